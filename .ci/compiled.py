@@ -24,7 +24,7 @@ SOURCES = ("simfl", "setup.py", "pyproject.toml", "README.md", "LICENSE")
 PLACE = ROOT / "build" / "compiled"
 
 #: Algorithms of three kinds, and between them what the compiled modules do: messages that get lost and queue, slow and
-#: random clients, crashes, rounds, optimisers, noise, and numbers of NumPy.
+#: random clients, crashes, rounds, optimizers, noise, and numbers of NumPy.
 COMMON: dict[str, Any] = {
     "data": {"set": "digits"},
     "model": {"kind": "softmax"},

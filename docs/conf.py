@@ -13,12 +13,18 @@ from typing import Any
 from simfl.version import __version__
 
 ROOT = Path(__file__).parents[1]
+NOTEBOOKS = ROOT / "docs" / "notebooks"  # copies, because Sphinx reads files below docs/ only
+NOTEBOOKS.mkdir(exist_ok=True)
+for notebook in (ROOT / "notebooks").glob("*.ipynb"):
+    text = notebook.read_text(encoding="utf-8").replace("../docs/", "../")
+    (NOTEBOOKS / notebook.name).write_text(text, encoding="utf-8")
 
 project = "simfl"
 html_title = f"simfl {__version__}"
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 exclude_patterns = ["_static"]
 nitpicky = False
+nb_execution_mode = "off"  # notebooks are stored with their outputs
 
 myst_enable_extensions = ["colon_fence"]
 myst_heading_anchors = 3
@@ -46,7 +52,8 @@ copyright = "the authors of simfl, Apache-2.0"
 
 #: Page -> the pages below it, in their order. Pages that nobody names stand below the papers, so that none is lost.
 BELOW = {
-    "index": ["tutorial", "guides", "reference", "papers", "design"],
+    "index": ["tutorial", "examples", "guides", "reference", "papers", "design"],
+    "examples": [f"notebooks/{path.stem}" for path in sorted(NOTEBOOKS.glob("*.ipynb"))],
     "guides": [
         "looking",
         "studies",
@@ -72,6 +79,7 @@ OTHERS = "papers"
 #: Titles where the page's own is too long for a menu, or says too little there.
 TITLES = {
     "tutorial": "Tutorial",
+    "examples": "Notebooks",
     "guides": "How to",
     "design": "How it is built",
     "studies": "Run studies",
@@ -125,6 +133,8 @@ def below() -> dict[str, list[str]]:
 
 def for_the_site(page: str, text: str) -> str:
     """Return the text of a page as the site has it: links that lead somewhere, and the pages below it."""
+    if page.startswith("notebooks/"):
+        return text
     text = _LINK.sub(_linked, text)
     if pages := below().get(page):
         entries = "\n".join(f"{TITLES[name]} <{name}>" if name in TITLES else name for name in pages)
@@ -136,6 +146,8 @@ def _linked(match: re.Match[str]) -> str:
     words, target, anchor = match[1], match[2], match[3] or ""
     if target == "../CONTRIBUTING.md":
         return f"[{words}](contributing.md{anchor})"
+    if target.endswith(".ipynb"):
+        return f"[{words}]({target.removeprefix('../')})"
     return words if (ROOT / "docs" / target).exists() else match[0]
 
 

@@ -62,7 +62,29 @@ def take_over(results: Path) -> None:
         page = (source / f"{forms[0]}.md").read_text(encoding="utf-8")
         page = page.replace(f"](figures/{forms[0]}/", f"]({FIGURES.as_posix()}/{name}/")
         page = re.sub(r"`((?:scenarios|notebooks)/[\w./-]+)`", r"[`\1`](../\1)", page)
-        (TARGET.parent / f"reproduction-{name}.md").write_text(page, encoding="utf-8")
+        (TARGET.parent / f"reproduction-{name}.md").write_text(folded(page, name), encoding="utf-8")
+
+
+def folded(page: str, name: str) -> str:
+    """Return a study's page with its readings and numbers as folded tables that read the CSV files."""
+    for heading, table in (("Readings", f"{name}-readings"), ("Numbers", name)):
+        section = re.compile(rf"(## {heading}\n\n(?:[^#|\n].*\n\n)*)(?:###|\|)[\s\S]*?(?=\n## |\Z)")
+        with (TABLES / f"{table}.csv").open(encoding="utf-8", newline="") as file:
+            count = sum(1 for _ in csv.reader(file)) - 1
+        path = f"../results/reference/{table}.csv"
+        fold = f"""All {count:,} rows are in [{table}.csv]({path}).
+
+<details><summary>Show all {count:,} rows</summary>
+
+```{{csv-table}}
+:file: {path}
+:header-rows: 1
+```
+
+</details>
+"""
+        page = section.sub(lambda found, fold=fold: found[1] + fold, page)  # type: ignore[misc]
+    return page
 
 
 def claims_of(name: str) -> list[dict[str, str]]:

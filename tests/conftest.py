@@ -22,7 +22,7 @@ from jax._src import compiler  # there is no public way to add an option to ever
 from simfl.cli import app as cli
 from simfl.records import Manifest, RunFolder
 from simfl.records.folder import combine_digests
-from tests.helpers import RunWithoutNumbers, optimised
+from tests.helpers import RunWithoutNumbers, optimized
 
 # A slow machine is no failure, and what every change must pass may not depend on chance; at a desk
 # hypothesis goes on looking for new examples.
@@ -37,10 +37,10 @@ GROWTH_BYTES = 2**27
 #: What is compiled is kept for the next session, up to so much.
 CACHE_BYTES = 2 * 2**30
 #: What is about the compiled arithmetic itself is compiled as users have it. Elsewhere a program runs for milliseconds,
-#: and compiling it without optimisation takes half the time.
-OPTIMISED = ("tape", "models", "bench", "privacy/test_noise.py")
+#: and compiling it without optimization takes half the time.
+OPTIMIZED = ("tape", "models", "bench", "privacy/test_noise.py")
 #: But for what goes through all models: each has a file that is.
-NOT_OPTIMISED = ("models/test_contract.py",)
+NOT_OPTIMIZED = ("models/test_contract.py",)
 #: How the rest is compiled: options of XLA.
 PLAINLY = {"xla_cpu_use_fusion_emitters": False, "xla_cpu_parallel_codegen_split_count": 1}
 HERE = Path(__file__).parent
@@ -73,9 +73,9 @@ def pytest_configure(config):
 
 
 def compile_plainly():
-    """What is not optimised is compiled by XLA's simplest way of making loops: in a third of the time.
+    """What is not optimized is compiled by XLA's simplest way of making loops: in a third of the time.
 
-    In this process that is said with every program, because a few are optimised; notebooks and command lines read their
+    In this process that is said with every program, because a few are optimized; notebooks and command lines read their
     environment, which XLA must not have seen here before.
     """
     thorough = compiler.get_compile_options
@@ -155,11 +155,11 @@ def pytest_collection_finish():
 
 @pytest.fixture(autouse=True, scope="module")
 def how_to_compile(request):
-    """Optimise where that is the subject."""
+    """Optimize where that is the subject."""
     jax.config.update("jax_disable_most_optimizations", True)
     inside = request.path.relative_to(HERE)
-    subject = any(inside.is_relative_to(name) for name in OPTIMISED) and str(inside) not in NOT_OPTIMISED
-    with optimised() if subject else contextlib.nullcontext():
+    subject = any(inside.is_relative_to(name) for name in OPTIMIZED) and str(inside) not in NOT_OPTIMIZED
+    with optimized() if subject else contextlib.nullcontext():
         yield
 
 

@@ -45,7 +45,7 @@ LOCAL = tuple(kind for kind, one in ALGORITHMS.items() if issubclass(one, (local
 
 
 @contextlib.contextmanager
-def optimised():
+def optimized():
     """Compile as users have it; what was compiled before is forgotten, and so is what is compiled here."""
     jax.clear_caches()
     jax.config.update("jax_disable_most_optimizations", False)

@@ -1,7 +1,8 @@
-"""Every notebook runs from top to bottom, from a folder of its own, and is kept without outputs."""
+"""Every notebook runs from top to bottom, from an empty folder, and is stored with the outputs of its code."""
 
 import itertools
 import re
+import runpy
 from pathlib import Path
 
 import matplotlib.pyplot as plt
@@ -10,8 +11,6 @@ import pytest
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.utils.capture import capture_output
 from nbclient import NotebookClient
-
-pytestmark = pytest.mark.slow
 
 NOTEBOOKS = sorted((Path(__file__).parents[1] / "notebooks").glob("*.ipynb"))
 #: Fewer seeds, and shorter runs: what is tested is that every cell runs, not what it finds.
@@ -25,21 +24,37 @@ SHORTER = {
 }
 
 
-def test_there_are_notebooks():
-    assert "quickstart.ipynb" in [path.name for path in NOTEBOOKS]
+MAKE = runpy.run_path(str(Path(__file__).parents[1] / "docs" / "make_notebooks.py"))
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_outputs_are_those_of_the_code(path):
+    assert MAKE["is_current"](path), "run docs/make_notebooks.py"
+    notebook = nbformat.read(path, as_version=4)
+    outputs = [output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs]
+    assert sum("image/png" in output.get("data", {}) for output in outputs) == sum(
+        "plt.show()" in cell.source for cell in notebook.cells if cell.cell_type == "code"
+    )
+    assert not any(output.output_type == "error" or output.get("name") == "stderr" for output in outputs)
+    assert path.stat().st_size < 500_000, "small enough to be stored"
+
+
+def test_quickstart_and_examples_are_listed():
+    page = (Path(__file__).parents[1] / "docs" / "examples.md").read_text(encoding="utf-8")
+    assert {path.name for path in NOTEBOOKS} == set(re.findall(r"notebooks/(\w+\.ipynb)\)", page))
 
 
 def cells_of(path):
     """Return the cells of code of a notebook, and the notebook."""
     notebook = nbformat.read(path, as_version=4)
     cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
-    assert not any(cell.outputs for cell in cells)
     for cell, (long, short) in itertools.product(cells, SHORTER.items()):
         cell.source = re.sub(long, short, cell.source)
     assert any("plt.show()" in cell.source for cell in cells)
     return cells, notebook
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_it_runs(path, tmp_path, monkeypatch):
     """In this process, where JAX is imported and much is compiled."""
@@ -61,6 +76,7 @@ def test_it_runs(path, tmp_path, monkeypatch):
     assert not list(here.iterdir()), "nothing is left where a notebook was started"
 
 
+@pytest.mark.slow
 def test_one_runs_in_a_kernel(tmp_path, monkeypatch):
     cells, notebook = cells_of(next(path for path in NOTEBOOKS if path.stem == "gradient_inversion"))
     monkeypatch.setenv("TMPDIR", str(tmp_path))

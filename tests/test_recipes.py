@@ -307,7 +307,7 @@ LOADER = Loader("clouds", "synthetic: two clouds of points in the plane", load_c
 
     set: Literal["clouds"] = variant("clouds")
     samples: Count = Field(default=400, description="training examples, and as many for testing")
-    distance: Positive = Field(default=4.0, description="between the centres, along each axis")
+    distance: Positive = Field(default=4.0, description="between the centers, along each axis")
 
 
 class QuadraticData(SyntheticData):''',

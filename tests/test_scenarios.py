@@ -10,14 +10,14 @@ import simfl
 from simfl.build.data import shared_data
 from simfl.scenario import loads
 from simfl.scenario.study import load_study
-from tests.helpers import RunWithoutNumbers, optimised
+from tests.helpers import RunWithoutNumbers, optimized
 
 FOLDER = Path(__file__).parents[1] / "scenarios"
 PATHS = sorted(path for path in FOLDER.rglob("*.yaml") if path.parent.name != "studies")
 STUDIES = sorted(FOLDER.rglob("studies/*.yaml"))
 UPDATES = 32
 SHORT = [f"stop={{updates: {UPDATES}}}", f"evaluate={{every: {{updates: {UPDATES}}}}}"]
-#: Narrow steps are compiled sooner; convolutions are never batched, and slow without optimisation.
+#: Narrow steps are compiled sooner; convolutions are never batched, and slow without optimization.
 NARROW = "execution={width: 2}"
 CONVOLUTIONAL = ("lenet5", "cnn", "resnet")
 LARGE = ("resnet",)  # minutes of compilation and evaluation on a CPU: prepared, but not run
@@ -93,7 +93,7 @@ def test_it_runs_shortened(path, tmp_path, monkeypatch):
     assert setup.problem.data.train_x.shape[1:] == setup.dataset.input_shape
     if scenario.model.kind in LARGE:
         return
-    with optimised() if convolutional else contextlib.nullcontext():
+    with optimized() if convolutional else contextlib.nullcontext():
         run = simfl.run(setup, out=tmp_path)
     assert run.status == "done"
     assert run.manifest.updates == UPDATES

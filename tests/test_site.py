@@ -40,7 +40,9 @@ def test_the_site_is_built_without_a_warning(tmp_path):
 def test_every_page_has_its_place_and_links_out_of_the_site_become_words():
     conf = runpy.run_path(str(ROOT / "docs" / "conf.py"))
     placed = [page for pages in conf["below"]().values() for page in pages]
-    assert sorted(placed) == sorted({path.stem for path in (ROOT / "docs").glob("*.md")} - {"index"}), "each once"
+    notebooks = [f"notebooks/{path.stem}" for path in (ROOT / "notebooks").glob("*.ipynb")]
+    pages = [path.stem for path in (ROOT / "docs").glob("*.md") if path.stem != "index"]
+    assert sorted(placed) == sorted([*pages, *notebooks]), "each once"
     assert conf["TITLES"].keys() <= set(placed)
     text = "[a](../scenarios/demo/sync.yaml) [b](../CONTRIBUTING.md#an-algorithm) [c](../no/such.file) ![d](../x.png)"
     assert conf["for_the_site"]("privacy", text) == (

@@ -1,6 +1,6 @@
 """An algorithm of one's own, in a file of one's own: frugal gossip.
 
-Every client trains alone and sends its model to a random neighbour after every few updates only. Whoever gets a model
+Every client trains alone and sends its model to a random neighbor after every few updates only. Whoever gets a model
 averages it with its own. Nobody ever waits.
 """
 
@@ -12,7 +12,7 @@ from simfl.world.compute import Draws
 class FrugalGossip(Algorithm):
     """Gossip by push, once in `every` updates."""
 
-    summary = "frugal gossip: a model goes to a random neighbour once in `every` updates"
+    summary = "frugal gossip: a model goes to a random neighbor once in `every` updates"
 
     def set_up(self, every=1):
         """Take the options, and put the initial model on the tape."""
@@ -50,7 +50,7 @@ class FrugalGossip(Algorithm):
                 self.push(me)
 
     def push(self, me):
-        """Send my model to a random neighbour, which averages it with its own when it comes."""
+        """Send my model to a random neighbor, which averages it with its own when it comes."""
         neighbors = self.world.topology.neighbors(me)
         peer = neighbors[int(self.choice.next(me) * len(neighbors))]
         sent = self.model[me]

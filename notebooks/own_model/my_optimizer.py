@@ -1,4 +1,4 @@
-"""A chain of optax as an optimiser of clients: AdaBelief behind a clip, with a learning rate that warms up and falls.
+"""A chain of optax as an optimizer of clients: AdaBelief behind a clip, with a learning rate that warms up and falls.
 
 algorithm: {kind: adpsgd, optimizer: {kind: "my_optimizer:make", options: {peak: 0.05}}}
 """

@@ -33,7 +33,7 @@ from simfl.records.knowledge import write_knowledge
 from simfl.scenario import Scenario, from_mapping, load
 from simfl.tape.knowledge import MOST_ENTRIES, Sight
 
-Sees = Literal["messages", "neighbour_sums"]
+Sees = Literal["messages", "neighbor_sums"]
 
 Target = Scenario | Setup | Mapping[str, Any] | str | Path
 Matrices = tuple[NDArray[Any], NDArray[Any]]
@@ -57,7 +57,7 @@ class NetworkReport:
     Attributes:
         scenario: its name.
         delta: that of all epsilons.
-        sees: what observers see, "messages" or "neighbour_sums".
+        sees: what observers see, "messages" or "neighbor_sums".
         statement: what the ledger's epsilon means.
         gradients: mini-batches (or rounds) with noise that were released.
         messages: that were sent.
@@ -229,7 +229,7 @@ class Network:
 
         Args:
             observer: who.
-            sees: "neighbour_sums": nodes that add up what comes to them in a round see the sum alone.
+            sees: "neighbor_sums": nodes that add up what comes to them in a round see the sum alone.
             until: virtual time in seconds.
         """
         sights = self._sights(observer, sees)
@@ -239,15 +239,15 @@ class Network:
     def _sights(self, observer: Observer, sees: Sees) -> list[Sight]:
         """Return the visible messages; secure sums hide the single messages."""
         sights = self.knowledge.messages
-        if sees == "neighbour_sums":
+        if sees == "neighbor_sums":
             if not self.knowledge.merged:
                 raise ScenarioError(
                     "privacy network: expected an algorithm whose nodes add up several messages in a round, such as "
-                    f"decentralized_sgd or fedavg, with neighbour_sums, found {self.setup.scenario.algorithm.kind}"
+                    f"decentralized_sgd or fedavg, with neighbor_sums, found {self.setup.scenario.algorithm.kind}"
                 )
             adding = {sight.target for sight in self.knowledge.merged}
             if not observer.nodes:
-                raise ScenarioError("privacy network: expected nodes that observe neighbour_sums, found links")
+                raise ScenarioError("privacy network: expected nodes that observe neighbor_sums, found links")
             sights = [*(one for one in sights if one.target not in adding), *self.knowledge.merged]
         return sights
 
@@ -521,7 +521,7 @@ class Network:
                 f"{privacy.mechanism!r}: accounts of whole networks are known for these only; use gaussian"
             )
         if ledger.terms.rounding is not None:
-            raise ScenarioError("privacy.quantise: expected false, found true: rounded releases are not linear forms")
+            raise ScenarioError("privacy.quantize: expected false, found true: rounded releases are not linear forms")
         if not ledger.accounts_for(self.replay.releases):
             raise ScenarioError(f"privacy: {ledger.statement_of(self.replay.releases)}")
         factor = 2.0 if ledger.terms.neighbors == "replace_one" else 1.0
@@ -704,7 +704,7 @@ def network(
         target: a scenario, the path of one, the folder of a run, or a network that was played.
         observers: clients by number, "server", or "links" for who listens to all of them; every node by default.
         coalition: nodes that put together what they saw, one observer more.
-        sees: "messages", or "neighbour_sums": nodes that add up what comes to them in a round see the sum alone.
+        sees: "messages", or "neighbor_sums": nodes that add up what comes to them in a round see the sum alone.
         times: at how many equally spaced times, of which the end is the last.
         own: what was given from Python.
 

@@ -1,13 +1,12 @@
-"""The adversary of a privacy audit: observes releases, and scores canaries.
-
-See `simfl.attacks.audit`.
-"""
+"""The adversary of audits: a tape that reveals releases, and their circumstances."""
 
 from __future__ import annotations
 
 import functools
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -16,38 +15,34 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfl.attacks.canary import CanaryModel
-from simfl.attacks.faults import TRIALS
-from simfl.errors import ScenarioError
+from simfl.build.setup import Setup
+from simfl.errors import RunError, ScenarioError
 from simfl.models import AbstractModel
+from simfl.privacy.releases import Releases
+from simfl.records import RunFolder
+from simfl.runs.runner import Simulation
 from simfl.tape import Gradient, Model, Tape
 from simfl.tape.draws import Drawing, batch_positions
 from simfl.tape.problem import LearningProblem
 
 #: Releases that are scored together.
 HEARD_AT_A_TIME = 16
-#: Least noise that the scores assume, in clipping norms: without noise any score would do.
-LEAST_NOISE = 1e-3
-#: Neighboring canaries from which the noise is estimated; with fewer canaries than a quarter of it, it is believed.
-BLOCK = 64
-#: Ways in which a mechanism may be broken: what the noise is multiplied by, and whether gradients are clipped.
-BROKEN = {"noise off": (0.0, True), "noise halved": (0.5, True), "clipping off": (1.0, False)}
 
 Hear = Callable[[NDArray[np.float32], NDArray[np.float32], Sequence[Gradient]], None]
-"""Told of some releases: models they were taken at f32 [k, d], releases f32 [k, d], and the promises [k]."""
+"""Takes some releases: models they were taken at f32 [k, d], releases f32 [k, d], and the promises [k]."""
 
 
 class ListeningTape(Tape):
     """A tape that also passes on the releases of some clients.
 
     It hears every promise of theirs once: when it is sent or consumed, whichever comes first, on whatever path. The
-    tape's tally counts the same promises by means of its own, so that the two can be compared.
+    tape's tally counts the same promises by its own means, so that the two can be compared.
 
     Args:
-        words: of `Tape`.
-        clients: whose releases, and how many of each at most.
-        hear: told of them, some at a time.
+        words, options: of `Tape`.
+        clients: maximum number of heard releases of each client.
+        hear: called with some releases at a time.
         factor: a power of two by which releases are multiplied while they are rows of the executor.
-        options: of `Tape`.
     """
 
     def __init__(
@@ -60,17 +55,17 @@ class ListeningTape(Tape):
         self._pending: list[tuple[Model, Model, Gradient]] = []
 
     def combine(self, *terms: tuple[float, Model | Gradient]) -> Model:
-        """See `Tape.combine`; promises of the target clients are also recorded separately."""
+        """Combine terms as `Tape.combine`, and listen to the promises among them."""
         self._listen(terms)
         return super().combine(*terms)
 
     def apply(self, *terms: tuple[float, Model | Gradient]) -> Model:
-        """The same of `Tape.apply`."""
+        """Apply terms as `Tape.apply`, and listen to the promises among them."""
         self._listen(terms)
         return super().apply(*terms)
 
     def release(self, promise: Gradient) -> None:
-        """The same of `Tape.release`."""
+        """Release a promise as `Tape.release`, and listen to it."""
         self._listen([(1.0, promise)])
         super().release(promise)
 
@@ -93,7 +88,7 @@ class ListeningTape(Tape):
                     self.deliver()
 
     def deliver(self) -> None:
-        """Fetch the pending releases, in pieces of one shape, and pass them on."""
+        """Fetch what is pending, in pieces of one shape, and pass it on."""
         while self._pending:
             heard, self._pending = self._pending[:HEARD_AT_A_TIME], self._pending[HEARD_AT_A_TIME:]
             count = len(heard)
@@ -103,6 +98,30 @@ class ListeningTape(Tape):
             self._hear(models, releases / np.float32(self._factor), [promise for _, _, promise in heard])
 
 
+def listen(setup: Setup, device: jax.Device, clients: Mapping[int, float], hear: Hear, factor: float = 1.0) -> Releases:
+    """Run a scenario, observe some clients' releases, and return their account.
+
+    Args:
+        setup, device: of the run.
+        clients, hear, factor: see `ListeningTape`.
+
+    Raises:
+        RunError: the run failed or was interrupted.
+    """
+    tape = functools.partial(ListeningTape, clients=clients, hear=hear, factor=factor)
+    simulation = Simulation(setup, device, tape=tape)
+    try:
+        with tempfile.TemporaryDirectory() as temporary:
+            simulation.run(RunFolder.create(Path(temporary), "audit"))
+        if simulation.status == "interrupted":
+            raise RunError(f"{setup.scenario.name}: the run was interrupted: its releases are not complete")
+        assert isinstance(simulation.tape, ListeningTape), "the simulation records on the tape it was given"
+        simulation.tape.deliver()
+        return simulation.account()
+    finally:
+        simulation.release()
+
+
 @dataclass(frozen=True)
 class Circumstances:
     """The adversary's knowledge of one release beside its numbers.
@@ -110,8 +129,8 @@ class Circumstances:
     Attributes:
         rate: q, at which its batch is drawn.
         norm: C, to which gradients are clipped; inf for no clipping.
-        std: standard deviation of the noise per coordinate, as the client's promise has it.
-        declared: the same as the account has it.
+        std: standard deviation of the noise per coordinate that the client's promise declares.
+        declared: the same in the account.
         copies: how often each canary is in the batch, int [m]; None if that is secret.
     """
 
@@ -127,7 +146,7 @@ class Ordinary:
 
     Args:
         model: the model with canaries.
-        examples: (x, y, count) of the client's ordinary examples: some of them, and how many there are.
+        examples: (x, y, count) of some ordinary examples, and how many the client has.
     """
 
     def __init__(self, model: CanaryModel, examples: tuple[NDArray[np.float32], NDArray[Any], int]) -> None:
@@ -154,149 +173,6 @@ class Ordinary:
         return known.rate * (1 - known.rate) * self.count * known.norm**2 / self.model.touched
 
 
-class Scorer:
-    """Sums the log-likelihood ratios of canaries over releases.
-
-    With Gaussian noise of deviation s, rate q and canary gradients g (in) and g' (out), the score grows by
-
-        l(g) - l(g'),   l(g) = ln(1 - q + q exp((<r, g> - |g|^2 / 2) / s^2)),   l(0) = 0,
-
-    where r is the release minus what the other examples add on average. That is the logarithm of the likelihood ratio
-    if the others add nothing else; for other noise it is a sensible score, and any score makes a valid audit. Each
-    release has a rate, a noise and a clipping norm of its own. Who knows the batch, in which the canary is c times, has
-
-        l(g) = (c <r, g> - c^2 |g|^2 / 2) / s^2.
-
-    The deviation s is the one that the promise declares, unless gradient canaries show that it is off by more than a
-    factor of two in the square: it is estimated for each release and each block of neighboring coordinates, so that
-    noise that misses some of the parameters, or changes from release to release, is used against the mechanism.
-
-    The same scores of releases that are made up, of mechanisms broken on purpose, say what the audit would have seen.
-
-    Args:
-        ordinary: the client's ordinary examples.
-        inputs: (x, y) of input canaries; None for gradient canaries.
-        canaries: m.
-        replaces: whether "out" means the opposite gradient.
-        generator: of the made-up releases.
-    """
-
-    def __init__(
-        self,
-        ordinary: Ordinary,
-        *,
-        inputs: tuple[NDArray[np.float32], NDArray[Any]] | None,
-        canaries: int,
-        replaces: bool,
-        generator: np.random.Generator,
-    ) -> None:
-        self.model = ordinary.model
-        self.scores = np.zeros(canaries)
-        self.heard = 0
-        self.rates = 0.0
-        self._ordinary, self._inputs, self._replaces, self._generator = ordinary, inputs, replaces, generator
-        shape = TRIALS, canaries
-        #: Coins bool [trials, m] and scores f64 [trials, m] of the audits that are made up.
-        self.made_up = {name: (generator.random(shape) < 0.5, np.zeros(shape)) for name in BROKEN}
-
-    def hear(self, models: NDArray[np.float32], rest: NDArray[np.float64], known: Sequence[Circumstances]) -> None:
-        """Score releases without ordinary examples' means, and their models, [k, d]."""
-        self.heard += len(rest)
-        self.rates += sum(one.rate for one in known)
-        if self._inputs is None:
-            norms = _column(min(one.norm, self.model.norm) for one in known)
-            along = norms * rest[:, self.model.coordinates]
-            squared, excess = np.broadcast_to(norms**2, along.shape), self.model.norm / norms
-        else:
-            size, program = self.model.inner.size, _input_program(self.model.inner)
-            increments = []
-            for w, r, one in zip(models, rest, known, strict=True):
-                given = np.float32(one.rate), np.float32(one.norm)
-                increments.append(program(w[:size], r[:size].astype(np.float32), *self._inputs, *given))
-            along, squared, excess = (
-                np.stack([np.asarray(part[j], np.float64) for part in increments]) for j in range(3)
-            )
-        spread = _column(self._ordinary.spread(one) for one in known)
-        self.scores += self._gain(along, squared, _column(one.std**2 for one in known) + spread, known)
-        declared = _column(one.declared**2 for one in known)
-        for name, (factor, clips) in BROKEN.items():
-            coins, scores = self.made_up[name]
-            variance = factor**2 * declared + spread
-            for trial, coin in enumerate(coins):
-                inside = np.where(coin, 1.0, -1.0 if self._replaces else 0.0) * self._present(known, len(coin))
-                made_up = (1.0 if clips else excess) * inside * squared
-                made_up += np.sqrt(squared * variance) * self._generator.standard_normal(squared.shape)
-                scores[trial] += self._gain(made_up, squared, variance, known)
-
-    def _present(self, known: Sequence[Circumstances], canaries: int) -> NDArray[np.float64]:
-        """Return how often each canary is in batches, [k, m], drawn where they are secret."""
-        rows = [self._generator.random(canaries) < one.rate if one.copies is None else one.copies for one in known]
-        return np.stack(rows).astype(np.float64)
-
-    def _gain(
-        self,
-        along: NDArray[np.float64],
-        squared: NDArray[np.float64],
-        variances: NDArray[np.float64],
-        known: Sequence[Circumstances],
-    ) -> NDArray[np.float64]:
-        """Return the scores' increments, [m], from <r, g>, |g|^2 and variances."""
-        if self._inputs is None:
-            variances = self._estimated(along, squared, variances, known)
-        variances = np.maximum(variances, LEAST_NOISE**2 * squared.max(initial=0.0, axis=1, keepdims=True))
-        variances = np.where(variances > 0.0, variances, 1.0)
-        gain = _log_ratio(along, squared, variances, known)
-        if self._replaces:
-            gain -= _log_ratio(-along, squared, variances, known)
-        total: NDArray[np.float64] = gain.sum(axis=0)
-        return total
-
-    def _estimated(
-        self,
-        along: NDArray[np.float64],
-        squared: NDArray[np.float64],
-        declared: NDArray[np.float64],
-        known: Sequence[Circumstances],
-    ) -> NDArray[np.float64]:
-        """Return the noise variance at every canary, [k, m], measured and declared.
-
-        The variance over a block holds that of the coins and the sampling, C^2 (q/2) (1 - q/2), too (q C^2 for
-        opposite canaries).
-        """
-        norms = np.sqrt(squared)
-        variances = np.broadcast_to(declared, norms.shape).copy()
-        count = norms.shape[1]
-        if count < BLOCK // 4:
-            return variances
-        measured, rate = along / norms, _column(one.rate for one in known)
-        coins = norms[:, :1] ** 2 * (rate if self._replaces else rate / 2 * (1 - rate / 2))
-        for block in np.array_split(np.argsort(self.model.coordinates), max(1, count // BLOCK)):
-            estimate = np.maximum(measured[:, block].var(axis=1, keepdims=True) - coins, 0.0)
-            off = (estimate < declared / 2) | (estimate > 2 * declared)
-            variances[:, block] = np.where(off, estimate, declared)
-        return variances
-
-
-def _column(values: Any) -> NDArray[np.float64]:
-    return np.array(list(values), dtype=np.float64)[:, None]
-
-
-def _log_ratio(
-    along: NDArray[np.float64],
-    squared: NDArray[np.float64],
-    variances: NDArray[np.float64],
-    known: Sequence[Circumstances],
-) -> NDArray[np.float64]:
-    """Return l(g) of `Scorer`, [k, m]."""
-    gain = (along - squared / 2) / variances
-    for row, one in enumerate(known):
-        if one.copies is not None:
-            gain[row] = (one.copies * along[row] - one.copies**2 * squared[row] / 2) / variances[row]
-        elif one.rate < 1.0:
-            gain[row] = np.logaddexp(np.log1p(-one.rate), np.log(one.rate) + gain[row])
-    return gain
-
-
 @functools.lru_cache(maxsize=8)
 def _expectation_program(model: AbstractModel) -> Any:
     """Return (w, x, y, clipping norm) -> sum of the examples' clipped gradients."""
@@ -308,7 +184,7 @@ def _expectation_program(model: AbstractModel) -> Any:
 
 
 @functools.lru_cache(maxsize=8)
-def _input_program(model: AbstractModel) -> Any:
+def input_program(model: AbstractModel) -> Any:
     """Return the program of (<r_i, g_i>, |g_i|^2, raw norm over clipped norm), [m].
 
     For input canaries with clipped gradients g_i; r_i is the release minus what all other canaries add on average, each
@@ -331,7 +207,7 @@ def _input_program(model: AbstractModel) -> Any:
 
 
 @functools.lru_cache(maxsize=8)
-def positions_program(sampling: Drawing, batch_size: int, lanes: int) -> Any:
+def _positions_program(sampling: Drawing, batch_size: int, lanes: int) -> Any:
     """Return (key, client, draw, first, n) -> positions int32 [lanes] of a batch."""
 
     def run(key: jax.Array, client: jax.Array, draw: jax.Array, first: jax.Array, n: jax.Array) -> jax.Array:
@@ -344,10 +220,10 @@ def positions_in(problem: LearningProblem, promise: Gradient) -> NDArray[np.int6
     """Return the places of a mini-batch's examples, with repetitions, [b]."""
     examples = int(problem.data.sizes[promise.client])
     lanes = min(examples, problem.max_batch)
-    program = positions_program(problem.batches.sampling, problem.batches.size, lanes)
-    positions = []
+    program = _positions_program(problem.batches.sampling, problem.batches.size, lanes)
+    parts = [np.zeros(0, dtype=np.int64)]
     for piece in promise.pieces or (promise,):
         for at in range(0, piece.size, lanes):
             numbers = (np.int32(number) for number in (promise.client, piece.draw, piece.first_or_steps + at, examples))
-            positions.append(np.asarray(program(problem.keys.data, *numbers), dtype=np.int64)[: piece.size - at])
-    return np.concatenate(positions) if positions else np.zeros(0, dtype=np.int64)
+            parts.append(np.asarray(program(problem.keys.data, *numbers), dtype=np.int64)[: piece.size - at])
+    return np.concatenate(parts)

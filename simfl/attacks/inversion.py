@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import functools
 import math
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -31,15 +30,13 @@ from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
 from simfl.accounts.network import Network
-from simfl.attacks.adversary import ListeningTape, positions_in
-from simfl.errors import RunError, ScenarioError
+from simfl.attacks.adversary import listen, positions_in
+from simfl.errors import ScenarioError
 from simfl.models import AbstractModel
 from simfl.models.layers import Dense
 from simfl.models.network import AbstractNetwork
 from simfl.privacy.network import recovered
-from simfl.records import RunFolder
 from simfl.records.attacks import Inversion, Reconstructed
-from simfl.runs.runner import Simulation
 from simfl.scenario import Scenario
 from simfl.streams import Streams
 from simfl.tape import Gradient
@@ -260,7 +257,7 @@ def invert_run(
     """
     if count < 1 or steps < 1:
         raise ValueError(f"{'count' if count < 1 else 'steps'}: expected an integer >= 1, found {min(count, steps)}")
-    chosen = choose_device(device)
+    device_of_run = choose_device(device)
     network = Network(scenario)
     who, setup = network.observer([observer]), network.setup
     _check(network, client, who.nodes)
@@ -277,18 +274,7 @@ def invert_run(
                 heard.append((models[row], releases[row], promise))
 
     if wanted:
-        tape = functools.partial(ListeningTape, clients={client: math.inf}, hear=hear)
-        simulation = Simulation(setup, chosen, tape=tape)
-        try:
-            with tempfile.TemporaryDirectory() as temporary:
-                simulation.run(RunFolder.create(Path(temporary), "attack"))
-            if simulation.status == "interrupted":
-                raise RunError(f"{setup.scenario.name}: the run was interrupted: there is nothing to look at")
-            listening = simulation.tape
-            assert isinstance(listening, ListeningTape), "the simulation records on the tape it was given"
-            listening.deliver()
-        finally:
-            simulation.release()
+        listen(setup, device_of_run, {client: math.inf}, hear)
     return Inversion(
         subject=setup.scenario.name,
         observer=who.name,

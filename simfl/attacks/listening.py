@@ -97,11 +97,7 @@ class Listener:
     """
 
     def __init__(
-        self,
-        observers: Sequence[Observer],
-        distances: Mapping[int, Mapping[int, float]],
-        most: int,
-        clients: int,
+        self, observers: Sequence[Observer], distances: Mapping[int, Mapping[int, float]], most: int, clients: int
     ) -> None:
         self._distances, self._clients = distances, clients
         self.kept: dict[Observer, dict[int, Kept]] = {

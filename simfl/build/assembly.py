@@ -75,7 +75,7 @@ def assemble(scenario: Scenario, adapt: Adaptation | None = None, own: Own = NOT
     setup.protection = not_counting(kind.protection(setup) or protect(setup), setup)
     setup.problem = _problem(setup)
     setup.training = _training(setup)
-    _optimise(setup)
+    _optimize(setup)
     setup.options = kind.options(setup)
     check_options(algorithm, setup.options)
     setup.warnings = [*scenario.warnings(), *setup.protection.warnings, *kind.warnings(setup), *_warnings(setup)]
@@ -148,7 +148,7 @@ def _check_memory(setup: Setup, rows: int = 0) -> None:
         check_memory(setup.scenario, setup.devices, 4 * ((2 + rows) * setup.moved.size + batch))
 
 
-def _optimise(setup: Setup) -> None:
+def _optimize(setup: Setup) -> None:
     """Add the optimizers to the problem and the training."""
     optimizers = optimizers_of(setup, setup.training.initial)
     setup.problem = dataclasses.replace(setup.problem, optimizing=optimizers.optimizing)

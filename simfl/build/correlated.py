@@ -52,7 +52,7 @@ def correlation_of(setup: Setup, scales: Sequence[float], noising: tuple[float, 
         noising: as `noising_of` has it.
 
     Raises:
-        ScenarioError: for what has no neighbours, or none that stay, or no noise.
+        ScenarioError: for what has no neighbors, or none that stay, or no noise.
     """
     privacy, algorithm = setup.scenario.privacy, setup.scenario.algorithm
     if not isinstance(privacy, Gaussian) or privacy.noise is None:
@@ -68,7 +68,7 @@ def correlation_of(setup: Setup, scales: Sequence[float], noising: tuple[float, 
     wrong = "privacy.noise: expected null, found pairwise, with"
     if not algorithm.follows_topology:
         raise ScenarioError(
-            f"{wrong} {algorithm.kind}, whose clients have no neighbours in topology; use decentralized_sgd, adpsgd, "
+            f"{wrong} {algorithm.kind}, whose clients have no neighbors in topology; use decentralized_sgd, adpsgd, "
             "gossip_learning, or sgp with graph: topology"
         )
     if setup.changing is not None:

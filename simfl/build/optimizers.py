@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Optimizers(NamedTuple):
-    """The optimisers of a run.
+    """The optimizers of a run.
 
     Attributes:
         optimizing: what the tape's programs are compiled for.
@@ -40,7 +40,7 @@ class Optimizers(NamedTuple):
 
 
 def optimizers_of(setup: Setup, initial: NDArray[np.float32]) -> Optimizers:
-    """Return the optimisers of a scenario.
+    """Return the optimizers of a scenario.
 
     Args:
         setup: of which scenario, kind and algorithm are there.
@@ -130,7 +130,7 @@ def _own(config: Any, where: str) -> Rule:
 
 def _checked(rule: Rule, size: int, where: str) -> StateRows:
     """Return a rule's state as rows; report errors of its functions in one line."""
-    with in_one_line(f"{where}.kind", "the optimiser"):
+    with in_one_line(f"{where}.kind", "the optimizer"):
         return state_rows(rule, size)
 
 

@@ -38,7 +38,7 @@ _PARTIAL = (
 )
 
 
-_SHARED = "own noise alone: all neighbours may tell what they share"
+_SHARED = "own noise alone: all neighbors may tell what they share"
 
 
 def protect(setup: Setup) -> Protection:
@@ -127,7 +127,7 @@ def _grid(setup: Setup, scales: Sequence[float], level: float) -> Grid:
     Raises:
         ScenarioError: for what cannot be rounded, or not be kept in 32 bits.
     """
-    algorithm, wrong = setup.scenario.algorithm, "privacy.quantise: expected false, found true, with"
+    algorithm, wrong = setup.scenario.algorithm, "privacy.quantize: expected false, found true, with"
     if not setup.kind.released_whole:
         raise ScenarioError(
             f"{wrong} {algorithm.kind}: noise on a grid is for releases that are the sum of one mini-batch; use "
@@ -138,7 +138,7 @@ def _grid(setup: Setup, scales: Sequence[float], level: float) -> Grid:
     least = widest_batch(algorithm.batch_size) * 2.0 ** (FINENESS - 29)
     if level < least:
         raise ScenarioError(
-            f"privacy.noise_multiplier: expected at least {least:.3g} with quantise: true and batches of "
+            f"privacy.noise_multiplier: expected at least {least:.3g} with quantize: true and batches of "
             f"{algorithm.batch_size}, whose sums must fit 32 bits, found {level:g}; raise it"
         )
     kinds = len(set(scales))

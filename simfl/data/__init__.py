@@ -1,8 +1,4 @@
-"""Data sets, file formats, and partitions over clients.
-
-`load_dataset` gives a `Dataset` of arrays, `partition` says which client holds which of its training examples.
-Downloading is separate, in `simfl.data.fetch`. scikit-learn is imported when a set needs it, not before.
-"""
+"""Data sets, file formats, and partitions over clients."""
 
 from __future__ import annotations
 
@@ -30,36 +26,33 @@ DATASETS: Mapping[str, Loader] = Catalogue(
         for loader in getattr(module, "LOADERS", None) or (module.LOADER,)
     }
 )
-"""The data sets by the word that names them in a scenario; `summary` of each is one line about it."""
+"""The kinds of data sets by their name in a scenario."""
 
 
 def load_dataset(kind: str, *, root: Path | None, streams: Streams, **options: Any) -> Dataset:
-    """Load or make a data set.
+    """Load or generate a data set of a kind in `DATASETS`.
 
-    Args:
-        kind: one of `DATASETS`.
-        root: the folder of data sets (SIMFL_DATA), for the kinds that read files.
-        streams: draws the split ("split") and the synthetic problems ("synthetic").
-        options: those of the kind's loader and, but for synthetic sets, of `simfl.data.transforms.transform`; left out,
-            they take their defaults. What means nothing to the kind is refused rather than ignored.
+    `root` is the folder of data sets (SIMFL_DATA), if the kind reads files; `streams` draw the split ("split") and the
+    synthetic problems ("synthetic"). `options` are those of the kind's loader and, except for synthetic sets, of
+    `simfl.data.transforms.transform`; others are refused.
     """
     if kind not in DATASETS:
         raise ScenarioError(f"data.set: expected one of {', '.join(DATASETS)}, found {kind!r}{nearest(kind, DATASETS)}")
     loader = DATASETS[kind]
-    takes = {name: (*own.options, *(OPTIONS if own.transforms else ())) for name, own in DATASETS.items()}
+    options_of = {name: (*one.options, *(OPTIONS if one.transforms else ())) for name, one in DATASETS.items()}
     for option in options:
-        if option not in takes[kind]:
-            others = ", ".join(name for name in takes if option in takes[name]) or "none"
+        if option not in options_of[kind]:
+            others = ", ".join(name for name in options_of if option in options_of[name]) or "none"
             raise ScenarioError(f"data.{option}: has no meaning for set {kind}, only for {others}")
     changes = {name: options.pop(name) for name in OPTIONS if loader.transforms and name in options}
     return changed(f"data.set: {kind}", loader.load(root, streams, **options), streams, changes)
 
 
 def changed(where: str, dataset: Dataset, streams: Streams, changes: Mapping[str, Any]) -> Dataset:
-    """Return a data set after its `transform`, checked."""
-    if dataset.tokens and any(value not in (None, "none") for value in changes.values()):
-        asked = ", ".join(f"data.{name}" for name, value in changes.items() if value not in (None, "none"))
-        raise ScenarioError(f"{asked}: expected features that are numbers, found sequences of tokens; leave it out")
+    """Return a set as used for training: changed by `transform`, and checked."""
+    active = ", ".join(f"data.{name}" for name, value in changes.items() if value not in (None, "none"))
+    if dataset.tokens and active:
+        raise ScenarioError(f"{active}: expected features that are numbers, found sequences of tokens; leave it out")
     dataset = transform(dataset, streams=streams, **changes)
-    check_features(where, dataset.train_x)  # per-example clipping counts on it
+    check_features(where, dataset.train_x)  # per-example clipping needs finite features
     return dataset

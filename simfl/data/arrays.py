@@ -1,14 +1,14 @@
-"""Data sets from arrays, frames and tables of a function or a notebook.
+"""Data sets from Python objects.
 
-- Arrays: `(x, y, x_test, y_test)`, with the owners of the training examples as a fifth, or `(x, y)`, of which a share
-  is set aside; or a mapping, a dataclass or a named tuple with these names.
-- A table: a pandas frame (or Polars, or Arrow: whatever has `to_pandas`), or one for training and one for tests.
-- A Hugging Face `Dataset`, or a `DatasetDict` with `train` and perhaps `test`: of numbers and words in columns it is a
-  table, of images or lists it is arrays.
+- Arrays: `(x, y, x_test, y_test)`, optionally with the owners of the training examples as a fifth, or `(x, y)`, of
+  which a share is set aside; or a mapping, a dataclass or a named tuple with these names.
+- A table: a pandas frame (or Polars, or Arrow: anything with `to_pandas`), or one for training and one for testing.
+- A Hugging Face `Dataset`, or a `DatasetDict` with `train` and optionally `test`: columns of numbers and words are a
+  table, columns of images or lists are arrays.
 
-x is [n, ...]: floats, or integers, which stay what they are (`scale` says what they mean, such as 1/255 of pixels). y
-is [n], class labels (numbers or words) or floats as targets; for a model of one's own also [n, ...], as its losses take
-it. Nothing of these libraries is imported here.
+x is [n, ...]: floats, or integers, which are stored as such (`scale` maps them to floats, such as 1/255 for pixels). y
+is [n], class labels (numbers or words) or float targets; for a user's own model also [n, ...], as its losses take it.
+None of these libraries is imported here.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from simfl.streams import Streams
 
 NAMES = ("x", "y", "x_test", "y_test", "owner")
 TESTS = ("test", "validation")
-"""What the test part of several parts is called, best first."""
+"""Names of the test part, best first."""
 _EXPECTED = (
     "arrays (x, y, x_test, y_test) with perhaps owner, a mapping with these names, a frame or a Hugging Face set"
 )
@@ -47,79 +47,62 @@ def from_object(
     owner: str | None = None,
     tokens: bool = False,
 ) -> Dataset:
-    """Return the data set that an object is.
+    """Return the data set that an object describes, see the module.
 
-    Args:
-        given: see above.
-        where: what it is called in messages.
-        name: of the set.
-        streams: draws the split where there is no test part.
-        regression: whether labels are targets; None: floats are.
-        test_fraction: share to set aside where there is no test part.
-        scale: what integers among the features are multiplied by; None: 1.
-        target, owner: columns of a table.
-        tokens: whether the model takes tokens, of which y is the next one; they are not labels.
-
-    Raises:
-        DataError: it is none of these, or its parts do not fit together.
+    `where` names the object in messages. Without a test part, `streams` draw `test_fraction` of the examples.
+    `regression` says whether labels are targets (None: floats are), `scale` is the factor of integer features (None:
+    1), `target` and `owner` are columns of a table; with `tokens`, y is the next token rather than a class label.
+    DataError if it is none of these, or if its parts do not fit together.
     """
     parts = _parts(given, where)
-    if parts is not None:
-        if target is not None or owner is not None:
-            raise DataError(
-                f"{where}: data.target and data.owner name columns of a table, found arrays; leave them out"
-            )
-        return _from_arrays(parts, where, name, streams, regression, test_fraction, scale, tokens)
-    train, test = _split(given, where)
-    if _columns(train) is None:
-        raise DataError(f"{where}: expected {_EXPECTED}, found {_show(given)}")
-    if _of_arrays(train):
+    if parts is None:
+        train, test = _split(given, where)
+        if _columns(train) is None:
+            raise DataError(f"{where}: expected {_EXPECTED}, found {_show(given)}")
+        if not _has_arrays(train):
+            if scale is not None:
+                raise DataError(
+                    f"{where}: data.scale is of arrays of integers, found a table; leave it out, or use normalize"
+                )
+            frame, test = (table.to_pandas() if hasattr(table, "to_pandas") else table for table in (train, test))
+            named = None if test is None else (f"{where}: test", test)
+            shared: dict[str, Any] = {"test_fraction": test_fraction, "regression": regression, "group": owner}
+            return from_frame(name, where, frame, named, streams, target=target, **shared)
         parts = _arrays_of(train, where, target, owner)
         if test is not None:
-            of_test = _arrays_of(test, where, target, owner if owner in (_columns(test) or ()) else None)
-            parts |= {"x_test": of_test["x"], "y_test": of_test["y"]}
-        return _from_arrays(parts, where, name, streams, regression, test_fraction, scale, tokens)
-    if scale is not None:
-        raise DataError(f"{where}: data.scale is of arrays of integers, found a table; leave it out, or use normalize")
-    return from_frame(
-        name,
-        where,
-        _frame(train),
-        None if test is None else (f"{where}: test", _frame(test)),
-        streams,
-        target=target,
-        test_fraction=test_fraction,
-        regression=regression,
-        group=owner,
-    )
+            test_parts = _arrays_of(test, where, target, owner if owner in (_columns(test) or ()) else None)
+            parts |= {"x_test": test_parts["x"], "y_test": test_parts["y"]}
+    elif target is not None or owner is not None:
+        raise DataError(f"{where}: data.target and data.owner name columns of a table, found arrays; leave them out")
+    return _from_arrays(parts, where, name, streams, regression, test_fraction, scale, tokens)
 
 
 def _parts(given: Any, where: str) -> dict[str, Any] | None:
-    """Return arrays by name; None for values that are not collections of arrays."""
-    arrays: dict[str, Any]
+    """Return the arrays by `NAMES`; None if the object is not a collection of arrays."""
+    parts: dict[str, Any]
     if isinstance(given, Mapping) and not _tables(given):
-        arrays = {str(key): value for key, value in given.items()}
-        arrays |= {short: arrays.pop(long) for short, long in (("x", "x_train"), ("y", "y_train")) if long in arrays}
+        parts = {str(key): value for key, value in given.items()}
+        parts |= {short: parts.pop(long) for short, long in (("x", "x_train"), ("y", "y_train")) if long in parts}
     elif dataclasses.is_dataclass(given) and not isinstance(given, type):
-        arrays = {field.name: getattr(given, field.name) for field in dataclasses.fields(given)}
+        parts = {field.name: getattr(given, field.name) for field in dataclasses.fields(given)}
     elif isinstance(given, tuple) and hasattr(given, "_fields"):
-        arrays = dict(zip(given._fields, given, strict=True))
+        parts = dict(zip(given._fields, given, strict=True))
     elif isinstance(given, tuple | list) and not any(_columns(part) is not None for part in given):
         if len(given) not in (2, 4, 5):
             raise DataError(
                 f"{where}: expected (x, y), (x, y, x_test, y_test) or these with owner, found {len(given)} values"
             )
-        arrays = dict(zip(NAMES, given, strict=False))
+        parts = dict(zip(NAMES, given, strict=False))
     else:
         return None
-    for key in arrays:
+    for key in parts:
         if key not in NAMES:
             raise DataError(f"{where}: expected {', '.join(NAMES)}, found {key!r}{nearest(key, NAMES)}")
-    arrays = {key: value for key, value in arrays.items() if value is not None}
-    for key in ("x", "y", *(("x_test", "y_test") if "x_test" in arrays or "y_test" in arrays else ())):
-        if key not in arrays:
-            raise DataError(f"{where}: expected {key}, found {', '.join(arrays) or 'nothing'}; add it")
-    return arrays
+    parts = {key: value for key, value in parts.items() if value is not None}
+    for key in ("x", "y", *(("x_test", "y_test") if "x_test" in parts or "y_test" in parts else ())):
+        if key not in parts:
+            raise DataError(f"{where}: expected {key}, found {', '.join(parts) or 'nothing'}; add it")
+    return parts
 
 
 def _from_arrays(
@@ -132,7 +115,6 @@ def _from_arrays(
     scale: float | None,
     tokens: bool,
 ) -> Dataset:
-    """Return the set of arrays by the names above."""
     x, y = _examples(parts, where, "x", "y")
     test = _examples(parts, where, "x_test", "y_test") if "x_test" in parts else None
     if test is not None:
@@ -175,11 +157,11 @@ def _from_arrays(
 
 
 def _examples(parts: Mapping[str, Any], where: str, x_key: str, y_key: str) -> tuple[Any, npt.NDArray[Any]]:
-    """Return features as they are kept, and labels, checked."""
+    """Return features as stored, and labels, checked."""
     x, y = (_array(parts[key], where, key) for key in (x_key, y_key))
     if x.ndim < 2 or x.dtype.kind not in "biuf":
-        found = f"shape {x.shape}" if x.dtype.kind in "biuf" else f"{x.dtype}"
-        raise DataError(f"{where}: {x_key}: expected numbers [n, ...], an example a row, found {found}")
+        shown = f"shape {x.shape}" if x.dtype.kind in "biuf" else f"{x.dtype}"
+        raise DataError(f"{where}: {x_key}: expected numbers [n, ...], an example a row, found {shown}")
     if y.ndim == 2 and y.shape[1] == 1:
         y = y[:, 0]
     if y.ndim < 1 or y.dtype.kind not in "biufUS":
@@ -199,8 +181,7 @@ def _array(value: Any, where: str, key: str) -> npt.NDArray[Any]:
         reason = " ".join(str(error).split())[:120]
         raise DataError(f"{where}: {key}: expected an array, found {_show(value)} ({reason})") from None
     if array.dtype == object:
-        words = [one for one in array.ravel() if isinstance(one, str)]
-        if not words or len(words) != array.size:
+        if not array.size or not all(isinstance(one, str) for one in array.ravel()):
             raise DataError(
                 f"{where}: {key}: expected an array of numbers, found one of Python objects (examples of different "
                 "shapes, or values that are missing); bring them to one shape"
@@ -224,7 +205,7 @@ def _tables(given: Any) -> bool:
 
 
 def _split(given: Any, where: str) -> tuple[Any, Any]:
-    """Return the training part, and the test part or None, of one table or of several."""
+    """Return the training part, and the test part or None."""
     if isinstance(given, tuple | list):
         if len(given) != 2:
             raise DataError(f"{where}: expected a table, or one for training and one for tests, found {len(given)}")
@@ -236,39 +217,32 @@ def _split(given: Any, where: str) -> tuple[Any, Any]:
     return given["train"], next((given[name] for name in TESTS if name in given), None)
 
 
-def _of_arrays(table: Any) -> bool:
-    """Whether a Hugging Face set has columns of images or lists."""
+def _has_arrays(table: Any) -> bool:
+    """Return whether a Hugging Face set has columns of images or lists."""
     features = getattr(table, "features", None)
-    return isinstance(features, Mapping) and any(
-        type(feature).__name__ not in ("Value", "ClassLabel") for feature in features.values()
-    )
+    kinds = {type(feature).__name__ for feature in features.values()} if isinstance(features, Mapping) else set()
+    return not kinds <= {"Value", "ClassLabel"}
 
 
 def _arrays_of(table: Any, where: str, target: str | None, owner: str | None) -> dict[str, Any]:
     """Return the arrays of a Hugging Face set with one column of features."""
     columns = _columns(table) or []
-    there = [name for name in ((target,) if target is not None else TARGETS) if name in columns]
-    if len(there) != 1:
+    labels = [name for name in ((target,) if target is not None else TARGETS) if name in columns]
+    if len(labels) != 1:
         raise DataError(f"{where}: expected data.target, the column of labels, found none; it has {', '.join(columns)}")
     if owner is not None and owner not in columns:
         raise DataError(f"{where}: expected a column {owner!r}, which data.owner names, found {', '.join(columns)}")
-    features = [name for name in columns if name not in (there[0], owner)]
+    features = [name for name in columns if name not in (labels[0], owner)]
     if len(features) != 1:
         raise DataError(
-            f"{where}: expected one column of images or lists beside {there[0]}, found "
+            f"{where}: expected one column of images or lists beside {labels[0]}, found "
             f"{', '.join(features) or 'none'}; remove the others (remove_columns)"
         )
     arrays = table.with_format("numpy")
-    named = {"x": features[0], "y": there[0], **({} if owner is None else {"owner": owner})}
+    named = {"x": features[0], "y": labels[0], **({} if owner is None else {"owner": owner})}
     return {key: arrays[:][column] for key, column in named.items()}
 
 
-def _frame(table: Any) -> Any:
-    """Return a table as a pandas frame."""
-    return table.to_pandas() if hasattr(table, "to_pandas") else table
-
-
 def _show(value: Any) -> str:
-    """Return a value's type and size in a few words."""
     shape = getattr(value, "shape", None)
     return f"{type(value).__name__}" + ("" if shape is None else f" of shape {tuple(shape)}")

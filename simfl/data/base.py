@@ -1,7 +1,4 @@
-"""The data set: arrays of training and test examples, labels and splits.
-
-Nothing here reads a file. The formats are beside this module, one a file; all of them end in a `Dataset`.
-"""
+"""The arrays of a data set, its labels and its split into training and test part."""
 
 from __future__ import annotations
 
@@ -20,25 +17,23 @@ from simfl.streams import Streams
 
 FloatArray = npt.NDArray[np.float32]
 Stored = npt.NDArray[Any]
-"""Features as they are kept: float32, or integers of at most 32 bits, which mean what a `Scaling` says."""
+"""Features as stored: float32, or integers of at most 32 bits, which a `Scaling` maps to float32."""
 Labels = npt.NDArray[np.int32] | npt.NDArray[np.float32]
 Step = Callable[[FloatArray], FloatArray]
-"""What is done to the features of each part of a set alike, [n, ...] to [n, ...]."""
+"""A change of features, [n, ...] to [n, ...], applied alike to both parts of a set."""
 
 MEMORY_LIMIT_BYTES = 16 * 2**30
-"""Largest dense array that a loader builds; a file that asks for more is refused before memory runs out."""
+"""Largest dense array that a loader builds; a file that needs more is refused before memory runs out."""
 
 
 class Scaling(NamedTuple):
-    """The scaling of stored integers: (u / divisor - mean) / deviation in float32.
+    """Map stored integers u to (u / divisor - mean) / deviation in float32.
 
-    It divides, since u * (1/255) is not u / 255: half of the 256 values differ in the last bit. The arithmetic is the
-    same for NumPy arrays on the host and for JAX's on the device, but that these need a `divide` of their own.
+    A part that is None is skipped.
 
-    Args:
-        divisor: f32[], such as 255 of the pixels of an image.
-        mean: f32 of a shape that examples can be broadcast with, such as [channels].
-        deviation: as `mean`.
+    It divides, since u * (1/255) is not u / 255: half of the 256 values differ in the last bit. `divisor` is f32[];
+    `mean` and `deviation` are f32 of a shape that broadcasts with examples, such as [channels]. NumPy on the host and
+    JAX on the device compute the same bits, but JAX needs a `divide` of its own.
     """
 
     divisor: Any = None
@@ -56,12 +51,12 @@ class Scaling(NamedTuple):
 
     @property
     def arrays(self) -> list[npt.NDArray[Any]]:
-        """The divisor, mean and deviation."""
+        """The parts that are set, each with at least one axis."""
         return [np.atleast_1d(part) for part in self if part is not None]
 
 
 AS_IS = Scaling()
-"""Integers are numbers like others."""
+"""Integers are converted to float32 and nothing else."""
 
 
 def scaling_by(where: str | Path, x: Stored, scale: float | None) -> Scaling:
@@ -78,10 +73,10 @@ class Reader(Protocol):
     """Makes features of columns or texts; see `simfl.data.table` and `.tokens`."""
 
     def reads(self, x: Any) -> bool:
-        """Whether it makes features of such examples."""
+        """Return whether it can read such examples."""
 
     def examples(self, where: str | Path, x: Any, /) -> npt.NDArray[Any]:
-        """Return the features of examples, [n, ...]; `where` is how messages call them."""
+        """Return the features of examples, [n, ...]; `where` names them in messages."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,24 +84,20 @@ class Dataset:
     """Training and test examples, read-only.
 
     Args:
-        name: what the tables and figures call it.
-        train_x: training features, f32 or integers [n, *input_shape].
-        train_y: class labels int32 [n] in 0..num_classes-1, or targets f32 [n] of a regression.
-        test_x: test features, [m, *input_shape], of the same type.
-        test_y: as `train_y`, [m].
-        num_classes: number of labels; 0 for a regression and for the points of a quadratic.
-        image_shape: height, width (and channels) where the examples are images, also when they are stored flat.
-        optimum: the minimiser of the training loss, f32 [d] in the order of the model's flat parameters, where known.
-        optimal_loss: the training loss there, l2 part included.
-        curvature: the diagonal of H, f32 [d], of a quadratic problem.
-        labels: what the classes are called where the set comes from, by their numbers; None: as they are numbered.
-        groups: whose example each training example is, [n] of any values, where a column of the file was to say so.
-        reader: how features are made of the columns of a table, or of texts, where they were.
-        files: what it was read from, where these are a user's own.
-        tokens: whether features are tokens, 0..num_classes-1, which models of sequences take.
-        loaded_shape: shape of an example before the steps; None where there were none.
-        steps: what was done to the features since they were loaded, in this order.
-        scaling: what integers among the features mean.
+        name: label in tables and figures.
+        train_x: f32 or integers [n, *input_shape]; `test_x` is [m, *input_shape] of the same type.
+        train_y: class labels int32 [n] in 0..num_classes-1, or regression targets f32 [n]; `test_y` likewise, [m].
+        num_classes: 0 for a regression and for the points of a quadratic.
+        image_shape: height, width (and channels) of images, also when they are stored flat.
+        optimum: minimizer of the training loss, f32 [d], as flat parameters of the model, if known; `optimal_loss` is
+            the training loss there with l2, `curvature` the diagonal of H, f32 [d], of a quadratic problem.
+        labels: original names of the classes in order; None: their numbers.
+        groups: owner of each training example, [n] of any values, if known.
+        reader: makes features from tables or texts, if the set was read from one.
+        files: the user's own files that it was read from.
+        tokens: whether features are tokens, 0..num_classes-1, for models of sequences.
+        loaded_shape: shape of an example before `steps`, the changes of the features; None without steps.
+        scaling: meaning of stored integers.
     """
 
     name: str
@@ -129,7 +120,6 @@ class Dataset:
     scaling: Scaling = AS_IS
 
     def __post_init__(self) -> None:
-        """Check that the parts fit together and make the arrays read-only."""
         for part, x, y in (("train", self.train_x, self.train_y), ("test", self.test_x, self.test_y)):
             if len(x) != len(y):
                 raise ValueError(f"{self.name}: {part}: expected one label per example, found {len(x)} and {len(y)}")
@@ -150,15 +140,15 @@ class Dataset:
 
     @property
     def class_labels(self) -> tuple[float | str, ...]:
-        """The names of the classes, by number; empty for a regression."""
+        """Names of the classes in the order of their numbers; empty for a regression."""
         return tuple(range(self.num_classes)) if self.labels is None else self.labels
 
     def floats(self) -> Dataset:
-        """Return the set with features as models are given them, f32."""
+        """Return the set with features as models get them, f32."""
         return replace(self, train_x=self.scaling(self.train_x), test_x=self.scaling(self.test_x))
 
     def through(self, step: Step, **changes: Any) -> Dataset:
-        """Return the set after a step, of floats, and after changes of further fields."""
+        """Return the set after a step on its float features, with further fields changed."""
         return replace(
             self,
             train_x=step(self.scaling(self.train_x)),
@@ -168,62 +158,51 @@ class Dataset:
             **changes,
         )
 
-    def training_part(self, chosen: npt.NDArray[Any]) -> Dataset:
+    def training_part(self, examples: npt.NDArray[Any]) -> Dataset:
         """Return the set with some training examples, given as a mask or positions."""
-        groups = None if self.groups is None else self.groups[chosen]
-        return replace(self, train_x=self.train_x[chosen], train_y=self.train_y[chosen], groups=groups)
+        groups = None if self.groups is None else self.groups[examples]
+        return replace(self, train_x=self.train_x[examples], train_y=self.train_y[examples], groups=groups)
 
     def prepared(self, x: npt.ArrayLike, where: str = "x") -> FloatArray:
-        """Return other examples after the same steps, as the model is given them.
+        """Return other examples as the model gets them, after the steps of this set.
 
-        Args:
-            x: [n, ...], integers as the file of this set has them, such as bytes of pixels, or floats as models are
-                given them, such as pixels from 0 to 1. An example may also be flat. Of a table also a frame with its
-                columns, of texts also texts.
-            where: how messages call them.
-
-        Raises:
-            DataError: they are of another shape, or not finite.
+        `x` [n, ...] are integers as in the file of this set, such as bytes of pixels, or floats as models get them,
+        such as pixels from 0 to 1; an example may be flat. A set from a table also takes a frame with its columns, a
+        set from texts also texts. `where` names the examples in messages. DataError for wrong shapes or non-finite x.
         """
         shape = self.loaded_shape or self.input_shape
         if self.reader is not None and self.reader.reads(x):
             x = self.reader.examples(where, x)
         try:
-            features = np.asarray(x)
-            features = features if features.dtype.kind in "iu" else features.astype(np.float32)
+            examples = np.asarray(x)
+            examples = examples if examples.dtype.kind in "iu" else examples.astype(np.float32)
         except (TypeError, ValueError) as error:
             raise DataError(f"{where}: expected examples as numbers, found something else ({error})") from None
-        if features.ndim < 1 or features.size != len(features) * math.prod(shape):
-            raise DataError(
-                f"{where}: expected examples of shape {shape}, as in {self.name}, found {features.shape[1:]}"
-            )
-        check_features(where, features)
-        features = features.reshape(len(features), *shape)
+        found = examples.shape[1:]
+        if examples.ndim < 1 or examples.size != len(examples) * math.prod(shape):
+            raise DataError(f"{where}: expected examples of shape {shape}, as in {self.name}, found {found}")
+        check_features(where, examples)
+        examples = examples.reshape(len(examples), *shape)
         if self.tokens:
-            return self._as_tokens(where, features)
-        features = self.scaling(features)
+            last = self.num_classes - 1
+            if (examples != np.round(examples)).any() or examples.min() < 0 or examples.max() > last:
+                raise DataError(f"{where}: expected tokens, whole numbers from 0 to {last}, found others")
+            return examples.astype(self.train_x.dtype)
+        examples = self.scaling(examples)
         for step in self.steps:
-            features = step(features)
-        return features
-
-    def _as_tokens(self, where: str, x: npt.NDArray[Any]) -> Stored:
-        """Return tokens in the type that the set has; others than it has are refused."""
-        if (x != np.round(x)).any() or x.min() < 0 or x.max() >= self.num_classes:
-            raise DataError(f"{where}: expected tokens, whole numbers from 0 to {self.num_classes - 1}, found others")
-        return x.astype(self.train_x.dtype)
+            examples = step(examples)
+        return examples
 
 
 @dataclass(frozen=True)
 class Loader:
     """A kind of data set.
 
-    Args:
-        kind: the word that names it in a scenario.
-        summary: one line for a listing.
-        load: (root, streams, **options) -> the set; root is the folder of data sets, or None.
-        signature: names the options, by default `load` itself. What a set has to know of the model that is trained it
-            takes as options of these names: `l2`, `intercept`, and `regression`, whether it fits targets.
-        transforms: whether classes may be left out, and features reduced and normalized.
+    `load` is (root, streams, **options) -> the set; root is the folder of data sets or None, streams draw the split
+    without a test part. Loaders of files share the options `path` and `test_path` (a file, or a bare name in the kind's
+    folder of root), `test_fraction` (the share to set aside), `regression` (whether labels are targets) and `group`
+    (column or key of the owner of each training example). `signature`, by default `load`, names the options; `l2`,
+    `intercept` and `regression` are set from the model. `transforms` says whether `simfl.data.transforms` applies.
     """
 
     kind: str
@@ -240,7 +219,7 @@ class Loader:
 
 
 def check_features(where: str | Path, x: npt.NDArray[Any]) -> None:
-    """Reject an empty set, and examples with NaN or infinity."""
+    """Refuse an empty set, and name the first example with NaN or infinity."""
     if x.size == 0:
         raise DataError(f"{where}: found no examples with features (shape {x.shape}); expected at least one")
     if x.dtype.kind != "f":
@@ -256,23 +235,16 @@ def class_labels(
 ) -> tuple[list[npt.NDArray[np.int32]], tuple[float | str, ...]]:
     """Map the labels of a file's parts to 0..c-1, in sorted order.
 
-    {-1, 1}, {1, 2} and 1..10 are the usual spellings; the smallest becomes 0. Labels may also be words.
-
-    Args:
-        where: the file, for the message.
-        parts: labels as read, one array per part (training, test).
-
-    Returns:
-        The parts as int32, and the c >= 2 labels as they were found, in their order.
+    {-1, 1}, {1, 2} and 1..10 are the usual spellings; the smallest becomes 0. Labels may also be words. The c >= 2
+    original labels are returned too.
     """
     together = np.concatenate([np.asarray(part).ravel() for part in parts])
     words = together.dtype.kind in "OUS"
     bad = np.zeros(0, bool) if words else ~np.isfinite(together) | (together != np.round(together))
     if bad.any():
-        label = together[int(np.argmax(bad))]
         raise DataError(
-            f"{where}: labels must be whole numbers (classes), found {label:g}; targets of a regression need a "
-            f"regression model such as `model.kind: linear`"
+            f"{where}: labels must be whole numbers (classes), found {together[int(np.argmax(bad))]:g}; targets of a "
+            "regression need a regression model such as `model.kind: linear`"
         )
     values = np.unique(together)
     if len(values) < 2:
@@ -283,14 +255,14 @@ def class_labels(
 
 
 def show_label(label: float | str) -> str:
-    """Return a label as a message shows it."""
+    """Return a label as messages show it."""
     return repr(str(label)) if isinstance(label, str) else f"{label:g}"
 
 
 def narrowed(x: npt.NDArray[Any]) -> Stored:
-    """Return features as stored: float32, or integers of at most 32 bits, unchanged.
+    """Return features as stored, without loss where 32 bits suffice.
 
-    Wider integers that hold numbers of 32 bits become int32, others float32, as all else does: see `Stored`.
+    Small integers keep their type, wider ones that fit become int32, everything else float32.
     """
     if x.dtype.kind == "b":
         return x.astype(np.uint8)
@@ -319,32 +291,24 @@ def assembled(
 ) -> Dataset:
     """Return a set of features and of labels as they were found.
 
-    Args:
-        name: of the set.
-        where: what the labels are, for messages.
-        x: [n, ...], checked.
-        y: labels [n], numbers or words.
-        test: the test part, likewise; None: a share of the examples is set aside.
-        streams: draws it ("split").
-        regression: whether labels are targets rather than classes; None: floats are, and whatever has several axes, and
-            whole numbers from 0 on are classes as they stand.
-        test_fraction: that share.
-        groups: whose example each one is, [n].
-        fields: further ones of `Dataset`.
+    `where` names the labels in messages. Without a test part, `streams` draw ("split") `test_fraction` of the examples.
+    `regression` says whether labels are targets rather than classes; None decides by their type: floats and labels of
+    several axes are targets, whole numbers >= 0 are classes with these numbers. `groups` [n] are the examples' owners,
+    `fields` further ones of `Dataset`.
     """
-    labels_of = [y] if test is None else [y, test[1]]
-    stay = regression is None and all(part.dtype.kind in "biu" and part.size and part.min() >= 0 for part in labels_of)
+    raw = [y] if test is None else [y, test[1]]
+    stay = regression is None and all(part.dtype.kind in "biu" and part.size and part.min() >= 0 for part in raw)
     if regression is None:
-        regression = any(part.dtype.kind == "f" or part.ndim > 1 for part in labels_of)
+        regression = any(part.dtype.kind == "f" or part.ndim > 1 for part in raw)
     parts: list[Labels]
     names: tuple[float | str, ...] = ()
     if regression:
-        parts = [targets(where, part) for part in labels_of]
+        parts = [targets(where, part) for part in raw]
     elif stay:
-        parts = [part.astype(np.int32) for part in labels_of]
-        names = tuple(range(1 + max(int(part.max()) for part in labels_of)))
+        parts = [part.astype(np.int32) for part in raw]
+        names = tuple(range(1 + max(int(part.max()) for part in raw)))
     else:
-        classes, names = class_labels(where, *labels_of)
+        classes, names = class_labels(where, *raw)
         parts = list(classes)
     fields = {"num_classes": len(names), "labels": names or None, **fields}
     if test is not None:
@@ -352,13 +316,13 @@ def assembled(
             kind = np.float32 if "f" in (x.dtype.kind, test[0].dtype.kind) else np.int32
             x, test = x.astype(kind), (test[0].astype(kind), test[1])
         return Dataset(name, x, parts[0], test[0], parts[1], groups=groups, **fields)
-    chosen, rest = split(parts[0], test_fraction, streams.generator("split"), stratify=not regression)
-    groups = None if groups is None else groups[chosen]
-    return Dataset(name, x[chosen], parts[0][chosen], x[rest], parts[0][rest], groups=groups, **fields)
+    train, rest = split(parts[0], test_fraction, streams.generator("split"), stratify=not regression)
+    groups = None if groups is None else groups[train]
+    return Dataset(name, x[train], parts[0][train], x[rest], parts[0][rest], groups=groups, **fields)
 
 
 def targets(where: str | Path, y: npt.NDArray[Any]) -> Labels:
-    """Return regression targets, checked: f32, or int32 for whole sequences."""
+    """Return checked regression targets: int32 if whole with several axes, else f32."""
     if y.dtype.kind not in "biuf":
         raise DataError(f"{where}: expected numbers, the targets of a regression, found words")
     check_features(where, y)
@@ -368,16 +332,10 @@ def targets(where: str | Path, y: npt.NDArray[Any]) -> Labels:
 def split(
     labels: Labels, test_fraction: float, generator: np.random.Generator, *, stratify: bool
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Draw which examples become the test part.
+    """Draw which examples become the test part; return sorted indices of both parts.
 
-    Args:
-        labels: [n], the classes when stratifying.
-        test_fraction: share of the examples to set aside, between 0 and 1.
-        generator: draws the split.
-        stratify: keep the share of each class; dropped where a class is too rare to be in both parts.
-
-    Returns:
-        Sorted indices of the training and of the test examples.
+    `test_fraction` is between 0 and 1. `stratify` keeps the share of each class of `labels` [n]; it has no effect if a
+    class is too rare to be in both parts.
     """
     n = len(labels)
     if not 0.0 < test_fraction < 1.0:
@@ -409,18 +367,17 @@ def split(
 def _in_proportion(sizes: npt.NDArray[np.int64], draws: int, random: np.random.RandomState) -> npt.NDArray[np.int64]:
     """Return the draws of each class, in proportion to sizes; ties are random.
 
-    With the permutations above this is scikit-learn's `train_test_split`, number by number, without the two seconds
-    that importing it takes.
+    With the permutations above this equals scikit-learn's `train_test_split` bit for bit, without its slow import.
     """
     exact = sizes / sizes.sum() * draws
-    draws_of: npt.NDArray[np.int64] = np.floor(exact).astype(np.int64)
-    rest = exact - draws_of
-    missing = int(draws - draws_of.sum())
+    counts: npt.NDArray[np.int64] = np.floor(exact).astype(np.int64)
+    rest = exact - counts
+    missing = int(draws - counts.sum())
     for value in np.unique(rest)[::-1]:
         if missing == 0:
             break
         tied = np.flatnonzero(rest == value)
-        chosen = random.choice(tied, size=min(len(tied), missing), replace=False)
-        draws_of[chosen] += 1
-        missing -= len(chosen)
-    return draws_of
+        drawn = random.choice(tied, size=min(len(tied), missing), replace=False)
+        counts[drawn] += 1
+        missing -= len(drawn)
+    return counts

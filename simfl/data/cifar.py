@@ -1,7 +1,7 @@
 """CIFAR-10's binary version: records of a label byte and 3,072 color bytes.
 
 Krizhevsky, Learning multiple layers of features from tiny images, 2009; https://www.cs.toronto.edu/~kriz/cifar.html.
-A part of it in the same format (fewer batches, fewer images) is read as well.
+Subsets in the same format (fewer batches, fewer images) are read as well.
 """
 
 from __future__ import annotations
@@ -18,8 +18,6 @@ from simfl.data.files import BROKEN_STREAM, folder_of, most_bytes, read_content
 from simfl.errors import DataError
 from simfl.streams import Streams
 
-DoubleArray = npt.NDArray[np.float64]
-
 RECORD_BYTES = 1 + 3 * 32 * 32
 _BATCH = re.compile(r"(data_batch_\d+|test_batch)\.bin")
 _REPLACE = "fetch it again with `simfl data fetch cifar10`"
@@ -28,27 +26,20 @@ _REPLACE = "fetch it again with `simfl data fetch cifar10`"
 def load_cifar10(root: Path | None, streams: Streams, *, path: str | Path | None = None) -> Dataset:
     """Load CIFAR-10 as bytes, standardized by color over the training part.
 
-    Args:
-        root: the folder of data sets; `root/cifar10` holds the archive (.tar.gz) or the unpacked .bin files.
-        streams: not used.
-        path: another archive, or another folder.
-
-    Returns:
-        Examples [n, 32, 32, 3].
+    The archive (.tar.gz) or the unpacked .bin files are in `root/cifar10`, or at `path`.
     """
     source, batches = _read_batches(folder_of("cifar10", path, root))
     records = {name: _records(f"{source}: {name}", content) for name, content in batches.items()}
-    training = [records[name] for name in sorted(records, key=_number) if name != "test_batch.bin"]
+    # By number, so that data_batch_10 comes after data_batch_2.
+    numbered = sorted(records, key=lambda name: int("".join(filter(str.isdigit, name)) or 0))
+    training = [records[name] for name in numbered if name != "test_batch.bin"]
     if not training or "test_batch.bin" not in records:
-        found = ", ".join(sorted(records)) or "none of them"
         raise DataError(
             f"{source}: expected data_batch_1.bin ... and test_batch.bin (the binary version of CIFAR-10), found "
-            f"{found}; {_REPLACE}"
+            f"{', '.join(sorted(records)) or 'none of them'}; {_REPLACE}"
         )
-    mean, deviation = _colour_statistics(training)
     files = (source,) if source.is_file() else tuple(source / name for name in batches)
-    train = np.concatenate(training)
-    test = records["test_batch.bin"]
+    train, test = np.concatenate(training), records["test_batch.bin"]
     return Dataset(
         "cifar10",
         _images(train),
@@ -57,7 +48,7 @@ def load_cifar10(root: Path | None, streams: Streams, *, path: str | Path | None
         test[:, 0].astype(np.int32),
         num_classes=10,
         image_shape=(32, 32, 3),
-        scaling=Scaling(np.float32(255), mean.astype(np.float32), deviation.astype(np.float32)),
+        scaling=_standardization(train),
         files=() if path is None else files,
     )
 
@@ -97,7 +88,7 @@ def _read_archive(path: Path) -> dict[str, bytes]:
                 name = PurePosixPath(member.name).name
                 if member.isfile() and _BATCH.fullmatch(name):
                     stream = archive.extractfile(member)
-                    assert stream is not None  # None only for special files
+                    assert stream is not None  # only None for a member that is not a regular file
                     batches[name] = stream.read()
     except (tarfile.TarError, ValueError, *BROKEN_STREAM) as error:
         reason = str(error).splitlines()[0] if str(error) else "it ends early"
@@ -118,27 +109,20 @@ def _records(where: str, content: bytes) -> npt.NDArray[np.uint8]:
     return records
 
 
-def _number(name: str) -> int:
-    """Return the number in `data_batch_10.bin`, so that 10 comes after 2."""
-    return int("".join(filter(str.isdigit, name)) or 0)
-
-
-def _colour_statistics(batches: list[npt.NDArray[np.uint8]]) -> tuple[DoubleArray, DoubleArray]:
-    """Return mean and deviation of each color in [0, 1], [3] each, exact."""
-    counts = np.zeros((3, 256))
-    for batch in batches:
-        for colour, pixels in enumerate(np.split(batch[:, 1:], 3, axis=1)):
-            counts[colour] += np.bincount(pixels.ravel(), minlength=256)
+def _standardization(records: npt.NDArray[np.uint8]) -> Scaling:
+    """Return the scaling by mean and deviation of each color, exact from counts."""
+    colors = np.split(records[:, 1:], 3, axis=1)
+    counts = np.array([np.bincount(pixels.ravel(), minlength=256) for pixels in colors], np.float64)
     share = counts / counts.sum(axis=1, keepdims=True)
     values = np.arange(256) / 255.0
     mean = share @ values
     deviation = np.sqrt(share @ values**2 - mean**2)
-    return mean, np.where(deviation > 1e-6, deviation, 1.0)
+    deviation = np.where(deviation > 1e-6, deviation, 1.0)
+    return Scaling(np.float32(255), mean.astype(np.float32), deviation.astype(np.float32))
 
 
 def _images(records: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
-    """Return images, uint8 [n, 32, 32, 3]."""
     return np.ascontiguousarray(records[:, 1:].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1))
 
 
-LOADER = Loader("cifar10", "colour images, 32x32, 10 classes; the binary archive in cifar10/", load_cifar10)
+LOADER = Loader("cifar10", "color images, 32x32, 10 classes; the binary archive in cifar10/", load_cifar10)

@@ -18,13 +18,7 @@ from simfl.streams import Streams
 
 
 def load_digits(root: Path | None, streams: Streams, *, test_fraction: float = 0.2) -> Dataset:
-    """Load the digits, gray values scaled to [0, 1], in a stratified split.
-
-    Args:
-        root: not used.
-        streams: draws the split.
-        test_fraction: share of the examples to set aside for testing.
-    """
+    """Load the digits, gray values 0..16 scaled to [0, 1], with a stratified split."""
     x, y = _digits()
     train, test = split(y, test_fraction, streams.generator("split"), stratify=True)
     return Dataset("digits", x[train], y[train], x[test], y[test], num_classes=10, image_shape=(8, 8))
@@ -33,10 +27,10 @@ def load_digits(root: Path | None, streams: Streams, *, test_fraction: float = 0
 @functools.cache
 def _digits() -> tuple[NDArray[np.float32], NDArray[np.int32]]:
     """Return the examples, f32 [1797, 64], and their labels, cached."""
-    sklearn = importlib.util.find_spec("sklearn")  # without importing it, which takes two seconds
-    assert sklearn is not None
-    assert sklearn.origin is not None
-    with gzip.open(Path(sklearn.origin).parent / "datasets" / "data" / "digits.csv.gz", "rt") as lines:
+    spec = importlib.util.find_spec("sklearn")  # without importing it, which takes two seconds
+    assert spec is not None
+    assert spec.origin is not None
+    with gzip.open(Path(spec.origin).parent / "datasets" / "data" / "digits.csv.gz", "rt") as lines:
         values = np.loadtxt(lines, delimiter=",", dtype=np.int32)
     return (values[:, :-1] / 16.0).astype(np.float32), values[:, -1].copy()
 

@@ -6,7 +6,7 @@ once it is complete and its sha256 is right; otherwise the next address is tried
 download is trusted, provided the server states its length. Its checksum is then stored in NAME.sha256 (the format of
 `sha256sum`) and later downloads must match it.
 
-Only http and https addresses are used, redirects included, and https stays https. Size and time are limited.
+Only http and https are used, redirects included, and https stays https. Size and time are limited.
 """
 
 from __future__ import annotations
@@ -47,20 +47,11 @@ def fetch(
     total_s: float = 3600.0,
     tell: Callable[[str], None] | None = None,
 ) -> list[Path]:
-    """Download a data set; keep existing files whose checksum is right.
+    """Download a data set and return its files; keep files whose checksum is right.
 
-    Args:
-        name_or_source: a name in `SOURCES`, or a `Source`.
-        root: the folder of data sets, created if missing.
-        progress: called as bytes arrive.
-        attempts: tries per address; each resumes the one before.
-        wait_s: pause before the second try, doubled for each further one.
-        timeout_s: longest silence of a server.
-        total_s: longest duration of one try.
-        tell: called with one line for each file without a published checksum.
-
-    Returns:
-        The files, in the order of the source.
+    `progress` is called as bytes arrive, `tell` with one line for each file without a published checksum. Each of the
+    `attempts` per address resumes the previous one, after a pause of `wait_s` that doubles. `timeout_s` is the longest
+    silence of a server, `total_s` the longest duration of one try.
     """
     if isinstance(name_or_source, Source):
         source = name_or_source
@@ -135,7 +126,7 @@ class _Download:
 
     @property
     def origin(self) -> Path:
-        """A file of two lines: the part's address, and its version on the server."""
+        """A file of two lines: the address of the part, and the server's validator."""
         return self.target.with_name(self.target.name + ".part.from")
 
     @property
@@ -145,24 +136,23 @@ class _Download:
     def run(self) -> None:
         """Try each address until one gives the right file, then rename that file."""
         problems: list[str] = []
-        wrong: DataError | None = None
+        errors: list[Exception] = []
         for url in self.remote.urls:
             try:
                 self._transfer_patiently(url)
                 self.verify(self.part, "it was removed; fetch it again")
                 break
-            except (_TransferError, _RefusedError) as error:
-                problems.append(f"{url}: {error}")
-            except DataError as error:
-                self._discard()
-                wrong = error
+            except (_TransferError, _RefusedError, DataError) as error:
+                if isinstance(error, DataError):
+                    self._discard()
+                errors.append(error)
                 problems.append(f"{url}: {error}")
         else:
-            if wrong is not None and len(problems) == 1:
-                raise wrong
+            if len(errors) == 1 and isinstance(errors[0], DataError):
+                raise errors[0]
             again = "run the same again to go on where it stopped, or " if self.part.exists() else ""
             raise DataError(f"{'; '.join(problems)}; {again}put the file at {self.target} by hand")
-        checksum = None if self._known() else _sha256(self.part)
+        checksum = None if self._has_checksum() else _sha256(self.part)
         os.replace(self.part, self.target)
         self.origin.unlink(missing_ok=True)
         if checksum:
@@ -173,7 +163,6 @@ class _Download:
             )
 
     def _transfer_patiently(self, url: str) -> None:
-        """Transfer from one address; retry after each interruption."""
         for attempt in range(self.attempts):
             try:
                 self._transfer(url)
@@ -203,7 +192,7 @@ class _Download:
                     self.part.write_bytes(b"")  # first: an older version must never stand under the new validator
                     validator = response.headers.get("ETag") or response.headers.get("Last-Modified") or ""
                     self.origin.write_text(f"{url}\n{'' if validator.startswith('W/') else validator}\n", "utf-8")
-                if total is None and not response.chunked and not self._known():
+                if total is None and not response.chunked and not self._has_checksum():
                     raise _RefusedError("the server does not say how long the file is, and no checksum is known")
                 self._receive(response, offset, total)
         except urllib.error.HTTPError as error:
@@ -214,13 +203,12 @@ class _Download:
             raise _TransferError(f"the connection failed ({getattr(error, 'reason', None) or error})") from None
 
     def _resumable(self, url: str, headers: dict[str, str]) -> int:
-        """Return the stored bytes, and add the request for the rest to the headers."""
-        if not self.part.exists() or not self.origin.exists():
-            self._discard()
-            return 0
-        address, validator = [*self.origin.read_text("utf-8").split("\n"), "", ""][:2]
-        offset = self.part.stat().st_size
-        if address != url or not offset or not (validator or self._known()):
+        """Return the number of stored bytes; request only the rest in the headers."""
+        address = validator = ""
+        if self.part.exists() and self.origin.exists():
+            address, validator = [*self.origin.read_text("utf-8").split("\n"), "", ""][:2]
+        offset = self.part.stat().st_size if address == url else 0
+        if not offset or not (validator or self._has_checksum()):
             self._discard()
             return 0
         headers["Range"] = f"bytes={offset}-"
@@ -247,7 +235,7 @@ class _Download:
             raise _TransferError(f"the transfer broke off after {done} of {total} bytes")
 
     def _judge(self, error: urllib.error.HTTPError, offset: int) -> None:
-        """Raise the error of an HTTP error; return if the part is already complete."""
+        """Raise the error of an HTTP status; return if the part is already complete."""
         if error.code == 416:
             _, total = _content_range(error.headers.get("Content-Range"))
             if total == offset:
@@ -262,8 +250,7 @@ class _Download:
         self.part.unlink(missing_ok=True)
         self.origin.unlink(missing_ok=True)
 
-    def _known(self) -> bool:
-        """Whether a checksum is published, or stored by an earlier download."""
+    def _has_checksum(self) -> bool:
         return bool(self.remote.sha256 or self.remote.content_sha256 or self.seen.exists())
 
     def verify(self, path: Path, advice: str) -> None:
@@ -283,7 +270,7 @@ class _Download:
 
 
 def _sha256(path: Path, packed_as: str | None = None) -> str:
-    """Return the checksum of a file, or of its content if `packed_as` .gz or .bz2."""
+    """Return the checksum of a file, or of its content decompressed as .gz or .bz2."""
     if packed_as is None:
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
@@ -298,7 +285,7 @@ def _sha256(path: Path, packed_as: str | None = None) -> str:
 
 
 def _content_range(text: str | None) -> tuple[int, int | None]:
-    """Return the first byte and the total of `bytes 5-9/10`; -1 and None if missing."""
+    """Return first byte and total of `bytes 5-9/10`; -1 and None if missing."""
     match = re.fullmatch(r"bytes (?:(\d+)-\d+|\*)/(?:(\d+)|\*)", text or "")
     if not match:
         return -1, None

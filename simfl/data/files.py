@@ -1,4 +1,4 @@
-"""Finds and reads data files, with errors of one line."""
+"""Finding and reading data files, with one-line messages that say what to do."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from simfl.data.base import MEMORY_LIMIT_BYTES
 from simfl.errors import DataError
 
 COMPRESSED: dict[str, Callable[[Path], IO[bytes]]] = {".gz": gzip.open, ".bz2": bz2.open}  # type: ignore[dict-item]
-"""How a file is opened, by the end of its name."""
+"""Openers by suffix."""
 
 _RATIO, _SMALL_BYTES = 200, 2**26
 
 BROKEN_STREAM = (OSError, EOFError, zlib.error)
-"""What gzip and bz2 raise for a file that is cut off or is not such an archive."""
+"""Errors of gzip and bz2 for a file that is cut off or has another format."""
 
 
 def plain_name(path: Path) -> str:
@@ -28,13 +28,13 @@ def plain_name(path: Path) -> str:
 
 
 def open_decompressed(path: Path, packed_as: str | None = None) -> IO[bytes]:
-    """Open a file, decompressed if it is named (or `packed_as`) .gz or .bz2."""
+    """Open a file, decompressed according to its suffix or to `packed_as`."""
     opener = COMPRESSED.get(path.suffix if packed_as is None else packed_as)
     return opener(path) if opener else path.open("rb")
 
 
 def is_endless(path: Path) -> bool:
-    """Whether a path is not a plain file: a device or a pipe may never end."""
+    """Return whether a path is a device or a pipe, which may never end."""
     try:
         mode = path.stat().st_mode
     except OSError:
@@ -48,12 +48,7 @@ def most_bytes(path: Path) -> int:
 
 
 def read_content(path: Path, how_to_replace: str) -> bytes:
-    """Read a whole file, decompressed.
-
-    Args:
-        path: a file named .gz, .bz2 or neither.
-        how_to_replace: the end of the message should the file be unreadable: what to do.
-    """
+    """Read a whole file, decompressed."""
     if is_endless(path):
         raise DataError(f"{path}: expected a file, found a device or a pipe; {how_to_replace}")
     try:
@@ -84,31 +79,20 @@ def first_file(candidates: Sequence[Path]) -> Path | None:
 
 
 def candidates(path: str | Path, root: Path | None, *folders: str) -> list[Path]:
-    """Return where a file may be, best first.
+    """Return the places where a file may be, best first.
 
-    A bare name (`a9a`) is looked for below the folder of data sets first; a path with a folder in it (`./mine/a9a`)
-    is taken as written first.
-
-    Args:
-        path: as in the scenario.
-        root: the folder of data sets (`SIMFL_DATA`), or None.
-        folders: the format's own folders below it, best first.
+    A bare name (`a9a`) is searched in the `folders` of `root`, the folder of data sets, first; a path with a folder in
+    it (`./mine/a9a`) is taken as written first.
     """
-    asked = Path(path).expanduser()
-    if asked.is_absolute():
-        return [asked]
-    below = [] if root is None else [*(root / folder / asked for folder in folders), root / asked]
-    return [*below, asked] if len(asked.parts) == 1 else [asked, *below]
+    relative = Path(path).expanduser()
+    if relative.is_absolute():
+        return [relative]
+    below = [] if root is None else [*(root / folder / relative for folder in folders), root / relative]
+    return [*below, relative] if len(relative.parts) == 1 else [relative, *below]
 
 
 def folder_of(kind: str, path: str | Path | None, root: Path | None) -> Path:
-    """Return a set's folder or archive: the given one, or its own below the root.
-
-    Args:
-        kind: name of the set, of its folder and for `simfl data fetch`.
-        path: as in the scenario; None for the usual place.
-        root: the folder of data sets.
-    """
+    """Return the folder (or archive) of a set; a `path` of None is `root`/`kind`."""
     if path is None:
         return need_root(kind, root) / kind
     places = candidates(path, root, kind)
@@ -116,7 +100,7 @@ def folder_of(kind: str, path: str | Path | None, root: Path | None) -> Path:
 
 
 def need_root(kind: str, root: Path | None) -> Path:
-    """Return the folder of data sets, or say how to name one."""
+    """Return the folder of data sets; if there is none, say how to set it."""
     if root is None:
         raise DataError(
             f"data.set: {kind} needs the folder of data sets, and none is named; set SIMFL_DATA to it and run "

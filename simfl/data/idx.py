@@ -26,11 +26,7 @@ _REPLACE = "fetch it again with `simfl data fetch mnist`"
 
 
 def read_idx(path: Path) -> npt.NDArray[Any]:
-    """Read one IDX file, plain, .gz or .bz2.
-
-    Returns:
-        An array of the type and shape that the header names.
-    """
+    """Read one IDX file, plain, .gz or .bz2."""
     content = read_content(path, _REPLACE)
     if len(content) < 4 or content[:2] != b"\0\0" or content[2] not in TYPES or content[3] == 0:
         raise DataError(f"{path}: not an IDX file (it begins with {content[:4].hex(' ') or 'nothing'}); {_REPLACE}")
@@ -50,15 +46,10 @@ def read_idx(path: Path) -> npt.NDArray[Any]:
 
 
 def load_mnist(root: Path | None, streams: Streams, *, path: str | Path | None = None) -> Dataset:
-    """Load MNIST, or a set in the same four files, as flat bytes.
+    """Load MNIST, or a set in the same four files such as Fashion-MNIST.
 
-    Args:
-        root: the folder of data sets; the files are looked for in `root/mnist`.
-        streams: not used.
-        path: another folder that holds the four files.
-
-    Returns:
-        Examples [n, 784] with `image_shape` (28, 28).
+    The files are in `root/mnist`, or in the folder `path`. Examples are bytes [n, 784] that mean 0 to 1, stored flat
+    with `image_shape` (28, 28).
     """
     folder = folder_of("mnist", path, root)
     arrays, files = [], []

@@ -1,13 +1,12 @@
-"""LEAF's JSON files of users and their examples: FEMNIST, Shakespeare, ...
+"""LEAF's JSON files: FEMNIST, Shakespeare and other sets with users.
 
 Caldas et al. 2018, https://arxiv.org/abs/1812.01097; https://github.com/TalwalkarLab/leaf. A folder holds
-`train/*.json` and perhaps `test/*.json`, each with
+`train/*.json` and optionally `test/*.json`, each with
 
     {"users": [...], "num_samples": [...], "user_data": {user: {"x": [...], "y": [...]}}}
 
-Examples of numbers are features. Examples that are texts of one length are sequences of characters, and their labels
-the characters that follow; the vocabulary is what characters the files hold. The user is the owner of an example
-(`data.partition: natural`).
+Numeric examples are features. Texts of one length are sequences of characters, labeled by the next character; the
+vocabulary is the characters in the files. The user is the owner of an example (`data.partition: natural`).
 """
 
 from __future__ import annotations
@@ -37,46 +36,36 @@ def load_leaf(
     test_fraction: float = 0.2,
     regression: bool = False,
 ) -> Dataset:
-    """Load a folder in LEAF's layout.
-
-    Args:
-        root: the folder of data sets.
-        streams: draws the split where there is no folder `test`.
-        path: the folder that holds `train`, or a bare name below `root/leaf`.
-        test_fraction: share to set aside where there is no folder `test`.
-        regression: keep the labels as float targets instead of mapping them to classes.
-    """
+    """Load a folder in LEAF's layout."""
     if path is None:
         raise ScenarioError("data.path: expected a folder in LEAF's layout, found none")
     folder = folder_of("leaf", path, root)
-    x, y, owners = _part(folder / "train")
-    test = _part(folder / "test") if (folder / "test").is_dir() else None
-    parts = [(x, y)] if test is None else [(x, y), test[:2]]
-    if len({isinstance(xs[0], str) for xs, _ in parts}) > 1:
+    parts = [_part(folder / "train")]
+    if (folder / "test").is_dir():
+        parts.append(_part(folder / "test"))
+    if len({isinstance(x[0], str) for x, _, _ in parts}) > 1:
         raise DataError(f"{folder}: expected numbers or texts in both parts, found one of each; {_REPLACE}")
-    groups, files = np.asarray(owners), tuple(sorted(folder.glob("t*/*.json")))
-    if isinstance(x[0], str):
-        return _texts(folder, parts, groups, streams, test_fraction, files)
-    arrays = [_numbers(folder, xs, ys) for xs, ys in parts]
-    if len(arrays) > 1 and arrays[0][0].shape[1:] != arrays[1][0].shape[1:]:
-        raise DataError(
-            f"{folder}: test examples have shape {arrays[1][0].shape[1:]}, training ones {arrays[0][0].shape[1:]}"
-        )
-    return assembled(
-        folder.name,
-        folder,
-        *arrays[0],
-        arrays[1] if len(arrays) > 1 else None,
-        streams,
-        regression=regression,
-        test_fraction=test_fraction,
-        groups=groups,
-        files=files,
-    )
+    files = tuple(sorted(folder.glob("t*/*.json")))
+    fields: dict[str, Any] = {"groups": np.asarray(parts[0][2]), "test_fraction": test_fraction, "files": files}
+    if not isinstance(parts[0][0][0], str):
+        (x, y), *rest = (_numbers(folder, xs, ys) for xs, ys, _ in parts)
+        if rest and x.shape[1:] != rest[0][0].shape[1:]:
+            raise DataError(f"{folder}: test examples have shape {rest[0][0].shape[1:]}, training ones {x.shape[1:]}")
+        test = rest[0] if rest else None
+        return assembled(folder.name, folder, x, y, test, streams, regression=regression, **fields)
+    for xs, ys, _ in parts:
+        if not all(isinstance(text, str) for text in xs) or not all(isinstance(y, str) and len(y) == 1 for y in ys):
+            raise DataError(f"{folder}: expected texts with the character that follows each, found others; {_REPLACE}")
+    vocabulary = Vocabulary.of(text for xs, ys, _ in parts for text in (*xs, *ys))
+    windows = [(vocabulary.examples(folder, xs), vocabulary.numbers(folder, "".join(ys))) for xs, ys, _ in parts]
+    if len({x.shape[1] for x, _ in windows}) > 1:
+        raise DataError(f"{folder}: texts of the two parts differ in length; {_REPLACE}")
+    following = windows[1] if len(windows) > 1 else None
+    return sequences(folder.name, windows[0], following, streams, **fields, **vocabulary.fields)
 
 
 def _part(folder: Path) -> tuple[list[Any], list[Any], list[str]]:
-    """Return examples, labels and owners of a part's files, in the files' order."""
+    """Return examples, labels and owners of a part, in the order of the files."""
     files = sorted(folder.glob("*.json"))
     if not files:
         raise DataError(f"{folder}: expected LEAF's .json files there, found none; {_REPLACE}")
@@ -94,7 +83,7 @@ def _part(folder: Path) -> tuple[list[Any], list[Any], list[str]]:
 
 
 def _users(file: Path) -> Iterator[tuple[str, list[Any], list[Any]]]:
-    """Yield the users of a file with examples and labels, checked."""
+    """Yield each user of a file with examples and labels, checked against each other."""
     try:
         content = json.loads(read_content(file, _REPLACE))
         users, data, counts = content["users"], content["user_data"], content["num_samples"]
@@ -105,8 +94,8 @@ def _users(file: Path) -> Iterator[tuple[str, list[Any], list[Any]]]:
             f"{file}: expected users, num_samples and user_data, found something else ({reason}); {_REPLACE}"
         ) from None
     for user, count in listed:
-        own = data.get(user) if isinstance(data, dict) else None
-        xs, ys = (own.get("x"), own.get("y")) if isinstance(own, dict) else (None, None)
+        mine = data.get(user) if isinstance(data, dict) else None
+        xs, ys = (mine.get("x"), mine.get("y")) if isinstance(mine, dict) else (None, None)
         if not isinstance(xs, list) or not isinstance(ys, list):
             raise DataError(f"{file}: user {user!r}: expected lists x and y in user_data, found none; {_REPLACE}")
         if not len(xs) == len(ys) == count:
@@ -120,7 +109,7 @@ def _users(file: Path) -> Iterator[tuple[str, list[Any], list[Any]]]:
 
 
 def _numbers(folder: Path, x: list[Any], y: list[Any]) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-    """Return features as they are kept and labels, [n]."""
+    """Return features as stored, and labels [n]."""
     try:
         features, labels = np.asarray(x), np.asarray(y)
     except ValueError:
@@ -133,35 +122,6 @@ def _numbers(folder: Path, x: list[Any], y: list[Any]) -> tuple[npt.NDArray[Any]
     features = narrowed(features)
     check_features(folder, features)
     return features, labels
-
-
-def _texts(
-    folder: Path,
-    parts: list[tuple[list[Any], list[Any]]],
-    groups: npt.NDArray[Any],
-    streams: Streams,
-    test_fraction: float,
-    files: tuple[Path, ...],
-) -> Dataset:
-    """Return the set of texts, each followed by one character."""
-    for xs, ys in parts:
-        if not all(isinstance(text, str) for text in xs) or not all(isinstance(y, str) and len(y) == 1 for y in ys):
-            raise DataError(f"{folder}: expected texts with the character that follows each, found others; {_REPLACE}")
-    vocabulary = Vocabulary.of(text for xs, ys in parts for text in (*xs, *ys))
-    examples = [(vocabulary.examples(folder, xs), vocabulary.numbers(folder, "".join(ys))) for xs, ys in parts]
-    if len({x.shape[1] for x, _ in examples}) > 1:
-        raise DataError(f"{folder}: texts of the two parts differ in length; {_REPLACE}")
-    test = examples[1] if len(examples) > 1 else None
-    return sequences(
-        folder.name,
-        examples[0],
-        test,
-        streams,
-        test_fraction=test_fraction,
-        groups=groups,
-        files=files,
-        **vocabulary.fields,
-    )
 
 
 LOADER = Loader("leaf", "a folder in LEAF's JSON layout (FEMNIST, Shakespeare); users are owners", load_leaf)

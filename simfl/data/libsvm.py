@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +19,7 @@ from simfl.errors import DataError, ScenarioError
 from simfl.streams import Streams
 
 FETCHABLE = ("a9a", "covtype.binary", "ijcnn1", "phishing", "usps", "w8a")
-"""Names that `simfl data fetch` knows, for the message about a missing file."""
+"""Sets of `simfl data fetch`, for the message about a missing file."""
 
 
 def load_libsvm(
@@ -33,46 +34,29 @@ def load_libsvm(
 ) -> Dataset:
     """Load a LIBSVM file as dense float32.
 
-    A bare name such as `a9a` is looked for in `root/libsvm`, as it is and with .bz2 and .gz; beside it, `a9a.t` becomes
-    the test part. Where there is no test file, `test_fraction` of the examples is set aside.
-
-    Args:
-        root: the folder of data sets.
-        streams: draws the split where there is no test file.
-        path: a file or a bare name.
-        test_path: a file or a bare name of the test part.
-        test_fraction: share to set aside where there is no test file.
-        features: number of features, to pad to; by default the largest index of both files.
-        regression: keep the labels as float targets instead of mapping them to classes.
+    A bare name such as `a9a` also means a9a.bz2 and a9a.gz in `root/libsvm`; its test part is `a9a.t` beside it, if
+    any. `features` is the number of features to pad to; None: the largest index of both files. See `Loader` for the
+    other options.
     """
     if path is None:
         raise ScenarioError("data.path: expected the name of a LIBSVM file, such as a9a, found none")
     train_file = _find(path, root, "data.path")
-    test_file = _find(test_path, root, "data.test_path") if test_path is not None else None
+    test_file = None if test_path is None else _find(test_path, root, "data.test_path")
     if test_file is None and len(Path(path).parts) == 1:
         test_file = first_file([train_file.with_name(plain_name(train_file) + ".t")])
     files = [train_file] if test_file is None else [train_file, test_file]
-    parts = _read(files, features)
-    return assembled(
-        plain_name(train_file),
-        train_file,
-        *parts[0],
-        None if test_file is None else parts[1],
-        streams,
-        regression=regression,
-        test_fraction=test_fraction,
-        files=tuple(files),
-    )
+    (x, y), *rest = _read(files, features)
+    options: dict[str, Any] = {"regression": regression, "test_fraction": test_fraction, "files": tuple(files)}
+    return assembled(plain_name(train_file), train_file, x, y, rest[0] if rest else None, streams, **options)
 
 
 def _find(path: str | Path, root: Path | None, key: str) -> Path:
-    """Return the file that a path or bare name means, or say where it was looked for."""
+    """Return the file of a path or bare name, or say where it was searched."""
     places = candidates(path, root, "libsvm")
     file = first_file(places)
     if file is not None:
         return file
-    name = plain_name(Path(path))
-    name = name.removesuffix(".t")
+    name = plain_name(Path(path)).removesuffix(".t")
     advice = f"run `simfl data fetch {name}`" if name in FETCHABLE else "put the file there"
     folder = "" if root is not None or Path(path).is_absolute() else " (SIMFL_DATA names no folder of data sets)"
     raise DataError(f"{key}: {places[0]}: no such file, nor with .bz2 or .gz{folder}; {advice}")
@@ -87,7 +71,7 @@ def _read(files: list[Path], features: int | None) -> list[tuple[npt.NDArray[np.
     for file in files:
         content = read_content(file, "replace the file")
         try:
-            # From index 0 on, whatever the file: an unused column 0 is cut off below, for all files alike.
+            # Always from index 0: an unused column 0 is cut off below, for all files alike.
             x, y = load_svmlight_file(io.BytesIO(content), dtype=np.float64, zero_based=True)
         except (ValueError, IndexError, OverflowError, MemoryError, UnicodeDecodeError) as error:
             reason = str(error).splitlines()[0] if str(error) else type(error).__name__
@@ -101,7 +85,7 @@ def _read(files: list[Path], features: int | None) -> list[tuple[npt.NDArray[np.
     width = max(1, *(x.shape[1] - first for x, _ in sparse))
     if features is not None and features < width:
         raise ScenarioError(f"data.features: {files[0]}: found features up to {width}, found {features}; leave it out")
-    width = features if features is not None else width
+    width = width if features is None else features
     dense = []
     for file, (x, y) in zip(files, sparse, strict=True):
         size = math.prod((x.shape[0], width, 4))

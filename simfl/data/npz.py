@@ -1,8 +1,7 @@
 """NumPy archives: `x_train, y_train[, x_test, y_test]`, or `x, y`.
 
-A further array [n] may say whose each training example is (`data.partition: {kind: by_column, column: user}`).
-Values are taken as they are, integers of up to 32 bits as such, all else as float32; `scale`, or `normalize`, changes
-what they mean.
+Another array [n] may name the owner of each training example (`data.partition: {kind: by_column, column: user}`).
+Integers of up to 32 bits are stored as such, all else as float32; `scale` or `normalize` changes what they mean.
 """
 
 from __future__ import annotations
@@ -33,23 +32,25 @@ def load_npz(
     """Load an .npz archive.
 
     Images [n, height, width] are stored flat, with their `image_shape`; [n, height, width, channels] stay as they are.
-
-    Args:
-        root: the folder of data sets.
-        streams: draws the split where the archive has no test part.
-        path: the archive, or a bare name in `root/npz`.
-        test_path: another archive with `x_test, y_test` or `x, y`.
-        test_fraction: share to set aside where there is no test part.
-        regression: keep the labels as float targets instead of mapping them to classes.
-        group: key of an array [n] that says whose training example each one is.
-        scale: what features are multiplied by, such as 1/255; None: 1.
+    The test part is in the archive, or in `test_path` as `x_test, y_test` or `x, y`. `scale` is the factor of integer
+    features, such as 1/255; None: 1. See `Loader` for the other options.
     """
     if path is None:
         raise ScenarioError("data.path: expected the name of an .npz file, found none")
     file, arrays = _read(path, root, "data.path", () if group is None else (group,))
     train_keys = ("x_train", "y_train") if "x_train" in arrays or "y_train" in arrays else ("x", "y")
     x, y = _pair(file, arrays, *train_keys)
-    groups = None if group is None else _groups(file, arrays, group, len(x))
+    groups = None
+    if group is not None:
+        if group not in arrays:
+            raise DataError(
+                f"{file}: missing key {group}, which data.partition.column names; add an array of {len(x)} values"
+            )
+        groups = arrays[group]
+        if groups.shape != (len(x),):
+            raise DataError(
+                f"{file}: {group}: expected one value for each of {len(x)} examples, found shape {groups.shape}"
+            )
     test, test_file = None, file
     if test_path is not None:
         test_file, test_arrays = _read(test_path, root, "data.test_path")
@@ -76,7 +77,7 @@ def load_npz(
 
 
 def read_examples(path: str | Path, root: Path | None) -> tuple[Path, Stored, npt.NDArray[Any]]:
-    """Return the file, features and labels: x_test, y_test or x, y of an archive."""
+    """Return a file, and its features and raw labels: x_test, y_test or x, y."""
     file, arrays = _read(path, root, "data")
     keys = ("x_test", "y_test") if "x_test" in arrays or "y_test" in arrays else ("x", "y")
     x, y = _pair(file, arrays, *keys)
@@ -97,29 +98,25 @@ def _read(
             archive = np.load(stream, allow_pickle=False)
             if isinstance(archive, np.ndarray):
                 raise DataError(f"{file}: expected an .npz archive, found a single array; write it with numpy.savez")
-            known = ("x", "y", "x_train", "y_train", "x_test", "y_test", *further)
-            wanted = [name for name in archive.files if name in known]
+            keys = ("x", "y", "x_train", "y_train", "x_test", "y_test", *further)
             if sum(member.file_size for member in archive.zip.infolist()) > MEMORY_LIMIT_BYTES:
                 raise ValueError(f"larger than {MEMORY_LIMIT_BYTES >> 30} GiB")
-            arrays = {name: archive[name] for name in wanted}
+            arrays = {name: archive[name] for name in archive.files if name in keys}
             if any(not isinstance(array, np.ndarray) for array in arrays.values()):
                 raise ValueError("a member is not an array")
-            found = archive.files
+            names = ", ".join(archive.files) or "none"
     except damaged_archive() as error:
         reason = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
         raise DataError(f"{file}: not an .npz archive of numbers, or damaged ({reason}); write it again") from None
     if not arrays:
-        names = ", ".join(found) or "none"
         raise DataError(f"{file}: expected the keys x_train and y_train, or x and y; found {names}")
     return file, arrays
 
 
 def _pair(file: Path, arrays: dict[str, npt.NDArray[Any]], x_key: str, y_key: str) -> tuple[Stored, npt.NDArray[Any]]:
-    """Return the features and labels under two keys, checked."""
     for key in (x_key, y_key):
         if key not in arrays:
-            found = ", ".join(arrays)
-            raise DataError(f"{file}: missing key {key}; found {found}{nearest(key, arrays)}")
+            raise DataError(f"{file}: missing key {key}; found {', '.join(arrays)}{nearest(key, arrays)}")
         if arrays[key].dtype.kind not in "biuf":
             raise DataError(f"{file}: {key}: expected numbers, found {arrays[key].dtype}")
     x, y = arrays[x_key], arrays[y_key]
@@ -136,18 +133,8 @@ def _pair(file: Path, arrays: dict[str, npt.NDArray[Any]], x_key: str, y_key: st
     return x, y
 
 
-def _groups(file: Path, arrays: dict[str, npt.NDArray[Any]], key: str, n: int) -> npt.NDArray[Any]:
-    """Return whose example each of n examples is."""
-    if key not in arrays:
-        raise DataError(f"{file}: missing key {key}, which data.partition.column names; add an array of {n} values")
-    groups = arrays[key]
-    if groups.shape != (n,):
-        raise DataError(f"{file}: {key}: expected one value for each of {n} examples, found shape {groups.shape}")
-    return groups
-
-
 def _flat(x: Stored) -> Stored:
-    """Flatten gray images, as in MNIST; leave vectors and color images."""
+    """Flatten gray images, as MNIST's are; leave vectors and color images as they are."""
     return x.reshape(len(x), -1) if x.ndim == 3 else x
 
 

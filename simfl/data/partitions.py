@@ -1,7 +1,7 @@
-"""Which client holds which examples.
+"""Assignment of training examples to clients.
 
-Every kind but `resample` gives each example to one client at most. Each client gets at least one example: a client
-without data has no gradient, and what it should do then would be a guess.
+Every kind but `resample` gives each example to at most one client. Each client gets at least one example, since a
+client without data has no gradient.
 """
 
 from __future__ import annotations
@@ -28,11 +28,10 @@ SIZES: dict[str, str] = {
 
 @dataclass(frozen=True, eq=False)
 class Partition:
-    """The examples of all clients, one after the other.
+    """The examples of all clients, concatenated.
 
-    Args:
-        indices: int32 [total], positions in the training part; ascending within a client.
-        offsets: int64 [K + 1]; client k holds `indices[offsets[k]:offsets[k + 1]]`.
+    `indices`, int32 [total], are indices into the training part, ascending within a client; client k holds
+    `indices[offsets[k]:offsets[k + 1]]`, offsets int64 [K + 1].
     """
 
     indices: Indices
@@ -49,11 +48,11 @@ class Partition:
         return np.diff(self.offsets)
 
     def holders(self) -> npt.NDArray[np.bool_]:
-        """Return the different sets of clients that hold one example, bool [s, K]."""
+        """Return the distinct sets of clients that share an example, bool [s, K]."""
         held = np.zeros((int(self.indices.max()) + 1, self.num_clients), dtype=bool)
         held[self.indices, np.repeat(np.arange(self.num_clients), self.sizes)] = True
-        sets = np.unique(np.packbits(held[held.any(axis=1)], axis=1), axis=0)
-        return np.unpackbits(sets, axis=1, count=self.num_clients).astype(bool)
+        distinct = np.unique(np.packbits(held[held.any(axis=1)], axis=1), axis=0)
+        return np.unpackbits(distinct, axis=1, count=self.num_clients).astype(bool)
 
     def of(self, client: int) -> Indices:
         """Return the examples of one client."""
@@ -64,7 +63,7 @@ class Partition:
 
 @dataclass(frozen=True)
 class _Wanted:
-    """Between whom examples are divided, and how many each gets; see `partition`."""
+    """The clients' number and sizes; see `partition`."""
 
     num_clients: int
     generator: np.random.Generator
@@ -92,17 +91,17 @@ class _Wanted:
         return np.asarray(ranks**-exponent, np.float64)
 
     def listed(self) -> Counts:
-        """Return listed sizes as an array, checked but for their sum."""
+        """Return listed sizes as an array; their sum is checked by the caller."""
         where, values = "data.partition.sizes.values", self.values
         if values is None or len(values) != self.num_clients:
-            found = "none" if values is None else str(len(values))
-            raise ScenarioError(f"{where}: expected {self.num_clients} sizes, one for each client, found {found}")
+            count = "none" if values is None else len(values)
+            raise ScenarioError(f"{where}: expected {self.num_clients} sizes, one for each client, found {count}")
         for client, value in enumerate(values):
             if value != int(value) or value < 1:
                 raise ScenarioError(f"{where}: client {client}: expected a whole number >= 1, found {value}")
         return np.array(values, dtype=np.int64)
 
-    def enough(self, n: int) -> None:
+    def check_count(self, n: int) -> None:
         """Refuse more clients than examples."""
         if self.num_clients > n:
             raise ScenarioError(
@@ -112,7 +111,7 @@ class _Wanted:
 
     def counts(self, n: int) -> Counts:
         """Return how many of n examples each client gets, int64 [K]."""
-        self.enough(n)
+        self.check_count(n)
         if self.sizes != "listed":
             return apportion(n, self.shares())
         counts = self.listed()
@@ -134,18 +133,12 @@ def partition(
     values: Sequence[int] | None = None,
     **options: Any,
 ) -> Partition:
-    """Divide the training examples among the clients.
+    """Divide the training examples with labels y [n] among `num_clients` >= 1 clients.
 
-    Args:
-        kind: one of `PARTITIONS`.
-        y: labels of the training part, [n]; only the label kinds look at them.
-        num_clients: K >= 1.
-        generator: draws the division.
-        sizes: one of `SIZES`. `by_label` takes them as the clients' shares of each label they hold; `resample` with
-            "power_law" lets `size` be the mean.
-        exponent: of the power law, >= 0; 0 is equal sizes.
-        values: the listed sizes, K whole numbers >= 1. They may add up to less than n: the rest is then not used.
-        options: those of the kind, keywords of its function in `PARTITIONS`.
+    `sizes` is one of `SIZES`. For `by_label` they are the clients' shares of each label; for `resample` with
+    "power_law", `size` is the mean. `exponent` >= 0 is the power law's; 0 means equal sizes. `values` are the listed
+    sizes, K whole numbers >= 1; if they add up to less than n, the rest is unused. `options` are keywords of the kind's
+    function in `PARTITIONS`.
     """
     if kind not in PARTITIONS:
         raise ScenarioError(
@@ -157,15 +150,9 @@ def partition(
 
 
 def apportion(total: int, weights: npt.NDArray[np.float64], minimum: int = 1) -> Counts:
-    """Divide `total` into integers in proportion to weights, by largest remainders.
+    """Divide `total` in proportion to weights into integers, by largest remainders.
 
-    Args:
-        total: at least `minimum` for each.
-        weights: [K], >= 0, not all 0.
-        minimum: what each gets before the rest is divided.
-
-    Returns:
-        int64 [K] that sums to `total`.
+    `weights` [K] are >= 0, not all 0. Each share, int64 [K], is at least `minimum`; they sum to `total`.
     """
     assert total >= minimum * len(weights)
     quotas = (total - minimum * len(weights)) * weights / weights.sum()
@@ -177,26 +164,21 @@ def apportion(total: int, weights: npt.NDArray[np.float64], minimum: int = 1) ->
 
 
 def _classes(kind: str, y: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
-    """Return labels as 0..c-1 without gaps, or refuse the targets of a regression."""
+    """Return labels as 0..c-1 without gaps; refuse regression targets."""
     if y.dtype.kind not in "iu":
         raise ScenarioError(f"data.partition.kind: {kind} needs class labels, and this set has none; use iid")
     return np.unique(y, return_inverse=True)[1].astype(np.int64).reshape(-1)
 
 
-def _used(n: int, counts: Counts, generator: np.random.Generator) -> npt.NDArray[np.int64]:
-    """Return as many examples as the clients hold together, in random order."""
-    return generator.permutation(n)[: counts.sum()]
-
-
 def _iid(y: npt.NDArray[Any], wanted: _Wanted) -> Partition:
-    """Deal the examples at random, in the wanted sizes."""
+    """Deal the examples at random."""
     counts = wanted.counts(len(y))
     owners = np.repeat(np.arange(wanted.num_clients), counts)
-    return _gather(_used(len(y), counts, wanted.generator), owners, wanted.num_clients)
+    return _gather(wanted.generator.permutation(len(y))[: counts.sum()], owners, wanted.num_clients)
 
 
 def _gather(examples: npt.NDArray[np.int64], owners: npt.NDArray[np.int64], num_clients: int) -> Partition:
-    """Return the partition in which the owner of each listed example holds it."""
+    """Return the partition in which `owners[i]` holds `examples[i]`."""
     order = np.lexsort((examples, owners))
     offsets = np.zeros(num_clients + 1, np.int64)
     np.cumsum(np.bincount(owners, minlength=num_clients), out=offsets[1:])
@@ -206,8 +188,7 @@ def _gather(examples: npt.NDArray[np.int64], owners: npt.NDArray[np.int64], num_
 def _shards(y: npt.NDArray[Any], wanted: _Wanted, *, shards_per_client: int = 2) -> Partition:
     """Sort by label, cut into K * s shards, give each client s of them at random.
 
-    McMahan et al. 2017, section 3, https://arxiv.org/abs/1602.05629. A client's shards share its size equally, so any
-    sizes will do.
+    McMahan et al. 2017, section 3, https://arxiv.org/abs/1602.05629. A client's shards divide its size equally.
     """
     counts, shards, generator = wanted.counts(len(y)), shards_per_client, wanted.generator
     labels, num_clients = _classes("shards", y), wanted.num_clients
@@ -221,18 +202,18 @@ def _shards(y: npt.NDArray[Any], wanted: _Wanted, *, shards_per_client: int = 2)
     owners = np.repeat(np.arange(num_clients), shards)
     lengths = counts[owners] // shards + (np.tile(np.arange(shards), num_clients) < counts[owners] % shards)
     order = generator.permutation(num_clients * shards)
-    examples = _used(len(labels), counts, generator)
+    examples = generator.permutation(len(labels))[: counts.sum()]
     examples = examples[np.argsort(labels[examples], kind="stable")]
     return _gather(examples, np.repeat(owners[order], lengths[order]), num_clients)
 
 
 def _dirichlet(y: npt.NDArray[Any], wanted: _Wanted, *, alpha: float = 0.5) -> Partition:
-    """Draw each client's label shares q ~ Dir(alpha c p), then its examples.
+    """Draw label shares q ~ Dir(alpha c p) for each client, then its examples.
 
-    p [c] are the shares of the labels in the whole set, so that the clients' mean mix is the set's own. Hsu, Qi, Brown
+    p [c] are the shares of the labels in the whole set, so that the clients' mean mix equals the set's. Hsu, Qi, Brown
     2019, https://arxiv.org/abs/1909.06335, whose alpha is c times ours; with balanced labels ours is the usual
-    Dir(alpha, ..., alpha). When a label runs out, the client's other labels take its place, so the sizes are exact.
-    Clients draw in random order: the last ones find what is left.
+    Dir(alpha, ..., alpha). Examples are drawn without replacement, by the clients in random order. When a label runs
+    out, the client's other labels replace it, so the sizes are exact.
     """
     counts, labels, generator = wanted.counts(len(y)), _classes("dirichlet", y), wanted.generator
     if not (math.isfinite(alpha) and alpha > 0):
@@ -249,13 +230,13 @@ def _dirichlet(y: npt.NDArray[Any], wanted: _Wanted, *, alpha: float = 0.5) -> P
 def _draw_labels(
     size: int, shares: npt.NDArray[np.float64], left: Counts, generator: np.random.Generator
 ) -> npt.NDArray[np.int64]:
-    """Return a client's examples of each label, int64 [c], at most `left`."""
+    """Return a client's number of examples of each label, int64 [c], at most `left`."""
     taken = np.zeros_like(left)
     while size:
         room = left - taken
         wanted = np.where(room > 0, shares, 0.0)
         total = wanted.sum()
-        # Shares of a small alpha underflow: once the client's own labels are gone, it takes of what there is.
+        # Shares of a small alpha underflow: once the client's own labels are used up, it draws from the rest.
         wanted = wanted / total if total > 1e-12 else room / room.sum()
         drawn = np.minimum(generator.multinomial(size, wanted), room)
         taken += drawn
@@ -264,30 +245,25 @@ def _draw_labels(
 
 
 def _deal(labels: npt.NDArray[np.int64], taken: Counts, generator: np.random.Generator) -> Partition:
-    """Assign random examples, `taken[k, c]` of label c to client k."""
+    """Deal the examples of each label at random, `taken[k, c]` of label c to client k."""
     examples = generator.permutation(len(labels))
     examples = examples[np.argsort(labels[examples], kind="stable")]
     num_clients, num_labels = taken.shape
     starts = np.concatenate([[0], np.cumsum(np.bincount(labels, minlength=num_labels))])
-    chosen = np.concatenate([np.arange(a, a + count) for a, count in zip(starts, taken.sum(axis=0), strict=False)])
+    used = np.concatenate([np.arange(a, a + count) for a, count in zip(starts, taken.sum(axis=0), strict=False)])
     owners = np.repeat(np.tile(np.arange(num_clients), num_labels), taken.T.ravel())
-    return _gather(examples[chosen], owners, num_clients)
+    return _gather(examples[used], owners, num_clients)
 
 
 def _by_label(y: npt.NDArray[Any], wanted: _Wanted, *, labels_per_client: int = 2) -> Partition:
     """Give each client `per_client` labels, and divide each label's examples.
 
-    Li et al. 2022, https://arxiv.org/abs/2102.02079 (their #C = k), with labels dealt like cards, so that each is held
-    by equally many clients up to one. Labels that no client holds (K times labels per client below c) are not used.
+    Li et al. 2022, https://arxiv.org/abs/2102.02079 (their #C = k), with labels dealt like cards, so that numbers of
+    holders differ by at most one. Labels without a holder (K * labels_per_client < c) are unused.
     """
-    wanted.enough(len(y))
-    labels, weights, per_client, generator = (
-        _classes("by_label", y),
-        wanted.shares(),
-        labels_per_client,
-        wanted.generator,
-    )
-    per_label = np.bincount(labels)
+    wanted.check_count(len(y))
+    labels, weights, generator = _classes("by_label", y), wanted.shares(), wanted.generator
+    per_client, per_label = labels_per_client, np.bincount(labels)
     c = len(per_label)
     if not 1 <= per_client <= c:
         raise ScenarioError(f"data.partition.labels_per_client: expected 1 to {c} (the classes), found {per_client}")
@@ -295,11 +271,9 @@ def _by_label(y: npt.NDArray[Any], wanted: _Wanted, *, labels_per_client: int = 
     taken = np.zeros((len(weights), c), np.int64)
     for label in range(c):
         holders = np.flatnonzero((held == label).any(axis=1))
-        if len(holders) == 0:
-            continue
         if len(holders) > per_label[label]:
             taken[generator.permutation(holders)[: per_label[label]], label] = 1
-        else:
+        elif len(holders):
             taken[holders, label] = apportion(int(per_label[label]), weights[holders])
     empty = np.flatnonzero(taken.sum(axis=1) == 0)
     if len(empty):
@@ -316,8 +290,8 @@ def _deal_labels(
 ) -> npt.NDArray[np.int64]:
     """Return the labels of each client, int64 [K, per_client], distinct.
 
-    Shuffled decks of all labels are dealt one after the other. Where a client's hand spans two decks, the labels it
-    has already go to the bottom of the new one.
+    Shuffled decks of all labels are dealt in turn. If a client's hand spans two decks, the labels it already has go to
+    the bottom of the new deck.
     """
     dealt: list[npt.NDArray[np.int64]] = []
     for start in range(0, num_clients * per_client, num_labels):
@@ -330,7 +304,7 @@ def _deal_labels(
 
 
 def _resample(y: npt.NDArray[Any], wanted: _Wanted, *, size: int | None = None) -> Partition:
-    """Let each client draw its examples from the whole set."""
+    """Let each client draw its own examples from the whole set, without replacement."""
     n = len(y)
     if wanted.sizes == "listed":
         counts = wanted.listed()
@@ -361,7 +335,7 @@ def _resample(y: npt.NDArray[Any], wanted: _Wanted, *, size: int | None = None) 
 
 
 def _by_column(y: npt.NDArray[Any], wanted: _Wanted, *, groups: npt.NDArray[Any], column: str) -> Partition:
-    """Give each group's examples to one client, in the sorted order of values."""
+    """Give each group to a client, in sorted order of the groups' values."""
     values, owners = np.unique(groups, return_inverse=True)
     if len(values) != wanted.num_clients:
         raise ScenarioError(
@@ -372,9 +346,9 @@ def _by_column(y: npt.NDArray[Any], wanted: _Wanted, *, groups: npt.NDArray[Any]
 
 
 def _natural(y: npt.NDArray[Any], wanted: _Wanted, *, groups: npt.NDArray[Any], owners: str = "all") -> Partition:
-    """Give each owner's examples to one client, in the sorted order of owners.
+    """Give the examples of each owner to a client, in sorted order of the owners.
 
-    "drawn" draws K of the owners; the examples of the others are not used.
+    "drawn" draws K of the owners; the examples of the others are unused.
     """
     values, numbers = np.unique(groups, return_inverse=True)
     numbers, count = numbers.reshape(-1), wanted.num_clients
@@ -385,9 +359,9 @@ def _natural(y: npt.NDArray[Any], wanted: _Wanted, *, groups: npt.NDArray[Any], 
             f"clients.count: {len(values)}{drawn}"
         )
     if count < len(values):
-        chosen = np.sort(wanted.generator.choice(len(values), count, replace=False))
+        drawn_owners = np.sort(wanted.generator.choice(len(values), count, replace=False))
         place = np.full(len(values), -1)
-        place[chosen] = np.arange(count)
+        place[drawn_owners] = np.arange(count)
         numbers = place[numbers]
     held = np.flatnonzero(numbers >= 0)
     return _gather(held, numbers[held], count)
@@ -402,4 +376,4 @@ PARTITIONS: dict[str, Callable[..., Partition]] = {
     "by_column": _by_column,
     "natural": _natural,
 }
-"""The kinds: (labels, between whom and in which sizes, **options) -> the division."""
+"""The kinds: (labels, wanted sizes, **options) -> the partition."""

@@ -9,12 +9,8 @@ from dataclasses import dataclass
 class RemoteFile:
     """One file to download.
 
-    Args:
-        path: destination below the folder of data sets.
-        urls: addresses of the same file, tried in order.
-        sha256: published checksum of the downloaded file, if any.
-        content_sha256: checksum of the decompressed content of a .gz or .bz2; the same for mirrors that compress anew.
-        most_bytes: size above which a transfer is aborted.
+    `content_sha256` is the checksum of the decompressed content, which also fits mirrors that compress anew.
+    `most_bytes` is the size above which a transfer is aborted.
     """
 
     path: str
@@ -26,13 +22,7 @@ class RemoteFile:
 
 @dataclass(frozen=True)
 class Source:
-    """A data set that can be downloaded.
-
-    Args:
-        name: argument of `simfl data fetch`.
-        summary: one line for a listing.
-        files: all are downloaded.
-    """
+    """A data set that can be downloaded; `name` is the argument of `simfl data fetch`."""
 
     name: str
     summary: str

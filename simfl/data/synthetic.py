@@ -1,9 +1,9 @@
-"""Synthetic problems with a known optimum: quadratic, linear and logistic.
+"""Synthetic problems with known optimum: quadratic, linear and logistic.
 
-All three share one spectrum h [d]: given as `curvature`, or from 1 down to 1 / condition_number, evenly in the
-logarithm. It is the diagonal of H for the quadratic and the variances of the features for the other two, so that the
-Hessian of least squares is close to diag(h). The optimum is that of the model of the same kind, with its l2 and
-intercept, on the examples as rounded to float32; flat parameters are the weights, then the intercept.
+All three share one spectrum h [d]: given as `curvature`, or log-spaced from 1 down to 1 / condition_number. It is the
+diagonal of H for the quadratic and the variances of the features for the others, so that the Hessian of least squares
+is close to diag(h). The optimum is that of the model of the same kind, with its l2 and intercept, on the examples as
+rounded to float32; flat parameters are the weights, then the intercept.
 """
 
 from __future__ import annotations
@@ -27,22 +27,16 @@ NOISE = {"quadratic": 1.0, "linear": 0.1, "logistic": 0.05}
 """Default `noise`: deviation of the points, deviation of the targets, share of flipped labels."""
 
 GRADIENT_TOLERANCE = 1e-8
-"""Largest norm of the loss's gradient at what is called the optimum of a logistic problem."""
+"""Largest norm of the loss's gradient at a computed optimum of a logistic problem."""
 
 
 @dataclass(frozen=True)
 class Synthetic:
-    """The size and shape of a synthetic problem.
+    """Size and shape of a synthetic problem.
 
-    Args:
-        samples: number of training examples; the test part has `test_fraction` times as many, drawn in the same way.
-        dimension: number of features d; taken from `curvature` where that is given.
-        condition_number: largest over smallest value of the spectrum, >= 1.
-        noise: see `NOISE`.
-        curvature: the spectrum itself, [d], each > 0.
-        test_fraction: > 0.
-        l2: lambda >= 0 of lambda / 2 ||w||^2, intercept included.
-        intercept: whether the linear or logistic model has one.
+    The test part has `test_fraction` times as many examples as the `samples` for training, drawn in the same way.
+    `curvature` is the spectrum, [d], each > 0; without it, d is `dimension` and `condition_number` >= 1 the ratio of
+    its extremes. `noise` is as in `NOISE`; `l2` >= 0 is the lambda of lambda / 2 ||w||^2, intercept included.
     """
 
     samples: int = 1000
@@ -55,15 +49,15 @@ class Synthetic:
     intercept: bool = True
 
     def spectrum(self) -> DoubleArray:
-        """Return h, [d], checked."""
+        """Return h, [d], rounded to float32 as models get it."""
         if self.curvature is not None:
             h = np.asarray(self.curvature, np.float64)
             if h.ndim != 1 or not len(h) or not ((h >= 1e-30) & (h <= 1e30)).all():
                 raise ScenarioError("data.curvature: expected a list of numbers > 0 (1e-30 to 1e30), one per dimension")
-            return h.astype(np.float32).astype(np.float64)  # what the model will be given
+            return h.astype(np.float32).astype(np.float64)
         if self.dimension < 1:
             raise ScenarioError(f"data.dimension: expected at least 1, found {self.dimension}")
-        if not 1 <= self.condition_number <= 1e30:  # beyond, the smallest value is not a float32
+        if not 1 <= self.condition_number <= 1e30:  # beyond that, float32 cannot represent the smallest value
             raise ScenarioError(f"data.condition_number: expected 1 to 1e30, found {self.condition_number:g}")
         h = np.geomspace(1.0, 1.0 / self.condition_number, self.dimension)
         return h.astype(np.float32).astype(np.float64)
@@ -76,7 +70,7 @@ class Synthetic:
         return noise
 
     def counts(self, width: int) -> tuple[int, int]:
-        """Return how many training and test examples to draw."""
+        """Return the number of training and of test examples."""
         if self.samples < 1:
             raise ScenarioError(f"data.samples: expected at least 1, found {self.samples}")
         if not (math.isfinite(self.test_fraction) and self.test_fraction > 0):
@@ -91,20 +85,18 @@ class Synthetic:
 
 
 def load_quadratic(root: Path | None, streams: Streams, **options: Any) -> Dataset:
-    """Make points a_i = c + noise N(0, I) for 1/2 (w - a_i)^T H (w - a_i).
+    """Make points for f_i(w) = 1/2 (w - a_i)^T H (w - a_i), H = diag(h).
 
-    The optimum is the mean of the points, (H + lambda I)^-1 H mean with l2.
-
-    Returns:
-        Features a_i [n, d]; labels are zeros, which are not used.
+    The points a_i = c + noise N(0, I) [n, d] are the features; labels are unused zeros. The optimum is the mean of the
+    points, (H + lambda I)^-1 H mean with l2.
     """
     spec = Synthetic(**options)
     h = spec.spectrum()
     n, m = spec.counts(len(h))
     noise = spec.noise_of("quadratic")
-    centre = streams.generator("synthetic").standard_normal(len(h))
+    center = streams.generator("synthetic").standard_normal(len(h))
     train, test = (
-        (centre + noise * streams.generator("synthetic", count=part).standard_normal((size, len(h)))).astype(np.float32)
+        (center + noise * streams.generator("synthetic", count=part).standard_normal((size, len(h)))).astype(np.float32)
         for part, size in ((1, n), (2, m))
     )
     points = train.astype(np.float64)
@@ -126,8 +118,8 @@ def load_quadratic(root: Path | None, streams: Streams, **options: Any) -> Datas
 def load_linear(root: Path | None, streams: Streams, **options: Any) -> Dataset:
     """Make least squares: x ~ N(0, diag(h)), y = x.w + noise N(0, 1), w ~ N(0, I).
 
-    The optimum minimises 1/n sum_i 1/2 (x_i.w + b - y_i)^2 + lambda/2 ||(w, b)||^2 (numpy.linalg.lstsq; the
-    shortest one where there are several).
+    The optimum minimizes 1/n sum_i 1/2 (x_i.w + b - y_i)^2 + lambda/2 ||(w, b)||^2 (numpy.linalg.lstsq, the shortest
+    minimizer).
     """
     spec = Synthetic(**options)
     h = spec.spectrum()
@@ -153,13 +145,11 @@ def load_linear(root: Path | None, streams: Streams, **options: Any) -> Dataset:
 
 
 def load_logistic(root: Path | None, streams: Streams, **options: Any) -> Dataset:
-    """Make labels with P(y = 1) = 1 / (1 + exp(-x.w)), some flipped.
+    """Make noisy binary labels from a logistic model.
 
-    The features are x ~ N(0, diag(h)).
-
-    w is scaled so that x.w has deviation 2; `noise` is the share of flipped labels. The optimum minimises
-    1/n sum_i log(1 + exp(-(2 y_i - 1)(x_i.w + b))) + lambda/2 ||(w, b)||^2, by scikit-learn's Newton, to a
-    gradient of at most 1e-8.
+    x ~ N(0, diag(h)), P(y = 1) = 1 / (1 + exp(-x.w)), w scaled so that x.w has deviation 2; then a share `noise` of the
+    labels is flipped. The optimum minimizes 1/n sum_i log(1 + exp(-(2 y_i - 1)(x_i.w + b))) + lambda/2 ||(w, b)||^2, by
+    scikit-learn's Newton, to a gradient of at most 1e-8.
     """
     spec = Synthetic(**options)
     h = spec.spectrum()
@@ -182,7 +172,7 @@ def load_logistic(root: Path | None, streams: Streams, **options: Any) -> Datase
 
 
 def _design(x: FloatArray, intercept: bool) -> DoubleArray:
-    """Return the features in float64, with a column of ones for an intercept."""
+    """Return the features in float64, with a last column of ones for an intercept."""
     columns = [x.astype(np.float64), np.ones((len(x), 1))] if intercept else [x.astype(np.float64)]
     return np.concatenate(columns, axis=1)
 
@@ -221,7 +211,7 @@ def _logistic_optimum(design: DoubleArray, y: npt.NDArray[np.int32], l2: float) 
 LOADERS = (
     Loader(
         "quadratic",
-        "synthetic: points around a centre, f_i(w) = 1/2 (w - a_i)' H (w - a_i); optimum known",
+        "synthetic: points around a center, f_i(w) = 1/2 (w - a_i)' H (w - a_i); optimum known",
         load_quadratic,
         Synthetic,
         transforms=False,

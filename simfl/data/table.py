@@ -1,10 +1,8 @@
 """Tables in CSV and Parquet files and frames: one target column, features.
 
-Columns of numbers are taken as they are, only converted to float32. A column of words becomes a feature of 0 or 1 for
-each of its values in the training file, sorted (one-hot); a value that only other files have is 0 in all of them.
-Labels may be words, which become classes in their sorted order.
-
-A further column may say whose each training example is, which is then no feature: `data.owner`, or
+Columns of numbers become float32. A column of words becomes a 0/1 feature for each of its values in the training file,
+sorted (one-hot); a value found only in other files is 0 in all of them. Labels may be words, which become classes in
+sorted order. Another column, which is not a feature then, may name the owner of each training example: `data.owner`, or
 `data.partition: {kind: by_column, column: hospital}`.
 """
 
@@ -27,51 +25,46 @@ if TYPE_CHECKING:
     import pandas as pd
 
 MOST_WORDS = 1000
-"""Different words of a column beyond which they are more likely names than categories."""
+"""Most distinct words of a column: more are likely names rather than categories."""
 TARGETS = ("label", "target")
-"""The default name of the column of labels."""
+"""Names of the column of labels if the scenario gives none."""
 
 
 @dataclass(frozen=True)
 class Columns:
-    """The features of a table, and how its columns become them.
-
-    Attributes:
-        words: by name of each column that is one, in their order: the words that it may hold; None for numbers.
-    """
+    """The features of a table: for each column in order its words, None for numbers."""
 
     words: Mapping[str, tuple[str, ...] | None]
 
     @classmethod
     def of(cls, where: str | Path, table: pd.DataFrame) -> Columns:
         """Return the feature columns of a table; `where` is the file, for messages."""
-        words: dict[str, tuple[str, ...] | None] = {}
-        for name, column in table.items():
-            if _numeric(column):
-                words[str(name)] = None
-            else:
-                words[str(name)] = tuple(sorted(set(_words(where, str(name), column))))
-                if len(words[str(name)] or ()) > MOST_WORDS:
-                    raise DataError(
-                        f"{where}: {name}: expected at most {MOST_WORDS} different words, found "
-                        f"{len(words[str(name)] or ())}; these are not categories: add it to data.drop"
-                    )
-        return cls(words)
+        columns: dict[str, tuple[str, ...] | None] = {}
+        for name, column in ((str(label), column) for label, column in table.items()):
+            words = None if _numeric(column) else tuple(sorted(set(_words(where, name, column))))
+            if words is not None and len(words) > MOST_WORDS:
+                raise DataError(
+                    f"{where}: {name}: expected at most {MOST_WORDS} different words, found {len(words)}; these are no "
+                    "categories: add it to data.drop"
+                )
+            columns[name] = words
+        return cls(columns)
 
     @property
     def features(self) -> list[str]:
-        """The names of the features, in order."""
-        named = (
-            [name] if words is None else [f"{name}={word}" for word in words] for name, words in self.words.items()
-        )
-        return [feature for some in named for feature in some]
+        """Names of the features, in order."""
+        return [
+            feature
+            for name, words in self.words.items()
+            for feature in ([name] if words is None else [f"{name}={word}" for word in words])
+        ]
 
     def reads(self, x: Any) -> bool:
-        """Whether examples are a table."""
+        """Return whether examples are a table."""
         return hasattr(x, "columns")
 
     def examples(self, where: str | Path, table: pd.DataFrame) -> FloatArray:
-        """Return the features of a table with these columns, f32 [n, p]."""
+        """Return the features, f32 [n, p], of a table with at least these columns."""
         if 4 * len(table) * len(self.features) > MEMORY_LIMIT_BYTES:
             raise DataError(
                 f"{where}: expected at most {MEMORY_LIMIT_BYTES >> 30} GiB of features, found more; drop some"
@@ -116,33 +109,14 @@ def load_table(
 ) -> Dataset:
     """Load a CSV or Parquet file with columns of numbers and words.
 
-    Args:
-        root: the folder of data sets.
-        streams: draws the split where there is no test file.
-        path: the file, or a bare name in `root/table`.
-        test_path: a file of the same columns with the test part.
-        target: the column of labels, or of targets of a regression.
-        drop: columns that are neither.
-        test_fraction: share to set aside where there is no test file.
-        regression: keep the labels as float targets instead of mapping them to classes.
-        group: the column that says whose each training example is.
+    `target` is the column of labels; columns in `drop` are ignored. See `Loader` for the other options.
     """
     if path is None:
         raise ScenarioError("data.path: expected the name of a CSV or Parquet file, found none")
     file, table = read(path, root, "data.path")
     test = None if test_path is None else read(test_path, root, "data.test_path")
-    return from_frame(
-        file.stem,
-        file,
-        table,
-        test,
-        streams,
-        target=target,
-        drop=drop,
-        test_fraction=test_fraction,
-        regression=regression,
-        group=group,
-    )
+    shared: dict[str, Any] = {"test_fraction": test_fraction, "regression": regression, "group": group}
+    return from_frame(file.stem, file, table, test, streams, target=target, drop=drop, **shared)
 
 
 def from_frame(
@@ -158,23 +132,17 @@ def from_frame(
     regression: bool | None = False,
     group: str | None = None,
 ) -> Dataset:
-    """Return the data set that a table is.
+    """Return the data set of a table.
 
-    Args:
-        name: of the set.
-        where: its file, for messages.
-        table: the training part, or all.
-        test: the test part with its file; None: a share of the examples is set aside.
-        streams: draws which.
-        target: the column of labels; None: the one of `TARGETS` that is there.
-        drop, test_fraction, regression, group: see `load_table`.
+    `where` names the table in messages; `test` is such a name and the test part. A `target` of None means the one
+    column that `TARGETS` names. See `load_table` and `Loader` for the other options.
     """
     if target is None:
-        there = [one for one in TARGETS if one in table.columns]
-        if len(there) != 1:
+        labels = [name for name in TARGETS if name in table.columns]
+        if len(labels) != 1:
             shown = ", ".join(map(str, list(table.columns)[:8]))
             raise DataError(f"{where}: expected data.target, the column of labels, found none; it has {shown}")
-        target = there[0]
+        target = labels[0]
     groups = None if group is None else _column(where, table, group, "data.owner or data.partition.column").to_numpy()
     apart = drop if group is None else (*drop, group)
     for dropped in drop:
@@ -215,14 +183,10 @@ def read_examples(
     drop: tuple[str, ...] = (),
     columns: Columns | None = None,
 ) -> tuple[Path, FloatArray, npt.NDArray[Any]]:
-    """Return the file, the features and the labels.
+    """Return a file, its features and its raw labels (column `label`).
 
-    Args:
-        path: of the file.
-        root: the folder of data sets.
-        label: the column of labels.
-        drop: columns that are not features; they may be missing.
-        columns: the features of the set that these examples are to be like; None: all other columns.
+    Columns in `drop` need not exist. The features are `columns`, those of the set that these examples must match, or
+    None for all other columns.
     """
     file, table = read(path, root, "data")
     y = _labels(file, table, label)
@@ -233,13 +197,7 @@ def read_examples(
 
 
 def read(path: str | Path, root: Path | None, key: str) -> tuple[Path, pd.DataFrame]:
-    """Read a CSV or Parquet file as a table.
-
-    Args:
-        path: as in the scenario.
-        root: the folder of data sets.
-        key: what names it, for messages.
-    """
+    """Read a CSV or Parquet file as a table; `key` names the path in messages."""
     import pandas as pd
 
     places = candidates(path, root, "table", "csv")
@@ -262,7 +220,7 @@ def read(path: str | Path, root: Path | None, key: str) -> tuple[Path, pd.DataFr
 
 
 def positive_column(path: Path, column: str, where: str) -> npt.NDArray[np.float64]:
-    """Read a column of positive numbers from the CSV file `<where>.path`."""
+    """Read a column of numbers > 0 from the CSV file that `<where>.path` names."""
     import pandas as pd
 
     if is_endless(path):
@@ -283,7 +241,7 @@ def positive_column(path: Path, column: str, where: str) -> npt.NDArray[np.float
 
 
 def _column(where: str | Path, table: pd.DataFrame, name: str, key: str) -> pd.Series[Any]:
-    """Return a column without gaps."""
+    """Return a column, refusing missing values."""
     if name not in table.columns:
         names = [str(column) for column in table.columns]
         shown = ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")
@@ -296,25 +254,22 @@ def _column(where: str | Path, table: pd.DataFrame, name: str, key: str) -> pd.S
 
 
 def _labels(where: str | Path, table: pd.DataFrame, target: str) -> npt.NDArray[Any]:
-    """Return the labels, numbers or words, [n]."""
     y = _column(where, table, target, "data.target")
     return y.to_numpy() if y.dtype.kind in "biuf" else y.astype(str).to_numpy(dtype=str)
 
 
 def _numeric(column: pd.Series[Any]) -> bool:
-    """Whether a column holds numbers; truth values are."""
     return bool(column.dtype.kind in "biuf")
 
 
 def _words(where: str | Path, name: str, column: pd.Series[Any]) -> list[str]:
-    """Return the words of a column."""
     if column.dtype.kind not in "OUT":
         raise DataError(f"{where}: {name}: expected numbers or words, found {column.dtype}; convert it, or drop it")
     values = column.astype(object).to_list()
     for row, value in enumerate(values):
         if not isinstance(value, str):
-            found = "no value" if value is None or value != value else f"{type(value).__name__} {value!r:.40}"
-            raise DataError(f"{where}: {name}: example {row}: expected a word, found {found}; correct or remove it")
+            shown = "no value" if value is None or value != value else f"{type(value).__name__} {value!r:.40}"
+            raise DataError(f"{where}: {name}: example {row}: expected a word, found {shown}; correct or remove it")
     return values
 
 

@@ -1,7 +1,7 @@
-"""Windows of characters as tokens, with the next character as target.
+"""Sequences of characters: windows of a text as tokens, and the next character.
 
-An example is x, `length` tokens, with the label y, the token that follows them; so at every place t of the window the
-next token is known, x_{t+1} or y. Tokens and classes are numbers of characters in the order of a vocabulary.
+An example is x, `length` tokens, with label y, the token after them; so the next token is known at every place t of the
+window: x_{t+1} or y. Tokens and classes are numbers of characters in the order of a vocabulary.
 """
 
 from __future__ import annotations
@@ -19,40 +19,40 @@ from simfl.errors import DataError
 from simfl.streams import Streams
 
 Part = tuple[Stored, npt.NDArray[np.int32]]
-"""Windows [n, length] and the tokens that follow them, [n]."""
+"""Windows [n, length] and the next tokens, [n]."""
 
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """The characters, in the order of their token numbers."""
+    """Distinct characters; a token is an index into them."""
 
     letters: tuple[str, ...]
 
     @classmethod
     def of(cls, texts: Iterable[str]) -> Vocabulary:
-        """Return the characters of some texts, sorted."""
+        """Return the sorted characters of some texts."""
         return cls(tuple(sorted(set().union(*map(set, texts)))))
 
     @property
     def fields(self) -> dict[str, Any]:
-        """The fields of a `Dataset` of this vocabulary."""
+        """Fields of a `Dataset`."""
         return {"num_classes": len(self.letters), "labels": self.letters, "reader": self}
 
     def reads(self, x: Any) -> bool:
-        """Whether examples are texts."""
+        """Return whether examples are texts."""
         return not isinstance(x, np.ndarray) and len(x) > 0 and all(isinstance(text, str) for text in x)
 
     def numbers(self, where: str | Path, text: str) -> npt.NDArray[np.int32]:
         """Return a text as tokens, int32 [len(text)]."""
         codes = np.frombuffer(text.encode("utf-32-le"), np.uint32)
-        known = np.array([ord(letter) for letter in self.letters], np.uint32)
-        order = np.argsort(known)
-        at = order[np.minimum(np.searchsorted(known[order], codes), len(known) - 1)]
-        wrong = known[at] != codes
+        letters = np.array([ord(letter) for letter in self.letters], np.uint32)
+        order = np.argsort(letters)
+        at = order[np.minimum(np.searchsorted(letters[order], codes), len(letters) - 1)]
+        wrong = letters[at] != codes
         if wrong.any():
-            character = text[int(np.argmax(wrong))]
+            letter = text[int(np.argmax(wrong))]
             raise DataError(
-                f"{where}: found {character!r}, which is not among the {len(known)} characters of the vocabulary"
+                f"{where}: found {letter!r}, which is not among the {len(letters)} characters of the vocabulary"
             )
         return at.astype(np.int32)
 
@@ -65,7 +65,7 @@ class Vocabulary:
         return narrowed(self.kept(self.numbers(where, "".join(texts)).reshape(len(texts), -1)))
 
     def kept(self, tokens: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Return tokens in as few bytes as the vocabulary needs."""
+        """Return tokens in the smallest type that the vocabulary allows."""
         return tokens.astype(np.uint8 if len(self.letters) <= 256 else np.int32)
 
 
@@ -82,18 +82,12 @@ def sequences(
 ) -> Dataset:
     """Return a set of sequences.
 
-    Args:
-        name: of the set.
-        train, test: its parts; without a test part a share of the examples is set aside.
-        streams: draws what is set aside ("split").
-        num_classes: how many tokens there are.
-        test_fraction: that share.
-        groups: whose each training example is, [n].
-        fields: further ones of `Dataset`.
+    Without a test part, `streams` draw ("split") `test_fraction` of the examples. `num_classes` counts the distinct
+    tokens, `groups` [n] are the owners of training examples, `fields` further ones of `Dataset`.
     """
     x, y = train
     if test is None:
-        chosen, rest = split(y, test_fraction, streams.generator("split"), stratify=True)
-        x, y, test = x[chosen], y[chosen], (x[rest], y[rest])
-        groups = None if groups is None else groups[chosen]
+        kept, rest = split(y, test_fraction, streams.generator("split"), stratify=True)
+        x, y, test = x[kept], y[kept], (x[rest], y[rest])
+        groups = None if groups is None else groups[kept]
     return Dataset(name, x, y, *test, num_classes=num_classes, groups=groups, tokens=True, **fields)

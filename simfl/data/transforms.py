@@ -1,8 +1,8 @@
-"""Transformations before training: classes, PCA, unit sphere, standardization.
+"""Changes of a set before training: a choice of classes, PCA, normalization.
 
-What is fitted (principal axes, means, deviations) comes from the training part alone; the test part is only mapped.
-Fitting on what clients hold is outside of any epsilon. With `fit_on: {public: N}` it is fitted on N training examples
-that the seed draws and removes from the clients: they stand for public data.
+Principal axes, means and deviations are fitted on the training part only and applied to both parts. Fitting on clients'
+data is not covered by any epsilon. With `fit_on: {public: N}` the fit uses N training examples that the seed draws and
+that no client holds: they stand for public data.
 """
 
 from __future__ import annotations
@@ -11,14 +11,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from simfl.data.base import Dataset, FloatArray, Step
 from simfl.errors import DataError, ScenarioError, nearest
 from simfl.streams import Streams
 
 OPTIONS = ("classes", "pca", "pca_center", "normalize", "fit_on")
-"""What `transform` takes."""
+"""Options of `transform`."""
 NORMALIZATIONS = ("none", "unit_sphere", "standard", "unit_sphere_with_constant")
 
 
@@ -31,25 +30,17 @@ def transform(
     fit_on: Mapping[str, int] | None = None,
     streams: Streams | None = None,
 ) -> Dataset:
-    """Keep some classes, apply PCA, then the normalisation.
+    """Keep some classes, apply PCA, then normalize.
 
-    Args:
-        data: the set as loaded.
-        classes: those to keep, numbered anew in this order; None keeps all.
-        pca: number of principal components to keep, or None to keep the features.
-        pca_center: subtract the mean before.
-        normalize: "none", "unit_sphere" (each example divided by its L2 norm), "unit_sphere_with_constant" (the same,
-            with a constant feature) or "standard" (each feature brought to mean 0 and deviation 1).
-        fit_on: {"public": N}: what is fitted comes from N training examples, which are taken out; None: from all.
-        streams: draws these ("public").
-
-    Returns:
-        The changed set; after PCA the examples are flat and no longer images.
+    `classes` are renumbered in their order; None keeps all. `pca` is the number of principal components, None keeps the
+    features; `pca_center` subtracts the mean before. `normalize` is "none", "unit_sphere" (each example divided by its
+    L2 norm), "unit_sphere_with_constant" (with a constant feature) or "standard" (features with mean 0 and deviation
+    1). `fit_on` of {"public": N} takes N training examples out, drawn from `streams` ("public"), and fits on them.
     """
     if normalize not in NORMALIZATIONS:
-        expected = ", ".join(NORMALIZATIONS)
         raise ScenarioError(
-            f"data.normalize: expected one of {expected}, found {normalize!r}{nearest(normalize, NORMALIZATIONS)}"
+            f"data.normalize: expected one of {', '.join(NORMALIZATIONS)}, found {normalize!r}"
+            f"{nearest(normalize, NORMALIZATIONS)}"
         )
     if classes is not None:
         data = keep_classes(data, classes)
@@ -76,21 +67,13 @@ def set_apart(data: Dataset, count: int, generator: np.random.Generator) -> tupl
         raise ScenarioError(
             f"data.fit_on.public: expected 1 to {n - 1}, one less than there are to train on, found {count}"
         )
-    chosen = np.zeros(n, bool)
-    chosen[generator.choice(n, count, replace=False)] = True
-    return data.training_part(~chosen), data.scaling(data.train_x[chosen])
+    public = np.zeros(n, bool)
+    public[generator.choice(n, count, replace=False)] = True
+    return data.training_part(~public), data.scaling(data.train_x[public])
 
 
 def keep_classes(data: Dataset, classes: Sequence[int]) -> Dataset:
-    """Keep the examples of some classes, renamed 0, 1, ... in the given order.
-
-    Args:
-        data: the set as loaded.
-        classes: at least two different ones, from 0 to num_classes - 1.
-
-    Returns:
-        The smaller set, whose examples keep their order.
-    """
+    """Keep the examples of some classes, renamed 0, 1, ... in the given order."""
     if data.num_classes == 0:
         raise ScenarioError(f"data.classes: has no meaning for a regression, which has no classes ({data.name})")
     if len(set(classes)) < max(2, len(classes)) or not all(0 <= kept < data.num_classes for kept in classes):
@@ -102,11 +85,11 @@ def keep_classes(data: Dataset, classes: Sequence[int]) -> Dataset:
     numbers[list(classes)] = np.arange(len(classes), dtype=np.int32)
     parts = []
     for part, labels in (("training", data.train_y), ("test", data.test_y)):
-        renamed = numbers[labels.astype(np.int32)]
-        if not (renamed >= 0).any():
+        renumbered = numbers[labels.astype(np.int32)]
+        if not (renumbered >= 0).any():
             raise DataError(f"{data.name}: no {part} example of the classes {list(classes)}; name others")
-        parts.append(renamed)
-    train, test = (renamed >= 0 for renamed in parts)
+        parts.append(renumbered)
+    train, test = (renumbered >= 0 for renumbered in parts)
     return replace(
         data.training_part(train),
         train_y=parts[0][train],
@@ -120,13 +103,8 @@ def keep_classes(data: Dataset, classes: Sequence[int]) -> Dataset:
 def principal_axes(fitted: FloatArray, components: int, center: bool = True) -> Step:
     """Return the projection to principal axes, [n, ...] to f32 [n, k].
 
-    z = V^T (x - mean), V [p, k] the k eigenvectors of the covariance with the largest eigenvalues; without centring,
-    z = V^T x, V those of the matrix of second moments.
-
-    Args:
-        fitted: [n, ...], flattened to [n, p]: what mean and axes are taken from.
-        components: k, from 1 to min(n, p).
-        center: subtract the mean.
+    z = V^T (x - mean), V [p, k] the k = `components` eigenvectors of the covariance of `fitted` [n, ...], flattened to
+    [n, p], with the largest eigenvalues; without centering, z = V^T x, V those of the matrix of second moments.
     """
     from sklearn.decomposition import PCA
 
@@ -137,22 +115,16 @@ def principal_axes(fitted: FloatArray, components: int, center: bool = True) -> 
             f"data.pca: expected 1 to {min(n, p)} components ({n} examples, {p} features), found {components}"
         )
     if not center:
-        axes = _uncentred(flat.astype(np.float64), components)
+        gram = flat.astype(np.float64)
+        vectors = np.linalg.eigh(gram.T @ gram)[1][:, ::-1] if n >= p else np.linalg.svd(gram, full_matrices=False)[2].T
+        vectors = vectors[:, :components]
+        # Signs are arbitrary; the largest entry of each axis is positive.
+        axes = vectors * np.sign(vectors[np.abs(vectors).argmax(axis=0), np.arange(components)])
         return lambda x: (x.reshape(len(x), -1) @ axes).astype(np.float32)
     # Both solvers are exact and draw nothing; scikit-learn's own choice would be random for large sets.
     solver = PCA(n_components=components, whiten=False, svd_solver="covariance_eigh" if n >= p else "full")
     solver.fit(flat.astype(np.float64))
     return lambda x: solver.transform(x.reshape(len(x), -1)).astype(np.float32)
-
-
-def _uncentred(flat: NDArray[np.float64], components: int) -> NDArray[np.float64]:
-    """Return the right singular vectors of the largest singular values, [p, k]."""
-    n, p = flat.shape
-    axes = np.linalg.eigh(flat.T @ flat)[1][:, ::-1] if n >= p else np.linalg.svd(flat, full_matrices=False)[2].T
-    axes = axes[:, :components]
-    largest = axes[np.abs(axes).argmax(axis=0), np.arange(components)]
-    signed: NDArray[np.float64] = axes * np.sign(largest)
-    return signed
 
 
 def project_to_sphere(x: FloatArray) -> FloatArray:
@@ -167,9 +139,7 @@ def project_to_sphere(x: FloatArray) -> FloatArray:
 def with_constant(x: FloatArray) -> FloatArray:
     """Return (x/.
 
-    x||, 1)/sqrt 2, [n, p + 1], of norm 1.
-
-    The weight of the constant is an intercept; a model with one of its own has examples of norm sqrt 2 instead.
+    The constant's weight acts as an intercept. In a model with an intercept of its own, (x, 1) has norm sqrt 2.
     """
     flat = project_to_sphere(x.reshape(len(x), -1))
     together: FloatArray = np.concatenate([flat, np.ones((len(x), 1), np.float32)], axis=1)

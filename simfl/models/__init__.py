@@ -15,15 +15,11 @@ __all__ = ["MODELS", "AbstractModel", "build_model", "model_options"]
 MODELS: Mapping[str, type[AbstractModel]] = Catalogue(
     lambda: items_in(__name__, AbstractModel, "models")  # type: ignore[type-abstract]
 )
-"""The models by the word that names them in a scenario; `summary` of each is one line about it."""
+"""The models by their name in a scenario."""
 
 
 def model_options(kind: str) -> tuple[str, ...]:
-    """Return a model's options beside `input_shape`, `num_classes` and `l2`.
-
-    Raises:
-        ValueError: for an unknown model.
-    """
+    """Return a model's options beside `input_shape`, `num_classes` and `l2`."""
     if kind not in MODELS:
         raise ValueError(f"model: kind: expected one of {', '.join(MODELS)}, found '{kind}'{nearest(kind, MODELS)}")
     shared = {field.name for field in dataclasses.fields(AbstractModel)}
@@ -35,19 +31,11 @@ def build_model(
 ) -> AbstractModel:
     """Build a model for given data.
 
-    Args:
-        kind: a key of `MODELS`.
-        input_shape: shape of one example.
-        num_classes: number of labels, 0 for regression and for points.
-        l2: lambda >= 0 of the penalty lambda/2 ||w||^2.
-        options: those of the model, see `model_options`; left out, they take their defaults.
-
-    Raises:
-        ValueError: if the model does not exist, or does not suit the data or the options.
+    `num_classes` is 0 for regression and for points; `options` are those of `model_options`.
     """
-    known = model_options(kind)
+    valid = model_options(kind)
     for name in options:
-        if name not in known:
-            takes = f"it takes {', '.join(known)}" if known else "it takes none"
-            raise ValueError(f"model: {kind} has no option '{name}'; {takes}{nearest(name, known)}")
+        if name not in valid:
+            takes = f"it takes {', '.join(valid)}" if valid else "it takes none"
+            raise ValueError(f"model: {kind} has no option '{name}'; {takes}{nearest(name, valid)}")
     return MODELS[kind](input_shape=tuple(input_shape), num_classes=num_classes, l2=l2, **options)

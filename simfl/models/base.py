@@ -1,13 +1,12 @@
-"""The base class of models: pure functions of one flat float32 vector.
+"""The interface of models: pure functions of one flat float32 vector.
 
-A model is a frozen, hashable object without state. Its parameters are one vector `f32[d]`, so the
-executor can keep hundreds of them as rows of one bank, average them and add noise to them without
-knowing which model they belong to. Every method works under `jax.jit` and `jax.vmap`.
+A model is a frozen, hashable object without state. Its parameters are one vector `f32[d]`, so the executor can keep
+hundreds of them as rows of one array, average them and add noise without knowing the model. Every method works under
+`jax.jit` and `jax.vmap`.
 
-A model only needs `size`, `init`, `predict`, `losses` and `correct`: the gradients and the per-example
-clipping below are right for any of them, in micro-batches whose gradients take a bounded number of
-bytes. The models of this folder override them with closed forms where that is faster. A user's own
-model, which knows nothing of flat vectors, becomes one in `simfl.models.own`.
+A model needs only `size`, `init`, `predict`, `losses` and `correct`: the gradients and the per-example clipping below
+fit all models, in micro-batches of bounded memory. The models of this folder override them with closed forms where that
+is faster. `simfl.models.own` adapts a user's model.
 
 Per-example clipping: Abadi et al. 2016, "Deep Learning with Differential Privacy", Algorithm 1,
 https://arxiv.org/abs/1607.00133.
@@ -28,31 +27,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 Array: TypeAlias = jax.Array
-"""An array on the device (or a tracer of one)."""
+"""An array on the device, or its tracer."""
 
 GRADIENTS_BYTES = 2**24
-"""The most bytes that per-example gradients take at a time without a closed form, 16 MiB.
-
-For each of the operations that are computed side by side; one gradient may take more.
-"""
+"""Most bytes of per-example gradients at a time, unless one is larger, for each of the operations side by side."""
 
 SumOfExamples: TypeAlias = Callable[[Array, Array, Array], tuple[Any, Array]]
-"""(x, y, weight) of some examples -> what they add to a sum of gradients, and to a count, int32[]."""
+"""(x, y, weight) of some examples -> their parts of a sum of gradients, and of a count, int32[]."""
 
 Layout: TypeAlias = tuple[tuple[str, tuple[int, ...]], ...]
-"""Names and shapes of the parts of a flat vector, in the order in which they lie in it, each by rows."""
+"""Names and shapes of the parts of a flat vector, in order, each by rows."""
 
 
 @dataclass(frozen=True)
 class AbstractModel(ABC):
     """A model as pure functions of its parameters, a vector f32[d].
 
-    Args:
-        input_shape: shape of one example, without the batch axis.
-        num_classes: number of labels of the data; 0 for regression and for points.
-        l2: lambda >= 0 of the penalty lambda/2 ||w||^2 over all d parameters. It belongs to `loss`
-            and never to the gradient sums: it does not depend on the data, so it is neither
-            clipped nor noised. The step adds lambda * w after the mean.
+    `input_shape` is without the batch axis; `num_classes` is 0 for regression and for points. `l2` is the lambda >= 0
+    of the penalty lambda/2 ||w||^2 over all d parameters. It belongs to `loss` and never to the gradient sums: it does
+    not depend on the data, so it is neither clipped nor noised. The code that takes the step adds lambda * w after the
+    mean.
     """
 
     input_shape: tuple[int, ...]
@@ -60,25 +54,25 @@ class AbstractModel(ABC):
     l2: float = 0.0
 
     kind: ClassVar[str]
-    """The word that names the model in a scenario."""
+    """Name of the model in a scenario."""
     summary: ClassVar[str]
     """One line for `simfl list`."""
     convolutional: ClassVar[bool] = False
-    """True for models that are slower when vmapped over parameters on a CPU."""
+    """Whether vmapping over parameters slows the model down on a CPU."""
     tokens: ClassVar[bool] = False
-    """True for models of sequences, which take x as int32 [b, length]."""
+    """Whether it is a model of sequences, with x int32 [b, length]."""
     metric_names: ClassVar[tuple[str, ...]] = ()
-    """What `metrics` returns."""
+    """Keys of `metrics`."""
 
     fits_targets: ClassVar[bool] = False
-    """Whether `predict` says targets, so that their errors can be measured."""
+    """Whether `predict` returns targets, so that their errors can be measured."""
 
     def described(self) -> dict[str, Any]:
-        """Return the manifest's identification of a user's model; empty for simfl's."""
+        """Return a user's model's entry in the manifest; empty for simfl's models."""
         return {}
 
     def program_digest(self, x: NDArray[Any], y: NDArray[Any]) -> str:
-        """Return a SHA-256 of the model's program for examples like these."""
+        """Return a SHA-256 of the computations for examples like these."""
         return hashlib.sha256(repr(self).encode()).hexdigest()
 
     def __post_init__(self) -> None:
@@ -91,12 +85,12 @@ class AbstractModel(ABC):
 
     @property
     def has_accuracy(self) -> bool:
-        """Whether a prediction is right or wrong, where the data have classes."""
+        """Whether predictions are right or wrong, for data with classes."""
         return True
 
     @property
     def predicts(self) -> bool:
-        """Whether the model predicts, and not only has a loss."""
+        """Whether the model has predictions and not only a loss."""
         return True
 
     @property
@@ -106,17 +100,17 @@ class AbstractModel(ABC):
 
     @property
     def num_tasks(self) -> int:
-        """Number of models in it that can be trained separately."""
+        """Number of models within it that can be trained separately."""
         return 1
 
     @property
     def task(self) -> AbstractModel:
-        """One of these models."""
+        """One of the models within it."""
         return self
 
     @property
     def first_convolution(self) -> int | None:
-        """How many parameters its first layer has, if that is a convolution."""
+        """Number of parameters of its first layer, if that is a convolution."""
         return None
 
     @property
@@ -131,25 +125,21 @@ class AbstractModel(ABC):
 
     @property
     def layout(self) -> Layout:
-        """The named parts of the parameters; by default one, `parameters`."""
+        """Parts of the parameters; by default one, `parameters`."""
         return (("parameters", (self.size,)),)
 
-    def parts(self, params: NDArray[Any]) -> dict[str, NDArray[Any]]:
+    def parts(self, params: Any) -> dict[str, Any]:
         """Return the parts of parameters [..., d] by name, each [..., *shape]."""
-        named: dict[str, NDArray[Any]] = {}
+        parts: dict[str, Any] = {}
         start = 0
         for name, shape in self.layout:
             end = start + math.prod(shape)
-            named[name] = params[..., start:end].reshape(*params.shape[:-1], *shape)
+            parts[name] = params[..., start:end].reshape(*params.shape[:-1], *shape)
             start = end
-        return named
+        return parts
 
     def joined(self, parts: Mapping[str, NDArray[Any]]) -> NDArray[np.float32]:
-        """Return parts of the right names and shapes as parameters, f32[d].
-
-        Raises:
-            ValueError: they are not those of this model.
-        """
+        """Return parts of the right names and shapes as parameters, f32[d]."""
         shapes = {name: tuple(part.shape) for name, part in parts.items()}
         if shapes != dict(self.layout):
             raise ValueError(f"expected {_show(dict(self.layout))} of model {self.kind}, found {_show(shapes)}")
@@ -157,11 +147,7 @@ class AbstractModel(ABC):
 
     @abstractmethod
     def init(self, key: Array | np.ndarray) -> Array:
-        """Return the initial parameters, f32[d].
-
-        Args:
-            key: raw threefry key, uint32[2]; equal keys give equal bits.
-        """
+        """Return the initial parameters, f32[d], from a raw threefry key, uint32[2]."""
 
     @abstractmethod
     def predict(self, params: Array, x: Array) -> Array:
@@ -181,21 +167,15 @@ class AbstractModel(ABC):
         return {}
 
     def loss(self, params: Array, x: Array, y: Array, weight: Array) -> Array:
-        """Return the penalized mean loss, f32[].
-
-        It is sum_i weight_i loss_i / sum_i weight_i + lambda/2 ||w||^2.
-        """
+        """Return the penalized mean loss, f32[]."""
         losses = jnp.where(weight != 0, self.losses(params, x, y), 0.0)
         return jnp.sum(weight * losses) / jnp.sum(weight) + 0.5 * self.l2 * jnp.sum(params * params)
 
     def gradient_sum(self, params: Array, x: Array, y: Array, weight: Array) -> Array:
         """Return sum_i weight_i g_i, f32[d], g_i the gradient of loss i, no penalty.
 
-        Args:
-            params: f32[d].
-            x: f32[b, *input_shape].
-            y: int32[b] labels or f32[b] targets.
-            weight: f32[b]; 0 marks padding, which contributes exactly 0 whatever finite numbers x holds there.
+        `weight` is f32[b]; 0 marks padding, which contributes exactly 0 for any finite x. x is f32[b, *input_shape], y
+        int32[b] labels or f32[b] targets.
         """
         x = masked(x, weight)
         return jax.grad(lambda w: jnp.sum(weight * self.losses(w, x, y)))(params)
@@ -203,10 +183,7 @@ class AbstractModel(ABC):
     def clipped_gradient_sum(
         self, params: Array, x: Array, y: Array, weight: Array, clipping_norm: float | Array
     ) -> Array:
-        """Return sum_i weight_i g_i min(1, C /.
-
-        g_i||_2), f32[d]; see `clip_and_sum`.
-        """
+        """Return sum_i weight_i g_i min(1, C / ||g_i||_2), f32[d]; see `clip_and_sum`."""
         return self.clip_and_sum(params, x, y, weight, clipping_norm)[0]
 
     def clip_and_sum(
@@ -214,17 +191,10 @@ class AbstractModel(ABC):
     ) -> tuple[Array, Array]:
         """Return sum_i weight_i g_i min(1, C /.
 
-        g_i||_2) and the number set to zero.
-
-        The norm of the sum is at most C * sum_i weight_i whatever the data and the parameters are: a gradient whose
-        squared norm is not a finite float32 has no scale that would bound it, and contributes exactly 0.
-
-        Args:
-            params: f32[d].
-            x: f32[b, *input_shape], finite: data sets are checked when they are loaded.
-            y: int32[b] labels or f32[b] targets.
-            weight: f32[b], as in `gradient_sum`.
-            clipping_norm: C > 0, per example and over all parameters together; inf does not clip. May be traced.
+        The sum is sum_i weight_i g_i min(1, C / ||g_i||_2), C the `clipping_norm` > 0 over all parameters together,
+        which may be inf (no clipping) or traced. Its norm is at most C * sum_i weight_i for all finite x and all
+        parameters: a gradient whose squared norm is not a finite float32 cannot be scaled, and contributes exactly 0.
+        The other arguments are as in `gradient_sum`.
         """
 
         def part(x: Array, y: Array, weight: Array) -> tuple[Array, Array]:
@@ -236,10 +206,7 @@ class AbstractModel(ABC):
         return sum_in_parts(part, self.gradients_at_a_time)(x, y, weight)
 
     def gradient_norms(self, params: Array, x: Array, y: Array) -> Array:
-        """Return.
-
-        g_i||_2 of every example, f32[b]; zero gradients may give 1e-18.
-        """
+        """Return ||g_i||_2 of every example, f32[b]; a gradient of 0 may give about 1e-18."""
         b, size = x.shape[0], self.gradients_at_a_time
 
         def norms(some: tuple[Array, Array]) -> Array:
@@ -248,16 +215,16 @@ class AbstractModel(ABC):
 
         if b <= size:
             return norms((x, y))
-        norms_of: Array = jax.lax.map(norms, (in_parts(x, size), in_parts(y, size)))
-        return norms_of.reshape(-1)[:b]
+        squeezed: Array = jax.lax.map(norms, (in_parts(x, size), in_parts(y, size)))
+        return squeezed.reshape(-1)[:b]
 
     @property
     def gradients_at_a_time(self) -> int:
-        """Number of gradients held at a time; see `GRADIENTS_BYTES`."""
+        """Number of per-example gradients computed together; see `GRADIENTS_BYTES`."""
         return max(1, GRADIENTS_BYTES // (4 * self.size))
 
     def _gradients(self, params: Array, x: Array, y: Array) -> Array:
-        """Return g_i of every example, f32[b, d]."""
+        """Return g_i of every example, f32[b, d], with b times the memory of a gradient."""
 
         def single(w: Array, x_i: Array, y_i: Array) -> Array:
             return self.losses(w, x_i[None], y_i[None])[0]
@@ -266,24 +233,24 @@ class AbstractModel(ABC):
 
 
 def _show(shapes: Mapping[str, tuple[int, ...]], most: int = 6) -> str:
-    """Return names with shapes in words; of many the first ones."""
+    """Return names with shapes in words, at most `most` of them."""
     named = [f"{name} {list(shape)}" for name, shape in shapes.items()]
     return ", ".join(named[:most] + [f"{len(named) - most} more"] * (len(named) > most)) or "none"
 
 
 def masked(x: Array, weight: Array) -> Array:
-    """Return x [b, ...] with zeros where weight [b] is 0: padding must be finite."""
+    """Return x [b, ...] with zeros for weight 0, so that padding stays finite."""
     return jnp.where(weight.reshape(-1, *(1,) * (x.ndim - 1)) != 0, x, jnp.zeros((), x.dtype))
 
 
 def in_parts(array: Array, size: int) -> Array:
-    """Return [b, ...] as [ceil(b / size), size, ...], padded with zeros."""
+    """Return an array [b, ...] as [ceil(b / size), size, ...], padded with zeros."""
     missing = -array.shape[0] % size
     return jnp.pad(array, ((0, missing), *((0, 0),) * (array.ndim - 1))).reshape(-1, size, *array.shape[1:])
 
 
 def sum_in_parts(part: SumOfExamples, size: int) -> SumOfExamples:
-    """Return the same sums over a batch, taken over at most `size` examples at a time."""
+    """Return a function with the same sums, over at most `size` examples at a time."""
 
     def total(x: Array, y: Array, weight: Array) -> tuple[Any, Array]:
         if x.shape[0] <= size:
@@ -304,9 +271,7 @@ def sum_in_parts(part: SumOfExamples, size: int) -> SumOfExamples:
 def clipping_scale(squared_norms: Array, weight: Array, clipping_norm: float | Array) -> Array:
     """Return weight_i min(1, C /.
 
-    g_i||), f32[b]; 0 for norms not finite.
-
-    Select before multiplying by it: 0 times inf is NaN.
+    Callers that multiply by it have to select as well, since 0 times inf is NaN.
     """
     scale = weight * clipping_factor(squared_norms, clipping_norm)
     return jnp.where(squared_norms < jnp.inf, scale, 0.0)
@@ -324,12 +289,9 @@ def count_unbounded(squared_norms: Array, weight: Array) -> Array:
 
 
 def image_shape(kind: str, input_shape: Sequence[int], smallest: int, largest: int | None = None) -> tuple[int, int]:
-    """Read an input shape as square images and return (side, channels).
+    """Return (side, channels) of square images; ValueError for other shapes and sides.
 
     Accepts (side, side), (side, side, channels) and flat squares (side * side,).
-
-    Raises:
-        ValueError: if the shape is none of these, or its side is not within the bounds.
     """
     shape = tuple(input_shape)
     side, channels = shape[0], 1

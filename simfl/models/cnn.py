@@ -1,8 +1,8 @@
 """A CNN: two convolutions of 5 x 5 with average pooling, and a dense layer.
 
-That of the AUDP and MAPA paper (Li, Yang, Ren and Zhao 2019, https://arxiv.org/abs/1912.07902, Section 7.1.2): 10 and
-10 filters, then 160 values for 28 x 28 images (MNIST) and 10 for 16 x 16 images (USPS) into the logits. The paper does
-not say how it pools.
+It is from the AUDP and MAPA paper (Li, Yang, Ren and Zhao 2019, https://arxiv.org/abs/1912.07902, Section 7.1.2): 10
+and 10 filters, then 160 values for 28 x 28 images (MNIST) and 10 for 16 x 16 images (USPS) into the logits. The paper
+does not specify the pooling; here it is average pooling.
 """
 
 from __future__ import annotations
@@ -19,20 +19,16 @@ from simfl.models.network import ACTIVATIONS, AbstractClassifier, Pass
 
 KERNEL = 5
 SMALLEST = 16
-"""Images are padded with zeros to at least this side, and to a multiple of 4, so that both poolings come out even."""
+"""Images are padded with zeros to at least this side, and to a multiple of 4, so that both poolings are even."""
 
 
 @dataclass(frozen=True)
 class CNN(AbstractClassifier):
     """A CNN; 4,380 parameters for 28 x 28 gray images and 10 classes.
 
-    Accepts images (side, side) or (side, side, channels) and flat squares (side * side,).
-    Layout: convolution filters[0] x channels x 5 x 5, convolution filters[1] x filters[0] x 5 x 5, dense; each as
-    weights [out, ...] by rows, then its biases [out]. Activation functions follow the poolings.
-
-    Args:
-        filters: of the two convolutions.
-        activation: "relu" or "tanh".
+    Accepts images (side, side) or (side, side, channels) and flat squares (side * side,). Layout: convolution
+    filters[0] x channels x 5 x 5, convolution filters[1] x filters[0] x 5 x 5, dense; each as weights [out, ...] by
+    rows, then its biases [out]. The activation functions, "relu" or "tanh", follow the poolings.
     """
 
     filters: tuple[int, int] = (10, 10)
@@ -55,7 +51,7 @@ class CNN(AbstractClassifier):
 
     @property
     def side(self) -> int:
-        """Side of the images that the network sees."""
+        """Side of the network's input."""
         side, _ = image_shape(self.kind, self.input_shape, smallest=4)
         return max(SMALLEST, -(-side // 4) * 4)
 

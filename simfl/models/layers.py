@@ -1,17 +1,15 @@
-"""Layers with per-example gradients from inputs and output errors.
+"""Layers with known per-example gradients from their inputs and output errors.
 
-For a layer with outputs z = W u + b, the gradient of example i is e_i u_i^T, where u_i is what
-the layer multiplies and e_i = d loss_i / d z_i is the back-propagated error. Its norm needs no
-gradient: ||e_i u_i^T||^2 = ||e_i||^2 ||u_i||^2, and a sum of scaled per-example gradients is one
-matrix product, sum_i s_i e_i u_i^T = (E diag(s)) U^T.
+For a layer with outputs z = W u + b, the gradient of example i is e_i u_i^T, with u_i the lifted input and
+e_i = d loss_i / d z_i the back-propagated error. Its norm needs no gradient: ||e_i u_i^T||^2 = ||e_i||^2 ||u_i||^2, and
+a sum of scaled per-example gradients is one matrix product, sum_i s_i e_i u_i^T = (E diag(s)) U^T.
 Goodfellow 2015, "Efficient Per-Example Gradient Computations", https://arxiv.org/abs/1510.01799;
 for convolutions as products with patches: Rochette et al. 2019, https://arxiv.org/abs/1912.06015.
 
-Axes: examples come **last**. Activations are [features, b] or [channels, side, side, b], weights
-[out, in]. So the gradient product keeps the layout of the data, patches are copied in contiguous
-runs, and all reductions over features run over whole vectors of examples. On a CPU, inside a
-vmapped scan, this is 1.8 times faster than examples first for softmax on 784 features, and 12
-times faster than XLA's own convolutions for LeNet-5.
+Examples are the **last** axis: activations are [features, b] or [channels, side, side, b], weights [out, in]. So the
+gradient product keeps the layout of the data, patches are copied in contiguous runs, and reductions over features run
+over whole vectors of examples. On a CPU, inside a vmapped scan, this is 1.8 times faster than examples first for
+softmax on 784 features, and 12 times faster than XLA's own convolutions for LeNet-5.
 
 Flat layout of a layer: the weights in row-major order, then the bias.
 """
@@ -30,10 +28,10 @@ from jax import lax
 from simfl.models.base import Array, Layout
 
 PRECISION = lax.Precision.HIGHEST
-"""Full float32 products. The default on a GPU rounds inputs to 10 bits, and a clipping bound must hold."""
+"""Full float32 products: GPUs round inputs to 10 bits by default, which would break clipping bounds."""
 
 UNBOUNDED = np.float32(2e19)
-"""Its square is infinite in float32, and 0 times it is 0: it stands for what is not finite."""
+"""Replaces non-finite values: its square is infinite in float32, and 0 times it is 0."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +54,7 @@ class AbstractLayer(ABC):
 
     @abstractmethod
     def output_shape(self, batch: int) -> tuple[int, ...]:
-        """Return the shape of the outputs for a batch of that many examples."""
+        """Return the shape of the outputs for a batch of `batch` examples."""
 
     @abstractmethod
     def lift(self, h: Array) -> Array:
@@ -78,45 +76,38 @@ class AbstractLayer(ABC):
     def scaled_gradient_sum(self, u: Array, error: Array, scale: Array) -> Array:
         """Return sum_i scale_i g_i, f32[size]; cheapest after `squared_norms`.
 
-        An example of scale 0 adds exactly 0, also where its error, its gradient or, after the first layer, its u is
-        not finite.
+        An example of scale 0 adds exactly 0, even if its error, its gradient or, after the first layer, its u is not
+        finite.
         """
 
 
 def squares(a: Array, axis: int) -> Array:
-    """Return the sum of squares along an axis, including underflow.
+    """Return an upper bound of the sum of squares along an axis, despite underflow.
 
-    The norm of a product e u^T is the product of the norms. The square of an entry below 1e-19 is 0 in float32, and
-    beside a u of 1e19 an error of that size is a gradient of norm 1 that would pass as 0. The smallest normal number
-    for each entry makes it an upper bound, and changes no bit of sums that are not that small.
+    The norm of a product e u^T is the product of the norms. The square of an entry below 1e-19 is 0 in float32, but
+    with a u of 1e19 an error of that size is a gradient of norm 1. Adding the smallest normal number for each entry
+    makes the result an upper bound, and changes no bit of larger sums.
     """
     return jnp.sum(a * a, axis=axis) + np.float32(a.shape[axis] * np.finfo(np.float32).tiny)
 
 
 def _normal(key: Array, fan_in: int, fan_out: int, init: str) -> Array:
-    """Draw [fan_out, fan_in] weights: zeros, "he" or "xavier".
-
-    Their variances are 2/fan_in and 2/(fan_in + fan_out).
-    """
+    """Draw [fan_out, fan_in] weights: zeros, "he" or "xavier"."""
     if init == "zeros":
         return jnp.zeros((fan_out, fan_in))
     variance = 2.0 / fan_in if init == "he" else 2.0 / (fan_in + fan_out)
-    # Fused with what draws it, the product would have other last bits than it has by itself.
+    # Fused with the draw, the product would have different last bits.
     drawn = jax.lax.optimization_barrier(jax.random.normal(key, (fan_out, fan_in)))
     return math.sqrt(variance) * drawn
 
 
 @dataclass(frozen=True)
 class Dense(AbstractLayer):
-    """z = W u + b, with u [inputs, b] and z [outputs, b].
+    """z = W u + b, with u [inputs, b] and z [units, b].
 
-    Args:
-        inputs: features in.
-        units: features out.
-        bias: whether there is a b.
-        init_kind: "zeros", "he" (Gaussian, for relu; He et al. 2015) or "xavier" (Gaussian; Glorot and Bengio 2010).
-        example_first: the input is u^T [b, inputs], as data come. Saying so instead of transposing keeps XLA
-            from summing squares along the slow axis: clipping softmax on MNIST then costs 4 % instead of 50 %.
+    `init_kind` is "zeros", "he" (Gaussian, for relu; He et al. 2015) or "xavier" (Gaussian; Glorot and Bengio 2010).
+    With `example_first` the input is u^T [b, inputs], the layout of data. Without a transpose, XLA does not sum squares
+    along the slow axis: clipping softmax on MNIST then costs 4 % instead of 50 %.
     """
 
     inputs: int
@@ -163,7 +154,7 @@ class Dense(AbstractLayer):
     def scaled_gradient_sum(self, u: Array, error: Array, scale: Array) -> Array:
         """The gradient sum of the scaled errors."""
         counts = scale != 0
-        # What comes first is data, which is finite; selecting there, too, would cost 7 % of a private step on MNIST.
+        # u of the first layer is data, which is finite; selecting it too would cost 7 % of a private step on MNIST.
         return self.gradient_sum(
             u if self.example_first else jnp.where(counts, u, 0.0), jnp.where(counts, error * scale, 0.0)
         )
@@ -173,18 +164,9 @@ class Dense(AbstractLayer):
 class Convolution(AbstractLayer):
     """A convolution of square images, [channels, side, side, b] to [filters, n, n, b].
 
-    n = floor((side + 2 padding - k) / stride) + 1. It is a product with the patches of the image: on a
-    CPU that is fast inside a scan, where XLA's own convolutions are not.
-
-    Args:
-        side: of the input.
-        channels: of the input.
-        filters: channels out.
-        kernel: side k of the patches.
-        stride: step between patches.
-        padding: zeros added on each side.
-        bias: whether each filter has one.
-        init_kind: as in `Dense`; the weights are [filters, channels, k, k].
+    n = floor((side + 2 padding - kernel) / stride) + 1. It is a product with the patches of the image: on a CPU that is
+    fast inside a scan, unlike XLA's own convolutions. `side` and `channels` are the input's; `padding` zeros are added
+    on each side. The weights are [filters, channels, kernel, kernel], with `init_kind` as in `Dense`.
     """
 
     side: int
@@ -247,13 +229,12 @@ class Convolution(AbstractLayer):
         return jnp.matmul(scale, self._gradients(u, error), precision=PRECISION)
 
     def _gradients(self, u: Array, error: Array) -> Array:
-        """Return g_i, f32[b, size]."""
         b = error.shape[-1]
         error = error.reshape(self.filters, -1, b)
         u = u.reshape(u.shape[0], -1, b)
         weights = jnp.einsum("fzb,kzb->bfk", error, u, precision=PRECISION).reshape(b, -1)
         gradients = jnp.concatenate([weights, error.sum(axis=1).T], axis=1) if self.bias else weights
-        # Bounded here, where it is fused, not selected by the scale, which cost 4 %: the norm is infinite all the same.
+        # Bounded here, where it is fused: selecting by the scale cost 4 %. The norm is infinite in both cases.
         return jnp.where(jnp.abs(gradients) < UNBOUNDED, gradients, UNBOUNDED)
 
 
@@ -261,14 +242,9 @@ class Convolution(AbstractLayer):
 class GroupNorm(AbstractLayer):
     """Group normalization: z = gain * u + bias, u normalized within each example.
 
-    u = (h - mean) / sqrt(variance + 1e-5), over the channels of a group and all places.
-    Wu and He 2018, https://arxiv.org/abs/1803.08494. Batch normalisation would mix the examples of
-    a batch, and per-example gradients would have no meaning.
-
-    Args:
-        side: of the images.
-        channels: of the images; a gain and a bias each.
-        groups: divides `channels`.
+    u = (h - mean) / sqrt(variance + 1e-5), over the channels of one of `groups` groups and all places.
+    Wu and He 2018, https://arxiv.org/abs/1803.08494. Batch normalization would mix the examples of a batch, so that
+    per-example gradients would be meaningless.
     """
 
     side: int
@@ -290,11 +266,11 @@ class GroupNorm(AbstractLayer):
         return (self.channels, self.side, self.side, batch)
 
     def lift(self, h: Array) -> Array:
-        """Normalise."""
+        """Normalize."""
         grouped = h.reshape(self.groups, -1, h.shape[-1])
-        centred = grouped - grouped.mean(axis=1, keepdims=True)
-        variance = jnp.mean(centred * centred, axis=1, keepdims=True)
-        return (centred * lax.rsqrt(variance + 1e-5)).reshape(h.shape)
+        centered = grouped - grouped.mean(axis=1, keepdims=True)
+        variance = jnp.mean(centered * centered, axis=1, keepdims=True)
+        return (centered * lax.rsqrt(variance + 1e-5)).reshape(h.shape)
 
     def outputs(self, params: Array, u: Array) -> Array:
         """Scale and shift."""
@@ -316,14 +292,13 @@ class GroupNorm(AbstractLayer):
         return jnp.matmul(gradients, scale, precision=PRECISION)
 
     def _gradients(self, u: Array, error: Array) -> Array:
-        """Return g_i as columns, f32[size, b]."""
         return jnp.concatenate([jnp.sum(error * u, axis=(1, 2)), jnp.sum(error, axis=(1, 2))])
 
 
 def average_pool(h: Array) -> Array:
     """Average 2 x 2 places: [channels, side, side, b] to half of an even side."""
     channels, side, _, b = h.shape
-    # Rows first, then columns as halves of the last axis: XLA vectorises this, a mean over two axes it does not.
+    # Rows first, then columns as halves of the last axis: XLA vectorizes this, but not a mean over two axes.
     h = h.reshape(channels, side // 2, 2, side // 2, 2 * b)
     h = h[:, :, 0] + h[:, :, 1]
     return 0.25 * (h[..., :b] + h[..., b:])

@@ -1,8 +1,8 @@
 """LeNet-5: two convolutions of 5 x 5 with pooling, and dense layers.
 
-LeCun, Bottou, Bengio and Haffner 1998, "Gradient-based learning applied to document recognition",
-section II.B, http://yann.lecun.com/exdb/publis/pdf/lecun-98.pdf. As in most uses since, the second
-convolution sees all six maps, pooling has no weights, and the outputs are logits with cross-entropy.
+LeCun, Bottou, Bengio and Haffner 1998, "Gradient-based learning applied to document recognition", section II.B,
+http://yann.lecun.com/exdb/publis/pdf/lecun-98.pdf. As in most later uses, the second convolution sees all six maps,
+pooling has no weights, and the outputs are logits with cross-entropy.
 """
 
 from __future__ import annotations
@@ -18,19 +18,16 @@ from simfl.models.mlp import check_activation, initial_of
 from simfl.models.network import ACTIVATIONS, AbstractClassifier, Pass
 
 SIDE = 32
-"""Side of the images that the network sees; smaller ones are padded with zeros, as in the paper."""
+"""Side of the network's input; smaller images are padded with zeros, as in the paper."""
 
 
 @dataclass(frozen=True)
 class LeNet5(AbstractClassifier):
-    """LeNet-5, 61,706 parameters for 28 x 28 grey images and 10 classes.
+    """LeNet-5, 61,706 parameters for 28 x 28 gray images and 10 classes.
 
-    Accepts images (side, side) or (side, side, channels) and flat squares (side * side,), 8 <= side <= 32.
-    Layout: convolution 6 x channels x 5 x 5, convolution 16 x 6 x 5 x 5, dense 120 x 400, 84 x 120,
-    c x 84; each as weights [out, ...] by rows, then its biases [out].
-
-    Args:
-        activation: "relu" or "tanh" (the paper's).
+    Accepts images (side, side) or (side, side, channels) and flat squares (side * side,), 8 <= side <= 32. Layout:
+    convolution 6 x channels x 5 x 5, convolution 16 x 6 x 5 x 5, dense 120 x 400, 84 x 120, c x 84; each as weights
+    [out, ...] by rows, then its biases [out]. `activation` is "relu" or "tanh" (the paper's).
     """
 
     activation: str = "relu"

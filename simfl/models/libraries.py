@@ -1,10 +1,10 @@
-"""Networks of Flax (Linen and NNX), Equinox and Haiku as models.
+"""Adapters for networks of Flax (Linen and NNX), Equinox and Haiku.
 
     simfl.run("scenario.yaml", model=simfl.from_flax(Net(), loss="cross_entropy"))
 
-A loss belongs to each example and is the same in every call, so a network has neither state nor draws of its own:
-dropout is off (Linen and Haiku: as the network's own arguments say; NNX and Equinox: switched to evaluation), and batch
-normalisation, which mixes examples and keeps means, is refused. No library is imported before its adapter is called.
+A loss belongs to one example and is the same in every call, so networks have neither state nor random draws: dropout is
+off (Linen and Haiku: by the network's own arguments; NNX and Equinox: in evaluation mode), and batch normalization,
+which mixes examples and keeps means, is refused. Libraries are imported only when their adapter is called.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import jax
 from simfl.errors import ScenarioError
 from simfl.models.losses import LOSSES, METRICS, USUAL, OfOutputs, named
 
-NORMALISE = "use GroupNorm or LayerNorm in place of batch normalisation, and no other state"
+NORMALIZE = "use GroupNorm or LayerNorm in place of batch normalization, and no other state"
 
 Metrics = Sequence[str] | Mapping[str, str | OfOutputs]
 """Names of `simfl.models.losses.METRICS`, or names with functions (outputs, y) -> f32 [b]."""
@@ -26,14 +26,8 @@ Metrics = Sequence[str] | Mapping[str, str | OfOutputs]
 class Network:
     """A network of a library, with a loss, as a user's model.
 
-    Args:
-        name: what messages call it.
-        init: (key, x) -> parameters, x [1, ...] an example.
-        apply: (parameters, x) -> outputs [b, ...].
-        loss: a name of `simfl.models.losses.LOSSES`, or a function (outputs, y) -> f32 [b].
-        metrics: what evaluations measure beside the loss; None: the accuracy, where the loss is one of classes.
-        trained: a pytree of bools, or a function of the parameters that returns one; None: all are trained.
-        tokens: whether examples are integers, such as tokens.
+    `name` is for messages; `init` is (key, x) -> parameters, x [1, ...] an example; `apply` is (parameters, x) ->
+    outputs [b, ...]. See `from_flax` for the other arguments.
     """
 
     def __init__(
@@ -51,8 +45,8 @@ class Network:
         self._loss = named("loss", loss, LOSSES)
         if metrics is None:
             metrics = USUAL.get(loss, ()) if isinstance(loss, str) else ()
-        asked = metrics if isinstance(metrics, Mapping) else {name: name for name in metrics}
-        self._metrics = {name: named("metrics", one, METRICS) for name, one in asked.items()}
+        by_name = metrics if isinstance(metrics, Mapping) else {name: name for name in metrics}
+        self._metrics = {name: named("metrics", metric, METRICS) for name, metric in by_name.items()}
         self.tokens = tokens
         if trained is not None:
             self.trained = trained
@@ -85,22 +79,19 @@ def from_flax(
     params: Any = None,
     **arguments: Any,
 ) -> Network:
-    """Return a network of Flax as a model.
+    """Return a network of Flax as a model; ScenarioError if it has state.
 
     Args:
-        module: a module of Linen; one of NNX, whose parameters are begun with as they are; or a function of
-            `nnx.Rngs` that makes one, whose parameters then follow from the run's seed.
+        module: a module of Linen; one of NNX, which keeps its parameters; or a function of `nnx.Rngs` that makes one,
+            whose parameters then follow from the run's seed.
         loss: a name (cross_entropy, binary, multi_label, squared, huber, ranking), or a function of outputs and y that
             returns f32 [b].
-        metrics: names (accuracy, mae, mse, exact_match, bits, ndcg), or names with functions; None: the accuracy, where
-            the loss is one of classes.
+        metrics: names (accuracy, mae, mse, exact_match, bits, ndcg), or names with functions; None: the accuracy, if
+            the loss is for classes.
         trained: a pytree of bools like the parameters, or a function of them that returns one; None: all.
         tokens: whether examples are integers, such as tokens.
-        params: of Linen, what to begin with, such as those of a pretrained network; None: drawn from the run's seed.
+        params: of Linen, the initial parameters, such as pretrained ones; None: drawn from the run's seed.
         arguments: passed with every call, such as train=False or deterministic=True.
-
-    Raises:
-        ScenarioError: the network has state, such as that of batch normalisation.
     """
     from flax import linen, nnx
 
@@ -127,7 +118,7 @@ def from_flax(
         _refuse_state("from_flax", sorted(kinds - {"RngKey", "RngCount"}))
         return graph, values, rest
 
-    # Leaves that are not parameters do not depend on the draw.
+    # Only parameters depend on the key.
     graph, shapes, rest = opened(jax.random.key(0))
 
     def call(params: Any, x: Any) -> Any:
@@ -142,27 +133,16 @@ def from_flax(
 
 
 def _name(module: Any) -> str:
-    """Return the name of a class or function, or of an object's class."""
     return str(getattr(module, "__name__", type(module).__name__))
 
 
 def from_equinox(
-    module: Any,
-    loss: str | OfOutputs,
-    *,
-    metrics: Metrics | None = None,
-    trained: Any = None,
-    tokens: bool = False,
+    module: Any, loss: str | OfOutputs, *, metrics: Metrics | None = None, trained: Any = None, tokens: bool = False
 ) -> Network:
     """Return a network of Equinox as a model, mapped over the batch.
 
-    Args:
-        module: the network, whose parameters are begun with as they are; or a function of a key that makes one, whose
-            parameters then follow from the run's seed.
-        loss, metrics, trained, tokens: as of `from_flax`; of `trained`, the pytree is the network's own.
-
-    Raises:
-        ScenarioError: the network has state, such as that of batch normalisation.
+    `module` is the network, which keeps its parameters, or a function of a key that makes one, whose parameters then
+    follow from the run's seed. The pytree of `trained` is the network's own. For the rest, see `from_flax`.
     """
     import equinox as eqx
 
@@ -193,12 +173,7 @@ def from_haiku(
 ) -> Network:
     """Return a network of Haiku as a model.
 
-    Args:
-        function: of examples, which calls Haiku's modules: what `hk.transform` takes.
-        loss, metrics, trained, tokens, params, arguments: as of `from_flax`.
-
-    Raises:
-        ScenarioError: the network has state, such as that of batch normalisation.
+    `function` of examples calls Haiku's modules, as for `hk.transform`. For the rest, see `from_flax`.
     """
     import haiku as hk
 
@@ -207,9 +182,9 @@ def from_haiku(
     def draw(key: Any, x: Any) -> Any:
         if params is not None:
             return params
-        variables, state = net.init(jax.random.key_data(key), x, **arguments)
+        initial, state = net.init(jax.random.key_data(key), x, **arguments)
         _refuse_state("from_haiku", sorted(state))
-        return variables
+        return initial
 
     def apply(params: Any, x: Any) -> Any:
         return net.apply(params, {}, None, x, **arguments)[0]
@@ -217,6 +192,6 @@ def from_haiku(
     return Network(_name(function), draw, apply, loss, metrics, trained, tokens)
 
 
-def _refuse_state(adapter: str, names: Sequence[str]) -> None:
-    if names:
-        raise ScenarioError(f"{adapter}: expected a network without state, found {', '.join(names)}; {NORMALISE}")
+def _refuse_state(adapter: str, kinds: Sequence[str]) -> None:
+    if kinds:
+        raise ScenarioError(f"{adapter}: expected a network without state, found {', '.join(kinds)}; {NORMALIZE}")

@@ -41,6 +41,6 @@ class Linear(AbstractLinear):
         return z - y
 
     def correct(self, params: Array, x: Array, y: Array) -> Array:
-        """NaN: a regression has no accuracy."""
+        """Return NaN: a regression has no accuracy."""
         del params, y
         return jnp.full(x.shape[0], jnp.nan)

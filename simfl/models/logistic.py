@@ -1,4 +1,7 @@
-"""Binary logistic regression: log(1 + exp z_i) - y_i z_i, z_i = w . x_i + b."""
+"""Binary logistic regression.
+
+f_i(w, b) = log(1 + exp z_i) - y_i z_i with z_i = w . x_i + b and y_i in {0, 1}.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from simfl.models.network import AbstractLinear
 
 @dataclass(frozen=True)
 class Logistic(AbstractLinear):
-    """Logistic regression for two classes; layout: w [p], then b if any."""
+    """Logistic regression for two classes; layout: w [p], then b with an intercept."""
 
     kind: ClassVar[str] = "logistic"
     one_output: ClassVar[bool] = True
@@ -41,5 +44,5 @@ class Logistic(AbstractLinear):
         return jax.nn.sigmoid(z) - y
 
     def correct(self, params: Array, x: Array, y: Array) -> Array:
-        """Return 1.0 where the logit is on the label's side of 0, f32[b]."""
+        """Return 1.0 if the logit is on the label's side of 0, f32[b]."""
         return jnp.where((self._outputs(params, x)[0] > 0) == (y == 1), 1.0, 0.0)

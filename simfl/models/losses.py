@@ -1,7 +1,7 @@
 """Losses and metrics of a network's outputs by name, one number for each example.
 
-Outputs z are f32 [b, ...], targets y [b, ...] as the data have them. Where an example has several targets (labels,
-positions of a sequence), what it has is their mean.
+Outputs z are f32 [b, ...], targets y [b, ...] as in the data. Several targets of an example (labels, positions of a
+sequence) are averaged.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ OfOutputs = Callable[[Array, Array], Array]
 
 
 def _mean(values: Array) -> Array:
-    """Return the mean over all axes but the first, f32 [b]."""
     return values.reshape(values.shape[0], -1).mean(axis=1)
 
 
@@ -40,7 +39,7 @@ def binary(z: Array, y: Array) -> Array:
 
 
 def squared(z: Array, y: Array) -> Array:
-    """Return half the squared error, as model `linear` has it: z and y [b], or [b, k]."""
+    """Return half the squared error, as in model `linear`: z and y [b], or [b, k]."""
     return _mean(0.5 * (_like(z, y) - y) ** 2)
 
 
@@ -51,7 +50,7 @@ def huber(z: Array, y: Array) -> Array:
 
 
 def ranking(z: Array, y: Array) -> Array:
-    """Return ListNet's loss: scores z [b, n] of n items, relevances y [b, n].
+    """Return ListNet's loss: z [b, n] the scores of n items, y [b, n] their relevance.
 
     -sum_i softmax(y)_i log softmax(z)_i: Cao et al. 2007, https://doi.org/10.1145/1273496.1273513, with k = 1.
     """
@@ -98,13 +97,13 @@ def bits(z: Array, y: Array) -> Array:
 def ndcg(z: Array, y: Array) -> Array:
     """Return the NDCG of the ranking by z, gains 2^y - 1; 0 without relevant items.
 
-    Järvelin and Kekäläinen 2002, https://doi.org/10.1145/582415.582418.
+    0 without relevant items. Järvelin and Kekäläinen 2002, https://doi.org/10.1145/582415.582418.
     """
     gains = 2.0 ** y.astype(jnp.float32) - 1.0
     discount = 1.0 / jnp.log2(jnp.arange(y.shape[-1]) + 2.0)
-    gain = jnp.sum(jnp.take_along_axis(gains, jnp.argsort(-z, axis=-1), axis=-1) * discount, axis=-1)
+    ranked = jnp.sum(jnp.take_along_axis(gains, jnp.argsort(-z, axis=-1), axis=-1) * discount, axis=-1)
     best = jnp.sum(-jnp.sort(-gains, axis=-1) * discount, axis=-1)
-    return jnp.where(best > 0, gain / jnp.where(best > 0, best, 1.0), 0.0)
+    return jnp.where(best > 0, ranked / jnp.where(best > 0, best, 1.0), 0.0)
 
 
 METRICS: dict[str, OfOutputs] = {
@@ -121,7 +120,7 @@ USUAL = {"cross_entropy": ("accuracy",), "binary": ("accuracy",)}
 
 
 def named(what: str, name: str | OfOutputs, catalogue: dict[str, OfOutputs]) -> OfOutputs:
-    """Return a loss or metric by name, or as it is."""
+    """Return a loss or metric by name; functions are returned unchanged."""
     if not isinstance(name, str):
         return name
     if name not in catalogue:

@@ -5,9 +5,9 @@ Hochreiter and Schmidhuber 1997, with the forget gate of Gers, Schmidhuber and C
     (i, f, g, o) = W u_t + R h_{t-1} + b,   c_t = sigmoid(f) c_{t-1} + sigmoid(i) tanh(g),   h_t = sigmoid(o) tanh(c_t),
 
 with u_t the token (one-hot) in the first layer and the h_t of the layer below in the others. Each layer is linear in
-its parameters at every place, so the errors e_t = d loss / d (i, f, g, o), from one backward pass through time, are all
-that gradients need: that of W is sum_t e_t u_t^T, that of R sum_t e_t h_{t-1}^T. They are products of large matrices,
-and nothing is added up in the loop over time.
+its parameters at every place, so gradients need only the errors e_t = d loss / d (i, f, g, o) from one backward pass
+through time: that of W is sum_t e_t u_t^T, that of R sum_t e_t h_{t-1}^T. They are products of large matrices; the loop
+over time accumulates nothing.
 """
 
 from __future__ import annotations
@@ -27,12 +27,8 @@ from simfl.models.sequence import AbstractSequenceModel
 class LSTM(AbstractSequenceModel):
     """LSTM; layout: per layer input [4 width, in], recurrent, bias; the output's.
 
-    The four gates lie one after the other: input, forget, cell, output. Initial biases are 0, but for 1 of forget gates
-    (Jozefowicz et al. 2015).
-
-    Args:
-        width: units of each layer.
-        layers: one above the other.
+    The four gates are in the order input, forget, cell, output. Initial biases are 0, except 1 for forget gates
+    (Jozefowicz et al. 2015). `width` is the number of units of each of the stacked `layers`.
     """
 
     width: int = 64
@@ -49,7 +45,7 @@ class LSTM(AbstractSequenceModel):
 
     @property
     def layout(self) -> Layout:
-        """As the class says."""
+        """See the class."""
         gates, parts = 4 * self.width, []
         for layer in range(self.layers):
             inputs = self.num_classes if layer == 0 else self.width
@@ -62,7 +58,7 @@ class LSTM(AbstractSequenceModel):
         return (*parts, *output)
 
     def first(self, name: str, shape: tuple[int, ...], key: Array) -> Array:
-        """As all models of sequences; 1 for biases of forget gates."""
+        """Draw a part from a typed key; biases of forget gates are 1."""
         drawn = super().first(name, shape, key)
         return drawn.at[self.width : 2 * self.width].set(1.0) if name.startswith("layer") and len(shape) == 1 else drawn
 
@@ -80,7 +76,6 @@ class LSTM(AbstractSequenceModel):
         return jnp.concatenate(parts)
 
     def _gradients(self, params: Array, x: Array, y: Array) -> Array:
-        """Return g_i of every example, f32[b, d]."""
         b, parts = x.shape[0], []
         for error, inputs in self._backward(params, x, y, jnp.ones(b)):
             parts += [jnp.einsum("blo,bli->boi", error, u, precision=PRECISION).reshape(b, -1) for u in inputs]
@@ -90,23 +85,20 @@ class LSTM(AbstractSequenceModel):
     def _pass(self, params: Array, x: Array, taps: list[Array] | None) -> tuple[Array, list[list[Array]]]:
         """Return the logits, and the inputs of each layer's matrices, [b, length, in].
 
-        Args:
-            params: f32[d].
-            x: int32 [b, length].
-            taps: added to the gates of each layer, [b, length, 4 width], and to the logits; None adds nothing.
+        `taps` are added to the gates of each layer, [b, length, 4 width], and to the logits.
         """
-        named, b = self.named(params), x.shape[0]
+        named, b = self.parts(params), x.shape[0]
         u = jax.nn.one_hot(x, self.num_classes)
         inputs: list[list[Array]] = []
         for layer in range(self.layers):
-            own = f"layer{layer + 1}"
+            prefix = f"layer{layer + 1}"
             if layer == 0:
-                gates = named[f"{own}.input"].T[x]  # the product with a one-hot vector
+                gates = named[f"{prefix}.input"].T[x]  # the product with a one-hot vector
             else:
-                gates = jnp.einsum("bli,oi->blo", u, named[f"{own}.input"], precision=PRECISION)
-            gates = gates + named[f"{own}.bias"]
+                gates = jnp.einsum("bli,oi->blo", u, named[f"{prefix}.input"], precision=PRECISION)
+            gates = gates + named[f"{prefix}.bias"]
             gates = gates if taps is None else gates + taps[layer]
-            recurrent = named[f"{own}.recurrent"].T
+            recurrent = named[f"{prefix}.recurrent"].T
 
             def step(
                 carried: tuple[Array, Array], gates: Array, recurrent: Array = recurrent
@@ -119,8 +111,7 @@ class LSTM(AbstractSequenceModel):
                 return (h, c), h
 
             rest = jnp.zeros((b, self.width))
-            _, outputs = jax.lax.scan(step, (rest, rest), jnp.moveaxis(gates, 1, 0))
-            h = jnp.moveaxis(outputs, 0, 1)
+            h = jnp.moveaxis(jax.lax.scan(step, (rest, rest), jnp.moveaxis(gates, 1, 0))[1], 0, 1)
             inputs.append([u, jnp.concatenate([rest[:, None], h[:, :-1]], axis=1)])
             u = h
         logits = jnp.einsum("bli,oi->blo", u, named["output.weights"], precision=PRECISION) + named["output.bias"]

@@ -15,11 +15,8 @@ from simfl.models.network import ACTIVATIONS, AbstractClassifier, Pass
 class MLP(AbstractClassifier):
     """Perceptron; layout: per layer W [out, in] by rows, then b [out].
 
-    Initial weights are Gaussian: He's variance 2/in before relu, Glorot's 2/(in + out) elsewhere; biases 0.
-
-    Args:
-        hidden: units of the hidden layers, one or more.
-        activation: "relu" or "tanh".
+    Initial weights are Gaussian: He's variance 2/in before relu, Glorot's 2/(in + out) elsewhere; biases 0. `hidden`
+    are the units of one or more hidden layers; `activation` is "relu" or "tanh".
     """
 
     hidden: tuple[int, ...] = (64,)

@@ -1,15 +1,13 @@
-"""Chains of layers with per-example clipping from one backward pass.
+"""Networks: chains of layers with per-example clipping from one backward pass.
 
-Adding a variable t = 0 (a tap) to the outputs of every layer makes the errors of all layers and
-all examples the gradient with respect to the taps: one ordinary backward pass, because no example
-influences another. From the errors and the inputs of the layers, `simfl.models.layers` knows the
-norm of every example's gradient and the re-weighted sum:
+Adding a variable t = 0 (a tap) to the outputs of every layer makes the errors of all layers and examples the gradient
+with respect to the taps: one ordinary backward pass, because examples do not influence each other. From the errors and
+the inputs of the layers, `simfl.models.layers` computes the norm of every example's gradient and the reweighted sum:
 
     ||g_i||^2 = sum over layers of ||g_i,layer||^2,   sum_i s_i g_i with s_i = weight_i min(1, C / ||g_i||).
 
-Clipping therefore costs about as much as the gradient itself, not b times as much.
-
-Flat layout: the layers in the order of `layers`, each as its class documents.
+Clipping therefore costs about as much as the gradient itself, not b times as much. Flat layout: the layers in the order
+of `layers`, each as its class documents.
 """
 
 from __future__ import annotations
@@ -42,10 +40,7 @@ ACTIVATIONS: dict[str, Callable[[Array], Array]] = {"relu": jax.nn.relu, "tanh":
 class Pass:
     """One forward pass; each call applies the next layer and keeps its input.
 
-    Args:
-        layers: of the network, in order.
-        params: f32[d].
-        taps: one array per layer, added to its outputs; None adds nothing.
+    `params` is f32[d]; `taps`, one array per layer, are added to its outputs.
     """
 
     def __init__(self, layers: tuple[AbstractLayer, ...], params: Array, taps: list[Array] | None) -> None:
@@ -71,9 +66,9 @@ class AbstractNetwork(AbstractModel):
     """A model of layers and a loss. Subclasses define `layers`, `forward`, the loss."""
 
     max_batch: ClassVar[int] = 65_536
-    """Larger batches are processed in parts, which bounds the memory for patches."""
+    """Larger batches are processed in parts, to bound the memory of patches."""
     cpu_batch: ClassVar[int] = 65_536
-    """The same for gradients on a CPU, where smaller parts may fit the cache."""
+    """The same for gradients on a CPU, where smaller parts fit the cache."""
 
     @property
     @abstractmethod
@@ -94,7 +89,7 @@ class AbstractNetwork(AbstractModel):
 
     @property
     def first_convolution(self) -> int | None:
-        """How many parameters the first layer has, if that is a convolution."""
+        """Number of parameters of the first layer, if that is a convolution."""
         first = self.layers[0]
         return first.size if isinstance(first, Convolution) else None
 
@@ -109,8 +104,7 @@ class AbstractNetwork(AbstractModel):
         layers = self.layers
         if len(layers) == 1:
             return layers[0].layout
-        numbered = enumerate(layers, start=1)
-        return tuple((f"layer{number}.{name}", shape) for number, layer in numbered for name, shape in layer.layout)
+        return tuple((f"layer{i}.{name}", shape) for i, layer in enumerate(layers, 1) for name, shape in layer.layout)
 
     def init(self, key: Array | np.ndarray) -> Array:
         """Draw each layer from its own key."""
@@ -138,7 +132,7 @@ class AbstractNetwork(AbstractModel):
     def clip_and_sum(
         self, params: Array, x: Array, y: Array, weight: Array, clipping_norm: float | Array
     ) -> tuple[Array, Array]:
-        """Return the clipped sum of gradients, f32[d], and the number set to zero."""
+        """Return the clipped sum f32[d] and the number of gradients counted as zero."""
 
         def part(x: Array, y: Array, weight: Array) -> tuple[Array, Array]:
             lifted, errors = self._backward(params, x, y, jnp.where(weight != 0, 1.0, 0.0))
@@ -167,7 +161,7 @@ class AbstractNetwork(AbstractModel):
         return jnp.moveaxis(z, 0, 1).reshape(z.shape[1], -1)[:, :b]
 
     def _backward(self, params: Array, x: Array, y: Array, weight: Array) -> tuple[list[Array], list[Array]]:
-        """Return each layer's input factors and weighted output errors."""
+        """Return each layer's lifted input, and its output errors scaled by weight."""
 
         def tapped(taps: list[Array]) -> tuple[Array, list[Array]]:
             apply = Pass(self.layers, params, taps)
@@ -185,15 +179,10 @@ class AbstractNetwork(AbstractModel):
 
     def _in_parts(self, part: SumOfExamples, x: Array, y: Array, weight: Array) -> tuple[Array, Array]:
         """Return the sums of two functions over the batch, in parts."""
-
-        def in_parts_of(size: int) -> SumOfExamples:
-            return sum_in_parts(part, size)
-
         if x.shape[0] <= min(self.cpu_batch, self.max_batch):
             return part(x, y, weight)
-        sums: tuple[Array, Array] = jax.lax.platform_dependent(
-            x, y, weight, cpu=in_parts_of(self.cpu_batch), default=in_parts_of(self.max_batch)
-        )
+        cpu, default = sum_in_parts(part, self.cpu_batch), sum_in_parts(part, self.max_batch)
+        sums: tuple[Array, Array] = jax.lax.platform_dependent(x, y, weight, cpu=cpu, default=default)
         return sums
 
 
@@ -211,11 +200,7 @@ def _drawing(layers: tuple[AbstractLayer, ...]) -> Callable[[Array], Array]:
 
 @dataclass(frozen=True)
 class AbstractLinear(AbstractNetwork):
-    """A linear model: one dense layer, which is zero at the start.
-
-    Args:
-        intercept: whether there is a constant term. `l2` penalizes it like the rest.
-    """
+    """A linear model: one dense layer, which is zero at the start."""
 
     intercept: bool = True
 
@@ -235,7 +220,7 @@ class AbstractLinear(AbstractNetwork):
 
 @dataclass(frozen=True)
 class AbstractClassifier(AbstractNetwork):
-    """A network whose outputs are logits, with cross-entropy loss."""
+    """A network whose outputs are logits, with the loss log sum_k exp z_k - z_y."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -246,7 +231,7 @@ class AbstractClassifier(AbstractNetwork):
             )
 
     def output_losses(self, z: Array, y: Array) -> Array:
-        """Return the cross-entropy; the largest logit is subtracted, so nothing overflows."""
+        """Return the cross-entropy; subtracting the largest logit prevents overflow."""
         return jax.nn.logsumexp(z, axis=0) - jnp.sum(jnp.where(self._is_label(y), z, 0.0), axis=0)
 
     def output_errors(self, z: Array, y: Array) -> Array:
@@ -258,5 +243,5 @@ class AbstractClassifier(AbstractNetwork):
         return jnp.where(jnp.argmax(self._outputs(params, x), axis=0) == y, 1.0, 0.0)
 
     def _is_label(self, y: Array) -> Array:
-        """Return [c, b]: whether the row is the label."""
+        """Return whether the row is the label, [c, b]."""
         return jnp.arange(self.num_classes)[:, None] == y[None, :]

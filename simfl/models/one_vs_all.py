@@ -2,8 +2,8 @@
 
     f_i(w) = sum_c [ log(1 + exp z_ic) - 1{y_i = c} z_ic ],   z_ic = w_c . x_i + b_c
 
-The c models share nothing but the data. Most algorithms train them as one vector; those that move each
-task on its own (`without_replacement_sgd` and its relatives) train them one by one and join them to evaluate.
+The c models share only the data. Most algorithms train them as one vector; `without_replacement_sgd` and its relatives
+train them one by one and join them for evaluations.
 """
 
 from __future__ import annotations
@@ -22,10 +22,9 @@ from simfl.models.logistic import Logistic
 
 @dataclass(frozen=True)
 class OneVsAll(AbstractModel):
-    """A `Logistic` for every class; layout: the tasks in order, each w, then b.
+    """A `Logistic` for every class; layout: per task w [p], then b with an intercept.
 
-    Args:
-        intercept: whether each task has a b. It is penalised by `l2` like the rest.
+    `l2` penalizes the intercepts like the rest.
     """
 
     intercept: bool = True
@@ -62,7 +61,7 @@ class OneVsAll(AbstractModel):
         return (("tasks", (self.num_classes, self.num_features + self.intercept)),)
 
     def init(self, key: Array | np.ndarray) -> Array:
-        """Begin at zero."""
+        """Return zeros."""
         return jnp.zeros(self.size)
 
     def predict(self, params: Array, x: Array) -> Array:
@@ -86,10 +85,7 @@ class OneVsAll(AbstractModel):
     def clip_and_sum(
         self, params: Array, x: Array, y: Array, weight: Array, clipping_norm: float | Array
     ) -> tuple[Array, Array]:
-        """Return the sum of gradients clipped over all tasks;.
-
-        e u^T|| = ||e|| ||u||.
-        """
+        """Clip each gradient over all tasks together; ||e u^T|| = ||e|| ||u||."""
         x = masked(x, weight)
         errors = self._errors(params, x, y)
         squared = self._squared_norms(errors, x)
@@ -116,5 +112,5 @@ class OneVsAll(AbstractModel):
         return jnp.matmul(scaled.T, self._features(x), precision=PRECISION).reshape(-1)
 
     def _is_label(self, y: Array) -> Array:
-        """Return [b, c]: whether the column is the label."""
+        """Return whether the column is the label, [b, c]."""
         return y[:, None] == jnp.arange(self.num_classes)[None, :]

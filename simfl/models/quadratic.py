@@ -1,8 +1,7 @@
 """Quadratic losses 1/2 (w - a_i)^T H (w - a_i), H diagonal; known optimum.
 
-The mean over any set of points has its minimum at their mean, whatever H is, so that distances to
-the optimum can be followed exactly; the ratio of the largest to the smallest curvature is the
-condition number.
+The mean over any set of points has its minimum at their mean for every H, so distances to the optimum are exact; the
+ratio of the largest to the smallest curvature is the condition number.
 """
 
 from __future__ import annotations
@@ -22,8 +21,7 @@ from simfl.models.base import AbstractModel, Array, masked
 class Quadratic(AbstractModel):
     """Quadratic around the points of the data; layout: w [p]. Labels are ignored.
 
-    Args:
-        curvature: the diagonal of H, p numbers > 0; one number stands for all.
+    `curvature` is the diagonal of H, p numbers > 0, or one number for all.
     """
 
     curvature: tuple[float, ...] | float = 1.0
@@ -49,12 +47,12 @@ class Quadratic(AbstractModel):
         return self.num_features
 
     def init(self, key: Array | np.ndarray) -> Array:
-        """Zeros."""
+        """Return zeros."""
         del key
         return jnp.zeros(self.size)
 
     def predict(self, params: Array, x: Array) -> Array:
-        """Return w for every example, f32[b, p]: the point that the model expects."""
+        """Return w for every example, f32[b, p]."""
         return jnp.broadcast_to(params, (x.shape[0], self.size))
 
     def losses(self, params: Array, x: Array, y: Array) -> Array:
@@ -63,7 +61,7 @@ class Quadratic(AbstractModel):
         return 0.5 * jnp.sum(self._diagonal() * difference * difference, axis=1)
 
     def correct(self, params: Array, x: Array, y: Array) -> Array:
-        """NaN: points have no labels."""
+        """Return NaN: points have no labels."""
         del params, y
         return jnp.full(x.shape[0], jnp.nan)
 

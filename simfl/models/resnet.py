@@ -1,10 +1,9 @@
-"""A small residual network: stages of 16, 32 and 64 channels, group norm.
+"""A small residual network for color images: stages of 16, 32 and 64 channels.
 
-He et al. 2016, "Deep Residual Learning for Image Recognition", section 4.2,
-https://arxiv.org/abs/1512.03385: its networks for CIFAR-10 have 6n + 2 layers; here n = `blocks`,
-with group instead of batch normalisation (Wu and He 2018, https://arxiv.org/abs/1803.08494), because
-per-example gradients have no meaning where the examples of a batch are mixed, and projections where
-the shape changes.
+He et al. 2016, "Deep Residual Learning for Image Recognition", section 4.2, https://arxiv.org/abs/1512.03385: its
+networks for CIFAR-10 have 6n + 2 layers; here n = `blocks`, with projections where the shape changes, and with group
+instead of batch normalization (Wu and He 2018, https://arxiv.org/abs/1803.08494), since per-example gradients are
+meaningless if the examples of a batch are mixed.
 """
 
 from __future__ import annotations
@@ -20,27 +19,24 @@ from simfl.models.network import AbstractClassifier, Pass
 
 STAGES = (16, 32, 64)
 GROUP_CHANNELS = 8
-"""Channels of a group of the normalisation."""
+"""Channels of a normalization group."""
 
 
 @dataclass(frozen=True)
 class ResNet(AbstractClassifier):
     """Residual network of 6 * blocks + 2 layers; 77,850 parameters for one block.
 
-    Accepts images (side, side) or (side, side, channels) and flat squares (side * side,), side >= 8 and
-    divisible by 4. Layout: a convolution of 3 x 3 and its normalisation; then per block convolution,
-    normalisation, convolution, normalisation and, where stages change, the 1 x 1 projection; at last the
-    dense layer [c, 64] with biases [c]. Convolutions are [out, in, k, k] without bias, normalisations gains
-    [channels] and then biases [channels].
-
-    Args:
-        blocks: residual blocks per stage, n >= 1 (2 gives 175,258 parameters).
+    Accepts images (side, side) or (side, side, channels) and flat squares (side * side,), side >= 8 and divisible by 4.
+    Layout: a convolution of 3 x 3 and its normalization; then per block convolution, normalization, convolution,
+    normalization and, where stages change, the 1 x 1 projection; finally the dense layer [c, 64] with biases [c].
+    Convolutions are [out, in, k, k] without bias, normalizations gains [channels] and then biases [channels]. Two
+    blocks per stage give 175,258 parameters.
     """
 
     blocks: int = 1
 
     kind: ClassVar[str] = "resnet"
-    summary: ClassVar[str] = "small residual network with group normalisation, for CIFAR-10"
+    summary: ClassVar[str] = "small residual network with group normalization, for CIFAR-10"
     convolutional: ClassVar[bool] = True
     max_batch: ClassVar[int] = 64
     cpu_batch: ClassVar[int] = 8
@@ -59,16 +55,16 @@ class ResNet(AbstractClassifier):
         side, channels = image_shape(self.kind, self.input_shape, smallest=8)
         layers: list[AbstractLayer] = []
 
-        def normalised(inputs: int, filters: int, side: int, stride: int) -> None:
+        def normalized(inputs: int, filters: int, side: int, stride: int) -> None:
             convolution = Convolution(side, inputs, filters, kernel=3, stride=stride, padding=1, bias=False)
             layers.append(convolution)
             layers.append(GroupNorm(convolution.output_side, filters, filters // GROUP_CHANNELS))
 
-        normalised(channels, STAGES[0], side, stride=1)
+        normalized(channels, STAGES[0], side, stride=1)
         channels = STAGES[0]
         for filters, stride in self._strides():
-            normalised(channels, filters, side, stride)
-            normalised(filters, filters, side // stride, stride=1)
+            normalized(channels, filters, side, stride)
+            normalized(filters, filters, side // stride, stride=1)
             if stride > 1:
                 layers.append(Convolution(side, channels, filters, kernel=1, stride=stride, bias=False))
             channels, side = filters, side // stride

@@ -1,13 +1,13 @@
 """The base class of models of token sequences.
 
-An example is x, `length` tokens, with the label y, the token that follows them. At place t = 1 ... length the model has
-seen x_1 ... x_t and says what comes next, x_{t+1} or, at the last place, y:
+An example is x, `length` tokens, with the label y, the token after them. At place t = 1 ... length the model has seen
+x_1 ... x_t and predicts the next token, x_{t+1} or, at the last place, y:
 
     loss = mean over the places of -log p_t(next token),
 
-or that of the last place alone. So there is one loss per example, whose gradient is clipped as a whole: what is
-protected is a sequence. Accuracy is the share of the places whose likeliest token is the right one. What is predicted
-of a sequence is what follows it, the logits of the last place.
+or that of the last place only. So there is one loss per example, whose gradient is clipped as a whole: the unit of
+privacy is a sequence. Accuracy is the share of places whose likeliest token is right. The prediction for a sequence is
+the logits of the last place.
 """
 
 from __future__ import annotations
@@ -33,11 +33,8 @@ POSITIONS = ("all", "last")
 class AbstractSequenceModel(AbstractModel):
     """A model of sequences of tokens. Subclasses define `layout` and `logits`.
 
-    Initial weights W [out, in] are Gaussian with Glorot's variance 2/(in + out), biases 0, gains 1; a subclass may say
-    otherwise in `first`.
-
-    Args:
-        positions: "all" places count, or the "last" one alone.
+    Initial weights W [out, in] are Gaussian with Glorot's variance 2/(in + out), biases 0, gains 1; subclasses may
+    override `first`. The loss covers "all" `positions`, or the "last" one.
     """
 
     positions: str = "all"
@@ -60,7 +57,7 @@ class AbstractSequenceModel(AbstractModel):
 
     @property
     def length(self) -> int:
-        """Tokens of a sequence."""
+        """Number of tokens of a sequence."""
         return self.input_shape[0]
 
     @property
@@ -89,22 +86,12 @@ class AbstractSequenceModel(AbstractModel):
         drawn: Array = _drawing(self)(jnp.asarray(key))
         return drawn
 
-    def named(self, params: Array) -> dict[str, Array]:
-        """Return the parts of parameters f32[d] by name, on the device."""
-        parts: dict[str, Array] = {}
-        start = 0
-        for name, shape in self.layout:
-            end = start + math.prod(shape)
-            parts[name] = params[start:end].reshape(shape)
-            start = end
-        return parts
-
     def next_tokens(self, x: Array, y: Array) -> Array:
         """Return the next token at every place, int32 [b, length]."""
         return jnp.concatenate([x[:, 1:], y[:, None]], axis=1)
 
     def over_places(self, values: Array) -> Array:
-        """Return the mean over the places that count, [b, length] to [b]."""
+        """Return the mean over the counted places, [b, length] to [b]."""
         return values[:, -1] if self.positions == "last" else values.mean(axis=1)
 
     def predict(self, params: Array, x: Array) -> Array:
@@ -112,9 +99,9 @@ class AbstractSequenceModel(AbstractModel):
         return self.logits(params, x)[:, -1]
 
     def losses_of(self, logits: Array, x: Array, y: Array) -> Array:
-        """Return the loss of each sequence, f32[b], given its logits."""
-        chosen = self.next_tokens(x, y)[:, :, None] == jnp.arange(self.num_classes)
-        right = jnp.sum(jnp.where(chosen, logits, 0.0), axis=2)
+        """Return the loss of each sequence, f32[b], from its logits."""
+        is_next = self.next_tokens(x, y)[:, :, None] == jnp.arange(self.num_classes)
+        right = jnp.sum(jnp.where(is_next, logits, 0.0), axis=2)
         return self.over_places(jax.nn.logsumexp(logits, axis=2) - right)
 
     def losses(self, params: Array, x: Array, y: Array) -> Array:
@@ -122,18 +109,18 @@ class AbstractSequenceModel(AbstractModel):
         return self.losses_of(self.logits(params, x), x, y)
 
     def correct(self, params: Array, x: Array, y: Array) -> Array:
-        """Return the share of places whose likeliest token is the right one, f32[b]."""
+        """Return the share of places whose likeliest token is right, f32[b]."""
         right = jnp.argmax(self.logits(params, x), axis=2) == self.next_tokens(x, y)
         return self.over_places(right.astype(jnp.float32))
 
     def metrics(self, params: Array, x: Array, y: Array) -> dict[str, Array]:
-        """Return the loss in bits: 2 to the power of its mean is the perplexity."""
+        """Return the loss in bits; 2 to the power of its mean is the perplexity."""
         return {"bits_per_token": self.losses(params, x, y) / math.log(2.0)}
 
 
 @functools.lru_cache(maxsize=16)
 def _drawing(model: AbstractSequenceModel) -> Callable[[Array], Array]:
-    """Return the program that draws initial parameters, f32[d], from a raw key."""
+    """Return one program that draws the parameters, f32[d], from a raw key."""
 
     def draw(key: Array) -> Array:
         keys = jax.random.split(jax.random.wrap_key_data(key, impl="threefry2x32"), len(model.layout))

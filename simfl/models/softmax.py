@@ -10,7 +10,7 @@ from simfl.models.network import AbstractClassifier, AbstractLinear
 
 @dataclass(frozen=True)
 class Softmax(AbstractLinear, AbstractClassifier):
-    """Softmax regression; layout: W [c, p] by rows, then b [c] if any."""
+    """Softmax regression; layout: W [c, p] by rows, then b [c] with an intercept."""
 
     kind: ClassVar[str] = "softmax"
     summary: ClassVar[str] = "softmax regression for any number of classes, convex"

@@ -4,8 +4,8 @@
     one_vs_rest     sum_k max(0, 1 - s_ik z_ik), s_ik = 1 if k is the label and -1 if not
 
 Crammer and Singer 2001, "On the algorithmic implementation of multiclass kernel-based vector machines",
-https://jmlr.org/papers/v2/crammer01a.html. At a kink of a loss, its gradient here is that of one side: 0 where the
-hinge begins, the first of the classes that are equally wrong. The penalty is the models' `l2`.
+https://jmlr.org/papers/v2/crammer01a.html. At a kink, the gradient is one-sided: 0 at the start of the hinge, and the
+first of equally wrong classes.
 """
 
 from __future__ import annotations
@@ -24,11 +24,7 @@ LOSSES = ("crammer_singer", "one_vs_rest")
 
 @dataclass(frozen=True)
 class SVM(AbstractLinear, AbstractClassifier):
-    """Linear classifier with a hinge loss; layout: W [c, p], then b [c] if any.
-
-    Args:
-        loss_kind: "crammer_singer" or "one_vs_rest", as above.
-    """
+    """Linear classifier with a hinge loss; layout: W [c, p], then b [c] if any."""
 
     loss_kind: str = "crammer_singer"
 
@@ -60,7 +56,6 @@ class SVM(AbstractLinear, AbstractClassifier):
         return jnp.where(self.output_losses(z, y) > 0.0, errors, 0.0)
 
     def _others(self, z: Array, y: Array) -> Array:
-        """Return the logits, -inf for the label's."""
         return jnp.where(self._is_label(y), -jnp.inf, z)
 
     def _signs(self, y: Array) -> Array:

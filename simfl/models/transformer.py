@@ -1,12 +1,12 @@
 """A small transformer that reads from left to right.
 
-Vaswani et al. 2017, https://arxiv.org/abs/1706.03762, as a decoder alone with the normalisation before each block
-(Xiong et al. 2020, https://arxiv.org/abs/2002.04745): with h the embedding of the token plus that of its place,
+Vaswani et al. 2017, https://arxiv.org/abs/1706.03762, as a decoder only, with normalization before each block (Xiong et
+al. 2020, https://arxiv.org/abs/2002.04745): with h the embedding of the token plus that of its place,
 
     h <- h + O softmax(Q K^T / sqrt(width / heads) + mask) V,   h <- h + D gelu(U norm(h) + b) + c,
 
-Q, K and V linear in norm(h), each of `layers` times, and logits linear in norm(h). Nothing is dropped out and no
-statistics are taken over a batch: examples do not depend on each other.
+Q, K and V linear in norm(h), each of `layers` times, and logits linear in norm(h). Without dropout and batch
+statistics, examples do not depend on each other.
 """
 
 from __future__ import annotations
@@ -27,13 +27,9 @@ from simfl.models.sequence import AbstractSequenceModel
 class Transformer(AbstractSequenceModel):
     """Transformer; layout: embeddings, layers, last normalization, output.
 
-    Embeddings are Gaussian with deviation 0.02 at first. The matrices that end a block, O and D, begin at 0: so does
-    every block, and the model sees tokens one by one.
-
-    Args:
-        width: of the embeddings.
-        layers: blocks of attention and of a perceptron, whose hidden layer has 4 width units.
-        heads: of attention; they divide the width.
+    Embeddings are initially Gaussian with deviation 0.02. The last matrices of a block, O and D, begin at 0, and so
+    does every block: at first the model sees single tokens. The hidden layer of a block's perceptron has 4 width units;
+    `heads` divide the width.
     """
 
     width: int = 32
@@ -55,12 +51,10 @@ class Transformer(AbstractSequenceModel):
 
     @property
     def layout(self) -> Layout:
-        """As the class says."""
+        """See the class."""
         width, wide = self.width, 4 * self.width
-        parts: list[tuple[str, tuple[int, ...]]] = [
-            ("tokens", (self.num_classes, width)),
-            ("places", (self.length, width)),
-        ]
+        parts: list[tuple[str, tuple[int, ...]]] = [("tokens", (self.num_classes, width))]
+        parts.append(("places", (self.length, width)))
         for layer in range(1, self.layers + 1):
             parts += [
                 (f"layer{layer}.norm1.gain", (width,)),
@@ -79,32 +73,31 @@ class Transformer(AbstractSequenceModel):
         return tuple(parts)
 
     def first(self, name: str, shape: tuple[int, ...], key: Array) -> Array:
-        """As the class says, and as all models of sequences."""
+        """Draw a part from a typed key; see the class."""
         if name.endswith(("attention.output", "down.weights")):
             return jnp.zeros(shape)
         return 0.02 * jax.random.normal(key, shape) if name in ("tokens", "places") else super().first(name, shape, key)
 
     def logits(self, params: Array, x: Array) -> Array:
         """Return the logits at every place, f32 [b, length, tokens]."""
-        named = self.named(params)
+        named = self.parts(params)
         h = named["tokens"][x] + named["places"]
         for layer in range(1, self.layers + 1):
-            own = {name.partition(".")[2]: part for name, part in named.items() if name.startswith(f"layer{layer}.")}
-            h = h + self._attention(own, _normalised(own, "norm1", h))
-            up = _linear(own["up.weights"], _normalised(own, "norm2", h)) + own["up.bias"]
-            h = h + _linear(own["down.weights"], jax.nn.gelu(up)) + own["down.bias"]
-        return _linear(named["output.weights"], _normalised(named, "norm", h)) + named["output.bias"]
+            block = {name.partition(".")[2]: part for name, part in named.items() if name.startswith(f"layer{layer}.")}
+            h = h + self._attention(block, _normalized(block, "norm1", h))
+            up = _linear(block["up.weights"], _normalized(block, "norm2", h)) + block["up.bias"]
+            h = h + _linear(block["down.weights"], jax.nn.gelu(up)) + block["down.bias"]
+        return _linear(named["output.weights"], _normalized(named, "norm", h)) + named["output.bias"]
 
-    def _attention(self, own: dict[str, Array], h: Array) -> Array:
-        """Return causal attention, f32 [b, length, width]."""
+    def _attention(self, block: dict[str, Array], h: Array) -> Array:
+        """Return the causal attention of each place, f32 [b, length, width]."""
         (b, length, _), each = h.shape, self.width // self.heads
-        query, key, value = jnp.moveaxis(
-            _linear(own["attention.weights"], h).reshape(b, length, 3, self.heads, each), 2, 0
-        )
+        together = _linear(block["attention.weights"], h).reshape(b, length, 3, self.heads, each)
+        query, key, value = jnp.moveaxis(together, 2, 0)
         scores = jnp.einsum("bqhe,bkhe->bhqk", query, key, precision=PRECISION) / math.sqrt(each)
         scores = jnp.where(jnp.tril(jnp.ones((length, length), bool)), scores, -jnp.inf)
         taken = jnp.einsum("bhqk,bkhe->bqhe", jax.nn.softmax(scores, axis=-1), value, precision=PRECISION)
-        return _linear(own["attention.output"], taken.reshape(b, length, self.width))
+        return _linear(block["attention.output"], taken.reshape(b, length, self.width))
 
 
 def _linear(weights: Array, h: Array) -> Array:
@@ -112,8 +105,8 @@ def _linear(weights: Array, h: Array) -> Array:
     return jnp.einsum("bli,oi->blo", h, weights, precision=PRECISION)
 
 
-def _normalised(named: dict[str, Array], name: str, h: Array) -> Array:
+def _normalized(named: dict[str, Array], name: str, h: Array) -> Array:
     """Return h normalized at every place, scaled and shifted (Ba et al. 2016)."""
-    centred = h - h.mean(axis=-1, keepdims=True)
-    variance = jnp.mean(centred * centred, axis=-1, keepdims=True)
-    return named[f"{name}.gain"] * centred * jax.lax.rsqrt(variance + 1e-5) + named[f"{name}.bias"]
+    centered = h - h.mean(axis=-1, keepdims=True)
+    variance = jnp.mean(centered * centered, axis=-1, keepdims=True)
+    return named[f"{name}.gain"] * centered * jax.lax.rsqrt(variance + 1e-5) + named[f"{name}.bias"]

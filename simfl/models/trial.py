@@ -1,8 +1,8 @@
 """Tests a user's own model on real examples before a run.
 
-What a simulation relies on, and a wrong model breaks silently: one loss per example, which depends on that example
-alone (per-example clipping takes each by itself, batches that are not full are filled up, and evaluations go chunk by
-chunk); the same numbers compiled and not, and in every call.
+It checks what simulations rely on, and what a wrong model breaks silently: one loss per example, which depends on that
+example alone (for per-example clipping, padded batches, and evaluation in chunks); and the same numbers in every call,
+compiled or not.
 """
 
 from __future__ import annotations
@@ -21,27 +21,22 @@ from simfl.models.own import OwnModel, described
 from simfl.scenario.own_code import in_one_line
 
 EXAMPLES = 4
-"""Number of examples in a trial."""
+"""Number of examples used."""
 
 TOLERANCE = 1e-4
-"""Losses that differ by less, relative to the largest, are rounded differently: compiled, or in another batch."""
+"""Relative difference of losses that rounding explains: compiled, or in another batch."""
 
 DEPENDENCE = 1e-6
-"""What an example may have to do with another's loss, beside what it has to do with its own: nothing but rounding."""
+"""Largest dependence of a loss on another example, relative to that on its own, that rounding explains."""
 
 STIRRED = 0.03
-"""Parameters are moved by about so much first: what begins with zeros depends on nothing."""
+"""Size of a change of the parameters first, since a model at zero may depend on nothing."""
 
 
 def try_out(model: OwnModel, x: NDArray[Any], y: NDArray[Any]) -> None:
     """Reject a model that violates an assumption of runs.
 
-    Args:
-        model: of a user.
-        x, y: at least two real examples, as the model is given them; the first `EXAMPLES` are used.
-
-    Raises:
-        ScenarioError: with one line that says what is wrong.
+    `x` and `y` are at least two real examples, as the model gets them; the first `EXAMPLES` are used.
     """
     x, y = jnp.asarray(x[:EXAMPLES]), jnp.asarray(y[:EXAMPLES])
     begin = model.init(model.key)
@@ -76,7 +71,7 @@ def try_out(model: OwnModel, x: NDArray[Any], y: NDArray[Any]) -> None:
 
 
 def _losses(model: OwnModel, params: Array, x: Array, y: Array) -> NDArray[np.float32]:
-    """Return the losses, not compiled, if they have the right shape."""
+    """Return the losses, not compiled; refuse wrong shapes and types."""
     with in_one_line("model", f"{model.name}: losses"):
         losses = model.given.losses(model.own.tree(params), x, y)
     if getattr(losses, "shape", None) != (len(x),):
@@ -88,13 +83,13 @@ def _losses(model: OwnModel, params: Array, x: Array, y: Array) -> NDArray[np.fl
 
 
 class Look(NamedTuple):
-    """The results of one program on b examples.
+    """Measurements of b examples in one program.
 
     Attributes:
-        compiled: the losses as init begins, f32 [b]; gradient: that of their sum, f32 [d].
-        together: the losses elsewhere, f32 [b]; alone: of each example by itself; otherwise: with another example, and
-            another label, in place of example j, f32 [b, b], one row for each j.
-        influence: the largest |d loss_i / d x_j|, f32 [b, b]; zeros where x are integers.
+        compiled: losses at the initial parameters, f32 [b]; gradient: that of their sum, f32 [d].
+        together: losses at changed parameters, f32 [b]; alone: of each example by itself; otherwise: with another
+            example and label in place of example j, f32 [b, b], one row for each j.
+        influence: the largest |d loss_i / d x_j|, f32 [b, b]; zeros for integer x.
     """
 
     compiled: Array
@@ -115,7 +110,7 @@ def _look(model: OwnModel, begin: Array, moved: Array, x: Array, y: Array) -> Lo
     influence = jnp.zeros((count, count))
     if continuous:
         jacobian = jax.jacrev(lambda some: model.losses(moved, some, y))(x)  # [b, b, ...]
-        # Where a derivative is infinite, 0 times it says nothing.
+        # An infinite derivative carries no information.
         influence = jnp.nan_to_num(jnp.abs(jacobian).reshape(count, count, -1).max(axis=2))
     return Look(
         model.losses(begin, x, y),
@@ -131,7 +126,7 @@ def _check_independence(model: OwnModel, look: Look) -> None:
     """Check that each loss depends on its example alone."""
     advice = (
         "every example has to count by itself, for clipping and for batches that are filled up; use GroupNorm or "
-        "LayerNorm in place of batch normalisation"
+        "LayerNorm in place of batch normalization"
     )
     together, alone = look.together, look.alone
     if not _alike(together, alone):
@@ -141,9 +136,9 @@ def _check_independence(model: OwnModel, look: Look) -> None:
             f"losses: example {i} has {together[i]:.6g} in a batch of {len(alone)} and {alone[i]:.6g} by itself; "
             f"{advice}",
         )
-    own = np.eye(len(alone), dtype=bool)
-    changed = np.where(own, 0.0, np.abs(look.otherwise - together))
-    related = np.where(own, 0.0, look.influence)
+    same = np.eye(len(alone), dtype=bool)
+    changed = np.where(same, 0.0, np.abs(look.otherwise - together))
+    related = np.where(same, 0.0, look.influence)
     smallest = DEPENDENCE * max(float(look.influence.max()), float(np.finfo(np.float32).tiny))
     if not (related <= smallest).all() or not (changed <= DEPENDENCE * max(1.0, float(np.abs(together).max()))).all():
         raise _refused(model, f"losses: that of one example depends on another example of the batch; {advice}")
@@ -169,22 +164,21 @@ def _check_closed_form(model: OwnModel, params: Array, x: Array, y: Array) -> No
     with in_one_line("model", f"{model.name}: clipped_gradient_sum"):
         given = model.own.tree(params), x, y, weight, jnp.float32(1.0)
         shapes = jax.eval_shape(model.given.clipped_gradient_sum, *given)
-    if jax.tree.structure(shapes) != model.own.structure or [one.shape for one in jax.tree.leaves(shapes)] != [
-        leaf.shape for leaf in model.own.leaves
-    ]:
+    expected = [leaf.shape for leaf in model.own.leaves]
+    if jax.tree.structure(shapes) != model.own.structure or [one.shape for one in jax.tree.leaves(shapes)] != expected:
         raise _refused(model, "clipped_gradient_sum: expected a pytree like the parameters, found one of other shapes")
     norms = np.asarray(jax.jit(model.gradient_norms)(params, x, y))
     theirs: Any = jax.jit(model.clip_and_sum)
     ours: Any = jax.jit(lambda *given: AbstractModel.clip_and_sum(model, *given))
     for norm in (0.5 * float(norms.min()), float(np.median(norms)), 2.0 * float(norms.max())):
         with in_one_line("model", f"{model.name}: clipped_gradient_sum"):
-            clipped = np.asarray(theirs(params, x, y, weight, norm)[0])
-        wanted = np.asarray(ours(params, x, y, weight, norm)[0])
-        if not _alike(wanted, clipped):
+            theirs_sum = np.asarray(theirs(params, x, y, weight, norm)[0])
+        ours_sum = np.asarray(ours(params, x, y, weight, norm)[0])
+        if not _alike(ours_sum, theirs_sum):
             raise _refused(
                 model,
                 f"clipped_gradient_sum: with norm {norm:.4g} it differs from the sum of single clipped gradients by "
-                f"{np.abs(wanted - clipped).max():.3g}; leave it out, and simfl clips them one by one",
+                f"{np.abs(ours_sum - theirs_sum).max():.3g}; leave it out, and simfl clips them one by one",
             )
 
 

@@ -42,7 +42,7 @@ def log_axis(axis: Axes, ticks: Sequence[float], form: str = "{:g}") -> None:
     axis.minorticks_off()
 
 
-def labelled(
+def labeled(
     figure: Figure, axes: Any, x: str, y: str = "test accuracy, %", *, columns: int = 0, **legend: Any
 ) -> Figure:
     """Label the outer axes, and put one legend above all panels.

@@ -4,7 +4,7 @@ A release of client k, its mini-batch number t, carries noise of `noise_scale` t
 which has a name and is drawn again wherever it occurs (`simfl.privacy.noise.gaussian`):
 
     own noise       xi_k(t)
-    pairwise        xi_k(t) + sum over neighbours j of  +/- r_k eta_kj(t)
+    pairwise        xi_k(t) + sum over neighbors j of  +/- r_k eta_kj(t)
     in time         sum over i < b of  w_i xi_k(t - i),   w_0 = 1; see `simfl.privacy.in_time`
 
 with eta_kj(t) one normal vector that both ends of the edge {k, j} know from a seed of theirs, plus for the end with the

@@ -46,7 +46,7 @@ from simfl.privacy.ledger import Composition, Ledger
 from simfl.privacy.releases import Promise, Releases, Tally
 from simfl.privacy.terms import Terms, View
 
-#: Coefficients of noise are multiples of this: the last bits of an optimiser's answer do not matter.
+#: Coefficients of noise are multiples of this: the last bits of an optimizer's answer do not matter.
 GRID = 2.0**-20
 #: Releases of a client that a budget is looked at for, at most.
 MOST_RELEASES = 2**21

@@ -150,10 +150,9 @@ class Ledger:
                 "replace_one": "replacing all data of one client",
             }[terms.neighbors]
         else:
-            relation = {
-                "add_or_remove": "adding or removing one example",
-                "replace_one": "replacing one example",
-            }[terms.neighbors]
+            relation = {"add_or_remove": "adding or removing one example", "replace_one": "replacing one example"}[
+                terms.neighbors
+            ]
         view = {
             "local_transcript": "local view (all that the client ever sent)",
             "global_hidden": "global view: holds only if the senders of updates stay hidden and all clients' data "

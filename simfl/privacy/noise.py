@@ -168,7 +168,7 @@ def _inverse(v: jax.Array, p: jax.Array) -> jax.Array:
 
     erfinv(v) = v P(t) with t = -log2(1 - v^2) = -log2(p (2 - p)), as Giles 2012, "Approximating the erfinv function",
     has it. P is smooth and positive over all of 0 <= t < 55, so that one quotient of polynomials of degrees 6 and 5 (a
-    minimax fit, relative error 1.7e-7) serves the centre and the tail. All its coefficients are positive, v is no
+    minimax fit, relative error 1.7e-7) serves the center and the tail. All its coefficients are positive, v is no
     difference and 2 - p at least 1, so that nothing cancels: within 1e-6 of the inverse, relatively.
 
     The quotient comes last: XLA computes all that leads to one once, but would merge a product into the loops that use
@@ -191,7 +191,7 @@ def _pick(values: jax.Array, index: jax.Array | int) -> jax.Array:
     """Return values[index], f32[], by a sum over all values.
 
     XLA keeps a sum apart, but merges any other scalar into the loop over coordinates that uses it, where it
-    is computed again for each of them and, on a CPU, keeps that loop from being vectorised (14 times slower).
+    is computed again for each of them and, on a CPU, keeps that loop from being vectorized (14 times slower).
     """
     return jnp.sum(jnp.where(jnp.arange(len(values)) == index, values, 0.0))
 

@@ -1,4 +1,4 @@
-"""Rows written during a run, the run folder, and tables in and out of pandas."""
+"""Tables, folders and comparisons of runs."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -7,19 +7,7 @@ from simfl.records.folder import Manifest, RunFolder
 from simfl.records.models import read_models, write_models
 from simfl.records.progress import Progress
 from simfl.records.results import Run, read
-from simfl.records.tables import (
-    ACTIVITIES,
-    CLIENT_EPSILON,
-    CLIENT_METRICS,
-    CLIENTS,
-    GRADIENTS,
-    MESSAGES,
-    METRICS,
-    RELEASES,
-    SCHEMAS,
-    TIMELINE,
-    UPDATES,
-)
+from simfl.records.tables import ACTIVITIES, GRADIENTS, MESSAGES, METRICS, SCHEMAS, UPDATES
 from simfl.records.writer import TableWriter
 
 if TYPE_CHECKING:
@@ -27,15 +15,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ACTIVITIES",
-    "CLIENTS",
-    "CLIENT_EPSILON",
-    "CLIENT_METRICS",
     "GRADIENTS",
     "MESSAGES",
     "METRICS",
-    "RELEASES",
     "SCHEMAS",
-    "TIMELINE",
     "UPDATES",
     "Manifest",
     "Progress",

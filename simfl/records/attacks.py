@@ -1,4 +1,4 @@
-"""Results of attacks in plain values, for tables, terminal and figures."""
+"""Results of attacks on a run: plain values, for tables, the terminal and figures."""
 
 from __future__ import annotations
 
@@ -17,32 +17,25 @@ from simfl.records.folder import replace_text
 from simfl.records.writer import cannot_write
 
 SCORES = {"loss": "loss of what was received", "gain": "gain over what the receiver had"}
-"""Scores of membership, in words."""
+"""Scores of membership -> description."""
 
 FALSE_POSITIVE_RATES = tuple(np.unique(np.concatenate((np.logspace(-3, 0, 61), np.linspace(0, 1, 51)))).tolist())
-"""Where ROC curves are looked at."""
+"""Grid of ROC curves."""
 
 
 @dataclass(frozen=True)
 class Inference:
     """Membership inference by one observer on the examples of one client.
 
-    Attributes:
-        observer: "3" for client 3, "server", or "links" for an eavesdropper on all of them.
-        client: whose examples.
-        distance: of the observer from the client on the graph; 0 for who hears the client's own links.
-        models: messages that were looked at.
-        from_distance: of their senders from the client, 0 if the client sent them itself.
-        score: a name in `SCORES`.
-        members: m, examples of the client, and as many that were not trained on.
-        auc, auc_low, auc_high: area under the ROC curve, and its interval.
-        tpr: true positive rate at a false positive rate of 1 %.
-        correct, guesses: guesses about pairs of a member and another, how many there were and how many right.
-        lower_bound: the epsilon that these guesses imply, at most, at the attack's confidence.
-        account: epsilon that is certified; NaN if none is.
-        account_by: "local", the ledger's of all that the client releases, or "pairwise", of what came to the observer.
-        published: epsilon of what came to the observer, gradients taken as fixed: not certified; NaN: not asked for.
-        refuted: whether the guesses refute the account, at the attack's confidence for all inferences together.
+    `observer` is "3" for client 3, "server", or "links" for an eavesdropper on all links; it examined `models`
+    messages. `distance` on the graph is from the observer to the client (0 if it hears the client's own links),
+    `from_distance` from the messages' senders. There are `members` of the client's examples and as many that no client
+    trained on. The AUC has an interval, `tpr` is the true positive rate at a false positive rate of 1 %. `correct` of
+    `guesses` about pairs of a member and a non-member are right, which implies the epsilon `lower_bound` at the
+    attack's confidence. `account` is the certified epsilon, NaN without one; by "local" of everything that the client
+    releases, or "pairwise" of what the observer received. `published` is the latter with gradients taken as fixed: not
+    certified; NaN if not requested. `refuted`: the guesses refute the account, at the confidence for all inferences
+    together.
     """
 
     observer: str
@@ -67,19 +60,14 @@ class Inference:
 
 @dataclass(frozen=True)
 class Membership:
-    """The result of membership inference on one run.
+    """Results of membership inference in one run.
 
-    Attributes:
-        subject: name of the scenario.
-        inferences: one for each observer, client and score, where the observer received something.
-        rates: true positive rates of each, [len(inferences), r], at `FALSE_POSITIVE_RATES`.
-        deaf: (observer, client) of which nothing was received.
-        held_out: "test": examples of the test set; "coins": half of each client's own, which it did not train on.
-        delta, neighbors: of the lower bounds and of the account.
-        confidence: of the lower bounds and intervals, each by itself.
-        ceiling: the lower bound, had all guesses been right: the largest of them.
-        reproduced: whether the run's numbers came out again as they were; None where there was no run.
-        statement: what the account means, or why there is none.
+    `rates` are true positive rates, [len(inferences), r], at `FALSE_POSITIVE_RATES`; `deaf` the (observer, client)
+    pairs without received messages. `held_out` is "test" for examples of the test set, or "coins" for the untrained
+    half of each client's own. `delta` and `neighbors` are those of the lower bounds and of the account, `confidence`
+    that of each lower bound and interval by itself, `ceiling` the largest lower bound if all guesses were right.
+    `reproduced` says whether the run's numbers were reproduced (None without a run), `statement` what the account
+    means.
     """
 
     subject: str
@@ -113,7 +101,7 @@ class Membership:
 
     @property
     def best(self) -> str:
-        """The score with the largest mean area, for figures only."""
+        """The score with the largest mean area, for figures; no statement depends on it."""
         means: Mapping[str, float] = self.frame.groupby("score")["auc"].mean().to_dict()  # type: ignore[assignment]
         return max(means, key=lambda score: means[score])
 
@@ -127,12 +115,9 @@ class Membership:
 class Reconstructed:
     """Examples of one mini-batch, reconstructed from its gradient.
 
-    Attributes:
-        draw: number of the client's mini-batch.
-        method: "read off" the first layer, or "searched".
-        originals, found: inputs [b, ...], in the same order.
-        distance: 1 - cos of the gradient of what was found and the one that was given.
-        correlations, ratios: of each example with what was found: correlation, and peak signal-to-noise ratio in dB.
+    `method` is "read off" the first layer, or "searched". `originals` and `found` are inputs [b, ...] in the same
+    order. `distance` is 1 - cos of the given gradient and that of the reconstructions; `correlations`, and peak
+    signal-to-noise `ratios` in dB, compare each original with its reconstruction.
     """
 
     draw: int
@@ -146,16 +131,10 @@ class Reconstructed:
 
 @dataclass(frozen=True)
 class Inversion:
-    """The examples of a client that an observer reconstructed.
+    """An observer's reconstructions of a client's examples.
 
-    Attributes:
-        subject: name of the scenario.
-        observer, client: who, of whom.
-        gradients: of the client that are in some message.
-        solved: of these, how many the observer can solve for.
-        small: of these, how many are of so few examples that inputs are looked for.
-        image_shape: of examples that are images.
-        batches: those that were inverted.
+    Of the client's `gradients` in sent messages, the observer can solve for `solved`; `small` of these are of batches
+    small enough to search for inputs. `batches` are the inverted ones.
     """
 
     subject: str

@@ -7,25 +7,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 RELATIONS = {"add_or_remove": "one more or less", "replace_one": "one replaced"}
-"""Neighboring relations, in words."""
+"""Neighboring relations -> description."""
 
 VIEWS = {"local_transcript": "certified", "global_hidden": "if senders were hidden"}
-"""What an epsilon under each view is called: the second supposes more than a scenario can establish."""
+"""Views -> name of their epsilon; a scenario cannot establish the second one's assumption."""
 
 MOST_GROUPS = 6
-"""Number of groups shown; further ones spent less."""
+"""Number of client groups shown; the others spent less."""
 
 
 @dataclass(frozen=True)
 class Claimed:
-    """The claim for one client.
+    """A claim for one client: epsilon (NaN without a claim), delta, and its source.
 
-    Attributes:
-        epsilon: NaN where nothing is claimed.
-        delta: of the claim.
-        neighbors: under which relation.
-        source: who claims it.
-        objection: the condition of the theorem that the run violates, empty if none.
+    `neighbors` is the neighboring relation; `objection` is the theorem's condition that the run violates, or "".
     """
 
     epsilon: float
@@ -39,14 +34,9 @@ class Claimed:
 class Finding:
     """Claim and account of clients whose epsilons are within 5 % of each other.
 
-    Attributes:
-        clients: who they are; the first one's numbers stand for all, no client spent more.
-        releases: the fewest and the most that one of them made.
-        claimed: what is claimed, None without a claim.
-        certified: (view, neighbors) -> epsilon that the accountant finds at the claim's delta, which is certified in
-            the view `local_transcript`; NaN where there is none.
-        view: the scenario's.
-        by_server: whether the server adds the noise, and what is certified holds for its models.
+    The first client's epsilons stand for all and are the largest. `releases` are the smallest and largest number of one
+    client. `certified` maps (view, neighbors) to the accountant's epsilon at the claim's delta, NaN without one; it is
+    certified in the view `local_transcript`. `by_server`: the server adds the noise, and the account is of its models.
     """
 
     clients: tuple[int, ...]
@@ -70,7 +60,7 @@ class Finding:
 
     @property
     def certain(self) -> bool:
-        """Whether the account is certified, without assumptions on hidden senders."""
+        """Whether the account is certified; hidden senders are an assumption."""
         return self.view == "local_transcript"
 
     @property
@@ -92,12 +82,8 @@ class Finding:
 class Check:
     """The findings about a scenario or a run.
 
-    Attributes:
-        subject: what was checked.
-        planned: whether the releases are planned; else they were recorded.
-        statement: the ledger's own words.
-        delta: of the certified epsilons.
-        findings: one for each group of clients, the most expensive first.
+    `planned` says whether the releases are planned rather than recorded; `statement` is the ledger's, `delta` that of
+    the certified epsilons.
     """
 
     subject: str
@@ -108,5 +94,5 @@ class Check:
 
     @property
     def understated(self) -> bool:
-        """Whether any claim is below its account."""
+        """Whether any claim is smaller than its certified epsilon."""
         return any(finding.understated for finding in self.findings)

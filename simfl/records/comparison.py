@@ -1,7 +1,7 @@
-"""Comparison of runs: equal measures, and the cost of reaching a common target.
+"""Comparisons of runs: equal measures, and the cost of a common target.
 
-Over seeds: means with 95% intervals of Student's t. Against a baseline: differences and ratios of runs of one seed,
-which share every draw that both make (data, speeds, links), so that most of what varies between seeds cancels.
+Over seeds: means with 95% intervals of Student's t. Against a baseline: differences and ratios of runs with equal
+seeds, which share common draws (data, speeds, links), so that most of the variance between seeds cancels.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from simfl.errors import ScenarioError, nearest, to_path
 from simfl.records.results import Run
@@ -28,10 +27,10 @@ if TYPE_CHECKING:
 CONFIDENCE = 0.95
 
 FEW = 4
-"""Seeds below which an interval of Student's t says little: figures and speed-ups then show the seeds themselves."""
+"""Number of seeds below which Student's t says little: figures and speed-ups then show single seeds."""
 
 COARSE = 3
-"""Evaluations below which the cost of an accuracy is read off coarsely."""
+"""Number of evaluations below which the cost of an accuracy is coarse."""
 
 COSTS = {
     "time_s": "virtual time",
@@ -41,39 +40,32 @@ COSTS = {
     "bytes_sent": "data sent by all clients",
     "epsilon": "largest ε over clients",
 }
-"""Columns of metrics that say what an accuracy costs -> what they mean."""
+"""Columns of metrics that are costs of an accuracy -> description."""
 
 FINAL = ("test_accuracy", "test_loss", "epsilon")
-"""What is compared at the end of runs."""
+"""Measures that are compared at the end of runs."""
 
 
 def common_accuracy(runs: Sequence[Run]) -> float:
-    """Return the best test accuracy that every run reached; NaN if one has none."""
-    best = [_largest(run.evaluations["test_accuracy"]) for run in runs]
-    return math.nan if not best or any(math.isnan(value) for value in best) else float(min(best))
-
-
-def _largest(values: NDArray[np.float64]) -> float:
-    """Return the largest number, NaN without one."""
-    return float(np.fmax.reduce(values, initial=math.nan))
+    """Return the best test accuracy that all runs reached, NaN if one has none."""
+    best = [float(np.fmax.reduce(run.evaluations["test_accuracy"], initial=math.nan)) for run in runs]
+    return math.nan if not best or any(map(math.isnan, best)) else min(best)
 
 
 def shared_measures(runs: Sequence[Run]) -> list[str]:
-    """Return the further measures (`Run.measures`) that all runs have."""
+    """Return the additional measures (`Run.measures`) that all runs have."""
     return [name for name in runs[0].measures if all(name in run.measures for run in runs)] if runs else []
 
 
 def time_to_accuracy(run: Run, accuracy: float) -> float:
-    """Return the virtual seconds to a target; see `cost_of_accuracy`."""
+    """Return the virtual seconds until a target was reached; see `cost_of_accuracy`."""
     return cost_of_accuracy(run, accuracy)["time_s"]
 
 
 def evaluations_until(run: Run, accuracy: float) -> int | None:
     """Return the first evaluation, from 0, that reached a target; None if none did.
 
-    Args:
-        run: of which the metrics are read.
-        accuracy: a test accuracy, or a `Target` of another metric.
+    `accuracy` is a test accuracy, or a `Target` of another metric.
     """
     target = accuracy if isinstance(accuracy, Target) else Target(accuracy)
     reached = target.reached(run.evaluations)
@@ -83,12 +75,8 @@ def evaluations_until(run: Run, accuracy: float) -> int | None:
 def cost_of_accuracy(run: Run, accuracy: float) -> dict[str, float]:
     """Return each of `COSTS` where a target was reached, NaN if it never was.
 
-    That is between the first evaluation that shows it and the one before: on the line through both. An epsilon is not
-    interpolated: up to the later of the two, no more than that has been spent.
-
-    Args:
-        run: of which the metrics are read.
-        accuracy: a test accuracy, or a `Target` of another metric.
+    The point is interpolated linearly between the first evaluation that reached it and the one before. An epsilon is
+    the upper bound at the later one. `accuracy` is a test accuracy, or a `Target` of another metric.
     """
     name = accuracy.metric if isinstance(accuracy, Target) else ACCURACY
     first = evaluations_until(run, accuracy)
@@ -96,14 +84,14 @@ def cost_of_accuracy(run: Run, accuracy: float) -> dict[str, float]:
         return dict.fromkeys(COSTS, math.nan)
     after, before = run.evaluations.row(first), run.evaluations.row(max(first - 1, 0))
     change = float(after[name] - before[name])
-    # NaN before: only what is measured.
+    # After a NaN, the later evaluation counts.
     share = (float(accuracy) - float(before[name])) / change if abs(change) > 0 else 1.0
     between = {column: float(before[column] + share * (after[column] - before[column])) for column in COSTS}
     return {column: float(after[column]) if column == "epsilon" else between[column] for column in COSTS}
 
 
 def folders_of(runs: Run | Sweep | str | Path | Sequence[Run | Sweep | str | Path]) -> list[Path]:
-    """Return the folders of runs and sweeps, of one or several."""
+    """Return the folders of one or several runs and sweeps."""
     given = list(runs) if isinstance(runs, Iterable) and not isinstance(runs, str | bytes) else [runs]
     expected = "the folders of runs or of a sweep"
     return [one.folder if isinstance(one, Run | Sweep) else to_path(one, expected) for one in given]
@@ -112,7 +100,7 @@ def folders_of(runs: Run | Sweep | str | Path | Sequence[Run | Sweep | str | Pat
 def summaries(runs: Sequence[Run]) -> pd.DataFrame:
     """Return the runs' summaries with `common_accuracy` and `time_to_common_s`.
 
-    With several runs, the common accuracy is the best that all reached: the fair point to compare their times at.
+    The common accuracy is the best that all runs reached: the fair point for comparing times.
     """
     import pandas as pd
 
@@ -127,7 +115,7 @@ def summaries(runs: Sequence[Run]) -> pd.DataFrame:
 
 @dataclass(frozen=True)
 class Interval:
-    """A mean and its 95% interval; NaN bounds for fewer than two values."""
+    """A mean and its 95% interval; the bounds are NaN for fewer than two values."""
 
     mean: float
     low: float
@@ -139,17 +127,15 @@ class Interval:
         return (self.high - self.low) / 2
 
     def show(self, write: Callable[[float, float], str]) -> str:
-        """Write mean and half width with one of the functions of `records.display`."""
+        """Format mean and half width with one of the functions of `records.display`."""
         return write(self.mean, self.half_width)
 
 
 def interval_of(values: Sequence[float]) -> Interval:
     """Return the mean with Student's interval mean ± t(n-1, 0.975) s / √n.
 
-    A value that is NaN makes the mean NaN: an average over the seeds that reached a target would flatter those that
-    rarely do.
+    A NaN makes the mean NaN: averaging only the seeds that reached a target would favor algorithms that rarely do.
     """
-    import numpy as np
     from scipy.special import stdtrit
 
     count = len(values)
@@ -163,10 +149,10 @@ def interval_of(values: Sequence[float]) -> Interval:
 
 
 def median_of(values: Sequence[float]) -> Interval:
-    """Return the median with its distribution-free 95% interval.
+    """Return the median of independent values with its distribution-free 95% interval.
 
-    Its bounds are the k-th smallest and the k-th largest value, for the largest k with 2 P(B < k) <= 0.05 where B is
-    binomial with n trials of 1/2. That takes six values; with fewer the bounds are NaN. Infinite values are allowed.
+    Its bounds are the k-th smallest and the k-th largest value, for the largest k with 2 P(B < k) <= 0.05, B binomial
+    with n trials of 1/2. With fewer than six values the bounds are NaN. Infinite values are allowed.
     """
     count, ordered = len(values), sorted(values)
     if not count or any(math.isnan(value) for value in values):
@@ -183,11 +169,10 @@ def median_of(values: Sequence[float]) -> Interval:
 def ratio_of(values: Sequence[float]) -> Interval:
     """Return the geometric mean of ratios with Student's interval of logarithms.
 
-    So the speed-up of A over B is one over that of B over A.
+    So the speed-up of A over B is the inverse of that of B over A.
     """
-    logs = [math.log(value) if value > 0 else math.nan for value in values]
-    interval = interval_of(logs)
-    return Interval(math.exp(interval.mean), math.exp(interval.low), math.exp(interval.high))
+    logs = interval_of([math.log(value) if value > 0 else math.nan for value in values])
+    return Interval(math.exp(logs.mean), math.exp(logs.low), math.exp(logs.high))
 
 
 def speed_up_of(row: pd.Series[Any]) -> Interval:
@@ -218,13 +203,9 @@ def explain(table: pd.DataFrame) -> list[str]:
     if "baseline" in table:
         names = list(table["baseline"].dropna().unique())
         against = names[0] if len(names) == 1 else "the baseline that is like it otherwise"
-        several = table["pairs"].max() > 1
-        few = table["pairs"].max() < FEW
-        spread = "the smallest and the largest pair" if few else "its 95% interval"
-        lines.append(
-            f"speed-up: how many times less virtual time to the target than {against}"
-            + (f"; a geometric mean over pairs of runs of one seed ({spread})" if several else "")
-        )
+        spread = "the smallest and the largest pair" if table["pairs"].max() < FEW else "its 95% interval"
+        several = f"; a geometric mean over pairs of runs of one seed ({spread})" if table["pairs"].max() > 1 else ""
+        lines.append(f"speed-up: how many times less virtual time to the target than {against}{several}")
     return lines
 
 
@@ -242,26 +223,18 @@ def target_in(table: pd.DataFrame) -> Target:
 def compare_groups(
     groups: Sequence[Group], target: float | str | None = None, baseline: str | None = None
 ) -> pd.DataFrame:
-    """Return one row per group of runs that differ in their seeds alone.
+    """Return one row per group of runs that differ only in their seeds.
 
-    Args:
-        groups: from `open_groups`.
-        target: the test accuracy whose cost is compared, or another metric as `as_target` reads it; by default the best
-            accuracy that every run reached.
-        baseline: the label of a group, or the label of one setting: then each group is compared with that which has it
-            and is like it otherwise.
+    `target` is the test accuracy whose cost is compared, or text for `as_target`; None: the best accuracy that all runs
+    reached. `baseline` is the label of a group, or the label of one setting: each group is then compared with the group
+    that has this setting and agrees otherwise; ScenarioError for other labels.
 
-    Returns:
-        label, the settings, `runs`, `diverged`; for each x of `FINAL`, and of the further measures that all runs have,
-        the columns x, x_low, x_high; `target` with its metric and whether that is to fall to it, `reached` (runs that
-        did), `evaluations` (how many it took, from the start to the first that shows the target, least over runs: of
-        few of them the costs are read off coarsely), and for each cost x: to_target_x, _low, _high, NaN unless every
-        run reached it. With a baseline also `baseline`, `pairs` (seeds that both have), `speedup` (how many times less
-        virtual time to the target; with _least and _most the smallest and largest of a pair), `byte_saving`, and
-        `accuracy_difference`, each with _low and _high, over pairs of equal seeds.
-
-    Raises:
-        ScenarioError: no group has the baseline's label.
+    The columns are label, the settings, `runs`, `diverged`; for each x of `FINAL` and of the additional measures of all
+    runs x, x_low, x_high; `target` with `target_metric` and `target_at_most`; `reached`, the number of runs that
+    reached it; `evaluations`, the least number of evaluations until then (costs are coarse if it is small); for each
+    cost x: to_target_x, _low, _high, NaN unless all runs reached the target. With a baseline also `baseline`, and over
+    `pairs` of equal seeds `speedup` (ratio of virtual times to the target; also _least and _most), `byte_saving` and
+    `accuracy_difference`, each with _low and _high.
     """
     import pandas as pd
 
@@ -275,9 +248,8 @@ def compare_groups(
     further = shared_measures(good)
     rows = []
     for group in groups:
-        own = costs[group.label]
+        reached = sum(not math.isnan(cost["time_s"]) for cost in costs[group.label].values())
         last = [_last(run, further) for run in group.good.values()]
-        reached = sum(not math.isnan(cost["time_s"]) for cost in own.values())
         row: dict[str, Any] = {"label": group.label, **group.settings, "runs": len(group.runs)}
         row["diverged"] = len(group.runs) - len(group.good)
         for column in (*FINAL, *further):
@@ -286,7 +258,7 @@ def compare_groups(
         row |= {"target": float(wanted), "target_metric": wanted.metric, "target_at_most": wanted.at_most}
         row |= {"reached": reached, "evaluations": min(taken, default=math.nan)}
         for column in COSTS:
-            _put(row, f"to_target_{column}", interval_of([cost[column] for cost in own.values()]))
+            _put(row, f"to_target_{column}", interval_of([cost[column] for cost in costs[group.label].values()]))
         if baseline is not None:
             _put_pairs(row, group, references.get(group.label), costs)
         rows.append(row)
@@ -305,22 +277,15 @@ def find_baselines(groups: Sequence[Group], baseline: str) -> dict[str, Group]:
             f"--baseline: expected the label of a group or of one setting, found {baseline!r}"
             + (nearest(baseline, valid) or f"; choose one of {', '.join(map(repr, valid[:8]))}")
         )
-    axis = axes[0]
-    baselines = {}
-    for group in groups:
-        like = _others(group.settings, axis)
-        same = [
-            other for other in groups if other.settings.get(axis) == baseline and _others(other.settings, axis) == like
-        ]
-        if same:
-            baselines[group.label] = same[0]
-    return baselines
+    axis, section = axes[0], axes[0].split(".")[0]
 
+    def others(group: Group) -> dict[str, str]:
+        # The options of an algorithm go with its kind.
+        return {key: value for key, value in group.settings.items() if key.split(".")[0] != section}
 
-def _others(settings: Mapping[str, str], axis: str) -> dict[str, str]:
-    """Return the settings without an axis and the options that belong to it."""
-    root = axis.split(".")[0]
-    return {key: value for key, value in settings.items() if key.split(".")[0] != root}
+    candidates = [group for group in groups if group.settings.get(axis) == baseline]
+    matches = {group.label: next((one for one in candidates if others(one) == others(group)), None) for group in groups}
+    return {label: match for label, match in matches.items() if match is not None}
 
 
 def _last(run: Run, further: Sequence[str] = ()) -> dict[str, float]:
@@ -335,25 +300,21 @@ def _put(row: dict[str, Any], name: str, interval: Interval) -> None:
 def _put_pairs(
     row: dict[str, Any], group: Group, reference: Group | None, costs: Mapping[str, Mapping[int, dict[str, float]]]
 ) -> None:
-    seeds = [] if reference is None else [seed for seed in group.good if seed in reference.good]
+    theirs = {} if reference is None else reference.good
+    seeds = [seed for seed in group.good if seed in theirs]
     row |= {"baseline": None if reference is None else reference.label, "pairs": len(seeds)}
-    ours = costs[group.label]
-    theirs = {} if reference is None else costs[reference.label]
     for name, column in (("speedup", "time_s"), ("byte_saving", "bytes_sent")):
-        ratios = [_ratio(theirs[seed][column], ours[seed][column]) for seed in seeds]
+        pairs = [(costs[row["baseline"]][seed][column], costs[group.label][seed][column]) for seed in seeds]
+        ratios = [_ratio(*pair) for pair in pairs]
         _put(row, name, ratio_of(ratios))
         if name == "speedup":
             row |= {"speedup_least": min(ratios, default=math.nan), "speedup_most": max(ratios, default=math.nan)}
-    differences = [
-        _last(group.good[seed])["test_accuracy"] - _last(reference.good[seed])["test_accuracy"]
-        for seed in seeds
-        if reference is not None
-    ]
+    differences = [_last(group.good[seed])["test_accuracy"] - _last(theirs[seed])["test_accuracy"] for seed in seeds]
     _put(row, "accuracy_difference", interval_of(differences))
 
 
 def _ratio(above: float, below: float) -> float:
-    """Return a ratio; 1 if both are zero: both reached the target at the start."""
+    """Return a ratio; 1 if both are zero, since both reached the target at the start."""
     if below == 0:
         return 1.0 if above == 0 else math.nan
     return above / below

@@ -1,6 +1,6 @@
-"""Numbers as text, the same on the terminal, in figures and on pages.
+"""Number formats, the same on the terminal, in figures and on pages.
 
-Every `show_*` writes a mean followed by half of its interval if known: `88.44 ± 0.21 %`.
+Every `show_*` writes a mean, followed by half of its interval if that is given: `88.44 ± 0.21 %`.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from simfl.scenario.control import METRICS, OF_REGRESSIONS
 
 NOTHING = "–"
-"""In the place of a value that does not exist."""
+"""Stands for a value that does not exist."""
 
-_ROUNDING = 1e-9  # relative to the mean; half an interval below it is rounding
+_ROUNDING = 1e-9  # relative to the mean; a smaller half interval is rounding
 
 
 Y_AXES = {
@@ -46,7 +46,7 @@ Y_AXES = {
 
 
 def measure_label(y: str) -> str:
-    """Return the label of a column of metrics; user's metrics keep their names."""
+    """Return the label of a column of metrics; a user's metrics keep their names."""
     return Y_AXES.get(y, y.replace("_", " "))
 
 
@@ -59,7 +59,7 @@ class Scale:
 
 
 def scale_time(largest_s: float) -> Scale:
-    """Choose the unit in which times up to `largest_s` seconds read best."""
+    """Choose the most readable unit for times up to `largest_s` seconds."""
     for limit_s, divisor, unit in (
         (1e-3, 1e-6, "µs"),
         (1.0, 1e-3, "ms"),
@@ -73,13 +73,13 @@ def scale_time(largest_s: float) -> Scale:
 
 
 def scale_bytes(largest: float) -> Scale:
-    """Return the decimal (SI) unit for up to `largest` bytes."""
+    """Choose the decimal (SI) unit for values up to `largest` bytes."""
     power = 0 if not largest > 0 else min(max(math.floor(math.log10(largest) / 3), 0), 5)
     return Scale(1000.0**power, ("B", "kB", "MB", "GB", "TB", "PB")[power])
 
 
 def show_time(seconds: float | None, half: float = math.nan) -> str:
-    """Write a duration with four digits and the unit that reads best."""
+    """Write a duration with four digits in the most readable unit."""
     return NOTHING if seconds is None else _scaled(seconds, half, scale_time(abs(seconds) or 1.0))
 
 
@@ -95,24 +95,24 @@ def _scaled(mean: float, half: float, scale: Scale) -> str:
 
 
 def show_share(value: float | None, half: float = math.nan) -> str:
-    """Write an accuracy in per cent."""
+    """Write an accuracy in percent."""
     if value is None or not math.isfinite(value):
         return NOTHING
     return f"{value:.2%}" if math.isnan(half) else f"{100 * value:.2f} ± {100 * half:.2f} %"
 
 
 def show_points(difference: float, half: float = math.nan) -> str:
-    """Write a difference of accuracies, in percentage points."""
+    """Write a difference of accuracies in percentage points."""
     return NOTHING if math.isnan(difference) else f"{show_fixed(100 * difference, 100 * half, sign=True)} points"
 
 
 def show_count(value: float, half: float = math.nan) -> str:
-    """Write a whole number with its thousands apart."""
+    """Write a whole number with thousands separators."""
     return f"{value:,.0f}" + ("" if math.isnan(half) else f" ± {half:,.0f}") if math.isfinite(value) else NOTHING
 
 
 def show_measure(name: str, value: float, half: float = math.nan) -> str:
-    """Write a further measure with half its interval, if any."""
+    """Write an additional measure as a share or a number."""
     is_share = name in METRICS and name not in OF_REGRESSIONS
     return show_share(value, half) if is_share else show_number(value, half)
 
@@ -125,7 +125,7 @@ def show_number(value: float, half: float = math.nan) -> str:
 
 
 def show_fixed(value: float, half: float = math.nan, digits: int = 2, sign: bool = False) -> str:
-    """Write a number with fixed digits, and no minus sign before zero."""
+    """Write a real number with `digits` decimals, without a minus sign before a zero."""
     shown = f"{value:{'+' if sign else ''}.{digits}f}"
     if shown.startswith("-") and float(shown) == 0.0:
         shown = "+" * sign + shown[1:]
@@ -138,7 +138,7 @@ def show_half(half: float, mean: float) -> str:
 
 
 def show_factor(factor: float, low: float = math.nan, high: float = math.nan) -> str:
-    """Write a ratio with the bounds of its interval, which is not symmetric."""
+    """Write a ratio with the bounds of its asymmetric interval."""
     if math.isnan(factor):
         return NOTHING
     return f"{factor:.3g} x" + ("" if math.isnan(low) or low == high else f" ({low:.3g} to {high:.3g})")
@@ -151,7 +151,7 @@ def show_range(low: float, high: float, show: Callable[[float], str] = show_numb
 
 
 def show_about(seconds: float) -> str:
-    """Write an estimate of time: two digits."""
+    """Write an estimated time with two digits."""
     return show_time(float(f"{seconds:.2g}"))
 
 
@@ -161,7 +161,7 @@ def show_ending(status: str, reason: str) -> str:
 
 
 def show_clock(seconds: float) -> str:
-    """Write a duration as minutes and seconds, with hours if needed."""
+    """Write a remaining time as minutes and seconds, with hours if needed."""
     minutes, seconds = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{seconds:02d}" if hours else f"{minutes}:{seconds:02d}"

@@ -1,6 +1,6 @@
 """The folder of one run, `<root>/<name>/<run>/`: scenario, manifest, tables.
 
-It is made when everything has been validated and the run is about to begin, never before.
+It is created only when everything is validated and the run is about to begin.
 """
 
 from __future__ import annotations
@@ -31,41 +31,32 @@ from simfl.records.writer import ROWS_PER_CHUNK, STREAM, TableWriter, cannot_wri
 Status = Literal["running", "done", "diverged", "interrupted", "failed", "killed"]
 
 KILLED = "its process ended without a word; what it had written until then is here"
-"""Why a run is called killed: its manifest says that it is running, and no process is."""
+"""Reason of a killed run: its manifest says that it is running, but no process is."""
 
 ROOM_BYTES = 2**19
-"""So much of the disk is kept for the end of a run: its manifest and small tables."""
+"""Disk space reserved for the end of a run: its manifest and small tables."""
 
 _PLAIN_NAME = re.compile(r"[^/\\\x00-\x1f]{1,120}")
 
 
 @functools.cache
 def versions() -> dict[str, str]:
-    """Return the versions that a run's numbers depend on."""
-    installed = {name: importlib.metadata.version(name) for name in ("simfl", "jax", "jaxlib", "numpy")}
-    return {**installed, "python": platform.python_version(), "platform": platform.platform()}
+    """Return the software versions that determine a run's numbers."""
+    packages = {name: importlib.metadata.version(name) for name in ("simfl", "jax", "jaxlib", "numpy")}
+    return {**packages, "python": platform.python_version(), "platform": platform.platform()}
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """The content of manifest.json.
+    """Content of manifest.json.
 
-    Args:
-        status: done; diverged (a loss stopped being finite); interrupted (Ctrl-C, SIGTERM); failed; running until it
-            ends; killed where it says running and no process is (never written, only read).
-        seed: of the scenario.
-        device: what the models were computed on, such as "cpu".
-        reason: why it ended, in words.
-        wall_s: host seconds that the run took.
-        time_s: virtual seconds at its end.
-        updates: updates of all clients together.
-        window: updates recorded before they are executed together.
-        width: operations executed side by side.
-        compiled: whether the modules that run for every event were compiled (`simfl.compiled`).
-        digest: SHA-256 over the tables, wall-clock columns apart: equal for two runs of one scenario.
-        tables: SHA-256 of each table, likewise.
-        versions: of simfl and what it computes with.
-        extra: anything else worth keeping, such as measured speeds.
+    `status` is done; diverged (a loss became infinite or NaN); interrupted (Ctrl-C, SIGTERM); failed; running until it
+    ends; or killed (only read, never written) if it says running but no process is. `reason` says why the run ended,
+    `device` on which device models were computed, such as "cpu". `wall_s` are host seconds, `time_s` virtual seconds at
+    the end, `updates` those of all clients. `window` updates were recorded before their execution, `width` operations
+    executed side by side; `compiled` is about the modules that run for every event (`simfl.compiled`). `digest` is the
+    SHA-256 over `tables`, by name, without wall-clock columns: equal for two runs of one scenario. `extra` is anything
+    else, such as measured speeds.
     """
 
     status: Status
@@ -85,16 +76,15 @@ class Manifest:
 
     @property
     def updates_per_s(self) -> float:
-        """Updates per host second, NaN before the first."""
+        """Updates per host second; NaN at the start."""
         return self.updates / self.wall_s if self.wall_s > 0 else math.nan
 
 
 def _checked(manifest: Manifest) -> Manifest:
-    """Reject a manifest that no run writes, so that readers can rely on types."""
-    status, tables, versions_, extra = manifest.status, manifest.tables, manifest.versions, manifest.extra
+    """Refuse values that a run cannot have written, so that readers can rely on types."""
     texts = [manifest.device, manifest.reason, manifest.digest]
     right = {
-        "status": isinstance(status, str) and status in get_args(Status),
+        "status": isinstance(manifest.status, str) and manifest.status in get_args(Status),
         "seed": _counts(manifest.seed, 2**64),
         "device, reason, digest": all(isinstance(text, str) for text in texts),
         "wall_s, time_s": all(_measures(value) for value in (manifest.wall_s, manifest.time_s)),
@@ -102,14 +92,14 @@ def _checked(manifest: Manifest) -> Manifest:
         "window, width": all(value is None or _counts(value, 2**63) for value in (manifest.window, manifest.width)),
         "tables, versions": all(
             isinstance(names, dict) and all(isinstance(text, str) for text in names.values())
-            for names in (tables, versions_)
+            for names in (manifest.tables, manifest.versions)
         ),
         "compiled": isinstance(manifest.compiled, bool),
-        "extra": isinstance(extra, dict) and _is_noise(extra.get("noise", {})),
+        "extra": isinstance(manifest.extra, dict) and _is_noise(manifest.extra.get("noise", {})),
     }
-    wrong = [name for name, is_right in right.items() if not is_right]
+    wrong = next((name for name, is_right in right.items() if not is_right), None)
     if wrong:
-        raise ValueError(f"{wrong[0]}: found something else than a run writes")
+        raise ValueError(f"{wrong}: found something else than a run writes")
     return manifest
 
 
@@ -128,27 +118,20 @@ def _measures(value: object) -> bool:
 
 
 class RunFolder:
-    """Write into, and find one's way in, the folder of one run.
-
-    Args:
-        path: an existing folder.
-    """
+    """Paths, files and lock of one run's existing folder."""
 
     def __init__(self, path: Path) -> None:
         self.path = Path(path)
+        self.lock_path = self.path / "run.lock"
+        self.scenario_path = self.path / "scenario.yaml"
+        self.manifest_path = self.path / "manifest.json"
 
     @classmethod
     def create(cls, root: Path, name: str, run_id: str | None = None) -> RunFolder:
-        """Make `<root>/<name>/<run_id>/`.
+        """Create `<root>/<name>/<run_id>/`.
 
-        Args:
-            root: the folder of all results.
-            name: the scenario's name.
-            run_id: an existing folder of that name is written anew. None takes the next free number, 001 onwards, also
-                when several processes ask at the same time.
-
-        Raises:
-            ScenarioError: a name that is not a plain folder name, or a place that cannot be written to.
+        An existing folder `run_id` is reused; None takes the next free number from 001, safe for several processes.
+        ScenarioError if a name is not a plain folder name, or if the place is not writable.
         """
         for key, value in (("name", name), ("run id", run_id)):
             if value is not None and (
@@ -176,13 +159,10 @@ class RunFolder:
 
     @contextlib.contextmanager
     def held(self) -> Iterator[Callable[[], None]]:
-        """Lock the folder within a block; remove an earlier run's files first.
+        """Lock the folder within a block, after removing an earlier run's files.
 
-        Yields:
-            What makes room on the disk for the last files.
-
-        Raises:
-            ScenarioError: another process writes here, or the folder is not writable.
+        The block gets the function that releases the reserved disk space. ScenarioError if another process writes here,
+        or if the folder is not writable.
         """
         with contextlib.ExitStack() as stack:
             try:
@@ -198,41 +178,25 @@ class RunFolder:
                 ) from error
             yield make_room
 
-    @property
-    def lock_path(self) -> Path:
-        """The lock file of the writer."""
-        return self.path / "run.lock"
-
-    @property
-    def scenario_path(self) -> Path:
-        """Where the resolved scenario is."""
-        return self.path / "scenario.yaml"
-
-    @property
-    def manifest_path(self) -> Path:
-        """Where the manifest is."""
-        return self.path / "manifest.json"
-
     def table_path(self, name: str) -> Path:
-        """Where a table is, or would be."""
+        """Return the path of a table, whether or not it exists."""
         return self.path / f"{name}.parquet"
 
     def models_path(self, name: str) -> Path:
-        """Where models are, or would be: "model" or "client_models"."""
+        """Return the path of "model" or "client_models", whether or not it exists."""
         return self.path / f"{name}.npz"
 
     def stream_path(self, name: str) -> Path:
-        """Where the rows of a table are that is not complete."""
+        """Return the path of an incomplete table's rows."""
         return stream_of(self.table_path(name))
 
     def table(self, name: str, rows_per_chunk: int = ROWS_PER_CHUNK, further: pa.Schema | None = None) -> TableWriter:
         """Create a table of `SCHEMAS` or `UNDIGESTED`, with further columns."""
-        schema = (SCHEMAS | UNDIGESTED)[name]
-        schema = schema if further is None else pa.schema([*schema, *further])
+        schema = pa.schema([*(SCHEMAS | UNDIGESTED)[name], *(further or ())])
         return TableWriter(self.table_path(name), schema, rows_per_chunk)
 
     def write_scenario(self, text: str) -> None:
-        """Keep the scenario as resolved, as YAML."""
+        """Write the resolved scenario, as YAML."""
         self._write(self.scenario_path, text)
 
     def write_manifest(self, manifest: Manifest) -> None:
@@ -246,10 +210,9 @@ class RunFolder:
             raise RunError(f"{path}: {cannot_write('the file', path, error)}") from error
 
     def read_manifest(self) -> Manifest:
-        """Read the manifest back. A run that says it is running, and is not, was killed.
+        """Read the manifest back; DataError if it is missing or damaged.
 
-        Raises:
-            DataError: there is none, or it is damaged.
+        A run that says it is running, but is not, was killed.
         """
         manifest = self._written_manifest()
         if manifest.status == "running" and is_held(self.lock_path) is False:
@@ -261,24 +224,22 @@ class RunFolder:
     def _written_manifest(self) -> Manifest:
         try:
             values = json.loads(regular(self.manifest_path).read_text(encoding="utf-8"))
-            known = {entry.name for entry in dataclasses.fields(Manifest)}
-            return _checked(Manifest(**{name: value for name, value in values.items() if name in known}))
+            names = {entry.name for entry in dataclasses.fields(Manifest)}
+            return _checked(Manifest(**{name: value for name, value in values.items() if name in names}))
         except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
             problem = "no such file" if isinstance(error, FileNotFoundError) else " ".join(str(error).split())[:200]
             raise DataError(f"{self.manifest_path}: expected the manifest of a run: {problem}") from error
 
     def is_whole(self, manifest: Manifest) -> bool:
-        """Whether scenario, tables and models are those that a manifest speaks of."""
+        """Return whether scenario, tables and models match a manifest."""
         try:
-            scenario = manifest.extra.get("scenario_text")
-            if (
-                scenario is not None
-                and digest_text(regular(self.scenario_path).read_text(encoding="utf-8")) != scenario
-            ):
+            digest = manifest.extra.get("scenario_text")
+            text = regular(self.scenario_path).read_text(encoding="utf-8") if digest is not None else ""
+            if digest not in (None, digest_text(text)):
                 return False
             models = manifest.extra.get("models") or {}
             return self.digests() == manifest.tables and all(
-                digest_parts(read_models(self.models_path(name))) == digest for name, digest in models.items()
+                digest_parts(read_models(self.models_path(name))) == model for name, model in models.items()
             )
         except (OSError, ValueError, TypeError, AttributeError, pa.ArrowException, DataError):
             return False
@@ -298,7 +259,7 @@ def combine_digests(digests: dict[str, str]) -> str:
 
 
 def digest_of_file(path: Path) -> str:
-    """Return the SHA-256 of a file; "" if it is missing or unreadable."""
+    """Return the SHA-256 of a file; "" if it is missing or cannot be read."""
     try:
         if not path.is_file():  # reading a pipe would never end
             return ""
@@ -314,7 +275,7 @@ def digest_text(text: str) -> str:
 
 
 def replace_text(path: Path, text: str) -> None:
-    """Write a text so that the file is either the old or the new one."""
+    """Write a text atomically: the file is either the old or the new one."""
     partial = path.with_name(path.name + ".partial")
     with open(partial, "w", encoding="utf-8") as file:
         file.write(text)

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from simfl.errors import RunError
 from simfl.records.writer import cannot_write
 
-#: Messages that are written together.
 CHUNK = 1024
+"""Messages that are written together."""
 MESSAGES = pa.schema(
     [
         ("sent_s", pa.float64()),
@@ -33,14 +33,9 @@ def write_knowledge(
 ) -> list[Path]:
     """Write `knowledge_messages` and `knowledge_gradients`; return their paths.
 
-    Args:
-        folder: made if it is not there.
-        messages: (sent_s, came_s, source, target, gradients, coefficients) each: a message is the sum of coefficients
-            times noisy gradients, which are rows of the other table; taken one by one, however many there are.
-        gradients: columns of that table, such as client and draw.
-
-    Raises:
-        RunError: the disk does not take them.
+    `messages` are tuples (sent_s, came_s, source, target, gradients, coefficients), consumed one by one. A message is
+    the sum of coefficients times noisy gradients, which are rows of the other table; `gradients` are its columns, such
+    as client and draw. RunError if the disk refuses.
     """
     paths = [folder / "knowledge_messages.parquet", folder / "knowledge_gradients.parquet"]
     try:

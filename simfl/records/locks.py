@@ -1,9 +1,9 @@
 """Locks on folders: one writing process at a time, and whether it lives.
 
-A file in the folder says who writes, and is locked (flock) for as long as it does: the system lets go of the lock when
-the process ends, however it ends, so that a lock is never stale. It also keeps some room on the disk, which is given
-back before the last files are written: a full disk then loses no small table. Where there are no such locks (Windows,
-some network disks) other processes are not kept out.
+A file in the folder names the writing process, which keeps it locked (flock). The system releases the lock when the
+process ends in any way, so a lock is never stale. The file also reserves disk space that is released before the last
+files are written, so that a full disk loses no small table. On systems without such locks (Windows, some network disks)
+nothing is locked, and the state is unknown.
 """
 
 from __future__ import annotations
@@ -22,27 +22,19 @@ except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
 _BUSY = {errno.EWOULDBLOCK, errno.EACCES, errno.EAGAIN}
-_TRIES = 5  # a reader holds a lock for a moment
+_TRIES = 5  # a process that only checks holds a lock for a moment
 
 
 class HeldError(Exception):
-    """Another process writes into the folder; its text says which."""
+    """Another process writes into the folder; the text names it."""
 
 
 @contextlib.contextmanager
 def held(path: Path, room_bytes: int = 0) -> Iterator[Callable[[], None]]:
     """Hold a lock file within a block, and remove it afterwards.
 
-    Args:
-        path: of the file.
-        room_bytes: so much of the disk is kept.
-
-    Yields:
-        What gives that room back.
-
-    Raises:
-        HeldError: another process holds it.
-        OSError: the file cannot be written.
+    The file reserves `room_bytes` of the disk; the block gets the function that releases this space. HeldError if
+    another process holds it, OSError if the file cannot be written.
     """
     file = _acquire(path)
     try:
@@ -57,7 +49,7 @@ def held(path: Path, room_bytes: int = 0) -> Iterator[Callable[[], None]]:
 
 
 def is_held(path: Path) -> bool | None:
-    """Return whether a living process holds a lock file; None if unknown."""
+    """Return whether a living process holds a lock file; None if that is unknown."""
     try:
         file = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))  # opening a pipe would wait for a writer
     except FileNotFoundError:
@@ -96,13 +88,13 @@ def _ours(file: int, path: Path) -> bool:
     try:
         if fcntl is not None and not _lock(file, fcntl.LOCK_EX):
             return False
-    except OSError:  # the disk knows no locks: other processes are not kept out
+    except OSError:  # the disk does not support locks
         return True
     return os.path.samestat(os.fstat(file), os.stat(path))
 
 
 def _lock(file: int, kind: int) -> bool:
-    """Try to lock; return False where another process holds a lock."""
+    """Try to lock; return False if another process holds a lock."""
     try:
         fcntl.flock(file, kind | fcntl.LOCK_NB)
     except OSError as error:

@@ -1,10 +1,8 @@
-"""Models as files: named parts in a NumPy archive, and a digest.
+"""Models as files: NumPy archives of named parameter parts, with a digest.
 
-`model.npz` of a run folder holds the model that the run evaluates, the mean or the server's; `client_models.npz`, where
-it was asked for (`record.client_models`), those of all clients, each part with one more axis [K] in front.
-
-A file is written beside its place and moved there when it is complete. Members carry no date, so that equal models give
-equal files.
+`model.npz` of a run's folder is the evaluated model, the mean or the server's; `client_models.npz`
+(`record.client_models`) holds those of all clients, each part with a first axis [K]. Files are written next to their
+place and moved when complete. Members carry no date, so that equal models give equal files.
 """
 
 from __future__ import annotations
@@ -26,21 +24,17 @@ Parts = Mapping[str, NDArray[Any]]
 """Name of a part -> its values."""
 
 LARGEST_BYTES, SMALL_BYTES, RATIO = 16 * 2**30, 2**26, 200
-"""A file that says it holds more than the first, or much more than it is large, is refused before memory runs out."""
+"""Limits of a file's content, absolute and by the file's size, so that memory cannot run out."""
 
 
 def write_models(path: Path, parts: Parts) -> str:
-    """Write parts as an archive, completely or not at all; return the digest.
-
-    Raises:
-        RunError: the disk does not take it.
-    """
+    """Write parts as an archive, completely or not at all; return the digest."""
     partial = path.with_name(path.name + ".partial")
     try:
         with open(partial, "wb") as file:
             with zipfile.ZipFile(file, "w", allowZip64=True) as archive:
                 for name, part in parts.items():
-                    # A name without a date is from 1980.
+                    # Without a date, a member is from 1980.
                     with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as member:
                         np.lib.format.write_array(member, np.asarray(part), allow_pickle=False)
             file.flush()
@@ -55,11 +49,7 @@ def write_models(path: Path, parts: Parts) -> str:
 
 
 def read_models(path: Path) -> dict[str, NDArray[np.float32]]:
-    """Read the parts back, in their order.
-
-    Raises:
-        DataError: there is no such file, or it is not an archive of arrays of real numbers.
-    """
+    """Read the parts back in order; DataError if it is not an archive of real arrays."""
     try:
         if path.exists() and not path.is_file():
             raise ValueError("a folder" if path.is_dir() else "a device or a pipe")  # which may never end

@@ -13,17 +13,11 @@ RECENT_S = 3.0
 
 @dataclass(frozen=True)
 class Progress:
-    """One progress report.
+    """One report of a run in progress.
 
-    Args:
-        time_s: virtual time.
-        updates: updates of all clients together so far.
-        epochs: passes over the whole training set so far.
-        accuracy: test accuracy at the last evaluation, None before the first and where it is undefined.
-        fraction: how far the run is towards the stop rule that it will meet first, 0 to 1.
-        wall_s: host seconds since the run began.
-        updates_per_s: updates per host second.
-        compiled: whether the programs are compiled; the host time before says nothing about the time left.
+    `accuracy` is the test accuracy at the last evaluation; None before the first, and if undefined. `fraction` is the
+    progress towards the stop rule that will be met first, 0 to 1. `epochs` are passes over the whole training set,
+    `wall_s` host seconds since the start. Before the programs are `compiled`, host times do not predict the time left.
     """
 
     time_s: float
@@ -38,7 +32,7 @@ class Progress:
     def pace(self, earlier: Progress) -> tuple[float, float | None] | None:
         """Return updates per host second since a report, and the host seconds left.
 
-        None where no time has passed; the second is None where the run came no further.
+        None if no time has passed; the remaining time is None without progress.
         """
         wall_s, way = self.wall_s - earlier.wall_s, self.fraction - earlier.fraction
         if wall_s <= 0:
@@ -47,7 +41,7 @@ class Progress:
 
 
 class Recent:
-    """The reports of the last seconds, for the speed without compilation."""
+    """The reports of the last seconds after compilation, for measuring speed."""
 
     def __init__(self) -> None:
         self._reports: deque[Progress] = deque()
@@ -64,7 +58,8 @@ class Recent:
 def describe(report: Progress, earlier: Progress | None = None, room: int = 1000) -> str:
     """Return the text beside the progress bar.
 
-    Where there is less room, what tells least is left out; the time left stays.
+    Speed is measured since an earlier report. If `room` characters are too few, the least important parts are left out;
+    the time left always stays.
     """
     parts = {"time": f"t = {show_time(report.time_s)}", "updates": f"{report.updates:,} updates"}
     if report.accuracy is not None:

@@ -51,7 +51,7 @@ _LATEX = {
 
 
 class Comparison(pd.DataFrame):
-    """The table of `compare_groups`, of which a notebook shows means with intervals."""
+    """The table of `compare_groups`; a notebook shows its means with intervals."""
 
     def readable(self) -> pd.DataFrame:
         """Return a text table: measures as rows, groups as columns."""
@@ -95,7 +95,7 @@ def cells_of(table: pd.DataFrame) -> dict[str, list[str]]:
             cells[measure_label(column)] = _column(table, column, functools.partial(show_measure, column))
     costs = {}
     for column, (name, show) in _COSTS.items() if not math.isnan(target) else ():
-        if column == "time_s" or table[f"to_target_{column}"].notna().any():  # the first says it where none did
+        if column == "time_s" or table[f"to_target_{column}"].notna().any():  # time also tells that no run reached it
             costs[f"{name} to {target.short}"] = [
                 cell if row["reached"] == row["runs"] - row["diverged"] else _reached(row["reached"])
                 for cell, row in zip(_column(table, f"to_target_{column}", show), rows, strict=True)
@@ -103,8 +103,8 @@ def cells_of(table: pd.DataFrame) -> dict[str, list[str]]:
     for name in list(costs)[:1]:
         cells[name] = costs.pop(name)
     if "baseline" in table:
-        speed_ups = map(speed_up_of, rows)
-        cells["speed-up"] = [show_factor(factor.mean, factor.low, factor.high) for factor in speed_ups]
+        factors = map(speed_up_of, rows)
+        cells["speed-up"] = [show_factor(factor.mean, factor.low, factor.high) for factor in factors]
         if has_accuracy:
             cells["accuracy, difference"] = _column(table, "accuracy_difference", show_points)
     if table["epsilon"].notna().any():
@@ -131,17 +131,10 @@ def compare(
 ) -> Comparison:
     """Return one row per group of runs that differ only in seeds.
 
-    A notebook shows means with intervals, measures as rows and groups as columns: `readable()` returns that as a frame,
-    and `latex()` as LaTeX.
-
-    Args:
-        runs: a sweep, or runs, or their folders.
-        target: the test accuracy whose cost is compared, or another metric as in "test_loss=0.3"; by default the
-            accuracy of the study, or the best that every run reached.
-        baseline: the label of a group, or of one setting; by default that of the study.
-
-    Returns:
-        The table of `compare_groups`.
+    `runs` are a sweep, or runs, or their folders. `target` is the test accuracy whose cost is compared, or another
+    metric as in "test_loss=0.3"; None: the accuracy of the study, or the best that all runs reached. `baseline` is the
+    label of a group, or of one setting; None: that of the study. The columns are those of `compare_groups`. A notebook
+    shows means with intervals: `readable()` returns that as a frame, and `latex()` as LaTeX.
     """
     folders = folders_of(runs)
     if not folders:

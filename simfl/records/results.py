@@ -1,4 +1,4 @@
-"""A completed run: its tables as pandas frames, read on first use."""
+"""A recorded run: its tables as pandas frames, each read on first use."""
 
 from __future__ import annotations
 
@@ -26,6 +26,18 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+
+def _frame(name: str, about: str) -> functools.cached_property[pd.DataFrame]:
+    """Return a property of a run, documented by `about`, that reads a table."""
+
+    def frame(run: Run) -> pd.DataFrame:
+        rows: pd.DataFrame = run._read(name, read_table).to_pandas()
+        return rows
+
+    frame.__doc__ = about
+    return functools.cached_property(frame)
+
+
 _HOW_TO_RECORD = {
     "updates": "set record.updates: true",
     "messages": "set record.messages: true",
@@ -39,24 +51,22 @@ _HOW_TO_RECORD = {
 
 
 UNFINISHED = ("killed", "running")
-"""Statuses of runs whose tables end with what was flushed last."""
+"""Statuses of runs whose tables end with the last flush."""
 
 ALWAYS = ("metrics", "clients")
-"""Tables that every run has; until something is flushed they are empty."""
+"""Tables of every run, empty until the first flush."""
 
 NOISE = ("noise_multiplier", "epsilon_per_release", "noise_std")
-"""Fields of a privacy section that say how much noise a client adds."""
+"""Fields of a privacy section that determine a client's noise."""
 
 ACCOUNTS = ("releases", "uses")
-"""Tables that are nothing unless they are whole: a part of an account says too little."""
+"""Tables that are read only when complete: a partial account understates the spending."""
 
 
 class Run:
     """A finished (or interrupted) run in its folder.
 
-    Args:
-        folder: the run folder, with scenario.yaml, manifest.json and the tables.
-        given: objects that the run was given from Python, `model` or `data`; without them its model cannot be used.
+    `given` are objects that the run got from Python, `model` or `data`; its model is usable only with them.
     """
 
     def __init__(self, folder: Path, given: Mapping[str, Any] | None = None) -> None:
@@ -65,7 +75,7 @@ class Run:
 
     @functools.cached_property
     def scenario(self) -> dict[str, Any]:
-        """The scenario as resolved: every field with its value."""
+        """The resolved scenario: every field with its value."""
         from simfl.scenario.syntax import read as read_yaml
 
         folder = RunFolder(self.folder)
@@ -83,7 +93,7 @@ class Run:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The scenario, and whether the run was simulated or live."""
+        """The scenario, and whether it was simulated or live: the basis of comparisons."""
         return {**self.scenario, "run": "live" if self.is_live else "simulated"}
 
     @property
@@ -95,7 +105,7 @@ class Run:
     def manifest(self) -> Manifest:
         """How the run went: status, versions, seed, device, wall time, digest.
 
-        Of a run that was killed, or is under way, time and updates are those of its last evaluation that can be read.
+        For a killed or running run, time and updates are those of its last readable evaluation.
         """
         manifest = RunFolder(self.folder).read_manifest()
         if manifest.status not in UNFINISHED:
@@ -107,14 +117,20 @@ class Run:
         time_s, updates, wall_s = float(last["time_s"]), int(last["updates"]), float(last["wall_s"])
         return dataclasses.replace(manifest, time_s=time_s, updates=updates, wall_s=wall_s)
 
-    @functools.cached_property
-    def metrics(self) -> pd.DataFrame:
-        """One row per evaluation of the average model."""
-        return self._table("metrics")
+    metrics = _frame("metrics", "One row per evaluation of the average model.")
+    updates = _frame("updates", "One row per update, in order of application.")
+    clients = _frame("clients", "One row per client.")
+    messages = _frame("messages", "One row per message, with `record.messages`.")
+    client_metrics = _frame("client_metrics", "One row per client and evaluation, with `evaluate.clients`.")
+    releases = _frame("releases", "One row per client and kind of noisy release.")
+    uses = _frame("uses", "Largest numbers of uses of a client's example in releases from shuffled data.")
+    client_epsilon = _frame("client_epsilon", "One row per client and evaluation: the epsilon spent so far.")
+    timeline = _frame("timeline", "One row per interval of a client's activity (`ACTIVITIES`), with `record.timeline`.")
+    edges = _frame("edges", "One row per pair of communicating clients; a server is numbered after the last client.")
 
     @functools.cached_property
     def evaluations(self) -> Columns:
-        """The table `metrics`, of which only the used columns are read."""
+        """The table of `metrics`, of which only used columns are read."""
         return self._read("metrics", Columns)
 
     @property
@@ -124,53 +140,8 @@ class Run:
         return [name for name in self.evaluations.names if name not in usual]
 
     @functools.cached_property
-    def updates(self) -> pd.DataFrame:
-        """One row per update, in the order of application."""
-        return self._table("updates")
-
-    @functools.cached_property
-    def clients(self) -> pd.DataFrame:
-        """One row per client."""
-        return self._table("clients")
-
-    @functools.cached_property
-    def messages(self) -> pd.DataFrame:
-        """One row per message, where `record.messages` was set."""
-        return self._table("messages")
-
-    @functools.cached_property
-    def client_metrics(self) -> pd.DataFrame:
-        """One row per client and evaluation, where `evaluate.clients` was set."""
-        return self._table("client_metrics")
-
-    @functools.cached_property
-    def releases(self) -> pd.DataFrame:
-        """One row per client and kind of noisy release."""
-        return self._table("releases")
-
-    @functools.cached_property
-    def uses(self) -> pd.DataFrame:
-        """The most releases that one example of each client is in, and how often."""
-        return self._table("uses")
-
-    @functools.cached_property
-    def client_epsilon(self) -> pd.DataFrame:
-        """One row per client and evaluation: epsilon spent up to then."""
-        return self._table("client_epsilon")
-
-    @functools.cached_property
-    def timeline(self) -> pd.DataFrame:
-        """One row per interval of a client's time, if `record.timeline` was set."""
-        return self._table("timeline")
-
-    @functools.cached_property
-    def edges(self) -> pd.DataFrame:
-        """One row per pair that communicates; a server is numbered after the clients."""
-        return self._table("edges")
-
-    @functools.cached_property
     def model(self) -> dict[str, NDArray[np.float32]]:
-        """The final model, mean or server's: parameter arrays by name."""
+        """The final model, the mean of all or the server's: its parameter arrays by name."""
         ended = f"it was {self.status} before it was over; go on with it by `simfl resume {self.folder}`"
         older = "it was written by an older version of simfl, or failed before it had a model"
         return self._models("model", ended if self.status in UNFINISHED else older)
@@ -181,7 +152,7 @@ class Run:
         return self._models("client_models", "set record.client_models: true")
 
     def predict(self, x: ArrayLike, *, scores: bool = False) -> NDArray[Any]:
-        """Return the model's predictions; see `simfl.predict`."""
+        """Return the model's predictions for examples; see `simfl.predict`."""
         import simfl
 
         return simfl.predict(self, x, scores=scores)
@@ -210,31 +181,31 @@ class Run:
 
     @property
     def algorithm(self) -> str:
-        """The kind of the algorithm, such as adpsgd."""
+        """The kind of the algorithm, such as adpsgd; "" without one."""
         algorithm = self.scenario.get("algorithm")
         return str(algorithm.get("kind", "")) if isinstance(algorithm, dict) else ""
 
     @property
     def privacy(self) -> dict[str, Any] | None:
-        """The scenario's privacy section; None without one."""
+        """The scenario's privacy section, or None."""
         privacy = self.scenario.get("privacy")
         return privacy if isinstance(privacy, dict) else None
 
     @property
     def noise(self) -> dict[str, tuple[float, float]]:
-        """The least and largest noise of a client, by field."""
+        """Smallest and largest noise of a client as used, by field of the privacy section."""
         privacy, written = self.privacy or {}, self.manifest.extra.get("noise")
-        used = {name: privacy.get(name) for name in NOISE}
-        used |= written if isinstance(written, dict) else {}  # what a budget amounts to
-        each = {name: np.asarray(value, dtype=float) for name, value in used.items() if value is not None}
+        fields = {name: privacy.get(name) for name in NOISE}
+        fields |= written if isinstance(written, dict) else {}  # the noise that a budget implies
+        each = {name: np.asarray(value, dtype=float) for name, value in fields.items() if value is not None}
         return {name: (float(values.min()), float(values.max())) for name, values in each.items()}
 
     def summary(self) -> pd.DataFrame:
-        """Return one row: the scenario, the end, and the last measures."""
+        """Return one row: the setup, how the run ended, and the final measures."""
         import pandas as pd
 
-        manifest, metrics = self.manifest, self.metrics
-        last = metrics.iloc[-1] if len(metrics) else None
+        manifest = self.manifest
+        last: Mapping[str, Any] = self.metrics.iloc[-1] if len(self.metrics) else {"bytes_sent": 0}  # type: ignore
         epsilon, delta = self.epsilon_and_delta()
         least, most = self.noise.get("noise_multiplier", (math.nan, math.nan))
         row = {
@@ -245,10 +216,8 @@ class Run:
             "seed": manifest.seed,
             "time_s": manifest.time_s,
             "updates": manifest.updates,
-            "epochs": math.nan if last is None else last["epochs"],
-            "test_accuracy": math.nan if last is None else last["test_accuracy"],
-            "test_loss": math.nan if last is None else last["test_loss"],
-            "bytes_sent": 0 if last is None else int(last["bytes_sent"]),
+            **{name: last.get(name, math.nan) for name in ("epochs", "test_accuracy", "test_loss")},
+            "bytes_sent": int(last["bytes_sent"]),
             "epsilon": epsilon,
             "delta": delta,
             "noise_multiplier_least": least,
@@ -276,7 +245,7 @@ class Run:
         return f"<Run {self.name} ({self.algorithm}): {manifest.status}, {ending}; {self.folder}>"
 
     def _repr_html_(self) -> str:
-        """Show in notebooks the summary as a table, and a small figure."""
+        """Show the summary as a table, and the course of the run as a small figure."""
         import simfl
 
         table = str(self.summary().T.to_html(header=False, float_format="{:.6g}".format))
@@ -295,15 +264,11 @@ class Run:
             raise DataError(f"{path}: the model is damaged: it is not what the run wrote; run it again")
         return parts
 
-    def _table(self, name: str) -> pd.DataFrame:
-        rows: pd.DataFrame = self._read(name, read_table).to_pandas()
-        return rows
-
     def _read(self, name: str, reader: Callable[[Path, pa.Schema, str], T]) -> T:
-        """Return a table as `reader` makes it of its path, columns and digest."""
+        """Return what `reader` makes of a table's path, columns and digest."""
         folder = RunFolder(self.folder)
         path, manifest = folder.table_path(name), folder.read_manifest()
-        # What was spent is never read from a part of the account.
+        # Spending is never read from a partial account.
         flushed = name not in ACCOUNTS and folder.stream_path(name).exists()
         if not (path.exists() or flushed or (name in ALWAYS and manifest.status in UNFINISHED)):
             advice = _HOW_TO_RECORD.get(name, "run it again")
@@ -314,14 +279,9 @@ class Run:
 
 
 def read(folder: str | Path, **given: Any) -> Run:
-    """Open the folder of a run.
+    """Open the folder of a run; DataError if it is missing, or is not a run's.
 
-    Args:
-        folder: of the run.
-        given: objects that it was given from Python, `model=net`: only with them can its model be used.
-
-    Raises:
-        DataError: no such folder, or not one of a run.
+    `given` are objects that the run got from Python, such as `model=net`; its model is usable only with them.
     """
     path = to_path(folder, "the folder of a run")
     if not path.is_dir():
@@ -331,11 +291,11 @@ def read(folder: str | Path, **given: Any) -> Run:
         advice = f"; it holds the runs {', '.join(inside)}: name one of them" if inside else ""
         raise DataError(f"{path}: expected the folder of a run, found no manifest.json in it{advice}")
     run = Run(path, given)
-    _ = run.manifest, run.scenario  # a damaged folder is better found now than at the first plot
+    _ = run.manifest, run.scenario  # report a damaged folder now rather than at the first plot
     return run
 
 
 def clock_of(runs: Iterable[Run]) -> str:
-    """Return the runs' clock in words: virtual time, or wall time of live runs."""
+    """Return the kind of the runs' times in words."""
     kinds = {run.is_live for run in runs}
     return "virtual and wall time" if len(kinds) > 1 else "wall time" if kinds == {True} else "virtual time"

@@ -1,7 +1,7 @@
 """The folder of a sweep, `<root>/<study>/`: sweep.json, summary.csv, runs.
 
-sweep.json says what was planned, how each run is called, what differs, and how far it is. It is written anew as runs
-end, and what a run is known by stands in its own manifest too: no sweep.json can claim a run that is not there.
+sweep.json lists the planned runs with their names, differences and states. It is rewritten as runs end; each run's key
+is in its own manifest too, so sweep.json cannot claim a missing run.
 """
 
 from __future__ import annotations
@@ -27,36 +27,29 @@ if TYPE_CHECKING:
     import pandas as pd
 
 FINISHED = ("done", "diverged")
-"""Statuses that need no second attempt: a run that diverges would diverge again."""
+"""Statuses that need no second attempt: a diverged run would diverge again."""
 
 _OF_THE_HOST = ["wall_s", "updates_per_s"]
 NONE = "null"
-"""A section that a scenario does without, as `describe_differences` writes it."""
+"""`describe_differences` writes a missing section like this."""
 
 _KINDS = ("kind", "set", "mechanism")
-"""The keys by which a section says which of several it is."""
+"""Keys that name the kind of a section."""
 
 SIDE_BY_SIDE = 8
-"""Runs that have a column each in a notebook; more have a row each."""
+"""Most runs with a column each in a notebook; more runs have a row each."""
 
 _LONGEST = 60
-"""Characters of a label."""
+"""Most characters of a label."""
 
 
 @dataclass(frozen=True)
 class SweepRun:
-    """One run of a sweep, as sweep.json has it.
+    """One run of a sweep, as in sweep.json.
 
-    Args:
-        folder: its name below the folder of the sweep.
-        label: what tells it from the others, seeds apart.
-        settings: the label of its value along every axis.
-        changes: the key paths that were changed, with their values.
-        seed: of its scenario.
-        key: what it is known by.
-        status: missing, or that of its manifest.
-        reason: why it ended so.
-        wall_s: host seconds that it took.
+    `folder` is its name in the sweep's folder; `label` distinguishes it from runs other than its seeds; `settings` are
+    the labels of its values along every axis, `changes` the changed key paths with their values. `key` identifies the
+    run. `status` is missing, or that of its manifest, with its reason and host seconds.
     """
 
     folder: str
@@ -79,15 +72,8 @@ class SweepRun:
 class Sweep:
     """A sweep, finished or not.
 
-    Args:
-        folder: where it is.
-        name: of the study.
-        description: its question.
-        version: of simfl.
-        study: as it was written, every default filled in.
-        axes: the labels along every axis, in their order.
-        runs: all that were planned.
-        baseline: the label that others are compared with.
+    `description` is the study's question, `version` simfl's, `study` the study with all defaults filled in. `axes` are
+    the labels along every axis in order, `runs` all planned runs; `baseline` is a label to compare with.
     """
 
     folder: Path
@@ -100,22 +86,22 @@ class Sweep:
     baseline: str | None = None
 
     def with_runs(self, runs: Iterable[SweepRun]) -> Sweep:
-        """Return the same sweep with other states of its runs."""
+        """Return the same sweep with new states of its runs."""
         return dataclasses.replace(self, runs=tuple(runs))
 
     def write(self) -> None:
-        """Write sweep.json, or replace it."""
+        """Write or replace sweep.json."""
         values = {entry.name: getattr(self, entry.name) for entry in dataclasses.fields(self) if entry.name != "folder"}
         values["runs"] = [dataclasses.asdict(run) for run in self.runs]
         replace_text(self.folder / "sweep.json", json.dumps(values, indent=1, ensure_ascii=False) + "\n")
 
     def open(self, run: SweepRun) -> Run:
-        """Return the tables of one run."""
+        """Return one run with its tables."""
         return read(self.folder / run.folder)
 
     @property
     def finished(self) -> list[SweepRun]:
-        """The runs that are done, or diverged."""
+        """The runs that are done or diverged."""
         return [run for run in self.runs if run.finished]
 
     @property
@@ -126,7 +112,7 @@ class Sweep:
     def table(self) -> pd.DataFrame:
         """Return one row per finished run: label, differences, summary.
 
-        Equal plans give equal tables, wherever and in whatever order the runs were computed.
+        Equal plans give equal tables, independent of where and in which order the runs were computed.
         """
         return self._rows(lambda run: run.summary().drop(columns=["name", "seed", *_OF_THE_HOST]))
 
@@ -136,47 +122,41 @@ class Sweep:
         return self._rows(lambda run: run.metrics.drop(columns=_OF_THE_HOST, errors="ignore"))
 
     def _rows(self, rows_of: Callable[[Run], pd.DataFrame]) -> pd.DataFrame:
-        """Return rows of every finished run, with columns that identify the run."""
         import pandas as pd
 
         tables = []
         for run in self.finished:
-            own = rows_of(self.open(run))
-            own = own.rename(columns={name: f"{name}_kind" for name in run.settings})  # a setting may have its name
+            rows = rows_of(self.open(run))
+            rows = rows.rename(columns={name: f"{name}_kind" for name in run.settings})  # a setting may have its name
             values = {axis: _value_at(run.changes, axis) for axis in run.settings}
-            told = {
+            settings = {
                 axis: value if isinstance(value, int | float) else run.settings[axis] for axis, value in values.items()
             }
-            first = pd.DataFrame([{"label": run.label, **told, "seed": run.seed}] * len(own), index=own.index)
-            tables.append(pd.concat([first, own], axis=1))
+            first = pd.DataFrame([{"label": run.label, **settings, "seed": run.seed}] * len(rows), index=rows.index)
+            tables.append(pd.concat([first, rows], axis=1))
         return pd.concat(tables, ignore_index=True) if tables else pd.DataFrame({"label": []})
 
     def _repr_html_(self) -> str:
-        """Show in notebooks the progress, and the table of finished runs."""
+        """Show the progress, and the table of finished runs."""
         state = html.escape(f"{self.name}: {len(self.finished)} of {len(self.runs)} runs in {self.folder}")
         table = self.table()
-        few = len(table) <= SIDE_BY_SIDE  # then a column for each run is easier to read
-        shown = (table.set_index("label").T if few else table).to_html(
-            index=few, float_format="{:.6g}".format, max_rows=None if few else 40
-        )
+        few = len(table) <= SIDE_BY_SIDE
+        options: dict[str, Any] = {"index": few, "float_format": "{:.6g}".format, "max_rows": None if few else 40}
+        shown = (table.set_index("label").T if few else table).to_html(**options)
         return f"<p>{state}</p>{shown}"
 
     def __repr__(self) -> str:
         return f"<Sweep {self.name}: {len(self.finished)} of {len(self.runs)} runs; {self.folder}>"
 
     def write_table(self) -> Path:
-        """Write the table as summary.csv beside sweep.json and return its path."""
+        """Write the table as summary.csv next to sweep.json and return its path."""
         path = self.folder / "summary.csv"
         replace_text(path, self.table().to_csv(index=False))
         return path
 
 
 def read_sweep(folder: str | Path) -> Sweep:
-    """Open the folder of a sweep.
-
-    Raises:
-        DataError: there is no sweep.json, or it is damaged.
-    """
+    """Open the folder of a sweep; DataError if sweep.json is missing or damaged."""
     path = Path(folder) / "sweep.json"
     try:
         values = json.loads(regular(path).read_text(encoding="utf-8"))
@@ -189,11 +169,10 @@ def read_sweep(folder: str | Path) -> Sweep:
 
 def _checked(sweep: Sweep) -> Sweep:
     """Reject a plan that no sweep writes, so that readers can rely on types."""
-    wanted = sweep.study["compare"]
-    own = {"name": sweep.name, "description": sweep.description, "version": sweep.version, "y": wanted["y"]}
-    own |= {"baseline": "" if sweep.baseline is None else sweep.baseline}
+    compare = sweep.study["compare"]
     labels = [label for axis in sweep.axes.values() for label in [*axis]]
-    texts = [*own.values(), *wanted["x"], *sweep.axes, *labels]
+    texts = [sweep.name, sweep.description, sweep.version, compare["y"]]
+    texts += [*([] if sweep.baseline is None else [sweep.baseline]), *compare["x"], *sweep.axes, *labels]
     for run in sweep.runs:
         texts += [run.folder, run.label, run.key, run.status, run.reason, *run.settings, *run.settings.values()]
         if not isinstance(run.seed, int) or not 0 <= run.wall_s < math.inf or not isinstance(run.changes, dict):
@@ -201,26 +180,23 @@ def _checked(sweep: Sweep) -> Sweep:
         if run.folder in {"", ".", ".."} or "/" in run.folder or "\\" in run.folder:
             raise ValueError(f"runs: folder: expected a plain name, found {run.folder[:60]!r}")
     wrong = next((text for text in texts if not isinstance(text, str)), None)
-    target = wanted["target"]
+    target = compare["target"]
     if wrong is not None or not (target is None or 0 < target <= 1):
         raise ValueError(f"found {str(target if wrong is None else wrong)[:60]!r}")
     return sweep
 
 
 def is_sweep(folder: Path) -> bool:
-    """Whether a folder is that of a sweep."""
+    """Return whether a folder is that of a sweep."""
     return (folder / "sweep.json").exists()
 
 
 @dataclass(frozen=True)
 class Group:
-    """Runs that differ in their seeds alone.
+    """Runs that differ only in their seeds.
 
-    Args:
-        label: names them in tables and figures.
-        settings: what tells them from the other groups, by axis.
-        runs: by seed.
-        values: the plain value at each axis, where the axis is a key path.
+    `settings` distinguish them from other groups, by axis; `runs` are by seed; `values` are the plain values of axes
+    that are key paths.
     """
 
     label: str
@@ -235,30 +211,23 @@ class Group:
 
     @property
     def algorithm(self) -> str:
-        """The kind of the algorithm."""
+        """The kind of the algorithm; "" without one."""
         return next(iter(self.runs.values())).algorithm
 
     @property
     def private(self) -> bool:
-        """Whether the runs add noise."""
+        """Whether the runs have a privacy section."""
         return next(iter(self.runs.values())).privacy is not None
 
 
 def open_groups(
     paths: Sequence[str | Path], tell: Callable[[str], None] = warnings.warn
 ) -> tuple[list[Group], str | None]:
-    """Open runs and sweeps, and group the runs that differ only in seeds.
+    """Open runs and sweeps, and group the runs by their differences other than seeds.
 
-    Args:
-        paths: folders of runs, or of sweeps.
-        tell: told in a line of every run that is damaged and left out, or that ends where its process was killed.
-
-    Returns:
-        The groups in the order in which they were met, and the baseline of the sweep if there is one sweep alone and
-        its baseline is among what has finished.
-
-    Raises:
-        DataError: no such folder, or nothing in it that is finished.
+    `tell` gets a line for every damaged run, which is left out, and for every killed or running one. The groups are in
+    order of appearance; the baseline is that of a single sweep, if it is among the finished runs. DataError if a folder
+    is missing, or contains no finished run.
     """
     folders = [Path(path) for path in paths]
     if len(folders) == 1 and is_sweep(folders[0]):
@@ -269,11 +238,7 @@ def open_groups(
 
 
 def open_runs(paths: Sequence[str | Path], tell: Callable[[str], None] = warnings.warn) -> list[Run]:
-    """Open runs, and the finished runs of sweeps; see `open_groups`.
-
-    Raises:
-        DataError: none of them can be read.
-    """
+    """Open runs, and the finished runs of sweeps; see `open_groups`."""
     folders: list[Path] = []
     for path in map(Path, paths):
         if is_sweep(path):
@@ -285,7 +250,7 @@ def open_runs(paths: Sequence[str | Path], tell: Callable[[str], None] = warning
 
 def _readable(folders: Sequence[Path], tell: Callable[[str], None]) -> dict[Path, Run]:
     """Return the readable runs with at least one evaluation, by folder."""
-    readable: dict[Path, Run] = {}
+    runs: dict[Path, Run] = {}
     problems = []
     for folder in folders:
         try:
@@ -299,20 +264,19 @@ def _readable(folders: Sequence[Path], tell: Callable[[str], None]) -> dict[Path
             continue
         if run.status in UNFINISHED:
             tell(f"{folder}: {run.status}: {run.manifest.reason or 'under way'}; its last evaluation counts as its end")
-        readable[folder] = run
-    if problems and not readable:
+        runs[folder] = run
+    if problems and not runs:
         raise DataError("\n".join(problems))
     for problem in problems:
         tell(f"{problem} (left out)")
-    return readable
+    return runs
 
 
 def labels_of(groups: Iterable[Group]) -> list[str]:
     """Return the possible baselines: labels of groups and of settings."""
-    own = list(groups)
-    return list(
-        dict.fromkeys([*(group.label for group in own), *(v for group in own for v in group.settings.values())])
-    )
+    listed = list(groups)
+    values = [value for group in listed for value in group.settings.values()]
+    return list(dict.fromkeys([*(group.label for group in listed), *values]))
 
 
 def _groups_of(sweep: Sweep, tell: Callable[[str], None]) -> list[Group]:
@@ -332,7 +296,7 @@ def _groups_of(sweep: Sweep, tell: Callable[[str], None]) -> list[Group]:
 
 
 def _value_at(changes: Mapping[str, Any], axis: str) -> Any:
-    """Return the value set along an axis, which is the end of a key path."""
+    """Return the value that was set along an axis, which is the end of its key path."""
     return next((value for key, value in changes.items() if key == axis or key.endswith("." + axis)), None)
 
 
@@ -342,55 +306,52 @@ def group_runs(runs: Sequence[Run]) -> list[Group]:
         raise DataError("compare: expected at least one finished run, found none")
     settings = describe_differences([run.settings for run in runs])
     groups: dict[tuple[tuple[str, str], ...], Group] = {}
-    for run, own in zip(runs, settings, strict=True):
-        words = [
-            word
-            for key in sorted(own, key=lambda key: key != "algorithm.kind")
-            if (word := _word(key, own, run, runs, settings))
-        ]
-        label = _joined(words) or run.algorithm
-        group = groups.setdefault(tuple(own.items()), Group(label, own, {}))
+    for run, mine in zip(runs, settings, strict=True):
+        keys = sorted(mine, key=lambda key: key != "algorithm.kind")
+        words = [word for key in keys if (word := _word(key, mine, run, runs, settings))]
+        group = groups.setdefault(tuple(mine.items()), Group(_joined(words) or run.algorithm, mine, {}))
         group.runs.setdefault(run.manifest.seed, run)
-    return _told_apart(list(groups.values()))
+    return _distinguished(list(groups.values()))
 
 
 def _word(
-    key: str, own: Mapping[str, str], run: Run, runs: Sequence[Run], settings: Sequence[Mapping[str, str]]
+    key: str, mine: Mapping[str, str], run: Run, runs: Sequence[Run], settings: Sequence[Mapping[str, str]]
 ) -> str:
-    """Return a setting's word in a label, "" if it adds no information.
+    """Return a setting's part of a label, "" if it adds nothing to the others.
 
-    What all runs of this algorithm share tells nothing beside the algorithm's name. Of a section that some runs do
-    without, such as `privacy: null`, those that have it are told by what differs among them.
+    A setting that all runs of this algorithm share adds nothing to the algorithm's name. If some runs lack a section,
+    such as `privacy: null`, those that have it are distinguished by the differences within it.
     """
-    value, last = own[key], key.rsplit(".", 1)[-1]
+    value, last = mine[key], key.rsplit(".", 1)[-1]
     if key == "algorithm.kind":
         return value
-    # What all of one kind share tells nothing beside that kind: what a softmax regression has, and a network has not.
-    chosen = [f"{root}.{word}" for root in _roots(key) for word in _KINDS if f"{root}.{word}" in own]
+    # Settings that all runs of one kind share add nothing to that kind: a softmax regression's, which a network lacks.
+    kinds = [f"{root}.{word}" for root in _roots(key) for word in _KINDS if f"{root}.{word}" in mine]
     like = [
         other
         for other, its in zip(settings, runs, strict=True)
-        if its.algorithm == run.algorithm and all(other[way] == own[way] for way in chosen if way != key)
+        if its.algorithm == run.algorithm and all(other[kind] == mine[kind] for kind in kinds if kind != key)
     ]
-    below = [inner for inner in own if inner.startswith(f"{key}.")]
-    if below and {other[key] for other in like} == {ABSENT, NONE}:
+    values = {other[key] for other in like}
+    below = [inner for inner in mine if inner.startswith(f"{key}.")]
+    if below and values == {ABSENT, NONE}:
         having = [other for other in like if other[key] == ABSENT]
-        told = any(len({other[inner] for other in having}) > 1 for inner in below)
-        return f"no {last}" if value == NONE else "" if told else f"with {last}"
-    there = {other[key] for other in like}
-    if any({other[root] for other in like} == {ABSENT, NONE} for root in _roots(key) if root in own):
-        there -= {ABSENT}  # runs without it lack the whole section, which is shown
+        if value == NONE:
+            return f"no {last}"
+        return "" if any(len({other[inner] for other in having}) > 1 for inner in below) else f"with {last}"
+    if any({other[root] for other in like} == {ABSENT, NONE} for root in _roots(key) if root in mine):
+        values -= {ABSENT}  # a run without the key lacks the whole section, and its label says so
         if value == ABSENT:
             return ""
-    if last in _KINDS:
-        section, nested = _roots(key)[-1], key.count(".") > 1
-        last, value = ("", value) if not nested else (section.rsplit(".", 1)[-1] + "=", value)
-        return f"{last}{value}" if len(there) > 1 else ""
-    return f"{last}={value}" if len(there) > 1 else ""
+    if len(values) <= 1:
+        return ""
+    if last not in _KINDS:
+        return f"{last}={value}"
+    return value if key.count(".") <= 1 else f"{_roots(key)[-1].rsplit('.', 1)[-1]}={value}"
 
 
 def _joined(words: Sequence[str]) -> str:
-    """Return a label of the words, shortened for a legend."""
+    """Return a label with as many of the words as are readable in a legend."""
     label, left = "", list(words)
     while left and len(label) + 2 + len(left[0]) <= _LONGEST:
         label += (", " if label else "") + left.pop(0)
@@ -403,7 +364,7 @@ def _roots(key: str) -> list[str]:
     return [".".join(parts[:count]) for count in range(1, len(parts))]
 
 
-def _told_apart(groups: list[Group]) -> list[Group]:
+def _distinguished(groups: list[Group]) -> list[Group]:
     labels = [group.label for group in groups]
     return [
         group if labels.count(group.label) == 1 else dataclasses.replace(group, label=f"{group.label} ({i})")

@@ -1,7 +1,7 @@
-"""The tables of a run: their columns, their digests, and reading a part of one.
+"""The tables of a run: columns, digests, and reading parts of a table.
 
-Times end in `_s` and are virtual seconds, but for `wall_s`, which is host seconds. NaN means undefined: the accuracy of
-a regression, the epsilon of a run without noise.
+Times end in `_s` and are virtual seconds, except `wall_s`, host seconds. NaN means undefined, such as the accuracy of a
+regression or the epsilon of a run without noise.
 """
 
 from __future__ import annotations
@@ -45,22 +45,20 @@ METRICS = _schema(
 )
 """One row per evaluation of the average model; epsilon is the largest over clients.
 
-That of the end, in the last row, is as tight as is affordable, as in `clients`; those before it are upper bounds, by
-the Renyi accountant, which is fast, and by the final one.
+The final epsilon, in the last row, is as tight as is affordable, as in `clients`. Earlier ones are upper bounds: the
+smaller of the fast Renyi accountant's and the final one.
 """
 
 GRADIENTS = _schema(gradient_norm=_REAL, clipped_share=_REAL, clipping_norm=_REAL)
-"""Further columns of `metrics`, where gradients are measured (`evaluate.gradients`): on the first N training examples.
+"""Additional columns of `metrics` for `evaluate.gradients`, measured on the first N training examples.
 
-gradient_norm is the L2 norm of the mean of their gradients, clipped as the run clips them, without noise and without
-the penalty; clipped_share is the share of those gradients that are longer than clipping_norm, the one in force then.
-Without clipping, clipped_share is 0 and clipping_norm NaN. Where a run clips whole updates, clipping_norm is that of
-updates, and examples are not clipped: clipped_share is NaN.
+gradient_norm is the L2 norm of their mean gradient, clipped as in the run, without noise and penalty; clipped_share is
+the share of their gradients longer than clipping_norm, the current one. Without clipping, clipped_share is 0 and
+clipping_norm NaN. If the run clips whole updates, clipping_norm is that of updates and clipped_share is NaN.
 """
 
-
 TAKEN = (*METRICS.names, *GRADIENTS.names, "label", "runs", "diverged", "target", "reached", "evaluations", "baseline")
-"""What no metric of a user's own may be called: it is something else, here or in comparisons."""
+"""Names that a user's metric cannot have, because tables or comparisons use them."""
 
 
 def further_metrics(gradients: bool, names: Iterable[str]) -> pa.Schema:
@@ -69,7 +67,7 @@ def further_metrics(gradients: bool, names: Iterable[str]) -> pa.Schema:
 
 
 CLIENT_METRICS = _schema(time_s=_SECONDS, updates=_COUNT, client=_CLIENT, test_accuracy=_REAL, test_loss=_REAL)
-"""One row per client and evaluation, where each client's own model is evaluated (`evaluate.clients`)."""
+"""One row per client and evaluation of each client's own model (`evaluate.clients`)."""
 
 UPDATES = _schema(
     time_s=_SECONDS,
@@ -81,7 +79,7 @@ UPDATES = _schema(
     step_size=_REAL,
     noise_std=_REAL,
 )
-"""One row per update in the order of application; peer is -1 where it had none, noise_std is that on the sum."""
+"""One row per update in order of application; peer is -1 without one, noise_std is that of the noise on the sum."""
 
 CLIENTS = _schema(
     client=_CLIENT,
@@ -97,49 +95,49 @@ CLIENTS = _schema(
     delta=_REAL,
     exhausted_s=_SECONDS,
 )
-"""One row per client: its examples, its updates, where its time went, what it sent, and what that cost in privacy.
+"""One row per client: examples, updates, use of time, bytes sent, and privacy spent.
 
-dropped counts updates that a server refused because they were too stale. exhausted_s says when the privacy budget did
-not allow another release; NaN if that never happened.
+dropped counts updates that a server rejected as too stale. exhausted_s is the time when the privacy budget did not
+allow another release; NaN if that never happened.
 """
 
 DEVICE = _schema(device=pa.string())
-"""A further column of `clients`, where devices come from a file (`clients.devices`): the name of each client's."""
+"""An additional column of `clients` for devices from a file (`clients.devices`): each client's device name."""
 
 MESSAGES = _schema(sent_s=_SECONDS, delivered_s=_SECONDS, source=_CLIENT, target=_CLIENT, bytes=_COUNT, resends=_CLIENT)
-"""One row per message in the order of delivery, where they are recorded (`record.messages`)."""
+"""One row per message in order of delivery (`record.messages`)."""
 
 RELEASES = _schema(client=_CLIENT, batch_size=_COUNT, sampling_rate=_REAL, level=_REAL, count=_COUNT)
-"""One row per client and kind of release, where there is noise: what the ledger composes.
+"""One row per client and kind of noisy release: the input of the ledger's composition.
 
-batch_size is the nominal one; level is the noise multiplier, or the epsilon of one release of a pure mechanism.
+batch_size is nominal; level is the noise multiplier, or the epsilon of one release of a pure mechanism.
 """
 
 USES = _schema(client=_CLIENT, copies=_COUNT, count=_COUNT)
-"""Where releases are pieces of shuffled data: an example of the client is `copies` times in each of `count` releases.
+"""For releases from shuffled data: an example of the client is `copies` times in each of `count` releases.
 
-That is the most that can be, by which batches were released; rows of a client add up, and so do its tasks.
+This is the maximum, by the released batches; rows of a client add up, and so do its tasks.
 """
 
 CLIENT_EPSILON = _schema(time_s=_SECONDS, client=_CLIENT, releases=_COUNT, epsilon=_REAL)
-"""One row per client and evaluation, where the ledger certifies something: what was spent up to then.
+"""One row per client and evaluation with a certified epsilon: what was spent so far.
 
-Those of the end are as tight as is affordable, as in `clients`; those before are upper bounds by the Renyi accountant.
+Final ones are as tight as is affordable, as in `clients`; earlier ones are upper bounds by the Renyi accountant.
 """
 
 ACTIVITIES = ("compute", "lost", "wait", "communicate", "offline")
-"""What a client does, by the number that stands for it in `timeline`; lost is computing that a crash threw away."""
+"""A client's activities by their number in `timeline`; lost is computation that a crash discarded."""
 
 TIMELINE = _schema(client=_CLIENT, start_s=_SECONDS, end_s=_SECONDS, activity=_CLIENT)
-"""One row per interval of a client's time, where they are recorded (`record.timeline`).
+"""One row per interval of a client's time (`record.timeline`), roughly in order of time.
 
-activity is a position in ACTIVITIES. Intervals of one client do not overlap; rows come about in the order of time.
+activity is an index into ACTIVITIES. Intervals of one client do not overlap.
 """
 
 EDGES = _schema(source=_CLIENT, target=_CLIENT)
-"""One row per pair that talks with each other; a server is numbered after the last client.
+"""One row per pair of communicating clients; a server has the number after the last client's.
 
-Of a graph that changes: all links of a sequence or a contact plan, and the first graph of those that are drawn anew.
+For a changing graph: all links of a sequence or a contact plan, or the first graph if graphs are redrawn.
 """
 
 MOST_EDGES = 100_000
@@ -156,33 +154,25 @@ SCHEMAS: dict[str, pa.Schema] = {
     "client_epsilon": CLIENT_EPSILON,
     "timeline": TIMELINE,
 }
-"""What a run measures; its digest is over these."""
+"""Tables with measurements; the run's digest covers them."""
 
 UNDIGESTED: dict[str, pa.Schema] = {"edges": EDGES}
-"""What follows from the scenario alone, kept so that figures need no more than tables."""
+"""Tables that follow from the scenario alone, kept so that figures need only tables."""
 
 WALL_CLOCK_COLUMNS = ("wall_s",)
 """Columns that differ between two runs of the same scenario."""
 
 
 def read_table(path: Path, schema: pa.Schema, digest: str = "") -> pa.Table:
-    """Read a table, or the flushed rows of an incomplete one.
+    """Read a whole table, or the flushed rows of an incomplete one.
 
-    Args:
-        path: of the Parquet file.
-        schema: the columns that it must have; it may have more.
-        digest: that of the rows, where it is known.
-
-    Raises:
-        DataError: it cannot be read, or holds something else than it should.
+    `schema` has the required columns, `digest` is that of the rows, if known. DataError if the table cannot be read, or
+    if its content is wrong.
     """
     if not path.exists():
         return _whole(path, schema, list(read_flushed(stream_of(path))))
-    try:
-        with pq.ParquetFile(regular(path)) as file:
-            rows = file.read()
-    except Exception as error:  # pyarrow raises a dozen kinds, and names none of them in its reference
-        raise DataError(f"{path}: cannot read the table: {_one_line(error)}") from error
+    with _opened(path) as file:
+        rows = file.read()
     _check_columns(path, rows.schema, schema)
     rows = _whole(path, schema, rows.to_batches())
     if digest and digest_batches(rows.schema, rows.to_batches(ROWS_PER_CHUNK)) != digest:
@@ -190,16 +180,22 @@ def read_table(path: Path, schema: pa.Schema, digest: str = "") -> pa.Table:
     return rows
 
 
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[pq.ParquetFile]:
+    try:
+        with pq.ParquetFile(regular(path)) as file:
+            yield file
+    except DataError:
+        raise
+    except Exception as error:  # pyarrow raises a dozen kinds, and its reference names none of them
+        reason = printable(" ".join(str(error).split()) or type(error).__name__)
+        raise DataError(f"{path}: cannot read the table: {reason}") from error
+
+
 class Columns:
-    """A table read one column at a time, which need not fit into memory.
+    """A table that is read one column at a time; a long one need not fit into memory.
 
-    One of up to `ROWS_PER_CHUNK` rows, or one that was not completed, is read at once.
-
-    Args:
-        path, schema, digest: see `read_table`.
-
-    Raises:
-        DataError: see `read_table`.
+    Tables of up to `ROWS_PER_CHUNK` rows and incomplete ones are read at once. See `read_table`.
     """
 
     def __init__(self, path: Path, schema: pa.Schema, digest: str = "") -> None:
@@ -207,32 +203,32 @@ class Columns:
         self._whole: pa.Table | None = None
         self._rows = 0
         if path.exists():
-            with self._file() as file:
+            with _opened(path) as file:
                 self._rows, self._schema = file.metadata.num_rows, file.schema_arrow
         if self._rows <= ROWS_PER_CHUNK:
             self._whole = read_table(path, schema, digest)
             self._rows, self._schema = len(self._whole), self._whole.schema
             return
         _check_columns(path, self._schema, schema)
-        with self._file():
-            if digest and digest_table(path) != digest:
-                raise _damaged(path)
+        if digest:
+            with _opened(path):
+                if digest_table(path) != digest:
+                    raise _damaged(path)
 
     def __len__(self) -> int:
         return self._rows
 
     @property
     def names(self) -> list[str]:
-        """Names of the columns, in their order."""
+        """Names of the columns in order."""
         return list(self._schema.names)
 
     def __getitem__(self, name: str) -> NDArray[Any]:
-        """Read one column."""
         if self._whole is not None:
             return np.asarray(self._whole[name])
         values = np.empty(self._rows, self._schema.field(name).type.to_pandas_dtype())
         begin = 0
-        with self._file() as file:
+        with _opened(self._path) as file:
             for group in range(file.num_row_groups):
                 part = file.read_row_group(group, columns=[name], use_threads=False)
                 if part[name].null_count:
@@ -242,16 +238,12 @@ class Columns:
         return values
 
     def row(self, index: int) -> dict[str, Any]:
-        """Return one row, by its number; -1 is the last.
-
-        Raises:
-            IndexError: there is none.
-        """
+        """Return one row, by its number; -1 is the last."""
         at = range(self._rows)[index]
         if self._whole is not None:
             rows = self._whole.slice(at, 1)
         else:
-            with self._file() as file:
+            with _opened(self._path) as file:
                 ends = np.cumsum([file.metadata.row_group(group).num_rows for group in range(file.num_row_groups)])
                 group = int(np.searchsorted(ends, at, side="right"))
                 rows = file.read_row_group(group).slice(at - ends[group] + file.metadata.row_group(group).num_rows, 1)
@@ -263,24 +255,14 @@ class Columns:
         if self._whole is not None:
             return {name: self[name] for name in self.names}
         step = -(-self._rows // ROWS_PER_CHUNK)
-        chosen = np.unique(np.append(np.arange(0, self._rows, step), self._rows - 1))
+        kept = np.unique(np.append(np.arange(0, self._rows, step), self._rows - 1))
         parts, begin = [], 0
-        with self._file() as file:
+        with _opened(self._path) as file:
             for group in range(file.num_row_groups):
                 rows = file.read_row_group(group, use_threads=False)
-                parts.append(rows.take(chosen[(chosen >= begin) & (chosen < begin + len(rows))] - begin))
+                parts.append(rows.take(kept[(kept >= begin) & (kept < begin + len(rows))] - begin))
                 begin += len(rows)
         return {name: np.asarray(column) for name, column in zip(self.names, pa.concat_tables(parts), strict=True)}
-
-    @contextlib.contextmanager
-    def _file(self) -> Iterator[pq.ParquetFile]:
-        try:
-            with pq.ParquetFile(regular(self._path)) as file:
-                yield file
-        except DataError:
-            raise
-        except Exception as error:
-            raise DataError(f"{self._path}: cannot read the table: {_one_line(error)}") from error
 
 
 def _damaged(path: Path) -> DataError:
@@ -292,11 +274,8 @@ def read_between(
 ) -> Iterator[tuple[Any, ...]]:
     """Yield the rows whose interval [first, last] touches [begin, end].
 
-    Row groups that hold no such row are left out, as their statistics tell. Of a table that was not completed, the rows
-    that were flushed are looked at.
-
-    Raises:
-        DataError: it cannot be read, or holds something else than it should.
+    Row groups without such rows are skipped by their statistics. Of an incomplete table, the flushed rows are read. See
+    `read_table` for errors.
     """
     start, stop = schema.names.index(first), schema.names.index(last)
     batches = read_flushed(stream_of(path)) if not path.exists() else _between(path, schema, first, last, begin, end)
@@ -310,30 +289,24 @@ def read_between(
 def _between(
     path: Path, schema: pa.Schema, first: str, last: str, begin: float, end: float
 ) -> Iterator[pa.RecordBatch]:
-    try:
-        with pq.ParquetFile(regular(path)) as file:
-            _check_columns(path, file.schema_arrow, schema)
-            names = file.schema_arrow.names
-            for group in range(file.num_row_groups):
-                about = file.metadata.row_group(group)
-                earliest = about.column(names.index(first)).statistics
-                latest = about.column(names.index(last)).statistics
-                if earliest is not None and latest is not None and (earliest.min > end or latest.max < begin):
-                    continue
+    with _opened(path) as file:
+        _check_columns(path, file.schema_arrow, schema)
+        names = file.schema_arrow.names
+        for group in range(file.num_row_groups):
+            row_group = file.metadata.row_group(group)
+            earliest = row_group.column(names.index(first)).statistics
+            latest = row_group.column(names.index(last)).statistics
+            if earliest is None or latest is None or (earliest.min <= end and latest.max >= begin):
                 yield from file.read_row_group(group).to_batches(max_chunksize=8192)
-    except DataError:
-        raise
-    except Exception as error:
-        raise DataError(f"{path}: cannot read the table: {_one_line(error)}") from error
 
 
-def _check_columns(path: Path, schema_of: pa.Schema, schema: pa.Schema) -> None:
-    missing = [column for column in schema.names if schema_of.names.count(column) != 1]
+def _check_columns(path: Path, actual: pa.Schema, schema: pa.Schema) -> None:
+    missing = [column for column in schema.names if actual.names.count(column) != 1]
     if missing:
         raise DataError(f"{path}: the table lacks the columns {', '.join(missing)}; run it again")
-    for field in schema_of:
-        own = schema if field.name in schema.names else DEVICE
-        expected = own.field(field.name).type if field.name in own.names else pa.float64()
+    for field in actual:
+        source = schema if field.name in schema.names else DEVICE
+        expected = source.field(field.name).type if field.name in source.names else pa.float64()
         if field.type != expected:
             raise DataError(
                 f"{path}: {printable(field.name)}: expected a column of {expected}, found {field.type}; run it again"
@@ -341,7 +314,7 @@ def _check_columns(path: Path, schema_of: pa.Schema, schema: pa.Schema) -> None:
 
 
 def _whole(path: Path, schema: pa.Schema, batches: list[pa.RecordBatch]) -> pa.Table:
-    """Return batches as one table without missing values."""
+    """Return batches as one table, refusing missing values."""
     rows = pa.Table.from_batches(batches, batches[0].schema if batches else schema)
     _check_columns(path, rows.schema, schema)
     gaps = [name for name in rows.column_names if rows[name].null_count]
@@ -350,18 +323,11 @@ def _whole(path: Path, schema: pa.Schema, batches: list[pa.RecordBatch]) -> pa.T
     return rows
 
 
-def _one_line(error: BaseException) -> str:
-    return printable(" ".join(str(error).split()) or type(error).__name__)
-
-
 def digest_table(path: Path, skip: Iterable[str] = WALL_CLOCK_COLUMNS) -> str:
     """Return the SHA-256 of a table's column names, types and values, in hexadecimal.
 
-    It depends on the values alone and not on how they were packed, so it may be compared across versions of Parquet.
-
-    Args:
-        path: a Parquet file of numbers and texts.
-        skip: columns left out, by default those that tell the host's time.
+    It does not depend on the encoding, so it is comparable across versions of Parquet. Columns in `skip` are left out,
+    by default those with the host's time.
     """
     with pq.ParquetFile(regular(path)) as file:
         names = [name for name in file.schema_arrow.names if name not in set(skip)]
@@ -372,7 +338,7 @@ def digest_table(path: Path, skip: Iterable[str] = WALL_CLOCK_COLUMNS) -> str:
 def digest_batches(
     schema: pa.Schema, batches: Iterable[pa.RecordBatch], skip: Iterable[str] = WALL_CLOCK_COLUMNS
 ) -> str:
-    """Return the digest of a table whose rows come in batches; see `digest_table`."""
+    """Return the digest of a table from its batches; see `digest_table`."""
     skipped = set(skip)
     hashes = {
         field.name: hashlib.sha256(f"{field.name}:{field.type};".encode())
@@ -388,6 +354,6 @@ def digest_batches(
                 hashes[name].update("".join(f"{len(text)}:{text};" for text in values).encode())
                 continue
             if np.issubdtype(values.dtype, np.floating):
-                values = np.where(np.isnan(values), np.nan, values)  # one pattern of bits for all NaN
+                values = np.where(np.isnan(values), np.nan, values)  # one bit pattern for all NaN
             hashes[name].update(np.ascontiguousarray(values).data)
     return hashlib.sha256("".join(hasher.hexdigest() for hasher in hashes.values()).encode()).hexdigest()

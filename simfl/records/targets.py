@@ -1,4 +1,4 @@
-"""The target of a comparison: a test accuracy, or another metric's value."""
+"""Targets of comparisons: a test accuracy, or a value of another metric."""
 
 from __future__ import annotations
 
@@ -19,35 +19,32 @@ if TYPE_CHECKING:
 ACCURACY = "test_accuracy"
 
 SMALLER_IS_BETTER = ("train_loss", "test_loss", "consensus_distance", "gradient_norm", "mae", "rmse")
-"""Metrics of which `METRIC=VALUE` asks for at most the value."""
+"""Metrics for which `METRIC=VALUE` means at most the value."""
 
 
 class Target(float):
     """A value of a metric whose cost is compared.
 
-    Args:
-        value: of the metric.
-        metric: a column of the metrics table.
-        at_most: whether the metric is to fall to the value; it is to rise to it otherwise.
+    `metric` is a column of the metrics table; `at_most` says whether it has to fall to the value rather than rise.
     """
 
     metric: str
     at_most: bool
 
     def __new__(cls, value: float, metric: str = ACCURACY, at_most: bool = False) -> Self:
-        """Make a target."""
+        """Make a target; see the class."""
         made = super().__new__(cls, value)
         made.metric, made.at_most = metric, at_most
         return made
 
     def reached(self, evaluations: Columns) -> NDArray[np.bool_]:
-        """Return which evaluations meet the target, bool [n]."""
+        """Return for each evaluation whether it reaches the target, bool [n]."""
         values = evaluations[self.metric]
         reached: NDArray[np.bool_] = values <= float(self) if self.at_most else values >= float(self)
         return reached
 
     def check(self, runs: Iterable[Run]) -> None:
-        """Reject a metric that a run does not have, and name those that it has."""
+        """Reject a metric that a run does not have, and name its metrics."""
         for run in runs:
             names = list(run.evaluations.names)
             if self.metric not in names:
@@ -58,7 +55,7 @@ class Target(float):
 
     @property
     def short(self) -> str:
-        """The target as a heading has it: `91.64%`, or `test loss ≤ 0.3`."""
+        """The target in a heading: `91.64%`, or `test loss ≤ 0.3`."""
         if self.metric == ACCURACY:
             return show_share(float(self))
         return f"{measure_label(self.metric)} {'≤' if self.at_most else '≥'} {show_number(float(self))}"
@@ -72,11 +69,7 @@ class Target(float):
 
 
 def as_target(target: float | str | None) -> Target | None:
-    """Return the target of an accuracy or a text: `0.9`, `test_loss=0.3`, `bits<=1.5`.
-
-    Raises:
-        ScenarioError: it is neither.
-    """
+    """Return the target of an accuracy or a text: `0.9`, `test_loss=0.3`, `bits<=1.5`."""
     if target is None or isinstance(target, Target):
         return target
     metric, sign, value = ACCURACY, "", str(target)

@@ -10,20 +10,16 @@ from simfl.records.progress import Progress, Recent, describe
 
 Watch = Callable[[Progress], None]
 
-#: Host seconds between two changes of the bar.
 LEAST_S = 0.25
+"""Host seconds between two changes of the bar."""
 
 
 @contextlib.contextmanager
 def bar(label: str, wanted: bool | None) -> Iterator[Callable[[float, str], None] | None]:
     """Show a progress bar during the block, and remove it at the end.
 
-    Args:
-        label: the name of the run or sweep.
-        wanted: True for a bar in notebooks and on terminals; None for notebooks only; False for none.
-
-    Yields:
-        The function that takes a share and a text; None without a bar.
+    `wanted` is True for a bar in notebooks and on terminals, None for notebooks only, False for none. The block gets a
+    function of a share and a text; None without a bar.
     """
     if wanted is False or not (_in_notebook() or (wanted and sys.stderr.isatty())):
         yield None
@@ -45,29 +41,23 @@ def bar(label: str, wanted: bool | None) -> Iterator[Callable[[float, str], None
 def watching(label: str, wanted: bool | Watch | None) -> Iterator[Watch | None]:
     """Show the progress of a run during the block, and remove it at the end.
 
-    Args:
-        label: the name of the run.
-        wanted: see `bar`; a function that takes the reports is returned unchanged.
-
-    Yields:
-        The function that takes the run's reports; None without a bar.
+    `wanted` is as in `bar`, or a function that takes the run's reports. The block gets this function; None without a
+    bar.
     """
     if callable(wanted):
         yield wanted
         return
     with bar(label, wanted) as tell:
-        if tell is None:
-            yield None
-            return
         recent = Recent()
 
         def report(progress: Progress) -> None:
+            assert tell is not None
             tell(progress.fraction, describe(progress, recent.since(progress)))
 
-        yield report
+        yield report if tell else None
 
 
 def _in_notebook() -> bool:
-    """Whether this is the kernel of a notebook; IPython is not imported for it."""
+    """Return whether this is a notebook's kernel, without importing IPython."""
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     return getattr(shell, "kernel", None) is not None

@@ -1,15 +1,16 @@
-"""A writer of Parquet files that survives the death of its process.
+"""A crash-safe writer that streams rows into a Parquet file.
 
-Rows of numbers arrive one by one from the event loop, millions of them, so `append` extends one flat list, and columns
-are formed from it a chunk at a time. Parquet can be read only when its end is written. So rows are flushed to a stream
-beside the table's place first (Arrow's IPC streaming format, NAME.arrows), which can be read up to its last complete
-batch at any moment; when the table is complete it is written anew as Parquet, moved to its place, and the stream
-removed. A table that is small and quick never needs the stream. Row groups are cut at fixed row numbers and nothing
-carries a date, so equal rows give equal files, however they came and whenever they were flushed.
+Millions of rows arrive one by one from the event loop, so `append` extends a flat list, and columns are formed from it
+a chunk at a time. Parquet is readable only once its end is written. So rows are first flushed to a stream next to the
+table (Arrow's IPC streaming format, NAME.arrows), which is readable up to its last complete batch at any moment. A
+complete table is rewritten as Parquet and moved to its place, and the stream is removed. Small, quick tables never need
+the stream. Row groups are cut at fixed row numbers and nothing carries a date, so equal rows give equal files, however
+they arrived and were flushed.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -24,10 +25,10 @@ from simfl.errors import RunError
 
 ROWS_PER_CHUNK = 65_536
 STREAM = ".arrows"
-"""How the stream of a table that is not complete yet is named, instead of .parquet."""
+"""Suffix of an incomplete table's stream, in place of .parquet."""
 
 Amend = Callable[[dict[str, np.ndarray]], Mapping[str, np.ndarray]]
-"""Returns columns with their final values, given all columns of some rows: what is known only at the end."""
+"""Map all columns of some rows to the columns whose values are known only at the end."""
 
 _FAST = pa.ipc.IpcWriteOptions(compression="lz4")
 
@@ -35,12 +36,7 @@ _FAST = pa.ipc.IpcWriteOptions(compression="lz4")
 class TableWriter:
     """Stream rows into one Parquet file, in bounded memory.
 
-    As a context manager it closes the table at the end of the block, and aborts where the block raised.
-
-    Args:
-        path: where the table will be once it is closed.
-        schema: its columns.
-        rows_per_chunk: rows of a row group, the most kept in memory.
+    As a context manager it closes the table at the end of the block, and aborts if the block raised.
     """
 
     def __init__(self, path: Path, schema: pa.Schema, rows_per_chunk: int = ROWS_PER_CHUNK) -> None:
@@ -49,9 +45,9 @@ class TableWriter:
         self.path = Path(path)
         self.schema = schema
         self.rows_per_chunk = rows_per_chunk
-        self._flat: list[Any] = []  # the values of the collected rows, one row after the other
+        self._flat: list[Any] = []  # values of the collected rows, row by row
         self._flat_limit = rows_per_chunk * len(schema)
-        self._columns: list[pa.Table] = []  # whole columns that came in between and are in no stream yet
+        self._columns: list[pa.Table] = []  # columns that are not in the stream yet
         self._num_in_columns = self._num_flushed = 0
         self._stream_path = stream_of(self.path)
         self._sink: pa.OSFile | None = None
@@ -60,7 +56,7 @@ class TableWriter:
 
     @property
     def num_rows(self) -> int:
-        """Rows that have come so far."""
+        """Rows added so far."""
         return self._num_flushed + self._num_in_columns + len(self._flat) // len(self.schema)
 
     def append(self, row: Sequence[Any]) -> None:
@@ -76,7 +72,7 @@ class TableWriter:
             self.append(row)
 
     def extend_columns(self, columns: Mapping[str, np.ndarray]) -> None:
-        """Add many rows, given as one array per column."""
+        """Add many rows at once, as one array per column, all of the same length."""
         if set(columns) != set(self.schema.names):
             raise ValueError(f"{self.path.name}: expected the columns {self.schema.names}, found {sorted(columns)}")
         self._gather_rows()
@@ -86,8 +82,7 @@ class TableWriter:
     def flush(self) -> None:
         """Flush the rows: they can be read even if this process is killed.
 
-        Raises:
-            RunError: the disk does not take it. What was flushed before stays, the rest waits for `close`.
+        RunError if the disk refuses: what was flushed before stays, the rest waits for `close`.
         """
         self._gather_rows()
         if self._num_in_columns:
@@ -96,24 +91,18 @@ class TableWriter:
     def close(self, amend: Amend | None = None) -> None:
         """Complete the table and move it to its place; further calls do nothing.
 
-        Args:
-            amend: gives the columns whose values are known only at the end.
-
-        Raises:
-            RunError: the disk does not take it. What was flushed stays in the stream.
+        `amend` gives the columns whose values are known only at the end. RunError if the disk refuses: what was flushed
+        stays in the stream.
         """
         if self._closed:
             return
         partial = self.path.with_name(self.path.name + ".partial")
+        # zstd alone is smaller and five times faster than with dictionaries on these columns
+        options: dict[str, Any] = {"compression": "zstd", "use_dictionary": False}
         try:
             self._gather_rows()
             self._end_stream()
-            with pq.ParquetWriter(
-                partial,
-                self.schema,
-                compression="zstd",
-                use_dictionary=False,  # zstd alone is smaller and five times faster on these columns
-            ) as writer:
+            with pq.ParquetWriter(partial, self.schema, **options) as writer:
                 for chunk in self._chunks():
                     whole = chunk if amend is None else _amended(chunk, amend)
                     writer.write_table(whole, row_group_size=self.rows_per_chunk)
@@ -155,14 +144,13 @@ class TableWriter:
     # -- from rows to columns ------------------------------------------------------------------
 
     def _gather_rows(self) -> None:
-        """Turn the collected rows into columns."""
         if not self._flat:
             return
         flat, self._flat = self._flat, []
         width = len(self.schema)
         if len(flat) % width:
             raise ValueError(f"{self.path.name}: expected rows of {width} values, found {len(flat)} in all")
-        # One pass over all values is four times faster than a column at a time. Whole numbers up to
+        # One pass over all values is four times faster than a column at a time. Integers up to
         # 2^53 go through float64 unchanged; larger ones, and fractions, are refused below.
         values = np.fromiter(flat, dtype=np.float64, count=len(flat)).reshape(-1, width)
         self._take(
@@ -170,7 +158,7 @@ class TableWriter:
         )
 
     def _column(self, field: pa.Field, values: np.ndarray) -> pa.Array:
-        """Return one column; reject values that its type cannot hold exactly."""
+        """Return one column; refuse values that its type cannot represent exactly."""
         if pa.types.is_floating(field.type):
             return pa.array(np.ascontiguousarray(values), field.type)
         kind = np.dtype(field.type.to_pandas_dtype())
@@ -180,9 +168,9 @@ class TableWriter:
         return pa.array(values.astype(kind), field.type)
 
     def _take(self, table: pa.Table) -> None:
-        """Collect columns, and flush them when they are many."""
+        """Collect columns; flush them once there are many."""
         gaps = [field.name for field in self.schema if not field.nullable and table[field.name].null_count]
-        if gaps:  # Parquet would write something else in silence
+        if gaps:  # Parquet would silently write another value
             raise ValueError(f"{self.path.name}: a value is missing in {', '.join(gaps)}")
         self._columns.append(table)
         self._num_in_columns += len(table)
@@ -202,7 +190,7 @@ class TableWriter:
             size = self._sink.tell()
             self._stream.write_table(pa.concat_tables(self._columns).combine_chunks())
         except OSError as error:
-            # Half a batch would hide all that come after it.
+            # Half a batch would hide all later ones.
             self._broken = True
             if self._sink is not None:
                 self._sink.close()
@@ -213,7 +201,7 @@ class TableWriter:
 
     def _end_stream(self) -> None:
         if self._sink is not None and not self._sink.closed:
-            self._sink.close()  # without a mark of its end: a stream ends where its last batch does
+            self._sink.close()  # without an end mark: a stream ends with its last batch
 
     def _chunks(self) -> Iterator[pa.Table]:
         """Yield all rows in chunks of `rows_per_chunk`, for equal row groups."""
@@ -230,7 +218,7 @@ class TableWriter:
             while count - start >= self.rows_per_chunk:
                 yield whole.slice(start, self.rows_per_chunk).combine_chunks()
                 start += self.rows_per_chunk
-            # A slice keeps all of the memory: copy what is left, which is less than a chunk.
+            # A slice keeps the whole memory: copy the rest, which is less than a chunk.
             rest = whole.slice(start)
             collected = [pa.Table.from_batches([pa.concat_batches(rest.to_batches())])] if len(rest) else []
             count = len(rest)
@@ -250,30 +238,26 @@ class TableWriter:
 
 
 def cannot_write(what: str, path: Path, error: OSError) -> str:
-    """Return in words why a file was not written."""
+    """Return the reason why a file was not written, in words."""
     if not path.parent.is_dir():
         return f"cannot write {what}: its folder is gone"
     return f"cannot write {what}: {os.strerror(error.errno) if error.errno else ' '.join(str(error).split())}"
 
 
 def stream_of(path: Path) -> Path:
-    """Return where the rows of a table are before it is complete."""
+    """Return the path of a table's stream."""
     return path.with_suffix(STREAM)
 
 
 def regular(path: Path) -> Path:
-    """Return the path of a file to read; reject devices and pipes.
-
-    Raises:
-        ValueError: it is one of these.
-    """
+    """Return the path of a file to read; reject devices and pipes."""
     if path.exists() and not (path.is_file() or path.is_dir()):
         raise ValueError("found a device or a pipe, expected a file")
     return path
 
 
 def read_flushed(path: Path) -> Iterator[pa.RecordBatch]:
-    """Yield the complete batches of a stream, up to its end or damage."""
+    """Yield the complete batches of a stream, up to its end or the first damage."""
     try:
         with pa.OSFile(str(regular(path))) as file, pa.ipc.open_stream(file) as reader:
             for batch in reader:
@@ -291,8 +275,6 @@ def _amended(rows: pa.Table, amend: Amend) -> pa.Table:
 
 
 def remove(path: Path) -> None:
-    """Remove a file, if possible."""
-    try:
+    """Remove a file, if it exists and can be removed."""
+    with contextlib.suppress(OSError):  # its folder is gone, or is not writable any more
         path.unlink(missing_ok=True)
-    except OSError:  # its folder is gone, or cannot be written to any more
-        return

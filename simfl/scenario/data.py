@@ -375,7 +375,7 @@ class QuadraticData(SyntheticData):
     task: ClassVar[TargetKind] = "points"
 
     set: Literal["quadratic"] = variant("quadratic")
-    noise: NonNegative = Field(default=1.0, description="standard deviation of the points around their centre")
+    noise: NonNegative = Field(default=1.0, description="standard deviation of the points around their center")
 
 
 class LogisticData(SyntheticData):

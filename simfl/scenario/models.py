@@ -119,7 +119,7 @@ class LeNet5(ModelConfig):
 
 
 class ResNet(ModelConfig):
-    """A small residual convolutional network for CIFAR-10, with group normalisation."""
+    """A small residual convolutional network for CIFAR-10, with group normalization."""
 
     convolutional: ClassVar[bool] = True
 

@@ -1,6 +1,6 @@
 """A user's own code: where it is looked up, and how it is called.
 
-A scenario names it as `module:name`: an algorithm's class, or what makes a model, data or an optimiser when it is
+A scenario names it as `module:name`: an algorithm's class, or what makes a model, data or an optimizer when it is
 called with the `options` that stand beside the name. Loading runs the module, with all that its author's program may
 do: to validate or run a scenario is to trust its author and its folder. Results are data: a reader of results
 loads nothing (`nothing_loaded`).

@@ -177,7 +177,7 @@ class PairwiseNoise(Config):
     correlated: Literal["pairwise"] = variant("pairwise")
     pair_multiplier: Positive = Field(
         default=1.0,
-        description="the noise that two neighbours share has standard deviation pair_multiplier * clipping_norm; it "
+        description="the noise that two neighbors share has standard deviation pair_multiplier * clipping_norm; it "
         "comes on top of noise_multiplier, which alone is what epsilon counts",
     )
 
@@ -251,7 +251,7 @@ class Gaussian(_MultipliedGaussian):
         description="z, of all clients or one for each: the noise on the sum has standard deviation z * clipping_norm; "
         "0 clips and adds none; left out, it is 1, or what spends epsilon in the planned number of releases",
     )
-    quantise: Flag = Field(
+    quantize: Flag = Field(
         default=False,
         description="round clipped gradients to a grid and add discrete Gaussian noise: floating point gives nothing "
         "away; slower, and accounted for by Renyi divergences of integer orders",
@@ -264,7 +264,7 @@ class Gaussian(_MultipliedGaussian):
     @property
     def made_by(self) -> str:
         """With noise on a grid it is another mechanism."""
-        return "gaussian_on_grid" if self.quantise else self.mechanism
+        return "gaussian_on_grid" if self.quantize else self.mechanism
 
     @property
     def correlated(self) -> str | None:

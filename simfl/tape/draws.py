@@ -2,7 +2,7 @@
 
 No permutation is stored: the position of an example in a client's shuffled data is computed by a
 swap-or-not network (Hoang, Morris and Rogaway 2012, "An enciphering scheme based on a card
-shuffle"), which permutes 0..n-1 for any n and vectorises. It orders data; it keeps no secret.
+shuffle"), which permutes 0..n-1 for any n and vectorizes. It orders data; it keeps no secret.
 
 A permutation is named by 32 bits: `mix` of a client's number plus that of the mini-batch (or of the pass). `mix` is a
 bijection, so that the mini-batches of a client have different keys up to 2^32 of them, and clients begin at different
@@ -104,7 +104,7 @@ def batch_positions(
     if sampling in ("poisson", "without_replacement"):
         key = mix(base + draw.astype(jnp.uint32))
         return permute(key, jnp.minimum(entry, n - 1), n)
-    # One division for the whole batch: a division per entry would keep the loop below from vectorising.
+    # One division for the whole batch: a division per entry would keep the loop below from vectorizing.
     start = draw * batch_size + first
     epoch, position = start // n, start % n + jnp.arange(lanes, dtype=jnp.int32)
     beyond = position >= n  # at most once, because a batch is not larger than the data

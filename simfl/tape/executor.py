@@ -124,7 +124,7 @@ class Evaluation:
     """The measures of one evaluation.
 
     Attributes:
-        train_loss, test_loss: of the mean model, with the regulariser.
+        train_loss, test_loss: of the mean model, with the regularizer.
         test_accuracy: share of correct answers of the mean model; NaN for regression.
         consensus_distance: sqrt( (1/K) sum_k ||w_k - w_mean||^2 ).
         client_loss, client_accuracy: float [K] of each model, or None when not asked for.

@@ -209,7 +209,7 @@ def change_of_round(operation: Operation) -> Callable[..., tuple[jax.Array, jax.
     The change is f32[d], as `simfl.tape.recording.Round` says; the count is of gradients (or changes, where these are
     clipped) that are not finite and count as zero, int32[]. It takes the parameters f32[d], the data, the operation's
     integers (client, draw, steps, size), its floats (noise scale, eta, beta, t, dt), and the largest number of steps of
-    all lanes. Sampling is not poisson, whose batches have sizes of their own. An optimiser's state begins anew.
+    all lanes. Sampling is not poisson, whose batches have sizes of their own. An optimizer's state begins anew.
     """
     model, clip, noise, lanes = operation.model, operation.clip, operation.noise, operation.lanes
     rule: Any = operation.optimizing.local
@@ -228,7 +228,7 @@ def change_of_round(operation: Operation) -> Callable[..., tuple[jax.Array, jax.
             at = batch_positions(
                 operation.batches.sampling, data["data_key"], client, draw + h, jnp.int32(0), lanes, lanes, examples
             )
-            # Fused into the gather that uses it, the permutation would not vectorise.
+            # Fused into the gather that uses it, the permutation would not vectorize.
             x, y = examples_of(data, client, jax.lax.optimization_barrier(at), 1)
             if clip == "example":
                 total, more = model.clip_and_sum(w, x, y, weight, data["clipping_norm"])
@@ -413,7 +413,7 @@ def window_program(operation: Operation, reads: int, width: int, combines: int, 
         t_floats: jax.Array | None = None,
     ) -> tuple[jax.Array, jax.Array]:
         # All batches at once and outside of the loop: inside, XLA fuses the permutation into the
-        # gather that uses it, where it does not vectorise and costs as much as a small gradient.
+        # gather that uses it, where it does not vectorize and costs as much as a small gradient.
         positions = None if local else draw_positions(data, g_ints[:, :, each.rest])
 
         def serial(i: jax.Array, bank: jax.Array) -> jax.Array:
@@ -574,7 +574,7 @@ def probe_program(operation: Operation, reads: int) -> Any:
     """Return the program of models and their losses on mini-batches.
 
     models is f32 [k, d], losses f32 [k, m]: of each model on the client's mini-batches of these numbers, the mean over
-    the examples, with the regulariser. A number below 0 stands for no mini-batch and gives 0.
+    the examples, with the regularizer. A number below 0 stands for no mini-batch and gives 0.
     """
     model, tasks, lanes = operation.model, operation.tasks, operation.batches.size
     positions = positions_of_batch(operation, lanes)

@@ -10,7 +10,7 @@ standard normals, a column of A for every mini-batch, one of B for every noise. 
 who averaged with whom when: on the world, not on data. A tape records just these forms, so that a world that is played
 with a `KnowledgeTape` records them.
 
-What depends on data in another way is refused: decisions by values or losses of models, and optimisers, whose steps
+What depends on data in another way is refused: decisions by values or losses of models, and optimizers, whose steps
 are not linear forms. A round of local steps is a release as it stands: a column like that of a mini-batch.
 """
 

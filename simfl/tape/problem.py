@@ -187,7 +187,7 @@ class Operation:
         local: whether a round of local steps stands in the place of the gradient.
         projects: whether what it writes is projected onto a ball.
         on_grid: whether clipped gradients are rounded and the noise is on a grid; `noise` is None then.
-        optimizing: what optimisers that are not linear do.
+        optimizing: what optimizers that are not linear do.
     """
 
     model: AbstractModel
@@ -221,7 +221,7 @@ class LearningProblem:
         blocks: D > 1 keeps a random 1/D of the entries of every gradient, the penalty's included, D times as large.
         radius: every gradient step ends with a projection onto the ball of this radius; None: no projection.
         grid: of gradients and noise, which is in the place of `noise`; None: real numbers.
-        optimizing: what optimisers do that the tape's sums cannot say.
+        optimizing: what optimizers do that the tape's sums cannot say.
         correlation: what the noise of a release is made of, where that is not the client's own alone; `noise.form`
             names it.
     """

@@ -13,7 +13,7 @@ A server that applies what arrives makes a long chain of cheap sums, each of whi
 records such a sum as a serial operation: those of a level run one after the other, after all else of that level, so
 that a thousand gradients side by side do not wait for a thousand levels of sums.
 
-An optimiser that is not linear is an operation of its own: `Tape.transform` reads a gradient, a model and rows of
+An optimizer that is not linear is an operation of its own: `Tape.transform` reads a gradient, a model and rows of
 state, and writes the next model and state. It runs beside others of its level, or serially.
 
 A row lives as long as some model mentions it: Python's own reference counting is the count. A
@@ -467,7 +467,7 @@ class Tape:
         if self.whole and size > self.max_batch:
             raise RunError(
                 f"client {client}: expected a mini-batch of at most {self.max_batch} examples, found {size}: noise "
-                "on a grid is for the sum of one operation; use another seed, or privacy.quantise: false"
+                "on a grid is for the sum of one operation; use another seed, or privacy.quantize: false"
             )
         if len(model.rows) != 1 or model.coefs[0] != 1.0:
             self.settle(model)
@@ -594,7 +594,7 @@ class Tape:
         """Reject parts: a sum of parts, one with noise, shows them in its last bits."""
         if self.whole:
             raise RunError(
-                f"noise on a grid is for the sum of one operation, found {what}; use privacy.quantise: false"
+                f"noise on a grid is for the sum of one operation, found {what}; use privacy.quantize: false"
             )
 
     # -- sums ----------------------------------------------------------------------------------
@@ -719,7 +719,7 @@ class Tape:
 
         Args:
             gradient: the direction of ascent, of a mean.
-            base: what the step starts from, the parameters that the optimiser sees.
+            base: what the step starts from, the parameters that the optimizer sees.
             state: as many models as the tape's transformations have rows of state.
             count: how often this state was updated so far.
             step_size: eta.
@@ -769,7 +769,7 @@ class Tape:
             clients: whose data, [k].
             draws: the numbers of mini-batches, [k, m]; below 0 for none. Batches have the nominal size.
             decide: given the models f32 [k, d], and their losses f32 [k, m]: the mean over each mini-batch with the
-                regulariser, 0 where there is none.
+                regularizer, 0 where there is none.
 
         Returns:
             What `decide` answers.

@@ -103,7 +103,7 @@ class TcpStartup:
 
         wait = round_trips R + sum_{i < n - 1} max(0, R - 2^i w / bandwidth),   n = ceil(lg(1 + S / w)),
 
-    the fluid version of the static model in Kurose and Ross, "Computer Networking", section on latency modelling of
+    the fluid version of the static model in Kurose and Ross, "Computer Networking", section on latency modeling of
     TCP. The windows are those of RFC 5681 (https://www.rfc-editor.org/rfc/rfc5681) and, by default, RFC 6928. A message
     without a pause before it continues with the window that earlier messages have reached: one byte more for each byte
     sent. Losses have a separate timeout.

@@ -254,7 +254,7 @@ class Topology:
         return matrix
 
     def spectral_gap(self, rule: str = "metropolis") -> float:
-        """Return 1 - max(|lambda_2|, |lambda_K|) of the mixing matrix; 1 for a single client."""
+        """Return 1 - max(|lambda_2|, |lambda_K|) of the mixing matrix; 1 for one client."""
         if self.is_complete or self.num_clients == 1:
             return 1.0
         matrix = self.mixing_matrix(rule)
@@ -291,9 +291,9 @@ def _second_eigenvalue(matrix: scipy.sparse.csr_array) -> float:
 
     size = matrix.shape[0]
     start = np.random.Generator(np.random.Philox(0)).standard_normal(size)  # ARPACK's own start is a global draw
-    centred = LinearOperator((size, size), matvec=lambda x: matrix @ x - np.mean(x), dtype=np.float64)
+    centered = LinearOperator((size, size), matvec=lambda x: matrix @ x - np.mean(x), dtype=np.float64)
     try:
-        values = eigsh(centred, k=1, which="LM", v0=start, ncv=40, maxiter=100, tol=1e-9, return_eigenvectors=False)
+        values = eigsh(centered, k=1, which="LM", v0=start, ncv=40, maxiter=100, tol=1e-9, return_eigenvectors=False)
         return float(abs(values[0]))
     except ArpackNoConvergence:
         around_one = eigsh(matrix.tocsc(), k=2, sigma=1.0 + 1e-9, v0=start, return_eigenvectors=False)

@@ -96,7 +96,7 @@ def test_a_client_of_a_server_learns_what_central_privacy_tells():
     assert set(of_clients["account"]) == {"pairwise"}
     of_server = report.pairs[report.pairs["observer"] == "server"]
     assert of_server["pairwise_mu"].to_numpy() == pytest.approx(math.sqrt(5) / 2.0)
-    found = network(scenario("fedavg", **summed), sees="neighbour_sums")
+    found = network(scenario("fedavg", **summed), sees="neighbor_sums")
     of_server = found.pairs[found.pairs["observer"] == "server"]
     assert of_server["pairwise_mu"].to_numpy() == pytest.approx(math.sqrt(5 / 8) / 2.0)
 
@@ -224,7 +224,7 @@ def test_it_is_the_same_of_a_run_and_its_scenario(tmp_path):
         ),
         (scenario(options={"sampling": "with_replacement"}), {}, r"privacy: not certified: sampling with_replacement"),
         (scenario(), {"observers": [6]}, r"observer: expected a client, 0 to 5, or \"links\", found 6"),
-        (scenario(), {"sees": "neighbour_sums"}, r"expected an algorithm whose nodes add up several messages"),
+        (scenario(), {"sees": "neighbor_sums"}, r"expected an algorithm whose nodes add up several messages"),
         (scenario(), {"times": 0}, r"times: expected an integer >= 1, found 0"),
     ],
 )
@@ -314,7 +314,7 @@ def test_what_a_node_sends_and_works_on_follows_from_what_it_saw(kind, options, 
     found = Network({**scenario(kind, options=options, updates=60, **FAULTS[fault]), "privacy": privacy})
     assert all(found.check(observer) for observer in found.observers)
     if found.knowledge.merged:
-        assert all(found.check(observer, "neighbour_sums") for observer in found.observers)
+        assert all(found.check(observer, "neighbor_sums") for observer in found.observers)
     made = sum(len(found._seen_and_made(observer, "messages")[1]) for observer in found.observers)
     assert made > 20
 

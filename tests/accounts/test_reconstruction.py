@@ -58,7 +58,7 @@ def test_the_example_that_the_paper_prints():
 
 
 def test_slow_gradients_of_rounds_are_those_of_the_papers_matrix(tmp_path):
-    """Its section 5: what target neighbours send in round t are the rows of the sum of W_TT^s over s <= t."""
+    """Its section 5: what target neighbors send in round t are the rows of the sum of W_TT^s over s <= t."""
     graph = nx.convert_node_labels_to_integers(nx.florentine_families_graph())
     nx.write_edgelist(graph, tmp_path / "edges", data=False)
     found = Network(

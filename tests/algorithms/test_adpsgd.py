@@ -132,8 +132,8 @@ def expected_contraction(num_clients):
             A[[i, i, j, j], [i, j, i, j]] = 0.5
             step += np.kron(A, A) / (K - 1)
         sweep, mixture = step @ sweep, mixture + step / K
-    centred = np.kron(projector, projector)
-    return tuple(np.abs(np.linalg.eigvals(centred @ factor @ centred)).max() for factor in (sweep, mixture))
+    centered = np.kron(projector, projector)
+    return tuple(np.abs(np.linalg.eigvals(centered @ factor @ centered)).max() for factor in (sweep, mixture))
 
 
 def test_gossip_in_pairs_contracts_at_the_rate_of_its_second_moment():

@@ -51,7 +51,7 @@ class Book:
         launch = network.launch
 
         def launched(message, begin):
-            if message.deliver is None:  # a message of a modelled collective
+            if message.deliver is None:  # a message of a modeled collective
                 self.at_once[message.source, "messages"] += 1
                 self.at_once[message.source, "bytes"] += message.size
             return launch(message, begin)
@@ -124,4 +124,4 @@ def test_nothing_vanishes_and_nothing_comes_twice(kind, options, fifo, carrier):
     if book.messages:
         assert again.total() > 0, "losses were met"
     else:
-        assert book.at_once, "its messages are modelled"
+        assert book.at_once, "its messages are modeled"

@@ -1,4 +1,4 @@
-"""Optimisers in algorithms: against plain loops of optax and NumPy, and on problems whose optimum is known."""
+"""Optimizers in algorithms: against plain loops of optax and NumPy, and on problems whose optimum is known."""
 
 import dataclasses
 import functools
@@ -26,8 +26,8 @@ from tests.helpers import LOCAL, Lab, NumpyExecutor, batch_gradient, make_proble
 D = 650
 
 
-def optimised(problem, kind, initial=None, **algorithm):
-    """Return a problem with what a scenario's algorithm section says of optimisers, and what fills its training."""
+def optimized(problem, kind, initial=None, **algorithm):
+    """Return a problem with what a scenario's algorithm section says of optimizers, and what fills its training."""
     scenario = from_mapping({"algorithm": {"kind": kind, **algorithm}, "clients": {"count": 1 + (kind[0] != "c")}})
     setup = SimpleNamespace(scenario=scenario, kind=find_kind(scenario), algorithm=ALGORITHMS[kind])
     initial = np.zeros(problem.model.size, np.float32) if initial is None else initial
@@ -39,10 +39,10 @@ def optimised(problem, kind, initial=None, **algorithm):
 def run(
     problem, kind, section, *, updates, step_size, initial=None, world=None, prepare=None, one_by_one=True, **options
 ):
-    """Run an algorithm with optimisers; return its models."""
+    """Run an algorithm with optimizers; return its models."""
     count = len(problem.data.sizes)
     world = world or make_world(count, topology="ring" if count > 1 else "complete")
-    problem, plans = optimised(problem, kind, initial, **section)
+    problem, plans = optimized(problem, kind, initial, **section)
     if one_by_one:
         problem = dataclasses.replace(problem, optimizing=problem.optimizing.on("cpu"))
     with Lab(problem, width=min(4, count), window=256) as lab:
@@ -122,7 +122,7 @@ def test_a_client_on_its_own_is_a_plain_loop_of_optax(kind, name, one_by_one):
 @pytest.mark.parametrize("name", ["nesterov", "adam"])
 def test_local_steps_are_a_plain_loop_whose_state_begins_anew_with_each_round(name):
     section, parts, step_size = LOOPS[name]
-    problem, _ = optimised(make_problem(4, local=True, l2=0.01), "fedavg", start(), optimizer=section)
+    problem, _ = optimized(make_problem(4, local=True, l2=0.01), "fedavg", start(), optimizer=section)
     rounds = [(0, 0, 5), (1, 3, 2), (3, 7, 9)]
     with Lab(problem) as lab:
         model = lab.tape.constant(start())
@@ -205,7 +205,7 @@ def test_learners_in_step_have_one_state():
 def test_what_becomes_of_states(state):
     """AD-PSGD with atomic exchanges and two crashes, replayed: states are averaged, or lost, as the scenario says."""
     section = {"kind": "momentum", "momentum": 0.8, "state": state}
-    problem, plans = optimised(make_problem(), "adpsgd", optimizer=section)
+    problem, plans = optimized(make_problem(), "adpsgd", optimizer=section)
     outages = {2: [Outage(0.02, 0.05, crash=True)], 5: [Outage(0.03, 0.06, crash=True)]}
     script = Script("adpsgd", problem, updates=150, outages=outages, exchange="atomic", plans=plans)
     w, reads, crashes = script.start(), {}, 0

@@ -168,7 +168,7 @@ def test_canaries_are_looked_for_in_the_batches_that_hold_them():
     assert len(promises) == 8
     own = audit.setup.model.inner.size
     places = audit.setup.model.coordinates
-    copies = [audit._copies_in(promise) for promise in promises]
+    copies = [audit.circumstances(promise).copies for promise in promises]
     assert np.sum(copies) == pytest.approx(300 / 400 * 800, abs=60)
     signs = np.where(audit.included, 0.5, -0.5)
     for release, here in zip(releases, copies, strict=True):

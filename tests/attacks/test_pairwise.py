@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
 
-from simfl.attacks.pairwise import PairwiseAudit, scores_of
+from simfl.attacks.audit import Audit
+from simfl.attacks.scorers import ViewScorer, scores_of
 from simfl.errors import ScenarioError
 from simfl.privacy.network import View
 from simfl.scenario import loads
@@ -28,14 +29,21 @@ evaluate: {every: {updates: 16}}
 
 
 def plan(observer, text=TEXT, **options):
-    return PairwiseAudit(loads(text), observer, **{"client": 0, "canaries": 300, "in_place": True, **options})
+    return Audit(loads(text), observer=observer, **{"client": 0, "canaries": 300, "in_place": True, **options})
+
+
+def listened(audit):
+    """Return the scorer of an audit that has listened to its run."""
+    scorer = ViewScorer(audit, audit.network, audit.observer)
+    audit.listen(scorer)
+    return scorer
 
 
 def audited(observer, breaking=None, text=TEXT):
     audit = plan(observer, text)
     if breaking is not None:
         audit.setup = breaking(audit.setup)
-    return audit.observe()
+    return audit.run()
 
 
 @pytest.mark.parametrize("replaces", [True, False])
@@ -82,15 +90,16 @@ def test_ten_thousand_views_are_as_far_apart_as_mu_says(kind, observer):
     """
     audit = plan(observer, VIEWS.format(seed=2, kind=kind), canaries=10_000)
     network = audit.network
-    a, b = network.matrices(network.seen(audit.who), audit.who)
+    a, b = network.matrices(network.seen(audit.observer), audit.observer)
     view, own = network.view(a, b), np.flatnonzero(network.owners == 0)
     mu = network.spent(view, [0])[0][0]
     m = view.m()
     assert (m[np.ix_(own, own)] >= -1e-12).all(), "contributions in one direction are the worst"
-    releases, signals, present, _ = audit._hear()
-    assert (present == 1).all()
+    scorer = listened(audit)
+    signals = scorer.signals
+    assert (scorer.present == 1).all()
     squared = (signals * (m[np.ix_(own, own)] @ signals)).sum(axis=0)
-    ratios = 2 * scores_of(signals, m[own] @ releases, squared, replaces=True)
+    ratios = 2 * scores_of(signals, m[own] @ scorer.releases, squared, replaces=True)
     assert 0.2 < mu < 2.0
     alone = audit.setup.model.coordinates >= audit.setup.model.inner.size  # nobody else has anything there
     for included, sign in ((audit.included, 1), (~audit.included, -1)):
@@ -103,14 +112,15 @@ def test_ten_thousand_views_are_as_far_apart_as_mu_says(kind, observer):
 def test_releases_of_everybody_in_the_messages_are_heard():
     text = TEXT.replace("poisson", "shuffle").replace("clipping_norm", "neighbors: replace_one, clipping_norm")
     audit = plan(1, text)
-    releases, signals, present, heard = audit._hear()
+    scorer = listened(audit)
+    releases, present, heard = scorer.releases, scorer.present, scorer.heard
     owners = audit.network.owners
     assert heard[owners != 1].all()
     assert not heard[owners == 1].any()
     assert (np.abs(releases[owners != 1]).max(axis=1) > 0.5).all()
     # Batches of 300 out of 359 go on from one pass into the next: who knows them knows who is in them twice.
     assert set(np.unique(present)) == {0.0, 1.0, 2.0}
-    np.testing.assert_allclose(signals, 0.5 * present)
+    np.testing.assert_allclose(scorer.signals, 0.5 * present)
 
 
 @pytest.mark.slow

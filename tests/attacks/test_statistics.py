@@ -256,7 +256,7 @@ def test_a_gaussian_is_not_refuted_and_its_bound_is_below_its_epsilon(mu):
 
 
 def test_bounds_hold_on_the_edge_of_what_is_private():
-    """Randomised response with failures, at the epsilon and delta it has: wrong in 5 % of audits at most."""
+    """Randomized response with failures, at the epsilon and delta it has: wrong in 5 % of audits at most."""
     epsilon, delta, canaries, guesses = 1.0, 1e-3, 200, 60
     generator = np.random.default_rng(1)
     above = refuted = 0

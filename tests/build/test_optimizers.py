@@ -1,4 +1,4 @@
-"""Optimisers in runs: what a scenario says and what is refused, bytes, privacy, and runs that are resumed."""
+"""Optimizers in runs: what a scenario says and what is refused, bytes, privacy, and runs that are resumed."""
 
 import contextlib
 import math
@@ -49,7 +49,7 @@ def scenario(algorithm, **sections):
 
 @pytest.fixture
 def own(tmp_path, monkeypatch):
-    """A module of one's own optimisers, my_chain."""
+    """A module of one's own optimizers, my_chain."""
     (tmp_path / "my_chain.py").write_text(OWN, encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)
 
@@ -107,7 +107,7 @@ def test_what_does_not_fit_is_one_line(algorithm, line):
     ("name", "line"),
     [
         ("my_chain:number", r"optimizer\.kind: expected a gradient transformation .* found int"),
-        ("my_chain:broken", r"optimizer\.kind: the optimiser raised NameError: .*my_chain\.py:8"),
+        ("my_chain:broken", r"optimizer\.kind: the optimizer raised NameError: .*my_chain\.py:8"),
         ("my_chain:mkae", r"optimizer\.kind: cannot load 'my_chain:mkae'.*make"),
     ],
 )
@@ -136,7 +136,7 @@ def test_an_algorithm_of_ones_own_says_that_it_takes_one():
         prepare(scenario(algorithm))
 
 
-def test_optimisers_bring_step_sizes_that_fit_and_can_be_swept(tmp_path):
+def test_optimizers_bring_step_sizes_that_fit_and_can_be_swept(tmp_path):
     file = tmp_path / "one.yaml"
     file.write_text("algorithm: {kind: fedbuff}\n", encoding="utf-8")
 
@@ -179,7 +179,7 @@ PRIVATE = {
         ({"kind": "fedbuff", "buffer_size": 3, "noise": "server", "server_optimizer": "yogi"}, "client"),
     ],
 )
-def test_what_is_released_and_what_it_costs_is_the_same_with_an_optimiser(without_numbers, tmp_path, algorithm, unit):
+def test_what_is_released_and_what_it_costs_is_the_same_with_an_optimizer(without_numbers, tmp_path, algorithm, unit):
     """Whatever is made of noisy gradients is post-processing: releases, epsilon and times of all updates are equal."""
     plain = {key: value for key, value in algorithm.items() if not key.endswith("optimizer")}
     runs = [run(scenario(one, privacy=PRIVATE[unit]), out=tmp_path) for one in (plain, algorithm)]
@@ -243,9 +243,9 @@ def test_the_example_of_an_own_chain_learns(tmp_path):
 
 
 def test_the_pages_example_and_what_it_says_of_who_takes_one():
-    """The table of docs/algorithms.md: who refuses which optimiser, and who takes it."""
+    """The table of docs/algorithms.md: who refuses which optimizer, and who takes it."""
     page = (Path(__file__).parents[2] / "docs" / "algorithms.md").read_text(encoding="utf-8")
-    section = page.partition("## Optimisers")[2].partition("\n## ")[0]
+    section = page.partition("## Optimizers")[2].partition("\n## ")[0]
     from_mapping(yaml.safe_load(section.partition("```yaml")[2].partition("```")[0]))
     for line in re.findall(r"^\| `.*\|$", section, re.MULTILINE)[:6]:
         kinds, client, server = (cell.strip() for cell in line.strip("|").split("|"))

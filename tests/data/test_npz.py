@@ -56,10 +56,10 @@ def test_a_second_archive(tmp_path: Path) -> None:
 
 
 def test_images(tmp_path: Path) -> None:
-    grey = load(tmp_path, x=np.zeros((6, 3, 5), np.uint8), y=Y)
-    assert (grey.input_shape, grey.image_shape) == ((15,), (3, 5))
-    colour = load(tmp_path, x=np.zeros((6, 3, 5, 2), np.uint8), y=Y)
-    assert (colour.input_shape, colour.image_shape) == ((3, 5, 2), (3, 5, 2))
+    gray = load(tmp_path, x=np.zeros((6, 3, 5), np.uint8), y=Y)
+    assert (gray.input_shape, gray.image_shape) == ((15,), (3, 5))
+    color = load(tmp_path, x=np.zeros((6, 3, 5, 2), np.uint8), y=Y)
+    assert (color.input_shape, color.image_shape) == ((3, 5, 2), (3, 5, 2))
 
 
 def test_regression(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The optima against independent oracles: closed forms, finite differences and SciPy's minimiser."""
+"""The optima against independent oracles: closed forms, finite differences and SciPy's minimizer."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def squared_loss(w: np.ndarray, x: np.ndarray, y: np.ndarray, l2: float) -> floa
     return float(0.5 * np.mean(residual**2) + 0.5 * l2 * w @ w)
 
 
-def test_quadratic_is_centred_on_its_mean() -> None:
+def test_quadratic_is_centered_on_its_mean() -> None:
     data = make("quadratic", noise=0.5)
     assert data.num_classes == 0
     assert data.train_x.shape == (200, 4)

@@ -79,7 +79,7 @@ def test_order_and_shape(streams: Streams) -> None:
     assert np.abs(plain.train_x.mean(axis=0)).max() < 1e-6
 
 
-def test_unknown_normalisation() -> None:
+def test_unknown_normalization() -> None:
     x, y = np.zeros((2, 1), np.float32), np.zeros(2, np.int32)
     with pytest.raises(ScenarioError, match=r"^data\.normalize: .*found 'sphere'"):
         transform(Dataset("small", x, y, x, y, num_classes=2), normalize="sphere")

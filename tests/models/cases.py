@@ -1,6 +1,6 @@
 """Models, batches and the slow, plain oracle that the closed forms are held against.
 
-Compiling is what takes time in these tests, so functions are jitted with few optimisations, several
+Compiling is what takes time in these tests, so functions are jitted with few optimizations, several
 results at once, and everything between them is NumPy.
 """
 

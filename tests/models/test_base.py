@@ -72,7 +72,7 @@ def test_clipping_scale_at_its_limits() -> None:
     ("shape", "expected"),
     [((28, 28), (28, 1)), ((784,), (28, 1)), ((32, 32, 3), (32, 3)), ((8, 8, 1), (8, 1)), ((256,), (16, 1))],
 )
-def test_images_are_recognised(shape: tuple[int, ...], expected: tuple[int, int]) -> None:
+def test_images_are_recognized(shape: tuple[int, ...], expected: tuple[int, int]) -> None:
     assert image_shape("lenet5", shape, smallest=8, largest=32) == expected
 
 

@@ -36,7 +36,7 @@ def reference(params: jax.Array, images: jax.Array) -> jax.Array:
         ((8, 8), 16, 260 + 2510 + 110),
         ((18, 18, 3), 20, 760 + 2510 + 410),
     ],
-    ids=["mnist", "usps", "digits", "colours"],
+    ids=["mnist", "usps", "digits", "colors"],
 )
 def test_forward_equals_the_reference(shape: tuple[int, ...], side: int, size: int) -> None:
     model = build_model("cnn", input_shape=shape, num_classes=10)

@@ -191,7 +191,7 @@ def test_a_gradient_that_is_not_finite_contributes_exactly_nothing_and_counts(na
     norms = all_gradients(model, params, x, y, WEIGHT, np.float32(0.3))[2]
     unbounded = ~np.isfinite(norms) & (WEIGHT != 0)
     assert unbounded[[1, 4]].all() or model.convolutional or model.tokens, (
-        "tanh and normalising saturate: no gradient there"
+        "tanh and normalizing saturate: no gradient there"
     )
     expected, _ = all_clipped(model, params, x, y, np.where(unbounded, np.float32(0), WEIGHT), np.float32(0.3))
     found, count = all_clipped(model, params, x, y, WEIGHT, np.float32(0.3))

@@ -97,7 +97,7 @@ def test_dense_takes_examples_first_or_last() -> None:
         np.testing.assert_allclose(actual, other, rtol=1e-6)
 
 
-def test_group_norm_normalises_within_an_example() -> None:
+def test_group_norm_normalizes_within_an_example() -> None:
     layer = GroupNorm(side=4, channels=6, groups=3)
     lift = quick_jit(layer.lift)
     h = 3 + 2 * normal(6, 4, 4, 5)

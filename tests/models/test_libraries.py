@@ -14,26 +14,26 @@ from simfl.models.libraries import Network
 from .own_models import CLASSES, KEY, SIZE, examples, made
 
 
-def linen(normalise=False, dropout=False, silent=True):
+def linen(normalize=False, dropout=False, silent=True):
     nn = pytest.importorskip("flax.linen")
 
     class Net(nn.Module):
         @nn.compact
         def __call__(self, x, train=False):
-            x = nn.BatchNorm(use_running_average=False)(x) if normalise else x
+            x = nn.BatchNorm(use_running_average=False)(x) if normalize else x
             x = nn.Dropout(0.5, deterministic=silent)(x) if dropout else x
             return nn.Dense(CLASSES)(x) * (2.0 if train else 1.0)
 
     return Net()
 
 
-def nnx(normalise=False):
+def nnx(normalize=False):
     nnx = pytest.importorskip("flax.nnx")
 
     class Net(nnx.Module):
         def __init__(self, rngs):
             self.dense = nnx.Linear(SIZE, CLASSES, rngs=rngs)
-            self.norm = nnx.BatchNorm(SIZE, rngs=rngs) if normalise else nnx.Dropout(0.5, rngs=rngs)
+            self.norm = nnx.BatchNorm(SIZE, rngs=rngs) if normalize else nnx.Dropout(0.5, rngs=rngs)
 
         def __call__(self, x):
             return self.dense(self.norm(x))
@@ -41,7 +41,7 @@ def nnx(normalise=False):
     return Net
 
 
-def equinox(normalise=False):
+def equinox(normalize=False):
     eqx = pytest.importorskip("equinox")
 
     class Net(eqx.Module):
@@ -50,7 +50,7 @@ def equinox(normalise=False):
 
         def __init__(self, key):
             self.dense = eqx.nn.Linear(SIZE, CLASSES, key=key)
-            self.norm = eqx.nn.BatchNorm(CLASSES, "batch", mode="batch") if normalise else eqx.nn.Dropout(0.5)
+            self.norm = eqx.nn.BatchNorm(CLASSES, "batch", mode="batch") if normalize else eqx.nn.Dropout(0.5)
 
         def __call__(self, x):
             return self.dense(self.norm(x))
@@ -58,11 +58,11 @@ def equinox(normalise=False):
     return Net
 
 
-def haiku(normalise=False, dropout=False):
+def haiku(normalize=False, dropout=False):
     hk = pytest.importorskip("haiku")
 
     def net(x):
-        x = hk.BatchNorm(True, True, 0.9)(x, is_training=True) if normalise else x
+        x = hk.BatchNorm(True, True, 0.9)(x, is_training=True) if normalize else x
         x = hk.dropout(hk.next_rng_key(), 0.5, x) if dropout else x
         return hk.Linear(CLASSES)(x)
 
@@ -98,9 +98,9 @@ def test_a_dense_layer_is_a_softmax_regression_whatever_the_library(name):
 
 
 @pytest.mark.parametrize("name", ADAPTERS)
-def test_batch_normalisation_is_refused(name):
+def test_batch_normalization_is_refused(name):
     with pytest.raises(ScenarioError, match=r"^from_\w+: expected a network without state, found .*; use GroupNorm or"):
-        made(ADAPTERS[name][0](normalise=True))
+        made(ADAPTERS[name][0](normalize=True))
 
 
 @pytest.mark.parametrize("net", [lambda: simfl.from_flax(linen(dropout=True, silent=False), "cross_entropy"),

@@ -40,7 +40,7 @@ def test_a_block_without_residual_is_its_shortcut() -> None:
     params = initial(model).copy()
     x = np.random.default_rng(1).normal(size=(4, 8, 8, 3)).astype(np.float32)
     predict = quick_jit(model.predict)
-    # Layers: convolution, normalisation | convolution, normalisation, convolution, normalisation | ...
+    # Layers: convolution, normalization | convolution, normalization, convolution, normalization | ...
     params[ends[4] : ends[5]] = 0.0
     expected = predict(params, x)
     params[ends[1] : ends[4]] = 7.0

@@ -37,9 +37,9 @@ def transformer(model: Any, parts: dict[str, np.ndarray], x: np.ndarray) -> np.n
     """Logits at every place of one sequence, head by head and place by place."""
 
     def norm(name: str, h: np.ndarray) -> np.ndarray:
-        centred = h - h.mean(axis=1, keepdims=True)
-        deviation = np.sqrt((centred**2).mean(axis=1, keepdims=True) + 1e-5)
-        return parts[f"{name}.gain"] * centred / deviation + parts[f"{name}.bias"]
+        centered = h - h.mean(axis=1, keepdims=True)
+        deviation = np.sqrt((centered**2).mean(axis=1, keepdims=True) + 1e-5)
+        return parts[f"{name}.gain"] * centered / deviation + parts[f"{name}.bias"]
 
     def gelu(z: np.ndarray) -> np.ndarray:
         return 0.5 * z * (1 + np.tanh(np.sqrt(2 / np.pi) * (z + 0.044715 * z**3)))

@@ -15,7 +15,7 @@ from .own_models import CLASSES, SIZE, Adapter, Changed, Softmax, examples, made
 GOOD = Softmax()
 
 
-def normalised(x):
+def normalized(x):
     return (x - x.mean(0)) / (1e-3 + x.std(0))
 
 
@@ -58,8 +58,8 @@ LOSSES = {
     "a list": (lambda p, x, y: [*GOOD.losses(p, x, y)], r"losses: expected one .*, found list$"),
     "integers": (lambda p, x, y: y, r"losses: expected floats, found int32"),
     "a share": (lambda p, x, y: GOOD.losses(p, x, y) / len(x), r"example \d has .* in a batch of 4 and .* by itself"),
-    "batch normalisation": (lambda p, x, y: GOOD.losses(p, normalised(x), y), "use GroupNorm or LayerNorm in"),
-    "a neighbour": (plus(lambda x, y: 1e-5 * (jnp.roll(x, 1, 0) - x)[:, 0]), "depends on another example of the batch"),
+    "batch normalization": (lambda p, x, y: GOOD.losses(p, normalized(x), y), "use GroupNorm or LayerNorm in"),
+    "a neighbor": (plus(lambda x, y: 1e-5 * (jnp.roll(x, 1, 0) - x)[:, 0]), "depends on another example of the batch"),
     "its label": (plus(lambda x, y: 2e-5 * (jnp.roll(y, 1) - y)), "depends on another example of the batch"),
     "NaN": (lambda p, x, y: jnp.log(x[:, 0]), r"expected finite numbers, found nan for example \d"),
     "no gradient": (lambda p, x, y: jnp.sqrt(0 * GOOD.losses(p, x, y)), "their gradient in b is NaN or infinite"),

@@ -30,7 +30,7 @@ def no_world_is_played_again(monkeypatch):
         return table.assign(published=table["epsilon"] / table["distance"], local=table["epsilon"])
 
     def solved(graph, kind, steps, noise=False):
-        return dict.fromkeys(["neighbours", "slow", "32 bits", "each", "beyond", "noise"], (steps / 50,) * 5)
+        return dict.fromkeys(["neighbors", "slow", "32 bits", "each", "beyond", "noise"], (steps / 50,) * 5)
 
     monkeypatch.setattr(network_privacy, "account", account)
     monkeypatch.setattr(network_privacy, "solved", solved)

@@ -44,11 +44,11 @@ def test_one_curve_per_run_with_units_and_names(make_run):
     np.testing.assert_array_equal(second.get_ydata(), read(slow).metrics["test_accuracy"])
 
 
-def test_colours_belong_to_algorithms_and_every_curve_has_a_style_of_its_own(make_run):
+def test_colors_belong_to_algorithms_and_every_curve_has_a_style_of_its_own(make_run):
     folders = [make_run(), make_run(algorithm="sync_sgd"), make_run(privacy=noisy(1.0)), make_run(algorithm="new")]
     lines = simfl.plot(folders).get_lines()
     assert [line.get_color() for line in lines] == [color_of(name) for name in ("adpsgd", "sync_sgd", "adpsgd", "new")]
-    assert len({str(line.get_linestyle()) for line in lines}) == 4, "told apart in grey"
+    assert len({str(line.get_linestyle()) for line in lines}) == 4, "told apart in gray"
     assert len({color_of(name) for name in ("adpsgd", "sync_sgd", "decentralized_sgd", "new")}) == 4
 
 

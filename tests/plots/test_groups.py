@@ -79,13 +79,13 @@ def test_runs_that_diverged_are_left_out_and_told(group, make_run):
     assert average(Group("x", {}, {9: made.runs[9]}), "time_s", "test_accuracy") is None
 
 
-def test_algorithms_differ_in_colour_and_groups_of_one_in_shade_and_line(group):
+def test_algorithms_differ_in_color_and_groups_of_one_in_shade_and_line(group):
     groups = [group(), group("sync_sgd"), Group("adpsgd, z=1", {}, group().runs)]
     looks = looks_of(groups)
     assert looks[0].color == color_of("adpsgd").upper()
     assert looks[1].color == color_of("sync_sgd").upper()
     assert looks[2].color == shade(color_of("adpsgd"), 0.5)
-    assert len({str(look.line) for look in looks}) == 3, "told apart in grey"
+    assert len({str(look.line) for look in looks}) == 3, "told apart in gray"
     assert [look.label for look in looks] == ["AD-PSGD", "SYNC", "AD-PSGD, z=1"]
     assert looks_of(groups[2:], groups) == looks[2:], "also where only some are drawn"
     assert shade("#000000", 0.25) == "#BFBFBF"

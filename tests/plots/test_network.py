@@ -43,7 +43,7 @@ def test_pairs_are_cells_of_two_maps(tmp_path):
     assert save_and_close(figure, tmp_path / "pairs.png")[0].stat().st_size > 10_000
 
 
-def test_what_is_seen_without_noise_has_a_colour_of_its_own():
+def test_what_is_seen_without_noise_has_a_color_of_its_own():
     pairs = table(observers=[2])
     pairs.loc[0, ["epsilon", "published", "local"]] = math.inf
     figure = plot_pairs(pairs, 1e-5)
@@ -78,7 +78,7 @@ def test_who_cannot_be_reached_stands_apart():
     assert [label.get_text() for label in ax.get_xticklabels()] == ["1", "2", "3", "no path"]
 
 
-def test_clients_on_the_graph_have_the_colour_of_what_one_observer_knows():
+def test_clients_on_the_graph_have_the_color_of_what_one_observer_knows():
     figure = plot_knowledge(table(), EDGES, 1e-5, "2")
     certified, _ = panels(figure)
     shades = [found.get_array() for found in certified.collections if found.get_array() is not None]

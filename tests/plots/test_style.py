@@ -1,4 +1,4 @@
-"""Colours that stay apart for everybody, and a name for every algorithm."""
+"""Colors that stay apart for everybody, and a name for every algorithm."""
 
 import inspect
 import itertools
@@ -32,13 +32,13 @@ def lab(rgb):
 
 
 def apart(one, other):
-    """The smallest distance that anybody sees between two colours (CIE 1976)."""
+    """The smallest distance that anybody sees between two colors (CIE 1976)."""
     return min(
         np.linalg.norm(lab(np.array(eye) @ linear(one)) - lab(np.array(eye) @ linear(other))) for eye in VISION.values()
     )
 
 
-def test_every_algorithm_has_a_name_and_a_colour_of_its_own():
+def test_every_algorithm_has_a_name_and_a_color_of_its_own():
     assert set(COLORS) == set(NAMES) == set(ALGORITHMS)
     assert len(set(COLORS.values())) == len(set(NAMES.values())) == len(ALGORITHMS)
     assert sorted(itertools.chain(*FAMILIES)) == sorted(ALGORITHMS)
@@ -47,12 +47,12 @@ def test_every_algorithm_has_a_name_and_a_colour_of_its_own():
 
 
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family[0])
-def test_colours_within_a_family_are_far_apart_for_everybody(family):
+def test_colors_within_a_family_are_far_apart_for_everybody(family):
     distances = {pair: apart(color_of(pair[0]), color_of(pair[1])) for pair in itertools.combinations(family, 2)}
     assert min(distances.values()) > 22, min(distances, key=distances.get)
 
 
-def test_all_colours_differ_for_everybody_and_show_on_white():
+def test_all_colors_differ_for_everybody_and_show_on_white():
     assert min(apart(a, b) for a, b in itertools.combinations(COLORS.values(), 2)) > 10
     for kind, color in COLORS.items():
         contrast = 1.05 / (linear(color) @ TO_XYZ[1] + 0.05)

@@ -1,4 +1,4 @@
-"""Noise that is correlated between neighbours or over time: against NumPy loops, and what it costs."""
+"""Noise that is correlated between neighbors or over time: against NumPy loops, and what it costs."""
 
 import dataclasses
 from collections import Counter
@@ -183,7 +183,7 @@ def test_the_account_of_pairwise_noise_counts_own_noise_alone():
     assert (plain.ledger.final_epsilon(made, "global_hidden") < hidden).all()
     assert setup.training.noise_scale == plain.training.noise_scale == [1.0] * 8
     np.testing.assert_allclose(setup.training.noise_std, np.sqrt(1.0 + 2 * 3.0**2))
-    assert "own noise alone: all neighbours may tell what they share" in setup.ledger.statement
+    assert "own noise alone: all neighbors may tell what they share" in setup.ledger.statement
     for client in range(8):
         terms = noise_terms(setup.problem.correlation, client, 5)[1:]
         ends = sorted(setup.topology.neighbors(client))
@@ -202,7 +202,7 @@ def test_the_account_of_pairwise_noise_counts_own_noise_alone():
 @pytest.mark.parametrize(
     ("privacy", "algorithm", "topology", "message"),
     [
-        ("noise: pairwise", "kind: sync_sgd", "ring", "have no neighbours in topology"),
+        ("noise: pairwise", "kind: sync_sgd", "ring", "have no neighbors in topology"),
         ("noise: pairwise", "kind: sgp", "ring", "sgp with graph: topology"),
         (
             "noise: pairwise",
@@ -212,7 +212,7 @@ def test_the_account_of_pairwise_noise_counts_own_noise_alone():
         ),
         ("noise: pairwise", "kind: adpsgd", "{kind: one_peer, redraw_every: 1 s}", "edges that stay"),
         ("noise: pairwise, noise_multiplier: 0", "kind: adpsgd", "ring", "expected more than 0"),
-        ("noise: pairwise, quantise: true", "kind: adpsgd", "ring", r"privacy\.quantise: expected false beside noise"),
+        ("noise: pairwise, quantize: true", "kind: adpsgd", "ring", r"privacy\.quantize: expected false beside noise"),
         ("noise: pairwise, view: global_hidden", "kind: adpsgd", "ring", r"privacy\.view: expected local_transcript"),
         ("noise: pairwise, mechanism: laplace", "kind: adpsgd", "ring", r"privacy\.noise"),
         ("noise: in_time, claim: {kind: adp2sgd}", "kind: adpsgd", "ring", r"privacy\.claim\.kind: expected stated"),

@@ -107,7 +107,7 @@ def test_views():
     made = Releases(local.allowances(budgets))
     assert (hidden.final_epsilon(made) <= budgets).all()
     np.testing.assert_array_equal(local.epsilon(releases, view="global_hidden"), hidden.epsilon(releases))
-    assert "holds only if nobody learns whose update is whose" in hidden.statement
+    assert "holds only if the senders of updates stay hidden" in hidden.statement
     assert hidden.accounted, "there is a number, of what papers suppose"
     assert hidden.accounts_for(releases)
     assert not hidden.certified, "nothing establishes that the clients' data are alike"

@@ -105,11 +105,11 @@ def check_fair(bits):
 
 
 @pytest.mark.parametrize("word", [0, 1])
-def test_neighbouring_coordinates_draws_clients_and_keys_share_no_bit(word):
-    """What two neighbours have in common: their exclusive or is as random as they are, and so is their sum."""
+def test_neighboring_coordinates_draws_clients_and_keys_share_no_bit(word):
+    """What two neighbors have in common: their exclusive or is as random as they are, and so is their sum."""
     here = release_words()[word]
     key = WORDS_OF_KEY
-    neighbours = {
+    neighbors = {
         "itself": np.zeros_like(here),
         "the other word": release_words()[1 - word],
         "the next coordinate": np.roll(here, 1),
@@ -120,7 +120,7 @@ def test_neighbouring_coordinates_draws_clients_and_keys_share_no_bit(word):
         "the next key": release_words(key=(key[0] ^ 1, key[1]))[word],
         "the other half of the key": release_words(key=(key[0], key[1] ^ 2**31))[word],
     }
-    for there in neighbours.values():
+    for there in neighbors.values():
         check_fair(here ^ there)
         check_fair(here + there)
 
@@ -320,9 +320,9 @@ def test_gamma_variables_have_their_law_for_all_shapes(shape):
 
 
 def test_the_first_attempt_that_is_accepted_counts():
-    """An attempt that would leave 1 + t below 0 and one whose uniform variable is 1, then one at the centre."""
-    low, centre = 1, 2**32 - 2
-    first = jnp.array([low, low, centre, *[0] * (ATTEMPTS - 3)], jnp.uint32)
+    """An attempt that would leave 1 + t below 0 and one whose uniform variable is 1, then one at the center."""
+    low, center = 1, 2**32 - 2
+    first = jnp.array([low, low, center, *[0] * (ATTEMPTS - 3)], jnp.uint32)
     second = jnp.full(ATTEMPTS, 1 << 20, jnp.uint32)
     assert float(root_gamma(first, second, 1.0)) == pytest.approx(math.sqrt(2 / 3), rel=1e-5)
 

@@ -217,7 +217,7 @@ def test_releases_lie_on_the_grid_and_are_what_they_should_be():
 def scenario(privacy, algorithm="{kind: adpsgd, batch_size: 16}"):
     return loads(
         f"name: test\ndata: digits\nclients: {{count: 8}}\nstop: {{updates: 800}}\n"
-        f"privacy: {{quantise: true, {privacy}}}\ntopology: complete\nalgorithm: {algorithm}\n"
+        f"privacy: {{quantize: true, {privacy}}}\ntopology: complete\nalgorithm: {algorithm}\n"
     )
 
 
@@ -228,7 +228,7 @@ def test_the_flag_picks_the_mechanism():
     assert problem.operation.on_grid
     assert ledger.terms.rounding == Rounding(650)
     assert "noise on a grid, Renyi accountant at integer orders" in ledger.statement
-    other = assemble(loads(scenario("noise_multiplier: 2").to_yaml().replace("quantise: true", "quantise: false")))
+    other = assemble(loads(scenario("noise_multiplier: 2").to_yaml().replace("quantize: true", "quantize: false")))
     assert other.problem.grid is None
     made = Releases([100] * 8)
     for account in ("epsilon", "final_epsilon"):

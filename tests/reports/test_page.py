@@ -104,7 +104,7 @@ def test_it_says_what_was_found(written):
         assert f"study/{run.name}" in page.text
 
 
-def test_curves_have_the_numbers_and_the_colours_of_all_figures(written):
+def test_curves_have_the_numbers_and_the_colors_of_all_figures(written):
     text = written[0].read_text(encoding="utf-8")
     data = data_of(text)
     assert [one["label"] for one in data["series"]] == ["AD-PSGD", "SYNC"]

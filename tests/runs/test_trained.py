@@ -30,7 +30,7 @@ def scenario(further="", data=DATA, algorithm=""):
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """A short run on three of the digits, whose features are standardised."""
+    """A short run on three of the digits, whose features are standardized."""
     return run(scenario(), out=tmp_path_factory.mktemp("results"))
 
 

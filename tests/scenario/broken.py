@@ -804,7 +804,7 @@ BROKEN = [
     Broken(
         "partition_of_everybody",
         ADPSGD + "clients: {count: 3}\nlinks: {partitions: [{groups: [[0, 1, 2]]}]}\n",
-        "{file}: links.partitions.0.groups: expected somebody who is cut off, found everybody in one group; leave some "
+        "{file}: links.partitions.0.groups: expected a node that is cut off, found all nodes in one group; leave some "
         "out, or add a group",
     ),
     Broken(

@@ -244,7 +244,7 @@ def test_warnings_about_privacy() -> None:
         assert warned("{neighbors: replace_one}", sampling) == warned("gaussian_update", sampling) == ()
     assert "no certified epsilon" in warned("gaussian", "with_replacement")[0]
     assert "use laplace_l2" in warned("laplace_l2_radius_only")[0]
-    assert "holds only if nobody learns" in warned("{view: global_hidden}")[0]
+    assert "holds only if the senders of updates stay hidden" in warned("{view: global_hidden}")[0]
     assert "never certified" in warned("gaussian_unclipped")[0]
     assert "epsilon is infinite" in warned("{noise_multiplier: 0}")[0]
 

@@ -10,23 +10,21 @@ from simfl.models import build_model
 from simfl.tape import kernels
 from simfl.tape.evaluation import Evaluator
 from simfl.tape.inputs import Integers, inputs_of
-from tests.helpers import optimised
+from tests.helpers import optimized
 
-PER_COLOUR = Scaling(
-    np.float32(255), np.array([0.49, 0.48, 0.45], np.float32), np.array([0.25, 0.24, 0.26], np.float32)
-)
+PER_COLOR = Scaling(np.float32(255), np.array([0.49, 0.48, 0.45], np.float32), np.array([0.25, 0.24, 0.26], np.float32))
 
 
 @pytest.fixture
 def pixels():
-    """Every byte in every colour, in some order: [16, 16, 3] four times."""
+    """Every byte in every color, in some order: [16, 16, 3] four times."""
     return np.random.default_rng(0).permuted(np.arange(4 * 16 * 16 * 3) % 256).astype(np.uint8).reshape(4, 16, 16, 3)
 
 
-@pytest.mark.parametrize("scaling", [AS_IS, Scaling(np.float32(255)), PER_COLOUR])
+@pytest.mark.parametrize("scaling", [AS_IS, Scaling(np.float32(255)), PER_COLOR])
 def test_the_device_converts_as_the_host_does_and_as_ieee_says(scaling, pixels):
     model = build_model("softmax", input_shape=(16, 16, 3), num_classes=10)
-    with optimised():
+    with optimized():
         # In a loop, as windows and evaluations take them.
         taken = jax.jit(lambda x: jax.lax.map(lambda i: x[i], jnp.arange(4)[::-1]))(inputs_of(pixels, scaling, model))
     expected = pixels[::-1].astype(np.float32)
@@ -51,9 +49,9 @@ def test_bytes_are_evaluated_like_the_floats_that_they_mean_and_take_a_quarter_o
     model = build_model("softmax", input_shape=(16, 16, 3), num_classes=3)
     device, y = jax.devices("cpu")[0], np.array([0, 1, 2, 1], np.int32)
     params = np.random.default_rng(1).normal(size=model.size).astype(np.float32)
-    stored, plain = Evaluator(model, device, PER_COLOUR), Evaluator(model, device)
-    assert stored.examples(pixels, y)[0].stored.nbytes * 4 == plain.examples(PER_COLOUR(pixels), y)[0].nbytes
-    for x, evaluator in ((pixels, stored), (PER_COLOUR(pixels), plain)):
+    stored, plain = Evaluator(model, device, PER_COLOR), Evaluator(model, device)
+    assert stored.examples(pixels, y)[0].stored.nbytes * 4 == plain.examples(PER_COLOR(pixels), y)[0].nbytes
+    for x, evaluator in ((pixels, stored), (PER_COLOR(pixels), plain)):
         found = evaluator.measure(params, evaluator.examples(x, y)), *evaluator.answers(params, x, y)
         if x is pixels:
             expected = found

@@ -106,7 +106,7 @@ def test_the_parking_lot():
     lot = [Resource(10.0) for _ in range(4)]
     flows = [(0.0, lot, 50.0, math.inf), *((0.0, [r], 50.0, math.inf) for r in lot)]
     assert played(flows) == pytest.approx([10.0] * 5)
-    lot[2].capacity = 4.0  # the long one has 2 there, and so has its neighbour; the others get the rest of theirs
+    lot[2].capacity = 4.0  # the long one has 2 there, and so has its neighbor; the others get the rest of theirs
     share = FairShare()
     begun = [share.begin(0.0, *flow[1:3]) for flow in flows]
     assert [share.rate(flow) for flow in begun] == pytest.approx([2.0, 8.0, 8.0, 2.0, 8.0])

@@ -44,7 +44,7 @@ def test_every_kind_is_a_simple_connected_graph_with_a_doubly_stochastic_mixing_
 
 @settings(max_examples=30, deadline=None)
 @given(kind=st.sampled_from(EVERY_KIND), half=st.integers(3, 12), seed=st.integers(0, 1000))
-def test_the_sides_are_a_two_colouring_exactly_where_one_exists(kind, half, seed):
+def test_the_sides_are_a_two_coloring_exactly_where_one_exists(kind, half, seed):
     topology = build(kind, 2 * half, seed)
     assert topology.is_bipartite == nx.is_bipartite(topology.graph)
     if topology.is_bipartite:
@@ -163,7 +163,7 @@ def test_what_a_file_says_beside_nodes_and_links_is_named(tmp_path):
     nx.write_graphml(nx.path_graph(3), path)
     assert build("graphml", 3, path=path).unread == ()
     path.write_text("0 1 0.5\n1 2\n")
-    assert build("edge_list", 3, path=path).unread == ("what is behind the first two columns",)
+    assert build("edge_list", 3, path=path).unread == ("the columns after the first two",)
 
 
 def test_files_keep_their_numbers_or_are_numbered_in_order(tmp_path):

@@ -286,7 +286,7 @@ def test_gilbert_and_elliotts_losses_come_in_bursts_of_the_right_share():
     assert found.of_link("loss", 1, 0) is chain, "both directions share their states"
     step, times = 0.1, 40_000
     bad = np.array([chain.at(step * i) for i in range(times)])
-    correlation = 4.0 / (1.0 - math.exp(-step * (1 / 3 + 1)))  # of neighbours, on the variance of the mean
+    correlation = 4.0 / (1.0 - math.exp(-step * (1 / 3 + 1)))  # of neighbors, on the variance of the mean
     assert bad.mean() == pytest.approx(law.mean, abs=4 * math.sqrt(0.25 * 0.75 * correlation / times))
     ends = np.flatnonzero(np.diff(bad))
     lengths = np.diff(ends) * step

@@ -14,8 +14,7 @@ from simfl.cli.privacy.shared import IN_WORDS, AsJson, Row, present, show
 from simfl.cli.shared import OneScenario, Overrides
 
 if TYPE_CHECKING:
-    from simfl.attacks.audit import AuditReport
-    from simfl.attacks.pairwise import PairwiseReport
+    from simfl.attacks.audit import AuditReport, PairwiseReport
 
 
 class Kind(enum.StrEnum):
@@ -63,7 +62,7 @@ def command(
     Exits with code 1 if the guesses refute the certified or claimed epsilon, if noise is missing, of another law or
     reused, and if the audited releases are not those that the ledger counted.
     """
-    from simfl.attacks.audit import audit
+    from simfl.attacks.audit import PairwiseReport, audit
     from simfl.scenario import load
     from simfl.scenario.own_code import look_beside
 
@@ -77,16 +76,13 @@ def command(
         "guesses": guesses or None,
         "confidence": confidence,
         "seed": seed,
+        "observer": int(observer) if observer is not None and observer.isdecimal() else observer,
     }
-    report: Any
-    if observer is not None:
-        from simfl.attacks.pairwise import PairwiseAudit
-
-        report = PairwiseAudit(scenario, int(observer) if observer.isdecimal() else observer, **given).observe()
+    report = audit(scenario, **given)
+    if isinstance(report, PairwiseReport):
         subject = f"what {report.observer} learns of client {report.client}"
         rows, notes = _pairwise_rows(report), _pairwise_notes(report)
     else:
-        report = audit(scenario, **given)
         subject, rows, notes = f"client {report.client}", _rows(report), _notes(report)
     title = f"{report.scenario}: audit of {subject} at delta = {show(report.delta)}, {report.canaries:,} canaries"
     present(title, rows, notes=notes, result=report, as_json=as_json)

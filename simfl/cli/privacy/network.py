@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from simfl.accounts.network import NetworkReport
 
-Sees = Literal["messages", "neighbour_sums"]
+Sees = Literal["messages", "neighbor_sums"]
 #: The most pairs that the terminal lists one by one.
 MOST_LISTED = 24
 TABLE = "pair_epsilon.csv"

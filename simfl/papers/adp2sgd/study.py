@@ -474,7 +474,7 @@ def accounted(theorem: Theorem2, printed: bool, seen: bool) -> float:
     Args:
         theorem: with the epsilon that it claims.
         printed: whether its standard deviation is that on the sum of a batch, and not on the mean.
-        seen: whether neighbours see whose an update is; else all updates count, each of any worker.
+        seen: whether neighbors see whose an update is; else all updates count, each of any worker.
     """
     share = 1 if seen else theorem.num_workers
     rate = theorem.batch_size / (share * theorem.examples)
@@ -497,7 +497,7 @@ def theorem_holds(runs: Runs) -> Iterator[Reading]:
             parts.append(exactly(held, f"{setting}: ε is {said} claimed"))
         choices = {
             "noise": "σ on the sum (as Algorithm 1 prints it)" if printed else "σ on the mean (as the proof has it)",
-            "whose an update is": "seen by neighbours" if seen else "hidden from all",
+            "whose an update is": "seen by neighbors" if seen else "hidden from all",
         }
         yield Reading(choices, parts)
 

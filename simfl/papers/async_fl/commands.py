@@ -182,7 +182,7 @@ def _epsilon_rows(plan: Selection, evidence: _Evidence, neighbors: Neighbors) ->
         ("asked for", plan.setting.epsilon, ""),
         ("claim of the moments", evidence.moments, "best integer lambda of Lemma 4"),
         ("certified", evidence.certified, f"{part}; {_RELATION[neighbors]}"),
-        ("sigma by Theorem 3", evidence.noise, "claim, for the requested epsilon"),
+        ("sigma by Theorem 3", evidence.noise, "claim, for this epsilon"),
     ]
 
 

@@ -9,7 +9,7 @@ import statistics
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from simfl.papers.drawing import labelled, log_axis, panels, with_bars
+from simfl.papers.drawing import labeled, log_axis, panels, with_bars
 from simfl.plots.groups import average
 from simfl.plots.style import LINE_STYLES, PALETTE
 from simfl.records.comparison import median_of
@@ -720,7 +720,7 @@ def draw_rounds(runs: Runs) -> Figure:
         ends = [mean(runs.accuracy(GROWING, cell)) for cell in runs.cells(GROWING, *start) if cell[3:5] == LISTING[1:]]
         if not any(math.isnan(end) for end in ends):  # show where the curves end, not where they begin
             axis.set_ylim(min(ends) - 8, max(ends) + 4)
-    return labelled(figure, axes, "rounds", columns=len(kinds), title="sample sizes $s_i$")
+    return labeled(figure, axes, "rounds", columns=len(kinds), title="sample sizes $s_i$")
 
 
 def draw_sizes(runs: Runs) -> Figure:
@@ -736,7 +736,7 @@ def draw_sizes(runs: Runs) -> Figure:
                 with_bars(axis, list(row), list(row.values()), color=color, ls=line, label=", ".join(setting))
         axis.set_title(problem)
         log_axis(axis, SIZES)
-    return labelled(figure, axes, "sample size of a client", columns=3)
+    return labeled(figure, axes, "sample size of a client", columns=3)
 
 
 def draw_privacy(runs: Runs) -> Figure:
@@ -750,7 +750,7 @@ def draw_privacy(runs: Runs) -> Figure:
         groups = [runs.group(PRIVATE, cell, labels[role]) for role, cell in cells.items() if runs.has(PRIVATE, cell)]
         draw_curves(axis, groups, "epochs")
         axis.set(title=problem, ylim=(0, 70) if problem == LENET5 else (94.5, 98))
-    return labelled(figure, axes, "epochs", columns=2)
+    return labeled(figure, axes, "epochs", columns=2)
 
 
 PAPER = Paper(

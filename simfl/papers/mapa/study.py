@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from simfl.papers.drawing import labelled, log_axis, panels, with_bars
+from simfl.papers.drawing import labeled, log_axis, panels, with_bars
 from simfl.plots.style import PALETTE, color_of
 from simfl.records import Run
 from simfl.records.comparison import median_of
@@ -768,7 +768,7 @@ def draw_accuracy(runs: Runs) -> Figure:
                 height = mean(runs.accuracy(ACCURACY, (str(task), algorithm, sigma)))
                 axis.axhline(height, lw=1.5, ls=line, color=color_of(KINDS[algorithm]), label=algorithm)
         axis.set_title(str(task))
-    return labelled(figure, axes, "ε of an iteration (of noise that is not private)", columns=3)
+    return labeled(figure, axes, "ε of an iteration (of noise that is not private)", columns=3)
 
 
 def draw_norms(runs: Runs) -> Figure:
@@ -785,7 +785,7 @@ def draw_norms(runs: Runs) -> Figure:
         axis.xaxis.set_major_formatter(lambda value, position: f"{value:,.0f}")
         if len(cells) > 1:
             axis.legend()
-    return labelled(figure, axes, "updates", "norm of the clipped gradient")
+    return labeled(figure, axes, "updates", "norm of the clipped gradient")
 
 
 def draw_convergence(runs: Runs) -> Figure:
@@ -806,7 +806,7 @@ def draw_convergence(runs: Runs) -> Figure:
     axis.set(yscale="log", title=str(TEN_WAY[0]))
     log_axis(axis, COUNTS, "{:,}")
     y = f"updates until the loss is below {loss:g}"
-    return labelled(figure, axes, "edge servers K", y, columns=3, title="▲: at least")
+    return labeled(figure, axes, "edge servers K", y, columns=3, title="▲: at least")
 
 
 def _claim(check: Callable[..., Iterator[Reading]], *given: Any) -> Callable[[Runs], Iterator[Reading]]:

@@ -7,7 +7,7 @@ most tau, L-Lipschitz gradients of variance sigma² for one example. MAPA runs i
 
 What one has to know before using a number from here:
 
-- The paper normalises its noise as in one dimension and counts with E||eta||² = 2 (dS/epsilon)² everywhere. Noise of
+- The paper normalizes its noise as in one dimension and counts with E||eta||² = 2 (dS/epsilon)² everywhere. Noise of
   that density has d (d + 1) (dS/epsilon)². `second_moment` chooses: "paper", with which the paper's numbers come out,
   or "exact". With the exact one P >= 8 d (d + 1) / ((tau + 1) b² epsilon² theta²) whatever dS, and for models of
   thousands of parameters the recipe asks for steps and run lengths of no use.

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from simfl.accounts.network import Network, network
-from simfl.papers.drawing import labelled, log_axis, panels
+from simfl.papers.drawing import labeled, log_axis, panels
 from simfl.plots import plot_by_distance
 from simfl.plots.style import PALETTE, color_of
 from simfl.privacy.network import recovered, rounding_of
@@ -114,7 +114,7 @@ def pairs(runs: Runs, cell: tuple[Any, ...], who: str, column: str) -> tuple[flo
     Args:
         runs: of the study.
         cell: which.
-        who: "a neighbour", "the farthest", "the slow one" (of whom others learn) or "for the slow one" (who learns).
+        who: "a neighbor", "the farthest", "the slow one" (of whom others learn) or "for the slow one" (who learns).
         column: "epsilon", the certified one, or "published".
     """
     return runs.each(WORKERS, cell, functools.partial(_median, who=who, column=column))
@@ -125,7 +125,7 @@ def _median(run: Run, who: str, column: str) -> float:
     slow, observer = table["client"] == SLOW, table["observer"] == str(SLOW)
     others = table["distance"].where(~slow & ~observer)  # the farthest may be so from the slow one alone
     chosen = {
-        "a neighbour": others == 1.0,
+        "a neighbor": others == 1.0,
         "the farthest": others == others.max(),
         "the slow one": slow,
         "for the slow one": observer,
@@ -150,7 +150,7 @@ def solved(graph: str, kind: str, steps: int, noise: bool = False) -> dict[str, 
         noise: whether gradients have noise.
 
     Returns:
-        "neighbours" (who are linked with it); "slow": if all gradients of a client are one; "32 bits": the same, with
+        "neighbors" (who are linked with it); "slow": if all gradients of a client are one; "32 bits": the same, with
         the rounding of messages; after `EACH` steps "each", of whom it finds a gradient by itself, and "beyond", those
         of them that are not neighbors; with noise "noise": found as "slow", with less error than a gradient has noise.
         Each with one value per seed.
@@ -179,7 +179,7 @@ def _solved(graph: str, kind: str, steps: int, noise: bool, seed: int) -> dict[s
         own = [place[row] for row in network.seen(observer)]
         near = network.distances(observer)[others] == 1.0
         possible = recovered(sums[own][:, others])
-        says = {"neighbours": near, "slow": possible}
+        says = {"neighbors": near, "slow": possible}
         if noise:
             says["noise"] = network.reconstruction(observer, slow=True)["std"].to_numpy() < NOISE
         else:
@@ -207,7 +207,7 @@ def epsilons(runs: Runs) -> Iterator[Number]:
     """Yield what one worker learns about another."""
     part = "Epsilon of one worker for another at delta = 1e-5: medians over pairs"
     for cell in runs.cells(WORKERS):
-        whos = ["a neighbour", "the farthest"]
+        whos = ["a neighbor", "the farthest"]
         whos += ["the slow one", "for the slow one"] * (cell[0] == "case II")
         for who, (column, kind) in itertools.product(whos, KINDS.items()):
             yield Number(part, row_of(cell), f"{who}, {kind}", pairs(runs, cell, who, column), digits=3)
@@ -232,16 +232,16 @@ def reconstructed(runs: Runs) -> Iterator[Number]:
     )
     for graph, (kind, name) in itertools.product(NETWORKS, SOLVERS.items()):
         row, first = f"{graph}, {name}", solved(graph, kind, EACH)
-        yield Number(part, row, "neighbours", first["neighbours"])
+        yield Number(part, row, "neighbors", first["neighbors"])
         yield Number(part, row, f"each gradient by itself, {EACH}", first["each"], digits=3)
-        yield Number(part, row, f"of these no neighbours, {EACH}", first["beyond"], digits=3)
+        yield Number(part, row, f"of these no neighbors, {EACH}", first["beyond"], digits=3)
         for reading, words in (("slow", "a client's gradients are one"), ("32 bits", "the same, 32 bits")):
             for steps in STEPS:
                 yield Number(part, row, f"{words}, {steps}", solved(graph, kind, steps)[reading])
     part = f"The same with noise (z = {NOISE:g}): found with less error than one gradient has, after {NOISY} of each"
     for graph, (kind, name) in itertools.product(SMALL, SOLVERS.items()):
         shares = solved(graph, kind, NOISY, noise=True)
-        yield Number(part, f"{graph}, {name}", "neighbours", shares["neighbours"])
+        yield Number(part, f"{graph}, {name}", "neighbors", shares["neighbors"])
         yield Number(part, f"{graph}, {name}", "a client's gradients are one", shares["noise"])
 
 
@@ -257,8 +257,8 @@ def farther_is_safer(runs: Runs) -> Iterator[Reading]:
     """Judge whether the farthest learn less than half as much as neighbors."""
     for method, (column, account_) in itertools.product(METHODS, KINDS.items()):
         cell = ("case II", method, "ring")
-        near, far = (pairs(runs, cell, who, column) for who in ("a neighbour", "the farthest"))
-        text = f"ε for a neighbour {show(near)}, for the farthest on a ring {show(far)} (bar: half)"
+        near, far = (pairs(runs, cell, who, column) for who in ("a neighbor", "the farthest"))
+        text = f"ε for a neighbor {show(near)}, for the farthest on a ring {show(far)} (bar: half)"
         yield Reading({"account": account_, "algorithm": method}, [less(far, near, text, 0.5)])
 
 
@@ -266,7 +266,7 @@ def slow_is_safer(runs: Runs) -> Iterator[Reading]:
     """Judge whether the slow worker reveals less than half as much as others."""
     for method in METHODS:
         cell = ("case II", method, "ring")
-        others, slow = (pairs(runs, cell, who, "epsilon") for who in ("a neighbour", "the slow one"))
+        others, slow = (pairs(runs, cell, who, "epsilon") for who in ("a neighbor", "the slow one"))
         text = f"certified ε of the slow one {show(slow)}, of others {show(others)} on a ring (bar: half)"
         yield Reading({"algorithm": method}, [less(slow, others, text, 0.5)])
 
@@ -275,10 +275,10 @@ def graphs_trade(runs: Runs) -> Iterator[Reading]:
     """Judge whether a ring reveals more to neighbors and less to the farthest."""
     for column, kind in KINDS.items():
         parts = []
-        for who in ("a neighbour", "the farthest"):
+        for who in ("a neighbor", "the farthest"):
             ring, complete = (pairs(runs, ("case II", ASYNCHRONOUS, graph), who, column) for graph in GRAPHS[::3])
             text = f"ε for {who} on a ring {show(ring)}, on a complete graph {show(complete)}"
-            parts.append(less(complete, ring, text) if who == "a neighbour" else less(ring, complete, text))
+            parts.append(less(complete, ring, text) if who == "a neighbor" else less(ring, complete, text))
         yield Reading({"account": kind}, parts)
 
 
@@ -295,16 +295,16 @@ def graphs_cost(runs: Runs) -> Iterator[Reading]:
 
 
 def reaches_beyond(runs: Runs) -> Iterator[Reading]:
-    """Judge whether an attacker on D-PSGD solves for more clients than its neighbours."""
+    """Judge whether an attacker on D-PSGD solves for more clients than its neighbors."""
     runs.require(WORKERS)
     for graph in NETWORKS:
         share, each = solved(graph, "decentralized_sgd", STEPS[-1]), solved(graph, "decentralized_sgd", EACH)
         text = (
             f"after {STEPS[-1]} rounds solves for {_share(share['32 bits'])} of others from 32-bit messages, "
-            f"{_share(share['neighbours'])} are neighbours"
+            f"{_share(share['neighbors'])} are neighbors"
         )
         yield Reading({"gradients": "one for each client", "graph": graph},
-                      [less(share["neighbours"], share["32 bits"], text)])  # fmt: skip
+                      [less(share["neighbors"], share["32 bits"], text)])  # fmt: skip
         text = f"after {EACH} rounds finds a gradient of {_share(each['beyond'])} of others that are not neighbors"
         alone = Part(min(each["beyond"]) > 0, text)
         yield Reading({"gradients": "differ from round to round", "graph": graph}, [alone])
@@ -324,10 +324,10 @@ def noise_hides(runs: Runs) -> Iterator[Reading]:
     runs.require(WORKERS)
     for (kind, name), graph in itertools.product(SOLVERS.items(), SMALL):
         shares = solved(graph, kind, NOISY, noise=True)
-        more = [all_ - near for all_, near in zip(shares["noise"], shares["neighbours"], strict=True)]
+        more = [all_ - near for all_, near in zip(shares["noise"], shares["neighbors"], strict=True)]
         text = (
             f"estimated with less error than one gradient's noise: {_share(shares['noise'])} of others, "
-            f"{_share(shares['neighbours'])} are neighbours (bar: a point)"
+            f"{_share(shares['neighbors'])} are neighbors (bar: a point)"
         )
         yield Reading({"algorithm": name, "graph": graph}, [below(more, 0.01, text)])
 
@@ -359,20 +359,20 @@ def draw_distance(runs: Runs) -> Figure:
 
 
 def draw_trade(runs: Runs) -> Figure:
-    """Draw epsilon of a neighbour and of the farthest on every graph."""
+    """Draw epsilon of a neighbor and of the farthest on every graph."""
     runs.require(WORKERS)
     figure, axes = panels(1, 2, (10, 3.6), sharey=True)
     for axis, method in zip(axes[0], METHODS, strict=True):
         graphs = [graph for graph in GRAPHS if runs.has(WORKERS, ("case II", method, graph))]
         for (column, kind), line in zip(KINDS.items(), ("-", "--"), strict=True):
-            for who, color, marker in (("a neighbour", PALETTE[0], "o"), ("the farthest", PALETTE[1], "s")):
+            for who, color, marker in (("a neighbor", PALETTE[0], "o"), ("the farthest", PALETTE[1], "s")):
                 values = [mean(pairs(runs, ("case II", method, graph), who, column)) for graph in graphs]
                 look = {"marker": marker, "ms": 5.5, "mfc": color if line == "-" else "white"}
                 axis.plot(graphs, values, line, color=color, label=f"{who}, {kind}", **look)
         axis.set_title(f"{method}, case II")
         axis.set_ylim(bottom=0)
         axis.margins(x=0.08)
-    return labelled(figure, axes, "graph", "ε at δ = 1e-5, median over pairs", columns=2, handlelength=3.2)
+    return labeled(figure, axes, "graph", "ε at δ = 1e-5, median over pairs", columns=2, handlelength=3.2)
 
 
 def draw_solved(runs: Runs) -> Figure:
@@ -385,12 +385,12 @@ def draw_solved(runs: Runs) -> Figure:
             for reading, line, words in (("32 bits", "-", ", 32-bit messages"), ("slow", ":", ", exact")):
                 look = {"color": color_of(kind), "marker": "o" if kind == "adpsgd" else "s", "ms": 4.5}
                 axis.plot(STEPS, [100 * mean(one[reading]) for one in shares], line, label=name + words, **look)
-        near = 100 * mean(shares[-1]["neighbours"])
-        axis.axhline(near, color="#555555", ls="--", lw=1.2, label="neighbours")
+        near = 100 * mean(shares[-1]["neighbors"])
+        axis.axhline(near, color="#555555", ls="--", lw=1.2, label="neighbors")
         log_axis(axis, STEPS)
         axis.set_title(graph)
         axis.set_ylim(0, 104)
-    return labelled(figure, axes, "gradients of each client", "clients solved for, %", columns=5, handlelength=2.8)
+    return labeled(figure, axes, "gradients of each client", "clients solved for, %", columns=5, handlelength=2.8)
 
 
 PAPER = Paper(
@@ -405,23 +405,23 @@ PAPER = Paper(
         PaperClaim("A node learns the less of another the farther away it is (Cyffers, Even, Bellet and Massoulié "
                    "2022, for averaging in rounds).", farther_is_safer, True, "by-distance"),
         PaperClaim("Who is ten times slower gives less away.", slow_is_safer),
-        PaperClaim("Sparse graphs keep the farthest in the dark, dense ones neighbours.", graphs_trade,
+        PaperClaim("Sparse graphs keep the farthest in the dark, dense ones neighbors.", graphs_trade,
                    figure="graphs"),
         PaperClaim("A dense graph is more accurate.", graphs_cost),
-        PaperClaim("One node reconstructs what clients far beyond its neighbours hold (El Mrini, Cyffers and Bellet "
+        PaperClaim("One node reconstructs what clients far beyond its neighbors hold (El Mrini, Cyffers and Bellet "
                    "2024).", reaches_beyond, True, "solved"),
         PaperClaim("Asynchrony protects from reconstruction.", asynchrony_protects, True, "solved"),
-        PaperClaim("Noise of one clipping norm hides all but neighbours.", noise_hides),
+        PaperClaim("Noise of one clipping norm hides all but neighbors.", noise_hides),
     ),
     figures={
         "by-distance": ("epsilon over the distance on a ring", draw_distance),
-        "graphs": ("epsilon of a neighbour and of the farthest on four graphs", draw_trade),
+        "graphs": ("epsilon of a neighbor and of the farthest on four graphs", draw_trade),
         "solved": ("share of clients that one attacker solves for", draw_solved),
     },
     deviations=(
         "A(DP)²SGD's cases I and II with mini-batches of 512 and 4 epochs at a step size of 1, so that accounts of all "
         "pairs take seconds.",
-        "Distances are over links that carried a message. What a neighbour and the farthest learn leaves out the slow "
+        "Distances are over links that carried a message. What a neighbor and the farthest learn leaves out the slow "
         "worker.",
         "Certified is the smaller of the ledger's epsilon and that of the view with all models at which its gradients "
         "were taken; as published takes gradients as fixed, and is not a bound where they depend on earlier messages.",

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from simfl.errors import ConditionError
-from simfl.papers.drawing import labelled, log_axis, panels, with_bars
+from simfl.papers.drawing import labeled, log_axis, panels, with_bars
 from simfl.papers.proactive_dp import theorems as proactive
 from simfl.plots.style import PALETTE
 from simfl.records import Run
@@ -352,7 +352,7 @@ def draw_epsilon(runs: Runs) -> Figure:
         axis.set_title(problem)
         log_axis(axis, (0.01, 0.02, 0.05, 0.1, 0.2, 0.5))
     _above(axes[0][0], budgets)
-    return labelled(figure, axes, "ε of a client, δ = 1/N", columns=4)
+    return labeled(figure, axes, "ε of a client, δ = 1/N", columns=4)
 
 
 def draw_sizes(runs: Runs) -> Figure:

@@ -5,7 +5,7 @@ from simfl.plugins import Plugin
 _HERE = "simfl.papers.without_replacement"
 
 PLUGIN = Plugin(
-    summary="decentralised SGD without replacement: fully collaborative, deep-Q, random walk",
+    summary="decentralized SGD without replacement: fully collaborative, deep-Q, random walk",
     configs=(f"{_HERE}.config",),
     algorithms=(f"{_HERE}.deep_q_sgd", f"{_HERE}.random_walk_sgd", f"{_HERE}.without_replacement_sgd"),
     kinds=(f"{_HERE}.kind",),

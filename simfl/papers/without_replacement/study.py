@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from simfl.papers.drawing import labelled, log_axis, panels, with_bars
+from simfl.papers.drawing import labeled, log_axis, panels, with_bars
 from simfl.papers.without_replacement.theory import dp_sgd_noise
 from simfl.plots.style import PALETTE, color_of, shade
 from simfl.privacy.gaussian import gaussian_epsilon
@@ -45,10 +45,10 @@ SIZES, SPEED = Section("Figures 5 and 6", ("b = {}", "epsilon {:g}")), Section("
 CHOICES = Section("choices that the paper leaves open")
 AS_IT_IS = "as it is"
 
-FIRST, SECOND = "centred, clipped", "about the origin, not clipped"
+FIRST, SECOND = "centered, clipped", "about the origin, not clipped"
 """Two readings of the paper's features, gradients and steps; `Paper.deviations` says what they are."""
 READINGS = (FIRST, SECOND)
-ROUND = "centred, clipped, turns go round"
+ROUND = "centered, clipped, turns go round"
 """The first with turns that go round: who chose the global model waits less long than by draw (figures alone)."""
 IN_FIGURES = (FIRST, ROUND, SECOND)
 ABOUT_ORIGIN = ("data.pca_center=false",)
@@ -74,7 +74,7 @@ CELL_BAR = 3.0
 LEAD = 2.0
 """Points of accuracy that count as a lead of what is learnt over a coin."""
 DROP = 1.0
-"""Points that a larger number of nodes may cost: the steps between neighbouring columns are as small as that."""
+"""Points that a larger number of nodes may cost: the steps between neighboring columns are as small as that."""
 MANY = 16
 """Seeds where these differ by more than what is looked for."""
 
@@ -507,7 +507,7 @@ def draw_epsilon(runs: Runs) -> Figure:
                 ticks |= dict.fromkeys(accuracies)
         log_axis(axis, list(ticks))
         axis.set(title=case, ylim=(0, 100))
-    return labelled(figure, axes, "ε that the noise is made for, of one task", columns=4)
+    return labeled(figure, axes, "ε that the noise is made for, of one task", columns=4)
 
 
 def draw_sizes(runs: Runs) -> Figure:
@@ -523,7 +523,7 @@ def draw_sizes(runs: Runs) -> Figure:
         log_axis(axis, list(accuracies))
         axis.set_title(f"{curve}, {case}")
         axis.legend(loc="upper left")
-    return labelled(figure, axes, "ε that the noise is made for, of one task")
+    return labeled(figure, axes, "ε that the noise is made for, of one task")
 
 
 def draw_passes(runs: Runs) -> Figure:

@@ -58,11 +58,11 @@ class AlgorithmConfig(Config):
     """Whether there is a server; None if that is not known."""
     #: Whether models are averaged by the weights of `topology.mixing`.
     mixes: ClassVar[bool] = False
-    #: Why its clients take no optimiser; "" where they do.
+    #: Why its clients take no optimizer; "" where they do.
     no_optimizer: ClassVar[str] = ""
-    #: What a scenario may say of an optimiser's state, and why it may not say the rest.
+    #: What a scenario may say of an optimizer's state, and why it may not say the rest.
     states: ClassVar[tuple[str, ...]] = ()
-    no_states: ClassVar[str] = "its clients have no optimiser of their own beside the one model"
+    no_states: ClassVar[str] = "its clients have no optimizer of their own beside the one model"
     #: Whether a run uses every example a number of times that is known beforehand.
     uses_data_up: ClassVar[bool] = False
 
@@ -108,7 +108,7 @@ class AlgorithmConfig(Config):
     @model_validator(mode="before")
     @classmethod
     def _usual_step(cls, data: Any) -> Any:
-        """An optimiser has a step size that fits it, where nothing is said."""
+        """An optimizer has a step size that fits it, where nothing is said."""
         if not isinstance(data, Mapping) or "step_size" in data or cls.no_optimizer:
             return data
         usual = usual_step(data.get("optimizer"), USUAL_STEPS)

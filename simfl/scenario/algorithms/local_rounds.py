@@ -26,7 +26,7 @@ from simfl.scenario.problems import InvalidValueError, Problem
 class LocalRoundsConfig(ServerAlgorithmConfig):
     """Base of algorithms whose clients train locally for many steps."""
 
-    no_states: ClassVar[str] = "the state of an optimiser of local steps begins anew with each round"
+    no_states: ClassVar[str] = "the state of an optimizer of local steps begins anew with each round"
 
     sampling: Literal["auto", "without_replacement", "shuffle", "with_replacement"] = Field(
         default="auto",
@@ -49,7 +49,7 @@ class LocalRoundsConfig(ServerAlgorithmConfig):
     @model_validator(mode="before")
     @classmethod
     def _usual_server_step(cls, data: Any) -> Any:
-        """A server's optimiser has a step size that fits it, where nothing is said."""
+        """A server's optimizer has a step size that fits it, where nothing is said."""
         if not isinstance(data, Mapping) or "server_step" in data or "server_step" not in cls.model_fields:
             return data
         usual = usual_step(data.get("server_optimizer"), USUAL_SERVER_STEPS)

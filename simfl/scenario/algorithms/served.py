@@ -104,7 +104,7 @@ class AsyncSgd(WithinRadius, ServedSgd):
     @model_validator(mode="before")
     @classmethod
     def _usual_server_step(cls, data: Any) -> Any:
-        """The server's optimiser has a step size that fits it, where nothing is said."""
+        """The server's optimizer has a step size that fits it, where nothing is said."""
         if not isinstance(data, Mapping) or "step_size" in data:
             return data
         usual = usual_step(data.get("server_optimizer"), USUAL_SERVER_STEPS)

@@ -41,7 +41,7 @@ class ServerAlgorithmConfig(BoundedConfig):
 
     uses_topology: ClassVar[bool] = False
     has_server: ClassVar[bool | None] = True
-    #: Why its server takes no optimiser; "" where it does.
+    #: Why its server takes no optimizer; "" where it does.
     no_server_optimizer: ClassVar[str] = ""
 
     server_optimizer: Settled[ServerOptimizer] = Field(

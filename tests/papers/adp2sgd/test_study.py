@@ -71,7 +71,7 @@ def test_seeds_at_the_edge():
                                                                       (SYNC, "atomic", "messages")}  # fmt: skip
 
 
-def test_theorem_2_is_refuted_where_neighbours_see_whose_an_update_is():
+def test_theorem_2_is_refuted_where_neighbors_see_whose_an_update_is():
     found = list(adp2sgd.theorem_holds(Runs({})))
     paper = next(iter(adp2sgd.PRIVACY))
     assert [[part.held for part in reading.parts] for reading in found] == [[False, True], [True, True]] + [

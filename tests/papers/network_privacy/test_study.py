@@ -28,8 +28,8 @@ def test_medians_are_over_the_pairs_that_they_name(monkeypatch):
     table = pd.DataFrame(rows, columns=["observer", "client", "distance", "epsilon", "published"])
     runs, account = runs_of(table)
     monkeypatch.setattr(study, "account", account)
-    found = {who: study.pairs(runs, (), who, "epsilon") for who in ("a neighbour", "the farthest")}
-    assert found == {"a neighbour": (5.0,) * 5, "the farthest": (3.0,) * 5}, "the slow worker is left out"
+    found = {who: study.pairs(runs, (), who, "epsilon") for who in ("a neighbor", "the farthest")}
+    assert found == {"a neighbor": (5.0,) * 5, "the farthest": (3.0,) * 5}, "the slow worker is left out"
     assert study.pairs(runs, (), "the slow one", "published") == (0.2,) * 5
     assert study.pairs(runs, (), "for the slow one", "published") == (0.5,) * 5
 
@@ -45,7 +45,7 @@ def test_shares_are_those_of_the_reports_of_each_attacker(kind):
     each = pairs.groupby("observer")
     assert found["slow"] == pytest.approx(each["slow_recovered"].mean().mean())
     assert found["32 bits"] == pytest.approx((pairs["slow_rounding"] < 0.1).groupby(pairs["observer"]).mean().mean())
-    assert found["neighbours"] == pytest.approx((pairs["distance"] == 1.0).groupby(pairs["observer"]).mean().mean())
+    assert found["neighbors"] == pytest.approx((pairs["distance"] == 1.0).groupby(pairs["observer"]).mean().mean())
     assert 0.1 < found["slow"] < 0.9
 
 
@@ -59,14 +59,12 @@ def test_shares_are_those_of_the_reports_of_each_attacker(kind):
 )
 def test_distance_protects_if_the_farthest_learn_half(far, held, monkeypatch):
     def pairs(runs, cell, who, column):
-        return (4.0,) * 5 if who == "a neighbour" else (far[column],) * 5
+        return (4.0,) * 5 if who == "a neighbor" else (far[column],) * 5
 
     monkeypatch.setattr(study, "pairs", pairs)
     readings = list(study.farther_is_safer(None))
     assert [reading.held for reading in readings] == held
-    assert (
-        readings[0].evidence == f"ε for a neighbour 4.00, for the farthest on a ring {far['epsilon']:.2f} (bar: half)"
-    )
+    assert readings[0].evidence == f"ε for a neighbor 4.00, for the farthest on a ring {far['epsilon']:.2f} (bar: half)"
     assert readings[0].label == "account: certified, algorithm: A(DP)²SGD"
 
 
@@ -93,7 +91,7 @@ def test_the_page_says_what_was_measured():
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in page.splitlines() if line.startswith("| ")]
     workers = {row[0]: row[1:] for row in rows if len(row) == 8 and row[0].strip("-")}
     assert len(workers) == 9
-    columns = ["a neighbour, certified", "a neighbour, as published", "the farthest, certified"]
+    columns = ["a neighbor, certified", "a neighbor, as published", "the farthest, certified"]
     columns += [
         "the farthest, as published",
         "the slow one, certified",
@@ -111,7 +109,7 @@ def test_the_page_says_what_was_measured():
     for name, cells in solved.items():
         graph, algorithm = name.partition(",")[0].split(" of ")[0].replace("4-", ""), name.rpartition(", ")[2]
         row = f"{graph}, {algorithm}"
-        wanted = ["neighbours", *(f"the same, 32 bits, {steps}" for steps in study.STEPS)]
+        wanted = ["neighbors", *(f"the same, 32 bits, {steps}" for steps in study.STEPS)]
         wanted.append(f"each gradient by itself, {study.EACH}")
         for column, cell in zip(wanted, cells, strict=True):
             assert close(cell, found[row, column]), (name, column)
