@@ -1,8 +1,8 @@
-"""The command line: commands put together.
+"""The command line, put together from its commands.
 
 Exit codes: 0 done, 1 a run failed, 2 bad input, 130 interrupted, 143 ended by SIGTERM.
 
-A command parses, calls and prints. What is heavy it imports when it is called, so that `simfl --help` answers at once.
+Commands import heavy modules when they are called, so that `simfl --help` answers at once.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import sys
 from typing import Annotated, Any, NoReturn
 
 import typer
+from typer import Option
 
 from simfl import plugins
 from simfl.cli import data, privacy
@@ -35,7 +36,7 @@ from simfl.cli.verify import verify
 from simfl.errors import DataError, RunError, ScenarioError, nearest
 from simfl.version import __version__
 
-#: Thresholds of the garbage collector: as it comes, it walks a dozen times over all that is being imported.
+#: Thresholds of the garbage collector: with the default ones, it runs a dozen times while modules are imported.
 FEW_COLLECTIONS = (100_000, 50, 1_000)
 
 app = typer.Typer(
@@ -46,22 +47,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for _function in (
-    run,
-    resume,
-    validate,
-    verify,
-    list_,
-    new,
-    schema,
-    evaluate,
-    plot,
-    trace,
-    report,
-    sweep,
-    compare,
-    reproduce,
-):
+_ALL = (run, resume, validate, verify, list_, new, schema, evaluate, plot, trace, report, sweep, compare, reproduce)
+for _function in _ALL:
     app.command(_function.__name__.rstrip("_"), cls=Command, help=help_of(_function))(_function)
 app.add_typer(data.app, name="data")
 app.add_typer(privacy.app, name="privacy")
@@ -83,14 +70,11 @@ def main() -> NoReturn:
     code: object = 0
     try:
         code = command()(prog_name="simfl", standalone_mode=False)
-    except (ScenarioError, DataError) as error:
+    except (ScenarioError, DataError, RunError) as error:
         say(str(error))
-        sys.exit(BAD_INPUT)
-    except RunError as error:
-        say(str(error))
-        sys.exit(RUN_FAILED)
+        sys.exit(RUN_FAILED if isinstance(error, RunError) else BAD_INPUT)
     except Exception as error:
-        if type(error).__name__ == "Abort":  # Ctrl-C where nothing runs that could be ended well
+        if type(error).__name__ == "Abort":  # Ctrl-C outside a run
             say("interrupted")
             sys.exit(INTERRUPTED)
         if (line := _usage(error)) is None:
@@ -103,7 +87,7 @@ def main() -> NoReturn:
 def _usage(error: Exception) -> str | None:
     """Return the message for a wrong command line, None for other errors.
 
-    Typer brings its own copy of Click's exceptions, which it does not hand out: they are known by what they can do.
+    Typer has a private copy of Click's exceptions, so they are recognized by their methods.
     """
     message = getattr(error, "format_message", None)
     if message is None:
@@ -120,8 +104,8 @@ def _usage(error: Exception) -> str | None:
 @app.callback(invoke_without_command=True)
 def _simfl(
     context: typer.Context,
-    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
-    verbose: Annotated[bool, typer.Option("--verbose", help="With --version: libraries and devices, too.")] = False,
+    version: Annotated[bool, Option("--version", help="Print the version and exit.")] = False,
+    verbose: Annotated[bool, Option("--verbose", help="With --version: also libraries and devices.")] = False,
 ) -> None:
     if version:
         print("\n".join(versions() if verbose else [f"simfl {__version__}"]))
@@ -139,7 +123,7 @@ def versions() -> list[str]:
     from simfl.compiled import is_compiled
     from simfl.tape.executor import choose_device
 
-    importlib.import_module("simfl.runs.runner")  # the modules that wheels hold compiled
+    importlib.import_module("simfl.runs.runner")  # imports the modules that wheels contain compiled
     libraries = ("jax", "jaxlib", "numpy", "simpy", "networkx", "pandas", "pydantic", "dp-accounting", "optax")
     device = choose_device(None)
     return [

@@ -26,8 +26,7 @@ _LEAST_BAR = 8  # characters
 def progress_bar(label: str, quiet: bool) -> Iterator[Callable[[Progress], None] | None]:
     """Show a run's progress on the terminal while the block runs.
 
-    Yields:
-        The callback of progress reports; None with `quiet`, or if stderr is not a terminal.
+    Yields the callback of progress reports; None with `quiet`, or if stderr is not a terminal.
     """
     console = Console(stderr=True)
     if quiet or not console.is_terminal:
@@ -38,7 +37,7 @@ def progress_bar(label: str, quiet: bool) -> Iterator[Callable[[Progress], None]
     def show(report: Progress) -> None:
         nonlocal widest
         state = describe(report, recent.since(report), room_of(console, label))
-        widest = max(widest, len(state))  # the bar keeps its length, mostly
+        widest = max(widest, len(state))  # so that the bar mostly keeps its length
         bar.update(task, completed=report.fraction, state=state.ljust(widest))
 
     with _bar(console) as bar:
@@ -76,7 +75,6 @@ def room_of(console: Console, label: str) -> int:
 
 
 def _bar(console: Console) -> bars.Progress:
-    """Return a bar with a label before it and the field `state` after it."""
     label = Column(no_wrap=True, overflow="ellipsis", max_width=console.width // 3)
     return bars.Progress(
         bars.TextColumn("{task.description}", style="bold", table_column=label),
@@ -94,10 +92,8 @@ def _say_run(report: Report) -> None:
         return
     accuracy = f" {show_share(outcome.accuracy)}" if math.isfinite(outcome.accuracy) else ""
     left = f", about {show_about(report.remaining_s)} left" if report.remaining_s else ""
-    say(
-        f"{report.finished}/{report.total} {run.label}, seed {run.seed}: {run.status}{accuracy} "
-        f"in {show_time(run.wall_s)}{left}"
-    )
+    line = f"{report.finished}/{report.total} {run.label}, seed {run.seed}: {run.status}{accuracy}"
+    say(f"{line} in {show_time(run.wall_s)}{left}")
 
 
 @contextlib.contextmanager
@@ -107,14 +103,8 @@ def download_bar() -> Iterator[Callable[[str, int, int | None], None] | None]:
     if not console.is_terminal:
         yield None
         return
-    columns = (
-        bars.TextColumn("{task.description}"),
-        bars.BarColumn(),
-        bars.DownloadColumn(),
-        bars.TransferSpeedColumn(),
-        bars.TimeRemainingColumn(),
-    )
-    with bars.Progress(*columns, console=console) as bar:
+    columns = bars.BarColumn(), bars.DownloadColumn(), bars.TransferSpeedColumn(), bars.TimeRemainingColumn()
+    with bars.Progress(bars.TextColumn("{task.description}"), *columns, console=console) as bar:
         tasks: dict[str, bars.TaskID] = {}
 
         def report(name: str, received: int, total: int | None) -> None:

@@ -5,34 +5,28 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Option
 
-from simfl.cli.shared import Json, Target, aside, say, write_json, write_text
+from simfl.cli.shared import Baseline, Json, RunsOrSweeps, Target, aside, say, write_json, write_text
 from simfl.errors import ScenarioError
 
 FORMATS = ("png", "pdf", "svg")
 
 
 def compare(
-    paths: Annotated[
-        list[Path], typer.Argument(metavar="RUN|SWEEP", help="Folders of runs or of sweeps.", show_default=False)
-    ],
-    baseline: Annotated[
-        str | None, typer.Option("--baseline", metavar="LABEL", help="Compare with these runs, seed by seed.")
-    ] = None,
+    paths: RunsOrSweeps,
+    baseline: Baseline = None,
     target: Target = None,
     csv: Annotated[
-        Path | None, typer.Option("--csv", metavar="FILE|-", help="Also write all columns as CSV, as numbers.")
+        Path | None, Option("--csv", metavar="FILE|-", help="Also write all columns as CSV, unrounded.")
     ] = None,
     json: Json = None,
     latex: Annotated[
-        Path | None, typer.Option("--latex", metavar="FILE|-", help="Also write it as LaTeX: means and intervals.")
+        Path | None, Option("--latex", metavar="FILE|-", help="Also write means and intervals as LaTeX.")
     ] = None,
-    out: Annotated[
-        Path | None, typer.Option("--out", metavar="DIR", help="Also draw the figures into this folder.")
-    ] = None,
+    out: Annotated[Path | None, Option("--out", metavar="DIR", help="Also draw the figures into this folder.")] = None,
     formats: Annotated[
-        str, typer.Option("--formats", metavar="png,pdf,svg", help="How figures are written, several with commas.")
+        str, Option("--formats", metavar="png,pdf,svg", help="Formats of the figures, with commas.")
     ] = "png",
 ) -> None:
     """Compare runs by group: means, 95% intervals, and the cost of an accuracy."""
@@ -48,9 +42,9 @@ def compare(
     groups, usual = open_groups(paths, say)
     axes, column = ("time",), "test_accuracy"
     if len(paths) == 1 and is_sweep(paths[0]):
-        wanted = read_sweep(paths[0]).study["compare"]
-        target = wanted["target"] if target is None else target
-        axes, column = tuple(wanted["x"]), str(wanted["y"])
+        defaults = read_sweep(paths[0]).study["compare"]
+        target = defaults["target"] if target is None else target
+        axes, column = tuple(defaults["x"]), str(defaults["y"])
     table = compare_groups(groups, target, usual if baseline is None else baseline)
     silent = aside(csv) or aside(json) or aside(latex)
     if not silent:

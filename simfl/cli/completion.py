@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 
 def complete_override(incomplete: str) -> list[str]:
     """Return completions of `--set KEY.PATH=VALUE`: words of the path, or kinds."""
@@ -22,14 +20,13 @@ def complete_override(incomplete: str) -> list[str]:
             for member in members_of(field.annotation)
         )
 
-    def ways() -> Iterator[str]:
-        start = "".join(f"{key}." for key in above)
-        for owner in owners:
-            for name, field in owner.model_fields.items():
-                key = field.alias or name
-                if equals and key == last and key in DISCRIMINATORS:
-                    yield f"{path}={kind_of(owner, name)}"
-                elif not equals:
-                    yield f"{start}{key}{'.' if members_of(field.annotation) else '='}"
-
-    return sorted({way for way in ways() if way.startswith(incomplete)})
+    completions: set[str] = set()
+    start = "".join(f"{key}." for key in above)
+    for owner in owners:
+        for name, field in owner.model_fields.items():
+            key = field.alias or name
+            if equals and key == last and key in DISCRIMINATORS:
+                completions.add(f"{path}={kind_of(owner, name)}")
+            elif not equals:
+                completions.add(f"{start}{key}{'.' if members_of(field.annotation) else '='}")
+    return sorted(way for way in completions if way.startswith(incomplete))

@@ -36,15 +36,15 @@ def tables_of(cells: Mapping[str, list[str]], width: int, *, text: Collection[st
     Every part begins with the first column, which names the rows; nothing is left out.
 
     Args:
-        cells: heading -> a cell for every row; the columns that say most come first.
-        width: characters that there are.
-        text: columns that lean left; numbers lean right.
+        cells: heading -> a cell for every row; the most important columns come first.
+        width: of the terminal, in characters.
+        text: left-aligned columns; the others are right-aligned.
     """
     (head, names), *others = cells.items()
     fits = sum(_needs(*column, broken=False) + 3 for column in cells.items()) - 3 <= width
     least = max((_needs(*column, broken=True) for column in others), default=0) + 3
     first = _needs(head, names, broken=not fits)
-    first = min(first, max(width * 2 // 5, width - least))  # names may be folded, where numbers need the room
+    first = min(first, max(width * 2 // 5, width - least))  # names may be folded if numbers need the room
     parts: list[dict[str, list[str]]] = [{}]
     room = width - first
     for heading, values in others:
@@ -58,7 +58,7 @@ def tables_of(cells: Mapping[str, list[str]], width: int, *, text: Collection[st
 
 
 def show_parts(parts: Sequence[Table], console: Console) -> None:
-    """Print the parts of a table, with a line between them."""
+    """Print the parts of a table, with an empty line between them."""
     for number, part in enumerate(parts):
         if number:
             console.print()
@@ -68,9 +68,11 @@ def show_parts(parts: Sequence[Table], console: Console) -> None:
 def _table(cells: Mapping[str, list[str]], first: int, text: Collection[str], broken: bool) -> Table:
     table = Table(show_edge=False, pad_edge=False)
     for position, (name, values) in enumerate(cells.items()):
-        heading = "\n".join(textwrap.wrap(name, _needs(name, values, broken)))
         table.add_column(
-            heading, justify="left" if name in text else "right", overflow="fold", max_width=None if position else first
+            "\n".join(textwrap.wrap(name, _needs(name, values, broken))),
+            justify="left" if name in text else "right",
+            overflow="fold",
+            max_width=None if position else first,
         )
     for row in zip(*cells.values(), strict=True):
         table.add_row(*map(_styled, cells, row))
@@ -78,7 +80,6 @@ def _table(cells: Mapping[str, list[str]], first: int, text: Collection[str], br
 
 
 def _needs(heading: str, values: Sequence[str], broken: bool) -> int:
-    """Return the width of a column whose values stay whole."""
     return max(map(cell_len, [*(heading.split() if broken else [heading]), *values]))
 
 
@@ -86,23 +87,13 @@ def _styled(heading: str, value: str) -> Text:
     return escaped(value, _STATUS_STYLES.get(value, "") if heading == "status" else "")
 
 
-# -- runs --------------------------------------------------------------------------------------
-
 _TEXT_OF_RUNS = {"algorithm", "noise", "status", "folder"}
 
-#: What says most where every run is a row: the folder begins with the name of the scenario.
+#: The first columns if every run is a row. The folder begins with the name of the scenario.
 _IN_ROWS = (
-    "folder",
-    "algorithm",
-    "noise",
-    "test accuracy",
-    "test loss",
-    "time to",
-    "epsilon",
-    "virtual",
-    "wall time of the run",
-    "updates",
-)
+    "folder", "algorithm", "noise", "test accuracy", "test loss", "time to", "epsilon", "virtual",
+    "wall time of the run", "updates",
+)  # fmt: skip
 
 
 def show_runs(runs: Sequence[Run], console: Console) -> None:
@@ -119,21 +110,21 @@ def show_runs(runs: Sequence[Run], console: Console) -> None:
         "algorithm": [name_of(run.algorithm, noisy) for run, noisy in zip(runs, private, strict=True)],
         "noise": [describe_noise(run) or NOTHING for run in runs],
         "status": [run.status for run in runs],
-        clock_of(runs) + (" of the run" if any(run.is_live for run in runs) else ""): [
-            show_time(value) for value in frame["time_s"]
-        ],
-        "updates": [show_count(value) for value in frame["updates"]],
-        "epochs": [show_number(value) for value in frame["epochs"]],
-        "test accuracy": [show_share(value) for value in frame["test_accuracy"]],
-        "test loss": [show_number(value) for value in frame["test_loss"]],
-        f"time to {show_share(common)}": [show_time(value) for value in frame["time_to_common_s"]],
-        "sent": [show_bytes(value) for value in frame["bytes_sent"]],
+        clock_of(runs) + (" of the run" if any(run.is_live for run in runs) else ""): list(
+            map(show_time, frame["time_s"])
+        ),
+        "updates": list(map(show_count, frame["updates"])),
+        "epochs": list(map(show_number, frame["epochs"])),
+        "test accuracy": list(map(show_share, frame["test_accuracy"])),
+        "test loss": list(map(show_number, frame["test_loss"])),
+        f"time to {show_share(common)}": list(map(show_time, frame["time_to_common_s"])),
+        "sent": list(map(show_bytes, frame["bytes_sent"])),
         "epsilon": [_epsilon(run) for run in runs],
-        "wall time": [show_time(value) for value in frame["wall_s"]],
-        "updates/s of wall time": [show_count(value) for value in frame["updates_per_s"]],
+        "wall time": list(map(show_time, frame["wall_s"])),
+        "updates/s of wall time": list(map(show_count, frame["updates_per_s"])),
         "folder": [str(run.folder) for run in runs],
     }
-    # Without an accuracy the loss says how good the model is; with one it only takes room.
+    # The loss matters without an accuracy; with one it only takes room.
     del cells["test loss" if (frame["test_accuracy"].notna()).any() else "test accuracy"]
     if math.isnan(common) or len(runs) == 1:
         del cells[f"time to {show_share(common)}"]
@@ -142,34 +133,30 @@ def show_runs(runs: Sequence[Run], console: Console) -> None:
     room = (console.width - max(map(len, cells))) // len(runs)
     wide = room >= _LEAST_ROOM + 3
     if len(runs) <= SIDE_BY_SIDE and (wide or (console.width - _NARROW) // len(runs) - 3 >= _LEAST_NARROW):
-        # A folder that is broken in two could not be copied.
+        # A folder that is broken over two lines could not be copied.
         below = [] if wide and max(map(len, cells["folder"])) <= room - 3 else cells.pop("folder")
         console.print(_side_by_side(cells, None if wide else _NARROW))
         for folder in below:
             console.print(escaped(f"folder: {folder}"), soft_wrap=True)
     else:
         del cells["scenario"]
-        if set(cells["status"]) == {"done"}:  # of others there is a line below
+        if set(cells["status"]) == {"done"}:  # other states have a line below
             del cells["status"]
         order = sorted(
             cells, key=lambda name: next((i for i, begin in enumerate(_IN_ROWS) if name.startswith(begin)), 99)
         )
         show_parts(tables_of({name: cells[name] for name in order}, console.width, text=_TEXT_OF_RUNS), console)
-    # An epsilon is never shown without what it protects from whom: the ledger's own words, once each.
+    # An epsilon is never shown without its guarantee: the ledger's statement, once each.
     statements = [str(run.manifest.extra.get("privacy", "")) for run in runs if run.privacy is not None]
     for statement in filter(None, dict.fromkeys(statements)):
         console.print(escaped(f"privacy: {statement}"))
     for run in runs:
         if run.status != "done":
-            console.print(
-                escaped(
-                    f"{run.name}: {show_ending(run.status, run.manifest.reason)}", _STATUS_STYLES.get(run.status, "")
-                )
-            )
+            ending = f"{run.name}: {show_ending(run.status, run.manifest.reason)}"
+            console.print(escaped(ending, _STATUS_STYLES.get(run.status, "")))
 
 
 def _side_by_side(cells: Mapping[str, list[str]], narrow: int | None = None) -> Table:
-    """Return a table of one column per run, one row per measure."""
     table = Table(show_header=False, show_edge=False, pad_edge=False)
     table.add_column(style="bold", no_wrap=narrow is None, max_width=narrow)
     for _ in next(iter(cells.values())):
@@ -184,9 +171,6 @@ def _epsilon(run: Run) -> str:
         return NOTHING
     epsilon, delta = run.epsilon_and_delta()
     return "not certified" if math.isnan(epsilon) else f"{show_number(epsilon)} at delta {delta:g}"
-
-
-# -- groups of runs ----------------------------------------------------------------------------
 
 
 def show_comparison(table: pd.DataFrame) -> None:

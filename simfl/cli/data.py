@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from typer import Argument, Option
 
 from simfl.cli.shared import Command, Group, say
 from simfl.errors import ScenarioError, nearest
@@ -25,27 +26,22 @@ def list_() -> None:
 
 @app.command(cls=Command)
 def fetch(
-    names: Annotated[
-        list[str], typer.Argument(metavar="NAME", help="Names as in `simfl data list`.", show_default=False)
-    ],
-    to: Annotated[
-        Path | None, typer.Option("--to", help="The folder of data sets; by default the one that SIMFL_DATA names.")
-    ] = None,
+    names: Annotated[list[str], Argument(metavar="NAME", help="Names as in `simfl data list`.")],
+    to: Annotated[Path | None, Option("--to", help="The folder of data sets; SIMFL_DATA by default.")] = None,
 ) -> None:
-    """Download and check data sets, going on where an earlier attempt broke off."""
+    """Download and check data sets; continue interrupted downloads."""
     from simfl.cli.bars import download_bar
     from simfl.data import fetch as downloads
     from simfl.data.sources import SOURCES
 
     named = os.environ.get("SIMFL_DATA")
     if to is None and not named:
-        raise ScenarioError("data fetch: expected a folder to download to; set SIMFL_DATA=FOLDER, or say --to FOLDER")
+        raise ScenarioError("data fetch: expected a folder to download to; set SIMFL_DATA=FOLDER, or give --to FOLDER")
     root = to if to is not None else Path(str(named))
     for name in names:
         if name not in SOURCES:
-            raise ScenarioError(
-                f"data fetch: expected one of {', '.join(SOURCES)}, found {name!r}{nearest(name, SOURCES)}"
-            )
+            expected = f"expected one of {', '.join(SOURCES)}, found {name!r}"
+            raise ScenarioError(f"data fetch: {expected}{nearest(name, SOURCES)}")
     for name in names:
         trusted: list[str] = []
         with download_bar() as progress:

@@ -5,29 +5,24 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
+from typer import Argument, Option
 
 from simfl.cli.shared import Device, Json, aside, write_json
 
 
 def evaluate(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN", help="Folders of runs.", show_default=False)],
+    runs: Annotated[list[Path], Argument(metavar="RUN", help="Folders of runs.")],
     data: Annotated[
-        str,
-        typer.Option(
-            "--data", metavar="test|train|FILE", help="A part of the run's data set, or an .npz or .csv file."
-        ),
+        str, Option("--data", metavar="test|train|FILE", help="A part of the run's data set, or an .npz or .csv file.")
     ] = "test",
-    metrics: Annotated[
-        str, typer.Option("--metrics", metavar="macro_f1,auc", help="Further measures, several with commas.")
-    ] = "",
-    label: Annotated[str | None, typer.Option("--label", help="The column of labels of a .csv file.")] = None,
+    metrics: Annotated[str, Option("--metrics", metavar="macro_f1,auc", help="Further metrics, with commas.")] = "",
+    label: Annotated[str | None, Option("--label", help="The column of labels in a .csv file.")] = None,
     json: Json = None,
     device: Device = None,
 ) -> None:
     """Evaluate runs' models on their own test sets or on other data.
 
-    Features are as in the files of the run's data set: what was fitted on the training data is applied to them.
+    Features are as in the files of the run's data set. Transformations fitted on the training data are applied to them.
     """
     from simfl.records import read
     from simfl.runs.trained import Trained

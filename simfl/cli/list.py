@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-import typer
+from typer import Argument
 
 from simfl.cli.shared import Json, aside, write_json
 
@@ -13,9 +13,7 @@ CATALOGUES: tuple[Catalogue, ...] = ("algorithms", "models", "data", "topologies
 
 
 def list_(
-    what: Annotated[
-        Catalogue | None, typer.Argument(metavar="WHAT", help="One of the six; all by default.", show_default=False)
-    ] = None,
+    what: Annotated[Catalogue | None, Argument(metavar="WHAT", help="One of the six; by default all.")] = None,
     json: Json = None,
 ) -> None:
     """List algorithms, models, data sets, topologies, optimizers and plugins."""
@@ -31,13 +29,11 @@ def list_(
     }
     listed = {catalogue: readers[catalogue]() for catalogue in (CATALOGUES if what is None else [what])}
     if json is not None:
-        write_json(
-            json,
-            {
-                title: {name: {"summary": entry.summary, "from": entry.origin} for name, entry in entries.items()}
-                for title, entries in listed.items()
-            },
-        )
+        content = {
+            title: {name: {"summary": entry.summary, "from": entry.origin} for name, entry in entries.items()}
+            for title, entries in listed.items()
+        }
+        write_json(json, content)
     if aside(json):
         return
     from simfl.cli import screen

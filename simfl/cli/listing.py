@@ -1,7 +1,7 @@
-"""Reads the catalogues from their sources, without importing them.
+"""Read the catalogues from their sources, without importing them.
 
-Importing the algorithms and models takes seconds, for SimPy, JAX and networkx. Their names and summaries are literals
-in their files, which take milliseconds to read. A test compares what is read here with the catalogues themselves.
+Importing the algorithms and models takes seconds, because of SimPy, JAX and networkx. Their names and summaries are
+literals in their files, which take milliseconds to read. A test compares the result with the catalogues themselves.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import importlib.util
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,12 +28,7 @@ _LINE = re.compile(rf"^    ({_TEXT}): ({_TEXT}),$", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Entry:
-    """One name of a catalogue.
-
-    Attributes:
-        summary: a line about it.
-        origin: the plugin that adds it, or "simfl".
-    """
+    """One name of a catalogue, and the plugin that adds it, or "simfl"."""
 
     summary: str
     origin: str = "simfl"
@@ -50,8 +45,8 @@ def models() -> dict[str, Entry]:
 
 
 def data() -> dict[str, Entry]:
-    """Return the data sets by name, each as its `Loader` says."""
-    core = [(path.read_text(encoding="utf-8"), "simfl") for path in _files("data")]
+    """Return the data sets by name, from the `Loader` calls."""
+    core = [(path.read_text(encoding="utf-8"), "simfl") for path in sorted((PACKAGE / "data").glob("*.py"))]
     entries: dict[str, Entry] = {}
     for text, origin in (*core, *_attached("data")):
         entries |= {_value(name): Entry(_value(summary), origin) for name, summary in _LOADER.findall(text)}
@@ -70,7 +65,7 @@ def topologies() -> dict[str, Entry]:
 
 
 def optimizers() -> dict[str, Entry]:
-    """Return the optimizers by kind, those of clients first; a server's line says so."""
+    """Return the optimizers by kind: clients' first, servers' marked as such."""
     tree = ast.parse((PACKAGE / "scenario" / "optimizers.py").read_text(encoding="utf-8"))
     sections = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
     unions = {
@@ -81,15 +76,13 @@ def optimizers() -> dict[str, Entry]:
         if isinstance(target, ast.Name)
     }
     lines: dict[str, str] = {}
-    for name in dict.fromkeys(unions["Optimizer"]):
-        if kind := _kind_of(sections[name]):
-            lines[kind] = _line_of(sections[name])
-    for name in dict.fromkeys(unions["ServerOptimizer"]):
-        if kind := _kind_of(sections[name]):
-            at_server = f"At a server: {_line_of(sections[name])}"
-            lines[kind] = f"{lines[kind]} {at_server}" if kind in lines else at_server
-    own = next(one for name, one in sections.items() if name == "OwnOptimizer")
-    return {kind: Entry(line) for kind, line in {**lines, "my_module:make": _line_of(own)}.items()}
+    for union, prefix in (("Optimizer", ""), ("ServerOptimizer", "At a server: ")):
+        for name in dict.fromkeys(unions[union]):
+            if kind := _kind_of(sections[name]):
+                line = prefix + _line_of(sections[name])
+                lines[kind] = f"{lines[kind]} {line}" if prefix and kind in lines else line
+    lines["my_module:make"] = _line_of(sections["OwnOptimizer"])
+    return {kind: Entry(line) for kind, line in lines.items()}
 
 
 def attached() -> dict[str, Entry]:
@@ -102,10 +95,6 @@ def attached() -> dict[str, Entry]:
     return entries
 
 
-def _files(package: str) -> list[Path]:
-    return sorted((PACKAGE / package).glob("*.py"))
-
-
 def _attached(catalogue: plugins.Catalogue) -> Iterator[tuple[str, str]]:
     """Yield each module that plugins add to a catalogue, and the plugin's name."""
     for origin, plugin in plugins.plugins().items():
@@ -116,18 +105,14 @@ def _attached(catalogue: plugins.Catalogue) -> Iterator[tuple[str, str]]:
 
 
 def _classes(package: str, catalogue: plugins.Catalogue) -> dict[str, Entry]:
-    core = [(path.read_text(encoding="utf-8"), "simfl") for path in _files(package)]
+    core = [(path.read_text(encoding="utf-8"), "simfl") for path in sorted((PACKAGE / package).glob("*.py"))]
     entries: dict[str, Entry] = {}
     for text, origin in (*core, *_attached(catalogue)):
-        entries |= dict(_items(_CLASS.split(text)[1:], origin))
+        for body in _CLASS.split(text)[1:]:
+            values = {name: _value(value) for name, value in _ATTRIBUTE.findall(body)}
+            if len(values) == 2:
+                entries[values["kind"]] = Entry(values["summary"], origin)
     return entries
-
-
-def _items(classes: Iterable[str], origin: str) -> Iterator[tuple[str, Entry]]:
-    for body in classes:
-        values = {name: _value(value) for name, value in _ATTRIBUTE.findall(body)}
-        if len(values) == 2:
-            yield values["kind"], Entry(values["summary"], origin)
 
 
 def _value(literal: str) -> str:
@@ -135,7 +120,6 @@ def _value(literal: str) -> str:
 
 
 def _kind_of(section: ast.ClassDef) -> str | None:
-    """Return the literal of `kind: Literal["adam"]`."""
     for node in section.body:
         if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.target.id == "kind":
             literal = node.annotation

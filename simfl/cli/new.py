@@ -5,14 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Argument, Option
 
 from simfl.cli.shared import write_text
 
 
 def new(
-    path: Annotated[Path, typer.Argument(metavar="FILE", help="Where to write it.")] = Path("scenario.yaml"),
-    force: Annotated[bool, typer.Option("--force", help="Replace a file that is there.")] = False,
+    path: Annotated[Path, Argument(metavar="FILE", help="The file to write.")] = Path("scenario.yaml"),
+    force: Annotated[bool, Option("--force", help="Replace an existing file.")] = False,
 ) -> None:
     """Write a commented scenario to start from."""
     from simfl.scenario.template import template

@@ -1,29 +1,27 @@
-"""`simfl plot`: figures of runs that were made before."""
+"""`simfl plot`: figures of existing runs."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Option
 
-from simfl.cli.shared import say
+from simfl.cli.shared import RunsOrSweeps, say
 from simfl.errors import ScenarioError
 
 
 def plot(
-    runs: Annotated[
-        list[Path], typer.Argument(metavar="RUN|SWEEP", help="Folders of runs, or of sweeps.", show_default=False)
-    ],
+    runs: RunsOrSweeps,
     x: Annotated[
-        str, typer.Option("--x", metavar="time|updates|epochs|rounds|bytes|epsilon", help="What to draw against.")
+        str, Option("--x", metavar="time|updates|epochs|rounds|bytes|epsilon", help="The horizontal axis.")
     ] = "time",
-    y: Annotated[str, typer.Option("--y", help="A column of the metrics table.")] = "test_accuracy",
+    y: Annotated[str, Option("--y", help="The vertical axis: a column of the metrics table.")] = "test_accuracy",
     save: Annotated[
-        Path | None, typer.Option("--save", help="The figure: .png, .pdf or .svg; by default <y>-by-<x>.png here.")
+        Path | None, Option("--save", help="The figure: .png, .pdf or .svg; by default <y>-by-<x>.png here.")
     ] = None,
     clients: Annotated[
-        bool, typer.Option("--clients", help="With --y epsilon and one run: what each client spent over time.")
+        bool, Option("--clients", help="With --y epsilon and one run: each client's epsilon over time.")
     ] = False,
 ) -> None:
     """Plot existing runs, one curve each; of a sweep, one for each group."""
@@ -33,9 +31,8 @@ def plot(
     plots.without_a_screen()
     if clients:
         if y != "epsilon" or x != "time" or len(runs) != 1:
-            raise ScenarioError(
-                "--clients: expected one run with --y epsilon against time; draw one run after the other"
-            )
+            expected = "expected one run with --y epsilon against time"
+            raise ScenarioError(f"--clients: {expected}; draw one run after the other")
         print(plots.save(plots.plot_client_epsilon(runs[0]), save or Path("client-epsilon-by-time.png")))
         return
     print(plots.save(plots.plot(open_runs(runs, say), x=x, y=y), save or Path(f"{y}-by-{x}.png")))

@@ -5,24 +5,20 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Option
 
-from simfl.cli.shared import Target, say
+from simfl.cli.shared import Baseline, RunsOrSweeps, Target, say
 
 
 def report(
-    paths: Annotated[
-        list[Path], typer.Argument(metavar="SWEEP|RUN", help="Folders of a sweep or of runs.", show_default=False)
-    ],
-    out: Annotated[Path, typer.Option("--out", "-o", help="The page.")] = Path("report.html"),
-    baseline: Annotated[
-        str | None, typer.Option("--baseline", metavar="LABEL", help="Hold all others against these runs.")
-    ] = None,
+    paths: RunsOrSweeps,
+    out: Annotated[Path, Option("--out", "-o", help="The page.")] = Path("report.html"),
+    baseline: Baseline = None,
     target: Target = None,
 ) -> None:
     """Write runs or a sweep as one self-contained HTML page.
 
-    The page holds everything in itself: it can be mailed, printed, and read without a network.
+    The page can be mailed, printed, and read without a network.
     """
     from simfl.studies.reporting import report as write
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Argument, Option
 
 from simfl.cli.shared import Device, Jobs, Quiet, Results, exit_after
 from simfl.errors import ScenarioError
@@ -18,22 +18,22 @@ if TYPE_CHECKING:
 
 def reproduce(
     papers: Annotated[
-        list[str] | None, typer.Argument(metavar="PAPER", help="Names as --list shows them; all by default.")
+        list[str] | None, Argument(metavar="PAPER", help="Names as --list shows them; all by default.")
     ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="Fewer settings: minutes instead of up to an hour.")] = False,
+    quick: Annotated[bool, Option("--quick", help="Fewer settings: minutes instead of up to an hour.")] = False,
     jobs: Jobs = None,
     out: Results = Path("results"),
     device: Device = None,
     scenarios: Annotated[
-        Path | None, typer.Option("--scenarios", help="The papers' scenarios, where simfl is not run from a clone.")
+        Path | None, Option("--scenarios", help="The papers' scenarios; needed without a clone of simfl.")
     ] = None,
-    show_list: Annotated[bool, typer.Option("--list", help="Show what can be reproduced, and exit.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show how many runs there are, and exit.")] = False,
+    show_list: Annotated[bool, Option("--list", help="List the papers, and exit.")] = False,
+    dry_run: Annotated[bool, Option("--dry-run", help="Print the number of runs, and exit.")] = False,
     quiet: Quiet = False,
 ) -> None:
-    """Run a paper's study and judge its claims, beside the paper's numbers.
+    """Run a paper's study, judge its claims, and compare its numbers.
 
-    Ctrl-C ends the runs under way; the same command goes on later.
+    Ctrl-C ends the current runs; the same command continues later.
     """
     from simfl.cli import screen
     from simfl.cli.bars import sweep_progress
@@ -45,20 +45,19 @@ def reproduce(
         named = {argument_of(name): text for name, text in PAPERS.items()}
         screen.show_listing("papers", named, screen.output())
         return
-    chosen = [find_paper(name) for name in dict.fromkeys(papers or PAPERS)]
-    check_data(chosen)
+    selected = [find_paper(name) for name in dict.fromkeys(papers or PAPERS)]
+    check_data(selected)
     if dry_run:
-        for paper in chosen:
+        for paper in selected:
             plan, _ = plan_of(paper, quick, scenarios_folder(scenarios, paper))
             minutes = f"about {paper.minutes[not quick]} minutes on two cores"
             print(f"{argument_of(paper.name)}: {len(plan.runs)} runs, {minutes}")
         return
     outcomes: list[Reproduction] = []
-    for paper in chosen:
+    options: dict[str, Any] = {"quick": quick, "out": out, "jobs": jobs, "device": device, "scenarios": scenarios}
+    for paper in selected:
         with sweep_progress(argument_of(paper.name), quiet) as tell:
-            outcomes.append(
-                run_study(paper, quick=quick, out=out, jobs=jobs, device=device, scenarios=scenarios, tell=tell)
-            )
+            outcomes.append(run_study(paper, tell=tell, **options))
         show_verdicts(outcomes[-1])
         if any(run.status == "missing" for run in outcomes[-1].swept.runs):
             break  # Ctrl-C is for all of them
@@ -66,27 +65,21 @@ def reproduce(
 
 
 def check_data(papers: Sequence[Paper]) -> None:
-    """Find out that data is missing before anything runs.
-
-    Raises:
-        ScenarioError: one line for every data set that is not there.
-    """
+    """Raise a `ScenarioError` that names the missing data sets, before anything runs."""
     from simfl.build.data import data_root
 
     root = data_root()
-    wanted = dict.fromkeys(name for paper in papers for name in paper.data)
-    missing = [name for name in wanted if root is None or (not any(root.glob(f"{name}*")) and not any(
+    needed = dict.fromkeys(name for paper in papers for name in paper.data)
+    missing = [name for name in needed if root is None or not (any(root.glob(f"{name}*")) or any(
         root.glob(f"*/{name}*")))]  # fmt: skip
     if missing:
         place = "SIMFL_DATA is not set" if root is None else f"SIMFL_DATA is {root}"
-        raise ScenarioError(
-            f"reproduce: expected the data sets {', '.join(missing)}, found none ({place}); "
-            f"simfl data fetch {' '.join(missing)}"
-        )
+        expected = f"expected the data sets {', '.join(missing)}, found none ({place})"
+        raise ScenarioError(f"reproduce: {expected}; simfl data fetch {' '.join(missing)}")
 
 
 def show_verdicts(outcome: Reproduction) -> None:
-    """Print the claims with their verdicts, and where the page is."""
+    """Print the claims with their verdicts, and the path of the page."""
     from rich.table import Table
     from rich.text import Text
 

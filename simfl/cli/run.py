@@ -44,8 +44,8 @@ def run(
 ) -> None:
     """Run scenarios one after the other, and compare them in a table and a figure.
 
-    All of them are checked, data files included, before the first one starts. Ctrl-C keeps what was measured, and
-    simfl resume goes on from there. What was compiled is kept below the results, in .compiled, for the next time.
+    All scenarios and their data files are checked before the first run starts. Ctrl-C keeps the measurements, and
+    simfl resume continues. Compiled programs are kept below the results, in .compiled, for the next run.
     """
     from simfl.build.data import shared_data
     from simfl.runs.programs import compiled_in, folder_of
@@ -68,12 +68,12 @@ def show_and_exit(runs: Sequence[Run], failed: bool, out: Path, json: Path | Non
             console.show_runs(runs, console.output())
             print(f"figure: {figure}")
         if (runs[-1].folder / FILE).exists():
-            say(f"to go on: simfl resume {runs[-1].folder}")
+            say(f"to continue: simfl resume {runs[-1].folder}")
     if runs and runs[-1].status == "interrupted":
         raise typer.Exit(signals.exit_code())
     idle = [run for run in runs if run.status == "done" and not run.manifest.updates]
     for run in idle:
-        say(f"{run.folder}: nothing was done, there is not one update; {run.manifest.reason}")
+        say(f"{run.folder}: the run has no update; {run.manifest.reason}")
     if failed or idle or any(run.status == "failed" for run in runs):
         raise typer.Exit(RUN_FAILED)
 
@@ -89,28 +89,28 @@ def _run_all(
 ) -> tuple[list[Run], bool]:
     """Check all scenarios and run them; also return whether one failed.
 
-    A single one is assembled once and run as it is. Of several only the scenarios are kept when all are checked, and
-    each is assembled anew when its turn comes: their data sets need not fit side by side. The one that was loaded last
-    is shared, so that scenarios with the same data load it once.
+    A single scenario is assembled once. Of several only the scenarios are kept after the check, and each is assembled
+    again for its run: their data sets need not fit into memory together. The data set that was loaded last is shared.
     """
     from simfl.cli.bars import progress_bar
     from simfl.runs import runner
     from simfl.runs.checkpoint import parse_interval
 
-    parse_interval(checkpoint_every)  # better said before data are loaded
+    parse_interval(checkpoint_every)  # raises before data are loaded
     single = len(paths) == 1
     ready = load_all(
         paths, overrides, seed, device, lambda setup: (setup.scenario, setup if single else setup.scenario)
     )
-    warnings.filterwarnings("ignore", "privacy: epsilon is not certified")  # the table of results says so
+    warnings.filterwarnings("ignore", "privacy: epsilon is not certified")  # also in the table of results
     runs: list[Run] = []
     failed = False
     for number, (scenario, prepared) in enumerate(ready, start=1):
         label = scenario.name if single else f"{scenario.name} ({number}/{len(ready)})"
         try:
             with progress_bar(label, quiet) as progress:
-                run = runner.run(prepared, out=out, device=device, progress=progress, checkpoint_every=checkpoint_every)
-                runs.append(run)
+                runs.append(
+                    runner.run(prepared, out=out, device=device, progress=progress, checkpoint_every=checkpoint_every)
+                )
         except SimflError as error:
             if single and not isinstance(error, RunError):
                 raise

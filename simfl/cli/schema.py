@@ -6,10 +6,10 @@ import json
 
 
 def schema() -> None:
-    """Print a JSON Schema of scenarios: editors that know it complete and check YAML.
+    """Print a JSON Schema of scenarios, with which editors complete and check YAML.
 
-    Write it beside your scenarios with `simfl schema > simfl.schema.json`. The first line of what `simfl new` writes
-    tells editors with the YAML language server to use it. `simfl validate` checks more than a schema can.
+    Write it beside your scenarios with `simfl schema > simfl.schema.json`. Files of `simfl new` name it in their first
+    line, for editors with the YAML language server. `simfl validate` checks more than a schema can.
     """
     from simfl.scenario import Scenario
 

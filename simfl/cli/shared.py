@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Argument, Option
 from typer.core import TyperCommand, TyperGroup
 
 from simfl import signals
@@ -40,54 +41,54 @@ def _check_target(target: str | None) -> str | None:
     return target
 
 
-Scenarios = Annotated[list[Path], typer.Argument(metavar="SCENARIO", help="Scenario files (YAML).", show_default=False)]
-Overrides = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set",
-        metavar="KEY.PATH=VALUE",
-        help="Change a field, such as --set seed=3; as often as needed.",
-        autocompletion=complete_override,
-    ),
-]
-Seed = Annotated[int | None, typer.Option("--seed", help="Another seed; short for --set seed=N.")]
+Scenarios = Annotated[list[Path], Argument(metavar="SCENARIO", help="Scenario files (YAML).")]
+OneScenario = Annotated[Path, Argument(metavar="SCENARIO", help="A scenario file (YAML).")]
+OneRun = Annotated[Path, Argument(metavar="RUN", help="The folder of a run.")]
+ScenarioOrRun = Annotated[Path, Argument(metavar="SCENARIO|RUN", help="A scenario file, or the folder of a run.")]
+RunsOrSweeps = Annotated[list[Path], Argument(metavar="RUN|SWEEP", help="Folders of runs or of sweeps.")]
+
+
+def overrides_option(text: str) -> Any:
+    """Return the option `--set`."""
+    return Option("--set", metavar="KEY.PATH=VALUE", help=text, autocompletion=complete_override)
+
+
+Overrides = Annotated[list[str] | None, overrides_option("Change a field, such as --set seed=3; may be repeated.")]
+Seed = Annotated[int | None, Option("--seed", help="Another seed; short for --set seed=N.")]
 Device = Annotated[
     str | None,
-    typer.Option(
-        "--device", metavar="cpu|gpu", callback=_check_device, help="Where to compute; JAX chooses by default."
-    ),
+    Option("--device", metavar="cpu|gpu", callback=_check_device, help="Where to compute; JAX chooses by default."),
 ]
-Jobs = Annotated[
-    int | None, typer.Option("--jobs", "-j", help="Runs at a time; by default as many as there are cores.")
-]
-Results = Annotated[Path, typer.Option("--out", help="Folder of all results.")]
+Jobs = Annotated[int | None, Option("--jobs", "-j", help="Runs at a time; by default one per core.")]
+Results = Annotated[Path, Option("--out", help="Folder of all results.")]
 CheckpointEvery = Annotated[
     str,
-    typer.Option(
+    Option(
         "--checkpoint-every",
         metavar="TIME",
-        help="Host time between checkpoints, from which a run that was killed goes on; never: none.",
+        help="Host time between checkpoints, from which a killed run continues; never: none.",
     ),
 ]
 Json = Annotated[
     Path | None,
-    typer.Option("--json", metavar="FILE|-", help="Also write it as JSON; with - to standard output and nothing else."),
+    Option("--json", metavar="FILE|-", help="Also write JSON to a file; with -, only JSON to standard output."),
 ]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing until the end.")]
+Baseline = Annotated[str | None, Option("--baseline", metavar="LABEL", help="Compare with these runs, seed by seed.")]
+Quiet = Annotated[bool, Option("--quiet", "-q", help="Print nothing until the end.")]
 Target = Annotated[
     str | None,
-    typer.Option(
+    Option(
         "--target",
         metavar="ACCURACY|METRIC=VALUE",
         callback=_check_target,
-        help="What is reached: a test accuracy, or another metric, such as test_loss=0.3 (or 'METRIC<=VALUE'); by "
-        "default the best accuracy that all reached.",
+        help="The goal: a test accuracy, or another metric, such as test_loss=0.3 (or 'METRIC<=VALUE'); by default the "
+        "best accuracy that all reached.",
     ),
 ]
 
 
 class _PlainFlags:
-    """Helps that show no type for flags, which take no value."""
+    """Omits the type of flags from the help, since they take no value."""
 
     def get_params(self, ctx: Any) -> list[Any]:
         """Return the parameters of the command."""
@@ -119,16 +120,9 @@ def say(text: str) -> None:
 
 
 def write_text(path: Path, text: str, mode: str = "w", parents: bool = False) -> None:
-    """Write a file, or to standard output where it is called "-".
+    """Write a file, or to standard output if its name is "-".
 
-    Args:
-        path: of the file.
-        text: all that is in it.
-        mode: "x" refuses to replace a file.
-        parents: make the folders above it.
-
-    Raises:
-        ScenarioError: it cannot be written.
+    With mode "x" an existing file is a `ScenarioError`; `parents` makes the folders above the file.
     """
     if aside(path):
         sys.stdout.write(text)
@@ -139,7 +133,7 @@ def write_text(path: Path, text: str, mode: str = "w", parents: bool = False) ->
         with open(path, mode, encoding="utf-8") as file:
             file.write(text)
     except FileExistsError:
-        raise ScenarioError(f"{path}: there is a file already; choose another name, or --force to replace it") from None
+        raise ScenarioError(f"{path}: the file exists; choose another name, or --force to replace it") from None
     except OSError as error:
         raise ScenarioError(f"{path}: cannot write the file: {error.strerror}") from error
 
@@ -162,7 +156,7 @@ def to_json(value: Any) -> Any:
 
 
 def aside(path: Path | None) -> bool:
-    """Whether a result goes to standard output, where nothing else may stand then."""
+    """Return whether a result goes to standard output, which it must have alone."""
     return path is not None and str(path) == STANDARD_OUTPUT
 
 
@@ -184,5 +178,5 @@ def exit_after(runs: Iterable[SweepRun]) -> None:
         say(f"{len(failed)} of {len(planned)} runs failed; the same command tries them again")
         raise typer.Exit(RUN_FAILED)
     if missing:
-        say(f"{missing} of {len(planned)} runs are missing; the same command goes on with them")
+        say(f"{missing} of {len(planned)} runs are missing; the same command continues with them")
         raise typer.Exit(signals.exit_code())

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Argument, Option
 
-from simfl.cli.completion import complete_override
-from simfl.cli.shared import CheckpointEvery, Device, Jobs, Quiet, Results, exit_after, say
+from simfl.cli.shared import CheckpointEvery, Device, Jobs, Quiet, Results, exit_after, overrides_option, say
 from simfl.runs import CHECKPOINT_EVERY
 
 if TYPE_CHECKING:
@@ -17,34 +17,28 @@ if TYPE_CHECKING:
 
 
 def sweep(
-    study: Annotated[Path, typer.Argument(metavar="STUDY", help="A study (YAML).", show_default=False)],
+    study: Annotated[Path, Argument(metavar="STUDY", help="A study (YAML).")],
     overrides: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="KEY.PATH=VALUE",
-            help="Change a field in every run, before grid and list.",
-            autocompletion=complete_override,
-        ),
+        list[str] | None, overrides_option("Change a field in every run, before grid and list.")
     ] = None,
-    seeds: Annotated[int | None, typer.Option("--seeds", help="Another number of seeds.")] = None,
+    seeds: Annotated[int | None, Option("--seeds", help="Another number of seeds.")] = None,
     jobs: Jobs = None,
     cluster: Annotated[
-        str | None, typer.Option("--cluster", metavar="ADDRESS", help="Run on the dask cluster of this scheduler.")
+        str | None, Option("--cluster", metavar="ADDRESS", help="Run on the dask cluster of this scheduler.")
     ] = None,
     out: Results = Path("results"),
     device: Device = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would run, and exit.")] = False,
+    dry_run: Annotated[bool, Option("--dry-run", help="Print the missing runs, and exit.")] = False,
     compile_anew: Annotated[
-        bool, typer.Option("--no-keep-compiled", help="Share no compiled programs through a folder of the results.")
+        bool, Option("--no-keep-compiled", help="Do not share compiled programs in a folder of the results.")
     ] = False,
     checkpoint_every: CheckpointEvery = CHECKPOINT_EVERY,
     quiet: Quiet = False,
 ) -> None:
-    """Run every combination of a study's settings and seeds that has not been run yet.
+    """Run the missing combinations of a study's settings and seeds.
 
-    Everything is checked before the first run starts. Ctrl-C ends the runs under way; the same command goes on later,
-    with runs that had begun from their last checkpoints.
+    Everything is checked before the first run starts. Ctrl-C ends the current runs; the same command continues later,
+    from the last checkpoints.
     """
     from simfl.cli.bars import sweep_progress
     from simfl.cli.console import show_comparison
@@ -87,16 +81,12 @@ def _show_plan(plan: StudyPlan, state: Sweep) -> None:
 
     sizes = {**{name: len(labels) for name, labels in plan.axes.items()}, "seed": len({run.seed for run in plan.runs})}
     parts = " x ".join(f"{name} ({size})" for name, size in sizes.items())
-    total, there = len(state.runs), len(state.finished)
-    lines = [f"{plan.study.name}: {total} run{'s' * (total > 1)}: {parts}"]
-    if there:
-        lines.append(f"{there} finished before, {total - there} to go")
-    left = [run for run in state.runs if not run.finished]
-    remaining = estimate(state.runs, left, 1)
-    if left:
-        lines.append(
-            "time: not known before the first run has finished"
-            if remaining is None
-            else f"time: about {show_about(remaining)} on one core, by the runs that are there"
-        )
-    print("\n".join(lines), flush=True)
+    total = len(state.runs)
+    print(f"{plan.study.name}: {total} run{'s' * (total > 1)}: {parts}")
+    if state.finished:
+        print(f"{len(state.finished)} finished before, {total - len(state.finished)} to go")
+    if left := [run for run in state.runs if not run.finished]:
+        remaining = estimate(state.runs, left, 1)
+        known = "" if remaining is None else f"about {show_about(remaining)} on one core, by the finished runs"
+        print(f"time: {known or 'unknown before the first run has finished'}")
+    sys.stdout.flush()

@@ -5,31 +5,30 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Option
 
-from simfl.cli.shared import say
+from simfl.cli.shared import OneRun, say
 from simfl.errors import ScenarioError
 
 
 def trace(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run.", show_default=False)],
+    run: OneRun,
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="The file; by default trace.json in the folder of the run.")
+        Path | None, Option("--out", "-o", help="The file; by default trace.json in the folder of the run.")
     ] = None,
     since: Annotated[
-        str | None, typer.Option("--from", metavar="TIME", help="Leave out what was over before, such as 10 s.")
+        str | None, Option("--from", metavar="TIME", help="Omit what ended before this time, such as 10 s.")
     ] = None,
     until: Annotated[
-        str | None, typer.Option("--until", metavar="TIME", help="Leave out what began after this virtual time.")
+        str | None, Option("--until", metavar="TIME", help="Omit what began after this virtual time.")
     ] = None,
     clients: Annotated[
-        str | None, typer.Option("--clients", metavar="LIST", help="Only these clients, such as 0-3,7.")
+        str | None, Option("--clients", metavar="LIST", help="Only these clients, such as 0-3,7.")
     ] = None,
 ) -> None:
     """Write a run as a timeline for Perfetto (https://ui.perfetto.dev).
 
-    Clients have tracks of what they do where the scenario said record: {timeline: true}, links where it said
-    record: {messages: true}.
+    Clients have tracks if the scenario has record: {timeline: true}, links if it has record: {messages: true}.
     """
     from simfl.records import read
     from simfl.records.results import UNFINISHED
@@ -38,21 +37,20 @@ def trace(
 
     opened = read(run)
     if opened.status in UNFINISHED:
-        say(f"{run}: {opened.status}: the trace ends with what was written last")
+        say(f"{run}: {opened.status}: the trace ends with the last rows that were written")
     limits = {"start_s": since, "end_s": until}
     try:
-        interval = {name: parse_time(_number(value)) for name, value in limits.items() if value is not None}
+        interval = {name: parse_time(_seconds(value)) for name, value in limits.items() if value is not None}
     except ValueError as error:
         raise ScenarioError(f"trace: --from, --until: {error}") from error
-    chosen = None if clients is None else parse_clients(clients)
-    written = write_trace(opened, out or opened.folder / "trace.json", clients=chosen, **interval)
+    selected = None if clients is None else parse_clients(clients)
+    written = write_trace(opened, out or opened.folder / "trace.json", clients=selected, **interval)
     for table in written.missing:
         say(f"{opened.folder}: no table of {table}: the trace does not show {TABLES[table]}")
     print(f"{written.path}: {written.events:,} events; open it at https://ui.perfetto.dev or in chrome://tracing")
 
 
-def _number(text: str) -> str | float:
-    """A plain number counts seconds, as in scenarios."""
+def _seconds(text: str) -> str | float:
     try:
         return float(text)
     except ValueError:

@@ -1,4 +1,4 @@
-"""`simfl validate`: everything that `simfl run` checks before it runs."""
+"""`simfl validate`: the checks of `simfl run`, without the run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ T = TypeVar("T")
 def validate(scenarios: Scenarios, overrides: Overrides = None, seed: Seed = None, json: Json = None) -> None:
     """Check scenarios and their data files without running them, and forecast.
 
-    A scenario that names a class of its author's (kind: module:Class) has that module imported: trust the author.
+    If a scenario names its author's class (kind: module:Class), the module is imported: trust the author.
     """
 
     def weigh(setup: Setup) -> Forecast:
@@ -29,24 +29,20 @@ def validate(scenarios: Scenarios, overrides: Overrides = None, seed: Seed = Non
         return forecast(setup)
 
     forecasts = load_all(scenarios, overrides, seed, None, weigh)
-    write_json(json, [{"scenario": str(path), **vars(own)} for path, own in zip(scenarios, forecasts, strict=True)])
-    if aside(json):
-        return
-    for path, own in zip(scenarios, forecasts, strict=True):
-        print(f"{path}: valid: {_summary(own)}")
+    write_json(json, [{"scenario": str(path), **vars(one)} for path, one in zip(scenarios, forecasts, strict=True)])
+    if not aside(json):
+        for path, one in zip(scenarios, forecasts, strict=True):
+            print(f"{path}: valid: {_summary(one)}")
 
 
 def _summary(forecast: Forecast) -> str:
-    """Return the forecast in one line."""
     from simfl.records.display import show_bytes, show_count, show_number, show_range, show_time
 
     parts = [f"{forecast.algorithm}, {forecast.clients} client{'s' * (forecast.clients != 1)}, {forecast.topology}"]
     if forecast.spectral_gap is not None:
         parts[0] += f", spectral gap {forecast.spectral_gap:.3g}"
-    parts.append(
-        f"{forecast.model} of {show_count(forecast.parameters)} parameters, "
-        f"{show_bytes(forecast.model_bytes)} in a message"
-    )
+    size = f"{show_count(forecast.parameters)} parameters, {show_bytes(forecast.model_bytes)} in a message"
+    parts.append(f"{forecast.model} of {size}")
     slowest = show_time(forecast.longest_message_s)
     takes = slowest if slowest == show_time(forecast.message_s) else f"{show_time(forecast.message_s)} to {slowest}"
     parts.append(f"a message takes {takes}, a mini-batch {show_time(forecast.batch_s)}")
@@ -56,12 +52,10 @@ def _summary(forecast: Forecast) -> str:
     for field, ends in forecast.noise.items():
         parts.append(f"{field.replace('_', ' ')} {show_range(*ends)}")
     if forecast.epsilon is not None:
-        parts.append(
-            f"planned epsilon {show_number(forecast.epsilon)} at delta {forecast.delta:g}, "
-            "if all take part equally often"
-        )
+        planned = f"planned epsilon {show_number(forecast.epsilon)} at delta {forecast.delta:g}"
+        parts.append(f"{planned}, if all take part equally often")
     if forecast.limit is not None:
-        parts.append(f"what binds is {forecast.limit}")
+        parts.append(f"the binding limit is {forecast.limit}")
     return "; ".join(parts)
 
 
@@ -74,10 +68,7 @@ def load_all(
 ) -> list[T]:
     """Load and check all scenarios; report all problems together.
 
-    Args:
-        paths: of the scenarios.
-        overrides, seed, device: as the options of `simfl run`.
-        keep: what is to be kept of each one that is right; the rest of it is dropped.
+    `overrides`, `seed` and `device` are the options of `simfl run`. `keep` returns what to keep of each valid setup.
     """
     from simfl.scenario import load
     from simfl.scenario.own_code import look_beside
@@ -90,7 +81,7 @@ def load_all(
         where = ""
         try:
             scenario = load(path, changes)
-            where = f"{path}: "  # what is found from here on does not know which file it is about
+            where = f"{path}: "  # later messages do not name the file
             from simfl.runs import runner  # heavy: not for a scenario that its schema rejects
 
             setup = runner.prepare(scenario, device)

@@ -7,23 +7,24 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from typer import Option
 
-from simfl.cli.shared import RUN_FAILED, Device, Overrides, Quiet, Seed, say
+from simfl.cli.shared import RUN_FAILED, Device, OneScenario, Overrides, Quiet, Seed, say
 
 
 def verify(
-    scenario: Annotated[Path, typer.Argument(metavar="SCENARIO", help="A scenario file (YAML).", show_default=False)],
+    scenario: OneScenario,
     overrides: Overrides = None,
     seed: Seed = None,
-    updates: Annotated[int, typer.Option("--updates", min=1, help="End after at most this number of updates.")] = 5_000,
+    updates: Annotated[int, Option("--updates", min=1, help="End after at most this number of updates.")] = 5_000,
     device: Device = None,
     quiet: Quiet = False,
 ) -> None:
     """Show that a scenario always gives the same results on this machine.
 
-    It runs as it is, with another window, interrupted half-way and resumed from its checkpoint, and in another process;
-    tables and models must be the same, bit for bit. Another width, device or version is not tried, and may change the
-    last bits. Exits with 1 where they are not the same.
+    The scenario runs as it is, with another window, interrupted half-way and resumed from its checkpoint, and in
+    another process. Tables and models must be equal, bit for bit; else the exit code is 1. Another width, device or
+    version is not tried, and may change the last bits.
     """
     from simfl.cli import console
     from simfl.runs.verification import Way, shortened
@@ -47,7 +48,7 @@ def verify(
     console.show_parts(console.tables_of(cells, shown.width, text=("way", "status", "digest")), shown)
     different = {way.name: ways[0].differing(way) for way in ways if way.digest != ways[0].digest}
     for name, tables in different.items():
-        say(f"{scenario}: {name}: expected what came of it as it is, found other {', '.join(tables)}")
+        say(f"{scenario}: {name}: expected the results of the first run, found other {', '.join(tables)}")
     if different:
         raise typer.Exit(RUN_FAILED)
     print(f"{scenario}: {len(ways)} ways, the same tables and models, bit for bit")

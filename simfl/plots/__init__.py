@@ -10,28 +10,8 @@ from simfl.plots.style import COLORS, NAMES, color_of, name_of, style, without_a
 from simfl.records.display import Y_AXES, measure_label
 
 __all__ = [
-    "COLORS",
-    "NAMES",
-    "X_AXES",
-    "Y_AXES",
-    "color_of",
-    "describe_noise",
-    "label_runs",
-    "measure_label",
-    "name_of",
-    "plot",
-    "plot_by_distance",
-    "plot_claims",
-    "plot_client_epsilon",
-    "plot_groups",
-    "plot_inversion",
-    "plot_knowledge",
-    "plot_membership",
-    "plot_over_time",
-    "plot_pairs",
-    "save",
-    "save_and_close",
-    "style",
-    "thumbnail",
-    "without_a_screen",
-]
+    "COLORS", "NAMES", "X_AXES", "Y_AXES", "color_of", "describe_noise", "label_runs", "measure_label", "name_of",
+    "plot", "plot_by_distance", "plot_claims", "plot_client_epsilon", "plot_groups", "plot_inversion",
+    "plot_knowledge", "plot_membership", "plot_over_time", "plot_pairs", "save", "save_and_close", "style",
+    "thumbnail", "without_a_screen",
+]  # fmt: skip

@@ -16,27 +16,22 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-#: Distances that have a curve of their own.
-_MOST_CURVES = 6
-#: Examples that are drawn side by side.
-_MOST_EXAMPLES = 12
-#: The left end of the ROC curve's axes: what a few hundred examples can still show.
+#: The most distances with a curve, and the most examples side by side.
+_MOST_CURVES, _MOST_EXAMPLES = 6, 12
+#: The left end of the ROC curve's axes: a few hundred examples show no lower rates.
 _LEAST_RATE = 3e-3
 
 
 def plot_membership(membership: Membership, score: str | None = None) -> Figure:
     """Plot membership inference: ROC curves, area and epsilon against distance.
 
-    Points are pairs of observer and client; lines are their means.
-
-    Args:
-        membership: from `simfl.attacks.membership`.
-        score: a name in `SCORES`; by default the one whose areas are largest.
+    Points are pairs of observer and client; lines are their means. `score` is a name in `SCORES`; by default the one
+    with the largest areas.
     """
     from matplotlib import pyplot as plt
 
-    chosen = score or membership.best
-    rows = [row for row, one in enumerate(membership.inferences) if one.score == chosen]
+    score = score or membership.best
+    rows = [row for row, one in enumerate(membership.inferences) if one.score == score]
     entries = [membership.inferences[row] for row in rows]
     with style():
         figure, (left, middle, right) = plt.subplots(1, 3, figsize=(11.5, 3.8), layout="constrained")
@@ -65,17 +60,14 @@ def plot_membership(membership: Membership, score: str | None = None) -> Figure:
             ax.set_xlabel("distance from the client on the graph")
             ax.xaxis.get_major_locator().set_params(integer=True)
             ax.legend(loc="best")
-        figure.suptitle(f"{membership.subject}: {SCORES[chosen]}", fontsize=11)
+        figure.suptitle(f"{membership.subject}: {SCORES[score]}", fontsize=11)
     return figure
 
 
 def plot_inversion(attack: Inversion) -> Figure:
     """Plot examples above their reconstructions, with correlations.
 
-    Examples that are not images are drawn as rows of squares.
-
-    Args:
-        attack: from `simfl.attacks.inversion`, with a mini-batch or more.
+    Examples that are not images are drawn as rows of squares. There must be at least one mini-batch.
     """
     from matplotlib import pyplot as plt
 
@@ -102,8 +94,8 @@ def plot_inversion(attack: Inversion) -> Figure:
             axes[1, column].set_xlabel(f"{correlation:.2f}", fontsize=8)
         axes[0, 0].set_ylabel("original")
         axes[1, 0].set_ylabel("reconstructed")
-        who = f"client {attack.observer}" if attack.observer.isdecimal() else attack.observer
-        figure.suptitle(f"{attack.subject}: {who} on client {attack.client}, with correlations", fontsize=10)
+        observer = f"client {attack.observer}" if attack.observer.isdecimal() else attack.observer
+        figure.suptitle(f"{attack.subject}: {observer} on client {attack.client}, with correlations", fontsize=10)
     return figure
 
 
@@ -120,23 +112,21 @@ def _draw_roc(ax: Axes, membership: Membership, rows: Sequence[int]) -> None:
         )
     ax.plot((_LEAST_RATE, 1), (_LEAST_RATE, 1), color="#555555", linestyle=":", label="by chance")
     ax.set(xscale="log", yscale="log", xlim=(_LEAST_RATE, 1), ylim=(_LEAST_RATE, 1))
-    ax.set_xlabel("false positive rate")
-    ax.set_ylabel("true positive rate")
+    ax.set(xlabel="false positive rate", ylabel="true positive rate")
     ax.legend(loc="lower right")
 
 
 def _draw_points(ax: Axes, distances: Sequence[float], values: Sequence[float], number: int, label: str) -> None:
-    known = [(at, value) for at, value in zip(distances, values, strict=True) if math.isfinite(at + value)]
-    if not known:
+    points = [(at, value) for at, value in zip(distances, values, strict=True) if math.isfinite(at + value)]
+    if not points:
         return
     color, marker = PALETTE[number], "os^D"[number]
-    ax.scatter([at for at, _ in known], [value for _, value in known], color=color, alpha=0.25, s=12, linewidths=0)
-    places = sorted({at for at, _ in known})
-    means = [float(np.mean([value for at, value in known if at == place])) for place in places]
+    ax.scatter([at for at, _ in points], [value for _, value in points], color=color, alpha=0.25, s=12, linewidths=0)
+    places = sorted({at for at, _ in points})
+    means = [float(np.mean([value for at, value in points if at == place])) for place in places]
     ax.plot(places, means, color=color, linestyle=line_of(number), marker=marker, label=label)
 
 
 def _means(entries: Sequence[Inference], name: str) -> dict[float, float]:
-    """Return distance -> mean of an attribute."""
     places = sorted({one.distance for one in entries if math.isfinite(one.distance)})
     return {place: float(np.mean([getattr(one, name) for one in entries if one.distance == place])) for place in places}

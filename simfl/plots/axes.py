@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
+#: Word -> (column of metrics, label).
 X_AXES = {
     "time": ("time_s", "virtual time"),
     "updates": ("updates", "updates"),
@@ -25,27 +26,23 @@ X_AXES = {
     "bytes": ("bytes_sent", "data sent by all clients"),
     "epsilon": ("epsilon", "largest ε over clients"),
 }
-"""Word -> (column of metrics, label)."""
 
+#: Label of an axis of epsilons: only the last row of a run has a final epsilon.
 BOUND = "largest ε over clients, before the end an upper bound"
-"""Label of an axis of epsilons: they are bounds in the course of a run, and final in its last row."""
 
 
 def check_y(y: str, runs: Iterable[Run]) -> None:
     """Reject a column that a run does not have; name the common columns."""
     opened = list(runs)
-    shared = (
-        [name for name in opened[0].metrics.columns if all(name in run.metrics for run in opened)] if opened else []
-    )
+    shared = [str(name) for name in (opened[0].metrics if opened else ()) if all(name in run.metrics for run in opened)]
     if opened and y not in Y_AXES and not any(y in run.measures for run in opened):
         raise ScenarioError(f"plot: y: expected one of {', '.join(shared)}, found {y!r}{nearest(y, shared)}")
     for run in opened:
         if y not in run.metrics.columns:
             how = f"set evaluate.metrics: [{y}]" if y in METRICS else "set evaluate.gradients: 1000"
             how = how if y in Y_AXES else "its model has no such metric"
-            raise DataError(
-                f"{run.folder}: this run measured no {measure_label(y)}; {how}, or choose one of {', '.join(shared)}"
-            )
+            choice = f"{how}, or choose one of {', '.join(shared)}"
+            raise DataError(f"{run.folder}: this run measured no {measure_label(y)}; {choice}")
 
 
 def describe_epsilon(runs: Sequence[Run]) -> str:
@@ -55,7 +52,7 @@ def describe_epsilon(runs: Sequence[Run]) -> str:
         for run in runs
         if (privacy := run.privacy) is not None and not math.isnan(delta := run.epsilon_and_delta()[1])
     }
-    # Three short lines: they stand beside small figures, too.
+    # Short lines, which also fit beside small figures.
     return BOUND.replace(", ", ",\n", 1) + (f"\n({terms.pop()})" if len(terms) == 1 else "")
 
 
@@ -67,7 +64,7 @@ def scale_of(column: str, largest: float) -> Scale:
 
 
 def axis_label(column: str, label: str, scale: Scale, runs: Sequence[Run]) -> str:
-    """Return the label of an axis of a column of metrics of runs."""
+    """Return the label of an axis for a column of metrics."""
     if column == "epsilon":
         return describe_epsilon(runs)
     if column == "rounds" and any(run.algorithm not in ROUNDS for run in runs):
@@ -76,7 +73,7 @@ def axis_label(column: str, label: str, scale: Scale, runs: Sequence[Run]) -> st
 
 
 def with_unit(label: str, scale: Scale) -> str:
-    """Return the label of an axis."""
+    """Return a label with its unit."""
     return f"{label} ({scale.unit})" if scale.unit else label
 
 
@@ -102,7 +99,7 @@ def arrange(ax: Axes, y: str, curves: Sequence[pd.Series[float]]) -> None:
         if is_count:
             axis.set_major_formatter(EngFormatter(sep=""))
     if all(curve.empty for curve in curves):
-        what = "ε" if y == "epsilon" else measure_label(y)
-        ax.text(0.5, 0.5, f"no {what} in these runs", transform=ax.transAxes, ha="center", color="#666666")
+        name = "ε" if y == "epsilon" else measure_label(y)
+        ax.text(0.5, 0.5, f"no {name} in these runs", transform=ax.transAxes, ha="center", color="#666666")
         ax.set(xticks=[], yticks=[])
     ax.legend(loc="lower right" if y == "test_accuracy" else "best")

@@ -11,7 +11,7 @@ import numpy as np
 
 from simfl.errors import ScenarioError
 from simfl.plots.groups import Look, looks_of
-from simfl.plots.style import SERVER_STEPS, percent, style
+from simfl.plots.style import SERVER_STEPS, axes_of, percent, style
 from simfl.records import Run, read
 from simfl.records.display import show_time
 from simfl.records.results import clock_of
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     import networkx as nx
     from matplotlib.axes import Axes
 
+#: Column of clients -> word, color, hatching, which distinguishes the bars in gray.
 ACTIVITIES = {
     "compute_s": ("computes", "#0072B2", ""),
     "communicate_s": ("communicates", "#E69F00", "////"),
     "wait_s": ("waits", "#CC79A7", ".."),
     "offline_s": ("is offline", "#999999", "xx"),
 }
-"""Column of clients -> word, color, hatching; told apart in gray by the hatching."""
 
 _MANY = 40
 
@@ -35,16 +35,10 @@ _MANY = 40
 def plot_time_shares(run: Run | str | Path, ax: Axes | None = None) -> Axes:
     """Plot each client's share of time computing, communicating, waiting, offline.
 
-    The bars are totals over the whole run, not a course of events: that is `simfl trace`. What is left up to 100 %
-    belongs to none of these: a client that has left permanently, for example.
-    With more than forty clients they are sorted by their computing time, and not named.
-
-    Args:
-        run: a run or its folder.
-        ax: where to draw; new axes by default.
+    The bars are totals over the whole run; for the course of events see `simfl trace`. The rest up to 100 % is none of
+    these: a client that has left permanently, for example. More than forty clients are sorted by their computing time,
+    and not named.
     """
-    from matplotlib import pyplot as plt
-
     opened = run if isinstance(run, Run) else read(run)
     clients = opened.clients
     many = len(clients) > _MANY
@@ -53,8 +47,7 @@ def plot_time_shares(run: Run | str | Path, ax: Axes | None = None) -> Axes:
     whole = float(opened.manifest.time_s) or 1.0
     places = np.arange(len(clients))
     with style():
-        if ax is None:
-            _, ax = plt.subplots(figsize=(6.4, min(7.0, 1.4 + 0.2 * len(clients))), layout="constrained")
+        ax = axes_of(ax, 6.4, min(7.0, 1.4 + 0.2 * len(clients)))
         left = np.zeros(len(clients))
         for column, (word, color, hatch) in ACTIVITIES.items():
             widths = clients[column].to_numpy(float) / whole
@@ -79,21 +72,13 @@ def plot_time_shares(run: Run | str | Path, ax: Axes | None = None) -> Axes:
 def plot_staleness(groups: Sequence[Group], among: Sequence[Group] | None = None, ax: Axes | None = None) -> Axes:
     """Plot the share of updates at each staleness, a line per group.
 
-    Staleness counts what happened between the read that a gradient was taken at and its application: updates of all
-    clients, or steps of the server (`SERVER_STEPS`). Groups of the two kinds have a panel each. The share is over all
-    runs of a group, on a logarithmic axis with some sixty bins at most; a triangle at the right end is the share beyond
-    the last bin.
-
-    Args:
-        groups: from `open_groups`.
-        among: all groups of the study, as in `looks_of`.
-        ax: where to draw groups of one kind; new axes by default.
+    Staleness counts events between the read that a gradient was taken at and its application: updates of all clients,
+    or steps of the server (`SERVER_STEPS`). Groups of the two kinds have a panel each; `ax` draws one kind only. The
+    share is over all runs of a group, on a logarithmic axis with about sixty bins; a triangle at the right end is the
+    share beyond the last bin. `among` are all groups of the study, as in `looks_of`.
 
     Returns:
         The axes, those of the first panel.
-
-    Raises:
-        ScenarioError: `ax` is given, and the groups are of two kinds.
     """
     from matplotlib import pyplot as plt
 
@@ -103,18 +88,15 @@ def plot_staleness(groups: Sequence[Group], among: Sequence[Group] | None = None
     }
     panels = {unit: part for unit, part in kinds.items() if part}
     if ax is not None and len(panels) > 1:
-        raise ScenarioError(
-            f"plot_staleness: ax: expected groups whose staleness counts one thing, found {' and '.join(panels)}; "
-            "leave ax out for a panel of each"
-        )
+        expected = f"expected groups whose staleness counts one thing, found {' and '.join(panels)}"
+        raise ScenarioError(f"plot_staleness: ax: {expected}; leave ax out for a panel of each")
     looks = {group.label: look for group, look in zip(groups, looks_of(groups, among), strict=True)}
     with style():
-        size = (6.4 * max(1, len(panels)), 4.0 + 0.2 * len(groups))
-        axes: list[Axes] = (
-            list(plt.subplots(1, max(1, len(panels)), figsize=size, layout="constrained", squeeze=False)[1][0])
-            if ax is None
-            else [ax]
-        )
+        columns = max(1, len(panels))
+        axes: list[Axes] = [ax] if ax is not None else []
+        if ax is None:
+            size = (6.4 * columns, 4.0 + 0.2 * len(groups))
+            axes = list(plt.subplots(1, columns, figsize=size, layout="constrained", squeeze=False)[1][0])
         for panel, (unit, part) in zip(axes, panels.items(), strict=False):
             _draw_staleness(panel, part, [looks[group.label] for group in part], unit)
     return axes[0]
@@ -141,7 +123,7 @@ def _draw_staleness(ax: Axes, groups: Sequence[Group], looks: Sequence[Look], un
             ax.plot([beyond], [share], marker=">", markersize=6, color=look.color, clip_on=False)
     ax.set_xlabel(f"staleness ({unit})" + (f"; ▸: more than {edges[-1]:.0f}" if overflow else ""))
     ax.set_ylabel("share of updates" if width == 1 else f"share of updates in each bin of {width}")
-    ax.set_yscale("log")  # the few that are very stale are those that matter
+    ax.set_yscale("log")  # the few very stale updates matter most
     ax.yaxis.set_major_formatter(lambda value, position: f"{100 * value:g}%")
     ax.set_xlim(edges[0], beyond if overflow else edges[-1])
     ax.set_ylim(top=1.5)
@@ -152,11 +134,8 @@ def _draw_staleness(ax: Axes, groups: Sequence[Group], looks: Sequence[Look], un
 def plot_topology(run: Run | str | Path, color: Literal["speed", "accuracy"] = "speed", ax: Axes | None = None) -> Axes:
     """Plot the graph of clients, colored by speed or by their own accuracy.
 
-    Args:
-        run: a run or its folder.
-        color: "speed": seconds of computing per update, relative to the median client; "accuracy": test accuracy of the
-            client's own model at the end, where the run recorded it (`evaluate.clients`).
-        ax: where to draw; new axes by default.
+    The color "speed" is the seconds of computing per update, relative to the median client; "accuracy" is the final
+    test accuracy of the client's own model, which the run must have recorded (`evaluate.clients`).
     """
     import networkx as nx
     from matplotlib import pyplot as plt
@@ -177,14 +156,12 @@ def plot_topology(run: Run | str | Path, color: Literal["speed", "accuracy"] = "
         values = last.to_numpy(float)
         label, cmap, norm = "test accuracy of the client's own model", "cividis", None
         if len(values) != graph.number_of_nodes() - has_server:
-            raise ScenarioError(
-                f"{opened.folder}: expected a model of every client, found {len(values)}; draw the speed"
-            )
+            expected = f"expected a model of every client, found {len(values)}"
+            raise ScenarioError(f"{opened.folder}: {expected}; draw the speed")
     places = layout(graph, has_server)
     count = len(values)
     with style():
-        if ax is None:
-            _, ax = plt.subplots(figsize=(5.6, 4.6), layout="constrained")
+        ax = axes_of(ax, 5.6, 4.6)
         size = max(12.0, min(260.0, 6000.0 / max(count, 1)))
         nx.draw_networkx_edges(graph, places, ax=ax, edge_color="#AAAAAA", width=0.8 if count <= 100 else 0.3)
         dots = ax.scatter(
@@ -198,15 +175,8 @@ def plot_topology(run: Run | str | Path, color: Literal["speed", "accuracy"] = "
             for k in range(count):
                 shade = float(shades[k]) if math.isfinite(values[k]) else 1.0
                 dark = (shade > 0.5) == (cmap == "cividis_r")
-                ax.annotate(
-                    str(k),
-                    places[k],
-                    ha="center",
-                    va="center",
-                    fontsize=7,
-                    zorder=4,
-                    color="white" if dark else "black",
-                )
+                ink = "white" if dark else "black"
+                ax.annotate(str(k), places[k], ha="center", va="center", fontsize=7, zorder=4, color=ink)
         bar: Any = plt.colorbar(dots, ax=ax, shrink=0.8)
         bar.set_label(label)
         bar.outline.set_visible(False)
@@ -224,12 +194,11 @@ def plot_topology(run: Run | str | Path, color: Literal["speed", "accuracy"] = "
 
 
 def box_of_server(width: float = 0.6) -> dict[str, Any]:
-    """Return the box of the word `server`; `width` is that of its line."""
+    """Return the box of the word `server`, with a line of some width."""
     return {"boxstyle": "square,pad=0.4", "facecolor": "white", "edgecolor": "#333333", "linewidth": width}
 
 
 def _graph(run: Run) -> tuple[nx.Graph[int], bool]:
-    """Return the communication graph, and whether its last node is a server."""
     import networkx as nx
 
     edges, count = run.edges, len(run.clients)
@@ -240,7 +209,7 @@ def _graph(run: Run) -> tuple[nx.Graph[int], bool]:
 
 
 def layout(graph: nx.Graph[int], has_server: bool) -> dict[int, Any]:
-    """Return a place for every node; a cycle and a complete graph lie on a circle."""
+    """Return a place for every node: on a circle for cycles and complete graphs."""
     import networkx as nx
 
     count = graph.number_of_nodes()

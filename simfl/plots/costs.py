@@ -11,7 +11,7 @@ import numpy as np
 from simfl.errors import ScenarioError
 from simfl.plots.axes import scale_of, with_unit
 from simfl.plots.groups import looks_of
-from simfl.plots.style import ROUNDS, percent, style
+from simfl.plots.style import ROUNDS, axes_of, percent, style
 from simfl.records.comparison import COSTS, FEW, compare_groups, cost_of_accuracy, interval_of, target_in
 from simfl.records.sweeps import Group
 
@@ -30,25 +30,22 @@ def plot_costs(
 ) -> Figure:
     """Plot each group's costs until a target, with 95% intervals over seeds.
 
-    Fewer than four seeds are drawn as points instead: an interval from so few would say little.
+    Fewer than four seeds are drawn as points, since an interval would say little.
 
     Args:
         groups: from `open_groups`.
-        columns: some of `COSTS`; an algorithm without rounds has no bar of them.
+        columns: some of `COSTS`; algorithms without rounds have no bar of rounds.
         target: an accuracy, or as `as_target` reads it; by default the best accuracy that every run reached.
-        table: what `compare_groups` said of these groups, if it has been asked already.
-
-    Returns:
-        The figure, to be given to `save`.
+        table: the result of `compare_groups` for these groups, if it exists.
     """
     from matplotlib import pyplot as plt
     from matplotlib.ticker import EngFormatter
 
     table = compare_groups(groups, target) if table is None else table
-    wanted = target_in(table)
+    goal = target_in(table)
     looks = looks_of(groups)
     places = np.arange(len(groups))
-    seeds = [[cost_of_accuracy(run, wanted) for run in group.good.values()] for group in groups]
+    seeds = [[cost_of_accuracy(run, goal) for run in group.good.values()] for group in groups]
     with style():
         figure, axes = plt.subplots(
             1, len(columns), figsize=(1.6 + 3.2 * len(columns), 0.9 + 0.34 * len(groups)), layout="constrained",
@@ -63,14 +60,16 @@ def plot_costs(
             scale = scale_of(column, largest)
             ax.barh(places, means / scale.divisor, color=[look.color for look in looks], height=0.7)
             several = np.array([len(costs) >= FEW for costs in seeds])
-            known = several & np.isfinite(halves) & np.isfinite(means)
+            has_interval = several & np.isfinite(halves) & np.isfinite(means)
             for place, costs, mean in zip(places, seeds, means, strict=True):
                 if 1 < len(costs) < FEW and math.isfinite(mean):
-                    own = [cost[column] / scale.divisor for cost in costs]
-                    ax.plot(own, [place] * len(own), "o", color="#222222", markersize=3.5, markerfacecolor="white")
+                    points = [cost[column] / scale.divisor for cost in costs]
+                    ax.plot(
+                        points, [place] * len(points), "o", color="#222222", markersize=3.5, markerfacecolor="white"
+                    )
             ax.errorbar(
-                means[known] / scale.divisor, places[known], xerr=halves[known] / scale.divisor, fmt="none",
-                ecolor="#222222", elinewidth=1.0, capsize=2.5,
+                means[has_interval] / scale.divisor, places[has_interval], xerr=halves[has_interval] / scale.divisor,
+                fmt="none", ecolor="#222222", elinewidth=1.0, capsize=2.5,
             )  # fmt: skip
             for place, mean, lacks in zip(places, means, without, strict=True):
                 if math.isnan(mean):
@@ -78,15 +77,16 @@ def plot_costs(
                     ax.text(0.0, float(place), why, va="center", fontsize=8, color="#666666")
             ax.set_xlabel(with_unit(COSTS[column], scale))
             furthest = [max((cost[column] for cost in costs), default=math.nan) for costs in seeds]
-            reach = np.where(known, means + np.nan_to_num(halves), np.where(np.isfinite(means), furthest, math.nan))
+            ends = np.where(np.isfinite(means), furthest, math.nan)
+            reach = np.where(has_interval, means + np.nan_to_num(halves), ends)
             ax.set_xlim(0, 1.06 * min(np.nanmax(reach), 2.0 * largest) / scale.divisor if largest > 0 else 1.0)
             ax.grid(axis="y", visible=False)
             if column in {"rounds", "updates"}:
                 ax.xaxis.set_major_formatter(EngFormatter(sep=""))
             ax.locator_params(axis="x", nbins=5)
         axes[0][0].set_yticks(places, [look.label for look in looks])
-        axes[0][0].set_ylim(len(groups) - 0.5, -0.5)  # also where a row has no bar: its words need the room
-        figure.suptitle("no accuracy to be reached" if math.isnan(wanted) else f"to {wanted.words}")
+        axes[0][0].set_ylim(len(groups) - 0.5, -0.5)  # a row without a bar keeps room for its words
+        figure.suptitle("no accuracy as a target" if math.isnan(goal) else f"to {goal.words}")
     return figure
 
 
@@ -95,14 +95,8 @@ def plot_heatmap(
 ) -> Axes:
     """Plot a final measure, mean over seeds, over a grid of two settings.
 
-    Where groups differ in a third setting too, make one heat map for each of its values. A cell without a number has no
-    run that ended well.
-
-    Args:
-        groups: from `open_groups`.
-        x, y: the names of two settings.
-        measure: a column of the metrics table.
-        ax: where to draw; new axes by default.
+    Groups that differ in a third setting need one heat map for each of its values. A cell without a number has no run
+    that ended well. `x` and `y` are the names of two settings; `measure` is a column of the metrics table.
     """
     from matplotlib import pyplot as plt
 
@@ -116,17 +110,13 @@ def plot_heatmap(
     for group in groups:
         at = rows.index(group.settings[y]), columns.index(group.settings[x])
         if not math.isnan(cells[at]):
-            others = [name for name in group.settings if name not in (x, y)]
-            raise ScenarioError(
-                f"heat map: expected one group per cell, found several at {x}={group.settings[x]}, "
-                f"{y}={group.settings[y]}; choose the groups of one {' and '.join(others)}"
-            )
+            others = " and ".join(name for name in group.settings if name not in (x, y))
+            expected = f"expected one group per cell, found several at {x}={group.settings[x]}, {y}={group.settings[y]}"
+            raise ScenarioError(f"heat map: {expected}; choose the groups of one {others}")
         cells[at] = interval_of([float(run.metrics[measure].iloc[-1]) for run in group.good.values()]).mean
     share = measure == "test_accuracy"
     with style():
-        if ax is None:
-            size = (2.6 + 0.8 * len(columns), 1.5 + 0.55 * len(rows))
-            _, ax = plt.subplots(figsize=(max(4.4, size[0]), max(2.6, size[1])), layout="constrained")
+        ax = axes_of(ax, max(4.4, 2.6 + 0.8 * len(columns)), max(2.6, 1.5 + 0.55 * len(rows)))
         image = ax.imshow(cells, cmap="cividis", aspect="auto")
         middle = np.nanmean([np.nanmin(cells), np.nanmax(cells)]) if np.isfinite(cells).any() else 0.0
         for (row, column), value in np.ndenumerate(cells):
@@ -135,8 +125,7 @@ def plot_heatmap(
             ax.text(column, row, shown, ha="center", va="center", fontsize=9, color=color)
         ax.set_xticks(range(len(columns)), columns, rotation=30 if max(map(len, columns)) > 9 else 0)
         ax.set_yticks(range(len(rows)), rows)
-        ax.set_xlabel(x.replace("_", " "))
-        ax.set_ylabel(y.replace("_", " "))
+        ax.set(xlabel=x.replace("_", " "), ylabel=y.replace("_", " "))
         ax.grid(visible=False)
         ax.spines[:].set_visible(False)
         bar: Any = plt.colorbar(image, ax=ax, format=percent() if share else None)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from simfl.errors import ScenarioError, nearest
 from simfl.plots.axes import X_AXES, arrange, axis_label, check_y, scale_of
 from simfl.plots.groups import plot_groups
-from simfl.plots.style import color_of, line_of, marker_of, name_of, style
+from simfl.plots.style import axes_of, color_of, line_of, marker_of, name_of, style
 from simfl.records import Run, folders_of, read
 from simfl.records.display import measure_label, show_number, show_range
 from simfl.records.results import clock_of
@@ -21,7 +21,6 @@ from simfl.records.sweeps import Sweep, is_sweep, open_groups
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
 
 FORMATS = (".png", ".pdf", ".svg")
 PNG_DPI = 200
@@ -36,18 +35,17 @@ def plot(
 ) -> Axes:
     """Draw one curve per run.
 
-    An algorithm has the same color in every figure; the curves of a figure differ in the style of the line.
+    An algorithm has the same color in every figure; the curves of a figure have different line styles.
 
     Args:
-        runs: one or several runs, or their folders; with a sweep among them, the means of groups of runs are drawn, as
-            `plot_groups` does.
+        runs: one or several runs, or their folders; with a sweep among them, `plot_groups` draws means of groups.
         x: one of `X_AXES`.
         y: a column of the metrics table.
         ax: where to draw; new axes by default.
-        labels: one name per run; by default the algorithm, and what tells runs of the same algorithm apart.
+        labels: one name per run; by default the algorithm, and the differences of runs of the same algorithm.
 
     Returns:
-        The axes, to be changed further or given to `save`.
+        The axes, to change further or to give to `save`.
     """
     given = list(runs) if isinstance(runs, Iterable) and not isinstance(runs, str | bytes) else [runs]
     folders = folders_of(given)
@@ -67,10 +65,7 @@ def plot(
     x_scale = scale_of(column, max((_largest(frame[column]) for frame in frames), default=0.0))
     y_scale = scale_of(y, max((_largest(frame[y]) for frame in frames), default=0.0))
     with style():
-        if ax is None:
-            from matplotlib import pyplot as plt
-
-            _, ax = plt.subplots(figsize=(6.4, 4.0), layout="constrained")
+        ax = axes_of(ax)
         named = zip(opened, frames, labels or label_runs(opened), strict=True)
         for position, (run, frame, label) in enumerate(named):
             ax.plot(
@@ -106,40 +101,31 @@ def label_runs(runs: Sequence[Run]) -> list[str]:
     """Name runs by algorithm, with further words only as needed."""
     parts = [
         (
-            name_of(run.algorithm, run.privacy is not None),
-            describe_noise(run),
-            "live" if run.is_live else "simulated",
-            run.name,
-            f"seed {run.manifest.seed}",
-            f"run {run.folder.name}",
+            name_of(run.algorithm, run.privacy is not None), describe_noise(run),
+            "live" if run.is_live else "simulated", run.name, f"seed {run.manifest.seed}", f"run {run.folder.name}",
         )
         for run in runs
-    ]
-    labels = [", ".join(part for part in own[:2] if part) for own in parts]
+    ]  # fmt: skip
+    labels = [", ".join(part for part in words[:2] if part) for words in parts]
     for position in range(2, len(parts[0]) if parts else 0):
         counts = Counter(labels)
         groups: dict[str, set[str]] = {label: set() for label in labels}
-        for label, own in zip(labels, parts, strict=True):
-            groups[label].add(own[position])
+        for label, words in zip(labels, parts, strict=True):
+            groups[label].add(words[position])
         labels = [
-            f"{label}, {own[position]}" if counts[label] > 1 and len(groups[label]) > 1 else label
-            for label, own in zip(labels, parts, strict=True)
+            f"{label}, {words[position]}" if counts[label] > 1 and len(groups[label]) > 1 else label
+            for label, words in zip(labels, parts, strict=True)
         ]
     return labels
 
 
 def save(figure: Axes | Figure, path: str | Path) -> Path:
-    """Write a figure as PNG (200 dpi), PDF or SVG, with reproducible bytes.
-
-    Returns:
-        The path.
-    """
+    """Write a figure as PNG (200 dpi), PDF or SVG, with reproducible bytes."""
     path = Path(path)
     kind = path.suffix.lower()
     if kind not in FORMATS:
-        raise ScenarioError(
-            f"{path}: expected a name that ends in one of {', '.join(FORMATS)}, found {kind or 'no ending'}"
-        )
+        expected = f"expected a name that ends in one of {', '.join(FORMATS)}, found {kind or 'no ending'}"
+        raise ScenarioError(f"{path}: {expected}")
     whole: Any = getattr(figure, "figure", figure)
     undated: dict[str, Any] = {".pdf": {"CreationDate": None}, ".svg": {"Date": None}, ".png": {}}[kind]
     try:
@@ -152,7 +138,7 @@ def save(figure: Axes | Figure, path: str | Path) -> Path:
 
 
 def save_and_close(figure: Axes | Figure, *paths: str | Path) -> list[Path]:
-    """Write a figure to several places and let go of it, which matplotlib would keep."""
+    """Write a figure to several places and close it, which matplotlib would keep."""
     from matplotlib import pyplot as plt
 
     written = [save(figure, path) for path in paths]
@@ -162,7 +148,7 @@ def save_and_close(figure: Axes | Figure, *paths: str | Path) -> list[Path]:
 
 
 def describe_noise(run: Run) -> str:
-    """Return a run's noise in the papers' letters, nothing for a run without."""
+    """Return a run's noise in the papers' letters, "" for a run without noise."""
     privacy = run.privacy
     if privacy is None:
         return ""

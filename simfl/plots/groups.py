@@ -1,8 +1,8 @@
 """Curves over seeds: the mean of a group with its 95% band.
 
-Runs are evaluated at different times, so they are brought onto a common grid first, and interpolated there: linearly
-between evaluations, or as steps that hold the last value measured. The grid ends where the first of a group's runs
-ends: a mean over fewer and fewer seeds would jump where one of them leaves.
+Runs are evaluated at different times, so they are interpolated onto a common grid: linearly between evaluations, or as
+steps that hold the last value. The grid ends where the first of a group's runs ends: a mean over fewer seeds would jump
+where one of them ends.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from simfl.errors import ScenarioError, nearest
 from simfl.plots.axes import X_AXES, arrange, axis_label, check_y, scale_of
-from simfl.plots.style import color_of, line_of, marker_of, name_of, shade, style
+from simfl.plots.style import axes_of, color_of, line_of, marker_of, name_of, shade, style
 from simfl.records.comparison import CONFIDENCE, FEW
 from simfl.records.display import measure_label
 from simfl.records.results import clock_of
@@ -30,24 +30,19 @@ if TYPE_CHECKING:
 
 Interpolation = Literal["linear", "step"]
 
+#: Places of the common grid.
 POINTS = 200
-"""Places of the common grid."""
-
+#: Smaller consensus distances, as a share of the largest, are rounding: averaged models are then equal.
 ROUNDING = 1e-5
-"""Share of the largest consensus distance below which one is rounding: models that are averaged are equal then."""
 
 _LOWEST_SHADE = 0.5
 
 
 @dataclass(frozen=True)
 class Band:
-    """A mean curve with its interval.
+    """A mean curve with its interval, on a grid x.
 
-    Attributes:
-        x: float [n], the grid.
-        mean, low, high: float [n]; low and high are NaN where there is one run alone.
-        count: runs that it is the mean of.
-        each: float [count, n], their own curves.
+    Arrays are float [n]; low and high are NaN for a single run. `each` holds the curves of the runs, float [count, n].
     """
 
     x: NDArray[np.float64]
@@ -71,31 +66,26 @@ class Look:
 def average(group: Group, x: str, y: str, interpolation: Interpolation = "linear") -> Band | None:
     """Return a group's mean with Student's 95% intervals on a grid.
 
-    Runs that diverged or failed are left out; None where nothing is left that has both columns.
-
-    Args:
-        group: runs that differ in their seeds alone.
-        x, y: columns of the metrics table.
-        interpolation: "linear" between evaluations, or "step": the value of the last evaluation.
+    Runs that diverged or failed are left out; None if no run has both columns. `interpolation` is "linear" between
+    evaluations, or "step": the value of the last evaluation.
     """
     from scipy.special import stdtrit
 
     curves = []
     for run in group.good.values():
         frame = run.metrics
-        if y == "consensus_distance":  # a zero, and rounding about it, has no place on a logarithmic axis
+        if y == "consensus_distance":  # zero, and rounding about it, has no place on a logarithmic axis
             frame = frame[frame[y] > ROUNDING * frame[y].max()]
-        frame = frame[[x, y]].dropna()
-        frame = frame.drop_duplicates(x, keep="last").sort_values(x)
+        frame = frame[[x, y]].dropna().drop_duplicates(x, keep="last").sort_values(x)
         if len(frame):
             curves.append((frame[x].to_numpy(float), frame[y].to_numpy(float)))
     if not curves:
         return None
-    first = max(own[0] for own, _ in curves)
-    last = min(own[-1] for own, _ in curves)
-    shared = all(len(own) == len(curves[0][0]) and np.allclose(own, curves[0][0], rtol=1e-9) for own, _ in curves)
-    grid = curves[0][0] if shared else np.linspace(first, max(first, last), POINTS)
-    values = np.array([_at(grid, own, heights, interpolation) for own, heights in curves])
+    first, last = max(places[0] for places, _ in curves), min(places[-1] for places, _ in curves)
+    start = curves[0][0]
+    shared = all(len(places) == len(start) and np.allclose(places, start, rtol=1e-9) for places, _ in curves)
+    grid = start if shared else np.linspace(first, max(first, last), POINTS)
+    values = np.array([_at(grid, places, heights, interpolation) for places, heights in curves])
     mean = values.mean(axis=0)
     count = len(curves)
     half = np.full_like(mean, math.nan)
@@ -116,13 +106,11 @@ def _at(
 def looks_of(groups: Sequence[Group], among: Sequence[Group] | None = None) -> list[Look]:
     """Return each group's look: line styles differ, colors by algorithm.
 
-    Args:
-        groups: those that are drawn.
-        among: all groups of the study, so that a group looks the same in every figure; by default only these.
+    `among` are all groups of the study, so that a group looks the same in every figure; by default only `groups`.
     """
     if among is not None:
-        known = {group.label: look for group, look in zip(among, looks_of(among), strict=True)}
-        return [known[group.label] for group in groups]
+        by_label = {group.label: look for group, look in zip(among, looks_of(among), strict=True)}
+        return [by_label[group.label] for group in groups]
     colors = [color_of(group.algorithm) for group in groups]
     totals, seen = Counter(colors), Counter[str]()
     looks = []
@@ -157,57 +145,52 @@ def plot_groups(
     Args:
         groups: from `open_groups`.
         x: one of `X_AXES`.
-        y: a column of the metrics table; consensus distances are drawn on a logarithmic axis.
-        interpolation: between evaluations, as `average` says.
-        target: an accuracy, or a `Target` of another metric, to be marked.
-        among: all groups of the study, as in `looks_of`.
+        y: a column of the metrics table; consensus distances have a logarithmic axis.
+        interpolation: see `average`.
+        target: an accuracy, or a `Target` of another metric, to mark.
+        among: all groups of the study, see `looks_of`.
         ax: where to draw; new axes by default.
 
     Returns:
-        The axes, to be changed further or given to `save`.
+        The axes, to change further or to give to `save`.
     """
     if x not in X_AXES:
         raise ScenarioError(f"plot: x: expected one of {', '.join(X_AXES)}, found {x!r}{nearest(x, X_AXES)}")
     column, x_label = X_AXES[x]
     check_y(y, (run for group in groups for run in group.good.values()))
     among = groups if among is None else among
-    if y == "consensus_distance":  # where there is one model, it is zero and has no place on a logarithmic axis
+    if y == "consensus_distance":  # of a single model it is zero, which has no place on a logarithmic axis
         largest = {group.label: _largest(group, y) for group in groups}
         least = ROUNDING * max(largest.values(), default=0.0)
         groups = [group for group in groups if largest[group.label] > least] or groups
     bands = [average(group, column, y, interpolation) for group in groups]
-    known = [band for band in bands if band is not None]
-    x_scale = scale_of(column, max((float(band.x[-1]) for band in known), default=0.0))
-    y_scale = scale_of(y, max((float(np.nanmax(band.mean)) for band in known), default=0.0))
+    drawn = [band for band in bands if band is not None]
+    x_scale = scale_of(column, max((float(band.x[-1]) for band in drawn), default=0.0))
+    y_scale = scale_of(y, max((float(np.nanmax(band.mean)) for band in drawn), default=0.0))
     runs = [run for group in groups for run in group.runs.values()]
     x_label = clock_of(runs) if column == "time_s" else x_label
     with style():
-        if ax is None:
-            from matplotlib import pyplot as plt
-
-            _, ax = plt.subplots(figsize=(6.4, 4.2), layout="constrained")
+        ax = axes_of(ax, 6.4, 4.2)
         for band, look in zip(bands, looks_of(groups, among), strict=True):
             if band is None:
                 ax.plot([], [], color=look.color, linestyle=look.line, label=f"{look.label}: nothing to draw")
                 continue
             places = band.x / x_scale.divisor
-            if 1 < band.count < FEW:  # an interval from so few would say little
-                for own in band.each:
-                    ax.plot(places, own / y_scale.divisor, color=look.color, linewidth=0.6, alpha=0.7)
+            if 1 < band.count < FEW:  # an interval would say little
+                for heights in band.each:
+                    ax.plot(places, heights / y_scale.divisor, color=look.color, linewidth=0.6, alpha=0.7)
             elif band.count > 1:
                 ax.fill_between(
                     places, band.low / y_scale.divisor, band.high / y_scale.divisor, color=look.color, alpha=0.18, lw=0
                 )
-            drawn = "steps-post" if interpolation == "step" else "default"
             ax.plot(
                 places, band.mean / y_scale.divisor, color=look.color, linestyle=look.line, label=look.label,
-                drawstyle=drawn, marker=look.marker, markevery=0.1,
+                drawstyle="steps-post" if interpolation == "step" else "default", marker=look.marker, markevery=0.1,
             )  # fmt: skip
-        ax.set_xlabel(axis_label(column, x_label, x_scale, runs))
-        ax.set_ylabel(axis_label(y, measure_label(y), y_scale, runs))
+        ax.set(xlabel=axis_label(column, x_label, x_scale, runs), ylabel=axis_label(y, measure_label(y), y_scale, runs))
         if target is not None and y == getattr(target, "metric", ACCURACY) and math.isfinite(target):
             ax.axhline(target, color="#555555", linewidth=0.9, linestyle=(0, (2, 2)), zorder=1.5)
-        _finish(ax, y, known)
+        _finish(ax, y, drawn)
     return ax
 
 
@@ -231,6 +214,6 @@ def _finish(ax: Axes, y: str, bands: Sequence[Band]) -> None:
             ax.yaxis.set_minor_formatter(lambda value, position: f"{value:g}" if f"{value:e}"[0] in "25" else "")
             ax.set_ylim(bottom=min(positive) / 1.5)
     handles = ax.get_legend_handles_labels()[0]
-    if len(handles) > 6:  # too many to lie over the curves
+    if len(handles) > 6:  # too many for a legend over the curves
         ax.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), borderaxespad=0.0)
         ax.figure.set_size_inches(8.6, 4.4)  # type: ignore[union-attr]

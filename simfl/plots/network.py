@@ -1,7 +1,7 @@
 """Figures of observers' knowledge: pairs, distances, the graph, and time.
 
-All are drawn from the table of pairs of `simfl.accounts.network`. Certified epsilons stand beside those "as published",
-which take gradients as fixed and may be too small.
+All are drawn from the table of pairs of `simfl.accounts.network`, for its `delta`. Certified epsilons stand beside
+those "as published", which take gradients as fixed and may be too small.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from simfl.plots.clients import box_of_server, layout
-from simfl.plots.style import PALETTE, style
+from simfl.plots.style import PALETTE, axes_of, style
 from simfl.records.display import scale_time
 
 if TYPE_CHECKING:
@@ -21,10 +21,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+#: Column of pairs -> title of its panel.
 KINDS = {"epsilon": "certified", "published": "as published, not certified"}
-"""Column of pairs -> title of its panel."""
-
-#: Little is light, much is dark; infinite is none of these.
+#: Small epsilons are light, large ones are dark; infinite ones have their own color.
 _CMAP, _INFINITE, _OWN = "cividis_r", PALETTE[1], "#E4E4E4"
 _LINES = {"epsilon": (PALETTE[0], "-"), "published": (PALETTE[3], "--")}
 _QUANTILES = (0.1, 0.9)
@@ -35,12 +34,7 @@ _MOST_CELLS, _MOST_NAMES = 12, 36
 
 
 def plot_pairs(pairs: pd.DataFrame, delta: float) -> Figure:
-    """Plot the final epsilon of every pair as heat maps, certified and published.
-
-    Args:
-        pairs: the table of `NetworkReport`.
-        delta: of its epsilons.
-    """
+    """Plot the final epsilon of every pair as heat maps, certified and published."""
     from matplotlib import pyplot as plt
     from matplotlib.patches import Patch
 
@@ -62,16 +56,15 @@ def plot_pairs(pairs: pd.DataFrame, delta: float) -> Figure:
             if max(values.shape) <= _MOST_CELLS:
                 for (row, place), value in np.ndenumerate(values):
                     if not math.isnan(value):
-                        ax.text(
-                            place, row, _short(value), ha="center", va="center", fontsize=8, color=_ink(norm, value)
-                        )
+                        ink = _ink(norm, value)
+                        ax.text(place, row, _short(value), ha="center", va="center", fontsize=8, color=ink)
         _thin(axes[0].set_yticks, observers)
         axes[0].set_ylabel("observer")
         bar: Any = figure.colorbar(image, ax=axes, shrink=0.9, pad=0.015)
         bar.set_label(_epsilon(delta))
         bar.outline.set_visible(False)
-        known = last.groupby("observer")["client"].nunique().max() < len(clients)
-        handles = [Patch(color=_OWN, label="its own data")] if known else []
+        has_own = last.groupby("observer")["client"].nunique().max() < len(clients)
+        handles = [Patch(color=_OWN, label="its own data")] if has_own else []
         handles += [Patch(color=_INFINITE, label="seen without noise (ε = ∞)")] if _infinite(last) else []
         if handles:
             figure.legend(handles=handles, loc="outside lower center", ncols=2, frameon=False)
@@ -79,19 +72,13 @@ def plot_pairs(pairs: pd.DataFrame, delta: float) -> Figure:
 
 
 def plot_by_distance(pairs: pd.DataFrame, delta: float, ax: Axes | None = None) -> Axes:
-    """Plot the final epsilon against distance: median and band over pairs.
-
-    Args:
-        pairs: the table of `NetworkReport`.
-        delta: of its epsilons.
-        ax: where to draw; new axes by default.
-    """
+    """Plot the final epsilon against distance: median and band over pairs."""
     last = _last(pairs)
     far = np.isinf(last["distance"])
     places = last["distance"].where(~far, last["distance"][~far].max() + 1.0 if not far.all() else 0.0)
     finite = last[[*KINDS, "local"]].replace([math.inf, 0.0], math.nan)
     with style():
-        ax = _axes(ax)
+        ax = axes_of(ax)
         for column, title in KINDS.items():
             color, line = _LINES[column]
             groups = finite[column].groupby(places)
@@ -99,9 +86,8 @@ def plot_by_distance(pairs: pd.DataFrame, delta: float, ax: Axes | None = None) 
             marker = "o" if column == "epsilon" else "s"
             ax.plot(middle.index, middle, line, color=color, marker=marker, ms=4.5, label=title, zorder=3)
             ax.fill_between(middle.index, low, high, color=color, alpha=0.2, linewidth=0)
-        ax.axhline(
-            float(finite["local"].median()), color="#555555", linestyle=":", lw=1.4, label="who sees all that it sends"
-        )
+        local = float(finite["local"].median())
+        ax.axhline(local, color="#555555", linestyle=":", lw=1.4, label="observer of all that the client sends")
         values = finite.to_numpy(float)
         if np.nanmin(values, initial=math.inf) * 30 < np.nanmax(values, initial=0.0):
             ax.set_yscale("log")
@@ -109,12 +95,11 @@ def plot_by_distance(pairs: pd.DataFrame, delta: float, ax: Axes | None = None) 
         else:
             ax.set_ylim(bottom=0)
         ticks = sorted(set(places))
-        names = ["no way" if far[places == tick].all() else f"{tick:.0f}" for tick in ticks]
+        names = ["no path" if far[places == tick].all() else f"{tick:.0f}" for tick in ticks]
         _thin(ax.set_xticks, names, ticks)
         if len(ticks) == 1:
             ax.set_xlim(ticks[0] - 0.5, ticks[0] + 0.5)
-        ax.set_xlabel("distance between client and observer (hops)")
-        ax.set_ylabel(_epsilon(delta))
+        ax.set(xlabel="distance between client and observer (hops)", ylabel=_epsilon(delta))
         ax.legend(
             loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=3, frameon=False,
             title="median over pairs; bands hold the middle 80 %", title_fontsize=9,
@@ -125,10 +110,7 @@ def plot_by_distance(pairs: pd.DataFrame, delta: float, ax: Axes | None = None) 
 def plot_knowledge(pairs: pd.DataFrame, edges: pd.DataFrame, delta: float, observer: str | None = None) -> Figure:
     """Plot the graph twice, colored by one observer's knowledge.
 
-    Args:
-        pairs, edges: the tables of `NetworkReport`.
-        delta: of its epsilons.
-        observer: whose knowledge; by default the first in the table.
+    By default the observer is the first in the table of pairs.
     """
     import networkx as nx
     from matplotlib import pyplot as plt
@@ -179,8 +161,8 @@ def plot_knowledge(pairs: pd.DataFrame, edges: pd.DataFrame, delta: float, obser
             ax.axis("off")
         bar: Any = figure.colorbar(dots, ax=axes, shrink=0.8, pad=0.015)
         client = "clients" if len(watching) > 1 else "client"
-        who = {"links": "who listens to all links", "server": "the server"}.get(observer, f"{client} {observer}")
-        bar.set_label(f"{_epsilon(delta)}\nfor {who}")
+        name = {"links": "the observer of all links", "server": "the server"}.get(observer, f"{client} {observer}")
+        bar.set_label(f"{_epsilon(delta)}\nfor {name}")
         bar.outline.set_visible(False)
         if _infinite(own):
             figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", frameon=False)
@@ -188,12 +170,7 @@ def plot_knowledge(pairs: pd.DataFrame, edges: pd.DataFrame, delta: float, obser
 
 
 def plot_over_time(pairs: pd.DataFrame, delta: float) -> Figure:
-    """Plot epsilon over virtual time: the median of each distance.
-
-    Args:
-        pairs: the table of `NetworkReport`, with several times.
-        delta: of its epsilons.
-    """
+    """Plot epsilon over virtual time, which needs several times: medians by distance."""
     import matplotlib
     from matplotlib import pyplot as plt
 
@@ -241,7 +218,6 @@ def _short(value: float) -> str:
 
 
 def _norm(pairs: pd.DataFrame) -> Any:
-    """Return the scale of colors, from 0 to the largest finite epsilon."""
     from matplotlib.colors import Normalize
 
     values = pairs[list(KINDS)].to_numpy(float)
@@ -249,7 +225,6 @@ def _norm(pairs: pd.DataFrame) -> Any:
 
 
 def _ink(norm: Any, value: float) -> str:
-    """Return a readable text color on the color of a value."""
     return "white" if math.isfinite(value) and norm(value) > 0.5 else "black"
 
 
@@ -271,20 +246,11 @@ def _dots(ax: Axes, places: dict[int, Any], nodes: Sequence[int], lw: float = 0.
 
 
 def _few(values: Sequence[float]) -> list[float]:
-    """Return some of many values: the first, the last, and some between them."""
-    chosen = np.linspace(0, len(values) - 1, min(len(values), _MOST_LINES)).round().astype(int)
-    return [values[place] for place in chosen]
+    places = np.linspace(0, len(values) - 1, min(len(values), _MOST_LINES)).round().astype(int)
+    return [values[place] for place in places]
 
 
 def _thin(ticks: Any, names: Sequence[Any], places: Sequence[float] | None = None) -> None:
-    """Set as many ticks as fit; without places they are counted."""
+    """Set as many ticks as fit; the default places are 0, 1, ..."""
     step = max(1, math.ceil(len(names) / 20))
     ticks(list(range(len(names)) if places is None else places)[::step], [str(name) for name in names[::step]])
-
-
-def _axes(ax: Axes | None) -> Axes:
-    if ax is not None:
-        return ax
-    from matplotlib import pyplot as plt
-
-    return plt.subplots(figsize=(6.4, 4.0), layout="constrained")[1]

@@ -1,4 +1,4 @@
-"""Figures of privacy: spent epsilon, and claims beside accounts."""
+"""Figures of privacy: spent epsilon, and claims compared with accounts."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from simfl.plots.style import PALETTE, line_of, style
+from simfl.plots.style import PALETTE, axes_of, line_of, style
 from simfl.records import Run, read
 from simfl.records.claims import RELATIONS, VIEWS, Check
 from simfl.records.display import scale_time, show_count, show_range
@@ -23,26 +23,22 @@ HATCHES = ("", "///", "...", "\\\\\\", "xxx")
 def plot_client_epsilon(run: Run | str | Path, ax: Axes | None = None) -> Axes:
     """Plot each client's spent epsilon over virtual time, one line per client.
 
-    The last point is the final epsilon; none before is larger, since it is part of that.
-
-    Args:
-        run: a run with certified noise, or its folder.
-        ax: where to draw; new axes by default.
+    The run needs certified noise. The last point is the final epsilon, which includes all earlier ones.
     """
     opened = run if isinstance(run, Run) else read(run)
     table = opened.client_epsilon
     privacy = opened.privacy or {}
     scale = scale_time(float(table["time_s"].max()) if len(table) else 1.0)
     with style():
-        ax = _axes(ax)
+        ax = axes_of(ax)
         last = table.groupby("client")["epsilon"].last()
         clients = list(last.index)
         few = len(clients) <= _FEW
         for position, client in enumerate(clients):
-            own = table[table["client"] == client]
+            rows = table[table["client"] == client]
             ax.plot(
-                own["time_s"] / scale.divisor,
-                own["epsilon"].clip(upper=last[client]),
+                rows["time_s"] / scale.divisor,
+                rows["epsilon"].clip(upper=last[client]),
                 color=PALETTE[position % len(PALETTE)] if few else PALETTE[0],
                 alpha=1.0 if few else max(0.15, 8 / len(clients)),
                 linestyle=line_of(position) if few else "-",
@@ -66,12 +62,7 @@ def plot_client_epsilon(run: Run | str | Path, ax: Axes | None = None) -> Axes:
 
 
 def plot_claims(check: Check, ax: Axes | None = None) -> Axes:
-    """Plot claimed and certified epsilon as bars, on a log axis if far apart.
-
-    Args:
-        check: claims and accounts, from `simfl.accounts.check`.
-        ax: where to draw; new axes by default.
-    """
+    """Plot claimed and certified epsilon as bars, on a log axis if far apart."""
     findings = check.findings[:_GROUPS]
     names = {(view, own): f"{VIEWS[view]}, {RELATIONS[own]}" for view in VIEWS for own in RELATIONS}
     series: dict[str, list[float]] = {}
@@ -79,12 +70,10 @@ def plot_claims(check: Check, ax: Axes | None = None) -> Axes:
         series["claimed"] = [f.claimed.epsilon if f.claimed is not None else math.nan for f in findings]
     for key in findings[0].certified:
         series[names[key]] = [finding.certified[key] for finding in findings]
-    colors = {
-        "claimed": PALETTE[1],
-        **dict(zip(names.values(), (PALETTE[0], PALETTE[2], "#bbbbbb", "#888888"), strict=True)),
-    }
+    colors = dict(zip(names.values(), (PALETTE[0], PALETTE[2], "#bbbbbb", "#888888"), strict=True))
+    colors["claimed"] = PALETTE[1]
     with style():
-        ax = _axes(ax)
+        ax = axes_of(ax)
         height = 0.8 / len(series)
         for position, (name, values) in enumerate(series.items()):
             places = [row + (position - (len(series) - 1) / 2) * height for row in range(len(findings))]
@@ -93,25 +82,16 @@ def plot_claims(check: Check, ax: Axes | None = None) -> Axes:
             for place, value in zip(places, values, strict=True):
                 shown = f" {value:.3g}" if math.isfinite(value) else " none"
                 ax.text(value if math.isfinite(value) else 0.0, place, shown, va="center", fontsize=8)
-        known = [value for values in series.values() for value in values if math.isfinite(value) and value > 0]
-        if known and max(known) > 50 * min(known):
+        positive = [value for values in series.values() for value in values if math.isfinite(value) and value > 0]
+        if positive and max(positive) > 50 * min(positive):
             ax.set_xscale("log")
-            ax.set_xlim(min(known) / 3, max(known) * 4)
-        elif known:
-            ax.set_xlim(0, 1.15 * max(known))
-        ax.set_yticks(
-            range(len(findings)), [f"{f.who}\n{show_range(*f.releases, show_count)} releases" for f in findings]
-        )
+            ax.set_xlim(min(positive) / 3, max(positive) * 4)
+        elif positive:
+            ax.set_xlim(0, 1.15 * max(positive))
+        names_of_groups = [f"{f.who}\n{show_range(*f.releases, show_count)} releases" for f in findings]
+        ax.set_yticks(range(len(findings)), names_of_groups)
         ax.invert_yaxis()
         ax.set_xlabel(f"ε at δ = {check.delta:g}")
         ax.grid(axis="y", visible=False)
         ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=2, frameon=False)
     return ax
-
-
-def _axes(ax: Axes | None) -> Axes:
-    if ax is not None:
-        return ax
-    from matplotlib import pyplot as plt
-
-    return plt.subplots(figsize=(6.4, 4.0), layout="constrained")[1]

@@ -30,16 +30,16 @@ def draw_study(
     y: str = "test_accuracy",
     endings: Sequence[str] = ("png",),
 ) -> list[Path]:
-    """Draw whatever the runs allow, and return the paths.
+    """Draw all figures that the runs allow, and return the paths.
 
-    Curves of `y` (and, beside an accuracy, of the training loss) against each of `axes`, epochs and bytes; against
-    epsilon where it is certified; the consensus distance; time, rounds (updates, where an
-    algorithm has no rounds) and bytes to the target; a heat map for two settings
-    of several values each; staleness; and for the first run of each group where clients' time went and its graph.
+    Curves of `y` (with an accuracy, also of the training loss) against each of `axes`, epochs and bytes; against
+    epsilon if it is certified; the consensus distance; time, rounds (updates, if an algorithm has no rounds) and bytes
+    to the target; a heat map for two settings of several values each; staleness; and for the first run of each group
+    the clients' time and the graph.
 
     Args:
         groups: from `open_groups`.
-        table: what `compare_groups` said of them.
+        table: the result of `compare_groups` for them.
         out: the folder.
         axes: words of `X_AXES`.
         y: a column of the metrics table.
@@ -53,9 +53,8 @@ def draw_study(
 
     runs = [run for group in groups for run in group.good.values()]
     certified = any(run.metrics["epsilon"].notna().any() for run in runs)
-    words = dict.fromkeys([*axes, "epochs", "bytes", *(["epsilon"] if certified else [])])
-    for x in words:
-        private = [group for group in groups if any(run.metrics["epsilon"].max() > 0 for run in group.good.values())]
+    private = [group for group in groups if any(run.metrics["epsilon"].max() > 0 for run in group.good.values())]
+    for x in dict.fromkeys([*axes, "epochs", "bytes", *(["epsilon"] if certified else [])]):
         drawn = private if x == "epsilon" else groups
         if not drawn:
             continue
@@ -70,18 +69,17 @@ def draw_study(
         keep(plot_costs(groups, costs, table=table), "costs")
     for name, part, x, y_setting in _maps(groups):
         keep(plot_heatmap(part, x, y_setting), name)
-    recorded = [
+    if recorded := [
         group for group in groups if all((run.folder / "updates.parquet").exists() for run in group.runs.values())
-    ]
-    if recorded:
+    ]:
         keep(plot_staleness(recorded, groups), "staleness")
     for group in groups:
         run = next(iter(group.runs.values()))
-        label = re.sub(r"[^\w.+=-]+", "-", group.label).strip("-.")[:60]
+        label = _file_name(group.label)[:60]
         keep(plot_time_shares(run), f"clients-{label}")
         if len(run.clients) == 1:
             continue  # no neighbors
-        # Its graph may be too large to be kept; it may not have evaluated the clients' own models, or they share one.
+        # The graph may be too large for the run; clients may share a model, or their own models have no accuracy.
         with contextlib.suppress(DataError, ScenarioError):
             keep(plot_topology(run), f"topology-{label}")
             keep(plot_topology(run, "accuracy"), f"topology-accuracy-{label}")
@@ -91,7 +89,7 @@ def draw_study(
 def _maps(groups: Sequence[Group]) -> list[tuple[str, list[Group], str, str]]:
     """Return name, groups and two settings of every useful heat map.
 
-    The two settings are those of most values, two at least; there is a map for each combination of the others.
+    The settings are the two with most values; there is a map for each combination of the others.
     """
     settings = groups[0].settings
     if any(group.settings.keys() != settings.keys() for group in groups):
@@ -104,8 +102,8 @@ def _maps(groups: Sequence[Group]) -> list[tuple[str, list[Group], str, str]]:
     parts: dict[tuple[str, ...], list[Group]] = {}
     for group in groups:
         parts.setdefault(tuple(group.settings[name] for name in names[2:]), []).append(group)
-    maps = []
-    for others, part in parts.items():
-        label = re.sub(r"[^\w.+=-]+", "-", "-".join(["heatmap", *others])).strip("-.")[:80]
-        maps.append((label, part, x, y))
-    return maps
+    return [(_file_name("-".join(["heatmap", *others]))[:80], part, x, y) for others, part in parts.items()]
+
+
+def _file_name(text: str) -> str:
+    return re.sub(r"[^\w.+=-]+", "-", text).strip("-.")

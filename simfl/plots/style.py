@@ -6,37 +6,43 @@ import contextlib
 import hashlib
 import re
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 # Okabe and Ito 2008, "Color universal design", https://jfly.uni-koeln.de/color/. Yellow is left out: too pale on white.
 _BLUE, _VERMILION, _GREEN = "#0072B2", "#D55E00", "#009E73"
 _ORANGE, _SKY, _PURPLE, _BLACK = "#E69F00", "#56B4E9", "#CC79A7", "#000000"
 
+#: For curves that are not of algorithms: clients, clipping norms.
 PALETTE = (_BLUE, _VERMILION, _GREEN, _ORANGE, _SKY, _PURPLE, _BLACK)
-"""For curves other than algorithms: clients, clipping norms."""
 
-COLORS = {
-    "adpsgd": _BLUE,
-    "sync_sgd": _VERMILION,
-    "decentralized_sgd": _GREEN,
-    "gossip_learning": "#B2182B",
-    "sgp": _SKY,
-    "without_replacement_sgd": "#6A5ACD",
-    "deep_q_sgd": "#999933",
-    "random_walk_sgd": "#44AA99",
-    "fedavg": "#1F4E9E",
-    "fedprox": "#5AAE61",
-    "fedbuff": "#E78AC3",
-    "fedasync": "#01665E",
-    "async_fl": _ORANGE,
-    "async_sgd": "#4B0082",
-    "centralized_sgd": _BLACK,
-    "audp": "#C51B7D",
-    "mapa": "#117733",
+_LOOKS = {
+    "adpsgd": ("AD-PSGD", _BLUE),
+    "sync_sgd": ("SYNC", _VERMILION),
+    "decentralized_sgd": ("D-PSGD", _GREEN),
+    "gossip_learning": ("gossip learning", "#B2182B"),
+    "sgp": ("SGP", _SKY),
+    "without_replacement_sgd": ("SGD without replacement", "#6A5ACD"),
+    "deep_q_sgd": ("deep-Q SGD", "#999933"),
+    "random_walk_sgd": ("random walk SGD", "#44AA99"),
+    "fedavg": ("FedAvg", "#1F4E9E"),
+    "fedprox": ("FedProx", "#5AAE61"),
+    "fedbuff": ("FedBuff", "#E78AC3"),
+    "fedasync": ("FedAsync", "#01665E"),
+    "async_fl": ("async FL", _ORANGE),
+    "async_sgd": ("ASGD", "#4B0082"),
+    "centralized_sgd": ("CSGD", _BLACK),
+    "audp": ("AUDP", "#C51B7D"),
+    "mapa": ("MAPA", "#117733"),
 }
-"""Fixed colors. Those of algorithms that papers compare are far apart for the color-blind too (`FAMILIES`); all
-others can be told apart side by side. An algorithm that is not here takes one of the others by its name, always the
-same."""
+#: The algorithms' names in papers.
+NAMES = {kind: name for kind, (name, _) in _LOOKS.items()}
+#: Fixed colors. Within a family they are far apart for the color-blind too; all others differ side by side. A missing
+#: algorithm takes one of `_OTHERS` by its name, always the same.
+COLORS = {kind: color for kind, (_, color) in _LOOKS.items()}
+
+#: Algorithms that are often drawn into one figure.
 
 FAMILIES = (
     ("adpsgd", "sync_sgd", "decentralized_sgd", "gossip_learning", "sgp"),
@@ -44,43 +50,18 @@ FAMILIES = (
     ("fedavg", "fedprox", "fedbuff", "fedasync", "async_fl"),
     ("centralized_sgd", "async_sgd", "audp", "mapa"),
 )
-"""Algorithms that are drawn into one figure most often."""
 
 _OTHERS = (_ORANGE, _SKY, _PURPLE, _BLACK)
 
-NAMES = {
-    "adpsgd": "AD-PSGD",
-    "sync_sgd": "SYNC",
-    "decentralized_sgd": "D-PSGD",
-    "gossip_learning": "gossip learning",
-    "sgp": "SGP",
-    "without_replacement_sgd": "SGD without replacement",
-    "deep_q_sgd": "deep-Q SGD",
-    "random_walk_sgd": "random walk SGD",
-    "fedavg": "FedAvg",
-    "fedprox": "FedProx",
-    "fedbuff": "FedBuff",
-    "fedasync": "FedAsync",
-    "async_fl": "async FL",
-    "async_sgd": "ASGD",
-    "centralized_sgd": "CSGD",
-    "audp": "AUDP",
-    "mapa": "MAPA",
-}
-"""What papers call the algorithms."""
 
+#: Algorithms that have rounds; for all others the column `rounds` holds updates per client on average.
 ROUNDS = ("sync_sgd", "decentralized_sgd", "sgp", "fedavg", "fedprox", "fedbuff", "async_fl")
-"""Algorithms that have rounds; for all others the column `rounds` holds updates per client on average."""
-
+#: Algorithms whose staleness counts steps of the server; that of all others counts updates of all clients.
 SERVER_STEPS = ("fedbuff", "async_fl")
-"""Algorithms whose staleness counts steps of the server; that of all others counts updates of all clients."""
 
+#: The curves of a figure have different line styles, for figures in gray; further curves have different markers.
 LINE_STYLES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (10, 3)))
-"""The curves of one figure differ in these, so that it can be read in gray."""
-
 MARKERS = (None, "o", "s", "^", "D", "v")
-"""More curves than there are line styles differ in these."""
-
 _RC = {
     "font.family": "sans-serif",
     "font.size": 10,
@@ -106,7 +87,7 @@ _RC = {
     "legend.fontsize": 9,
     "figure.dpi": 110,
     "pdf.fonttype": 42,
-    "svg.fonttype": "none",  # text stays text: it can be searched, and edited
+    "svg.fonttype": "none",  # text remains text, which can be searched and edited
     "svg.hashsalt": "simfl",
 }
 
@@ -119,7 +100,7 @@ def color_of(algorithm: str) -> str:
 
 
 def line_of(position: int) -> Any:
-    """Return the style of line of the n-th curve of a figure."""
+    """Return the line style of the n-th curve of a figure."""
     return LINE_STYLES[position % len(LINE_STYLES)]
 
 
@@ -140,16 +121,14 @@ def percent(decimals: int | None = None) -> Any:
 
 
 def shade(color: str, strength: float) -> str:
-    """Return a color mixed with white: strength 1 leaves it as it is, 0 is white."""
+    """Return a color mixed with white: strength 1 is the color, 0 is white."""
     parts = (int(color[i : i + 2], 16) for i in (1, 3, 5))
     return "#" + "".join(f"{round(255 - strength * (255 - part)):02X}" for part in parts)
 
 
 def name_of(algorithm: str, private: bool = False) -> str:
     """Return the name of an algorithm as papers write it."""
-    if private and algorithm == "adpsgd":
-        return "A(DP)²SGD"
-    return NAMES.get(algorithm, algorithm)
+    return "A(DP)²SGD" if private and algorithm == "adpsgd" else NAMES.get(algorithm, algorithm)
 
 
 @contextlib.contextmanager
@@ -161,8 +140,17 @@ def style() -> Iterator[None]:
         yield
 
 
+def axes_of(ax: Axes | None, width: float = 6.4, height: float = 4.0) -> Axes:
+    """Return the given axes, else new ones of a size in inches."""
+    if ax is not None:
+        return ax
+    from matplotlib import pyplot as plt
+
+    return plt.subplots(figsize=(width, height), layout="constrained")[1]
+
+
 def without_a_screen() -> None:
-    """Draw into files only: for commands, which open no windows."""
+    """Draw into files only, since commands open no windows."""
     import matplotlib
 
     matplotlib.use("Agg")

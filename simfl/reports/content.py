@@ -36,31 +36,25 @@ from simfl.records.sweeps import Group, Sweep, is_sweep, open_groups, read_sweep
 from simfl.records.targets import Target, as_target
 from simfl.scenario.syntax import write
 
+#: Points of a curve: enough for the eye, and few enough for a page that is mailed.
 POINTS = 90
-"""Points of a curve: enough for the eye, few enough for a page that is sent around."""
-
+#: Columns of metrics that can be drawn, the first that exists by default.
 MEASURES = ("test_accuracy", "test_loss", "train_loss", "consensus_distance", "epsilon")
-"""Columns of metrics that can be drawn, the first that exists by default."""
-
 TIMES = ("compute", "communicate", "wait", "offline")
-
 _EQUALS = "\u00a0=\u00a0"  # a line may not break in "z = 2"
-
 #: Dashes as SVG writes them, in the order of LINE_STYLES.
 _DASHES = ("", "7 4", "7 3 2 3", "2 3", "7 2 2 2 2 2", "14 4")
 
 
 @dataclass(frozen=True)
 class Part:
-    """One group of runs, seeds apart, and how it is drawn.
+    """One group of runs that differ in their seeds, and its look.
 
     Attributes:
-        group: its runs.
-        label: names it.
         color: that of its algorithm in all figures.
-        dash: tells groups apart, as SVG writes dashes.
+        dash: the group's line style, as SVG writes dashes.
         curves: x axis -> measure -> rows [x, mean, low, high].
-        measures: what the table shows: means with their 95 % intervals over seeds.
+        measures: the numbers of the table, means with their 95 % intervals over seeds.
         times: share of the clients' time by activity.
     """
 
@@ -88,12 +82,10 @@ class Privacy:
     """The privacy of one group.
 
     Attributes:
-        label: of the group.
         statement: the ledger's words.
         noise: that was used, over clients.
-        check: claim against account of one run; None where it could not be made.
-        problem: why not.
-        spent: the smallest and the largest epsilon of a client, NaN where nothing is certified.
+        check: claim compared with account for one run; None if it cannot be made, for the reason in `problem`.
+        spent: the smallest and the largest epsilon of a client, NaN without certified ones.
     """
 
     label: str
@@ -106,21 +98,19 @@ class Privacy:
 
 @dataclass(frozen=True)
 class Content:
-    """Everything that a report says.
+    """The content of a report.
 
     Attributes:
-        title: the study's or scenario's name.
-        question: its description.
-        parts: the groups of runs.
-        target: what times are compared at, NaN if there is nothing.
-        baseline: the label of what others are held against, empty if there is none.
-        differing: key path -> the value of each part, where they differ.
+        title, question: the name and the description of the study or scenario.
+        target: for the times to reach it, NaN without one.
+        baseline: the label of the group to compare with, "" without one.
+        differing: key path -> the value of each part, if they differ.
         findings: sentences.
-        explained: what the numbers of the comparison are, a line each.
+        explained: a line for each number of the comparison.
         privacy: one entry for each group with noise.
-        failed: (run, why) for runs that are not among the parts.
-        commands: that make the runs again.
-        study: of a sweep, as YAML; empty otherwise.
+        failed: (run, reason) for runs that are not among the parts.
+        commands: that repeat the runs.
+        study: of a sweep, as YAML; else "".
         runs: all runs, with the label of their group.
     """
 
@@ -147,51 +137,36 @@ def gather(
     check: Callable[[Run], Check] | None = None,
     tell: Callable[[str], None] = warnings.warn,
 ) -> Content:
-    """Read runs and sweeps, and return the content of their report.
-
-    Args:
-        paths: folders of runs and sweeps.
-        target: the test accuracy at which times are compared, or another metric as in "test_loss=0.3"; by default the
-            accuracy of the study, or the best that every run reached.
-        baseline: label of what the others are held against; by default that of the study.
-        check: holds the claim of a run against its account.
-        tell: told in a line of every run that is left out, or is not whole.
-
-    Raises:
-        DataError: a folder that is neither a run nor a sweep, or has no finished run.
-        ScenarioError: no such baseline.
-    """
+    """Return the content of a report about runs and sweeps; see `write_report`."""
     groups, usual = open_groups(paths, tell)
     labels = _labels(groups)
-    if baseline is not None:
-        # As the page calls it, or as simfl compare does.
+    if baseline is not None:  # a label of the page, or one of simfl compare
         baseline = dict(zip(labels, [group.label for group in groups], strict=True)).get(baseline, baseline)
-        find_baselines(groups, baseline)  # refuses what it does not know
+        find_baselines(groups, baseline)  # raises for unknown labels
     baseline = baseline or usual
     sweep = read_sweep(paths[0]) if len(paths) == 1 and is_sweep(Path(paths[0])) else None
     runs = [(group.label, run) for group in groups for run in group.runs.values()]
     if target is None and sweep is not None:
         target = sweep.study["compare"]["target"]
-    wanted = as_target(target) or Target(target_of(groups))
-    wanted.check(run for _, run in runs)
+    goal = as_target(target) or Target(target_of(groups))
+    goal.check(run for _, run in runs)
     labels = labels if sweep is None else [group.label for group in groups]
-    parts = _parts(groups, wanted, labels)
-    explained = _hold_against(parts, wanted, baseline)
-    first = runs[0][1]
+    parts = _parts(groups, goal, labels)
+    explained = _compare(parts, goal, baseline)
     names = list(dict.fromkeys(run.name for _, run in runs))
     if sweep is not None:
         title, question = sweep.name, sweep.description
     else:
         title = names[0] if len(names) == 1 else ", ".join(names[:3]) + (" and others" if len(names) > 3 else "")
-        question = str(first.scenario.get("description") or "") if len(names) == 1 else ""
+        question = str(runs[0][1].scenario.get("description") or "") if len(names) == 1 else ""
     return Content(
         title=title,
         question=question,
         parts=parts,
-        target=wanted,
+        target=goal,
         baseline=next((part.label for part in parts if part.group.label == baseline), baseline or ""),
         differing=_differing(parts),
-        findings=_findings(parts, wanted, baseline),
+        findings=_findings(parts, goal, baseline),
         explained=explained,
         privacy=[_privacy(part, check) for part in parts if part.group.private],
         failed=_failed(sweep, runs),
@@ -204,15 +179,12 @@ def gather(
 def _differing(parts: Sequence[Part]) -> dict[str, list[str]]:
     """Return the key paths that differ between parts, with each value.
 
-    A part without privacy lacks all of that section's keys, and an algorithm all options of others: that tells nothing
-    beside the algorithm and the noise themselves.
+    A part without privacy lacks all keys of that section, and an algorithm all options of others. These differences
+    follow from the algorithm and the noise, so they are left out.
     """
     settings = describe_differences([part.run.settings for part in parts])
-    by_key = {key: [own[key] for own in settings] for key in settings[0]}
+    by_key = {key: [values[key] for values in settings] for key in settings[0]}
     return {key: values for key, values in by_key.items() if len(set(values) - {ABSENT}) > 1} or by_key
-
-
-# -- groups ------------------------------------------------------------------------------------
 
 
 def _labels(groups: Sequence[Group]) -> list[str]:
@@ -222,29 +194,22 @@ def _labels(groups: Sequence[Group]) -> list[str]:
         ", ".join(part for part in (name_of(run.algorithm, group.private), describe_noise(run)) if part)
         for group, run in zip(groups, runs, strict=True)
     ]
-    again = Counter(short)
-    labels = [name if again[name] == 1 else group.label for name, group in zip(short, groups, strict=True)]
+    counts = Counter(short)
+    labels = [name if counts[name] == 1 else group.label for name, group in zip(short, groups, strict=True)]
     return labels if len(set(labels)) == len(labels) else [group.label for group in groups]
 
 
 def _parts(groups: Sequence[Group], target: Target, labels: Sequence[str]) -> list[Part]:
     parts = []
     for position, (group, label) in enumerate(zip(groups, labels, strict=True)):
-        parts.append(
-            Part(
-                group=group,
-                label=(label or name_of(group.algorithm, group.private)).replace(" = ", _EQUALS),
-                color=color_of(group.algorithm),
-                dash=_DASHES[position % len(LINE_STYLES)],
-                curves=_curves(list(group.good.values())),
-                measures=_measures(list(group.good.values()), target),
-                times=_times(list(group.good.values())),
-            )
-        )
+        runs = list(group.good.values())
+        name = (label or name_of(group.algorithm, group.private)).replace(" = ", _EQUALS)
+        look = color_of(group.algorithm), _DASHES[position % len(LINE_STYLES)]
+        parts.append(Part(group, name, *look, _curves(runs), _measures(runs, target), _times(runs)))
     return parts
 
 
-def _hold_against(parts: Sequence[Part], target: Target, baseline: str | None) -> list[str]:
+def _compare(parts: Sequence[Part], target: Target, baseline: str | None) -> list[str]:
     """Add speed-ups over the baseline to the measures; return explanations."""
     table = compare_groups([part.group for part in parts], target, baseline)
     if baseline is not None:
@@ -255,24 +220,20 @@ def _hold_against(parts: Sequence[Part], target: Target, baseline: str | None) -
 
 
 def _measures(runs: Sequence[Run], target: Target) -> dict[str, Interval]:
-    measures: dict[str, list[float]] = {
-        name: [] for name in ("accuracy", "loss", "time_s", "updates", "bytes", "epsilon", "to_target_s")
+    last = [run.evaluations.row(-1) for run in runs if len(run.evaluations)]
+    measures = {
+        "accuracy": [float(row["test_accuracy"]) for row in last],
+        "loss": [float(row["test_loss"]) for row in last],
+        "time_s": [run.manifest.time_s for run in runs],
+        "updates": [float(run.manifest.updates) for run in runs],
+        "bytes": [float(row["bytes_sent"]) for row in last],
+        "epsilon": [run.epsilon_and_delta()[0] for run in runs],
+        "to_target_s": [math.nan if math.isnan(target) else time_to_accuracy(run, target) for run in runs],
     }
-    for run in runs:
-        last = run.evaluations.row(-1) if len(run.evaluations) else None
-        if last is not None:
-            measures["accuracy"].append(float(last["test_accuracy"]))
-            measures["loss"].append(float(last["test_loss"]))
-            measures["bytes"].append(float(last["bytes_sent"]))
-        measures["time_s"].append(run.manifest.time_s)
-        measures["updates"].append(float(run.manifest.updates))
-        measures["epsilon"].append(run.epsilon_and_delta()[0])
-        measures["to_target_s"].append(math.nan if math.isnan(target) else time_to_accuracy(run, target))
     return {name: interval_of(values) for name, values in measures.items()}
 
 
 def _times(runs: Sequence[Run]) -> dict[str, float]:
-    """Return the share of the clients' time in each activity."""
     whole = sum(run.manifest.time_s * len(run.clients) for run in runs)
     if not whole > 0:
         return {}
@@ -282,8 +243,8 @@ def _times(runs: Sequence[Run]) -> dict[str, float]:
 def _curves(runs: Sequence[Run]) -> dict[str, dict[str, list[list[float]]]]:
     """Return every measure against every axis, mean with its 95% interval.
 
-    With fewer than four seeds, the smallest and the largest of them take the interval's place. Of a run with more
-    evaluations than `ROWS_PER_CHUNK`, every k-th counts, and the last.
+    With fewer than four seeds, the smallest and the largest value replace the interval. Of a run with more evaluations
+    than `ROWS_PER_CHUNK`, every k-th counts, and the last.
     """
     evaluations = [run.evaluations.thinned() for run in runs]
     columns: dict[str, dict[str, list[list[float]]]] = {}
@@ -294,9 +255,9 @@ def _curves(runs: Sequence[Run]) -> dict[str, dict[str, list[list[float]]]]:
             curves = []
             for values in evaluations:
                 x, y = values[column].astype(float), values[measure].astype(float)
-                there = np.isfinite(x) & np.isfinite(y)
-                if there.any():
-                    curves.append((x[there], y[there]))
+                finite = np.isfinite(x) & np.isfinite(y)
+                if finite.any():
+                    curves.append((x[finite], y[finite]))
             if curves and len(curves) == len(runs):
                 columns.setdefault(axis, {})[measure] = _band(curves)
     return columns
@@ -317,32 +278,26 @@ def _band(curves: Sequence[tuple[np.ndarray, np.ndarray]]) -> list[list[float]]:
         half = t.ppf(0.975, len(curves) - 1) * values.std(axis=0, ddof=1) / math.sqrt(len(curves))
         low, high = mean - half, mean + half
     rows = [[_short(value) for value in row] for row in zip(grid, mean, low, high, strict=True)]
-    return [row for row in rows if all(map(math.isfinite, row))]  # sums of what is barely finite are not
+    return [row for row in rows if all(map(math.isfinite, row))]  # sums of very large numbers are infinite
 
 
 def _short(value: float) -> float:
     return float(f"{value:.5g}")
 
 
-# -- words -------------------------------------------------------------------------------------
-
-
 def _findings(parts: Sequence[Part], target: Target, baseline: str | None) -> list[str]:
     """Return the findings: the best, the fastest, and the privacy spent."""
     findings = []
     if len(parts) < 2:
-        only = parts[0]
-        accuracy = only.measures["accuracy"]
+        accuracy, time_s = parts[0].measures["accuracy"], parts[0].measures["time_s"].mean
         if not math.isnan(accuracy.mean):
-            findings.append(
-                f"{_quoted(only)} reached a test accuracy of {accuracy.show(show_share)} in "
-                f"{show_time(only.measures['time_s'].mean)} of virtual time."
-            )
+            reached_in = f"{accuracy.show(show_share)} in {show_time(time_s)} of virtual time"
+            findings.append(f"{_quoted(parts[0])} reached a test accuracy of {reached_in}.")
     else:
-        known = [part for part in parts if not math.isnan(part.measures["accuracy"].mean)]
-        if known:
-            best = max(known, key=lambda part: part.measures["accuracy"].mean)
-            worst = min(known, key=lambda part: part.measures["accuracy"].mean)
+        measured = [part for part in parts if not math.isnan(part.measures["accuracy"].mean)]
+        if measured:
+            best = max(measured, key=lambda part: part.measures["accuracy"].mean)
+            worst = min(measured, key=lambda part: part.measures["accuracy"].mean)
             findings.append(
                 f"Best at the end: {_quoted(best)} with {best.measures['accuracy'].show(show_share)} test "
                 f"accuracy; lowest: {_quoted(worst)} with {worst.measures['accuracy'].show(show_share)}."
@@ -351,34 +306,33 @@ def _findings(parts: Sequence[Part], target: Target, baseline: str | None) -> li
         if len(reached) > 1:
             fast = min(reached, key=lambda part: part.measures["to_target_s"].mean)
             others = [part for part in reached if part is not fast]
-            # What noise costs is another question than who is faster.
+            # The cost of noise is another question than the faster algorithm.
             others = [part for part in others if describe_noise(part.run) == describe_noise(fast.run)] or others
             named = [part for part in reached if part is not fast and part.group.label == baseline]
             other = named[0] if named else max(others, key=lambda part: part.measures["to_target_s"].mean)
             times = [part.measures["to_target_s"].mean for part in (fast, other)]
             runs = [run for part in parts for run in part.group.good.values()]
             by_all = all(target.reached(run.evaluations).any() for run in runs)
-            what = target.short[:1].upper() + target.short[1:] + (", which every run reached," if by_all else "")
+            goal = target.short[:1].upper() + target.short[1:] + (", which every run reached," if by_all else "")
             findings.append(
-                f"{what} took {show_time(times[0])} of virtual time with {_quoted(fast)}, and {show_time(times[1])} "
+                f"{goal} took {show_time(times[0])} of virtual time with {_quoted(fast)}, and {show_time(times[1])} "
                 f"with {_quoted(other)}{_times_faster(fast, other, target)}."
             )
     spent = [part for part in parts if part.group.private]
     certified = [part for part in spent if not math.isnan(part.measures["epsilon"].mean)]
     if certified:
         epsilons = [part.measures["epsilon"].mean for part in certified]
-        much = show_range(min(epsilons), max(epsilons))
-        findings.append(f"The client that spent most has spent an epsilon of {much}; see Privacy for its terms.")
+        largest = show_range(min(epsilons), max(epsilons))
+        findings.append(f"The largest epsilon of a client is {largest}; see Privacy for its terms.")
     if len(certified) < len(spent):
         labels = ", ".join(_quoted(part) for part in spent if part not in certified)
-        findings.append(f"Noise of which nothing can be certified: {labels}.")
+        findings.append(f"Noise without a certified epsilon: {labels}.")
     return findings
 
 
 def _quoted(part: Part) -> str:
-    """Return a label, quoted if it is a phrase."""
-    own = " " in part.label and not part.label.startswith(name_of(part.group.algorithm, part.group.private))
-    return f"“{part.label}”" if own else part.label
+    is_phrase = " " in part.label and not part.label.startswith(name_of(part.group.algorithm, part.group.private))
+    return f"“{part.label}”" if is_phrase else part.label
 
 
 def _times_faster(fast: Part, other: Part, target: Target) -> str:
@@ -389,17 +343,13 @@ def _times_faster(fast: Part, other: Part, target: Target) -> str:
     coarse = ", read off coarsely: within the first evaluations" if table["evaluations"].min() < COARSE else ""
     if math.isnan(factor.low) or factor.low == factor.high:
         return f": {factor.mean:.3g} times faster{coarse}"
-    return (
-        f": {factor.mean:.3g} times faster ({factor.low:.3g} to {factor.high:.3g}, over pairs of equal seeds{coarse})"
-    )
+    interval = f"{factor.low:.3g} to {factor.high:.3g}, over pairs of equal seeds"
+    return f": {factor.mean:.3g} times faster ({interval}{coarse})"
 
 
 def describe_run(run: Run) -> str:
     """Return a run's name as `<scenario>/<folder>`, without its path."""
     return f"{run.folder.absolute().parent.name}/{run.folder.absolute().name}"
-
-
-# -- privacy -----------------------------------------------------------------------------------
 
 
 def _privacy(part: Part, check: Callable[[Run], Check] | None) -> Privacy:
@@ -417,19 +367,12 @@ def _privacy(part: Part, check: Callable[[Run], Check] | None) -> Privacy:
     return Privacy(part.label, words, describe_noise(run), checked, problem, spent)
 
 
-# -- doing it again ----------------------------------------------------------------------------
-
-
 def _failed(sweep: Sweep | None, runs: Sequence[tuple[str, Run]]) -> list[tuple[str, str]]:
-    failures = [
-        (describe_run(run), show_ending(run.status, run.manifest.reason)) for _, run in runs if run.status != "done"
-    ]
+    ended = [(describe_run(run), run.status, run.manifest.reason) for _, run in runs if run.status != "done"]
     if sweep is not None:
         finished = {run.folder for run in sweep.finished}
-        failures += [
-            (run.folder, show_ending(run.status, run.reason)) for run in sweep.runs if run.folder not in finished
-        ]
-    return failures
+        ended += [(run.folder, run.status, run.reason) for run in sweep.runs if run.folder not in finished]
+    return [(name, show_ending(status, reason)) for name, status, reason in ended]
 
 
 def _commands(sweep: Sweep | None, parts: Sequence[Part]) -> list[str]:
@@ -437,9 +380,9 @@ def _commands(sweep: Sweep | None, parts: Sequence[Part]) -> list[str]:
         return [f"simfl sweep {sweep.name}.yaml", f"simfl report results/{sweep.name} -o report.html"]
     lines = []
     for part in parts:
-        seeds = sorted(part.group.runs)
-        others = "".join(f"; simfl run {part.file} --seed {seed}" for seed in seeds if seed != part.run.manifest.seed)
-        lines.append(f"simfl run {part.file}{others}")
+        others = sorted(seed for seed in part.group.runs if seed != part.run.manifest.seed)
+        more = "".join(f"; simfl run {part.file} --seed {seed}" for seed in others)
+        lines.append(f"simfl run {part.file}{more}")
     return [*lines, "simfl report RUN... -o report.html"]
 
 

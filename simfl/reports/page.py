@@ -21,7 +21,7 @@ from simfl.records.writer import remove
 from simfl.reports.content import TIMES, Content, Part, axis_labels, describe_run, gather
 from simfl.scenario.syntax import write
 
-_LEAST_SHARE = 0.0005  # of the clients' time; less would not be seen
+_LEAST_SHARE = 0.0005  # of the clients' time; a smaller one is invisible
 
 
 def write_report(
@@ -35,18 +35,8 @@ def write_report(
 ) -> Path:
     """Write a report about runs, or a sweep, and return its path.
 
-    Args:
-        paths: folders of runs and sweeps.
-        out: the HTML file.
-        target: the test accuracy at which times are compared, or another metric as in "test_loss=0.3"; by default the
-            accuracy of the study, or the best that every run reached.
-        baseline: label of what the others are held against; by default that of the study.
-        check: holds the claim of a run against its account, such as `simfl.accounts.check.check_run`.
-        tell: told in a line of every run that is left out, or is not whole.
-
-    Raises:
-        DataError: a folder that is neither a run nor a sweep, or has no finished run.
-        ScenarioError: no such baseline, or a place that cannot be written to.
+    Arguments and errors are those of `simfl.report`. `check` compares the claim of a run with its account, such
+    as `simfl.accounts.check.check_run`.
     """
     place = to_path(out, "out: the path of an HTML file")
     text = page(gather(paths, target=target, baseline=baseline, check=check, tell=tell))
@@ -83,7 +73,7 @@ def page(content: Content) -> str:
         style=asset("page.css"),
         script=asset("page.js"),
         colors=_series_colors(content.parts),
-        # JSON that cannot end the element it stands in.
+        # JSON that cannot end its element.
         data=Markup(json.dumps(_data(content), separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")),
         has_curves=any(part.curves for part in content.parts),
         several=any(len(part.group.good) > 1 for part in content.parts),
@@ -106,18 +96,12 @@ def _about(content: Content) -> str:
     seeds = {run.manifest.seed for _, run in content.runs}
     kinds = dict.fromkeys(name_of(part.group.algorithm, part.group.private) for part in content.parts)
     clients = sorted({len(run.clients) for _, run in content.runs})
+    seed_words = f"seed {next(iter(seeds))}" if len(seeds) == 1 else f"{len(seeds)} seeds"
     count = show_range(clients[0], clients[-1], show_count)
-    words = [
-        "1 run" if runs == 1 else f"{runs} runs",
-        f"seed {next(iter(seeds))}" if len(seeds) == 1 else f"{len(seeds)} seeds",
-        ", ".join(kinds),
-        f"{count} clients",
-    ]
-    return " · ".join(words)
+    return " · ".join(["1 run" if runs == 1 else f"{runs} runs", seed_words, ", ".join(kinds), f"{count} clients"])
 
 
 def _series_colors(parts: Sequence[Part]) -> str:
-    """Return the color of every series, paler on dark pages."""
     light = "".join(f"--s{i}:{part.color};" for i, part in enumerate(parts))
     dark = "".join(f"--s{i}:{_paler(part.color)};" for i, part in enumerate(parts))
     return f":root{{{light}}}\n@media (prefers-color-scheme: dark){{@media screen{{:root{{{dark}}}}}}}\n"
@@ -138,22 +122,22 @@ def _data(content: Content) -> dict[str, Any]:
 
 def _numbers(content: Content) -> dict[str, Any]:
     """Return the headings and rows of measures: (text, whether the best) each."""
-    to_target = f"virtual time to {content.target.short}"
     columns: list[tuple[str, str, Callable[[float, float], str]]] = [
         ("accuracy", "test accuracy", show_share),
         ("loss", "test loss", show_number),
-        ("to_target_s", to_target, show_time),
+        ("to_target_s", f"virtual time to {content.target.short}", show_time),
         ("time_s", "virtual time", show_time),
         ("updates", "updates", show_count),
         ("bytes", "data sent", show_bytes),
         ("epsilon", "largest ε", show_number),
     ]
+    has_accuracy = any(not math.isnan(part.measures["accuracy"].mean) for part in content.parts)
+    hidden = {"to_target_s"} if len(content.parts) < 2 else set()
+    hidden |= {"loss"} if has_accuracy else set()
     shown = [
         column
         for column in columns
-        if any(not math.isnan(part.measures[column[0]].mean) for part in content.parts)
-        and not (column[0] == "to_target_s" and len(content.parts) < 2)
-        and not (column[0] == "loss" and any(not math.isnan(p.measures["accuracy"].mean) for p in content.parts))
+        if column[0] not in hidden and any(not math.isnan(part.measures[column[0]].mean) for part in content.parts)
     ]
     best = {
         "accuracy": max((_mean(part, "accuracy") for part in content.parts), default=math.nan),
@@ -179,7 +163,6 @@ def _mean(part: Part, name: str, otherwise: float = -math.inf) -> float:
 
 
 def _times(content: Content) -> list[tuple[Part, list[tuple[str, float]], list[str]]]:
-    """Return each part's visible shares of time, and the same in words."""
     rows = []
     for part in content.parts:
         shares = [(name, share) for name, share in part.times.items() if share > _LEAST_SHARE]
@@ -189,7 +172,7 @@ def _times(content: Content) -> list[tuple[Part, list[tuple[str, float]], list[s
 
 
 def _versions(runs: Sequence[Run]) -> dict[str, list[str]]:
-    """Return the versions and devices, all that were met where the runs differ."""
+    """Return the versions and devices, all of them if the runs differ."""
     names = dict.fromkeys(name for run in runs for name in run.manifest.versions)
     versions = {name: [run.manifest.versions.get(name, "") for run in runs] for name in names}
     versions["device"] = [run.manifest.device for run in runs]

@@ -1,11 +1,11 @@
 """A run as a timeline for Perfetto and chrome://tracing, in virtual time.
 
-Chromium's "Trace Event Format" (JSON object form). A track per client holds what it did (slices), what it sent and got
-(slices of 1 ns, which carry the ends of arrows) and the updates it made (instants, with their staleness); a track per
-link holds the messages on it, in lanes where they overlap; counters show how good the model is and what was spent.
+The format is Chromium's "Trace Event Format" (JSON object form). A client's track holds its activities (slices), its
+messages (slices of 1 ns with the ends of arrows) and its updates (instants, with their staleness). A link's track holds
+its messages, in lanes if they overlap. Counters show the model's quality and the privacy spent.
 
-All times are rounded to nanoseconds before anything is compared, so that slices of a track nest exactly. Events are
-written as the tables are read, a chunk at a time: memory does not grow with the run.
+All times are rounded to nanoseconds before they are compared, so that slices of a track nest exactly. Events are
+written while the tables are read, a chunk at a time: memory does not grow with the run.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from simfl.records import ACTIVITIES, Run, RunFolder
 from simfl.records.tables import SCHEMAS, read_between
 from simfl.records.writer import remove
 
+#: The processes of a trace.
 RUN, CLIENTS, LINKS = 1, 2, 3
-"""The processes of a trace."""
 
+#: Tables beside the metrics -> what the trace lacks without them.
 TABLES = {
     "timeline": "what clients do; record it with --set record.timeline=true",
     "messages": "links and arrows; record them with --set record.messages=true",
     "updates": "updates and their staleness; record them with --set record.updates=true",
 }
-"""Tables beside the metrics -> what is not shown without."""
 
-_LARGEST = 1e200  # of times and sizes; in nanoseconds they have to be finite, too
+_LARGEST = 1e200  # of times and sizes, which must be finite in nanoseconds, too
 
 _COUNTERS = {
     "test_accuracy": "test accuracy",
@@ -41,25 +41,19 @@ _COUNTERS = {
     "epsilon": "largest epsilon over clients (before the end an upper bound)",
     "consensus_distance": "consensus distance",
 }
-# Names out of the reserved colors of chrome://tracing; Perfetto chooses its own by the slice's name.
+# Names of the reserved colors of chrome://tracing; Perfetto chooses its own by the slice's name.
 _COLORS = {
     "compute": "thread_state_running",
     "lost": "terrible",
     "wait": "thread_state_runnable",
     "communicate": "thread_state_iowait",
-    "offline": "gray",
+    "offline": "grey",
 }
 
 
 @dataclass(frozen=True)
 class Trace:
-    """The written trace.
-
-    Attributes:
-        path: the file.
-        events: how many events it has.
-        missing: tables that the run did not record.
-    """
+    """A written trace; `missing` are tables that the run did not record."""
 
     path: Path
     events: int
@@ -74,12 +68,12 @@ def write_trace(
     Args:
         run: with at least one of the tables in `TABLES`.
         path: the JSON file.
-        start_s, end_s: only what touches this interval of virtual time.
-        clients: only these; all by default. A message is shown when one of its ends is among them.
+        start_s, end_s: show only what touches this interval of virtual time.
+        clients: show only these; all by default. A message is shown if one of its ends is among them.
 
     Raises:
-        DataError: the run recorded nothing that could be shown.
-        ScenarioError: no such client, an empty interval, or a place that cannot be written to.
+        DataError: the run has none of the tables.
+        ScenarioError: an unknown client, an empty interval, or a file that cannot be written.
     """
     if not start_s < end_s:
         raise ScenarioError(f"trace: expected a begin before the end, found {start_s:g} s and {end_s:g} s")
@@ -112,14 +106,14 @@ def write_trace(
 
 
 def parse_clients(text: str) -> list[int]:
-    """Return the clients that a list like "0-3,7" names."""
-    chosen: set[int] = set()
+    """Return the clients of a list such as "0-3,7"."""
+    clients: set[int] = set()
     for part in text.split(","):
         first, dash, last = part.strip().partition("-")
         if not first.isdecimal() or (dash and not last.isdecimal()) or (dash and int(last) < int(first)):
             raise ScenarioError(f"trace: --clients: expected numbers and ranges such as 0-3,7, found {text!r}")
-        chosen.update(range(int(first), int(last or first) + 1))
-    return sorted(chosen)
+        clients.update(range(int(first), int(last or first) + 1))
+    return sorted(clients)
 
 
 def _count(run: Run) -> int:
@@ -149,12 +143,11 @@ class _Writer:
         self._count = count
         self._chosen = set(range(count)) if clients is None else set(clients)
         self._servers: set[int] = set()
-        #: Where the last message in each lane of a link ends, and the lane's track.
+        #: For each lane of a link: the end of its last message, and its track.
         self._lanes: dict[tuple[int, int], list[tuple[int, int]]] = {}
         self._num_lanes = 0
 
     def write(self, missing: Collection[str]) -> None:
-        """Write the whole object."""
         manifest = self._run.manifest
         about = {
             "run": str(self._run.folder.name),
@@ -182,8 +175,6 @@ class _Writer:
             self._updates()
         self._file.write("\n]}\n")
 
-    # -- the tables ----------------------------------------------------------------------------
-
     def _counters(self) -> None:
         metrics = self._run.metrics
         shown = metrics[(metrics["time_s"] >= self._start) & (metrics["time_s"] <= self._end)]
@@ -193,8 +184,7 @@ class _Writer:
                     self._event({"ph": "C", "name": name, "pid": RUN, "tid": 0, "args": {"value": value}}, _ns(time_s))
 
     def _activities(self) -> None:
-        for row in self._rows("timeline", "start_s", "end_s"):
-            client, start_s, end_s, activity = row
+        for client, start_s, end_s, activity in self._rows("timeline", "start_s", "end_s"):
             if client in self._chosen:
                 if not 0 <= activity < len(ACTIVITIES):
                     raise DataError(f"{self._run.folder}: timeline: found the activity {activity}; it is damaged")
@@ -203,17 +193,16 @@ class _Writer:
                 self._slice(event, CLIENTS, client + 1, _ns(start_s), _ns(end_s))
 
     def _updates(self) -> None:
-        for time_s, client, peer, round_num, staleness, size, step_size, noise_std in self._rows(
-            "updates", "time_s", "time_s"
-        ):
+        for row in self._rows("updates", "time_s", "time_s"):
+            time_s, client, peer, round_num, staleness, size, step_size, noise_std = row
             if client not in self._chosen:
                 continue
-            told = {"staleness": staleness, "examples": size, "step_size": step_size}
-            told |= {"peer": peer} if peer >= 0 else {}
-            told |= {"round": round_num} if round_num >= 0 else {}
-            told |= {"noise_std": noise_std} if noise_std else {}
+            details = {"staleness": staleness, "examples": size, "step_size": step_size}
+            details |= {"peer": peer} if peer >= 0 else {}
+            details |= {"round": round_num} if round_num >= 0 else {}
+            details |= {"noise_std": noise_std} if noise_std else {}
             event = {"ph": "i", "s": "t", "name": "update", "cat": "update", "pid": CLIENTS, "tid": client + 1}
-            self._event({**event, "args": told}, _ns(time_s))
+            self._event({**event, "args": details}, _ns(time_s))
 
     def _messages(self) -> None:
         for number, row in enumerate(self._rows("messages", "sent_s", "delivered_s"), start=1):
@@ -222,13 +211,14 @@ class _Writer:
                 continue
             sent, came = _ns(sent_s), _ns(delivered_s)
             track = self._lane(source, target, sent, max(came, sent + 1))
-            told = {"bytes": size, "resends": resends}
-            event = {"ph": "X", "name": f"{self._node(source)} to {self._node(target)}", "cat": "message", "args": told}
+            details = {"bytes": size, "resends": resends}
+            name = f"{self._node(source)} to {self._node(target)}"
+            event = {"ph": "X", "name": name, "cat": "message", "args": details}
             self._slice(event, LINKS, track, sent, max(came, sent + 1))
             flow = {"name": "message", "cat": "message", "id": number}
             if self._end_shown(source):
                 self._anchor(f"send to {self._node(target)}", source, sent, {**flow, "ph": "s"})
-            # The arrow passes through the link, or begins or ends there where the other end is left out.
+            # The arrow passes through the link, or begins or ends there if the other end is not shown.
             step: dict[str, Any] = {"ph": "t"}
             if not self._end_shown(source):
                 step = {"ph": "s"}
@@ -255,7 +245,6 @@ class _Writer:
         return "server" if node == self._count else f"server {node - self._count}"
 
     def _lane(self, source: int, target: int, sent: int, end: int) -> int:
-        """Return the track of a message: the link's first free lane."""
         lanes = self._lanes.setdefault((source, target), [])
         for position, (busy, track) in enumerate(lanes):
             if busy <= sent:
@@ -269,13 +258,10 @@ class _Writer:
         return self._num_lanes
 
     def _rows(self, name: str, first: str, last: str) -> Iterator[tuple[Any, ...]]:
-        """Yield the rows of a table that touch the interval."""
         for row in read_between(self._folder.table_path(name), SCHEMAS[name], first, last, self._start, self._end):
-            if not all(abs(value) < _LARGEST for value in row):  # NaN is not, either
+            if not all(abs(value) < _LARGEST for value in row):  # also false for NaN
                 raise DataError(f"{self._run.folder}: {name}: expected numbers below {_LARGEST:g}; it is damaged")
             yield row
-
-    # -- events --------------------------------------------------------------------------------
 
     def _track(self, process: int, track: int, name: str, order: int) -> None:
         self._name("thread_name", process, track, name)
@@ -291,7 +277,7 @@ class _Writer:
             self._event({**event, "pid": process, "tid": track}, start, end - start)
 
     def _event(self, event: dict[str, Any], time: int | None = None, duration: int | None = None) -> None:
-        # Written by hand: three decimals of a microsecond are exact nanoseconds, floats of a long run are not.
+        # Not through floats, which are inexact in a long run: three decimals of a microsecond are exact nanoseconds.
         parts = [] if time is None else [f',"ts":{_us(time)}']
         parts += [] if duration is None else [f',"dur":{_us(duration)}']
         text = json.dumps(event, separators=(",", ":"), allow_nan=False)

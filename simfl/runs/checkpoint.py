@@ -1,12 +1,12 @@
 """Checkpoints: a killed run resumes from the last one, with equal tables.
 
-SimPy's processes cannot be written to a file, and need not be. The world is deterministic, and looks at numbers only
-through the `Journal`: a run is resumed by playing its world again, without arithmetic, with the journal's answers, up
-to the event after which the checkpoint was taken. There the living models get their values back.
+SimPy's processes cannot be written to a file. The world is deterministic and sees numbers only through the `Journal`.
+So `resume` replays the world without arithmetic, with the journal's answers, up to the event of the checkpoint. There
+the living models get their values back.
 
-A checkpoint holds the position, the journal's record, and the values of living models, each under the name of the
-operation that made it; so it is as large as these, and results do not depend on how often one is taken. It is a zip
-file of NumPy arrays, as `numpy.load` reads it, with checksums, and takes the place of the one before when complete.
+A checkpoint holds the position, the journal's record, and the values of living models by the name of the operation
+that made them. It is a zip file of NumPy arrays with checksums, as `numpy.load` reads it, and replaces the previous
+one when complete. Results do not depend on the number of checkpoints.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,27 +48,21 @@ from simfl.tape.executor import Evaluation
 from simfl.tape.journal import Record
 
 FILE = "checkpoint.npz"
-"""Its name in the folder of a run."""
-
 FORMAT = 3
+#: Stands in a fingerprint for a value that cannot be compared: such a run is never resumed.
 UNKNOWN = "unknown"
-"""Stands in a fingerprint for what cannot be compared: a run of it is never resumed."""
+#: The least time between checkpoints, in units of the time that the last one took: at most 3 % of a run.
 REST = 32
-"""The least time between checkpoints, in units of the last one's time: at most 3 % of a run."""
 
 
 class ReplayError(RunError):
-    """The replayed world differs from the checkpoint, which is useless."""
+    """The replayed world differs from the checkpoint, so the checkpoint is useless."""
 
 
 def parse_interval(value: str | float | None) -> float | None:
-    """Return seconds of host time between checkpoints, None for none at all.
+    """Return seconds of host time between checkpoints; None for none at all.
 
-    Args:
-        value: "5 min", a number of seconds, "never" or None.
-
-    Raises:
-        ScenarioError: it is none of these.
+    `value` is a time such as "5 min", a number of seconds, "never" or None; anything else is a `ScenarioError`.
     """
     if value is None or value == "never":
         return None
@@ -92,7 +86,7 @@ def fingerprint(setup: Setup, device: Any, width: int) -> dict[str, str]:
     world = [np.asarray(setup.topology.edges), speeds(setup.scenario, setup.streams)]
     if setup.underlay is not None:  # perhaps from a file
         world += setup.underlay.arrays()
-    own = source_digests(scenario)
+    user_sources = source_digests(scenario)
     inputs = versions()
     return {
         **{f"version of {name}": inputs[name] for name in ("simfl", "jax", "jaxlib", "numpy")},
@@ -101,7 +95,7 @@ def fingerprint(setup: Setup, device: Any, width: int) -> dict[str, str]:
         "machine": platform.machine(),
         "device": f"{device.platform} ({device.device_kind})",
         "width": str(width) if devices == 1 else f"{width} on {devices} devices",
-        # Rows may die at other moments of an event, and what lives at a checkpoint has to be found again.
+        # The two builds free rows at different moments of an event, and a resume must find the same living rows.
         "build of the world": "compiled" if is_compiled() else "plain",
         "scenario": _digest(json.dumps(scenario, sort_keys=True).encode()),
         "data": _digest(*map(np.ascontiguousarray, arrays), *data.scaling.arrays),
@@ -109,12 +103,13 @@ def fingerprint(setup: Setup, device: Any, width: int) -> dict[str, str]:
         "files of the world": _digest(*(Path(path).read_bytes() for path in world_files(setup.scenario))),
         "initial model": _digest(setup.training.initial if setup.start is None else setup.start.params),
         "model that was given from Python": _digest_of_object(setup),
-        "source of the user's own modules": _digest(json.dumps(own).encode()) if is_known(own) else UNKNOWN,
+        "source of the user's own modules": (
+            _digest(json.dumps(user_sources).encode()) if is_known(user_sources) else UNKNOWN
+        ),
     }
 
 
 def _digest_of_object(setup: Setup) -> str:
-    """Return the digest of a model given from Python, "none" without one."""
     if setup.own.model is None:
         return "none"
     model, data = setup.model, setup.dataset
@@ -132,14 +127,9 @@ def _digest(*parts: Any) -> str:
 
 @dataclass(frozen=True)
 class Position:
-    """Where in a run's life a checkpoint was taken: the same after every replay.
+    """The place in a run where a checkpoint was taken: the same after every replay.
 
-    Attributes:
-        events: of the world.
-        time_s: virtual time.
-        updates: of all clients.
-        operations: recorded on the tape, by kind.
-        messages, bytes_sent: of all clients.
+    `updates`, `messages` and `bytes_sent` are totals of all clients; `operations` counts the tape's, by kind.
     """
 
     events: int
@@ -155,15 +145,11 @@ class Checkpoint:
     """A checkpoint whose models' values are read when needed.
 
     Attributes:
-        path: its file.
         print: see `fingerprint`.
-        position: where it was taken.
-        wall_s: host seconds that the run had taken.
-        resumed: how often it had been resumed before.
+        resumed: how often the run had been resumed before.
         beside: the folders of the user's own modules.
-        record: of the journal.
-        walls: host seconds of evaluations that had been collected.
-        memory: of the algorithm.
+        walls: host seconds of the evaluations that had been collected.
+        memory: the algorithm's.
         names: of the living rows, int64 [n], ascending.
     """
 
@@ -179,36 +165,29 @@ class Checkpoint:
     names: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
 
     def check(self, inputs: dict[str, str]) -> None:
-        """Refuse to go on where the numbers would be others.
-
-        Raises:
-            DataError: something that they depend on has changed.
-        """
+        """Raise a `DataError` if anything that the numbers depend on has changed."""
         for name, now in inputs.items():
             if (taken := self.print.get(name, UNKNOWN)) == now != UNKNOWN:
                 continue
-            what = f"found {now}" if len(taken) < 64 else "it has changed"
+            was, now = (f", {taken},", f"found {now}") if len(taken) < 64 else (",", "it has changed")
             raise DataError(
-                f"{self.path}: expected the {name} of the checkpoint{f', {taken},' if len(taken) < 64 else ','} "
-                f"{what}; restore it, or run it again: simfl run {self.path.parent / 'scenario.yaml'}"
+                f"{self.path}: expected the {name} of the checkpoint{was} {now}; restore it, or run it again: "
+                f"simfl run {self.path.parent / 'scenario.yaml'}"
             )
 
     def values(self, rows: int) -> Iterator[NDArray[np.float32]]:
         """Yield the values of living rows by name, in blocks f32 [k, d]."""
         with zipfile.ZipFile(self.path) as archive, archive.open("values.npy") as file:
-            (count, size), kind = _header(file)
+            version = np.lib.format.read_magic(file)
+            reader = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+            (count, size), _, kind = reader(file)
             for begin in range(0, count, rows):
-                wanted = min(rows, count - begin)
-                content = file.read(wanted * size * kind.itemsize)
-                yield np.frombuffer(content, dtype=kind).reshape(wanted, size)
+                block = min(rows, count - begin)
+                yield np.frombuffer(file.read(block * size * kind.itemsize), dtype=kind).reshape(block, size)
 
 
 def read(path: Path) -> Checkpoint:
-    """Read a checkpoint and check that it is whole.
-
-    Raises:
-        DataError: there is none, it is damaged, or of another version of simfl.
-    """
+    """Read a checkpoint; a missing, damaged or too old one is a `DataError`."""
     try:
         with zipfile.ZipFile(regular(path)) as archive:
             if archive.testzip() is not None:
@@ -225,10 +204,8 @@ def read(path: Path) -> Checkpoint:
             _evaluations(arrays, about["evaluations"]), _answers(arrays["answers"], about["answers"]), about["zeroed"]
         )
         memory = {name.removeprefix("memory/"): arrays[name] for name in arrays if name.startswith("memory/")}
-        walls, names = arrays["walls"].tolist(), arrays["names"]
-        position = Position(**about["position"])
-        given = about["print"], position, about["wall_s"], about["resumed"], about["beside"]
-        return Checkpoint(path, *given, record, walls, memory, names)
+        given = about["print"], Position(**about["position"]), about["wall_s"], about["resumed"], about["beside"]
+        return Checkpoint(path, *given, record, arrays["walls"].tolist(), memory, arrays["names"])
     except FileNotFoundError:
         again = f"simfl run {path.parent / 'scenario.yaml'}"
         raise DataError(f"{path.parent}: expected a checkpoint in it, found none; run it again: {again}") from None
@@ -236,16 +213,8 @@ def read(path: Path) -> Checkpoint:
         raise DataError(f"{path}: expected a whole checkpoint, found a damaged one ({error}); remove it") from error
 
 
-def _header(file: IO[bytes]) -> tuple[tuple[int, ...], np.dtype[Any]]:
-    """Return shape and type of an array, whose values follow in the file."""
-    version = np.lib.format.read_magic(file)
-    reader = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-    shape, _, kind = reader(file)
-    return shape, kind
-
-
 def _measures(evaluation: Evaluation) -> dict[str, Any]:
-    """Return all that an evaluation says, by name, as arrays of it are called."""
+    """Return an evaluation's values by the names of their arrays."""
     arrays = {f"measure/{entry.name}": getattr(evaluation, entry.name) for entry in fields(evaluation)}
     further = arrays.pop("measure/further")
     arrays |= {f"further/{name}": value for name, value in further.items()}
@@ -253,8 +222,6 @@ def _measures(evaluation: Evaluation) -> dict[str, Any]:
 
 
 def _evaluations(arrays: dict[str, NDArray[Any]], count: int) -> list[Evaluation]:
-    """The reverse of `_measures`, for all evaluations."""
-
     def values(kind: str, number: int) -> dict[str, Any]:
         named = {name.removeprefix(kind): array[number] for name, array in arrays.items() if name.startswith(kind)}
         return {name: value if value.ndim else float(value) for name, value in named.items()}
@@ -263,7 +230,7 @@ def _evaluations(arrays: dict[str, NDArray[Any]], count: int) -> list[Evaluation
 
 
 def _answers(content: NDArray[np.uint8], kinds: list[tuple[str, list[int]]]) -> list[NDArray[Any]]:
-    """Cut answers of any shape out of the bytes of all."""
+    """Cut answers of any shape out of the bytes of all of them."""
     answers, at = [], 0
     for kind, shape in kinds:
         size = int(np.prod(shape, dtype=int)) * np.dtype(kind).itemsize
@@ -273,7 +240,6 @@ def _answers(content: NDArray[np.uint8], kinds: list[tuple[str, list[int]]]) -> 
 
 
 def _write(path: Path, about: dict[str, Any], arrays: dict[str, Any], shape: tuple[int, int], values: Any) -> None:
-    """Write a checkpoint to a temporary file and move it into place."""
     partial = path.with_name(path.name + ".partial")
     try:
         with open(partial, "wb") as file:
@@ -296,20 +262,17 @@ def _write(path: Path, about: dict[str, Any], arrays: dict[str, Any], shape: tup
 
 
 class Keeper:
-    """Takes the checkpoints of one run, and brings it back to one.
+    """Takes the checkpoints of one run, and brings the run back to one.
 
     Args:
         context: the run; its journal keeps its record.
-        folder: where its checkpoint is.
-        every_s: host seconds between checkpoints; None: none is taken, what is there stays.
+        folder: of the run.
+        every_s: host seconds between checkpoints; None takes none, and keeps the one in the folder.
         since: where to begin.
         ends_after: events after which the run is interrupted; None for never.
 
-    Attributes:
-        taken: how many checkpoints there were.
-        taking_s: host seconds that they took.
-        replaying_s: host seconds in which the world was played again.
-        loading_s: host seconds in which models were given their values.
+    `taken` counts the checkpoints. `taking_s`, `replaying_s` and `loading_s` are host seconds spent to take
+    checkpoints, to replay the world, and to give models their values.
     """
 
     def __init__(
@@ -328,11 +291,11 @@ class Keeper:
         self.taking_s = self.replaying_s = self.loading_s = 0.0
         self._run = context
         self._print: dict[str, str] | None = None if since is None else since.print
-        self._wanted = threading.Timer(0.0, self.want)
+        self._timer = threading.Timer(0.0, self.want)
 
     @property
     def resumed(self) -> int:
-        """How often the run was resumed."""
+        """The number of times that the run was resumed."""
         return 0 if self.since is None else self.since.resumed + 1
 
     def run(self, until: float | None) -> None:
@@ -358,18 +321,18 @@ class Keeper:
             if clock.interrupted:
                 self.take()
         finally:
-            self._wanted.cancel()
+            self._timer.cancel()
 
     def want(self) -> None:
         """Take a checkpoint before the next event."""
         self._run.world.clock.paused = True
 
     def take(self) -> None:
-        """Write a checkpoint now; a disk error is a warning."""
+        """Write a checkpoint now; an error of the disk becomes a warning."""
         if self.every_s is None:
             return
         self._run.tape.flush()
-        self._run.journal.zeroed()  # what has been recorded is computed, which would take its time anyway
+        self._run.journal.zeroed()  # waits for recorded operations, so that their time is not counted as `taking_s`
         begun = time.perf_counter()
         try:
             self._take()
@@ -388,22 +351,21 @@ class Keeper:
         self._rest(took)
 
     def remove(self) -> None:
-        """The run needs its checkpoint no more."""
+        """Delete the checkpoint."""
         self.path.unlink(missing_ok=True)
 
     def _rest(self, took: float) -> None:
-        """Wait until it is time for the next one."""
-        self._wanted.cancel()
+        self._timer.cancel()
         if self.every_s is not None:
-            self._wanted = threading.Timer(max(self.every_s, REST * took), self.want)
-            self._wanted.daemon = True
-            self._wanted.start()
+            self._timer = threading.Timer(max(self.every_s, REST * took), self.want)
+            self._timer.daemon = True
+            self._timer.start()
 
     def _living(self) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
         """Return names and numbers of the living rows, sorted by name."""
         run = self._run
         run.tape.flush()
-        gc.collect()  # what only circles mention would live for as long as the collector's mood lasts
+        gc.collect()  # rows that only reference cycles mention would else live until the collector finds them
         numbers = run.tape.living()
         names = run.journal.names(numbers)
         order = np.argsort(names)
@@ -448,34 +410,29 @@ class Keeper:
         write_models(run, RunFolder(self.path.parent))
 
     def _go_on(self, since: Checkpoint) -> None:
-        """Set the models of the replayed world, and compute from here on.
-
-        Raises:
-            ReplayError: the world is somewhere else.
-        """
+        """Set the models of the replayed world, and compute from here on."""
         run = self._run
         names, numbers = self._living()
-        known = np.searchsorted(since.names, names)
-        there = (known < len(since.names)) & (since.names[np.minimum(known, len(since.names) - 1)] == names)
+        index = np.searchsorted(since.names, names)
+        is_saved = (index < len(since.names)) & (since.names[np.minimum(index, len(since.names) - 1)] == names)
         for key, position in asdict(self._position()).items():
-            expected = getattr(since.position, key)
-            if position != expected:
+            if position != (expected := getattr(since.position, key)):
                 self._refuse(f"{key} {expected}, found {position}")
-        if not there.all():
-            self._refuse(f"{len(since.names)} models, found {int((~there).sum())} others")
+        if not is_saved.all():
+            self._refuse(f"{len(since.names)} models, found {int((~is_saved).sum())} others")
         run.tape.bury()
         step, left = run.executor.rows_at_a_time, 0
         for values in since.values(step):
-            chosen = (known >= left) & (known < left + len(values))
-            run.journal.write(numbers[chosen], values[known[chosen] - left], run.tape.rows)
+            block = (index >= left) & (index < left + len(values))
+            run.journal.write(numbers[block], values[index[block] - left], run.tape.rows)
             left += len(values)
         run.algorithm.remember(since.memory)
         run.journal.go_on()
 
-    def _refuse(self, what: str) -> None:
+    def _refuse(self, difference: str) -> None:
         raise ReplayError(
-            f"{self.path}: the run that was played again came to another place: expected {what}; is the scenario's "
-            "own code deterministic? run it again from its beginning"
+            f"{self.path}: the replayed run differs from the checkpoint: expected {difference}; is the scenario's own "
+            "code deterministic? run it again from its beginning"
         )
 
 

@@ -34,15 +34,9 @@ class Context:
         keeps: whether the journal keeps its record, for checkpoints.
         replayed: the record of the checkpoint that the run continues from.
 
-    Attributes:
-        window: operations that are executed together.
-        width: gradients that are computed side by side.
-        each_client: whether the clients' own models are evaluated.
-        keeps_each: whether the clients' own models are stored at the end.
-        status: as in the manifest.
-        reason: why the run has this status.
-        warnings: lines for the user, as in the manifest.
-        wall_times_s: host seconds at which evaluations were collected.
+    `window` operations are executed together, `width` gradients are computed side by side. `each_client` and
+    `keeps_each` say whether the clients' own models are evaluated, and stored at the end. `status`, `reason` and
+    `warnings` are as in the manifest; `wall_times_s` has the host seconds at which evaluations were collected.
     """
 
     def __init__(
@@ -104,10 +98,8 @@ class Context:
             ("record.client_models", scenario.record.client_models, "file client_models.npz"),
         ):
             if is_set and not has_client_models:
-                self.warnings.append(
-                    f"{key}: {scenario.algorithm.kind} has one model for all clients: there is no {missing}; "
-                    f"set {key}: false"
-                )
+                cause = f"{scenario.algorithm.kind} has one model for all clients: there is no {missing}"
+                self.warnings.append(f"{key}: {cause}; set {key}: false")
 
     @property
     def wall_s(self) -> float:
@@ -115,13 +107,13 @@ class Context:
         return time.perf_counter() - self._started_s if self._started_s else 0.0
 
     def start_watch(self, already_s: float) -> None:
-        """Start to count host seconds, from those that the run took before it was resumed."""
+        """Start to count host seconds, from `already_s` of before a resume."""
         self._started_s = time.perf_counter() - already_s
 
     def account(self) -> Releases:
         """Return the releases by the algorithm's account, checked against the tape's.
 
-        If a release cannot be certified, or was not counted, no epsilon holds from now on, and the user is told once.
+        If a release cannot be certified, or was not counted, no epsilon holds from now on, and the user is warned once.
         """
         declared, seen, ledger = self.algorithm.releases, self.tape.releases, self.setup.ledger
         if seen is None or ledger is None:
@@ -157,7 +149,7 @@ class Context:
     def release(self) -> None:
         """Stop the executor's thread, drop the data, and return free memory to the system.
 
-        What is left of a run refers to itself in circles, which the garbage collector finds late.
+        A finished run refers to itself in cycles, which the garbage collector finds late.
         """
         with contextlib.suppress(RunError):
             self.executor.close()

@@ -7,9 +7,9 @@ import math
 from simfl.algorithms import Algorithm
 from simfl.scenario.control import Stop
 
-#: A mark that no number of updates reaches.
+#: More updates than any run has.
 NEVER = 2**62
-#: Different lots of clients, and clients by number, that one line names.
+#: How many groups of clients, and clients of a group, one line names.
 MOST_LOTS = 4
 MOST_NAMED = 5
 
@@ -29,7 +29,7 @@ def ended_by(stop: Stop, algorithm: Algorithm) -> str | None:
 
 
 def why_over(algorithm: Algorithm) -> str:
-    """Return in a few words why none of the clients does anything any more."""
+    """Return in a few words why no client does anything any more."""
     if algorithm.ending:
         return algorithm.ending
     lots: dict[str, list[int]] = {}
@@ -37,22 +37,22 @@ def why_over(algorithm: Algorithm) -> str:
         lots.setdefault(_standing(algorithm, client), []).append(client)
     if len(lots) == 1:
         return f"every client {next(iter(lots))}{_stuck(algorithm)}"
-    said = [f"{_who(clients)} {what}" for what, clients in lots.items()]
-    if len(said) > MOST_LOTS:
+    phrases = [f"{_who(clients)} {standing}" for standing, clients in lots.items()]
+    if len(phrases) > MOST_LOTS:
         left = sum(len(clients) for clients in list(lots.values())[MOST_LOTS:])
-        said = [*said[:MOST_LOTS], f"{left} more wait likewise"]
-    return ", ".join(said) + _stuck(algorithm)
+        phrases = [*phrases[:MOST_LOTS], f"{left} more wait likewise"]
+    return ", ".join(phrases) + _stuck(algorithm)
 
 
 def _stuck(algorithm: Algorithm) -> str:
-    """Say which messages will never arrive, those to clients that have left aside."""
+    """Name links whose messages never arrive, except to clients that have left."""
     count, gone, now = algorithm.num_clients, algorithm.world.availability.gone, algorithm.clock.now
     pairs = [pair for pair in algorithm.world.network.stuck if pair[1] >= count or not gone(pair[1], now)]
     if not pairs:
         return ""
     source, target = (f"client {node}" if node < count else "the server" for node in pairs[0])
     more = f" (and over {len(pairs) - 1} more links)" if len(pairs) > 1 else ""
-    return f"; what {source} sent to {target}{more} never arrives: it is offline, or cut off, permanently"
+    return f"; messages from {source} to {target}{more} never arrive: {target} is offline, or cut off, permanently"
 
 
 def _standing(algorithm: Algorithm, client: int) -> str:
@@ -64,7 +64,6 @@ def _standing(algorithm: Algorithm, client: int) -> str:
 
 
 def _who(clients: list[int]) -> str:
-    """Return "client 3", or "each of 12 clients (0, 1, 2, ...)"."""
     if len(clients) == 1:
         return f"client {clients[0]}"
     named = ", ".join(map(str, clients[:MOST_NAMED])) + ", ..." * (len(clients) > MOST_NAMED)

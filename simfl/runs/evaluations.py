@@ -11,7 +11,7 @@ import numpy as np
 from simfl.errors import RunError
 from simfl.runs.context import Context
 from simfl.runs.endings import NEVER, ended_by, last_update
-from simfl.runs.recorder import Recorder, Snapshot
+from simfl.runs.recorder import Recorder
 from simfl.scenario.checks import MOST_EVALUATIONS
 from simfl.scenario.control import Stop
 from simfl.tape.executor import Evaluation
@@ -25,7 +25,7 @@ class Evaluations:
         context: the run.
         recorder: writes the rows.
         report: called with each row of `metrics`, by column.
-        known_wall_times_s: host seconds of evaluations that a run before this one, which it continues, has collected.
+        known_wall_times_s: host seconds of the evaluations that a resumed run had collected before its checkpoint.
     """
 
     def __init__(
@@ -40,36 +40,36 @@ class Evaluations:
         self._report = report
         self._known_wall_times_s = deque(known_wall_times_s)
         self._goals = goals_of(context.setup.scenario.stop)
-        self._pending: deque[tuple[Snapshot, Future[Evaluation]]] = deque()
+        self._pending: deque[tuple[dict[str, float], Future[Evaluation]]] = deque()
         self._last: tuple[float, int] | None = None
 
     def take(self) -> None:
-        """Evaluate the current models; the numbers arrive later if nothing needs them."""
+        """Evaluate the current models; the numbers arrive later unless a goal needs them."""
         context, algorithm, network = self._context, self._context.algorithm, self._context.world.network
         now = context.world.clock.now
         if self._last == (now, algorithm.updates):
             return
         self._last = (now, algorithm.updates)
         context.tape.flush()
-        epsilon = self._recorder.spent_epsilon()
-        snapshot = Snapshot(
-            now,
-            algorithm.updates,
-            algorithm.epochs,
-            algorithm.rounds,
-            network.bytes_sent,
-            network.messages,
-            epsilon,
-            algorithm.clipping_norm,
-        )
+        norm = algorithm.clipping_norm
+        taken = {
+            "time_s": now,
+            "updates": algorithm.updates,
+            "epochs": algorithm.epochs,
+            "rounds": algorithm.rounds,
+            "bytes_sent": network.bytes_sent,
+            "messages": network.messages,
+            "epsilon": self._recorder.spent_epsilon(),
+            "clipping_norm": norm if np.isfinite(norm) else np.nan,
+        }
         rows, coefs = context.tape.forms(algorithm.models())
         each = context.each_client and context.tape.forms(algorithm.client_models())
-        future = context.journal.evaluate(rows, coefs, each, algorithm.clipping_norm)
-        self._pending.append((snapshot, future))
-        # A goal needs the number now. Divergence is looked for one evaluation later, always at the
-        # same one, so that the device can lag behind the world and the run still ends at the same event.
+        future = context.journal.evaluate(rows, coefs, each, norm)
+        self._pending.append((taken, future))
+        # A goal needs the number now. Divergence is checked one evaluation later, always at the same one, so that the
+        # device can lag after the world and the run still ends at the same event.
         while len(self._pending) > (0 if self._goals else 1):
-            evaluated_s = self._pending[0][0].time_s
+            evaluated_s = self._pending[0][0]["time_s"]
             evaluation, row = self._collect_oldest()
             if not evaluation.finite:
                 context.end("diverged", f"the loss was not finite at {evaluated_s:.6g} s of virtual time")
@@ -86,24 +86,18 @@ class Evaluations:
                 context.status, context.reason = "diverged", "the loss was not finite at the end"
 
     def _collect_oldest(self) -> tuple[Evaluation, dict[str, float]]:
-        """Wait for the oldest pending evaluation and write its row; return both."""
-        snapshot, future = self._pending.popleft()
+        taken, future = self._pending.popleft()
         evaluation = future.result()
-        known = self._known_wall_times_s
-        wall_s = known.popleft() if known else self._context.wall_s
+        earlier = self._known_wall_times_s
+        wall_s = earlier.popleft() if earlier else self._context.wall_s
         self._context.wall_times_s.append(wall_s)
-        row = self._recorder.evaluated(snapshot, evaluation, wall_s)
+        row = self._recorder.evaluated(taken, evaluation, wall_s)
         self._report(row)
         return evaluation, row
 
 
 class Schedule:
-    """Evaluates a run at the scenario's marks, and ends it after the last update.
-
-    Args:
-        context: the run.
-        evaluations: taken at each mark.
-    """
+    """Evaluates a run at the scenario's marks, and ends it after the last update."""
 
     def __init__(self, context: Context, evaluations: Evaluations) -> None:
         self._context = context
@@ -154,10 +148,8 @@ class Schedule:
         while True:
             count += 1
             if count > MOST_EVALUATIONS:
-                raise RunError(
-                    f"evaluate.every.time: expected at most {MOST_EVALUATIONS:,} evaluations, found more; "
-                    "evaluate less often"
-                )
+                expected = f"expected at most {MOST_EVALUATIONS:,} evaluations, found more"
+                raise RunError(f"evaluate.every.time: {expected}; evaluate less often")
             yield clock.timeout(count * every_s - clock.now)
             if clock.peek() == float("inf"):
                 return  # nothing else is scheduled, and this process alone must not keep the clock running

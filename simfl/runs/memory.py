@@ -1,4 +1,4 @@
-"""Memory that a run has freed, given back to the system."""
+"""Give memory that a run has freed back to the system."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ _next_s = 0.0
 def give_back() -> None:
     """Return free memory to the system, at most once in a while.
 
-    glibc's malloc keeps what is freed between other pieces, and what it keeps grows from run to run: hundreds of
-    megabytes after a hundred of them. Other allocators are left alone.
+    glibc's malloc keeps freed pieces, hundreds of megabytes after a hundred runs. Other allocators are left alone.
     """
     global _next_s
     trim, began = _trim(), monotonic()
@@ -28,7 +27,6 @@ def give_back() -> None:
 
 @functools.cache
 def _trim() -> Callable[[int], int] | None:
-    """Return glibc's malloc_trim, or None."""
     try:
         malloc_trim: Callable[[int], int] = ctypes.CDLL(None).malloc_trim
     except (AttributeError, OSError, TypeError):  # another C library; Windows has no CDLL(None)

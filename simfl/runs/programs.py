@@ -14,19 +14,16 @@ FOLDER = ".compiled"
 
 
 def folder_of(out: Path) -> str | None:
-    """Return the folder of programs of `out`; None if the user set JAX's own cache."""
+    """Return the folder for compiled programs; None if the user set JAX's own cache."""
     return None if os.environ.get("JAX_COMPILATION_CACHE_DIR") else str((out / FOLDER).absolute())
 
 
 @contextlib.contextmanager
 def compiled_in(folder: str | None, for_good: bool = False) -> Iterator[None]:
-    """Cache compiled programs in a folder within a block.
+    """Cache compiled programs in a folder within a block; None: no cache.
 
-    Small programs as well: a run compiles some twenty of them, and each costs more than reading a file.
-
-    Args:
-        folder: None for none.
-        for_good: whether this persists after the block, as in a process that serves one task after the other.
+    Small programs too: a run compiles some twenty, and each costs more than reading a file. With `for_good` the setting
+    stays after the block, as in a process that serves one task after the other.
     """
     if folder is None:
         yield
@@ -39,7 +36,7 @@ def compiled_in(folder: str | None, for_good: bool = False) -> Iterator[None]:
         "jax_persistent_cache_min_compile_time_secs": 0.0,
         "jax_persistent_cache_min_entry_size_bytes": -1,
     }
-    # What a kill cut off is compiled anew each time, as all is where nothing can be written: this needs no message.
+    # A file that a kill cut off is compiled anew each time, as in a folder that cannot be written. No message needed.
     warnings.filterwarnings("ignore", "Error (reading|writing) persistent compilation cache entry")
     before = {name: getattr(jax.config, name) for name in wanted}
     if before != wanted:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,24 +26,10 @@ from simfl.scenario.fields import world_files
 from simfl.scenario.own_code import source_digests
 from simfl.tape.executor import Evaluation
 
-#: Rows are handed to the system after this many host seconds, or this share of the run's host seconds if that is more.
-#: A killed process loses at most these rows, and a long run is not cut into small pieces.
+#: Rows reach the system after this many host seconds, or this share of the run's host seconds if that is more. A
+#: killed process loses at most these rows, and a long run is not cut into small pieces.
 FLUSH_S = 1.0
 FLUSH_SHARE = 0.001
-
-
-@dataclass(frozen=True)
-class Snapshot:
-    """The columns of `metrics` that do not depend on the models."""
-
-    time_s: float
-    updates: int
-    epochs: float
-    rounds: int
-    bytes_sent: int
-    messages: int
-    epsilon: float
-    clipping_norm: float
 
 
 class Recorder:
@@ -53,7 +38,7 @@ class Recorder:
     Args:
         context: the run.
         folder: where to write.
-        sources: what the run depends on beside its scenario (see `sources_of_run`), for the manifest.
+        sources: see `sources_of_run`; for the manifest.
         resumed: how often the run was resumed.
     """
 
@@ -70,8 +55,6 @@ class Recorder:
         self._zeroed: int | None = None
         self._flushed_s = time.perf_counter()
         self._text_digest = ""
-
-    # -- before the run ----------------------------------------------------------------------
 
     def open(self) -> None:
         """Write the scenario and a first manifest, and open the tables."""
@@ -104,8 +87,6 @@ class Recorder:
             with folder.table("edges") as table:
                 table.extend(edges)
 
-    # -- during the run ----------------------------------------------------------------------
-
     def flush(self, wall_s: float) -> None:
         """Flush the tables from time to time; `wall_s` is the host time so far."""
         now = time.perf_counter()
@@ -123,7 +104,7 @@ class Recorder:
         if "client_epsilon" not in self._tables:
             return ledger.largest(account)
         spent = ledger.epsilon(account)
-        count = self._context.world.num_clients
+        count = len(spent)
         self._tables["client_epsilon"].extend_columns(
             {
                 "time_s": np.full(count, self._context.world.clock.now),
@@ -134,40 +115,26 @@ class Recorder:
         )
         return float(spent.max())
 
-    def evaluated(self, taken: Snapshot, evaluation: Evaluation, wall_s: float) -> dict[str, float]:
-        """Write an evaluation's rows; return the row of `metrics` by column."""
-        norm = taken.clipping_norm if np.isfinite(taken.clipping_norm) else np.nan
-        gradients = (evaluation.gradient_norm, evaluation.clipped_share, norm)
-        values = [
-            taken.time_s,
-            taken.updates,
-            taken.epochs,
-            taken.rounds,
-            evaluation.train_loss,
-            evaluation.test_loss,
-            evaluation.test_accuracy,
-            evaluation.consensus_distance,
-            taken.bytes_sent,
-            taken.messages,
-            taken.epsilon,
-            wall_s,
-            *(gradients if self._context.setup.problem.measured.gradient_examples else ()),
-            *evaluation.further.values(),
-        ]
+    def evaluated(self, taken: dict[str, float], evaluation: Evaluation, wall_s: float) -> dict[str, float]:
+        """Write an evaluation's rows; return the row of `metrics` by column.
+
+        `taken` holds the columns that do not depend on the models.
+        """
         table = self._tables["metrics"]
-        table.append(values)
+        row = {**vars(evaluation), **evaluation.further, **taken, "wall_s": wall_s}
+        table.append([row[name] for name in table.schema.names])
         if evaluation.client_loss is not None and evaluation.client_accuracy is not None:
             count = len(evaluation.client_loss)
             self._tables["client_metrics"].extend_columns(
                 {
-                    "time_s": np.full(count, taken.time_s),
-                    "updates": np.full(count, taken.updates, dtype=np.int64),
+                    "time_s": np.full(count, taken["time_s"]),
+                    "updates": np.full(count, taken["updates"], dtype=np.int64),
                     "client": np.arange(count, dtype=np.int32),
                     "test_accuracy": evaluation.client_accuracy,
                     "test_loss": evaluation.client_loss,
                 }
             )
-        return dict(zip(table.schema.names, map(float, values), strict=True))
+        return {name: float(row[name]) for name in table.schema.names}
 
     def write_models(self) -> None:
         """Write the trained models, and count the gradients set to zero."""
@@ -175,14 +142,10 @@ class Recorder:
         if clip is not None:
             self._zeroed = self._context.journal.zeroed()
         if clip is not None and self._zeroed:
-            plural = self._zeroed != 1
-            what = {"example": ("gradient", "gradients"), "update": ("update", "updates")}[clip][plural]
-            verb = "were" if plural else "was"
-            line = f"privacy: {self._zeroed:,} {what} {verb} not finite and {verb} released as zero"
-            self._context.warn(line)
+            noun = {"example": "gradient", "update": "update"}[clip]
+            noun, verb = (f"{noun}s", "were") if self._zeroed != 1 else (noun, "was")
+            self._context.warn(f"privacy: {self._zeroed:,} {noun} {verb} not finite and {verb} released as zero")
         self._models = write_models(self._context, self._folder)
-
-    # -- after the run -----------------------------------------------------------------------
 
     def write_clients(self) -> None:
         """Write `clients`, `releases` and `uses`, if the run opened them."""
@@ -243,8 +206,8 @@ class Recorder:
     def _amend_metrics(self, final: NDArray[np.float64] | None) -> None:
         """Write the final counts and epsilons f64 [K] into the last rows.
 
-        The evaluation that ends a run is taken inside an event, and this event may still send a message. Rows of
-        earlier times are capped: what was released before is part of the final epsilon.
+        The event that ends a run may still send a message after the last evaluation. Rows of earlier times are capped:
+        earlier releases are part of the final epsilon.
         """
         context = self._context
         now, updates, network = context.world.clock.now, context.algorithm.updates, context.world.network
@@ -306,7 +269,7 @@ class Recorder:
 
 
 def sources_of_run(setup: Setup) -> dict[str, Any]:
-    """Return digests of the inputs of a run beside its scenario."""
+    """Return digests of a run's inputs besides its scenario."""
     scenario = setup.scenario
     return {
         "own_code": source_digests(scenario.resolved()),

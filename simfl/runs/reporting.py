@@ -15,19 +15,16 @@ from simfl.runs.evaluations import Schedule
 from simfl.runs.recorder import Recorder
 from simfl.world.engine import Clock
 
-#: A second signal within this many host seconds belongs to the first: a key that bounced, or a whole group was told.
+#: A second signal within this many host seconds belongs to the first: a bounced key, or a signal to the whole group.
 SAME_SIGNAL_S = 1.0
-#: Host seconds between two reports of progress, evaluations apart.
+#: Host seconds between two reports of progress that are not of evaluations.
 REPORT_S = 0.1
 
 
 class Reporter:
     """Reports progress a few times a second, and flushes rows now and then.
 
-    Args:
-        context: the run.
-        recorder: has the rows.
-        progress: called with each report; None for no reports.
+    `progress` is called with each report; None for no reports.
     """
 
     def __init__(self, context: Context, recorder: Recorder, progress: Callable[[Progress], None] | None) -> None:
@@ -56,12 +53,10 @@ class Reporter:
         wall_s = max(self._context.wall_s, 1e-9)
         if not self.closing:
             self._recorder.flush(wall_s)
+        if self._progress is None or self._schedule is None:
+            return
         now = time.perf_counter()
-        if (
-            self._progress is None
-            or self._schedule is None
-            or (not is_evaluation and now - self._reported_s < REPORT_S)
-        ):
+        if not is_evaluation and now - self._reported_s < REPORT_S:
             return
         self._reported_s = now
         clock, algorithm, stop = self._context.world.clock, self._context.algorithm, self._context.setup.scenario.stop
@@ -97,7 +92,7 @@ class Interruption:
 
     @property
     def reason(self) -> str:
-        """Which signal it was, in words."""
+        """The signal, in words."""
         return signals.describe(self._signal)
 
     @contextlib.contextmanager

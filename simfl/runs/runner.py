@@ -1,6 +1,6 @@
-"""Runs a scenario, from the first event to the last table.
+"""Run a scenario, from the first event to the last table.
 
-`prepare` finds everything that is wrong before anything runs; `run` runs; `resume` goes on with a run that was killed.
+`prepare` finds all errors before anything runs, `run` runs, and `resume` continues a killed run.
 """
 
 from __future__ import annotations
@@ -41,18 +41,14 @@ def prepare(
 ) -> Setup:
     """Check a scenario with its data files, and return the setup of its run.
 
-    Args:
-        scenario, device, model, data: as of `run`.
-
-    Raises:
-        ScenarioError, DataError: with one line that says what to change.
+    Arguments are those of `run`. Raises `ScenarioError` or `DataError` with one line that says what to change.
     """
-    is_compiled()  # or not what the sources say
-    chosen = choose_device(device)
+    is_compiled()  # raises if a compiled module differs from its source
+    platform = choose_device(device)
     own = Own(model, data)
-    asked = opened(scenario, own)
-    choose_devices(chosen, asked.execution.devices)
-    return assemble(asked, own=own)
+    checked = opened(scenario, own)
+    choose_devices(platform, checked.execution.devices)
+    return assemble(checked, own=own)
 
 
 def run(
@@ -70,33 +66,32 @@ def run(
     """Run a scenario and return its tables.
 
     Args:
-        scenario: a scenario, the path of one, a mapping of what would stand in it, or what `prepare` returned.
-        model, data: objects of your own that take the place of the scenario's model, and of its data set. They
-            must be given again to resume or verify the run, unless a module makes them.
+        scenario: a scenario, its path, a mapping with its content, or what `prepare` returned.
+        model, data: your own objects in place of the scenario's model and data set. Give them again to resume or verify
+            the run, unless a module makes them.
         out: folder of all results, "results" by default; the run writes to `<out>/<name>/<run>/`.
         run_id: name of the run's own folder; the next free number by default.
         device: "cpu" or "gpu"; JAX's default otherwise.
-        progress: True shows how far the run is, in a notebook or on a terminal; None only in a notebook, False not at
-            all. What can be called is called now and then with a report.
-        callbacks: told when the run begins, of every evaluation, and when it is over; see `simfl.callbacks`.
-        checkpoint_every: host time between checkpoints, from which `resume` goes on: "5 min", seconds, or "never".
+        progress: True shows progress in a notebook or on a terminal, None only in a notebook, False not at all. A
+            function is called now and then with a report.
+        callbacks: called when the run begins, at every evaluation, and when it is over; see `simfl.callbacks`.
+        checkpoint_every: host time between the checkpoints that `resume` uses: "5 min", seconds, or "never".
 
     Raises:
         ScenarioError, DataError: bad input, before anything runs.
-        RunError: the run failed; what was measured until then is in its folder.
+        RunError: the run failed; its measurements until then are in its folder.
     """
     every_s = parse_interval(checkpoint_every)
     root = to_path("results" if out is None else out, "out: a folder")
-    chosen = choose_device(device)
+    accelerator = choose_device(device)
     if isinstance(scenario, Setup) and Own(model, data):
-        raise ScenarioError("run: model and data: expected none beside what prepare returned; give them to prepare")
+        raise ScenarioError("run: model and data: expected none with what prepare returned; give them to prepare")
     setup = scenario if isinstance(scenario, Setup) else prepare(scenario, device, model=model, data=data)
-    # The algorithm may refuse its options: find out before there is a folder.
+    # The algorithm may reject its options: find out before there is a folder.
     with watching(setup.scenario.name, progress) as watch:
-        simulation = Simulation(setup, chosen, watch, every_s=every_s, callbacks=callbacks)
+        simulation = Simulation(setup, accelerator, watch, every_s=every_s, callbacks=callbacks)
         try:
-            folder = RunFolder.create(root, setup.scenario.name, run_id)
-            return simulation.run(folder)
+            return simulation.run(RunFolder.create(root, setup.scenario.name, run_id))
         finally:
             simulation.release()
 
@@ -114,53 +109,47 @@ def resume(
 ) -> Run:
     """Resume a killed or interrupted run from its checkpoint, with equal tables.
 
-    Its world is played again up to the checkpoint, without arithmetic. It needs what `run` would need: the data, and
-    the user's own modules, which it imports.
+    The world is replayed up to the checkpoint, without arithmetic. This needs what `run` needs: the data, and the
+    user's own modules, which it imports.
 
     Args:
         folder: of the run.
-        scenario: what it has to be a run of; by default that of the folder.
-        model, data: what it was given from Python.
-        device: what it has to have been computed on; by default what it was.
-        progress, callbacks, checkpoint_every: as of `run`.
+        scenario: the scenario that the run must have; by default that of the folder.
+        model, data: what `run` was given from Python.
+        device: that of the run, and its default.
+        progress, callbacks, checkpoint_every: see `run`.
 
     Raises:
-        DataError: there is nothing to resume, or not with this version, device or data; one line says why.
+        DataError: nothing can be resumed with this version, device and data; one line says why.
         RunError: the run failed.
     """
     every_s = parse_interval(checkpoint_every)
-    # Who was killed when it had just begun to be resumed has no manifest.
+    # A run killed early in a resume has no manifest.
     path = to_path(folder, "the folder of a run")
     begun = (path / FILE).exists() and not RunFolder(path).manifest_path.exists()
     earlier = Run(path) if begun else read(path)
     if not begun and earlier.status in FINISHED:
         raise DataError(f"{folder}: expected a run that was killed or interrupted, found one that is {earlier.status}")
     since = read_checkpoint(earlier.folder / FILE)
-    chosen = choose_device(device or since.print["device"].split()[0])
+    accelerator = choose_device(device or since.print["device"].split()[0])
     look_beside(Path(folder) / "module" for folder in since.beside)
-    asked = scenario or from_mapping(earlier.scenario, str(RunFolder(earlier.folder).scenario_path))
-    choose_devices(chosen, asked.execution.devices)
-    setup = assemble(asked, own=Own(model, data))
+    checked = scenario or from_mapping(earlier.scenario, str(RunFolder(earlier.folder).scenario_path))
+    choose_devices(accelerator, checked.execution.devices)
+    setup = assemble(checked, own=Own(model, data))
     with watching(setup.scenario.name, progress) as watch:
-        simulation = Simulation(setup, chosen, watch, every_s=every_s, since=since, callbacks=callbacks)
+        simulation = Simulation(setup, accelerator, watch, every_s=every_s, since=since, callbacks=callbacks)
         try:
-            since.check(fingerprint(setup, chosen, simulation.width))
+            since.check(fingerprint(setup, accelerator, simulation.width))
             return simulation.run(RunFolder(earlier.folder))
         finally:
             simulation.release()
 
 
 class Simulation(Context):
-    """One run; evaluations, records and reports are delegated.
+    """One run. Evaluations, records and reports are delegated.
 
-    Args:
-        setup: what to run.
-        device: where to compute.
-        progress: called with reports of how far the run is.
-        tape: the class of the tape, or a function that builds one: a privacy audit listens to it.
-        every_s: host seconds between checkpoints; None for none.
-        since: the checkpoint to continue from.
-        callbacks: the user's own code, told of evaluations.
+    `every_s` is the host time between checkpoints, None for none; `since` the checkpoint to continue from. The other
+    arguments are those of `Context` and `run`.
     """
 
     def __init__(
@@ -183,7 +172,8 @@ class Simulation(Context):
     def run(self, folder: RunFolder, ends_after: int | None = None) -> Run:
         """Run to the end, or for `ends_after` events; write everything into `folder`.
 
-        Whatever happens, what was measured is written as far as the disk takes it, and the manifest says what happened.
+        Whatever happens, all measurements are written as far as the disk takes them, and the manifest says what
+        happened.
         """
         every_s, since = self._checkpoints
         self.keeper = Keeper(self, folder.path, every_s, since, ends_after)
@@ -203,15 +193,14 @@ class Simulation(Context):
         return finished
 
     def _simulate(self, recorder: Recorder, folder: RunFolder) -> SimflError | None:
-        """Run the world and record it; return its error, if any."""
         failure: SimflError | None = None
         reporter = Reporter(self, recorder, self._progress)
-        since = self.keeper.since
 
         def report(row: dict[str, float]) -> None:
             self._audience.evaluated(row)
             reporter.evaluated(row)
 
+        since = self.keeper.since
         evaluations = Evaluations(self, recorder, report, [] if since is None else since.walls)
         try:
             recorder.open()
@@ -233,7 +222,7 @@ class Simulation(Context):
         except BaseException as error:
             if isinstance(error, KeyboardInterrupt) and self.world.clock.interrupted:
                 self.status, self.reason = "interrupted", "interrupted a second time"
-            else:  # a Ctrl-C without a signal was raised by a user's own code
+            else:  # a Ctrl-C without a signal was raised by the user's own code
                 failure = self.fail(error)
         self._interruption.closing = reporter.closing = True
         try:
@@ -254,9 +243,10 @@ class Simulation(Context):
             self.status, self.reason = "done", f"time{why}"
         elif self.status == "running":
             self.status, self.reason = "done", f"nothing left to happen: {why_over(self.algorithm)}"
-        now, backlog_s = clock.now, network.backlog_s()
-        if backlog_s > 0.2 * now and network.in_flight > 20 * self.world.num_clients:
+        backlog_s = network.backlog_s()
+        if backlog_s > 0.2 * clock.now and network.in_flight > 20 * self.world.num_clients:
             self.warnings.append(
-                f"links: saturated at the end: {network.in_flight} messages are under way, and the busiest link has "
-                f"{backlog_s:.3g} s of them to send after a run of {now:.3g} s; send less often, or widen the links"
+                f"links: saturated at the end: {network.in_flight} messages are in flight, and the busiest link has "
+                f"{backlog_s:.3g} s of them to send after a run of {clock.now:.3g} s; send less often, or widen the "
+                "links"
             )

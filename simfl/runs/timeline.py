@@ -1,7 +1,6 @@
 """The table `timeline`: what each client did, as intervals of time.
 
-Algorithms keep sums of seconds and no intervals. A `Timeline` is the `observer` of an algorithm and turns what it is
-told into intervals.
+Algorithms keep sums of seconds and no intervals: a `Timeline` observes an algorithm and derives the intervals.
 """
 
 from __future__ import annotations
@@ -21,12 +20,12 @@ TimelineRow = tuple[int, float, float, int]
 class Timeline:
     """Records the intervals of clients, which partition each client's time.
 
-    Communicating is told when it is over, by its length. What is neither that, nor computing, nor being away, is
-    waiting; a message under way at the end of the run counts as that, as in the table of clients.
+    A communication is reported when it is over, by its length. Time without communicating, computing or being offline
+    is waiting; a message in flight at the end of the run counts as waiting, as in the table of clients.
 
     Args:
         algorithm: before its start; the timeline becomes its observer.
-        write: given a `TimelineRow` for each interval, for each client in order of time, those away aside.
+        write: called with a `TimelineRow` for each interval; rows of a client come in order of time, offline ones last.
     """
 
     def __init__(self, algorithm: Algorithm, write: Callable[[TimelineRow], None]) -> None:
@@ -34,9 +33,9 @@ class Timeline:
         self._availability: Availability = algorithm.world.availability
         self._write = write
         count = algorithm.num_clients
-        #: The computation under way: where it ends depends on when the run does.
+        #: The computation under way. Its end depends on the end of the run.
         self._open: list[list[TimelineRow]] = [[] for _ in range(count)]
-        #: Up to where each client's time is told.
+        #: The time up to which each client's intervals are written.
         self._told = [0.0] * count
         algorithm.observer = self
 
@@ -50,7 +49,7 @@ class Timeline:
                 self._write((client, outage.start_s, min(outage.end_s, now), OFFLINE))
 
     def computes(self, client: int, until: float, lost: bool) -> None:
-        """The client begins to compute, until then unless the run ends before."""
+        """Record that the client computes until `until`, unless the run ends before."""
         self._settle(client)
         self._waits(client, self._clock.now)
         activity = LOST if lost else COMPUTE
@@ -58,7 +57,6 @@ class Timeline:
         self._open[client] = [(client, start, end, activity) for start, end in pieces]
 
     def _settle(self, client: int) -> None:
-        """Write what the client has computed up to now."""
         now = self._clock.now
         for _, start, end, activity in self._open[client]:
             if start < now:
@@ -67,7 +65,6 @@ class Timeline:
         self._open[client] = []
 
     def _waits(self, client: int, until: float) -> None:
-        """Write that the client has waited since its last interval."""
         for start, end in self._availability.present(client, self._told[client], until):
             self._write((client, start, end, WAIT))
         self._told[client] = until

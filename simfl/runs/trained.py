@@ -1,7 +1,7 @@
 """Predictions and evaluations by a run's model.
 
-The data set of the run is loaded again, as its scenario says: what was fitted on it (principal axes, means) is fitted
-again, bit for bit with the same version on the same device, and other examples go the same way.
+The run's data set is loaded again from its scenario. Transformations fitted on it (principal axes, means) are fitted
+again, bit for bit with the same version on the same device, and are applied to other examples.
 """
 
 from __future__ import annotations
@@ -28,29 +28,23 @@ from simfl.tape.executor import choose_device
 from simfl.tape.measures import OF_SCORES, OF_TARGETS, measure
 
 PARTS = ("test", "train")
-"""The parts of a run's own data set."""
 
 
 class Trained:
-    """A model with the data set that it was made for.
-
-    Args:
-        run: a run that kept its model.
-        device: "cpu" or "gpu"; JAX's default otherwise.
+    """A run's model with the data set that it was trained for.
 
     Raises:
         DataError: the run kept no model, or its data cannot be loaded.
-        ScenarioError: its scenario is not one of this version of simfl.
+        ScenarioError: its scenario is not valid in this version of simfl.
     """
 
     def __init__(self, run: Run, device: str | None = None) -> None:
-        chosen = choose_device(device)
         self.file = RunFolder(run.folder).models_path("model")
         parts = run.model
         self.scenario: Scenario = from_mapping(run.scenario, run.name)
         self.dataset: Dataset = load_data(self.scenario, Streams(self.scenario.seed), run.given.get("data"))
         self.model: AbstractModel = model_of(self.scenario, self.dataset, run.given.get("model"))
-        self._evaluator = Evaluator(self.model, chosen, self.dataset.scaling)
+        self._evaluator = Evaluator(self.model, choose_device(device), self.dataset.scaling)
         try:
             self.params = self.model.joined(parts)
         except ValueError as error:
@@ -64,8 +58,8 @@ class Trained:
         outputs = self._evaluator.answers(self.params, prepared, self._any_labels(len(prepared)))[0]
         if scores or not self.dataset.num_classes:
             return outputs
-        chosen = (outputs > 0).astype(np.int64) if outputs.ndim == 1 else outputs.argmax(axis=1)
-        labels: NDArray[Any] = np.asarray(self.dataset.class_labels)[chosen]
+        classes = (outputs > 0).astype(np.int64) if outputs.ndim == 1 else outputs.argmax(axis=1)
+        labels: NDArray[Any] = np.asarray(self.dataset.class_labels)[classes]
         return labels
 
     def evaluate(
@@ -74,15 +68,15 @@ class Trained:
         metrics: Sequence[str] = (),
         label: str | None = None,
     ) -> dict[str, float]:
-        """Return how good the model is; see `evaluate`."""
-        known = OF_SCORES if self.dataset.num_classes else OF_TARGETS if self.model.fits_targets else {}
+        """Return measures of the model's quality; see `evaluate`."""
+        valid = OF_SCORES if self.dataset.num_classes else OF_TARGETS if self.model.fits_targets else {}
         for name in metrics:
-            if name not in known:
-                expected = f"some of {', '.join(known)}" if known else f"none with model '{self.model.kind}'"
-                raise ScenarioError(f"metrics: expected {expected}, found {name!r}{nearest(name, known)}")
+            if name not in valid:
+                expected = f"some of {', '.join(valid)}" if valid else f"none with model '{self.model.kind}'"
+                raise ScenarioError(f"metrics: expected {expected}, found {name!r}{nearest(name, valid)}")
         x, y = self._examples(data, label)
-        loss, accuracy, own = self._evaluator.measure(self.params, self._evaluator.examples(x, y))
-        values = {"examples": len(x), "loss": loss, "accuracy": accuracy, **own}
+        loss, accuracy, further = self._evaluator.measure(self.params, self._evaluator.examples(x, y))
+        values = {"examples": len(x), "loss": loss, "accuracy": accuracy, **further}
         if metrics:
             values |= measure(tuple(metrics), y, self._evaluator.answers(self.params, x, y)[0])
         return values
@@ -91,18 +85,18 @@ class Trained:
         self, data: str | Path | tuple[ArrayLike, ArrayLike], label: str | None
     ) -> tuple[NDArray[Any], NDArray[Any]]:
         """Return features as the model takes them, and labels as it numbers them."""
-        own = self.dataset
+        dataset = self.dataset
         if isinstance(data, str) and data in PARTS:
-            return (own.test_x, own.test_y) if data == "test" else (own.train_x, own.train_y)
+            return (dataset.test_x, dataset.test_y) if data == "test" else (dataset.train_x, dataset.train_y)
         if isinstance(data, tuple):
             return self._numbered("data", *data)
         path = to_path(data, "data: test, train, a file, or (x, y)")
         if path.suffix in (".csv", ".parquet"):
             config = self.scenario.data
-            apart = (getattr(config.partition, "column", None), getattr(config, "owner", None))
-            drop = (*getattr(config, "drop", ()), *(name for name in apart if name is not None))
+            special = (getattr(config.partition, "column", None), getattr(config, "owner", None))
+            drop = (*getattr(config, "drop", ()), *(name for name in special if name is not None))
             usual = getattr(config, "label", None) or getattr(config, "target", None) or "label"
-            columns = own.reader if isinstance(own.reader, table.Columns) else None
+            columns = dataset.reader if isinstance(dataset.reader, table.Columns) else None
             file, x, y = table.read_examples(path, None, label or usual, drop, columns)
         elif path.suffix == ".npz":
             file, x, y = npz.read_examples(path, None)
@@ -112,40 +106,40 @@ class Trained:
 
     def _numbered(self, where: str, x: ArrayLike, labels: ArrayLike) -> tuple[NDArray[np.float32], NDArray[Any]]:
         """Return examples in the data set's classes; others are left out."""
-        own, y = self.dataset, np.asarray(labels)
-        prepared = own.prepared(x, where)
+        dataset, y = self.dataset, np.asarray(labels)
+        prepared = dataset.prepared(x, where)
         if y.shape != (len(prepared),):
             raise DataError(f"{where}: expected one label for each of {len(prepared)} examples, found shape {y.shape}")
-        if not own.num_classes:
+        if not dataset.num_classes:
             if y.dtype.kind not in "biuf":
                 raise DataError(f"{where}: expected numbers as targets, found {y.dtype}")
             return prepared, y.astype(np.float32)
-        names = np.asarray(own.class_labels)
+        names = np.asarray(dataset.class_labels)
         if (y.dtype.kind in "biuf") != (names.dtype.kind in "biuf"):
             raise DataError(f"{where}: expected labels like {show_label(names[0].item())}, found {y.dtype}")
         order = np.argsort(names)
         at = order[np.minimum(np.searchsorted(names[order], y), len(names) - 1)]
-        known = names[at] == y
-        chosen = isinstance(self.scenario.data, RealData) and self.scenario.data.classes is not None
-        if not known.all() and not (chosen and known.any()):
-            label = show_label(y[int(np.argmin(known))].item())
-            shown = ", ".join(map(show_label, own.class_labels[:12])) + (", ..." if len(names) > 12 else "")
-            raise DataError(f"{where}: expected labels {shown}, as in {own.name}, found {label}; remove such examples")
-        return prepared[known], at[known].astype(np.int32)
+        is_known = names[at] == y
+        has_subset = isinstance(self.scenario.data, RealData) and self.scenario.data.classes is not None
+        if not is_known.all() and not (has_subset and is_known.any()):
+            label = show_label(y[int(np.argmin(is_known))].item())
+            shown = ", ".join(map(show_label, dataset.class_labels[:12])) + (", ..." if len(names) > 12 else "")
+            expected = f"expected labels {shown}, as in {dataset.name}, found {label}"
+            raise DataError(f"{where}: {expected}; remove such examples")
+        return prepared[is_known], at[is_known].astype(np.int32)
 
     def _any_labels(self, count: int) -> NDArray[Any]:
-        """Return arbitrary labels, on which predictions do not depend."""
         return np.zeros(count, self.dataset.train_y.dtype)
 
 
 @functools.lru_cache(maxsize=1)
 def _opened(folder: Path, written_ns: int) -> Trained:
-    """Return a run's model ready for use; a run that is written anew is opened anew."""
+    """Return a run's model ready for use; a run that is written again is opened again."""
     return Trained(Run(folder))
 
 
 def open_trained(run: Run | str | Path) -> Trained:
-    """Return a run's model with its data set, which are kept for the next call."""
+    """Return a run's model with its data set, cached for the next call."""
     run = run if isinstance(run, Run) else read(run)
     file = RunFolder(run.folder).models_path("model")
     if run.given or not file.exists():
@@ -158,13 +152,13 @@ def predict(run: Run | str | Path, x: ArrayLike, *, scores: bool = False) -> NDA
 
     Args:
         run: a run that kept its model, or its folder.
-        x: [n, ...], as the loader of the run's data set gives examples before `normalize` and `pca`: pixels from 0 to 1
-            of digits, MNIST and CIFAR-10, the values of a file as they are. What was fitted on the training data is
-            applied to them. An example may also be flat.
-        scores: return what the model computes, f32 [n, c] (f32 [n] of two classes by one score), and no labels.
+        x: [n, ...] or flat, as the loader of the run's data set gives examples before `normalize` and `pca`: pixels
+            from 0 to 1 of digits, MNIST and CIFAR-10, the values of a file as they are. Transformations fitted on the
+            training data are applied to them.
+        scores: return the model's scores, f32 [n, c] (f32 [n] of two classes by one score), instead of labels.
 
     Returns:
-        Labels [n] as they stand in the data, or targets f32 [n] of a regression.
+        Labels [n] as in the data, or targets f32 [n] of a regression.
     """
     return open_trained(run).predict(x, scores)
 
@@ -181,12 +175,12 @@ def evaluate(
     Args:
         run: a run that kept its model, or its folder.
         data: "test" or "train", the parts of the run's own data set; an .npz file with x_test and y_test or x and y, a
-            .csv file; or (x, y). Features are as in `predict`, labels as they stand in the run's data.
+            .csv file; or (x, y). Features are as in `predict`, labels as in the run's data.
         metrics: further measures, of classifiers: macro_f1, balanced_accuracy, auc; of regressions: mae, rmse, r2.
         label: the column of labels of a .csv file; that of the scenario by default, or "label".
 
     Returns:
-        examples, loss (with the penalty), accuracy (NaN where there are no classes), the metrics of a model of your
-        own, and the further measures.
+        examples, loss (with the penalty), accuracy (NaN without classes), the metrics of the user's own model, and
+        `metrics`.
     """
     return open_trained(run).evaluate(data, metrics, label)

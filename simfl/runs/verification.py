@@ -1,7 +1,7 @@
 """Verification of determinism: one scenario run in several equivalent ways.
 
-Run as a module, `python -m simfl.runs.verification SCENARIO OUT DEVICE`, it runs a scenario and says its digests:
-in a process of its own, with other hashes of texts, in whose order nothing may happen.
+`python -m simfl.runs.verification SCENARIO OUT DEVICE` runs a scenario and prints its digests: in a process of its own,
+with other hashes of strings, on which results must not depend.
 """
 
 from __future__ import annotations
@@ -21,20 +21,13 @@ from simfl.runs.runner import Simulation, prepare, resume
 from simfl.scenario import Scenario, from_mapping, load
 from simfl.tape.executor import choose_device
 
+#: Host seconds between checkpoints, for a run that takes one only when it is interrupted.
 NEVER_S = 1e9
-"""Host seconds between checkpoints, of a run that takes one when it is interrupted only."""
 
 
 @dataclass(frozen=True)
 class Way:
-    """A way of running the scenario, and its digests.
-
-    Attributes:
-        name: in words.
-        status: how the run ended.
-        updates: of all clients.
-        digests: of each table and each file of models, by name.
-    """
+    """A way of running the scenario, with digests of its tables and models."""
 
     name: str
     status: str
@@ -47,7 +40,7 @@ class Way:
         return combine_digests(self.digests)
 
     def differing(self, other: Way) -> list[str]:
-        """Return the names of differing digests."""
+        """Return the names of digests that differ."""
         names = sorted({*self.digests, *other.digests})
         return [name for name in names if self.digests.get(name) != other.digests.get(name)]
 
@@ -64,15 +57,7 @@ def verify(
 ) -> Iterator[Way]:
     """Run a scenario in several ways and yield the digests, which must be equal.
 
-    Args:
-        scenario: see `shortened`.
-        folder: for the runs.
-        device: "cpu" or "gpu"; JAX's default otherwise.
-        tell: told which way comes next.
-
-    Raises:
-        ScenarioError, DataError: bad input.
-        RunError: a run failed.
+    `tell` is called with the name of each way before it runs. Raises a `RunError` if a run fails.
     """
     tell("as it is")
     first, events = _run(scenario, folder / "first", device)
@@ -93,7 +78,6 @@ def verify(
 
 
 def _run(scenario: Scenario, folder: Path, device: str | None, ends_after: int | None = None) -> tuple[Run, int]:
-    """Run a scenario, perhaps interrupted; also return the number of events."""
     simulation = Simulation(prepare(scenario, device), choose_device(device), every_s=NEVER_S)
     try:
         run = simulation.run(RunFolder.create(folder, scenario.name, "001"), ends_after)
@@ -123,6 +107,6 @@ def _elsewhere(name: str, scenario: Scenario, folder: Path, device: str | None) 
 
 
 if __name__ == "__main__":
-    path, out, wanted = sys.argv[1:]
-    there = _way("", _run(load(path), Path(out), wanted or None)[0])
-    print(json.dumps({"status": there.status, "updates": there.updates, "digests": there.digests}))
+    path, out, device_name = sys.argv[1:]
+    way = _way("", _run(load(path), Path(out), device_name or None)[0])
+    print(json.dumps({"status": way.status, "updates": way.updates, "digests": way.digests}))

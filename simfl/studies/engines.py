@@ -1,6 +1,6 @@
-"""Engines of sweeps: this process, further processes, or a Dask cluster.
+"""Engines of sweeps: this process, local processes, or a Dask cluster.
 
-Every engine takes tasks and yields (task, outcome) as they end, in any order. What a run gives does not depend on it.
+Every engine takes tasks and yields (task, outcome) as they end, in any order. Results do not depend on the engine.
 """
 
 from __future__ import annotations
@@ -62,28 +62,25 @@ class Serial:
         self._stopped = True
 
 
+#: A process is replaced after this many runs: every shape that it compiled stays in its memory.
 RUNS_PER_PROCESS = 100
-"""A process is replaced after this many runs: every shape that it compiled stays in its memory."""
 
 
 class Local:
-    """Processes on this machine.
+    """Processes on this machine, `jobs` of them.
 
-    Each is a pool of its own: one that is killed, for lack of memory perhaps, loses its own run and no other. They
-    are spawned, never forked: JAX has threads. A process serves many runs, so that what it compiled is used again.
-
-    Args:
-        jobs: how many.
+    Each is its own pool: a process that is killed, for lack of memory perhaps, loses only its own run. Processes are
+    spawned, never forked, since JAX has threads. A process serves many runs, so that compiled programs are reused.
     """
 
     def __init__(self, jobs: int) -> None:
         self.jobs = jobs
         self._context = multiprocessing.get_context("spawn")
-        self._stop = self._context.RawValue("i", 0)  # what the processes look at: who asked for an end
+        self._stop = self._context.RawValue("i", 0)  # the signal that asks for an end, which the processes watch
         self._stopped = False
 
     def run(self, tasks: Sequence[RunTask]) -> Finished:
-        """Run the tasks, those first in the list first."""
+        """Run the tasks in their order."""
         pending = deque(tasks)
         idle = [self._pool() for _ in range(min(self.jobs, len(pending)))]
         running: dict[Future[RunOutcome], tuple[RunTask, ProcessPoolExecutor]] = {}
@@ -101,8 +98,7 @@ class Local:
                     try:
                         outcome = future.result()
                     except BrokenProcessPool:
-                        reason = "its process died; it may have run out of memory: try fewer --jobs"
-                        outcome = RunOutcome("failed", reason)
+                        outcome = RunOutcome("failed", "its process died, perhaps out of memory: try fewer --jobs")
                         pool.shutdown(wait=False)
                         pool = self._pool()
                     served[pool] += 1
@@ -114,7 +110,7 @@ class Local:
                     if outcome.status != "missing":
                         yield task, outcome
         finally:
-            self.stop()  # where the caller did not read to the end
+            self.stop()  # in case the caller stopped reading early
             for pool in [*idle, *(pool for _, pool in running.values())]:
                 pool.shutdown(cancel_futures=True)
 
@@ -129,10 +125,10 @@ class Local:
 
 @contextlib.contextmanager
 def _nothing_to_import() -> Iterator[None]:
-    """Let processes that are started meanwhile import nothing of the user's script.
+    """Keep processes that are started in this block from importing the user's script.
 
-    A spawned process imports the script that started it, which would sweep again where no `if __name__ == "__main__"`
-    stands in its way. A run needs nothing of it: a user's own classes are imported by name.
+    A spawned process imports the script that started it. Without `if __name__ == "__main__"` the script would sweep
+    again. A run does not need the script: users' own classes are imported by name.
     """
     script = sys.modules["__main__"]
     sys.modules["__main__"] = types.ModuleType("__main__")
@@ -145,28 +141,22 @@ def _nothing_to_import() -> Iterator[None]:
 class Cluster:
     """An existing Dask cluster; files come back over the network.
 
-    Args:
-        address: of its scheduler, such as tcp://10.0.0.1:8786.
-
-    Raises:
-        ScenarioError: dask is not installed, the scheduler does not answer, or the workers have other versions.
+    `address` is that of its scheduler, such as tcp://10.0.0.1:8786. Raises a `ScenarioError` if dask is not installed,
+    the scheduler does not answer, or the workers have other versions.
     """
 
     def __init__(self, address: str) -> None:
         try:
             from distributed import Client
         except ImportError:
-            raise ScenarioError(
-                "--cluster: expected the library dask.distributed, found none; pip install 'simfl[cluster]'"
-            ) from None
+            expected = "expected the library dask.distributed, found none"
+            raise ScenarioError(f"--cluster: {expected}; pip install 'simfl[cluster]'") from None
         try:
             self._client: Any = Client(address, timeout="10s", set_as_default=False)
         except (OSError, ValueError, TypeError) as error:
             problem = " ".join(str(error).split()) or type(error).__name__
-            raise ScenarioError(
-                f"--cluster: expected the address of a dask scheduler, such as tcp://host:8786, found {address!r}: "
-                f"{problem}; start one, or leave --cluster out"
-            ) from error
+            expected = f"expected the address of a dask scheduler, such as tcp://host:8786, found {address!r}"
+            raise ScenarioError(f"--cluster: {expected}: {problem}; start one, or leave --cluster out") from error
         self._stopped = False
         self._address = address
         self._check()
@@ -175,22 +165,15 @@ class Cluster:
     def _check(self) -> None:
         from simfl.records.folder import versions
 
-        own = versions()
+        here = versions()
         for worker, theirs in self._client.run(versions).items():
-            differing = [name for name in ("simfl", "jax", "jaxlib", "numpy") if theirs[name] != own[name]]
-            if differing:
-                name = differing[0]
-                raise ScenarioError(
-                    f"--cluster: expected {name} {own[name]} on every worker, found {theirs[name]} on {worker}; "
-                    "install the same versions"
-                )
+            for name in ("simfl", "jax", "jaxlib", "numpy"):
+                if theirs[name] != here[name]:
+                    expected = f"expected {name} {here[name]} on every worker, found {theirs[name]} on {worker}"
+                    raise ScenarioError(f"--cluster: {expected}; install the same versions")
 
     def run(self, tasks: Sequence[RunTask]) -> Finished:
-        """Run the tasks in any order; a task whose worker is lost runs again.
-
-        Raises:
-            RunError: the scheduler is gone.
-        """
+        """Run the tasks in any order; a task whose worker is lost runs again."""
         from distributed import wait as wait_for
 
         futures = {self._client.submit(run_elsewhere, task, pure=False): task for task in tasks}
@@ -212,7 +195,6 @@ class Cluster:
             self._let_go(list(futures))
 
     def _let_go(self, futures: list[Any]) -> None:
-        """Drop the remaining tasks and close the connection silently."""
         logger = logging.getLogger("distributed.client")
         level = logger.level
         logger.setLevel(logging.CRITICAL + 1)
@@ -238,7 +220,7 @@ class Cluster:
             return RunOutcome("failed", f"the cluster lost it: {type(error).__name__}: {' '.join(str(error).split())}")
         try:
             task.folder.mkdir(parents=True, exist_ok=True)
-            # The manifest last: a folder is that of a finished run only when everything is there.
+            # The manifest comes last: a folder with a manifest is complete.
             for name in sorted(outcome.files, key=lambda name: name == "manifest.json"):
                 (task.folder / name).write_bytes(outcome.files[name])
         except OSError as error:

@@ -1,8 +1,8 @@
 """Evidence for claims: results under every reading, and the verdict.
 
 A paper leaves settings open. A claim is judged under each defensible choice of them, a *reading*, so that no verdict
-depends on a choice that was not stated. A reading is based on at least `SEEDS` seeds and their interval;
-where these do not decide, neither does the reading.
+depends on an unstated choice. A reading uses at least `SEEDS` seeds and their interval. If these do not decide, the
+reading is undecided.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from simfl.errors import SimflError
 from simfl.records.comparison import Interval, interval_of, median_of
 from simfl.records.display import show_fixed
 
+#: Fewer seeds decide nothing.
 SEEDS = 5
-"""Fewer decide nothing."""
 
 
 class Verdict(enum.StrEnum):
@@ -39,12 +39,7 @@ class NotMeasuredError(SimflError):
 
 @dataclass(frozen=True)
 class Part:
-    """One thing that a claim says, held against runs.
-
-    Args:
-        held: whether it is so; None where the seeds do not decide.
-        text: the measured values.
-    """
+    """One part of a claim; `held` is None if the seeds do not decide."""
 
     held: bool | None
     text: str
@@ -52,12 +47,12 @@ class Part:
 
 @dataclass(frozen=True)
 class Reading:
-    """A claim under one choice of what the paper leaves open.
+    """A claim under one choice of the settings that the paper leaves open.
 
     Args:
-        choices: what is left open -> what is taken.
-        parts: what the claim says, all of which must hold.
-        afterwards: whether the choice was made after the paper's result had been compared with.
+        choices: open setting -> its value.
+        parts: all must hold.
+        afterwards: whether the choice was made after seeing how the result compares with the paper's.
     """
 
     choices: Mapping[str, str]
@@ -66,33 +61,29 @@ class Reading:
 
     @property
     def held(self) -> bool | None:
-        """Whether the claim holds so; None where the seeds do not decide."""
+        """Whether the claim holds; None if the seeds do not decide."""
         return all_of(part.held for part in self.parts)
 
     @property
     def label(self) -> str:
-        """How it is named in tables."""
+        """Its name in tables."""
         words = ", ".join(_choice(key, value) for key, value in self.choices.items()) or "the paper's setting"
         return words + " (chosen after the result was seen)" * self.afterwards
 
     @property
     def evidence(self) -> str:
         """The measurements; failed or undecided parts are named."""
-        said = {True: "", False: " (does not hold)", None: " (not decided)"}
+        remarks = {True: "", False: " (does not hold)", None: " (not decided)"}
         mixed = len({part.held for part in self.parts}) > 1
-        return "; ".join(part.text + said[part.held] * mixed for part in self.parts)
+        return "; ".join(part.text + remarks[part.held] * mixed for part in self.parts)
 
 
 def all_of(held: Iterable[bool | None]) -> bool | None:
-    """Return whether all hold: False if one does not, else None if one is undecided.
-
-    Raises:
-        NotMeasuredError: there is none.
-    """
-    known = list(held)
-    if not known:
+    """Return False if one does not hold, else None if one is undecided, else True."""
+    results = list(held)
+    if not results:
         raise NotMeasuredError("no run that it could be judged by")
-    return False if False in known else None if None in known else True
+    return False if False in results else None if None in results else True
 
 
 def exactly(held: bool, text: str) -> Part:
@@ -107,7 +98,7 @@ def above(values: Sequence[float], bar: float, text: str, least: float = 0.0) ->
         values: one per seed; with NaN among them (runs that diverged) nothing holds, unless `typical` replaced it.
         bar: held if the whole interval is above it.
         text: the values, in words.
-        least: a lead up to this counts as none: not held if the whole interval is below `bar + least`.
+        least: smaller leads count as none: not held if the whole interval is below `bar + least`.
     """
     interval = decisive(values)
     return Part(_decide(interval, interval.low > bar, interval.high < bar + least), text)
@@ -121,17 +112,14 @@ def below(values: Sequence[float], bar: float, text: str, least: float = 0.0) ->
 def within(values: Sequence[float], bar: float, text: str) -> Part:
     """Return whether differences are at most `bar` either way."""
     interval = decisive(values)
-    return Part(
-        _decide(interval, -bar <= interval.low and interval.high <= bar, interval.low > bar or interval.high < -bar),
-        text,
-    )
+    held = -bar <= interval.low and interval.high <= bar
+    return Part(_decide(interval, held, interval.low > bar or interval.high < -bar), text)
 
 
 def decisive(values: Sequence[float]) -> Interval:
-    """Return the interval that a reading rests on, NaN with too few seeds.
+    """Return the interval that decides a reading, NaN with too few seeds.
 
-    It is that of the mean; that of the median where some value is infinite, which is how runs that diverged are
-    entered.
+    It is that of the mean, or of the median if a value is infinite: diverged runs are entered as infinite.
     """
     if len(values) < SEEDS:
         return Interval(math.nan, math.nan, math.nan)
@@ -145,14 +133,9 @@ def _decide(interval: Interval, held: bool, failed: bool) -> bool | None:
 
 
 def verdict_of(readings: Sequence[Reading], short: str = "") -> Verdict:
-    """Return the verdict over all readings.
+    """Return the verdict over all readings, of which there must be at least one.
 
-    Args:
-        readings: at least one.
-        short: how the runs fall short of the paper's budget: what does not hold may then hold there.
-
-    Raises:
-        NotMeasuredError: without readings.
+    `short` says how the runs fall short of the paper's budget: a claim that fails here may hold at that budget.
     """
     held = [reading.held for reading in readings]
     if not held:
@@ -171,11 +154,9 @@ class Judged:
     """A claim and its verdict.
 
     Args:
-        text: the claim.
-        verdict: the word for it.
-        readings: that it was judged under; none where there are no runs to judge it by.
-        why: what stands in the place of evidence then.
-        headline, figure, instead: of the claim.
+        readings: those that it was judged under; empty without runs.
+        why: evidence without readings.
+        headline, figure, instead: see `PaperClaim`.
     """
 
     text: str
@@ -206,13 +187,13 @@ class Judged:
             return self.why
         if len(self.readings) == 1:
             return self.readings[0].evidence
-        said = []
+        findings = []
         for held, word in ((True, "holds"), (False, "does not hold"), (None, "is not decided")):
             readings = [reading for reading in self.readings if reading.held is held]
             if readings:
                 others = f" and {len(readings) - 1} more" * (len(readings) > 1)
-                said.append(f"{word} under {readings[0].label}{others}: {readings[0].evidence}")
-        return ". ".join(piece[:1].upper() + piece[1:] for piece in (*said, decides(self.readings)) if piece)
+                findings.append(f"{word} under {readings[0].label}{others}: {readings[0].evidence}")
+        return ". ".join(piece[:1].upper() + piece[1:] for piece in (*findings, decides(self.readings)) if piece)
 
 
 def under(readings: Sequence[Reading]) -> str:
@@ -231,28 +212,27 @@ def _in_common(some: Sequence[Reading], others: Sequence[Reading]) -> str:
     """Return the fewest choices that all of `some` and none of `others` have."""
     keys = list(dict.fromkeys(key for reading in (*some, *others) for key in reading.choices))
     for size in (1, 2, 3):
-        for chosen in itertools.combinations(keys, size):
-            rule = {key: list(dict.fromkeys(own.choices.get(key, "") for own in some)) for key in chosen}
-            if not any(all(own.choices.get(key, "") in rule[key] for key in chosen) for own in others):
+        for subset in itertools.combinations(keys, size):
+            rule = {key: list(dict.fromkeys(reading.choices.get(key, "") for reading in some)) for key in subset}
+            if not any(all(reading.choices.get(key, "") in rule[key] for key in subset) for reading in others):
                 return " and ".join(_choice(key, " or ".join(values)) for key, values in rule.items())
     return ""
 
 
 def decides(readings: Sequence[Reading]) -> str:
-    """Return the choices that alone change the result, in a sentence, or ""."""
+    """Return a sentence on the choices that alone change the result, or ""."""
     turned: dict[str, list[bool]] = {}
     for one, other in itertools.combinations(readings, 2):
         keys = [key for key in {**one.choices, **other.choices} if one.choices.get(key) != other.choices.get(key)]
         if len(keys) == 1 and one.held is not None and other.held is not None:
             turned.setdefault(keys[0], []).append(one.held != other.held)
     ordered = sorted(turned, key=lambda key: -sum(turned[key]) / len(turned[key]))
-    said = [f"{key} ({sum(turned[key])} of {len(turned[key])})" for key in ordered if any(turned[key])]
-    idle = [key for key in turned if not any(turned[key])]
-    if not said:
+    changes = [f"{key} ({sum(turned[key])} of {len(turned[key])})" for key in ordered if any(turned[key])]
+    if not changes:
         return ""
-    return f"What decides, in pairs of readings that differ in it alone: {', '.join(said)}" + (
-        f"; not {' or '.join(idle)}" if idle else ""
-    )
+    idle = " or ".join(key for key in turned if not any(turned[key]))
+    sentence = f"What decides, in pairs of readings that differ in it alone: {', '.join(changes)}"
+    return sentence + (f"; not {idle}" if idle else "")
 
 
 def typical(values: Sequence[float], diverged: float = -math.inf) -> tuple[float, ...]:
@@ -263,8 +243,7 @@ def typical(values: Sequence[float], diverged: float = -math.inf) -> tuple[float
 def measured(values: Sequence[float]) -> Interval:
     """Return the mean with its 95% interval, NaN for fewer than three values.
 
-    It is the mean over seeds, or the median where some runs diverged (NaN, or minus infinity) or never got there
-    (infinity).
+    It is the median if some runs diverged (NaN, or minus infinity) or never got there (infinity).
     """
     interval = interval_of(values) if all(map(math.isfinite, values)) else median_of(typical(values))
     return interval if len(values) > 2 else Interval(interval.mean, math.nan, math.nan)
@@ -273,7 +252,7 @@ def measured(values: Sequence[float]) -> Interval:
 def show(values: Sequence[float], digits: int = 2, sign: bool = False) -> str:
     """Write a mean and half its interval: `88.44 ± 0.21`.
 
-    Two values are written as they are, and where runs diverged, or never got there, the median with their count.
+    Two values are written as they are; if runs diverged, or never got there, the median with their count.
     """
 
     def write(value: float, half: float = math.nan) -> str:
@@ -291,7 +270,6 @@ def show(values: Sequence[float], digits: int = 2, sign: bool = False) -> str:
 
 
 def _choice(key: str, value: str) -> str:
-    """Write a choice: symbols with an equals sign, words with a colon."""
     if not key:
         return value
     return f"{key} = {value}" if len(key) <= 3 else f"{key}: {value}"

@@ -84,9 +84,8 @@ def page_of(outcome: Reproduction) -> str:
 
 def claims_of(claims: Iterable[Judged]) -> str:
     """Return a table of claims."""
-    rows = [["claim", "verdict", "what was measured"]]
-    rows += [[claim.text, f"**{claim.words}**", claim.evidence] for claim in claims]
-    return table(rows)
+    rows = [[claim.text, f"**{claim.words}**", claim.evidence] for claim in claims]
+    return table([["claim", "verdict", "what was measured"], *rows])
 
 
 def readings_of(claims: Sequence[Judged]) -> Iterable[str]:
@@ -105,19 +104,19 @@ def readings_of(claims: Sequence[Judged]) -> Iterable[str]:
 def numbers_of(numbers: Sequence[Number]) -> Iterable[str]:
     """Yield a heading and a table for every part."""
     for part in dict.fromkeys(number.part for number in numbers):
-        own = [number for number in numbers if number.part == part]
-        columns = list(dict.fromkeys(number.column for number in own))
-        places = {(number.row, number.column): number for number in own}
-        if len(places) < len(own):
+        of_part = [number for number in numbers if number.part == part]
+        columns = list(dict.fromkeys(number.column for number in of_part))
+        places = {(number.row, number.column): number for number in of_part}
+        if len(places) < len(of_part):
             raise ValueError(f"{part}: two numbers in one place")
         rows = [["", *columns]]
-        for row in dict.fromkeys(number.row for number in own):
+        for row in dict.fromkeys(number.row for number in of_part):
             cells = (places.get((row, column)) for column in columns)
             rows.append([row, *("-" if number is None else cell(number) for number in cells)])
-        units = {number.unit for number in own if number.unit}
-        seeds = {len(number.values) for number in own}
+        seeds = {len(number.values) for number in of_part}
         counted = [f"{count} seed{'s' * (count > 1)}" for count in (min(seeds), max(seeds)) if seeds != {1}]
-        about = [*(sorted(units)), " to ".join(dict.fromkeys(counted))]
+        units = sorted({number.unit for number in of_part if number.unit})
+        about = [*units, " to ".join(dict.fromkeys(counted))]
         yield f"### {part}"
         if any(about):
             yield "; ".join(word for word in about if word) + "."
@@ -125,7 +124,7 @@ def numbers_of(numbers: Sequence[Number]) -> Iterable[str]:
 
 
 def cell(number: Number) -> str:
-    """Write a number beside the paper's."""
+    """Write a number, with the paper's number and the difference in brackets."""
     ours = show(number.values, number.digits)
     if number.paper is None:
         return ours
@@ -136,7 +135,7 @@ def cell(number: Number) -> str:
 
 
 def table(rows: Sequence[Sequence[str]]) -> str:
-    """Return a Markdown table; the first row is its head."""
+    """Return a Markdown table; the first row is its header."""
     lines = [rows[0], ["---"] * len(rows[0]), *rows[1:]]
     return "\n".join("| " + " | ".join(text.replace("|", "\\|") for text in line) + " |" for line in lines)
 
@@ -153,7 +152,7 @@ def number_table(numbers: Iterable[Number]) -> str:
 
 
 def claim_table(claims: Iterable[Judged], drawn: Sequence[str]) -> str:
-    """Return the claims as CSV; a figure that was not drawn is none."""
+    """Return the claims as CSV, with the names of the figures in `drawn`."""
     rows = [[claim.text, str(claim.verdict), claim.words, claim.evidence, str(claim.headline).lower(),
              claim.figure * (claim.figure in drawn)] for claim in claims]  # fmt: skip
     return _csv(CLAIM_FIELDS, rows)

@@ -1,7 +1,7 @@
 """The parts of a paper's study: experiments, numbers and claims.
 
-A paper's module says what to run and how to read it. Nothing that it reports is typed in but the paper's own numbers:
-values, intervals and verdicts are computed from the tables of runs.
+A paper's module defines runs and how to read them. Only the paper's own numbers are typed in: values, intervals and
+verdicts are computed from the tables of runs.
 """
 
 from __future__ import annotations
@@ -21,18 +21,15 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
+#: Identifies an experiment within its section: names and numbers.
 Cell = tuple[Any, ...]
-"""What tells an experiment from the others of its section: names and numbers, as many as the section likes."""
 
 
 @dataclass(frozen=True)
 class Section:
     """A part of a study, such as a table of the paper.
 
-    Args:
-        title: as the paper calls it.
-        numbers: how the numbers of a cell are written, one after the other.
-        between: what stands between the elements of a label.
+    `numbers` are the formats of a cell's numbers, in order; `between` joins the elements of a label.
     """
 
     title: str
@@ -43,18 +40,17 @@ class Section:
         return self.title
 
     def label(self, *cell: Any) -> str:
-        """Write a cell: names stand for themselves."""
+        """Write a cell: its names as they are, its numbers as formatted."""
         numbers = iter(self.numbers)
         return self.between.join(part if isinstance(part, str) else next(numbers).format(part) for part in cell)
 
 
 @dataclass(frozen=True)
 class Experiment:
-    """Runs that differ in their seeds alone.
+    """Runs that differ only in their seeds.
 
     Args:
-        section: of the study.
-        cell: its place there.
+        cell: its place in the section.
         base: a scenario, below the folder of scenarios.
         overrides: changes to it, `key.path=value`.
         seeds: how many, from 1 onwards.
@@ -68,19 +64,18 @@ class Experiment:
 
     @property
     def label(self) -> str:
-        """How it is named in tables."""
+        """Its name in tables."""
         return self.section.label(*self.cell)
 
 
 @dataclass(frozen=True)
 class Number:
-    """A number of the paper beside the measured one.
+    """A number of the paper with the measured one.
 
     Args:
-        part: the table that shows it.
-        row, column: its place there.
-        values: one per seed; a number that no draw has a part in has one value.
-        paper: what the paper prints, None where it prints nothing.
+        part, row, column: the table that shows it, and its place there.
+        values: one per seed, or a single value without randomness.
+        paper: the paper's number, None without one.
         digits: after the point.
         unit: "%" and the like, for the heading.
     """
@@ -100,7 +95,7 @@ class Number:
 
     @property
     def difference(self) -> float:
-        """Ours minus the paper's, NaN where the paper has none."""
+        """Ours minus the paper's, NaN if the paper has none."""
         return math.nan if self.paper is None else self.interval.mean - self.paper
 
 
@@ -110,11 +105,11 @@ class PaperClaim:
 
     Args:
         text: the claim, as a sentence.
-        check: looks at the runs and yields what they say under every reading of which there are runs.
+        check: yields a reading for every choice of open settings that has runs.
         headline: whether people choose the paper's method for it.
         figure: the name of the figure that shows it, "" for none.
-        instead: what stands in the place of the paper's model or data: "softmax regression instead of nine networks".
-        short: how the runs fall short of the paper's budget, "" where they do not.
+        instead: the replacement of the paper's model or data, such as "softmax regression instead of nine networks".
+        short: how the runs fall short of the paper's budget, "" if they do not.
     """
 
     text: str
@@ -136,7 +131,7 @@ class Runs:
     """The finished runs of a study, by experiment and seed."""
 
     def __init__(self, groups: Mapping[Experiment, dict[int, Run]]) -> None:
-        self._groups = {(own.section, own.cell): runs for own, runs in groups.items()}
+        self._groups = {(experiment.section, experiment.cell): runs for experiment, runs in groups.items()}
 
     def has(self, section: Section, *cells: Cell) -> bool:
         """Whether runs of these cells, or of any of the section, exist."""
@@ -144,24 +139,16 @@ class Runs:
 
     def cells(self, section: Section, *start: Any) -> list[Cell]:
         """Return the cells of a section that begin with some elements, in their order."""
-        return [cell for own, cell in self._groups if own == section and cell[: len(start)] == start]
+        return [cell for other, cell in self._groups if other == section and cell[: len(start)] == start]
 
     def require(self, *sections: Section) -> None:
-        """Make sure that each of some sections has runs.
-
-        Raises:
-            NotMeasuredError: one has none.
-        """
+        """Raise a `NotMeasuredError` if a section has no runs."""
         for section in sections:
             if not self.has(section):
                 raise NotMeasuredError(f"{section}: no finished run")
 
     def of(self, section: Section, cell: Cell) -> dict[int, Run]:
-        """Return the runs of a cell by seed, diverged ones included.
-
-        Raises:
-            NotMeasuredError: there are none.
-        """
+        """Return the runs of a cell by seed, diverged ones included."""
         try:
             return self._groups[section, cell]
         except KeyError:
@@ -173,9 +160,8 @@ class Runs:
 
     def each(self, section: Section, cell: Cell, measure: Callable[[Run], float]) -> tuple[float, ...]:
         """Return a measure of every run of a cell; NaN for one that diverged."""
-        return tuple(
-            math.nan if run.status == "diverged" else float(measure(run)) for run in self.of(section, cell).values()
-        )
+        runs = self.of(section, cell).values()
+        return tuple(math.nan if run.status == "diverged" else float(measure(run)) for run in runs)
 
     def accuracy(self, section: Section, cell: Cell) -> tuple[float, ...]:
         """Return the test accuracy at the end of every run, in percent."""
@@ -187,7 +173,7 @@ class Runs:
         return Accuracies({cell[-1]: self.accuracy(section, cell) for cell in cells})
 
     def ahead(self, section: Section, one: Cell, other: Cell) -> tuple[float, ...]:
-        """Return by how many points the first cell is more accurate, by pairs of one seed."""
+        """Return the first cell's lead in accuracy, in points, by seed."""
         return self.pairs(section, one, other, lambda first, second: accuracy(first) - accuracy(second))
 
     def epsilon(self, section: Section, cell: Cell) -> tuple[float, ...]:
@@ -200,7 +186,7 @@ class Runs:
 
     def pairs(
         self, section: Section, one: Cell, other: Cell, measure: Callable[[Run, Run], float]
-    ) -> tuple[float, ...]:  # fmt: skip
+    ) -> tuple[float, ...]:
         """Return a measure of two cells' runs with equal seeds, as pairs."""
         first, second = self.of(section, one), self.of(section, other)
         seeds = [seed for seed in first if seed in second]
@@ -219,17 +205,15 @@ class Paper:
 
     Args:
         name: that of its module; on the command line it has dashes.
-        title: of the paper, with its authors.
         experiments: what to run; the argument is whether in quick form.
-        claims: what to judge.
         page: of the documentation that discusses it.
         data: data sets that the study reads.
-        minutes: what the quick and the full form took on two cores.
-        numbers: for every table, what to hold against the paper.
-        scenarios: the folder of the scenarios that it starts from; None: `scenarios/` of simfl's repository.
-        figures: by name, what they show and what draws them.
-        untested: claims and numbers that nothing here can test, and why.
-        deviations: what differs from the paper, a sentence each.
+        minutes: that the quick and the full form took on two cores.
+        numbers: for every table, the numbers to compare with the paper's.
+        scenarios: the folder of its base scenarios; None: `scenarios/` of simfl's repository.
+        figures: by name, the caption and the function that draws.
+        untested: claims and numbers that cannot be tested here, and why.
+        deviations: differences from the paper, a sentence each.
     """
 
     name: str

@@ -13,17 +13,7 @@ from simfl.studies.papers import Number, Paper, Runs
 
 @dataclass(frozen=True)
 class Reproduction:
-    """A study that was run and read.
-
-    Args:
-        paper: whose.
-        quick: in which form.
-        swept: its runs.
-        numbers: beside the paper's.
-        claims: with their verdicts.
-        figures: with what they show.
-        page: the file that says all that.
-    """
+    """A study with its results; figures have captions."""
 
     paper: Paper
     quick: bool
@@ -35,12 +25,12 @@ class Reproduction:
 
 
 def argument_of(name: str) -> str:
-    """Return how a paper is named on the command line."""
+    """Return a paper's name on the command line."""
     return name.replace("_", "-")
 
 
 def judged(paper: Paper, runs: Runs, quick: bool = False) -> tuple[Judged, ...]:
-    """Return the claims with their verdicts, those last that cannot be tested here."""
+    """Return the claims with their verdicts; untestable ones come last."""
     claims = []
     for claim in paper.claims:
         readings: tuple[Reading, ...] = ()

@@ -27,11 +27,11 @@ def report(
         out: the HTML file.
         target: the test accuracy at which times are compared, or another metric as in "test_loss=0.3"; by default the
             accuracy of the study, or the best that every run reached.
-        baseline: label of what the others are held against; by default that of the study.
-        tell: told in a line of every run that is left out, or is not whole.
+        baseline: label of the runs to compare with; by default that of the study.
+        tell: called with a line for every run that is left out or incomplete.
 
     Raises:
-        DataError: a folder that is neither a run nor a sweep, or has no finished run.
-        ScenarioError: no such baseline, or a place that cannot be written to.
+        DataError: a folder is neither a run nor a sweep, or has no finished run.
+        ScenarioError: the baseline is unknown, or the file cannot be written.
     """
     return write_report(folders_of(runs), out, target=target, baseline=baseline, check=check_run, tell=tell)

@@ -1,4 +1,4 @@
-"""Runs a paper's study as a sweep, and reads it."""
+"""Run a paper's study as a sweep, and read it."""
 
 from __future__ import annotations
 
@@ -17,39 +17,30 @@ from simfl.studies.pages import write
 from simfl.studies.papers import Experiment, Paper, Runs
 from simfl.studies.reading import Reproduction, argument_of
 
+#: The papers that can be reproduced, with a line about each.
 PAPERS: Mapping[str, str] = Catalogue(
     lambda: {name: plugins.plugins()[plugin].summary for name, plugin in plugins.names("studies").items()}
 )
-"""What can be reproduced, and a line about each."""
-
+#: Below the folder of all results.
 FOLDER = "reproduction"
-"""Below that of all results."""
 
 
 def find_paper(name: str) -> Paper:
-    """Return a paper by its name, which may be written with dashes.
-
-    Raises:
-        ScenarioError: there is none of this name.
-    """
-    own = name.replace("-", "_")
-    if own not in PAPERS:
+    """Return a paper by its name, which may be written with dashes."""
+    module = name.replace("-", "_")
+    if module not in PAPERS:
         valid = [argument_of(paper) for paper in PAPERS]
         raise ScenarioError(
             f"reproduce: expected one of {', '.join(valid)}, found {name!r}"
             + (nearest(name, valid) or "; leave it out for all of them")
         )
-    paper = plugins.load("studies", own)
+    paper = plugins.load("studies", module)
     assert isinstance(paper, Paper)
     return paper
 
 
 def scenarios_folder(named: Path | None = None, paper: Paper | None = None) -> Path:
-    """Return the folder of a paper's scenarios: given, the paper's, or the clone's.
-
-    Raises:
-        ScenarioError: there is none.
-    """
+    """Return the folder of a paper's scenarios: `named`, the paper's, or the clone's."""
     if named is None and paper is not None and paper.scenarios is not None:
         return paper.scenarios
     places = [named] if named is not None else [Path(__file__).parents[2] / "scenarios", Path("scenarios")]
@@ -63,39 +54,31 @@ def scenarios_folder(named: Path | None = None, paper: Paper | None = None) -> P
 
 
 def plan_of(paper: Paper, quick: bool, scenarios: Path) -> tuple[StudyPlan, dict[Experiment, list[str]]]:
-    """Return the plan of a study, and the keys of the runs of every experiment.
-
-    Experiments of several sections may ask for the same run: it is planned once.
-    """
+    """Return a study's plan, with equal runs once, and the experiments' run keys."""
     runs: dict[str, PlannedRun] = {}
     keys: dict[Experiment, list[str]] = {}
     places = set()
-    for own in paper.experiments(quick):
-        if (own.section, own.cell) in places:
-            raise ValueError(f"{paper.name}: two experiments {own.section.title!r}, {own.label!r}")
-        places.add((own.section, own.cell))
-        planned = _planned(paper, own, scenarios)
+    for experiment in paper.experiments(quick):
+        if (experiment.section, experiment.cell) in places:
+            raise ValueError(f"{paper.name}: two experiments {experiment.section.title!r}, {experiment.label!r}")
+        places.add((experiment.section, experiment.cell))
+        planned = _planned(paper, experiment, scenarios)
         for run in planned:
             runs.setdefault(run.key, run)
-        keys[own] = [run.key for run in planned]
+        keys[experiment] = [run.key for run in planned]
     study = Study(name=paper.name, description=paper.title, base={})
-    ordered = sorted(runs.values(), key=lambda run: run.seed)  # a study that is broken off has all of the first seeds
+    ordered = sorted(runs.values(), key=lambda run: run.seed)  # an interrupted study has all runs of the first seeds
     return StudyPlan(study, scenarios, (), {}, tuple(ordered)), keys
 
 
-def _planned(paper: Paper, own: Experiment, scenarios: Path) -> list[PlannedRun]:
-    settings = {"part": own.section.title, "setting": own.label}
-    label = ", ".join(settings.values())
-    return [
-        PlannedRun(
-            label,
-            settings,
-            {},
-            seed,
-            load(scenarios / own.base, [*own.overrides, f"seed={seed}", f"name={paper.name}"]),
-        )
-        for seed in range(1, own.seeds + 1)
-    ]
+def _planned(paper: Paper, experiment: Experiment, scenarios: Path) -> list[PlannedRun]:
+    settings = {"part": experiment.section.title, "setting": experiment.label}
+    planned = []
+    for seed in range(1, experiment.seeds + 1):
+        overrides = [*experiment.overrides, f"seed={seed}", f"name={paper.name}"]
+        scenario = load(scenarios / experiment.base, overrides)
+        planned.append(PlannedRun(", ".join(settings.values()), settings, {}, seed, scenario))
+    return planned
 
 
 def reproduce(
@@ -116,28 +99,28 @@ def reproduce(
         out: the folder of all results; the study is in `<out>/reproduction/`.
         jobs: runs at a time, as many as there are cores by default.
         device: "cpu" or "gpu"; JAX's default otherwise.
-        scenarios: the folder of the papers' scenarios, where simfl does not run from a clone.
+        scenarios: the folder of the papers' scenarios, needed if simfl does not run from a clone.
         tell: called when a run has ended.
 
     Returns:
-        The study. What needs a run that failed, or that Ctrl-C left out, says so.
+        The study. Results that need a failed or missing run say so.
 
     Raises:
         ScenarioError, DataError: bad input or missing data, before anything runs.
     """
-    own = find_paper(paper) if isinstance(paper, str) else paper
-    plan, keys = plan_of(own, quick, scenarios_folder(scenarios, own))
+    study = find_paper(paper) if isinstance(paper, str) else paper
+    plan, keys = plan_of(study, quick, scenarios_folder(scenarios, study))
     root = Path(out) / FOLDER
     swept = sweep(plan, out=root, jobs=jobs, device=device, tell=tell)
-    return write(own, quick, swept, open_runs(swept, keys), root)
+    return write(study, quick, swept, open_runs(swept, keys), root)
 
 
 def open_runs(swept: Sweep, keys: dict[Experiment, list[str]]) -> Runs:
     """Return the finished runs of a sweep by experiment."""
     finished: dict[str, Run] = {run.key: swept.open(run) for run in swept.finished}
     groups = {}
-    for experiment, own in keys.items():
-        by_seed = {finished[key].manifest.seed: finished[key] for key in own if key in finished}
-        if len(by_seed) == len(own):  # half of the seeds would be another number than the one that is asked for
+    for experiment, needed in keys.items():
+        by_seed = {finished[key].manifest.seed: finished[key] for key in needed if key in finished}
+        if len(by_seed) == len(needed):  # fewer seeds would give another number than the study's
             groups[experiment] = by_seed
     return Runs(groups)

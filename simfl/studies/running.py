@@ -1,8 +1,8 @@
-"""Runs a study: checks everything first, and keeps existing runs.
+"""Run a study: check everything first, and keep existing runs.
 
-A run's key is the digest of its resolved scenario and simfl's version. One that was killed, interrupted or failed
-is run again, from its last checkpoint if it has one. One that is done, or diverged, is run again only if what it
-depends on beside its scenario (own code, data, files of the world, the model that it began with) is not the same.
+A run's key is the digest of its resolved scenario and simfl's version. A run that was killed, interrupted or failed
+runs again, from its last checkpoint if it has one. A run that is done, or diverged, runs again only if its other
+inputs (own code, data, files of the world, initial model) have changed.
 
 This module is not called `sweep`, because `simfl.studies.sweep` is the function.
 """
@@ -37,21 +37,21 @@ from simfl.studies.engines import Engine, choose_engine
 from simfl.studies.tasks import RunOutcome, RunTask
 from simfl.version import __version__
 
+#: The file that a sweep locks in its folder while it runs.
 LOCK = "sweep.lock"
-"""What a sweep holds in its folder for as long as it runs."""
 
 
 @dataclass(frozen=True)
 class Report:
-    """How far a sweep has come.
+    """Progress of a sweep.
 
     Args:
-        finished: runs that need nothing more, those of earlier attempts included.
-        total: runs that were planned.
-        remaining_s: host seconds still to go, as the finished runs suggest; None before there were any.
+        finished: complete runs, those of earlier attempts included.
+        total: planned runs.
+        remaining_s: estimated host seconds; None before the first finished run.
         run: the run that has just ended, None at the beginning.
         outcome: how it ended.
-        checked: while the scenarios are being checked, how many of them are; None afterwards.
+        checked: the number of scenarios checked so far; None after the check.
     """
 
     finished: int
@@ -79,49 +79,44 @@ def sweep(
     """Run the missing runs of a study and return the sweep.
 
     Args:
-        study: the path of a study, a mapping of what would stand in it (its base may be a `Scenario`), or what
-            `load_study` returned.
+        study: the path of a study, a mapping of its content (its base may be a `Scenario`), or what `load_study`
+            returned.
         out: the folder of all results; the sweep is `<out>/<study>/`.
-        jobs: runs at a time; what the study says by default, and as many as there are cores if it does not. With one,
-            everything happens in this process.
+        jobs: runs at a time; by default the study's number, else one per core. With one, everything happens in this
+            process.
         cluster: the address of a dask scheduler, instead of local processes.
         device: "cpu" or "gpu"; JAX's default otherwise.
         overrides: changes to every run, `key.path=value`; not with what `load_study` returned.
         seeds: instead of the study's; likewise.
         keep_compiled: let processes share compiled programs through a folder.
-        checkpoint_every: host time between the checkpoints of a run, from which the same sweep goes on later: "5 min",
-            seconds, or "never". On a cluster there are none.
-        surveyed: called once with the sweep as it is found, before anything is checked or run.
-        tell: called when a run has ended, and in between while scenarios are checked; by default a notebook shows a
-            bar, and nothing else anything.
+        checkpoint_every: host time between the checkpoints of a run, from which the same sweep continues later:
+            "5 min", seconds, or "never". Ignored on a cluster.
+        surveyed: called once with the existing sweep, before anything is checked or run.
+        tell: called when a run has ended, and while scenarios are checked; by default a notebook shows a bar.
 
     Returns:
         The sweep, with the status of every run: Ctrl-C leaves some of them missing.
 
     Raises:
         ScenarioError, DataError: bad input, before anything runs; one line per problem.
-        RunError: the disk or the cluster failed; what is done stays done.
+        RunError: the disk or the cluster failed; finished runs are kept.
     """
     if jobs is not None and jobs < 1:
         raise ScenarioError(f"--jobs: expected at least 1, found {jobs}; leave it out for as many as there are cores")
     plan = study if isinstance(study, StudyPlan) else load_study(study, overrides, seeds)
     root = to_path(out, "out: a folder")
     with _alone_in(root / plan.study.name), bar(plan.study.name, None if tell is None else False) as shown:
-        from simfl.runs.checkpoint import parse_interval  # imports JAX: a refused sweep does not wait for it
+        from simfl.runs.checkpoint import parse_interval  # imports JAX, which an invalid sweep must not wait for
 
         every_s = parse_interval(checkpoint_every)
         state = survey(plan, root)
         _tidy(state.folder)
         if surveyed is not None:
             surveyed(state)
-        missing = [run for run, known in zip(plan.runs, state.runs, strict=True) if not known.finished]
+        missing = [run for run, existing in zip(plan.runs, state.runs, strict=True) if not existing.finished]
         report = tell or _into(shown)
-        check(
-            plan,
-            missing,
-            device,
-            lambda count: report(Report(len(state.finished), len(state.runs), None, None, None, count)),
-        )
+        total = len(state.runs)
+        check(plan, missing, device, lambda count: report(Report(len(state.finished), total, None, checked=count)))
         count = jobs or plan.study.jobs or os.cpu_count() or 1
         engine, stop = choose_engine(min(count, max(1, len(missing))), cluster)
         compiled = str((root / programs.FOLDER).absolute()) if keep_compiled else None
@@ -144,21 +139,17 @@ def sweep(
 def _into(shown: Callable[[float, str], None] | None) -> Callable[[Report], None]:
     """Return a function that passes reports to a bar, if there is one."""
 
-    def report(told: Report) -> None:
+    def show(report: Report) -> None:
         if shown is not None:
-            last = f"checking {told.checked}" if told.checked else "" if told.run is None else told.run.label
-            shown(told.finished / max(told.total, 1), f"{told.finished}/{told.total}  {last}".rstrip())
+            last = f"checking {report.checked}" if report.checked else "" if report.run is None else report.run.label
+            shown(report.finished / max(report.total, 1), f"{report.finished}/{report.total}  {last}".rstrip())
 
-    return report
+    return show
 
 
 @contextlib.contextmanager
 def _alone_in(folder: Path) -> Iterator[None]:
-    """Lock a sweep's folder; a new folder is removed if it stays empty.
-
-    Raises:
-        ScenarioError: another sweep writes into it, or the folder cannot be made.
-    """
+    """Lock a sweep's folder; a new folder is removed if it stays empty."""
     made = [path for path in (folder, *folder.parents) if not path.exists()]
     with contextlib.ExitStack() as stack:
         try:
@@ -166,33 +157,27 @@ def _alone_in(folder: Path) -> Iterator[None]:
             stack.callback(_remove_empty, made)
             stack.enter_context(held(folder / LOCK))
         except HeldError as error:
-            raise ScenarioError(
-                f"{folder}: {error} is sweeping into this folder; wait until it is done, or choose another --out"
-            ) from None
+            action = "wait until it is done, or choose another --out"
+            raise ScenarioError(f"{folder}: {error} is sweeping into this folder; {action}") from None
         except OSError as error:
-            raise ScenarioError(
-                f"{folder}: cannot make a folder for results: {error.strerror}; choose --out"
-            ) from error
+            line = f"{folder}: cannot make a folder for results: {error.strerror}; choose --out"
+            raise ScenarioError(line) from error
         yield
 
 
 def _remove_empty(folders: Iterable[Path]) -> None:
-    """Remove folders, innermost first, up to the first that is not empty."""
     with contextlib.suppress(OSError):
         for folder in folders:
             folder.rmdir()
 
 
 def _tidy(folder: Path) -> None:
-    """Remove locks, streams and checkpoints that killed processes left.
-
-    Only the sweep that holds the folder's lock may call this.
-    """
+    """Remove files of killed processes; the caller must hold the folder's lock."""
     from simfl.runs.checkpoint import FILE
 
     for lock in folder.glob("*/run.lock"):
         with contextlib.suppress(HeldError, OSError), held(lock):
-            pass  # letting go removes it
+            pass  # releasing the lock removes it
     for path in folder.glob("*/manifest.json"):
         with contextlib.suppress(DataError, OSError):
             if RunFolder(path.parent).read_manifest().status in FINISHED:
@@ -204,22 +189,20 @@ def _tidy(folder: Path) -> None:
 def survey(plan: StudyPlan, root: Path) -> Sweep:
     """Return the sweep of a plan, with its existing runs.
 
-    A run is there if its files are those that its manifest speaks of, and if code, data, files of the world and the
-    model that it began with have the digests that they had. A digest that cannot be computed does not match.
-
-    Raises:
-        ScenarioError, DataError: a user's own function, which has to be called to compare its data, fails.
+    A run exists if its files match its manifest, and if code, data, files of the world and the initial model have the
+    manifest's digests. A digest that cannot be computed does not match. Comparing may call the user's own function for
+    data; its errors are raised.
     """
     from simfl.build.data import shared_data
 
     study, folder = plan.study, root / plan.study.name
     look_beside(plan.beside)
-    there = _runs_in(folder, {run.key for run in plan.runs})
+    existing = _runs_in(folder, {run.key for run in plan.runs})
     is_same, runs = _Comparison(), []
     with shared_data():
         for run in plan.runs:
             planned = SweepRun(run.folder, run.label, run.settings, run.changes, run.seed, run.key)
-            for name, was in there.get(run.key, ()):
+            for name, was in existing.get(run.key, ()):
                 if is_same(run.scenario, was):
                     planned = replace(planned, folder=name, status=was.status, reason=was.reason, wall_s=was.wall_s)
                     break
@@ -230,14 +213,13 @@ def survey(plan: StudyPlan, root: Path) -> Sweep:
 
 
 def _runs_in(folder: Path, keys: Collection[str]) -> dict[str, list[tuple[str, Manifest]]]:
-    """Return name and manifest of finished, undamaged runs, by key."""
     by_key: dict[str, list[tuple[str, Manifest]]] = {}
     for path in sorted(folder.glob("*/manifest.json"), reverse=True):
-        with contextlib.suppress(DataError):  # damaged: as good as missing
-            there = RunFolder(path.parent)
-            manifest = there.read_manifest()
+        with contextlib.suppress(DataError):  # a damaged run counts as missing
+            folder_of_run = RunFolder(path.parent)
+            manifest = folder_of_run.read_manifest()
             key = run_key(str(manifest.extra.get("scenario_digest")), str(manifest.versions.get("simfl")))
-            if key in keys and manifest.status in FINISHED and there.is_whole(manifest):
+            if key in keys and manifest.status in FINISHED and folder_of_run.is_whole(manifest):
                 by_key.setdefault(key, []).append((path.parent.name, manifest))
     return by_key
 
@@ -247,30 +229,26 @@ class _Comparison:
 
     def __init__(self) -> None:
         self._digest_of = functools.cache(digest_of_file)
-        self._code_of = functools.cache(lambda modules: digests_of(modules))
+        self._code_of = functools.cache(digests_of)
 
     def __call__(self, scenario: Scenario, manifest: Manifest) -> bool:
         """Return whether all inputs are the same; False if unknown."""
         from simfl.build.data import is_same_data
 
+        code = self._code_of(tuple(modules_of(resolved := scenario.resolved())))
+        files = {path: self._digest_of(Path(path)) for path in world_files(scenario)}
         return (
-            self._same_code(scenario.resolved(), manifest.extra.get("own_code", {}))
-            and self._same_files(list(world_files(scenario)), manifest.extra.get("world_files", {}))
+            is_known(code)
+            and code == manifest.extra.get("own_code", {})
+            and not has_objects(resolved)
+            and all(files.values())
+            and files == manifest.extra.get("world_files", {})
             and _same_start(scenario, manifest.extra.get("init"))
             and is_same_data(scenario, manifest.extra.get("data"), self._digest_of)
         )
 
-    def _same_code(self, scenario: dict[str, Any], was: object) -> bool:
-        now = self._code_of(tuple(modules_of(scenario)))
-        return is_known(now) and now == was and not has_objects(scenario)
-
-    def _same_files(self, paths: list[str], was: object) -> bool:
-        now = {path: self._digest_of(Path(path)) for path in paths}
-        return all(now.values()) and now == was
-
 
 def _same_start(scenario: Scenario, was: object) -> bool:
-    """Return whether the initial model is the one that the run used."""
     from simfl.build.data import start_file
 
     if scenario.init is None:
@@ -281,11 +259,7 @@ def _same_start(scenario: Scenario, was: object) -> bool:
 
 
 def check(plan: StudyPlan, runs: Sequence[PlannedRun], device: str | None, tell: Callable[[int], None]) -> None:
-    """Check scenarios against the data files that they need, one seed of each.
-
-    Raises:
-        ScenarioError: one line per problem, with the runs that have it.
-    """
+    """Check scenarios and their data files, one seed of each label."""
     from simfl.build.data import shared_data
     from simfl.runs import runner
 
@@ -315,8 +289,8 @@ def _run(engine: Engine, tasks: Sequence[RunTask], state: Sweep, tell: Callable[
     remaining = {task.run_id for task in tasks}
 
     def report(run: SweepRun | None = None, outcome: RunOutcome | None = None) -> None:
-        left = [own for own in runs.values() if own.folder in remaining]
-        finished = sum(own.finished for own in runs.values())
+        left = [run for run in runs.values() if run.folder in remaining]
+        finished = sum(run.finished for run in runs.values())
         tell(Report(finished, len(runs), estimate(list(runs.values()), left, engine.jobs), run, outcome))
 
     report()
@@ -324,11 +298,9 @@ def _run(engine: Engine, tasks: Sequence[RunTask], state: Sweep, tell: Callable[
     try:
         for task, outcome in engine.run(tasks):
             remaining.discard(task.run_id)
-            run = replace(
-                runs[task.run_id], status=outcome.status, reason=outcome.reason, wall_s=round(outcome.wall_s, 3)
-            )
-            runs[task.run_id] = run
-            # What is finished stands in the runs' own manifests: this file only tells others how far we are.
+            ended = replace(runs[task.run_id], status=outcome.status, reason=outcome.reason)
+            run = runs[task.run_id] = replace(ended, wall_s=round(outcome.wall_s, 3))
+            # Finished runs have their own manifests: this file only shows the progress to other processes.
             if time.monotonic() - written > 1.0:
                 state.with_runs(runs.values()).write()
                 written = time.monotonic()
@@ -345,12 +317,12 @@ def estimate(runs: Sequence[SweepRun], left: Sequence[SweepRun], jobs: int) -> f
 
     The estimate is the mean of finished runs that differ only in the seed, else of all; None before any has finished.
     """
-    known: dict[str, list[float]] = {}
+    times_of: dict[str, list[float]] = {}
     for run in runs:
         if run.finished and run.wall_s > 0:
-            known.setdefault(run.label, []).append(run.wall_s)
-    if not known:
+            times_of.setdefault(run.label, []).append(run.wall_s)
+    if not times_of:
         return None
-    means = {label: sum(times) / len(times) for label, times in known.items()}
+    means = {label: sum(times) / len(times) for label, times in times_of.items()}
     usual = sum(means.values()) / len(means)
     return math.fsum(means.get(run.label, usual) for run in left) / jobs

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _stop: c_int | None = None  # shared with the parent: the signal that asks for an end, 0 for none yet
 _alone = threading.Lock()
 _TEMPORARY = "simfl-run-"
-_serving = contextlib.ExitStack()  # what a process keeps for as long as it lives
+_serving = contextlib.ExitStack()  # contexts that stay open for the life of the process
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,6 @@ class RunTask:
         scenario: resolved, as plain values.
         root: the folder of all results.
         run_id: the name of the run's folder below that of the study.
-        device: "cpu", "gpu" or None.
         beside: folders where users' own modules are looked for.
         compiled: the folder of compiled programs, None for none.
         checkpoint_s: host seconds between checkpoints, None for none.
@@ -62,11 +61,10 @@ class RunOutcome:
     """How a run ended.
 
     Args:
-        status: that of its manifest; failed where there is none.
-        reason: why, in words.
+        status: that of its manifest; failed without one.
         wall_s: host seconds that it took.
-        accuracy: test accuracy at the end, NaN where it has none.
-        files: the content of the files of its folder, where it was computed elsewhere.
+        accuracy: test accuracy at the end, NaN without one.
+        files: the content of its folder's files, if it was computed on another machine.
     """
 
     status: str
@@ -79,9 +77,9 @@ class RunOutcome:
 def start_worker(stop: c_int) -> None:
     """Prepare a process of the local engine.
 
-    Ctrl-C at the terminal, and SIGTERM to a whole job, are for the parent, which sets `stop`: a process waiting for
-    work would die of it. And no worker goes on computing when the parent is gone, killed perhaps: another sweep may be
-    about to write the same folder.
+    Ctrl-C at the terminal, and SIGTERM to a whole job, would kill a process that waits for work. So workers ignore
+    both, and the parent sets `stop`. A worker exits when its parent is gone: another sweep may then write to the same
+    folder.
     """
     from simfl.build.data import shared_data
 
@@ -120,7 +118,7 @@ def run_task(task: RunTask) -> RunOutcome:
         return RunOutcome(manifest.status, manifest.reason, manifest.wall_s, accuracy)
     except SimflError as error:
         return RunOutcome("failed", str(error).splitlines()[0])
-    except Exception as error:  # a mistake in simfl or in a user's own code costs one run, not the study
+    except Exception as error:  # an error in simfl or in the user's own code costs one run, not the study
         return RunOutcome("failed", f"{type(error).__name__}: {' '.join(str(error).split())}")
 
 
@@ -132,14 +130,9 @@ def _resume(task: RunTask) -> Run | None:
 
     if not (task.folder / FILE).exists():
         return None
-    with contextlib.suppress(DataError, ReplayError):  # begun anew
-        return runner.resume(
-            task.folder,
-            scenario=from_mapping(task.scenario),
-            device=task.device,
-            progress=_Interruption(),
-            checkpoint_every=task.checkpoint_s,
-        )
+    options: Any = {"device": task.device, "progress": _Interruption(), "checkpoint_every": task.checkpoint_s}
+    with contextlib.suppress(DataError, ReplayError):  # the run then starts again
+        return runner.resume(task.folder, scenario=from_mapping(task.scenario), **options)
     return None
 
 
@@ -147,24 +140,18 @@ def _run(task: RunTask) -> Run:
     from simfl.runs import runner
     from simfl.scenario import from_mapping
 
-    shutil.rmtree(task.folder, ignore_errors=True)  # what an earlier attempt left may not mix with this one's tables
-    return runner.run(
-        from_mapping(task.scenario),
-        out=task.root,
-        run_id=task.run_id,
-        device=task.device,
-        progress=_Interruption(),
-        checkpoint_every=task.checkpoint_s,
-    )
+    shutil.rmtree(task.folder, ignore_errors=True)  # tables of an earlier attempt must not mix with this run's
+    options: Any = {"device": task.device, "progress": _Interruption(), "checkpoint_every": task.checkpoint_s}
+    return runner.run(from_mapping(task.scenario), out=task.root, run_id=task.run_id, **options)
 
 
 def run_elsewhere(task: RunTask) -> RunOutcome:
     """Run a task on a machine without a shared disk; files travel with the outcome.
 
-    One at a time in a process, whatever the number of its threads: a run tunes the interpreter for itself.
+    A process runs one task at a time, whatever the number of its threads: a run tunes the interpreter for itself.
     """
     with _alone, _own_folder() as folder:
-        # The folder of programs is of another machine, and a checkpoint would be gone with this one.
+        # The folder of programs is on another machine, and this folder, with any checkpoint, is removed.
         moved = replace(task, root=folder, compiled=None, checkpoint_s=None)
         outcome = run_task(moved)
         files = {path.name: path.read_bytes() for path in sorted(moved.folder.glob("*"))}
@@ -175,7 +162,7 @@ def run_elsewhere(task: RunTask) -> RunOutcome:
 def _own_folder() -> Iterator[str]:
     """Make a temporary folder for one run; remove those of killed workers.
 
-    Its lock, a file beside it, is held from before the folder is there until after it is gone.
+    Its lock, a file beside it, is held before the folder exists and until it is gone.
     """
     root = Path(tempfile.gettempdir())
     for left in root.glob(f"{_TEMPORARY}*.lock"):

@@ -190,7 +190,7 @@ def happens(kind, options, fault):
         assert free.world.clock.now < BEGIN + 1.0
         reason = why_over(free.algorithm)
         assert re.search(r"waits for", reason), reason
-        assert kind == "sync_sgd" or re.search(r"; what client \d|; what the server", reason), reason
+        assert kind == "sync_sgd" or re.search(r"; messages from client \d|; messages from the server", reason), reason
         return "ends"
     return {(1, 1): "both sides go on", (0, 1): "one side goes on", (1, 0): "one side goes on", (0, 0): "waits"}[
         tuple(map(int, sides))

@@ -97,5 +97,6 @@ def test_validate_states_the_noise_and_one_epsilon(simfl_, tmp_path):
     code, out, _ = simfl_("validate", "s.yaml")
     assert code == 0
     assert re.search(
-        r"; noise multiplier [\d.]+( to [\d.]+)?; planned epsilon 2 at delta 1e-05, .*; what binds is the stop ", out
+        r"; noise multiplier [\d.]+( to [\d.]+)?; planned epsilon 2 at delta 1e-05, .*; the binding limit is the stop ",
+        out,
     )

@@ -111,7 +111,7 @@ def test_an_object_stands_in_the_scenario_and_must_be_given_again(module, tmp_pa
     for use in (lambda: simfl.read(made.folder).predict(np.ones((3, 5))), lambda: prepare(made.scenario)):
         with pytest.raises(ScenarioError, match=r"^model\.kind: 'object:Net' is an object .* again as model=\.\.\. of"):
             use()
-    with pytest.raises(ScenarioError, match="expected none beside what prepare returned"):
+    with pytest.raises(ScenarioError, match="expected none with what prepare returned"):
         run(prepare(mapping, model=net), model=net)
     assert opened(prepare(mapping, model=net).scenario, Own(model=net)).model.l2 == 0.01
 

@@ -279,7 +279,7 @@ def test_sigterm_keeps_what_was_measured(scenario, tmp_path):
         out, err = process.communicate(timeout=300)
     finally:
         process.kill()
-    assert (process.returncode, err) == (143, "to go on: simfl resume results/tiny/001\n")
+    assert (process.returncode, err) == (143, "to continue: simfl resume results/tiny/001\n")
     assert "ended by SIGTERM" in out
     run = read(folder)
     assert run.status == "interrupted"
@@ -427,7 +427,7 @@ def test_new_writes_a_valid_scenario_once(simfl_, tmp_path):
     code, _, err = simfl_("new", "scenario.yaml")
     assert (code, err) == (
         2,
-        "scenario.yaml: there is a file already; choose another name, or --force to replace it\n",
+        "scenario.yaml: the file exists; choose another name, or --force to replace it\n",
     )
     assert (tmp_path / "scenario.yaml").read_text() == "mine"
     assert simfl_("new", "scenario.yaml", "--force")[0] == 0
@@ -549,7 +549,7 @@ def test_data_sets_are_listed_and_fetched(simfl_, monkeypatch, tmp_path):
     code, _, err = simfl_("data", "fetch", "mnist")
     assert (code, err) == (
         2,
-        "data fetch: expected a folder to download to; set SIMFL_DATA=FOLDER, or say --to FOLDER\n",
+        "data fetch: expected a folder to download to; set SIMFL_DATA=FOLDER, or give --to FOLDER\n",
     )
     monkeypatch.setenv("SIMFL_DATA", str(tmp_path))
     assert simfl_("data", "fetch", "mnist")[1] == f"{tmp_path / 'mnist' / 'file.gz'}\n"

@@ -37,7 +37,7 @@ def test_sweep_then_compare(simfl_, study, tmp_path):
     assert code == 0, told
     first, second, *rest = shown.splitlines()
     assert first == "small: 8 runs: algorithm (2) x step_size (2) x seed (2)"
-    assert second == "time: not known before the first run has finished"
+    assert second == "time: unknown before the first run has finished"
     assert rest[-1] == "results: results/small (8 of 8 runs, summary.csv)"
     assert len(told.splitlines()) == 8
     assert told.splitlines()[0].startswith("1/8 ours, step_size=0.5, seed 3: done ")

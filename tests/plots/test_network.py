@@ -75,7 +75,7 @@ def test_who_cannot_be_reached_stands_apart():
     pairs = table()
     pairs.loc[pairs["client"] == 5, "distance"] = math.inf
     ax = plot_by_distance(pairs, 1e-5)
-    assert [label.get_text() for label in ax.get_xticklabels()] == ["1", "2", "3", "no way"]
+    assert [label.get_text() for label in ax.get_xticklabels()] == ["1", "2", "3", "no path"]
 
 
 def test_clients_on_the_graph_have_the_color_of_what_one_observer_knows():

@@ -114,7 +114,9 @@ def test_what_was_zeroed_before_counts(tmp_path, monkeypatch):
 def test_the_world_that_came_to_another_place_is_not_given_anothers_models(cut, tmp_path):
     since = checkpoint.read(cut / "checkpoint.npz")
     slower = prepare(scenario(slowdowns="[{clients: [2], factor: 3}]"))
-    with pytest.raises(RunError, match=r"came to another place: expected time_s .*, found .* run it again from its"):
+    with pytest.raises(
+        RunError, match=r"differs from the checkpoint: expected time_s .*, found .* run it again from its"
+    ):
         run_until(slower, math.inf, tmp_path, since=since, folder=cut)
     assert (cut / "checkpoint.npz").exists()
 

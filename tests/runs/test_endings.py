@@ -71,7 +71,7 @@ def test_a_run_in_which_nothing_was_done_is_no_success(simfl_, tmp_path):
     (tmp_path / "late.yaml").write_text(from_mapping({**late, "name": "late"}).to_yaml())
     code, _, said = simfl_("run", "late.yaml", "--quiet")
     assert code == 1
-    assert "late/001: nothing was done, there is not one update; time\n" in said, "they will join"
+    assert "late/001: the run has no update; time\n" in said, "they will join"
 
 
 @pytest.mark.parametrize("every", [{"time": "100 ms"}, {"updates": 10}])
@@ -83,7 +83,7 @@ def test_a_run_to_a_time_says_that_nothing_happened_any_more(every, tmp_path):
     )  # fmt: skip
     assert made.manifest.time_s == 2.0
     assert made.manifest.reason.startswith(
-        "time; nothing was left to happen before it: every client waits for the server; what client "
+        "time; nothing was left to happen before it: every client waits for the server; messages from client "
     )
-    assert made.manifest.reason.endswith("never arrives: it is offline, or cut off, permanently")
+    assert made.manifest.reason.endswith("never arrive: the server is offline, or cut off, permanently")
     assert run(tmp_path, stop={"time": "300 ms"}, evaluate={"every": every}).manifest.reason == "time"

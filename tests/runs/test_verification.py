@@ -41,5 +41,5 @@ def test_a_way_that_leads_elsewhere_is_named_and_exits_with_one(simfl_, tmp_path
     monkeypatch.setattr(verification, "verify", lambda *_: iter(ways))
     code, shown, said = simfl_("verify", "small.yaml")
     assert code == 1
-    assert said == "small.yaml: window 3 for 7: expected what came of it as it is, found other model\n"
+    assert said == "small.yaml: window 3 for 7: expected the results of the first run, found other model\n"
     assert shown.count(ways[0].digest[:16]) == shown.count(ways[1].digest[:16]) == 1

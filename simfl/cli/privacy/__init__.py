@@ -1,8 +1,8 @@
 """`simfl privacy`: the papers' calculators and the accountants.
 
-One file per command, with a function `command`, named below in the order in which the help lists them; the commands of
-plugins follow. The modules import nothing heavy at their top, and options that are read
-from a theorem (`shared.OptionsOf`) are read when their command is called.
+Each command is a function `command` in its own file. The help lists them in the order below, then those of plugins.
+Modules import nothing heavy at their top, and options of a theorem (`shared.OptionsOf`) are read when their command is
+called.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from simfl import plugins
 from simfl.cli.privacy.shared import one_line_errors, with_options
 from simfl.cli.shared import Command, Group, help_of
 
-#: How commands of this group begin in `Plugin.commands`.
+#: The beginning of this group's commands in `Plugin.commands`.
 _GROUP = "privacy "
 _COMMANDS: tuple[str, ...] = ("account", "calibrate", "check", "audit", "attack", "network")
 
 
 class _Commands(Group):
-    """Lists the commands by their docstrings, and makes one when it is called."""
+    """Lists the commands by their docstrings, and makes a command when it is called."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         return [*_COMMANDS, *_attached()]
@@ -50,7 +50,6 @@ def _made(name: str) -> Any:
 
 
 def _attached() -> list[str]:
-    """Return the names of the commands that plugins add."""
     return [words.removeprefix(_GROUP) for words in plugins.names("commands") if words.startswith(_GROUP)]
 
 
@@ -62,6 +61,6 @@ def _function(name: str) -> Any:
 
 app = typer.Typer(
     cls=_Commands,
-    help="Calculators: what the papers claim, what an accountant certifies, and how much noise that takes.",
+    help="Calculators: the papers' claims, certified epsilons, and the noise that a guarantee needs.",
     no_args_is_help=True,
 )

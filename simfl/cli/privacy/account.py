@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Annotated, Any, get_args
 
-import typer
+from typer import Option
 
 from simfl.cli.privacy.shared import (
     IN_WORDS,
@@ -16,7 +16,9 @@ from simfl.cli.privacy.shared import (
     Delta,
     Row,
     SamplingRate,
+    Steps,
     present,
+    sentence,
     show,
 )
 
@@ -30,34 +32,27 @@ _HOW = {
 
 def command(
     noise_multiplier: Annotated[
-        float,
-        typer.Option(
-            "--noise-multiplier", "-z", help="z, noise on the sum over the clipping norm C.", show_default=False
-        ),
+        float, Option("--noise-multiplier", "-z", help="z, noise on the sum over the clipping norm C.")
     ],
-    steps: Annotated[int, typer.Option("--steps", help="T, number of releases.", show_default=False)],
+    steps: Steps,
     sampling_rate: SamplingRate = 1.0,
     delta: Delta = 1e-5,
     neighbors: ChosenNeighbors = "add_or_remove",
     sampling: ChosenSampling = "poisson",
-    accountant: Annotated[
-        Accountant | None, typer.Option("--accountant", help="Only this one; all by default.", show_default=False)
-    ] = None,
-    epsilon: Annotated[
-        float | None, typer.Option("--epsilon", help="Also the delta at this epsilon.", show_default=False)
-    ] = None,
+    accountant: Annotated[Accountant | None, Option("--accountant", help="Only this one; all by default.")] = None,
+    epsilon: Annotated[float | None, Option("--epsilon", help="Also print the delta at this epsilon.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Epsilon of Gaussian releases, by several accountants.
+    """Print the epsilon of Gaussian releases, by several accountants.
 
-    Each release is a sum of clipped gradients with noise of standard deviation z C, and all of them are seen.
+    Each release is a sum of clipped gradients with noise of standard deviation z C. The observer sees all releases.
     """
     from simfl.privacy.accounting import Release, delta_of, epsilon_of
     from simfl.privacy.gaussian import gaussian_epsilon, gdp_central_limit_epsilon
 
     composition = [(Release(noise_multiplier, sampling_rate, sampling), steps)]
-    wanted = [accountant] if accountant is not None else list(get_args(Accountant))
-    epsilons = {by: epsilon_of(composition, delta, neighbors=neighbors, accountant=by) for by in wanted}
+    accountants = [accountant] if accountant is not None else list(get_args(Accountant))
+    epsilons = {by: epsilon_of(composition, delta, neighbors=neighbors, accountant=by) for by in accountants}
     result: dict[str, Any] = {
         "neighbors": neighbors,
         "delta": delta,
@@ -86,18 +81,16 @@ def command(
             result["epsilon_by_central_limit"] = limit
             rows.append(("epsilon by central limit", limit, "not certified: an approximation, no bound"))
     notes = [
-        f"{IN_WORDS[neighbors][:1].upper()}{IN_WORDS[neighbors][1:]}; {IN_WORDS[sampling]}.",
+        f"{sentence(IN_WORDS[neighbors])}; {IN_WORDS[sampling]}.",
         "An epsilon holds for an observer of every release, if gradients are really clipped to C.",
     ]
-    title = (
-        f"{steps:,} Gaussian releases, z = {show(noise_multiplier)}, q = {show(sampling_rate)}, sampling: {sampling}"
-    )
-    present(title, rows, notes=notes, result=result, as_json=as_json)
+    title = f"{steps:,} Gaussian releases, z = {show(noise_multiplier)}, q = {show(sampling_rate)}"
+    present(f"{title}, sampling: {sampling}", rows, notes=notes, result=result, as_json=as_json)
 
 
 def _how(by: str, epsilon: float, exact: bool, by_renyi: bool) -> str:
     if math.isinf(epsilon):
-        return "not certified: nothing protects"
+        return "not certified: no noise protects the data"
     if by == "pld" and by_renyi and epsilon > 0.0 and not exact:
-        return "certified: by Renyi divergence, as loss distributions lack the precision here"
+        return "certified: by Renyi divergence, since loss distributions are not precise enough here"
     return "certified: exact, releases without sampling are one Gaussian" if exact and by != "renyi" else _HOW[by]

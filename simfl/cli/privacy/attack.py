@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import enum
+import itertools
 import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Option
 
 from simfl.cli.privacy.shared import AsJson, Row, present, show
-from simfl.cli.shared import Device, Overrides
+from simfl.cli.shared import Device, Overrides, ScenarioOrRun
 
 if TYPE_CHECKING:
     from simfl.records import Run
@@ -35,67 +37,54 @@ class HeldOut(enum.StrEnum):
 
 
 def command(
-    path: Annotated[
-        Path,
-        typer.Argument(metavar="SCENARIO|RUN", help="A scenario file, or the folder of a run.", show_default=False),
-    ],
+    path: ScenarioOrRun,
     attack: Annotated[
         Attack,
-        typer.Option(
+        Option(
             "--attack",
-            help="Which examples were trained on; or examples from those gradients that an observer can solve for.",
+            help="Infer which examples were trained on, or reconstruct examples from gradients that an observer can "
+            "solve for.",
         ),
     ] = Attack.membership,
     overrides: Overrides = None,
     observers: Annotated[
         list[str] | None,
-        typer.Option(
+        Option(
             "--observer",
             metavar="K|server|links",
-            help="Who attacks: a client, the server, or who hears all links; several times for several. By default all "
-            "clients, and the server; inversion needs one.",
-            show_default=False,
+            help="The attacker: a client, the server, or all links; may be repeated. By default all clients, and the "
+            "server; inversion needs one.",
         ),
     ] = None,
     clients: Annotated[
         list[int] | None,
-        typer.Option(
-            "--client",
-            help="Whose examples; several times for several. By default all; inversion needs one.",
-            show_default=False,
-        ),
+        Option("--client", help="The client to attack; may be repeated. By default all; inversion needs one."),
     ] = None,
     models: Annotated[
-        int, typer.Option("--models", help="Messages an observer keeps for each client, spaced over the run.")
+        int, Option("--models", help="Messages an observer keeps for each client, spaced over the run.")
     ] = 10,
     held_out: Annotated[
         HeldOut,
-        typer.Option(
+        Option(
             "--held-out",
-            help="Examples to compare with: of the test set, or half of each client's own, chosen by coins, which it "
-            "then does not train on.",
+            help="Examples to compare with: the test set, or a random half of each client's own examples, which the "
+            "client then does not train on.",
         ),
     ] = HeldOut.test,
-    confidence: Annotated[float, typer.Option("--confidence", help="Of each interval and lower bound by itself.")] = (
-        0.95
-    ),
+    confidence: Annotated[float, Option("--confidence", help="Of each interval and lower bound.")] = 0.95,
     pairwise: Annotated[
-        bool,
-        typer.Option(
-            "--pairwise", help="Also hold it against what simfl privacy network certifies; it may take minutes."
-        ),
+        bool, Option("--pairwise", help="Also compare with the account of simfl privacy network; it may take minutes.")
     ] = False,
     out: Annotated[
-        Path | None,
-        typer.Option("--out", help="Folder of tables and figures; attacks/NAME-ATTACK by default.", show_default=False),
+        Path | None, Option("--out", help="Folder of tables and figures; attacks/NAME-ATTACK by default.")
     ] = None,
-    batches: Annotated[int, typer.Option("--batches", help="Mini-batches that inversion takes on, at most.")] = 6,
+    batches: Annotated[int, Option("--batches", help="The most mini-batches that inversion attacks.")] = 6,
     device: Device = None,
     as_json: AsJson = False,
 ) -> None:
     """Run a scenario with observers on its network, and attack the clients.
 
-    A run is made again as it was. Exits with code 1 when what the ledger certifies is refuted.
+    A run is repeated exactly. Exits with code 1 if the attack refutes the certified epsilon.
     """
     from simfl.plots import without_a_screen
 
@@ -103,7 +92,7 @@ def command(
     scenario, run = _opened(path, list(overrides or []))
     folder = out or Path("attacks") / f"{scenario.name}-{attack.value}"
     _make(folder)
-    named = None if observers is None else [_observer(word) for word in observers]
+    named = None if observers is None else [int(word) if word.isdecimal() else word for word in observers]
     if attack is Attack.inversion:
         _invert(scenario, _one("--observer", named), _one("--client", clients), batches, device, folder, as_json)
         return
@@ -126,7 +115,6 @@ def command(
 
 
 def _make(folder: Path) -> None:
-    """Make a folder before anything runs whose results would have no place."""
     from simfl.errors import ScenarioError
 
     try:
@@ -142,12 +130,8 @@ def _show_membership(membership: Membership, folder: Path, as_json: bool) -> Non
     written = write_tables(folder, {"membership": membership.frame, "roc": membership.roc})
     written.append(plots.save(plots.plot_membership(membership), folder / "membership.png"))
     title = f"{membership.subject}: membership inference at delta = {show(membership.delta)}"
-    result: dict[str, Any] = {"inferences": list(membership.inferences), "ceiling": membership.ceiling}
-    result |= {
-        "held_out": membership.held_out,
-        "reproduced": membership.reproduced,
-        "files": [str(file) for file in written],
-    }
+    result: dict[str, Any] = {name: getattr(membership, name) for name in ("ceiling", "held_out", "reproduced")}
+    result |= {"inferences": list(membership.inferences), "files": [str(file) for file in written]}
     present(title, _rows(membership), notes=_notes(membership), result=result, as_json=as_json)
     _say_written(written, as_json)
 
@@ -166,19 +150,18 @@ def _invert(
         written.append(plots.save(plots.plot_inversion(inversion), folder / "inversion.png"))
     rows: list[Row | str] = [
         ("gradients of the client", inversion.gradients, "that are in some message"),
-        ("solved for", inversion.solved, f"by {inversion.observer}, from the messages that came to it"),
+        ("solved for", inversion.solved, f"by {inversion.observer}, from the messages that it received"),
         ("small enough", inversion.small, f"of {MOST_EXAMPLES} examples or fewer"),
     ]
     rows += ["Examples reconstructed: mean correlation with the originals"] if inversion.batches else []
     for batch in inversion.batches:
         count, mean = len(batch.correlations), sum(batch.correlations) / len(batch.correlations)
-        ratio = min(batch.ratios)
-        note = f"{count} example{'s' * (count > 1)}, {batch.method}; signal to noise {ratio:.0f} dB or more"
+        note = f"{count} example{'s' * (count > 1)}, {batch.method}; signal to noise {min(batch.ratios):.0f} dB or more"
         rows.append((f"mini-batch {batch.draw}", round(mean, 4), note))
     notes = [
-        "An observer solves for a gradient, with its noise, where the unit vector of it is in the row space of what it "
-        "received; it is taken to know the model that the gradient was computed at.",
-        "That nothing is reconstructed does not mean that nothing could be.",
+        "An observer solves for a gradient, with its noise, if the gradient's unit vector is in the row space of the "
+        "messages that it received. It is assumed to know the model at which the gradient was computed.",
+        "That this attack reconstructs nothing does not mean that no attack can.",
     ]
     title = f"{inversion.subject}: examples of client {client} from gradients, by {inversion.observer}"
     table = inversion.frame.to_dict("records")
@@ -202,7 +185,6 @@ def _one(option: str, given: list[Any] | None) -> Any:
 
 
 def _opened(path: Path, changes: list[str]) -> tuple[Scenario, Run | None]:
-    """Return the scenario of a file or a run, and the run."""
     from simfl.accounts.network import opened_target
     from simfl.errors import ScenarioError
     from simfl.records import read
@@ -213,46 +195,36 @@ def _opened(path: Path, changes: list[str]) -> tuple[Scenario, Run | None]:
     if not path.is_dir():
         return load(path, changes), None
     if changes:
-        raise ScenarioError("--set: expected none with the folder of a run, whose scenario is what it was")
+        raise ScenarioError("--set: expected none with the folder of a run, whose scenario is fixed")
     return opened_target(path), read(path)
 
 
-def _observer(word: str) -> int | str:
-    return int(word) if word.isdecimal() else word
-
-
 def _rows(membership: Membership) -> list[Row | str]:
-    """The best of each distance, or every pair if they are few."""
+    """Return the best of each distance, or every pair if they are few."""
+    from simfl.records.attacks import SCORES
+
     entries = sorted(membership.inferences, key=lambda one: (one.score, one.distance, -one.auc))
     several = len({(one.observer, one.client) for one in entries}) > _MOST_ROWS
     rows: list[Row | str] = []
-    for score in dict.fromkeys(one.score for one in entries):
-        of_score = [one for one in entries if one.score == score]
-        rows.append(_heading(score))
+    for score, group in itertools.groupby(entries, key=lambda one: one.score):
+        rows.append(f"By {SCORES[score]}: area under the ROC curve")
         if several:
-            for distance in dict.fromkeys(one.distance for one in of_score):
-                rows.append(_summary([one for one in of_score if one.distance == distance]))
+            rows += [_summary(list(pairs)) for _, pairs in itertools.groupby(group, key=lambda one: one.distance)]
         else:
-            rows += [_single(one) for one in of_score]
+            rows += [_single(one) for one in group]
     return rows
 
 
-def _heading(score: str) -> str:
-    from simfl.records.attacks import SCORES
-
-    return f"By {SCORES[score]}: area under the ROC curve"
-
-
 def _summary(some: list[Inference]) -> Row:
-    mean, best = (sum(one.auc for one in some) / len(some), max(some, key=lambda one: one.lower_bound))
+    mean, best = sum(one.auc for one in some) / len(some), max(some, key=lambda one: one.lower_bound)
     where = f"distance {show(some[0].distance)}, mean of {len(some)} pairs"
     return where, mean, f"{_epsilon(best)}, client {best.observer} on client {best.client} (the largest)"
 
 
 def _single(one: Inference) -> Row:
-    who = f"client {one.observer}" if one.observer.isdecimal() else f"the {one.observer}"
+    observer = f"client {one.observer}" if one.observer.isdecimal() else f"the {one.observer}"
     interval = f"[{one.auc_low:.3f}, {one.auc_high:.3f}], {100 * one.tpr:.1f} % found at 1 % false"
-    return f"{who} on client {one.client}, distance {show(one.distance)}", one.auc, f"{interval}; {_epsilon(one)}"
+    return f"{observer} on client {one.client}, distance {show(one.distance)}", one.auc, f"{interval}; {_epsilon(one)}"
 
 
 def _epsilon(one: Inference) -> str:
@@ -265,38 +237,34 @@ def _notes(membership: Membership) -> list[str]:
     from simfl.records.display import show_count, show_range
 
     members = [one.members for one in membership.inferences]
-    sure = f"{100 * membership.confidence:g} %"
+    counts = show_range(min(members), max(members), show_count)
     notes = []
     if membership.held_out == "test":
         notes.append(
             "Assumed: a client's examples and those of the test set with the same labels come from one distribution. "
-            "Where they do not (writers, years), areas and bounds say nothing of privacy: use --held-out coins."
+            "If not (writers, years), areas and bounds say nothing about privacy: use --held-out coins."
         )
     notes += [
-        f"{show_range(min(members), max(members), show_count)} examples of a client, and as many others. Intervals and "
-        f"bounds hold at {sure}, each by itself; with all guesses right no bound would exceed "
-        f"{membership.ceiling:.3g}.",
-        "Local is what the ledger certifies of all releases of a client, for any observer. A bound far below does not "
-        "mean that less noise would do: it is one attack on one run.",
+        f"{counts} examples of a client, and as many others. Each interval and bound holds at "
+        f"{100 * membership.confidence:g} %; with all guesses right no bound would exceed {membership.ceiling:.3g}.",
+        "Local is the ledger's epsilon for all releases of a client, for any observer. A bound far below does not mean "
+        "that less noise would do: it is one attack on one run.",
         membership.statement,
     ]
     if membership.deaf:
         shown = ", ".join(f"{observer} on {client}" for observer, client in membership.deaf[:4])
-        notes.append(
-            f"Nothing was received in {len(membership.deaf)} cases: "
-            f"{shown}{' ...' if len(membership.deaf) > 4 else ''}."
-        )
+        more = " ..." if len(membership.deaf) > 4 else ""
+        notes.append(f"Nothing was received in {len(membership.deaf)} cases: {shown}{more}.")
     if membership.reproduced is False:
         notes.append(
-            "The run's numbers came out different this time (another device, version or width): what is attacked is "
-            "this time's."
+            "The repeated run has other numbers than the first (another device, version or width); the attack is on "
+            "the repeated run."
         )
     if membership.refuting:
         worst = max(membership.refuting, key=lambda one: one.lower_bound - one.account)
         notes.append(
             f"Refuted: {worst.observer} on client {worst.client} shows an epsilon of {worst.lower_bound:.3g} or more, "
-            f"and {worst.account:.3g} is certified. One attack in {1 / (1 - membership.confidence):.3g} may say so "
-            "of a "
-            "correct mechanism; another seed repeats it."
+            f"but {worst.account:.3g} is certified. One attack in {1 / (1 - membership.confidence):.3g} may refute a "
+            "correct mechanism; repeat it with another seed."
         )
     return notes

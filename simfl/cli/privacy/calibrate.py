@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Annotated, Any
 
-import typer
+from typer import Option
 
 from simfl.cli.privacy.shared import (
     IN_WORDS,
@@ -17,7 +17,9 @@ from simfl.cli.privacy.shared import (
     Epsilon,
     Row,
     SamplingRate,
+    Steps,
     present,
+    sentence,
     show,
 )
 
@@ -26,18 +28,15 @@ _BY = {"renyi": "z, Renyi accountant", "pld": "z, loss distributions", "tightest
 
 def command(
     epsilon: Epsilon,
-    steps: Annotated[int, typer.Option("--steps", help="T, number of releases.", show_default=False)],
+    steps: Steps,
     sampling_rate: SamplingRate = 1.0,
     delta: Delta = 1e-5,
     neighbors: ChosenNeighbors = "add_or_remove",
     sampling: ChosenSampling = "poisson",
     accountant: Annotated[
-        Accountant | None,
-        typer.Option("--accountant", help="Only this one; by default tightest and renyi.", show_default=False),
+        Accountant | None, Option("--accountant", help="Only this one; by default tightest and renyi.")
     ] = None,
-    clipping_norm: Annotated[
-        float | None, typer.Option("--clipping-norm", help="C; adds the noise on the sum.", show_default=False)
-    ] = None,
+    clipping_norm: Annotated[float | None, Option("--clipping-norm", help="C; adds the noise on the sum.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Print the noise multiplier for an epsilon, by several accountants.
@@ -53,17 +52,10 @@ def command(
         checks.positive(clipping_norm=clipping_norm)
     accountants: dict[str, dict[str, float]] = {}
     rows: list[Row | str] = ["By an accountant"]
-    wanted: list[Accountant] = ["tightest", "renyi"] if accountant is None else [accountant]
-    for by in wanted:
-        z = noise_multiplier_for(
-            epsilon,
-            delta,
-            steps=steps,
-            sampling_rate=sampling_rate,
-            sampling=sampling,
-            neighbors=neighbors,
-            accountant=by,
-        )
+    options: dict[str, Any] = {"sampling_rate": sampling_rate, "sampling": sampling, "neighbors": neighbors}
+    tried: list[Accountant] = ["tightest", "renyi"] if accountant is None else [accountant]
+    for by in tried:
+        z = noise_multiplier_for(epsilon, delta, steps=steps, accountant=by, **options)
         reached = epsilon_of([(Release(z, sampling_rate, sampling), steps)], delta, neighbors=neighbors, accountant=by)
         accountants[by] = {"noise_multiplier": z, "epsilon": reached}
         noise = "" if clipping_norm is None else f"; noise z C = {show(z * clipping_norm)}"
@@ -88,12 +80,11 @@ def command(
         "analytic": {"noise_multiplier": analytic, "epsilon": epsilon},
         "classic": {"noise_multiplier": classic, "epsilon": gives, "proven": epsilon < 1.0},
     }
-    notes = [f"{IN_WORDS[neighbors][:1].upper()}{IN_WORDS[neighbors][1:]}; {IN_WORDS[sampling]}."]
+    notes = [f"{sentence(IN_WORDS[neighbors])}; {IN_WORDS[sampling]}."]
     if gives > epsilon * (1.0 + 1e-9):
         notes.append("The classical formula gives too little noise here.")
     if sampling == "one_pass":
-        notes.append("All releases of one pass together cost what one costs, if no example is held by two clients.")
-    title = (
-        f"Noise for (epsilon = {show(epsilon)}, delta = {show(delta)}): {steps:,} releases, q = {show(sampling_rate)}"
-    )
+        notes.append("All releases of one pass together cost as much as one, if no two clients hold the same example.")
+    title = f"Noise for (epsilon = {show(epsilon)}, delta = {show(delta)}): {steps:,} releases"
+    title += f", q = {show(sampling_rate)}"
     present(f"{title}, sampling: {sampling}", rows, notes=notes, result=result, as_json=as_json)

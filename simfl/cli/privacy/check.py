@@ -7,36 +7,34 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Option
 
 from simfl.cli.privacy.shared import AsJson, Row, present, show
-from simfl.cli.shared import Overrides
+from simfl.cli.shared import Overrides, ScenarioOrRun
 
 if TYPE_CHECKING:
     from simfl.records.claims import Check, Finding
 
-_VIEW = {"local_transcript": "updates seen with their sender", "global_hidden": "and all clients' data alike"}
+_VIEW = {"local_transcript": "updates seen with their sender", "global_hidden": "for all clients' data"}
 _RELATION = {"add_or_remove": "one more or less", "replace_one": "one replaced"}
 _MOST_GROUPS = 6
 
 
 def command(
-    path: Annotated[
-        Path,
-        typer.Argument(metavar="SCENARIO|RUN", help="A scenario file, or the folder of a run.", show_default=False),
-    ],
+    path: ScenarioOrRun,
     overrides: Overrides = None,
     claimed_epsilon: Annotated[
         float | None,
-        typer.Option("--claimed-epsilon", help="Hold this epsilon against the account; by default privacy.claim."),
+        Option("--claimed-epsilon", help="Compare this epsilon with the account; by default privacy.claim."),
     ] = None,
     figure: Annotated[
-        Path | None, typer.Option("--figure", help="Also draw claimed against certified: .png, .pdf or .svg.")
+        Path | None, Option("--figure", help="Also draw claimed and certified epsilon: .png, .pdf or .svg.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Print the claimed and the certified epsilon of groups of clients.
 
-    Exits with code 1 when a claim is smaller than what can be certified.
+    Exits with code 1 if a claim is smaller than the certified epsilon.
     """
     from simfl.accounts import check as claims
     from simfl.errors import ScenarioError
@@ -50,14 +48,12 @@ def command(
         changes.append(f"privacy.claim={{kind: stated, epsilon: {claimed_epsilon!r}, source: --claimed-epsilon}}")
     run = read(path) if path.is_dir() else None
     if run is not None and any(not change.startswith("privacy.claim") for change in changes):
-        raise ScenarioError(
-            "--set: expected only privacy.claim with the folder of a run, whose scenario is what it was"
-        )
+        raise ScenarioError("--set: expected only privacy.claim with the folder of a run, whose scenario is fixed")
     if run is None:
         look_beside([path])
         checked = claims.check(runner.prepare(load(path, changes)))
     else:
-        with nothing_loaded():  # results are data
+        with nothing_loaded():  # results are data: their code is not imported
             checked = claims.check(runner.prepare(load(path / "scenario.yaml", changes)), run)
     if figure is not None:
         from simfl import plots
@@ -73,35 +69,31 @@ def command(
 
 
 def _title(checked: Check) -> str:
-    what = "as planned, every client taking part equally often" if checked.planned else "as recorded"
-    return f"{checked.subject}: claim against account at delta = {show(checked.delta)}, {what}"
+    basis = "as planned, every client taking part equally often" if checked.planned else "as recorded"
+    return f"{checked.subject}: claim against account at delta = {show(checked.delta)}, {basis}"
 
 
 def _rows(finding: Finding) -> list[Row | str]:
-    rows: list[Row | str] = [f"{_name(finding.clients)}: {_releases(finding.releases)}"]
+    fewest, most = finding.releases
+    counts = f"{most:,}" if fewest == most else f"{fewest:,} to {most:,}"
+    rows: list[Row | str] = [f"{_name(finding.clients)}: {counts} releases each"]
     claimed = finding.claimed
     if claimed is not None:
-        note = f"{_RELATION[claimed.neighbors]}; {claimed.source}"
-        rows.append(("claimed epsilon", claimed.epsilon, note))
+        rows.append(("claimed epsilon", claimed.epsilon, f"{_RELATION[claimed.neighbors]}; {claimed.source}"))
     for (view, neighbors), epsilon in finding.certified.items():
         word = "certified epsilon" if view == "local_transcript" else "if senders were hidden"
-        seen = "the server's models seen, not what clients send it" if finding.by_server else _VIEW[view]
+        seen = "the server's models seen, not the clients' messages to it" if finding.by_server else _VIEW[view]
         note = f"{_RELATION[neighbors]}; {seen}"
         rows.append((word, epsilon, note if not math.isnan(epsilon) else f"not certified; {note}"))
     if claimed is not None:
         if math.isnan(claimed.epsilon):
-            rows.append(("claim / account", None, "nothing is claimed here"))
+            rows.append(("claim / account", None, "no claim"))
         elif finding.understated:
-            rows.append(("claim / account", finding.ratio, "the claim says less than can be certified"))
+            rows.append(("claim / account", finding.ratio, "the claim is below the certified epsilon"))
         else:
             held = "the claim holds" if finding.certain else "the claim would hold if senders were hidden"
             rows.append(("claim / account", finding.ratio, held))
     return rows
-
-
-def _releases(made: tuple[int, int]) -> str:
-    fewest, most = made
-    return f"{most:,} releases each" if fewest == most else f"{fewest:,} to {most:,} releases each"
 
 
 def _name(clients: tuple[int, ...]) -> str:
@@ -119,7 +111,7 @@ def _notes(checked: Check) -> list[str]:
     if hidden > 0:
         notes.append(f"{hidden} more groups of clients, all with a smaller epsilon; --json prints them")
     if all(finding.claimed is None for finding in checked.findings):
-        notes.append("no claim: set privacy.claim in the scenario, or say --claimed-epsilon")
+        notes.append("no claim: set privacy.claim in the scenario, or give --claimed-epsilon")
     return notes
 
 

@@ -6,10 +6,10 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import typer
+from typer import Option
 
 from simfl.cli.privacy.shared import AsJson, Row, present, show
-from simfl.cli.shared import Overrides
+from simfl.cli.shared import Overrides, ScenarioOrRun
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -17,65 +17,52 @@ if TYPE_CHECKING:
     from simfl.accounts.network import NetworkReport
 
 Sees = Literal["messages", "neighbor_sums"]
-#: Pairs that the terminal lists one by one.
+#: The most pairs that the terminal lists one by one.
 MOST_LISTED = 24
 TABLE = "pair_epsilon.csv"
 SOLVED = (
-    "each by itself: what follows from the messages and from who averaged with whom when, and from nothing else",
-    "all gradients of a client are one: as where steps are small, which El Mrini, Cyffers and Bellet (2024) suppose",
+    "each by itself: from the messages and the times and partners of averaging only",
+    "all gradients of a client are one: as with small steps, which El Mrini, Cyffers and Bellet (2024) assume",
 )
 
 
 def command(
-    target: Annotated[
-        Path,
-        typer.Argument(metavar="SCENARIO|RUN", help="A scenario file, or the folder of a run.", show_default=False),
-    ],
+    target: ScenarioOrRun,
     overrides: Overrides = None,
     observer: Annotated[
         list[str] | None,
-        typer.Option(
+        Option(
             "--observer",
             metavar="NODE",
-            help='Who looks: a client by number, "server", or "links" for who listens to all of them; may be repeated. '
-            "Every node by default.",
-            show_default=False,
+            help='The observer: a client\'s number, "server", or "links" for all links; may be repeated. Every node by '
+            "default.",
         ),
     ] = None,
     coalition: Annotated[
-        str | None,
-        typer.Option(
-            "--coalition", metavar="NODES", help="Nodes that put together what they saw: 3,4.", show_default=False
-        ),
+        str | None, Option("--coalition", metavar="NODES", help="Nodes that share their views: 3,4.")
     ] = None,
     view: Annotated[
-        Sees,
-        typer.Option(
-            "--view", help="What reaches an observer: messages, or, with secure sums, the sum of a round's messages."
-        ),
+        Sees, Option("--view", help="An observer receives messages, or, with secure sums, the sum of a round.")
     ] = "messages",
     reconstruct: Annotated[
         bool,
-        typer.Option(
+        Option(
             "--reconstruct",
-            help="Say whose gradients each observer can solve for, in the place of epsilons; needs no section privacy.",
+            help="Instead of epsilons, print the clients whose gradients each observer can solve for; privacy is not "
+            "needed.",
         ),
     ] = False,
-    times: Annotated[int, typer.Option("--times", help="At how many equally spaced virtual times.")] = 1,
-    out: Annotated[
-        Path | None,
-        typer.Option("--out", help="Folder for the table of all pairs and the figures.", show_default=False),
-    ] = None,
+    times: Annotated[int, Option("--times", help="Number of equally spaced virtual times.")] = 1,
+    out: Annotated[Path | None, Option("--out", help="Folder for the table of all pairs and the figures.")] = None,
     messages: Annotated[
-        bool,
-        typer.Option("--messages", help="Write every message to --out, with its coefficients over noisy gradients."),
+        bool, Option("--messages", help="Write every message to --out, with its coefficients of noisy gradients.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Account for what each node learns about each client from its messages.
 
-    The world of the scenario, or of the run, is played again without arithmetic on models. Certified is the smaller of
-    the ledger's epsilon and that of the Gaussian view; what papers publish for gossip takes gradients as fixed.
+    The world of the scenario, or of the run, is replayed without arithmetic on models. Certified is the smaller of the
+    ledger's epsilon and that of the Gaussian view. Published accounts of gossip take gradients as fixed.
     """
     from simfl.accounts import network as accounts
     from simfl.errors import ScenarioError
@@ -84,9 +71,9 @@ def command(
 
     look_beside([target])
     if overrides and target.is_dir():
-        raise ScenarioError("--set: expected the file of a scenario beside it, found the folder of a run")
+        raise ScenarioError("--set: expected the file of a scenario, found the folder of a run")
     if messages and out is None:
-        raise ScenarioError("--messages: expected --out FOLDER beside it, found none")
+        raise ScenarioError("--messages: expected --out FOLDER with it, found none")
     played = accounts.Network(target if target.is_dir() else load(target, list(overrides or [])))
     exported = [f"messages: {path}" for path in played.write(out)] if messages and out is not None else []
     nodes = [node.strip() for node in coalition.split(",")] if coalition is not None else ()
@@ -103,11 +90,11 @@ def command(
     written = _written(report, out)
     last = report.pairs[report.pairs["time_s"] == report.pairs["time_s"].max()]
     observers, clients = last["observer"].nunique(), last["client"].nunique()
-    who = f"observer {last['observer'].iloc[0]} knows" if observers == 1 else f"{observers:,} observers know"
-    title = f"{report.scenario}: what {who} of {clients:,} client{'s' * (clients > 1)} at delta = {show(report.delta)}"
-    present(
-        title, _rows(report, last), notes=[*_notes(report, last), *written, *exported], result=report, as_json=as_json
-    )
+    knowers = f"observer {last['observer'].iloc[0]} knows" if observers == 1 else f"{observers:,} observers know"
+    subject = f"what {knowers} of {clients:,} client{'s' * (clients > 1)}"
+    notes = [*_notes(report, last), *written, *exported]
+    title = f"{report.scenario}: {subject} at delta = {show(report.delta)}"
+    present(title, _rows(report, last), notes=notes, result=report, as_json=as_json)
 
 
 def _rows(report: NetworkReport, last: pd.DataFrame) -> list[Row | str]:
@@ -121,7 +108,7 @@ def _rows(report: NetworkReport, last: pd.DataFrame) -> list[Row | str]:
     rows.append("epsilon by distance, certified: median over pairs")
     for _, pairs in last.groupby("distance"):
         middle = pairs.median(numeric_only=True).to_dict()
-        where = "no way" if math.isinf(middle["distance"]) else f"distance {middle['distance']:.0f}"
+        where = "no path" if math.isinf(middle["distance"]) else f"distance {middle['distance']:.0f}"
         least, most = (show(_short(float(one))) for one in (pairs["epsilon"].min(), pairs["epsilon"].max()))
         by = " and ".join(sorted(set(pairs["account"])))
         note = f"{least} to {most} over {len(pairs):,} pairs, by {_seen({**middle, 'account': by})}"
@@ -130,7 +117,6 @@ def _rows(report: NetworkReport, last: pd.DataFrame) -> list[Row | str]:
 
 
 def _seen(one: dict[Any, Any]) -> str:
-    """Return the account of an epsilon in words, and the published value."""
     return f"{one['account']}; as published {show(_short(one['published']))}"
 
 
@@ -140,15 +126,18 @@ def _notes(report: NetworkReport, last: pd.DataFrame) -> list[str]:
     if counts.get("local", 0):
         notes.append(f"local: the ledger's; {report.statement}")
     if counts.get("pairwise", 0):
-        notes.append("pairwise: of all that reached the observer, with every model at which a gradient in it was taken")
+        notes.append(
+            "pairwise: of all messages to the observer, and of all models at which gradients in them were computed"
+        )
     notes.append(
-        "as published (not certified): of what reached the observer, gradients taken as fixed, as accounts of gossip "
-        "in the literature do; in training they react to models that the observer has not seen, and it may be too small"
+        "as published (not certified): of the messages to the observer, with gradients taken as fixed, as in published "
+        "accounts of gossip. In training, gradients react to models that the observer has not seen, so this epsilon "
+        "may be too small"
     )
     if last["pairwise"].isna().any():
         notes.append(
-            "pairwise accounts are missing where there are too many gradients, or rounding may hide a part of a view; "
-            "local ones stand in: stop earlier, or ask for fewer"
+            "pairwise accounts are missing if there are too many gradients, or if rounding may hide a part of a view; "
+            "local ones replace them: stop earlier, or ask for fewer"
         )
     return notes
 
@@ -185,16 +174,14 @@ def _table(pairs: pd.DataFrame, out: Path | None, name: str) -> list[str]:
 def _solved(pairs: pd.DataFrame) -> list[Row | str]:
     rows: list[Row | str] = []
     for title, solved in (
-        ("clients of whom a gradient is solved for, each by itself", pairs["recovered"] > 0),
-        ("clients who are solved for, if all gradients of a client are one", pairs["slow_recovered"]),
+        ("clients with a gradient that is solved for, each by itself", pairs["recovered"] > 0),
+        ("clients that are solved for, if all gradients of a client are one", pairs["slow_recovered"]),
         ("the same, from 32-bit messages to 10 %", pairs["slow_rounding"] < 0.1),
     ):
         rows.append(title)
-        for (distance, own), (_, held) in zip(
-            pairs.groupby("distance"), solved.groupby(pairs["distance"]), strict=True
-        ):
-            where = "no way" if math.isinf(float(str(distance))) else f"distance {distance:.0f}"
-            rows.append((where, _short(float(held.mean())), f"of {len(own):,} pairs of observer and client"))
+        for distance, held in solved.groupby(pairs["distance"]):
+            where = "no path" if math.isinf(float(str(distance))) else f"distance {distance:.0f}"
+            rows.append((where, _short(float(held.mean())), f"of {len(held):,} pairs of observer and client"))
     return rows
 
 

@@ -1,8 +1,8 @@
 """Output and options that the privacy commands share.
 
-A command module imports nothing heavy at its top, only what is here: `simfl privacy --help` reads all of them. It has
-one function `command`, which calls the library and ends with `present`. What is wrong with an argument is a
-`ValueError` of the library; `one_line_errors` makes it the one line on stderr that the command line owes (exit code 2).
+`simfl privacy --help` reads all command modules, so they import nothing heavy at their top, only this module. Each has
+one function `command`, which calls the library and ends with `present`. The library rejects a wrong argument with a
+`ValueError`, which `one_line_errors` turns into one line on stderr (exit code 2).
 """
 
 from __future__ import annotations
@@ -18,47 +18,47 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, Literal, TypeVar, get_type_hints
 
-import typer
+from typer import Option
 
 from simfl.cli.shared import to_json
 from simfl.errors import ScenarioError
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
+#: A label with symbol, the value, and a note: unit, convention or reason.
 Row = tuple[str, Any, str]
-"""Label with symbol, value, and a note: the unit, the convention, the reason."""
 
 NOTHING = "–"
 _NARROWEST_LABEL = 30
 _NARROWEST_NOTE = 20
 _TONES = {r"\bclaim(ed|s)?\b": "yellow", r"\bnot certified\b": "bold yellow", r"(?<!not )\bcertified\b": "green"}
 
-
+#: Arguments of a library function by name; see `OptionsOf`.
 Arguments = dict[str, Any]
-"""Arguments of a function of the library, by its own names: what `OptionsOf` stands for."""
 
 Neighbors = Literal["add_or_remove", "replace_one"]
 Accountant = Literal["tightest", "renyi", "pld"]
 Sampling = Literal["poisson", "without_replacement", "one_pass", "none"]
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
-Epsilon = Annotated[float, typer.Option("--epsilon", help="Epsilon > 0 that is wanted.", show_default=False)]
-Delta = Annotated[float, typer.Option("--delta", help="Delta in (0, 1).")]
-SamplingRate = Annotated[float, typer.Option("--sampling-rate", help="q in (0, 1], share of the examples in a batch.")]
+AsJson = Annotated[bool, Option("--json", help="Print one JSON object instead of a table.")]
+Epsilon = Annotated[float, Option("--epsilon", help="The target epsilon > 0.")]
+Delta = Annotated[float, Option("--delta", help="Delta in (0, 1).")]
+Steps = Annotated[int, Option("--steps", help="T, number of releases.")]
+SamplingRate = Annotated[float, Option("--sampling-rate", help="q in (0, 1], share of the examples in a batch.")]
 ChosenNeighbors = Annotated[
     Neighbors,
-    typer.Option("--neighbors", help="Neighboring data sets: one example more or less, or one replaced by another."),
+    Option("--neighbors", help="Neighboring data sets: one example more or less, or one replaced by another."),
 ]
 ChosenAccountant = Annotated[
-    Accountant,
-    typer.Option("--accountant", help="Privacy-loss distributions (pld), Renyi, or the smaller of what both prove."),
+    Accountant, Option("--accountant", help="Privacy-loss distributions (pld), Renyi, or the smaller of both.")
 ]
-ChosenSampling = Annotated[Sampling, typer.Option("--sampling", help="How the examples of one release are drawn.")]
+ChosenSampling = Annotated[Sampling, Option("--sampling", help="How the examples of one release are drawn.")]
 
+#: The values of options in words.
 IN_WORDS = {
     "add_or_remove": "neighbors: one example more or less",
     "replace_one": "neighbors: one example replaced by another",
-    "poisson": "Poisson sampling: each example enters on its own with probability q",
+    "poisson": "Poisson sampling: each example enters independently with probability q",
     "without_replacement": "fixed-size batches, drawn anew for each release, no example twice in one",
     "one_pass": "one pass: every example enters exactly one release",
     "none": "every example enters every release",
@@ -66,15 +66,17 @@ IN_WORDS = {
     "renyi": "Renyi accountant",
     "pld": "accountant of privacy-loss distributions",
 }
-"""The words of options, said so that a reader need not know them."""
+
+
+def sentence(words: str) -> str:
+    """Return words with a capital letter."""
+    return words[:1].upper() + words[1:]
 
 
 def one_line_errors(name: str, function: Command) -> Command:
     """Return the command with errors of arguments as bad input: one line, code 2.
 
-    Args:
-        name: how the command is called, for the message.
-        function: the command; its signature stays what Typer reads.
+    `name` is the command's, for the message; the signature stays as Typer reads it.
     """
 
     @functools.wraps(function)
@@ -86,16 +88,15 @@ def one_line_errors(name: str, function: Command) -> Command:
         except ValueError as error:
             raise ScenarioError(f"privacy {name}: {error}") from error
         except MemoryError as error:
-            raise ScenarioError(
-                f"privacy {name}: expected what fits into memory, found more; take smaller arguments"
-            ) from error
+            expected = "expected a computation that fits into memory, found a larger one"
+            raise ScenarioError(f"privacy {name}: {expected}; take smaller arguments") from error
         except ArithmeticError as error:
             raise ScenarioError(
-                f"privacy {name}: expected arguments with which every step is a number between 1e-308 and 1e308, found "
-                f"others ({type(error).__name__}); take less extreme ones"
+                f"privacy {name}: expected arguments that keep every step between 1e-308 and 1e308, found others "
+                f"({type(error).__name__}); take less extreme ones"
             ) from error
 
-    return call  # type: ignore[return-value]  # functools.wraps keeps the signature, which the type cannot say
+    return call  # type: ignore[return-value]  # functools.wraps keeps the signature, which the type cannot express
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,16 +104,16 @@ class OptionsOf:
     """Stands in a command's signature for the options of a library function.
 
     `claim: Annotated[Arguments, OptionsOf("simfl.papers.adp2sgd.theory:theorem2")]` gives the command an option for
-    each argument of `theorem2`, with its type, its default and the help of its docstring, and `claim` their values.
+    each argument of `theorem2`, with its type, its default and the help of its docstring. `claim` gets their values.
     Groups may share an option.
 
     Args:
-        function: module:name, imported when the command is called; a dataclass will do, or a method.
+        function: module:name of a function, dataclass or method, imported when the command is called.
         rename: its name of an argument -> that of the option.
-        leave_out: arguments that the command finds by itself.
-        defaults: other defaults; with None an option may be left out.
+        leave_out: arguments without an option.
+        defaults: other defaults; an option with None may be left out.
         helps: other helps.
-        panel: heading under which the help lists the options.
+        panel: heading above the options in the help.
     """
 
     function: str
@@ -133,7 +134,7 @@ class OptionsOf:
                 continue
             default = self.defaults.get(argument, parameter.default)
             kind = types[argument] | None if default is None else types[argument]
-            option = typer.Option(
+            option = Option(
                 "--" + self.rename.get(argument, argument).replace("_", "-"),
                 help=helps[argument],
                 show_default=default is not None and default is not parameter.empty,
@@ -154,8 +155,8 @@ def argument_helps(docstring: str) -> dict[str, str]:
     entries = re.findall(r"^    (\w[\w, ]*): ((?:.*)(?:\n {5,}.*)*)", section[1] if section else "", re.MULTILINE)
     texts = {names: re.sub(r"\s+", " ", text).replace("`", "") for names, text in entries}
     for names, text in texts.items():
-        if not re.match(r"\S+(,| [-<>=]| in )", text):  # what begins with a symbol stays small
-            texts[names] = text[:1].upper() + text[1:]
+        if not re.match(r"\S+(,| [-<>=]| in )", text):  # a symbol at the beginning keeps its case
+            texts[names] = sentence(text)
     return {name: text for names, text in texts.items() for name in names.split(", ")}
 
 
@@ -184,7 +185,7 @@ def with_options(command: Command) -> Command:
     functools.update_wrapper(call, command)
     call.__signature__ = inspect.Signature(list(parameters.values()))  # type: ignore[attr-defined]
     call.__annotations__ = {name: parameter.annotation for name, parameter in parameters.items()}
-    del call.__wrapped__  # type: ignore[attr-defined]  # whose signature it would pass for
+    del call.__wrapped__  # type: ignore[attr-defined]  # else its signature would replace ours
     return call  # type: ignore[return-value]
 
 
@@ -193,18 +194,15 @@ def present(
 ) -> None:
     """Print a result for a reader, or as one JSON object for a program.
 
-    The JSON object has `title`, `result` (what `result` holds: a dataclass, a mapping, a list or a number; by default
-    the rows, label to value) and `notes`. JSON knows no infinite numbers: they become the strings "inf" and "-inf",
-    and NaN becomes null.
+    The JSON object has `title`, `result` (a dataclass, a mapping, a list or a number; by default the rows, label to
+    value) and `notes`. JSON has no infinite numbers: they become the strings "inf" and "-inf", and NaN becomes null.
 
     Args:
-        title: what was computed, with the paper or theorem it comes from.
-        rows: (label with symbol, value, note) each; a plain string begins a section. Values may be numbers, truth
-            values, words, or None for what does not exist here. Notes say units and conventions, and whether a number
-            is a paper's claim ("claim") or proven by an accountant ("certified"); these words are colored.
+        title: the result's name, with its paper or theorem.
+        rows: (label with symbol, value, note) each; a plain string begins a section. Values are numbers, truth values,
+            words, or None. Notes say units and conventions, and whether a number is a paper's claim ("claim") or
+            proven by an accountant ("certified"); these words are colored.
         notes: sentences below the table: assumptions, warnings, what to do.
-        result: what --json prints.
-        as_json: whether to print JSON.
     """
     if as_json:
         if result is None:
@@ -228,12 +226,11 @@ def present(
         else:
             sections[-1][1].append((row[0], show(row[1]), row[2]))
     entries = [entry for _, section in sections for entry in section]
-    label_width = min(
-        max(_NARROWEST_LABEL, screen.width // 3), 2 + max((cell_len(entry[0]) for entry in entries), default=0)
-    )
+    longest = 2 + max((cell_len(entry[0]) for entry in entries), default=0)
+    label_width = min(max(_NARROWEST_LABEL, screen.width // 3), longest)
     value_width = max((cell_len(entry[1]) for entry in entries), default=0)
     beside = screen.width - label_width - value_width - 4 >= _NARROWEST_NOTE  # else notes stand below
-    for heading, section in sections:  # each a table of the same columns: a heading may be as long as the line
+    for heading, section in sections:  # each a table with the same columns: a heading may be longer than a column
         if heading:
             screen.print()
             screen.print(Text(heading, "bold"))
@@ -278,7 +275,6 @@ def show(value: Any) -> str:
 
 
 def _toned(note: str) -> Any:
-    """Color the words that say how far a number can be trusted."""
     from rich.text import Text
 
     text = Text(note)

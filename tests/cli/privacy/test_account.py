@@ -43,7 +43,7 @@ def test_one_gaussian_alone_is_exact(simfl_):
 def test_without_noise_nothing_is_certified(simfl_):
     code, out, _ = simfl_("privacy", "account", "-z", 0, "--steps", 3)
     assert code == 0
-    assert out.count("∞  not certified: nothing protects") == 3
+    assert out.count("∞  not certified: no noise protects") == 3
     assert json.loads(simfl_("privacy", "account", "-z", 0, "--steps", 3, "--json")[1])["result"]["epsilon"] == {
         "tightest": "inf",
         "renyi": "inf",

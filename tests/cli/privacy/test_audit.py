@@ -85,16 +85,16 @@ def test_bad_input_is_one_line(simfl_, written):
 @pytest.mark.parametrize(
     ("found", "said"),
     [
-        ({}, "This audit would have shown noise off, noise halved, clipping off, noise times 0.7, noise of +-1,"),
+        ({}, "This audit detects noise off, noise halved, clipping off, noise times 0.7, noise of +-1,"),
         (
             {"sees": {"noise off": True, "noise halved": False}},
-            "shown noise off (all of 3 made-up audits of each did). It may miss noise halved.",
+            "detects noise off (in all of 3 audits with each fault). It may miss noise halved.",
         ),
         ({"noise_missing": True}, "Noise is missing: the releases are smaller than the declared noise alone would be."),
-        ({"noise_of_other_law": True}, "Noise is not of the declared law: the numbers that hold noise alone"),
+        ({"noise_of_other_law": True}, "Noise is not of the declared law: the numbers with noise alone"),
         ({"noise_dependent": True}, "Noise is not drawn afresh: noise of two releases, or of two coordinates of a"),
-        ({"releases": 3, "complete": False}, "The audit failed: it heard fewer releases than the ledger counted"),
-        ({"releases": 5, "complete": False}, "The ledger counted fewer releases than were heard"),
+        ({"releases": 3, "complete": False}, "The audit failed: it received fewer releases than the ledger counted"),
+        ({"releases": 5, "complete": False}, "The ledger counted fewer releases than the audit"),
         ({"releases": 0, "accounted": 0}, "The client released nothing"),
     ],
 )

@@ -39,7 +39,7 @@ def test_a_claim_about_hidden_senders_is_not_said_to_hold(scenario):
 def test_a_claim_that_says_too_little_leaves_with_1(scenario, tmp_path):
     code, out, _ = scenario("privacy", "check", "s.yaml", "--claimed-epsilon", "0.1", "--figure", "c.png")
     assert code == 1
-    assert "the claim says less than can be certified" in out
+    assert "the claim is below the certified epsilon" in out
     assert (tmp_path / "c.png").stat().st_size > 10_000
 
 

@@ -74,7 +74,7 @@ def test_messages_are_written_with_what_is_in_them(simfl_, path, tmp_path):
         (("--coalition", "0,1,2,3,4,5"), "observer: expected at least one client outside, found all clients"),
         (("--set", "algorithm.optimizer=adam"), "algorithm.optimizer: expected none, found one"),
         (("--set", "stop.accuracy=0.5"), "stop.accuracy: expected a run that ends at a time"),
-        (("--messages",), "--messages: expected --out FOLDER beside it, found none"),
+        (("--messages",), "--messages: expected --out FOLDER with it, found none"),
         (("--set", "privacy=null"), "privacy: expected a mechanism to account for, found none"),
     ],
 )

@@ -48,8 +48,11 @@ def test_importing_the_commands_needs_nothing_heavy():
 @pytest.mark.parametrize(
     ("error", "line"),
     [
-        (MemoryError(), "privacy so: expected what fits into memory, found more; take smaller arguments"),
-        (OverflowError(), "privacy so: expected arguments with which every step is a number between 1e-308 and "),
+        (
+            MemoryError(),
+            "privacy so: expected a computation that fits into memory, found a larger one; take smaller arguments",
+        ),
+        (OverflowError(), "privacy so: expected arguments that keep every step between 1e-308 and "),
         (ValueError("z: found -1"), "privacy so: z: found -1"),
     ],
 )
