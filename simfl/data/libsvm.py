@@ -51,7 +51,6 @@ def load_libsvm(
 
 
 def _find(path: str | Path, root: Path | None, key: str) -> Path:
-    """Return the file of a path or bare name, or say where it was searched."""
     places = candidates(path, root, "libsvm")
     file = first_file(places)
     if file is not None:

@@ -43,14 +43,10 @@ def load_npz(
     groups = None
     if group is not None:
         if group not in arrays:
-            raise DataError(
-                f"{file}: missing key {group}, which data.partition.column names; add an array of {len(x)} values"
-            )
+            raise DataError(f"{file}: missing key {group}, data.partition.column; add an array of {len(x)} values")
         groups = arrays[group]
         if groups.shape != (len(x),):
-            raise DataError(
-                f"{file}: {group}: expected one value for each of {len(x)} examples, found shape {groups.shape}"
-            )
+            raise DataError(f"{file}: {group}: expected a value for each of {len(x)} examples, found {groups.shape}")
     test, test_file = None, file
     if test_path is not None:
         test_file, test_arrays = _read(test_path, root, "data.test_path")

@@ -63,8 +63,6 @@ class Partition:
 
 @dataclass(frozen=True)
 class _Wanted:
-    """The clients' number and sizes; see `partition`."""
-
     num_clients: int
     generator: np.random.Generator
     sizes: str = "equal"
@@ -171,7 +169,6 @@ def _classes(kind: str, y: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
 
 
 def _iid(y: npt.NDArray[Any], wanted: _Wanted) -> Partition:
-    """Deal the examples at random."""
     counts = wanted.counts(len(y))
     owners = np.repeat(np.arange(wanted.num_clients), counts)
     return _gather(wanted.generator.permutation(len(y))[: counts.sum()], owners, wanted.num_clients)
@@ -304,7 +301,6 @@ def _deal_labels(
 
 
 def _resample(y: npt.NDArray[Any], wanted: _Wanted, *, size: int | None = None) -> Partition:
-    """Let each client draw its own examples from the whole set, without replacement."""
     n = len(y)
     if wanted.sizes == "listed":
         counts = wanted.listed()
@@ -335,7 +331,6 @@ def _resample(y: npt.NDArray[Any], wanted: _Wanted, *, size: int | None = None) 
 
 
 def _by_column(y: npt.NDArray[Any], wanted: _Wanted, *, groups: npt.NDArray[Any], column: str) -> Partition:
-    """Give each group to a client, in sorted order of the groups' values."""
     values, owners = np.unique(groups, return_inverse=True)
     if len(values) != wanted.num_clients:
         raise ScenarioError(

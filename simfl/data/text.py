@@ -116,13 +116,10 @@ def _read(path: str | Path, root: Path | None) -> tuple[Path, str]:
     try:
         return file, read_content(file, "write it again").decode("utf-8-sig").replace("\r\n", "\n")
     except UnicodeDecodeError as error:
-        raise DataError(
-            f"{file}: expected a text in UTF-8, found other bytes at {error.start}; write it again"
-        ) from None
+        raise DataError(f"{file}: expected text in UTF-8, found other bytes at {error.start}; write it again") from None
 
 
 def _by_owner(text: str, owners: str) -> dict[str, str]:
-    """Return the text of each owner, in order of first appearance."""
     if owners == "none":
         return {"": text}
     if owners == "paragraph":
@@ -136,9 +133,7 @@ def _by_owner(text: str, owners: str) -> dict[str, str]:
         end = named[number + 1].start() if number + 1 < len(named) else len(text)
         speeches.setdefault(match[1], []).append(text[match.end() : end].strip())
     if not speeches:
-        raise DataError(
-            "data.owners: expected lines that begin with 'NAME:', found none; use owners: paragraph or none"
-        )
+        raise DataError("data.owners: expected lines that begin with 'NAME:', found none; use paragraph or none")
     return {name: "\n".join(filter(None, some)) for name, some in speeches.items()}
 
 

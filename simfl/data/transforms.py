@@ -46,7 +46,14 @@ def transform(
         data = keep_classes(data, classes)
     public = None
     if fit_on is not None:
-        data, public = set_apart(data, fit_on["public"], (streams or Streams(0)).generator("public"))
+        n, count = len(data.train_x), fit_on["public"]
+        if not 1 <= count < n:
+            raise ScenarioError(
+                f"data.fit_on.public: expected 1 to {n - 1}, less than the training part, found {count}"
+            )
+        drawn = np.zeros(n, bool)
+        drawn[(streams or Streams(0)).generator("public").choice(n, count, replace=False)] = True
+        data, public = data.training_part(~drawn), data.scaling(data.train_x[drawn])
     if pca is not None:
         project = principal_axes(data.scaling(data.train_x) if public is None else public, pca, pca_center)
         public = None if public is None else project(public)
@@ -58,18 +65,6 @@ def transform(
     elif normalize == "standard":
         data = data.through(standard_scale(data.scaling(data.train_x) if public is None else public))
     return data
-
-
-def set_apart(data: Dataset, count: int, generator: np.random.Generator) -> tuple[Dataset, FloatArray]:
-    """Take `count` random training examples out; return the rest and their features, f32 [count, ...]."""
-    n = len(data.train_x)
-    if not 1 <= count < n:
-        raise ScenarioError(
-            f"data.fit_on.public: expected 1 to {n - 1}, one less than there are to train on, found {count}"
-        )
-    public = np.zeros(n, bool)
-    public[generator.choice(n, count, replace=False)] = True
-    return data.training_part(~public), data.scaling(data.train_x[public])
 
 
 def keep_classes(data: Dataset, classes: Sequence[int]) -> Dataset:

@@ -233,7 +233,6 @@ class AbstractModel(ABC):
 
 
 def _show(shapes: Mapping[str, tuple[int, ...]], most: int = 6) -> str:
-    """Return names with shapes in words, at most `most` of them."""
     named = [f"{name} {list(shape)}" for name, shape in shapes.items()]
     return ", ".join(named[:most] + [f"{len(named) - most} more"] * (len(named) > most)) or "none"
 
@@ -306,7 +305,5 @@ def image_shape(kind: str, input_shape: Sequence[int], smallest: int, largest: i
         )
     if side < smallest or (largest is not None and side > largest):
         bounds = f">= {smallest}" if largest is None else f"from {smallest} to {largest}"
-        raise ValueError(
-            f"{kind}: input_shape: expected a side {bounds}, found {side} of {shape}; use kind: mlp instead"
-        )
+        raise ValueError(f"{kind}: input_shape: expected a side {bounds}, found {side} of {shape}; use kind: mlp")
     return side, channels

@@ -37,12 +37,6 @@ class LSTM(AbstractSequenceModel):
     kind: ClassVar[str] = "lstm"
     summary: ClassVar[str] = "long short-term memory over sequences of characters, for the next one"
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name in ("width", "layers"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"lstm: {name}: expected an integer >= 1, found {getattr(self, name)}")
-
     @property
     def layout(self) -> Layout:
         """See the class."""

@@ -22,16 +22,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from simfl.models.base import (
-    AbstractModel,
-    Array,
-    Layout,
-    SumOfExamples,
-    clipping_scale,
-    count_unbounded,
-    in_parts,
-    sum_in_parts,
-)
+from simfl.models import base
+from simfl.models.base import AbstractModel, Array, Layout, SumOfExamples
 from simfl.models.layers import AbstractLayer, Convolution, Dense
 
 ACTIVATIONS: dict[str, Callable[[Array], Array]] = {"relu": jax.nn.relu, "tanh": jnp.tanh}
@@ -137,10 +129,10 @@ class AbstractNetwork(AbstractModel):
         def part(x: Array, y: Array, weight: Array) -> tuple[Array, Array]:
             lifted, errors = self._backward(params, x, y, jnp.where(weight != 0, 1.0, 0.0))
             squared_norms = self._squared_norms(lifted, errors)
-            scale = clipping_scale(squared_norms, weight, clipping_norm)
+            scale = base.clipping_scale(squared_norms, weight, clipping_norm)
             parts = zip(self.layers, lifted, errors, strict=True)
             total = jnp.concatenate([layer.scaled_gradient_sum(u, e, scale) for layer, u, e in parts])
-            return total, count_unbounded(squared_norms, weight)
+            return total, base.count_unbounded(squared_norms, weight)
 
         return self._in_parts(part, x, y, weight)
 
@@ -157,12 +149,10 @@ class AbstractNetwork(AbstractModel):
         b = x.shape[0]
         if b <= self.max_batch:
             return outputs(x)
-        z = jax.lax.map(outputs, in_parts(x, self.max_batch))
+        z = jax.lax.map(outputs, base.in_parts(x, self.max_batch))
         return jnp.moveaxis(z, 0, 1).reshape(z.shape[1], -1)[:, :b]
 
     def _backward(self, params: Array, x: Array, y: Array, weight: Array) -> tuple[list[Array], list[Array]]:
-        """Return each layer's lifted input, and its output errors scaled by weight."""
-
         def tapped(taps: list[Array]) -> tuple[Array, list[Array]]:
             apply = Pass(self.layers, params, taps)
             return self.forward(apply, x), apply.lifted
@@ -181,7 +171,7 @@ class AbstractNetwork(AbstractModel):
         """Return the sums over the batch of two additive functions, in parts that fit the device."""
         if x.shape[0] <= min(self.cpu_batch, self.max_batch):
             return part(x, y, weight)
-        cpu, default = sum_in_parts(part, self.cpu_batch), sum_in_parts(part, self.max_batch)
+        cpu, default = base.sum_in_parts(part, self.cpu_batch), base.sum_in_parts(part, self.max_batch)
         sums: tuple[Array, Array] = jax.lax.platform_dependent(x, y, weight, cpu=cpu, default=default)
         return sums
 
@@ -243,5 +233,4 @@ class AbstractClassifier(AbstractNetwork):
         return jnp.where(jnp.argmax(self._outputs(params, x), axis=0) == y, 1.0, 0.0)
 
     def _is_label(self, y: Array) -> Array:
-        """Return whether the row is the label, [c, b]."""
         return jnp.arange(self.num_classes)[:, None] == y[None, :]

@@ -112,5 +112,4 @@ class OneVsAll(AbstractModel):
         return jnp.matmul(scaled.T, self._features(x), precision=PRECISION).reshape(-1)
 
     def _is_label(self, y: Array) -> Array:
-        """Return whether the column is the label, [b, c]."""
         return y[:, None] == jnp.arange(self.num_classes)[None, :]

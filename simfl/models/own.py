@@ -30,15 +30,7 @@ from numpy.typing import NDArray
 
 from simfl.errors import ScenarioError, nearest
 from simfl.models import base
-from simfl.models.base import (
-    AbstractModel,
-    Array,
-    Layout,
-    clipping_scale,
-    count_unbounded,
-    masked,
-    sum_in_parts,
-)
+from simfl.models.base import AbstractModel, Array, Layout
 from simfl.scenario.own_code import in_one_line
 
 CACHE_BYTES = 2**18
@@ -227,7 +219,7 @@ class OwnModel(AbstractModel):
 
     def gradient_sum(self, params: Array, x: Array, y: Array, weight: Array) -> Array:
         """Return sum_i weight_i g_i, f32[d], joined from leaves, so that none is padded to f32[d]."""
-        x = masked(x, weight)
+        x = base.masked(x, weight)
 
         def total(leaves: list[Array]) -> Array:
             losses: Array = jnp.asarray(self.given.losses(self.own.filled(leaves), x, y)).astype(jnp.float32)
@@ -245,7 +237,7 @@ class OwnModel(AbstractModel):
         """
         if not self.user_clips:
             return self._clip_each(params, x, y, weight, clipping_norm)
-        tree = self.given.clipped_gradient_sum(self.own.tree(params), masked(x, weight), y, weight, clipping_norm)
+        tree = self.given.clipped_gradient_sum(self.own.tree(params), base.masked(x, weight), y, weight, clipping_norm)
         total = self.own.flat(jax.tree.leaves(tree))
         squared, bound = jnp.sum(total * total), clipping_norm * jnp.sum(weight)
         norm = jnp.sqrt(squared)
@@ -263,10 +255,10 @@ class OwnModel(AbstractModel):
             return single.astype(jnp.float32)
 
         def part(x: Array, y: Array, weight: Array) -> tuple[list[Array], Array]:
-            gradients = jax.vmap(jax.grad(loss), (None, 0, 0))(leaves, masked(x, weight), y)
+            gradients = jax.vmap(jax.grad(loss), (None, 0, 0))(leaves, base.masked(x, weight), y)
             wide = [gradient.astype(jnp.float32) for gradient in gradients]
             squared = sum((jnp.sum(one.reshape(len(x), -1) ** 2, axis=1) for one in wide), jnp.zeros(len(x)))
-            scale = clipping_scale(squared, weight, clipping_norm)
+            scale = base.clipping_scale(squared, weight, clipping_norm)
 
             def total(gradient: Array) -> Array:
                 at = scale.reshape(-1, *(1,) * (gradient.ndim - 1))
@@ -274,10 +266,10 @@ class OwnModel(AbstractModel):
                 kept = jnp.where(at != 0, gradient, 0.0)
                 return kept[0] * scale[0] if len(x) == 1 else jnp.tensordot(scale, kept, 1)
 
-            return [total(gradient) for gradient in wide], count_unbounded(squared, weight)
+            return [total(gradient) for gradient in wide], base.count_unbounded(squared, weight)
 
         cpu, default = (
-            sum_in_parts(part, max(1, most // (4 * self.size))) for most in (CACHE_BYTES, base.GRADIENTS_BYTES)
+            base.sum_in_parts(part, max(1, most // (4 * self.size))) for most in (CACHE_BYTES, base.GRADIENTS_BYTES)
         )
         sums: tuple[list[Array], Array] = jax.lax.platform_dependent(x, y, weight, cpu=cpu, default=default)
         return self.own.joined(sums[0]), sums[1]
@@ -370,7 +362,6 @@ def own_model(
 
 
 def _predicted(given: Any, tree: Any, x: NDArray[Any], name: str) -> int:
-    """Return the number of values that the user's `predict` returns, 0 without one."""
     if not callable(getattr(given, "predict", None)):
         return 0
     with in_one_line("model", f"{name}: predict"):
@@ -382,7 +373,6 @@ def _takes_tokens(given: Any) -> bool:
 
 
 def _metrics(given: Any, tree: Any, x: NDArray[Any], y: NDArray[Any], name: str) -> tuple[str, ...]:
-    """Return the names of the user's metrics."""
     if not callable(getattr(given, "metrics", None)):
         return ()
     with in_one_line("model", f"{name}: metrics"):

@@ -49,6 +49,9 @@ class AbstractSequenceModel(AbstractModel):
                 f"{self.kind}: expected sequences of tokens, [length], of 2 or more different ones, found shape "
                 f"{self.input_shape} and {self.num_classes} tokens"
             )
+        for name in ("width", "layers", "heads"):
+            if getattr(self, name, 1) < 1:
+                raise ValueError(f"{self.kind}: {name}: expected an integer >= 1, found {getattr(self, name)}")
         if self.positions not in POSITIONS:
             raise ValueError(
                 f"{self.kind}: positions: expected all or last, found '{self.positions}'"
@@ -120,8 +123,6 @@ class AbstractSequenceModel(AbstractModel):
 
 @functools.lru_cache(maxsize=16)
 def _drawing(model: AbstractSequenceModel) -> Callable[[Array], Array]:
-    """Return one program that draws the parameters, f32[d], from a raw key."""
-
     def draw(key: Array) -> Array:
         keys = jax.random.split(jax.random.wrap_key_data(key, impl="threefry2x32"), len(model.layout))
         parts = [model.first(name, shape, keys[at]) for at, (name, shape) in enumerate(model.layout)]

@@ -71,7 +71,6 @@ def try_out(model: OwnModel, x: NDArray[Any], y: NDArray[Any]) -> None:
 
 
 def _losses(model: OwnModel, params: Array, x: Array, y: Array) -> NDArray[np.float32]:
-    """Return the losses, not compiled; refuse wrong shapes and types."""
     with in_one_line("model", f"{model.name}: losses"):
         losses = model.given.losses(model.own.tree(params), x, y)
     if getattr(losses, "shape", None) != (len(x),):

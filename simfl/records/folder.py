@@ -81,7 +81,6 @@ class Manifest:
 
 
 def _checked(manifest: Manifest) -> Manifest:
-    """Refuse values that a run cannot have written, so that readers can rely on types."""
     texts = [manifest.device, manifest.reason, manifest.digest]
     right = {
         "status": isinstance(manifest.status, str) and manifest.status in get_args(Status),
@@ -173,9 +172,7 @@ class RunFolder:
             except HeldError as error:
                 raise ScenarioError(f"{self.path}: {error} is writing this run; wait for it") from None
             except OSError as error:
-                raise ScenarioError(
-                    f"{self.path}: cannot write into this folder: {error.strerror}; choose --out"
-                ) from error
+                raise ScenarioError(f"{self.path}: cannot write into it: {error.strerror}; choose --out") from error
             yield make_room
 
     def table_path(self, name: str) -> Path:

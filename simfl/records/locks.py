@@ -94,7 +94,6 @@ def _ours(file: int, path: Path) -> bool:
 
 
 def _lock(file: int, kind: int) -> bool:
-    """Try to lock; return False if another process holds a lock."""
     try:
         fcntl.flock(file, kind | fcntl.LOCK_NB)
     except OSError as error:

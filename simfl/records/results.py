@@ -28,8 +28,6 @@ T = TypeVar("T")
 
 
 def _frame(name: str, about: str) -> functools.cached_property[pd.DataFrame]:
-    """Return a property of a run, documented by `about`, that reads a table."""
-
     def frame(run: Run) -> pd.DataFrame:
         rows: pd.DataFrame = run._read(name, read_table).to_pandas()
         return rows
@@ -245,7 +243,6 @@ class Run:
         return f"<Run {self.name} ({self.algorithm}): {manifest.status}, {ending}; {self.folder}>"
 
     def _repr_html_(self) -> str:
-        """Show the summary as a table, and the course of the run as a small figure."""
         import simfl
 
         table = str(self.summary().T.to_html(header=False, float_format="{:.6g}".format))
@@ -265,7 +262,6 @@ class Run:
         return parts
 
     def _read(self, name: str, reader: Callable[[Path, pa.Schema, str], T]) -> T:
-        """Return what `reader` makes of a table's path, columns and digest."""
         folder = RunFolder(self.folder)
         path, manifest = folder.table_path(name), folder.read_manifest()
         # Spending is never read from a partial account.

@@ -137,7 +137,6 @@ class Sweep:
         return pd.concat(tables, ignore_index=True) if tables else pd.DataFrame({"label": []})
 
     def _repr_html_(self) -> str:
-        """Show the progress, and the table of finished runs."""
         state = html.escape(f"{self.name}: {len(self.finished)} of {len(self.runs)} runs in {self.folder}")
         table = self.table()
         few = len(table) <= SIDE_BY_SIDE
@@ -168,7 +167,6 @@ def read_sweep(folder: str | Path) -> Sweep:
 
 
 def _checked(sweep: Sweep) -> Sweep:
-    """Refuse values that a sweep cannot have written, so that readers can rely on types."""
     compare = sweep.study["compare"]
     labels = [label for axis in sweep.axes.values() for label in [*axis]]
     texts = [sweep.name, sweep.description, sweep.version, compare["y"]]
@@ -249,7 +247,6 @@ def open_runs(paths: Sequence[str | Path], tell: Callable[[str], None] = warning
 
 
 def _readable(folders: Sequence[Path], tell: Callable[[str], None]) -> dict[Path, Run]:
-    """Return the readable runs with at least one evaluation, by folder."""
     runs: dict[Path, Run] = {}
     problems = []
     for folder in folders:

@@ -314,7 +314,6 @@ def _check_columns(path: Path, actual: pa.Schema, schema: pa.Schema) -> None:
 
 
 def _whole(path: Path, schema: pa.Schema, batches: list[pa.RecordBatch]) -> pa.Table:
-    """Return batches as one table, refusing missing values."""
     rows = pa.Table.from_batches(batches, batches[0].schema if batches else schema)
     _check_columns(path, rows.schema, schema)
     gaps = [name for name in rows.column_names if rows[name].null_count]

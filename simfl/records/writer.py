@@ -158,7 +158,6 @@ class TableWriter:
         )
 
     def _column(self, field: pa.Field, values: np.ndarray) -> pa.Array:
-        """Return one column; refuse values that its type cannot represent exactly."""
         if pa.types.is_floating(field.type):
             return pa.array(np.ascontiguousarray(values), field.type)
         kind = np.dtype(field.type.to_pandas_dtype())
@@ -168,7 +167,6 @@ class TableWriter:
         return pa.array(values.astype(kind), field.type)
 
     def _take(self, table: pa.Table) -> None:
-        """Collect columns; flush them once there are many."""
         gaps = [field.name for field in self.schema if not field.nullable and table[field.name].null_count]
         if gaps:  # Parquet would silently write another value
             raise ValueError(f"{self.path.name}: a value is missing in {', '.join(gaps)}")
