@@ -189,7 +189,7 @@ def _array(value: Any, where: str, key: str) -> npt.NDArray[Any]:
 
 
 def _columns(given: Any) -> list[str] | None:
-    """Return the column names of a frame, table or Hugging Face set; None for other objects."""
+    """Return a frame's, table's or Hugging Face set's column names; None for others."""
     for name in ("column_names", "columns"):
         columns = getattr(given, name, None)
         if columns is not None and not isinstance(columns, Mapping) and not callable(columns):

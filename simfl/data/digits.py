@@ -1,4 +1,4 @@
-"""The 8x8 handwritten digits of scikit-learn: the default set, which needs no file.
+"""The 8x8 handwritten digits of scikit-learn: the default set, without files.
 
 1,797 examples of 10 classes; https://archive.ics.uci.edu/dataset/80 (its test part).
 """
@@ -26,7 +26,7 @@ def load_digits(root: Path | None, streams: Streams, *, test_fraction: float = 0
 
 @functools.cache
 def _digits() -> tuple[NDArray[np.float32], NDArray[np.int32]]:
-    """Return the examples, f32 [1797, 64], and labels; cached, since parsing is as slow as a small run."""
+    """Return examples, f32 [1797, 64], and labels; cached, since parsing is slow."""
     spec = importlib.util.find_spec("sklearn")  # without importing it, which takes two seconds
     assert spec is not None
     assert spec.origin is not None

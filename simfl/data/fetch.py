@@ -171,7 +171,7 @@ class _Download:
                 time.sleep(self.wait_s * 2**attempt)
 
     def _transfer(self, url: str) -> None:
-        """Request the rest of the part and append it; start over if the server's file changed."""
+        """Request and append the rest of the part; start over if the file changed."""
         if not url.startswith(("http://", "https://")):
             raise _RefusedError("expected an address that begins with http:// or https://")
         headers = {"User-Agent": "simfl", "Accept-Encoding": "identity"}

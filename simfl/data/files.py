@@ -43,12 +43,12 @@ def is_endless(path: Path) -> bool:
 
 
 def most_bytes(path: Path) -> int:
-    """Return the largest accepted size of a file's content, against decompression bombs."""
+    """Return the largest accepted content, against decompression bombs."""
     return min(MEMORY_LIMIT_BYTES, max(_SMALL_BYTES, _RATIO * path.stat().st_size))
 
 
 def read_content(path: Path, how_to_replace: str) -> bytes:
-    """Read a whole file, decompressed if named .gz or .bz2; `how_to_replace` ends each message."""
+    """Read a whole file, decompressed; `how_to_replace` ends each message."""
     if is_endless(path):
         raise DataError(f"{path}: expected a file, found a device or a pipe; {how_to_replace}")
     try:

@@ -36,7 +36,7 @@ def load_leaf(
     test_fraction: float = 0.2,
     regression: bool = False,
 ) -> Dataset:
-    """Load a folder in LEAF's layout; `path` holds `train`. See `Loader` for the other options."""
+    """Load a folder in LEAF's layout; `path` holds `train`. See `Loader`."""
     if path is None:
         raise ScenarioError("data.path: expected a folder in LEAF's layout, found none")
     folder = folder_of("leaf", path, root)

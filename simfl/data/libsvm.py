@@ -1,4 +1,4 @@
-"""LIBSVM (svmlight) text files: `label index:value ...`, plain, .gz or .bz2, read by scikit-learn.
+"""LIBSVM (svmlight) text files: `label index:value ...`, read by scikit-learn.
 
 Chang, Lin, LIBSVM, 2011; sets at https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets/.
 """
@@ -62,7 +62,7 @@ def _find(path: str | Path, root: Path | None, key: str) -> Path:
 
 
 def _read(files: list[Path], features: int | None) -> list[tuple[npt.NDArray[np.float32], npt.NDArray[np.float64]]]:
-    """Read files with common features: they get the width of the widest and the same first index."""
+    """Read files with common features, as wide as the widest of them."""
     from sklearn.datasets import load_svmlight_file
 
     sparse = []

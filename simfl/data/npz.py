@@ -1,4 +1,4 @@
-"""NumPy archives with `x_train, y_train[, x_test, y_test]`, or `x, y`, as from `numpy.savez`.
+"""NumPy archives with `x_train, y_train[, x_test, y_test]`, or `x, y`.
 
 Another array [n] may name the owner of each training example (`data.partition: {kind: by_column, column: user}`).
 Integers of up to 32 bits are stored as such, all else as float32; `scale` or `normalize` changes what they mean.
@@ -83,7 +83,7 @@ def read_examples(path: str | Path, root: Path | None) -> tuple[Path, Stored, np
 def _read(
     path: str | Path, root: Path | None, key: str, further: tuple[str, ...] = ()
 ) -> tuple[Path, dict[str, npt.NDArray[Any]]]:
-    """Read the arrays of an archive; pickled objects are refused, since reading them runs their code."""
+    """Read an archive's arrays; pickled objects, which can run code, are refused."""
     places = candidates(path, root, "npz")
     file = first_file(places) or first_file([place.with_name(place.name + ".npz") for place in places])
     if file is None:

@@ -70,7 +70,7 @@ class _Wanted:
     values: Sequence[int] | None = None
 
     def shares(self) -> npt.NDArray[np.float64]:
-        """Return a weight for each client; power-law ranks are random, so that ids carry no information."""
+        """Return a weight for each client; power-law ranks are random."""
         sizes, exponent = self.sizes, self.exponent
         if sizes not in SIZES:
             raise ScenarioError(
@@ -253,7 +253,7 @@ def _deal(labels: npt.NDArray[np.int64], taken: Counts, generator: np.random.Gen
 
 
 def _by_label(y: npt.NDArray[Any], wanted: _Wanted, *, labels_per_client: int = 2) -> Partition:
-    """Give each client `labels_per_client` labels; its holders share a label's examples.
+    """Give each client `labels_per_client` labels, shared by their holders.
 
     Li et al. 2022, https://arxiv.org/abs/2102.02079 (their #C = k), with labels dealt like cards, so that numbers of
     holders differ by at most one. Labels without a holder (K * labels_per_client < c) are unused.
@@ -285,7 +285,7 @@ def _by_label(y: npt.NDArray[Any], wanted: _Wanted, *, labels_per_client: int = 
 def _deal_labels(
     num_clients: int, per_client: int, num_labels: int, generator: np.random.Generator
 ) -> npt.NDArray[np.int64]:
-    """Return the labels of each client, int64 [K, per_client], distinct within a client.
+    """Return the distinct labels of each client, int64 [K, per_client].
 
     Shuffled decks of all labels are dealt in turn. If a client's hand spans two decks, the labels it already has go to
     the bottom of the new deck.

@@ -1,4 +1,4 @@
-"""Tables: CSV and Parquet files, and frames, with an example a row and a target column.
+"""Tables: CSV and Parquet files, and frames, with a target column.
 
 Columns of numbers become float32. A column of words becomes a 0/1 feature for each of its values in the training file,
 sorted (one-hot); a value found only in other files is 0 in all of them. Labels may be words, which become classes in
@@ -38,7 +38,7 @@ class Columns:
 
     @classmethod
     def of(cls, where: str | Path, table: pd.DataFrame) -> Columns:
-        """Return the columns of a table without its labels; `where` names the file in messages."""
+        """Return a table's columns without labels; `where` names it in messages."""
         columns: dict[str, tuple[str, ...] | None] = {}
         for name, column in ((str(label), column) for label, column in table.items()):
             words = None if _numeric(column) else tuple(sorted(set(_words(where, name, column))))

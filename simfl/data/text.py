@@ -1,4 +1,4 @@
-"""Texts as sequences of characters, owned by speakers or paragraphs, read or generated.
+"""Texts as sequences of characters, owned by speakers or paragraphs.
 
 An owner's text is cut into windows of `length` characters, one every `stride`, each with the next character. The end
 of every owner's text is the test part; its windows do not overlap training windows. An owner whose text is shorter
@@ -176,7 +176,7 @@ def stationary(chain: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
 
 
 def best_loss(chain: npt.NDArray[np.float64], states: npt.NDArray[np.float64], length: int) -> float:
-    """Return the mean entropy of the next character over the places of a window, in nats."""
+    """Return the next character's mean entropy over a window's places, in nats."""
     order = chain.ndim - 1
     entropies = []
     for known in range(1, order + 1):

@@ -68,7 +68,7 @@ def transform(
 
 
 def keep_classes(data: Dataset, classes: Sequence[int]) -> Dataset:
-    """Keep at least two distinct classes, renumbered 0, 1, ... in their order; examples keep theirs."""
+    """Keep at least two distinct classes, renumbered 0, 1, ... in their order."""
     if data.num_classes == 0:
         raise ScenarioError(f"data.classes: has no meaning for a regression, which has no classes ({data.name})")
     if len(set(classes)) < max(2, len(classes)) or not all(0 <= kept < data.num_classes for kept in classes):
@@ -96,7 +96,7 @@ def keep_classes(data: Dataset, classes: Sequence[int]) -> Dataset:
 
 
 def principal_axes(fitted: FloatArray, components: int, center: bool = True) -> Step:
-    """Return the projection to principal axes, without whitening, [n, ...] to f32 [n, k].
+    """Return the projection to principal axes, [n, ...] to f32 [n, k].
 
     z = V^T (x - mean), V [p, k] the k = `components` eigenvectors of the covariance of `fitted` [n, ...], flattened to
     [n, p], with the largest eigenvalues; without centering, z = V^T x, V those of the matrix of second moments.
@@ -123,7 +123,7 @@ def principal_axes(fitted: FloatArray, components: int, center: bool = True) -> 
 
 
 def project_to_sphere(x: FloatArray) -> FloatArray:
-    """Divide each example by its L2 norm over all features; zero examples are unchanged."""
+    """Divide each example by its L2 norm; zero examples are unchanged."""
     flat = x.reshape(len(x), -1)
     norms = np.sqrt(np.einsum("ij,ij->i", flat, flat, dtype=np.float64))
     norms[norms == 0.0] = 1.0
@@ -132,7 +132,7 @@ def project_to_sphere(x: FloatArray) -> FloatArray:
 
 
 def with_constant(x: FloatArray) -> FloatArray:
-    """Project to the unit sphere and add a constant feature: (x/||x||, 1)/sqrt 2, [n, p + 1].
+    """Project to the sphere with a constant: (x/||x||, 1)/sqrt 2, [n, p + 1].
 
     The constant's weight acts as an intercept. In a model with an intercept of its own, (x, 1) has norm sqrt 2.
     """
@@ -142,7 +142,7 @@ def with_constant(x: FloatArray) -> FloatArray:
 
 
 def standard_scale(fitted: FloatArray) -> Step:
-    """Return the step to mean 0 and deviation 1 of each feature of `fitted`; constant ones become 0."""
+    """Return the step to mean 0 and deviation 1 of `fitted`; constants become 0."""
     from sklearn.preprocessing import StandardScaler
 
     scaler = StandardScaler().fit(fitted.reshape(len(fitted), -1).astype(np.float64))

@@ -95,7 +95,7 @@ class AbstractModel(ABC):
 
     @property
     def user_clips(self) -> bool:
-        """Whether a user's function clips per-example gradients; it is trusted and not checked."""
+        """Whether a user's function clips per-example gradients; it is trusted."""
         return False
 
     @property
@@ -129,7 +129,7 @@ class AbstractModel(ABC):
         return (("parameters", (self.size,)),)
 
     def parts(self, params: Any) -> dict[str, Any]:
-        """Return the parts of parameters [..., d] by name, each [..., *shape], views if possible."""
+        """Return the parts of parameters [..., d] by name, each [..., *shape]."""
         parts: dict[str, Any] = {}
         start = 0
         for name, shape in self.layout:
@@ -139,7 +139,7 @@ class AbstractModel(ABC):
         return parts
 
     def joined(self, parts: Mapping[str, NDArray[Any]]) -> NDArray[np.float32]:
-        """Return the parameters f32[d] from their parts; ValueError for parts of another model."""
+        """Return the parameters f32[d] from their parts; ValueError for wrong ones."""
         shapes = {name: tuple(part.shape) for name, part in parts.items()}
         if shapes != dict(self.layout):
             raise ValueError(f"expected {_show(dict(self.layout))} of model {self.kind}, found {_show(shapes)}")
@@ -151,7 +151,7 @@ class AbstractModel(ABC):
 
     @abstractmethod
     def predict(self, params: Array, x: Array) -> Array:
-        """Return the predictions for x [b, *input_shape]: logits f32[b, c], or f32[b] for one output."""
+        """Return predictions for x [b, *input_shape]: logits f32[b, c], or f32[b]."""
 
     @abstractmethod
     def losses(self, params: Array, x: Array, y: Array) -> Array:
@@ -159,20 +159,20 @@ class AbstractModel(ABC):
 
     @abstractmethod
     def correct(self, params: Array, x: Array, y: Array) -> Array:
-        """Return 1.0 for right and 0.0 for wrong predictions, f32[b]; NaN without accuracy."""
+        """Return 1.0 for right and 0.0 for wrong predictions, f32[b], or NaN."""
 
     def metrics(self, params: Array, x: Array, y: Array) -> dict[str, Array]:
-        """Return additional metrics, f32[b] each, by `metric_names`; evaluations average them."""
+        """Return additional metrics for evaluations, f32[b], by `metric_names`."""
         del params, x, y
         return {}
 
     def loss(self, params: Array, x: Array, y: Array, weight: Array) -> Array:
-        """Return the penalized mean loss sum_i weight_i loss_i / sum_i weight_i + lambda/2 ||w||^2."""
+        """Return sum_i weight_i loss_i / sum_i weight_i + lambda/2 ||w||^2."""
         losses = jnp.where(weight != 0, self.losses(params, x, y), 0.0)
         return jnp.sum(weight * losses) / jnp.sum(weight) + 0.5 * self.l2 * jnp.sum(params * params)
 
     def gradient_sum(self, params: Array, x: Array, y: Array, weight: Array) -> Array:
-        """Return sum_i weight_i g_i, f32[d], with g_i the gradient of example i's loss without penalty.
+        """Return sum_i weight_i g_i, f32[d], gradients of losses without penalty.
 
         `weight` is f32[b]; 0 marks padding, which contributes exactly 0 for any finite x. x is f32[b, *input_shape], y
         int32[b] labels or f32[b] targets.
@@ -189,7 +189,7 @@ class AbstractModel(ABC):
     def clip_and_sum(
         self, params: Array, x: Array, y: Array, weight: Array, clipping_norm: float | Array
     ) -> tuple[Array, Array]:
-        """Return the clipped sum f32[d], and the number of gradients counted as zero, int32[].
+        """Return the clipped sum f32[d], and the count of gradients set to zero.
 
         The sum is sum_i weight_i g_i min(1, C / ||g_i||_2), C the `clipping_norm` > 0 over all parameters together,
         which may be inf (no clipping) or traced. Its norm is at most C * sum_i weight_i for all finite x and all
@@ -268,7 +268,7 @@ def sum_in_parts(part: SumOfExamples, size: int) -> SumOfExamples:
 
 
 def clipping_scale(squared_norms: Array, weight: Array, clipping_norm: float | Array) -> Array:
-    """Return weight_i min(1, C / ||g_i||), f32[b], from ||g_i||^2; 0 if that is not finite.
+    """Return weight_i min(1, C / ||g_i||), f32[b]; 0 if the norm is not finite.
 
     Callers that multiply by it have to select as well, since 0 times inf is NaN.
     """
@@ -277,13 +277,13 @@ def clipping_scale(squared_norms: Array, weight: Array, clipping_norm: float | A
 
 
 def clipping_factor(squared_norm: Array, bound: float | Array) -> Array:
-    """Return min(1, bound / norm); 1 for a norm of 0, even with bound 0 (an unused lane)."""
+    """Return min(1, bound / norm); 1 for norm 0, even with bound 0 (unused lane)."""
     norm = jnp.sqrt(squared_norm)
     return jnp.where(norm > bound, bound / norm, 1.0)
 
 
 def count_unbounded(squared_norms: Array, weight: Array) -> Array:
-    """Return the number of gradients with infinite or NaN squared norm [b], without padding."""
+    """Return the number of unpadded gradients with non-finite squared norm [b]."""
     return jnp.sum((weight != 0) & ~(squared_norms < jnp.inf), dtype=jnp.int32)
 
 

@@ -1,4 +1,4 @@
-"""Multi-layer perceptron: dense layers with activation functions, cross-entropy loss."""
+"""Multi-layer perceptron with cross-entropy loss."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from simfl.models.network import ACTIVATIONS, AbstractClassifier, Pass
 
 @dataclass(frozen=True)
 class MLP(AbstractClassifier):
-    """Perceptron; layout: per layer W [out, in] by rows, then b [out], from the input to the logits.
+    """Perceptron; layout: per layer W [out, in] by rows, then b [out].
 
     Initial weights are Gaussian: He's variance 2/in before relu, Glorot's 2/(in + out) elsewhere; biases 0. `hidden`
     are the units of one or more hidden layers; `activation` is "relu" or "tanh".
@@ -53,7 +53,7 @@ class MLP(AbstractClassifier):
 
 
 def initial_of(activation: str) -> str:
-    """Return the initial weights before an activation function: "he" for relu, "xavier" for tanh."""
+    """Return the initial weights: "he" before relu, "xavier" before tanh."""
     return "he" if activation == "relu" else "xavier"
 
 

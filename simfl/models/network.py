@@ -30,7 +30,7 @@ ACTIVATIONS: dict[str, Callable[[Array], Array]] = {"relu": jax.nn.relu, "tanh":
 
 
 class Pass:
-    """One pass through a network: each call applies the next layer and records its input.
+    """One pass through a network; each call applies the next layer.
 
     `params` is f32[d]; `taps`, one array per layer, are added to its outputs.
     """
@@ -55,7 +55,7 @@ class Pass:
 
 @dataclass(frozen=True)
 class AbstractNetwork(AbstractModel):
-    """A model of layers and a loss of their outputs; subclasses define these and `forward`."""
+    """A model of layers and an output loss, which subclasses define."""
 
     max_batch: ClassVar[int] = 65_536
     """Larger batches are processed in parts, to bound the memory of patches."""
@@ -69,7 +69,7 @@ class AbstractNetwork(AbstractModel):
 
     @abstractmethod
     def forward(self, apply: Pass, x: Array) -> Array:
-        """Return the outputs z, f32[c, b], of x [b, *input_shape], calling `apply` once per layer."""
+        """Return outputs f32[c, b] of x [b, ...], calling `apply` once per layer."""
 
     @abstractmethod
     def output_losses(self, z: Array, y: Array) -> Array:
@@ -92,7 +92,7 @@ class AbstractNetwork(AbstractModel):
 
     @property
     def layout(self) -> Layout:
-        """Parts layer1.weights, layer1.bias, layer2.weights, ...; bare names for one layer."""
+        """Parts layer1.weights, layer1.bias, ...; bare names for one layer."""
         layers = self.layers
         if len(layers) == 1:
             return layers[0].layout
@@ -168,7 +168,7 @@ class AbstractNetwork(AbstractModel):
         return sum((layer.squared_norms(u, e) for layer, u, e in parts), start=jnp.float32(0.0))
 
     def _in_parts(self, part: SumOfExamples, x: Array, y: Array, weight: Array) -> tuple[Array, Array]:
-        """Return the sums over the batch of two additive functions, in parts that fit the device."""
+        """Return the sums of an additive function, in parts that fit the device."""
         if x.shape[0] <= min(self.cpu_batch, self.max_batch):
             return part(x, y, weight)
         cpu, default = base.sum_in_parts(part, self.cpu_batch), base.sum_in_parts(part, self.max_batch)
@@ -178,7 +178,7 @@ class AbstractNetwork(AbstractModel):
 
 @functools.lru_cache(maxsize=16)
 def _drawing(layers: tuple[AbstractLayer, ...]) -> Callable[[Array], Array]:
-    """Return one program that draws all layers, f32[d], from a raw key; a dozen would be slower."""
+    """Return one program that draws all layers, f32[d], from a raw key."""
 
     def draw(key: Array) -> Array:
         keys = jax.random.split(jax.random.wrap_key_data(key, impl="threefry2x32"), len(layers))
@@ -190,7 +190,7 @@ def _drawing(layers: tuple[AbstractLayer, ...]) -> Callable[[Array], Array]:
 
 @dataclass(frozen=True)
 class AbstractLinear(AbstractNetwork):
-    """A linear model: one dense layer, initially zero. `l2` penalizes the intercept like the rest."""
+    """A linear model: one dense layer, initially zero; `l2` includes the intercept."""
 
     intercept: bool = True
 

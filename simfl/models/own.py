@@ -99,7 +99,7 @@ class Parameters:
         return self.joined([jnp.asarray(leaf) for leaf, is_trained in pairs if is_trained])
 
     def digest(self) -> str:
-        """Return the SHA-256 of names, shapes and types, and of the values of untrained leaves."""
+        """Return the SHA-256 of names, shapes, types and untrained values."""
         digest = hashlib.sha256(str(self.structure).encode())
         for name, leaf, is_trained in zip(self.names, self.leaves, self.trained, strict=True):
             digest.update(f"{name}:{leaf.shape}:{leaf.dtype}:{is_trained};".encode())
@@ -149,7 +149,7 @@ class OwnModel(AbstractModel):
         return tuple((name, leaf.shape) for name, leaf in zip(self.own.names, self.own.leaves, strict=True))
 
     def parts(self, params: Any) -> dict[str, Any]:
-        """Return the leaves by name: all of one model; only the trained ones of several, [k, d]."""
+        """Return the leaves by name; only the trained ones of several models [k, d]."""
         parts, start = {}, 0
         for name, leaf, is_trained in zip(self.own.names, self.own.leaves, self.own.trained, strict=True):
             if is_trained:
@@ -160,7 +160,7 @@ class OwnModel(AbstractModel):
         return parts
 
     def joined(self, parts: Mapping[str, NDArray[Any]]) -> NDArray[np.float32]:
-        """Return the trained parameters f32[d] from leaves; ValueError if they are another model's.
+        """Return the trained parameters f32[d] from leaves; ValueError if wrong.
 
         Untrained leaves must have this model's values.
         """
@@ -198,7 +198,7 @@ class OwnModel(AbstractModel):
         return jnp.asarray(self.given.losses(self.own.tree(params), x, y)).astype(jnp.float32)
 
     def correct(self, params: Array, x: Array, y: Array) -> Array:
-        """Return the metric `accuracy` if there is one; else whether the largest output is the label's.
+        """Return the metric `accuracy`, or whether the largest output is the label's.
 
         One output above 0 means class 1. NaN without classes or outputs.
         """
@@ -218,7 +218,7 @@ class OwnModel(AbstractModel):
         return {name: jnp.asarray(metrics[name]).astype(jnp.float32) for name in self.metric_names}
 
     def gradient_sum(self, params: Array, x: Array, y: Array, weight: Array) -> Array:
-        """Return sum_i weight_i g_i, f32[d], joined from leaves, so that none is padded to f32[d]."""
+        """Return sum_i weight_i g_i, f32[d], joined from leaves without padding."""
         x = base.masked(x, weight)
 
         def total(leaves: list[Array]) -> Array:
@@ -230,7 +230,7 @@ class OwnModel(AbstractModel):
     def clip_and_sum(
         self, params: Array, x: Array, y: Array, weight: Array, clipping_norm: float | Array
     ) -> tuple[Array, Array]:
-        """Return the user's `clipped_gradient_sum` if there is one; else clip each gradient.
+        """Return the user's `clipped_gradient_sum`, or clip each gradient.
 
         Micro-batches hold gradients of at most `GRADIENTS_BYTES`, or `CACHE_BYTES` on a CPU. The user's sum is clipped
         to a norm of C * sum_i weight_i, which bounds it in any case, and counts as zero if it is not finite.
@@ -279,7 +279,7 @@ class OwnModel(AbstractModel):
         return {"parameters": len(self.layout), "digest": self.own.digest()}
 
     def program_digest(self, x: NDArray[Any], y: NDArray[Any]) -> str:
-        """Return the SHA-256 of the user's computations, as JAX traces them for examples like these.
+        """Return the SHA-256 of the user's computations, as JAX traces them.
 
         It covers untrained values, but not names, comments and the place of the code.
         """

@@ -24,7 +24,7 @@ GROUP_CHANNELS = 8
 
 @dataclass(frozen=True)
 class ResNet(AbstractClassifier):
-    """Residual network with 6 * blocks + 2 layers: 77,850 parameters for CIFAR-10 with `blocks` = 1.
+    """Residual network with 6 * blocks + 2 layers: 77,850 parameters for CIFAR-10.
 
     Accepts images (side, side) or (side, side, channels) and flat squares (side * side,), side >= 8 and divisible by 4.
     Layout: a convolution of 3 x 3 and its normalization; then per block convolution, normalization, convolution,
@@ -82,7 +82,7 @@ class ResNet(AbstractClassifier):
         return apply(h.mean(axis=(1, 2)))
 
     def _strides(self) -> list[tuple[int, int]]:
-        """Return (filters, stride) of each block; every stage but the first begins with stride 2."""
+        """Return (filters, stride) of each block; later stages begin with stride 2."""
         return [
             (filters, 2 if stage > 0 and block == 0 else 1)
             for stage, filters in enumerate(STAGES)

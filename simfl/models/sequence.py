@@ -1,4 +1,4 @@
-"""Common base of models of sequences: next-token prediction with a loss per sequence.
+"""Base of models of sequences: next tokens, with a loss per sequence.
 
 An example is x, `length` tokens, with the label y, the token after them. At place t = 1 ... length the model has seen
 x_1 ... x_t and predicts the next token, x_{t+1} or, at the last place, y:
@@ -31,7 +31,7 @@ POSITIONS = ("all", "last")
 
 @dataclass(frozen=True)
 class AbstractSequenceModel(AbstractModel):
-    """A model of sequences of tokens 0 ... num_classes - 1; subclasses define `layout` and `logits`.
+    """A model of sequences of tokens; subclasses define `layout` and `logits`.
 
     Initial weights W [out, in] are Gaussian with Glorot's variance 2/(in + out), biases 0, gains 1; subclasses may
     override `first`. The loss covers "all" `positions`, or the "last" one.
@@ -75,7 +75,7 @@ class AbstractSequenceModel(AbstractModel):
 
     @abstractmethod
     def logits(self, params: Array, x: Array) -> Array:
-        """Return the next token's logits at every place of x int32 [b, length], [b, length, tokens]."""
+        """Return next-token logits for x int32 [b, length], [b, length, tokens]."""
 
     def first(self, name: str, shape: tuple[int, ...], key: Array) -> Array:
         """Draw a part from a typed key."""

@@ -25,7 +25,7 @@ from simfl.models.sequence import AbstractSequenceModel
 
 @dataclass(frozen=True)
 class Transformer(AbstractSequenceModel):
-    """Transformer; layout: embeddings, the parts of each layer, the last normalization, the output.
+    """Transformer; layout: embeddings, layers, last normalization, output.
 
     Embeddings are initially Gaussian with deviation 0.02. The last matrices of a block, O and D, begin at 0, and so
     does every block: at first the model sees single tokens. The hidden layer of a block's perceptron has 4 width units;
@@ -102,7 +102,7 @@ def _linear(weights: Array, h: Array) -> Array:
 
 
 def _normalized(named: dict[str, Array], name: str, h: Array) -> Array:
-    """Return h with mean 0 and deviation 1 at every place, scaled and shifted (Ba et al. 2016)."""
+    """Return h normalized at every place (Ba et al. 2016)."""
     centered = h - h.mean(axis=-1, keepdims=True)
     variance = jnp.mean(centered * centered, axis=-1, keepdims=True)
     return named[f"{name}.gain"] * centered * jax.lax.rsqrt(variance + 1e-5) + named[f"{name}.bias"]

@@ -1,4 +1,4 @@
-"""Trial of a user's model on real examples before a run: each problem becomes one line.
+"""Trial of a user's model on real examples: each problem becomes one line.
 
 It checks what simulations rely on, and what a wrong model breaks silently: one loss per example, which depends on that
 example alone (for per-example clipping, padded batches, and evaluation in chunks); and the same numbers in every call,
@@ -34,7 +34,7 @@ STIRRED = 0.03
 
 
 def try_out(model: OwnModel, x: NDArray[Any], y: NDArray[Any]) -> None:
-    """Refuse a model that violates what a run relies on; ScenarioError for the first problem.
+    """Refuse a model with a ScenarioError if it violates what a run relies on.
 
     `x` and `y` are at least two real examples, as the model gets them; the first `EXAMPLES` are used.
     """
@@ -122,7 +122,7 @@ def _look(model: OwnModel, begin: Array, moved: Array, x: Array, y: Array) -> Lo
 
 
 def _check_independence(model: OwnModel, look: Look) -> None:
-    """Check that each loss depends on its example alone: by itself, and beside any others."""
+    """Check that each loss depends on its example alone."""
     advice = (
         "every example has to count by itself, for clipping and for batches that are filled up; use GroupNorm or "
         "LayerNorm in place of batch normalization"
@@ -158,7 +158,7 @@ def _check_predictions(model: OwnModel, params: Array, x: Array) -> None:
 
 
 def _check_closed_form(model: OwnModel, params: Array, x: Array, y: Array) -> None:
-    """Compare the user's clipped sum with single clipped gradients, at norms that clip all, some and none."""
+    """Compare the user's clipped sum with clipped gradients at several norms."""
     weight = jnp.ones(len(x)).at[-1].set(0.0)
     with in_one_line("model", f"{model.name}: clipped_gradient_sum"):
         given = model.own.tree(params), x, y, weight, jnp.float32(1.0)

@@ -1,6 +1,6 @@
-"""The folder of one run: `<root>/<name>/<run>/` with scenario.yaml, manifest.json and the tables.
+"""The folder of one run: `<root>/<name>/<run>/`.
 
-It is created only when everything is validated and the run is about to begin.
+It holds scenario.yaml, manifest.json and the tables, and is created only when the validated run is about to begin.
 """
 
 from __future__ import annotations
@@ -188,7 +188,7 @@ class RunFolder:
         return stream_of(self.table_path(name))
 
     def table(self, name: str, rows_per_chunk: int = ROWS_PER_CHUNK, further: pa.Schema | None = None) -> TableWriter:
-        """Begin a table of `SCHEMAS` or `UNDIGESTED`, with additional columns after its own."""
+        """Begin a table of `SCHEMAS` or `UNDIGESTED`, with additional last columns."""
         schema = pa.schema([*(SCHEMAS | UNDIGESTED)[name], *(further or ())])
         return TableWriter(self.table_path(name), schema, rows_per_chunk)
 

@@ -1,4 +1,4 @@
-"""Contents of a run's messages, as tables: the coefficients of each over the run's noisy gradients."""
+"""Messages' contents as tables: coefficients over the run's noisy gradients."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ MESSAGES = pa.schema(
 def write_knowledge(
     folder: Path, messages: Iterable[Sequence[Any]], gradients: Mapping[str, NDArray[Any]]
 ) -> list[Path]:
-    """Write the tables `knowledge_messages` and `knowledge_gradients`, and return their paths.
+    """Write `knowledge_messages` and `knowledge_gradients`; return their paths.
 
     `messages` are tuples (sent_s, came_s, source, target, gradients, coefficients), consumed one by one. A message is
     the sum of coefficients times noisy gradients, which are rows of the other table; `gradients` are its columns, such

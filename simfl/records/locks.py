@@ -1,4 +1,4 @@
-"""Locks on folders: one process at a time writes, and others can tell whether it is alive.
+"""Locks on folders: one process writes, and others can tell if it is alive.
 
 A file in the folder names the writing process, which keeps it locked (flock). The system releases the lock when the
 process ends in any way, so a lock is never stale. The file also reserves disk space that is released before the last
@@ -84,7 +84,7 @@ def _acquire(path: Path) -> int:
 
 
 def _ours(file: int, path: Path) -> bool:
-    """Lock an open file, and check that it is still the one in the folder: its last holder may have removed it."""
+    """Lock an open file; check that its last holder has not removed it."""
     try:
         if fcntl is not None and not _lock(file, fcntl.LOCK_EX):
             return False

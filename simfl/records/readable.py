@@ -1,4 +1,4 @@
-"""Readable comparisons: means with intervals in a few columns, for notebooks and LaTeX."""
+"""Readable comparisons: means with intervals, for notebooks and LaTeX."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Comparison(pd.DataFrame):
     """The table of `compare_groups`; a notebook shows its means with intervals."""
 
     def readable(self) -> pd.DataFrame:
-        """Return measures as rows and groups as columns, as text: means with half of their intervals."""
+        """Return measures as rows and groups as columns: means with half intervals."""
         (_, groups), *measures = cells_of(self).items()
         return pd.DataFrame(dict(measures), index=groups).T
 
@@ -58,7 +58,7 @@ class Comparison(pd.DataFrame):
 
 
 def to_latex(table: pd.DataFrame) -> str:
-    """Return a comparison as a LaTeX tabular with a row for each group; it needs booktabs."""
+    """Return a LaTeX tabular with a row for each group; it needs booktabs."""
     cells = cells_of(table)
     rows = [_row(cells), r"\midrule", *(_row(values) for values in zip(*cells.values(), strict=True))]
     notes = [f"% {line}" for line in explain(table)]
@@ -71,7 +71,7 @@ def _row(values: Iterable[str]) -> str:
 
 
 def cells_of(table: pd.DataFrame) -> dict[str, list[str]]:
-    """Return a comparison's columns for readers, most important first; the first names the groups."""
+    """Return columns for readers, most important first, after the groups' names."""
     target = target_in(table)
     rows = [row for _, row in table.iterrows()]
     cells: dict[str, list[str]] = {"": list(table["label"])}
@@ -119,7 +119,7 @@ def compare(
     target: float | str | None = None,
     baseline: str | None = None,
 ) -> Comparison:
-    """Return one row per group of runs that differ only in their seeds, like `simfl compare`.
+    """Return one row per group of runs that differ only in seeds.
 
     `runs` are a sweep, or runs, or their folders. `target` is the test accuracy whose cost is compared, or another
     metric as in "test_loss=0.3"; None: the accuracy of the study, or the best that all runs reached. `baseline` is the

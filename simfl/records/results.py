@@ -96,7 +96,7 @@ class Run:
 
     @property
     def is_live(self) -> bool:
-        """Whether real processes ran it (`simfl live`), in wall time instead of virtual time."""
+        """Whether real processes ran it (`simfl live`), in wall time."""
         return "live" in self.manifest.extra
 
     @functools.cached_property
@@ -133,7 +133,7 @@ class Run:
 
     @property
     def measures(self) -> list[str]:
-        """Columns of `metrics` that the scenario or the model adds, except those about gradients."""
+        """Columns of `metrics` that scenario or model add, except about gradients."""
         usual = {*SCHEMAS["metrics"].names, *GRADIENTS.names}
         return [name for name in self.evaluations.names if name not in usual]
 
@@ -146,7 +146,7 @@ class Run:
 
     @functools.cached_property
     def client_models(self) -> dict[str, NDArray[np.float32]]:
-        """Each client's final model, with `record.client_models`: by name, arrays [K, ...]."""
+        """Each client's final model, with `record.client_models`: arrays [K, ...]."""
         return self._models("client_models", "set record.client_models: true")
 
     def predict(self, x: ArrayLike, *, scores: bool = False) -> NDArray[Any]:
@@ -162,7 +162,7 @@ class Run:
         metrics: Sequence[str] = (),
         label: str | None = None,
     ) -> dict[str, float]:
-        """Return the model's metrics on the run's test set or on other data; see `simfl.evaluate`."""
+        """Return metrics on the test set or on other data; see `simfl.evaluate`."""
         import simfl
 
         return simfl.evaluate(self, data, metrics=metrics, label=label)
@@ -226,7 +226,7 @@ class Run:
         return pd.DataFrame([row])
 
     def epsilon_and_delta(self) -> tuple[float, float]:
-        """Return the largest epsilon over clients and its delta; (NaN, NaN) without a certified one."""
+        """Return the largest epsilon over clients and its delta, or (NaN, NaN)."""
         clients = self.clients.dropna(subset=["epsilon"])
         if clients.empty:
             return math.nan, math.nan

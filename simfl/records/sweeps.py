@@ -1,4 +1,4 @@
-"""The folder of a sweep: `<root>/<study>/` with sweep.json, summary.csv and a folder for every run.
+"""The folder of a sweep: sweep.json, summary.csv and a folder for every run.
 
 sweep.json lists the planned runs with their names, differences and states. It is rewritten as runs end; each run's key
 is in its own manifest too, so sweep.json cannot claim a missing run.
@@ -110,7 +110,7 @@ class Sweep:
         return [run for run in self.runs if run.status == "failed"]
 
     def table(self) -> pd.DataFrame:
-        """Return one row per finished run: label, settings, seed, and its summary without host times.
+        """Return one row per finished run: label, settings, seed, summary.
 
         Equal plans give equal tables, independent of where and in which order the runs were computed.
         """
@@ -118,7 +118,7 @@ class Sweep:
 
     @functools.cached_property
     def metrics(self) -> pd.DataFrame:
-        """One row per evaluation of every finished run: label, settings, seed, metrics without host times."""
+        """One row per evaluation of every finished run, without host times."""
         return self._rows(lambda run: run.metrics.drop(columns=_OF_THE_HOST, errors="ignore"))
 
     def _rows(self, rows_of: Callable[[Run], pd.DataFrame]) -> pd.DataFrame:
@@ -236,7 +236,7 @@ def open_groups(
 
 
 def open_runs(paths: Sequence[str | Path], tell: Callable[[str], None] = warnings.warn) -> list[Run]:
-    """Open runs, and the finished runs of sweeps; DataError if none can be read. See `open_groups`."""
+    """Open runs, and the finished runs of sweeps; DataError if none is readable."""
     folders: list[Path] = []
     for path in map(Path, paths):
         if is_sweep(path):
@@ -270,7 +270,7 @@ def _readable(folders: Sequence[Path], tell: Callable[[str], None]) -> dict[Path
 
 
 def labels_of(groups: Iterable[Group]) -> list[str]:
-    """Return the possible names of a baseline: the labels of groups, and of single settings."""
+    """Return possible names of a baseline: labels of groups, single settings."""
     listed = list(groups)
     values = [value for group in listed for value in group.settings.values()]
     return list(dict.fromkeys([*(group.label for group in listed), *values]))
@@ -298,7 +298,7 @@ def _value_at(changes: Mapping[str, Any], axis: str) -> Any:
 
 
 def group_runs(runs: Sequence[Run]) -> list[Group]:
-    """Group runs by the differences between their resolved scenarios; see `IGNORED` of `differences`."""
+    """Group runs by differences between their resolved scenarios."""
     if not runs:
         raise DataError("compare: expected at least one finished run, found none")
     settings = describe_differences([run.settings for run in runs])

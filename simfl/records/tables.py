@@ -62,7 +62,7 @@ TAKEN = (*METRICS.names, *GRADIENTS.names, "label", "runs", "diverged", "target"
 
 
 def further_metrics(gradients: bool, names: Iterable[str]) -> pa.Schema:
-    """Return the additional columns of `metrics`: `GRADIENTS`, and metrics of the model and the scenario."""
+    """Return the additional columns of `metrics`: `GRADIENTS` and others."""
     return pa.schema([*(GRADIENTS if gradients else ()), *_schema(**dict.fromkeys(names, _REAL))])
 
 
@@ -238,7 +238,7 @@ class Columns:
         return values
 
     def row(self, index: int) -> dict[str, Any]:
-        """Return one row by its number; -1 is the last. Raise IndexError if the row does not exist."""
+        """Return one row by its number, -1 for the last; IndexError without it."""
         at = range(self._rows)[index]
         if self._whole is not None:
             rows = self._whole.slice(at, 1)
@@ -251,7 +251,7 @@ class Columns:
         return values
 
     def thinned(self) -> dict[str, NDArray[Any]]:
-        """Return all columns of every k-th row and the last, about `ROWS_PER_CHUNK` rows at most."""
+        """Return all columns, thinned to about `ROWS_PER_CHUNK` rows and the last."""
         if self._whole is not None:
             return {name: self[name] for name in self.names}
         step = -(-self._rows // ROWS_PER_CHUNK)

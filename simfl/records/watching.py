@@ -1,4 +1,4 @@
-"""Progress bars of runs and sweeps outside the command line: in notebooks and terminals."""
+"""Progress bars of runs and sweeps in notebooks and terminals."""
 
 from __future__ import annotations
 

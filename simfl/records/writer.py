@@ -34,7 +34,7 @@ _FAST = pa.ipc.IpcWriteOptions(compression="lz4")
 
 
 class TableWriter:
-    """Stream rows into one Parquet file, in bounded memory: at most `rows_per_chunk` rows.
+    """Stream rows into one Parquet file, with bounded memory (`rows_per_chunk`).
 
     As a context manager it closes the table at the end of the block, and aborts if the block raised.
     """
@@ -80,7 +80,7 @@ class TableWriter:
         self._take(pa.table(arrays, schema=self.schema))
 
     def flush(self) -> None:
-        """Write all rows so far to the stream; they survive even if this process is killed.
+        """Write all rows so far to the stream; they survive the process.
 
         RunError if the disk refuses: what was flushed before stays, the rest waits for `close`.
         """
@@ -122,7 +122,7 @@ class TableWriter:
         self._columns = []
 
     def abort(self) -> None:
-        """Discard what was written, except a previous table at the same place; after `close`, do nothing."""
+        """Discard what was written; after `close`, do nothing."""
         if self._closed:
             return
         self._closed = True
@@ -202,7 +202,7 @@ class TableWriter:
             self._sink.close()  # without an end mark: a stream ends with its last batch
 
     def _chunks(self) -> Iterator[pa.Table]:
-        """Yield all rows in chunks of `rows_per_chunk`, so that row groups do not depend on how rows arrived."""
+        """Yield all rows in chunks of `rows_per_chunk`, however the rows arrived."""
         collected: list[pa.Table] = []
         count = flushed = 0
         for table in self._parts():
@@ -248,7 +248,7 @@ def stream_of(path: Path) -> Path:
 
 
 def regular(path: Path) -> Path:
-    """Return a path that is about to be read; ValueError for devices and pipes, which may never end."""
+    """Return a path to read; ValueError for devices and pipes (may never end)."""
     if path.exists() and not (path.is_file() or path.is_dir()):
         raise ValueError("found a device or a pipe, expected a file")
     return path
