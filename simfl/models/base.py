@@ -66,6 +66,12 @@ class AbstractModel(ABC):
 
     fits_targets: ClassVar[bool] = False
     """Whether `predict` returns targets, so that their errors can be measured."""
+    has_accuracy: ClassVar[bool] = True
+    """Whether predictions are right or wrong, for data with classes."""
+    predicts: ClassVar[bool] = True
+    """Whether the model has predictions and not only a loss."""
+    user_clips: ClassVar[bool] = False
+    """Whether a user's function clips per-example gradients; it is trusted."""
 
     def described(self) -> dict[str, Any]:
         """Return a user's model's entry in the manifest; empty for simfl's models."""
@@ -82,21 +88,6 @@ class AbstractModel(ABC):
         if not (math.isfinite(self.l2) and self.l2 >= 0):
             raise ValueError(f"{self.kind}: l2: expected a finite number >= 0, found {self.l2}")
         object.__setattr__(self, "input_shape", shape)
-
-    @property
-    def has_accuracy(self) -> bool:
-        """Whether predictions are right or wrong, for data with classes."""
-        return True
-
-    @property
-    def predicts(self) -> bool:
-        """Whether the model has predictions and not only a loss."""
-        return True
-
-    @property
-    def user_clips(self) -> bool:
-        """Whether a user's function clips per-example gradients; it is trusted."""
-        return False
 
     @property
     def num_tasks(self) -> int:

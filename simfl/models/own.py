@@ -127,12 +127,16 @@ class OwnModel(AbstractModel):
     key: NDArray[np.uint32] = field(kw_only=True, compare=False, repr=False)
 
     def __post_init__(self) -> None:
+        predicts = callable(getattr(self.given, "predict", None))
         attributes = {
             "kind": self.name,
             "metric_names": tuple(name for name in self.all_metrics if name != "accuracy"),
             "convolutional": self.has_convolutions,
             "fits_targets": self.says_targets,
             "tokens": _takes_tokens(self.given),
+            "has_accuracy": "accuracy" in self.all_metrics or (predicts and self.num_classes > 0),
+            "predicts": predicts,
+            "user_clips": callable(getattr(self.given, "clipped_gradient_sum", None)),
         }
         for attribute, value in attributes.items():  # class attributes of other models
             object.__setattr__(self, attribute, value)
@@ -182,16 +186,6 @@ class OwnModel(AbstractModel):
         if not self.predicts:
             return jnp.full(x.shape[0], jnp.nan)
         return jnp.asarray(self.given.predict(self.own.tree(params), x)).astype(jnp.float32)
-
-    @property
-    def has_accuracy(self) -> bool:
-        """Whether predictions are right or wrong."""
-        return "accuracy" in self.all_metrics or (self.predicts and self.num_classes > 0)
-
-    @property
-    def predicts(self) -> bool:
-        """Whether the model has predictions."""
-        return callable(getattr(self.given, "predict", None))
 
     def losses(self, params: Array, x: Array, y: Array) -> Array:
         """Return the user's losses, f32[b]."""
@@ -290,11 +284,6 @@ class OwnModel(AbstractModel):
 
         text = jax.jit(everything).lower(jnp.zeros(self.size), x, y, jnp.ones(len(x))).as_text()
         return hashlib.sha256((self.own.digest() + text).encode()).hexdigest()
-
-    @property
-    def user_clips(self) -> bool:
-        """Whether the user's object has a closed form of clipping."""
-        return callable(getattr(self.given, "clipped_gradient_sum", None))
 
 
 def own_model(
