@@ -157,7 +157,6 @@ def _from_arrays(
 
 
 def _examples(parts: Mapping[str, Any], where: str, x_key: str, y_key: str) -> tuple[Any, npt.NDArray[Any]]:
-    """Return features as stored, and labels, checked."""
     x, y = (_array(parts[key], where, key) for key in (x_key, y_key))
     if x.ndim < 2 or x.dtype.kind not in "biuf":
         shown = f"shape {x.shape}" if x.dtype.kind in "biuf" else f"{x.dtype}"
@@ -174,7 +173,6 @@ def _examples(parts: Mapping[str, Any], where: str, x_key: str, y_key: str) -> t
 
 
 def _array(value: Any, where: str, key: str) -> npt.NDArray[Any]:
-    """Return a value as an array of numbers or words."""
     try:
         array = np.asarray(value)
     except Exception as error:  # whatever the library of the value raises
@@ -191,7 +189,7 @@ def _array(value: Any, where: str, key: str) -> npt.NDArray[Any]:
 
 
 def _columns(given: Any) -> list[str] | None:
-    """Return the column names of a frame, a table or a Hugging Face set."""
+    """Return a frame's, table's or Hugging Face set's column names; None for others."""
     for name in ("column_names", "columns"):
         columns = getattr(given, name, None)
         if columns is not None and not isinstance(columns, Mapping) and not callable(columns):
@@ -200,12 +198,10 @@ def _columns(given: Any) -> list[str] | None:
 
 
 def _tables(given: Any) -> bool:
-    """Whether a mapping holds tables: `{"train": ..., "test": ...}`, a `DatasetDict`."""
     return isinstance(given, Mapping) and any(_columns(value) is not None for value in given.values())
 
 
 def _split(given: Any, where: str) -> tuple[Any, Any]:
-    """Return the training part, and the test part or None."""
     if isinstance(given, tuple | list):
         if len(given) != 2:
             raise DataError(f"{where}: expected a table, or one for training and one for tests, found {len(given)}")
@@ -218,14 +214,12 @@ def _split(given: Any, where: str) -> tuple[Any, Any]:
 
 
 def _has_arrays(table: Any) -> bool:
-    """Return whether a Hugging Face set has columns of images or lists."""
     features = getattr(table, "features", None)
     kinds = {type(feature).__name__ for feature in features.values()} if isinstance(features, Mapping) else set()
     return not kinds <= {"Value", "ClassLabel"}
 
 
 def _arrays_of(table: Any, where: str, target: str | None, owner: str | None) -> dict[str, Any]:
-    """Return the arrays of a Hugging Face set with one column of features."""
     columns = _columns(table) or []
     labels = [name for name in ((target,) if target is not None else TARGETS) if name in columns]
     if len(labels) != 1:

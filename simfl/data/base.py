@@ -41,7 +41,7 @@ class Scaling(NamedTuple):
     deviation: Any = None
 
     def __call__(self, stored: Any, divide: Callable[[Any, Any], Any] = np.divide) -> Any:
-        """Return the models' inputs, f32 of the same shape; floats stay as they are."""
+        """Return the input of models, f32 of the same shape; floats are unchanged."""
         if stored.dtype.kind == "f":
             return stored
         x = stored.astype(np.float32)
@@ -60,7 +60,7 @@ AS_IS = Scaling()
 
 
 def scaling_by(where: str | Path, x: Stored, scale: float | None) -> Scaling:
-    """Return the scaling by a factor such as 1/255, which divides by 255; None for 1."""
+    """Return the scaling by a factor such as 1/255 (divides by 255); None: none."""
     if scale is not None and x.dtype.kind == "f":
         raise DataError(
             f"{where}: expected integers, which data.scale gives a meaning, found floats; leave scale out, or keep the "
@@ -70,7 +70,7 @@ def scaling_by(where: str | Path, x: Stored, scale: float | None) -> Scaling:
 
 
 class Reader(Protocol):
-    """Makes features of columns or texts; see `simfl.data.table` and `.tokens`."""
+    """Make features from tables (`simfl.data.table`) or texts (`simfl.data.tokens`)."""
 
     def reads(self, x: Any) -> bool:
         """Return whether it can read such examples."""
@@ -159,7 +159,7 @@ class Dataset:
         )
 
     def training_part(self, examples: npt.NDArray[Any]) -> Dataset:
-        """Return the set with some training examples, given as a mask or positions."""
+        """Return the set with some of its training examples, by mask or indices."""
         groups = None if self.groups is None else self.groups[examples]
         return replace(self, train_x=self.train_x[examples], train_y=self.train_y[examples], groups=groups)
 
@@ -178,9 +178,9 @@ class Dataset:
             examples = examples if examples.dtype.kind in "iu" else examples.astype(np.float32)
         except (TypeError, ValueError) as error:
             raise DataError(f"{where}: expected examples as numbers, found something else ({error})") from None
-        found = examples.shape[1:]
+        actual = examples.shape[1:]
         if examples.ndim < 1 or examples.size != len(examples) * math.prod(shape):
-            raise DataError(f"{where}: expected examples of shape {shape}, as in {self.name}, found {found}")
+            raise DataError(f"{where}: expected examples of shape {shape}, as in {self.name}, found {actual}")
         check_features(where, examples)
         examples = examples.reshape(len(examples), *shape)
         if self.tokens:
@@ -196,7 +196,7 @@ class Dataset:
 
 @dataclass(frozen=True)
 class Loader:
-    """A kind of data set.
+    """A kind of data set: its name in a scenario, a summary for listings, a loader.
 
     `load` is (root, streams, **options) -> the set; root is the folder of data sets or None, streams draw the split
     without a test part. Loaders of files share the options `path` and `test_path` (a file, or a bare name in the kind's
@@ -233,7 +233,7 @@ def check_features(where: str | Path, x: npt.NDArray[Any]) -> None:
 def class_labels(
     where: str | Path, *parts: npt.NDArray[Any]
 ) -> tuple[list[npt.NDArray[np.int32]], tuple[float | str, ...]]:
-    """Map the labels of a file's parts to 0..c-1, in sorted order.
+    """Map the labels of a file to int32 0..c-1, in sorted order over all parts.
 
     {-1, 1}, {1, 2} and 1..10 are the usual spellings; the smallest becomes 0. Labels may also be words. The c >= 2
     original labels are returned too.
@@ -289,7 +289,7 @@ def assembled(
     groups: npt.NDArray[Any] | None = None,
     **fields: Any,
 ) -> Dataset:
-    """Return a set of features and of labels as they were found.
+    """Return a set of checked features x [n, ...] and raw labels y [n].
 
     `where` names the labels in messages. Without a test part, `streams` draw ("split") `test_fraction` of the examples.
     `regression` says whether labels are targets rather than classes; None decides by their type: floats and labels of
@@ -365,7 +365,7 @@ def split(
 
 
 def _in_proportion(sizes: npt.NDArray[np.int64], draws: int, random: np.random.RandomState) -> npt.NDArray[np.int64]:
-    """Return the draws of each class, in proportion to sizes; ties are random.
+    """Return the number of draws from each class, in proportion to its size.
 
     With the permutations above this equals scikit-learn's `train_test_split` bit for bit, without its slow import.
     """

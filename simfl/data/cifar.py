@@ -1,4 +1,4 @@
-"""CIFAR-10's binary version: records of a label byte and 3,072 color bytes.
+"""CIFAR-10, binary version: records of a label byte and 3,072 color bytes.
 
 Krizhevsky, Learning multiple layers of features from tiny images, 2009; https://www.cs.toronto.edu/~kriz/cifar.html.
 Subsets in the same format (fewer batches, fewer images) are read as well.
@@ -24,7 +24,7 @@ _REPLACE = "fetch it again with `simfl data fetch cifar10`"
 
 
 def load_cifar10(root: Path | None, streams: Streams, *, path: str | Path | None = None) -> Dataset:
-    """Load CIFAR-10 as bytes, standardized by color over the training part.
+    """Load CIFAR-10 as bytes [n, 32, 32, 3], to be standardized by color.
 
     The archive (.tar.gz) or the unpacked .bin files are in `root/cifar10`, or at `path`.
     """
@@ -54,7 +54,7 @@ def load_cifar10(root: Path | None, streams: Streams, *, path: str | Path | None
 
 
 def _read_batches(place: Path) -> tuple[Path, dict[str, bytes]]:
-    """Return the folder or archive, and the content of its batch files by name."""
+    """Return the folder or archive that was read, and its batch files by name."""
     if place.is_dir():
         for folder in (place, place / "cifar-10-batches-bin"):
             files = [file for file in sorted(folder.glob("*.bin")) if _BATCH.fullmatch(file.name)]
@@ -76,7 +76,7 @@ def _read_batches(place: Path) -> tuple[Path, dict[str, bytes]]:
 
 
 def _read_archive(path: Path) -> dict[str, bytes]:
-    """Return the batch files of an archive, read in memory."""
+    """Return the batch files of an archive, without unpacking it to disk."""
     batches: dict[str, bytes] = {}
     try:
         most, size = most_bytes(path), 0
@@ -110,7 +110,7 @@ def _records(where: str, content: bytes) -> npt.NDArray[np.uint8]:
 
 
 def _standardization(records: npt.NDArray[np.uint8]) -> Scaling:
-    """Return the scaling by mean and deviation of each color, exact from counts."""
+    """Return the scaling by mean and deviation of each color, from exact counts."""
     colors = np.split(records[:, 1:], 3, axis=1)
     counts = np.array([np.bincount(pixels.ravel(), minlength=256) for pixels in colors], np.float64)
     share = counts / counts.sum(axis=1, keepdims=True)

@@ -26,7 +26,7 @@ def load_digits(root: Path | None, streams: Streams, *, test_fraction: float = 0
 
 @functools.cache
 def _digits() -> tuple[NDArray[np.float32], NDArray[np.int32]]:
-    """Return the examples, f32 [1797, 64], and their labels, cached."""
+    """Return examples, f32 [1797, 64], and labels; cached, since parsing is slow."""
     spec = importlib.util.find_spec("sklearn")  # without importing it, which takes two seconds
     assert spec is not None
     assert spec.origin is not None

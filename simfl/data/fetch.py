@@ -109,8 +109,6 @@ _OPENER = urllib.request.build_opener(_Redirects)
 
 @dataclass(frozen=True)
 class _Download:
-    """One file in transfer."""
-
     remote: RemoteFile
     target: Path
     progress: Progress
@@ -173,7 +171,7 @@ class _Download:
                 time.sleep(self.wait_s * 2**attempt)
 
     def _transfer(self, url: str) -> None:
-        """Request the rest of the part and append it; start over if the file changed."""
+        """Request and append the rest of the part; start over if the file changed."""
         if not url.startswith(("http://", "https://")):
             raise _RefusedError("expected an address that begins with http:// or https://")
         headers = {"User-Agent": "simfl", "Accept-Encoding": "identity"}
@@ -203,7 +201,6 @@ class _Download:
             raise _TransferError(f"the connection failed ({getattr(error, 'reason', None) or error})") from None
 
     def _resumable(self, url: str, headers: dict[str, str]) -> int:
-        """Return the number of stored bytes; request only the rest in the headers."""
         address = validator = ""
         if self.part.exists() and self.origin.exists():
             address, validator = [*self.origin.read_text("utf-8").split("\n"), "", ""][:2]
@@ -235,7 +232,6 @@ class _Download:
             raise _TransferError(f"the transfer broke off after {done} of {total} bytes")
 
     def _judge(self, error: urllib.error.HTTPError, offset: int) -> None:
-        """Raise the error of an HTTP status; return if the part is already complete."""
         if error.code == 416:
             _, total = _content_range(error.headers.get("Content-Range"))
             if total == offset:
@@ -270,7 +266,6 @@ class _Download:
 
 
 def _sha256(path: Path, packed_as: str | None = None) -> str:
-    """Return the checksum of a file, or of its content decompressed as .gz or .bz2."""
     if packed_as is None:
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()

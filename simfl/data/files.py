@@ -43,12 +43,12 @@ def is_endless(path: Path) -> bool:
 
 
 def most_bytes(path: Path) -> int:
-    """Return the largest plausible content of a compressed file, bytes."""
+    """Return the largest accepted content, against decompression bombs."""
     return min(MEMORY_LIMIT_BYTES, max(_SMALL_BYTES, _RATIO * path.stat().st_size))
 
 
 def read_content(path: Path, how_to_replace: str) -> bytes:
-    """Read a whole file, decompressed."""
+    """Read a whole file, decompressed; `how_to_replace` ends each message."""
     if is_endless(path):
         raise DataError(f"{path}: expected a file, found a device or a pipe; {how_to_replace}")
     try:
@@ -93,17 +93,10 @@ def candidates(path: str | Path, root: Path | None, *folders: str) -> list[Path]
 
 def folder_of(kind: str, path: str | Path | None, root: Path | None) -> Path:
     """Return the folder (or archive) of a set; a `path` of None is `root`/`kind`."""
-    if path is None:
-        return need_root(kind, root) / kind
-    places = candidates(path, root, kind)
-    return next((place for place in places if place.exists()), places[0])
-
-
-def need_root(kind: str, root: Path | None) -> Path:
-    """Return the folder of data sets; if there is none, say how to set it."""
-    if root is None:
+    if path is None and root is None:
         raise DataError(
             f"data.set: {kind} needs the folder of data sets, and none is named; set SIMFL_DATA to it and run "
             f"`simfl data fetch {kind}`"
         )
-    return root
+    places = candidates(path, root, kind) if path is not None else [Path(root or "", kind)]
+    return next((place for place in places if place.exists()), places[0])

@@ -36,7 +36,7 @@ def load_leaf(
     test_fraction: float = 0.2,
     regression: bool = False,
 ) -> Dataset:
-    """Load a folder in LEAF's layout."""
+    """Load a folder in LEAF's layout; `path` holds `train`. See `Loader`."""
     if path is None:
         raise ScenarioError("data.path: expected a folder in LEAF's layout, found none")
     folder = folder_of("leaf", path, root)
@@ -65,7 +65,6 @@ def load_leaf(
 
 
 def _part(folder: Path) -> tuple[list[Any], list[Any], list[str]]:
-    """Return examples, labels and owners of a part, in the order of the files."""
     files = sorted(folder.glob("*.json"))
     if not files:
         raise DataError(f"{folder}: expected LEAF's .json files there, found none; {_REPLACE}")
@@ -109,7 +108,6 @@ def _users(file: Path) -> Iterator[tuple[str, list[Any], list[Any]]]:
 
 
 def _numbers(folder: Path, x: list[Any], y: list[Any]) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-    """Return features as stored, and labels [n]."""
     try:
         features, labels = np.asarray(x), np.asarray(y)
     except ValueError:

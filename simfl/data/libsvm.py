@@ -1,4 +1,4 @@
-"""LIBSVM (svmlight) text files, plain, .gz or .bz2, read by scikit-learn.
+"""LIBSVM (svmlight) text files: `label index:value ...`, read by scikit-learn.
 
 Chang, Lin, LIBSVM, 2011; sets at https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets/.
 """
@@ -51,7 +51,6 @@ def load_libsvm(
 
 
 def _find(path: str | Path, root: Path | None, key: str) -> Path:
-    """Return the file of a path or bare name, or say where it was searched."""
     places = candidates(path, root, "libsvm")
     file = first_file(places)
     if file is not None:
@@ -63,7 +62,7 @@ def _find(path: str | Path, root: Path | None, key: str) -> Path:
 
 
 def _read(files: list[Path], features: int | None) -> list[tuple[npt.NDArray[np.float32], npt.NDArray[np.float64]]]:
-    """Read files with shared features: equal widths and first indices."""
+    """Read files with common features, as wide as the widest of them."""
     from sklearn.datasets import load_svmlight_file
 
     sparse = []

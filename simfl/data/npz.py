@@ -1,4 +1,4 @@
-"""NumPy archives: `x_train, y_train[, x_test, y_test]`, or `x, y`.
+"""NumPy archives with `x_train, y_train[, x_test, y_test]`, or `x, y`.
 
 Another array [n] may name the owner of each training example (`data.partition: {kind: by_column, column: user}`).
 Integers of up to 32 bits are stored as such, all else as float32; `scale` or `normalize` changes what they mean.
@@ -43,14 +43,10 @@ def load_npz(
     groups = None
     if group is not None:
         if group not in arrays:
-            raise DataError(
-                f"{file}: missing key {group}, which data.partition.column names; add an array of {len(x)} values"
-            )
+            raise DataError(f"{file}: missing key {group}, data.partition.column; add an array of {len(x)} values")
         groups = arrays[group]
         if groups.shape != (len(x),):
-            raise DataError(
-                f"{file}: {group}: expected one value for each of {len(x)} examples, found shape {groups.shape}"
-            )
+            raise DataError(f"{file}: {group}: expected a value for each of {len(x)} examples, found {groups.shape}")
     test, test_file = None, file
     if test_path is not None:
         test_file, test_arrays = _read(test_path, root, "data.test_path")
@@ -87,7 +83,7 @@ def read_examples(path: str | Path, root: Path | None) -> tuple[Path, Stored, np
 def _read(
     path: str | Path, root: Path | None, key: str, further: tuple[str, ...] = ()
 ) -> tuple[Path, dict[str, npt.NDArray[Any]]]:
-    """Read the arrays of an archive; pickled objects are rejected as unsafe."""
+    """Read an archive's arrays; pickled objects, which can run code, are refused."""
     places = candidates(path, root, "npz")
     file = first_file(places) or first_file([place.with_name(place.name + ".npz") for place in places])
     if file is None:

@@ -63,8 +63,6 @@ class Partition:
 
 @dataclass(frozen=True)
 class _Wanted:
-    """The clients' number and sizes; see `partition`."""
-
     num_clients: int
     generator: np.random.Generator
     sizes: str = "equal"
@@ -72,7 +70,7 @@ class _Wanted:
     values: Sequence[int] | None = None
 
     def shares(self) -> npt.NDArray[np.float64]:
-        """Return a weight for each client; ranks of a power law are random."""
+        """Return a weight for each client; power-law ranks are random."""
         sizes, exponent = self.sizes, self.exponent
         if sizes not in SIZES:
             raise ScenarioError(
@@ -171,7 +169,6 @@ def _classes(kind: str, y: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
 
 
 def _iid(y: npt.NDArray[Any], wanted: _Wanted) -> Partition:
-    """Deal the examples at random."""
     counts = wanted.counts(len(y))
     owners = np.repeat(np.arange(wanted.num_clients), counts)
     return _gather(wanted.generator.permutation(len(y))[: counts.sum()], owners, wanted.num_clients)
@@ -256,7 +253,7 @@ def _deal(labels: npt.NDArray[np.int64], taken: Counts, generator: np.random.Gen
 
 
 def _by_label(y: npt.NDArray[Any], wanted: _Wanted, *, labels_per_client: int = 2) -> Partition:
-    """Give each client `per_client` labels, and divide each label's examples.
+    """Give each client `labels_per_client` labels, shared by their holders.
 
     Li et al. 2022, https://arxiv.org/abs/2102.02079 (their #C = k), with labels dealt like cards, so that numbers of
     holders differ by at most one. Labels without a holder (K * labels_per_client < c) are unused.
@@ -288,7 +285,7 @@ def _by_label(y: npt.NDArray[Any], wanted: _Wanted, *, labels_per_client: int = 
 def _deal_labels(
     num_clients: int, per_client: int, num_labels: int, generator: np.random.Generator
 ) -> npt.NDArray[np.int64]:
-    """Return the labels of each client, int64 [K, per_client], distinct.
+    """Return the distinct labels of each client, int64 [K, per_client].
 
     Shuffled decks of all labels are dealt in turn. If a client's hand spans two decks, the labels it already has go to
     the bottom of the new deck.
@@ -304,7 +301,6 @@ def _deal_labels(
 
 
 def _resample(y: npt.NDArray[Any], wanted: _Wanted, *, size: int | None = None) -> Partition:
-    """Let each client draw its own examples from the whole set, without replacement."""
     n = len(y)
     if wanted.sizes == "listed":
         counts = wanted.listed()
@@ -335,7 +331,6 @@ def _resample(y: npt.NDArray[Any], wanted: _Wanted, *, size: int | None = None) 
 
 
 def _by_column(y: npt.NDArray[Any], wanted: _Wanted, *, groups: npt.NDArray[Any], column: str) -> Partition:
-    """Give each group to a client, in sorted order of the groups' values."""
     values, owners = np.unique(groups, return_inverse=True)
     if len(values) != wanted.num_clients:
         raise ScenarioError(

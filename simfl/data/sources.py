@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class RemoteFile:
-    """One file to download.
+    """One file to download to `path` in the folder of data sets.
 
     `content_sha256` is the checksum of the decompressed content, which also fits mirrors that compress anew.
     `most_bytes` is the size above which a transfer is aborted.
@@ -37,7 +37,7 @@ def _mnist(name: str, content_sha256: str) -> RemoteFile:
 
 
 def _libsvm(name: str, summary: str, *files: tuple[str, str]) -> Source:
-    """Return a set of the LIBSVM page, which publishes no checksums."""
+    """Return a set of the LIBSVM page; `files` are (path on it, local name)."""
     page = "https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets"
     return Source(name, summary, tuple(RemoteFile(f"libsvm/{local}", (f"{page}/{path}",)) for path, local in files))
 

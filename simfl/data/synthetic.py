@@ -178,7 +178,6 @@ def _design(x: FloatArray, intercept: bool) -> DoubleArray:
 
 
 def _logistic_optimum(design: DoubleArray, y: npt.NDArray[np.int32], l2: float) -> tuple[DoubleArray, float]:
-    """Return the minimizer of the regularized logistic loss, and its loss."""
     import warnings
 
     from sklearn.exceptions import ConvergenceWarning

@@ -1,4 +1,4 @@
-"""Tables in CSV and Parquet files and frames: one target column, features.
+"""Tables: CSV and Parquet files, and frames, with a target column.
 
 Columns of numbers become float32. A column of words becomes a 0/1 feature for each of its values in the training file,
 sorted (one-hot); a value found only in other files is 0 in all of them. Labels may be words, which become classes in
@@ -38,7 +38,7 @@ class Columns:
 
     @classmethod
     def of(cls, where: str | Path, table: pd.DataFrame) -> Columns:
-        """Return the feature columns of a table; `where` is the file, for messages."""
+        """Return a table's columns without labels; `where` names it in messages."""
         columns: dict[str, tuple[str, ...] | None] = {}
         for name, column in ((str(label), column) for label, column in table.items()):
             words = None if _numeric(column) else tuple(sorted(set(_words(where, name, column))))
@@ -67,7 +67,7 @@ class Columns:
         """Return the features, f32 [n, p], of a table with at least these columns."""
         if 4 * len(table) * len(self.features) > MEMORY_LIMIT_BYTES:
             raise DataError(
-                f"{where}: expected at most {MEMORY_LIMIT_BYTES >> 30} GiB of features, found more; drop some"
+                f"{where}: expected features of at most {MEMORY_LIMIT_BYTES >> 30} GiB, found more; drop some"
             )
         parts: list[FloatArray] = []
         for name, words in self.words.items():
@@ -84,9 +84,7 @@ class Columns:
                 part[held >= 0, held[held >= 0]] = 1.0
                 parts.append(part)
             elif not _numeric(column):
-                raise DataError(
-                    f"{where}: {name}: expected a column of numbers, found words; encode it, or add it to data.drop"
-                )
+                raise DataError(f"{where}: {name}: expected numbers, found words; encode it, or add it to data.drop")
             else:
                 with np.errstate(over="ignore"):  # beyond float32 becomes infinite, which is refused next
                     parts.append(column.to_numpy(dtype=np.float32, na_value=np.nan)[:, None])
@@ -241,7 +239,6 @@ def positive_column(path: Path, column: str, where: str) -> npt.NDArray[np.float
 
 
 def _column(where: str | Path, table: pd.DataFrame, name: str, key: str) -> pd.Series[Any]:
-    """Return a column, refusing missing values."""
     if name not in table.columns:
         names = [str(column) for column in table.columns]
         shown = ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")

@@ -1,4 +1,4 @@
-"""Text as sequences of characters, owned by speakers; or generated text.
+"""Texts as sequences of characters, owned by speakers or paragraphs.
 
 An owner's text is cut into windows of `length` characters, one every `stride`, each with the next character. The end
 of every owner's text is the test part; its windows do not overlap training windows. An owner whose text is shorter
@@ -116,13 +116,10 @@ def _read(path: str | Path, root: Path | None) -> tuple[Path, str]:
     try:
         return file, read_content(file, "write it again").decode("utf-8-sig").replace("\r\n", "\n")
     except UnicodeDecodeError as error:
-        raise DataError(
-            f"{file}: expected a text in UTF-8, found other bytes at {error.start}; write it again"
-        ) from None
+        raise DataError(f"{file}: expected text in UTF-8, found other bytes at {error.start}; write it again") from None
 
 
 def _by_owner(text: str, owners: str) -> dict[str, str]:
-    """Return the text of each owner, in order of first appearance."""
     if owners == "none":
         return {"": text}
     if owners == "paragraph":
@@ -136,9 +133,7 @@ def _by_owner(text: str, owners: str) -> dict[str, str]:
         end = named[number + 1].start() if number + 1 < len(named) else len(text)
         speeches.setdefault(match[1], []).append(text[match.end() : end].strip())
     if not speeches:
-        raise DataError(
-            "data.owners: expected lines that begin with 'NAME:', found none; use owners: paragraph or none"
-        )
+        raise DataError("data.owners: expected lines that begin with 'NAME:', found none; use paragraph or none")
     return {name: "\n".join(filter(None, some)) for name, some in speeches.items()}
 
 
@@ -181,7 +176,7 @@ def stationary(chain: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
 
 
 def best_loss(chain: npt.NDArray[np.float64], states: npt.NDArray[np.float64], length: int) -> float:
-    """Return the mean entropy of the next character over a window, in nats."""
+    """Return the next character's mean entropy over a window's places, in nats."""
     order = chain.ndim - 1
     entropies = []
     for known in range(1, order + 1):

@@ -51,9 +51,7 @@ class Vocabulary:
         wrong = letters[at] != codes
         if wrong.any():
             letter = text[int(np.argmax(wrong))]
-            raise DataError(
-                f"{where}: found {letter!r}, which is not among the {len(letters)} characters of the vocabulary"
-            )
+            raise DataError(f"{where}: expected a character of the vocabulary ({len(letters)}), found {letter!r}")
         return at.astype(np.int32)
 
     def examples(self, where: str | Path, texts: Sequence[str]) -> npt.NDArray[Any]:

@@ -46,7 +46,14 @@ def transform(
         data = keep_classes(data, classes)
     public = None
     if fit_on is not None:
-        data, public = set_apart(data, fit_on["public"], (streams or Streams(0)).generator("public"))
+        n, count = len(data.train_x), fit_on["public"]
+        if not 1 <= count < n:
+            raise ScenarioError(
+                f"data.fit_on.public: expected 1 to {n - 1}, less than the training part, found {count}"
+            )
+        drawn = np.zeros(n, bool)
+        drawn[(streams or Streams(0)).generator("public").choice(n, count, replace=False)] = True
+        data, public = data.training_part(~drawn), data.scaling(data.train_x[drawn])
     if pca is not None:
         project = principal_axes(data.scaling(data.train_x) if public is None else public, pca, pca_center)
         public = None if public is None else project(public)
@@ -60,20 +67,8 @@ def transform(
     return data
 
 
-def set_apart(data: Dataset, count: int, generator: np.random.Generator) -> tuple[Dataset, FloatArray]:
-    """Remove training examples; return the rest and their features, f32 [count, ...]."""
-    n = len(data.train_x)
-    if not 1 <= count < n:
-        raise ScenarioError(
-            f"data.fit_on.public: expected 1 to {n - 1}, one less than there are to train on, found {count}"
-        )
-    public = np.zeros(n, bool)
-    public[generator.choice(n, count, replace=False)] = True
-    return data.training_part(~public), data.scaling(data.train_x[public])
-
-
 def keep_classes(data: Dataset, classes: Sequence[int]) -> Dataset:
-    """Keep the examples of some classes, renamed 0, 1, ... in the given order."""
+    """Keep at least two distinct classes, renumbered 0, 1, ... in their order."""
     if data.num_classes == 0:
         raise ScenarioError(f"data.classes: has no meaning for a regression, which has no classes ({data.name})")
     if len(set(classes)) < max(2, len(classes)) or not all(0 <= kept < data.num_classes for kept in classes):
@@ -128,7 +123,7 @@ def principal_axes(fitted: FloatArray, components: int, center: bool = True) -> 
 
 
 def project_to_sphere(x: FloatArray) -> FloatArray:
-    """Divide each example by its L2 norm; an example of zeros stays."""
+    """Divide each example by its L2 norm; zero examples are unchanged."""
     flat = x.reshape(len(x), -1)
     norms = np.sqrt(np.einsum("ij,ij->i", flat, flat, dtype=np.float64))
     norms[norms == 0.0] = 1.0
@@ -137,7 +132,7 @@ def project_to_sphere(x: FloatArray) -> FloatArray:
 
 
 def with_constant(x: FloatArray) -> FloatArray:
-    """Return (x/.
+    """Project to the sphere with a constant: (x/||x||, 1)/sqrt 2, [n, p + 1].
 
     The constant's weight acts as an intercept. In a model with an intercept of its own, (x, 1) has norm sqrt 2.
     """
@@ -147,7 +142,7 @@ def with_constant(x: FloatArray) -> FloatArray:
 
 
 def standard_scale(fitted: FloatArray) -> Step:
-    """Return the scaling to mean 0 and deviation 1 over `fitted` [n, ...]."""
+    """Return the step to mean 0 and deviation 1 of `fitted`; constants become 0."""
     from sklearn.preprocessing import StandardScaler
 
     scaler = StandardScaler().fit(fitted.reshape(len(fitted), -1).astype(np.float64))

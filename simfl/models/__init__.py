@@ -19,7 +19,7 @@ MODELS: Mapping[str, type[AbstractModel]] = Catalogue(
 
 
 def model_options(kind: str) -> tuple[str, ...]:
-    """Return a model's options beside `input_shape`, `num_classes` and `l2`."""
+    """Return a model's options except `input_shape`, `num_classes` and `l2`."""
     if kind not in MODELS:
         raise ValueError(f"model: kind: expected one of {', '.join(MODELS)}, found '{kind}'{nearest(kind, MODELS)}")
     shared = {field.name for field in dataclasses.fields(AbstractModel)}
@@ -29,7 +29,7 @@ def model_options(kind: str) -> tuple[str, ...]:
 def build_model(
     kind: str, *, input_shape: Sequence[int], num_classes: int, l2: float = 0.0, **options: Any
 ) -> AbstractModel:
-    """Build a model for given data.
+    """Build a model; ValueError if it does not suit the data or the options.
 
     `num_classes` is 0 for regression and for points; `options` are those of `model_options`.
     """

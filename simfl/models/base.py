@@ -66,6 +66,12 @@ class AbstractModel(ABC):
 
     fits_targets: ClassVar[bool] = False
     """Whether `predict` returns targets, so that their errors can be measured."""
+    has_accuracy: ClassVar[bool] = True
+    """Whether predictions are right or wrong, for data with classes."""
+    predicts: ClassVar[bool] = True
+    """Whether the model has predictions and not only a loss."""
+    user_clips: ClassVar[bool] = False
+    """Whether a user's function clips per-example gradients; it is trusted."""
 
     def described(self) -> dict[str, Any]:
         """Return a user's model's entry in the manifest; empty for simfl's models."""
@@ -82,21 +88,6 @@ class AbstractModel(ABC):
         if not (math.isfinite(self.l2) and self.l2 >= 0):
             raise ValueError(f"{self.kind}: l2: expected a finite number >= 0, found {self.l2}")
         object.__setattr__(self, "input_shape", shape)
-
-    @property
-    def has_accuracy(self) -> bool:
-        """Whether predictions are right or wrong, for data with classes."""
-        return True
-
-    @property
-    def predicts(self) -> bool:
-        """Whether the model has predictions and not only a loss."""
-        return True
-
-    @property
-    def user_clips(self) -> bool:
-        """Whether a user's function clips gradients, which is not checked."""
-        return False
 
     @property
     def num_tasks(self) -> int:
@@ -139,7 +130,7 @@ class AbstractModel(ABC):
         return parts
 
     def joined(self, parts: Mapping[str, NDArray[Any]]) -> NDArray[np.float32]:
-        """Return parts of the right names and shapes as parameters, f32[d]."""
+        """Return the parameters f32[d] from their parts; ValueError for wrong ones."""
         shapes = {name: tuple(part.shape) for name, part in parts.items()}
         if shapes != dict(self.layout):
             raise ValueError(f"expected {_show(dict(self.layout))} of model {self.kind}, found {_show(shapes)}")
@@ -151,7 +142,7 @@ class AbstractModel(ABC):
 
     @abstractmethod
     def predict(self, params: Array, x: Array) -> Array:
-        """Return the outputs for x [b, *input_shape]: f32[b, c], or f32[b] if one."""
+        """Return predictions for x [b, *input_shape]: logits f32[b, c], or f32[b]."""
 
     @abstractmethod
     def losses(self, params: Array, x: Array, y: Array) -> Array:
@@ -159,20 +150,20 @@ class AbstractModel(ABC):
 
     @abstractmethod
     def correct(self, params: Array, x: Array, y: Array) -> Array:
-        """Return 1.0 for correct predictions, else 0.0, f32[b]; NaN without accuracy."""
+        """Return 1.0 for right and 0.0 for wrong predictions, f32[b], or NaN."""
 
     def metrics(self, params: Array, x: Array, y: Array) -> dict[str, Array]:
-        """Return further metrics, f32[b] each, by `metric_names`; means are shown."""
+        """Return additional metrics for evaluations, f32[b], by `metric_names`."""
         del params, x, y
         return {}
 
     def loss(self, params: Array, x: Array, y: Array, weight: Array) -> Array:
-        """Return the penalized mean loss, f32[]."""
+        """Return sum_i weight_i loss_i / sum_i weight_i + lambda/2 ||w||^2."""
         losses = jnp.where(weight != 0, self.losses(params, x, y), 0.0)
         return jnp.sum(weight * losses) / jnp.sum(weight) + 0.5 * self.l2 * jnp.sum(params * params)
 
     def gradient_sum(self, params: Array, x: Array, y: Array, weight: Array) -> Array:
-        """Return sum_i weight_i g_i, f32[d], g_i the gradient of loss i, no penalty.
+        """Return sum_i weight_i g_i, f32[d], gradients of losses without penalty.
 
         `weight` is f32[b]; 0 marks padding, which contributes exactly 0 for any finite x. x is f32[b, *input_shape], y
         int32[b] labels or f32[b] targets.
@@ -189,7 +180,7 @@ class AbstractModel(ABC):
     def clip_and_sum(
         self, params: Array, x: Array, y: Array, weight: Array, clipping_norm: float | Array
     ) -> tuple[Array, Array]:
-        """Return sum_i weight_i g_i min(1, C /.
+        """Return the clipped sum f32[d], and the count of gradients set to zero.
 
         The sum is sum_i weight_i g_i min(1, C / ||g_i||_2), C the `clipping_norm` > 0 over all parameters together,
         which may be inf (no clipping) or traced. Its norm is at most C * sum_i weight_i for all finite x and all
@@ -233,7 +224,6 @@ class AbstractModel(ABC):
 
 
 def _show(shapes: Mapping[str, tuple[int, ...]], most: int = 6) -> str:
-    """Return names with shapes in words, at most `most` of them."""
     named = [f"{name} {list(shape)}" for name, shape in shapes.items()]
     return ", ".join(named[:most] + [f"{len(named) - most} more"] * (len(named) > most)) or "none"
 
@@ -269,7 +259,7 @@ def sum_in_parts(part: SumOfExamples, size: int) -> SumOfExamples:
 
 
 def clipping_scale(squared_norms: Array, weight: Array, clipping_norm: float | Array) -> Array:
-    """Return weight_i min(1, C /.
+    """Return weight_i min(1, C / ||g_i||), f32[b]; 0 if the norm is not finite.
 
     Callers that multiply by it have to select as well, since 0 times inf is NaN.
     """
@@ -278,13 +268,13 @@ def clipping_scale(squared_norms: Array, weight: Array, clipping_norm: float | A
 
 
 def clipping_factor(squared_norm: Array, bound: float | Array) -> Array:
-    """Return min(1, bound / norm); 1 for a norm of 0."""
+    """Return min(1, bound / norm); 1 for norm 0, even with bound 0 (unused lane)."""
     norm = jnp.sqrt(squared_norm)
     return jnp.where(norm > bound, bound / norm, 1.0)
 
 
 def count_unbounded(squared_norms: Array, weight: Array) -> Array:
-    """Return the number of squared norms [b] that are infinite or NaN, int32[]."""
+    """Return the number of unpadded gradients with non-finite squared norm [b]."""
     return jnp.sum((weight != 0) & ~(squared_norms < jnp.inf), dtype=jnp.int32)
 
 
@@ -306,7 +296,5 @@ def image_shape(kind: str, input_shape: Sequence[int], smallest: int, largest: i
         )
     if side < smallest or (largest is not None and side > largest):
         bounds = f">= {smallest}" if largest is None else f"from {smallest} to {largest}"
-        raise ValueError(
-            f"{kind}: input_shape: expected a side {bounds}, found {side} of {shape}; use kind: mlp instead"
-        )
+        raise ValueError(f"{kind}: input_shape: expected a side {bounds}, found {side} of {shape}; use kind: mlp")
     return side, channels

@@ -1,4 +1,4 @@
-"""A CNN: two convolutions of 5 x 5 with average pooling, and a dense layer.
+"""A small convolutional network: two convolutions, pooling, one dense layer.
 
 It is from the AUDP and MAPA paper (Li, Yang, Ren and Zhao 2019, https://arxiv.org/abs/1912.07902, Section 7.1.2): 10
 and 10 filters, then 160 values for 28 x 28 images (MNIST) and 10 for 16 x 16 images (USPS) into the logits. The paper
@@ -24,7 +24,7 @@ SMALLEST = 16
 
 @dataclass(frozen=True)
 class CNN(AbstractClassifier):
-    """A CNN; 4,380 parameters for 28 x 28 gray images and 10 classes.
+    """Two convolutions and a dense layer; 4,380 parameters for MNIST.
 
     Accepts images (side, side) or (side, side, channels) and flat squares (side * side,). Layout: convolution
     filters[0] x channels x 5 x 5, convolution filters[1] x filters[0] x 5 x 5, dense; each as weights [out, ...] by

@@ -74,7 +74,7 @@ class AbstractLayer(ABC):
 
     @abstractmethod
     def scaled_gradient_sum(self, u: Array, error: Array, scale: Array) -> Array:
-        """Return sum_i scale_i g_i, f32[size]; cheapest after `squared_norms`.
+        """Return sum_i scale_i g_i, f32[size], cheap after `squared_norms`.
 
         An example of scale 0 adds exactly 0, even if its error, its gradient or, after the first layer, its u is not
         finite.
@@ -92,7 +92,7 @@ def squares(a: Array, axis: int) -> Array:
 
 
 def _normal(key: Array, fan_in: int, fan_out: int, init: str) -> Array:
-    """Draw [fan_out, fan_in] weights: zeros, "he" or "xavier"."""
+    """Draw [fan_out, fan_in] weights: "zeros", "he" or "xavier"."""
     if init == "zeros":
         return jnp.zeros((fan_out, fan_in))
     variance = 2.0 / fan_in if init == "he" else 2.0 / (fan_in + fan_out)
@@ -202,7 +202,7 @@ class Convolution(AbstractLayer):
         return (self.filters, self.output_side, self.output_side, batch)
 
     def lift(self, h: Array) -> Array:
-        """Return patches, [channels k k, n n b], by 2 k copies instead of k^2."""
+        """Patches, [channels k k, n n b], cut axis by axis: 2 k copies, not k^2."""
         k, n, step, b = self.kernel, self.output_side, self.stride, h.shape[-1]
         if self.padding:
             h = jnp.pad(h, ((0, 0), (self.padding, self.padding), (self.padding, self.padding), (0, 0)))
@@ -220,12 +220,12 @@ class Convolution(AbstractLayer):
         return self._matrix.gradient_sum(u, error.reshape(self.filters, -1))
 
     def squared_norms(self, u: Array, error: Array) -> Array:
-        """Return the norms of per-example gradients, without a product formula."""
+        """Norms of the gradients themselves: places share weights."""
         gradients = self._gradients(u, error)
         return jnp.sum(gradients * gradients, axis=1)
 
     def scaled_gradient_sum(self, u: Array, error: Array, scale: Array) -> Array:
-        """Return the scaled sum of gradients, which XLA shares with the norms."""
+        """The scaled sum of gradients, which XLA shares with the norms."""
         return jnp.matmul(scale, self._gradients(u, error), precision=PRECISION)
 
     def _gradients(self, u: Array, error: Array) -> Array:
@@ -296,7 +296,7 @@ class GroupNorm(AbstractLayer):
 
 
 def average_pool(h: Array) -> Array:
-    """Average 2 x 2 places: [channels, side, side, b] to half of an even side."""
+    """Average 2 x 2 places of [channels, side, side, b], side even."""
     channels, side, _, b = h.shape
     # Rows first, then columns as halves of the last axis: XLA vectorizes this, but not a mean over two axes.
     h = h.reshape(channels, side // 2, 2, side // 2, 2 * b)

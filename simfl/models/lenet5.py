@@ -1,4 +1,4 @@
-"""LeNet-5: two convolutions of 5 x 5 with pooling, and dense layers.
+"""LeNet-5: two 5 x 5 convolutions with pooling, dense layers of 120 and 84.
 
 LeCun, Bottou, Bengio and Haffner 1998, "Gradient-based learning applied to document recognition", section II.B,
 http://yann.lecun.com/exdb/publis/pdf/lecun-98.pdf. As in most later uses, the second convolution sees all six maps,

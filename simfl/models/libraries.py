@@ -24,7 +24,7 @@ Metrics = Sequence[str] | Mapping[str, str | OfOutputs]
 
 
 class Network:
-    """A network of a library, with a loss, as a user's model.
+    """A network of some library with a loss, as a user's own model.
 
     `name` is for messages; `init` is (key, x) -> parameters, x [1, ...] an example; `apply` is (parameters, x) ->
     outputs [b, ...]. See `from_flax` for the other arguments.
@@ -139,7 +139,7 @@ def _name(module: Any) -> str:
 def from_equinox(
     module: Any, loss: str | OfOutputs, *, metrics: Metrics | None = None, trained: Any = None, tokens: bool = False
 ) -> Network:
-    """Return a network of Equinox as a model, mapped over the batch.
+    """Return a network of Equinox, mapped over batches, as a model.
 
     `module` is the network, which keeps its parameters, or a function of a key that makes one, whose parameters then
     follow from the run's seed. The pytree of `trained` is the network's own. For the rest, see `from_flax`.

@@ -36,7 +36,7 @@ class Logistic(AbstractLinear):
         return self._outputs(params, x)[0]
 
     def output_losses(self, z: Array, y: Array) -> Array:
-        """Return softplus(z) - y z, computed from the signed logit for accuracy."""
+        """Return softplus of the signed logit, accurate for small losses."""
         return jax.nn.softplus(jnp.where(y == 1, -z[0], z[0]))
 
     def output_errors(self, z: Array, y: Array) -> Array:

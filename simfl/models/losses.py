@@ -23,7 +23,7 @@ def _mean(values: Array) -> Array:
 
 
 def _like(z: Array, y: Array) -> Array:
-    """Return outputs [b, 1] or [b] in the shape of the targets."""
+    """Return outputs in the targets' shape, if only an axis of 1 differs."""
     return z.reshape(y.shape) if z.size == y.size else z
 
 
@@ -33,7 +33,7 @@ def cross_entropy(z: Array, y: Array) -> Array:
 
 
 def binary(z: Array, y: Array) -> Array:
-    """Return the logistic loss of logits z [b] or [b, 1]; also of labels [b, k]."""
+    """Return the logistic loss of logits z, y 0 or 1: [b], [b, 1] or [b, k]."""
     z = _like(z, y)
     return _mean(jnp.maximum(z, 0) - z * y + jnp.log1p(jnp.exp(-jnp.abs(z))))
 
@@ -68,7 +68,7 @@ LOSSES: dict[str, OfOutputs] = {
 
 
 def accuracy(z: Array, y: Array) -> Array:
-    """Return whether the largest logit is the label's; of a sequence, the share."""
+    """Return whether the largest logit, or one logit's sign, is the label's."""
     if z.size == y.size:
         return _mean(((_like(z, y) > 0) == (y > 0)).astype(jnp.float32))
     return _mean((jnp.argmax(z, axis=-1) == y).astype(jnp.float32))
@@ -95,7 +95,7 @@ def bits(z: Array, y: Array) -> Array:
 
 
 def ndcg(z: Array, y: Array) -> Array:
-    """Return the NDCG of the ranking by z, gains 2^y - 1; 0 without relevant items.
+    """Return the normalized discounted cumulative gain by z, gains 2^y - 1.
 
     0 without relevant items. Järvelin and Kekäläinen 2002, https://doi.org/10.1145/582415.582418.
     """

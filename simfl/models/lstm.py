@@ -25,7 +25,7 @@ from simfl.models.sequence import AbstractSequenceModel
 
 @dataclass(frozen=True)
 class LSTM(AbstractSequenceModel):
-    """LSTM; layout: per layer input [4 width, in], recurrent, bias; the output's.
+    """LSTM; layout: per layer input [4 width, in], recurrent, bias; then output.
 
     The four gates are in the order input, forget, cell, output. Initial biases are 0, except 1 for forget gates
     (Jozefowicz et al. 2015). `width` is the number of units of each of the stacked `layers`.
@@ -36,12 +36,6 @@ class LSTM(AbstractSequenceModel):
 
     kind: ClassVar[str] = "lstm"
     summary: ClassVar[str] = "long short-term memory over sequences of characters, for the next one"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name in ("width", "layers"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"lstm: {name}: expected an integer >= 1, found {getattr(self, name)}")
 
     @property
     def layout(self) -> Layout:
@@ -83,7 +77,7 @@ class LSTM(AbstractSequenceModel):
         return jnp.concatenate(parts, axis=1)
 
     def _pass(self, params: Array, x: Array, taps: list[Array] | None) -> tuple[Array, list[list[Array]]]:
-        """Return the logits, and the inputs of each layer's matrices, [b, length, in].
+        """Return the logits, and the factors of each layer's matrices.
 
         `taps` are added to the gates of each layer, [b, length, 4 width], and to the logits.
         """
@@ -118,7 +112,7 @@ class LSTM(AbstractSequenceModel):
         return logits if taps is None else logits + taps[-1], [*inputs, [u]]
 
     def _backward(self, params: Array, x: Array, y: Array, weight: Array) -> list[tuple[Array, list[Array]]]:
-        """Return the weighted errors of each layer's outputs, and its inputs."""
+        """Return each layer's output errors, weighted, and its matrices' factors."""
 
         def tapped(taps: list[Array]) -> tuple[Array, list[list[Array]]]:
             logits, inputs = self._pass(params, x, taps)

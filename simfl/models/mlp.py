@@ -53,7 +53,7 @@ class MLP(AbstractClassifier):
 
 
 def initial_of(activation: str) -> str:
-    """Return the initializer for an activation: "he" for relu, "xavier" for tanh."""
+    """Return the initial weights: "he" before relu, "xavier" before tanh."""
     return "he" if activation == "relu" else "xavier"
 
 

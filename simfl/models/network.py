@@ -22,23 +22,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from simfl.models.base import (
-    AbstractModel,
-    Array,
-    Layout,
-    SumOfExamples,
-    clipping_scale,
-    count_unbounded,
-    in_parts,
-    sum_in_parts,
-)
+from simfl.models import base
+from simfl.models.base import AbstractModel, Array, Layout, SumOfExamples
 from simfl.models.layers import AbstractLayer, Convolution, Dense
 
 ACTIVATIONS: dict[str, Callable[[Array], Array]] = {"relu": jax.nn.relu, "tanh": jnp.tanh}
 
 
 class Pass:
-    """One forward pass; each call applies the next layer and keeps its input.
+    """One pass through a network; each call applies the next layer.
 
     `params` is f32[d]; `taps`, one array per layer, are added to its outputs.
     """
@@ -63,7 +55,7 @@ class Pass:
 
 @dataclass(frozen=True)
 class AbstractNetwork(AbstractModel):
-    """A model of layers and a loss. Subclasses define `layers`, `forward`, the loss."""
+    """A model of layers and an output loss, which subclasses define."""
 
     max_batch: ClassVar[int] = 65_536
     """Larger batches are processed in parts, to bound the memory of patches."""
@@ -77,7 +69,7 @@ class AbstractNetwork(AbstractModel):
 
     @abstractmethod
     def forward(self, apply: Pass, x: Array) -> Array:
-        """Return the outputs z, f32[c, b], of x; calls `apply` once per layer."""
+        """Return outputs f32[c, b] of x [b, ...], calling `apply` once per layer."""
 
     @abstractmethod
     def output_losses(self, z: Array, y: Array) -> Array:
@@ -100,7 +92,7 @@ class AbstractNetwork(AbstractModel):
 
     @property
     def layout(self) -> Layout:
-        """The parts of its layers: layer1.weights, layer1.bias, ..."""
+        """Parts layer1.weights, layer1.bias, ...; bare names for one layer."""
         layers = self.layers
         if len(layers) == 1:
             return layers[0].layout
@@ -137,10 +129,10 @@ class AbstractNetwork(AbstractModel):
         def part(x: Array, y: Array, weight: Array) -> tuple[Array, Array]:
             lifted, errors = self._backward(params, x, y, jnp.where(weight != 0, 1.0, 0.0))
             squared_norms = self._squared_norms(lifted, errors)
-            scale = clipping_scale(squared_norms, weight, clipping_norm)
+            scale = base.clipping_scale(squared_norms, weight, clipping_norm)
             parts = zip(self.layers, lifted, errors, strict=True)
             total = jnp.concatenate([layer.scaled_gradient_sum(u, e, scale) for layer, u, e in parts])
-            return total, count_unbounded(squared_norms, weight)
+            return total, base.count_unbounded(squared_norms, weight)
 
         return self._in_parts(part, x, y, weight)
 
@@ -157,12 +149,10 @@ class AbstractNetwork(AbstractModel):
         b = x.shape[0]
         if b <= self.max_batch:
             return outputs(x)
-        z = jax.lax.map(outputs, in_parts(x, self.max_batch))
+        z = jax.lax.map(outputs, base.in_parts(x, self.max_batch))
         return jnp.moveaxis(z, 0, 1).reshape(z.shape[1], -1)[:, :b]
 
     def _backward(self, params: Array, x: Array, y: Array, weight: Array) -> tuple[list[Array], list[Array]]:
-        """Return each layer's lifted input, and its output errors scaled by weight."""
-
         def tapped(taps: list[Array]) -> tuple[Array, list[Array]]:
             apply = Pass(self.layers, params, taps)
             return self.forward(apply, x), apply.lifted
@@ -178,10 +168,10 @@ class AbstractNetwork(AbstractModel):
         return sum((layer.squared_norms(u, e) for layer, u, e in parts), start=jnp.float32(0.0))
 
     def _in_parts(self, part: SumOfExamples, x: Array, y: Array, weight: Array) -> tuple[Array, Array]:
-        """Return the sums of two functions over the batch, in parts."""
+        """Return the sums of an additive function, in parts that fit the device."""
         if x.shape[0] <= min(self.cpu_batch, self.max_batch):
             return part(x, y, weight)
-        cpu, default = sum_in_parts(part, self.cpu_batch), sum_in_parts(part, self.max_batch)
+        cpu, default = base.sum_in_parts(part, self.cpu_batch), base.sum_in_parts(part, self.max_batch)
         sums: tuple[Array, Array] = jax.lax.platform_dependent(x, y, weight, cpu=cpu, default=default)
         return sums
 
@@ -200,7 +190,7 @@ def _drawing(layers: tuple[AbstractLayer, ...]) -> Callable[[Array], Array]:
 
 @dataclass(frozen=True)
 class AbstractLinear(AbstractNetwork):
-    """A linear model: one dense layer, which is zero at the start."""
+    """A linear model: one dense layer, initially zero; `l2` includes the intercept."""
 
     intercept: bool = True
 
@@ -243,5 +233,4 @@ class AbstractClassifier(AbstractNetwork):
         return jnp.where(jnp.argmax(self._outputs(params, x), axis=0) == y, 1.0, 0.0)
 
     def _is_label(self, y: Array) -> Array:
-        """Return whether the row is the label, [c, b]."""
         return jnp.arange(self.num_classes)[:, None] == y[None, :]

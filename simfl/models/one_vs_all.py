@@ -1,4 +1,4 @@
-"""One-vs-all logistic regression: a binary model for each class.
+"""One-vs-all logistic regression: one binary model per class.
 
     f_i(w) = sum_c [ log(1 + exp z_ic) - 1{y_i = c} z_ic ],   z_ic = w_c . x_i + b_c
 
@@ -47,7 +47,7 @@ class OneVsAll(AbstractModel):
 
     @property
     def task(self) -> Logistic:
-        """The binary model of one class: label 1 for the class, 0 for others."""
+        """The binary model of one class, with labels 1 for the class and 0 otherwise."""
         return Logistic(input_shape=self.input_shape, num_classes=2, l2=self.l2, intercept=self.intercept)
 
     @property
@@ -78,7 +78,7 @@ class OneVsAll(AbstractModel):
         return jnp.where(jnp.argmax(self.predict(params, x), axis=1) == y, 1.0, 0.0)
 
     def gradient_sum(self, params: Array, x: Array, y: Array, weight: Array) -> Array:
-        """Return sum_i weight_i e_i u_i^T, e_i = sigmoid(z_i) - onehot(y_i), f32[d]."""
+        """Return sum_i weight_i e_i u_i^T, e = sigmoid(z) - onehot(y), u = (x, 1)."""
         x = masked(x, weight)
         return self._weighted(self._errors(params, x, y), x, weight)
 
@@ -112,5 +112,4 @@ class OneVsAll(AbstractModel):
         return jnp.matmul(scaled.T, self._features(x), precision=PRECISION).reshape(-1)
 
     def _is_label(self, y: Array) -> Array:
-        """Return whether the column is the label, [b, c]."""
         return y[:, None] == jnp.arange(self.num_classes)[None, :]

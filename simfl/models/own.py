@@ -30,15 +30,7 @@ from numpy.typing import NDArray
 
 from simfl.errors import ScenarioError, nearest
 from simfl.models import base
-from simfl.models.base import (
-    AbstractModel,
-    Array,
-    Layout,
-    clipping_scale,
-    count_unbounded,
-    masked,
-    sum_in_parts,
-)
+from simfl.models.base import AbstractModel, Array, Layout
 from simfl.scenario.own_code import in_one_line
 
 CACHE_BYTES = 2**18
@@ -107,7 +99,7 @@ class Parameters:
         return self.joined([jnp.asarray(leaf) for leaf, is_trained in pairs if is_trained])
 
     def digest(self) -> str:
-        """Return the SHA-256 of names, shapes, types, and untrained values."""
+        """Return the SHA-256 of names, shapes, types and untrained values."""
         digest = hashlib.sha256(str(self.structure).encode())
         for name, leaf, is_trained in zip(self.names, self.leaves, self.trained, strict=True):
             digest.update(f"{name}:{leaf.shape}:{leaf.dtype}:{is_trained};".encode())
@@ -135,12 +127,16 @@ class OwnModel(AbstractModel):
     key: NDArray[np.uint32] = field(kw_only=True, compare=False, repr=False)
 
     def __post_init__(self) -> None:
+        predicts = callable(getattr(self.given, "predict", None))
         attributes = {
             "kind": self.name,
             "metric_names": tuple(name for name in self.all_metrics if name != "accuracy"),
             "convolutional": self.has_convolutions,
             "fits_targets": self.says_targets,
             "tokens": _takes_tokens(self.given),
+            "has_accuracy": "accuracy" in self.all_metrics or (predicts and self.num_classes > 0),
+            "predicts": predicts,
+            "user_clips": callable(getattr(self.given, "clipped_gradient_sum", None)),
         }
         for attribute, value in attributes.items():  # class attributes of other models
             object.__setattr__(self, attribute, value)
@@ -157,7 +153,7 @@ class OwnModel(AbstractModel):
         return tuple((name, leaf.shape) for name, leaf in zip(self.own.names, self.own.leaves, strict=True))
 
     def parts(self, params: Any) -> dict[str, Any]:
-        """Return the leaves of the pytree by name; of several [k, d], the trained ones."""
+        """Return the leaves by name; only the trained ones of several models [k, d]."""
         parts, start = {}, 0
         for name, leaf, is_trained in zip(self.own.names, self.own.leaves, self.own.trained, strict=True):
             if is_trained:
@@ -168,7 +164,7 @@ class OwnModel(AbstractModel):
         return parts
 
     def joined(self, parts: Mapping[str, NDArray[Any]]) -> NDArray[np.float32]:
-        """Return leaves of the right names and shapes as trained parameters, f32[d].
+        """Return the trained parameters f32[d] from leaves; ValueError if wrong.
 
         Untrained leaves must have this model's values.
         """
@@ -191,22 +187,12 @@ class OwnModel(AbstractModel):
             return jnp.full(x.shape[0], jnp.nan)
         return jnp.asarray(self.given.predict(self.own.tree(params), x)).astype(jnp.float32)
 
-    @property
-    def has_accuracy(self) -> bool:
-        """Whether predictions are right or wrong."""
-        return "accuracy" in self.all_metrics or (self.predicts and self.num_classes > 0)
-
-    @property
-    def predicts(self) -> bool:
-        """Whether the model has predictions."""
-        return callable(getattr(self.given, "predict", None))
-
     def losses(self, params: Array, x: Array, y: Array) -> Array:
         """Return the user's losses, f32[b]."""
         return jnp.asarray(self.given.losses(self.own.tree(params), x, y)).astype(jnp.float32)
 
     def correct(self, params: Array, x: Array, y: Array) -> Array:
-        """Return the user's metric `accuracy`, or whether the largest output is right.
+        """Return the metric `accuracy`, or whether the largest output is the label's.
 
         One output above 0 means class 1. NaN without classes or outputs.
         """
@@ -226,8 +212,8 @@ class OwnModel(AbstractModel):
         return {name: jnp.asarray(metrics[name]).astype(jnp.float32) for name in self.metric_names}
 
     def gradient_sum(self, params: Array, x: Array, y: Array, weight: Array) -> Array:
-        """Return sum_i weight_i g_i, f32[d], joined from leaves."""
-        x = masked(x, weight)
+        """Return sum_i weight_i g_i, f32[d], joined from leaves without padding."""
+        x = base.masked(x, weight)
 
         def total(leaves: list[Array]) -> Array:
             losses: Array = jnp.asarray(self.given.losses(self.own.filled(leaves), x, y)).astype(jnp.float32)
@@ -238,14 +224,14 @@ class OwnModel(AbstractModel):
     def clip_and_sum(
         self, params: Array, x: Array, y: Array, weight: Array, clipping_norm: float | Array
     ) -> tuple[Array, Array]:
-        """Return the user's `clipped_gradient_sum`, or clip each gradient leaf by leaf.
+        """Return the user's `clipped_gradient_sum`, or clip each gradient.
 
         Micro-batches hold gradients of at most `GRADIENTS_BYTES`, or `CACHE_BYTES` on a CPU. The user's sum is clipped
         to a norm of C * sum_i weight_i, which bounds it in any case, and counts as zero if it is not finite.
         """
         if not self.user_clips:
             return self._clip_each(params, x, y, weight, clipping_norm)
-        tree = self.given.clipped_gradient_sum(self.own.tree(params), masked(x, weight), y, weight, clipping_norm)
+        tree = self.given.clipped_gradient_sum(self.own.tree(params), base.masked(x, weight), y, weight, clipping_norm)
         total = self.own.flat(jax.tree.leaves(tree))
         squared, bound = jnp.sum(total * total), clipping_norm * jnp.sum(weight)
         norm = jnp.sqrt(squared)
@@ -263,10 +249,10 @@ class OwnModel(AbstractModel):
             return single.astype(jnp.float32)
 
         def part(x: Array, y: Array, weight: Array) -> tuple[list[Array], Array]:
-            gradients = jax.vmap(jax.grad(loss), (None, 0, 0))(leaves, masked(x, weight), y)
+            gradients = jax.vmap(jax.grad(loss), (None, 0, 0))(leaves, base.masked(x, weight), y)
             wide = [gradient.astype(jnp.float32) for gradient in gradients]
             squared = sum((jnp.sum(one.reshape(len(x), -1) ** 2, axis=1) for one in wide), jnp.zeros(len(x)))
-            scale = clipping_scale(squared, weight, clipping_norm)
+            scale = base.clipping_scale(squared, weight, clipping_norm)
 
             def total(gradient: Array) -> Array:
                 at = scale.reshape(-1, *(1,) * (gradient.ndim - 1))
@@ -274,10 +260,10 @@ class OwnModel(AbstractModel):
                 kept = jnp.where(at != 0, gradient, 0.0)
                 return kept[0] * scale[0] if len(x) == 1 else jnp.tensordot(scale, kept, 1)
 
-            return [total(gradient) for gradient in wide], count_unbounded(squared, weight)
+            return [total(gradient) for gradient in wide], base.count_unbounded(squared, weight)
 
         cpu, default = (
-            sum_in_parts(part, max(1, most // (4 * self.size))) for most in (CACHE_BYTES, base.GRADIENTS_BYTES)
+            base.sum_in_parts(part, max(1, most // (4 * self.size))) for most in (CACHE_BYTES, base.GRADIENTS_BYTES)
         )
         sums: tuple[list[Array], Array] = jax.lax.platform_dependent(x, y, weight, cpu=cpu, default=default)
         return self.own.joined(sums[0]), sums[1]
@@ -287,7 +273,7 @@ class OwnModel(AbstractModel):
         return {"parameters": len(self.layout), "digest": self.own.digest()}
 
     def program_digest(self, x: NDArray[Any], y: NDArray[Any]) -> str:
-        """Return the SHA-256 of the user's functions as JAX traces them.
+        """Return the SHA-256 of the user's computations, as JAX traces them.
 
         It covers untrained values, but not names, comments and the place of the code.
         """
@@ -298,11 +284,6 @@ class OwnModel(AbstractModel):
 
         text = jax.jit(everything).lower(jnp.zeros(self.size), x, y, jnp.ones(len(x))).as_text()
         return hashlib.sha256((self.own.digest() + text).encode()).hexdigest()
-
-    @property
-    def user_clips(self) -> bool:
-        """Whether the user's object has a closed form of clipping."""
-        return callable(getattr(self.given, "clipped_gradient_sum", None))
 
 
 def own_model(
@@ -370,7 +351,6 @@ def own_model(
 
 
 def _predicted(given: Any, tree: Any, x: NDArray[Any], name: str) -> int:
-    """Return the number of values that the user's `predict` returns, 0 without one."""
     if not callable(getattr(given, "predict", None)):
         return 0
     with in_one_line("model", f"{name}: predict"):
@@ -382,7 +362,6 @@ def _takes_tokens(given: Any) -> bool:
 
 
 def _metrics(given: Any, tree: Any, x: NDArray[Any], y: NDArray[Any], name: str) -> tuple[str, ...]:
-    """Return the names of the user's metrics."""
     if not callable(getattr(given, "metrics", None)):
         return ()
     with in_one_line("model", f"{name}: metrics"):

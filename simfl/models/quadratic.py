@@ -1,4 +1,4 @@
-"""Quadratic losses 1/2 (w - a_i)^T H (w - a_i), H diagonal; known optimum.
+"""Quadratic with known optimum: f_i(w) = 1/2 (w - a_i)^T H (w - a_i).
 
 The mean over any set of points has its minimum at their mean for every H, so distances to the optimum are exact; the
 ratio of the largest to the smallest curvature is the condition number.
@@ -70,7 +70,7 @@ class Quadratic(AbstractModel):
         return jnp.sum(weight[:, None] * self._gradients(params, masked(x, weight), y), axis=0)
 
     def _gradients(self, params: Array, x: Array, y: Array) -> Array:
-        """Return H (w - a_i), f32[b, p], which is as small as the batch."""
+        """Return H (w - a_i), f32[b, p], as large as the batch."""
         return self._diagonal() * (params - x.reshape(x.shape[0], -1))
 
     def _diagonal(self) -> Array:

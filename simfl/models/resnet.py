@@ -24,7 +24,7 @@ GROUP_CHANNELS = 8
 
 @dataclass(frozen=True)
 class ResNet(AbstractClassifier):
-    """Residual network of 6 * blocks + 2 layers; 77,850 parameters for one block.
+    """Residual network with 6 * blocks + 2 layers: 77,850 parameters for CIFAR-10.
 
     Accepts images (side, side) or (side, side, channels) and flat squares (side * side,), side >= 8 and divisible by 4.
     Layout: a convolution of 3 x 3 and its normalization; then per block convolution, normalization, convolution,

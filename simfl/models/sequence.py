@@ -1,4 +1,4 @@
-"""The base class of models of token sequences.
+"""Base of models of sequences: next tokens, with a loss per sequence.
 
 An example is x, `length` tokens, with the label y, the token after them. At place t = 1 ... length the model has seen
 x_1 ... x_t and predicts the next token, x_{t+1} or, at the last place, y:
@@ -31,7 +31,7 @@ POSITIONS = ("all", "last")
 
 @dataclass(frozen=True)
 class AbstractSequenceModel(AbstractModel):
-    """A model of sequences of tokens. Subclasses define `layout` and `logits`.
+    """A model of sequences of tokens; subclasses define `layout` and `logits`.
 
     Initial weights W [out, in] are Gaussian with Glorot's variance 2/(in + out), biases 0, gains 1; subclasses may
     override `first`. The loss covers "all" `positions`, or the "last" one.
@@ -49,6 +49,9 @@ class AbstractSequenceModel(AbstractModel):
                 f"{self.kind}: expected sequences of tokens, [length], of 2 or more different ones, found shape "
                 f"{self.input_shape} and {self.num_classes} tokens"
             )
+        for name in ("width", "layers", "heads"):
+            if getattr(self, name, 1) < 1:
+                raise ValueError(f"{self.kind}: {name}: expected an integer >= 1, found {getattr(self, name)}")
         if self.positions not in POSITIONS:
             raise ValueError(
                 f"{self.kind}: positions: expected all or last, found '{self.positions}'"
@@ -72,7 +75,7 @@ class AbstractSequenceModel(AbstractModel):
 
     @abstractmethod
     def logits(self, params: Array, x: Array) -> Array:
-        """Return the next token's logits at every place, f32 [b, length, tokens]."""
+        """Return next-token logits for x int32 [b, length], [b, length, tokens]."""
 
     def first(self, name: str, shape: tuple[int, ...], key: Array) -> Array:
         """Draw a part from a typed key."""
@@ -120,8 +123,6 @@ class AbstractSequenceModel(AbstractModel):
 
 @functools.lru_cache(maxsize=16)
 def _drawing(model: AbstractSequenceModel) -> Callable[[Array], Array]:
-    """Return one program that draws the parameters, f32[d], from a raw key."""
-
     def draw(key: Array) -> Array:
         keys = jax.random.split(jax.random.wrap_key_data(key, impl="threefry2x32"), len(model.layout))
         parts = [model.first(name, shape, keys[at]) for at, (name, shape) in enumerate(model.layout)]

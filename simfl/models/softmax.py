@@ -1,4 +1,4 @@
-"""Softmax regression: logits z_i = W x_i + b, loss log sum_k exp z_ik - z_iy."""
+"""Softmax regression: z_i = W x_i + b, loss log sum_k exp z_ik - z_iy."""
 
 from __future__ import annotations
 

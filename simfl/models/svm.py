@@ -1,4 +1,4 @@
-"""Linear support vector machine: logits z_i = W x_i + b, and a hinge loss.
+"""Linear support vector machine for classes: z_i = W x_i + b, hinge loss.
 
     crammer_singer  max(0, 1 + max_{k != y} z_ik - z_iy)
     one_vs_rest     sum_k max(0, 1 - s_ik z_ik), s_ik = 1 if k is the label and -1 if not
@@ -24,7 +24,7 @@ LOSSES = ("crammer_singer", "one_vs_rest")
 
 @dataclass(frozen=True)
 class SVM(AbstractLinear, AbstractClassifier):
-    """Linear classifier with a hinge loss; layout: W [c, p], then b [c] if any."""
+    """Linear hinge-loss classifier; layout: W [c, p] by rows, then b [c]."""
 
     loss_kind: str = "crammer_singer"
 
@@ -47,7 +47,7 @@ class SVM(AbstractLinear, AbstractClassifier):
         return jnp.maximum(0.0, 1.0 + jnp.max(self._others(z, y), axis=0) - right)
 
     def output_errors(self, z: Array, y: Array) -> Array:
-        """Return a subgradient, f32[c, b]: 1 for the worst other class, -1 for the label."""
+        """Return a subgradient, f32[c, b]: 1 for the worst other class, -1, or 0."""
         if self.loss_kind == "one_vs_rest":
             signs = self._signs(y)
             return jnp.where(signs * z < 1.0, -signs, 0.0)

@@ -41,9 +41,6 @@ class Transformer(AbstractSequenceModel):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("width", "layers", "heads"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"transformer: {name}: expected an integer >= 1, found {getattr(self, name)}")
         if self.width % self.heads:
             raise ValueError(
                 f"transformer: heads: expected a divisor of the width, {self.width}, found {self.heads}; change one"
@@ -90,7 +87,6 @@ class Transformer(AbstractSequenceModel):
         return _linear(named["output.weights"], _normalized(named, "norm", h)) + named["output.bias"]
 
     def _attention(self, block: dict[str, Array], h: Array) -> Array:
-        """Return the causal attention of each place, f32 [b, length, width]."""
         (b, length, _), each = h.shape, self.width // self.heads
         together = _linear(block["attention.weights"], h).reshape(b, length, 3, self.heads, each)
         query, key, value = jnp.moveaxis(together, 2, 0)
@@ -106,7 +102,7 @@ def _linear(weights: Array, h: Array) -> Array:
 
 
 def _normalized(named: dict[str, Array], name: str, h: Array) -> Array:
-    """Return h normalized at every place, scaled and shifted (Ba et al. 2016)."""
+    """Return h normalized at every place (Ba et al. 2016)."""
     centered = h - h.mean(axis=-1, keepdims=True)
     variance = jnp.mean(centered * centered, axis=-1, keepdims=True)
     return named[f"{name}.gain"] * centered * jax.lax.rsqrt(variance + 1e-5) + named[f"{name}.bias"]

@@ -1,4 +1,4 @@
-"""Tests a user's own model on real examples before a run.
+"""Trial of a user's model on real examples: each problem becomes one line.
 
 It checks what simulations rely on, and what a wrong model breaks silently: one loss per example, which depends on that
 example alone (for per-example clipping, padded batches, and evaluation in chunks); and the same numbers in every call,
@@ -34,7 +34,7 @@ STIRRED = 0.03
 
 
 def try_out(model: OwnModel, x: NDArray[Any], y: NDArray[Any]) -> None:
-    """Reject a model that violates an assumption of runs.
+    """Refuse a model with a ScenarioError if it violates what a run relies on.
 
     `x` and `y` are at least two real examples, as the model gets them; the first `EXAMPLES` are used.
     """
@@ -71,7 +71,6 @@ def try_out(model: OwnModel, x: NDArray[Any], y: NDArray[Any]) -> None:
 
 
 def _losses(model: OwnModel, params: Array, x: Array, y: Array) -> NDArray[np.float32]:
-    """Return the losses, not compiled; refuse wrong shapes and types."""
     with in_one_line("model", f"{model.name}: losses"):
         losses = model.given.losses(model.own.tree(params), x, y)
     if getattr(losses, "shape", None) != (len(x),):
@@ -159,7 +158,7 @@ def _check_predictions(model: OwnModel, params: Array, x: Array) -> None:
 
 
 def _check_closed_form(model: OwnModel, params: Array, x: Array, y: Array) -> None:
-    """Check the user's clipped sum against clipping each gradient."""
+    """Compare the user's clipped sum with clipped gradients at several norms."""
     weight = jnp.ones(len(x)).at[-1].set(0.0)
     with in_one_line("model", f"{model.name}: clipped_gradient_sum"):
         given = model.own.tree(params), x, y, weight, jnp.float32(1.0)

@@ -89,7 +89,7 @@ class Membership:
 
     @property
     def roc(self) -> pd.DataFrame:
-        """Mean ROC curves: score, distance, false_positive_rate, true_positive_rate."""
+        """Mean ROC curves, false and true positive rates, by score and distance."""
         groups: dict[tuple[str, float], list[int]] = {}
         for row, one in enumerate(self.inferences):
             groups.setdefault((one.score, one.distance), []).append(row)
@@ -113,7 +113,7 @@ class Membership:
 
 @dataclass(frozen=True)
 class Reconstructed:
-    """Examples of one mini-batch, reconstructed from its gradient.
+    """Examples of one mini-batch, number `draw`, reconstructed from its gradient.
 
     `method` is "read off" the first layer, or "searched". `originals` and `found` are inputs [b, ...] in the same
     order. `distance` is 1 - cos of the given gradient and that of the reconstructions; `correlations`, and peak

@@ -1,4 +1,4 @@
-"""Privacy claims beside certified accounts, in plain values."""
+"""Claims about privacy against certified accounts, as plain values."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Finding:
 
     @property
     def account(self) -> float:
-        """The epsilon to compare: the scenario's view, the claim's neighbors."""
+        """The epsilon to compare the claim with, for its neighbors."""
         if self.claimed is None:
             return math.nan
         return self.certified.get((self.view, self.claimed.neighbors), math.nan)
@@ -65,14 +65,14 @@ class Finding:
 
     @property
     def ratio(self) -> float:
-        """Claimed over accounted epsilon: below 1 the claim is too small; NaN if unknown."""
+        """Claimed epsilon over the account's; NaN if one is missing."""
         if self.claimed is None or not self.account > 0:
             return math.nan
         return self.claimed.epsilon / self.account
 
     @property
     def understated(self) -> bool:
-        """Whether the claim is below the account, or no account is certified."""
+        """Whether the claim is below the certified epsilon, or none can be certified."""
         if self.claimed is None or math.isnan(self.claimed.epsilon):
             return False
         return math.isnan(self.account) or self.claimed.epsilon < self.account * (1 - 1e-9)
@@ -80,7 +80,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Check:
-    """The findings about a scenario or a run.
+    """The findings about a scenario or a run, the most expensive clients first.
 
     `planned` says whether the releases are planned rather than recorded; `statement` is the ledger's, `delta` that of
     the certified epsilons.

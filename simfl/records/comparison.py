@@ -63,7 +63,7 @@ def time_to_accuracy(run: Run, accuracy: float) -> float:
 
 
 def evaluations_until(run: Run, accuracy: float) -> int | None:
-    """Return the first evaluation, from 0, that reached a target; None if none did.
+    """Return the first evaluation, from 0, that reached a target, or None.
 
     `accuracy` is a test accuracy, or a `Target` of another metric.
     """
@@ -73,7 +73,7 @@ def evaluations_until(run: Run, accuracy: float) -> int | None:
 
 
 def cost_of_accuracy(run: Run, accuracy: float) -> dict[str, float]:
-    """Return each of `COSTS` where a target was reached, NaN if it never was.
+    """Return each of `COSTS` where a target was reached; NaN if it never was.
 
     The point is interpolated linearly between the first evaluation that reached it and the one before. An epsilon is
     the upper bound at the later one. `accuracy` is a test accuracy, or a `Target` of another metric.
@@ -98,7 +98,7 @@ def folders_of(runs: Run | Sweep | str | Path | Sequence[Run | Sweep | str | Pat
 
 
 def summaries(runs: Sequence[Run]) -> pd.DataFrame:
-    """Return the runs' summaries with `common_accuracy` and `time_to_common_s`.
+    """Return several runs' summaries, `common_accuracy` and `time_to_common_s`.
 
     The common accuracy is the best that all runs reached: the fair point for comparing times.
     """
@@ -132,7 +132,7 @@ class Interval:
 
 
 def interval_of(values: Sequence[float]) -> Interval:
-    """Return the mean with Student's interval mean ± t(n-1, 0.975) s / √n.
+    """Return a mean with Student's t interval: mean ± t(n-1, 0.975) s / √n.
 
     A NaN makes the mean NaN: averaging only the seeds that reached a target would favor algorithms that rarely do.
     """
@@ -167,7 +167,7 @@ def median_of(values: Sequence[float]) -> Interval:
 
 
 def ratio_of(values: Sequence[float]) -> Interval:
-    """Return the geometric mean of ratios with Student's interval of logarithms.
+    """Return the geometric mean of ratios, with Student's t of their logarithms.
 
     So the speed-up of A over B is the inverse of that of B over A.
     """
@@ -176,7 +176,7 @@ def ratio_of(values: Sequence[float]) -> Interval:
 
 
 def speed_up_of(row: pd.Series[Any]) -> Interval:
-    """Return a speed-up with its interval, or with the extremes of few pairs."""
+    """Return a row's speed-up with its interval, or with its extremes (few seeds)."""
     ends = ("_least", "_most") if row["pairs"] < FEW else ("_low", "_high")
     return Interval(*(float(row[f"speedup{end}"]) for end in ("", *ends)))
 
@@ -210,7 +210,7 @@ def explain(table: pd.DataFrame) -> list[str]:
 
 
 def target_of(groups: Sequence[Group]) -> float:
-    """Return the accuracy that every run reached, except diverged or failed ones."""
+    """Return the best accuracy that all good runs reached; NaN without one."""
     return common_accuracy([run for group in groups for run in group.good.values()])
 
 
@@ -266,7 +266,7 @@ def compare_groups(
 
 
 def find_baselines(groups: Sequence[Group], baseline: str) -> dict[str, Group]:
-    """Return each group's baseline, by label; groups without one are omitted."""
+    """Return the baselines of groups, by label; some groups may have none."""
     whole = next((group for group in groups if group.label == baseline), None)
     if whole is not None:
         return {group.label: whole for group in groups}

@@ -15,7 +15,7 @@ _WIDEST = 40
 
 
 def describe_differences(scenarios: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
-    """Return each scenario's values at the key paths that differ.
+    """Return the scenarios' values at the key paths that differ between them.
 
     All mappings have the same keys in the same order: `{"algorithm.kind": "adpsgd", ...}`.
     """

@@ -52,7 +52,7 @@ def measure_label(y: str) -> str:
 
 @dataclass(frozen=True)
 class Scale:
-    """A unit for display: values are divided by `divisor`."""
+    """Display of a quantity: values are divided by `divisor` and shown in `unit`."""
 
     divisor: float
     unit: str
@@ -133,7 +133,7 @@ def show_fixed(value: float, half: float = math.nan, digits: int = 2, sign: bool
 
 
 def show_half(half: float, mean: float) -> str:
-    """Write half an interval with two digits; 0 if it is rounding error."""
+    """Write half an interval with two digits, no exponent; 0 if it is rounding."""
     return "0" if half <= _ROUNDING * abs(mean) else f"{float(f'{half:.2g}'):,.10g}"
 
 
@@ -145,7 +145,7 @@ def show_factor(factor: float, low: float = math.nan, high: float = math.nan) ->
 
 
 def show_range(low: float, high: float, show: Callable[[float], str] = show_number) -> str:
-    """Write the smallest and the largest of several values, one where both read alike."""
+    """Write the smallest and the largest value, or one if both read the same."""
     ends = show(low), show(high)
     return ends[0] if ends[0] == ends[1] else " to ".join(ends)
 
@@ -156,7 +156,7 @@ def show_about(seconds: float) -> str:
 
 
 def show_ending(status: str, reason: str) -> str:
-    """Write the end of a run, once if the reason repeats the status."""
+    """Write how and why a run ended; the reason alone if it says both."""
     return reason if reason.startswith(status) else f"{status}: {reason}" if reason else status
 
 

@@ -1,6 +1,6 @@
-"""The folder of one run, `<root>/<name>/<run>/`: scenario, manifest, tables.
+"""The folder of one run: `<root>/<name>/<run>/`.
 
-It is created only when everything is validated and the run is about to begin.
+It holds scenario.yaml, manifest.json and the tables, and is created only when the validated run is about to begin.
 """
 
 from __future__ import annotations
@@ -81,7 +81,6 @@ class Manifest:
 
 
 def _checked(manifest: Manifest) -> Manifest:
-    """Refuse values that a run cannot have written, so that readers can rely on types."""
     texts = [manifest.device, manifest.reason, manifest.digest]
     right = {
         "status": isinstance(manifest.status, str) and manifest.status in get_args(Status),
@@ -173,9 +172,7 @@ class RunFolder:
             except HeldError as error:
                 raise ScenarioError(f"{self.path}: {error} is writing this run; wait for it") from None
             except OSError as error:
-                raise ScenarioError(
-                    f"{self.path}: cannot write into this folder: {error.strerror}; choose --out"
-                ) from error
+                raise ScenarioError(f"{self.path}: cannot write into it: {error.strerror}; choose --out") from error
             yield make_room
 
     def table_path(self, name: str) -> Path:
@@ -191,7 +188,7 @@ class RunFolder:
         return stream_of(self.table_path(name))
 
     def table(self, name: str, rows_per_chunk: int = ROWS_PER_CHUNK, further: pa.Schema | None = None) -> TableWriter:
-        """Create a table of `SCHEMAS` or `UNDIGESTED`, with further columns."""
+        """Begin a table of `SCHEMAS` or `UNDIGESTED`, with additional last columns."""
         schema = pa.schema([*(SCHEMAS | UNDIGESTED)[name], *(further or ())])
         return TableWriter(self.table_path(name), schema, rows_per_chunk)
 

@@ -1,4 +1,4 @@
-"""Tables of messages: their coefficients over the run's noisy gradients."""
+"""Messages' contents as tables: coefficients over the run's noisy gradients."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Locks on folders: one writing process at a time, and whether it lives.
+"""Locks on folders: one process writes, and others can tell if it is alive.
 
 A file in the folder names the writing process, which keeps it locked (flock). The system releases the lock when the
 process ends in any way, so a lock is never stale. The file also reserves disk space that is released before the last
@@ -84,7 +84,7 @@ def _acquire(path: Path) -> int:
 
 
 def _ours(file: int, path: Path) -> bool:
-    """Lock an open file, and check that the folder still has it."""
+    """Lock an open file; check that its last holder has not removed it."""
     try:
         if fcntl is not None and not _lock(file, fcntl.LOCK_EX):
             return False
@@ -94,7 +94,6 @@ def _ours(file: int, path: Path) -> bool:
 
 
 def _lock(file: int, kind: int) -> bool:
-    """Try to lock; return False if another process holds a lock."""
     try:
         fcntl.flock(file, kind | fcntl.LOCK_NB)
     except OSError as error:

@@ -28,7 +28,7 @@ LARGEST_BYTES, SMALL_BYTES, RATIO = 16 * 2**30, 2**26, 200
 
 
 def write_models(path: Path, parts: Parts) -> str:
-    """Write parts as an archive, completely or not at all; return the digest."""
+    """Write parts atomically and return their digest; RunError if it fails."""
     partial = path.with_name(path.name + ".partial")
     try:
         with open(partial, "wb") as file:
@@ -75,7 +75,7 @@ def read_models(path: Path) -> dict[str, NDArray[np.float32]]:
 
 
 def digest_parts(parts: Parts) -> str:
-    """Return the SHA-256 of names, shapes and float32 values, in hexadecimal."""
+    """Return the SHA-256 of names, shapes and values (float32, by rows), in hex."""
     digest = hashlib.sha256()
     for name, part in parts.items():
         digest.update(f"{name}:{list(part.shape)};".encode())

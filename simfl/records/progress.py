@@ -30,7 +30,7 @@ class Progress:
     compiled: bool = True
 
     def pace(self, earlier: Progress) -> tuple[float, float | None] | None:
-        """Return updates per host second since a report, and the host seconds left.
+        """Return updates per host second since `earlier`, and remaining seconds.
 
         None if no time has passed; the remaining time is None without progress.
         """
@@ -47,7 +47,7 @@ class Recent:
         self._reports: deque[Progress] = deque()
 
     def since(self, report: Progress) -> Progress | None:
-        """Add a report; return the one to measure speed from, or None."""
+        """Add a report; return the one to measure its speed from, if any."""
         if report.compiled:
             self._reports.append(report)
         while len(self._reports) > 2 and report.wall_s - self._reports[1].wall_s >= RECENT_S:
@@ -56,7 +56,7 @@ class Recent:
 
 
 def describe(report: Progress, earlier: Progress | None = None, room: int = 1000) -> str:
-    """Return the text beside the progress bar.
+    """Return the line beside the bar: time, updates, accuracy, speed, time left.
 
     Speed is measured since an earlier report. If `room` characters are too few, the least important parts are left out;
     the time left always stays.

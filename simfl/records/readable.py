@@ -1,4 +1,4 @@
-"""Comparisons for readers: means with intervals, in notebooks and LaTeX."""
+"""Readable comparisons: means with intervals, for notebooks and LaTeX."""
 
 from __future__ import annotations
 
@@ -12,27 +12,17 @@ from typing import Any
 import pandas as pd
 
 from simfl.errors import ScenarioError
+from simfl.records import display
 from simfl.records.comparison import FINAL, compare_groups, explain, folders_of, speed_up_of, target_in
-from simfl.records.display import (
-    measure_label,
-    show_bytes,
-    show_count,
-    show_factor,
-    show_measure,
-    show_number,
-    show_points,
-    show_share,
-    show_time,
-)
 from simfl.records.results import Run
 from simfl.records.sweeps import Sweep, is_sweep, open_groups, read_sweep
 
 _COSTS: dict[str, tuple[str, Callable[[float, float], str]]] = {
-    "time_s": ("time", show_time),
-    "updates": ("updates", show_count),
-    "epochs": ("epochs", show_number),
-    "bytes_sent": ("sent", show_bytes),
-    "epsilon": ("epsilon", show_number),
+    "time_s": ("time", display.show_time),
+    "updates": ("updates", display.show_count),
+    "epochs": ("epochs", display.show_number),
+    "bytes_sent": ("sent", display.show_bytes),
+    "epsilon": ("epsilon", display.show_number),
 }
 
 _LATEX = {
@@ -54,7 +44,7 @@ class Comparison(pd.DataFrame):
     """The table of `compare_groups`; a notebook shows its means with intervals."""
 
     def readable(self) -> pd.DataFrame:
-        """Return a text table: measures as rows, groups as columns."""
+        """Return measures as rows and groups as columns: means with half intervals."""
         (_, groups), *measures = cells_of(self).items()
         return pd.DataFrame(dict(measures), index=groups).T
 
@@ -68,7 +58,7 @@ class Comparison(pd.DataFrame):
 
 
 def to_latex(table: pd.DataFrame) -> str:
-    """Return a comparison as a LaTeX tabular; it needs the package booktabs."""
+    """Return a LaTeX tabular with a row for each group; it needs booktabs."""
     cells = cells_of(table)
     rows = [_row(cells), r"\midrule", *(_row(values) for values in zip(*cells.values(), strict=True))]
     notes = [f"% {line}" for line in explain(table)]
@@ -81,41 +71,41 @@ def _row(values: Iterable[str]) -> str:
 
 
 def cells_of(table: pd.DataFrame) -> dict[str, list[str]]:
-    """Return a comparison's columns for readers, the most important first."""
+    """Return columns for readers, most important first, after the groups' names."""
     target = target_in(table)
     rows = [row for _, row in table.iterrows()]
     cells: dict[str, list[str]] = {"": list(table["label"])}
     has_accuracy = table["test_accuracy"].notna().any()
     if has_accuracy:
-        cells["test accuracy"] = _column(table, "test_accuracy", show_share)
+        cells["test accuracy"] = _column(table, "test_accuracy", display.show_share)
     else:
-        cells["test loss"] = _column(table, "test_loss", show_number)
+        cells["test loss"] = _column(table, "test_loss", display.show_number)
     for column in table.columns[: list(table.columns).index("target")]:
         if f"{column}_low" in table and column not in FINAL:
-            cells[measure_label(column)] = _column(table, column, functools.partial(show_measure, column))
+            cells[display.measure_label(column)] = _column(
+                table, column, functools.partial(display.show_measure, column)
+            )
     costs = {}
     for column, (name, show) in _COSTS.items() if not math.isnan(target) else ():
         if column == "time_s" or table[f"to_target_{column}"].notna().any():  # time also tells that no run reached it
             costs[f"{name} to {target.short}"] = [
-                cell if row["reached"] == row["runs"] - row["diverged"] else _reached(row["reached"])
+                cell
+                if row["reached"] == row["runs"] - row["diverged"]
+                else (f"reached by {row['reached']}" if row["reached"] else "not reached")
                 for cell, row in zip(_column(table, f"to_target_{column}", show), rows, strict=True)
             ]
     for name in list(costs)[:1]:
         cells[name] = costs.pop(name)
     if "baseline" in table:
         factors = map(speed_up_of, rows)
-        cells["speed-up"] = [show_factor(factor.mean, factor.low, factor.high) for factor in factors]
+        cells["speed-up"] = [display.show_factor(factor.mean, factor.low, factor.high) for factor in factors]
         if has_accuracy:
-            cells["accuracy, difference"] = _column(table, "accuracy_difference", show_points)
+            cells["accuracy, difference"] = _column(table, "accuracy_difference", display.show_points)
     if table["epsilon"].notna().any():
-        cells["epsilon at the end"] = _column(table, "epsilon", show_number)
+        cells["epsilon at the end"] = _column(table, "epsilon", display.show_number)
     cells |= {name: costs[name] for name in sorted(costs, key=lambda name: not name.startswith("sent"))}
     cells["runs"] = [str(row["runs"]) + (f" ({row['diverged']} diverged)" if row["diverged"] else "") for row in rows]
     return cells
-
-
-def _reached(count: int) -> str:
-    return f"reached by {count}" if count else "not reached"
 
 
 def _column(table: pd.DataFrame, name: str, show: Callable[[float, float], str]) -> list[str]:

@@ -28,8 +28,6 @@ T = TypeVar("T")
 
 
 def _frame(name: str, about: str) -> functools.cached_property[pd.DataFrame]:
-    """Return a property of a run, documented by `about`, that reads a table."""
-
     def frame(run: Run) -> pd.DataFrame:
         rows: pd.DataFrame = run._read(name, read_table).to_pandas()
         return rows
@@ -98,7 +96,7 @@ class Run:
 
     @property
     def is_live(self) -> bool:
-        """Whether real processes ran it (`simfl live`), in wall-clock time."""
+        """Whether real processes ran it (`simfl live`), in wall time."""
         return "live" in self.manifest.extra
 
     @functools.cached_property
@@ -135,7 +133,7 @@ class Run:
 
     @property
     def measures(self) -> list[str]:
-        """The requested columns of `metrics` and the model's, without gradients'."""
+        """Columns of `metrics` that scenario or model add, except about gradients."""
         usual = {*SCHEMAS["metrics"].names, *GRADIENTS.names}
         return [name for name in self.evaluations.names if name not in usual]
 
@@ -148,7 +146,7 @@ class Run:
 
     @functools.cached_property
     def client_models(self) -> dict[str, NDArray[np.float32]]:
-        """Each client's final model, if `record.client_models`: arrays [K, ...]."""
+        """Each client's final model, with `record.client_models`: arrays [K, ...]."""
         return self._models("client_models", "set record.client_models: true")
 
     def predict(self, x: ArrayLike, *, scores: bool = False) -> NDArray[Any]:
@@ -164,7 +162,7 @@ class Run:
         metrics: Sequence[str] = (),
         label: str | None = None,
     ) -> dict[str, float]:
-        """Evaluate the model on the test set or other data; see `simfl.evaluate`."""
+        """Return metrics on the test set or on other data; see `simfl.evaluate`."""
         import simfl
 
         return simfl.evaluate(self, data, metrics=metrics, label=label)
@@ -228,7 +226,7 @@ class Run:
         return pd.DataFrame([row])
 
     def epsilon_and_delta(self) -> tuple[float, float]:
-        """Return the largest epsilon over clients and delta; NaN if not certified."""
+        """Return the largest epsilon over clients and its delta, or (NaN, NaN)."""
         clients = self.clients.dropna(subset=["epsilon"])
         if clients.empty:
             return math.nan, math.nan
@@ -245,7 +243,6 @@ class Run:
         return f"<Run {self.name} ({self.algorithm}): {manifest.status}, {ending}; {self.folder}>"
 
     def _repr_html_(self) -> str:
-        """Show the summary as a table, and the course of the run as a small figure."""
         import simfl
 
         table = str(self.summary().T.to_html(header=False, float_format="{:.6g}".format))
@@ -265,7 +262,6 @@ class Run:
         return parts
 
     def _read(self, name: str, reader: Callable[[Path, pa.Schema, str], T]) -> T:
-        """Return what `reader` makes of a table's path, columns and digest."""
         folder = RunFolder(self.folder)
         path, manifest = folder.table_path(name), folder.read_manifest()
         # Spending is never read from a partial account.

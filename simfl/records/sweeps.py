@@ -1,4 +1,4 @@
-"""The folder of a sweep, `<root>/<study>/`: sweep.json, summary.csv, runs.
+"""The folder of a sweep: sweep.json, summary.csv and a folder for every run.
 
 sweep.json lists the planned runs with their names, differences and states. It is rewritten as runs end; each run's key
 is in its own manifest too, so sweep.json cannot claim a missing run.
@@ -110,7 +110,7 @@ class Sweep:
         return [run for run in self.runs if run.status == "failed"]
 
     def table(self) -> pd.DataFrame:
-        """Return one row per finished run: label, differences, summary.
+        """Return one row per finished run: label, settings, seed, summary.
 
         Equal plans give equal tables, independent of where and in which order the runs were computed.
         """
@@ -118,7 +118,7 @@ class Sweep:
 
     @functools.cached_property
     def metrics(self) -> pd.DataFrame:
-        """One row per evaluation of finished runs: label, differences, seed, metrics."""
+        """One row per evaluation of every finished run, without host times."""
         return self._rows(lambda run: run.metrics.drop(columns=_OF_THE_HOST, errors="ignore"))
 
     def _rows(self, rows_of: Callable[[Run], pd.DataFrame]) -> pd.DataFrame:
@@ -137,7 +137,6 @@ class Sweep:
         return pd.concat(tables, ignore_index=True) if tables else pd.DataFrame({"label": []})
 
     def _repr_html_(self) -> str:
-        """Show the progress, and the table of finished runs."""
         state = html.escape(f"{self.name}: {len(self.finished)} of {len(self.runs)} runs in {self.folder}")
         table = self.table()
         few = len(table) <= SIDE_BY_SIDE
@@ -168,7 +167,6 @@ def read_sweep(folder: str | Path) -> Sweep:
 
 
 def _checked(sweep: Sweep) -> Sweep:
-    """Reject a plan that no sweep writes, so that readers can rely on types."""
     compare = sweep.study["compare"]
     labels = [label for axis in sweep.axes.values() for label in [*axis]]
     texts = [sweep.name, sweep.description, sweep.version, compare["y"]]
@@ -238,7 +236,7 @@ def open_groups(
 
 
 def open_runs(paths: Sequence[str | Path], tell: Callable[[str], None] = warnings.warn) -> list[Run]:
-    """Open runs, and the finished runs of sweeps; see `open_groups`."""
+    """Open runs, and the finished runs of sweeps; DataError if none is readable."""
     folders: list[Path] = []
     for path in map(Path, paths):
         if is_sweep(path):
@@ -249,7 +247,6 @@ def open_runs(paths: Sequence[str | Path], tell: Callable[[str], None] = warning
 
 
 def _readable(folders: Sequence[Path], tell: Callable[[str], None]) -> dict[Path, Run]:
-    """Return the readable runs with at least one evaluation, by folder."""
     runs: dict[Path, Run] = {}
     problems = []
     for folder in folders:
@@ -273,7 +270,7 @@ def _readable(folders: Sequence[Path], tell: Callable[[str], None]) -> dict[Path
 
 
 def labels_of(groups: Iterable[Group]) -> list[str]:
-    """Return the possible baselines: labels of groups and of settings."""
+    """Return possible names of a baseline: labels of groups, single settings."""
     listed = list(groups)
     values = [value for group in listed for value in group.settings.values()]
     return list(dict.fromkeys([*(group.label for group in listed), *values]))
@@ -301,7 +298,7 @@ def _value_at(changes: Mapping[str, Any], axis: str) -> Any:
 
 
 def group_runs(runs: Sequence[Run]) -> list[Group]:
-    """Group runs by the differences of resolved scenarios, without seeds."""
+    """Group runs by differences between their resolved scenarios."""
     if not runs:
         raise DataError("compare: expected at least one finished run, found none")
     settings = describe_differences([run.settings for run in runs])

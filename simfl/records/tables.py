@@ -62,7 +62,7 @@ TAKEN = (*METRICS.names, *GRADIENTS.names, "label", "runs", "diverged", "target"
 
 
 def further_metrics(gradients: bool, names: Iterable[str]) -> pa.Schema:
-    """Return the further columns of `metrics`: gradients', model's, evaluation's."""
+    """Return the additional columns of `metrics`: `GRADIENTS` and others."""
     return pa.schema([*(GRADIENTS if gradients else ()), *_schema(**dict.fromkeys(names, _REAL))])
 
 
@@ -238,7 +238,7 @@ class Columns:
         return values
 
     def row(self, index: int) -> dict[str, Any]:
-        """Return one row, by its number; -1 is the last."""
+        """Return one row by its number, -1 for the last; IndexError without it."""
         at = range(self._rows)[index]
         if self._whole is not None:
             rows = self._whole.slice(at, 1)
@@ -251,7 +251,7 @@ class Columns:
         return values
 
     def thinned(self) -> dict[str, NDArray[Any]]:
-        """Return all columns of every k-th row and the last; all rows of short tables."""
+        """Return all columns, thinned to about `ROWS_PER_CHUNK` rows and the last."""
         if self._whole is not None:
             return {name: self[name] for name in self.names}
         step = -(-self._rows // ROWS_PER_CHUNK)
@@ -314,7 +314,6 @@ def _check_columns(path: Path, actual: pa.Schema, schema: pa.Schema) -> None:
 
 
 def _whole(path: Path, schema: pa.Schema, batches: list[pa.RecordBatch]) -> pa.Table:
-    """Return batches as one table, refusing missing values."""
     rows = pa.Table.from_batches(batches, batches[0].schema if batches else schema)
     _check_columns(path, rows.schema, schema)
     gaps = [name for name in rows.column_names if rows[name].null_count]

@@ -62,14 +62,14 @@ class Target(float):
 
     @property
     def words(self) -> str:
-        """The target in words: `a test accuracy of 91.64%`."""
+        """The target in a sentence, such as `a test accuracy of 91.64%`."""
         if self.metric == ACCURACY:
             return f"a test accuracy of {self.short}"
         return f"a {measure_label(self.metric)} of at {'most' if self.at_most else 'least'} {show_number(float(self))}"
 
 
 def as_target(target: float | str | None) -> Target | None:
-    """Return the target of an accuracy or a text: `0.9`, `test_loss=0.3`, `bits<=1.5`."""
+    """Return a target from `0.9`, "0.9", "test_loss=0.3" or "bits<=1.5"."""
     if target is None or isinstance(target, Target):
         return target
     metric, sign, value = ACCURACY, "", str(target)

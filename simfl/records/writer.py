@@ -34,7 +34,7 @@ _FAST = pa.ipc.IpcWriteOptions(compression="lz4")
 
 
 class TableWriter:
-    """Stream rows into one Parquet file, in bounded memory.
+    """Stream rows into one Parquet file, with bounded memory (`rows_per_chunk`).
 
     As a context manager it closes the table at the end of the block, and aborts if the block raised.
     """
@@ -80,7 +80,7 @@ class TableWriter:
         self._take(pa.table(arrays, schema=self.schema))
 
     def flush(self) -> None:
-        """Flush the rows: they can be read even if this process is killed.
+        """Write all rows so far to the stream; they survive the process.
 
         RunError if the disk refuses: what was flushed before stays, the rest waits for `close`.
         """
@@ -122,7 +122,7 @@ class TableWriter:
         self._columns = []
 
     def abort(self) -> None:
-        """Discard the new table; a previous one stays. Does nothing after `close`."""
+        """Discard what was written; after `close`, do nothing."""
         if self._closed:
             return
         self._closed = True
@@ -158,7 +158,6 @@ class TableWriter:
         )
 
     def _column(self, field: pa.Field, values: np.ndarray) -> pa.Array:
-        """Return one column; refuse values that its type cannot represent exactly."""
         if pa.types.is_floating(field.type):
             return pa.array(np.ascontiguousarray(values), field.type)
         kind = np.dtype(field.type.to_pandas_dtype())
@@ -168,7 +167,6 @@ class TableWriter:
         return pa.array(values.astype(kind), field.type)
 
     def _take(self, table: pa.Table) -> None:
-        """Collect columns; flush them once there are many."""
         gaps = [field.name for field in self.schema if not field.nullable and table[field.name].null_count]
         if gaps:  # Parquet would silently write another value
             raise ValueError(f"{self.path.name}: a value is missing in {', '.join(gaps)}")
@@ -204,7 +202,7 @@ class TableWriter:
             self._sink.close()  # without an end mark: a stream ends with its last batch
 
     def _chunks(self) -> Iterator[pa.Table]:
-        """Yield all rows in chunks of `rows_per_chunk`, for equal row groups."""
+        """Yield all rows in chunks of `rows_per_chunk`, however the rows arrived."""
         collected: list[pa.Table] = []
         count = flushed = 0
         for table in self._parts():
@@ -250,7 +248,7 @@ def stream_of(path: Path) -> Path:
 
 
 def regular(path: Path) -> Path:
-    """Return the path of a file to read; reject devices and pipes."""
+    """Return a path to read; ValueError for devices and pipes (may never end)."""
     if path.exists() and not (path.is_file() or path.is_dir()):
         raise ValueError("found a device or a pipe, expected a file")
     return path

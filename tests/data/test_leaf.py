@@ -53,7 +53,7 @@ def test_texts_are_tokens_and_the_character_that_follows(tmp_path: Path) -> None
     assert "".join(letters[token] for token in data.train_x[1]) == "be or"
     assert [letters[y] for y in [*data.train_y, *data.test_y]] == [" ", "!", "e", "z"]
     np.testing.assert_array_equal(data.prepared(["to be", "be or"]), data.train_x[:2])
-    with pytest.raises(DataError, match="x: found 'Q', which is not among the 9 characters of the vocabulary"):
+    with pytest.raises(DataError, match=r"x: expected a character of the vocabulary \(9\), found 'Q'"):
         data.prepared(["Queen"])
     with pytest.raises(DataError, match="x: expected examples of shape"):
         data.prepared(["to"])

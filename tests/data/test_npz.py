@@ -162,6 +162,6 @@ def test_an_array_says_whose_each_example_is(tmp_path: Path) -> None:
     assert data.groups is not None
     assert data.groups.tolist() == [users[np.flatnonzero((x == X).all(axis=1))[0]] for x in data.train_x]
     assert load(tmp_path, x_train=X, y_train=Y, x_test=X, y_test=Y, user=users, group="user").groups is not None
-    for arrays, message in (({}, "missing key user, which data.partition.column"), ({"user": users[:4]}, "each of 6")):
+    for arrays, message in (({}, "missing key user, data.partition.column"), ({"user": users[:4]}, "each of 6")):
         with pytest.raises(DataError, match=message):
             load(tmp_path, x=X, y=Y, **arrays, group="user")

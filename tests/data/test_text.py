@@ -73,8 +73,8 @@ def test_paragraphs_or_nobody_strides_and_a_vocabulary_that_is_given(tmp_path: P
     [
         ("no names here", {}, "data.owners: expected lines that begin with 'NAME:', found none"),
         (PLAY, {"length": 90}, r"play\.txt: expected text for windows of 90 characters .* found at most 41"),
-        (PLAY, {"vocabulary": "abc"}, r"play\.txt: found 'B', which is not among the 3 characters"),
-        (b"A: \xff\xfe", {}, "expected a text in UTF-8, found other bytes at 3"),
+        (PLAY, {"vocabulary": "abc"}, r"play\.txt: expected a character of the vocabulary \(3\), found 'B'"),
+        (b"A: \xff\xfe", {}, "expected text in UTF-8, found other bytes at 3"),
         ("aaaaaaaaaaaaaaaaa", {"owners": "none"}, "at least two different characters, found 1"),
     ],
 )

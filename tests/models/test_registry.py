@@ -76,12 +76,12 @@ BROKEN: list[tuple[str, dict[str, Any], str]] = [
     (
         "lenet5",
         {"input_shape": (64, 64, 3)},
-        "lenet5: input_shape: expected a side from 8 to 32, found 64 of (64, 64, 3); use kind: mlp instead",
+        "lenet5: input_shape: expected a side from 8 to 32, found 64 of (64, 64, 3); use kind: mlp",
     ),
     (
         "resnet",
         {"input_shape": (4, 4)},
-        "resnet: input_shape: expected a side >= 8, found 4 of (4, 4); use kind: mlp instead",
+        "resnet: input_shape: expected a side >= 8, found 4 of (4, 4); use kind: mlp",
     ),
     (
         "resnet",
