@@ -10,11 +10,13 @@ ROOT = Path(__file__).parents[1]
 SOURCES = sorted((ROOT / "simfl").rglob("*.py"))
 #: Words that stand for a noun, and idioms. "There is no file" is English; "the value is no time" is not.
 SIGNS = re.compile(
-    r"(?<!there )\bis no\b(?! (more|longer|easier|worse|larger|smaller|wider))|\bwas no (?!run)|\bfor good\b|\bat hand\b"
-    r"|\b(nobody|somebody|anybody|everybody|whoever|so many|what is asked)\b|\bbehind\b",
+    r"(?<!there )\bis no\b(?! (more|longer|easier|worse|larger|smaller|wider))|\bwas no (?!run)"
+    r"|\bfor good\b|\bat hand\b|\b(nobody|somebody|anybody|everybody|whoever|so many|what is asked)\b|\bbehind\b",
     re.IGNORECASE,
 )
-BRITISH = re.compile(r"\b\w*(colour|neighbour|optimis|normalis|decentralis|quantis|behaviour)\w*", re.IGNORECASE)
+BRITISH = re.compile(
+    r"\b\w*(colo[u]r|neighbo[u]r|optimi[s]|normali[s]|decentrali[s]|quanti[s]|behavio[u]r)\w*", re.IGNORECASE
+)
 
 
 def docstrings(path):

@@ -161,9 +161,7 @@ def test_a_bare_name_is_looked_for_in_the_folders_table_and_csv(tmp_path: Path) 
 
 def test_other_examples_of_words_are_refused_where_the_features_are_numbers(tmp_path: Path) -> None:
     load(tmp_path)
-    with pytest.raises(
-        DataError, match=r"hospital: expected numbers, found words; encode it, or add it to"
-    ):
+    with pytest.raises(DataError, match=r"hospital: expected numbers, found words; encode it, or add it to"):
         read_examples(tmp_path / "file.csv", None)
 
 
