@@ -1,4 +1,4 @@
-"""How well scores tell members from others: the ROC curve, the area under it with its interval, and the paired guess.
+"""How well scores separate members from others: the ROC curve, its area with an interval, and the paired guess.
 
 DeLong, DeLong and Clarke-Pearson 1988, "Comparing the areas under two or more correlated receiver operating
 characteristic curves", https://doi.org/10.2307/2531595, for the interval; Carlini, Chien, Nasr, Song, Terzis and Tramer
@@ -19,12 +19,9 @@ from scipy.stats import rankdata
 def true_positive_rates(
     members: NDArray[np.float64], others: NDArray[np.float64], false_positive_rates: Sequence[float]
 ) -> NDArray[np.float64]:
-    """Return the largest true positive rate of a threshold whose false positive rate is at most as given.
+    """Return the largest true positive rates at which false positive rates do not exceed the given ones.
 
-    Args:
-        members: scores [m], higher where an example seems to have been used.
-        others: scores [n] of examples that were not.
-        false_positive_rates: [r], in [0, 1].
+    `members` [m] and `others` [n] are scores, higher where an example seems to have been used; rates are in [0, 1].
     """
     ordered = np.sort(others)[::-1]
     allowed = np.floor(np.asarray(false_positive_rates) * len(ordered) + 1e-9).astype(int)
@@ -38,11 +35,9 @@ def true_positive_rates(
 def area(
     members: NDArray[np.float64], others: NDArray[np.float64], confidence: float = 0.95
 ) -> tuple[float, float, float]:
-    """Return the area under the ROC curve, P[member's score > other's] + P[equal] / 2, and its interval (DeLong).
+    """Return the area under the ROC curve and its interval (DeLong), from at least two scores of each kind.
 
-    Args:
-        members, others: scores, as in `true_positive_rates`; two of each at least.
-        confidence: of the interval, which supposes that examples are independent of each other.
+    The area is P[member's score > other's] + P[equal] / 2. The interval assumes that examples are independent.
     """
     m, n = len(members), len(others)
     ranks = rankdata(np.concatenate((members, others)))
@@ -55,14 +50,10 @@ def area(
 
 
 def right_pairs(members: NDArray[np.float64], others: NDArray[np.float64], guesses: int) -> int:
-    """Return how many of `guesses` guesses are right: of the pairs that differ most, the higher score is the member.
+    """Return how many of r guesses are right: of the pairs that differ most, the higher score is the member.
 
-    Of a pair whose scores are equal the guess counts as wrong.
-
-    Args:
-        members, others: scores [m] of the two examples of each pair.
-        guesses: r <= m.
+    `members` and `others` are scores [m] of the two examples of each pair. A guess about equal scores counts as wrong.
     """
     gap = members - others
-    chosen = gap[np.argsort(-np.abs(gap), kind="stable")[:guesses]]
-    return int(np.count_nonzero(chosen > 0))
+    largest = gap[np.argsort(-np.abs(gap), kind="stable")[:guesses]]
+    return int(np.count_nonzero(largest > 0))

@@ -1,8 +1,8 @@
 """What correct guesses about canaries prove: a lower bound on epsilon, and whether a certified curve is refuted.
 
-One run, m canaries, each in or out by a fair coin of its own. The auditor sees what the run released, gives every
-canary a score, guesses "in" for the highest scores and "out" for the lowest, and keeps silent on the others. Privacy
-limits how many of r guesses can be right; more right guesses than that refute what was claimed.
+One run, m canaries, each in or out by its own fair coin. The auditor gives every canary a score, guesses "in" for the
+highest scores and "out" for the lowest, and makes no guess about the others. Privacy limits how many of r guesses can
+be right; more right guesses than that refute the claim.
 
 Two tests of the same count v:
 
@@ -14,8 +14,8 @@ Two tests of the same count v:
   https://arxiv.org/abs/2410.22235: a test of all (epsilon, delta) that are certified at once (`profile_p_value`).
   For a Gaussian it refutes noise that is half as large as claimed with ten times fewer canaries.
 
-Nobody may choose the number of guesses after looking at the result. It is fixed in advance (`default_guesses`), or
-several are, and then each is tested at its share of the error (a union bound, in `judge`).
+The number of guesses must not depend on the result. It is fixed in advance (`default_guesses`), or several are, and
+then each is tested at its share of the error (a union bound, in `judge`).
 """
 
 from __future__ import annotations
@@ -28,20 +28,16 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-#: (epsilon, delta) pairs that hold for one mechanism, all of them.
+#: All known (epsilon, delta) pairs that hold for one mechanism.
 Profile = Sequence[tuple[float, float]]
 
 
 @dataclass(frozen=True)
 class AuditVerdict:
-    """What the guesses of one audit prove.
+    """What the guesses of one audit prove: v = `correct` of r = `guesses`, on m = `canaries`.
 
-    Attributes:
-        lower_bound: the mechanism is not (epsilon, delta)-DP for any epsilon below this, at the confidence asked for.
-        p_value: chance of so many right guesses, at most, if the certified curve were true; 1 where there is none.
-        correct: right guesses, v.
-        guesses: guesses made, r.
-        canaries: m.
+    The mechanism is not (epsilon, delta)-DP for any epsilon below `lower_bound`, at the given confidence. `p_value` is
+    the chance, at most, of as many right guesses if the certified curve were true; 1 where there is none.
     """
 
     lower_bound: float
@@ -52,7 +48,7 @@ class AuditVerdict:
 
 
 def p_value(correct: int, guesses: int, canaries: int, epsilon: float, delta: float) -> float:
-    """Return the chance, at most, of `correct` right guesses or more if the mechanism is (epsilon, delta)-DP.
+    """Bound the chance of `correct` right guesses or more if the mechanism is (epsilon, delta)-DP.
 
     With W ~ Binomial(r, q), q = e^epsilon / (1 + e^epsilon):
 
@@ -93,12 +89,8 @@ def p_value(correct: int, guesses: int, canaries: int, epsilon: float, delta: fl
 def epsilon_lower_bound(correct: int, guesses: int, canaries: int, delta: float, confidence: float = 0.95) -> float:
     """Return the largest epsilon >= 0 that the guesses refute at this delta; 0 if they refute none.
 
-    By bisection on `p_value` < 1 - confidence. Whoever is (epsilon', delta)-DP for a smaller epsilon' is
-    (epsilon, delta)-DP too, so that all below the bound is refuted with it.
-
-    Args:
-        correct, guesses, canaries, delta: as in `p_value`.
-        confidence: 1 - beta, in (0, 1).
+    By bisection on `p_value` < 1 - confidence, with its arguments. A mechanism that is (epsilon', delta)-DP for a
+    smaller epsilon' is (epsilon, delta)-DP too, so that everything below the bound is refuted as well.
     """
     level = _level(confidence)
     return _largest(lambda epsilon: p_value(correct, guesses, canaries, epsilon, delta) < level)
@@ -107,9 +99,9 @@ def epsilon_lower_bound(correct: int, guesses: int, canaries: int, delta: float,
 def pair_lower_bound(
     correct: int, guesses: int, pairs: int, delta: float, neighbors: str, confidence: float = 0.95
 ) -> float:
-    """Return the largest epsilon that guesses about pairs refute, of which a coin said which example was used.
+    """Return the largest epsilon that guesses about pairs refute, where a coin said which example was used.
 
-    To guess which of two was used is to tell two data sets apart in which one example is replaced. Whoever is
+    A guess which of two was used distinguishes two data sets in which one example is replaced. A mechanism that is
     (epsilon, delta)-DP where one example more or less makes neighbors is (2 epsilon, (1 + e^epsilon) delta)-DP there.
 
     Args:
@@ -143,7 +135,7 @@ def _largest(refuted: Callable[[float], bool]) -> float:
 
 
 def profile_p_value(correct: int, guesses: int, canaries: int, profile: Profile) -> float:
-    """Return the chance, at most, of `correct` right guesses or more if all (epsilon, delta) of a profile hold.
+    """Bound the chance of `correct` right guesses or more if all (epsilon, delta) of a profile hold.
 
     Let p_i be the probability of exactly i right guesses, and j a random canary. Flip the coin of j: a right guess on j
     among k right ones becomes a wrong guess beside k - 1 right ones. So, for every k (Mahloujifar et al. 2024),
@@ -198,9 +190,8 @@ def profile_p_value(correct: int, guesses: int, canaries: int, profile: Profile)
 def default_guesses(canaries: int) -> int:
     """Return how many guesses to make on m canaries: an even number near max(m / 8, min(m / 2, 100)).
 
-    An eighth is near the best for Gaussian noise of any size when m is in the thousands; below that, fewer than a
-    hundred guesses could not refute much even if all of them were right: r right guesses of r bound epsilon by
-    ln(r / 3), roughly. It depends on m alone, which is known in advance.
+    An eighth is near the best for Gaussian noise of any size when m is in the thousands. Below that, fewer than a
+    hundred guesses could not refute much even if all were right: r right guesses bound epsilon by about ln(r / 3).
     """
     _check_counts(0, 0, canaries)
     wanted = max(canaries / 8, min(canaries / 2, 100.0))
@@ -208,15 +199,10 @@ def default_guesses(canaries: int) -> int:
 
 
 def guess(scores: NDArray[np.float64], guesses: int) -> NDArray[np.int8]:
-    """Guess: +1 (in) for the highest scores, -1 (out) for the lowest, half of the guesses each, 0 for silence.
+    """Guess +1 (in) for the highest scores, -1 (out) for the lowest, half of the guesses each; 0 for none.
 
-    Args:
-        scores: float [m], higher where a canary seems to be in.
-        guesses: r <= m; of an odd number the larger half is "in". Equal scores count in order of the canaries, which
-            says nothing of their coins.
-
-    Returns:
-        int8 [m].
+    Of an odd number r of guesses the larger half is "in". Equal scores count in order of the canaries, which says
+    nothing of their coins. Scores are float [m], higher where a canary seems to be in; returns int8 [m].
     """
     scores = np.asarray(scores, dtype=np.float64)
     _check_counts(0, guesses, len(scores))
@@ -243,7 +229,7 @@ def judge(
     profile: Profile = (),
     confidence: float = 0.95,
 ) -> AuditVerdict:
-    """Guess, count what is right, and say what that proves.
+    """Guess, count the right guesses, and say what that proves.
 
     Args:
         scores: float [m], higher where a canary seems to be in.
