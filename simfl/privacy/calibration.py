@@ -28,6 +28,9 @@ def noise_multiplier_for(
 ) -> float:
     """Return the smallest noise multiplier z with which `steps` releases are (epsilon, delta)-private.
 
+    z is within 1e-4 of the smallest and not below it, so that its epsilon does not exceed the given one. It is 1e-4
+    where that is enough.
+
     Args:
         epsilon: > 0.
         delta: in (0, 1).
@@ -35,12 +38,8 @@ def noise_multiplier_for(
         sampling_rate: q, share of the examples in each.
         sampling, neighbors, accountant: as in `simfl.privacy.accounting`.
 
-    Returns:
-        z, within 1e-4 of the smallest and not below it: its epsilon does not exceed the one asked for. 1e-4 where that
-        is enough.
-
     Raises:
-        ConditionError: if no amount of noise would do.
+        ConditionError: no amount of noise would do.
     """
     checks.positive(epsilon=epsilon)
     checks.whole(1, steps=steps)
@@ -57,13 +56,11 @@ def noise_multiplier_for(
 def least_noise(spent: Callable[[float, Accountant], float], epsilon: float, accountant: Accountant) -> float:
     """Return the smallest noise multiplier whose epsilon does not exceed the one given, within 1e-4 of itself.
 
-    Args:
-        spent: (noise multiplier, accountant) -> epsilon, which does not increase with the noise.
-        epsilon: > 0.
-        accountant: whose word counts. The Renyi accountant, which is cheap, says where to look.
+    `spent` is (noise multiplier, accountant) -> epsilon, which does not increase with the noise. The accountant
+    decides; the Renyi accountant, which is cheap, says where to look.
 
     Raises:
-        ConditionError: if no amount of noise would do.
+        ConditionError: no amount of noise would do.
     """
 
     def excess(log_z: float, by: Accountant) -> float:
@@ -74,12 +71,11 @@ def least_noise(spent: Callable[[float, Accountant], float], epsilon: float, acc
         low, high = _bracket(lambda z: excess(math.log(z), accountant) <= 0, high)
     if low == high:
         return high
-    found = float(
-        scipy.optimize.brentq(lambda log_z: excess(log_z, accountant), math.log(low), math.log(high), xtol=2e-5)
-    )
-    while excess(found, accountant) > 0:
-        found += 2e-5
-    return math.exp(found)
+    log_low, log_high = math.log(low), math.log(high)
+    log_z = float(scipy.optimize.brentq(lambda log_z: excess(log_z, accountant), log_low, log_high, xtol=2e-5))
+    while excess(log_z, accountant) > 0:
+        log_z += 2e-5
+    return math.exp(log_z)
 
 
 def _bracket(enough: Callable[[float], bool], start: float) -> tuple[float, float]:
@@ -105,8 +101,8 @@ def releases_within(
 ) -> int:
     """Return the largest number of releases, up to `most`, whose epsilon does not exceed the one given.
 
-    Epsilon grows about like a power of the number, a half for few and one for many releases, so that the next number
-    to look at is interpolated in logarithms: a handful of looks will do, of which each may be dear.
+    Epsilon grows about like a power of the number, a half for few and one for many releases, so that the next number is
+    interpolated in logarithms: a handful of looks, of which each may be expensive, will do.
 
     Args:
         epsilon_after: number of releases -> epsilon, which does not decrease.

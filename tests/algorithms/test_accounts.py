@@ -364,7 +364,7 @@ def test_what_was_sent_counts_whether_it_is_used_or_not(tmp_path):
     [
         ("Bare", r"client 1 releases mini-batch 4 without noise (at 0.08 s of virtual time)"),
         ("Pieces", "client 0 releases mini-batch 0 of 32 examples, and it is not known at which rate they were drawn"),
-        ("Again", "client 0 draws the noise of mini-batch 0 behind that of mini-batch 0, perhaps a second time"),
+        ("Again", "client 0 draws the noise of mini-batch 0 after that of mini-batch 0, perhaps a second time"),
         ("Nosy", "the algorithm looks at losses of client"),
         ("Keeps", "client 0 keeps what it makes of a gradient"),
         ("Central", "a server adds noise to what clients send without, and sees it before"),
