@@ -193,8 +193,8 @@ class InTimeTally(Tally):
 class InTimeLedger(Ledger):
     """Accounts for releases whose noise is correlated over time: one Gaussian mechanism, exactly.
 
-    The arguments are those of `Ledger`, and `noising`, w. Nothing is amplified by sampling; `shuffle` has the same order
-    in every pass.
+    The arguments are those of `Ledger`, and `noising`, w. Sampling amplifies nothing; `shuffle` has the same order in
+    every pass.
     """
 
     counted_by = InTimeTally
