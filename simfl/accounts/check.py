@@ -1,8 +1,8 @@
-"""What is claimed about privacy, held against what the accountant certifies: `simfl privacy check`.
+"""Compare privacy claims with what the accountant certifies: `simfl privacy check`.
 
 A claim is what a paper (or a report) says that a run spends; the account is what its releases cost under a view and a
-neighboring relation. Both are computed from the same releases: those that a run recorded, or those that a scenario
-plans, every client taking part equally often.
+neighboring relation. Both use the same releases: those that a run recorded, or those that a scenario plans, every
+client taking part equally often.
 """
 
 from __future__ import annotations
@@ -34,29 +34,24 @@ VIEWS: tuple[View, ...] = ("local_transcript", "global_hidden")
 
 
 def check_run(run: Run) -> Check:
-    """Hold what is claimed about a run against what is certified for the releases that it recorded.
+    """Compare claims about a run with what is certified for the releases that it recorded.
 
-    A run is data: nothing of a user's own code is loaded for it.
+    A run is data: none of a user's own code is loaded for it.
 
     Raises:
-        ScenarioError, DataError: there is nothing to check, or its scenario needs what is not here.
+        ScenarioError, DataError: there is nothing to check, or its scenario needs something that is not installed.
     """
     with nothing_loaded():
         setup = prepare(from_mapping(run.scenario))
         try:
             return check(setup, run)
         except (ValueError, ArithmeticError, LookupError) as error:  # what no run of the scenario could have recorded
-            raise DataError(
-                f"{run.folder}: its releases cannot be accounted for: {' '.join(str(error).split())}"
-            ) from error
+            reason = " ".join(str(error).split())
+            raise DataError(f"{run.folder}: its releases cannot be accounted for: {reason}") from error
 
 
 def check(setup: Setup, run: Run | None = None) -> Check:
-    """Hold what is claimed against what is certified.
-
-    Args:
-        setup: the scenario, made ready.
-        run: whose recorded releases count; by default those that the scenario plans.
+    """Compare claims with what is certified for the recorded releases of a run, or for those that the scenario plans.
 
     Raises:
         ScenarioError: there is nothing to check, or the scenario's plan does not say how much is released.
@@ -93,14 +88,14 @@ def check(setup: Setup, run: Run | None = None) -> Check:
 
 
 def _same(one: Claimed, other: Claimed) -> bool:
-    """Whether the same is claimed of two clients, within what makes them alike."""
+    """Whether the same is claimed of two clients, within `ALIKE`."""
     if math.isnan(one.epsilon) or math.isnan(other.epsilon):
         return math.isnan(one.epsilon) and math.isnan(other.epsilon)
     return abs(one.epsilon - other.epsilon) <= ALIKE * max(one.epsilon, other.epsilon)
 
 
 def recorded(ledger: Ledger, run: Run) -> Releases:
-    """Return what a run recorded, and why nothing of it can be certified, if so."""
+    """Return the releases that a run recorded, with the reason if nothing can be certified."""
     releases = Releases([0] * len(ledger.sizes))
     stated = str(run.manifest.extra.get("privacy", ""))
     if ledger.accounted and stated.startswith(NOT_CERTIFIED):
@@ -143,27 +138,27 @@ def _uses(ledger: Ledger, run: Run) -> list[KnownUses] | None:
 def _accounts(
     ledger: Ledger, releases: Releases, delta: float, relations: set[str]
 ) -> dict[tuple[str, str], np.ndarray]:
-    """Return each client's epsilon under both views, and under the relations that are asked for."""
-    found: dict[tuple[str, str], np.ndarray] = {}
+    """Return each client's epsilon under both views, and under the ledger's and the given relations."""
+    epsilons: dict[tuple[str, str], np.ndarray] = {}
     own = ledger.terms.neighbors
     for neighbors in sorted({own, *relations}, key=lambda relation: relation != own):
         if neighbors != own and ledger.pure:
             continue  # the epsilon of one release is that of the scenario's relation
         book = ledger.with_terms(neighbors=neighbors, delta=delta)
         for view in VIEWS if not book.terms.by_server else (book.terms.view,):
-            found[view, neighbors] = book.final_epsilon(releases, view)
-    return found
+            epsilons[view, neighbors] = book.final_epsilon(releases, view)
+    return epsilons
 
 
 # -- claims ----------------------------------------------------------------------------------
 
 
-#: What computes the claims of all clients: of the mechanism, the ledger and what was released.
+#: (mechanism, ledger, releases) -> the claims of all clients.
 ClaimFunction = Callable[[MechanismConfig, Ledger, Releases], list[Claimed]]
 
 
 def claims_of(privacy: MechanismConfig, ledger: Ledger, releases: Releases) -> list[Claimed]:
-    """Return what is claimed for every client; nothing where the scenario names no claim."""
+    """Return the claim for every client; an empty list if the scenario makes none."""
     if privacy.claim is None:
         return []
     kind = privacy.claim.kind
@@ -172,7 +167,6 @@ def claims_of(privacy: MechanismConfig, ledger: Ledger, releases: Releases) -> l
 
 
 def _stated(privacy: MechanismConfig, ledger: Ledger, releases: Releases) -> list[Claimed]:
-    """What the scenario says itself."""
     claim = cast(StatedClaim, privacy.claim)
     delta = ledger.delta if claim.delta is None else claim.delta
     stated = Claimed(claim.epsilon, delta, claim.neighbors or ledger.terms.neighbors, claim.source or "stated")
@@ -180,7 +174,6 @@ def _stated(privacy: MechanismConfig, ledger: Ledger, releases: Releases) -> lis
 
 
 def _per_release(privacy: MechanismConfig, ledger: Ledger, releases: Releases) -> list[Claimed]:
-    """The epsilon of one release of each client."""
     if not ledger.pure:
         raise ScenarioError(
             "privacy.claim: expected stated, adp2sgd or proactive_dp with Gaussian noise, found per_release, which "
@@ -194,7 +187,7 @@ def check_gaussian(privacy: MechanismConfig, ledger: Ledger) -> None:
     """Reject a claim about Gaussian noise on clipped gradients where the noise is of another kind.
 
     Raises:
-        ScenarioError: the mechanism has no Gaussian noise on clipped gradients.
+        ScenarioError: the mechanism has other noise.
     """
     if ledger.pure or math.isnan(ledger.terms.clipping_norm):
         raise ScenarioError(

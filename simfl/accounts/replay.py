@@ -1,4 +1,4 @@
-"""Play a scenario's world without arithmetic, and keep what everybody saw."""
+"""Play a scenario's world without arithmetic, and keep what every node saw."""
 
 from __future__ import annotations
 
@@ -17,13 +17,7 @@ from simfl.tape.knowledge import Knowledge, KnowledgeTape, Listener
 class Replay:
     """A world that was played to its end: the messages are those of a run of the scenario, which is deterministic.
 
-    Args:
-        setup: of the scenario.
-
-    Attributes:
-        knowledge: what everybody saw.
-        algorithm: as it was at the end.
-        releases: what clients released, counted as in a run.
+    `knowledge` is what every node saw; `releases` are counted as in a run; `algorithm` is as it was at the end.
 
     Raises:
         ScenarioError: what happens depends on data.
@@ -55,7 +49,7 @@ class Replay:
             )
         if setup.problem.radius is not None:
             raise ScenarioError(
-                "algorithm.projection: expected null, found a radius: projections are no linear forms of noisy "
+                "algorithm.projection: expected null, found a radius: projections are not linear forms of noisy "
                 "gradients; use --set algorithm.projection=null"
             )
         self.setup = setup

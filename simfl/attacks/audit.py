@@ -245,7 +245,6 @@ class Audit(PlantedScenario):
 
     @property
     def _share(self) -> float:
-        """The error of each number of guesses."""
         return (1.0 - self.confidence) / len(self.guess_numbers)
 
     def _judge(self, scores: NDArray[np.float64], profile: Profile) -> AuditVerdict:

@@ -167,7 +167,6 @@ class Ledger:
 
     @property
     def _accountant(self) -> str:
-        """The accountant, in words."""
         if self.terms.rounding is not None:
             return "noise on a grid, Renyi accountant at integer orders"
         return {
@@ -510,8 +509,7 @@ def _dearest(composition: Composition) -> tuple[Release, int]:
 
 
 def _batches(kinds: Mapping[tuple[int, float], int]) -> dict[int, int]:
-    """Return batch size -> how many, whatever their noise."""
-    batches: dict[int, int] = {}
+    batches: Counter[int] = Counter()
     for (size, _), count in kinds.items():
-        batches[size] = batches.get(size, 0) + count
+        batches[size] += count
     return batches
