@@ -152,7 +152,7 @@ class Network:
         """Return the observer that some nodes are together: clients by number, "server", or "links".
 
         Raises:
-            ScenarioError: there is no such node.
+            ScenarioError: a node does not exist.
         """
         numbers, names = set(), []
         for node in nodes:
@@ -480,7 +480,7 @@ class Network:
                 f"{privacy.mechanism!r}: accounts of whole networks are known for these only; use gaussian"
             )
         if ledger.terms.rounding is not None:
-            raise ScenarioError("privacy.quantise: expected false, found true: what is rounded is no linear form")
+            raise ScenarioError("privacy.quantise: expected false, found true: rounded values are not linear forms")
         if not ledger.accounts_for(self.replay.releases):
             raise ScenarioError(f"privacy: {ledger.statement_of(self.replay.releases)}")
         factor = 2.0 if ledger.terms.neighbors == "replace_one" else 1.0

@@ -95,7 +95,7 @@ class NoiseLaw:
         return energy / 2 if self.sampler == "gaussian" else np.sqrt(energy)
 
     def chance(self, size: NDArray[np.float64] | float, releases: int = 1) -> NDArray[np.float64]:
-        """Return P[T <= size] of the noise, of a sum of T over so many releases."""
+        """Return P[T <= size] of the noise, for a sum of T over `releases` releases."""
         return np.asarray(special.gammainc(releases * self.shape, size))
 
     def as_normal(self, x: NDArray[np.floating]) -> NDArray[np.float64]:

@@ -57,7 +57,7 @@ def p_value(correct: int, guesses: int, canaries: int, epsilon: float, delta: fl
     (Steinke et al. 2023, Theorem 5.2: the maximum is over how best to spend the mean 2 m delta of F, all of it on
     F = i with probability 2 m delta / i.) With delta = 0 it is the binomial tail.
 
-    A count that W reaches with probability above 1/2 is no evidence, and gets p = 1. There the formula would be no
+    A count that W reaches with probability above 1/2 is not evidence, and gets p = 1. There the formula would not be a
     bound: with m = r = 2, epsilon = 2, delta = 0.1 and v = 1 it says 0.9915, and the mechanism that shows two wrong
     guesses least often, found by linear programming over all of them, reaches 0.9991. Where it is evidence, no
     mechanism was found that exceeds it.

@@ -320,14 +320,14 @@ class Tally(Releases):
             return own
         said, seen = self._kinds_of(own), self._kinds_of(self)
         for (client, batch, level), count in seen.items():
-            found = said.get((client, batch, level), 0)
-            if found < count:
+            declared = said.get((client, batch, level), 0)
+            if declared < count:
                 self.refuse(
                     f"the algorithm's own account says too little: expected {count} releases of client {client} with "
-                    f"batch size {batch} and level {level:g}, as its gradients show, found {found}"
+                    f"batch size {batch} and level {level:g}, as its gradients show, found {declared}"
                 )
                 break
-        own.passes = self.passes  # where in the data they are only the tape knows
+        own.passes = self.passes  # only the tape knows where in the data they are
         own.refusal = own.refusal or self.refusal
         return own
 

@@ -10,7 +10,7 @@ function of these integers and of earlier releases. `simfl.tape.kernels` compute
 that it depends on the model and the example alone: not on the example's place in a batch, nor on the other examples. So
 neighbors change nothing but the sum of integers.
 
-Sensitivity. The norm of a gradient is the root of a sum of d squares in float32, in an order that nobody knows. With x
+Sensitivity. The norm of a gradient is the root of a sum of d squares in float32, in an unknown order. With x
 = d 2^-24 it loses at most x / (1 - x) of the square (Higham 2002, "Accuracy and stability of numerical algorithms",
 section 3.1), so that a clipped gradient is no longer than C ((1 - x) / (1 - 2 x))^(1/2) <= C (1 + x) for x <= 1/4, up
 to the roundings of root, quotient, product and C, for which 16 2^-24 is more than enough. Rounding to the grid adds g

@@ -171,7 +171,7 @@ def planned_uses(examples: int, batches: Mapping[int, int], additive: bool = Fal
     """
     n, sizes = examples, {size: count for size, count in batches.items() if size > 0 and count > 0}
     left = -(-sum(size * count for size, count in sizes.items()) // n)
-    found: Counter[int] = Counter()
+    uses: Counter[int] = Counter()
     only = next(iter(sizes)) if len(sizes) == 1 else 0  # the size of all batches, where they have one
     if 0 < only <= n:
         chain = only // math.gcd(n, only)
@@ -182,13 +182,13 @@ def planned_uses(examples: int, batches: Mapping[int, int], additive: bool = Fal
         most = {only: only // n}
     if additive:  # as in `Passes.copies`: the long ones in full, beside the others
         for size in [size for size in sizes if most[size] > 2]:
-            found[most[size]] += sizes.pop(size)
+            uses[most[size]] += sizes.pop(size)
         left = min(left, sum(most[size] * count for size, count in sizes.items()))
     for size in sorted(sizes, reverse=True):
         full = min(sizes[size], left // most[size])
-        found[most[size]] += full
+        uses[most[size]] += full
         left -= full * most[size]
         if full < sizes[size]:
-            found[left] += left > 0
+            uses[left] += left > 0
             left = 0
-    return +found
+    return +uses
