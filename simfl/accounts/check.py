@@ -34,7 +34,7 @@ VIEWS: tuple[View, ...] = ("local_transcript", "global_hidden")
 
 
 def check_run(run: Run) -> Check:
-    """Compare claims about a run with what is certified for the releases that it recorded.
+    """Compare claims about a run with the account of its recorded releases.
 
     A run is data: none of a user's own code is loaded for it.
 
@@ -51,7 +51,7 @@ def check_run(run: Run) -> Check:
 
 
 def check(setup: Setup, run: Run | None = None) -> Check:
-    """Compare claims with what is certified for the recorded releases of a run, or for those that the scenario plans.
+    """Compare claims with the account of recorded releases, or of planned ones.
 
     Raises:
         ScenarioError: there is nothing to check, or the scenario's plan does not say how much is released.
@@ -123,7 +123,7 @@ def recorded(ledger: Ledger, run: Run) -> Releases:
 
 
 def _uses(ledger: Ledger, run: Run) -> list[KnownUses] | None:
-    """Return how often an example of each client is in a release; None where an old run does not say."""
+    """Return uses of each client's examples; None where an old run does not say."""
     if not RunFolder(run.folder).table_path("uses").exists():
         return None
     known: list[dict[int, int]] = [{} for _ in ledger.sizes]
@@ -138,7 +138,7 @@ def _uses(ledger: Ledger, run: Run) -> list[KnownUses] | None:
 def _accounts(
     ledger: Ledger, releases: Releases, delta: float, relations: set[str]
 ) -> dict[tuple[str, str], np.ndarray]:
-    """Return each client's epsilon under both views, and under the ledger's and the given relations."""
+    """Return each client's epsilon under both views and under some relations."""
     epsilons: dict[tuple[str, str], np.ndarray] = {}
     own = ledger.terms.neighbors
     for neighbors in sorted({own, *relations}, key=lambda relation: relation != own):
@@ -184,7 +184,7 @@ def _per_release(privacy: MechanismConfig, ledger: Ledger, releases: Releases) -
 
 
 def check_gaussian(privacy: MechanismConfig, ledger: Ledger) -> None:
-    """Reject a claim about Gaussian noise on clipped gradients where the noise is of another kind.
+    """Reject a claim about Gaussian noise on clipped gradients for other noise.
 
     Raises:
         ScenarioError: the mechanism has other noise.

@@ -92,7 +92,7 @@ class ReconstructionReport:
 
 @dataclass(frozen=True)
 class Observer:
-    """Nodes that put together what they saw, as `name` in tables; no nodes: an observer of all links."""
+    """Nodes that combine what they saw; no nodes: an observer of all links."""
 
     name: str
     nodes: frozenset[int]
@@ -184,7 +184,7 @@ class Network:
         return observers + ([self.observer(coalition)] if coalition else [])
 
     def distances(self, observer: Observer) -> Matrix:
-        """Return the hops from each client to an observer over links that carried something, [K]; infinite if none."""
+        """Return hops from clients to an observer over used links, [K]; infinite if none."""
         from scipy.sparse import coo_array
         from scipy.sparse.csgraph import dijkstra
 
@@ -207,7 +207,7 @@ class Network:
     # -- what they saw ---------------------------------------------------------------------------
 
     def seen(self, observer: Observer, sees: Sees = "messages", until: float = math.inf) -> list[int]:
-        """Return the rows that an observer saw until a virtual time in seconds, each once, in the order of arrival.
+        """Return the rows that an observer saw until a time, each once, as they came.
 
         With "neighbour_sums" nodes that add up what comes to them in a round see the sum alone.
         """
@@ -216,7 +216,7 @@ class Network:
         return list(dict.fromkeys(row for time, row in sorted(when) if time <= until))
 
     def _sights(self, observer: Observer, sees: Sees) -> list[Sight]:
-        """Return what may be seen; where sums are secure, the single messages of a sum may not."""
+        """Return what may be seen; single messages of a secure sum may not."""
         sights = self.knowledge.messages
         if sees == "neighbour_sums":
             if not self.knowledge.merged:
@@ -231,7 +231,7 @@ class Network:
         return sights
 
     def check(self, observer: Observer, sees: Sees = "messages") -> bool:
-        """Check that nodes computed with, and sent, only what follows from what they saw and computed.
+        """Check that nodes sent only what follows from what they saw and computed.
 
         A node that has another state got it by no message: an account of the messages says too little then. Returns
         whether all nodes were checked: a node is not if that takes more than `MOST_CHECKED` multiplications.
@@ -261,7 +261,7 @@ class Network:
         return feasible
 
     def _seen_and_made(self, observer: Observer, sees: Sees) -> tuple[dict[int, int], list[tuple[int, int]]]:
-        """Return row -> when it first came, and (row, when) of what a node sent and took gradients at."""
+        """Return row -> first arrival, and (row, when) of a node's sends and reads."""
         known, came = self.knowledge, dict[int, int]()
         for one in sorted(self._sights(observer, sees), key=lambda one: one.came):
             if observer.saw(one):
@@ -284,7 +284,7 @@ class Network:
         return self._without(self._found(rows), observer)
 
     def _found(self, rows: Sequence[int]) -> Matrices:
-        """Return A, and B where it says more, of rows; those that were prepared need not be made again."""
+        """Return A, and B where it says more, of rows, from those prepared if possible."""
         if self._prepared is None or not all(row in self._prepared[0] for row in rows):
             return self.knowledge.matrices(rows, noises=self._own_noise is None)
         places, a, b = self._prepared
@@ -334,7 +334,7 @@ class Network:
         return held
 
     def needed(self, a: Matrix, observer: Observer) -> NDArray[np.int64]:
-        """Return the gradients in A, those in the models at which these were taken, and so on."""
+        """Return the gradients in A, those in the models they were taken at, and so on."""
         others = ~np.isin(self.owners, sorted(observer.nodes))
         known = np.zeros(len(others), dtype=bool)
         new = np.any(a != 0.0, axis=0) & others
@@ -344,7 +344,7 @@ class Network:
         return np.flatnonzero(known)
 
     def resolved(self, rows: Sequence[int], observer: Observer, view: View) -> bool:
-        """Whether a view of some rows has all their directions, by exact arithmetic on the recorded coefficients.
+        """Whether a view of some rows has all their directions, by exact arithmetic.
 
         Rounding cannot tell a row that others make up from one that they nearly make up, whose small rest may reveal a
         gradient by itself.
@@ -378,7 +378,7 @@ class Network:
         return view if self.resolved([*rows, *reads], observer, view) else None
 
     def closure(self, a: Matrix, b: Matrix, observer: Observer, needed: NDArray[np.int64] | None = None) -> Matrices:
-        """Return A and B with the models at which all gradients that it takes (see `needed`) were taken."""
+        """Return A and B with the models that all `needed` gradients were taken at."""
         reads, noises = self._reads
         needed = self.needed(a, observer) if needed is None else needed
         more = self._without((reads[needed], noises[needed]), observer)
@@ -414,7 +414,7 @@ class Network:
     def reconstruction(
         self, observer: Observer, slow: bool = False, sees: Sees = "messages", until: float = math.inf
     ) -> pd.DataFrame:
-        """Return which gradients of others an observer can solve for if it knows who averaged with whom when.
+        """Return which gradients of others an observer can solve for.
 
         With `slow` all gradients of a client count as one, as where step sizes are small. `sees` and `until` are as in
         `seen`. The table has a row for each gradient that was released (`slow`: for each client): `client`; `gradient`,
@@ -490,7 +490,7 @@ class Network:
         return np.array([factor * norm * count for norm, count in zip(norms, examples, strict=True)])
 
     def passes(self, columns: NDArray[np.int64]) -> list[NDArray[np.int64]] | None:
-        """Return which of a client's gradients, by place, may hold an example in each pass over its shuffled data."""
+        """Return places of a client's gradients that may hold an example, for each pass."""
         ledger = self.setup.ledger
         if ledger is None or ledger.sampling != "shuffle" or ledger.terms.unit != "example":
             return None
@@ -511,7 +511,7 @@ class Network:
 
     @functools.cached_property
     def _local(self) -> tuple[Matrix, Matrix]:
-        """mu and the ledger's epsilon of each client, for an observer of all its gradients, [K] each.
+        """mu and epsilon of each client for an observer of all its gradients, [K] each.
 
         Where several clients hold an example: of all of these together.
         """
@@ -549,7 +549,7 @@ class Network:
         return [self.passes(own) for own in self._columns]
 
     def spent(self, view: View, clients: Sequence[int]) -> tuple[Matrix, Matrix]:
-        """Return mu, and epsilon with what sampling amplifies, of some clients in a view, [k] each."""
+        """Return mu, and epsilon with amplification, of some clients in a view, [k] each."""
         ledger, mus = self.setup.ledger, self._mus(view, clients)
         assert ledger is not None, "changes would have said so"
         epsilons = np.array([gaussian_epsilon(ledger.delta, mu) for mu in mus.tolist()])
@@ -563,7 +563,7 @@ class Network:
         return mus, epsilons
 
     def _kinds(self, view: View, columns: NDArray[np.int64]) -> dict[int, dict[tuple[int, float], int]]:
-        """Return (batch size, noise multiplier) -> count of releases that tell no less than a view, by client."""
+        """Return by client (batch size, noise) -> count of releases that tell no less."""
         assert self.setup.ledger is not None
         replaced = 2.0 if self.setup.ledger.terms.neighbors == "replace_one" else 1.0
         step = LEVEL_STEP if self.setup.ledger.sampling == "poisson" else FIXED_LEVEL_STEP
@@ -618,7 +618,7 @@ class Network:
 
 
 def local_epsilons(setup: Setup, releases: Releases) -> Matrix:
-    """Return the epsilon of each client's examples for an observer of all that clients send, [K].
+    """Return each client's epsilon for an observer of all that clients send, [K].
 
     It is the ledger's. Where several clients hold an example, and the ledger counts the releases of one, it is that of
     all clients' releases together, which is no less.
@@ -687,7 +687,7 @@ def reconstruct(
     sees: Sees = "messages",
     own: Own = NOTHING_OWN,
 ) -> ReconstructionReport:
-    """Find whose gradients every observer of a network can solve for: El Mrini, Cyffers and Bellet's attack.
+    """Find whose gradients observers can solve for: El Mrini, Cyffers, Bellet's attack.
 
     It needs no section privacy; without noise what is recovered is exact, to rounding. The arguments are those of
     `network`. https://arxiv.org/abs/2402.10001

@@ -1,4 +1,4 @@
-"""What an adversary hears of a run: a tape that gives releases away, and what is known of each of them."""
+"""What an adversary hears of a run: a listening tape, and facts of each release."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Hear = Callable[[NDArray[np.float32], NDArray[np.float32], Sequence[Gradient]], 
 
 
 class ListeningTape(Tape):
-    """A tape that gives away what some clients release; what it records for the others is as on any tape.
+    """A tape that also reports what some clients release.
 
     It hears every promise of theirs once: when it is sent or consumed, whichever comes first, on whatever path. The
     tape's tally counts the same promises by its own means, so that the two can be compared.
@@ -99,7 +99,7 @@ class ListeningTape(Tape):
 
 
 def listen(setup: Setup, device: jax.Device, clients: Mapping[int, float], hear: Hear, factor: float = 1.0) -> Releases:
-    """Run a scenario, hear what some clients release, and return the account of all releases.
+    """Run a scenario, hear some clients, and return the account of all releases.
 
     Args:
         setup, device: of the run.
@@ -167,7 +167,7 @@ class Ordinary:
         return rest
 
     def spread(self, known: Circumstances) -> float:
-        """Return the variance per coordinate that their sampling adds, if their gradients point in all directions."""
+        """Return the variance per coordinate of their sampling, for isotropic gradients."""
         if np.isinf(known.norm):
             return 0.0
         return known.rate * (1 - known.rate) * self.count * known.norm**2 / self.model.touched
@@ -217,7 +217,7 @@ def _positions_program(sampling: Drawing, batch_size: int, lanes: int) -> Any:
 
 
 def positions_in(problem: LearningProblem, promise: Gradient) -> NDArray[np.int64]:
-    """Return the places of a mini-batch's examples among its client's, each as often as it is in it, [b]."""
+    """Return the places of a mini-batch's examples among its client's, [b]."""
     examples = int(problem.data.sizes[promise.client])
     lanes = min(examples, problem.max_batch)
     program = _positions_program(problem.batches.sampling, problem.batches.size, lanes)

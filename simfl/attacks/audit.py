@@ -1,4 +1,4 @@
-"""Audit the privacy of a scenario: run it with canaries among one client's data and guess which of them were there.
+"""Audit the privacy of a scenario by canaries among one client's data.
 
 The audited run has the scenario's own data, model, algorithm, world, sampling, clipping, noise and executor, and
 canaries that are planted before the ledger is built (`planting`): it is not the run without them. The auditor is one of
@@ -155,12 +155,12 @@ class PairwiseReport(Report):
 
 
 def audit(scenario: Scenario | str | Path, **options: Any) -> AuditReport | PairwiseReport:
-    """Run a scenario with canaries and report what the adversary learned; options are those of `Audit`."""
+    """Run an audit of a scenario with the options of `Audit`, and report."""
     return Audit(scenario, **options).run()
 
 
 class Audit(PlantedScenario):
-    """An audit made ready. Between making and running it, `setup` may be changed: so a test breaks the mechanism.
+    """An audit made ready; tests change its `setup` before running it.
 
     Args:
         scenario: a scenario with privacy, or the path of one.

@@ -1,4 +1,4 @@
-"""Noise that is broken in known ways, and which of them an audit's tests of the noise would have shown.
+"""Noise that is broken in known ways, and which of them an audit would show.
 
 The tests look at coordinates that no example touches, so that what they show does not depend on the data. Made-up
 releases of as many draws and coordinates go through the same tests.
@@ -77,7 +77,7 @@ SHARED = "noise shared by clients"
 
 @lru_cache(maxsize=64)
 def shown(law: NoiseLaw, blank: int, draws: int, others: int) -> Mapping[str, bool]:
-    """Return which faults the tests of blank coordinates show in all of some made-up audits.
+    """Return which faults the tests of blank coordinates show in made-up audits.
 
     `draws` releases of the client and `others` of another client were heard; `blank` coordinates hold noise alone.
     """

@@ -1,4 +1,4 @@
-"""Membership inference on what nodes received in a run: which examples did a client train on?
+"""Membership inference on what nodes received: which examples were trained on?
 
 A scenario is run as it is, while observers keep some of the messages that came to them (`simfl.attacks.listening`).
 Then every example of a client (a member) and as many unused ones are scored, and the separation of the scores is
@@ -84,7 +84,7 @@ def infer_membership(
     run: Run | None = None,
     device: str | None = None,
 ) -> Membership:
-    """Run a scenario and infer from what observers received which examples were trained on.
+    """Run a scenario and infer from received messages which examples were trained on.
 
     Args:
         scenario: a scenario, or the path of one.

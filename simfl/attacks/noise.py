@@ -1,4 +1,4 @@
-"""Test the noise of releases: is there enough of it, has it the declared law, and is it drawn afresh?
+"""Test the noise of releases: its size, its law, and whether it is drawn afresh.
 
 A release in units of the noise is x = n + c: n of the mechanism's law, c all that examples add. If n was drawn afresh,
 c does not depend on it, because the model of c was read before. There are three tests.

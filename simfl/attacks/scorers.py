@@ -1,4 +1,4 @@
-"""The two adversaries of an audit, as scores of the canaries: of one client's releases, or of one observer's view.
+"""The two adversaries of an audit, as scores of the canaries.
 
 Both score a canary by the logarithm of the likelihood ratio of what was heard with it and without it, as far as that is
 known: any score makes a valid audit. Both also score audits of mechanisms that are broken on purpose, by made-up
@@ -37,7 +37,7 @@ BROKEN = {"noise off": (0.0, True), "noise halved": (0.5, True), "clipping off":
 
 
 class ReleaseScorer:
-    """The adversary of the local view: hears every release of the client, and the mini-batches if they are not secret.
+    """The local view: every release of the client, and mini-batches if not secret.
 
     With Gaussian noise of deviation s, rate q and canary gradients g (in) and g' (out), the score grows by
 
@@ -172,7 +172,7 @@ def _log_ratio(along: Floats, squared: Floats, variances: Floats, known: Sequenc
 
 
 class ViewScorer:
-    """The adversary on a network: a node, the server or all links, with a view A g + B xi of all noisy gradients.
+    """The view A g + B xi of all noisy gradients at a node, the server or all links.
 
     Every message is a sum of releases, in which noise comes with its gradient, so that the view is A r with r the
     releases (`simfl.privacy.network`). With M = A^T (B B^T)^+ A, and with d_j what canary j adds to the client's

@@ -1,4 +1,4 @@
-"""How well scores separate members from others: the ROC curve, its area with an interval, and the paired guess.
+"""How well scores separate members from others: the ROC curve and paired guesses.
 
 DeLong, DeLong and Clarke-Pearson 1988, "Comparing the areas under two or more correlated receiver operating
 characteristic curves", https://doi.org/10.2307/2531595, for the interval; Carlini, Chien, Nasr, Song, Terzis and Tramer

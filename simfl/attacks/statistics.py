@@ -1,4 +1,4 @@
-"""What correct guesses about canaries prove: a lower bound on epsilon, and whether a certified curve is refuted.
+"""What correct guesses about canaries prove about epsilon.
 
 One run, m canaries, each in or out by its own fair coin. The auditor gives every canary a score, guesses "in" for the
 highest scores and "out" for the lowest, and makes no guess about the others. Privacy limits how many of r guesses can

@@ -1,4 +1,4 @@
-"""Account for releases together: (epsilon, delta) by dp-accounting, for the samplings that occur in simfl.
+"""Account for releases together: (epsilon, delta) by dp-accounting.
 
 A `Release` is one noisy sum as the adversary sees it. Its noise multiplier z is the standard deviation of the noise
 over the clipping norm C, whatever the neighboring relation: replacing an example moves a sum of clipped gradients by up
@@ -88,7 +88,7 @@ Pairs = Sequence[tuple["Pair", int]]
 
 @dataclass(frozen=True)
 class Pair:
-    """A release as the accountants take it: a sampled Gaussian, or a pure mechanism with its amplified epsilon.
+    """A release for accountants: a sampled Gaussian, or a pure mechanism.
 
     Rate 1 stands for a pure mechanism, whose `pure_epsilon` is amplified already, too. `replace`: neighbors replace an
     example; else one is added or removed. `fixed`: batches of rates below 1 have a fixed size; else they are Poisson.
@@ -129,7 +129,7 @@ def refusal(sampling: str, neighbors: Neighbors, on_grid: bool = False) -> str |
 
 
 def pairs_of(composition: Composition, neighbors: Neighbors) -> list[tuple[Pair, int]]:
-    """Translate releases; those of one pass become the most expensive of them, once."""
+    """Translate releases; one pass becomes its most expensive release, once."""
     checks.one_of(get_args(Neighbors), neighbors=neighbors)
     replace = neighbors == "replace_one"
     pairs: dict[Pair, int] = {}
@@ -166,7 +166,7 @@ def pairs_of(composition: Composition, neighbors: Neighbors) -> list[tuple[Pair,
 
 @functools.lru_cache(maxsize=4096)
 def _library_renyi(noise_multiplier: float, rate: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return (orders, Renyi divergences at each) of one sampled Gaussian, by dp-accounting."""
+    """Return (orders, Renyi divergences) of one sampled Gaussian, by dp-accounting."""
     import dp_accounting
     from dp_accounting import rdp
 
@@ -228,7 +228,7 @@ _HOPELESS = 5000.0
 
 
 def replaced_renyi(pair: Pair, orders: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return Renyi divergences of a sampled Gaussian where an example is replaced, [orders].
+    """Return Renyi divergences of a sampled Gaussian, an example replaced, [orders].
 
     Both samplings have a dominating pair (P, Q) that is its own mirror image, delta(-eps) = 1 - e^-eps + e^-eps
     delta(eps), so that with the privacy loss L = ln(P/Q), whatever the order alpha > 1,
@@ -288,7 +288,7 @@ def _replaced_row(pair: Pair, orders: tuple[float, ...]) -> NDArray[np.float64]:
 
 
 def _pure_renyi(epsilon: float, orders: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the largest Renyi divergence of any eps-DP mechanism, that of randomized response.
+    """Return the largest Renyi divergence of any eps-DP mechanism.
 
     Mironov 2017, "Renyi differential privacy", Proposition 5: D_alpha = ln(p^alpha (1-p)^(1-alpha) + (1-p)^alpha
     p^(1-alpha)) / (alpha - 1) with p = e^eps / (1 + e^eps).
@@ -312,7 +312,7 @@ class RenyiTable:
         self._rows: dict[Pair, NDArray[np.float64]] = {}
 
     def divergences(self, pairs: Iterable[Pair]) -> NDArray[np.float64]:
-        """Return the divergences of some pairs, [pairs, orders]; new ones are computed together."""
+        """Return the divergences of pairs, [pairs, orders]; compute new ones together."""
         wanted = list(pairs)
         new = [pair for pair in dict.fromkeys(wanted) if pair not in self._rows]
         sampled = []
@@ -389,7 +389,7 @@ def _drift(pairs: Pairs) -> float:
 
 
 def _slope(pairs: Pairs) -> float:
-    """Return 2 D_alpha / alpha near alpha = 1: about the variance of the privacy loss of all together."""
+    """Return 2 D_alpha / alpha near alpha = 1: about the variance of the total loss."""
     table = RenyiTable()
     return 2.0 * float(_total(pairs, table)[0]) / float(table.orders[0])
 
@@ -406,7 +406,7 @@ _MOST_EPSILON = 300.0
 
 @functools.lru_cache(maxsize=32)
 def _loss_distribution(pair: Pair, interval: float) -> Any:
-    """Return the privacy loss distribution of one release by dp-accounting, never understated.
+    """Return the pessimistic privacy loss distribution of one release.
 
     The bins are those of its pessimistic connect-the-dots (Doroshenko et al. 2022, https://arxiv.org/abs/2207.04380,
     Algorithm 1). A loss of -eps under P has e^-eps times the mass of eps under Q, in bins too, which keeps the digits
@@ -499,7 +499,7 @@ def _width(pair: Pair) -> float:
 
 @functools.lru_cache(maxsize=4)
 def _composed_distribution(pairs: tuple[tuple[Pair, int], ...], interval: float) -> Any:
-    """Return the loss of all releases together; cached, since a curve needs one composition at many deltas."""
+    """Return the total loss; cached, since a curve needs it at many deltas."""
     whole = None
     for pair, count in pairs:
         part = _loss_distribution(pair, interval)
@@ -510,7 +510,7 @@ def _composed_distribution(pairs: tuple[tuple[Pair, int], ...], interval: float)
 
 
 def _exact_gaussian(pairs: Pairs) -> float | None:
-    """Return mu = sensitivity / standard deviation of unsampled Gaussians composed; None if there is anything else.
+    """Return mu of unsampled Gaussians composed; None for other releases.
 
     They compose to one Gaussian: 1 / z^2 = sum of 1 / z_j^2.
     """
@@ -521,7 +521,7 @@ def _exact_gaussian(pairs: Pairs) -> float | None:
 
 
 def _interval(pairs: Pairs, near: float) -> float:
-    """Return the width of a bin: fine enough for 1e-3 of an epsilon, coarse enough to be quick.
+    """Return a bin width: fine enough for 1e-3 of an epsilon, coarse enough to be quick.
 
     Rounding to the ends of a bin adds up to width^2 / 6 to the variance of each loss, which must not count among many.
     All releases together have losses up to about their Renyi epsilon at 1e-15, the mass that is cut off; dp-accounting
@@ -540,7 +540,7 @@ def _interval(pairs: Pairs, near: float) -> float:
 
 
 def _distribution_epsilon(pairs: Pairs, delta: float, near: float) -> float:
-    """Return epsilon > 0, with a bound `near`; infinite where bins lack the precision for so small a delta."""
+    """Return epsilon, near a bound; infinite where bins are too coarse for delta."""
     many = sum(count for _, count in pairs)
     delta -= _ROUNDING * many
     if delta <= 0.0 or near > _MOST_EPSILON:
@@ -602,7 +602,7 @@ def _epsilon(pairs: tuple[tuple[Pair, int], ...], delta: float, accountant: Acco
 
 
 def delta_of(composition: Composition, epsilon: float, *, neighbors: Neighbors = "add_or_remove") -> float:
-    """Return delta at epsilon >= 0 of releases composed, by loss distribution or Renyi divergence.
+    """Return delta at epsilon >= 0 of releases composed.
 
     Raises:
         ConditionError: nothing can be certified for this sampling under this relation.
@@ -635,7 +635,7 @@ def _renyi_delta(pairs: Pairs, epsilon: float) -> float:
 
 
 def central_releases(composition: Composition, epsilon: float, delta: float, *, neighbors: Neighbors) -> int:
-    """Return about how often a composition fits into (epsilon, delta): a guess to begin a search with.
+    """Return about how often a composition fits into (epsilon, delta).
 
     Many releases amount to a Gaussian with mu^2 = 2 D_alpha / alpha of each, alpha near 1 (Dong, Roth and Su 2019,
     Theorem 3.4), against the mu that is (epsilon, delta)-private.

@@ -1,4 +1,4 @@
-"""The noise that a promised (epsilon, delta) needs, and how long a promise lasts: bisection over the accountant."""
+"""The noise that (epsilon, delta) needs, and how long a budget lasts, by bisection."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def noise_multiplier_for(
     neighbors: Neighbors = "add_or_remove",
     accountant: Accountant = "tightest",
 ) -> float:
-    """Return the smallest noise multiplier z with which `steps` releases are (epsilon, delta)-private.
+    """Return the smallest noise multiplier z for (epsilon, delta) over `steps` releases.
 
     z is within 1e-4 of the smallest and not below it, so that its epsilon does not exceed the given one. It is 1e-4
     where that is enough.
@@ -79,7 +79,7 @@ def least_noise(spent: Callable[[float, Accountant], float], epsilon: float, acc
 
 
 def _bracket(enough: Callable[[float], bool], start: float) -> tuple[float, float]:
-    """Return (too little, enough), not far apart; twice the least noise where that is enough."""
+    """Return (too little, enough) noise, close together; or twice the least noise."""
     high, step = start, 1.2
     if enough(high):
         while high > _LEAST_NOISE and enough(low := max(_LEAST_NOISE, high / step)):

@@ -1,4 +1,4 @@
-"""Checks of arguments, each one line: "name: expected ..., found ...". All of them reject NaN.
+"""Checks of arguments with one-line errors; all of them reject NaN.
 
 They take values by name, several at a time: `positive(epsilon=epsilon, sigma=sigma)`. A theorem's condition on possible
 values is a `ConditionError` instead, which names the condition.
@@ -55,7 +55,7 @@ def one_of(words: tuple[str, ...], /, **values: str) -> None:
 
 
 def rounded_up(value: float, digits: int = 4) -> str:
-    """Write a number with `digits` digits, not below it: a value that a message advises must not be rejected."""
+    """Write a number with `digits` digits, not below it, as a message may advise it."""
     return _rounded(value, digits, decimal.ROUND_CEILING)
 
 

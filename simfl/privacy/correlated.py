@@ -1,4 +1,4 @@
-"""Noise that is not drawn afresh for every release: it cancels between neighbors, or is correlated over time.
+"""Noise that cancels between neighbors, or is correlated over time.
 
 A release of client k, its mini-batch number t, carries noise of `noise_scale` times a sum of standard normals, each of
 which has a name and is drawn again wherever it occurs (`simfl.privacy.noise.gaussian`):
@@ -54,7 +54,7 @@ class Correlation(ABC):
 
     @abstractmethod
     def terms(self, client: int, draw: int) -> list[NoiseTerm]:
-        """Return the noise terms of a client's mini-batch number `draw`, its own noise first."""
+        """Return the noise terms of a client's mini-batch, its own noise first."""
 
     @abstractmethod
     def stretch(self, client: int) -> float:
@@ -93,7 +93,7 @@ def noise_matrix(
 
 
 def noise_terms(correlation: Correlation | None, client: int, draw: int) -> list[NoiseTerm]:
-    """Return the noise terms of a client's mini-batch number `draw`; without correlation its own noise alone."""
+    """Return the noise terms of a mini-batch; without correlation its own noise alone."""
     return [NoiseTerm("own", client, draw, 1.0)] if correlation is None else correlation.terms(client, draw)
 
 
@@ -167,7 +167,7 @@ class Pairwise(Correlation):
 
 @dataclass(frozen=True)
 class InTime(Correlation):
-    """Noise that is correlated over a client's releases; all have the coefficients w, exact in float32, w_0 = 1."""
+    """Noise correlated over releases by coefficients w, exact in float32, w_0 = 1."""
 
     coefficients: tuple[float, ...]
 

@@ -23,7 +23,7 @@ def residues(values: NDArray[np.float64]) -> Residues:
     whole = (mantissas * 2.0**53).astype(np.int64) % PRIME
     different, place = np.unique(exponents, return_inverse=True)
     powers = np.array([pow(2, int(exponent) - 53, PRIME) for exponent in different], dtype=np.int64)
-    return whole * powers[place.reshape(values.shape)] % PRIME  # type: ignore[no-any-return]
+    return whole * powers[place.reshape(values.shape)] % PRIME
 
 
 def _residues(whole: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -1,4 +1,4 @@
-"""The Gaussian mechanism in closed form: exact curves, the classical formula, composition, and textbook bounds.
+"""The Gaussian mechanism in closed form: exact curves and textbook bounds.
 
 A release of N(value, std^2 I), where one example moves the value by at most `sensitivity` in L2 norm, is described by
 mu = sensitivity / std alone. The sensitivity says what "one example" means: one more or less, or one replaced, which
@@ -69,7 +69,7 @@ def gaussian_epsilon(delta: float, mu: float) -> float:
 
 
 def analytic_std(epsilon: float, delta: float, sensitivity: float = 1.0) -> float:
-    """Return the smallest standard deviation that makes a release (epsilon, delta)-private; exact.
+    """Return the smallest standard deviation for (epsilon, delta); exact.
 
     Balle and Wang 2018, Algorithm 1 ("analytic Gaussian mechanism"), solved to 1e-9 of itself, for every epsilon >= 0,
     delta in (0, 1) and L2 sensitivity >= 0.
@@ -167,7 +167,7 @@ def gdp_central_limit_epsilon(
     steps: int,
     sampling: Literal["poisson", "uniform"] = "poisson",
 ) -> float:
-    """Return epsilon by the central limit of Gaussian differential privacy: an approximation, not a bound.
+    """Return epsilon by the central limit: an approximation, not a bound.
 
     A diagnostic only: TensorFlow Privacy's `gdp_accountant` computed it, and papers compare with it. The arguments are
     those of `gaussian_epsilon` and `gdp_central_limit_mu`.
@@ -179,7 +179,7 @@ def gdp_central_limit_epsilon(
 
 
 def _log_delta(epsilon: float, mu: float) -> float:
-    """Return ln delta for 0 < mu < inf and 0 <= epsilon < inf, without cancellation or underflow.
+    """Return ln delta without cancellation or underflow, for finite mu > 0, epsilon >= 0.
 
     With x = eps/mu - mu/2 and phi(x) = e^eps phi(x + mu), delta = phi(x) (R(x) - R(x + mu)), where R = (1 - Phi) / phi
     is Mills' ratio. For small mu the difference is the integral of -R'(t) = 1 - t R(t).
@@ -188,7 +188,7 @@ def _log_delta(epsilon: float, mu: float) -> float:
 
 
 def _log_delta_at(x: float, mu: float) -> float:
-    """Return it at x, epsilon being mu (x + mu/2) >= 0: for large mu that loses no digits of x."""
+    """Return it at x, epsilon being mu (x + mu/2), which loses no digits of x."""
     if mu < 1.0:
         t = x + 0.5 * mu * (1.0 + _NODES)
         near = 1.0 - t * _mills(np.minimum(t, _FAR))

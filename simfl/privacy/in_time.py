@@ -1,4 +1,4 @@
-"""Noise that is correlated over the releases of a client (matrix factorization): coefficients, sensitivity, account.
+"""Noise correlated over a client's releases (matrix factorization), and its account.
 
 Release t of a client, its mini-batch number t = 0, 1, ..., carries z C sum_(i < b) w_i xi(t - i) with independent
 standard normals xi. Let W be the lower triangular Toeplitz matrix of w, w_0 = 1, and S = W^-1, the strategy. Then
@@ -71,7 +71,7 @@ def participation(sampling: str, examples: int, batch_size: int, releases: int) 
 
 @functools.lru_cache(maxsize=64)
 def strategy_coefficients(noising: tuple[float, ...], count: int) -> NDArray[np.float64]:
-    """Return s_0, ..., s_(count - 1) for w with w_0 = 1: sum_i w_i s_(t - i) is 1 for t = 0, else 0."""
+    """Return s_0, s_1, ...: sum_i w_i s_(t - i) is 1 for t = 0, else 0; w_0 = 1."""
     from scipy.signal import lfilter
 
     impulse = np.zeros(count)
@@ -166,7 +166,7 @@ def _of_jax_privacy(strategy: str, window: int, size: int, releases: int, takes:
 
 
 class InTimeTally(Tally):
-    """Counts releases by their numbers: a number that was passed over counts as released."""
+    """Counts releases by their numbers, including those that were passed over."""
 
     numbered = True
 
@@ -181,7 +181,7 @@ class InTimeTally(Tally):
                 super()._check_limit(client, 0)
 
     def _check_limit(self, client: int, more: int = 1) -> None:
-        """Do nothing: `count` checks, since releases may come in another order than their numbers."""
+        """Do nothing: `count` checks, since releases may come out of order."""
 
     def _count_other(self, promise: Promise) -> None:
         self.refuse(
@@ -191,7 +191,7 @@ class InTimeTally(Tally):
 
 
 class InTimeLedger(Ledger):
-    """Accounts for releases whose noise is correlated over time: one Gaussian mechanism, exactly.
+    """Accounts for noise that is correlated over time, exactly.
 
     The arguments are those of `Ledger`, and `noising`, w. Sampling amplifies nothing; `shuffle` has the same order in
     every pass.
@@ -227,7 +227,7 @@ class InTimeLedger(Ledger):
         return f"noise correlated over {len(self.noising)} releases, exact as one Gaussian mechanism"
 
     def mu(self, examples: int, level: float, releases: int) -> float:
-        """Return how far neighboring data sets move the releases of a client, in standard deviations."""
+        """Return how far neighbors move a client's releases, in standard deviations."""
         takes = participation(self.sampling, examples, self.batch_size, releases)
         moved = sensitivity(self.noising, releases, takes) * (1.0 if self.terms.neighbors == "add_or_remove" else 2.0)
         return moved / level if level else math.inf if moved else 0.0

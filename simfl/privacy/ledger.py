@@ -112,7 +112,7 @@ class Ledger:
 
     @property
     def by_passes(self) -> bool:
-        """Whether the account counts how often an example is used, in passes over shuffled data."""
+        """Whether the account counts uses of an example in passes over shuffled data."""
         return self.sampling == "shuffle" and self.terms.unit == "example"
 
     def _reason(self) -> str | None:
@@ -134,7 +134,7 @@ class Ledger:
 
     @property
     def certified(self) -> bool:
-        """Whether an epsilon holds for any data: not where the view assumes that clients' data are alike."""
+        """Whether an epsilon holds for any data, not only where clients' data are alike."""
         return self.accounted and not self._hides(None)
 
     @property
@@ -198,7 +198,7 @@ class Ledger:
         return self.accounted and releases.refusal is None
 
     def statement_of(self, releases: Releases) -> str:
-        """Return one line that says what the epsilon of these releases means, or why there is none."""
+        """Return one line: what the epsilon of these releases means, or why there is none."""
         if self.accounted and releases.refusal is not None:
             return f"{NOT_CERTIFIED}{releases.refusal}"
         uncounted = self.terms.uncounted if self.accounted else None
@@ -246,7 +246,7 @@ class Ledger:
         return self._of_uses(KnownUses(uses), [level for _, level in kinds])
 
     def _of_uses(self, uses: Uses, levels: Sequence[float]) -> Composition:
-        """Return the cost for an example of shuffled data; the least noise among its releases counts for all."""
+        """Return the cost of shuffled data; the least noise among releases counts for all."""
         if not levels:
             return ()
         if not self.pure:
@@ -288,7 +288,7 @@ class Ledger:
         return rows
 
     def _hidden(self, releases: Releases) -> list[Composition]:
-        """Return all updates as releases at the rate max_k B / (K n_k): the same for every client."""
+        """Return all updates as releases at the rate max_k B / (K n_k), for every client."""
         count = len(self.sizes)
         kinds: Counter[tuple[int, float]] = Counter()
         for client in range(count):

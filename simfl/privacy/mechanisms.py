@@ -1,4 +1,4 @@
-"""The mechanisms: what is clipped, what noise is added, and what a release protects.
+"""The mechanisms: clipping, noise, and what a release protects.
 
 A mechanism is a frozen object of plain numbers. `scale(d)` is what multiplies the noise of unit scale that its
 `sampler` (in `simfl.privacy.noise`) draws; its `level` names what an accountant needs to know of one release, and
@@ -54,7 +54,7 @@ class AbstractMechanism(ABC):
 
     @classmethod
     def rounding(cls, size: int) -> Rounding | None:
-        """Return the cost of the noise's grid for vectors of `size` coordinates; None for noise on real numbers."""
+        """Return the cost of the noise's grid; None for noise on real numbers."""
         return None
 
     def _check_finite(self, name: str, zero: bool = False) -> None:
@@ -190,7 +190,7 @@ class Laplace(_Pure):
     sampler = "laplace"
 
     def scale(self, size: int) -> float:
-        """Return sqrt(d) Delta / epsilon: L1 sensitivity over epsilon, with Delta the L2 sensitivity."""
+        """Return sqrt(d) Delta / epsilon, with Delta the L2 sensitivity."""
         return math.sqrt(size) * self.sensitivity / self.epsilon_per_release
 
 

@@ -1,4 +1,4 @@
-"""What observers of a network learn about each client: accounts from the matrices of what they saw.
+"""What observers of a network learn about each client, from matrices of messages.
 
 An observer's view is A g + B xi (`simfl.tape.knowledge`): g holds gradients of mini-batches, of which one example
 changes those in a set P by at most Delta_i each; xi are standard normals. With
@@ -54,7 +54,7 @@ Matrix = NDArray[np.float64]
 
 @contextlib.contextmanager
 def one_thread() -> Iterator[None]:
-    """Limit linear algebra to one thread: with matrices of some hundred rows, many threads are ten times slower."""
+    """Limit linear algebra to one thread: for small matrices, many are ten times slower."""
     with threadpool_limits(limits=1, user_api="blas"):
         yield
 
@@ -103,7 +103,7 @@ class View:
 
     @classmethod
     def of_everything(cls, std: Matrix) -> Self:
-        """Return the view of an observer of every gradient by itself, with noise of std f64 [n]."""
+        """Return the view of every gradient by itself, with noise of std f64 [n]."""
         view = cls.__new__(cls)
         view.exposed = std == 0.0
         view.std = np.where(view.exposed, np.inf, std)

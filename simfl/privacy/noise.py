@@ -121,7 +121,7 @@ def _bits(x: jax.Array) -> jax.Array:
 
 
 def _polynomial(coefs: Sequence[Any], x: jax.Array) -> jax.Array:
-    """Return sum_k coefs[k] x^k, by pairs (Estrin's scheme), which halves the chain of dependent steps."""
+    """Return sum_k coefs[k] x^k by Estrin's scheme, which halves the dependent steps."""
     terms: list[Any] = list(coefs)
     while len(terms) > 1:
         pairs = [low + high * x for low, high in zip(terms[::2], terms[1::2], strict=False)]
@@ -222,7 +222,7 @@ def _words(
 
 
 def _shared_words(keys: jax.Array, client: jax.Array, draw: jax.Array, count: int) -> tuple[jax.Array, jax.Array]:
-    """Return random words that all coordinates share, uint32 [count] twice; distinct from `_words`."""
+    """Return words that all coordinates share, uint32 [count] twice, unlike `_words`."""
     return _words(keys, client, draw, count, 1)
 
 

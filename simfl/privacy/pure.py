@@ -1,4 +1,4 @@
-"""Pure releases in closed form: amplification by sampling, and what many of them cost together.
+"""Pure releases in closed form: amplification by sampling, and composition.
 
 Kairouz, Oh and Viswanath 2015, "The composition theorem for differential privacy", https://arxiv.org/abs/1311.0776: k
 releases of epsilon each, however they are chosen one after the other in view of those before, hide no less than k
@@ -91,7 +91,7 @@ def composed_epsilon(epsilon: float, releases: int, delta: float) -> float:
 
 
 def _difference(epsilon: float, releases: int, j: int, total: float) -> tuple[float, float, float]:
-    """Return P[J > j], e^total P'[J > j] and their difference; total is near (2 j - T) eps."""
+    """Return P[J > j], e^total P'[J > j], their difference; total is near (2 j - T) eps."""
     from scipy.stats import binom
 
     p, rest = 1.0 / (1.0 + math.exp(-epsilon)), math.exp(-epsilon) / (1.0 + math.exp(-epsilon))

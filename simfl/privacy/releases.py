@@ -1,4 +1,4 @@
-"""Count what clients release where it happens: the tape reports every promise that it consumes, or that was sent.
+"""Count what clients release: the tape reports every promise it uses or sends.
 
 A promise belongs to a kind of release: its batch size, which sets the sampling rate, and its level, the noise relative
 to what an example (or a client) can change. Where both are the scenario's, it is a release of the nominal kind. A
@@ -59,7 +59,7 @@ class Releases:
 
 
 class Promise(Protocol):
-    """A gradient, or a round of local steps, for a tally; see `simfl.tape.recording.Gradient`."""
+    """A gradient or a round of local steps; see `simfl.tape.recording.Gradient`."""
 
     client: int
     draw: int
@@ -85,7 +85,7 @@ class Promise(Protocol):
 
 
 class Nominal(Protocol):
-    """A ledger for a tally, which says which releases are nominal; see `simfl.privacy.ledger.Ledger`."""
+    """What a tally reads of a ledger; see `simfl.privacy.ledger.Ledger`."""
 
     terms: Terms
     sizes: NDArray[np.int64]
@@ -97,7 +97,7 @@ class Nominal(Protocol):
 
     @property
     def by_passes(self) -> bool:
-        """Whether the account counts how often an example is used, in passes over shuffled data."""
+        """Whether the account counts uses of an example in passes over shuffled data."""
 
     def kinds(self, releases: Releases) -> list[tuple[int, int, float, float, int]]:
         """Return the kinds of releases: (client, batch size, rate, level, how often)."""
@@ -179,12 +179,12 @@ class Tally(Releases):
         )
 
     def send(self, promise: Promise) -> None:
-        """Count a promise that a client sends, whatever happens to it; it is not counted again."""
+        """Count a promise that a client sends; it is not counted again."""
         if not promise.released:
             self.count(promise)
 
     def hold(self, promise: Promise) -> None:
-        """Refuse: the client keeps what it makes of a promise until a later release covers it."""
+        """Refuse: the client keeps a promise until a later release covers it."""
         self.refuse(f"client {promise.client} keeps what it makes of a gradient, and nothing proves what protects it")
 
     def name(self, promise: Promise) -> None:
@@ -315,7 +315,7 @@ class Tally(Releases):
             self.refusal = f"{reason} (at {self._now():.6g} s of virtual time)"
 
     def compare(self, own: Releases) -> Releases:
-        """Return an account that an algorithm keeps itself, refused where it says less than the tally."""
+        """Return an algorithm's own account, refused where it says less than the tally."""
         if own is self:
             return own
         said, seen = self._kinds_of(own), self._kinds_of(self)

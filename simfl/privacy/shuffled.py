@@ -1,4 +1,4 @@
-"""How often an example is in the releases of shuffled data, where batches are pieces of passes.
+"""How often an example is in the releases of shuffled data.
 
 A client's shuffled data is a stream of epochs, each a fresh order of its n examples; a release takes an interval of it
 (`simfl.tape.draws`). Orders are not secret, so that any example may be anywhere in any epoch: of every epoch that a
@@ -66,7 +66,7 @@ class Passes:
         self._best = [0]  # the largest cost of the first i epochs, as far as it is known
 
     def add(self, start: int, size: int) -> bool:
-        """Note a release of [start, start + size) of the stream; false if part of it was released before."""
+        """Note a release of [start, start + size); false if part of it was released before."""
         if size < 0:
             raise ValueError(f"size: expected the number of examples of a release, found {size}")
         if size == 0:
@@ -112,7 +112,7 @@ class Passes:
         del self._best[at + 1 :]
 
     def _options(self, at: int) -> list[int]:
-        """Return the useful numbers of epochs, up to number `at`, in which one release may hold an example.
+        """Return the useful numbers of epochs in which one release may hold an example.
 
         All that the release has touched by then, or all but the first, which may count with the release before.
         """
@@ -161,7 +161,7 @@ class Passes:
 
 
 def planned_uses(examples: int, batches: Mapping[int, int], additive: bool = False) -> Mapping[int, int]:
-    """Return the worst case of batches that follow one another without a gap, in whatever order.
+    """Return the worst case of batches without gaps, in any order.
 
     ceil(total / n) epochs are touched. Batches of one size s <= n cut them into chains of s / gcd(n, s) epochs; inside
     of a chain a batch reaches over every border. Else a batch of s examples is counted as touching as many epochs as it
