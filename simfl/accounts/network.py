@@ -149,7 +149,7 @@ class Network:
         return list(range(self.count, len(self.replay.algorithm.world.network.traffic)))
 
     def observer(self, nodes: Iterable[int | str]) -> Observer:
-        """Return the observer that some nodes are together: clients by number, "server", or "links".
+        """Return the observer of nodes: clients by number, "server", or "links".
 
         Raises:
             ScenarioError: a node does not exist.
@@ -198,7 +198,7 @@ class Network:
 
     @property
     def edges(self) -> pd.DataFrame:
-        """The links that carried something: `source`, `target`, named as observers are, and `messages`."""
+        """The used links: `source`, `target`, named as observers are, and `messages`."""
         carried = Counter((sight.source, sight.target) for sight in self.knowledge.messages)
         names = {node: self.observer([node]).name for ends in carried for node in ends}
         rows = [(names[source], names[target], count) for (source, target), count in sorted(carried.items())]
@@ -368,7 +368,7 @@ class Network:
     def closed_view(
         self, rows: Sequence[int], a: Matrix, b: Matrix, observer: Observer, needed: NDArray[np.int64] | None = None
     ) -> View | None:
-        """Return the view of the closure of the rows that an observer saw; None where rounding may hide a part of it.
+        """Return the view of the closure of rows; None where rounding may hide a part.
 
         The arguments are those of `closure` and `resolved`.
         """
@@ -385,7 +385,7 @@ class Network:
         return np.concatenate((a, more[0])), np.concatenate((b, more[1]))
 
     def write(self, folder: Path) -> list[Path]:
-        """Write every message with its coefficients over the gradients as made, noise included; see `write_knowledge`.
+        """Write every message with its coefficients over the noisy gradients.
 
         Rows are in the order in which their contents were made. Coefficients do not cover noise that does not belong to
         one gradient, such as a server's.

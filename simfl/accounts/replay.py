@@ -15,7 +15,7 @@ from simfl.tape.knowledge import Knowledge, KnowledgeTape, Listener
 
 
 class Replay:
-    """A world that was played to its end: the messages are those of a run of the scenario, which is deterministic.
+    """A world that was played to its end; its messages are those of a run.
 
     `knowledge` is what every node saw; `releases` are counted as in a run; `algorithm` is as it was at the end.
 

@@ -70,7 +70,7 @@ class ListeningTape(Tape):
         super().release(promise)
 
     def hold(self, promise: Gradient) -> None:
-        """Raise: what a client keeps is part of a later release, and cannot be heard by itself."""
+        """Raise: a gradient that a client keeps cannot be heard by itself."""
         raise ScenarioError(
             "algorithm.kind: expected an algorithm whose clients send what they compute, found one whose client "
             f"{promise.client} keeps it until a later release covers it, which an audit cannot take apart; audit "

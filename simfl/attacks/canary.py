@@ -1,4 +1,4 @@
-"""A model with canaries: examples whose gradient an auditor knows, besides those of a real model.
+"""A model with canaries: examples whose gradient an auditor knows.
 
 A gradient canary is an example whose gradient is one coordinate direction, whatever the parameters: the clipped sum of
 a mini-batch then tells directly whether it was there (the "Dirac canary" of Nasr, Hayes, Steinke, Balle, Tramer,
@@ -30,7 +30,7 @@ OWN_EXCESS = 2.0**20
 
 @dataclass(frozen=True)
 class CanaryModel(AbstractModel):
-    """Another model, for examples that carry a code after their features: input_shape is (p + 1,).
+    """Another model for examples with a code after their features, of shape (p + 1,).
 
     With code 0 an example is what it is for the `inner` model. With code 1/2 it has no loss and no gradient: it stands
     for an absent example. With code +(i + 1) or -(i + 1) its gradient, before clipping, is +norm or -norm in coordinate

@@ -52,7 +52,7 @@ VARIATION = 1e-2
 
 
 def input_from(model: AbstractModel, gradient: NDArray[Any]) -> NDArray[np.float64]:
-    """Return the input that fits a gradient best, f64 [*input_shape]: exact for one example without noise.
+    """Return the best input for a gradient, f64: exact for one example without noise.
 
     With G_W [units, p] and g_b [units] of the first layer, x = G_W^T g_b / ||g_b||^2, by least squares over the units.
 
@@ -83,7 +83,7 @@ def _dense_layer(model: AbstractModel) -> Dense | None:
 def labels_from(
     model: AbstractModel, params: NDArray[np.float32], gradient: NDArray[Any], examples: int, middle: float
 ) -> NDArray[np.int32]:
-    """Return the labels of a mini-batch that the gradient of the last bias implies, int32 [b], sorted.
+    """Return the labels that the gradient of the last bias implies, int32 [b], sorted.
 
     It is s sum_i (softmax(z_i) - onehot(y_i)), with s < 1 where gradients are clipped. With the model's probabilities p
     for an input in the middle of the range in the place of softmax(z_i), there are about b p_k - g_k / s examples of
@@ -193,7 +193,7 @@ def similarity(original: NDArray[Any], found: NDArray[Any], span: float) -> tupl
 
 
 def matched(originals: NDArray[Any], found: NDArray[Any]) -> NDArray[Any]:
-    """Return reconstructions [b, ...] in the order of the originals: with the least squared error in all."""
+    """Return reconstructions [b, ...] in the order with the least squared error."""
     one, other = (side.reshape(len(side), -1).astype(np.float64) for side in (originals, found))
     order = linear_sum_assignment(((one[:, None] - other[None]) ** 2).sum(axis=2))[1]
     return found[order]  # type: ignore[no-any-return]
@@ -208,7 +208,7 @@ def invert_run(
     steps: int = STEPS,
     device: str | None = None,
 ) -> Inversion:
-    """Run a scenario and reconstruct examples of a client from gradients that an observer can solve for.
+    """Run a scenario and reconstruct a client's examples from what an observer knows.
 
     Args:
         scenario: a scenario, the path of one, or the folder of a run.

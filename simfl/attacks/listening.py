@@ -1,4 +1,4 @@
-"""An observer on the network: keeps some of what came to a node, to the server, or over any link.
+"""An observer on the network, which keeps some of the messages.
 
 It is a witness of the network (`simfl.world.links.Witness`): algorithms tell it what is in a message. It keeps models
 of the tape, which are linear forms, and promises of gradients. Nothing is computed before the run is over, so that the
@@ -58,7 +58,7 @@ class Kept:
         self._last: Heard | None = None
 
     def take(self, rank: float, heard: Heard) -> None:
-        """Take a message from a sender at this distance from the client, and drop those of farther senders."""
+        """Take a message from a sender at this distance; drop those of farther senders."""
         if rank > self.rank:
             return
         if rank < self.rank:
@@ -83,7 +83,7 @@ class Kept:
 
 
 class Listener:
-    """The witness: keeps, for each observer and each client that is attacked, some of what came.
+    """The witness: keeps some messages for each observer and each attacked client.
 
     `distances` is client that is attacked -> node -> distance on the graph, infinite for other nodes. It keeps at most
     `most` messages for each pair. Messages to nodes beyond the K = `clients` are changes, not models.
@@ -106,7 +106,7 @@ class Listener:
     def sent(
         self, source: int, target: int, content: Model | Gradient, deliver: Callable[[], None]
     ) -> Callable[[], None]:
-        """Hear a message when it arrives; a promise as it is now, since it may be used before."""
+        """Hear a message on arrival; a promise as it is now, since it may be used before."""
         if target not in self.kept and LINKS not in self.kept:
             self._note(source, target, content)
             return deliver
@@ -126,7 +126,7 @@ class Listener:
             self._hear(source, target, content.twin() if isinstance(content, Gradient) else content)
 
     def merged(self, node: int, content: Any) -> None:
-        """Ignore sums of what came: where single messages are secret, they are not attacked here."""
+        """Ignore sums: where single messages are secret, they are not attacked here."""
 
     def _is_change(self, target: int, content: Model | Gradient) -> bool:
         return isinstance(content, Gradient) or target >= self._clients
@@ -144,7 +144,7 @@ class Listener:
 
 
 def hops_from(clients: Sequence[int], links: Iterable[tuple[int, int]]) -> dict[int, dict[int, float]]:
-    """Return client -> node -> hops between them over links in either direction, infinite where none lead."""
+    """Return client -> node -> hops over links in either direction, or infinity."""
     ends = np.array(sorted(links), dtype=np.int64).reshape(-1, 2)
     nodes = 1 + max(int(ends.max(initial=0)), *clients)
     graph = coo_array((np.ones(len(ends)), (ends[:, 0], ends[:, 1])), shape=(nodes, nodes)).tocsr()
@@ -161,7 +161,7 @@ class Values:
         self._alive: list[Any] = []  # so that nothing else gets its id
 
     def read(self, heard: Sequence[Heard]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """Return models or directions [k, d], and the models to compare them with or that they begin at, [k, d].
+        """Return models or directions [k, d], and the models that they start from, [k, d].
 
         A direction is what is added to a model: a gradient stands for a step against it.
         """

@@ -183,7 +183,7 @@ class _Judge:
         scores: Mapping[str, tuple[NDArray[np.float64], NDArray[np.float64]]],
         account: Account,
     ) -> list[tuple[Inference, NDArray[np.float64]]]:
-        """Return an inference with its true positive rates for each score (members [m], others [m])."""
+        """Return an inference and its true positive rates for each score."""
         observer, client, distance, kept = where
         rows = []
         for score, (members, others) in scores.items():
@@ -201,7 +201,7 @@ class _Judge:
         return rows
 
     def against_account(self, one: Inference, tests: int) -> Inference:
-        """Return an inference with `refuted`, as one of several tests of the account (a union bound)."""
+        """Return an inference with `refuted`, as one of several tests (a union bound)."""
         joint = 1.0 - (1.0 - self.confidence) / tests
         refuted = one.lower_bound > one.account and (
             pair_lower_bound(one.correct, one.guesses, one.members, self.delta, self.neighbors, joint) > one.account
@@ -304,7 +304,7 @@ def score(
     *,
     along: bool,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return for each example [n] of x, y the sum of its losses, and the sum of their decreases.
+    """Return sums of losses and of their decreases for each example [n] of x, y.
 
     Contents f32 [k, d] are models w_j, or changes of models (`along`). Bases f32 [k, d] are models b_j that they are
     compared with, or changes of. Losses of changes are those at b_j, and their gain is minus the derivative there.

@@ -150,7 +150,7 @@ def _others(sampler: str, size: int, count: int) -> NDArray[np.float64]:
 
 @dataclass(frozen=True)
 class NoiseVerdict:
-    """The verdict on `releases`, some `pairs` of them in all coordinates, and `numbers` on blank coordinates.
+    """The verdict on `releases`, some `pairs` of them, and `numbers` on blank coordinates.
 
     Each of the chances, at most, holds for all three tests together: that declared noise is as small, or distributed as
     differently, as what was heard, and that noise drawn afresh is as dependent.
@@ -203,7 +203,7 @@ class NoiseCheck:
 
 
 class BlankCheck:
-    """Judges the law and the independence of noise on the last b = `blank` coordinates, which hold noise alone."""
+    """Judges law and independence of the last `blank` coordinates, pure noise."""
 
     def __init__(self, law: NoiseLaw, blank: int) -> None:
         self.law = law
@@ -242,12 +242,12 @@ class BlankCheck:
         return min(1.0, 2 * smirnov, 2 * 2 * len(EDGES) * float(min(few.min(), many.min())))
 
     def alarms(self, level: float) -> bool:
-        """Return whether either test of blank coordinates alone raises an alarm, at this level for the family."""
+        """Return whether a test of blank coordinates raises an alarm at the family's level."""
         share = level / TESTS
         return self.other_law() < share or 2 * self.dependent(share / 2) < share
 
     def dependent(self, enough: float = 0.0) -> float:
-        """Return the chance, at most, of noise so dependent if it is drawn afresh; stop at a chance below `enough`."""
+        """Return the chance, at most, of such dependence; stop at one below `enough`."""
         smallest = 1.0
         if self.size < 2 or not self.numbers:
             return smallest

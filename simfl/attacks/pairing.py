@@ -1,4 +1,4 @@
-"""Examples that a client trained on, beside others that are like them, by the test set or by coins.
+"""Pairs of examples that a client trained on and similar ones that it did not.
 
 Pairs have one label, so that clients may hold other labels than the test set.
 """
@@ -24,7 +24,7 @@ MOST_PAIRS = 1000
 
 @dataclass(frozen=True)
 class Pairs:
-    """Features [m, ...], as models take them, of one client's examples and of others with the same labels [m]."""
+    """Features [m, ...] of one client's examples and of others with their labels [m]."""
 
     members: NDArray[Any]
     others: NDArray[Any]
@@ -35,7 +35,7 @@ class Pairs:
 def match(
     own: NDArray[Any], pool: NDArray[Any], labels: NDArray[Any] | None, generator: np.random.Generator
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return positions [m] of examples and of as many others: pairs with the same label, each used once.
+    """Return positions [m] of examples and others in pairs with the same label.
 
     `own` and `pool` are the labels of both sides, `labels` the classes; None: any two make a pair.
     """
@@ -65,7 +65,7 @@ def pairs_of(setup: Setup, targets: Sequence[int]) -> dict[int, Pairs]:
 
 
 class Coins:
-    """Leaves half of the examples of some clients out, by coins, before anything is derived from the data."""
+    """Leaves out half of some clients' examples by coins, before data is used."""
 
     def __init__(self, targets: Sequence[int], streams: Streams) -> None:
         self.pairs: dict[int, Pairs] = {}

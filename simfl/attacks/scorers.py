@@ -217,7 +217,7 @@ class ViewScorer:
         return self._norms * self.present
 
     def hear(self, models: NDArray[np.float32], releases: NDArray[np.float32], promises: Sequence[Gradient]) -> None:
-        """Keep the coordinates of some releases [k, d], at models [k, d], in the canaries' directions."""
+        """Keep releases [k, d], at models [k, d], in the canaries' directions."""
         model = self._planted.model
         for row, promise in enumerate(promises):
             place = self._places.get((promise.client, promise.draw, promise.begin))
@@ -279,7 +279,7 @@ class ViewScorer:
 
 
 def scores_of(signals: Floats, filtered: Floats, squared: Floats, replaces: bool) -> Floats:
-    """Return the scores of canaries, f64 [m]: half the log-likelihood ratio where "out" is the opposite of "in".
+    """Return scores f64 [m]: half the log-likelihood ratio if "out" opposes "in".
 
     Args:
         signals: d, what each adds to each of the client's gradients, [k, m].

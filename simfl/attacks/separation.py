@@ -19,7 +19,7 @@ from scipy.stats import rankdata
 def true_positive_rates(
     members: NDArray[np.float64], others: NDArray[np.float64], false_positive_rates: Sequence[float]
 ) -> NDArray[np.float64]:
-    """Return the largest true positive rates at which false positive rates do not exceed the given ones.
+    """Return the largest true positive rates at given false positive rates.
 
     `members` [m] and `others` [n] are scores, higher where an example seems to have been used; rates are in [0, 1].
     """
@@ -35,9 +35,9 @@ def true_positive_rates(
 def area(
     members: NDArray[np.float64], others: NDArray[np.float64], confidence: float = 0.95
 ) -> tuple[float, float, float]:
-    """Return the area under the ROC curve and its interval (DeLong), from at least two scores of each kind.
+    """Return the area under the ROC curve and its interval (DeLong).
 
-    The area is P[member's score > other's] + P[equal] / 2. The interval assumes that examples are independent.
+    The area is P[member's score > other's] + P[equal] / 2. The interval assumes independent examples, at least two of each kind.
     """
     m, n = len(members), len(others)
     ranks = rankdata(np.concatenate((members, others)))
@@ -50,7 +50,7 @@ def area(
 
 
 def right_pairs(members: NDArray[np.float64], others: NDArray[np.float64], guesses: int) -> int:
-    """Return how many of r guesses are right: of the pairs that differ most, the higher score is the member.
+    """Return how many of r guesses on the pairs that differ most are right.
 
     `members` and `others` are scores [m] of the two examples of each pair. A guess about equal scores counts as wrong.
     """

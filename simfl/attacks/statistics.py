@@ -48,7 +48,7 @@ class AuditVerdict:
 
 
 def p_value(correct: int, guesses: int, canaries: int, epsilon: float, delta: float) -> float:
-    """Bound the chance of `correct` right guesses or more if the mechanism is (epsilon, delta)-DP.
+    """Bound the chance of `correct` right guesses or more under (epsilon, delta)-DP.
 
     With W ~ Binomial(r, q), q = e^epsilon / (1 + e^epsilon):
 
@@ -87,7 +87,7 @@ def p_value(correct: int, guesses: int, canaries: int, epsilon: float, delta: fl
 
 
 def epsilon_lower_bound(correct: int, guesses: int, canaries: int, delta: float, confidence: float = 0.95) -> float:
-    """Return the largest epsilon >= 0 that the guesses refute at this delta; 0 if they refute none.
+    """Return the largest epsilon >= 0 that the guesses refute at this delta, or 0.
 
     By bisection on `p_value` < 1 - confidence, with its arguments. A mechanism that is (epsilon', delta)-DP for a
     smaller epsilon' is (epsilon, delta)-DP too, so that everything below the bound is refuted as well.
@@ -99,7 +99,7 @@ def epsilon_lower_bound(correct: int, guesses: int, canaries: int, delta: float,
 def pair_lower_bound(
     correct: int, guesses: int, pairs: int, delta: float, neighbors: str, confidence: float = 0.95
 ) -> float:
-    """Return the largest epsilon that guesses about pairs refute, where a coin said which example was used.
+    """Return the largest epsilon that guesses about pairs split by a coin refute.
 
     A guess which of two was used distinguishes two data sets in which one example is replaced. A mechanism that is
     (epsilon, delta)-DP where one example more or less makes neighbors is (2 epsilon, (1 + e^epsilon) delta)-DP there.
@@ -135,7 +135,7 @@ def _largest(refuted: Callable[[float], bool]) -> float:
 
 
 def profile_p_value(correct: int, guesses: int, canaries: int, profile: Profile) -> float:
-    """Bound the chance of `correct` right guesses or more if all (epsilon, delta) of a profile hold.
+    """Bound the chance of `correct` right guesses or more if a profile holds.
 
     Let p_i be the probability of exactly i right guesses, and j a random canary. Flip the coin of j: a right guess on j
     among k right ones becomes a wrong guess beside k - 1 right ones. So, for every k (Mahloujifar et al. 2024),
@@ -188,7 +188,7 @@ def profile_p_value(correct: int, guesses: int, canaries: int, profile: Profile)
 
 
 def default_guesses(canaries: int) -> int:
-    """Return how many guesses to make on m canaries: an even number near max(m / 8, min(m / 2, 100)).
+    """Return an even number of guesses near max(m / 8, min(m / 2, 100)).
 
     An eighth is near the best for Gaussian noise of any size when m is in the thousands. Below that, fewer than a
     hundred guesses could not refute much even if all were right: r right guesses bound epsilon by about ln(r / 3).
@@ -199,7 +199,7 @@ def default_guesses(canaries: int) -> int:
 
 
 def guess(scores: NDArray[np.float64], guesses: int) -> NDArray[np.int8]:
-    """Guess +1 (in) for the highest scores, -1 (out) for the lowest, half of the guesses each; 0 for none.
+    """Guess +1 (in) for the highest scores, -1 (out) for the lowest, 0 for others.
 
     Of an odd number r of guesses the larger half is "in". Equal scores count in order of the canaries, which says
     nothing of their coins. Scores are float [m], higher where a canary seems to be in; returns int8 [m].
@@ -215,7 +215,7 @@ def guess(scores: NDArray[np.float64], guesses: int) -> NDArray[np.int8]:
 
 
 def right_guesses(scores: NDArray[np.float64], included: NDArray[np.bool_], guesses: int) -> int:
-    """Return how many of r guesses by these scores are right; arguments as in `guess` and `judge`."""
+    """Return how many of r guesses are right; see `guess` and `judge`."""
     guessed = guess(scores, guesses)
     return int(np.count_nonzero(np.where(included, guessed == 1, guessed == -1)))
 

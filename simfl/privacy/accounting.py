@@ -109,7 +109,7 @@ class Pair:
 
 
 def refusal(sampling: str, neighbors: Neighbors, on_grid: bool = False) -> str | None:
-    """Return why releases with this sampling and relation have no epsilon, None if they have one.
+    """Return why such releases have no epsilon, None if they have one.
 
     Sampling `none` and `one_pass` amplify nothing. `on_grid`: the noise is on a grid.
     """
@@ -301,7 +301,7 @@ def _pure_renyi(epsilon: float, orders: NDArray[np.float64]) -> NDArray[np.float
 
 
 class RenyiTable:
-    """Renyi divergences of the kinds of releases so far, [kinds, orders]: composing is a sum.
+    """Renyi divergences of kinds of releases, [kinds, orders]: composing is a sum.
 
     In `closed_form` it takes only integer orders, which is fast for hundreds of kinds.
     """
@@ -437,7 +437,7 @@ def _loss_distribution(pair: Pair, interval: float) -> Any:
 
 
 def hockey_sticks(pair: Pair, eps: NDArray[np.float64]) -> tuple[NDArray[np.float64], ...]:
-    """Return delta at eps >= 0 of one Gaussian release, under (P, Q), and under (Q, P) where that is another: [eps].
+    """Return delta [eps] of one Gaussian release under (P, Q), and (Q, P) if different.
 
     With noise s and M = (1-q) N(0) + q N(1), of which M / N(0) exceeds e^eps from
     t = s^2 ln((e^eps - 1 + q) / q) + 1/2 on:

@@ -54,7 +54,7 @@ def noise_multiplier_for(
 
 
 def least_noise(spent: Callable[[float, Accountant], float], epsilon: float, accountant: Accountant) -> float:
-    """Return the smallest noise multiplier whose epsilon does not exceed the one given, within 1e-4 of itself.
+    """Return the smallest noise multiplier within epsilon, to 1e-4 of itself.
 
     `spent` is (noise multiplier, accountant) -> epsilon, which does not increase with the noise. The accountant
     decides; the Renyi accountant, which is cheap, says where to look.
@@ -99,7 +99,7 @@ def _bracket(enough: Callable[[float], bool], start: float) -> tuple[float, floa
 def releases_within(
     epsilon_after: Callable[[int], float], epsilon: float, most: int, first: int = 1, close: float = 1.0
 ) -> int:
-    """Return the largest number of releases, up to `most`, whose epsilon does not exceed the one given.
+    """Return the largest number of releases, up to `most`, within epsilon.
 
     Epsilon grows about like a power of the number, a half for few and one for many releases, so that the next number is
     interpolated in logarithms: a handful of looks, of which each may be expensive, will do.

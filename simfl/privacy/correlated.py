@@ -35,7 +35,7 @@ Stream = Literal["own", "pair"]
 
 
 class NoiseTerm(NamedTuple):
-    """A standard normal vector in the noise of a release, and its coefficient in units of the client's noise scale.
+    """A standard normal vector in a release's noise, and its coefficient (noise scales).
 
     Two terms with the same stream ("own", of a client, or "pair", of an edge), owner (number of the client or the edge)
     and draw (number of the mini-batch) are the same vector.
@@ -72,7 +72,7 @@ class Correlation(ABC):
 def noise_matrix(
     correlation: Correlation | None, releases: Sequence[tuple[int, int]]
 ) -> tuple[csr_array, list[tuple[Stream, int, int]]]:
-    """Return the matrix of releases' noise [releases, normals], and (stream, owner, draw) of each standard normal.
+    """Return the matrix of noise [releases, normals] and the names of its columns.
 
     Args:
         correlation: of the noise; None: every release has its own noise.
