@@ -37,7 +37,8 @@ def area(
 ) -> tuple[float, float, float]:
     """Return the area under the ROC curve and its interval (DeLong).
 
-    The area is P[member's score > other's] + P[equal] / 2. The interval assumes independent examples, at least two of each kind.
+    The area is P[member's score > other's] + P[equal] / 2. The interval assumes independent examples, two of each kind
+    or more.
     """
     m, n = len(members), len(others)
     ranks = rankdata(np.concatenate((members, others)))
