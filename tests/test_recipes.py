@@ -175,7 +175,7 @@ MECHANISM = Recipe(
             "simfl/privacy/mechanisms.py",
             "_CORE: tuple[type[AbstractMechanism], ...] = (\n",
             '''@dataclass(frozen=True)
-class SpareGaussian(_GaussianNoise):
+class SpareGaussian(Gaussian):
     """Gaussian noise, a tenth more than what is accounted for."""
 
     kind = "spare_gaussian"

@@ -1,8 +1,8 @@
-"""`simfl privacy check`: privacy claims compared with the accountant.
+"""Compare privacy claims with what the accountant certifies: `simfl privacy check`.
 
 A claim is what a paper (or a report) says that a run spends; the account is what its releases cost under a view and a
-neighboring relation. Both are computed from the same releases: those that a run recorded, or those that a scenario
-plans, every client taking part equally often.
+neighboring relation. Both use the same releases: those that a run recorded, or those that a scenario plans, every
+client taking part equally often.
 """
 
 from __future__ import annotations
@@ -34,29 +34,24 @@ VIEWS: tuple[View, ...] = ("local_transcript", "global_hidden")
 
 
 def check_run(run: Run) -> Check:
-    """Compare the claims of a run with the account of its recorded releases.
+    """Compare claims about a run with the account of its recorded releases.
 
-    A run is data: nothing of a user's own code is loaded for it.
+    A run is data: none of a user's own code is loaded for it.
 
     Raises:
-        ScenarioError, DataError: there is nothing to check, or its scenario needs what is not here.
+        ScenarioError, DataError: there is nothing to check, or its scenario needs something that is not installed.
     """
     with nothing_loaded():
         setup = prepare(from_mapping(run.scenario))
         try:
             return check(setup, run)
         except (ValueError, ArithmeticError, LookupError) as error:  # what no run of the scenario could have recorded
-            raise DataError(
-                f"{run.folder}: its releases cannot be accounted for: {' '.join(str(error).split())}"
-            ) from error
+            reason = " ".join(str(error).split())
+            raise DataError(f"{run.folder}: its releases cannot be accounted for: {reason}") from error
 
 
 def check(setup: Setup, run: Run | None = None) -> Check:
-    """Compare the claims with the account.
-
-    Args:
-        setup: the scenario, made ready.
-        run: whose recorded releases count; by default those that the scenario plans.
+    """Compare claims with the account of recorded releases, or of planned ones.
 
     Raises:
         ScenarioError: there is nothing to check, or the scenario's plan does not say how much is released.
@@ -93,14 +88,14 @@ def check(setup: Setup, run: Run | None = None) -> Check:
 
 
 def _same(one: Claimed, other: Claimed) -> bool:
-    """Whether two clients have equal claims and equal inputs of the account."""
+    """Whether the same is claimed of two clients, within `ALIKE`."""
     if math.isnan(one.epsilon) or math.isnan(other.epsilon):
         return math.isnan(one.epsilon) and math.isnan(other.epsilon)
     return abs(one.epsilon - other.epsilon) <= ALIKE * max(one.epsilon, other.epsilon)
 
 
 def recorded(ledger: Ledger, run: Run) -> Releases:
-    """Return a run's recorded releases, and why they cannot be certified, if so."""
+    """Return the releases that a run recorded, with the reason if nothing can be certified."""
     releases = Releases([0] * len(ledger.sizes))
     stated = str(run.manifest.extra.get("privacy", ""))
     if ledger.accounted and stated.startswith(NOT_CERTIFIED):
@@ -128,7 +123,7 @@ def recorded(ledger: Ledger, run: Run) -> Releases:
 
 
 def _uses(ledger: Ledger, run: Run) -> list[KnownUses] | None:
-    """Return the uses of an example of each client; None for old runs."""
+    """Return uses of each client's examples; None where an old run does not say."""
     if not RunFolder(run.folder).table_path("uses").exists():
         return None
     known: list[dict[int, int]] = [{} for _ in ledger.sizes]
@@ -143,7 +138,7 @@ def _uses(ledger: Ledger, run: Run) -> list[KnownUses] | None:
 def _accounts(
     ledger: Ledger, releases: Releases, delta: float, relations: set[str]
 ) -> dict[tuple[str, str], np.ndarray]:
-    """Return each client's epsilon under both views and the given relations."""
+    """Return each client's epsilon under both views and under some relations."""
     epsilons: dict[tuple[str, str], np.ndarray] = {}
     own = ledger.terms.neighbors
     for neighbors in sorted({own, *relations}, key=lambda relation: relation != own):
@@ -158,12 +153,12 @@ def _accounts(
 # -- claims ----------------------------------------------------------------------------------
 
 
-#: What computes the claims of all clients: of the mechanism, the ledger and what was released.
+#: (mechanism, ledger, releases) -> the claims of all clients.
 ClaimFunction = Callable[[MechanismConfig, Ledger, Releases], list[Claimed]]
 
 
 def claims_of(privacy: MechanismConfig, ledger: Ledger, releases: Releases) -> list[Claimed]:
-    """Return the claim for every client; empty without a claim in the scenario."""
+    """Return the claim for every client; an empty list if the scenario makes none."""
     if privacy.claim is None:
         return []
     kind = privacy.claim.kind
@@ -172,7 +167,6 @@ def claims_of(privacy: MechanismConfig, ledger: Ledger, releases: Releases) -> l
 
 
 def _stated(privacy: MechanismConfig, ledger: Ledger, releases: Releases) -> list[Claimed]:
-    """Return the claim that the scenario states itself."""
     claim = cast(StatedClaim, privacy.claim)
     delta = ledger.delta if claim.delta is None else claim.delta
     stated = Claimed(claim.epsilon, delta, claim.neighbors or ledger.terms.neighbors, claim.source or "stated")
@@ -180,7 +174,6 @@ def _stated(privacy: MechanismConfig, ledger: Ledger, releases: Releases) -> lis
 
 
 def _per_release(privacy: MechanismConfig, ledger: Ledger, releases: Releases) -> list[Claimed]:
-    """The epsilon of one release of each client."""
     if not ledger.pure:
         raise ScenarioError(
             "privacy.claim: expected stated, adp2sgd or proactive_dp with Gaussian noise, found per_release, which "
@@ -194,7 +187,7 @@ def check_gaussian(privacy: MechanismConfig, ledger: Ledger) -> None:
     """Reject a claim about Gaussian noise on clipped gradients for other noise.
 
     Raises:
-        ScenarioError: the mechanism has no Gaussian noise on clipped gradients.
+        ScenarioError: the mechanism has other noise.
     """
     if ledger.pure or math.isnan(ledger.terms.clipping_norm):
         raise ScenarioError(

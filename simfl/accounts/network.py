@@ -1,9 +1,9 @@
-"""Privacy accounts of a whole network: what each observer learns of each client.
+"""Account for what every observer of a network learned about every client.
 
-The world of a scenario is played without arithmetic (`simfl.accounts.replay`), which records every message
-as a linear form of noisy gradients. What an observer can make of those that reached it is the matter of
-`simfl.privacy.network`; beside it stands the ledger's account of each client, of an observer who sees all that it ever
-sent. The smaller of the two is certified.
+The world of a scenario is played without arithmetic (`simfl.accounts.replay`), which records every message as a linear
+form of noisy gradients. `simfl.privacy.network` computes what an observer learns from the messages that reached it. The
+ledger's account of each client is that of an observer who sees all that the client ever sent. The smaller of the two is
+certified.
 """
 
 from __future__ import annotations
@@ -36,13 +36,14 @@ from simfl.tape.knowledge import MOST_ENTRIES, Sight
 Sees = Literal["messages", "neighbor_sums"]
 
 Target = Scenario | Setup | Mapping[str, Any] | str | Path
+Matrix = NDArray[np.float64]
 Matrices = tuple[NDArray[Any], NDArray[Any]]
 
 #: The observer of every message.
 LINKS = "links"
-#: Multiplications that the closures of all observers may cost together: half a minute.
+#: Maximum number of multiplications for the closures of all observers: half a minute.
 MOST_WORK = 2.0**37
-#: Multiplications that `Network.check` may cost for a node: some ten seconds.
+#: Maximum number of multiplications of `Network.check` for a node: some ten seconds.
 MOST_CHECKED = 2.0**33
 #: Levels of noise that differ by less count as one, and those above the largest as the largest. Batches of fixed size
 #: take an accountant more time.
@@ -52,23 +53,14 @@ MOST_LEVEL = 500.0
 
 @dataclass(frozen=True)
 class NetworkReport:
-    """The knowledge of every observer about every client.
+    """What every observer knows of every client; `edges` is as in `Network.edges`.
 
-    Attributes:
-        scenario: its name.
-        delta: that of all epsilons.
-        sees: what observers see, "messages" or "neighbor_sums".
-        statement: what the ledger's epsilon means.
-        gradients: mini-batches (or rounds) with noise that were released.
-        messages: that were sent.
-        pairs: a row for every time, observer and client that is not of it: `time_s`; `observer`, its nodes joined by
-            "+", "server" or "links"; `client`; `distance` between them over links that carried something, in hops;
-            `messages` that came; mu of Gaussian views, without amplification by sampling: as published
-            (`published_mu`), of the closure (`pairwise_mu`, NaN where that is too large to compute or rounding may hide
-            a part) and of who sees each gradient (`local_mu`); epsilons, with amplification: `published` (not
-            certified), `pairwise`, `local` (see `local_epsilons`); `epsilon`, the smaller of those certified, and by
-            which `account`.
-        edges: a row for every link that carried something: `source`, `target`, named as observers are, and `messages`.
+    `pairs` has a row for every time, observer and client that is not of it: `time_s`; `observer`, its nodes joined by
+    "+", "server" or "links"; `client`; `distance` between them over links that carried something, in hops; `messages`
+    that came; mu of Gaussian views, without amplification by sampling: as published (`published_mu`), of the closure
+    (`pairwise_mu`, NaN where that is too large to compute or rounding may hide a part) and of an observer of each
+    gradient (`local_mu`); epsilons, with amplification: `published` (not certified), `pairwise`, `local` (see
+    `local_epsilons`); `epsilon`, the smaller of those certified, and by which `account`.
     """
 
     scenario: str
@@ -85,15 +77,11 @@ class NetworkReport:
 class ReconstructionReport:
     """Whose gradients every observer can solve for.
 
-    Attributes:
-        scenario: its name.
-        gradients: mini-batches (or rounds) that were released.
-        messages: that were sent.
-        pairs: a row for every observer and client that is not of it: `observer`, `client` and `distance` as in
-            `NetworkReport`; `gradients` of the client; how many of them are `recovered`, and the standard deviation
-            `std` of the best of these estimates, per coordinate of a sum of clipped gradients; the same if all
-            gradients of a client are one (`slow_recovered`, `slow_std`), and the relative error that 32-bit messages
-            leave of that without noise (`slow_rounding`).
+    `pairs` has a row for every observer and client that is not of it: `observer`, `client` and `distance` as in
+    `NetworkReport`; `gradients` of the client; how many of them are `recovered`, and the standard deviation `std` of
+    the best of these estimates, per coordinate of a sum of clipped gradients; the same if all gradients of a client are
+    one (`slow_recovered`, `slow_std`), and the relative error that 32-bit messages leave of that without noise
+    (`slow_rounding`).
     """
 
     scenario: str
@@ -104,26 +92,21 @@ class ReconstructionReport:
 
 @dataclass(frozen=True)
 class Observer:
-    """Nodes that combine what they saw; without nodes: a wiretap on all links.
-
-    Attributes:
-        name: how tables call it.
-        nodes: who.
-    """
+    """Nodes that combine what they saw; no nodes: an observer of all links."""
 
     name: str
     nodes: frozenset[int]
 
     def saw(self, sight: Sight) -> bool:
-        """Whether the observer saw a message by the end."""
+        """Whether it saw a message by the end."""
         return not self.nodes or (sight.target in self.nodes and sight.came_s < math.inf)
 
 
 def opened_target(target: Scenario | Mapping[str, Any] | str | Path, own: Own = NOTHING_OWN) -> Scenario:
-    """Return the scenario of a file, or of the folder of a completed run.
+    """Return a scenario, or that of a file or of the folder of a run.
 
     Raises:
-        ScenarioError: a run ended otherwise.
+        ScenarioError: a run did not end as its scenario says.
     """
     if isinstance(target, str | Path) and Path(target).is_dir():
         from simfl.records import read  # only here: a scenario needs no tables
@@ -143,7 +126,7 @@ class Network:
 
     Args:
         target: a scenario, the path of one, the folder of a run, or what `prepare` returned.
-        own: what was given from Python.
+        own: objects that were given from Python.
 
     Raises:
         ScenarioError: what happens depends on data, or no account of this kind is known.
@@ -154,24 +137,24 @@ class Network:
         self.replay = Replay(self.setup)
         self.knowledge = self.replay.knowledge
         self.count = self.setup.scenario.clients.count
-        self._prepared: tuple[dict[int, int], NDArray[np.float64], NDArray[np.float64]] | None = None
+        self._prepared: tuple[dict[int, int], Matrix, Matrix] | None = None
         self._checked: dict[tuple[Observer, Sees], bool] = {}
         self._residues: tuple[dict[int, int], Residues, Residues] | None = None
 
-    # -- who -----------------------------------------------------------------------------------
+    # -- observers -----------------------------------------------------------------------------
 
     @property
     def servers(self) -> list[int]:
-        """Return the nodes that are not clients: the server, then aggregators."""
+        """Nodes other than clients: the server first, then aggregators."""
         return list(range(self.count, len(self.replay.algorithm.world.network.traffic)))
 
     def observer(self, nodes: Iterable[int | str]) -> Observer:
         """Return the observer of nodes: clients by number, "server", or "links".
 
         Raises:
-            ScenarioError: there is no such node.
+            ScenarioError: a node does not exist.
         """
-        members, names = set(), []
+        numbers, names = set(), []
         for node in nodes:
             if node == LINKS:
                 return Observer(LINKS, frozenset())
@@ -180,13 +163,13 @@ class Network:
             elif str(node).isdigit() and int(node) < self.count + len(self.servers):
                 number = int(node)
             else:
-                there = f"a client, 0 to {self.count - 1}" + (', "server"' if self.servers else "") + f', or "{LINKS}"'
-                raise ScenarioError(f"observer: expected {there}, found {node!r}")
-            members.add(number)
-            if members >= set(range(self.count)):
-                raise ScenarioError("observer: expected at least one client outside, found all clients")
+                expected = f"a client, 0 to {self.count - 1}" + (', "server"' if self.servers else "")
+                raise ScenarioError(f'observer: expected {expected}, or "{LINKS}", found {node!r}')
+            numbers.add(number)
+            if numbers >= set(range(self.count)):
+                raise ScenarioError("observer: expected at least one client that is not an observer, found all clients")
             names.append("server" if [number] == self.servers[:1] else str(number))
-        return Observer("+".join(names), frozenset(members))
+        return Observer("+".join(names), frozenset(numbers))
 
     @functools.cached_property
     def observers(self) -> list[Observer]:
@@ -194,14 +177,14 @@ class Network:
         heard = {sight.target for sight in (*self.knowledge.messages, *self.knowledge.merged)}
         return [self.observer([node]) for node in sorted(heard)]
 
-    def asked(self, nodes: Sequence[int | str] | None, coalition: Sequence[int | str]) -> list[Observer]:
-        """Return observers by their nodes, and a coalition; every node by default."""
-        asked = list(self.observers) if nodes is None and not coalition else []
-        asked += [self.observer([node]) for node in nodes or ()]
-        return asked + ([self.observer(coalition)] if coalition else [])
+    def select(self, nodes: Sequence[int | str] | None, coalition: Sequence[int | str]) -> list[Observer]:
+        """Return observers by their nodes, and a coalition; every node where neither is named."""
+        observers = list(self.observers) if nodes is None and not coalition else []
+        observers += [self.observer([node]) for node in nodes or ()]
+        return observers + ([self.observer(coalition)] if coalition else [])
 
-    def distances(self, observer: Observer) -> NDArray[np.float64]:
-        """Return the hops from each client to an observer over used links, [K]."""
+    def distances(self, observer: Observer) -> Matrix:
+        """Return hops from clients to an observer over used links, [K]; infinite if none."""
         from scipy.sparse import coo_array
         from scipy.sparse.csgraph import dijkstra
 
@@ -211,12 +194,11 @@ class Network:
             return np.full(self.count, 0.0 if not observer.nodes else math.inf)
         graph = coo_array((np.ones(len(ends)), (ends[:, 0], ends[:, 1])), shape=(nodes, nodes)).tocsr()
         hops = dijkstra(graph, directed=False, unweighted=True, indices=sorted(observer.nodes), min_only=True)
-        result: NDArray[np.float64] = hops[: self.count]
-        return result
+        return hops[: self.count]  # type: ignore[no-any-return]
 
     @property
     def edges(self) -> pd.DataFrame:
-        """The used links, from `source` to `target`, with their `messages`."""
+        """The used links: `source`, `target`, named as observers are, and `messages`."""
         carried = Counter((sight.source, sight.target) for sight in self.knowledge.messages)
         names = {node: self.observer([node]).name for ends in carried for node in ends}
         rows = [(names[source], names[target], count) for (source, target), count in sorted(carried.items())]
@@ -225,19 +207,16 @@ class Network:
     # -- what they saw ---------------------------------------------------------------------------
 
     def seen(self, observer: Observer, sees: Sees = "messages", until: float = math.inf) -> list[int]:
-        """Return the rows that an observer saw, each once, in the order of their coming.
+        """Return the rows that an observer saw until a time, each once, as they came.
 
-        Args:
-            observer: who.
-            sees: "neighbor_sums": nodes that add up what comes to them in a round see the sum alone.
-            until: virtual time in seconds.
+        With "neighbour_sums" nodes that add up what comes to them in a round see the sum alone.
         """
         sights = self._sights(observer, sees)
         when = [(one.came_s if observer.nodes else one.sent_s, one.row) for one in sights if observer.saw(one)]
         return list(dict.fromkeys(row for time, row in sorted(when) if time <= until))
 
     def _sights(self, observer: Observer, sees: Sees) -> list[Sight]:
-        """Return the visible messages; secure sums hide the single messages."""
+        """Return what may be seen; single messages of a secure sum may not."""
         sights = self.knowledge.messages
         if sees == "neighbor_sums":
             if not self.knowledge.merged:
@@ -252,12 +231,10 @@ class Network:
         return sights
 
     def check(self, observer: Observer, sees: Sees = "messages") -> bool:
-        """Check that the nodes used and sent only what follows from their inputs.
+        """Check that nodes sent only what follows from what they saw and computed.
 
-        A node that has another state got it by no message: an account of the messages says too little then.
-
-        Returns:
-            Whether all nodes were checked. A node is not if that takes more than `MOST_CHECKED` multiplications.
+        A node that has another state got it by no message: an account of the messages says too little then. Returns
+        whether all nodes were checked: a node is not if that takes more than `MOST_CHECKED` multiplications.
 
         Raises:
             ScenarioError: a node has such a state.
@@ -284,7 +261,7 @@ class Network:
         return feasible
 
     def _seen_and_made(self, observer: Observer, sees: Sees) -> tuple[dict[int, int], list[tuple[int, int]]]:
-        """Return row -> time of arrival, and the (row, time) of a node's own outputs."""
+        """Return row -> first arrival, and (row, when) of a node's sends and reads."""
         known, came = self.knowledge, dict[int, int]()
         for one in sorted(self._sights(observer, sees), key=lambda one: one.came):
             if observer.saw(one):
@@ -299,7 +276,7 @@ class Network:
         return np.array([batch.client for batch in self.knowledge.batches], dtype=np.int64) // self.setup.tasks
 
     @functools.cached_property
-    def _own_noise(self) -> NDArray[np.float64] | None:
+    def _own_noise(self) -> Matrix | None:
         return self.knowledge.own_noise()
 
     def matrices(self, rows: Sequence[int], observer: Observer) -> Matrices:
@@ -307,7 +284,7 @@ class Network:
         return self._without(self._found(rows), observer)
 
     def _found(self, rows: Sequence[int]) -> Matrices:
-        """Return A, and B if it adds information; prepared rows are cached."""
+        """Return A, and B where it says more, of rows, from those prepared if possible."""
         if self._prepared is None or not all(row in self._prepared[0] for row in rows):
             return self.knowledge.matrices(rows, noises=self._own_noise is None)
         places, a, b = self._prepared
@@ -315,7 +292,7 @@ class Network:
         return a[chosen], b[chosen]
 
     def prepare(self, observers: Iterable[Observer], sees: Sees) -> None:
-        """Make the matrices of all rows that will be needed, together."""
+        """Make the matrices of all rows that observers need at once."""
         views, checks = set[int](), set[int]()
         for observer in observers:
             views.update(self.seen(observer, sees))
@@ -337,8 +314,8 @@ class Network:
             b[:, known] = 0.0
         return a, b
 
-    def view(self, a: NDArray[np.float64], b: NDArray[np.float64]) -> View:
-        """Return the view of gradients given A and B."""
+    def view(self, a: Matrix, b: Matrix) -> View:
+        """Return what A and B tell of gradients."""
         std = self._own_noise
         heard = np.any(a != 0.0, axis=0)
         if std is not None and np.all(std[heard] > 0.0):
@@ -356,8 +333,8 @@ class Network:
         held: NDArray[np.bool_] = self._reads[0] != 0.0
         return held
 
-    def needed(self, a: NDArray[np.float64], observer: Observer) -> NDArray[np.int64]:
-        """Return the gradients in A, and recursively in the models they were taken at."""
+    def needed(self, a: Matrix, observer: Observer) -> NDArray[np.int64]:
+        """Return the gradients in A, those in the models they were taken at, and so on."""
         others = ~np.isin(self.owners, sorted(observer.nodes))
         known = np.zeros(len(others), dtype=bool)
         new = np.any(a != 0.0, axis=0) & others
@@ -367,9 +344,9 @@ class Network:
         return np.flatnonzero(known)
 
     def resolved(self, rows: Sequence[int], observer: Observer, view: View) -> bool:
-        """Whether a view has all directions of its rows, by exact arithmetic.
+        """Whether a view of some rows has all their directions, by exact arithmetic.
 
-        Rounding cannot tell a row that others make up from one that they nearly make up, whose small rest may tell a
+        Rounding cannot tell a row that others make up from one that they nearly make up, whose small rest may reveal a
         gradient by itself.
         """
         std, distinct = self._own_noise, sorted(set(rows))
@@ -379,8 +356,8 @@ class Network:
         if self._residues is None or not all(row in self._residues[0] for row in distinct):
             many = {*distinct, *(self._prepared[0] if self._prepared else ())}
             many.update(one.read for one in self.knowledge.batches)
-            columns, a, b = self.knowledge.residues(many if self._fits(many) else distinct, std is None)
-            self._residues = {row: place for place, row in enumerate(columns)}, a, b
+            kept, a, b = self.knowledge.residues(many if self._fits(many) else distinct, std is None)
+            self._residues = {row: place for place, row in enumerate(kept)}, a, b
         places, a, b = self._residues
         chosen = [places[row] for row in distinct]
         a, b = self._without((a[chosen], b[chosen]), observer)
@@ -389,42 +366,29 @@ class Network:
         return rank <= view.rank and (own or rank_modulo(np.concatenate((noise, a[:, ~view.exposed]), axis=1)) == rank)
 
     def closed_view(
-        self,
-        rows: Sequence[int],
-        a: NDArray[np.float64],
-        b: NDArray[np.float64],
-        observer: Observer,
-        needed: NDArray[np.int64] | None = None,
+        self, rows: Sequence[int], a: Matrix, b: Matrix, observer: Observer, needed: NDArray[np.int64] | None = None
     ) -> View | None:
-        """Return the view of the closure of rows; None if rounding may hide a part.
+        """Return the view of the closure of rows; None where rounding may hide a part.
 
-        Args:
-            rows: what the observer saw.
-            a, b, observer, needed: as in `closure`.
+        The arguments are those of `closure` and `resolved`.
         """
         needed = self.needed(a, observer) if needed is None else needed
         view = self.view(*self.closure(a, b, observer, needed))
         reads = [self.knowledge.batches[gradient].read for gradient in needed.tolist()]
         return view if self.resolved([*rows, *reads], observer, view) else None
 
-    def closure(
-        self,
-        a: NDArray[np.float64],
-        b: NDArray[np.float64],
-        observer: Observer,
-        needed: NDArray[np.int64] | None = None,
-    ) -> Matrices:
-        """Return A and B with the models at which the needed gradients were taken."""
+    def closure(self, a: Matrix, b: Matrix, observer: Observer, needed: NDArray[np.int64] | None = None) -> Matrices:
+        """Return A and B with the models that all `needed` gradients were taken at."""
         reads, noises = self._reads
         needed = self.needed(a, observer) if needed is None else needed
         more = self._without((reads[needed], noises[needed]), observer)
         return np.concatenate((a, more[0])), np.concatenate((b, more[1]))
 
     def write(self, folder: Path) -> list[Path]:
-        """Write every message with its coefficients over gradients; see `write_knowledge`.
+        """Write every message with its coefficients over the noisy gradients.
 
-        Rows are in the order in which their contents were made. Noise that does not belong to one gradient, such as a
-        server's, is not in the coefficients.
+        Rows are in the order in which their contents were made. Coefficients do not cover noise that does not belong to
+        one gradient, such as a server's.
         """
         known, std = self.knowledge, self._own_noise
         of_row: dict[int, list[Sight]] = {}
@@ -445,23 +409,18 @@ class Network:
         }
         return write_knowledge(folder, messages(), gradients)
 
-    # -- what they can solve for -------------------------------------------------------------------
+    # -- gradients that observers can solve for --------------------------------------------------
 
     def reconstruction(
         self, observer: Observer, slow: bool = False, sees: Sees = "messages", until: float = math.inf
     ) -> pd.DataFrame:
-        """Return the gradients of others that an observer can solve for.
+        """Return which gradients of others an observer can solve for.
 
-        Args:
-            observer: who.
-            slow: whether all gradients of a client are taken for one, as where step sizes are small.
-            sees, until: as in `seen`.
-
-        Returns:
-            A row for each gradient that was released (`slow`: for each client): `client`; `gradient`, its number among
-            those of the client; whether it is `recovered`; `std`, the standard deviation of the best estimate, per
-            coordinate of a sum of clipped gradients, and `rounding`, the relative error that 32-bit messages leave
-            where there is no noise: both infinite if there is no estimate.
+        With `slow` all gradients of a client count as one, as where step sizes are small. `sees` and `until` are as in
+        `seen`. The table has a row for each gradient that was released (`slow`: for each client): `client`; `gradient`,
+        its number among those of the client; whether it is `recovered`; `std`, the standard deviation of the best
+        estimate, per coordinate of a sum of clipped gradients, and `rounding`, the relative error that 32-bit messages
+        leave where there is no noise: both infinite if there is no estimate.
         """
         self.check(observer, sees)
         a, b = self.matrices(self.seen(observer, sees, until), observer)
@@ -502,11 +461,11 @@ class Network:
                 }
             )
 
-    # -- what it tells of whom ---------------------------------------------------------------------
+    # -- epsilons of observers ---------------------------------------------------------------------
 
     @functools.cached_property
-    def changes(self) -> NDArray[np.float64]:
-        """Delta, the most that an example or client changes each gradient, f64 [n].
+    def changes(self) -> Matrix:
+        """Delta: the maximum change of each gradient by one example, or one client, f64 [n].
 
         Raises:
             ScenarioError: there is no bound, or the noise is not Gaussian.
@@ -521,31 +480,28 @@ class Network:
                 f"{privacy.mechanism!r}: accounts of whole networks are known for these only; use gaussian"
             )
         if ledger.terms.rounding is not None:
-            raise ScenarioError("privacy.quantize: expected false, found true: rounded releases are not linear forms")
+            raise ScenarioError("privacy.quantise: expected false, found true: rounded values are not linear forms")
         if not ledger.accounts_for(self.replay.releases):
             raise ScenarioError(f"privacy: {ledger.statement_of(self.replay.releases)}")
         factor = 2.0 if ledger.terms.neighbors == "replace_one" else 1.0
         whole = ledger.terms.unit == "client" and setup.problem.rounds is None  # the mean is clipped, the sum is sent
-        return np.array(
-            [
-                factor * (clipping.norm if one.norm is None else one.norm) * (one.examples if whole else 1)
-                for one in self.knowledge.batches
-            ]
-        )
+        norms = (clipping.norm if one.norm is None else one.norm for one in self.knowledge.batches)
+        examples = (one.examples if whole else 1 for one in self.knowledge.batches)
+        return np.array([factor * norm * count for norm, count in zip(norms, examples, strict=True)])
 
     def passes(self, columns: NDArray[np.int64]) -> list[NDArray[np.int64]] | None:
-        """Return the gradients, by pass, that may hold one example of shuffled data."""
+        """Return places of a client's gradients that may hold an example, for each pass."""
         ledger = self.setup.ledger
         if ledger is None or ledger.sampling != "shuffle" or ledger.terms.unit != "example":
             return None
-        gradients_of: dict[tuple[int, int], list[int]] = {}
+        places: dict[tuple[int, int], list[int]] = {}
         for place, column in enumerate(columns):
             one = self.knowledge.batches[column]
             first = one.begin[0] * ledger.batch_size + one.begin[1]
             n = int(ledger.sizes[self.owners[column]])
             for number in range(first // n, (first + max(one.examples, 1) - 1) // n + 1):
-                gradients_of.setdefault((one.client, number), []).append(place)
-        return [np.array(places) for _, places in sorted(gradients_of.items())]
+                places.setdefault((one.client, number), []).append(place)
+        return [np.array(some) for _, some in sorted(places.items())]
 
     @functools.cached_property
     def holders(self) -> NDArray[np.bool_] | None:
@@ -554,7 +510,7 @@ class Network:
         return self.setup.holders if ledger is not None and ledger.terms.unit == "example" else None
 
     @functools.cached_property
-    def _local(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def _local(self) -> tuple[Matrix, Matrix]:
         """mu and epsilon of each client for an observer of all its gradients, [K] each.
 
         Where several clients hold an example: of all of these together.
@@ -572,7 +528,7 @@ class Network:
         exact = [math.inf if ledger.counts_holders else gaussian_epsilon(ledger.delta, mu) for mu in mus.tolist()]
         return mus, np.minimum(epsilons, exact)
 
-    def _mus(self, view: View, clients: Sequence[int]) -> NDArray[np.float64]:
+    def _mus(self, view: View, clients: Sequence[int]) -> Matrix:
         """Return mu of some clients' examples in a view, through all that hold them, [k]."""
         changes = self.changes
         if self.holders is not None:
@@ -592,8 +548,8 @@ class Network:
     def _passes(self) -> list[list[NDArray[np.int64]] | None]:
         return [self.passes(own) for own in self._columns]
 
-    def spent(self, view: View, clients: Sequence[int]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return mu, and epsilon with amplification, of clients in a view, [k] each."""
+    def spent(self, view: View, clients: Sequence[int]) -> tuple[Matrix, Matrix]:
+        """Return mu, and epsilon with amplification, of some clients in a view, [k] each."""
         ledger, mus = self.setup.ledger, self._mus(view, clients)
         assert ledger is not None, "changes would have said so"
         epsilons = np.array([gaussian_epsilon(ledger.delta, mu) for mu in mus.tolist()])
@@ -607,21 +563,18 @@ class Network:
         return mus, epsilons
 
     def _kinds(self, view: View, columns: NDArray[np.int64]) -> dict[int, dict[tuple[int, float], int]]:
-        """Return (batch size, noise multiplier) -> count of releases above a view.
-
-        They are those of each client of these gradients.
-        """
+        """Return by client (batch size, noise) -> count of releases that tell no less."""
         assert self.setup.ledger is not None
         replaced = 2.0 if self.setup.ledger.terms.neighbors == "replace_one" else 1.0
         step = LEVEL_STEP if self.setup.ledger.sampling == "poisson" else FIXED_LEVEL_STEP
-        counts: dict[int, Counter[tuple[int, float]]] = {client: Counter() for client in range(self.count)}
+        kinds: dict[int, Counter[tuple[int, float]]] = {client: Counter() for client in range(self.count)}
         for column, d in zip(columns.tolist(), view.precisions(columns).tolist(), strict=True):
             if d > 0.0:
                 level = replaced / (self.changes[column] * math.sqrt(d))
                 if 0.0 < level < math.inf:  # rounded down: less noise tells more
                     level = min(step ** math.floor(math.log(level, step)), MOST_LEVEL)
-                counts[int(self.owners[column])][self.knowledge.batches[column].expected, level] += 1
-        return {client: dict(kinds) for client, kinds in counts.items()}
+                kinds[int(self.owners[column])][self.knowledge.batches[column].expected, level] += 1
+        return {client: dict(of_client) for client, of_client in kinds.items()}
 
     def pairs(
         self, observers: Sequence[Observer], sees: Sees = "messages", times: Sequence[float] = (math.inf,)
@@ -664,7 +617,7 @@ class Network:
             )
 
 
-def local_epsilons(setup: Setup, releases: Releases) -> NDArray[np.float64]:
+def local_epsilons(setup: Setup, releases: Releases) -> Matrix:
     """Return each client's epsilon for an observer of all that clients send, [K].
 
     It is the ledger's. Where several clients hold an example, and the ledger counts the releases of one, it is that of
@@ -702,33 +655,26 @@ def network(
 
     Args:
         target: a scenario, the path of one, the folder of a run, or a network that was played.
-        observers: clients by number, "server", or "links" for who listens to all of them; every node by default.
+        observers: clients by number, "server", or "links" for an observer of all links; every node by default.
         coalition: nodes that put together what they saw, one observer more.
         sees: "messages", or "neighbor_sums": nodes that add up what comes to them in a round see the sum alone.
         times: at how many equally spaced times, of which the end is the last.
-        own: what was given from Python.
+        own: objects that were given from Python.
 
     Raises:
         ScenarioError: no account of this kind is known; one line says why.
     """
-    messages_of = target if isinstance(target, Network) else Network(target, own)
-    asked = messages_of.asked(observers, coalition)
+    played = target if isinstance(target, Network) else Network(target, own)
     if times < 1:
         raise ScenarioError(f"times: expected an integer >= 1, found {times}")
-    ended_s = messages_of.replay.algorithm.clock.now
+    ended_s = played.replay.algorithm.clock.now
     moments = [ended_s * (number + 1) / times for number in range(times - 1)] + [math.inf]
-    pairs = pd.concat(messages_of.pairs(asked, sees, moments), ignore_index=True)
-    ledger = messages_of.setup.ledger
-    assert ledger is not None
+    pairs = pd.concat(played.pairs(played.select(observers, coalition), sees, moments), ignore_index=True)
+    setup, known = played.setup, played.knowledge
+    assert setup.ledger is not None
+    statement, delta = statement_of(setup, played.replay.releases), setup.ledger.delta
     return NetworkReport(
-        scenario=messages_of.setup.scenario.name,
-        delta=ledger.delta,
-        sees=sees,
-        statement=statement_of(messages_of.setup, messages_of.replay.releases),
-        gradients=len(messages_of.knowledge.batches),
-        messages=len(messages_of.knowledge.messages),
-        pairs=pairs,
-        edges=messages_of.edges,
+        setup.scenario.name, delta, sees, statement, len(known.batches), len(known.messages), pairs, played.edges
     )
 
 
@@ -741,22 +687,15 @@ def reconstruct(
     sees: Sees = "messages",
     own: Own = NOTHING_OWN,
 ) -> ReconstructionReport:
-    """Find the gradients that each observer can solve for (El Mrini et al.).
+    """Find whose gradients observers can solve for: El Mrini, Cyffers, Bellet's attack.
 
-    It needs no section privacy; without noise what is recovered is exact, to rounding.
-    https://arxiv.org/abs/2402.10001
-
-    Args:
-        target, observers, coalition, sees, own: as in `network`.
+    It needs no section privacy; without noise what is recovered is exact, to rounding. The arguments are those of
+    `network`. https://arxiv.org/abs/2402.10001
 
     Raises:
         ScenarioError: what happens depends on data.
     """
-    messages_of = target if isinstance(target, Network) else Network(target, own)
-    pairs = pd.concat(messages_of.reconstructions(messages_of.asked(observers, coalition), sees), ignore_index=True)
-    return ReconstructionReport(
-        scenario=messages_of.setup.scenario.name,
-        gradients=len(messages_of.knowledge.batches),
-        messages=len(messages_of.knowledge.messages),
-        pairs=pairs,
-    )
+    played = target if isinstance(target, Network) else Network(target, own)
+    pairs = pd.concat(played.reconstructions(played.select(observers, coalition), sees), ignore_index=True)
+    known = played.knowledge
+    return ReconstructionReport(played.setup.scenario.name, len(known.batches), len(known.messages), pairs)

@@ -1,4 +1,4 @@
-"""Replays a scenario's world without arithmetic, and keeps all messages."""
+"""Play a scenario's world without arithmetic, and keep what every node saw."""
 
 from __future__ import annotations
 
@@ -15,15 +15,9 @@ from simfl.tape.knowledge import Knowledge, KnowledgeTape, Listener
 
 
 class Replay:
-    """A replayed world; its messages are those of the run, which is deterministic.
+    """A world that was played to its end; its messages are those of a run.
 
-    Args:
-        setup: of the scenario.
-
-    Attributes:
-        knowledge: the messages that each node saw.
-        algorithm: as it was at the end.
-        releases: what clients released, counted as in a run.
+    `knowledge` is what every node saw; `releases` are counted as in a run; `algorithm` is as it was at the end.
 
     Raises:
         ScenarioError: what happens depends on data.

@@ -1,4 +1,4 @@
-"""The adversary of audits: a tape that reveals releases, and their circumstances."""
+"""What an adversary hears of a run: a listening tape, and facts of each release."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Hear = Callable[[NDArray[np.float32], NDArray[np.float32], Sequence[Gradient]], 
 
 
 class ListeningTape(Tape):
-    """A tape that also passes on the releases of some clients.
+    """A tape that also reports what some clients release.
 
     It hears every promise of theirs once: when it is sent or consumed, whichever comes first, on whatever path. The
     tape's tally counts the same promises by its own means, so that the two can be compared.
@@ -70,7 +70,7 @@ class ListeningTape(Tape):
         super().release(promise)
 
     def hold(self, promise: Gradient) -> None:
-        """Refuse: a held promise is part of a later release and not seen by itself."""
+        """Raise: a gradient that a client keeps cannot be heard by itself."""
         raise ScenarioError(
             "algorithm.kind: expected an algorithm whose clients send what they compute, found one whose client "
             f"{promise.client} keeps it until a later release covers it, which an audit cannot take apart; audit "
@@ -99,7 +99,7 @@ class ListeningTape(Tape):
 
 
 def listen(setup: Setup, device: jax.Device, clients: Mapping[int, float], hear: Hear, factor: float = 1.0) -> Releases:
-    """Run a scenario, observe some clients' releases, and return their account.
+    """Run a scenario, hear some clients, and return the account of all releases.
 
     Args:
         setup, device: of the run.
@@ -167,7 +167,7 @@ class Ordinary:
         return rest
 
     def spread(self, known: Circumstances) -> float:
-        """Return the variance per coordinate from sampling, for isotropic gradients."""
+        """Return the variance per coordinate of their sampling, for isotropic gradients."""
         if np.isinf(known.norm):
             return 0.0
         return known.rate * (1 - known.rate) * self.count * known.norm**2 / self.model.touched
@@ -217,7 +217,7 @@ def _positions_program(sampling: Drawing, batch_size: int, lanes: int) -> Any:
 
 
 def positions_in(problem: LearningProblem, promise: Gradient) -> NDArray[np.int64]:
-    """Return the places of a mini-batch's examples, with repetitions, [b]."""
+    """Return the places of a mini-batch's examples among its client's, [b]."""
     examples = int(problem.data.sizes[promise.client])
     lanes = min(examples, problem.max_batch)
     program = _positions_program(problem.batches.sampling, problem.batches.size, lanes)

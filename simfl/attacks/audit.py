@@ -1,4 +1,4 @@
-"""Audits: run a scenario with canaries and guess which were included.
+"""Audit the privacy of a scenario by canaries among one client's data.
 
 The audited run has the scenario's own data, model, algorithm, world, sampling, clipping, noise and executor, and
 canaries that are planted before the ledger is built (`planting`): it is not the run without them. The auditor is one of
@@ -88,7 +88,7 @@ class Report:
 
 @dataclass(frozen=True, kw_only=True)
 class AuditReport(Report):
-    """The result of an audit of one client's releases, in the local view.
+    """The results of an audit of one client's releases, certified for local_transcript.
 
     Of the `releases` that were heard the ledger counted `accounted`. If it counted fewer, something was sent and not
     accounted for; if it counted more, the audit did not hear some, and its results are worth nothing. `examples`
@@ -155,12 +155,12 @@ class PairwiseReport(Report):
 
 
 def audit(scenario: Scenario | str | Path, **options: Any) -> AuditReport | PairwiseReport:
-    """Run an audit of a scenario; options are those of `Audit`."""
+    """Run an audit of a scenario with the options of `Audit`, and report."""
     return Audit(scenario, **options).run()
 
 
 class Audit(PlantedScenario):
-    """A prepared audit. Tests change `setup` before running it.
+    """An audit made ready; tests change its `setup` before running it.
 
     Args:
         scenario: a scenario with privacy, or the path of one.
@@ -245,7 +245,6 @@ class Audit(PlantedScenario):
 
     @property
     def _share(self) -> float:
-        """The error of each number of guesses."""
         return (1.0 - self.confidence) / len(self.guess_numbers)
 
     def _judge(self, scores: NDArray[np.float64], profile: Profile) -> AuditVerdict:

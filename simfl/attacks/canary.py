@@ -1,4 +1,4 @@
-"""A model with canaries: examples with a gradient that the auditor knows.
+"""A model with canaries: examples whose gradient an auditor knows.
 
 A gradient canary is an example whose gradient is one coordinate direction, whatever the parameters: the clipped sum of
 a mini-batch then tells directly whether it was there (the "Dirac canary" of Nasr, Hayes, Steinke, Balle, Tramer,
@@ -20,29 +20,23 @@ from simfl.models.base import AbstractModel, Array, clipping_scale
 
 #: Codes of examples: an ordinary one, and one without any gradient. A gradient canary i has +(i + 1) or -(i + 1).
 ORDINARY, SILENT = 0.0, 0.5
-#: What a code is multiplied by where it stands beside the features: so little that no norm of an example changes.
+#: Factor of a code that stands beside the features: so small that it changes no norm of an example.
 UNIT = 2.0**-40
 #: Raw norm of a canary's gradient over the clipping norm: clipping has to cut it.
 EXCESS = 10.0
-#: The same where each gradient has a clipping norm of its own, which may be far from the scenario's.
+#: The same where each gradient has its own clipping norm, which may be far from the scenario's.
 OWN_EXCESS = 2.0**20
 
 
 @dataclass(frozen=True)
 class CanaryModel(AbstractModel):
-    """A model for examples with a further code: input_shape is (p + 1,).
+    """Another model for examples with a code after their features, of shape (p + 1,).
 
-    With code 0 an example is what it is for the other model. With code 1/2 it has no loss and no gradient: it stands
-    for an example that is not there. With code +(i + 1) or -(i + 1) its gradient is +norm or -norm in coordinate
-    `coordinates[i]`. Coordinates are those of the other model, spread over all its layers; for more canaries than it
-    has parameters, zeros that nothing else uses are appended. Blank coordinates come last: no example has a gradient
-    there, so that a release holds noise alone.
-
-    Args:
-        inner: the other model.
-        canaries: m, number of gradient canaries that there may be.
-        norm: of their gradients, before clipping.
-        blank: number of blank coordinates.
+    With code 0 an example is what it is for the `inner` model. With code 1/2 it has no loss and no gradient: it stands
+    for an absent example. With code +(i + 1) or -(i + 1) its gradient, before clipping, is +norm or -norm in coordinate
+    `coordinates[i]` of at most m = `canaries`. Coordinates are those of the inner model, spread over all its layers;
+    for more canaries than it has parameters, zeros that nothing else uses are appended. `blank` coordinates come last:
+    no example has a gradient there, so that a release holds noise alone.
     """
 
     inner: AbstractModel = field(kw_only=True)
@@ -61,22 +55,22 @@ class CanaryModel(AbstractModel):
 
     @property
     def convolutional(self) -> bool:  # type: ignore[override]
-        """As the other model."""
+        """Whether the inner model is."""
         return self.inner.convolutional
 
     @property
     def first_convolution(self) -> int | None:
-        """As of the other model."""
+        """That of the inner model."""
         return self.inner.first_convolution
 
     @property
     def size(self) -> int:
-        """That of the other model, or m if that is more, and the blank coordinates."""
+        """The inner model's size, or m if that is more, and the blank coordinates."""
         return self.touched + self.blank
 
     @property
     def touched(self) -> int:
-        """How many coordinates, the first ones, examples have gradients in."""
+        """The number of coordinates, the first ones, in which examples have gradients."""
         return max(self.inner.size, self.canaries)
 
     @property
@@ -89,24 +83,24 @@ class CanaryModel(AbstractModel):
         return (np.arange(self.canaries, dtype=np.int64) * stride % size).astype(np.int32)
 
     def init(self, key: Array | np.ndarray) -> Array:
-        """Return the initial parameters of the other model, and zeros."""
+        """Return the inner model's initial parameters, and zeros."""
         return jnp.concatenate([self.inner.init(key), jnp.zeros(self.size - self.inner.size)])
 
     def predict(self, params: Array, x: Array) -> Array:
-        """Return the other model's predictions."""
+        """Return the inner model's predictions."""
         return self.inner.predict(self._own(params), self._features(x))
 
     def losses(self, params: Array, x: Array, y: Array) -> Array:
-        """Return the other model's losses, 0 for canaries and silent examples."""
+        """Return the inner model's losses, 0 for canaries and silent examples."""
         losses = self.inner.losses(self._own(params), self._features(x), y)
         return jnp.where(self._codes(x) == ORDINARY, losses, 0.0)
 
     def correct(self, params: Array, x: Array, y: Array) -> Array:
-        """Return where the other model is right."""
+        """Return where the inner model is right."""
         return self.inner.correct(self._own(params), self._features(x), y)
 
     def gradient_sum(self, params: Array, x: Array, y: Array, weight: Array) -> Array:
-        """Return the other model's sum, plus the canaries' directions."""
+        """Return the inner model's sum over ordinary examples, plus the canaries' directions."""
         ordinary = jnp.where(self._codes(x) == ORDINARY, weight, 0.0)
         total = self.inner.gradient_sum(self._own(params), self._features(x), y, ordinary)
         return self._with_canaries(total, self._codes(x), weight)

@@ -1,4 +1,4 @@
-"""Faults of noise, and which of them an audit's tests detect.
+"""Noise that is broken in known ways, and which of them an audit would show.
 
 The tests look at coordinates that no example touches, so that what they show does not depend on the data. Made-up
 releases of as many draws and coordinates go through the same tests.
@@ -20,11 +20,11 @@ Noise = NDArray[np.float64]
 Fault = Callable[[Noise, np.random.Generator], Noise]
 """(noise of unit variance [draws, coordinates], generator) -> what stands in for it, of the same shape."""
 
-#: Made-up audits of each fault, all of which have to show it.
+#: Number of made-up audits of each fault, all of which have to show it.
 TRIALS = 3
-#: Draws of a client that are made up, at most: more show no less.
+#: Maximum number of made-up draws of a client: more show no less.
 MOST_DRAWS = 64
-#: Of "noise reused every 4th draw".
+#: Draws between uses of "noise reused every 4th draw".
 PERIOD = 4
 #: Numbers that "noise in equal blocks" repeats.
 BLOCK = 32
@@ -33,35 +33,24 @@ CORRELATION = 0.5
 
 
 def _time_series(noise: Noise, generator: np.random.Generator) -> Noise:
-    broken = noise.copy()
+    series = noise.copy()
     for draw in range(1, len(noise)):
-        broken[draw] = CORRELATION * broken[draw - 1] + np.sqrt(1 - CORRELATION**2) * noise[draw]
-    return broken
+        series[draw] = CORRELATION * series[draw - 1] + np.sqrt(1 - CORRELATION**2) * noise[draw]
+    return series
 
 
 def _every_nth(noise: Noise, generator: np.random.Generator) -> Noise:
-    broken = noise.copy()
-    broken[::PERIOD] = noise[:1]
-    return broken
+    return np.where(np.arange(len(noise))[:, None] % PERIOD == 0, noise[:1], noise)
 
 
 def _antithetic(noise: Noise, generator: np.random.Generator) -> Noise:
-    broken = noise.copy()
-    broken[1::2] = -noise[: len(noise) // 2 * 2 : 2]
-    return broken
-
-
-def _rolled(noise: Noise, generator: np.random.Generator) -> Noise:
-    broken = noise.copy()
-    for draw in range(len(noise)):
-        broken[draw] = np.roll(noise[0], draw)
-    return broken
+    pairs = noise.copy()
+    pairs[1::2] = -noise[: len(noise) // 2 * 2 : 2]
+    return pairs
 
 
 def _flipped(noise: Noise, generator: np.random.Generator) -> Noise:
-    broken = np.repeat(noise[:1], len(noise), axis=0)
-    broken[1::2] *= -1.0
-    return broken
+    return np.where(np.arange(len(noise))[:, None] % 2, -noise[:1], noise[:1])
 
 
 #: Faults of the noise of one client. All but the first three leave its variance as it is.
@@ -76,7 +65,7 @@ FAULTS: dict[str, Fault] = {
     f"noise reused every {PERIOD}th draw": _every_nth,
     "one noise with flipped signs": _flipped,
     "antithetic pairs": _antithetic,
-    "one noise rolled by the draw": _rolled,
+    "one noise rolled by the draw": lambda noise, _: np.stack([np.roll(noise[0], k) for k in range(len(noise))]),
     "noise correlated in time": _time_series,
     "one number for all coordinates": lambda noise, _: np.repeat(noise[:, :1], noise.shape[1], axis=1),
     "equal neighbors": lambda noise, _: np.repeat(noise, 2, axis=1)[:, : noise.shape[1]],
@@ -88,13 +77,9 @@ SHARED = "noise shared by clients"
 
 @lru_cache(maxsize=64)
 def shown(law: NoiseLaw, blank: int, draws: int, others: int) -> Mapping[str, bool]:
-    """Return the faults that the tests detect in all of some simulated audits.
+    """Return which faults the tests of blank coordinates show in made-up audits.
 
-    Args:
-        law: of the noise.
-        blank: coordinates that hold noise alone.
-        draws: releases of the client that were heard.
-        others: releases of another client that were heard.
+    `draws` releases of the client and `others` of another client were heard; `blank` coordinates hold noise alone.
     """
     generator = Streams(0).generator("noise-faults")
     draws, others = min(draws, MOST_DRAWS), min(others, MOST_DRAWS)
@@ -108,7 +93,7 @@ def shown(law: NoiseLaw, blank: int, draws: int, others: int) -> Mapping[str, bo
             shared = min(draws, others)
             clients[1][:shared] = clients[0][:shared]
         else:
-            clients = [FAULTS[name](noise, generator) for noise in clients]
+            clients = [FAULTS[name](noise, generator) if len(noise) else noise for noise in clients]
         check = BlankCheck(law, blank)
         for client, noise in enumerate(clients):
             check.hear(client, unit * noise)

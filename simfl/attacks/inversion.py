@@ -1,4 +1,4 @@
-"""Gradient inversion: examples reconstructed from a mini-batch's gradient.
+"""Reconstruct the examples of a mini-batch from its gradient.
 
 Two attacks on the sum of gradients of a mini-batch, clipped and noised as a client releases it:
 
@@ -9,9 +9,9 @@ Two attacks on the sum of gradients of a mini-batch, clipped and noised as a cli
   variation of images (Geiping, Bauermeister, Dröge and Moeller 2020, https://arxiv.org/abs/2003.14053), for labels that
   the gradient by the last bias says (Wainakh et al. 2022, https://arxiv.org/abs/2105.09369).
 
-`invert_run` runs a scenario, asks which gradients of a client an observer can solve for, given the messages that it
+`invert_run` runs a scenario, finds which gradients of a client an observer can solve for from the messages that it
 received (`simfl.accounts.network`: El Mrini, Cyffers and Bellet 2024, https://arxiv.org/abs/2402.10001), and inverts
-some of these. What it solves for is the release, noise included.
+some of these. The solution is the release, noise included.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from simfl.accounts.network import Network
 from simfl.attacks.adversary import listen, positions_in
 from simfl.errors import ScenarioError
 from simfl.models import AbstractModel
+from simfl.models.base import Array
 from simfl.models.layers import Dense
 from simfl.models.network import AbstractNetwork
 from simfl.privacy.network import recovered
@@ -42,7 +43,7 @@ from simfl.streams import Streams
 from simfl.tape import Gradient
 from simfl.tape.executor import choose_device
 
-#: Examples of a mini-batch for which inputs are searched, at most.
+#: Maximum number of examples of a mini-batch for which inputs are searched.
 MOST_EXAMPLES = 8
 #: Steps of the search, and its step size in units of the inputs' range.
 STEPS, STEP_SIZE = 600, 0.1
@@ -51,61 +52,43 @@ VARIATION = 1e-2
 
 
 def input_from(model: AbstractModel, gradient: NDArray[Any]) -> NDArray[np.float64]:
-    """Return the input that fits a gradient best; exact for one example.
+    """Return the best input for a gradient, f64: exact for one example without noise.
 
     With G_W [units, p] and g_b [units] of the first layer, x = G_W^T g_b / ||g_b||^2, by least squares over the units.
 
-    Args:
-        model: its first layer is dense, with a bias.
-        gradient: f32 [d], of any scale.
+    The gradient is f32 [d], of any scale.
 
     Raises:
-        ScenarioError: it has no such layer.
+        ScenarioError: the model's first layer is not dense with a bias.
     """
-    first = _first_layer(model)
-    split = first.units * first.inputs
-    weights = np.asarray(gradient[:split], dtype=np.float64).reshape(first.units, first.inputs)
-    bias = np.asarray(gradient[split : split + first.units], dtype=np.float64)
-    squared = float(bias @ bias)
-    best: NDArray[np.float64] = (weights.T @ bias / squared if squared else weights.sum(axis=0)).reshape(
-        model.input_shape
-    )
-    return best
-
-
-def reads_off(model: AbstractModel) -> bool:
-    """Whether `input_from` knows the model."""
-    first = model.layers[0] if isinstance(model, AbstractNetwork) else None
-    return isinstance(first, Dense) and first.bias and first.inputs == model.num_features
-
-
-def _first_layer(model: AbstractModel) -> Dense:
-    if not reads_off(model):
+    first = _dense_layer(model)
+    if first is None:
         raise ScenarioError(
             f"model.kind: expected a model whose first layer is dense, with a bias, found {model.kind}; use logistic, "
             "softmax or mlp"
         )
-    assert isinstance(model, AbstractNetwork)
-    first = model.layers[0]
-    assert isinstance(first, Dense)
-    return first
+    split = first.units * first.inputs
+    weights = np.asarray(gradient[:split], dtype=np.float64).reshape(first.units, first.inputs)
+    bias = np.asarray(gradient[split : split + first.units], dtype=np.float64)
+    squared = float(bias @ bias)
+    x: NDArray[np.float64] = weights.T @ bias / squared if squared else weights.sum(axis=0)
+    return x.reshape(model.input_shape)
+
+
+def _dense_layer(model: AbstractModel) -> Dense | None:
+    first = model.layers[0] if isinstance(model, AbstractNetwork) else None
+    return first if isinstance(first, Dense) and first.bias and first.inputs == model.num_features else None
 
 
 def labels_from(
     model: AbstractModel, params: NDArray[np.float32], gradient: NDArray[Any], examples: int, middle: float
 ) -> NDArray[np.int32]:
-    """Return the labels that the last bias's gradient implies, int32 [b], sorted.
+    """Return the labels that the gradient of the last bias implies, int32 [b], sorted.
 
     It is s sum_i (softmax(z_i) - onehot(y_i)), with s < 1 where gradients are clipped. With the model's probabilities p
     for an input in the middle of the range in the place of softmax(z_i), there are about b p_k - g_k / s examples of
-    class k; whatever class most are left of is taken, again and again.
-
-    Args:
-        model: ends in logits with a bias, the last parameters.
-        params: at which the gradient was taken, f32 [d].
-        gradient: f32 [d].
-        examples: b.
-        middle: of the features' range.
+    class k; the class with the largest remainder is taken, again and again. The model ends in logits with a bias, the
+    last parameters; the gradient f32 [d] was taken at params f32 [d]; `middle` is that of the features' range.
     """
     logits = np.asarray(_predict(model)(params, np.full((1, *model.input_shape), middle, np.float32)), np.float64)[0]
     if logits.ndim == 0:  # one output for two classes
@@ -160,40 +143,27 @@ def search(
     noise = Streams(seed).generator("inversion").uniform(-0.1, 0.1, shape)
     start = (0.5 * (low + high) + (high - low) * noise).astype(np.float32)
     program = _search_program(model, tuple(image_shape or ()), steps, math.isfinite(clipping_norm))
-    inputs, loss = program(
-        start, params, gradient, labels, np.float32(low), np.float32(high), np.float32(clipping_norm)
-    )
+    inputs, loss = program(start, params, gradient, labels, *map(np.float32, (low, high, clipping_norm)))
     return np.asarray(inputs), float(loss)
 
 
 @functools.lru_cache(maxsize=8)
 def _search_program(model: AbstractModel, image_shape: tuple[int, ...], steps: int, clips: bool) -> Any:
-    def run(
-        x: jax.Array,
-        params: jax.Array,
-        gradient: jax.Array,
-        y: jax.Array,
-        low: jax.Array,
-        high: jax.Array,
-        norm: jax.Array,
-    ) -> tuple[jax.Array, jax.Array]:
+    def run(x: Array, params: Array, gradient: Array, y: Array, low: Array, high: Array, norm: Array) -> Any:
         direction = gradient / jnp.maximum(jnp.linalg.norm(gradient), 1e-12)
         weight = jnp.ones(len(x))
 
-        def distance(x: jax.Array) -> jax.Array:
-            own = (
-                model.clipped_gradient_sum(params, x, y, weight, norm)
-                if clips
-                else model.gradient_sum(params, x, y, weight)
-            )
+        def distance(x: Array) -> Array:
+            clipped = model.clipped_gradient_sum(params, x, y, weight, norm) if clips else None
+            own = model.gradient_sum(params, x, y, weight) if clipped is None else clipped
             return 1.0 - own @ direction / jnp.maximum(jnp.linalg.norm(own), 1e-12)
 
-        def objective(x: jax.Array) -> jax.Array:
+        def objective(x: Array) -> Array:
             return distance(x) + (VARIATION * _variation(x.reshape(len(x), *image_shape)) if image_shape else 0.0)
 
         adam = optax.adam(optax.cosine_decay_schedule(STEP_SIZE, steps, alpha=0.1))
 
-        def step(carry: tuple[jax.Array, Any], _: None) -> tuple[tuple[jax.Array, Any], None]:
+        def step(carry: tuple[Array, Any], _: None) -> tuple[tuple[Array, Any], None]:
             x, state = carry
             slope = jax.grad(objective)(x)
             change, state = adam.update(slope, state)
@@ -205,7 +175,7 @@ def _search_program(model: AbstractModel, image_shape: tuple[int, ...], steps: i
     return jax.jit(run)
 
 
-def _variation(images: jax.Array) -> jax.Array:
+def _variation(images: Array) -> Array:
     """Return the mean absolute difference of neighboring pixels."""
     return jnp.abs(jnp.diff(images, axis=1)).mean() + jnp.abs(jnp.diff(images, axis=2)).mean()
 
@@ -213,9 +183,7 @@ def _variation(images: jax.Array) -> jax.Array:
 def similarity(original: NDArray[Any], reconstruction: NDArray[Any], span: float) -> tuple[float, float]:
     """Return the correlation of inputs, 0 for constants, and the PSNR in dB.
 
-    Args:
-        original, found: of one shape.
-        span: between the least and the largest value that there may be.
+    `span` is the difference of the largest and the least possible value.
     """
     one, other = np.ravel(original).astype(np.float64), np.ravel(reconstruction).astype(np.float64)
     error = float(np.mean((one - other) ** 2))
@@ -224,12 +192,11 @@ def similarity(original: NDArray[Any], reconstruction: NDArray[Any], span: float
     return 0.0 if constant else float(np.corrcoef(one, other)[0, 1]), ratio
 
 
-def matched(originals: NDArray[Any], reconstructions: NDArray[Any]) -> NDArray[Any]:
-    """Return reconstructions [b, ...] in the order of least squared error."""
-    one, other = (side.reshape(len(side), -1).astype(np.float64) for side in (originals, reconstructions))
+def matched(originals: NDArray[Any], found: NDArray[Any]) -> NDArray[Any]:
+    """Return reconstructions [b, ...] in the order with the least squared error."""
+    one, other = (side.reshape(len(side), -1).astype(np.float64) for side in (originals, found))
     order = linear_sum_assignment(((one[:, None] - other[None]) ** 2).sum(axis=2))[1]
-    result: NDArray[Any] = reconstructions[order]
-    return result
+    return found[order]  # type: ignore[no-any-return]
 
 
 def invert_run(
@@ -241,11 +208,11 @@ def invert_run(
     steps: int = STEPS,
     device: str | None = None,
 ) -> Inversion:
-    """Run a scenario and reconstruct a client's examples from solved gradients.
+    """Run a scenario and reconstruct a client's examples from what an observer knows.
 
     Args:
         scenario: a scenario, the path of one, or the folder of a run.
-        observer: a client by number, "server", or "links" for who hears all links.
+        observer: a client by number, "server", or "links" for all links.
         client: whose examples.
         count: mini-batches that are inverted, at most, evenly spaced over those that can be.
         steps: of the search for the inputs of several examples.
@@ -257,12 +224,11 @@ def invert_run(
     """
     if count < 1 or steps < 1:
         raise ValueError(f"{'count' if count < 1 else 'steps'}: expected an integer >= 1, found {min(count, steps)}")
-    device_of_run = choose_device(device)
+    run_device = choose_device(device)
     network = Network(scenario)
     who, setup = network.observer([observer]), network.setup
     _check(network, client, who.nodes)
     solved = _solved(network, who, client)
-    own = [batch for batch in network.knowledge.batches if batch.client == client]
     small = [(one.draw, one.begin) for one in solved if 1 <= one.examples <= MOST_EXAMPLES]
     spaced = np.unique(np.linspace(0, len(small) - 1, min(count, len(small))).astype(int)) if small else ()
     wanted = {small[place] for place in spaced}
@@ -274,12 +240,12 @@ def invert_run(
                 heard.append((models[row], releases[row], promise))
 
     if wanted:
-        listen(setup, device_of_run, {client: math.inf}, hear)
+        listen(setup, run_device, {client: math.inf}, hear)
     return Inversion(
         subject=setup.scenario.name,
         observer=who.name,
         client=client,
-        gradients=len(own),
+        gradients=sum(batch.client == client for batch in network.knowledge.batches),
         solved=len(solved),
         small=len(small),
         image_shape=setup.dataset.image_shape,
@@ -292,7 +258,7 @@ def _check(network: Network, client: int, nodes: frozenset[int]) -> None:
     if not 0 <= client < count:
         raise ScenarioError(f"--client: expected 0 to {count - 1}, found {client}")
     if client in nodes:
-        raise ScenarioError(f"--observer: expected another one than client {client}, who knows its own examples")
+        raise ScenarioError(f"--observer: expected another one than client {client}, which knows its own examples")
     if setup.problem.rounds is not None:
         raise ScenarioError(
             "algorithm.kind: expected an algorithm whose clients send gradients, found "
@@ -306,7 +272,7 @@ def _check(network: Network, client: int, nodes: frozenset[int]) -> None:
     if network.knowledge.own_noise() is None:
         raise ScenarioError(
             "privacy.noise: expected noise of each gradient's own, found noise that is correlated: what an observer "
-            "solves for is then no release, and is not reconstructed here"
+            "solves for is then not a release, and is not reconstructed here"
         )
 
 
@@ -330,9 +296,9 @@ def _inverted(
     originals = dataset.scaling(dataset.train_x[rows])
     x = dataset.scaling(dataset.train_x[:1000])
     low, high = float(x.min()), float(x.max())
-    inputs: NDArray[Any]
-    if len(rows) == 1 and reads_off(model):
-        inputs, method, distance = input_from(model, release)[None], "read off", 0.0
+    found: NDArray[Any]
+    if len(rows) == 1 and _dense_layer(model) is not None:
+        found, method, distance = input_from(model, release)[None], "read off", 0.0
     else:
         norm = clipping.norm if promise.own_norm is None else promise.own_norm
         inputs, distance = search(

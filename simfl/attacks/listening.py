@@ -1,8 +1,8 @@
-"""Observers on the network that keep some of the messages.
+"""An observer on the network, which keeps some of the messages.
 
-It is a witness of the network (`simfl.world.links.Witness`): algorithms tell it what is in a message. What it keeps are
-models of the tape, which are linear forms, and promises of gradients; nothing is computed before the run is over, so
-that the run's own numbers are what they are without it.
+It is a witness of the network (`simfl.world.links.Witness`): algorithms tell it what is in a message. It keeps models
+of the tape, which are linear forms, and promises of gradients. Nothing is computed before the run is over, so that the
+run has the same numbers without it.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ class Heard:
 
     Attributes:
         content: a model; a change of one; a promised gradient, or a promised change.
-        before: the model that its receiver last sent itself, None for the initial one: what it could compare with.
-        change: whether it is to be added to a model, and is none itself.
+        before: the model that its receiver last sent itself, to compare with; None for the initial one.
+        change: whether it is a change of a model, rather than a model.
     """
 
     content: Model | Gradient
@@ -44,16 +44,12 @@ class Heard:
 
     @property
     def base(self) -> Model | None:
-        """The model that a message is compared with; None for the initial one."""
+        """The model that it changes or is to be compared with; None for the initial one."""
         return self.content.model if isinstance(self.content, Gradient) else self.before
 
 
 class Kept:
-    """Up to `most` messages, evenly spaced, from the senders nearest to a client.
-
-    Args:
-        most: at the end; in between up to twice as many.
-    """
+    """Up to `most` messages (in between twice as many), evenly spaced over those of the senders nearest to a client."""
 
     def __init__(self, most: int) -> None:
         self.rank = math.inf
@@ -62,7 +58,7 @@ class Kept:
         self._last: Heard | None = None
 
     def take(self, rank: float, heard: Heard) -> None:
-        """Add a message; those of more distant senders are dropped."""
+        """Take a message from a sender at this distance; drop those of farther senders."""
         if rank > self.rank:
             return
         if rank < self.rank:
@@ -87,13 +83,10 @@ class Kept:
 
 
 class Listener:
-    """The witness: keeps messages for each observer and attacked client.
+    """The witness: keeps some messages for each observer and each attacked client.
 
-    Args:
-        observers: who listens.
-        distances: of each client that is attacked: node -> how far from it on the graph; infinite for other nodes.
-        most: messages that are kept of each pair, at most.
-        clients: K; what they send to other nodes are changes, and no models.
+    `distances` is client that is attacked -> node -> distance on the graph, infinite for other nodes. It keeps at most
+    `most` messages for each pair. Messages to nodes beyond the K = `clients` are changes, not models.
     """
 
     def __init__(
@@ -113,7 +106,7 @@ class Listener:
     def sent(
         self, source: int, target: int, content: Model | Gradient, deliver: Callable[[], None]
     ) -> Callable[[], None]:
-        """Keep the message on arrival; of a promise, its state now."""
+        """Hear a message on arrival; a promise as it is now, since it may be used before."""
         if target not in self.kept and LINKS not in self.kept:
             self._note(source, target, content)
             return deliver
@@ -127,13 +120,13 @@ class Listener:
         return arrive
 
     def shown(self, source: int, target: int, content: Model | Gradient) -> None:
-        """The same at once."""
+        """Hear a message at once."""
         self._note(source, target, content)
         if target in self.kept or LINKS in self.kept:
             self._hear(source, target, content.twin() if isinstance(content, Gradient) else content)
 
     def merged(self, node: int, content: Any) -> None:
-        """Ignore: secure sums are not attacked."""
+        """Ignore sums: where single messages are secret, they are not attacked here."""
 
     def _is_change(self, target: int, content: Model | Gradient) -> bool:
         return isinstance(content, Gradient) or target >= self._clients
@@ -151,7 +144,7 @@ class Listener:
 
 
 def hops_from(clients: Sequence[int], links: Iterable[tuple[int, int]]) -> dict[int, dict[int, float]]:
-    """Return client -> node -> hops over links in either direction; inf for none."""
+    """Return client -> node -> hops over links in either direction, or infinity."""
     ends = np.array(sorted(links), dtype=np.int64).reshape(-1, 2)
     nodes = 1 + max(int(ends.max(initial=0)), *clients)
     graph = coo_array((np.ones(len(ends)), (ends[:, 0], ends[:, 1])), shape=(nodes, nodes)).tocsr()
@@ -160,44 +153,29 @@ def hops_from(clients: Sequence[int], links: Iterable[tuple[int, int]]) -> dict[
 
 
 class Values:
-    """The values of the kept messages after the run.
-
-    Args:
-        tape: of the run.
-        initial: the initial model of all clients, f32 [d].
-    """
+    """The numbers of kept messages after the run; each is computed once. `initial` is the first model, f32 [d]."""
 
     def __init__(self, tape: Tape, initial: NDArray[np.float32]) -> None:
         self._tape, self._initial = tape, initial
-        self._found: dict[int, NDArray[np.float32]] = {}
+        self._rows: dict[int, NDArray[np.float32]] = {}
         self._alive: list[Any] = []  # so that nothing else gets its id
 
     def read(self, heard: Sequence[Heard]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """Return models or directions [k, d], and the models to compare with, [k, d].
+        """Return models or directions [k, d], and the models that they start from, [k, d].
 
         A direction is what is added to a model: a gradient stands for a step against it.
         """
-        asked: dict[int, tuple[Any, Model]] = {}
-        for one in heard:
-            for value in (one.content, one.base):
-                if value is not None and id(value) not in self._found and id(value) not in asked:
-                    asked[id(value)] = value, self._as_model(value)
-        self._fetch(asked)
-        contents = [self._found[id(one.content)] for one in heard]
-        bases = [self._initial if one.base is None else self._found[id(one.base)] for one in heard]
+        values = (value for one in heard for value in (one.content, one.base) if value is not None)
+        new = list({id(value): value for value in values if id(value) not in self._rows}.values())
+        models = [value if isinstance(value, Model) else self._as_model(value) for value in new]
+        for at in range(0, len(new), AT_A_TIME):
+            some = models[at : at + AT_A_TIME]
+            rows = self._tape.values(some + some[-1:] * (AT_A_TIME - len(some)))
+            self._rows |= {id(value): row for value, row in zip(new[at:], rows[: len(some)], strict=False)}
+        self._alive += new
+        contents = [self._rows[id(one.content)] for one in heard]
+        bases = [self._initial if one.base is None else self._rows[id(one.base)] for one in heard]
         return np.stack(contents), np.stack(bases)
 
-    def _as_model(self, value: Model | Gradient) -> Model:
-        if isinstance(value, Model):
-            return value
+    def _as_model(self, value: Gradient) -> Model:
         return self._tape.combine((1.0 if isinstance(value, Round) else -1.0, value))
-
-    def _fetch(self, asked: Mapping[int, tuple[Any, Model]]) -> None:
-        entries = list(asked.items())
-        for at in range(0, len(entries), AT_A_TIME):
-            some = entries[at : at + AT_A_TIME]
-            models = [model for _, (_, model) in some]
-            rows = self._tape.values(models + models[-1:] * (AT_A_TIME - len(models)))
-            for (key, (value, _)), row in zip(some, rows, strict=False):
-                self._found[key] = row
-                self._alive.append(value)

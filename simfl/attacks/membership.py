@@ -1,8 +1,8 @@
-"""Membership inference from the messages that nodes received.
+"""Membership inference on what nodes received: which examples were trained on?
 
-A scenario is run as it is, while observers keep some of the messages that came to them (`simfl.attacks.listening`):
-models of their neighbors, gradients and updates that come to a server, anything on any link. Then every example of a
-client (a member) is scored, and as many that were not trained on, and the separation of their scores is measured.
+A scenario is run as it is, while observers keep some of the messages that came to them (`simfl.attacks.listening`).
+Then every example of a client (a member) and as many unused ones are scored, and the separation of the scores is
+measured.
 
 - `loss`: minus the example's loss under the models that were received, on average (Yeom, Giacomelli, Fredrikson and Jha
   2018, https://arxiv.org/abs/1709.01604);
@@ -11,8 +11,7 @@ client (a member) is scored, and as many that were not trained on, and the separ
   gradient or an update it is the loss's derivative in its direction, at the model that it was computed for (the
   gradient alignment of Nasr, Shokri and Houmansadr 2019, https://arxiv.org/abs/1812.00910).
 
-An observer looks at what came from those senders that are nearest to the client on the graph: from itself, if they are
-neighbors.
+An observer looks at messages from the senders nearest to the client on the graph: from itself, if they are neighbors.
 
 The epsilon that follows is a lower bound if members and others are alike: drawn from one distribution, so that a coin
 might have decided which of a pair was used. Pairs have the same label, so that clients may hold other labels than the
@@ -27,9 +26,9 @@ import functools
 import math
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import jax
 import numpy as np
@@ -55,20 +54,17 @@ HeldOut = Literal["test", "coins"]
 
 #: Examples whose losses are computed together.
 CHUNK = 250
-#: What observers may keep, bytes.
+#: Maximum size of what observers keep, bytes.
 MOST_BYTES = 2 * 2**30
-#: Of the bounds where a scenario has no privacy, and says no delta.
+#: Delta of the bounds if a scenario has no privacy.
 DELTA = 1e-5
 
 
-@dataclass(frozen=True)
-class Account:
-    """The certified account of an observer and a client.
+class Account(NamedTuple):
+    """What is certified of an observer and a client: NaN if nothing is.
 
-    Attributes:
-        epsilon: NaN if nothing is.
-        by: "local", the ledger's of all that the client releases, or "pairwise", of what came to the observer.
-        published: of what came to the observer, with gradients taken as fixed: not certified. NaN if not requested.
+    It is certified `by` "local", the ledger's account of all that the client releases, or "pairwise", of what came to
+    the observer. `published`, with gradients taken as fixed, is not certified; NaN if not computed.
     """
 
     epsilon: float = math.nan
@@ -88,18 +84,18 @@ def infer_membership(
     run: Run | None = None,
     device: str | None = None,
 ) -> Membership:
-    """Run a scenario and infer membership from the observers' messages.
+    """Run a scenario and infer from received messages which examples were trained on.
 
     Args:
         scenario: a scenario, or the path of one.
-        observers: clients by number, "server", "links" for who hears all links; all clients and the server by default.
+        observers: clients by number, "server", "links" for all links; all clients and the server by default.
         clients: whose examples; those of all clients by default.
         models: messages that an observer keeps for each client, at most, evenly spaced over the run.
         held_out: "test": others are examples of the test set; "coins": half of each client's own, which it then does
             not train on.
         confidence: 1 - beta of each lower bound and interval.
-        pairwise: hold it against the account of what came to each observer, too (`simfl.accounts.network`), which may
-            take longer than the attack.
+        pairwise: compare also with the account of what came to each observer (`simfl.accounts.network`), which may take
+            longer than the attack.
         run: the run of this scenario, to compare with.
         device: "cpu" or "gpu"; JAX's default otherwise.
 
@@ -108,9 +104,17 @@ def infer_membership(
         RunError: the run failed.
     """
     scenario = scenario if isinstance(scenario, Scenario) else load(scenario)
-    _check_arguments(models, held_out, confidence)
-    chosen = choose_device(device)
-    targets = _clients(scenario, clients)
+    if models < 1:
+        raise ValueError(f"models: expected an integer >= 1, found {models}")
+    if held_out not in ("test", "coins"):
+        raise ValueError(f"held_out: expected test or coins, found {held_out!r}")
+    if not 0.0 < confidence < 1.0:
+        raise ValueError(f"confidence: expected a number between 0 and 1, found {confidence}")
+    run_device, count = choose_device(device), scenario.clients.count
+    targets = list(range(count)) if clients is None else list(dict.fromkeys(clients))
+    for client in targets:
+        if not 0 <= client < count:
+            raise ScenarioError(f"--client: expected 0 to {count - 1}, found {client}")
     coins = Coins(targets, Streams(scenario.seed)) if held_out == "coins" else None
     setup = assemble(scenario, None if coins is None else coins.split)
     if setup.tasks > 1:
@@ -119,14 +123,10 @@ def infer_membership(
             "the tasks of one_vs_all on their own; use model: {kind: softmax} with another algorithm"
         )
     pairs = pairs_of(setup, targets) if coins is None else coins.pairs
-    simulation = Simulation(setup, chosen)
+    simulation = Simulation(setup, run_device)
     try:
         listener = _listener(simulation, observers, targets, models)
         server = _server(simulation)
-
-        def named(observer: Observer) -> str:
-            return "server" if observer == server else str(observer)
-
         simulation.world.network.witness = listener
         with tempfile.TemporaryDirectory() as temporary:
             digest = simulation.run(RunFolder.create(Path(temporary), "attack")).manifest.digest
@@ -135,38 +135,40 @@ def infer_membership(
         values = Values(simulation.tape, setup.training.initial)
         accounts, statement = _accounts(simulation, listener.kept, pairwise)
         hops = listener.hops(targets)
-        judged = _Judge(setup, confidence)
-        found: list[tuple[Inference, NDArray[np.float64]]] = []
+        judge = _Judge(setup, confidence)
+        results: list[tuple[Inference, NDArray[np.float64]]] = []
         deaf = []
         for observer, by_client in listener.kept.items():
+            name = "server" if observer == server else str(observer)
             for client, kept in by_client.items():
                 if not kept.messages:
-                    deaf.append((named(observer), client))
+                    deaf.append((name, client))
                     continue
                 scores = _scores(setup.model, pairs[client], *values.read(kept.messages), kept)
-                where = named(observer), client, _between(hops[client], observer), kept
-                found += judged.rows(where, scores, accounts[observer, client])
+                # An eavesdropper is where the client is.
+                distance = hops[client].get(observer, math.inf) if isinstance(observer, int) else 0.0
+                results += judge.rows((name, client, distance, kept), scores, accounts[observer, client])
     finally:
         simulation.release()
-    if not found:
-        raise ScenarioError("--observer: expected an observer that receives models or gradients, found none")
+    if not results:
+        raise ScenarioError("--observer: expected one that models or gradients were sent to, found none")
     return Membership(
         subject=scenario.name,
-        inferences=[judged.against_account(one, len(found)) for one, _ in found],
-        rates=np.stack([rates for _, rates in found]),
+        inferences=[judge.against_account(one, len(results)) for one, _ in results],
+        rates=np.stack([rates for _, rates in results]),
         deaf=deaf,
         held_out=held_out,
-        delta=judged.delta,
-        neighbors=judged.neighbors,
+        delta=judge.delta,
+        neighbors=judge.neighbors,
         confidence=confidence,
-        ceiling=judged.ceiling,
+        ceiling=judge.ceiling,
         reproduced=None if run is None or coins is not None else digest == run.manifest.digest,
         statement=statement,
     )
 
 
 class _Judge:
-    """Makes rows of scores."""
+    """Makes rows of the table from scores."""
 
     def __init__(self, setup: Setup, confidence: float) -> None:
         ledger = setup.ledger
@@ -181,26 +183,25 @@ class _Judge:
         scores: Mapping[str, tuple[NDArray[np.float64], NDArray[np.float64]]],
         account: Account,
     ) -> list[tuple[Inference, NDArray[np.float64]]]:
-        """Return an inference with its true positive rates, members [m], others [m]."""
+        """Return an inference and its true positive rates for each score."""
         observer, client, distance, kept = where
-        inferences = []
+        rows = []
         for score, (members, others) in scores.items():
             count = len(members)
             guesses = default_guesses(count)
             correct = right_pairs(members, others, guesses)
             self.ceiling = max(self.ceiling, self._bound(guesses, guesses, count))
-            auc, low, high = area(members, others, self.confidence)
             tpr = float(true_positive_rates(members, others, [0.01])[0])
-            bound = self._bound(correct, guesses, count)
             one = Inference(
-                observer, client, distance, len(kept.messages), kept.rank, score, count, auc, low, high, tpr, correct,
-                guesses, bound, account.epsilon, account.by, account.published,
+                observer, client, distance, len(kept.messages), kept.rank, score, count,
+                *area(members, others, self.confidence), tpr, correct, guesses,
+                self._bound(correct, guesses, count), *account,
             )  # fmt: skip
-            inferences.append((one, true_positive_rates(members, others, FALSE_POSITIVE_RATES)))
-        return inferences
+            rows.append((one, true_positive_rates(members, others, FALSE_POSITIVE_RATES)))
+        return rows
 
     def against_account(self, one: Inference, tests: int) -> Inference:
-        """Return an inference with its test of the account, as one of `tests`."""
+        """Return an inference with `refuted`, as one of several tests (a union bound)."""
         joint = 1.0 - (1.0 - self.confidence) / tests
         refuted = one.lower_bound > one.account and (
             pair_lower_bound(one.correct, one.guesses, one.members, self.delta, self.neighbors, joint) > one.account
@@ -214,21 +215,20 @@ class _Judge:
 def _listener(
     simulation: Simulation, observers: Sequence[Observer] | None, targets: Sequence[int], models: int
 ) -> Listener:
-    """Return the listener."""
     algorithm, setup = simulation.algorithm, simulation.setup
     count = setup.scenario.clients.count
     server = _server(simulation)
     nodes: list[Observer] = [*range(count), *([] if server is None else [server])]
-    asked = nodes if observers is None else [_node(one, count, server) for one in observers]
-    need = len(asked) * len(targets) * models * 4 * setup.model.size
+    listening = nodes if observers is None else [_node(one, count, server) for one in observers]
+    need = len(listening) * len(targets) * models * 4 * setup.model.size
     if need > MOST_BYTES:
         raise ScenarioError(
             f"--models: expected what fits into {MOST_BYTES / 2**30:g} GiB, found {models} models for each of "
-            f"{len(asked)} observers and {len(targets)} clients, {need / 2**30:.1f} GiB; name fewer with --observer, "
-            "--client or --models"
+            f"{len(listening)} observers and {len(targets)} clients, {need / 2**30:.1f} GiB; name fewer with "
+            "--observer, --client or --models"
         )
     distances = hops_from(targets, algorithm.pairs())
-    named: list[Observer] = list(dict.fromkeys(asked))
+    named: list[Observer] = list(dict.fromkeys(listening))
     if all(observer == client for observer in named for client in targets):
         raise ScenarioError(
             f"--observer: expected another one than the client that is attacked, found {named[0]} alone; name others, "
@@ -246,29 +246,6 @@ def _node(observer: Observer, count: int, server: int | None) -> Observer:
         return observer
     expected = f"0 to {count - 1}, {'server, ' if server is not None else ''}or {LINKS}"
     raise ScenarioError(f"--observer: expected {expected}, found {observer}")
-
-
-def _between(distances: Mapping[int, float], observer: Observer) -> float:
-    """Return how far an observer is; an eavesdropper is where the client is."""
-    return distances.get(observer, math.inf) if isinstance(observer, int) else 0.0
-
-
-def _clients(scenario: Scenario, clients: Sequence[int] | None) -> list[int]:
-    count = scenario.clients.count
-    chosen = list(range(count)) if clients is None else list(dict.fromkeys(clients))
-    for client in chosen:
-        if not 0 <= client < count:
-            raise ScenarioError(f"--client: expected 0 to {count - 1}, found {client}")
-    return chosen
-
-
-def _check_arguments(models: int, held_out: str, confidence: float) -> None:
-    if models < 1:
-        raise ValueError(f"models: expected an integer >= 1, found {models}")
-    if held_out not in ("test", "coins"):
-        raise ValueError(f"held_out: expected test or coins, found {held_out!r}")
-    if not 0.0 < confidence < 1.0:
-        raise ValueError(f"confidence: expected a number between 0 and 1, found {confidence}")
 
 
 def _accounts(
@@ -327,14 +304,10 @@ def score(
     *,
     along: bool,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return each example's score, [n]: summed losses, and their decreases.
+    """Return sums of losses and of their decreases for each example [n] of x, y.
 
-    Args:
-        model: pure functions.
-        contents: models w_j, or changes of models, f32 [k, d].
-        bases: models b_j that they are compared with, or changes of; f32 [k, d].
-        x, y: examples, [n, ...].
-        along: whether they are changes; their losses are those at b_j, and the gain is minus the derivative there.
+    Contents f32 [k, d] are models w_j, or changes of models (`along`). Bases f32 [k, d] are models b_j that they are
+    compared with, or changes of. Losses of changes are those at b_j, and their gain is minus the derivative there.
     """
     program = _program(model, along)
     count = len(contents)

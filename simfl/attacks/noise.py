@@ -1,4 +1,4 @@
-"""Tests of the noise in releases: its size, its law, and independence.
+"""Test the noise of releases: its size, its law, and whether it is drawn afresh.
 
 A release in units of the noise is x = n + c: n of the mechanism's law, c all that examples add. If n was drawn afresh,
 c does not depend on it, because the model of c was read before. There are three tests.
@@ -24,10 +24,10 @@ its cosine with any vector that does not depend on it has a beta law. The vector
   summed over all pairs of releases that are one draw apart, two draws, ... up to `LAGS`;
 - `coordinates`: coordinates of one release that are some distance apart, over all releases.
 
-A cosine shows equal and opposite numbers alike. All three tests together are wrong about a correct mechanism in
-`FALSE_ALARMS` of all runs at most: p-values hold for the whole family (Bonferroni over all that is compared). What
-examples add makes the test of the size weaker. It does not enter the two others: `simfl.attacks.faults` says what they
-show, by made-up noise.
+A cosine shows equal and opposite numbers alike. All three tests together are wrong about a correct mechanism in at most
+`FALSE_ALARMS` of all runs: p-values hold for the whole family (Bonferroni over all comparisons). What examples add
+makes the test of the size weaker; it does not enter the two others. `simfl.attacks.faults` measures their power by
+made-up noise.
 """
 
 from __future__ import annotations
@@ -43,25 +43,25 @@ from scipy import fft, special, stats
 
 from simfl.privacy.noise import unit_std
 
-#: How often the tests are wrong about a correct mechanism, at most, all together.
+#: Maximum share of correct mechanisms that the tests together are wrong about.
 FALSE_ALARMS = 1e-6
 #: The tests that share it: size, law, independence.
 TESTS = 3
 #: Blank coordinates at most.
 BLANK = 1024
-#: Releases of a client that are compared with one another: the first ones, and others spread over the run.
+#: Number of a client's releases that are compared with one another: the first ones, and others spread over the run.
 FIRST, SPREAD = 16, 16
-#: Numbers that they may have together.
+#: Maximum number of numbers in them.
 MOST_NUMBERS = 2**25
 #: Where distribution functions are compared.
 EDGES = np.linspace(-8.0, 8.0, 257)
-#: Numbers of every release that are compared with those of every other one, and most releases of which they are.
+#: Numbers of a release that are compared with those of every other one, and maximum number of such releases.
 SKETCH, SKETCHES = 64, 4096
-#: Draws that summed pairs are apart, at most.
+#: Maximum distance in draws of summed pairs.
 LAGS = 8
-#: Coordinates among which shifted noise is looked for, at most: the last ones.
+#: Maximum number of coordinates, the last ones, that are searched for shifted noise.
 REACH = 2**17
-#: Vectors that noise is compared with are clipped at this many standard deviations: examples may add any number.
+#: Standard deviations at which numbers that noise is compared with are cut: examples may add any number.
 CUT = 6.0
 #: Points by which a mixture over radii is computed.
 RADII = (np.arange(500) + 0.5) / 500
@@ -95,11 +95,11 @@ class NoiseLaw:
         return energy / 2 if self.sampler == "gaussian" else np.sqrt(energy)
 
     def chance(self, size: NDArray[np.float64] | float, releases: int = 1) -> NDArray[np.float64]:
-        """Return P[T <= size] of the sum of T over releases."""
+        """Return P[T <= size] of the noise, for a sum of T over `releases` releases."""
         return np.asarray(special.gammainc(releases * self.shape, size))
 
     def as_normal(self, x: NDArray[np.floating]) -> NDArray[np.float64]:
-        """Return independent standard normals from coordinates of noise x [k, b].
+        """Map coordinates x [k, b] of noise to independent standard normal numbers.
 
         Independent coordinates go through their distribution function. Of isotropic noise the direction stays, and the
         norm goes through that of the norm of b coordinates.
@@ -150,14 +150,10 @@ def _others(sampler: str, size: int, count: int) -> NDArray[np.float64]:
 
 @dataclass(frozen=True)
 class NoiseVerdict:
-    """The verdict on the noise; each chance holds for all three tests together.
+    """The verdict on `releases`, some `pairs` of them, and `numbers` on blank coordinates.
 
-    Attributes:
-        releases, pairs: how many were looked at, how many compared with one another in all their coordinates.
-        numbers: on blank coordinates, which the law was tested on.
-        too_small: chance, at most, that declared noise is as small as what was heard.
-        other_law: chance, at most, that declared noise is distributed as differently as what was heard.
-        dependent: chance, at most, that noise drawn afresh is as dependent as what was heard.
+    Each of the chances, at most, holds for all three tests together: that declared noise is as small, or distributed as
+    differently, as what was heard, and that noise drawn afresh is as dependent.
     """
 
     releases: int
@@ -169,12 +165,7 @@ class NoiseVerdict:
 
 
 class NoiseCheck:
-    """Takes heard releases and judges their noise.
-
-    Args:
-        law: of the noise.
-        blank: how many of the coordinates, the last ones, hold noise alone.
-    """
+    """Judges the noise of heard releases; the last `blank` coordinates hold noise alone."""
 
     def __init__(self, law: NoiseLaw, blank: int) -> None:
         self.law = law
@@ -212,12 +203,7 @@ class NoiseCheck:
 
 
 class BlankCheck:
-    """Takes noise on blank coordinates and judges its law and its independence.
-
-    Args:
-        law: of the noise on all coordinates.
-        blank: b, coordinates that hold noise alone, the last ones.
-    """
+    """Judges law and independence of the last `blank` coordinates, pure noise."""
 
     def __init__(self, law: NoiseLaw, blank: int) -> None:
         self.law = law
@@ -256,16 +242,12 @@ class BlankCheck:
         return min(1.0, 2 * smirnov, 2 * 2 * len(EDGES) * float(min(few.min(), many.min())))
 
     def alarms(self, level: float) -> bool:
-        """Return whether a test of blank coordinates raises an alarm at this level."""
+        """Return whether a test of blank coordinates raises an alarm at the family's level."""
         share = level / TESTS
         return self.other_law() < share or 2 * self.dependent(share / 2) < share
 
     def dependent(self, enough: float = 0.0) -> float:
-        """Return the chance, at most, that noise drawn afresh is so dependent.
-
-        Args:
-            enough: a chance that is small enough for what is left to be left out.
-        """
+        """Return the chance, at most, of such dependence; stop at one below `enough`."""
         smallest = 1.0
         if self.size < 2 or not self.numbers:
             return smallest
@@ -299,15 +281,15 @@ class BlankCheck:
                     continue
                 blocks = noise[:, begin : begin + 2 * distance * count].reshape(len(noise), count, 2, distance)
                 one, two = blocks[:, :, 0], blocks[:, :, 1]
-                smallest = _smallest_chance((one * two).sum(), (one * one).sum(), (two * two).sum(), one.size)
-                comparisons, chance = comparisons + 1, min(chance, smallest)
+                less = _smallest_chance((one * two).sum(), (one * one).sum(), (two * two).sum(), one.size)
+                comparisons, chance = comparisons + 1, min(chance, less)
         return comparisons, chance
 
     def _shifted(self) -> tuple[int, float]:
         """Compare each kept release's noise with all earlier ones and with itself.
 
-        Each release is turned by any number of coordinates. Sums over pairs that are the same number of draws apart
-        keep draws on one side of the comparison: blocks of draws take turns.
+        Each release is rotated by any number of coordinates. Sums over pairs that are the same number of draws apart
+        keep draws on one side of the comparison: blocks of that number of draws alternate.
         """
         kept = _rows(self._noise)
         unit = unit_std(self.law.sampler, self.law.size)
@@ -346,18 +328,15 @@ def _dots(noise: NDArray[np.float64], spectra: NDArray[np.complex128], size: int
 
 
 def _windows(values: NDArray[np.float64], size: int) -> NDArray[np.float64]:
-    """Return the sums of windows, which wrap around at the end."""
+    """Return the sum of `size` values from each one on, beginning anew at the end."""
     total = np.cumsum(np.concatenate(([0.0], values, values[: size - 1])))
     return total[size:] - total[:-size]  # type: ignore[no-any-return]
 
 
 def _smallest_chance(dots: Any, one: Any, two: Any, size: int) -> float:
-    """Return the chance of the largest of some cosines with uniform vectors.
+    """Return the chance of the largest of some cosines between vectors of `size` numbers, one of them uniform.
 
-    Args:
-        dots: products of the vectors.
-        one, two: their squared lengths. If one is 0, the cosine is undefined.
-        size: how many numbers each vector has.
+    `dots` are their products, `one` and `two` their squared lengths; where one is 0 there is no cosine.
     """
     product = np.asarray(one * two, dtype=np.float64)
     square = np.divide(np.square(dots), product, out=np.zeros_like(product), where=product > 0)
@@ -366,7 +345,7 @@ def _smallest_chance(dots: Any, one: Any, two: Any, size: int) -> float:
 
 
 def _rows(kept: dict[int, _Kept]) -> list[tuple[int, int, NDArray[np.float64]]]:
-    """Return client, number, and values of each release that is kept."""
+    """Return client, number, and values of each kept release."""
     return [
         (client, number, row.astype(np.float64))
         for client in sorted(kept)
@@ -385,11 +364,11 @@ class _Kept:
 
     @property
     def values(self) -> list[NDArray[np.floating]]:
-        """Those that are kept."""
+        """The kept releases."""
         return self._first + self._later
 
     def take(self, value: NDArray[np.floating]) -> None:
-        """Keep a release, perhaps."""
+        """Keep a release if it is due."""
         first, later = self._most
         if len(self._first) < first:
             self._first.append(np.array(value, dtype=np.float32))

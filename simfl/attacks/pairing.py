@@ -1,4 +1,4 @@
-"""Pairs of a client's examples with similar ones that were not used.
+"""Pairs of examples that a client trained on and similar ones that it did not.
 
 Pairs have one label, so that clients may hold other labels than the test set.
 """
@@ -24,13 +24,7 @@ MOST_PAIRS = 1000
 
 @dataclass(frozen=True)
 class Pairs:
-    """Examples of one client, and as many unused ones with the same labels.
-
-    Attributes:
-        members, others: features as models take them, [m, ...].
-        labels: [m]; of both, where there are classes.
-        other_labels: [m].
-    """
+    """Features [m, ...] of one client's examples and of others with their labels [m]."""
 
     members: NDArray[Any]
     others: NDArray[Any]
@@ -41,12 +35,9 @@ class Pairs:
 def match(
     own: NDArray[Any], pool: NDArray[Any], labels: NDArray[Any] | None, generator: np.random.Generator
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return positions [m] of examples and partners of equal labels, used once.
+    """Return positions [m] of examples and others in pairs with the same label.
 
-    Args:
-        own, pool: labels of the examples and of the others.
-        labels: the classes; None: any two make a pair.
-        generator: draws the pairs.
+    `own` and `pool` are the labels of both sides, `labels` the classes; None: any two make a pair.
     """
     first, second = [], []
     for label in [None] if labels is None else labels:
@@ -67,22 +58,14 @@ def pairs_of(setup: Setup, targets: Sequence[int]) -> dict[int, Pairs]:
         rows = np.asarray(setup.shares.of(client))
         own, other = match(dataset.train_y[rows], dataset.test_y, _classes(dataset), generator)
         order = generator.permutation(len(own))[:MOST_PAIRS]
-        pairs[client] = _pairs(
-            dataset,
-            (dataset.train_x, dataset.train_y, rows[own[order]]),
-            (dataset.test_x, dataset.test_y, other[order]),
-        )
-        _check_count(pairs[client], client, "pairs of an example and one of the test set with its label")
+        members, others = (dataset.train_x, dataset.train_y, rows[own[order]]), (dataset.test_x, dataset.test_y)
+        what = "pairs of an example and one of the test set with its label"
+        pairs[client] = _pairs(dataset, client, members, (*others, other[order]), what)
     return pairs
 
 
 class Coins:
-    """Leaves out half of the clients' examples by coin flips.
-
-    Args:
-        targets: whose.
-        streams: of the seed.
-    """
+    """Leaves out half of some clients' examples by coins, before data is used."""
 
     def __init__(self, targets: Sequence[int], streams: Streams) -> None:
         self.pairs: dict[int, Pairs] = {}
@@ -104,8 +87,8 @@ class Coins:
             parts[client] = np.setdiff1d(parts[client], left, assume_unique=True).astype(parts[client].dtype)
             some = self._generator.permutation(len(kept))[:MOST_PAIRS]  # of all classes
             x, y = dataset.train_x, dataset.train_y
-            self.pairs[client] = _pairs(dataset, (x, y, kept[some]), (x, y, left[some]))
-            _check_count(self.pairs[client], client, "pairs of its examples with the same label")
+            what = "pairs of its examples with the same label"
+            self.pairs[client] = _pairs(dataset, client, (x, y, kept[some]), (x, y, left[some]), what)
         offsets = np.concatenate(([0], np.cumsum([len(part) for part in parts]))).astype(shares.offsets.dtype)
         return replace(dataset, groups=None), Partition(np.concatenate(parts), offsets), model
 
@@ -114,17 +97,15 @@ def _classes(dataset: Dataset) -> NDArray[Any] | None:
     return np.arange(dataset.num_classes) if dataset.num_classes and dataset.train_y.ndim == 1 else None
 
 
-def _pairs(dataset: Dataset, members: tuple[Any, Any, Any], others: tuple[Any, Any, Any]) -> Pairs:
-    pairs = []
-    for x, _, rows in (members, others):
-        taken = x[rows]
-        pairs.append(taken.astype(np.int32) if dataset.tokens else dataset.scaling(taken))
-    return Pairs(pairs[0], pairs[1], members[1][members[2]], others[1][others[2]])
-
-
-def _check_count(pairs: Pairs, client: int, what: str) -> None:
-    if len(pairs.members) < 2:
+def _pairs(
+    dataset: Dataset, client: int, members: tuple[Any, Any, Any], others: tuple[Any, Any, Any], what: str
+) -> Pairs:
+    if len(members[2]) < 2:
         raise ScenarioError(
-            f"--client: expected two {what} or more of client {client}, found {len(pairs.members)}; name another "
-            "client, or say --held-out coins"
+            f"--client: expected two {what} or more of client {client}, found {len(members[2])}; name another client, "
+            "or say --held-out coins"
         )
+    features = [
+        x[rows].astype(np.int32) if dataset.tokens else dataset.scaling(x[rows]) for x, _, rows in (members, others)
+    ]
+    return Pairs(features[0], features[1], members[1][members[2]], others[1][others[2]])

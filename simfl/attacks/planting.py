@@ -147,10 +147,11 @@ class PlantedScenario:
         rows = np.concatenate((kept, len(dataset.train_x) + np.arange(count)))
         parts[self.client] = rows.astype(shares.indices.dtype)
         offsets = np.concatenate(([0], np.cumsum([len(part) for part in parts]))).astype(shares.offsets.dtype)
+        labels: Any = np.concatenate((dataset.train_y, y))
         planted = replace(
             dataset,
             train_x=np.concatenate((with_codes(dataset.train_x, ORDINARY), with_codes(x, codes))),
-            train_y=np.concatenate((dataset.train_y, y)),
+            train_y=labels,
             test_x=with_codes(dataset.test_x, ORDINARY),
             groups=None,  # the shares are settled
         )

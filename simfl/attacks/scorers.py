@@ -1,4 +1,4 @@
-"""The two adversaries of audits, as scores of the canaries.
+"""The two adversaries of an audit, as scores of the canaries.
 
 Both score a canary by the logarithm of the likelihood ratio of what was heard with it and without it, as far as that is
 known: any score makes a valid audit. Both also score audits of mechanisms that are broken on purpose, by made-up
@@ -37,7 +37,7 @@ BROKEN = {"noise off": (0.0, True), "noise halved": (0.5, True), "clipping off":
 
 
 class ReleaseScorer:
-    """The adversary of the local view, which observes every release of the client.
+    """The local view: every release of the client, and mini-batches if not secret.
 
     With Gaussian noise of deviation s, rate q and canary gradients g (in) and g' (out), the score grows by
 
@@ -172,7 +172,7 @@ def _log_ratio(along: Floats, squared: Floats, variances: Floats, known: Sequenc
 
 
 class ViewScorer:
-    """The adversary on a network: a node, the server or all links.
+    """The view A g + B xi of all noisy gradients at a node, the server or all links.
 
     Every message is a sum of releases, in which noise comes with its gradient, so that the view is A r with r the
     releases (`simfl.privacy.network`). With M = A^T (B B^T)^+ A, and with d_j what canary j adds to the client's
@@ -217,7 +217,7 @@ class ViewScorer:
         return self._norms * self.present
 
     def hear(self, models: NDArray[np.float32], releases: NDArray[np.float32], promises: Sequence[Gradient]) -> None:
-        """Keep releases [k, d] in the canaries' directions."""
+        """Keep releases [k, d], at models [k, d], in the canaries' directions."""
         model = self._planted.model
         for row, promise in enumerate(promises):
             place = self._places.get((promise.client, promise.draw, promise.begin))
@@ -279,7 +279,7 @@ class ViewScorer:
 
 
 def scores_of(signals: Floats, filtered: Floats, squared: Floats, replaces: bool) -> Floats:
-    """Return the canaries' scores, f64 [m]: half the log-likelihood ratio.
+    """Return scores f64 [m]: half the log-likelihood ratio if "out" opposes "in".
 
     Args:
         signals: d, what each adds to each of the client's gradients, [k, m].

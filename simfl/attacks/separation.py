@@ -1,4 +1,4 @@
-"""Separation of members by scores: ROC curve, area, and paired guesses.
+"""How well scores separate members from others: the ROC curve and paired guesses.
 
 DeLong, DeLong and Clarke-Pearson 1988, "Comparing the areas under two or more correlated receiver operating
 characteristic curves", https://doi.org/10.2307/2531595, for the interval; Carlini, Chien, Nasr, Song, Terzis and Tramer
@@ -19,12 +19,9 @@ from scipy.stats import rankdata
 def true_positive_rates(
     members: NDArray[np.float64], others: NDArray[np.float64], false_positive_rates: Sequence[float]
 ) -> NDArray[np.float64]:
-    """Return the true positive rates at given false positive rates.
+    """Return the largest true positive rates at given false positive rates.
 
-    Args:
-        members: scores [m], higher where an example seems to have been used.
-        others: scores [n] of examples that were not.
-        false_positive_rates: [r], in [0, 1].
+    `members` [m] and `others` [n] are scores, higher where an example seems to have been used; rates are in [0, 1].
     """
     ordered = np.sort(others)[::-1]
     allowed = np.floor(np.asarray(false_positive_rates) * len(ordered) + 1e-9).astype(int)
@@ -40,9 +37,8 @@ def area(
 ) -> tuple[float, float, float]:
     """Return the area under the ROC curve and its interval (DeLong).
 
-    Args:
-        members, others: scores, as in `true_positive_rates`; two of each at least.
-        confidence: of the interval, which supposes that examples are independent of each other.
+    The area is P[member's score > other's] + P[equal] / 2. The interval assumes independent examples, two of each kind
+    or more.
     """
     m, n = len(members), len(others)
     ranks = rankdata(np.concatenate((members, others)))
@@ -55,14 +51,10 @@ def area(
 
 
 def right_pairs(members: NDArray[np.float64], others: NDArray[np.float64], guesses: int) -> int:
-    """Return the correct guesses among the pairs that differ most.
+    """Return how many of r guesses on the pairs that differ most are right.
 
-    Of a pair whose scores are equal the guess counts as wrong.
-
-    Args:
-        members, others: scores [m] of the two examples of each pair.
-        guesses: r <= m.
+    `members` and `others` are scores [m] of the two examples of each pair. A guess about equal scores counts as wrong.
     """
     gap = members - others
-    chosen = gap[np.argsort(-np.abs(gap), kind="stable")[:guesses]]
-    return int(np.count_nonzero(chosen > 0))
+    largest = gap[np.argsort(-np.abs(gap), kind="stable")[:guesses]]
+    return int(np.count_nonzero(largest > 0))

@@ -1,8 +1,8 @@
-"""Lower bounds on epsilon from correct guesses about canaries.
+"""What correct guesses about canaries prove about epsilon.
 
-One run, m canaries, each in or out by a fair coin of its own. The auditor sees what the run released, gives every
-canary a score, guesses "in" for the highest scores and "out" for the lowest, and keeps silent on the others. Privacy
-limits how many of r guesses can be right; more right guesses than that refute what was claimed.
+One run, m canaries, each in or out by its own fair coin. The auditor gives every canary a score, guesses "in" for the
+highest scores and "out" for the lowest, and makes no guess about the others. Privacy limits how many of r guesses can
+be right; more right guesses than that refute the claim.
 
 Two tests of the same count v:
 
@@ -14,8 +14,8 @@ Two tests of the same count v:
   https://arxiv.org/abs/2410.22235: a test of all (epsilon, delta) that are certified at once (`profile_p_value`).
   For a Gaussian it refutes noise that is half as large as claimed with ten times fewer canaries.
 
-The number of guesses must not depend on the result. It is fixed in advance (`default_guesses`), or
-several are, and then each is tested at its share of the error (a union bound, in `judge`).
+The number of guesses must not depend on the result. It is fixed in advance (`default_guesses`), or several are, and
+then each is tested at its share of the error (a union bound, in `judge`).
 """
 
 from __future__ import annotations
@@ -28,20 +28,16 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-#: (epsilon, delta) pairs that hold for one mechanism, all of them.
+#: All known (epsilon, delta) pairs that hold for one mechanism.
 Profile = Sequence[tuple[float, float]]
 
 
 @dataclass(frozen=True)
 class AuditVerdict:
-    """The conclusion from the guesses of one audit.
+    """What the guesses of one audit prove: v = `correct` of r = `guesses`, on m = `canaries`.
 
-    Attributes:
-        lower_bound: the mechanism is not (epsilon, delta)-DP for any epsilon below this, at the confidence asked for.
-        p_value: bound on the chance of this many correct guesses under the certified curve; 1 where there is none.
-        correct: right guesses, v.
-        guesses: guesses made, r.
-        canaries: m.
+    The mechanism is not (epsilon, delta)-DP for any epsilon below `lower_bound`, at the given confidence. `p_value` is
+    the chance, at most, of as many right guesses if the certified curve were true; 1 where there is none.
     """
 
     lower_bound: float
@@ -52,7 +48,7 @@ class AuditVerdict:
 
 
 def p_value(correct: int, guesses: int, canaries: int, epsilon: float, delta: float) -> float:
-    """Bound the chance of `correct` or more guesses under (epsilon, delta)-DP.
+    """Bound the chance of `correct` right guesses or more under (epsilon, delta)-DP.
 
     With W ~ Binomial(r, q), q = e^epsilon / (1 + e^epsilon):
 
@@ -61,7 +57,7 @@ def p_value(correct: int, guesses: int, canaries: int, epsilon: float, delta: fl
     (Steinke et al. 2023, Theorem 5.2: the maximum is over how best to spend the mean 2 m delta of F, all of it on
     F = i with probability 2 m delta / i.) With delta = 0 it is the binomial tail.
 
-    A count that W reaches with probability above 1/2 is not evidence, and gets p = 1. There the formula would be no
+    A count that W reaches with probability above 1/2 is not evidence, and gets p = 1. There the formula would not be a
     bound: with m = r = 2, epsilon = 2, delta = 0.1 and v = 1 it says 0.9915, and the mechanism that shows two wrong
     guesses least often, found by linear programming over all of them, reaches 0.9991. Where it is evidence, no
     mechanism was found that exceeds it.
@@ -91,14 +87,10 @@ def p_value(correct: int, guesses: int, canaries: int, epsilon: float, delta: fl
 
 
 def epsilon_lower_bound(correct: int, guesses: int, canaries: int, delta: float, confidence: float = 0.95) -> float:
-    """Return the largest epsilon >= 0 that the guesses refute; 0 for none.
+    """Return the largest epsilon >= 0 that the guesses refute at this delta, or 0.
 
-    By bisection on `p_value` < 1 - confidence. A mechanism that is (epsilon', delta)-DP for a smaller epsilon' is
-    (epsilon, delta)-DP too, so that all below the bound is refuted with it.
-
-    Args:
-        correct, guesses, canaries, delta: as in `p_value`.
-        confidence: 1 - beta, in (0, 1).
+    By bisection on `p_value` < 1 - confidence, with its arguments. A mechanism that is (epsilon', delta)-DP for a
+    smaller epsilon' is (epsilon, delta)-DP too, so that everything below the bound is refuted as well.
     """
     level = _level(confidence)
     return _largest(lambda epsilon: p_value(correct, guesses, canaries, epsilon, delta) < level)
@@ -107,9 +99,9 @@ def epsilon_lower_bound(correct: int, guesses: int, canaries: int, delta: float,
 def pair_lower_bound(
     correct: int, guesses: int, pairs: int, delta: float, neighbors: str, confidence: float = 0.95
 ) -> float:
-    """Return the largest epsilon that guesses about coin-flipped pairs refute.
+    """Return the largest epsilon that guesses about pairs split by a coin refute.
 
-    To guess which of two was used is to tell two data sets apart in which one example is replaced. A mechanism that is
+    A guess which of two was used distinguishes two data sets in which one example is replaced. A mechanism that is
     (epsilon, delta)-DP where one example more or less makes neighbors is (2 epsilon, (1 + e^epsilon) delta)-DP there.
 
     Args:
@@ -143,7 +135,7 @@ def _largest(refuted: Callable[[float], bool]) -> float:
 
 
 def profile_p_value(correct: int, guesses: int, canaries: int, profile: Profile) -> float:
-    """Bound the chance of `correct` or more guesses under a profile.
+    """Bound the chance of `correct` right guesses or more if a profile holds.
 
     Let p_i be the probability of exactly i right guesses, and j a random canary. Flip the coin of j: a right guess on j
     among k right ones becomes a wrong guess beside k - 1 right ones. So, for every k (Mahloujifar et al. 2024),
@@ -196,11 +188,10 @@ def profile_p_value(correct: int, guesses: int, canaries: int, profile: Profile)
 
 
 def default_guesses(canaries: int) -> int:
-    """Return the guesses on m canaries: near max(m / 8, min(m / 2, 100)), even.
+    """Return an even number of guesses near max(m / 8, min(m / 2, 100)).
 
-    An eighth is near the best for Gaussian noise of any size when m is in the thousands; below that, fewer than a
-    hundred guesses could not refute much even if all of them were right: r right guesses of r bound epsilon by
-    ln(r / 3), roughly. It depends on m alone, which is known in advance.
+    An eighth is near the best for Gaussian noise of any size when m is in the thousands. Below that, fewer than a
+    hundred guesses could not refute much even if all were right: r right guesses bound epsilon by about ln(r / 3).
     """
     _check_counts(0, 0, canaries)
     wanted = max(canaries / 8, min(canaries / 2, 100.0))
@@ -208,15 +199,10 @@ def default_guesses(canaries: int) -> int:
 
 
 def guess(scores: NDArray[np.float64], guesses: int) -> NDArray[np.int8]:
-    """Guess +1 for the highest scores, -1 for the lowest, 0 for the others.
+    """Guess +1 (in) for the highest scores, -1 (out) for the lowest, 0 for others.
 
-    Args:
-        scores: float [m], higher where a canary seems to be in.
-        guesses: r <= m; of an odd number the larger half is "in". Equal scores count in order of the canaries, which
-            says nothing of their coins.
-
-    Returns:
-        int8 [m].
+    Of an odd number r of guesses the larger half is "in". Equal scores count in order of the canaries, which says
+    nothing of their coins. Scores are float [m], higher where a canary seems to be in; returns int8 [m].
     """
     scores = np.asarray(scores, dtype=np.float64)
     _check_counts(0, guesses, len(scores))
@@ -229,7 +215,7 @@ def guess(scores: NDArray[np.float64], guesses: int) -> NDArray[np.int8]:
 
 
 def right_guesses(scores: NDArray[np.float64], included: NDArray[np.bool_], guesses: int) -> int:
-    """Return the number of correct guesses; arguments as in `guess` and `judge`."""
+    """Return how many of r guesses are right; see `guess` and `judge`."""
     guessed = guess(scores, guesses)
     return int(np.count_nonzero(np.where(included, guessed == 1, guessed == -1)))
 
@@ -243,7 +229,7 @@ def judge(
     profile: Profile = (),
     confidence: float = 0.95,
 ) -> AuditVerdict:
-    """Guess, count the correct guesses, and return the conclusion.
+    """Guess, count the right guesses, and say what that proves.
 
     Args:
         scores: float [m], higher where a canary seems to be in.

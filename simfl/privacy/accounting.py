@@ -1,8 +1,8 @@
-"""The cost of composed releases: (epsilon, delta) by dp-accounting.
+"""Account for releases together: (epsilon, delta) by dp-accounting.
 
 A `Release` is one noisy sum as the adversary sees it. Its noise multiplier z is the standard deviation of the noise
 over the clipping norm C, whatever the neighboring relation: replacing an example moves a sum of clipped gradients by up
-to 2C, and the accountants here know that.
+to 2C, and the accountants here count that.
 
 What holds when (q is the share of examples in a batch):
 
@@ -14,8 +14,8 @@ What holds when (q is the share of examples in a batch):
   1 - e^eps + e^eps delta(-eps) (Zhu, Dong and Wang 2022, "Optimal accounting of differential privacy via characteristic
   function", Theorem 11, https://arxiv.org/abs/2106.08567). The pair (M, N(0)) itself says less for eps < 0, and is no
   bound for more than one release.
-- `one_pass`, disjoint batches: an example is in one release at most, so that all of them together cost what the
-  dearest one costs (parallel composition). Certified under replace_one only: with an example more or less, every
+- `one_pass`, disjoint batches: an example is in one release at most, so that all of them together cost what the most
+  expensive one costs (parallel composition). Certified under replace_one only: with an example more or less, every
   later batch would be another one.
 - `none`: every example is in every release as far as the adversary knows; no amplification.
 
@@ -38,19 +38,21 @@ from numpy.typing import NDArray
 
 from simfl.errors import ConditionError
 from simfl.privacy import checks
+from simfl.privacy.gaussian import analytic_std, gaussian_delta, gaussian_epsilon
 from simfl.privacy.pure import amplified_epsilon, composed_epsilon
 
 Neighbors = Literal["add_or_remove", "replace_one"]
 Sampling = Literal["poisson", "without_replacement", "one_pass", "none"]
 Accountant = Literal["tightest", "renyi", "pld"]
 
-#: So little noise is none, and more than so much is as good as that: their squares are numbers.
+#: Less noise counts as none, and more counts as this much: the squares stay finite.
 _NO_NOISE, _MOST_NOISE = 1e-100, 1e100
 #: Orders of the Renyi accountant where many kinds of releases are composed: all integers.
 _INTEGER_ORDERS = np.array([*range(2, 65), *range(68, 129, 4), *range(144, 257, 16), 320, 384, 512, 768, 1024])
-#: The share of delta that is set aside for noise on a grid that is not quite what it should be.
+#: Share of delta that is set aside for noise on a grid that deviates from its law.
 _ASIDE = 1e-3
-#: Number of kinds of releases described by dp-accounting (27 ms each, fractional orders too), more in closed form.
+#: Maximum number of kinds of releases that dp-accounting describes (27 ms each, fractional orders too); more are
+#: described in closed form.
 _FEW_KINDS = 24
 
 
@@ -61,7 +63,6 @@ class Release:
     Attributes:
         noise_multiplier: z, standard deviation of the noise on each coordinate over the clipping norm C.
         sampling_rate: q in (0, 1], the share of examples in a batch.
-        sampling: how the batch is drawn.
         pure_epsilon: of a pure mechanism, the epsilon of one release without sampling; z does not count then.
         drift: of Gaussian noise on a grid, the total variation between what is drawn and what is accounted for (see
             `simfl.privacy.rounding`); None for noise on real numbers.
@@ -82,19 +83,16 @@ class Release:
 
 
 Composition = Sequence[tuple[Release, int]]
+Pairs = Sequence[tuple["Pair", int]]
 
 
 @dataclass(frozen=True)
 class Pair:
-    """A release as accountants see it: a sampled Gaussian, or a pure mechanism.
+    """A release for accountants: a sampled Gaussian, or a pure mechanism.
 
-    Attributes:
-        noise_multiplier: z.
-        rate: q of Poisson sampling; 1 for a pure mechanism, whose epsilon is amplified already.
-        replace: whether neighbors replace an example; else one is added or removed.
-        pure_epsilon: of a pure mechanism, amplified.
-        fixed: whether batches have a fixed size; else it is Poisson sampling. Of rates below 1 only.
-        drift: of noise on a grid, as in `Release`: only Renyi divergences of integer orders are known then.
+    Rate 1 stands for a pure mechanism, whose `pure_epsilon` is amplified already, too. `replace`: neighbors replace an
+    example; else one is added or removed. `fixed`: batches of rates below 1 have a fixed size; else they are Poisson.
+    `drift` is that of `Release`: with it only integer orders are known.
     """
 
     noise_multiplier: float
@@ -111,12 +109,9 @@ class Pair:
 
 
 def refusal(sampling: str, neighbors: Neighbors, on_grid: bool = False) -> str | None:
-    """Return why releases with this sampling have no epsilon; None if they have one.
+    """Return why such releases have no epsilon, None if they have one.
 
-    Args:
-        sampling: how batches are drawn; `none` and `one_pass` amplify nothing.
-        neighbors: what neighboring data sets are.
-        on_grid: whether the noise is on a grid.
+    Sampling `none` and `one_pass` amplify nothing. `on_grid`: the noise is on a grid.
     """
     if sampling == "with_replacement":
         return "sampling with_replacement may take one example several times into one batch; use sampling: poisson"
@@ -134,7 +129,7 @@ def refusal(sampling: str, neighbors: Neighbors, on_grid: bool = False) -> str |
 
 
 def pairs_of(composition: Composition, neighbors: Neighbors) -> list[tuple[Pair, int]]:
-    """Translate releases; those of one pass become the dearest of them, once."""
+    """Translate releases; one pass becomes its most expensive release, once."""
     checks.one_of(get_args(Neighbors), neighbors=neighbors)
     replace = neighbors == "replace_one"
     pairs: dict[Pair, int] = {}
@@ -148,8 +143,7 @@ def pairs_of(composition: Composition, neighbors: Neighbors) -> list[tuple[Pair,
             raise ConditionError(f"accounting: {reason}")
         rate = 1.0 if release.sampling in ("one_pass", "none") else release.sampling_rate
         if release.pure_epsilon is not None:
-            pure = release.pure_epsilon
-            pair = Pair(0.0, 1.0, replace, amplified_epsilon(pure, rate))
+            pair = Pair(0.0, 1.0, replace, amplified_epsilon(release.pure_epsilon, rate))
         else:
             fixed = release.sampling == "without_replacement" and rate < 1.0
             pair = Pair(min(release.noise_multiplier, _MOST_NOISE), rate, replace, fixed=fixed, drift=release.drift)
@@ -158,17 +152,11 @@ def pairs_of(composition: Composition, neighbors: Neighbors) -> list[tuple[Pair,
         else:
             pairs[pair] = pairs.get(pair, 0) + int(count)
     if once:
-        gaussian = [pair for pair in once if pair.pure_epsilon is None]
-        pure_ones = [pair for pair in once if pair.pure_epsilon is not None]
-        if gaussian and pure_ones:
+        if len({pair.pure_epsilon is None for pair in once}) > 1:
             raise ConditionError(
                 "accounting: one pass with Gaussian and pure releases side by side: account them apart"
             )
-        dearest = (
-            min(gaussian, key=lambda pair: pair.noise_multiplier)
-            if gaussian
-            else max(pure_ones, key=lambda pair: pair.pure_epsilon or 0.0)
-        )
+        dearest = min(once, key=lambda pair: (-(pair.pure_epsilon or 0.0), pair.noise_multiplier))
         pairs[dearest] = pairs.get(dearest, 0) + 1
     return list(pairs.items())
 
@@ -178,15 +166,15 @@ def pairs_of(composition: Composition, neighbors: Neighbors) -> list[tuple[Pair,
 
 @functools.lru_cache(maxsize=4096)
 def _library_renyi(noise_multiplier: float, rate: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return (orders, RDP) of one sampled Gaussian by dp-accounting."""
+    """Return (orders, Renyi divergences) of one sampled Gaussian, by dp-accounting."""
     import dp_accounting
     from dp_accounting import rdp
 
     event: dp_accounting.DpEvent = dp_accounting.GaussianDpEvent(min(noise_multiplier, 1e9))
     if rate < 1.0:
         event = dp_accounting.PoissonSampledDpEvent(rate, event)
-    # It warns of every fractional order at which its series does not converge and leaves it out,
-    # which is sound: the best of the other orders is taken.
+    # It warns of every fractional order at which its series does not converge and leaves it out, which is sound: the
+    # best of the other orders is taken.
     logger = logging.getLogger("absl")
     level = logger.level
     logger.setLevel(logging.ERROR)
@@ -198,13 +186,14 @@ def _library_renyi(noise_multiplier: float, rate: float) -> tuple[NDArray[np.flo
     return np.asarray(accountant.orders, dtype=np.float64), np.asarray(accountant.rdp, dtype=np.float64)
 
 
-#: Terms of sums that are held at a time: a thousand kinds of releases would have some hundred million.
+#: Maximum number of terms of sums in memory: a thousand kinds of releases would have some hundred million.
 _TERMS = 2**20
 
 
 def integer_renyi(noise_multipliers: NDArray[np.float64], rates: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the RDP of Poisson-sampled Gaussians at integer orders, [kinds, orders].
+    """Return Renyi divergences of many Poisson-sampled Gaussians at integer orders.
 
+    In closed form, [kinds, orders]:
     A_alpha = sum_k C(alpha, k) (1-q)^(alpha-k) q^k exp((k^2 - k) / (2 z^2)), RDP = ln(A_alpha) / (alpha - 1).
     Mironov, Talwar and Zhang 2019, "Renyi differential privacy of the sampled Gaussian mechanism", Section 3.3,
     https://arxiv.org/abs/1908.10530.
@@ -230,16 +219,16 @@ def integer_renyi(noise_multipliers: NDArray[np.float64], rates: NDArray[np.floa
     return divergences
 
 
-#: Panels of the quadrature have this many nodes, and are no wider than the noise and its square.
+#: Of the quadrature: nodes of a panel, which is no wider than the noise and its square.
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(8)
-#: In standard deviations of the noise: beyond, there is nothing left to integrate.
+#: Where integration ends, in standard deviations of the noise.
 _FAR = 12.0
-#: Divergences of the Gaussian alone above which amplification by sampling is ignored.
+#: Divergence of the Gaussian alone from which on sampling is not looked at.
 _HOPELESS = 5000.0
 
 
 def replaced_renyi(pair: Pair, orders: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Renyi divergences of a sampled Gaussian where an example is replaced: [orders].
+    """Return Renyi divergences of a sampled Gaussian, an example replaced, [orders].
 
     Both samplings have a dominating pair (P, Q) that is its own mirror image, delta(-eps) = 1 - e^-eps + e^-eps
     delta(eps), so that with the privacy loss L = ln(P/Q), whatever the order alpha > 1,
@@ -288,8 +277,8 @@ def replaced_renyi(pair: Pair, orders: NDArray[np.float64]) -> NDArray[np.float6
         part = loss[:until]
         terms = log_p[:until] + (alpha - 1.0) * part
         terms += np.log(-np.expm1((1.0 - alpha) * part) * -np.expm1(-alpha * part))
-        found = (1.0 + 1e-10) * np.logaddexp(0.0, scipy.special.logsumexp(terms)) / (alpha - 1.0)
-        bound[index] = min(bound[index], found)
+        divergence = (1.0 + 1e-10) * np.logaddexp(0.0, scipy.special.logsumexp(terms)) / (alpha - 1.0)
+        bound[index] = min(bound[index], divergence)
     return bound
 
 
@@ -299,7 +288,7 @@ def _replaced_row(pair: Pair, orders: tuple[float, ...]) -> NDArray[np.float64]:
 
 
 def _pure_renyi(epsilon: float, orders: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the largest RDP of any eps-DP mechanism, that of randomized response.
+    """Return the largest Renyi divergence of any eps-DP mechanism.
 
     Mironov 2017, "Renyi differential privacy", Proposition 5: D_alpha = ln(p^alpha (1-p)^(1-alpha) + (1-p)^alpha
     p^(1-alpha)) / (alpha - 1) with p = e^eps / (1 + e^eps).
@@ -312,10 +301,9 @@ def _pure_renyi(epsilon: float, orders: NDArray[np.float64]) -> NDArray[np.float
 
 
 class RenyiTable:
-    """RDP of the kinds of releases seen so far, [kinds, orders].
+    """Renyi divergences of kinds of releases, [kinds, orders]: composing is a sum.
 
-    Args:
-        closed_form: whether to take only integer orders, which is fast for hundreds of kinds.
+    In `closed_form` it takes only integer orders, which is fast for hundreds of kinds.
     """
 
     def __init__(self, closed_form: bool = False) -> None:
@@ -324,7 +312,7 @@ class RenyiTable:
         self._rows: dict[Pair, NDArray[np.float64]] = {}
 
     def divergences(self, pairs: Iterable[Pair]) -> NDArray[np.float64]:
-        """Return the divergences of pairs, [pairs, orders]; new ones computed together."""
+        """Return the divergences of pairs, [pairs, orders]; compute new ones together."""
         wanted = list(pairs)
         new = [pair for pair in dict.fromkeys(wanted) if pair not in self._rows]
         sampled = []
@@ -369,10 +357,10 @@ def renyi_to_epsilon(
             (1 + e^epsilon) t)-private. A thousandth of delta is for it; where it takes more, epsilon is infinite.
     """
     if np.any(drift):
-        close = renyi_to_epsilon(orders, divergences, (1.0 - _ASIDE) * delta)
+        epsilon = renyi_to_epsilon(orders, divergences, (1.0 - _ASIDE) * delta)
         with np.errstate(over="ignore"):
-            covered = (1.0 + np.exp(close)) * drift <= _ASIDE * delta
-        return np.where(covered, close, math.inf)
+            covered = (1.0 + np.exp(epsilon)) * drift <= _ASIDE * delta
+        return np.where(covered, epsilon, math.inf)
     usable = orders > 1.01  # below, the bound is numerically worthless
     alpha, d = orders[usable], divergences[..., usable]
     epsilon = d + np.log1p(-1 / alpha) - math.log(delta) / (alpha - 1) - np.log(alpha) / (alpha - 1)
@@ -382,43 +370,43 @@ def renyi_to_epsilon(
     return best
 
 
-def _renyi_epsilon(pairs: list[tuple[Pair, int]], delta: float) -> float:
+def _total(pairs: Pairs, table: RenyiTable) -> NDArray[np.float64]:
+    """Return the Renyi divergences of releases composed, [orders]."""
+    return np.array([count for _, count in pairs], np.float64) @ table.divergences(pair for pair, _ in pairs)
+
+
+def _renyi_epsilon(pairs: Pairs, delta: float) -> float:
     table = RenyiTable(closed_form=len(pairs) > _FEW_KINDS or _on_grid(pairs))
-    counts = np.array([count for _, count in pairs], dtype=np.float64)
-    total = counts @ table.divergences(pair for pair, _ in pairs)
-    return float(renyi_to_epsilon(table.orders, total, delta, _drift(pairs)))
+    return float(renyi_to_epsilon(table.orders, _total(pairs, table), delta, _drift(pairs)))
 
 
-def _on_grid(pairs: list[tuple[Pair, int]]) -> bool:
-    """Whether any release has noise on a grid: only integer orders are known then."""
+def _on_grid(pairs: Pairs) -> bool:
     return any(pair.drift is not None for pair, _ in pairs)
 
 
-def _drift(pairs: list[tuple[Pair, int]]) -> float:
-    """Return the total variation between all releases and the accounted ones."""
+def _drift(pairs: Pairs) -> float:
     return sum(count * (pair.drift or 0.0) for pair, count in pairs)
 
 
-def _slope(pairs: list[tuple[Pair, int]]) -> float:
-    """Return 2 D_alpha / alpha near alpha = 1, about the privacy loss's variance."""
+def _slope(pairs: Pairs) -> float:
+    """Return 2 D_alpha / alpha near alpha = 1: about the variance of the total loss."""
     table = RenyiTable()
-    counts = np.array([count for _, count in pairs], dtype=np.float64)
-    return 2.0 * float(counts @ table.divergences(pair for pair, _ in pairs)[:, 0]) / float(table.orders[0])
+    return 2.0 * float(_total(pairs, table)[0]) / float(table.orders[0])
 
 
 # -- privacy loss distributions --------------------------------------------------------------
 
-#: Bins of one release, and of all together: beyond, they become coarser.
+#: Maximum number of bins of one release, and of all together: beyond, they become coarser.
 _MOST_BINS = 2**18, 2**19
-#: Mass that the Fourier transform may put into the wrong place, a release.
+#: Mass that the Fourier transform may misplace, per release.
 _ROUNDING = 1e-15
-#: Epsilon beyond which finer bins would cost memory without end, and digits do not matter.
+#: Epsilon beyond which finer bins would cost unbounded memory for digits that do not matter.
 _MOST_EPSILON = 300.0
 
 
 @functools.lru_cache(maxsize=32)
 def _loss_distribution(pair: Pair, interval: float) -> Any:
-    """Return dp-accounting's privacy loss distribution of one release, rounded up.
+    """Return the pessimistic privacy loss distribution of one release.
 
     The bins are those of its pessimistic connect-the-dots (Doroshenko et al. 2022, https://arxiv.org/abs/2207.04380,
     Algorithm 1). A loss of -eps under P has e^-eps times the mass of eps under Q, in bins too, which keeps the digits
@@ -449,7 +437,7 @@ def _loss_distribution(pair: Pair, interval: float) -> Any:
 
 
 def hockey_sticks(pair: Pair, eps: NDArray[np.float64]) -> tuple[NDArray[np.float64], ...]:
-    """Return delta at eps >= 0 of one Gaussian release, in each direction: [eps].
+    """Return delta [eps] of one Gaussian release under (P, Q), and (Q, P) if different.
 
     With noise s and M = (1-q) N(0) + q N(1), of which M / N(0) exceeds e^eps from
     t = s^2 ln((e^eps - 1 + q) / q) + 1/2 on:
@@ -461,7 +449,9 @@ def hockey_sticks(pair: Pair, eps: NDArray[np.float64]) -> tuple[NDArray[np.floa
       (1-q) (e^eps - 1) with k = e^(-1/(2 s^2)): q Phi((1-y)/s) - (1-q) (e^eps - 1) Phi(-y/s) - e^eps q Phi(-(1+y)/s).
     """
     s, q = _noise(pair), pair.rate
-    log_q, log_growth = math.log(q), _log_expm1(eps)
+    log_q = math.log(q)
+    with np.errstate(divide="ignore"):
+        log_growth = np.where(eps < 30.0, np.log(np.expm1(np.minimum(eps, 30.0))), eps)
     if pair.replace and not pair.fixed and q < 1.0:
         log_even, log_peak = math.log1p(-q) + log_growth, log_q - 0.5 / (s * s)
         log_root = 0.5 * np.logaddexp(2.0 * log_even, 2.0 * (math.log(2.0) + log_peak) + eps)
@@ -483,23 +473,13 @@ def hockey_sticks(pair: Pair, eps: NDArray[np.float64]) -> tuple[NDArray[np.floa
     return removed, np.where(left > 0.0, added, 0.0)
 
 
-def _log_expm1(eps: NDArray[np.float64]) -> NDArray[np.float64]:
-    """ln(e^eps - 1), also of large eps."""
-    with np.errstate(divide="ignore"):
-        values: NDArray[np.float64] = np.where(eps < 30.0, np.log(np.expm1(np.minimum(eps, 30.0))), eps)
-    return values
-
-
 def _noise(pair: Pair) -> float:
-    """The noise over the distance of the two means."""
+    """Return the noise over the distance of the two means."""
     return pair.noise_multiplier / (2.0 if pair.replace and (pair.fixed or pair.rate == 1.0) else 1.0)
 
 
 def _largest_losses(pair: Pair) -> tuple[float, ...]:
-    """Return the loss ten standard deviations above 1, in each direction.
-
-    Beyond it lies e^-50 of the mass.
-    """
+    """Return the loss ten standard deviations above 1, where e^-50 of the mass is left; under (P, Q) and (Q, P)."""
     s, q = _noise(pair), pair.rate
     growth = (10.0 * s + 0.5) / (s * s)
     if q == 1.0:
@@ -511,7 +491,7 @@ def _largest_losses(pair: Pair) -> tuple[float, ...]:
 
 
 def _width(pair: Pair) -> float:
-    """From the smallest to the largest privacy loss of one release, about."""
+    """Return about the range of the privacy loss of one release."""
     if pair.pure_epsilon is not None:
         return 2.0 * pair.pure_epsilon
     return sum(_largest_losses(pair)) * (2.0 if pair.replace else 1.0)
@@ -519,7 +499,7 @@ def _width(pair: Pair) -> float:
 
 @functools.lru_cache(maxsize=4)
 def _composed_distribution(pairs: tuple[tuple[Pair, int], ...], interval: float) -> Any:
-    """Return the loss of all releases together, cached: a curve asks for many deltas."""
+    """Return the total loss; cached, since a curve needs it at many deltas."""
     whole = None
     for pair, count in pairs:
         part = _loss_distribution(pair, interval)
@@ -529,22 +509,19 @@ def _composed_distribution(pairs: tuple[tuple[Pair, int], ...], interval: float)
     return whole
 
 
-def _as_one_gaussian(pairs: list[tuple[Pair, int]]) -> Pair | None:
-    """Gaussians without sampling compose to one Gaussian: 1 / z^2 = sum of 1 / z_j^2."""
+def _exact_gaussian(pairs: Pairs) -> float | None:
+    """Return mu of unsampled Gaussians composed; None for other releases.
+
+    They compose to one Gaussian: 1 / z^2 = sum of 1 / z_j^2.
+    """
     if _on_grid(pairs) or any(pair.rate < 1.0 or pair.pure_epsilon is not None for pair, _ in pairs):
         return None
     precision = sum(count / pair.noise_multiplier / pair.noise_multiplier for pair, count in pairs)
-    return Pair(1 / math.sqrt(precision) if precision else math.inf, 1.0, pairs[0][0].replace)
+    return (2.0 if pairs[0][0].replace else 1.0) / (1 / math.sqrt(precision) if precision else math.inf)
 
 
-def _exact_gaussian(pairs: list[tuple[Pair, int]]) -> float | None:
-    """Return mu of unsampled Gaussians composed; None with any other release."""
-    one = _as_one_gaussian(pairs)
-    return None if one is None else (2.0 if one.replace else 1.0) / one.noise_multiplier
-
-
-def _interval(pairs: list[tuple[Pair, int]], near: float) -> float:
-    """Return the bin width of privacy loss: fine enough for 1e-3 of an epsilon.
+def _interval(pairs: Pairs, near: float) -> float:
+    """Return a bin width: fine enough for 1e-3 of an epsilon, coarse enough to be quick.
 
     Rounding to the ends of a bin adds up to width^2 / 6 to the variance of each loss, which must not count among many.
     All releases together have losses up to about their Renyi epsilon at 1e-15, the mass that is cut off; dp-accounting
@@ -562,14 +539,8 @@ def _interval(pairs: list[tuple[Pair, int]], near: float) -> float:
     return interval * 2.0 ** max(0, math.ceil(math.log2(needed / interval))) if needed > interval else interval
 
 
-def _distribution_epsilon(pairs: list[tuple[Pair, int]], delta: float, near: float) -> float:
-    """Return epsilon by privacy loss distributions; inf if delta is too small.
-
-    Args:
-        pairs: what was released.
-        delta: in (0, 1).
-        near: a bound of epsilon > 0.
-    """
+def _distribution_epsilon(pairs: Pairs, delta: float, near: float) -> float:
+    """Return epsilon, near a bound; infinite where bins are too coarse for delta."""
     many = sum(count for _, count in pairs)
     delta -= _ROUNDING * many
     if delta <= 0.0 or near > _MOST_EPSILON:
@@ -580,7 +551,7 @@ def _distribution_epsilon(pairs: list[tuple[Pair, int]], delta: float, near: flo
     return float(_composed_distribution(tuple(pairs), interval).get_epsilon_for_delta(delta))
 
 
-# -- what one asks ---------------------------------------------------------------------------
+# -- epsilon and delta -----------------------------------------------------------------------
 
 
 def epsilon_of(
@@ -601,8 +572,8 @@ def epsilon_of(
             without sampling.
 
     Raises:
-        ConditionError: if nothing can be certified for this sampling under this relation.
-        ValueError: for arguments out of range.
+        ConditionError: nothing can be certified for this sampling under this relation.
+        ValueError: an argument is out of range.
     """
     checks.open_unit(delta=delta)
     checks.one_of(get_args(Accountant), accountant=accountant)
@@ -610,21 +581,19 @@ def epsilon_of(
 
 
 @functools.lru_cache(maxsize=65536)
-def _epsilon(pairs_given: tuple[tuple[Pair, int], ...], delta: float, accountant: Accountant) -> float:
-    pairs = list(pairs_given)
+def _epsilon(pairs: tuple[tuple[Pair, int], ...], delta: float, accountant: Accountant) -> float:
     if not pairs:
         return 0.0
     if not all(pair.private for pair, _ in pairs):
         return math.inf
     mu = _exact_gaussian(pairs)
     if mu is not None and accountant != "renyi":
-        from simfl.privacy.gaussian import gaussian_epsilon
-
         return gaussian_epsilon(delta, mu)
-    if all(pair.pure_epsilon is not None for pair, _ in pairs) and len(pairs) == 1:  # exact for releases of one kind
+    pure = all(pair.pure_epsilon is not None for pair, _ in pairs)
+    if pure and len(pairs) == 1:  # exact for releases of one kind
         return composed_epsilon(pairs[0][0].pure_epsilon or 0.0, pairs[0][1], delta)
     by_renyi = _renyi_epsilon(pairs, delta)
-    if all(pair.pure_epsilon is not None for pair, _ in pairs):  # the sum of the epsilons holds with delta = 0
+    if pure:  # the sum of the epsilons holds with delta = 0
         by_renyi = min(by_renyi, sum(count * (pair.pure_epsilon or 0.0) for pair, count in pairs))
     if accountant == "renyi" or by_renyi == 0.0 or _on_grid(pairs):
         return by_renyi
@@ -633,10 +602,10 @@ def _epsilon(pairs_given: tuple[tuple[Pair, int], ...], delta: float, accountant
 
 
 def delta_of(composition: Composition, epsilon: float, *, neighbors: Neighbors = "add_or_remove") -> float:
-    """Return delta at epsilon >= 0 of composed releases.
+    """Return delta at epsilon >= 0 of releases composed.
 
     Raises:
-        ConditionError: if nothing can be certified for this sampling under this relation.
+        ConditionError: nothing can be certified for this sampling under this relation.
     """
     checks.not_negative(epsilon=epsilon)
     pairs = pairs_of(composition, neighbors)
@@ -646,8 +615,6 @@ def delta_of(composition: Composition, epsilon: float, *, neighbors: Neighbors =
         return 1.0
     mu = _exact_gaussian(pairs)
     if mu is not None:
-        from simfl.privacy.gaussian import gaussian_delta
-
         return gaussian_delta(epsilon, mu)
     by_renyi = _renyi_delta(pairs, epsilon)
     if _on_grid(pairs):
@@ -659,26 +626,20 @@ def delta_of(composition: Composition, epsilon: float, *, neighbors: Neighbors =
     return min(by_renyi, delta + _ROUNDING * many)
 
 
-def _renyi_delta(pairs: list[tuple[Pair, int]], epsilon: float) -> float:
-    """Return delta from RDP, min over alpha; the inverse of `_epsilon`.
-
-    delta = min over alpha of e^((alpha-1) (D_alpha - eps)) (1 - 1/alpha)^(alpha-1) / alpha.
-    """
+def _renyi_delta(pairs: Pairs, epsilon: float) -> float:
+    """Return delta = min over alpha of e^((alpha-1) (D_alpha - eps)) (1 - 1/alpha)^(alpha-1) / alpha."""
     table = RenyiTable(closed_form=len(pairs) > _FEW_KINDS or _on_grid(pairs))
-    alpha = table.orders
-    divergence = np.array([count for _, count in pairs], float) @ table.divergences(pair for pair, _ in pairs)
+    alpha, divergence = table.orders, _total(pairs, table)
     least = np.min((alpha - 1.0) * (divergence - epsilon + np.log1p(-1.0 / alpha)) - np.log(alpha))
     return math.exp(min(0.0, float(least)))
 
 
 def central_releases(composition: Composition, epsilon: float, delta: float, *, neighbors: Neighbors) -> int:
-    """Return roughly how many repetitions fit (epsilon, delta), to start a search.
+    """Return about how often a composition fits into (epsilon, delta).
 
     Many releases amount to a Gaussian with mu^2 = 2 D_alpha / alpha of each, alpha near 1 (Dong, Roth and Su 2019,
     Theorem 3.4), against the mu that is (epsilon, delta)-private.
     """
-    from simfl.privacy.gaussian import analytic_std
-
     pairs = pairs_of(composition, neighbors)
     if epsilon <= 0.0 or not all(pair.private for pair, _ in pairs):
         return 1

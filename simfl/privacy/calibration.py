@@ -1,4 +1,4 @@
-"""The noise that an (epsilon, delta) needs, by bisection over the accountant."""
+"""The noise that (epsilon, delta) needs, and how long a budget lasts, by bisection."""
 
 from __future__ import annotations
 
@@ -26,7 +26,10 @@ def noise_multiplier_for(
     neighbors: Neighbors = "add_or_remove",
     accountant: Accountant = "tightest",
 ) -> float:
-    """Return the smallest noise multiplier z that makes `steps` releases private.
+    """Return the smallest noise multiplier z for (epsilon, delta) over `steps` releases.
+
+    z is within 1e-4 of the smallest and not below it, so that its epsilon does not exceed the given one. It is 1e-4
+    where that is enough.
 
     Args:
         epsilon: > 0.
@@ -35,12 +38,8 @@ def noise_multiplier_for(
         sampling_rate: q, share of the examples in each.
         sampling, neighbors, accountant: as in `simfl.privacy.accounting`.
 
-    Returns:
-        z, within 1e-4 of the smallest and not below it: its epsilon does not exceed the one asked for. 1e-4 where that
-        is enough.
-
     Raises:
-        ConditionError: if no amount of noise would do.
+        ConditionError: no amount of noise would do.
     """
     checks.positive(epsilon=epsilon)
     checks.whole(1, steps=steps)
@@ -55,15 +54,13 @@ def noise_multiplier_for(
 
 
 def least_noise(spent: Callable[[float, Accountant], float], epsilon: float, accountant: Accountant) -> float:
-    """Return the smallest noise multiplier for an epsilon, within a factor 1 + 1e-4.
+    """Return the smallest noise multiplier within epsilon, to 1e-4 of itself.
 
-    Args:
-        spent: (noise multiplier, accountant) -> epsilon, which does not increase with the noise.
-        epsilon: > 0.
-        accountant: whose word counts. The Renyi accountant, which is cheap, says where to look.
+    `spent` is (noise multiplier, accountant) -> epsilon, which does not increase with the noise. The accountant
+    decides; the Renyi accountant, which is cheap, says where to look.
 
     Raises:
-        ConditionError: if no amount of noise would do.
+        ConditionError: no amount of noise would do.
     """
 
     def excess(log_z: float, by: Accountant) -> float:
@@ -74,16 +71,15 @@ def least_noise(spent: Callable[[float, Accountant], float], epsilon: float, acc
         low, high = _bracket(lambda z: excess(math.log(z), accountant) <= 0, high)
     if low == high:
         return high
-    log_noise = float(
-        scipy.optimize.brentq(lambda log_z: excess(log_z, accountant), math.log(low), math.log(high), xtol=2e-5)
-    )
-    while excess(log_noise, accountant) > 0:
-        log_noise += 2e-5
-    return math.exp(log_noise)
+    log_low, log_high = math.log(low), math.log(high)
+    log_z = float(scipy.optimize.brentq(lambda log_z: excess(log_z, accountant), log_low, log_high, xtol=2e-5))
+    while excess(log_z, accountant) > 0:
+        log_z += 2e-5
+    return math.exp(log_z)
 
 
 def _bracket(enough: Callable[[float], bool], start: float) -> tuple[float, float]:
-    """Return (too little, enough), close together."""
+    """Return (too little, enough) noise, close together; or twice the least noise."""
     high, step = start, 1.2
     if enough(high):
         while high > _LEAST_NOISE and enough(low := max(_LEAST_NOISE, high / step)):
@@ -103,10 +99,10 @@ def _bracket(enough: Callable[[float], bool], start: float) -> tuple[float, floa
 def releases_within(
     epsilon_after: Callable[[int], float], epsilon: float, most: int, first: int = 1, close: float = 1.0
 ) -> int:
-    """Return the largest number of releases within an epsilon, at most `most`.
+    """Return the largest number of releases, up to `most`, within epsilon.
 
-    Epsilon grows about like a power of the number, a half for few and one for many releases, so that the next number
-    to look at is interpolated in logarithms: a handful of looks will do, of which each may be dear.
+    Epsilon grows about like a power of the number, a half for few and one for many releases, so that the next number is
+    interpolated in logarithms: a handful of looks, of which each may be expensive, will do.
 
     Args:
         epsilon_after: number of releases -> epsilon, which does not decrease.

@@ -1,7 +1,7 @@
-"""Checks of arguments: "name: expected ..., found ...". All reject NaN.
+"""Checks of arguments with one-line errors; all of them reject NaN.
 
-They take values by name, several at a time: `positive(epsilon=epsilon, sigma=sigma)`. What a theorem asks of values
-that are possible is not an argument's error but a `ConditionError`, which names the condition.
+They take values by name, several at a time: `positive(epsilon=epsilon, sigma=sigma)`. A theorem's condition on possible
+values is a `ConditionError` instead, which names the condition.
 """
 
 from __future__ import annotations
@@ -14,32 +14,32 @@ from typing import Any
 
 
 def positive(**values: float) -> None:
-    """Reject values that are not finite numbers > 0."""
+    """Reject anything but finite numbers > 0."""
     _check(values, "a finite number > 0", lambda value: 0.0 < value < math.inf)
 
 
 def at_least(least: float, /, **values: float) -> None:
-    """Reject values that are not finite numbers >= `least`."""
+    """Reject anything but finite numbers >= `least`."""
     _check(values, f"a finite number >= {least:g}", lambda value: least <= value < math.inf)
 
 
 def not_negative(**values: float) -> None:
-    """Reject values that are not numbers >= 0; infinity is valid."""
+    """Reject anything but numbers >= 0, which may be infinite."""
     _check(values, "a number >= 0", lambda value: value >= 0.0)
 
 
 def open_unit(**values: float) -> None:
-    """Reject values outside (0, 1)."""
+    """Reject anything but numbers in (0, 1)."""
     _check(values, "a number in (0, 1)", lambda value: 0.0 < value < 1.0)
 
 
 def unit(**values: float) -> None:
-    """Reject values outside [0, 1]."""
+    """Reject anything but numbers in [0, 1]."""
     _check(values, "a number in [0, 1]", lambda value: 0.0 <= value <= 1.0)
 
 
 def whole(least: int, most: int | None = None, /, **values: int) -> None:
-    """Reject values that are not integers from `least` to `most`."""
+    """Reject anything but integers from `least` to `most`, both included."""
     expected = f"an integer >= {least}" if most is None else f"an integer from {least} to {most}"
 
     def holds(value: Any) -> bool:
@@ -50,17 +50,17 @@ def whole(least: int, most: int | None = None, /, **values: int) -> None:
 
 
 def one_of(words: tuple[str, ...], /, **values: str) -> None:
-    """Refuse a word that is none of `words`."""
+    """Reject anything but one of `words`."""
     _check(values, f"{', '.join(words[:-1])} or {words[-1]}", lambda value: value in words)
 
 
 def rounded_up(value: float, digits: int = 4) -> str:
-    """Write a number with `digits` digits, rounded up, so that advice is accepted."""
+    """Write a number with `digits` digits, not below it, as a message may advise it."""
     return _rounded(value, digits, decimal.ROUND_CEILING)
 
 
 def rounded_down(value: float, digits: int = 4) -> str:
-    """Write a number with `digits` digits, rounded down."""
+    """Write a number with `digits` digits, not above it."""
     return _rounded(value, digits, decimal.ROUND_FLOOR)
 
 
@@ -73,5 +73,5 @@ def _rounded(value: float, digits: int, rounding: str) -> str:
 def _check(values: Mapping[str, Any], expected: str, holds: Callable[[Any], bool]) -> None:
     for name, value in values.items():
         if not holds(value):
-            found = f"{value:g}" if isinstance(value, float) else repr(value)
-            raise ValueError(f"{name}: expected {expected}, found {found}")
+            shown = f"{value:g}" if isinstance(value, float) else repr(value)
+            raise ValueError(f"{name}: expected {expected}, found {shown}")

@@ -1,4 +1,4 @@
-"""Correlated noise: it cancels between neighbors, or is correlated over time.
+"""Noise that cancels between neighbors, or is correlated over time.
 
 A release of client k, its mini-batch number t, carries noise of `noise_scale` times a sum of standard normals, each of
 which has a name and is drawn again wherever it occurs (`simfl.privacy.noise.gaussian`):
@@ -8,9 +8,9 @@ which has a name and is drawn again wherever it occurs (`simfl.privacy.noise.gau
     in time         sum over i < b of  w_i xi_k(t - i),   w_0 = 1; see `simfl.privacy.in_time`
 
 with eta_kj(t) one normal vector that both ends of the edge {k, j} know from a seed of theirs, plus for the end with the
-smaller number and minus for the other, and r_k the pair's noise in units of k's own. Summed over all clients, what was
-drawn for mini-batch t of both ends cancels. Allouah et al. 2024, "The privacy power of correlated noise in
-decentralized learning" (DECOR), https://arxiv.org/abs/2405.01031.
+smaller number and minus for the other, and r_k the pair's noise in units of k's own. Summed over all clients, the
+pairs' noise of mini-batch t cancels. Allouah et al. 2024, "The privacy power of correlated noise in decentralized
+learning" (DECOR), https://arxiv.org/abs/2405.01031.
 
 What does not cancel: a release whose other end has not made its own of the same number, because it is slower, has
 crashed and lost it, or has left, keeps the pair's noise, of variance (z_pair C)^2 on each coordinate for each such
@@ -35,15 +35,10 @@ Stream = Literal["own", "pair"]
 
 
 class NoiseTerm(NamedTuple):
-    """A standard normal vector in a release's noise, and its coefficient.
+    """A standard normal vector in a release's noise, and its coefficient (noise scales).
 
-    Two terms with the same stream, owner and draw are the same vector.
-
-    Attributes:
-        stream: "own", of a client, or "pair", of an edge.
-        owner: number of the client, or of the edge.
-        draw: number of the mini-batch.
-        coefficient: in units of the client's noise scale.
+    Two terms with the same stream ("own", of a client, or "pair", of an edge), owner (number of the client or the edge)
+    and draw (number of the mini-batch) are the same vector.
     """
 
     stream: Stream
@@ -53,13 +48,13 @@ class NoiseTerm(NamedTuple):
 
 
 class Correlation(ABC):
-    """The composition of the noise of releases."""
+    """The terms of each release's noise."""
 
     form: ClassVar[Form]
 
     @abstractmethod
     def terms(self, client: int, draw: int) -> list[NoiseTerm]:
-        """Return the terms of the noise of mini-batch `draw`, the client's own first."""
+        """Return the noise terms of a client's mini-batch, its own noise first."""
 
     @abstractmethod
     def stretch(self, client: int) -> float:
@@ -71,20 +66,20 @@ class Correlation(ABC):
 
     @abstractmethod
     def arrays(self) -> dict[str, Any]:
-        """Return the arrays that `simfl.tape.kernels` needs, beside keys."""
+        """Return what `simfl.tape.kernels` needs of it besides keys."""
 
 
 def noise_matrix(
     correlation: Correlation | None, releases: Sequence[tuple[int, int]]
 ) -> tuple[csr_array, list[tuple[Stream, int, int]]]:
-    """Return the matrix [releases, normals] of noise terms, and its column names.
+    """Return the matrix of noise [releases, normals] and the names of its columns.
 
     Args:
-        correlation: of the noise; None: every release has noise of its own.
+        correlation: of the noise; None: every release has its own noise.
         releases: (client, draw) of each.
 
     Returns:
-        The matrix in units of each client's noise scale; and (stream, owner, draw) of each standard normal.
+        The matrix in units of each client's noise scale, and the names of its columns.
     """
     from scipy.sparse import csr_array
 
@@ -98,7 +93,7 @@ def noise_matrix(
 
 
 def noise_terms(correlation: Correlation | None, client: int, draw: int) -> list[NoiseTerm]:
-    """Return the noise terms of mini-batch `draw`; one term without correlation."""
+    """Return the noise terms of a mini-batch; without correlation its own noise alone."""
     return [NoiseTerm("own", client, draw, 1.0)] if correlation is None else correlation.terms(client, draw)
 
 
@@ -108,7 +103,7 @@ class Pairwise(Correlation):
 
     Attributes:
         edges: int32 [K, D], numbers of each client's edges; the first `degrees[k]` count.
-        coefficients: f32 [K, D], what the noise of each is times, with its sign, in units of the client's noise scale.
+        coefficients: f32 [K, D], signed factor of each edge's noise in units of the client's noise scale.
         degrees: int32 [K].
         key: uint32 [2], of the stream of the edges' noise.
         ends: of each edge, the smaller number first.
@@ -126,10 +121,10 @@ class Pairwise(Correlation):
     def over(
         cls, edges: Iterable[tuple[int, int]], std: float, scales: Sequence[float], key: NDArray[np.uint32]
     ) -> Pairwise:
-        """Return that of a graph.
+        """Return the noise of a graph's edges, which are numbered in their order.
 
         Args:
-            edges: pairs of clients; their order gives the numbers of the edges.
+            edges: pairs of clients.
             std: standard deviation of a pair's noise on each coordinate of the sum, z_pair C.
             scales: standard deviation of each client's own noise, [K], > 0.
             key: as above.
@@ -147,23 +142,21 @@ class Pairwise(Correlation):
         return cls(numbers, coefficients, np.array([len(mine) for mine in own], np.int32), key, ends)
 
     def owners(self, stream: Stream, owner: int) -> tuple[int, ...]:
-        """The client, or both ends of an edge."""
+        """Return the client, or both ends of an edge."""
         return self.ends[owner] if stream == "pair" else (owner,)
 
     def terms(self, client: int, draw: int) -> list[NoiseTerm]:
-        """Return the client's own noise and that of each of its edges."""
-        noise = [NoiseTerm("own", client, draw, 1.0)]
-        for place in range(self.degrees[client]):
-            edge, coefficient = int(self.edges[client, place]), float(self.coefficients[client, place])
-            noise.append(NoiseTerm("pair", edge, draw, coefficient))
-        return noise
+        """Return the client's own noise, and that of each of its edges."""
+        edges = zip(self.edges[client].tolist(), self.coefficients[client].tolist(), strict=True)
+        pairs = [NoiseTerm("pair", edge, draw, coefficient) for edge, coefficient in edges]
+        return [NoiseTerm("own", client, draw, 1.0), *pairs[: self.degrees[client]]]
 
     def stretch(self, client: int) -> float:
-        """sqrt(1 + the sum of squares of the coefficients)."""
+        """Return sqrt(1 + the sum of squares of the coefficients)."""
         return float(np.sqrt(1.0 + np.square(self.coefficients[client], dtype=np.float64).sum()))
 
     def arrays(self) -> dict[str, Any]:
-        """Edges, coefficients and degrees by client, and the key."""
+        """Return edges, coefficients and degrees by client, and the key."""
         return {
             "pair_edges": self.edges,
             "pair_coefficients": self.coefficients,
@@ -174,27 +167,21 @@ class Pairwise(Correlation):
 
 @dataclass(frozen=True)
 class InTime(Correlation):
-    """Noise that is correlated over a client's releases; equal for all clients.
-
-    Attributes:
-        coefficients: w, exact in float32, the first 1.
-    """
+    """Noise correlated over releases by coefficients w, exact in float32, w_0 = 1."""
 
     coefficients: tuple[float, ...]
 
     form = "in_time"
 
     def terms(self, client: int, draw: int) -> list[NoiseTerm]:
-        """The normals of this mini-batch and of those before it."""
-        return [
-            NoiseTerm("own", client, draw - back, coefficient)
-            for back, coefficient in enumerate(self.coefficients[: draw + 1])
-        ]
+        """Return the normals of this mini-batch and of those before it."""
+        weights = enumerate(self.coefficients[: draw + 1])
+        return [NoiseTerm("own", client, draw - back, weight) for back, weight in weights]
 
     def stretch(self, client: int) -> float:
-        """Return sqrt(sum of w^2), the value after the first releases."""
+        """Return sqrt(sum of w^2), the value after enough releases."""
         return float(np.linalg.norm(self.coefficients))
 
     def arrays(self) -> dict[str, Any]:
-        """The coefficients."""
+        """Return the coefficients."""
         return {"noise_coefficients": np.array(self.coefficients, np.float32)}

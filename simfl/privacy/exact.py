@@ -23,8 +23,7 @@ def residues(values: NDArray[np.float64]) -> Residues:
     whole = (mantissas * 2.0**53).astype(np.int64) % PRIME
     different, place = np.unique(exponents, return_inverse=True)
     powers = np.array([pow(2, int(exponent) - 53, PRIME) for exponent in different], dtype=np.int64)
-    remainders: Residues = whole * powers[place.reshape(values.shape)] % PRIME
-    return remainders
+    return whole * powers[place.reshape(values.shape)] % PRIME
 
 
 def _residues(whole: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -43,19 +42,19 @@ def rank_modulo(rows: Residues) -> int:
         for at in range(0, len(pivots), BLOCK):  # a reduced row is 0 at the pivots of all others
             some = slice(at, at + BLOCK)
             block = _residues(block - block[:, pivots[some]] @ reduced[some])
-        independent = []
+        pivoted = []
         for number in range(len(block)):
             held = np.flatnonzero(block[number])
             if not len(held):
                 continue
-            independent.append((number, int(held[0])))
+            pivoted.append((number, int(held[0])))
             block[number] = _residues(block[number] * pow(int(block[number, held[0]]), -1, PRIME))
             factors = block[:, held[0]].copy()
             factors[number] = 0.0
             used = np.flatnonzero(factors)
             block[used] = _residues(block[used] - np.outer(factors[used], block[number]))
-        if independent:
-            new, places = block[[number for number, _ in independent]], np.array([pivot for _, pivot in independent])
+        if pivoted:
+            new, places = block[[number for number, _ in pivoted]], np.array([pivot for _, pivot in pivoted])
             reduced = np.concatenate((_residues(reduced - reduced[:, places] @ new), new))
             pivots = np.concatenate((pivots, places))
     return len(pivots)

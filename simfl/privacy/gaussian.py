@@ -1,8 +1,8 @@
-"""The Gaussian mechanism in closed form.
+"""The Gaussian mechanism in closed form: exact curves and textbook bounds.
 
 A release of N(value, std^2 I), where one example moves the value by at most `sensitivity` in L2 norm, is described by
-mu = sensitivity / std alone. What "one example" means (one more or less, or one replaced, which moves a sum of clipped
-gradients by C or by 2C) is the caller's to say: it is in the sensitivity.
+mu = sensitivity / std alone. The sensitivity says what "one example" means: one more or less, or one replaced, which
+moves a sum of clipped gradients by C or by 2C.
 
 Dwork and Roth 2014, "The algorithmic foundations of differential privacy", Theorem A.1 and Theorem 3.20,
 https://doi.org/10.1561/0400000042; Balle and Wang 2018, "Improving the Gaussian mechanism for differential privacy",
@@ -36,14 +36,12 @@ _TINY = 1e-300
 def gaussian_delta(epsilon: float, mu: float) -> float:
     """Return the smallest delta at which a Gaussian release is (epsilon, delta)-DP.
 
-    delta = Phi(mu/2 - eps/mu) - e^eps Phi(-mu/2 - eps/mu). Balle and Wang 2018, Theorem 8.
+    delta = Phi(mu/2 - eps/mu) - e^eps Phi(-mu/2 - eps/mu), in [0, 1], to 1e-9 of itself, also where the two terms
+    nearly cancel. Balle and Wang 2018, Theorem 8.
 
     Args:
         epsilon: >= 0.
         mu: sensitivity over standard deviation, >= 0; infinite without noise.
-
-    Returns:
-        delta in [0, 1], to 1e-9 of itself, also where the two terms nearly cancel.
     """
     checks.not_negative(epsilon=epsilon, mu=mu)
     if mu == 0.0 or math.isinf(epsilon):
@@ -52,14 +50,9 @@ def gaussian_delta(epsilon: float, mu: float) -> float:
 
 
 def gaussian_epsilon(delta: float, mu: float) -> float:
-    """Return the smallest epsilon at which a Gaussian release is (epsilon, delta)-DP.
+    """Return the smallest epsilon at which a Gaussian release is (epsilon, delta)-private.
 
-    Args:
-        delta: in (0, 1).
-        mu: sensitivity over standard deviation, >= 0; infinite without noise.
-
-    Returns:
-        epsilon >= 0 to 1e-9 of itself; 0 where delta alone covers the release, inf without noise.
+    epsilon >= 0 to 1e-9 of itself; 0 where delta alone covers the release, inf without noise. See `gaussian_delta`.
     """
     checks.open_unit(delta=delta)
     checks.not_negative(mu=mu)
@@ -76,14 +69,10 @@ def gaussian_epsilon(delta: float, mu: float) -> float:
 
 
 def analytic_std(epsilon: float, delta: float, sensitivity: float = 1.0) -> float:
-    """Return the smallest standard deviation for (epsilon, delta)-DP; exact.
+    """Return the smallest standard deviation for (epsilon, delta); exact.
 
-    Balle and Wang 2018, Algorithm 1 ("analytic Gaussian mechanism"), solved to 1e-9 of itself.
-
-    Args:
-        epsilon: >= 0.
-        delta: in (0, 1).
-        sensitivity: >= 0, L2.
+    Balle and Wang 2018, Algorithm 1 ("analytic Gaussian mechanism"), solved to 1e-9 of itself, for every epsilon >= 0,
+    delta in (0, 1) and L2 sensitivity >= 0.
     """
     checks.at_least(0.0, epsilon=epsilon, sensitivity=sensitivity)
     checks.open_unit(delta=delta)
@@ -102,14 +91,8 @@ def classic_std(epsilon: float, delta: float, sensitivity: float = 1.0, *, beyon
     """Return the classical sensitivity * sqrt(2 ln(1.25 / delta)) / epsilon.
 
     Dwork and Roth 2014, Theorem A.1, which proves it for epsilon < 1 only. It is sufficient for larger epsilon too, up
-    to what `classic_limit` returns (7.46 for delta = 1e-3, 9.75 for 2.8e-10), and too little beyond. `analytic_std` is
-    smaller and holds everywhere.
-
-    Args:
-        epsilon: in (0, 1), or any number > 0 with `beyond`.
-        delta: in (0, 1).
-        sensitivity: >= 0, L2.
-        beyond: use the formula outside of its theorem, as papers do.
+    to `classic_limit` (7.46 for delta = 1e-3, 9.75 for 2.8e-10), and too little beyond. `analytic_std` is smaller and
+    holds everywhere. With `beyond` the formula is used outside of its theorem, as papers do.
 
     Raises:
         ConditionError: epsilon >= 1 without `beyond`.
@@ -126,12 +109,10 @@ def classic_std(epsilon: float, delta: float, sensitivity: float = 1.0, *, beyon
 
 
 def classic_limit(delta: float) -> float:
-    """Return the largest epsilon for which the classical formula is valid.
+    """Return the largest epsilon up to which the classical formula gives enough noise at delta in (0, 0.5).
 
-    Not a theorem but a calculation: where the exact delta of `classic_std` reaches the delta that it was made for.
-
-    Args:
-        delta: in (0, 0.5); near 1 the formula holds nowhere.
+    Not a theorem but a calculation: where the exact delta of `classic_std` reaches the delta that it was made for. Near
+    delta = 1 the formula holds nowhere.
     """
     if not 0.0 < delta < 0.5:
         raise ValueError(f"delta: expected a number between 0 and 0.5, found {delta:g}")
@@ -186,25 +167,19 @@ def gdp_central_limit_epsilon(
     steps: int,
     sampling: Literal["poisson", "uniform"] = "poisson",
 ) -> float:
-    """Return epsilon by the central limit of GDP: an approximation, not a bound.
+    """Return epsilon by the central limit: an approximation, not a bound.
 
-    TensorFlow Privacy's `gdp_accountant` computed it, and papers compare with it. A diagnostic only.
-
-    Args:
-        delta: in (0, 1).
-        noise_multiplier: z > 0, for one example more or less.
-        sampling_rate: q in [0, 1].
-        steps: T >= 0; papers feed it numbers of rounds that are not whole.
-        sampling: how batches are drawn.
+    A diagnostic only: TensorFlow Privacy's `gdp_accountant` computed it, and papers compare with it. The arguments are
+    those of `gaussian_epsilon` and `gdp_central_limit_mu`.
     """
     return gaussian_epsilon(delta, gdp_central_limit_mu(noise_multiplier, sampling_rate, steps, sampling))
 
 
-# -- inside ----------------------------------------------------------------------------------
+# -- numerics --------------------------------------------------------------------------------
 
 
 def _log_delta(epsilon: float, mu: float) -> float:
-    """Return ln delta of a Gaussian, without cancellation or underflow.
+    """Return ln delta without cancellation or underflow, for finite mu > 0, epsilon >= 0.
 
     With x = eps/mu - mu/2 and phi(x) = e^eps phi(x + mu), delta = phi(x) (R(x) - R(x + mu)), where R = (1 - Phi) / phi
     is Mills' ratio. For small mu the difference is the integral of -R'(t) = 1 - t R(t).
@@ -213,7 +188,7 @@ def _log_delta(epsilon: float, mu: float) -> float:
 
 
 def _log_delta_at(x: float, mu: float) -> float:
-    """Return ln delta at epsilon = mu (x + mu/2) >= 0, which is exact for large mu."""
+    """Return it at x, epsilon being mu (x + mu/2), which loses no digits of x."""
     if mu < 1.0:
         t = x + 0.5 * mu * (1.0 + _NODES)
         near = 1.0 - t * _mills(np.minimum(t, _FAR))
@@ -228,7 +203,7 @@ def _log_delta_at(x: float, mu: float) -> float:
 
 
 def _mills(x: NDArray[np.float64]) -> NDArray[np.float64]:
-    """(1 - Phi(x)) / phi(x)."""
+    """Return (1 - Phi(x)) / phi(x)."""
     ratio: NDArray[np.float64] = _SQRT_HALF_PI * scipy.special.erfcx(x / math.sqrt(2.0))
     return ratio
 

@@ -1,4 +1,4 @@
-"""Noise correlated over a client's releases (matrix factorization).
+"""Noise correlated over a client's releases (matrix factorization), and its account.
 
 Release t of a client, its mini-batch number t = 0, 1, ..., carries z C sum_(i < b) w_i xi(t - i) with independent
 standard normals xi. Let W be the lower triangular Toeplitz matrix of w, w_0 = 1, and S = W^-1, the strategy. Then
@@ -14,17 +14,16 @@ https://arxiv.org/abs/2202.08312.
 
 P under `shuffle`, with the same order in every pass: once a pass, at least floor(n / B) mini-batches apart. Otherwise
 every mini-batch: a full batch is that, and it bounds Poisson sampling, whose draws do not look at the data.
-Amplification by sampling is not counted: later releases hold the noise of earlier ones, so that none can be looked
-at alone (Choquette-Choo et al. 2023, "Privacy amplification for matrix mechanisms", arXiv:2310.15526).
+Amplification by sampling is not counted: later releases hold the noise of earlier ones, so that no release can be
+looked at alone (Choquette-Choo et al. 2023, "Privacy amplification for matrix mechanisms", arXiv:2310.15526).
 
 A Toeplitz matrix of coefficients s_0 >= s_1 >= ... >= 0 is dearest for participations at 0, m, 2m, ... with m the
 smallest separation (Kalinin and Lampert 2024, "Banded square root matrix factorization for differentially private model
 training", Theorem 2, https://arxiv.org/abs/2405.13763). Other coefficients are bounded by the smallest such sequence
 above their absolute values.
 
-What is released is numbered by mini-batches. A mini-batch that is lost, in a crash, is either handed out again under
-its number, its noise unseen, or it leaves a gap: the releases that there are then are a part of those without the gap,
-whose account is what counts.
+Releases are numbered by mini-batches. A mini-batch that is lost, in a crash, is either assigned again under its number,
+its noise unseen, or it leaves a gap: the releases are then a part of those without the gap, whose account counts.
 """
 
 from __future__ import annotations
@@ -46,19 +45,17 @@ from simfl.privacy.ledger import Composition, Ledger
 from simfl.privacy.releases import Promise, Releases, Tally
 from simfl.privacy.terms import Terms, View
 
-#: Coefficients of noise are multiples of this: the last bits of an optimizer's answer do not matter.
+#: Unit of noise coefficients: the last bits of an optimizer's result do not matter.
 GRID = 2.0**-20
-#: Releases of a client that a budget is looked at for, at most.
+#: Maximum number of releases of a client in the account of a budget.
 MOST_RELEASES = 2**21
 
 
 @dataclass(frozen=True)
 class Participation:
-    """How often an example may be in a client's mini-batches.
+    """How often an example may be in a client's mini-batches: at most `times`.
 
-    Attributes:
-        separation: mini-batches from one that holds it to the next that does, at least.
-        times: how many hold it, at most.
+    At least `separation` mini-batches lie from one that holds it to the next that does.
     """
 
     separation: int
@@ -66,7 +63,7 @@ class Participation:
 
 
 def participation(sampling: str, examples: int, batch_size: int, releases: int) -> Participation:
-    """Return the participation of mini-batches 0 to releases - 1 of a client."""
+    """Return it for the first releases of a client; `shuffle` has the same order in every pass."""
     if sampling != "shuffle":
         return Participation(1, releases)
     return Participation(max(1, examples // batch_size), -(-releases * batch_size // examples))
@@ -74,28 +71,22 @@ def participation(sampling: str, examples: int, batch_size: int, releases: int) 
 
 @functools.lru_cache(maxsize=64)
 def strategy_coefficients(noising: tuple[float, ...], count: int) -> NDArray[np.float64]:
-    """Return s_0, ..., s_(count-1): sum_i w_i s_(t-i) is 1 for t = 0, else 0.
-
-    Args:
-        noising: w, its first 1.
-        count: how many.
-    """
+    """Return s_0, s_1, ...: sum_i w_i s_(t - i) is 1 for t = 0, else 0; w_0 = 1."""
     from scipy.signal import lfilter
 
     impulse = np.zeros(count)
     impulse[0] = 1.0
-    coefficients: NDArray[np.float64] = lfilter([1.0], noising, impulse)
-    return coefficients
+    return lfilter([1.0], noising, impulse)  # type: ignore[no-any-return]
 
 
 def sensitivity(noising: tuple[float, ...], releases: int, takes: Participation) -> float:
-    """Return sens(S) of the first releases, for examples that move each by <= 1."""
+    """Return sens(S) of the first releases, for examples that move each by at most 1."""
     if releases == 0:
         return 0.0
     whole = strategy_coefficients(noising, 1 << (releases - 1).bit_length())[:releases]
     falling = np.maximum.accumulate(np.abs(whole)[::-1])[::-1]
     apart, times = takes.separation, min(takes.times, -(-releases // takes.separation))
-    # Row by row, what the participations so far add up to; those further back than `times` are not among them.
+    # Row by row, the sum of the participations so far; those further back than `times` are not among them.
     rows = np.zeros(-(-releases // apart) * apart)
     rows[:releases] = falling
     sums = rows.reshape(-1, apart).cumsum(axis=0)
@@ -114,7 +105,7 @@ def noising_coefficients(
 ) -> tuple[float, ...]:
     """Return w_0 = 1, ..., w_(b-1) of a strategy, exact in float32.
 
-    What is cut off changes the strategy, S = W^-1, of which the account is: nothing is neglected.
+    The truncation changes the strategy, S = W^-1, which is accounted for: nothing is neglected.
 
     - `square_root`: w are the coefficients of sqrt(1 - x), 1, -1/2, -1/8, ... (banded inverse square root; Kalinin et
       al. 2025, "Back to square roots", https://arxiv.org/abs/2505.12128).
@@ -123,12 +114,8 @@ def noising_coefficients(
     - `blt`: s_t is a sum of `size` geometric sequences, chosen for the least maximal error under the participation
       (Dvijotham et al. 2024, https://arxiv.org/abs/2404.16706; McMahan et al. 2024, https://arxiv.org/abs/2408.08868).
 
-    Args:
-        strategy: as above; the last two are computed by jax_privacy.
-        window: b.
-        size: bands, or buffers.
-        releases: how many the strategy is made for.
-        takes: how an example takes part in them.
+    The last two are computed by jax_privacy. `window` is b, `size` the number of bands or buffers; the strategy is made
+    for `releases`, in which an example `takes` part.
 
     Raises:
         ScenarioError: jax_privacy is not installed, or finds no strategy.
@@ -179,12 +166,12 @@ def _of_jax_privacy(strategy: str, window: int, size: int, releases: int, takes:
 
 
 class InTimeTally(Tally):
-    """Counts releases by number: a skipped number counts as released."""
+    """Counts releases by their numbers, including those that were passed over."""
 
     numbered = True
 
     def count(self, promise: Promise) -> None:
-        """Count all mini-batches of the client up to this one, if it is nominal."""
+        """Count all mini-batches of the client up to this one, if it is of the nominal kind."""
         client = promise.client
         before = self.counts[client]
         super().count(promise)
@@ -194,7 +181,7 @@ class InTimeTally(Tally):
                 super()._check_limit(client, 0)
 
     def _check_limit(self, client: int, more: int = 1) -> None:
-        """Known when it is counted: releases may come in another order than their numbers."""
+        """Do nothing: `count` checks, since releases may come out of order."""
 
     def _count_other(self, promise: Promise) -> None:
         self.refuse(
@@ -204,15 +191,10 @@ class InTimeTally(Tally):
 
 
 class InTimeLedger(Ledger):
-    """Accounts for releases with noise correlated over time, exactly.
+    """Accounts for noise that is correlated over time, exactly.
 
-    Args:
-        terms: what is promised; nothing is amplified by sampling.
-        sizes: examples per client, int [K].
-        batch_size: B.
-        sampling: how mini-batches are drawn; `shuffle` in the same order in every pass.
-        levels: noise multiplier z of each client, float [K].
-        noising: w.
+    The arguments are those of `Ledger`, and `noising`, w. Sampling amplifies nothing; `shuffle` has the same order in
+    every pass.
     """
 
     counted_by = InTimeTally
@@ -231,7 +213,7 @@ class InTimeLedger(Ledger):
 
     @property
     def by_passes(self) -> bool:
-        """Releases are numbered, whichever part of a pass each takes."""
+        """Never: releases are numbered, whichever part of a pass each takes."""
         return False
 
     @property
@@ -245,7 +227,7 @@ class InTimeLedger(Ledger):
         return f"noise correlated over {len(self.noising)} releases, exact as one Gaussian mechanism"
 
     def mu(self, examples: int, level: float, releases: int) -> float:
-        """Return the distance of neighboring data sets' releases, in standard deviations."""
+        """Return how far neighbors move a client's releases, in standard deviations."""
         takes = participation(self.sampling, examples, self.batch_size, releases)
         moved = sensitivity(self.noising, releases, takes) * (1.0 if self.terms.neighbors == "add_or_remove" else 2.0)
         return moved / level if level else math.inf if moved else 0.0
@@ -256,24 +238,23 @@ class InTimeLedger(Ledger):
 
     def compositions(self, releases: Releases, view: View | None = None) -> list[Composition]:
         """Return the one Gaussian release that all of a client's amount to."""
-        costs: list[Composition] = []
+        compositions: list[Composition] = []
         for client, (n, level) in enumerate(zip(self.sizes.tolist(), self.levels, strict=True)):
             made = releases.total(client)
-            takes = participation(self.sampling, n, self.batch_size, made)
-            whole = sensitivity(self.noising, made, takes)
-            costs.append(((Release(level / whole, 1.0, "none"), 1),) if made else ())
-        return costs
+            whole = sensitivity(self.noising, made, participation(self.sampling, n, self.batch_size, made))
+            compositions.append(((Release(level / whole, 1.0, "none"), 1),) if made else ())
+        return compositions
 
     def epsilon(self, releases: Releases, view: View | None = None) -> NDArray[np.float64]:
         """Return each client's epsilon, exact, float [K]; NaN if not certified."""
         if not self.accounts_for(releases):
             return np.full(len(self.sizes), math.nan)
         kinds = list(zip(self.sizes.tolist(), self.levels, map(releases.total, range(len(self.sizes))), strict=True))
-        epsilons = {kind: self._spent(*kind) for kind in dict.fromkeys(kinds)}
-        return np.array([epsilons[kind] for kind in kinds])
+        spent = functools.cache(self._spent)
+        return np.array([spent(*kind) for kind in kinds])
 
     def final_epsilon(self, releases: Releases, view: View | None = None) -> NDArray[np.float64]:
-        """Return `epsilon`: there is nothing to tighten."""
+        """Return `epsilon`, which is exact."""
         return self.epsilon(releases, view)
 
     def largest(self, releases: Releases) -> float:
@@ -285,12 +266,11 @@ class InTimeLedger(Ledger):
         return self._spent(int(self.sizes[client]), self.levels[client] if level is None else level, count)
 
     def allowances(self, budgets: Sequence[float], most: int = 2**31) -> list[int]:
-        """Return the number of releases within each client's budget, at most `most`."""
-        kinds = list(zip(self.sizes.tolist(), self.levels, map(float, budgets), strict=True))
-        limits = {
-            (n, level, budget): releases_within(
-                functools.partial(self._spent, n, level), budget, min(most, MOST_RELEASES)
-            )
-            for n, level, budget in dict.fromkeys(kinds)
-        }
-        return [limits[kind] for kind in kinds]
+        """Return how many releases each client may make within its budget, at most `most` and `MOST_RELEASES`."""
+        most = min(most, MOST_RELEASES)
+
+        @functools.cache
+        def allowed(n: int, level: float, budget: float) -> int:
+            return releases_within(functools.partial(self._spent, n, level), budget, most)
+
+        return [allowed(*kind) for kind in zip(self.sizes.tolist(), self.levels, map(float, budgets), strict=True)]

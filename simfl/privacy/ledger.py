@@ -1,29 +1,29 @@
-"""The ledger: each client's releases and their (epsilon, delta).
+"""Account for each client's releases: (epsilon, delta) by dp-accounting.
 
 The ledger reads the releases that a run recorded, not a plan: in asynchronous runs, how often a client takes part is
-an outcome. It composes what each client really released (batch sizes and noise may change from release to release),
-under the neighboring relation and the view that the scenario names. What it cannot certify has no epsilon (NaN), and a
-reason.
+an outcome. It composes the releases of each client (batch sizes and noise may change from release to release), under
+the neighboring relation and the view of the scenario. What it cannot certify has no epsilon (NaN), and a reason.
 
 Views:
 
 - `local_transcript`: the adversary sees everything that one client ever sent, and knows that it was this client. Each
-  client's data is sampled at its own rate q = B / n_k, for as many releases as it made.
+  client's data is sampled at its own rate q = B / n_k, in each of its releases.
 - `global_hidden`: the adversary sees all updates in their order without learning whose they are. Then an example of a
   client is in the next update with probability q p_k; with p_k = 1/K, all updates are releases at rate
-  max_k B / (K n_k). That needs more than a hidden name: the clients' updates must have the same distribution, which
-  cannot be checked from a scenario. It is reported because papers assume it, and every statement says so; it is not
-  certified. A client's own transcript tells no less, so that no client's epsilon is larger than in the other view.
+  max_k B / (K n_k). That needs more than a hidden name: the clients' updates must have the same distribution, which a
+  scenario cannot show. It is reported because papers assume it, and every statement says so; it is not certified. A
+  client's own transcript tells no less, so that no client's epsilon is larger than in the other view.
 
-Shuffled data is accounted by passes: in every pass an example is in one batch, and no account relies on not knowing in
-which. A batch that reaches from one pass into the next may hold an example twice, which is a release of twice the
-sensitivity (`simfl.privacy.shuffled`).
+Shuffled data is accounted by passes: in every pass an example is in one batch, and it is not a secret in which. A batch
+that reaches from one pass into the next may hold an example twice, which is a release of twice the sensitivity
+(`simfl.privacy.shuffled`).
 """
 
 from __future__ import annotations
 
 import copy
 import dataclasses
+import functools
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -49,11 +49,11 @@ from simfl.privacy.terms import Terms, View
 
 Composition = tuple[tuple[Release, int], ...]
 
-#: How a statement begins that says why there is no epsilon.
+#: Beginning of a statement that says why there is no epsilon.
 NOT_CERTIFIED = "not certified: "
-#: How a statement ends: what a run may show and no epsilon covers.
+#: End of a statement: what a run may show and no epsilon covers.
 OUTSIDE = "outside of it: evaluations, statistics of the data taken before training, the sizes that batches really had"
-#: Number of different compositions evaluated by privacy loss distributions at the end of a run.
+#: Maximum number of compositions that get privacy loss distributions at the end of a run.
 AFFORDABLE = 8
 #: A share of a budget that is as good as all of it.
 ENOUGH = 0.998
@@ -65,17 +65,16 @@ class Ledger:
     """Accounts for the releases of a run.
 
     Args:
-        terms: what is promised.
+        terms: of the promise.
         sizes: examples per client, int [K].
         batch_size: B, nominal examples per mini-batch.
-        sampling: how mini-batches are drawn, as in the scenario.
-        levels: noise multiplier of each client's releases, or, with `pure`, the epsilon of each; float [K].
-        pure: whether the mechanism is pure.
+        sampling: as in the scenario.
+        levels: noise multiplier of each client's releases, or, of a `pure` mechanism, the epsilon of each; float [K].
     """
 
-    #: Whether it counts what an example loses through all clients that hold it together.
+    #: Whether it counts the total loss of an example through all clients that hold it.
     counts_holders: ClassVar[bool] = False
-    #: What counts the releases of a run.
+    #: The counter of a run's releases.
     counted_by: ClassVar[type[Tally]] = Tally
     #: How many models are trained on the same data, whose promises name pairs client * tasks + task.
     tasks: int = 1
@@ -113,7 +112,7 @@ class Ledger:
 
     @property
     def by_passes(self) -> bool:
-        """Whether the account counts an example's uses in passes over shuffled data."""
+        """Whether the account counts uses of an example in passes over shuffled data."""
         return self.sampling == "shuffle" and self.terms.unit == "example"
 
     def _reason(self) -> str | None:
@@ -135,7 +134,7 @@ class Ledger:
 
     @property
     def certified(self) -> bool:
-        """Whether an epsilon holds for any data of the clients."""
+        """Whether an epsilon holds for any data, not only where clients' data are alike."""
         return self.accounted and not self._hides(None)
 
     @property
@@ -144,15 +143,12 @@ class Ledger:
         terms = self.terms
         if self._refusal is not None:
             return f"{NOT_CERTIFIED}{self._refusal}"
-        if terms.unit == "client":
-            relation = {
-                "add_or_remove": "a client that takes part or sends noise only",
-                "replace_one": "replacing all data of one client",
-            }[terms.neighbors]
-        else:
-            relation = {"add_or_remove": "adding or removing one example", "replace_one": "replacing one example"}[
-                terms.neighbors
-            ]
+        relation = {
+            ("client", "add_or_remove"): "a client that takes part or sends noise only",
+            ("client", "replace_one"): "replacing all data of one client",
+            ("example", "add_or_remove"): "adding or removing one example",
+            ("example", "replace_one"): "replacing one example",
+        }[terms.unit, terms.neighbors]
         view = {
             "local_transcript": "local view (all that the client ever sent)",
             "global_hidden": "global view: holds only if the senders of updates stay hidden and all clients' data "
@@ -171,7 +167,6 @@ class Ledger:
 
     @property
     def _accountant(self) -> str:
-        """The name of the accountant."""
         if self.terms.rounding is not None:
             return "noise on a grid, Renyi accountant at integer orders"
         return {
@@ -182,7 +177,7 @@ class Ledger:
 
     @property
     def _sampled(self) -> str:
-        """How examples enter a release, and what an observer knows of that."""
+        """How examples come into a release, in words, and which part of that is secret."""
         if self.terms.unit == "client":
             return "no sampling within a client"
         if self.terms.view == "global_hidden" and not self.by_passes and self.terms.amplification:
@@ -195,43 +190,38 @@ class Ledger:
         return batch if self.terms.amplification else f"{batch}, no amplification by sampling"
 
     def certifies(self, releases: Releases) -> bool:
-        """Whether an epsilon holds for these releases, whatever the clients' data are."""
+        """Whether an epsilon holds for these releases and any data."""
         return self.certified and releases.refusal is None
 
     def accounts_for(self, releases: Releases) -> bool:
-        """Whether there is an epsilon of these releases under the terms."""
+        """Whether there is an epsilon of these releases under the terms and their assumptions."""
         return self.accounted and releases.refusal is None
 
     def statement_of(self, releases: Releases) -> str:
-        """Return one line on what the epsilon of these releases means."""
+        """Return one line: what the epsilon of these releases means, or why there is none."""
         if self.accounted and releases.refusal is not None:
             return f"{NOT_CERTIFIED}{releases.refusal}"
         uncounted = self.terms.uncounted if self.accounted else None
         return self.statement if uncounted is None else f"{self.statement}; not counting {uncounted}"
 
-    # -- what was released ---------------------------------------------------------------------
+    # -- releases ------------------------------------------------------------------------------
 
     def compositions(self, releases: Releases, view: View | None = None) -> list[Composition]:
-        """Return each client's releases as the accountant composes them."""
-        if self.by_passes:  # an observer of more than one pass may know whose order it is
+        """Return the composition of each client's releases."""
+        if self.by_passes:  # an adversary that sees more than one pass may know whose order it is
             return [
                 self._of_uses(uses, [level for _, level in self._kinds_of(client, releases)])
                 for client, (uses,) in enumerate(self.uses(releases))
             ]
         if self._hides(view):
             return self._hidden(releases)
-        counts, others = releases.counts, releases.others
-        cached: dict[tuple[int, float, int], Composition] = {}
-        result = []
-        for client, (n, level) in enumerate(zip(self.sizes.tolist(), self.levels, strict=True)):
-            if client in others:
-                result.append(self._composition(n, self._kinds_of(client, releases)))
-                continue
-            key = n, level, counts[client]
-            if key not in cached:
-                cached[key] = self._composition(n, {(self.batch_size, level): counts[client]})
-            result.append(cached[key])
-        return result
+        composed = functools.cache(lambda n, level, count: self._composition(n, {(self.batch_size, level): count}))
+        return [
+            self._composition(n, self._kinds_of(client, releases))
+            if client in releases.others
+            else composed(n, level, releases.counts[client])
+            for client, (n, level) in enumerate(zip(self.sizes.tolist(), self.levels, strict=True))
+        ]
 
     def _release(self, level: float, rate: float, sampling: str) -> Release:
         if not self.terms.amplification:
@@ -256,7 +246,7 @@ class Ledger:
         return self._of_uses(KnownUses(uses), [level for _, level in kinds])
 
     def _of_uses(self, uses: Uses, levels: Sequence[float]) -> Composition:
-        """Return the releases that one example is in; the least noise counts for all."""
+        """Return the cost of shuffled data; the least noise among releases counts for all."""
         if not levels:
             return ()
         if not self.pure:
@@ -265,7 +255,7 @@ class Ledger:
         return tuple((self._release(m * max(levels), 1.0, "none"), count) for m, count in copies)
 
     def _kinds_of(self, client: int, releases: Releases) -> dict[tuple[int, float], int]:
-        """(batch size, level) -> count of one client's releases."""
+        """Return (batch size, level) -> count of one client's releases."""
         kinds, usual = dict(releases.others.get(client, {})), (self.batch_size, self.levels[client])
         kinds[usual] = kinds.get(usual, 0) + releases.counts[client]
         return {kind: count for kind, count in kinds.items() if count}
@@ -273,7 +263,7 @@ class Ledger:
     def uses(self, releases: Releases) -> list[list[Uses]]:
         """Return the most releases that one example of each client is in; [K][tasks].
 
-        If the released batches were not recorded, they follow one another.
+        Where the released batches were not noted, they follow one another.
         """
         clients = range(len(self.sizes))
         if releases.passes is None:
@@ -285,28 +275,24 @@ class Ledger:
         return [list(releases.passes[client * each : (client + 1) * each]) for client in clients]
 
     def copies(self, releases: Releases) -> list[tuple[int, int, int]]:
-        """Return (client, copies, count): the most copies of an example, and in how many.
+        """Return (client, copies, count): in at most `count` releases of the client an example is `copies` times.
 
-        Nothing where releases are not of shuffled data. Tasks are added up.
+        It is empty where releases are not of shuffled data. Tasks are added up.
         """
         rows = []
         for client, tasks in enumerate(self.uses(releases) if self.by_passes else []):
-            most: Counter[int] = Counter()
+            total: Counter[int] = Counter()
             for uses in tasks:
-                most.update(uses.copies(self.pure))
-            rows += [(client, copies, count) for copies, count in sorted(most.items()) if count]
+                total.update(uses.copies(self.pure))
+            rows += [(client, copies, count) for copies, count in sorted(total.items()) if count]
         return rows
 
     def _hidden(self, releases: Releases) -> list[Composition]:
         """Return all updates as releases at the rate max_k B / (K n_k), for every client."""
         count = len(self.sizes)
-        kinds: dict[tuple[int, float], int] = {}
-        for client, made in enumerate(releases.counts):
-            key = self.batch_size, self.levels[client]
-            kinds[key] = kinds.get(key, 0) + made
-        for own in releases.others.values():
-            for key, made in own.items():
-                kinds[key] = kinds.get(key, 0) + made
+        kinds: Counter[tuple[int, float]] = Counter()
+        for client in range(count):
+            kinds.update(self._kinds_of(client, releases))
         sampling = "poisson" if self.sampling == "poisson" else "without_replacement"
         whole = tuple(
             (self._release(level, min(1.0, size / (count * self._smallest)), sampling), made)
@@ -323,10 +309,10 @@ class Ledger:
             rows += [(client, size, min(1.0, size / n), level, count) for (size, level), count in kinds]
         return rows
 
-    # -- what it costs -------------------------------------------------------------------------
+    # -- epsilon -------------------------------------------------------------------------------
 
     def _renyi(self, compositions: Iterable[Composition]) -> dict[Composition, float]:
-        """Epsilon of each by the Renyi accountant, all at once."""
+        """Return epsilon of each by the Renyi accountant, all at once."""
         distinct = list(dict.fromkeys(compositions))
         pairs = [pairs_of(composition, self.terms.neighbors) for composition in distinct]
         kinds = list(dict.fromkeys(pair for composition in pairs for pair, _ in composition))
@@ -349,8 +335,7 @@ class Ledger:
     def epsilon_of_views(self, views: Sequence[Mapping[int, Mapping[tuple[int, float], int]]]) -> NDArray[np.float64]:
         """Return epsilon by the Renyi accountant at integer orders, for views.
 
-        Args:
-            views: {client: {(batch size, level): count}} each, the releases of all that hold an example.
+        Each view is {client: {(batch size, level): count}}, the releases of all that hold an example.
         """
         other = copy.copy(self)
         other._table = self._views
@@ -372,7 +357,7 @@ class Ledger:
         return epsilon_of(composition, self.delta, neighbors=self.terms.neighbors, accountant=self.terms.accountant)
 
     def largest(self, releases: Releases) -> float:
-        """Return the largest epsilon over clients, for the metrics over time.
+        """Return the largest epsilon over clients, which the metrics show over time.
 
         Of clients whose releases are of one kind, only the one with most of them is looked at.
         """
@@ -397,15 +382,15 @@ class Ledger:
     def _hides(self, view: View | None) -> bool:
         """Whether a view hides senders and that makes a difference.
 
-        Who does not learn whose updates he sees learns no more than who does: a client's epsilon is the smaller of the
-        two, so that a budget, of which allowances are made for the sender's transcript, holds in this view too. Who
-        knows noise that is shared finds out whose an update is.
+        An adversary that does not learn whose updates it sees learns no more than one that does: a client's epsilon is
+        the smaller of the two, so that a budget, of which allowances are made for the sender's transcript, holds in
+        this view too. An adversary that knows shared noise finds out whose an update is.
         """
         hidden = (view or self.terms.view) == "global_hidden" and self.terms.disregards is None
         return hidden and self.terms.unit == "example" and not self.by_passes
 
     def epsilon(self, releases: Releases, view: View | None = None) -> NDArray[np.float64]:
-        """Return each client's epsilon by the Renyi accountant, float [K]; NaN if none."""
+        """Return each client's epsilon by the Renyi accountant (or the chosen one), float [K]; NaN if not certified."""
         if not self.accounts_for(releases):
             return np.full(len(self.sizes), math.nan)
         compositions = self.compositions(releases, view)
@@ -420,8 +405,8 @@ class Ledger:
         """Return each client's epsilon at the end, as tight as is affordable, float [K].
 
         Where that is not every client, at most `AFFORDABLE` numbers of releases are looked at closely. A client whose
-        releases differ from one another counts as if all of them were as dear as their dearest there, and one in
-        between has the epsilon of the next larger number, if these are smaller than its own by Renyi divergence.
+        releases differ from one another counts as if all of them were as expensive as their most expensive there, and
+        one in between has the epsilon of the next larger number, if these are smaller than its own by Renyi divergence.
         """
         if not self.accounts_for(releases):
             return np.full(len(self.sizes), math.nan)
@@ -449,10 +434,10 @@ class Ledger:
     ) -> None:
         """Lower the epsilons of one kind of release, given some exact points."""
         counts = sorted(alike)
-        chosen = sorted({counts[-1 - (len(counts) * i) // points] for i in range(points)})
-        bounds = [self._tight(((release, count),)) for count in chosen]
+        looked_at = sorted({counts[-1 - (len(counts) * i) // points] for i in range(points)})
+        bounds = [self._tight(((release, count),)) for count in looked_at]
         for count, compositions in alike.items():
-            bound = bounds[int(np.searchsorted(chosen, count))]
+            bound = bounds[int(np.searchsorted(looked_at, count))]
             for composition in compositions:
                 epsilons[composition] = min(epsilons[composition], bound)
 
@@ -467,9 +452,7 @@ class Ledger:
     def affords(self, budgets: Sequence[float], kinds: Sequence[int]) -> bool:
         """Whether `final_epsilon` examines every client that spent its budget.
 
-        Args:
-            budgets: of each client.
-            kinds: how many kinds of release each client makes.
+        Client k has `budgets[k]` and makes `kinds[k]` kinds of releases.
         """
         if self.terms.accountant == "pld" or sum(kinds) <= AFFORDABLE:
             return True
@@ -478,15 +461,10 @@ class Ledger:
         return max(kinds) == 1 and len(alike) == len(set(clients)) <= AFFORDABLE
 
     def lasts(self, composed: Callable[[int], Composition], budget: float, most: int, by: Accountant) -> int:
-        """Return how many releases a client may make within its budget, at most `most`.
+        """Return how many releases, at most `most`, a client may make within its budget by an accountant.
 
         The last 0.2 % of a budget are not worth another look, where that takes a second of numerical composition.
-
-        Args:
-            composed: number of releases -> what they amount to.
-            budget: epsilon of the client.
-            most: where to stop looking.
-            by: the accountant that counts.
+        `composed` is number of releases -> composition.
         """
 
         def spent(count: int) -> float:
@@ -501,8 +479,8 @@ class Ledger:
     def allowances(self, budgets: Sequence[float], most: int = 2**31) -> list[int]:
         """Return the nominal releases within each client's budget, at most `most`.
 
-        Asked is what `final_epsilon` will ask: as tight as the terms say where that is affordable for every client, or
-        for all clients of a kind together, which needs one budget for them; else the Renyi accountant.
+        The accountant is that of `final_epsilon`: as tight as the terms say where that is affordable for every client,
+        or for all clients of a kind together, which needs one budget for them; else the Renyi accountant.
         """
         kinds = list(zip(self.sizes.tolist(), self.levels, map(float, budgets), strict=True))
         by: Accountant = self.terms.accountant if self.affords(budgets, [1] * len(kinds)) else "renyi"
@@ -531,8 +509,7 @@ def _dearest(composition: Composition) -> tuple[Release, int]:
 
 
 def _batches(kinds: Mapping[tuple[int, float], int]) -> dict[int, int]:
-    """Batch size -> how many, whatever their noise."""
-    batches: dict[int, int] = {}
+    batches: Counter[int] = Counter()
     for (size, _), count in kinds.items():
-        batches[size] = batches.get(size, 0) + count
+        batches[size] += count
     return batches

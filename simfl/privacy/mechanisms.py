@@ -1,4 +1,4 @@
-"""The mechanisms: clipping, noise, and the protection of one release.
+"""The mechanisms: clipping, noise, and what a release protects.
 
 A mechanism is a frozen object of plain numbers. `scale(d)` is what multiplies the noise of unit scale that its
 `sampler` (in `simfl.privacy.noise`) draws; its `level` names what an accountant needs to know of one release, and
@@ -50,29 +50,28 @@ class AbstractMechanism(ABC):
 
     @abstractmethod
     def scale(self, size: int) -> float:
-        """Return the factor on unit noise for a sum of vectors of `size` coordinates."""
+        """Return the factor of unit noise on a sum of vectors of `size` coordinates."""
 
     @classmethod
     def rounding(cls, size: int) -> Rounding | None:
-        """Return the cost of the noise's grid; None for continuous noise."""
+        """Return the cost of the noise's grid; None for noise on real numbers."""
         return None
+
+    def _check_finite(self, name: str, zero: bool = False) -> None:
+        value = getattr(self, name)
+        if not (math.isfinite(value) and (value > 0 or (zero and value == 0))):
+            raise ValueError(f"{self.kind}: {name}: expected a finite number >{'=' * zero} 0, found {value}")
 
 
 @dataclass(frozen=True)
 class _Clipped(AbstractMechanism):
-    """A mechanism that clips.
-
-    Args:
-        clipping_norm: C > 0, bound on the L2 norm of each row of the sum.
-        neighbors: what neighboring data sets are.
-    """
+    """A mechanism that bounds the L2 norm of each row of the sum by C = `clipping_norm` > 0."""
 
     clipping_norm: float = 1.0
     neighbors: Neighbors = "add_or_remove"
 
     def __post_init__(self) -> None:
-        if not (math.isfinite(self.clipping_norm) and self.clipping_norm > 0):
-            raise ValueError(f"{self.kind}: clipping_norm: expected a finite number > 0, found {self.clipping_norm}")
+        self._check_finite("clipping_norm")
         if self.neighbors not in get_args(Neighbors):
             raise ValueError(f"{self.kind}: neighbors: expected add_or_remove or replace_one, found {self.neighbors!r}")
 
@@ -83,25 +82,23 @@ class _Clipped(AbstractMechanism):
 
 
 @dataclass(frozen=True)
-class _GaussianNoise(_Clipped):
-    """Gaussian noise of standard deviation z C on a sum of clipped rows.
+class Gaussian(_Clipped):
+    """Gaussian noise on the sum of per-example clipped gradients (DP-SGD).
 
-    Args:
-        clipping_norm: C > 0.
-        neighbors: what neighboring data sets are; the noise is the same for both, its price is not.
-        noise_multiplier: z >= 0, no unit; 0 clips and adds no noise.
+    The noise has standard deviation z C, z = `noise_multiplier` >= 0 without unit; 0 clips and adds no noise. It is the
+    same for all neighbors, its price is not.
     """
 
     noise_multiplier: float = 1.0
 
+    kind = "gaussian"
+    summary = "Gaussian noise on the sum of per-example clipped gradients (DP-SGD)"
+    sampler = "gaussian"
     level = "noise_multiplier"
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not (math.isfinite(self.noise_multiplier) and self.noise_multiplier >= 0):
-            raise ValueError(
-                f"{self.kind}: noise_multiplier: expected a finite number >= 0, found {self.noise_multiplier}"
-            )
+        self._check_finite("noise_multiplier", zero=True)
 
     def scale(self, size: int) -> float:
         """Return z C, whatever the size."""
@@ -109,25 +106,10 @@ class _GaussianNoise(_Clipped):
 
 
 @dataclass(frozen=True)
-class Gaussian(_GaussianNoise):
-    """Gaussian noise on the sum of per-example clipped gradients (DP-SGD).
-
-    Args:
-        clipping_norm: C > 0, bound on the L2 norm of each example's gradient.
-        neighbors: what neighboring data sets are; the noise is the same for both, its price is not.
-        noise_multiplier: z >= 0, no unit: the noise on the sum has standard deviation z C.
-    """
-
-    kind = "gaussian"
-    summary = "Gaussian noise on the sum of per-example clipped gradients (DP-SGD)"
-    sampler = "gaussian"
-
-
-@dataclass(frozen=True)
 class GridGaussian(Gaussian):
     """Discrete Gaussian noise on clipped gradients rounded to a grid.
 
-    See `simfl.privacy.rounding`: what it protects, floating point does not give away.
+    It also protects what floating point gives away; see `simfl.privacy.rounding`.
     """
 
     kind = "gaussian_on_grid"
@@ -136,10 +118,8 @@ class GridGaussian(Gaussian):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name, value, least, most in (
-            ("clipping_norm", self.clipping_norm, 1e-8, 1e8),
-            ("noise_multiplier", self.noise_multiplier, 1e-2, 1e6),
-        ):
+        for name, least, most in (("clipping_norm", 1e-8, 1e8), ("noise_multiplier", 1e-2, 1e6)):
+            value = getattr(self, name)
             if not least <= value <= most:
                 raise ValueError(f"{name}: expected {least:g} to {most:g} for noise on a grid, found {value:g}")
 
@@ -150,15 +130,11 @@ class GridGaussian(Gaussian):
 
 
 @dataclass(frozen=True)
-class GaussianUpdate(_GaussianNoise):
+class GaussianUpdate(Gaussian):
     """Gaussian noise on a client's update of a round, which is clipped as a whole.
 
-    It protects all data of a client together: no sampling of examples within the client amplifies anything.
-
-    Args:
-        clipping_norm: C > 0, bound on the L2 norm of an update.
-        neighbors: a client that takes part or sends noise only, or one whose data is replaced.
-        noise_multiplier: z >= 0: the noise on the update has standard deviation z C.
+    It protects all data of a client together: no sampling of examples within the client amplifies anything. Neighbors
+    differ in a client that takes part or sends noise only, or in one whose data is replaced.
     """
 
     kind = "gaussian_update"
@@ -169,12 +145,9 @@ class GaussianUpdate(_GaussianNoise):
 
 @dataclass(frozen=True)
 class _Pure(_Clipped):
-    """Laplace noise: one release on data that is not sampled has a pure epsilon.
+    """Laplace noise: one release on data that is not sampled has a pure epsilon > 0.
 
-    Args:
-        clipping_norm: C > 0.
-        neighbors: what neighboring data sets are; under replace_one the noise is twice as large.
-        epsilon_per_release: > 0.
+    Under replace_one the noise is twice as large.
     """
 
     epsilon_per_release: float = 1.0
@@ -184,10 +157,7 @@ class _Pure(_Clipped):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not (math.isfinite(self.epsilon_per_release) and self.epsilon_per_release > 0):
-            raise ValueError(
-                f"{self.kind}: epsilon_per_release: expected a finite number > 0, found {self.epsilon_per_release}"
-            )
+        self._check_finite("epsilon_per_release")
 
     def scale(self, size: int) -> float:
         """Return Delta / epsilon, with Delta the L2 sensitivity, whatever the size."""
@@ -222,7 +192,7 @@ class Laplace(_Pure):
     sampler = "laplace"
 
     def scale(self, size: int) -> float:
-        """Return sqrt(d) Delta / epsilon, from L1 sensitivity sqrt(d) Delta."""
+        """Return sqrt(d) Delta / epsilon, with Delta the L2 sensitivity."""
         return math.sqrt(size) * self.sensitivity / self.epsilon_per_release
 
 
@@ -231,12 +201,7 @@ class LaplaceL2RadiusOnly(_Pure):
     """The noise of the MAPA paper's code: an exponential norm, a random direction.
 
     Not private for more than one parameter; see `simfl.privacy.noise.laplace_l2_radius_only` and
-    `simfl.papers.mapa.theory.radius_only_delta`.
-
-    Args:
-        clipping_norm: C > 0.
-        neighbors: those of the claim.
-        epsilon_per_release: the epsilon that the paper claims for one release.
+    `simfl.papers.mapa.theory.radius_only_delta`. `neighbors` and `epsilon_per_release` are those of the paper's claim.
     """
 
     neighbors: Neighbors = "replace_one"
@@ -254,8 +219,7 @@ class LaplaceL2RadiusOnly(_Pure):
 class UnclippedGaussian(AbstractMechanism):
     """Gaussian noise on gradients that are not clipped, as printed in some papers.
 
-    Args:
-        noise_std: >= 0, standard deviation on each coordinate of the sum.
+    Its standard deviation on each coordinate of the sum is `noise_std` >= 0.
     """
 
     noise_std: float = 1.0
@@ -267,8 +231,7 @@ class UnclippedGaussian(AbstractMechanism):
     refusal = "gradients are not clipped, so the noise hides nothing: one example can move the sum by any amount"
 
     def __post_init__(self) -> None:
-        if not (math.isfinite(self.noise_std) and self.noise_std >= 0):
-            raise ValueError(f"{self.kind}: noise_std: expected a finite number >= 0, found {self.noise_std}")
+        self._check_finite("noise_std", zero=True)
 
     def scale(self, size: int) -> float:
         """Return the standard deviation, whatever the size."""

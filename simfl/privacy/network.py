@@ -1,4 +1,4 @@
-"""Accounts from the matrices of what network observers saw.
+"""What observers of a network learn about each client, from matrices of messages.
 
 An observer's view is A g + B xi (`simfl.tape.knowledge`): g holds gradients of mini-batches, of which one example
 changes those in a set P by at most Delta_i each; xi are standard normals. With
@@ -9,10 +9,10 @@ telling neighboring data sets apart is no easier than telling N(0, 1) from N(mu,
 exactly (Dong, Roth and Su 2019; Bellet et al. 2026, https://arxiv.org/abs/2510.17480). Where range(A) is not within
 range(B) something is seen without noise, and mu is infinite.
 
-**What it takes.** That is so if no gradient in the view depends on noise that the observer has not seen: of fixed
-values, or where every model at which a gradient of the view was taken is in the view as well. Then the view can be read
-in the order of time, each gradient being a function of what came before. In training, gradients react to models that
-the observer has not seen: if u sends to w, and w to v, then w's gradient is a function of u's noisy message. The
+**Assumption.** That is so if no gradient in the view depends on noise that the observer has not seen: of fixed values,
+or where every model at which a gradient of the view was taken is in the view as well. Then the view can be read in the
+order of time, each gradient being a function of what came before. In training, gradients react to models that the
+observer has not seen: if u sends to w, and w to v, then w's gradient is a function of u's noisy message. The
 formula adds w's noise to u's and says Delta/(sqrt(5) sigma), if w steps by as much as it keeps; a w whose gradient
 repeats what u said gives v up to Delta/sigma. So there are two numbers:
 
@@ -24,8 +24,8 @@ Under Poisson sampling, or batches of fixed size, an example is in each mini-bat
 were in all. `View.precisions` makes noise levels of single releases of M, for an accountant of sampled releases: this
 is proved of `pairwise` only. Where several clients hold an example, P holds gradients of all of them.
 
-Both are at most the local mu, of an observer who sees each of u's gradients by itself: where every gradient has a noise
-of its own, M <= S^-2 with S their standard deviations, and the smaller of the two sums counts.
+Both are at most the local mu, of an observer of each of u's gradients by itself: where every gradient has its own
+noise, M <= S^-2 with S their standard deviations, and the smaller of the two sums counts.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ import scipy.linalg
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-#: A row that others make up but for so much of its norm says nothing more, to an attack on 32-bit numbers, whose last
-#: bit is 6e-8 of them.
+#: Share of its norm below which a row is a combination of others, to an attack on 32-bit numbers, whose last bit is
+#: 6e-8 of them.
 DEPENDENT = 1e-12
-#: The same in a view that is accounted for: what rounding leaves of a row that others make up. A direction that this
-#: takes for none is found by its exact rank (`simfl.accounts.network.Network.resolved`).
+#: The same in a view that is accounted for: what rounding leaves of a combination of other rows. The exact rank finds
+#: directions that this misses (`simfl.accounts.network.Network.resolved`).
 UNRESOLVED = 1e-14
-#: What is taken for rounding where exact arithmetic would give 0 or 1.
+#: Difference from 0 or 1 in exact arithmetic that counts as rounding.
 ROUNDING = 1e-8
 
 Matrix = NDArray[np.float64]
@@ -54,10 +54,7 @@ Matrix = NDArray[np.float64]
 
 @contextlib.contextmanager
 def one_thread() -> Iterator[None]:
-    """Use one thread for linear algebra: small matrices are 10 times slower with more.
-
-    A context, or a decorator.
-    """
+    """Limit linear algebra to one thread: for small matrices, many are ten times slower."""
     with threadpool_limits(limits=1, user_api="blas"):
         yield
 
@@ -65,13 +62,11 @@ def one_thread() -> Iterator[None]:
 class View:
     """An observer's knowledge of gradients: M = W^T W, and gradients without noise.
 
-    Args:
-        a: A, f64 [r, n].
-        b: B, f64 [r, m].
+    A is f64 [r, n], B f64 [r, m].
     """
 
     def __init__(self, a: Matrix, b: Matrix) -> None:
-        #: Of the noise that each gradient has for itself, f64 [n]; None where noise is made up otherwise.
+        #: Standard deviation of each gradient's own noise, f64 [n]; None where noise is composed otherwise.
         self.std: Matrix | None = None
         a, b = _different(a, b)
         size = np.linalg.norm(b, axis=1)
@@ -85,14 +80,14 @@ class View:
         first, rest = order[:rank], order[rank:]
         #: W, f64 [rank, n].
         self.whitened: Matrix = scipy.linalg.solve_triangular(triangle[:rank, :rank], a[first], trans="T")
-        # What a row has beside what its noise, that of other rows, says: it is seen without noise.
+        # A row's difference from what its noise, that of other rows, implies is seen without noise.
         coefs = scipy.linalg.solve_triangular(triangle[:rank, :rank], triangle[:rank, rank:])
         beside = np.abs(a[rest] - coefs.T @ a[first]) > ROUNDING * np.abs(a).max(initial=0.0)
         self.exposed |= np.any(beside, axis=0)
 
     @classmethod
     def of_own_noise(cls, a: Matrix, std: Matrix) -> Self:
-        """Return the view if each gradient has separate noise: B = A diag(std).
+        """Return the view where each gradient has its own noise: B = A diag(std), std f64 [n] > 0.
 
         Then W is an orthonormal basis of the rows of B, over std, and M <= diag(std)^-2 to rounding.
         """
@@ -108,7 +103,7 @@ class View:
 
     @classmethod
     def of_everything(cls, std: Matrix) -> Self:
-        """Return the view of an observer that sees every gradient, with noise std f64 [n]."""
+        """Return the view of every gradient by itself, with noise of std f64 [n]."""
         view = cls.__new__(cls)
         view.exposed = std == 0.0
         view.std = np.where(view.exposed, np.inf, std)
@@ -127,7 +122,7 @@ class View:
 
         Args:
             columns: its gradients.
-            deltas: by how much an example changes each of them at most, [k].
+            deltas: maximum change of each of them by one example, [k].
             passes: of shuffled data, which of `columns` (by place) may hold an example in each pass; None: an example
                 may be in all of them.
         """
@@ -155,7 +150,7 @@ class View:
 
         Args:
             columns: the gradients of each client.
-            deltas: by how much an example changes each gradient at most, [n].
+            deltas: maximum change of each gradient by one example, [n].
             passes: of each client, as in `mu`.
             holders: the sets of clients that hold one example, [s, K].
         """
@@ -174,8 +169,7 @@ class View:
             squared = np.minimum(squared, held @ local)
         bare = [bool(np.any(self.exposed[own] & (deltas[own] > 0.0))) for own in columns]
         squared[holders[:, bare].any(axis=1)] = math.inf
-        mus: Matrix = np.sqrt(np.where(holders, squared[:, None], 0.0).max(axis=0, initial=0.0))
-        return mus
+        return np.sqrt(np.where(holders, squared[:, None], 0.0).max(axis=0, initial=0.0))  # type: ignore[no-any-return]
 
     def precisions(self, columns: NDArray[np.int64]) -> Matrix:
         """Return d with M <= diag(d) for gradients, f64 [k]; inf without noise.
@@ -202,9 +196,7 @@ def _largest(
 def row_space(rows: Matrix, dependent: float = DEPENDENT) -> Matrix:
     """Return an orthonormal basis of the rows' space, f64 [rank, n].
 
-    Args:
-        rows: f64 [r, n].
-        dependent: the share of a row that others leave over, at which it counts as made up by them.
+    `dependent` is the share of a row, f64 [r, n], that others leave over, below which it counts as their combination.
     """
     size = np.linalg.norm(rows, axis=1)
     basis, _, _, rank = _decomposed(rows[size > 0.0] / size[size > 0.0, None], dependent)
@@ -220,7 +212,7 @@ def _decomposed(rows: Matrix, dependent: float) -> tuple[Matrix, Matrix, NDArray
 
 
 def unexplained(seen: Matrix, made: Matrix, before: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Return which rows are no linear form of the rows seen before, bool [t].
+    """Return which rows are not linear forms of those seen before them, bool [t], beyond rounding.
 
     Args:
         seen: in the order in which they came, f64 [r, n].
@@ -230,10 +222,10 @@ def unexplained(seen: Matrix, made: Matrix, before: NDArray[np.int64]) -> NDArra
     count, width = seen.shape
     basis, used = np.zeros((min(count, width), width)), np.zeros(count + 1, dtype=np.int64)
     for number, row in enumerate(seen):
-        basis_of, size = basis[: used[number]], np.linalg.norm(row)
+        earlier, size = basis[: used[number]], np.linalg.norm(row)
         rest = row / size if size else row
         for _ in range(2):
-            rest = rest - (basis_of @ rest) @ basis_of
+            rest = rest - (earlier @ rest) @ earlier
         left = np.linalg.norm(rest)
         used[number + 1] = used[number]
         if left > DEPENDENT and used[number] < len(basis):
@@ -247,13 +239,12 @@ def unexplained(seen: Matrix, made: Matrix, before: NDArray[np.int64]) -> NDArra
 
 
 def recovered(a: Matrix) -> NDArray[np.bool_]:
-    """Return the gradients that an observer of A g can solve for, bool [n].
+    """Return which gradients an observer of A g can solve for, bool [n].
 
     Those whose unit vector is in the row space of A: El Mrini, Cyffers, Bellet 2024, https://arxiv.org/abs/2402.10001.
     """
     basis = row_space(_different(a, a[:, :0])[0])
-    solved: NDArray[np.bool_] = (basis**2).sum(axis=0) > 1.0 - ROUNDING
-    return solved
+    return (basis**2).sum(axis=0) > 1.0 - ROUNDING  # type: ignore[no-any-return]
 
 
 def error_of(view: View, possible: NDArray[np.bool_], groups: Matrix | None = None) -> Matrix:
@@ -261,10 +252,7 @@ def error_of(view: View, possible: NDArray[np.bool_], groups: Matrix | None = No
 
     It is sqrt(e_i^T M^+ e_i), per coordinate, and 0 for what is seen without noise.
 
-    Args:
-        view: of the observer.
-        possible: what `recovered` says.
-        groups: E, f64 [n, k]: estimates are of k values h with g = E h instead.
+    `possible` is the result of `recovered`. With groups E, f64 [n, k], estimates are of k values h with g = E h.
     """
     m = view.m() if groups is None else groups.T @ view.m() @ groups
     bare = view.exposed if groups is None else (groups[view.exposed] != 0.0).any(axis=0)
@@ -275,11 +263,8 @@ def error_of(view: View, possible: NDArray[np.bool_], groups: Matrix | None = No
 def rounding_of(a: Matrix, possible: NDArray[np.bool_]) -> Matrix:
     """Return the relative rounding error of exact estimates, f64 [n].
 
-    A message m_k = sum_i a_ki g_i is rounded by 2^-24 of its size, here of sum_i |a_ki|: all gradients are alike.
-
-    Args:
-        a: A, f64 [r, n].
-        possible: what `recovered` says.
+    A message m_k = sum_i a_ki g_i is rounded by 2^-24 of its size, here of sum_i |a_ki|: all gradients are alike. A is
+    f64 [r, n], `possible` the result of `recovered`.
     """
     rows = _different(a, a[:, :0])[0]
     inverse = np.linalg.pinv(rows / (2.0**-24 * np.abs(rows).sum(axis=1, keepdims=True)), rcond=DEPENDENT)
@@ -287,7 +272,7 @@ def rounding_of(a: Matrix, possible: NDArray[np.bool_]) -> Matrix:
 
 
 def _different(a: Matrix, b: Matrix) -> tuple[Matrix, Matrix]:
-    """Drop zero rows and duplicate rows."""
+    """Drop zero and duplicate rows."""
     both = np.concatenate((a, b), axis=1)
     both = both[np.any(both != 0.0, axis=1)]
     first = np.sort(np.unique(both, axis=0, return_index=True)[1]) if len(both) else slice(0)

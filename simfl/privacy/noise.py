@@ -1,18 +1,17 @@
-"""Unit noise drawn on the device, determined by (seed, client, draw).
+"""Noise of unit scale, drawn on the device; (seed, client, draw) determine each release's noise.
 
-A sampler has the signature (keys uint32[2], client, draw, size) -> f32[size]; `SAMPLERS` has them by
-name. It is a pure function of its arguments, elementwise but for a few words that all coordinates
-share, so that it gives the same bits in any lane of a `vmap` and in any loop, and fuses with the
-gradient that it is added to. Random words come from threefry, as JAX's own random numbers do: a release's key from all
-of its 20 rounds, the words of each coordinate from `ROUNDS` of them under that key.
+A sampler has the signature (keys uint32[2], client, draw, size) -> f32[size]; `SAMPLERS` has them by name. It is a pure
+function of its arguments, elementwise but for a few words that all coordinates share, so that it gives the same bits in
+any lane of a `vmap` and in any loop, and fuses with the gradient that it is added to. Random words come from threefry,
+as JAX's own random numbers do: a release's key from all of its 20 rounds, the words of each coordinate from `ROUNDS` of
+them under that key.
 
-Isotropic Laplace noise, density proportional to exp(-||x||) on R^d, is drawn without a norm and without
-a sum over coordinates, as a random multiple of a Gaussian vector (see `laplace_l2`).
+Isotropic Laplace noise, density proportional to exp(-||x||) on R^d, is drawn without a norm and without a sum over
+coordinates, as a random multiple of a Gaussian vector (see `laplace_l2`).
 
-The tails are there as far as any delta looks: beyond 8.5 standard deviations of a normal number lie 2^-55 of its law,
-beyond 38 scales of an exponential one 2^-55, too. But noise in float32 is not noise on the real numbers: the attacks on
-the last bits of floating-point noise (Mironov 2012, https://doi.org/10.1145/2382196.2382264) are outside of what the
-accountants of simfl say.
+The tails reach as far as any delta needs: 2^-55 of a normal law lies beyond 8.5 standard deviations, and 2^-55 of an
+exponential one beyond 38 scales. But noise in float32 is not noise on the real numbers: the accountants of simfl do not
+cover attacks on the last bits of floating-point noise (Mironov 2012, https://doi.org/10.1145/2382196.2382264).
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ Sampler: TypeAlias = Callable[[jax.Array, jax.Array, jax.Array, int], jax.Array]
 #: Attempts of Marsaglia and Tsang's method. Each fails with probability < 0.05, so all of them with less than 1e-20.
 ATTEMPTS = 16
 #: Rounds of threefry for the words of a coordinate. The fewest that pass all of BigCrush are 13 (Salmon et al. 2011,
-#: and the authors' Random123, which knows of no flaw from there on); three more, for the fourth injection of the key.
+#: and the authors' Random123, without a known flaw from there on); three more, for the fourth injection of the key.
 ROUNDS = 16
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -44,43 +43,30 @@ _CELL, _SHARE, _WORD = np.float32(2.0**-24), np.float32(2.0**-31), np.float32(2.
 
 #: sqrt(2) erfinv(v) / v over t = -log2(1 - v^2), 0 <= t < 55: numerator and denominator, from the constant term up.
 _ABOVE, _BELOW = (
-    tuple(np.float32(factor * c * math.log(2.0) ** k) for k, c in enumerate(coefs))
+    tuple(np.float32(factor * c * math.log(2.0) ** k) for k, c in enumerate(map(float, coefs.split())))
     for factor, coefs in (
         (
             math.sqrt(2.0),
-            (
-                8.8622707168e-01,
-                3.2653785564e-01,
-                6.7231427205e-02,
-                9.3123393864e-03,
-                8.5323910875e-04,
-                3.6451844832e-05,
-                1.0327822605e-07,
-            ),
+            "8.8622707168e-01 3.2653785564e-01 6.7231427205e-02 9.3123393864e-03 8.5323910875e-04 3.6451844832e-05 "
+            "1.0327822605e-07",
         ),
-        (1.0, (1.0, 1.0666281940e-01, 3.4893446867e-02, 2.6337442687e-03, 2.3449425609e-04, 3.0335631268e-06)),
+        (1.0, "1.0 1.0666281940e-01 3.4893446867e-02 2.6337442687e-03 2.3449425609e-04 3.0335631268e-06"),
     )
 )
 #: log2(1 + r) / r over -1/4 <= r < 1/2, from the constant term up: a minimax fit, log2(1 + r) within 3.2e-7.
 _LOG2 = tuple(
     np.float32(c)
     for c in (
-        1.4426984345e00,
-        -7.2130938114e-01,
-        4.8052107205e-01,
-        -3.6200963803e-01,
-        2.9976708718e-01,
-        -2.4070556519e-01,
-        1.1452356108e-01,
+        *(1.4426984345e00, -7.2130938114e-01, 4.8052107205e-01, -3.6200963803e-01, 2.9976708718e-01),
+        *(-2.4070556519e-01, 1.1452356108e-01),
     )
 )
 
 
 def traced_once(function: Function, static: str | None = None) -> Function:
-    """Trace a function once for each shape and `static` argument.
+    """Trace a function once for each shape (and `static` argument) rather than at every call in a program.
 
-    XLA takes the calls apart again, so that what is computed and how fast stays the same; a window's program is traced
-    in a third of the time.
+    XLA inlines the calls, so that results and speed stay the same; a window's program is traced in a third of the time.
     """
     return cast(Function, jax.jit(function, static_argnames=static))
 
@@ -89,11 +75,11 @@ def traced_once(function: Function, static: str | None = None) -> Function:
 def threefry(
     key0: jax.Array, key1: jax.Array, x0: jax.Array, x1: jax.Array, rounds: int = 20
 ) -> tuple[jax.Array, jax.Array]:
-    """Threefry-2x32: two words of random bits for every (key, counter), all uint32.
+    """Return two words of random bits for every (key, counter) by Threefry-2x32, all uint32.
 
-    Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3", https://doi.org/10.1145/2063384.2063405.
-    The generator behind `jax.random`, written out: XLA then fuses all rounds into one pass, three
-    times faster on a CPU than JAX's own, which loops over them.
+    Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3", https://doi.org/10.1145/2063384.2063405. The
+    generator of `jax.random`, written out: XLA then fuses all rounds into one pass, three times faster on a CPU than
+    JAX's own, which loops over them.
     """
     keys = (key0, key1, key0 ^ key1 ^ _U32(0x1BD11BDA))
     turns = (13, 15, 26, 6, 17, 29, 16, 24)
@@ -110,23 +96,23 @@ def threefry(
 
 
 def _fraction(further: jax.Array) -> jax.Array:
-    """Return f32 in (0, 1) from the upper 24 further bits."""
+    """Return f32 in (0, 1) from the upper 24 of the further bits, to place between two neighbors of 31 bits."""
     return ((further >> 8) | _U32(1)).astype(jnp.int32).astype(jnp.float32) * _CELL
 
 
 def _further(bits: jax.Array) -> jax.Array:
-    """Return the further bits of two words that each make a number.
+    """Return the further bits that one of two words is to the other, where each of them makes a number.
 
-    The odd factor permutes the words, and keeps a large value from sitting beside another one as its partner.
+    The odd factor permutes the words, and keeps a large value from having another one as its partner.
     """
     return bits * _U32(0x9E3779B1)
 
 
 def _bits(x: jax.Array) -> jax.Array:
-    """Return 62 - log2(x) of f32 x in (0, 2^62], within 4e-7, and its last bit.
+    """Return 62 - log2(x) of f32 x in (0, 2^62], normal numbers only: within 4e-7, and its last bit.
 
-    x = 2^e (1 + r) with -1/4 <= r < 1/2, by the digits of the exponent: nothing is selected, as XLA's logarithm does
-    for numbers that do not occur here.
+    x = 2^e (1 + r) with -1/4 <= r < 1/2, by the digits of the exponent: without the selections of XLA's logarithm for
+    numbers that do not occur here.
     """
     digits = jax.lax.bitcast_convert_type(x, jnp.int32)
     e = (digits - jnp.int32(0x3F400000)) >> 23  # 0x3F400000 is 3/4
@@ -135,7 +121,7 @@ def _bits(x: jax.Array) -> jax.Array:
 
 
 def _polynomial(coefs: Sequence[Any], x: jax.Array) -> jax.Array:
-    """Return sum_k coefs[k] x^k by pairs (Estrin's scheme), which is parallel."""
+    """Return sum_k coefs[k] x^k by Estrin's scheme, which halves the dependent steps."""
     terms: list[Any] = list(coefs)
     while len(terms) > 1:
         pairs = [low + high * x for low, high in zip(terms[::2], terms[1::2], strict=False)]
@@ -151,11 +137,11 @@ def _signed(magnitude: jax.Array, bits: jax.Array) -> jax.Array:
 
 
 def normal(bits: jax.Array, further: jax.Array) -> jax.Array:
-    """Return standard normals f32 from 32 random bits and further bits, up to 8.5.
+    """Return standard normals f32 from 32 random bits and further ones: sqrt(2) erfinv(v) up to 8.5, v in (-1, 1).
 
     v = (m + f) 2^-31 with m the bits as a signed integer and f the fraction of the further ones. The share of the law
-    that lies beyond, p = 1 - |v|, is a sum of its own, of the integers between m and the end and of the same fraction:
-    each to its own last bit, so that p goes down to 2^-55. (Where one of them counts the other does not.)
+    beyond, p = 1 - |v|, is the sum of the integers between m and the end and of the same fraction, each exact to its
+    last bit, so that p goes down to 2^-55. (Where one of them counts the other does not.)
     """
     m = bits.astype(jnp.int32)
     beyond = m ^ (m >> 31) ^ jnp.int32(0x7FFFFFFF)
@@ -168,18 +154,18 @@ def _inverse(v: jax.Array, p: jax.Array) -> jax.Array:
 
     erfinv(v) = v P(t) with t = -log2(1 - v^2) = -log2(p (2 - p)), as Giles 2012, "Approximating the erfinv function",
     has it. P is smooth and positive over all of 0 <= t < 55, so that one quotient of polynomials of degrees 6 and 5 (a
-    minimax fit, relative error 1.7e-7) serves the center and the tail. All its coefficients are positive, v is no
+    minimax fit, relative error 1.7e-7) serves the center and the tail. All its coefficients are positive, v is not a
     difference and 2 - p at least 1, so that nothing cancels: within 1e-6 of the inverse, relatively.
 
-    The quotient comes last: XLA computes all that leads to one once, but would merge a product into the loops that use
-    it, with the words of each of its factors computed anew (a fifth of a private step).
+    The quotient comes last: XLA computes its inputs once, but would merge a product into the loops that use it, with
+    the words of each of its factors computed anew (a fifth of a private step).
     """
     t = _bits(p * (np.float32(2.0**32) - p))
     return v * _SHARE * _polynomial(_ABOVE, t) / _polynomial(_BELOW, t)
 
 
 def exponential(bits: jax.Array, further: jax.Array) -> jax.Array:
-    """Return exponentials of mean 1, f32, up to 38.1.
+    """Return exponentials of mean 1, f32, -ln p up to 38.1, from the upper 31 of 32 random bits and further ones.
 
     p = (m + f) 2^-31 with m these bits. The lowest bit stays for a sign. Values below 1 are multiples of 6e-8, the last
     bit of p.
@@ -190,8 +176,8 @@ def exponential(bits: jax.Array, further: jax.Array) -> jax.Array:
 def _pick(values: jax.Array, index: jax.Array | int) -> jax.Array:
     """Return values[index], f32[], by a sum over all values.
 
-    XLA keeps a sum apart, but merges any other scalar into the loop over coordinates that uses it, where it
-    is computed again for each of them and, on a CPU, keeps that loop from being vectorized (14 times slower).
+    XLA keeps a sum apart, but merges any other scalar into the loop over coordinates that uses it, where it is computed
+    again for each of them and, on a CPU, keeps that loop from being vectorized (14 times slower).
     """
     return jnp.sum(jnp.where(jnp.arange(len(values)) == index, values, 0.0))
 
@@ -200,19 +186,13 @@ def root_gamma(first: jax.Array, second: jax.Array, shape: float, factor: float 
     """Return `factor` times the square root of a Gamma(shape, 1) variable, f32[].
 
     Marsaglia and Tsang 2000, "A simple method for generating gamma variables",
-    https://doi.org/10.1145/358407.358414: with a = shape - 1/3, t = N(0, 1) / sqrt(9 a) and u uniform,
-    a (1 + t)^3 is a Gamma variable if 1 + t > 0 and ln u < 3 a (ln(1 + t) - t + t^2/2 - t^3/3). The right
-    side is the paper's, with the terms taken out that cancel: written as there, it loses all digits in float32
-    for the shapes of large models.
+    https://doi.org/10.1145/358407.358414: with a = shape - 1/3, t = N(0, 1) / sqrt(9 a) and u uniform, a (1 + t)^3 is a
+    Gamma variable if 1 + t > 0 and ln u < 3 a (ln(1 + t) - t + t^2/2 - t^3/3). The right side is the paper's, without
+    the terms that cancel: as printed, it loses all digits in float32 for the shapes of large models.
 
-    Args:
-        first: words for the normal variables of the attempts, uint32 [ATTEMPTS].
-        second: words for the uniform variables, uint32 [ATTEMPTS].
-        shape: >= 1, static.
-        factor: static.
-
-    Returns:
-        That of the first attempt that is accepted. With probability below 1e-20 none is, and the first counts.
+    The attempts take words uint32 [ATTEMPTS] for normal variables (`first`) and uniform ones (`second`); shape >= 1 and
+    factor are static. The first attempt that is accepted counts, or the first of all if none is (probability below
+    1e-20).
     """
     a = shape - 1.0 / 3.0
     t = normal(first, _further(second)) * np.float32(1.0 / (3.0 * math.sqrt(a)))
@@ -231,10 +211,10 @@ def root_gamma(first: jax.Array, second: jax.Array, shape: float, factor: float 
 def _words(
     keys: jax.Array, client: jax.Array, draw: jax.Array, size: int, more: int = 0
 ) -> tuple[jax.Array, jax.Array]:
-    """Return two random words for each coordinate of a release, uint32 [size].
+    """Return two random words for each coordinate of one release, uint32 [size] twice; `more` selects others.
 
-    Each coordinate has a counter, and so both words, of its own. One counter for two coordinates would save nothing:
-    joining what they make, XLA computes all rounds for each of its elements.
+    Each coordinate has its own counter, and so both words. One counter for two coordinates would save nothing: joining
+    the results, XLA computes all rounds for each element.
     """
     key0, key1 = threefry(keys[0], keys[1], client.astype(jnp.uint32), draw.astype(jnp.uint32))
     counter = jnp.arange(size, dtype=jnp.uint32)
@@ -242,12 +222,12 @@ def _words(
 
 
 def _shared_words(keys: jax.Array, client: jax.Array, draw: jax.Array, count: int) -> tuple[jax.Array, jax.Array]:
-    """Return random words shared by all coordinates of a release, uint32 [count]."""
+    """Return words that all coordinates share, uint32 [count] twice, unlike `_words`."""
     return _words(keys, client, draw, count, 1)
 
 
 def gaussian(keys: jax.Array, client: jax.Array, draw: jax.Array, size: int) -> jax.Array:
-    """Return standard normal noise f32 [size] of one release, named by (client, draw)."""
+    """Return standard normal noise f32 [size] of the release (client, draw)."""
     return normal(*_words(keys, client, draw, size))
 
 
@@ -256,13 +236,12 @@ def laplace_l2(keys: jax.Array, client: jax.Array, draw: jax.Array, size: int) -
 
     x||) on R^size.
 
-    Its direction is uniform, its norm has the law Gamma(size, 1): E||x|| = d, E||x||^2 = d (d + 1).
-    Times Delta / epsilon it is epsilon-DP for a release of L2 sensitivity Delta.
+    Its direction is uniform, its norm has the law Gamma(size, 1): E||x|| = d, E||x||^2 = d (d + 1). Times Delta /
+    epsilon it is epsilon-DP for a release of L2 sensitivity Delta.
 
-    Drawn as x = sqrt(2 G) z, with z the noise of `gaussian` and G ~ Gamma((d + 1)/2, 1), because
-    exp(-||x||) is proportional to the integral over v of N(x; 0, v I) v^{(d-1)/2} e^{-v/2}: given
-    v = 2 G, noise is Gaussian of variance v. So all that is added to Gaussian noise is one number, whose
-    cost does not depend on d, and nothing has to be summed over coordinates.
+    Drawn as x = sqrt(2 G) z, with z the noise of `gaussian` and G ~ Gamma((d + 1)/2, 1), because exp(-||x||) is
+    proportional to the integral over v of N(x; 0, v I) v^{(d-1)/2} e^{-v/2}: given v = 2 G, noise is Gaussian of
+    variance v. So Gaussian noise needs one more number, whose cost does not depend on d, and no sum over coordinates.
     """
     first, second = _shared_words(keys, client, draw, ATTEMPTS)
     return root_gamma(first, second, 0.5 * (size + 1), np.sqrt(2.0)) * gaussian(keys, client, draw, size)
@@ -272,13 +251,13 @@ def laplace_l2_radius_only(keys: jax.Array, client: jax.Array, draw: jax.Array, 
     """Return the noise of the MAPA paper's code, f32 [size]: NOT private, size >= 2.
 
     Direction uniform, norm ~ Exponential(1): a one-dimensional Laplace law for the norm, of density
-    ||x||^{-(d-1)} e^{-||x||} on R^d, which is unbounded at the true value, so that no epsilon bounds the
-    ratio of two such densities. E||x|| = 1 and E||x||^2 = 2 whatever d. Here to run the paper's experiments as they
-    were run; `simfl.papers.mapa.theory.radius_only_delta` says what it gives away.
+    ||x||^{-(d-1)} e^{-||x||} on R^d, which is unbounded at the true value, so that no epsilon bounds the ratio of two
+    such densities. E||x|| = 1 and E||x||^2 = 2 whatever d. It serves to run the paper's experiments as they were run;
+    `simfl.papers.mapa.theory.radius_only_delta` says what it reveals.
 
-    Drawn as x = |n| sqrt(1 - u^{2/(d-2)}) z, with z the noise of `gaussian`, n normal and u uniform: the
-    factor beside z is |n| times the root of a Beta(1, (d - 2)/2) variable B, and all moments of n^2 B ||z||^2
-    are those of a squared exponential variable. (The published code's direction, from a cube, is not uniform.)
+    Drawn as x = |n| sqrt(1 - u^{2/(d-2)}) z, with z the noise of `gaussian`, n normal and u uniform: the factor of z is
+    |n| times the root of a Beta(1, (d - 2)/2) variable B, and all moments of n^2 B ||z||^2 are those of a squared
+    exponential variable. (The published code's direction, from a cube, is not uniform.)
     """
     if size == 1:
         return laplace_l2(keys, client, draw, size)  # the same law in one dimension
@@ -307,9 +286,9 @@ def discrete_gaussian(
     """Return independent discrete Gaussian variables, int32 [size], of one release.
 
     |x| is the number of cumulative probabilities that do not exceed 127 random bits; the last of 128 is the sign, which
-    no comparison sees, because the table is even. Floating point says where to look: a normal variable of these bits,
-    rounded, is next to |x|. Where it is not (tails beyond its polynomials), all of the table is bisected.
-    Counters are others than those of `_words` and `_shared_words`.
+    does not affect comparisons, because the table is even. Floating point gives the starting place: a normal variable
+    of these bits, rounded, is next to |x|. Where it is not (tails beyond its polynomials), all of the table is
+    bisected. Counters are other ones than those of `_words` and `_shared_words`.
 
     Args:
         keys, client, draw, size: as of any sampler.
@@ -326,7 +305,7 @@ def discrete_gaussian(
 
 @jax.custom_batching.sequential_vmap  # type: ignore[untyped-decorator]
 def _places(words: jax.Array, tables: jax.Array, start: jax.Array, deviation: jax.Array) -> jax.Array:
-    """Return the number of a table's rows that are <= words [4, size]: int32 [size].
+    """Return how many rows of a table that begins at `start` do not exceed words uint32 [4, size]: int32 [size].
 
     Lane by lane: XLA's CPU compiler makes one with a batch axis twenty times slower.
     """
@@ -346,17 +325,17 @@ def _places(words: jax.Array, tables: jax.Array, start: jax.Array, deviation: ja
     guess = jnp.round(deviation * _inverse(v / _SHARE, p / _SHARE)).astype(jnp.int32)
     first = jnp.clip(guess - 2, 0, 2**LOOKUPS - 4)
     near = [reached(first + i) for i in range(4)]
-    row = first + sum(one.astype(jnp.int32) for one in near)
+    near_place = first + sum(one.astype(jnp.int32) for one in near)
     missed = (~near[0] & (first > 0)) | near[3]
 
     def bisect(_: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
-        place = jnp.zeros(row.shape, jnp.int32)
+        place = jnp.zeros(near_place.shape, jnp.int32)
         for bit in reversed(range(LOOKUPS)):
             tried = place + 2**bit
             place = jnp.where(reached(tried - 1), tried, place)
         return place, jnp.bool_(False)
 
-    place: jax.Array = jax.lax.while_loop(lambda carried: carried[1], bisect, (row, jnp.any(missed)))[0]
+    place: jax.Array = jax.lax.while_loop(lambda carried: carried[1], bisect, (near_place, jnp.any(missed)))[0]
     return place
 
 
@@ -370,17 +349,9 @@ SAMPLERS: dict[str, Sampler] = {
 
 
 def unit_std(sampler: str, size: int) -> float:
-    """Return the standard deviation of each coordinate of a sampler's noise.
+    """Return the standard deviation of each of d = `size` coordinates of noise: sqrt(E||x||^2 / d).
 
-    Args:
-        sampler: a name in `SAMPLERS`, or "discrete_gaussian".
-        size: d >= 1.
+    The sampler is a name in `SAMPLERS`, or "discrete_gaussian".
     """
-    variances = {
-        "gaussian": 1.0,
-        "discrete_gaussian": 1.0,
-        "laplace_l2": size + 1.0,
-        "laplace_l2_radius_only": 2.0 / size,
-        "laplace": 2.0,
-    }
-    return math.sqrt(variances[sampler])
+    variances = {"laplace_l2": size + 1.0, "laplace_l2_radius_only": 2.0 / size, "laplace": 2.0}
+    return math.sqrt({"gaussian": 1.0, "discrete_gaussian": 1.0, **variances}[sampler])

@@ -1,8 +1,8 @@
 """Pure releases in closed form: amplification by sampling, and composition.
 
-Kairouz, Oh and Viswanath 2015, "The composition theorem for differential privacy", https://arxiv.org/abs/1311.0776:
-whatever k releases of epsilon each are, chosen one after the other in view of those before, they hide no less than k
-randomized responses, and these are known exactly. Dwork, Rothblum and Vadhan 2010, "Boosting and differential privacy",
+Kairouz, Oh and Viswanath 2015, "The composition theorem for differential privacy", https://arxiv.org/abs/1311.0776: k
+releases of epsilon each, however they are chosen one after the other in view of those before, hide no less than k
+randomized responses, which are known exactly. Dwork, Rothblum and Vadhan 2010, "Boosting and differential privacy",
 https://doi.org/10.1109/FOCS.2010.12, is the older bound that papers quote as advanced composition.
 """
 
@@ -28,9 +28,7 @@ def amplified_epsilon(epsilon: float, sampling_rate: float) -> float:
     Barthe and Gaboardi 2018, "Privacy amplification by subsampling", Theorems 8 and 9,
     https://arxiv.org/abs/1807.01647.
 
-    Args:
-        epsilon: >= 0, of one release on all data.
-        sampling_rate: q in (0, 1].
+    `epsilon` >= 0 is that of one release on all data; q = `sampling_rate` is in (0, 1].
     """
     checks.at_least(0.0, epsilon=epsilon)
     if not 0.0 < sampling_rate <= 1.0:
@@ -45,12 +43,8 @@ def amplified_epsilon(epsilon: float, sampling_rate: float) -> float:
 def advanced_epsilon(epsilon: float, releases: int, delta: float) -> float:
     """Return advanced composition: eps sqrt(2 T ln(1/delta)) + T eps (e^eps - 1).
 
-    A valid bound, but never better than `composed_epsilon`, and worse than T eps where eps is not small.
-
-    Args:
-        epsilon: >= 0, of one release.
-        releases: T >= 0.
-        delta: in (0, 1).
+    A valid bound, but never better than `composed_epsilon`, and worse than T eps where eps is not small. The arguments
+    are those of `composed_epsilon`.
     """
     checks.at_least(0.0, epsilon=epsilon)
     checks.whole(0, releases=releases)
@@ -78,7 +72,8 @@ def composed_epsilon(epsilon: float, releases: int, delta: float) -> float:
     if epsilon == 0.0 or releases == 0:
         return 0.0
     # The loss has mean T eps tanh(eps / 2), and each release moves it by eps at most: Azuma's inequality.
-    bound = min(releases * epsilon, releases * epsilon * math.tanh(0.5 * epsilon) + _spread(epsilon, releases, delta))
+    spread = epsilon * math.sqrt(-2.0 * releases * math.log(delta))
+    bound = min(releases * epsilon, releases * epsilon * math.tanh(0.5 * epsilon) + spread)
     if releases > _MOST_RELEASES or (epsilon < _SMALL and bound > _MODERATE):
         return bound
     low, high = releases // 2, min(releases, math.ceil(0.5 * (releases + bound / epsilon)) + 1)
@@ -95,12 +90,8 @@ def composed_epsilon(epsilon: float, releases: int, delta: float) -> float:
     return min(bound, max(0.0, between), (2 * high - releases) * epsilon)
 
 
-def _spread(epsilon: float, releases: int, delta: float) -> float:
-    return epsilon * math.sqrt(-2.0 * releases * math.log(delta))
-
-
 def _difference(epsilon: float, releases: int, j: int, total: float) -> tuple[float, float, float]:
-    """Return P[J > j], e^total P'[J > j] and their difference."""
+    """Return P[J > j], e^total P'[J > j], their difference; total is near (2 j - T) eps."""
     from scipy.stats import binom
 
     p, rest = 1.0 / (1.0 + math.exp(-epsilon)), math.exp(-epsilon) / (1.0 + math.exp(-epsilon))

@@ -1,8 +1,8 @@
-"""The tally: releases counted where they happen, by the tape.
+"""Count what clients release: the tape reports every promise it uses or sends.
 
 A promise belongs to a kind of release: its batch size, which sets the sampling rate, and its level, the noise relative
-to what an example (or a client) can change. Where both are the scenario's, it is a release of the nominal kind. What
-the tally cannot place has no epsilon from then on, and the reason is kept (`Releases.refusal`).
+to what an example (or a client) can change. Where both are the scenario's, it is a release of the nominal kind. A
+release that the tally cannot place has no epsilon from then on, and the reason is kept (`Releases.refusal`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from simfl.errors import RunError
 from simfl.privacy.shuffled import Passes, Uses
 from simfl.privacy.terms import Terms
 
-#: Levels that differ by no more, relatively, are one: the rounding of a scale that was multiplied and divided.
+#: Relative difference up to which levels are equal: the rounding of a scale that was multiplied and divided.
 ROUNDING = 1e-9
 
 
@@ -35,11 +35,11 @@ class Releases:
         refusal: why nothing can be certified of these releases, None if something can.
         dearer: clients with releases that may cost more than those of the nominal kind.
         passes: in which of its releases an example is at most, of each client, or of each pair client * tasks + task
-            where several tasks are trained on the same data; None where that is not a matter of passes over shuffled
-            data, or where it follows from the number of releases because none was lost.
+            where several tasks are trained on the same data; None without passes over shuffled data, or where it
+            follows from the number of releases because none was lost.
     """
 
-    #: Whether what counts are the numbers of mini-batches, so that one that was passed over counts as released.
+    #: Whether numbers of mini-batches count, so that one that was passed over counts as released.
     numbered: ClassVar[bool] = False
 
     counts: list[int]
@@ -53,13 +53,13 @@ class Releases:
         return self.counts[client] + sum(self.others.get(client, {}).values())
 
     def add(self, client: int, batch_size: int, level: float) -> None:
-        """Record a release with its own batch size and noise level."""
+        """Record a release with its own batch size and noise."""
         kinds = self.others.setdefault(client, {})
         kinds[batch_size, level] = kinds.get((batch_size, level), 0) + 1
 
 
 class Promise(Protocol):
-    """The part of a promise that a tally reads; see `simfl.tape.recording.Gradient`."""
+    """A gradient or a round of local steps; see `simfl.tape.recording.Gradient`."""
 
     client: int
     draw: int
@@ -77,7 +77,7 @@ class Promise(Protocol):
 
     @property
     def size(self) -> int:
-        """The same where one operation takes all of them."""
+        """Examples in the mini-batch if one operation takes all of them."""
 
     @property
     def own_norm(self) -> float | None:
@@ -85,7 +85,7 @@ class Promise(Protocol):
 
 
 class Nominal(Protocol):
-    """The part of a ledger that a tally reads; see `simfl.privacy.ledger.Ledger`."""
+    """What a tally reads of a ledger; see `simfl.privacy.ledger.Ledger`."""
 
     terms: Terms
     sizes: NDArray[np.int64]
@@ -97,7 +97,7 @@ class Nominal(Protocol):
 
     @property
     def by_passes(self) -> bool:
-        """Whether the account counts an example's uses in passes over shuffled data."""
+        """Whether the account counts uses of an example in passes over shuffled data."""
 
     def kinds(self, releases: Releases) -> list[tuple[int, int, float, float, int]]:
         """Return the kinds of releases: (client, batch size, rate, level, how often)."""
@@ -107,11 +107,11 @@ class Tally(Releases):
     """The releases that a tape has seen.
 
     Args:
-        ledger: what the scenario's releases are: batch size, sampling, levels.
+        ledger: says what is nominal.
         scales: noise scale of the nominal kind, of each client, [K].
         clipping_norm: C of the nominal kind; inf for no clipping.
-        rounds: whether what clients promise are changes by rounds of local steps.
-        now: virtual time in seconds, for what it has to say.
+        rounds: whether clients promise changes by rounds of local steps.
+        now: virtual time in seconds, for messages.
     """
 
     def __init__(
@@ -130,18 +130,18 @@ class Tally(Releases):
         self._poisson = ledger.sampling == "poisson"
         self._scales = [float(scale) for scale in scales]
         self._norm = clipping_norm
-        # Of a round whose gradients are clipped one by one nothing bounds the change: its ledger certifies nothing.
+        # Nothing bounds the change of a round whose gradients are clipped one by one: its ledger certifies nothing.
         self._unproved = rounds and ledger.terms.unit == "example"
         self._mean = not rounds and ledger.terms.unit == "client"
         self._now = now
         #: Number of the newest mini-batch whose noise has a name, by the clients that promises name.
         self.newest = [-1] * (len(ledger.sizes) * ledger.tasks)
-        #: How many promises with noise are made, neither released nor lost; in the same way.
+        #: Number of promises with noise that are neither released nor lost, likewise.
         self.promised = [0] * len(self.newest)
         #: How many releases each client may make; None for any number.
         self.limits: Sequence[int] | None = None
 
-    # -- what the tape tells -------------------------------------------------------------------
+    # -- reports of the tape -------------------------------------------------------------------
 
     def count(self, promise: Promise) -> None:
         """Count a promise that is consumed, or sent."""
@@ -166,7 +166,7 @@ class Tally(Releases):
             self._count_other(promise)
 
     def _pass(self, promise: Promise, examples: int) -> None:
-        """Note the part of the shuffled data that the promise takes, if needed."""
+        """Note which part of the client's shuffled data the promise takes."""
         if self.passes is not None:
             draw, first = promise.begin
             if not self._passes[promise.client].add(draw * self._batch + first, examples):
@@ -179,16 +179,16 @@ class Tally(Releases):
         )
 
     def send(self, promise: Promise) -> None:
-        """Count a promise when a client sends it; it is not counted again."""
+        """Count a promise that a client sends; it is not counted again."""
         if not promise.released:
             self.count(promise)
 
     def hold(self, promise: Promise) -> None:
-        """Note that a client keeps a promise's result until it publishes it."""
+        """Refuse: the client keeps a promise until a later release covers it."""
         self.refuse(f"client {promise.client} keeps what it makes of a gradient, and nothing proves what protects it")
 
     def name(self, promise: Promise) -> None:
-        """A promise with noise is made: a number names the noise once."""
+        """Note a new promise with noise: a number names the noise once."""
         newest = self.newest[promise.client]
         self.promised[promise.client] += 1
         if self.limits is not None and self._dearer(promise.client, *self._kind_of(promise)):
@@ -202,7 +202,7 @@ class Tally(Releases):
             )
 
     def forget(self, promise: Promise) -> None:
-        """Forget an unused promise with noise; its number may be used again if newest."""
+        """Forget a promise with noise: if it is the newest one, its number may name noise once more."""
         client = promise.client
         self.promised[client] -= 1
         if self.newest[client] == promise.draw:
@@ -212,7 +212,7 @@ class Tally(Releases):
         """End the run before a client releases more than its budget allows.
 
         Raises:
-            RunError: it is about to.
+            RunError: the client is about to.
         """
         assert self.limits is not None
         made, most = self.total(client), self.limits[client]
@@ -224,14 +224,14 @@ class Tally(Releases):
             )
 
     def look(self, client: int) -> None:
-        """The algorithm asks for a loss on a client's examples."""
+        """Refuse: the algorithm reads a loss on a client's examples."""
         self.refuse(f"the algorithm looks at losses of client {client}, which nothing hides")
 
     def count_sum(self, terms: Sequence[tuple[float, Promise]], noise_scale: float) -> None:
-        """Count the releases in a sum of promises with a server's noise.
+        """Count what a sum of promises reveals to which a server adds noise.
 
         m updates of one client with weights of at most 1 move the sum m times as far as one: with Gaussian noise as
-        dear as m^2 releases, exactly.
+        expensive as m^2 releases, exactly.
         """
         shares = Counter(promise.client for _, promise in terms)
         for _, promise in terms:
@@ -277,7 +277,7 @@ class Tally(Releases):
             self._add(client, batch, level)
 
     def _kind_of(self, promise: Promise) -> tuple[int, float]:
-        """Return a release's batch size, 0 if unknown, and noise level."""
+        """Return the batch size, 0 if unknown, and the level of noise of a release."""
         norm, batch = promise.own_norm, promise.expected if self._poisson else promise.examples
         relative = 1.0 if norm is None else self._norm / norm
         if self._mean and batch:  # the mean over the batch is clipped, and its sum is what is released
@@ -310,24 +310,24 @@ class Tally(Releases):
     # -- what is not certified -----------------------------------------------------------------
 
     def refuse(self, reason: str) -> None:
-        """Nothing can be certified from now on; the first reason is kept."""
+        """Certify nothing from now on; the first reason is kept."""
         if self.refusal is None:
             self.refusal = f"{reason} (at {self._now():.6g} s of virtual time)"
 
     def compare(self, own: Releases) -> Releases:
-        """Return an algorithm's own account; reject it if it is below the tally."""
+        """Return an algorithm's own account, refused where it says less than the tally."""
         if own is self:
             return own
         said, seen = self._kinds_of(own), self._kinds_of(self)
         for (client, batch, level), count in seen.items():
-            count_said = said.get((client, batch, level), 0)
-            if count_said < count:
+            declared = said.get((client, batch, level), 0)
+            if declared < count:
                 self.refuse(
                     f"the algorithm's own account says too little: expected {count} releases of client {client} with "
-                    f"batch size {batch} and level {level:g}, as its gradients show, found {count_said}"
+                    f"batch size {batch} and level {level:g}, as its gradients show, found {declared}"
                 )
                 break
-        own.passes = self.passes  # where in the data they are only the tape knows
+        own.passes = self.passes  # only the tape knows where in the data they are
         own.refusal = own.refusal or self.refusal
         return own
 

@@ -1,14 +1,14 @@
-"""Noise on a grid: its definition and cost, independent of floating point.
+"""Noise on a grid: its law, its cost, and why floating point does not affect it.
 
 With z C the noise scale of a client, g the largest power of two with g <= z C 2^-14 and n_i the clipped gradient of
 example i rounded to whole multiples of g, a release is
 
     g (sum_i n_i + N),    N in Z^d with P[N = k] proportional to exp(-|k|^2 / (2 s^2)),    s = z C / g in [2^14, 2^15).
 
-The sum is one of integers, exact in any order, and what is made of it (the product with g, the step, the model) is a
+The sum is one of integers, exact in any order, and all that follows (the product with g, the step, the model) is a
 function of these integers and of earlier releases. `simfl.tape.kernels` computes n_i by a loop over the examples, so
-that it is a function of the model and of the example alone: not of the place that the example has in a batch, nor of
-who else is there. So all that neighbors change is the sum of integers.
+that it depends on the model and the example alone: not on the example's place in a batch, nor on the other examples. So
+neighbors change nothing but the sum of integers.
 
 Sensitivity. The norm of a gradient is the root of a sum of d squares in float32, in an unknown order. With x
 = d 2^-24 it loses at most x / (1 - x) of the square (Higham 2002, "Accuracy and stability of numerical algorithms",
@@ -25,10 +25,10 @@ Account. Let p_m be the law of m + N, r = p_m / p_0, for a shift m in Z^d. Becau
 as of continuous Gaussians. So their closed form at whole orders holds for Poisson sampling with an example more or less
 (Mironov, Talwar and Zhang 2019, https://arxiv.org/abs/1908.10530, section 3.3): E_0[((1-q) + q r)^alpha] is a sum of
 these moments, and grows with |m|. It bounds the other direction, too (their Theorem 5): x -> m - x maps the lattice
-onto itself and swaps p_0 and p_m. Which batch else was drawn is averaged over, and the divergence is quasi-convex.
+onto itself and swaps p_0 and p_m. The rest of the batch is averaged over, and the divergence is quasi-convex.
 Without sampling, k = alpha gives alpha |m|^2 / (2 s^2) (Canonne, Kamath and Steinke 2020, "The discrete Gaussian for
 differential privacy", https://arxiv.org/abs/2004.00010). At orders between whole ones, and for privacy loss
-distributions, nothing of the kind holds: in more than one dimension the discrete Gaussian looks different in different
+distributions, no such law holds: in more than one dimension the discrete Gaussian looks different in different
 directions. So there is no account of sampled batches with an example replaced.
 
 Draws. |N| is looked up in a table of cumulative probabilities in 127 binary places, up to 15 s, by 127 random bits; one
@@ -54,7 +54,7 @@ from numpy.typing import NDArray
 
 #: The noise has at least 2^FINENESS grid steps to a standard deviation.
 FINENESS = 14
-#: Length of the table, standard deviations.
+#: Standard deviations at which the table ends.
 TAIL = 15
 #: It has 2^LOOKUPS places, of four words each.
 LOOKUPS = 19
@@ -70,7 +70,7 @@ _PLACES = 320
 
 @dataclass(frozen=True)
 class Rounding:
-    """The cost of rounding, for vectors of `size` coordinates."""
+    """What rounding costs, for vectors of `size` coordinates."""
 
     size: int
 
@@ -117,7 +117,7 @@ class Grid:
         )
 
     def arrays(self) -> dict[str, NDArray[np.generic]]:
-        """Return the arrays that the programs of `simfl.tape.kernels` need."""
+        """Return what the programs of `simfl.tape.kernels` need of it."""
         return {"grid_steps": self.steps, "grid_laws": self.laws, "grid_tables": self.tables}
 
 
@@ -126,10 +126,9 @@ def cumulative(deviation: Fraction) -> NDArray[np.uint32]:
     """Return 2 floor(2^127 P[|N| <= j]) as four words each, uint32 [2^19, 4].
 
     By p_{j+1} = p_j r^(2j+1), r = exp(-1 / (2 s^2)), p_0 = 1, in integers of 320 binary places: each product loses less
-    than 2^-320, so that the sum of all of them is exact to 2^-260. The largest words follow the last probability.
+    than 2^-320, so that the sum of all of them is exact to 2^-260. The largest words fill the rest of the table.
 
-    Args:
-        deviation: s of the discrete Gaussian; not an integer in general. 15 s is below 2^19.
+    The deviation is s of the discrete Gaussian; not an integer in general. 15 s is below 2^19.
     """
     count = min(math.ceil(TAIL * deviation), 2**LOOKUPS - 1)
     one = 1 << _PLACES

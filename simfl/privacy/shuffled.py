@@ -1,14 +1,14 @@
 """How often an example is in the releases of shuffled data.
 
 A client's shuffled data is a stream of epochs, each a fresh order of its n examples; a release takes an interval of it
-(`simfl.tape.draws`). Orders are not secret, so that any example may be anywhere in any epoch: of every epoch that some
+(`simfl.tape.draws`). Orders are not secret, so that any example may be anywhere in any epoch: of every epoch that a
 release touched it is in one of its releases, and of a release that reaches over several epochs it may be a part several
-times. What is m times in a release moves it m times as far: with Gaussian noise as dear as m^2 releases, exactly; with
-a pure mechanism m times its epsilon.
+times. An example that is m times in a release moves it m times as far: with Gaussian noise as expensive as m^2
+releases, exactly; with a pure mechanism m times its epsilon.
 
-A lost batch leaves a gap, so that few releases may touch many epochs: what counts are the positions of the releases in
-the stream, not their number. Released intervals are disjoint; hence at most one release reaches from an epoch into the
-next one, and an epoch inside of a release is in no other.
+A lost batch leaves a gap, so that few releases may touch many epochs: the positions of the releases in the stream
+count, not their number. Released intervals are disjoint; hence at most one release reaches from an epoch into the next
+one, and an epoch inside of a release is in no other.
 """
 
 from __future__ import annotations
@@ -31,18 +31,13 @@ class Uses(Protocol):
     def copies(self, additive: bool = False) -> Mapping[int, int]:
         """Return the worst case: copies m in a release -> number of such releases.
 
-        Args:
-            additive: for releases whose epsilon is m times that of one copy, rather than for Gaussian noise.
+        `additive`: for releases whose epsilon is m times that of one copy, rather than for Gaussian noise.
         """
 
 
 @dataclass(frozen=True)
 class KnownUses:
-    """Uses that were worked out before.
-
-    Attributes:
-        known: copies in a release -> number of such releases.
-    """
+    """Uses that are known: copies in a release -> number of such releases."""
 
     known: Mapping[int, int]
 
@@ -52,16 +47,12 @@ class KnownUses:
         return sum(count * copies**2 for copies, count in self.known.items())
 
     def copies(self, additive: bool = False) -> Mapping[int, int]:
-        """Return them."""
+        """Return the known uses."""
         return self.known
 
 
 class Passes:
-    """The epochs that a client's releases have touched.
-
-    Args:
-        examples: n.
-    """
+    """The epochs that a client's releases have touched; it has n = `examples`."""
 
     __slots__ = ("_best", "_epochs", "_short", "_since", "_starts", "_stops", "examples")
 
@@ -75,7 +66,7 @@ class Passes:
         self._best = [0]  # the largest cost of the first i epochs, as far as it is known
 
     def add(self, start: int, size: int) -> bool:
-        """Add a release of [start, start + size); false if it overlaps an earlier one."""
+        """Note a release of [start, start + size); false if part of it was released before."""
         if size < 0:
             raise ValueError(f"size: expected the number of examples of a release, found {size}")
         if size == 0:
@@ -121,7 +112,7 @@ class Passes:
         del self._best[at + 1 :]
 
     def _options(self, at: int) -> list[int]:
-        """Return the relevant numbers of epochs up to `at` in one release.
+        """Return the useful numbers of epochs in which one release may hold an example.
 
         All that the release has touched by then, or all but the first, which may count with the release before.
         """
@@ -150,14 +141,14 @@ class Passes:
         longest = max((self._options(at)[0] for at in range(len(self._epochs))), default=1)
         if additive and longest > 2:
             return self._without_long()
-        most: Counter[int] = Counter()
+        uses: Counter[int] = Counter()
         at, left = len(self._epochs), self.cost
         while at:
             copies = next((m for m in self._options(at - 1) if left == self._best[at - m] + m * m), 1)
             left -= copies * copies
-            most[copies] += 1
+            uses[copies] += 1
             at -= copies
-        return most
+        return uses
 
     def _without_long(self) -> Mapping[int, int]:
         last = dict(zip(self._since, self._epochs, strict=True))
@@ -170,20 +161,17 @@ class Passes:
 
 
 def planned_uses(examples: int, batches: Mapping[int, int], additive: bool = False) -> Mapping[int, int]:
-    """Return the worst case of batches that follow one another without a gap.
+    """Return the worst case of batches without gaps, in any order.
 
     ceil(total / n) epochs are touched. Batches of one size s <= n cut them into chains of s / gcd(n, s) epochs; inside
     of a chain a batch reaches over every border. Else a batch of s examples is counted as touching as many epochs as it
-    can, floor((s - 2) / n) + 2, as long as there are epochs: of all ways to share them out that is the dearest.
+    can, floor((s - 2) / n) + 2, as long as there are epochs: of all ways to share them out that is the most expensive.
 
-    Args:
-        examples: n.
-        batches: size -> how many.
-        additive: as of `Uses.copies`.
+    `examples` is n, `batches` is size -> how many, `additive` is as in `Uses.copies`.
     """
     n, sizes = examples, {size: count for size, count in batches.items() if size > 0 and count > 0}
     left = -(-sum(size * count for size, count in sizes.items()) // n)
-    worst: Counter[int] = Counter()
+    uses: Counter[int] = Counter()
     only = next(iter(sizes)) if len(sizes) == 1 else 0  # the size of all batches, where they have one
     if 0 < only <= n:
         chain = only // math.gcd(n, only)
@@ -194,13 +182,13 @@ def planned_uses(examples: int, batches: Mapping[int, int], additive: bool = Fal
         most = {only: only // n}
     if additive:  # as in `Passes.copies`: the long ones in full, beside the others
         for size in [size for size in sizes if most[size] > 2]:
-            worst[most[size]] += sizes.pop(size)
+            uses[most[size]] += sizes.pop(size)
         left = min(left, sum(most[size] * count for size, count in sizes.items()))
     for size in sorted(sizes, reverse=True):
         full = min(sizes[size], left // most[size])
-        worst[most[size]] += full
+        uses[most[size]] += full
         left -= full * most[size]
         if full < sizes[size]:
-            worst[left] += left > 0
+            uses[left] += left > 0
             left = 0
-    return +worst
+    return +uses

@@ -1,4 +1,4 @@
-"""The promise of a ledger, and to whom it is made."""
+"""The terms of a privacy promise."""
 
 from __future__ import annotations
 
@@ -13,21 +13,16 @@ View = Literal["local_transcript", "global_hidden"]
 
 @dataclass(frozen=True)
 class Terms:
-    """The promise of a ledger, and to whom it is made.
+    """The promise of a ledger to an example, or to all data of a client (`unit`).
 
     Attributes:
-        mechanism: as in the scenario.
-        delta: in (0, 1).
         clipping_norm: C; NaN where nothing is clipped.
-        neighbors: what neighboring data sets are.
         view: what the adversary sees.
-        accountant: which bound is taken.
         amplification: whether sampling counts.
-        unit: what the promise protects, an example or all data of a client.
         refusal: why nothing can be promised, None if something can.
         by_server: whether the server adds the noise, to sums of what clients send it: then it sees what they send.
-        rounding: of what, where the noise is on a grid; None where it is on real numbers.
-        uncounted: what else may have been released of the same data before, in words; None where there is nothing.
+        rounding: where the noise is on a grid; None where it is on real numbers.
+        uncounted: other earlier releases of the same data, in words; None without any.
         disregards: noise that does not count, in words, because the adversary may know it; None where all counts.
     """
 
