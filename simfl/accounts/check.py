@@ -1,4 +1,4 @@
-"""Compare privacy claims with what the accountant certifies: `simfl privacy check`.
+"""`simfl privacy check`: privacy claims compared with the accountant.
 
 A claim is what a paper (or a report) says that a run spends; the account is what its releases cost under a view and a
 neighboring relation. Both use the same releases: those that a run recorded, or those that a scenario plans, every
@@ -95,7 +95,7 @@ def _same(one: Claimed, other: Claimed) -> bool:
 
 
 def recorded(ledger: Ledger, run: Run) -> Releases:
-    """Return the releases that a run recorded, with the reason if nothing can be certified."""
+    """Return a run's recorded releases, and why they cannot be certified, if so."""
     releases = Releases([0] * len(ledger.sizes))
     stated = str(run.manifest.extra.get("privacy", ""))
     if ledger.accounted and stated.startswith(NOT_CERTIFIED):

@@ -178,7 +178,7 @@ class Network:
         return [self.observer([node]) for node in sorted(heard)]
 
     def select(self, nodes: Sequence[int | str] | None, coalition: Sequence[int | str]) -> list[Observer]:
-        """Return observers by their nodes, and a coalition; every node where neither is named."""
+        """Return observers by their nodes, and a coalition; every node by default."""
         observers = list(self.observers) if nodes is None and not coalition else []
         observers += [self.observer([node]) for node in nodes or ()]
         return observers + ([self.observer(coalition)] if coalition else [])
@@ -209,7 +209,7 @@ class Network:
     def seen(self, observer: Observer, sees: Sees = "messages", until: float = math.inf) -> list[int]:
         """Return the rows that an observer saw until a time, each once, as they came.
 
-        With "neighbour_sums" nodes that add up what comes to them in a round see the sum alone.
+        With "neighbor_sums" nodes that add up what comes to them in a round see the sum alone.
         """
         sights = self._sights(observer, sees)
         when = [(one.came_s if observer.nodes else one.sent_s, one.row) for one in sights if observer.saw(one)]
@@ -465,7 +465,7 @@ class Network:
 
     @functools.cached_property
     def changes(self) -> Matrix:
-        """Delta: the maximum change of each gradient by one example, or one client, f64 [n].
+        """Delta, the most that an example or client changes each gradient, f64 [n].
 
         Raises:
             ScenarioError: there is no bound, or the noise is not Gaussian.
@@ -480,7 +480,7 @@ class Network:
                 f"{privacy.mechanism!r}: accounts of whole networks are known for these only; use gaussian"
             )
         if ledger.terms.rounding is not None:
-            raise ScenarioError("privacy.quantise: expected false, found true: rounded values are not linear forms")
+            raise ScenarioError("privacy.quantize: expected false, found true: rounded values are not linear forms")
         if not ledger.accounts_for(self.replay.releases):
             raise ScenarioError(f"privacy: {ledger.statement_of(self.replay.releases)}")
         factor = 2.0 if ledger.terms.neighbors == "replace_one" else 1.0
@@ -687,7 +687,7 @@ def reconstruct(
     sees: Sees = "messages",
     own: Own = NOTHING_OWN,
 ) -> ReconstructionReport:
-    """Find whose gradients observers can solve for: El Mrini, Cyffers, Bellet's attack.
+    """Find the gradients that each observer can solve for (El Mrini et al.).
 
     It needs no section privacy; without noise what is recovered is exact, to rounding. The arguments are those of
     `network`. https://arxiv.org/abs/2402.10001

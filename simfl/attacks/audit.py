@@ -88,7 +88,7 @@ class Report:
 
 @dataclass(frozen=True, kw_only=True)
 class AuditReport(Report):
-    """The results of an audit of one client's releases, certified for local_transcript.
+    """The result of an audit of one client's releases, in the local view.
 
     Of the `releases` that were heard the ledger counted `accounted`. If it counted fewer, something was sent and not
     accounted for; if it counted more, the audit did not hear some, and its results are worth nothing. `examples`

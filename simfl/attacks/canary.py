@@ -100,7 +100,7 @@ class CanaryModel(AbstractModel):
         return self.inner.correct(self._own(params), self._features(x), y)
 
     def gradient_sum(self, params: Array, x: Array, y: Array, weight: Array) -> Array:
-        """Return the inner model's sum over ordinary examples, plus the canaries' directions."""
+        """Return the other model's sum, plus the canaries' directions."""
         ordinary = jnp.where(self._codes(x) == ORDINARY, weight, 0.0)
         total = self.inner.gradient_sum(self._own(params), self._features(x), y, ordinary)
         return self._with_canaries(total, self._codes(x), weight)

@@ -296,9 +296,9 @@ def _inverted(
     originals = dataset.scaling(dataset.train_x[rows])
     x = dataset.scaling(dataset.train_x[:1000])
     low, high = float(x.min()), float(x.max())
-    found: NDArray[Any]
+    inputs: NDArray[Any]
     if len(rows) == 1 and _dense_layer(model) is not None:
-        found, method, distance = input_from(model, release)[None], "read off", 0.0
+        inputs, method, distance = input_from(model, release)[None], "read off", 0.0
     else:
         norm = clipping.norm if promise.own_norm is None else promise.own_norm
         inputs, distance = search(

@@ -49,7 +49,7 @@ class Heard:
 
 
 class Kept:
-    """Up to `most` messages (in between twice as many), evenly spaced over those of the senders nearest to a client."""
+    """Up to `most` messages, evenly spaced, from the senders nearest to a client."""
 
     def __init__(self, most: int) -> None:
         self.rank = math.inf
@@ -153,7 +153,7 @@ def hops_from(clients: Sequence[int], links: Iterable[tuple[int, int]]) -> dict[
 
 
 class Values:
-    """The numbers of kept messages after the run; each is computed once. `initial` is the first model, f32 [d]."""
+    """The values of the kept messages after the run."""
 
     def __init__(self, tape: Tape, initial: NDArray[np.float32]) -> None:
         self._tape, self._initial = tape, initial

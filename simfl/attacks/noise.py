@@ -150,7 +150,7 @@ def _others(sampler: str, size: int, count: int) -> NDArray[np.float64]:
 
 @dataclass(frozen=True)
 class NoiseVerdict:
-    """The verdict on `releases`, some `pairs` of them, and `numbers` on blank coordinates.
+    """The verdict on the noise; each chance holds for all three tests together.
 
     Each of the chances, at most, holds for all three tests together: that declared noise is as small, or distributed as
     differently, as what was heard, and that noise drawn afresh is as dependent.
@@ -165,7 +165,7 @@ class NoiseVerdict:
 
 
 class NoiseCheck:
-    """Judges the noise of heard releases; the last `blank` coordinates hold noise alone."""
+    """Takes heard releases and judges their noise."""
 
     def __init__(self, law: NoiseLaw, blank: int) -> None:
         self.law = law
@@ -242,7 +242,7 @@ class BlankCheck:
         return min(1.0, 2 * smirnov, 2 * 2 * len(EDGES) * float(min(few.min(), many.min())))
 
     def alarms(self, level: float) -> bool:
-        """Return whether a test of blank coordinates raises an alarm at the family's level."""
+        """Return whether a test of blank coordinates raises an alarm at this level."""
         share = level / TESTS
         return self.other_law() < share or 2 * self.dependent(share / 2) < share
 
@@ -334,7 +334,7 @@ def _windows(values: NDArray[np.float64], size: int) -> NDArray[np.float64]:
 
 
 def _smallest_chance(dots: Any, one: Any, two: Any, size: int) -> float:
-    """Return the chance of the largest of some cosines between vectors of `size` numbers, one of them uniform.
+    """Return the chance of the largest of some cosines with uniform vectors.
 
     `dots` are their products, `one` and `two` their squared lengths; where one is 0 there is no cosine.
     """

@@ -34,7 +34,7 @@ Profile = Sequence[tuple[float, float]]
 
 @dataclass(frozen=True)
 class AuditVerdict:
-    """What the guesses of one audit prove: v = `correct` of r = `guesses`, on m = `canaries`.
+    """The conclusion from the guesses of one audit.
 
     The mechanism is not (epsilon, delta)-DP for any epsilon below `lower_bound`, at the given confidence. `p_value` is
     the chance, at most, of as many right guesses if the certified curve were true; 1 where there is none.

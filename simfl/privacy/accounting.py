@@ -437,7 +437,7 @@ def _loss_distribution(pair: Pair, interval: float) -> Any:
 
 
 def hockey_sticks(pair: Pair, eps: NDArray[np.float64]) -> tuple[NDArray[np.float64], ...]:
-    """Return delta [eps] of one Gaussian release under (P, Q), and (Q, P) if different.
+    """Return delta at eps >= 0 of one Gaussian release, in each direction: [eps].
 
     With noise s and M = (1-q) N(0) + q N(1), of which M / N(0) exceeds e^eps from
     t = s^2 ln((e^eps - 1 + q) / q) + 1/2 on:
@@ -479,7 +479,7 @@ def _noise(pair: Pair) -> float:
 
 
 def _largest_losses(pair: Pair) -> tuple[float, ...]:
-    """Return the loss ten standard deviations above 1, where e^-50 of the mass is left; under (P, Q) and (Q, P)."""
+    """Return the loss ten standard deviations above 1, in each direction."""
     s, q = _noise(pair), pair.rate
     growth = (10.0 * s + 0.5) / (s * s)
     if q == 1.0:
@@ -521,7 +521,7 @@ def _exact_gaussian(pairs: Pairs) -> float | None:
 
 
 def _interval(pairs: Pairs, near: float) -> float:
-    """Return a bin width: fine enough for 1e-3 of an epsilon, coarse enough to be quick.
+    """Return the bin width of privacy loss: fine enough for 1e-3 of an epsilon.
 
     Rounding to the ends of a bin adds up to width^2 / 6 to the variance of each loss, which must not count among many.
     All releases together have losses up to about their Renyi epsilon at 1e-15, the mass that is cut off; dp-accounting
@@ -627,7 +627,7 @@ def delta_of(composition: Composition, epsilon: float, *, neighbors: Neighbors =
 
 
 def _renyi_delta(pairs: Pairs, epsilon: float) -> float:
-    """Return delta = min over alpha of e^((alpha-1) (D_alpha - eps)) (1 - 1/alpha)^(alpha-1) / alpha."""
+    """Return delta from RDP, min over alpha; the inverse of `_epsilon`."""
     table = RenyiTable(closed_form=len(pairs) > _FEW_KINDS or _on_grid(pairs))
     alpha, divergence = table.orders, _total(pairs, table)
     least = np.min((alpha - 1.0) * (divergence - epsilon + np.log1p(-1.0 / alpha)) - np.log(alpha))

@@ -1,4 +1,4 @@
-"""The noise that (epsilon, delta) needs, and how long a budget lasts, by bisection."""
+"""The noise that an (epsilon, delta) needs, by bisection over the accountant."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def noise_multiplier_for(
     neighbors: Neighbors = "add_or_remove",
     accountant: Accountant = "tightest",
 ) -> float:
-    """Return the smallest noise multiplier z for (epsilon, delta) over `steps` releases.
+    """Return the smallest noise multiplier z that makes `steps` releases private.
 
     z is within 1e-4 of the smallest and not below it, so that its epsilon does not exceed the given one. It is 1e-4
     where that is enough.

@@ -35,7 +35,7 @@ Stream = Literal["own", "pair"]
 
 
 class NoiseTerm(NamedTuple):
-    """A standard normal vector in a release's noise, and its coefficient (noise scales).
+    """A standard normal vector in a release's noise, and its coefficient.
 
     Two terms with the same stream ("own", of a client, or "pair", of an edge), owner (number of the client or the edge)
     and draw (number of the mini-batch) are the same vector.

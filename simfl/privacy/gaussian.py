@@ -50,7 +50,7 @@ def gaussian_delta(epsilon: float, mu: float) -> float:
 
 
 def gaussian_epsilon(delta: float, mu: float) -> float:
-    """Return the smallest epsilon at which a Gaussian release is (epsilon, delta)-private.
+    """Return the smallest epsilon at which a Gaussian release is (epsilon, delta)-DP.
 
     epsilon >= 0 to 1e-9 of itself; 0 where delta alone covers the release, inf without noise. See `gaussian_delta`.
     """
@@ -109,7 +109,7 @@ def classic_std(epsilon: float, delta: float, sensitivity: float = 1.0, *, beyon
 
 
 def classic_limit(delta: float) -> float:
-    """Return the largest epsilon up to which the classical formula gives enough noise at delta in (0, 0.5).
+    """Return the largest epsilon for which the classical formula is valid.
 
     Not a theorem but a calculation: where the exact delta of `classic_std` reaches the delta that it was made for. Near
     delta = 1 the formula holds nowhere.
@@ -179,7 +179,7 @@ def gdp_central_limit_epsilon(
 
 
 def _log_delta(epsilon: float, mu: float) -> float:
-    """Return ln delta without cancellation or underflow, for finite mu > 0, epsilon >= 0.
+    """Return ln delta of a Gaussian, without cancellation or underflow.
 
     With x = eps/mu - mu/2 and phi(x) = e^eps phi(x + mu), delta = phi(x) (R(x) - R(x + mu)), where R = (1 - Phi) / phi
     is Mills' ratio. For small mu the difference is the integral of -R'(t) = 1 - t R(t).

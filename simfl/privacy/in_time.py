@@ -1,4 +1,4 @@
-"""Noise correlated over a client's releases (matrix factorization), and its account.
+"""Noise correlated over a client's releases (matrix factorization).
 
 Release t of a client, its mini-batch number t = 0, 1, ..., carries z C sum_(i < b) w_i xi(t - i) with independent
 standard normals xi. Let W be the lower triangular Toeplitz matrix of w, w_0 = 1, and S = W^-1, the strategy. Then
@@ -63,7 +63,7 @@ class Participation:
 
 
 def participation(sampling: str, examples: int, batch_size: int, releases: int) -> Participation:
-    """Return it for the first releases of a client; `shuffle` has the same order in every pass."""
+    """Return the participation of mini-batches 0 to releases - 1 of a client."""
     if sampling != "shuffle":
         return Participation(1, releases)
     return Participation(max(1, examples // batch_size), -(-releases * batch_size // examples))
@@ -171,7 +171,7 @@ class InTimeTally(Tally):
     numbered = True
 
     def count(self, promise: Promise) -> None:
-        """Count all mini-batches of the client up to this one, if it is of the nominal kind."""
+        """Count all mini-batches of the client up to this one, if it is nominal."""
         client = promise.client
         before = self.counts[client]
         super().count(promise)
@@ -266,7 +266,7 @@ class InTimeLedger(Ledger):
         return self._spent(int(self.sizes[client]), self.levels[client] if level is None else level, count)
 
     def allowances(self, budgets: Sequence[float], most: int = 2**31) -> list[int]:
-        """Return how many releases each client may make within its budget, at most `most` and `MOST_RELEASES`."""
+        """Return the number of releases within each client's budget, at most `most`."""
         most = min(most, MOST_RELEASES)
 
         @functools.cache

@@ -194,7 +194,7 @@ class Ledger:
         return self.certified and releases.refusal is None
 
     def accounts_for(self, releases: Releases) -> bool:
-        """Whether there is an epsilon of these releases under the terms and their assumptions."""
+        """Whether there is an epsilon of these releases under the terms."""
         return self.accounted and releases.refusal is None
 
     def statement_of(self, releases: Releases) -> str:
@@ -275,7 +275,7 @@ class Ledger:
         return [list(releases.passes[client * each : (client + 1) * each]) for client in clients]
 
     def copies(self, releases: Releases) -> list[tuple[int, int, int]]:
-        """Return (client, copies, count): in at most `count` releases of the client an example is `copies` times.
+        """Return (client, copies, count): the most copies of an example, and in how many.
 
         It is empty where releases are not of shuffled data. Tasks are added up.
         """
@@ -390,7 +390,7 @@ class Ledger:
         return hidden and self.terms.unit == "example" and not self.by_passes
 
     def epsilon(self, releases: Releases, view: View | None = None) -> NDArray[np.float64]:
-        """Return each client's epsilon by the Renyi accountant (or the chosen one), float [K]; NaN if not certified."""
+        """Return each client's epsilon by the Renyi accountant, float [K]; NaN if none."""
         if not self.accounts_for(releases):
             return np.full(len(self.sizes), math.nan)
         compositions = self.compositions(releases, view)
@@ -461,7 +461,7 @@ class Ledger:
         return max(kinds) == 1 and len(alike) == len(set(clients)) <= AFFORDABLE
 
     def lasts(self, composed: Callable[[int], Composition], budget: float, most: int, by: Accountant) -> int:
-        """Return how many releases, at most `most`, a client may make within its budget by an accountant.
+        """Return how many releases a client may make within its budget, at most `most`.
 
         The last 0.2 % of a budget are not worth another look, where that takes a second of numerical composition.
         `composed` is number of releases -> composition.

@@ -65,7 +65,7 @@ class AbstractMechanism(ABC):
 
 @dataclass(frozen=True)
 class _Clipped(AbstractMechanism):
-    """A mechanism that bounds the L2 norm of each row of the sum by C = `clipping_norm` > 0."""
+    """A mechanism that clips."""
 
     clipping_norm: float = 1.0
     neighbors: Neighbors = "add_or_remove"

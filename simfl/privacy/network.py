@@ -54,7 +54,7 @@ Matrix = NDArray[np.float64]
 
 @contextlib.contextmanager
 def one_thread() -> Iterator[None]:
-    """Limit linear algebra to one thread: for small matrices, many are ten times slower."""
+    """Use one thread for linear algebra: small matrices are 10 times slower with more."""
     with threadpool_limits(limits=1, user_api="blas"):
         yield
 
@@ -87,7 +87,7 @@ class View:
 
     @classmethod
     def of_own_noise(cls, a: Matrix, std: Matrix) -> Self:
-        """Return the view where each gradient has its own noise: B = A diag(std), std f64 [n] > 0.
+        """Return the view if each gradient has separate noise: B = A diag(std).
 
         Then W is an orthonormal basis of the rows of B, over std, and M <= diag(std)^-2 to rounding.
         """
@@ -212,7 +212,7 @@ def _decomposed(rows: Matrix, dependent: float) -> tuple[Matrix, Matrix, NDArray
 
 
 def unexplained(seen: Matrix, made: Matrix, before: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Return which rows are not linear forms of those seen before them, bool [t], beyond rounding.
+    """Return which rows are no linear form of the rows seen before, bool [t].
 
     Args:
         seen: in the order in which they came, f64 [r, n].

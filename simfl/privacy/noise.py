@@ -1,4 +1,4 @@
-"""Noise of unit scale, drawn on the device; (seed, client, draw) determine each release's noise.
+"""Unit noise drawn on the device, determined by (seed, client, draw).
 
 A sampler has the signature (keys uint32[2], client, draw, size) -> f32[size]; `SAMPLERS` has them by name. It is a pure
 function of its arguments, elementwise but for a few words that all coordinates share, so that it gives the same bits in
@@ -64,7 +64,7 @@ _LOG2 = tuple(
 
 
 def traced_once(function: Function, static: str | None = None) -> Function:
-    """Trace a function once for each shape (and `static` argument) rather than at every call in a program.
+    """Trace a function once for each shape and `static` argument.
 
     XLA inlines the calls, so that results and speed stay the same; a window's program is traced in a third of the time.
     """
@@ -75,7 +75,7 @@ def traced_once(function: Function, static: str | None = None) -> Function:
 def threefry(
     key0: jax.Array, key1: jax.Array, x0: jax.Array, x1: jax.Array, rounds: int = 20
 ) -> tuple[jax.Array, jax.Array]:
-    """Return two words of random bits for every (key, counter) by Threefry-2x32, all uint32.
+    """Threefry-2x32: two words of random bits for every (key, counter), all uint32.
 
     Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3", https://doi.org/10.1145/2063384.2063405. The
     generator of `jax.random`, written out: XLA then fuses all rounds into one pass, three times faster on a CPU than
@@ -96,12 +96,12 @@ def threefry(
 
 
 def _fraction(further: jax.Array) -> jax.Array:
-    """Return f32 in (0, 1) from the upper 24 of the further bits, to place between two neighbors of 31 bits."""
+    """Return f32 in (0, 1) from the upper 24 further bits."""
     return ((further >> 8) | _U32(1)).astype(jnp.int32).astype(jnp.float32) * _CELL
 
 
 def _further(bits: jax.Array) -> jax.Array:
-    """Return the further bits that one of two words is to the other, where each of them makes a number.
+    """Return the further bits of two words that each make a number.
 
     The odd factor permutes the words, and keeps a large value from having another one as its partner.
     """
@@ -109,7 +109,7 @@ def _further(bits: jax.Array) -> jax.Array:
 
 
 def _bits(x: jax.Array) -> jax.Array:
-    """Return 62 - log2(x) of f32 x in (0, 2^62], normal numbers only: within 4e-7, and its last bit.
+    """Return 62 - log2(x) of f32 x in (0, 2^62], within 4e-7, and its last bit.
 
     x = 2^e (1 + r) with -1/4 <= r < 1/2, by the digits of the exponent: without the selections of XLA's logarithm for
     numbers that do not occur here.
@@ -137,7 +137,7 @@ def _signed(magnitude: jax.Array, bits: jax.Array) -> jax.Array:
 
 
 def normal(bits: jax.Array, further: jax.Array) -> jax.Array:
-    """Return standard normals f32 from 32 random bits and further ones: sqrt(2) erfinv(v) up to 8.5, v in (-1, 1).
+    """Return standard normals f32 from 32 random bits and further bits, up to 8.5.
 
     v = (m + f) 2^-31 with m the bits as a signed integer and f the fraction of the further ones. The share of the law
     beyond, p = 1 - |v|, is the sum of the integers between m and the end and of the same fraction, each exact to its
@@ -165,7 +165,7 @@ def _inverse(v: jax.Array, p: jax.Array) -> jax.Array:
 
 
 def exponential(bits: jax.Array, further: jax.Array) -> jax.Array:
-    """Return exponentials of mean 1, f32, -ln p up to 38.1, from the upper 31 of 32 random bits and further ones.
+    """Return exponentials of mean 1, f32, up to 38.1.
 
     p = (m + f) 2^-31 with m these bits. The lowest bit stays for a sign. Values below 1 are multiples of 6e-8, the last
     bit of p.
@@ -211,7 +211,7 @@ def root_gamma(first: jax.Array, second: jax.Array, shape: float, factor: float 
 def _words(
     keys: jax.Array, client: jax.Array, draw: jax.Array, size: int, more: int = 0
 ) -> tuple[jax.Array, jax.Array]:
-    """Return two random words for each coordinate of one release, uint32 [size] twice; `more` selects others.
+    """Return two random words for each coordinate of a release, uint32 [size].
 
     Each coordinate has its own counter, and so both words. One counter for two coordinates would save nothing: joining
     the results, XLA computes all rounds for each element.
@@ -305,7 +305,7 @@ def discrete_gaussian(
 
 @jax.custom_batching.sequential_vmap  # type: ignore[untyped-decorator]
 def _places(words: jax.Array, tables: jax.Array, start: jax.Array, deviation: jax.Array) -> jax.Array:
-    """Return how many rows of a table that begins at `start` do not exceed words uint32 [4, size]: int32 [size].
+    """Return the number of a table's rows that are <= words [4, size]: int32 [size].
 
     Lane by lane: XLA's CPU compiler makes one with a batch axis twenty times slower.
     """
@@ -349,7 +349,7 @@ SAMPLERS: dict[str, Sampler] = {
 
 
 def unit_std(sampler: str, size: int) -> float:
-    """Return the standard deviation of each of d = `size` coordinates of noise: sqrt(E||x||^2 / d).
+    """Return the standard deviation of each coordinate of a sampler's noise.
 
     The sampler is a name in `SAMPLERS`, or "discrete_gaussian".
     """

@@ -91,7 +91,7 @@ def composed_epsilon(epsilon: float, releases: int, delta: float) -> float:
 
 
 def _difference(epsilon: float, releases: int, j: int, total: float) -> tuple[float, float, float]:
-    """Return P[J > j], e^total P'[J > j], their difference; total is near (2 j - T) eps."""
+    """Return P[J > j], e^total P'[J > j] and their difference."""
     from scipy.stats import binom
 
     p, rest = 1.0 / (1.0 + math.exp(-epsilon)), math.exp(-epsilon) / (1.0 + math.exp(-epsilon))

@@ -202,7 +202,7 @@ class Tally(Releases):
             )
 
     def forget(self, promise: Promise) -> None:
-        """Forget a promise with noise: if it is the newest one, its number may name noise once more."""
+        """Forget an unused promise with noise; its number may be used again if newest."""
         client = promise.client
         self.promised[client] -= 1
         if self.newest[client] == promise.draw:

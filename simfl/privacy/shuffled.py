@@ -66,7 +66,7 @@ class Passes:
         self._best = [0]  # the largest cost of the first i epochs, as far as it is known
 
     def add(self, start: int, size: int) -> bool:
-        """Note a release of [start, start + size); false if part of it was released before."""
+        """Add a release of [start, start + size); false if it overlaps an earlier one."""
         if size < 0:
             raise ValueError(f"size: expected the number of examples of a release, found {size}")
         if size == 0:

@@ -47,7 +47,7 @@ _COLORS = {
     "lost": "terrible",
     "wait": "thread_state_runnable",
     "communicate": "thread_state_iowait",
-    "offline": "gray",
+    "offline": "grey",
 }
 
 

@@ -71,7 +71,10 @@ def test_messages_are_written_with_what_is_in_them(simfl_, path, tmp_path):
     [
         (("--observer", 6), "observer: expected a client, 0 to 5, or \"links\", found '6'"),
         (("--coalition", ""), "observer: expected a client, 0 to 5, or \"links\", found ''"),
-        (("--coalition", "0,1,2,3,4,5"), "observer: expected at least one client that is not an observer, found all clients"),
+        (
+            ("--coalition", "0,1,2,3,4,5"),
+            "observer: expected at least one client that is not an observer, found all clients",
+        ),
         (("--set", "algorithm.optimizer=adam"), "algorithm.optimizer: expected none, found one"),
         (("--set", "stop.accuracy=0.5"), "stop.accuracy: expected a run that ends at a time"),
         (("--messages",), "--messages: expected --out FOLDER with it, found none"),
