@@ -227,6 +227,13 @@ class Topology:
                 f"topology.mixing: expected one of {', '.join(MIXING_RULES)}, found "
                 f"{rule!r}{nearest(rule, MIXING_RULES)}"
             )
+        places, values = self._weights(rule)
+        matrix = scipy.sparse.coo_array((values, places), shape=(self.num_clients, self.num_clients)).tocsr()
+        matrix.sort_indices()
+        return matrix
+
+    def _weights(self, rule: str) -> tuple[tuple[np.ndarray, np.ndarray], np.ndarray]:
+        """Return the rows, columns and values of the non-zero entries of the mixing matrix."""
         num_clients, degrees = self.num_clients, self.degrees
         largest = int(degrees.max())
         if rule == "uniform" and int(degrees.min()) != largest:
@@ -234,34 +241,30 @@ class Topology:
                 f"topology.mixing: uniform is doubly stochastic only where all degrees are equal, and {self.kind} has "
                 f"degrees from {degrees.min()} to {largest}; use metropolis"
             )
+        everyone = np.arange(num_clients)
         if self.is_complete:  # all rules agree: the mean of all models
-            pattern = np.arange(num_clients, dtype=np.int32)
-            rows = np.arange(num_clients + 1, dtype=np.int64) * num_clients
-            values = np.full(num_clients**2, 1.0 / num_clients)
-            shape = (num_clients, num_clients)
-            return scipy.sparse.csr_array((values, np.tile(pattern, num_clients), rows), shape=shape)
+            places = np.repeat(everyone, num_clients), np.tile(everyone, num_clients)
+            return places, np.full(num_clients**2, 1.0 / num_clients)
         sources, targets = self.directed_edges()
         divisors = (
             np.maximum(degrees[sources], degrees[targets]) if rule == "metropolis" else np.full(len(sources), largest)
         )
         weights = 1.0 / (1.0 + divisors)
         own = 1.0 - np.bincount(sources, weights, minlength=num_clients)
-        everyone = np.arange(num_clients)
         places = np.concatenate([sources, everyone]), np.concatenate([targets, everyone])
-        values = np.concatenate([weights, own])
-        matrix = scipy.sparse.coo_array((values, places), shape=(num_clients, num_clients)).tocsr()
-        matrix.sort_indices()
-        return matrix
+        return places, np.concatenate([weights, own])
 
     def spectral_gap(self, rule: str = "metropolis") -> float:
         """Return 1 - max(|lambda_2|, |lambda_K|) of the mixing matrix; 1 for one client."""
         if self.is_complete or self.num_clients == 1:
             return 1.0
-        matrix = self.mixing_matrix(rule)
-        if self.num_clients < DENSE_LIMIT:
-            eigenvalues = np.linalg.eigvalsh(matrix.toarray())
-            return float(1.0 - max(abs(eigenvalues[0]), abs(eigenvalues[-2])))
-        return 1.0 - _second_eigenvalue(matrix)
+        if self.num_clients >= DENSE_LIMIT:
+            return 1.0 - _second_eigenvalue(self.mixing_matrix(rule))
+        dense = np.zeros((self.num_clients, self.num_clients))  # importing SciPy takes longer than the eigenvalues
+        places, values = self._weights(rule)
+        dense[places] = values
+        eigenvalues = np.linalg.eigvalsh(dense)
+        return float(1.0 - max(abs(eigenvalues[0]), abs(eigenvalues[-2])))
 
     def directed_edges(self) -> tuple[np.ndarray, np.ndarray]:
         """Return both directions of every edge as (sources, targets), int64 [2 E] each."""

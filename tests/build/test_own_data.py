@@ -147,7 +147,7 @@ def test_texts_are_for_models_of_sequences_alone(tmp_path):
             loads(text)
     np.savez(tmp_path / "some.npz", x=np.zeros((40, 8), np.uint8), y=np.arange(40) % 2)
     mapping = {"data": {"set": "npz", "path": str(tmp_path / "some.npz")}, "model": "lstm", "algorithm": "adpsgd"}
-    with pytest.raises(ScenarioError, match="which holds examples that are no sequences of tokens, found 'lstm'"):
+    with pytest.raises(ScenarioError, match="which holds examples that are not sequences of tokens, found 'lstm'"):
         prepare(mapping)
 
 

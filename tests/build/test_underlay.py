@@ -75,7 +75,7 @@ def test_clients_may_be_listed_drawn_or_counted_by_an_attribute(tmp_path):
             "{kind: star, clients: {kind: nodes, nodes: [switch0]}}",
             "{}",
             r"underlay.clients.nodes: expected a node for each of clients.count, which is 6, found 1 nodes; a client "
-            r"that is attached to nothing",
+            r"that is not attached",
         ),
         (
             "{kind: star, clients: {kind: nodes, nodes: [core, core, core, core, core, swich1]}}",
