@@ -233,7 +233,7 @@ class Topology:
         return matrix
 
     def _weights(self, rule: str) -> tuple[tuple[np.ndarray, np.ndarray], np.ndarray]:
-        """Return the rows, columns and values of the non-zero entries of the mixing matrix."""
+        """Return rows, columns and values of the non-zero entries of W."""
         num_clients, degrees = self.num_clients, self.degrees
         largest = int(degrees.max())
         if rule == "uniform" and int(degrees.min()) != largest:
