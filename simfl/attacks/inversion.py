@@ -52,7 +52,7 @@ VARIATION = 1e-2
 
 
 def input_from(model: AbstractModel, gradient: NDArray[Any]) -> NDArray[np.float64]:
-    """Return the best input for a gradient, f64: exact for one example without noise.
+    """Return the best input for a gradient, f64 [*input_shape]; exact for one example.
 
     With G_W [units, p] and g_b [units] of the first layer, x = G_W^T g_b / ||g_b||^2, by least squares over the units.
 

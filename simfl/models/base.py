@@ -158,7 +158,7 @@ class AbstractModel(ABC):
         return {}
 
     def loss(self, params: Array, x: Array, y: Array, weight: Array) -> Array:
-        """Return sum_i weight_i loss_i / sum_i weight_i + lambda/2 ||w||^2."""
+        """Return sum_i weight_i loss_i / sum_i weight_i + lambda/2 ||w||^2, f32[]."""
         losses = jnp.where(weight != 0, self.losses(params, x, y), 0.0)
         return jnp.sum(weight * losses) / jnp.sum(weight) + 0.5 * self.l2 * jnp.sum(params * params)
 
@@ -180,7 +180,7 @@ class AbstractModel(ABC):
     def clip_and_sum(
         self, params: Array, x: Array, y: Array, weight: Array, clipping_norm: float | Array
     ) -> tuple[Array, Array]:
-        """Return the clipped sum f32[d], and the count of gradients set to zero.
+        """Return the clipped sum f32[d], and the count int32[] of gradients set to zero.
 
         The sum is sum_i weight_i g_i min(1, C / ||g_i||_2), C the `clipping_norm` > 0 over all parameters together,
         which may be inf (no clipping) or traced. Its norm is at most C * sum_i weight_i for all finite x and all
@@ -274,7 +274,7 @@ def clipping_factor(squared_norm: Array, bound: float | Array) -> Array:
 
 
 def count_unbounded(squared_norms: Array, weight: Array) -> Array:
-    """Return the number of unpadded gradients with non-finite squared norm [b]."""
+    """Return the number, int32[], of gradients with non-finite squared norm [b]."""
     return jnp.sum((weight != 0) & ~(squared_norms < jnp.inf), dtype=jnp.int32)
 
 

@@ -78,7 +78,7 @@ class OneVsAll(AbstractModel):
         return jnp.where(jnp.argmax(self.predict(params, x), axis=1) == y, 1.0, 0.0)
 
     def gradient_sum(self, params: Array, x: Array, y: Array, weight: Array) -> Array:
-        """Return sum_i weight_i e_i u_i^T, e = sigmoid(z) - onehot(y), u = (x, 1)."""
+        """Return sum_i weight_i e_i u_i^T, e = sigmoid(z) - onehot(y), u = (x, 1), f32[d]."""
         x = masked(x, weight)
         return self._weighted(self._errors(params, x, y), x, weight)
 

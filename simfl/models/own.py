@@ -192,7 +192,7 @@ class OwnModel(AbstractModel):
         return jnp.asarray(self.given.losses(self.own.tree(params), x, y)).astype(jnp.float32)
 
     def correct(self, params: Array, x: Array, y: Array) -> Array:
-        """Return the metric `accuracy`, or whether the largest output is the label's.
+        """Return the metric `accuracy`, or whether the largest output is right, f32[b].
 
         One output above 0 means class 1. NaN without classes or outputs.
         """

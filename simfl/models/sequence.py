@@ -75,7 +75,7 @@ class AbstractSequenceModel(AbstractModel):
 
     @abstractmethod
     def logits(self, params: Array, x: Array) -> Array:
-        """Return next-token logits for x int32 [b, length], [b, length, tokens]."""
+        """Return next-token logits of x int32 [b, length], f32 [b, length, tokens]."""
 
     def first(self, name: str, shape: tuple[int, ...], key: Array) -> Array:
         """Draw a part from a typed key."""

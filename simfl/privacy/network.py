@@ -87,7 +87,7 @@ class View:
 
     @classmethod
     def of_own_noise(cls, a: Matrix, std: Matrix) -> Self:
-        """Return the view if each gradient has separate noise: B = A diag(std).
+        """Return the view for separate noise: B = A diag(std), std f64 [n] > 0.
 
         Then W is an orthonormal basis of the rows of B, over std, and M <= diag(std)^-2 to rounding.
         """

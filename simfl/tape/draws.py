@@ -32,7 +32,7 @@ _U32 = jnp.uint32
 
 
 def mix(h: jax.Array) -> jax.Array:
-    """Return a bijective 32-bit hash with good avalanche (Wellons's lowbias32)."""
+    """Return a bijective hash of uint32 with good avalanche (Wellons's lowbias32)."""
     h ^= h >> 16
     h *= _U32(0x7FEB352D)
     h ^= h >> 15

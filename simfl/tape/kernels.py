@@ -63,7 +63,7 @@ def examples_of(
 
 
 def bounded(vector: jax.Array, bound: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Clip f32[d] to a norm; a vector that is not finite becomes 0 and is counted."""
+    """Clip f32[d] to a norm, and count (int32[]) a vector that is not finite as 0."""
     squared = jnp.sum(vector * vector)
     finite = squared < jnp.inf
     # Selected: 0 times a part that is not finite would be NaN.
@@ -520,6 +520,8 @@ def window_program(operation: Operation, reads: int, width: int, combines: int, 
 def average_program(reads: int, chunk: int) -> Any:
     """Return the program of the mean model f32[d] and the consensus distance.
 
+    It maps (bank, places [k, reads], coefs, valid [k]) to (mean model f32[d], consensus distance f32).
+
     The consensus distance is the root mean square distance of the models to their mean,
     sqrt( (1/K) sum_k ||w_k - w_mean||^2 ). Clients are summed in their order, so that the result
     does not depend on where the bank holds what. k is padded to a multiple of `chunk`.
@@ -548,7 +550,7 @@ def average_program(reads: int, chunk: int) -> Any:
 
 @kept
 def constants_program() -> Any:
-    """Return (bank, places [k], values [k, d]) -> bank with the values set."""
+    """Return (bank, places [k], values [k, d]) -> bank, which is donated."""
     return jax.jit(lambda bank, places, values: bank.at[places].set(values), donate_argnums=0)
 
 
@@ -572,6 +574,8 @@ def rows_program(reads: int) -> Any:
 @kept
 def probe_program(operation: Operation, reads: int) -> Any:
     """Return the program of models and their losses on mini-batches.
+
+    It maps (bank, places [k, reads], coefs [k, reads], clients [k], draws [k, m], data) to (models, losses).
 
     models is f32 [k, d], losses f32 [k, m]: of each model on the client's mini-batches of these numbers, the mean over
     the examples, with the regularizer. A number below 0 stands for no mini-batch and gives 0.
@@ -609,7 +613,7 @@ def in_chunks(x: Inputs, y: jax.Array, chunk: int) -> tuple[Inputs, jax.Array]:
 
 @kept
 def evaluation_program(model: AbstractModel, chunk: int) -> Any:
-    """Return the program of loss, accuracy and metrics over a padded set.
+    """Return (params, x, y, weight) -> (loss, accuracy, metrics) over a padded set.
 
     Metrics are the means of those of the model, by name.
     """
@@ -658,7 +662,9 @@ def answers_program(model: AbstractModel, chunk: int) -> Any:
 
 @kept
 def gradients_program(model: AbstractModel, chunk: int, clips: bool, tasks: int = 1) -> Any:
-    """Return the program of (norm of the mean gradient, share clipped).
+    """Return the program (params, x, y, weight, clipping_norm) -> (norm, share clipped).
+
+    The norm is that of the mean gradient.
 
     The mean is over a set padded to a multiple of `chunk`, of each example's gradient clipped to clipping_norm, which
     may be inf; without `clips` nothing is clipped and the share is 0. With several tasks, params holds the models of

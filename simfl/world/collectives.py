@@ -93,7 +93,7 @@ ALL_REDUCES: dict[str, Callable[[int, int], Plan]] = {
 
 
 def seconds(plan: Plan, count: int, travel_s: Callable[[Step], NDArray[np.float64]]) -> float:
-    """Return when the last of `count` nodes has the sum.
+    """Return when the last node has the sum, given times of messages [m].
 
     t_j <- max(t_j, t_i + travel_ij) for all messages i -> j of a step at once.
     """
