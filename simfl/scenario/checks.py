@@ -121,7 +121,7 @@ def _evaluations(scenario: Sections) -> Iterator[Problem]:
 
 
 def _faults(scenario: Sections) -> Iterator[Problem]:
-    """Check that partitions separate known clients, and that there is a server to be offline."""
+    """Check that partitions separate known clients, and that a server exists."""
     count, served = scenario.clients.count, scenario.algorithm.has_server
     if served is False and scenario.server.offline:
         advice = f"remove it: algorithm '{scenario.algorithm.kind}' has no server"

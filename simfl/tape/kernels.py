@@ -662,7 +662,7 @@ def answers_program(model: AbstractModel, chunk: int) -> Any:
 
 @kept
 def gradients_program(model: AbstractModel, chunk: int, clips: bool, tasks: int = 1) -> Any:
-    """Return the program (params, x, y, weight, clipping_norm) -> (norm, share clipped).
+    """Return (params, x, y, weight, clipping_norm) -> (norm, share clipped).
 
     The norm is that of the mean gradient.
 
