@@ -221,7 +221,7 @@ from typing import ClassVar
 
 from simfl.models.base import Array
 from simfl.models.layers import AbstractLayer, Dense
-from simfl.models.network import AbstractClassifier, Pass
+from simfl.models.layered import AbstractClassifier, Pass
 
 
 @dataclass(frozen=True)

@@ -34,8 +34,8 @@ from simfl.attacks.adversary import listen, positions_in
 from simfl.errors import ScenarioError
 from simfl.models import AbstractModel
 from simfl.models.base import Array
+from simfl.models.layered import AbstractNetwork
 from simfl.models.layers import Dense
-from simfl.models.network import AbstractNetwork
 from simfl.privacy.network import recovered
 from simfl.records.attacks import Inversion, Reconstructed
 from simfl.scenario import Scenario

@@ -13,9 +13,9 @@ from typing import ClassVar
 import jax.numpy as jnp
 
 from simfl.models.base import Array, image_shape
+from simfl.models.layered import ACTIVATIONS, AbstractClassifier, Pass
 from simfl.models.layers import AbstractLayer, Convolution, Dense, average_pool
 from simfl.models.mlp import check_activation, initial_of
-from simfl.models.network import ACTIVATIONS, AbstractClassifier, Pass
 
 SIDE = 32
 """Side of the network's input; smaller images are padded with zeros, as in the paper."""

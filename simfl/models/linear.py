@@ -8,7 +8,7 @@ from typing import ClassVar
 import jax.numpy as jnp
 
 from simfl.models.base import Array
-from simfl.models.network import AbstractLinear
+from simfl.models.layered import AbstractLinear
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from simfl.models.base import Array
-from simfl.models.network import AbstractLinear
+from simfl.models.layered import AbstractLinear
 
 
 @dataclass(frozen=True)

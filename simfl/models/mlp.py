@@ -7,8 +7,8 @@ from typing import ClassVar
 
 from simfl.errors import nearest
 from simfl.models.base import Array
+from simfl.models.layered import ACTIVATIONS, AbstractClassifier, Pass
 from simfl.models.layers import AbstractLayer, Dense
-from simfl.models.network import ACTIVATIONS, AbstractClassifier, Pass
 
 
 @dataclass(frozen=True)

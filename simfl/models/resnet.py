@@ -14,8 +14,8 @@ from typing import ClassVar
 import jax
 
 from simfl.models.base import Array, image_shape
+from simfl.models.layered import AbstractClassifier, Pass
 from simfl.models.layers import AbstractLayer, Convolution, Dense, GroupNorm
-from simfl.models.network import AbstractClassifier, Pass
 
 STAGES = (16, 32, 64)
 GROUP_CHANNELS = 8

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from simfl.models.network import AbstractClassifier, AbstractLinear
+from simfl.models.layered import AbstractClassifier, AbstractLinear
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 
 from simfl.errors import nearest
 from simfl.models.base import Array
-from simfl.models.network import AbstractClassifier, AbstractLinear
+from simfl.models.layered import AbstractClassifier, AbstractLinear
 
 LOSSES = ("crammer_singer", "one_vs_rest")
 

@@ -14,8 +14,8 @@ from simfl.scenario.algorithms import AlgorithmConfig, ExternalAlgorithm
 from simfl.scenario.data import DataConfig, ExternalData
 from simfl.scenario.fields import ByKind, Config, members_of
 from simfl.scenario.models import ExternalModel, ModelConfig
-from simfl.scenario.network import TopologyConfig
 from simfl.scenario.privacy import MechanismConfig
+from simfl.scenario.topologies import TopologyConfig
 
 
 def _union(core: Any, base: type[Config], choice: ByKind) -> Any:

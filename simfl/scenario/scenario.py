@@ -24,11 +24,11 @@ from simfl.scenario.errors import lines, problems_of
 from simfl.scenario.fields import DISCRIMINATORS, Config, Short, Within, kind_of, members_of
 from simfl.scenario.links import Links, Server
 from simfl.scenario.models import Softmax
-from simfl.scenario.network import Ring
 from simfl.scenario.overrides import Override, apply_override, path_of
 from simfl.scenario.problems import InvalidValueError, Path, Problem, show
 from simfl.scenario.regions import Regions
 from simfl.scenario.syntax import write
+from simfl.scenario.topologies import Ring
 from simfl.scenario.underlay import Underlay
 
 _NAME = re.compile(r"[^\W_][\w.+-]{0,99}")

@@ -8,8 +8,8 @@ from typing import Annotated, Literal, Self
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
 from simfl.scenario.fields import Bandwidth, ByKind, Config, Count, Seconds, Text, Within, WorldFile, variant
-from simfl.scenario.network import FixedTopology, Ring, once
 from simfl.scenario.problems import InvalidValueError, Problem, show
+from simfl.scenario.topologies import FixedTopology, Ring, once
 
 
 def _router(value: object) -> object:

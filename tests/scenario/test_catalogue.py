@@ -8,8 +8,8 @@ from simfl.scenario import kinds
 from simfl.scenario.catalogues import Model
 from simfl.scenario.fields import kind_of, members_of
 from simfl.scenario.models import ExternalModel, ModelConfig
-from simfl.scenario.network import TopologyConfig
 from simfl.scenario.partitions import Partition, Sizes
+from simfl.scenario.topologies import TopologyConfig
 from simfl.world.changing import CHANGING
 from simfl.world.topology import MIXING_RULES, TOPOLOGIES
 

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from simfl.scenario.data import DataConfig
     from simfl.scenario.links import Links, Server
     from simfl.scenario.models import ModelConfig
-    from simfl.scenario.network import TopologyConfig
     from simfl.scenario.privacy import MechanismConfig
     from simfl.scenario.regions import Regions
+    from simfl.scenario.topologies import TopologyConfig
     from simfl.scenario.underlay import Underlay
 
 
