@@ -8,7 +8,7 @@ from pathlib import Path
 from simfl.build.csv_files import CsvFile
 from simfl.errors import DataError, ScenarioError
 from simfl.scenario import Scenario
-from simfl.scenario import network as schema
+from simfl.scenario import topologies as schema
 from simfl.scenario.units import format_time
 from simfl.streams import Streams
 from simfl.world import Changing, Topology

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated, Any, Union
 
 from simfl.catalogue import attached, classes_in
-from simfl.scenario import algorithms, data, models, network, privacy
+from simfl.scenario import algorithms, data, models, privacy, topologies
 from simfl.scenario.algorithms import AlgorithmConfig, ExternalAlgorithm
 from simfl.scenario.data import DataConfig, ExternalData
 from simfl.scenario.fields import ByKind, Config, members_of
@@ -38,4 +38,4 @@ else:
     Data = _union(data.CORE, DataConfig, ByKind("set", default="digits", external=ExternalData, renew=data.renewed))
     Model = _union(models.CORE, ModelConfig, ByKind(default="softmax", external=ExternalModel))
     Privacy = _union(privacy.CORE, MechanismConfig, ByKind("mechanism", default="gaussian"))
-    Topology = _union(network.CORE, TopologyConfig, ByKind(default="ring"))
+    Topology = _union(topologies.CORE, TopologyConfig, ByKind(default="ring"))
