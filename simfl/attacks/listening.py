@@ -82,7 +82,7 @@ class Kept:
         return [kept[place] for place in places]
 
 
-class Listener:
+class Wiretap:
     """The witness: keeps some messages for each observer and each attacked client.
 
     `distances` is client that is attacked -> node -> distance on the graph, infinite for other nodes. It keeps at most
@@ -152,7 +152,7 @@ def hops_from(clients: Sequence[int], links: Iterable[tuple[int, int]]) -> dict[
     return {client: dict(enumerate(row.tolist())) for client, row in zip(clients, hops, strict=True)}
 
 
-class Values:
+class KeptValues:
     """The values of the kept messages after the run."""
 
     def __init__(self, tape: Tape, initial: NDArray[np.float32]) -> None:

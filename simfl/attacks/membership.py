@@ -35,7 +35,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfl.accounts.network import LINKS, local_epsilons, network, statement_of
-from simfl.attacks.listening import Kept, Listener, Observer, Values, hops_from
+from simfl.attacks.listening import Kept, KeptValues, Observer, Wiretap, hops_from
 from simfl.attacks.pairing import Coins, Pairs, pairs_of
 from simfl.attacks.separation import area, right_pairs, true_positive_rates
 from simfl.attacks.statistics import default_guesses, pair_lower_bound
@@ -132,7 +132,7 @@ def infer_membership(
             digest = simulation.run(RunFolder.create(Path(temporary), "attack")).manifest.digest
         if simulation.status == "interrupted":
             raise RunError(f"{scenario.name}: the run was interrupted: there is nothing to look at")
-        values = Values(simulation.tape, setup.training.initial)
+        values = KeptValues(simulation.tape, setup.training.initial)
         accounts, statement = _accounts(simulation, listener.kept, pairwise)
         hops = listener.hops(targets)
         judge = _Judge(setup, confidence)
@@ -214,7 +214,7 @@ class _Judge:
 
 def _listener(
     simulation: Simulation, observers: Sequence[Observer] | None, targets: Sequence[int], models: int
-) -> Listener:
+) -> Wiretap:
     algorithm, setup = simulation.algorithm, simulation.setup
     count = setup.scenario.clients.count
     server = _server(simulation)
@@ -234,7 +234,7 @@ def _listener(
             f"--observer: expected another one than the client that is attacked, found {named[0]} alone; name others, "
             "or another client"
         )
-    return Listener(named, distances, models, count)
+    return Wiretap(named, distances, models, count)
 
 
 def _node(observer: Observer, count: int, server: int | None) -> Observer:

@@ -14,7 +14,7 @@ from simfl.models.own import Same
 from simfl.scenario import optimizers as schema
 from simfl.scenario.fields import hashable
 from simfl.scenario.own_code import digests_of, in_one_line, is_known, make
-from simfl.tape.optimizers import Rule, StateRows, adam, adaptive, momentum, rule_of, state_rows
+from simfl.tape.optimizers import StateRows, Transformation, adam, adaptive, momentum, state_rows, transformation_of
 from simfl.tape.problem import Optimizing
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def _plan(
     )
 
 
-def _rule(config: Any, where: str) -> Rule:
+def _rule(config: Any, where: str) -> Transformation:
     """Return the gradient transformation that a section names."""
     match config:
         case schema.OwnOptimizer() | schema.OwnServerOptimizer():
@@ -112,10 +112,10 @@ def _rule(config: Any, where: str) -> Rule:
     values = config.model_dump(exclude={"state", "clip_norm", "weight_decay"})
     clip_norm, decay = getattr(config, "clip_norm", None), getattr(config, "weight_decay", 0.0)
     name = type(config).__name__, *sorted(values.items())
-    return rule_of(name, core=core, clip_norm=clip_norm, weight_decay=decay)
+    return transformation_of(name, core=core, clip_norm=clip_norm, weight_decay=decay)
 
 
-def _own(config: Any, where: str) -> Rule:
+def _own(config: Any, where: str) -> Transformation:
     """Return a user's own transformation."""
     made = make(config.kind, config.options, f"{where}.kind")
     if not (callable(getattr(made, "init", None)) and callable(getattr(made, "update", None))):
@@ -125,10 +125,10 @@ def _own(config: Any, where: str) -> Rule:
         )
     digests = digests_of([config.kind.partition(":")[0]])
     source = tuple(digests.items()) if is_known(digests) else Same(made)
-    return Rule((config.kind, hashable(config.options), source), made.init, made.update)
+    return Transformation((config.kind, hashable(config.options), source), made.init, made.update)
 
 
-def _checked(rule: Rule, size: int, where: str) -> StateRows:
+def _checked(rule: Transformation, size: int, where: str) -> StateRows:
     """Return a rule's state as rows; report errors of its functions in one line."""
     with in_one_line(f"{where}.kind", "the optimizer"):
         return state_rows(rule, size)

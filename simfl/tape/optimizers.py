@@ -1,8 +1,8 @@
 """Optimizers as optax transformations, with their state as rows of the bank.
 
-A `Rule` maps a gradient, a state and parameters, all on flat vectors f32[d], to what is added to the parameters (times
-a step size) and the next state. Two things run it: the steps within a round of local training, where the state begins
-anew with each round, and the operation `Tape.transform`, whose state is rows beside the model (`StateRows`).
+A `Transformation` maps a gradient, a state and parameters, all flat vectors f32[d], to the change of the parameters at
+step size 1 and the next state. It is used in the steps of a local round, which starts with a new state, and in the
+operation `Tape.transform`, whose state is rows beside the model (`StateRows`).
 
 optax is imported where a rule is made, not before.
 """
@@ -24,7 +24,7 @@ Adaptive = Literal["adam", "yogi", "adagrad"]
 
 
 @dataclass(frozen=True)
-class Rule:
+class Transformation:
     """A gradient transformation; its `name` identifies compiled programs.
 
     Attributes:
@@ -38,7 +38,9 @@ class Rule:
     update: Any = field(compare=False)
 
 
-def rule_of(name: Hashable, *, core: Any = None, clip_norm: float | None = None, weight_decay: float = 0.0) -> Rule:
+def transformation_of(
+    name: Hashable, *, core: Any = None, clip_norm: float | None = None, weight_decay: float = 0.0
+) -> Transformation:
     """Return the rule -(core(clipped gradient) + weight_decay w); plain SGD if None.
 
     Weight decay is decoupled (Loshchilov and Hutter 2019, https://arxiv.org/abs/1711.05101).
@@ -55,7 +57,7 @@ def rule_of(name: Hashable, *, core: Any = None, clip_norm: float | None = None,
     parts += [] if core is None else [core]
     parts += [optax.add_decayed_weights(weight_decay)] if weight_decay else []
     chain = optax.chain(*parts, optax.scale(-1.0))
-    return Rule((name, clip_norm, weight_decay), chain.init, chain.update)
+    return Transformation((name, clip_norm, weight_decay), chain.init, chain.update)
 
 
 def momentum(decay: float, nesterov: bool) -> Any:
@@ -126,7 +128,7 @@ class StateRows:
         counters: which of them count updates.
     """
 
-    rule: Rule
+    rule: Transformation
     size: int
     structure: Any
     leaves: tuple[tuple[str, tuple[int, ...]], ...]
@@ -225,7 +227,7 @@ def _whole(kind: str) -> bool:
 
 
 @functools.lru_cache(maxsize=64)
-def state_rows(rule: Rule, size: int) -> StateRows:
+def state_rows(rule: Transformation, size: int) -> StateRows:
     """Return how a rule's state becomes rows of d = `size` numbers.
 
     Raises:
@@ -250,7 +252,7 @@ def _shapes(tree: Any) -> str:
     return ", ".join(f"{leaf.dtype}{list(leaf.shape)}" for leaf in jax.tree.leaves(tree)) or "nothing"
 
 
-def _counters(rule: Rule, size: int, leaves: int) -> tuple[bool, ...]:
+def _counters(rule: Transformation, size: int, leaves: int) -> tuple[bool, ...]:
     """Return which leaves of the state count updates, whatever the gradients."""
     probes = [jnp.linspace(-1.0, 1.0, size), jnp.zeros(size), jnp.full(size, jnp.nan)]
 

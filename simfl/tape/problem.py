@@ -22,7 +22,7 @@ from simfl.privacy.correlated import Correlation, Form
 from simfl.privacy.rounding import DRIFT, Grid
 from simfl.tape.draws import Drawing
 from simfl.tape.inputs import inputs_of
-from simfl.tape.optimizers import Rule, StateRows
+from simfl.tape.optimizers import StateRows, Transformation
 
 Clip = Literal["example", "update"]
 
@@ -144,7 +144,7 @@ class Optimizing:
         pauses: whether steps without a gradient are frequent, because each waits for what is made of the last.
     """
 
-    local: Rule | None = None
+    local: Transformation | None = None
     applied: StateRows | None = None
     serial: bool = False
     pauses: bool = False

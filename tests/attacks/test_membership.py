@@ -11,7 +11,7 @@ from sklearn.metrics import roc_auc_score, roc_curve
 
 import simfl
 from simfl.accounts.network import LINKS
-from simfl.attacks.listening import Heard, Kept, Listener, Values
+from simfl.attacks.listening import Heard, Kept, KeptValues, Wiretap
 from simfl.attacks.membership import _Judge, infer_membership, score
 from simfl.attacks.pairing import Coins, match
 from simfl.attacks.separation import area, right_pairs, true_positive_rates
@@ -97,7 +97,7 @@ def test_what_is_kept_is_spaced_evenly_and_from_the_nearest():
 
 
 def test_messages_are_heard_when_they_arrive_and_promises_as_they_were_sent():
-    listener = Listener([1, LINKS, 2], {0: {0: 0.0, 1: 1.0}}, most=4, clients=2)
+    listener = Wiretap([1, LINKS, 2], {0: {0: 0.0, 1: 1.0}}, most=4, clients=2)
     first, second = Model((), ()), Model((), ())
     promise, order = Gradient(first, client=0, draw=3, size=8, noise_scale=0.0), []
     listener.shown(1, 0, second)
@@ -115,7 +115,7 @@ def test_messages_are_heard_when_they_arrive_and_promises_as_they_were_sent():
     assert listener.kept[2][0].messages[1].change, "what comes to a server is no model"
     assert len(listener.kept[LINKS][0].messages) == 3
     silent = lambda: None  # noqa: E731
-    assert Listener([1], {0: {}}, 4, 2).sent(1, 0, first, silent) is silent
+    assert Wiretap([1], {0: {}}, 4, 2).sent(1, 0, first, silent) is silent
 
 
 # -- scores ------------------------------------------------------------------------------------
@@ -186,13 +186,13 @@ def test_promises_have_the_values_that_the_server_applied():
     setup = prepare(loads(text))
     simulation = Simulation(setup, choose_device(None))
     server = simulation.algorithm.server
-    listener = Listener([server], {k: {k: 0.0} for k in range(4)}, most=50, clients=4)
+    listener = Wiretap([server], {k: {k: 0.0} for k in range(4)}, most=50, clients=4)
     simulation.world.network.witness = listener
     try:
         with tempfile.TemporaryDirectory() as folder:
             run = simulation.run(RunFolder.create(Path(folder), "heard"))
             heard = [one for k in range(4) for one in listener.kept[server][k].messages if one.content.client == k]
-            contents, _ = Values(simulation.tape, setup.training.initial).read(heard)
+            contents, _ = KeptValues(simulation.tape, setup.training.initial).read(heard)
             model = setup.model.joined(run.model)
     finally:
         simulation.release()

@@ -7,7 +7,7 @@ import optax
 import pytest
 
 from simfl.tape import Tape
-from simfl.tape.optimizers import Rule, adaptive, rule_of, state_rows
+from simfl.tape.optimizers import Transformation, adaptive, state_rows, transformation_of
 from tests.helpers import NumpyExecutor
 
 D = 3
@@ -64,7 +64,7 @@ def test_steps_of_independent_chains_share_lanes_and_serial_ones_make_no_level()
 
 def chain_of(*parts):
     made = optax.chain(*parts)
-    return Rule(object(), made.init, made.update)
+    return Transformation(object(), made.init, made.update)
 
 
 WHOLE = (jnp.array([7, 4_000_000_000], jnp.uint32), jnp.int32(-5), jnp.array([True, False]), jnp.int8(-3))
@@ -80,8 +80,8 @@ RULES = {
     "steps that are gathered": chain_of(optax.MultiSteps(optax.adam(0.1), 3).gradient_transformation()),
     "steps that are not finite": chain_of(optax.apply_if_finite(optax.adam(0.1), 2)),
     "a schedule": chain_of(optax.trace(0.9), optax.scale_by_schedule(optax.cosine_decay_schedule(-1.0, 10))),
-    "whole numbers": Rule(object(), lambda params: WHOLE, lambda g, state, params: (g, whole_after(state))),
-    "nothing": rule_of("plain", clip_norm=1.0),
+    "whole numbers": Transformation(object(), lambda params: WHOLE, lambda g, state, params: (g, whole_after(state))),
+    "nothing": transformation_of("plain", clip_norm=1.0),
 }
 
 
@@ -121,7 +121,7 @@ def test_a_counter_takes_no_row_where_it_counts_whatever_comes():
 def test_adaptive_steps_of_a_server_are_those_of_the_listing(kind):
     """Reddi et al. 2021, Algorithm 2, in float64."""
     beta1, beta2, tau, eta = 0.9, 0.99, 1e-2, 0.1
-    rule = rule_of(kind, core=adaptive(kind, beta1, beta2, tau))
+    rule = transformation_of(kind, core=adaptive(kind, beta1, beta2, tau))
     rows = state_rows(rule, D)
     packed, model = rows.begin(np.zeros(D, np.float32)), jnp.zeros(D)
     x, m, v = np.zeros(D), np.zeros(D), np.full(D, tau**2)
@@ -148,4 +148,4 @@ def test_adaptive_steps_of_a_server_are_those_of_the_listing(kind):
 )
 def test_what_is_no_state_is_refused(made, said):
     with pytest.raises(TypeError, match=said):
-        state_rows(Rule(object(), made.init, made.update), D)
+        state_rows(Transformation(object(), made.init, made.update), D)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from simfl.attacks.audit import AuditReport, PairwiseReport
 
 
-class Kind(enum.StrEnum):
+class CanaryKind(enum.StrEnum):
     """The kind of canaries."""
 
     gradient = "gradient"
@@ -42,8 +42,8 @@ def command(
         bool, Option("--in-place", help="Canaries replace examples of the client, which keeps its sampling rate.")
     ] = False,
     kind: Annotated[
-        Kind, Option("--kind", help="Directions in the space of gradients, or random inputs to the model.")
-    ] = Kind.gradient,
+        CanaryKind, Option("--kind", help="Directions in the space of gradients, or random inputs to the model.")
+    ] = CanaryKind.gradient,
     guesses: Annotated[
         list[int] | None,
         Option(

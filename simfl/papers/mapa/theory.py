@@ -18,8 +18,8 @@ What one has to know before using a number from here:
 - Theorem 3 bounds the sensitivity with a certain probability over the data, by Chebyshev: that is not differential
   privacy. Clipping makes dS a bound for all data, and then delta = 0.
 - The claim is epsilon for each iteration, with respect to the examples in its batch. `total` says what a run costs.
-- Three rules for the next dS are printed, see `Rule`. Table 2's makes dS grow if its Delta_s is Delta_b; if it is the
-  bound 2 Delta_b/(P (tau + 1)) on the squared gradient, it is the text's.
+- Three rules for the next dS are printed, see `NextSensitivity`. Table 2's makes dS grow if its Delta_s is Delta_b; if
+  it is the bound 2 Delta_b/(P (tau + 1)) on the squared gradient, it is the text's.
 - Remark 2's condition on (11) must read gamma_t - L gamma_t² - L (tau+1)² gamma_t² >= 0.
 """
 
@@ -40,7 +40,7 @@ from simfl.privacy.pure import advanced_epsilon, amplified_epsilon, composed_eps
 SecondMoment = Literal["paper", "exact"]
 """E||eta||²: 2 (dS/epsilon)² as in one dimension, or d (d + 1) (dS/epsilon)²."""
 
-Rule = Literal["algorithm1", "text", "table2"]
+NextSensitivity = Literal["algorithm1", "text", "table2"]
 """The next stage's dS: theta dS (Algorithm 1); 2 sqrt(2 D/(P (tau+1)))/b (Section 6.2), which is theta dS where P > 1;
 2 sqrt(D)/b, with P of the first dS in all stages (Table 2). D is Delta_b."""
 
@@ -272,7 +272,7 @@ def stages(
     steps: int | None = None,
     count: int | None = None,
     second_moment: SecondMoment = "paper",
-    rule: Rule = "algorithm1",
+    rule: NextSensitivity = "algorithm1",
 ) -> tuple[Stage, ...]:
     """Return the stages of Algorithm 1, for `steps` updates or `count` stages.
 
@@ -284,12 +284,12 @@ def stages(
         steps: T, updates of the model in all. The last stage is listed in full.
         count: number of stages.
         second_moment: E||eta||² of the noise: 2 (dS/epsilon)² (paper), or d (d + 1) (dS/epsilon)² (exact).
-        rule: for the next dS, see `Rule`.
+        rule: for the next dS, see `NextSensitivity`.
     """
     if (steps is None) == (count is None):
         raise ValueError("stages: expected either steps or count")
     checks.whole(1, **{name: value for name, value in (("steps", steps), ("count", count)) if value is not None})
-    checks.one_of(get_args(Rule), rule=rule)
+    checks.one_of(get_args(NextSensitivity), rule=rule)
     planned: list[Stage] = []
     sensitivity, first = initial, 1
     while (len(planned) < count) if count is not None else (first <= (steps or 0)):
