@@ -170,7 +170,7 @@ class PerCallTape:
         """Compute the change of a round: a call for every step."""
         assert not promised.noise_scale, "rounds of local steps are measured without noise"
         w, eta = promised.model, np.float32(promised.step[0])
-        for h in range(promised.first):
+        for h in range(promised.steps):
             ints = np.array([promised.client, promised.draw + h, 0, promised.size], dtype=np.int32)
             w = self._local_step(w, promised.model, ints, eta, self._data)
         return self._linear(np.array([1.0, -1.0], dtype=np.float32), (w, promised.model))

@@ -400,8 +400,8 @@ def test_a_budget_is_kept_by_who_makes_several_releases_at_a_time(tmp_path):
 
 WRONG = [
     ({"expected": 1}, "unexpected keyword argument 'expected'"),
-    ({"size": 0}, "client 0: size: expected 1 to 360, the examples that it has, as sampling poisson draws so many on"),
-    ({"size": 361}, "client 0: size: expected 1 to 360, the examples that it has"),
+    ({"size": 0}, "client 0: size: expected 1 to 360, its number of examples, as the mean of Poisson sampling"),
+    ({"size": 361}, "client 0: size: expected 1 to 360, its number of examples"),
     ({"size": -3}, "client 0: size: expected an integer >= 0, found -3"),
     ({"draw": -1}, "client 0: draw: expected an integer >= 0, found -1"),
     ({"draw": 0.5}, "client 0: draw: expected an integer >= 0, found 0.5"),
@@ -409,7 +409,7 @@ WRONG = [
     ({"noise_scale": -2.0}, "client 0: noise_scale: expected a finite number >= 0, found -2.0"),
     ({"noise_scale": float("nan")}, "client 0: noise_scale: expected a finite number >= 0, found nan"),
     ({"way": "gradient_in_pieces", "start": [0, 0]}, "client 0: start: expected None with sampling poisson"),
-    ({"way": "gradient_in_pieces", "size": 361}, "client 0: size: expected 1 to 360, the examples that it has"),
+    ({"way": "gradient_in_pieces", "size": 361}, "client 0: size: expected 1 to 360, its number of examples"),
     ({"way": "train", "steps": 2, "step": [0.1, 0.0, 0.0, 0.0]}, "a tape of gradients: expected gradient, found train"),
 ]
 

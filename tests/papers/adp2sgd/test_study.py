@@ -78,7 +78,7 @@ def test_theorem_2_is_refuted_where_neighbors_see_whose_an_update_is():
         [False, False]
     ] * 2
     assert Judged("", verdict_of(found), found).words == (
-        "reproduced under noise: σ on the mean (as the proof has it) and whose an update is: hidden from everybody"
+        "reproduced under noise: σ on the mean (as the proof has it) and whose an update is: hidden from all"
     )
     # Computed apart from simfl, with dp-accounting's distributions of privacy losses.
     known = {True: (8.917, 12.213, 20.34), False: (1.790, 2.381, 3.755)}
