@@ -22,7 +22,7 @@ import numpy.typing as npt
 from simfl.data.base import Dataset, Loader, assembled, check_features, narrowed
 from simfl.data.files import folder_of, read_content
 from simfl.data.tokens import Vocabulary, sequences
-from simfl.errors import DataError, ScenarioError
+from simfl.errors import DataError
 from simfl.streams import Streams
 
 _REPLACE = "write it again with LEAF's preprocess.sh"
@@ -32,13 +32,11 @@ def load_leaf(
     root: Path | None,
     streams: Streams,
     *,
-    path: str | Path | None = None,
+    path: str | Path,
     test_fraction: float = 0.2,
     regression: bool = False,
 ) -> Dataset:
     """Load a folder in LEAF's layout; `path` holds `train`. See `Loader`."""
-    if path is None:
-        raise ScenarioError("data.path: expected a folder in LEAF's layout, found none")
     folder = folder_of("leaf", path, root)
     parts = [_part(folder / "train")]
     if (folder / "test").is_dir():

@@ -1,12 +1,12 @@
 """Assignment of training examples to clients.
 
 Every kind but `resample` gives each example to at most one client. Each client gets at least one example, since a
-client without data has no gradient.
+client without data has no gradient. `simfl.scenario.partitions` checks the options by themselves; here they are checked
+against the data.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from simfl.errors import ScenarioError, nearest
+from simfl.errors import ScenarioError
 
 Indices = npt.NDArray[np.int32]
 Counts = npt.NDArray[np.int64]
@@ -71,33 +71,16 @@ class _Wanted:
 
     def shares(self) -> npt.NDArray[np.float64]:
         """Return a weight for each client; power-law ranks are random."""
-        sizes, exponent = self.sizes, self.exponent
-        if sizes not in SIZES:
-            raise ScenarioError(
-                f"data.partition.sizes.kind: expected one of {', '.join(SIZES)}, found {sizes!r}{nearest(sizes, SIZES)}"
-            )
-        if sizes == "listed":
-            raise ScenarioError(
-                "data.partition.sizes.kind: by_label cannot keep listed sizes, they follow from the labels; "
-                "use equal or power_law"
-            )
-        if sizes == "equal":
+        if self.sizes == "equal":
             return np.ones(self.num_clients)
-        if not (math.isfinite(exponent) and exponent >= 0):
-            raise ScenarioError(f"data.partition.sizes.exponent: expected a number >= 0, found {exponent:g}")
         ranks = np.asarray(self.generator.permutation(self.num_clients) + 1, np.float64)
-        return np.asarray(ranks**-exponent, np.float64)
+        return np.asarray(ranks**-self.exponent, np.float64)
 
     def listed(self) -> Counts:
         """Return listed sizes as an array; their sum is checked by the caller."""
-        where, values = "data.partition.sizes.values", self.values
-        if values is None or len(values) != self.num_clients:
-            count = "none" if values is None else len(values)
-            raise ScenarioError(f"{where}: expected {self.num_clients} sizes, one for each client, found {count}")
-        for client, value in enumerate(values):
-            if value != int(value) or value < 1:
-                raise ScenarioError(f"{where}: client {client}: expected a whole number >= 1, found {value}")
-        return np.array(values, dtype=np.int64)
+        assert self.values is not None
+        assert len(self.values) == self.num_clients
+        return np.array(self.values, dtype=np.int64)
 
     def check_count(self, n: int) -> None:
         """Refuse more clients than examples."""
@@ -138,12 +121,6 @@ def partition(
     sizes, K whole numbers >= 1; if they add up to less than n, the rest is unused. `options` are keywords of the kind's
     function in `PARTITIONS`.
     """
-    if kind not in PARTITIONS:
-        raise ScenarioError(
-            f"data.partition.kind: expected one of {', '.join(PARTITIONS)}, found {kind!r}{nearest(kind, PARTITIONS)}"
-        )
-    if num_clients < 1:
-        raise ScenarioError(f"clients.count: expected at least 1 client, found {num_clients}")
     return PARTITIONS[kind](y, _Wanted(num_clients, generator, sizes, exponent, values), **options)
 
 
@@ -189,8 +166,6 @@ def _shards(y: npt.NDArray[Any], wanted: _Wanted, *, shards_per_client: int = 2)
     """
     counts, shards, generator = wanted.counts(len(y)), shards_per_client, wanted.generator
     labels, num_clients = _classes("shards", y), wanted.num_clients
-    if shards < 1:
-        raise ScenarioError(f"data.partition.shards_per_client: expected at least 1, found {shards}")
     if counts.min() < shards:
         raise ScenarioError(
             f"data.partition.shards_per_client: client {counts.argmin()} has {counts.min()} examples for {shards} "
@@ -213,8 +188,6 @@ def _dirichlet(y: npt.NDArray[Any], wanted: _Wanted, *, alpha: float = 0.5) -> P
     out, the client's other labels replace it, so the sizes are exact.
     """
     counts, labels, generator = wanted.counts(len(y)), _classes("dirichlet", y), wanted.generator
-    if not (math.isfinite(alpha) and alpha > 0):
-        raise ScenarioError(f"data.partition.alpha: expected a number > 0, found {alpha:g}")
     left = np.bincount(labels)
     shares = generator.dirichlet(alpha * len(left) * left / left.sum(), size=len(counts))
     taken = np.zeros((len(counts), len(left)), np.int64)
@@ -262,7 +235,7 @@ def _by_label(y: npt.NDArray[Any], wanted: _Wanted, *, labels_per_client: int = 
     labels, weights, generator = _classes("by_label", y), wanted.shares(), wanted.generator
     per_client, per_label = labels_per_client, np.bincount(labels)
     c = len(per_label)
-    if not 1 <= per_client <= c:
+    if per_client > c:
         raise ScenarioError(f"data.partition.labels_per_client: expected 1 to {c} (the classes), found {per_client}")
     held = _deal_labels(len(weights), per_client, c, generator)
     taken = np.zeros((len(weights), c), np.int64)
@@ -305,14 +278,13 @@ def _resample(y: npt.NDArray[Any], wanted: _Wanted, *, size: int | None = None) 
     if wanted.sizes == "listed":
         counts = wanted.listed()
     else:
-        if size is None:
-            raise ScenarioError("data.partition.size: resample needs the number of examples that each client draws")
-        if size != int(size) or not 1 <= size <= n:
+        assert size is not None
+        if size > n:
             raise ScenarioError(
                 f"data.partition.size: expected 1 to {n} (the training examples; drawn without replacement), "
                 f"found {size}"
             )
-        counts = apportion(wanted.num_clients * int(size), wanted.shares())
+        counts = apportion(wanted.num_clients * size, wanted.shares())
     if counts.max() > n:
         raise ScenarioError(
             f"data.partition.sizes: client {counts.argmax()} would draw {counts.max()} of {n} training examples "

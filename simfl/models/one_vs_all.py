@@ -11,12 +11,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from simfl.models.base import AbstractModel, Array, Layout, clipping_scale, count_unbounded, masked
 from simfl.models.layers import PRECISION, squares
+from simfl.models.lazy import jax, jnp
 from simfl.models.logistic import Logistic
 
 

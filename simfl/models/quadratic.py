@@ -11,10 +11,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
-import jax.numpy as jnp
 import numpy as np
 
 from simfl.models.base import AbstractModel, Array, masked
+from simfl.models.lazy import jnp
 
 
 @dataclass(frozen=True)
