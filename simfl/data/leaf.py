@@ -91,8 +91,8 @@ def _users(file: Path) -> Iterator[tuple[str, list[Any], list[Any]]]:
             f"{file}: expected users, num_samples and user_data, found something else ({reason}); {_REPLACE}"
         ) from None
     for user, count in listed:
-        mine = data.get(user) if isinstance(data, dict) else None
-        xs, ys = (mine.get("x"), mine.get("y")) if isinstance(mine, dict) else (None, None)
+        entry = data.get(user) if isinstance(data, dict) else None
+        xs, ys = (entry.get("x"), entry.get("y")) if isinstance(entry, dict) else (None, None)
         if not isinstance(xs, list) or not isinstance(ys, list):
             raise DataError(f"{file}: user {user!r}: expected lists x and y in user_data, found none; {_REPLACE}")
         if not len(xs) == len(ys) == count:
