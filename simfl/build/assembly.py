@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import math
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,7 @@ from simfl.build.world import availability, longest_batch_s
 from simfl.compiled import is_compiled
 from simfl.data import Dataset, Partition
 from simfl.errors import RunError, ScenarioError, SimflError, nearest, raised
-from simfl.models import AbstractModel
+from simfl.models import AbstractModel, lazy
 from simfl.privacy.correlated import InTime
 from simfl.records.tables import SCHEMAS, TAKEN, WALL_CLOCK_COLUMNS, further_metrics
 from simfl.scenario import Scenario
@@ -88,6 +89,8 @@ def assemble(scenario: Scenario, adapt: Adaptation | None = None, own: Own = NOT
     dataset = load_data(scenario, streams, own.data)
     shares = share_out(scenario, dataset, streams)
     model = model_of(scenario, dataset, own.model)
+    if "jax" in sys.modules:  # imported by a user's model, perhaps, which computes next
+        lazy.start_jax()
     start = start_of(scenario, model)
     if adapt is not None:
         dataset, shares, model = adapt(dataset, shares, model)

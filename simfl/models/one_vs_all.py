@@ -60,8 +60,8 @@ class OneVsAll(AbstractModel):
         return (("tasks", (self.num_classes, self.num_features + self.intercept)),)
 
     def init(self, key: Array | np.ndarray) -> Array:
-        """Return zeros."""
-        return jnp.zeros(self.size)
+        """Return zeros, which takes no JAX."""
+        return np.zeros(self.size, np.float32)
 
     def predict(self, params: Array, x: Array) -> Array:
         """Return the scores, f32[b, c]."""
