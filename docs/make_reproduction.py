@@ -29,12 +29,12 @@ INTRODUCTION = """\
 
 <!-- Written by docs/make_reproduction.py from results/reference/; run it again. -->
 
-After this page you know which claims of five papers, and of one study of the privacy of whole networks, simfl reproduces.
+After this page you know which claims simfl reproduces: those of five papers, and of a study of whole networks.
 
-`simfl reproduce` runs the studies and judges the claims. A paper leaves settings open. A claim is therefore judged under
-every defensible *reading* of them, by the intervals of at least five seeds. The verdict says under which readings the
-claim holds, and which choice decides. Every verdict below was computed from the tables of runs. The page of a paper has a
-table of the readings of every claim.
+`simfl reproduce` runs the studies and judges the claims. A paper leaves settings open. A claim is therefore judged
+under every defensible *reading* of them, by the intervals of at least five seeds. The verdict says under which readings
+the claim holds, and which choice decides. Every verdict below was computed from the tables of runs. The page of a paper
+has a table of the readings of every claim.
 
 ```sh
 simfl reproduce --list
