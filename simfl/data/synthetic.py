@@ -197,12 +197,21 @@ def _logistic_optimum(design: DoubleArray, y: npt.NDArray[np.int32], l2: float) 
     return best, float(np.logaddexp(0.0, -margins).mean()) + 0.5 * l2 * float(best @ best)
 
 
-LOADERS = tuple(
-    Loader(kind, f"synthetic: {summary}; optimum known", load, Synthetic, transforms=False)
-    for kind, summary, load in (
-        ("quadratic", "points around a center, f_i(w) = 1/2 (w - a_i)' H (w - a_i)", load_quadratic),
-        ("linear", "least squares with noise", load_linear),
-        ("logistic", "binary logistic regression with noisy labels", load_logistic),
-    )
+LOADERS = (
+    Loader(
+        "quadratic",
+        "synthetic: points around a center, f_i(w) = 1/2 (w - a_i)' H (w - a_i); optimum known",
+        load_quadratic,
+        Synthetic,
+        transforms=False,
+    ),
+    Loader("linear", "synthetic: least squares with noise; optimum known", load_linear, Synthetic, transforms=False),
+    Loader(
+        "logistic",
+        "synthetic: binary logistic regression with noisy labels; optimum known",
+        load_logistic,
+        Synthetic,
+        transforms=False,
+    ),
 )
 """Their options are the fields of `Synthetic`."""
