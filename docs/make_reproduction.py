@@ -29,15 +29,17 @@ INTRODUCTION = """\
 
 <!-- Written by docs/make_reproduction.py from results/reference/; run it again. -->
 
-`simfl reproduce` runs the studies of five papers, and one of the privacy of whole networks, and judges their claims.
-A paper leaves settings open: a claim is judged under every defensible *reading* of them, by the intervals of at least
-five seeds, and the verdict says under which readings it holds and which choice decides. Every verdict below was
-computed from the tables of runs; the page of a paper has a table of the readings of every claim.
+After this page you know which claims simfl reproduces: those of five papers, and of a study of whole networks.
+
+`simfl reproduce` runs the studies and judges the claims. A paper leaves settings open. A claim is therefore judged
+under every defensible *reading* of them, by the intervals of at least five seeds. The verdict says under which readings
+the claim holds, and which choice decides. Every verdict below was computed from the tables of runs. The page of a paper
+has a table of the readings of every claim.
 
 ```sh
 simfl reproduce --list
 simfl reproduce adp2sgd --quick   # minutes: fewer settings and seeds
-simfl reproduce adp2sgd           # what this page shows; broken off, the same command goes on
+simfl reproduce adp2sgd           # what this page shows; the same command continues after an interruption
 ```
 
 The studies read MNIST and sets of LIBSVM from the folder that `SIMFL_DATA` names (`simfl data fetch` downloads them).
@@ -115,8 +117,8 @@ def page() -> str:
         lines.append(f"| [{PAPERS[name]}](#{name}) | {shown} |")
     for name, claims in judged.items():
         paper = find_paper(name)
-        lines += ["", f"### {name}", "", f"{paper.title}. Every number is on [its page](reproduction-{name}.md); what "
-                  f"they mean and what the paper leaves open is discussed [here]({paper.page}).", "",
+        lines += ["", f"### {name}", "", f"{paper.title}. [One page](reproduction-{name}.md) lists every number, "
+                  f"[another]({paper.page}) explains them, and what the paper leaves open.", "",
                   "| claim | verdict | what was measured |", "| --- | --- | --- |"]  # fmt: skip
         lines += [f"| {claim['claim']} | **{claim['words']}** | {_cell(claim['evidence'])} |" for claim in claims]
     return "\n".join(lines) + "\n"

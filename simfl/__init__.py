@@ -26,11 +26,12 @@ from simfl.version import __version__
 
 if TYPE_CHECKING:
     from simfl.attacks.audit import audit
+    from simfl.build.assembly import prepare
     from simfl.models.libraries import from_equinox, from_flax, from_haiku
     from simfl.plots import plot, thumbnail
     from simfl.records import Run, read
     from simfl.records.readable import compare
-    from simfl.runs.runner import prepare, resume, run
+    from simfl.runs.runner import resume, run
     from simfl.runs.trained import evaluate, predict
     from simfl.scenario import Scenario, load
     from simfl.studies import sweep
@@ -74,7 +75,7 @@ _HOMES = {
     "load": "simfl.scenario",
     "plot": "simfl.plots",
     "predict": "simfl.runs.trained",
-    "prepare": "simfl.runs.runner",
+    "prepare": "simfl.build.assembly",
     "read": "simfl.records",
     "report": "simfl.studies.reporting",
     "resume": "simfl.runs.runner",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import importlib.util
 import pkgutil
 from collections.abc import Callable, Iterator, Mapping
 from types import ModuleType
@@ -39,11 +40,6 @@ def classes_of(module: ModuleType, base: type[T]) -> Iterator[type[T]]:
             yield one
 
 
-def items_in(package: str, base: type[T], catalogue: plugins.Catalogue) -> dict[str, type[T]]:
-    """Return the subclasses of `base` by their `kind`; see `classes_in`."""
-    return {vars(one)["kind"]: one for one in classes_in(package, base, catalogue) if "kind" in vars(one)}
-
-
 class Catalogue(Mapping[str, T]):
     """A mapping that is read on first use.
 
@@ -69,3 +65,28 @@ class Catalogue(Mapping[str, T]):
     def __len__(self) -> int:
         """Return the number of items."""
         return len(self._items)
+
+
+class Items(Catalogue[type[T]]):
+    """The subclasses of a base by their `kind`; see `classes_in`.
+
+    One item is imported alone, from the module of the package that has its name. All are imported where that is not
+    enough.
+    """
+
+    def __init__(self, package: str, base: type[T], catalogue: plugins.Catalogue) -> None:
+        super().__init__(self._all)
+        self._package, self._base, self._catalogue = package, base, catalogue
+
+    def _all(self) -> Mapping[str, type[T]]:
+        classes = classes_in(self._package, self._base, self._catalogue)
+        return {vars(one)["kind"]: one for one in classes if "kind" in vars(one)}
+
+    def __getitem__(self, name: str) -> type[T]:
+        """Return an item by its name."""
+        path = f"{self._package}.{name}"
+        if name.isidentifier() and importlib.util.find_spec(path) is not None:
+            for one in classes_of(importlib.import_module(path), self._base):
+                if vars(one).get("kind") == name:
+                    return one
+        return super().__getitem__(name)

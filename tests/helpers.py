@@ -29,9 +29,9 @@ from simfl.privacy.terms import Terms
 from simfl.records import RunFolder
 from simfl.runs.runner import Simulation
 from simfl.streams import Streams
-from simfl.tape import Executor, LearningProblem, Tape
+from simfl.tape import LearningProblem, Tape
 from simfl.tape.draws import batch_positions
-from simfl.tape.executor import Evaluation, choose_device
+from simfl.tape.executor import Evaluation, Executor, choose_device
 from simfl.tape.packing import Bank, pack
 from simfl.tape.problem import Batches, ClientData, Clipping, Keys, LocalRounds, Measured, Noise
 from simfl.world import Availability, Clock, Compute, Network, World, engine

@@ -106,6 +106,8 @@ def imports() -> Iterator[Import]:
             elif isinstance(node, ast.ImportFrom):
                 assert node.level == 0, f"{path}:{node.lineno}: imports are written out"
                 targets = [f"{node.module}.{alias.name}" for alias in node.names]
+                if node.module == "simfl.models.lazy":
+                    targets.append("jax")
             for target in targets:
                 yield Import(name, node.lineno, target, node in for_types)
 
@@ -227,3 +229,25 @@ print(*{"sklearn", "pandas", "matplotlib", "scipy.sparse", "scipy.special", "sci
 """
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.split() == []
+
+
+@pytest.mark.parametrize(
+    ("change", "status", "avoided"),
+    [
+        ("seed=2", 0, {"jax", "jaxlib", "optax", "pandas", "matplotlib", "sklearn", "dp_accounting"}),
+        ("seed=2", 0, {"scipy.sparse", "scipy.special", "scipy.stats", "rich.console", "dask", "simfl.runs.runner"}),
+        ("algorithm.step_sice=1", 2, {"numpy", "networkx", "simpy", "pyarrow", "simfl.build", "simfl.records"}),
+    ],
+)
+def test_validate_imports_no_more_than_it_needs(change, status, avoided):
+    code = f"""
+import sys
+from simfl.cli.app import main
+sys.argv = ["simfl", "validate", "scenarios/demo/adpsgd.yaml", "--set", "{change}"]
+try:
+    main()
+except SystemExit as end:
+    print(end.code or 0, *{avoided} & set(sys.modules))
+"""
+    validated = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert validated.stdout.splitlines()[-1].split() == [str(status)], validated.stderr

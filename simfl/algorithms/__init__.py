@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from simfl.algorithms.base import Algorithm, Training
-from simfl.catalogue import Catalogue, items_in
+from simfl.catalogue import Items
 
 __all__ = ["ALGORITHMS", "Algorithm", "Training"]
 
-ALGORITHMS: Mapping[str, type[Algorithm]] = Catalogue(
-    lambda: items_in(__name__, Algorithm, "algorithms")  # type: ignore[type-abstract]
-)
+ALGORITHMS: Mapping[str, type[Algorithm]] = Items(__name__, Algorithm, "algorithms")  # type: ignore[type-abstract]
 """The algorithms by the word that names them in a scenario; `summary` of each is one line about it."""

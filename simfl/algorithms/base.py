@@ -21,8 +21,8 @@ from simfl.algorithms.optimizers import Optimizer, OptimizerPlan, Terms
 from simfl.privacy.releases import Releases
 from simfl.streams import Streams
 from simfl.tape import Gradient, Model, Tape
-from simfl.tape.executor import STEPS
 from simfl.tape.recording import Round
+from simfl.tape.tuning import STEPS
 from simfl.world import World
 from simfl.world.availability import Outcome
 from simfl.world.compute import Draws

@@ -22,8 +22,8 @@ from simfl.privacy.releases import Releases
 from simfl.records import RunFolder
 from simfl.runs.runner import Simulation
 from simfl.tape import Gradient, Model, Tape
-from simfl.tape.draws import Drawing, batch_positions
-from simfl.tape.problem import LearningProblem
+from simfl.tape.draws import batch_positions
+from simfl.tape.problem import Drawing, LearningProblem
 
 #: Releases that are scored together.
 HEARD_AT_A_TIME = 16

@@ -203,9 +203,9 @@ def serve_per_call(name: str, device: str | None = None) -> None:
     import jax
 
     from simfl.build import assembly
-    from simfl.tape import executor
+    from simfl.models import lazy
 
-    setattr(executor, "configure_jax", lambda: None)  # noqa: B010
+    setattr(lazy, "start_jax", lambda: None)  # noqa: B010
     setup = assembly.assemble(scenario_of(name))
     chosen = jax.devices(device)[0] if device else jax.devices()[0]
 

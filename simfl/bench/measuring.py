@@ -43,7 +43,8 @@ def measure(name: str, device: str | None = None, updates: int | None = None, qu
     """Measure one case in this process; see `run_bench` for the keys of the result."""
     from simfl.runs.runner import prepare, run
     from simfl.tape import Tape
-    from simfl.tape.executor import choose_device, tuned_interpreter
+    from simfl.tape.executor import choose_device
+    from simfl.tape.tuning import tuned_interpreter
 
     chosen = choose_device(device)
     setup = prepare(scenario_of(name, CASES[name].updates // 10 if quick and updates is None else updates), device)

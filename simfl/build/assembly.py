@@ -9,7 +9,9 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import math
-from collections.abc import Callable, Iterator
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,9 +28,10 @@ from simfl.build.privacy import not_counting, privacy_warnings, protect
 from simfl.build.setup import NOTHING_OWN, Own, Setup, Start
 from simfl.build.underlay import underlay_of
 from simfl.build.world import availability, longest_batch_s
+from simfl.compiled import is_compiled
 from simfl.data import Dataset, Partition
 from simfl.errors import RunError, ScenarioError, SimflError, nearest, raised
-from simfl.models import AbstractModel
+from simfl.models import AbstractModel, lazy
 from simfl.privacy.correlated import InTime
 from simfl.records.tables import SCHEMAS, TAKEN, WALL_CLOCK_COLUMNS, further_metrics
 from simfl.scenario import Scenario
@@ -36,9 +39,8 @@ from simfl.scenario.control import OF_REGRESSIONS
 from simfl.scenario.fields import LONGEST_S
 from simfl.streams import Streams
 from simfl.tape import LearningProblem, Tape
-from simfl.tape.draws import Drawing
-from simfl.tape.executor import tuned_interpreter
-from simfl.tape.problem import Batches, ClientData, Clipping, Keys, Measured, Noise, Tasks
+from simfl.tape.problem import Batches, ClientData, Clipping, Drawing, Keys, Measured, Noise, Tasks
+from simfl.tape.tuning import tuned_interpreter
 from simfl.world import World
 
 #: Training examples on which the training loss is measured at most.
@@ -46,6 +48,27 @@ LOSS_EXAMPLES = 2000
 
 #: Data, shares and model of a scenario, changed together before anything is derived from them.
 Adaptation = Callable[[Dataset, Partition, AbstractModel], tuple[Dataset, Partition, AbstractModel]]
+
+
+def prepare(
+    scenario: Scenario | Mapping[str, Any] | str | Path,
+    device: str | None = None,
+    *,
+    model: Any = None,
+    data: Any = None,
+) -> Setup:
+    """Check a scenario with its data files, and return the setup of its run.
+
+    Arguments are those of `run`. Raises `ScenarioError` or `DataError` with one line that says what to change.
+    """
+    is_compiled()  # raises if a compiled module differs from its source
+    own = Own(model, data)
+    checked = opened(scenario, own)
+    if device is not None or checked.execution.devices > 1:
+        from simfl.tape.executor import choose_device, choose_devices  # imports JAX
+
+        choose_devices(choose_device(device), checked.execution.devices)
+    return assemble(checked, own=own)
 
 
 @tuned_interpreter()
@@ -66,6 +89,8 @@ def assemble(scenario: Scenario, adapt: Adaptation | None = None, own: Own = NOT
     dataset = load_data(scenario, streams, own.data)
     shares = share_out(scenario, dataset, streams)
     model = model_of(scenario, dataset, own.model)
+    if "jax" in sys.modules:  # imported by a user's model, perhaps, which computes next
+        lazy.start_jax()
     start = start_of(scenario, model)
     if adapt is not None:
         dataset, shares, model = adapt(dataset, shares, model)

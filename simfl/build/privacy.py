@@ -19,7 +19,6 @@ from simfl.privacy.calibration import least_noise
 from simfl.privacy.in_time import InTimeLedger
 from simfl.privacy.ledger import Ledger
 from simfl.privacy.mechanisms import MECHANISMS
-from simfl.privacy.noise import unit_std
 from simfl.privacy.rounding import FINENESS, MOST_COORDINATES, Grid
 from simfl.privacy.terms import Terms
 from simfl.records.display import show_range
@@ -51,6 +50,8 @@ def protect(setup: Setup) -> Protection:
     batch_size = setup.scenario.algorithm.batch_size
     if privacy is None:
         return Protection(None, "example", "gaussian", [0.0] * count, [0.0] * count)
+    from simfl.privacy.noise import unit_std  # imports JAX
+
     make = MECHANISMS[privacy.made_by]
     given = {name: getattr(privacy, name) for name in type(privacy).model_fields}
     terms = Terms(

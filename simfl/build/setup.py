@@ -32,7 +32,7 @@ from simfl.scenario.algorithms import AlgorithmConfig
 from simfl.scenario.schedules import Schedule
 from simfl.streams import Streams
 from simfl.tape import LearningProblem
-from simfl.tape.draws import Sampling
+from simfl.tape.problem import Sampling
 from simfl.world import Changing, Topology
 from simfl.world.changing import ContactCuts, Contacts
 from simfl.world.links import LinkModel

@@ -82,9 +82,9 @@ def load_all(
         try:
             scenario = load(path, changes)
             where = f"{path}: "  # later messages do not name the file
-            from simfl.runs import runner  # heavy: not for a scenario that its schema rejects
+            from simfl.build.assembly import prepare  # heavy: not for a scenario that its schema rejects
 
-            setup = runner.prepare(scenario, device)
+            setup = prepare(scenario, device)
         except (ScenarioError, DataError) as error:
             lines = [line if line.startswith("--") else where + line for line in str(error).splitlines()]
             problems += [line for line in lines if line not in problems]

@@ -22,7 +22,7 @@ import numpy.typing as npt
 from simfl.data.base import Dataset, Loader, assembled, check_features, narrowed
 from simfl.data.files import folder_of, read_content
 from simfl.data.tokens import Vocabulary, sequences
-from simfl.errors import DataError, ScenarioError
+from simfl.errors import DataError
 from simfl.streams import Streams
 
 _REPLACE = "write it again with LEAF's preprocess.sh"
@@ -32,13 +32,11 @@ def load_leaf(
     root: Path | None,
     streams: Streams,
     *,
-    path: str | Path | None = None,
+    path: str | Path,
     test_fraction: float = 0.2,
     regression: bool = False,
 ) -> Dataset:
     """Load a folder in LEAF's layout; `path` holds `train`. See `Loader`."""
-    if path is None:
-        raise ScenarioError("data.path: expected a folder in LEAF's layout, found none")
     folder = folder_of("leaf", path, root)
     parts = [_part(folder / "train")]
     if (folder / "test").is_dir():
@@ -93,8 +91,8 @@ def _users(file: Path) -> Iterator[tuple[str, list[Any], list[Any]]]:
             f"{file}: expected users, num_samples and user_data, found something else ({reason}); {_REPLACE}"
         ) from None
     for user, count in listed:
-        mine = data.get(user) if isinstance(data, dict) else None
-        xs, ys = (mine.get("x"), mine.get("y")) if isinstance(mine, dict) else (None, None)
+        entry = data.get(user) if isinstance(data, dict) else None
+        xs, ys = (entry.get("x"), entry.get("y")) if isinstance(entry, dict) else (None, None)
         if not isinstance(xs, list) or not isinstance(ys, list):
             raise DataError(f"{file}: user {user!r}: expected lists x and y in user_data, found none; {_REPLACE}")
         if not len(xs) == len(ys) == count:

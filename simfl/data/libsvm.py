@@ -26,7 +26,7 @@ def load_libsvm(
     root: Path | None,
     streams: Streams,
     *,
-    path: str | Path | None = None,
+    path: str | Path,
     test_path: str | Path | None = None,
     test_fraction: float = 0.2,
     features: int | None = None,
@@ -38,8 +38,6 @@ def load_libsvm(
     any. `features` is the number of features to pad to; None: the largest index of both files. See `Loader` for the
     other options.
     """
-    if path is None:
-        raise ScenarioError("data.path: expected the name of a LIBSVM file, such as a9a, found none")
     train_file = _find(path, root, "data.path")
     test_file = None if test_path is None else _find(test_path, root, "data.test_path")
     if test_file is None and len(Path(path).parts) == 1:

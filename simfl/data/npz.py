@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from simfl.data.base import MEMORY_LIMIT_BYTES, Dataset, Loader, Stored, assembled, check_features, narrowed, scaling_by
 from simfl.data.files import candidates, first_file
-from simfl.errors import DataError, ScenarioError, damaged_archive, nearest
+from simfl.errors import DataError, damaged_archive, nearest
 from simfl.streams import Streams
 
 
@@ -22,7 +22,7 @@ def load_npz(
     root: Path | None,
     streams: Streams,
     *,
-    path: str | Path | None = None,
+    path: str | Path,
     test_path: str | Path | None = None,
     test_fraction: float = 0.2,
     regression: bool = False,
@@ -35,8 +35,6 @@ def load_npz(
     The test part is in the archive, or in `test_path` as `x_test, y_test` or `x, y`. `scale` is the factor of integer
     features, such as 1/255; None: 1. See `Loader` for the other options.
     """
-    if path is None:
-        raise ScenarioError("data.path: expected the name of an .npz file, found none")
     file, arrays = _read(path, root, "data.path", () if group is None else (group,))
     train_keys = ("x_train", "y_train") if "x_train" in arrays or "y_train" in arrays else ("x", "y")
     x, y = _pair(file, arrays, *train_keys)

@@ -1,12 +1,12 @@
 """Assignment of training examples to clients.
 
 Every kind but `resample` gives each example to at most one client. Each client gets at least one example, since a
-client without data has no gradient.
+client without data has no gradient. `simfl.scenario.partitions` checks the options by themselves; here they are checked
+against the data.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from simfl.errors import ScenarioError, nearest
+from simfl.errors import ScenarioError
 
 Indices = npt.NDArray[np.int32]
 Counts = npt.NDArray[np.int64]
@@ -62,7 +62,7 @@ class Partition:
 
 
 @dataclass(frozen=True)
-class _Wanted:
+class _Request:
     num_clients: int
     generator: np.random.Generator
     sizes: str = "equal"
@@ -71,33 +71,16 @@ class _Wanted:
 
     def shares(self) -> npt.NDArray[np.float64]:
         """Return a weight for each client; power-law ranks are random."""
-        sizes, exponent = self.sizes, self.exponent
-        if sizes not in SIZES:
-            raise ScenarioError(
-                f"data.partition.sizes.kind: expected one of {', '.join(SIZES)}, found {sizes!r}{nearest(sizes, SIZES)}"
-            )
-        if sizes == "listed":
-            raise ScenarioError(
-                "data.partition.sizes.kind: by_label cannot keep listed sizes, they follow from the labels; "
-                "use equal or power_law"
-            )
-        if sizes == "equal":
+        if self.sizes == "equal":
             return np.ones(self.num_clients)
-        if not (math.isfinite(exponent) and exponent >= 0):
-            raise ScenarioError(f"data.partition.sizes.exponent: expected a number >= 0, found {exponent:g}")
         ranks = np.asarray(self.generator.permutation(self.num_clients) + 1, np.float64)
-        return np.asarray(ranks**-exponent, np.float64)
+        return np.asarray(ranks**-self.exponent, np.float64)
 
     def listed(self) -> Counts:
         """Return listed sizes as an array; their sum is checked by the caller."""
-        where, values = "data.partition.sizes.values", self.values
-        if values is None or len(values) != self.num_clients:
-            count = "none" if values is None else len(values)
-            raise ScenarioError(f"{where}: expected {self.num_clients} sizes, one for each client, found {count}")
-        for client, value in enumerate(values):
-            if value != int(value) or value < 1:
-                raise ScenarioError(f"{where}: client {client}: expected a whole number >= 1, found {value}")
-        return np.array(values, dtype=np.int64)
+        assert self.values is not None
+        assert len(self.values) == self.num_clients
+        return np.array(self.values, dtype=np.int64)
 
     def check_count(self, n: int) -> None:
         """Refuse more clients than examples."""
@@ -138,13 +121,7 @@ def partition(
     sizes, K whole numbers >= 1; if they add up to less than n, the rest is unused. `options` are keywords of the kind's
     function in `PARTITIONS`.
     """
-    if kind not in PARTITIONS:
-        raise ScenarioError(
-            f"data.partition.kind: expected one of {', '.join(PARTITIONS)}, found {kind!r}{nearest(kind, PARTITIONS)}"
-        )
-    if num_clients < 1:
-        raise ScenarioError(f"clients.count: expected at least 1 client, found {num_clients}")
-    return PARTITIONS[kind](y, _Wanted(num_clients, generator, sizes, exponent, values), **options)
+    return PARTITIONS[kind](y, _Request(num_clients, generator, sizes, exponent, values), **options)
 
 
 def apportion(total: int, weights: npt.NDArray[np.float64], minimum: int = 1) -> Counts:
@@ -168,10 +145,10 @@ def _classes(kind: str, y: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
     return np.unique(y, return_inverse=True)[1].astype(np.int64).reshape(-1)
 
 
-def _iid(y: npt.NDArray[Any], wanted: _Wanted) -> Partition:
-    counts = wanted.counts(len(y))
-    owners = np.repeat(np.arange(wanted.num_clients), counts)
-    return _gather(wanted.generator.permutation(len(y))[: counts.sum()], owners, wanted.num_clients)
+def _iid(y: npt.NDArray[Any], request: _Request) -> Partition:
+    counts = request.counts(len(y))
+    owners = np.repeat(np.arange(request.num_clients), counts)
+    return _gather(request.generator.permutation(len(y))[: counts.sum()], owners, request.num_clients)
 
 
 def _gather(examples: npt.NDArray[np.int64], owners: npt.NDArray[np.int64], num_clients: int) -> Partition:
@@ -182,15 +159,13 @@ def _gather(examples: npt.NDArray[np.int64], owners: npt.NDArray[np.int64], num_
     return Partition(examples[order].astype(np.int32), offsets)
 
 
-def _shards(y: npt.NDArray[Any], wanted: _Wanted, *, shards_per_client: int = 2) -> Partition:
+def _shards(y: npt.NDArray[Any], request: _Request, *, shards_per_client: int = 2) -> Partition:
     """Sort by label, cut into K * s shards, give each client s of them at random.
 
     McMahan et al. 2017, section 3, https://arxiv.org/abs/1602.05629. A client's shards divide its size equally.
     """
-    counts, shards, generator = wanted.counts(len(y)), shards_per_client, wanted.generator
-    labels, num_clients = _classes("shards", y), wanted.num_clients
-    if shards < 1:
-        raise ScenarioError(f"data.partition.shards_per_client: expected at least 1, found {shards}")
+    counts, shards, generator = request.counts(len(y)), shards_per_client, request.generator
+    labels, num_clients = _classes("shards", y), request.num_clients
     if counts.min() < shards:
         raise ScenarioError(
             f"data.partition.shards_per_client: client {counts.argmin()} has {counts.min()} examples for {shards} "
@@ -204,7 +179,7 @@ def _shards(y: npt.NDArray[Any], wanted: _Wanted, *, shards_per_client: int = 2)
     return _gather(examples, np.repeat(owners[order], lengths[order]), num_clients)
 
 
-def _dirichlet(y: npt.NDArray[Any], wanted: _Wanted, *, alpha: float = 0.5) -> Partition:
+def _dirichlet(y: npt.NDArray[Any], request: _Request, *, alpha: float = 0.5) -> Partition:
     """Draw label shares q ~ Dir(alpha c p) for each client, then its examples.
 
     p [c] are the shares of the labels in the whole set, so that the clients' mean mix equals the set's. Hsu, Qi, Brown
@@ -212,9 +187,7 @@ def _dirichlet(y: npt.NDArray[Any], wanted: _Wanted, *, alpha: float = 0.5) -> P
     Dir(alpha, ..., alpha). Examples are drawn without replacement, by the clients in random order. When a label runs
     out, the client's other labels replace it, so the sizes are exact.
     """
-    counts, labels, generator = wanted.counts(len(y)), _classes("dirichlet", y), wanted.generator
-    if not (math.isfinite(alpha) and alpha > 0):
-        raise ScenarioError(f"data.partition.alpha: expected a number > 0, found {alpha:g}")
+    counts, labels, generator = request.counts(len(y)), _classes("dirichlet", y), request.generator
     left = np.bincount(labels)
     shares = generator.dirichlet(alpha * len(left) * left / left.sum(), size=len(counts))
     taken = np.zeros((len(counts), len(left)), np.int64)
@@ -231,11 +204,11 @@ def _draw_labels(
     taken = np.zeros_like(left)
     while size:
         room = left - taken
-        wanted = np.where(room > 0, shares, 0.0)
-        total = wanted.sum()
+        odds = np.where(room > 0, shares, 0.0)
+        total = odds.sum()
         # Shares of a small alpha underflow: once the client's own labels are used up, it draws from the rest.
-        wanted = wanted / total if total > 1e-12 else room / room.sum()
-        drawn = np.minimum(generator.multinomial(size, wanted), room)
+        odds = odds / total if total > 1e-12 else room / room.sum()
+        drawn = np.minimum(generator.multinomial(size, odds), room)
         taken += drawn
         size -= int(drawn.sum())
     return taken
@@ -252,17 +225,17 @@ def _deal(labels: npt.NDArray[np.int64], taken: Counts, generator: np.random.Gen
     return _gather(examples[used], owners, num_clients)
 
 
-def _by_label(y: npt.NDArray[Any], wanted: _Wanted, *, labels_per_client: int = 2) -> Partition:
+def _by_label(y: npt.NDArray[Any], request: _Request, *, labels_per_client: int = 2) -> Partition:
     """Give each client `labels_per_client` labels, shared by their holders.
 
     Li et al. 2022, https://arxiv.org/abs/2102.02079 (their #C = k), with labels dealt like cards, so that numbers of
     holders differ by at most one. Labels without a holder (K * labels_per_client < c) are unused.
     """
-    wanted.check_count(len(y))
-    labels, weights, generator = _classes("by_label", y), wanted.shares(), wanted.generator
+    request.check_count(len(y))
+    labels, weights, generator = _classes("by_label", y), request.shares(), request.generator
     per_client, per_label = labels_per_client, np.bincount(labels)
     c = len(per_label)
-    if not 1 <= per_client <= c:
+    if per_client > c:
         raise ScenarioError(f"data.partition.labels_per_client: expected 1 to {c} (the classes), found {per_client}")
     held = _deal_labels(len(weights), per_client, c, generator)
     taken = np.zeros((len(weights), c), np.int64)
@@ -300,25 +273,24 @@ def _deal_labels(
     return np.concatenate(dealt)[: num_clients * per_client].reshape(num_clients, per_client)
 
 
-def _resample(y: npt.NDArray[Any], wanted: _Wanted, *, size: int | None = None) -> Partition:
+def _resample(y: npt.NDArray[Any], request: _Request, *, size: int | None = None) -> Partition:
     n = len(y)
-    if wanted.sizes == "listed":
-        counts = wanted.listed()
+    if request.sizes == "listed":
+        counts = request.listed()
     else:
-        if size is None:
-            raise ScenarioError("data.partition.size: resample needs the number of examples that each client draws")
-        if size != int(size) or not 1 <= size <= n:
+        assert size is not None
+        if size > n:
             raise ScenarioError(
                 f"data.partition.size: expected 1 to {n} (the training examples; drawn without replacement), "
                 f"found {size}"
             )
-        counts = apportion(wanted.num_clients * int(size), wanted.shares())
+        counts = apportion(request.num_clients * size, request.shares())
     if counts.max() > n:
         raise ScenarioError(
             f"data.partition.sizes: client {counts.argmax()} would draw {counts.max()} of {n} training examples "
             f"without replacement; use smaller sizes"
         )
-    choose, ends = wanted.generator.choice, np.cumsum(counts)
+    choose, ends = request.generator.choice, np.cumsum(counts)
     drawn = np.empty(ends[-1], np.int32)
     for count, end in zip(counts.tolist(), ends.tolist(), strict=True):
         drawn[end - count : end] = choose(n, count, replace=False, shuffle=False)
@@ -330,23 +302,23 @@ def _resample(y: npt.NDArray[Any], wanted: _Wanted, *, size: int | None = None) 
     return Partition(drawn, np.concatenate([[0], ends]))
 
 
-def _by_column(y: npt.NDArray[Any], wanted: _Wanted, *, groups: npt.NDArray[Any], column: str) -> Partition:
+def _by_column(y: npt.NDArray[Any], request: _Request, *, groups: npt.NDArray[Any], column: str) -> Partition:
     values, owners = np.unique(groups, return_inverse=True)
-    if len(values) != wanted.num_clients:
+    if len(values) != request.num_clients:
         raise ScenarioError(
             f"clients.count: expected {len(values)}, the number of different values of column {column!r} in the "
-            f"training examples, found {wanted.num_clients}; set clients.count: {len(values)}"
+            f"training examples, found {request.num_clients}; set clients.count: {len(values)}"
         )
     return _gather(np.arange(len(y)), owners.reshape(-1), len(values))
 
 
-def _natural(y: npt.NDArray[Any], wanted: _Wanted, *, groups: npt.NDArray[Any], owners: str = "all") -> Partition:
+def _natural(y: npt.NDArray[Any], request: _Request, *, groups: npt.NDArray[Any], owners: str = "all") -> Partition:
     """Give the examples of each owner to a client, in sorted order of the owners.
 
     "drawn" draws K of the owners; the examples of the others are unused.
     """
     values, numbers = np.unique(groups, return_inverse=True)
-    numbers, count = numbers.reshape(-1), wanted.num_clients
+    numbers, count = numbers.reshape(-1), request.num_clients
     if count > len(values) or (count < len(values) and owners == "all"):
         drawn = ", or data.partition.owners: drawn for some of them" if count < len(values) else ""
         raise ScenarioError(
@@ -354,7 +326,7 @@ def _natural(y: npt.NDArray[Any], wanted: _Wanted, *, groups: npt.NDArray[Any], 
             f"clients.count: {len(values)}{drawn}"
         )
     if count < len(values):
-        drawn_owners = np.sort(wanted.generator.choice(len(values), count, replace=False))
+        drawn_owners = np.sort(request.generator.choice(len(values), count, replace=False))
         place = np.full(len(values), -1)
         place[drawn_owners] = np.arange(count)
         numbers = place[numbers]
@@ -371,4 +343,4 @@ PARTITIONS: dict[str, Callable[..., Partition]] = {
     "by_column": _by_column,
     "natural": _natural,
 }
-"""The kinds: (labels, wanted sizes, **options) -> the partition."""
+"""The kinds: (labels, request, **options) -> the partition."""

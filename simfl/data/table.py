@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from simfl.data.base import MEMORY_LIMIT_BYTES, Dataset, FloatArray, Loader, assembled, check_features
 from simfl.data.files import candidates, first_file, is_endless
-from simfl.errors import DataError, ScenarioError, nearest
+from simfl.errors import DataError, nearest
 from simfl.streams import Streams
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def load_table(
     root: Path | None,
     streams: Streams,
     *,
-    path: str | Path | None = None,
+    path: str | Path,
     test_path: str | Path | None = None,
     target: str = "target",
     drop: tuple[str, ...] = (),
@@ -109,8 +109,6 @@ def load_table(
 
     `target` is the column of labels; columns in `drop` are ignored. See `Loader` for the other options.
     """
-    if path is None:
-        raise ScenarioError("data.path: expected the name of a CSV or Parquet file, found none")
     file, table = read(path, root, "data.path")
     test = None if test_path is None else read(test_path, root, "data.test_path")
     shared: dict[str, Any] = {"test_fraction": test_fraction, "regression": regression, "group": group}

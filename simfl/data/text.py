@@ -31,7 +31,6 @@ from simfl.data.tokens import Vocabulary, sequences
 from simfl.errors import DataError
 from simfl.streams import Streams
 
-OWNERS = ("speaker", "paragraph", "none")
 LETTERS = " " + string.ascii_lowercase + string.ascii_uppercase
 """Generated text uses the first ones."""
 GENERATED: dict[str, Any] = {"characters": 8, "order": 2, "concentration": 0.3, "speakers": 16, "length": 2000}

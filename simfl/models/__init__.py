@@ -6,15 +6,13 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from simfl.catalogue import Catalogue, items_in
+from simfl.catalogue import Items
 from simfl.errors import nearest
 from simfl.models.base import AbstractModel
 
 __all__ = ["MODELS", "AbstractModel", "build_model", "model_options"]
 
-MODELS: Mapping[str, type[AbstractModel]] = Catalogue(
-    lambda: items_in(__name__, AbstractModel, "models")  # type: ignore[type-abstract]
-)
+MODELS: Mapping[str, type[AbstractModel]] = Items(__name__, AbstractModel, "models")  # type: ignore[type-abstract]
 """The models by their name in a scenario."""
 
 

@@ -17,16 +17,16 @@ from __future__ import annotations
 import hashlib
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeAlias
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-Array: TypeAlias = jax.Array
+from simfl.models.lazy import jax, jnp
+
+Array: TypeAlias = "jax.Array"
 """An array on the device, or its tracer."""
 
 GRADIENTS_BYTES = 2**24
@@ -276,25 +276,3 @@ def clipping_factor(squared_norm: Array, bound: float | Array) -> Array:
 def count_unbounded(squared_norms: Array, weight: Array) -> Array:
     """Return the number, int32[], of gradients with non-finite squared norm [b]."""
     return jnp.sum((weight != 0) & ~(squared_norms < jnp.inf), dtype=jnp.int32)
-
-
-def image_shape(kind: str, input_shape: Sequence[int], smallest: int, largest: int | None = None) -> tuple[int, int]:
-    """Return (side, channels) of square images; ValueError for other shapes and sides.
-
-    Accepts (side, side), (side, side, channels) and flat squares (side * side,).
-    """
-    shape = tuple(input_shape)
-    side, channels = shape[0], 1
-    if len(shape) == 1:
-        side = math.isqrt(shape[0])
-    elif len(shape) == 3:
-        channels = shape[2]
-    if shape not in ((side, side), (side, side, channels), (side * side,)):
-        raise ValueError(
-            f"{kind}: input_shape: expected square images as (side, side), (side, side, channels) or (side * side,), "
-            f"found {shape}; use kind: mlp for data that are not images"
-        )
-    if side < smallest or (largest is not None and side > largest):
-        bounds = f">= {smallest}" if largest is None else f"from {smallest} to {largest}"
-        raise ValueError(f"{kind}: input_shape: expected a side {bounds}, found {side} of {shape}; use kind: mlp")
-    return side, channels

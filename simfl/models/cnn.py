@@ -10,10 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-import jax.numpy as jnp
-
-from simfl.models.base import Array, image_shape
-from simfl.models.layered import ACTIVATIONS, AbstractClassifier, Pass
+from simfl.models.base import Array
+from simfl.models.layered import ACTIVATIONS, AbstractImageClassifier, Pass
 from simfl.models.layers import AbstractLayer, Convolution, Dense, average_pool
 from simfl.models.mlp import check_activation, initial_of
 
@@ -23,12 +21,11 @@ SMALLEST = 16
 
 
 @dataclass(frozen=True)
-class CNN(AbstractClassifier):
+class CNN(AbstractImageClassifier):
     """Two convolutions and a dense layer; 4,380 parameters for MNIST.
 
-    Accepts images (side, side) or (side, side, channels) and flat squares (side * side,). Layout: convolution
-    filters[0] x channels x 5 x 5, convolution filters[1] x filters[0] x 5 x 5, dense; each as weights [out, ...] by
-    rows, then its biases [out]. The activation functions, "relu" or "tanh", follow the poolings.
+    Layout: convolution filters[0] x channels x 5 x 5, convolution filters[1] x filters[0] x 5 x 5, dense; each as
+    weights [out, ...] by rows, then its biases [out]. The activation functions, "relu" or "tanh", follow the poolings.
     """
 
     filters: tuple[int, int] = (10, 10)
@@ -36,9 +33,7 @@ class CNN(AbstractClassifier):
 
     kind: ClassVar[str] = "cnn"
     summary: ClassVar[str] = "two small convolutions and a dense layer, for square images"
-    convolutional: ClassVar[bool] = True
-    max_batch: ClassVar[int] = 128
-    cpu_batch: ClassVar[int] = 128
+    smallest: ClassVar[int] = 4
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -46,25 +41,22 @@ class CNN(AbstractClassifier):
         if len(filters) != 2 or any(not isinstance(count, int) or count < 1 for count in filters):
             raise ValueError(f"cnn: filters: expected two integers > 0, found {self.filters}")
         object.__setattr__(self, "filters", filters)
-        image_shape(self.kind, self.input_shape, smallest=4)
         check_activation(self.kind, self.activation)
 
     @property
     def side(self) -> int:
         """Side of the network's input."""
-        side, _ = image_shape(self.kind, self.input_shape, smallest=4)
-        return max(SMALLEST, -(-side // 4) * 4)
+        return max(SMALLEST, -(-self.image[0] // 4) * 4)
 
     @property
     def layers(self) -> tuple[AbstractLayer, ...]:
         """Two convolutions and the logits."""
-        _, channels = image_shape(self.kind, self.input_shape, smallest=4)
         init = initial_of(self.activation)
         first, second = self.filters
         after = (self.side - KERNEL + 1) // 2
         last = (after - KERNEL + 1) // 2
         return (
-            Convolution(self.side, channels, first, kernel=KERNEL, init_kind=init),
+            Convolution(self.side, self.image[1], first, kernel=KERNEL, init_kind=init),
             Convolution(after, first, second, kernel=KERNEL, init_kind=init),
             Dense(second * last * last, self.num_classes),
         )
@@ -72,11 +64,6 @@ class CNN(AbstractClassifier):
     def forward(self, apply: Pass, x: Array) -> Array:
         """Return the logits, f32[c, b]."""
         activate = ACTIVATIONS[self.activation]
-        side, channels = image_shape(self.kind, self.input_shape, smallest=4)
-        before = (self.side - side) // 2
-        frame = (before, self.side - side - before)
-        h = x.reshape(-1, side, side, channels).transpose(3, 1, 2, 0)
-        h = jnp.pad(h, ((0, 0), frame, frame, (0, 0)))
-        h = activate(average_pool(apply(h)))
+        h = activate(average_pool(apply(self.images(x, self.side))))
         h = activate(average_pool(apply(h)))
         return apply(h.reshape(-1, h.shape[-1]))

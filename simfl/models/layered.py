@@ -13,20 +13,23 @@ of `layers`, each as its class documents.
 from __future__ import annotations
 
 import functools
+import math
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from simfl.models import base
 from simfl.models.base import AbstractModel, Array, Layout, SumOfExamples
 from simfl.models.layers import AbstractLayer, Convolution, Dense
+from simfl.models.lazy import jax, jnp
 
-ACTIVATIONS: dict[str, Callable[[Array], Array]] = {"relu": jax.nn.relu, "tanh": jnp.tanh}
+ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
+    "relu": lambda z: jax.nn.relu(z),  # JAX is not imported here, see `simfl.models.lazy`
+    "tanh": lambda z: jnp.tanh(z),
+}
 
 
 class Pass:
@@ -203,9 +206,19 @@ class AbstractLinear(AbstractNetwork):
         rows = 1 if self.one_output else self.num_classes
         return (Dense(self.num_features, rows, self.intercept, "zeros", example_first=True),)
 
+    def init(self, key: Array | np.ndarray) -> Array:
+        """Return zeros, which takes no JAX."""
+        del key
+        return np.zeros(self.size, np.float32)
+
     def forward(self, apply: Pass, x: Array) -> Array:
         """Return the outputs, f32[c, b]."""
         return apply(x.reshape(x.shape[0], -1))
+
+    def predict(self, params: Array, x: Array) -> Array:
+        """Return the logits f32[b, c], or the one output f32[b]."""
+        z = self._outputs(params, x)
+        return z[0] if self.one_output else z.T
 
 
 @dataclass(frozen=True)
@@ -234,3 +247,51 @@ class AbstractClassifier(AbstractNetwork):
 
     def _is_label(self, y: Array) -> Array:
         return jnp.arange(self.num_classes)[:, None] == y[None, :]
+
+
+@dataclass(frozen=True)
+class AbstractImageClassifier(AbstractClassifier):
+    """A convolutional classifier of square images.
+
+    It accepts images (side, side) or (side, side, channels), and flat squares (side * side,).
+    """
+
+    convolutional: ClassVar[bool] = True
+    max_batch: ClassVar[int] = 128
+    cpu_batch: ClassVar[int] = 128
+    smallest: ClassVar[int] = 8
+    largest: ClassVar[int | None] = None
+    """Bounds of the side."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _ = self.image  # refuses other shapes and sides
+
+    @property
+    def image(self) -> tuple[int, int]:
+        """Side and channels of the images; ValueError for other shapes and sides."""
+        shape = self.input_shape
+        side, channels = shape[0], 1
+        if len(shape) == 1:
+            side = math.isqrt(side)
+        elif len(shape) == 3:
+            channels = shape[2]
+        if shape not in ((side, side), (side, side, channels), (side * side,)):
+            raise ValueError(
+                f"{self.kind}: input_shape: expected square images as (side, side), (side, side, channels) or "
+                f"(side * side,), found {shape}; use kind: mlp for data that are not images"
+            )
+        if side < self.smallest or (self.largest is not None and side > self.largest):
+            bounds = f">= {self.smallest}" if self.largest is None else f"from {self.smallest} to {self.largest}"
+            raise ValueError(
+                f"{self.kind}: input_shape: expected a side {bounds}, found {side} of {shape}; use kind: mlp"
+            )
+        return side, channels
+
+    def images(self, x: Array, padded: int | None = None) -> Array:
+        """Return examples as [channels, side, side, b], padded with zeros to a side."""
+        side, channels = self.image
+        h = x.reshape(-1, side, side, channels).transpose(3, 1, 2, 0)
+        missing = 0 if padded is None else padded - side
+        frame = (missing // 2, missing - missing // 2)
+        return jnp.pad(h, ((0, 0), frame, frame, (0, 0))) if padded is not None else h

@@ -20,14 +20,12 @@ import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
 from simfl.models.base import Array, Layout
+from simfl.models.lazy import jax, jnp, lax
 
-PRECISION = lax.Precision.HIGHEST
+PRECISION = "highest"
 """Full float32 products: GPUs round inputs to 10 bits by default, which would break clipping bounds."""
 
 UNBOUNDED = np.float32(2e19)

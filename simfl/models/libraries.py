@@ -12,9 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import jax
-
 from simfl.errors import ScenarioError
+from simfl.models.lazy import jax
 from simfl.models.losses import LOSSES, METRICS, USUAL, OfOutputs, named
 
 NORMALIZE = "use GroupNorm or LayerNorm in place of batch normalization, and no other state"

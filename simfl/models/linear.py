@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-import jax.numpy as jnp
-
 from simfl.models.base import Array
 from simfl.models.layered import AbstractLinear
+from simfl.models.lazy import jnp
 
 
 @dataclass(frozen=True)
@@ -27,10 +26,6 @@ class Linear(AbstractLinear):
                 f"linear: expected regression data (0 classes), found {self.num_classes} classes; "
                 f"use kind: {'logistic' if self.num_classes == 2 else 'softmax'}"
             )
-
-    def predict(self, params: Array, x: Array) -> Array:
-        """Return w . x_i + b, f32[b]."""
-        return self._outputs(params, x)[0]
 
     def output_losses(self, z: Array, y: Array) -> Array:
         """Return half the squared residuals."""

@@ -8,11 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-import jax
-import jax.numpy as jnp
-
 from simfl.models.base import Array
 from simfl.models.layered import AbstractLinear
+from simfl.models.lazy import jax, jnp
 
 
 @dataclass(frozen=True)
@@ -31,10 +29,6 @@ class Logistic(AbstractLinear):
                 f"use kind: {'softmax' if self.num_classes > 2 else 'linear'}"
             )
 
-    def predict(self, params: Array, x: Array) -> Array:
-        """Return the logits of class 1, f32[b]."""
-        return self._outputs(params, x)[0]
-
     def output_losses(self, z: Array, y: Array) -> Array:
         """Return softplus of the signed logit, accurate for small losses."""
         return jax.nn.softplus(jnp.where(y == 1, -z[0], z[0]))
@@ -45,4 +39,4 @@ class Logistic(AbstractLinear):
 
     def correct(self, params: Array, x: Array, y: Array) -> Array:
         """Return 1.0 if the logit is on the label's side of 0, f32[b]."""
-        return jnp.where((self._outputs(params, x)[0] > 0) == (y == 1), 1.0, 0.0)
+        return jnp.where((self.predict(params, x) > 0) == (y == 1), 1.0, 0.0)

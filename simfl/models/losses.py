@@ -8,11 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import jax
-import jax.numpy as jnp
-
 from simfl.errors import ScenarioError, nearest
 from simfl.models.base import Array
+from simfl.models.lazy import jax, jnp
 
 OfOutputs = Callable[[Array, Array], Array]
 """(z, y) -> f32 [b]."""

@@ -15,11 +15,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-import jax
-import jax.numpy as jnp
-
 from simfl.models.base import Array, Layout, masked
 from simfl.models.layers import PRECISION
+from simfl.models.lazy import jax, jnp
 from simfl.models.sequence import AbstractSequenceModel
 
 

@@ -11,12 +11,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from simfl.models.base import AbstractModel, Array, Layout, clipping_scale, count_unbounded, masked
 from simfl.models.layers import PRECISION, squares
+from simfl.models.lazy import jax, jnp
 from simfl.models.logistic import Logistic
 
 
@@ -61,8 +60,8 @@ class OneVsAll(AbstractModel):
         return (("tasks", (self.num_classes, self.num_features + self.intercept)),)
 
     def init(self, key: Array | np.ndarray) -> Array:
-        """Return zeros."""
-        return jnp.zeros(self.size)
+        """Return zeros, which takes no JAX."""
+        return np.zeros(self.size, np.float32)
 
     def predict(self, params: Array, x: Array) -> Array:
         """Return the scores, f32[b, c]."""

@@ -22,22 +22,19 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jax.tree_util import PyTreeDef
 from numpy.typing import NDArray
 
 from simfl.errors import ScenarioError, nearest
 from simfl.models import base
 from simfl.models.base import AbstractModel, Array, Layout
+from simfl.models.lazy import jax, jnp
 from simfl.scenario.own_code import in_one_line
 
 CACHE_BYTES = 2**18
 """Most bytes of per-example gradients at a time on a CPU: they are reread at once, and more would leave the cache."""
 
 NEEDED = ("init", "losses")
-FURTHER = ("predict", "metrics", "clipped_gradient_sum", "trained", "tokens")
 
 
 class Same:
@@ -60,7 +57,7 @@ class Parameters:
     `names` are the paths of its leaves, `leaves` their initial values; those that are not `trained` keep them.
     """
 
-    structure: PyTreeDef
+    structure: jax.tree_util.PyTreeDef
     names: tuple[str, ...]
     leaves: tuple[NDArray[Any], ...]
     trained: tuple[bool, ...]

@@ -11,10 +11,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
-import jax.numpy as jnp
 import numpy as np
 
 from simfl.models.base import AbstractModel, Array, masked
+from simfl.models.lazy import jnp
 
 
 @dataclass(frozen=True)
@@ -47,9 +47,9 @@ class Quadratic(AbstractModel):
         return self.num_features
 
     def init(self, key: Array | np.ndarray) -> Array:
-        """Return zeros."""
+        """Return zeros, which takes no JAX."""
         del key
-        return jnp.zeros(self.size)
+        return np.zeros(self.size, np.float32)
 
     def predict(self, params: Array, x: Array) -> Array:
         """Return w for every example, f32[b, p]."""

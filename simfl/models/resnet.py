@@ -11,11 +11,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-import jax
-
-from simfl.models.base import Array, image_shape
-from simfl.models.layered import AbstractClassifier, Pass
+from simfl.models.base import Array
+from simfl.models.layered import AbstractImageClassifier, Pass
 from simfl.models.layers import AbstractLayer, Convolution, Dense, GroupNorm
+from simfl.models.lazy import jax
 
 STAGES = (16, 32, 64)
 GROUP_CHANNELS = 8
@@ -23,28 +22,25 @@ GROUP_CHANNELS = 8
 
 
 @dataclass(frozen=True)
-class ResNet(AbstractClassifier):
+class ResNet(AbstractImageClassifier):
     """Residual network with 6 * blocks + 2 layers: 77,850 parameters for CIFAR-10.
 
-    Accepts images (side, side) or (side, side, channels) and flat squares (side * side,), side >= 8 and divisible by 4.
-    Layout: a convolution of 3 x 3 and its normalization; then per block convolution, normalization, convolution,
-    normalization and, where stages change, the 1 x 1 projection; finally the dense layer [c, 64] with biases [c].
-    Convolutions are [out, in, k, k] without bias, normalizations gains [channels] and then biases [channels]. Two
-    blocks per stage give 175,258 parameters.
+    The side of images must be divisible by 4. Layout: a convolution of 3 x 3 and its normalization; then per block
+    convolution, normalization, convolution, normalization and, where stages change, the 1 x 1 projection; finally the
+    dense layer [c, 64] with biases [c]. Convolutions are [out, in, k, k] without bias, normalizations gains [channels]
+    and then biases [channels]. Two blocks per stage give 175,258 parameters.
     """
 
     blocks: int = 1
 
     kind: ClassVar[str] = "resnet"
     summary: ClassVar[str] = "small residual network with group normalization, for CIFAR-10"
-    convolutional: ClassVar[bool] = True
     max_batch: ClassVar[int] = 64
     cpu_batch: ClassVar[int] = 8
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        side, _ = image_shape(self.kind, self.input_shape, smallest=8)
-        if side % 4:
+        if (side := self.image[0]) % 4:
             raise ValueError(f"resnet: input_shape: expected a side divisible by 4, found {side}; use kind: lenet5")
         if self.blocks < 1:
             raise ValueError(f"resnet: blocks: expected an integer >= 1, found {self.blocks}")
@@ -52,7 +48,7 @@ class ResNet(AbstractClassifier):
     @property
     def layers(self) -> tuple[AbstractLayer, ...]:
         """The layers in the order of `forward`."""
-        side, channels = image_shape(self.kind, self.input_shape, smallest=8)
+        side, channels = self.image
         layers: list[AbstractLayer] = []
 
         def normalized(inputs: int, filters: int, side: int, stride: int) -> None:
@@ -72,9 +68,7 @@ class ResNet(AbstractClassifier):
 
     def forward(self, apply: Pass, x: Array) -> Array:
         """Return the logits, f32[c, b]."""
-        side, channels = image_shape(self.kind, self.input_shape, smallest=8)
-        h = x.reshape(-1, side, side, channels).transpose(3, 1, 2, 0)
-        h = jax.nn.relu(apply(apply(h)))
+        h = jax.nn.relu(apply(apply(self.images(x))))
         for _, stride in self._strides():
             residual = apply(apply(jax.nn.relu(apply(apply(h)))))
             shortcut = apply(h) if stride > 1 else h

@@ -19,12 +19,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from simfl.errors import nearest
 from simfl.models.base import AbstractModel, Array, Layout
+from simfl.models.lazy import jax, jnp
 
 POSITIONS = ("all", "last")
 

@@ -13,11 +13,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-import jax.numpy as jnp
-
 from simfl.errors import nearest
 from simfl.models.base import Array
 from simfl.models.layered import AbstractClassifier, AbstractLinear
+from simfl.models.lazy import jnp
 
 LOSSES = ("crammer_singer", "one_vs_rest")
 

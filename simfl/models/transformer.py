@@ -15,11 +15,9 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
-import jax
-import jax.numpy as jnp
-
 from simfl.models.base import Array, Layout
 from simfl.models.layers import PRECISION
+from simfl.models.lazy import jax, jnp
 from simfl.models.sequence import AbstractSequenceModel
 
 

@@ -10,13 +10,12 @@ from __future__ import annotations
 import functools
 from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
 from simfl.errors import ScenarioError
 from simfl.models.base import AbstractModel, Array
+from simfl.models.lazy import jax, jnp
 from simfl.models.own import OwnModel, described
 from simfl.scenario.own_code import in_one_line
 

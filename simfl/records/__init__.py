@@ -1,17 +1,30 @@
 """Tables, folders and comparisons of runs."""
 
+from __future__ import annotations
+
+import importlib
 from typing import TYPE_CHECKING, Any
 
-from simfl.records.comparison import common_accuracy, folders_of, summaries, time_to_accuracy
-from simfl.records.folder import Manifest, RunFolder
-from simfl.records.models import read_models, write_models
-from simfl.records.progress import Progress
-from simfl.records.results import Run, read
-from simfl.records.tables import ACTIVITIES, GRADIENTS, MESSAGES, METRICS, SCHEMAS, UPDATES
-from simfl.records.writer import TableWriter
-
 if TYPE_CHECKING:
+    from simfl.records.comparison import common_accuracy, folders_of, summaries, time_to_accuracy
+    from simfl.records.folder import Manifest, RunFolder
+    from simfl.records.models import read_models, write_models
+    from simfl.records.progress import Progress
     from simfl.records.readable import compare
+    from simfl.records.results import Run, read
+    from simfl.records.tables import ACTIVITIES, GRADIENTS, MESSAGES, METRICS, SCHEMAS, UPDATES
+    from simfl.records.writer import TableWriter
+
+_HOMES = {
+    "comparison": ("common_accuracy", "folders_of", "summaries", "time_to_accuracy"),
+    "folder": ("Manifest", "RunFolder"),
+    "models": ("read_models", "write_models"),
+    "progress": ("Progress",),
+    "readable": ("compare",),
+    "results": ("Run", "read"),
+    "tables": ("ACTIVITIES", "GRADIENTS", "MESSAGES", "METRICS", "SCHEMAS", "UPDATES"),
+    "writer": ("TableWriter",),
+}
 
 __all__ = [
     "ACTIVITIES",
@@ -37,9 +50,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Import `compare` on first use: it needs pandas, which a run does not."""
-    if name != "compare":
+    """Import on first use: number formats need neither pyarrow nor pandas."""
+    home = next((module for module, names in _HOMES.items() if name in names), None)
+    if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from simfl.records.readable import compare
-
-    return compare
+    return getattr(importlib.import_module(f"{__name__}.{home}"), name)

@@ -240,10 +240,10 @@ def compare_groups(
 
     if not groups:
         raise ValueError("compare_groups: expected at least one group, found none")
-    wanted = as_target(target) or Target(target_of(groups))
+    goal = as_target(target) or Target(target_of(groups))
     good = [run for group in groups for run in group.good.values()]
-    wanted.check(good)
-    costs = {group.label: {seed: cost_of_accuracy(run, wanted) for seed, run in group.good.items()} for group in groups}
+    goal.check(good)
+    costs = {group.label: {seed: cost_of_accuracy(run, goal) for seed, run in group.good.items()} for group in groups}
     references = find_baselines(groups, baseline) if baseline is not None else {}
     further = shared_measures(good)
     rows = []
@@ -254,8 +254,8 @@ def compare_groups(
         row["diverged"] = len(group.runs) - len(group.good)
         for column in (*FINAL, *further):
             _put(row, column, interval_of([values[column] for values in last]))
-        taken = [count for run in group.good.values() if (count := evaluations_until(run, wanted)) is not None]
-        row |= {"target": float(wanted), "target_metric": wanted.metric, "target_at_most": wanted.at_most}
+        taken = [count for run in group.good.values() if (count := evaluations_until(run, goal)) is not None]
+        row |= {"target": float(goal), "target_metric": goal.metric, "target_at_most": goal.at_most}
         row |= {"reached": reached, "evaluations": min(taken, default=math.nan)}
         for column in COSTS:
             _put(row, f"to_target_{column}", interval_of([cost[column] for cost in costs[group.label].values()]))
@@ -300,8 +300,8 @@ def _put(row: dict[str, Any], name: str, interval: Interval) -> None:
 def _put_pairs(
     row: dict[str, Any], group: Group, reference: Group | None, costs: Mapping[str, Mapping[int, dict[str, float]]]
 ) -> None:
-    theirs = {} if reference is None else reference.good
-    seeds = [seed for seed in group.good if seed in theirs]
+    reference_runs = {} if reference is None else reference.good
+    seeds = [seed for seed in group.good if seed in reference_runs]
     row |= {"baseline": None if reference is None else reference.label, "pairs": len(seeds)}
     for name, column in (("speedup", "time_s"), ("byte_saving", "bytes_sent")):
         pairs = [(costs[row["baseline"]][seed][column], costs[group.label][seed][column]) for seed in seeds]
@@ -309,7 +309,9 @@ def _put_pairs(
         _put(row, name, ratio_of(ratios))
         if name == "speedup":
             row |= {"speedup_least": min(ratios, default=math.nan), "speedup_most": max(ratios, default=math.nan)}
-    differences = [_last(group.good[seed])["test_accuracy"] - _last(theirs[seed])["test_accuracy"] for seed in seeds]
+    differences = [
+        _last(group.good[seed])["test_accuracy"] - _last(reference_runs[seed])["test_accuracy"] for seed in seeds
+    ]
     _put(row, "accuracy_difference", interval_of(differences))
 
 

@@ -12,7 +12,6 @@ import hashlib
 import importlib.metadata
 import json
 import math
-import os
 import platform
 import re
 from collections.abc import Callable, Iterator
@@ -26,7 +25,7 @@ from simfl.errors import DataError, RunError, ScenarioError
 from simfl.records.locks import HeldError, held, is_held
 from simfl.records.models import digest_parts, read_models
 from simfl.records.tables import SCHEMAS, UNDIGESTED, digest_table
-from simfl.records.writer import ROWS_PER_CHUNK, STREAM, TableWriter, cannot_write, regular, stream_of
+from simfl.records.writer import ROWS_PER_CHUNK, STREAM, TableWriter, cannot_write, regular, replacing, stream_of
 
 Status = Literal["running", "done", "diverged", "interrupted", "failed", "killed"]
 
@@ -273,9 +272,5 @@ def digest_text(text: str) -> str:
 
 def replace_text(path: Path, text: str) -> None:
     """Write a text atomically: the file is either the old or the new one."""
-    partial = path.with_name(path.name + ".partial")
-    with open(partial, "w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(partial, path)
+    with replacing(path) as partial:
+        partial.write_text(text, encoding="utf-8")

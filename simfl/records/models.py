@@ -8,7 +8,6 @@ place and moved when complete. Members carry no date, so that equal models give 
 from __future__ import annotations
 
 import hashlib
-import os
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfl.errors import DataError, RunError, damaged_archive
-from simfl.records.writer import cannot_write, remove
+from simfl.records.writer import cannot_write, replacing
 
 Parts = Mapping[str, NDArray[Any]]
 """Name of a part -> its values."""
@@ -29,22 +28,14 @@ LARGEST_BYTES, SMALL_BYTES, RATIO = 16 * 2**30, 2**26, 200
 
 def write_models(path: Path, parts: Parts) -> str:
     """Write parts atomically and return their digest; RunError if it fails."""
-    partial = path.with_name(path.name + ".partial")
     try:
-        with open(partial, "wb") as file:
-            with zipfile.ZipFile(file, "w", allowZip64=True) as archive:
-                for name, part in parts.items():
-                    # Without a date, a member is from 1980.
-                    with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as member:
-                        np.lib.format.write_array(member, np.asarray(part), allow_pickle=False)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(partial, path)
-    except BaseException as error:
-        remove(partial)
-        if isinstance(error, OSError):
-            raise RunError(f"{path}: {cannot_write('the model', path, error)}") from error
-        raise
+        with replacing(path) as partial, zipfile.ZipFile(partial, "w", allowZip64=True) as archive:
+            for name, part in parts.items():
+                # Without a date, a member is from 1980.
+                with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as member:
+                    np.lib.format.write_array(member, np.asarray(part), allow_pickle=False)
+    except OSError as error:
+        raise RunError(f"{path}: {cannot_write('the model', path, error)}") from error
     return digest_parts(parts)
 
 

@@ -303,40 +303,40 @@ def group_runs(runs: Sequence[Run]) -> list[Group]:
         raise DataError("compare: expected at least one finished run, found none")
     settings = describe_differences([run.settings for run in runs])
     groups: dict[tuple[tuple[str, str], ...], Group] = {}
-    for run, mine in zip(runs, settings, strict=True):
-        keys = sorted(mine, key=lambda key: key != "algorithm.kind")
-        words = [word for key in keys if (word := _word(key, mine, run, runs, settings))]
-        group = groups.setdefault(tuple(mine.items()), Group(_joined(words) or run.algorithm, mine, {}))
+    for run, run_settings in zip(runs, settings, strict=True):
+        keys = sorted(run_settings, key=lambda key: key != "algorithm.kind")
+        words = [word for key in keys if (word := _word(key, run_settings, run, runs, settings))]
+        group = groups.setdefault(tuple(run_settings.items()), Group(_joined(words) or run.algorithm, run_settings, {}))
         group.runs.setdefault(run.manifest.seed, run)
     return _distinguished(list(groups.values()))
 
 
 def _word(
-    key: str, mine: Mapping[str, str], run: Run, runs: Sequence[Run], settings: Sequence[Mapping[str, str]]
+    key: str, run_settings: Mapping[str, str], run: Run, runs: Sequence[Run], settings: Sequence[Mapping[str, str]]
 ) -> str:
     """Return a setting's part of a label, "" if it adds nothing to the others.
 
     A setting that all runs of this algorithm share adds nothing to the algorithm's name. If some runs lack a section,
     such as `privacy: null`, those that have it are distinguished by the differences within it.
     """
-    value, last = mine[key], key.rsplit(".", 1)[-1]
+    value, last = run_settings[key], key.rsplit(".", 1)[-1]
     if key == "algorithm.kind":
         return value
     # Settings that all runs of one kind share add nothing to that kind: a softmax regression's, which a network lacks.
-    kinds = [f"{root}.{word}" for root in _roots(key) for word in _KINDS if f"{root}.{word}" in mine]
+    kinds = [f"{root}.{word}" for root in _roots(key) for word in _KINDS if f"{root}.{word}" in run_settings]
     like = [
         other
         for other, its in zip(settings, runs, strict=True)
-        if its.algorithm == run.algorithm and all(other[kind] == mine[kind] for kind in kinds if kind != key)
+        if its.algorithm == run.algorithm and all(other[kind] == run_settings[kind] for kind in kinds if kind != key)
     ]
     values = {other[key] for other in like}
-    below = [inner for inner in mine if inner.startswith(f"{key}.")]
+    below = [inner for inner in run_settings if inner.startswith(f"{key}.")]
     if below and values == {ABSENT, NONE}:
         having = [other for other in like if other[key] == ABSENT]
         if value == NONE:
             return f"no {last}"
         return "" if any(len({other[inner] for other in having}) > 1 for inner in below) else f"with {last}"
-    if any({other[root] for other in like} == {ABSENT, NONE} for root in _roots(key) if root in mine):
+    if any({other[root] for other in like} == {ABSENT, NONE} for root in _roots(key) if root in run_settings):
         values -= {ABSENT}  # a run without the key lacks the whole section, and its label says so
         if value == ABSENT:
             return ""

@@ -15,13 +15,13 @@ LEAST_S = 0.25
 
 
 @contextlib.contextmanager
-def bar(label: str, wanted: bool | None) -> Iterator[Callable[[float, str], None] | None]:
+def bar(label: str, visible: bool | None) -> Iterator[Callable[[float, str], None] | None]:
     """Show a progress bar during the block, and remove it at the end.
 
-    `wanted` is True for a bar in notebooks and on terminals, None for notebooks only, False for none. The block gets a
+    `visible` is True for a bar in notebooks and on terminals, None for notebooks only, False for none. The block gets a
     function of a share and a text; None without a bar.
     """
-    if wanted is False or not (_in_notebook() or (wanted and sys.stderr.isatty())):
+    if visible is False or not (_in_notebook() or (visible and sys.stderr.isatty())):
         yield None
         return
     from tqdm.auto import tqdm
@@ -38,16 +38,16 @@ def bar(label: str, wanted: bool | None) -> Iterator[Callable[[float, str], None
 
 
 @contextlib.contextmanager
-def watching(label: str, wanted: bool | Watch | None) -> Iterator[Watch | None]:
+def watching(label: str, visible: bool | Watch | None) -> Iterator[Watch | None]:
     """Show the progress of a run during the block, and remove it at the end.
 
-    `wanted` is as in `bar`, or a function that takes the run's reports. The block gets this function; None without a
+    `visible` is as in `bar`, or a function that takes the run's reports. The block gets this function; None without a
     bar.
     """
-    if callable(wanted):
-        yield wanted
+    if callable(visible):
+        yield visible
         return
-    with bar(label, wanted) as tell:
+    with bar(label, visible) as tell:
         recent = Recent()
 
         def report(progress: Progress) -> None:

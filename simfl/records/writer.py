@@ -96,26 +96,20 @@ class TableWriter:
         """
         if self._closed:
             return
-        partial = self.path.with_name(self.path.name + ".partial")
         # zstd alone is smaller and five times faster than with dictionaries on these columns
         options: dict[str, Any] = {"compression": "zstd", "use_dictionary": False}
         try:
             self._gather_rows()
             self._end_stream()
-            with pq.ParquetWriter(partial, self.schema, **options) as writer:
+            with replacing(self.path) as partial, pq.ParquetWriter(partial, self.schema, **options) as writer:
                 for chunk in self._chunks():
                     whole = chunk if amend is None else _amended(chunk, amend)
                     writer.write_table(whole, row_group_size=self.rows_per_chunk)
-            with open(partial, "rb") as file:
-                os.fsync(file.fileno())
-            os.replace(partial, self.path)
             self._stream_path.unlink(missing_ok=True)
         except OSError as error:
             self._closed = True
-            remove(partial)
             raise self._refused(error) from error
         except BaseException:
-            remove(partial)
             self.abort()
             raise
         self._closed = True
@@ -270,6 +264,23 @@ def _amended(rows: pa.Table, amend: Amend) -> pa.Table:
         field = rows.schema.field(name)
         rows = rows.set_column(rows.schema.get_field_index(name), field, pa.array(values, field.type))
     return rows
+
+
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Give the path of a partial file, which replaces `path` at the end of the block.
+
+    So the file is always either the old or the new one. If the block raises, the partial file is removed.
+    """
+    partial = path.with_name(path.name + ".partial")
+    try:
+        yield partial
+        with open(partial, "rb") as file:
+            os.fsync(file.fileno())
+        os.replace(partial, path)
+    except BaseException:
+        remove(partial)
+        raise
 
 
 def remove(path: Path) -> None:

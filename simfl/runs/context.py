@@ -17,8 +17,8 @@ from simfl.build.world import build_world
 from simfl.errors import RunError, SimflError, raised
 from simfl.privacy.releases import Releases, Tally
 from simfl.runs.memory import give_back
-from simfl.tape import Executor, Tape
-from simfl.tape.executor import automatic_width
+from simfl.tape import Tape
+from simfl.tape.executor import Executor, automatic_width
 from simfl.tape.journal import Journal, Record
 
 Status = Literal["running", "done", "diverged", "interrupted", "failed"]

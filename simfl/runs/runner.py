@@ -9,11 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from simfl.build.assembly import assemble
-from simfl.build.own import opened
+from simfl.build.assembly import assemble, prepare
 from simfl.build.setup import Own, Setup
 from simfl.callbacks import Audience, Callback
-from simfl.compiled import is_compiled
 from simfl.errors import DataError, ScenarioError, SimflError, to_path
 from simfl.records import Progress, Run, RunFolder, read
 from simfl.records.sweeps import FINISHED
@@ -29,26 +27,10 @@ from simfl.runs.reporting import Interruption, Reporter
 from simfl.scenario import Scenario, from_mapping
 from simfl.scenario.own_code import look_beside
 from simfl.tape import Tape
-from simfl.tape.executor import choose_device, choose_devices, tuned_interpreter
+from simfl.tape.executor import choose_device, choose_devices
+from simfl.tape.tuning import tuned_interpreter
 
-
-def prepare(
-    scenario: Scenario | Mapping[str, Any] | str | Path,
-    device: str | None = None,
-    *,
-    model: Any = None,
-    data: Any = None,
-) -> Setup:
-    """Check a scenario with its data files, and return the setup of its run.
-
-    Arguments are those of `run`. Raises `ScenarioError` or `DataError` with one line that says what to change.
-    """
-    is_compiled()  # raises if a compiled module differs from its source
-    platform = choose_device(device)
-    own = Own(model, data)
-    checked = opened(scenario, own)
-    choose_devices(platform, checked.execution.devices)
-    return assemble(checked, own=own)
+__all__ = ["Simulation", "prepare", "resume", "run"]
 
 
 def run(

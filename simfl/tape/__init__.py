@@ -8,8 +8,7 @@
 - `executor`: the thread that runs them beside the world.
 """
 
-from simfl.tape.executor import Executor
 from simfl.tape.problem import LearningProblem
 from simfl.tape.recording import Gradient, Model, Tape
 
-__all__ = ["Executor", "Gradient", "LearningProblem", "Model", "Tape"]
+__all__ = ["Gradient", "LearningProblem", "Model", "Tape"]

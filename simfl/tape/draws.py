@@ -14,16 +14,11 @@ The noise of a release is named by the same numbers, under keys of 64 bits: see 
 
 from __future__ import annotations
 
-from typing import Literal
-
 import jax
 import jax.numpy as jnp
 
 from simfl.privacy.noise import traced_once
-
-Sampling = Literal["poisson", "without_replacement", "shuffle", "with_replacement"]
-#: And `shuffle` with the same order in every pass, where an account needs it; no scenario asks for it by name.
-Drawing = Literal[Sampling, "same_order"]
+from simfl.tape.problem import Drawing
 
 #: Each round moves an element with probability 1/2: after 24 rounds one in 17 million has not moved.
 ROUNDS = 24

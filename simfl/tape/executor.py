@@ -6,14 +6,10 @@ is bounded, so a fast world waits for a slow device and memory stays bounded.
 
 from __future__ import annotations
 
-import contextlib
 import functools
-import gc
-import os
 import queue
-import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
@@ -26,18 +22,17 @@ from numpy.typing import NDArray
 
 from simfl.errors import RunError, ScenarioError, raised
 from simfl.models import AbstractModel
+from simfl.models.lazy import start_jax
 from simfl.tape import kernels, measures
 from simfl.tape.evaluation import Evaluator
 from simfl.tape.packing import Bank, Steps, pack
 from simfl.tape.problem import LearningProblem
 from simfl.tape.recording import Decide, Window
+from simfl.tape.tuning import STEPS
 
 #: Models as the tape describes them: rows int32 [k, reads] (-1 for none) and coefs f32 [k, reads].
 Forms = tuple[NDArray[np.int32], NDArray[np.float32]]
 
-#: Steps per call of the window program; a longer window takes several calls. A short window pays
-#: for the batches of all of them, a few microseconds a step.
-STEPS = 64
 #: Serial operations come in multiples of this.
 SERIAL = 8192
 #: Models averaged at a time.
@@ -50,45 +45,14 @@ CHUNK_VALUES = 2**22
 MOST_CPU_DEVICES = 64
 
 
-def configure_jax() -> None:
-    """Configure JAX for many small kernels on a CPU, before its first computation.
-
-    Dispatch dominates small kernels: synchronous dispatch and one thread per program cut a call
-    from tens of microseconds to about nine. Overlap with the world comes from our own thread.
-    """
-    os.environ.setdefault("PJRT_NPROC", "1")
-    jax.config.update("jax_cpu_enable_async_dispatch", False)
-
-
-#: Whether this process has computed, and whether it was forked from one that had.
-_computed = _forked = False
-
-
-def _after_fork() -> None:
-    global _forked
-    _forked = _forked or _computed
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
-
-
 def choose_device(kind: str | None) -> jax.Device:
     """Return the first device of `kind` ("cpu", "gpu"), or JAX's default.
 
     Raises:
         ScenarioError: there is none of this kind.
-        RunError: this process was forked from one that had computed: JAX's threads are not here, and it would wait for
-            them for ever.
+        RunError: see `simfl.models.lazy.start_jax`.
     """
-    global _computed
-    if _forked:
-        raise RunError(
-            "this process was forked from one that had computed with simfl before, and JAX does not work in it; start "
-            "processes with multiprocessing.get_context('spawn'), or use simfl.sweep"
-        )
-    _computed = True
-    configure_jax()
+    start_jax()
     try:
         return jax.devices(kind)[0] if kind else jax.devices()[0]
     except RuntimeError as error:
@@ -527,26 +491,3 @@ class Executor:
         """Return models with the rows of all tasks joined, f32 [k, d of a whole model]."""
         models = self._rows(self._rows_bank, self.bank.places(rows), coefs)
         return models.reshape(len(rows) // self.problem.num_tasks, -1)
-
-
-@contextlib.contextmanager
-def tuned_interpreter(switch_interval_s: float = 1e-4) -> Iterator[None]:
-    """Set the interpreter's thread switching interval for a run.
-
-    The executor's thread gets the interpreter soon after its kernel ends (Python's default is 5 ms,
-    as long as a window takes), and the garbage collector does not walk over everything that was
-    there before the run: nothing on the hot path needs it, references are counted. If other code
-    has frozen objects already, they stay: a part cannot be unfrozen.
-    """
-    interval, threshold, frozen = sys.getswitchinterval(), gc.get_threshold(), gc.get_freeze_count()
-    if not frozen:
-        gc.freeze()
-    gc.set_threshold(100_000, 50, 1_000)
-    sys.setswitchinterval(switch_interval_s)
-    try:
-        yield
-    finally:
-        sys.setswitchinterval(interval)
-        gc.set_threshold(*threshold)
-        if not frozen:
-            gc.unfreeze()

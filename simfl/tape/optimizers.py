@@ -15,10 +15,10 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
+
+from simfl.models.lazy import jax, jnp
 
 Adaptive = Literal["adam", "yogi", "adagrad"]
 

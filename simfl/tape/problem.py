@@ -20,11 +20,12 @@ from simfl.data.base import AS_IS, Scaling
 from simfl.models import AbstractModel
 from simfl.privacy.correlated import Correlation, Form
 from simfl.privacy.rounding import DRIFT, Grid
-from simfl.tape.draws import Drawing
-from simfl.tape.inputs import inputs_of
 from simfl.tape.optimizers import StateRows, Transformation
 
 Clip = Literal["example", "update"]
+Sampling = Literal["poisson", "without_replacement", "shuffle", "with_replacement"]
+#: And `shuffle` with the same order in every pass, where an account needs it; no scenario asks for it by name.
+Drawing = Literal[Sampling, "same_order"]
 
 
 @dataclass(frozen=True)
@@ -283,6 +284,8 @@ class LearningProblem:
 
     def arrays(self) -> dict[str, Any]:
         """Return the `data` of the programs of `simfl.tape.kernels`, on the host."""
+        from simfl.tape.inputs import inputs_of  # imports JAX, which a problem that is only checked does not need
+
         data, rounds = self.data, self.rounds or LocalRounds()
         return {
             "x": inputs_of(data.train_x, data.scaling, self.model),

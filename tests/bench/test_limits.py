@@ -7,8 +7,8 @@ from simfl.bench.cases import scenario_of
 from simfl.bench.limits import PerCallTape, run_world, steps_per_update
 from simfl.runs.runner import prepare
 from simfl.scenario import from_mapping
-from simfl.tape import Executor, Tape
-from simfl.tape.executor import choose_device
+from simfl.tape import Tape
+from simfl.tape.executor import Executor, choose_device
 
 ALGORITHMS = {
     "fedbuff": {"kind": "fedbuff", "buffer_size": 4, "local_steps": 3},

@@ -11,7 +11,7 @@ from simfl.records.sweeps import open_groups
 from simfl.records.tables import digest_table
 from simfl.runs.runner import prepare, run
 from simfl.scenario import loads
-from simfl.tape import Executor
+from simfl.tape.executor import Executor
 from tests.helpers import softmax_gradient
 
 PRIVATE = "{mechanism: gaussian, clipping_norm: 0.5, noise_multiplier: 0.5}"

@@ -63,7 +63,7 @@ class HuggingFace:
         Named(X, Y, X[:2], Y[:2], np.array(OWNER)),
     ],
 )
-def test_collections_of_arrays(given: Any) -> None:
+def test_collections_of_arrays_become_a_set(given: Any) -> None:
     data = load(given, scale=1 / 255)
     np.testing.assert_array_equal(data.train_x, X)
     np.testing.assert_array_equal(data.floats().train_x, X.astype(np.float32) / np.float32(255))
@@ -85,20 +85,20 @@ def test_collections_of_arrays(given: Any) -> None:
         (np.arange(6) / 4, np.float32),
     ],
 )
-def test_numbers_stay_what_they_are_in_32_bits_at_most(given: Any, kept: Any) -> None:
+def test_numbers_keep_their_values_in_at_most_32_bits(given: Any, kept: Any) -> None:
     data = load((given[:, None], Y, given[:, None], Y))
     assert data.train_x.dtype == kept
     np.testing.assert_array_equal(data.floats().train_x[:, 0], given.astype(np.float32))
 
 
-def test_a_share_is_set_aside_and_test_arrays_may_be_of_another_type() -> None:
+def test_a_test_share_is_set_aside_and_test_arrays_may_have_another_type() -> None:
     data = load((X, Y), test_fraction=1 / 3)
     assert (len(data.train_y), len(data.test_y), data.train_x.dtype) == (4, 2, np.uint8)
     mixed = load((X, Y, X[:2].astype(float), Y[:2]))
     assert mixed.train_x.dtype == mixed.test_x.dtype == np.float32
 
 
-def test_a_model_of_ones_own_takes_labels_as_they_stand() -> None:
+def test_own_models_get_labels_unchanged() -> None:
     x = X.reshape(6, 4)
     whole = load((x, [3, 0, 3, 5, 3, 0], x, [0] * 6), regression=None)
     assert (whole.train_y.tolist(), whole.num_classes) == ([3, 0, 3, 5, 3, 0], 6)
@@ -110,7 +110,7 @@ def test_a_model_of_ones_own_takes_labels_as_they_stand() -> None:
         load((x, np.eye(6), x, np.eye(6)))
 
 
-def test_tokens_are_no_labels_to_be_numbered() -> None:
+def test_tokens_are_not_renumbered() -> None:
     data = load((X.reshape(6, 4), [30, 2, 4, 30, 2, 4], X[:1].reshape(1, 4), [0]), tokens=True)
     assert (data.tokens, data.num_classes, data.train_y.tolist()) == (True, 31, [30, 2, 4, 30, 2, 4])
     with pytest.raises(DataError, match="expected x and y that are tokens, whole numbers from 0 on"):
@@ -120,7 +120,7 @@ def test_tokens_are_no_labels_to_be_numbered() -> None:
 FRAME = pd.DataFrame({"age": [1.0, 2.0, 3.0, 4.0, 5.0, 6.0], "sex": list("fmfmfm"), "label": Y, "site": OWNER})
 
 
-def test_frames_and_whatever_becomes_one() -> None:
+def test_frames_of_other_libraries_are_read() -> None:
     columns = {name: FRAME[name].tolist() for name in FRAME}
     features = HuggingFace(columns, dict.fromkeys(columns, "Value"))
     for given in (FRAME, (FRAME, FRAME), {"train": FRAME, "test": FRAME[:2]}, features, {"train": features}):
@@ -134,7 +134,7 @@ def test_frames_and_whatever_becomes_one() -> None:
     assert (by_age.num_classes, by_age.train_x.shape) == (0, (4, 2))
 
 
-def test_images_of_hugging_face_are_arrays() -> None:
+def test_images_of_hugging_face_become_arrays() -> None:
     columns, kinds = {"image": X, "label": np.arange(6) % 2, "site": OWNER}, {"image": "Image", "label": "ClassLabel"}
     one = HuggingFace(columns, kinds | {"site": "Value"})
     data = load({"train": one, "validation": HuggingFace({"image": X[:1], "label": [1]}, kinds)}, owner="site")
@@ -174,7 +174,7 @@ def test_images_of_hugging_face_are_arrays() -> None:
         (None, {}, "found NoneType"),
     ],
 )  # fmt: skip
-def test_what_is_no_data(given: Any, options: dict[str, Any], message: str) -> None:
+def test_objects_that_are_not_data_are_refused(given: Any, options: dict[str, Any], message: str) -> None:
     with pytest.raises(DataError, match=message) as refused:
         load(given, **options)
     assert str(refused.value).startswith("data: ")

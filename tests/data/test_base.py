@@ -44,7 +44,7 @@ def test_a_label_of_the_test_part_alone_counts_as_a_class() -> None:
         (list(range(100)), "found 100 labels in 100 examples; these are not classes"),
     ],
 )
-def test_labels_that_are_no_classes(labels: list[float], message: str) -> None:
+def test_labels_that_are_not_classes_are_refused(labels: list[float], message: str) -> None:
     with pytest.raises(DataError, match=message):
         class_labels("file", np.array(labels))
 
@@ -69,7 +69,7 @@ def test_split_is_disjoint_complete_and_keeps_shares() -> None:
 
 
 @pytest.mark.parametrize("stratify", [True, False])
-def test_split_is_that_of_scikit_learn(stratify: bool) -> None:
+def test_split_equals_that_of_scikit_learn(stratify: bool) -> None:
     draws = np.random.default_rng(3)
     for seed, fraction in enumerate(draws.uniform(0.1, 0.9, 40)):
         y = draws.choice([0, 1, 3, 4, 7], size=draws.integers(30, 300), p=[0.3, 0.3, 0.2, 0.1, 0.1]).astype(np.int32)
@@ -85,14 +85,14 @@ def test_split_is_that_of_scikit_learn(stratify: bool) -> None:
         np.testing.assert_array_equal(test, np.sort(expected[1]))
 
 
-def test_split_does_without_shares_where_a_class_is_too_rare() -> None:
+def test_split_is_not_stratified_if_a_class_is_too_rare() -> None:
     y = np.array([0] * 9 + [1], np.int32)
     train, test = split(y, 0.3, np.random.default_rng(0), stratify=True)
     assert (len(train), len(test)) == (7, 3)
 
 
 @pytest.mark.parametrize("fraction", [0.0, 1.0, -0.1, 2.0, float("nan")])
-def test_split_refuses_a_share_that_is_none(fraction: float) -> None:
+def test_split_refuses_a_fraction_outside_0_to_1(fraction: float) -> None:
     with pytest.raises(ScenarioError, match=r"^data\.test_fraction: expected a number between 0 and 1"):
         split(np.zeros(10, np.int32), fraction, np.random.default_rng(0), stratify=False)
 

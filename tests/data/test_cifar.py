@@ -42,7 +42,7 @@ def as_bytes() -> dict[str, bytes]:
     return {name: records.tobytes() for name, records in BATCHES.items()}
 
 
-def test_archive_and_folder_give_the_same(tmp_path: Path, streams: Streams) -> None:
+def test_archive_and_folder_give_equal_sets(tmp_path: Path, streams: Streams) -> None:
     path = write_archive(tmp_path, {"readme.html": b"hello", **as_bytes()})
     data = load_dataset("cifar10", root=tmp_path, streams=streams)
     assert data.train_x.shape == (9, 32, 32, 3)
@@ -62,7 +62,7 @@ def test_archive_and_folder_give_the_same(tmp_path: Path, streams: Streams) -> N
         np.testing.assert_array_equal(again.test_y, BATCHES["test_batch.bin"][:, 0])
 
 
-def test_pixels_land_where_the_format_says(tmp_path: Path, streams: Streams) -> None:
+def test_pixels_are_placed_as_the_format_says(tmp_path: Path, streams: Streams) -> None:
     write_archive(tmp_path, as_bytes())
     data = load_dataset("cifar10", root=tmp_path, streams=streams).floats()
     training = np.concatenate([BATCHES["data_batch_1.bin"], BATCHES["data_batch_2.bin"]])
@@ -74,13 +74,13 @@ def test_pixels_land_where_the_format_says(tmp_path: Path, streams: Streams) -> 
     assert data.test_x[2, 31, 0, 0] == pytest.approx(expected, abs=1e-5)
 
 
-def test_ten_comes_after_two(tmp_path: Path, streams: Streams) -> None:
+def test_batch_ten_is_read_after_batch_two(tmp_path: Path, streams: Streams) -> None:
     write_archive(tmp_path, {**as_bytes(), "data_batch_10.bin": batch(2, 10).tobytes()})
     data = load_dataset("cifar10", root=tmp_path, streams=streams)
     np.testing.assert_array_equal(data.train_y[-2:], batch(2, 10)[:, 0])
 
 
-def test_which_of_two_archives(tmp_path: Path, streams: Streams) -> None:
+def test_one_of_two_archives_must_be_named(tmp_path: Path, streams: Streams) -> None:
     write_archive(tmp_path, as_bytes(), "a.tar.gz")
     write_archive(tmp_path, as_bytes(), "b.tar.gz")
     with pytest.raises(DataError, match=r"found 2 archives \(a.tar.gz, b.tar.gz\); name one in data.path"):
@@ -101,7 +101,7 @@ def test_which_of_two_archives(tmp_path: Path, streams: Streams) -> None:
         (archive({"data_batch_1": b"pickle"}), "binary version of CIFAR-10.*found none of them; .*fetch cifar10"),
     ],
 )
-def test_damaged_archives(tmp_path: Path, streams: Streams, content: bytes, message: str) -> None:
+def test_damaged_archives_are_refused(tmp_path: Path, streams: Streams, content: bytes, message: str) -> None:
     (tmp_path / "cifar10").mkdir()
     (tmp_path / "cifar10" / "some.tar.gz").write_bytes(content)
     with pytest.raises(DataError, match=message) as caught:
@@ -110,12 +110,12 @@ def test_damaged_archives(tmp_path: Path, streams: Streams, content: bytes, mess
     assert "some.tar.gz" in str(caught.value)
 
 
-def test_missing(tmp_path: Path, streams: Streams) -> None:
+def test_a_missing_set_says_how_to_fetch_it(tmp_path: Path, streams: Streams) -> None:
     with pytest.raises(DataError, match=r"no CIFAR-10 there; put .* or run `simfl data fetch cifar10`$"):
         load_dataset("cifar10", root=tmp_path, streams=streams)
 
 
-def test_real_part_of_cifar10(real_root: Path, streams: Streams) -> None:
+def test_a_real_batch_of_cifar10_is_read(real_root: Path, streams: Streams) -> None:
     data = load_dataset("cifar10", root=real_root, streams=streams)
     assert data.train_x.shape[1:] == (32, 32, 3)
     assert len(data.train_y) >= 10000

@@ -23,7 +23,7 @@ def test_digits_need_no_file(streams: Streams) -> None:
     assert np.abs(shares).max() < 0.005
 
 
-def test_digits_are_those_of_scikit_learn() -> None:
+def test_digits_equal_those_of_scikit_learn() -> None:
     x, y = _digits()
     expected_x, expected_y = load_digits(return_X_y=True)
     np.testing.assert_array_equal(x, (expected_x / 16.0).astype(np.float32))

@@ -105,7 +105,7 @@ def leftovers(root: Path) -> list[str]:
     return sorted(path.name for path in (root / "libsvm").iterdir())
 
 
-def test_a_file_arrives_whole_with_progress(tmp_path: Path, site: Site) -> None:
+def test_a_whole_file_is_downloaded_with_progress(tmp_path: Path, site: Site) -> None:
     seen: list[tuple[str, int, int | None]] = []
     path = get(
         tmp_path / "new" / "root", source(site.url, sha256=sha256(CONTENT)), progress=lambda *news: seen.append(news)
@@ -119,7 +119,7 @@ def test_a_file_arrives_whole_with_progress(tmp_path: Path, site: Site) -> None:
     assert [done for _, done, _ in seen] == sorted(done for _, done, _ in seen)
 
 
-def test_a_right_file_is_not_asked_for_again(tmp_path: Path, site: Site) -> None:
+def test_a_correct_file_is_not_downloaded_again(tmp_path: Path, site: Site) -> None:
     wanted = source(site.url, sha256=sha256(CONTENT))
     get(tmp_path, wanted)
     seen: list[tuple[str, int, int | None]] = []
@@ -129,14 +129,14 @@ def test_a_right_file_is_not_asked_for_again(tmp_path: Path, site: Site) -> None
 
 
 @pytest.mark.parametrize("cuts", [[300_000], [300_000, 0, 400_000], [1]])
-def test_it_goes_on_where_it_broke_off(tmp_path: Path, site: Site, cuts: list[int]) -> None:
+def test_a_broken_transfer_is_resumed(tmp_path: Path, site: Site, cuts: list[int]) -> None:
     site.cuts = list(cuts)
     path = get(tmp_path, source(site.url, sha256=sha256(CONTENT)), attempts=4)
     assert path.read_bytes() == CONTENT
     assert site.asked == [None, *(f"bytes={sum(cuts[: i + 1])}-" for i in range(len(cuts)))]
 
 
-def test_a_later_run_goes_on_too(tmp_path: Path, site: Site) -> None:
+def test_a_later_run_resumes_a_transfer(tmp_path: Path, site: Site) -> None:
     site.cuts = [500_000]
     wanted = source(site.url)
     with pytest.raises(DataError, match=r"broke off after 500000 of 1024000 bytes; run the same again to go on"):
@@ -158,19 +158,19 @@ def test_a_file_that_changed_meanwhile_starts_over(tmp_path: Path, site: Site) -
 
 
 @pytest.mark.parametrize("known", [True, False])
-def test_without_a_validator_only_a_checksum_allows_going_on(tmp_path: Path, site: Site, known: bool) -> None:
+def test_without_a_validator_only_a_checksum_allows_resuming(tmp_path: Path, site: Site, known: bool) -> None:
     site.cuts, site.etag = [500_000], None
     path = get(tmp_path, source(site.url, **({"sha256": sha256(CONTENT)} if known else {})), attempts=2)
     assert path.read_bytes() == CONTENT
     assert site.asked[1] == ("bytes=500000-" if known else None)
 
 
-def test_a_server_without_ranges(tmp_path: Path, site: Site) -> None:
+def test_a_server_without_ranges_sends_the_whole_file_again(tmp_path: Path, site: Site) -> None:
     site.cuts, site.ranges = [500_000], False
     assert get(tmp_path, source(site.url), attempts=2).read_bytes() == CONTENT
 
 
-def test_only_the_renaming_was_missing(tmp_path: Path, site: Site) -> None:
+def test_a_complete_part_is_only_renamed(tmp_path: Path, site: Site) -> None:
     site.cuts = [len(CONTENT) - 1]
     with pytest.raises(DataError, match="broke off"):
         get(tmp_path, source(site.url))
@@ -188,7 +188,7 @@ def test_a_part_that_is_too_long_is_dropped(tmp_path: Path, site: Site) -> None:
     assert get(tmp_path, source(site.url), attempts=2).read_bytes() == CONTENT
 
 
-def test_a_wrong_checksum_leaves_nothing(tmp_path: Path, site: Site) -> None:
+def test_a_file_with_a_wrong_checksum_is_removed(tmp_path: Path, site: Site) -> None:
     with pytest.raises(DataError) as caught:
         get(tmp_path, source(site.url, sha256="0" * 64))
     part = tmp_path / "libsvm" / "set.part"
@@ -199,7 +199,7 @@ def test_a_wrong_checksum_leaves_nothing(tmp_path: Path, site: Site) -> None:
 
 
 @pytest.mark.parametrize("level", [1, 9])
-def test_the_content_counts_however_it_is_packed(tmp_path: Path, site: Site, level: int) -> None:
+def test_the_checksum_of_the_content_holds_for_any_compression(tmp_path: Path, site: Site, level: int) -> None:
     site.content = gzip.compress(CONTENT, level)
     wanted = source(site.url, path="mnist/set.gz", content_sha256=sha256(CONTENT))
     assert gzip.decompress(get(tmp_path, wanted).read_bytes()) == CONTENT
@@ -209,7 +209,7 @@ def test_the_content_counts_however_it_is_packed(tmp_path: Path, site: Site, lev
         get(tmp_path / "other", wanted)
 
 
-def test_an_unknown_checksum_is_kept_and_holds_from_then_on(tmp_path: Path, site: Site) -> None:
+def test_the_first_checksum_is_stored_and_checked_later(tmp_path: Path, site: Site) -> None:
     path = get(tmp_path, source(site.url))
     record = tmp_path / "libsvm" / "set.sha256"
     assert record.read_text() == f"{sha256(CONTENT)}  set\n"
@@ -225,7 +225,7 @@ def test_an_unknown_checksum_is_kept_and_holds_from_then_on(tmp_path: Path, site
     assert get(tmp_path, source(site.url)).read_bytes() == b"another version"
 
 
-def test_a_file_put_there_by_hand_is_left_alone(tmp_path: Path, site: Site) -> None:
+def test_a_file_placed_by_hand_is_kept(tmp_path: Path, site: Site) -> None:
     (tmp_path / "libsvm").mkdir()
     (tmp_path / "libsvm" / "set").write_bytes(b"mine")
     assert get(tmp_path, source(site.url)).read_bytes() == b"mine"
@@ -268,7 +268,7 @@ def test_a_body_of_unknown_length_needs_a_checksum(tmp_path: Path, site: Site, k
 
 
 @pytest.mark.parametrize("length", [True, False])
-def test_no_more_is_taken_than_a_file_may_have(tmp_path: Path, site: Site, length: bool) -> None:
+def test_a_transfer_ends_at_the_largest_size(tmp_path: Path, site: Site, length: bool) -> None:
     site.length = length
     wanted = source(site.url, sha256=sha256(CONTENT), most_bytes=300_000)
     with pytest.raises(DataError, match=r"expected at most 300,000 bytes, found [\d,]+ or more; put the file at"):
@@ -276,12 +276,12 @@ def test_no_more_is_taken_than_a_file_may_have(tmp_path: Path, site: Site, lengt
     assert leftovers(tmp_path) == []
 
 
-def test_a_slow_server_does_not_keep_us_for_ever(tmp_path: Path, site: Site) -> None:
+def test_a_slow_transfer_ends_at_the_time_limit(tmp_path: Path, site: Site) -> None:
     with pytest.raises(DataError, match=r"it takes longer than 0 s \([\d,]+ bytes so far\); run the same again"):
         get(tmp_path, source(site.url), total_s=0.0)
 
 
-def test_redirects_leave_http_nowhere(tmp_path: Path, site: Site) -> None:
+def test_redirects_lead_to_http_and_https_only(tmp_path: Path, site: Site) -> None:
     site.redirect = "ftp://127.0.0.1:9/file"
     elsewhere = source(site.url.replace("/file", "/elsewhere"))
     with pytest.raises(DataError, match=r"it redirects to ftp://127.0.0.1:9/file, expected https:// or http://; put"):
@@ -295,7 +295,7 @@ def test_redirects_leave_http_nowhere(tmp_path: Path, site: Site) -> None:
         _Redirects().redirect_request(Request("https://x/"), io.BytesIO(), 302, "Found", HTTPMessage(), "http://x/y")
 
 
-def test_what_no_checksum_vouches_for_is_said(tmp_path: Path, site: Site) -> None:
+def test_a_download_without_a_published_checksum_is_reported(tmp_path: Path, site: Site) -> None:
     lines: list[str] = []
     get(tmp_path, source(site.url), tell=lines.append)
     get(tmp_path, source(site.url), tell=lines.append)
@@ -314,19 +314,19 @@ def test_a_busy_server_is_asked_again(tmp_path: Path, site: Site) -> None:
         get(tmp_path / "other", source(site.url), attempts=2)
 
 
-def test_nobody_listens(tmp_path: Path) -> None:
+def test_a_refused_connection_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"the connection failed \(.*refused\)") as caught:
         get(tmp_path, source("http://127.0.0.1:9/file"), attempts=2)
     assert "\n" not in str(caught.value)
 
 
-def test_a_folder_that_cannot_be_made(tmp_path: Path, site: Site) -> None:
+def test_a_folder_that_cannot_be_made_is_one_line(tmp_path: Path, site: Site) -> None:
     (tmp_path / "libsvm").write_text("a file where the folder should be")
     with pytest.raises(DataError, match=r"cannot be written or read \(.*\); choose another folder with SIMFL_DATA"):
         get(tmp_path, source(site.url))
 
 
-def test_names() -> None:
+def test_unknown_names_are_refused() -> None:
     with pytest.raises(DataError, match=r"^data fetch: expected one of a9a, .*, found 'mnits'; did you mean 'mnist'\?"):
         fetch("mnits", "nowhere")
     assert {"mnist", "cifar10", "a9a", "w8a", "phishing", "ijcnn1", "covtype.binary", "usps"} == set(SOURCES)
@@ -345,7 +345,7 @@ def test_the_published_checksums_hold_for_real_files(real_root: Path) -> None:
     assert [path.name for path in paths] == [f"{name}.gz" for name in MNIST_FILES]
 
 
-def test_what_is_fetched_can_be_named_in_a_scenario() -> None:
+def test_every_fetched_set_can_be_named_in_a_scenario() -> None:
     from simfl.data.libsvm import FETCHABLE
 
     assert set(FETCHABLE) == {name for name in SOURCES if SOURCES[name].files[0].path.startswith("libsvm/")}

@@ -32,7 +32,7 @@ def quickly():
 
 
 @pytest.mark.parametrize("pack", [gzip, bz2])
-def test_a_bomb_is_refused(pack, tmp_path, monkeypatch):
+def test_a_decompression_bomb_is_refused(pack, tmp_path, monkeypatch):
     monkeypatch.setattr("simfl.data.files._SMALL_BYTES", 2**20)
     path = tmp_path / f"bomb.{'gz' if pack is gzip else 'bz2'}"
     with pack.open(path, "wb") as file:
@@ -42,13 +42,13 @@ def test_a_bomb_is_refused(pack, tmp_path, monkeypatch):
         read_content(path, "replace it")
 
 
-def test_what_packs_well_is_no_bomb(tmp_path):
+def test_well_compressed_content_is_accepted(tmp_path):
     path = tmp_path / "zeros.gz"
     path.write_bytes(gzip.compress(ZEROS))
     assert read_content(path, "replace it") == ZEROS
 
 
-def test_an_archive_that_is_a_bomb(tmp_path):
+def test_an_archive_that_is_a_bomb_is_refused(tmp_path):
     path = tmp_path / "cifar-10-binary.tar.gz"
     with tarfile.open(path, "w:gz") as archive:
         member = tarfile.TarInfo("data_batch_1.bin")
@@ -64,7 +64,7 @@ def test_an_archive_that_is_a_bomb(tmp_path):
 @pytest.mark.parametrize(
     "header", [b"{'descr': '<f8', 'fortran_order': False, 'shape': (1,", b"(" * 200, b"{'a': 1}\n"]
 )
-def test_arrays_with_a_broken_header(header, tmp_path):
+def test_arrays_with_a_broken_header_are_refused(header, tmp_path):
     path = tmp_path / "set.npz"
     with zipfile.ZipFile(path, "w") as archive:
         for name in ("x.npy", "y.npy"):
@@ -74,7 +74,7 @@ def test_arrays_with_a_broken_header(header, tmp_path):
     assert "\n" not in str(caught.value)
 
 
-def test_an_array_larger_than_memory(tmp_path, monkeypatch):
+def test_an_array_larger_than_memory_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr("simfl.data.npz.MEMORY_LIMIT_BYTES", 10_000)
     np.savez_compressed(tmp_path / "set.npz", x=np.zeros((1000, 100)), y=np.zeros(1000))
     with pytest.raises(DataError, match="larger than 0 GiB"):

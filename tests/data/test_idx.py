@@ -25,7 +25,7 @@ def root(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(("suffix", "pack"), [("", bytes), (".gz", gzip.compress), (".bz2", bz2.compress)])
-def test_files_may_be_packed(tmp_path: Path, suffix: str, pack) -> None:
+def test_compressed_files_are_read(tmp_path: Path, suffix: str, pack) -> None:
     array = np.arange(24, dtype=np.uint8).reshape(2, 3, 4)
     path = tmp_path / f"file{suffix}"
     path.write_bytes(pack(idx_bytes(array)))
@@ -53,12 +53,12 @@ def test_mnist_is_flat_and_stays_bytes_that_mean_zero_to_one(root: Path, streams
     np.testing.assert_array_equal(elsewhere.train_x, data.train_x)
 
 
-def test_no_root(streams: Streams) -> None:
+def test_without_a_folder_of_sets_the_message_says_what_to_do(streams: Streams) -> None:
     with pytest.raises(DataError, match=r"set SIMFL_DATA to it and run `simfl data fetch mnist`$"):
         load_dataset("mnist", root=None, streams=streams)
 
 
-def test_missing_file(root: Path, streams: Streams) -> None:
+def test_a_missing_file_says_how_to_fetch_it(root: Path, streams: Streams) -> None:
     (root / "mnist" / f"{NAMES[3]}.gz").unlink()
     with pytest.raises(DataError) as caught:
         load_dataset("mnist", root=root, streams=streams)
@@ -94,7 +94,9 @@ def damage(root: Path, name: str, content: bytes, *, pack: bool = True) -> None:
     # Short names: the content itself would make them kilobytes long.
     ids=lambda value: f"{len(value)}-bytes" if isinstance(value, bytes) else None,
 )
-def test_damaged_files(root: Path, streams: Streams, name: str, content: bytes, pack: bool, message: str) -> None:
+def test_bad_files_are_refused(
+    root: Path, streams: Streams, name: str, content: bytes, pack: bool, message: str
+) -> None:
     damage(root, name, content, pack=pack)
     with pytest.raises(DataError, match=message) as caught:
         load_dataset("mnist", root=root, streams=streams)
@@ -102,7 +104,7 @@ def test_damaged_files(root: Path, streams: Streams, name: str, content: bytes, 
     assert str(root / "mnist") in str(caught.value)
 
 
-def test_real_mnist(real_root: Path, streams: Streams) -> None:
+def test_the_real_mnist_is_read(real_root: Path, streams: Streams) -> None:
     start = time.process_time()
     data = load_dataset("mnist", root=real_root, streams=streams)
     assert time.process_time() - start < 8.0

@@ -44,7 +44,7 @@ def test_users_own_their_examples_and_several_files_are_one_set(tmp_path: Path) 
     assert [shares.of(k).tolist() for k in range(3)] == [[2], [0, 1], [3, 4]]  # in sorted order of the users
 
 
-def test_texts_are_tokens_and_the_character_that_follows(tmp_path: Path) -> None:
+def test_texts_become_tokens_labeled_by_the_next_character(tmp_path: Path) -> None:
     write(tmp_path / "train", "a.json", SHAKESPEARE)
     write(tmp_path / "test", "a.json", {"ROMEO": (["rome!"], ["z"])})
     data = load(tmp_path)
@@ -86,14 +86,14 @@ def test_without_a_test_part_a_share_is_set_aside(tmp_path: Path) -> None:
         ({"a": ([[1.0], [float("nan")]], [0, 1])}, {}, "example 1: features must be finite"),
     ],
 )
-def test_bad_files(tmp_path: Path, users: dict[str, Any], changes: dict[str, Any], message: str) -> None:
+def test_bad_files_are_refused(tmp_path: Path, users: dict[str, Any], changes: dict[str, Any], message: str) -> None:
     write(tmp_path / "train", "a.json", users, **changes)
     with pytest.raises(DataError, match=message) as refused:
         load(tmp_path)
     assert "\n" not in str(refused.value)
 
 
-def test_no_json_and_no_files(tmp_path: Path) -> None:
+def test_folders_without_json_are_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"train: expected LEAF's \.json files there, found none"):
         load(tmp_path)
     (tmp_path / "train").mkdir()

@@ -41,7 +41,7 @@ def test_columns_become_features_and_classes(tmp_path: Path) -> None:
     assert rows[44, np.float32(0.1)] == rows[57, np.float32(1e-3)] == 1
 
 
-def test_a_column_says_whose_each_example_is(tmp_path: Path) -> None:
+def test_a_column_names_the_owner_of_each_example(tmp_path: Path) -> None:
     data = load(tmp_path, drop=(), group="hospital")
     whose = {50: "north", 31: "south", 44: "north", 62: "west", 39: "south", 57: "west"}
     assert data.groups is not None
@@ -61,7 +61,7 @@ def test_a_test_part_of_its_own_and_a_regression(tmp_path: Path) -> None:
         load(tmp_path, "x,y\n1,1.5\n2,-2\n", drop=(), target="y", test_path=tmp_path / "test.csv", regression=True)
 
 
-def test_examples_are_read_as_they_stand(tmp_path: Path) -> None:
+def test_other_examples_are_read_unchanged(tmp_path: Path) -> None:
     load(tmp_path)
     file, x, y = read_examples(tmp_path / "file.csv", None, drop=("hospital", "not there"))
     assert (file, x.shape, y[:2].tolist()) == (tmp_path / "file.csv", (6, 2), ["sick", "well"])
@@ -86,14 +86,14 @@ def test_examples_are_read_as_they_stand(tmp_path: Path) -> None:
         ("label\n1\n2\n", {"drop": ()}, "no examples with features"),
     ],
 )
-def test_bad_contents(tmp_path: Path, text: str, options: dict[str, object], message: str) -> None:
+def test_bad_contents_are_refused(tmp_path: Path, text: str, options: dict[str, object], message: str) -> None:
     with pytest.raises(DataError, match=message) as refused:
         load(tmp_path, text, **options)
     assert str(refused.value).startswith(str(tmp_path / "file.csv"))
     assert "\n" not in str(refused.value)
 
 
-def test_a_file_that_is_not_there_or_no_text(tmp_path: Path) -> None:
+def test_a_missing_or_binary_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"^data\.path: .*nothing\.csv: no such file"):
         load_dataset("table", root=None, streams=Streams(0), path=tmp_path / "nothing.csv")
     (tmp_path / "file.csv").write_bytes(b"a,label\n\xff\xfe,1\n")
@@ -120,7 +120,7 @@ def load_table(folder: Path, frame: pd.DataFrame = FRAME, ending: str = "parquet
 
 
 @pytest.mark.parametrize("ending", ["parquet", "csv"])
-def test_words_become_features_and_a_column_says_who_owns_an_example(tmp_path: Path, ending: str) -> None:
+def test_words_become_features_and_a_column_names_owners(tmp_path: Path, ending: str) -> None:
     data = load_table(tmp_path, ending=ending, group="site")
     rows = {int(x[0]): x[1:].tolist() for x in np.concatenate([data.train_x, data.test_x])}
     assert rows == {
@@ -139,7 +139,7 @@ def test_words_become_features_and_a_column_says_who_owns_an_example(tmp_path: P
     assert data.class_labels == ("sick", "well")
 
 
-def test_other_tables_go_the_same_way_and_new_words_are_nobodys(tmp_path: Path) -> None:
+def test_other_tables_are_read_alike_and_new_words_are_zero(tmp_path: Path) -> None:
     data = load_table(tmp_path, drop=("site",))
     other = pd.DataFrame({"outcome": ["well", "sick"], "smokes": [False, True], "ward": ["z", "c"], "age": [20, 30]})
     np.testing.assert_array_equal(data.prepared(other), [[20, 0, 0, 0, 0], [30, 0, 0, 1, 1]])
@@ -151,7 +151,7 @@ def test_other_tables_go_the_same_way_and_new_words_are_nobodys(tmp_path: Path) 
         data.prepared(other.drop(columns="age"))
 
 
-def test_a_bare_name_is_looked_for_in_the_folders_table_and_csv(tmp_path: Path) -> None:
+def test_a_bare_name_is_searched_in_the_folders_table_and_csv(tmp_path: Path) -> None:
     for folder in ("csv", "table"):  # that of `table` comes first
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "mine.csv").write_text(TABLE, encoding="utf-8")
@@ -176,13 +176,13 @@ def test_other_examples_of_words_are_refused_where_the_features_are_numbers(tmp_
         ([0] * 6, {"group": "sit"}, "expected a column 'sit', which data.owner or data.partition.column names"),
     ],
 )
-def test_bad_columns(tmp_path: Path, column: object, options: dict[str, object], message: str) -> None:
+def test_bad_columns_are_refused(tmp_path: Path, column: object, options: dict[str, object], message: str) -> None:
     with pytest.raises(DataError, match=message) as refused:
         load_table(tmp_path, FRAME.assign(extra=column), **options)
     assert "\n" not in str(refused.value)
 
 
-def test_names_are_no_categories_and_damage_is_told(tmp_path: Path) -> None:
+def test_columns_of_names_and_damaged_files_are_refused(tmp_path: Path) -> None:
     many = pd.DataFrame({"name": [f"n{k}" for k in range(MOST_WORDS + 1)], "outcome": np.arange(MOST_WORDS + 1) % 2})
     with pytest.raises(DataError, match=f"name: expected at most {MOST_WORDS} different words, found {MOST_WORDS + 1}"):
         load_table(tmp_path, many)

@@ -37,7 +37,7 @@ def spelled(data: Dataset, x: Any) -> str:
     return "".join(str(data.class_labels[token]) for token in x)
 
 
-def test_speakers_own_what_they_say_and_the_end_of_it_is_for_tests(tmp_path: Path) -> None:
+def test_speakers_own_their_text_and_its_end_is_the_test_part(tmp_path: Path) -> None:
     data = load(tmp_path, test_fraction=0.25)
     said = {"First Citizen": "Before we proceed.\nSpeak, speak.", "ROMEO": "But soft, what light?\nIt is the east: say"}
     assert data.groups is not None
@@ -55,7 +55,7 @@ def test_speakers_own_what_they_say_and_the_end_of_it_is_for_tests(tmp_path: Pat
     assert data.class_labels == tuple(sorted(set("".join(said.values()))))
 
 
-def test_paragraphs_or_nobody_strides_and_a_vocabulary_that_is_given(tmp_path: Path) -> None:
+def test_paragraphs_strides_and_a_given_vocabulary_are_used(tmp_path: Path) -> None:
     data = load(
         tmp_path, "abcabcabc\n\n \nbcabcabca\r\n\r\nab", owners="paragraph", stride=3, length=2, test_fraction=0.4
     )
@@ -78,14 +78,14 @@ def test_paragraphs_or_nobody_strides_and_a_vocabulary_that_is_given(tmp_path: P
         ("aaaaaaaaaaaaaaaaa", {"owners": "none"}, "at least two different characters, found 1"),
     ],
 )
-def test_bad_texts(tmp_path: Path, text: str | bytes, options: dict[str, Any], message: str) -> None:
+def test_bad_texts_are_refused(tmp_path: Path, text: str | bytes, options: dict[str, Any], message: str) -> None:
     with pytest.raises(DataError, match=message) as refused:
         load(tmp_path, text, **options)
     assert "\n" not in str(refused.value)
 
 
 @pytest.mark.parametrize("order", [1, 2, 3])
-def test_the_smallest_loss_is_that_of_a_model_that_knows_the_chain(order: int) -> None:
+def test_the_optimal_loss_is_that_of_a_model_that_knows_the_chain(order: int) -> None:
     """The plug-in model, by counting, of a long text: its loss at each place of a window is the entropy there."""
     count, length = 3, 5
     made = {"characters": count, "order": order, "speakers": 60, "length": 1000}
@@ -106,7 +106,7 @@ def test_the_smallest_loss_is_that_of_a_model_that_knows_the_chain(order: int) -
     assert len(set(data.groups)) == 60
 
 
-def test_closed_forms_of_a_chain_of_two() -> None:
+def test_a_chain_of_two_has_its_closed_forms() -> None:
     p, q = 0.2, 0.5
     chain = np.array([[1 - p, p], [q, 1 - q]])
     states = stationary(chain)
@@ -115,7 +115,7 @@ def test_closed_forms_of_a_chain_of_two() -> None:
     assert best_loss(chain, states, 7) == pytest.approx((q * h(p) + p * h(q)) / (p + q), rel=1e-12)
 
 
-def test_the_seed_alone_says_what_is_generated() -> None:
+def test_generated_text_depends_on_the_seed_alone() -> None:
     one, same, other = (load_dataset("text", root=None, streams=Streams(seed)) for seed in (0, 0, 1))
     np.testing.assert_array_equal(one.train_x, same.train_x)
     assert (one.train_x != other.train_x).any()

@@ -32,7 +32,7 @@ def test_pca_agrees_with_the_singular_values(n: int, p: int, k: int) -> None:
 
 
 @pytest.mark.parametrize(("n", "p", "k"), [(60, 8, 3), (6, 10, 4)])
-def test_pca_without_centring_keeps_the_mean(n: int, p: int, k: int) -> None:
+def test_pca_without_centering_keeps_the_mean(n: int, p: int, k: int) -> None:
     train, test = features(n, p), features(5, p, seed=1)
     project = principal_axes(train, k, center=False)
     _, singular, axes = np.linalg.svd(train, full_matrices=False)
@@ -42,13 +42,13 @@ def test_pca_without_centring_keeps_the_mean(n: int, p: int, k: int) -> None:
 
 
 @pytest.mark.parametrize("components", [0, 9])
-def test_pca_needs_that_many_features(components: int) -> None:
+def test_pca_needs_as_many_features_as_components(components: int) -> None:
     message = rf"^data\.pca: expected 1 to 8 components \(60 examples, 8 features\), found {components}$"
     with pytest.raises(ScenarioError, match=message):
         principal_axes(features(60, 8), components)
 
 
-def test_sphere() -> None:
+def test_examples_on_the_sphere_have_norm_one() -> None:
     x = features(10, 6).reshape(10, 3, 2)
     x[4] = 0.0
     on_it = project_to_sphere(x)
@@ -69,7 +69,7 @@ def test_standard_uses_the_training_part_only() -> None:
     assert mapped.dtype == np.float32
 
 
-def test_order_and_shape(streams: Streams) -> None:
+def test_pca_comes_before_normalization(streams: Streams) -> None:
     data = load_dataset("digits", root=None, streams=streams, pca=10, normalize="unit_sphere")
     assert data.input_shape == (10,)
     assert data.image_shape is None
@@ -79,7 +79,7 @@ def test_order_and_shape(streams: Streams) -> None:
     assert np.abs(plain.train_x.mean(axis=0)).max() < 1e-6
 
 
-def test_unknown_normalization() -> None:
+def test_an_unknown_normalization_is_refused() -> None:
     x, y = np.zeros((2, 1), np.float32), np.zeros(2, np.int32)
     with pytest.raises(ScenarioError, match=r"^data\.normalize: .*found 'sphere'"):
         transform(Dataset("small", x, y, x, y, num_classes=2), normalize="sphere")
@@ -101,14 +101,14 @@ def test_classes_are_kept_in_their_order(streams: Streams) -> None:
 
 
 @pytest.mark.parametrize("classes", [[3], [3, 3], [3, 10], [-1, 3]])
-def test_classes_that_cannot_be_kept(streams: Streams, classes: list[int]) -> None:
+def test_classes_that_cannot_be_kept_are_refused(streams: Streams, classes: list[int]) -> None:
     with pytest.raises(
         ScenarioError, match=r"^data\.classes: expected at least two different classes of 0 to 9, found"
     ):
         load_dataset("digits", root=None, streams=streams, classes=classes)
 
 
-def test_classes_without_examples() -> None:
+def test_classes_without_examples_are_refused() -> None:
     x, y = features(4, 2), np.array([0, 0, 1, 2], np.int32)
     with pytest.raises(DataError, match=r"^mine: no test example of the classes \[1, 2\]; name others"):
         keep_classes(Dataset("mine", x, y, x[:2], y[:2], 3), [1, 2])
@@ -117,7 +117,7 @@ def test_classes_without_examples() -> None:
         keep_classes(Dataset("mine", x, targets, x[:2], targets[:2], 0), [0, 1])
 
 
-def test_what_is_fitted_comes_from_public_examples_that_nobody_holds() -> None:
+def test_fits_use_public_examples_that_no_client_holds() -> None:
     x, test = features(60, 8), features(5, 8, seed=1)
     data = Dataset("made", x, np.arange(60, dtype=np.int32), test, np.arange(5, dtype=np.int32), num_classes=60)
     options = {"pca": 3, "normalize": "standard", "fit_on": {"public": 20}}

@@ -1,4 +1,4 @@
-"""The defaults that a model of one's own gets, and the shapes of images."""
+"""The defaults of a user's own model."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from typing import ClassVar
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 
 from simfl.models import AbstractModel
-from simfl.models.base import clipping_scale, image_shape
+from simfl.models.base import clipping_scale
 
 from .cases import all_gradients, initial, plain_clipped_sum, plain_gradients
 
@@ -40,7 +39,7 @@ class Cosine(AbstractModel):
         return jnp.full(x.shape[0], jnp.nan)
 
 
-def test_a_model_of_ones_own_needs_five_methods() -> None:
+def test_a_users_model_needs_five_methods() -> None:
     model = Cosine(input_shape=(3,))
     generator = np.random.default_rng(0)
     x = generator.normal(size=(5, 3)).astype(np.float32)
@@ -61,22 +60,8 @@ def test_a_model_of_ones_own_needs_five_methods() -> None:
     np.testing.assert_array_equal(padded[1], clipped)
 
 
-def test_clipping_scale_at_its_limits() -> None:
+def test_clipping_scale_is_right_at_its_limits() -> None:
     squares = jnp.array([0.0, 1.0, 16.0, jnp.inf])
     weight = jnp.array([1.0, 1.0, 0.5, 1.0])
     np.testing.assert_array_equal(clipping_scale(squares, weight, 2.0), [1.0, 1.0, 0.25, 0.0])
     np.testing.assert_array_equal(clipping_scale(squares[:3], weight[:3], jnp.inf), [1.0, 1.0, 0.5])
-
-
-@pytest.mark.parametrize(
-    ("shape", "expected"),
-    [((28, 28), (28, 1)), ((784,), (28, 1)), ((32, 32, 3), (32, 3)), ((8, 8, 1), (8, 1)), ((256,), (16, 1))],
-)
-def test_images_are_recognized(shape: tuple[int, ...], expected: tuple[int, int]) -> None:
-    assert image_shape("lenet5", shape, smallest=8, largest=32) == expected
-
-
-@pytest.mark.parametrize("shape", [(10,), (3072,), (28, 27), (32, 31, 3), (8, 8, 3, 1)])
-def test_other_shapes_are_refused(shape: tuple[int, ...]) -> None:
-    with pytest.raises(ValueError, match=r"expected square images .* found \("):
-        image_shape("lenet5", shape, smallest=2)

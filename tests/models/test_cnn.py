@@ -65,6 +65,6 @@ def test_the_first_convolution_comes_first() -> None:
         ({"input_shape": (28, 28), "activation": "rleu"}, r"^cnn: activation: expected one of relu, tanh"),
     ],
 )
-def test_what_it_does_not_take(options: dict[str, object], message: str) -> None:
+def test_wrong_filters_shapes_and_activations_are_refused(options: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         build_model("cnn", num_classes=10, **options)  # type: ignore[arg-type]

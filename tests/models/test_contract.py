@@ -107,7 +107,7 @@ def test_loss_is_the_weighted_mean_plus_the_penalty(name: str) -> None:
 
 @pytest.mark.slow(but=["softmax", "mlp", "linear"])
 @every_model
-def test_padding_contributes_exactly_nothing(name: str) -> None:
+def test_padding_contributes_exactly_zero(name: str) -> None:
     model = MODELS[name]
     params = params_of(model)
     x, y = batch_of(model, len(WEIGHT))
@@ -180,7 +180,7 @@ def test_models_are_values() -> None:
 
 @pytest.mark.slow(but=["softmax", "mlp", "linear"])
 @every_model
-def test_a_gradient_that_is_not_finite_contributes_exactly_nothing_and_counts(name: str) -> None:
+def test_a_gradient_that_is_not_finite_contributes_exactly_zero_and_is_counted(name: str) -> None:
     """A norm that overflows float32 though the gradient is finite, and gradients of infinities and NaN."""
     model = MODELS[name]
     params = params_of(model)

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from simfl.models import build_model
+from simfl.models.lenet5 import LeNet5
 from simfl.models.mlp import MLP
 
 from .cases import all_gradients, batch_of, outputs, params_of, quick_jit
@@ -26,7 +27,7 @@ class InParts(MLP):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("size", [3, 8])
-def test_parts_give_what_the_whole_gives(size: int) -> None:
+def test_parts_give_the_result_of_the_whole(size: int) -> None:
     whole, parts = (model(input_shape=(5,), num_classes=3, hidden=(4,)) for model in (MLP, InParts))
     params = params_of(whole)
     x, y = batch_of(whole, size)
@@ -39,7 +40,7 @@ def test_parts_give_what_the_whole_gives(size: int) -> None:
             np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-6)
 
 
-def test_parts_under_vmap() -> None:
+def test_parts_under_vmap_give_the_result_of_the_whole() -> None:
     model = InParts(input_shape=(5,), num_classes=3, hidden=(4,))
     params = np.stack([params_of(model, seed) for seed in range(2)])
     x, y = (np.stack(arrays) for arrays in zip(batch_of(model, 8, 0), batch_of(model, 8, 1), strict=True))
@@ -72,3 +73,17 @@ def test_one_program_draws_the_bits_that_layers_draw_one_by_one() -> None:
     keys = jax.random.split(jax.random.wrap_key_data(jnp.asarray(key), impl="threefry2x32"), len(model.layers))
     parts = [np.asarray(layer.init(own)) for layer, own in zip(model.layers, keys, strict=True)]
     assert np.asarray(model.init(key)).tobytes() == np.concatenate(parts).tobytes()
+
+
+@pytest.mark.parametrize(
+    ("shape", "expected"),
+    [((28, 28), (28, 1)), ((784,), (28, 1)), ((32, 32, 3), (32, 3)), ((8, 8, 1), (8, 1)), ((256,), (16, 1))],
+)
+def test_images_are_recognized(shape: tuple[int, ...], expected: tuple[int, int]) -> None:
+    assert LeNet5(shape, num_classes=2).image == expected
+
+
+@pytest.mark.parametrize("shape", [(10,), (3072,), (28, 27), (32, 31, 3), (8, 8, 3, 1)])
+def test_shapes_that_are_not_images_are_refused(shape: tuple[int, ...]) -> None:
+    with pytest.raises(ValueError, match=r"expected square images .* found \("):
+        LeNet5(shape, num_classes=2)

@@ -27,7 +27,7 @@ def normal(*shape: int, seed: int = 0) -> np.ndarray:
 
 
 @pytest.mark.parametrize("layer", CONVOLUTIONS, ids=str)
-def test_convolution_equals_xlas(layer: Convolution) -> None:
+def test_convolution_equals_that_of_xla(layer: Convolution) -> None:
     params = normal(layer.size)
     h = normal(layer.channels, layer.side, layer.side, 3, seed=1)
     shape = (layer.filters, layer.channels, layer.kernel, layer.kernel)
@@ -119,7 +119,7 @@ def test_average_pool_averages_squares() -> None:
 
 
 @pytest.mark.parametrize(("init_kind", "variance"), [("he", 2 / 300), ("xavier", 2 / 700), ("zeros", 0.0)])
-def test_initial_variance(init_kind: str, variance: float) -> None:
+def test_initial_weights_have_the_stated_variance(init_kind: str, variance: float) -> None:
     params = quick_jit(Dense(300, 400, init_kind=init_kind).init)(jax.random.key(3))
     np.testing.assert_allclose(params[:120_000].var(), variance, rtol=0.02)
     assert not params[120_000:].any()

@@ -110,7 +110,7 @@ def test_draws_in_a_loss_are_refused_where_the_user_wrote_them(net):
         made(net())
 
 
-def test_networks_begin_with_what_they_are_given():
+def test_networks_start_with_given_parameters():
     params = {"Dense_0": {"kernel": jnp.ones((SIZE, CLASSES)), "bias": jnp.zeros(CLASSES)}}
     net = simfl.from_flax(
         linen(), "cross_entropy", params=params, train=True, trained={"Dense_0": {"kernel": False, "bias": True}}

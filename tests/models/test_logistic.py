@@ -9,7 +9,7 @@ from simfl.models import build_model
 from .cases import all_gradients, outputs
 
 
-def test_losses_and_gradient_by_hand() -> None:
+def test_losses_and_gradient_equal_those_by_hand() -> None:
     generator = np.random.default_rng(0)
     x = generator.normal(size=(9, 4)).astype(np.float32)
     y = generator.integers(0, 2, 9).astype(np.int32)

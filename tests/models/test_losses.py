@@ -36,7 +36,7 @@ def logistic(z, y):
         ("ranking", Z, MANY, -(softmax(MANY.astype(float)) * np.log(softmax(Z))).sum(axis=1)),
     ],
 )
-def test_losses_are_their_formulas(name, z, y, wanted):
+def test_losses_equal_their_formulas(name, z, y, wanted):
     np.testing.assert_allclose(LOSSES[name](z, y), wanted, rtol=1e-5)
 
 
@@ -53,17 +53,17 @@ def test_losses_are_their_formulas(name, z, y, wanted):
         ("ndcg", Z, np.zeros((5, 4)), np.zeros(5)),
     ],
 )
-def test_metrics_are_their_formulas(name, z, y, wanted):
+def test_metrics_equal_their_formulas(name, z, y, wanted):
     np.testing.assert_allclose(METRICS[name](z, y), np.asarray(wanted, dtype=float), rtol=1e-5, atol=1e-7)
 
 
-def test_ndcg_is_that_of_scikit_learn():
+def test_ndcg_equals_that_of_scikit_learn():
     gains = np.array([[0, 1, 2, 3], [3, 0, 0, 1], [1, 0, 0, 0]])
     theirs = [ndcg_score(2.0 ** gains[i : i + 1] - 1, Z[i : i + 1]) for i in range(3)]
     np.testing.assert_allclose(METRICS["ndcg"](Z[:3], gains), theirs, rtol=1e-5)
 
 
-def test_names_that_are_none():
+def test_unknown_names_are_refused():
     with pytest.raises(ScenarioError, match=r"^loss: expected one of cross_entropy, .*'crossentropy'; did you mean"):
         named("loss", "crossentropy", LOSSES)
     own = LOSSES["huber"]

@@ -22,7 +22,7 @@ from .cases import all_gradients, plain_clipped_sum, plain_gradients, quick_jit
     clipping_norm=st.floats(1e-2, 1e2),
     seed=st.integers(0, 2**32 - 1),
 )
-def test_closed_form_clipping(
+def test_clipping_equals_its_closed_form(
     shape: tuple[int, tuple[int, ...], int, int], activation: str, spread: float, clipping_norm: float, seed: int
 ) -> None:
     features, hidden, classes, batch = shape
@@ -39,7 +39,7 @@ def test_closed_form_clipping(
 
 
 @pytest.mark.parametrize("activation", ["relu", "tanh"])
-def test_forward_by_hand(activation: str) -> None:
+def test_forward_equals_that_by_hand(activation: str) -> None:
     model = build_model("mlp", input_shape=(3,), num_classes=2, hidden=(4, 5), activation=activation)
     assert model.size == 4 * 3 + 4 + 5 * 4 + 5 + 2 * 5 + 2
     params = np.random.default_rng(0).normal(size=model.size).astype(np.float32)

@@ -31,7 +31,7 @@ def swapped(flat: np.ndarray) -> np.ndarray:
     return np.concatenate([flat[CLASSES:], flat[:CLASSES]])
 
 
-def test_it_does_what_the_built_in_model_does():
+def test_an_own_model_computes_what_the_built_in_one_does():
     own, params, ours, flat = both()
     x, y = examples(7)
 
@@ -47,7 +47,7 @@ def test_it_does_what_the_built_in_model_does():
         np.testing.assert_allclose(swapped(np.asarray(one)), other, atol=1e-5)
 
 
-def test_clipped_sums_are_those_of_jax_privacy():
+def test_clipped_sums_equal_those_of_jax_privacy():
     jax_privacy = pytest.importorskip("jax_privacy", reason="jax-privacy is not installed: an oracle of this test")
     own, params, _, _ = both()
     x, y = examples(7)
@@ -87,7 +87,7 @@ def test_gradients_take_a_bounded_number_of_bytes(at_a_time, monkeypatch):
         np.testing.assert_allclose(one, other, atol=1e-6)
 
 
-def test_what_is_not_finite_is_zero_and_counted():
+def test_a_sum_that_is_not_finite_is_zero_and_counted():
     own = made(Changed(losses=lambda p, x, y: jnp.exp(Softmax().outputs(p, x)).sum(axis=1)))
     x = np.array([[1.0] * SIZE, [300.0] * SIZE, [2.0] * SIZE], np.float32)
     total, zeroed = jax.jit(own.clip_and_sum)(np.ones(own.size, np.float32), x, np.zeros(3, np.int32), np.ones(3), 1.0)
@@ -99,7 +99,7 @@ def test_what_is_not_finite_is_zero_and_counted():
     assert 1.9 < np.linalg.norm(total) <= 2.0 * (1 + 1e-6), "of two, almost parallel"
 
 
-def test_what_is_not_trained_is_outside_of_the_vector_and_back_in_the_file():
+def test_untrained_parts_are_in_the_file_but_not_in_the_vector():
     model = made(Adapter())
     assert model.size == 4 + 3
     assert dict(model.layout) == {"frozen": (4, 3), "lora.0": (4, 1), "lora.1": (1, 3)}
@@ -115,7 +115,7 @@ def test_what_is_not_trained_is_outside_of_the_vector_and_back_in_the_file():
         model.joined({"frozen": parts["frozen"]})
 
 
-def test_the_gradient_of_what_is_trained_is_that_of_the_whole():
+def test_the_gradient_of_trained_parts_is_part_of_the_whole_gradient():
     model, given = made(Adapter()), Adapter()
     x, y = examples(5)
     params = np.linspace(-1, 1, 7).astype(np.float32)
@@ -150,13 +150,13 @@ def test_a_mask_is_a_tree_or_a_function(mask):
         (Changed(metrics=lambda p, x, y: {"mae": x.sum()}), r"mae: expected one .*, f32\[4\], found float32\[\]"),
     ],
 )
-def test_what_is_no_model_is_one_line(given, message):
+def test_an_object_that_is_not_a_model_is_one_line(given, message):
     with pytest.raises(ScenarioError, match=rf"^model: net: .*{message}|^model: net: {message}") as caught:
         made(given)
     assert "\n" not in str(caught.value)
 
 
-def test_its_own_metrics_and_accuracy():
+def test_own_metrics_and_accuracy_are_used():
     own = Changed(metrics=lambda p, x, y: {"accuracy": y * 0.5, "first": x[:, 0]})
     model = made(own)
     x, y = examples(3)
@@ -171,7 +171,7 @@ def test_its_own_metrics_and_accuracy():
     assert np.isnan(silent.predict(silent.init(KEY), x)).all()
 
 
-def test_one_output_says_which_of_two_classes():
+def test_the_sign_of_one_output_decides_between_two_classes():
     model = made(Changed(predict=lambda p, x: x[:, :1]), num_classes=2)
     x = np.array([[1.0], [-1.0], [2.0]], np.float32) * np.ones((1, SIZE), np.float32)
     np.testing.assert_array_equal(model.correct(model.init(KEY), x, np.array([1, 1, 0])), [1, 0, 0])
@@ -198,7 +198,7 @@ def test_init_may_ask_for_an_example_and_uses_its_key():
     assert not np.array_equal(begin, again)
 
 
-def test_convolutions_are_seen():
+def test_convolutions_are_detected():
     def losses(params, x, y):
         return jax.lax.conv(x[:, None, None, :], params["w"].reshape(CLASSES, 1, 1, SIZE), (1, 1), "VALID").sum(
             (1, 2, 3)
@@ -208,7 +208,7 @@ def test_convolutions_are_seen():
     assert not made(Softmax()).convolutional
 
 
-def test_their_own_sum_is_bounded_whatever_it_is():
+def test_a_users_clipped_sum_is_bounded():
     def theirs(params, x, y, weight, norm):
         return jax.tree.map(lambda leaf: leaf + jnp.where(x.sum() > 1e6, jnp.inf, 1e3), params)
 

@@ -12,7 +12,7 @@ from .cases import KEY, MODELS, initial, quick_jit
 
 
 @pytest.mark.parametrize(("blocks", "size"), [(1, 77_850), (2, 175_066)])
-def test_number_of_parameters(blocks: int, size: int) -> None:
+def test_the_number_of_parameters_is_as_documented(blocks: int, size: int) -> None:
     model = build_model("resnet", input_shape=(32, 32, 3), num_classes=10, blocks=blocks)
     assert model.size == size
     assert jax.eval_shape(model.init, KEY).shape == (size,)

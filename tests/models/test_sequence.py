@@ -78,7 +78,7 @@ def test_losses_and_predictions_are_those_of_a_plain_loop(name: str, plain: Any)
     np.testing.assert_allclose(correct, right.mean(axis=1) if whole else right[:, -1], rtol=1e-6)
 
 
-def test_a_place_knows_nothing_of_what_comes_later() -> None:
+def test_the_prediction_at_a_place_ignores_later_tokens() -> None:
     model: Any = MODELS["transformer"]
     params, (x, _) = params_of(model), batch_of(model, 6)
     later = np.where(np.arange(4) == 3, (x + 1) % model.num_classes, x)
@@ -88,7 +88,7 @@ def test_a_place_knows_nothing_of_what_comes_later() -> None:
     assert (before[:, 3] != after[:, 3]).any(axis=1).all()
 
 
-def test_parts_begin_as_they_say() -> None:
+def test_parts_have_their_stated_initial_values() -> None:
     lstm_model = build_model("lstm", input_shape=(9,), num_classes=6, width=100)
     parts = lstm_model.parts(initial(lstm_model))
     assert parts["layer1.bias"].tolist() == [0.0] * 100 + [1.0] * 100 + [0.0] * 200

@@ -22,7 +22,7 @@ from .cases import all_gradients, initial, outputs, plain_clipped_sum, plain_gra
     clipping_norm=st.floats(1e-3, 1e3),
     seed=st.integers(0, 2**32 - 1),
 )
-def test_closed_form_clipping(
+def test_clipping_equals_its_closed_form(
     shape: tuple[int, int, int], intercept: bool, spread: float, clipping_norm: float, seed: int
 ) -> None:
     features, classes, batch = shape

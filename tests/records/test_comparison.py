@@ -28,7 +28,7 @@ from simfl.records.differences import describe_differences
 from simfl.records.sweeps import Group, group_runs, open_groups
 
 
-def test_an_interval_is_students():
+def test_an_interval_is_that_of_students_t():
     values = [0.91, 0.94, 0.90, 0.95, 0.93]
     low, high = stats.t.interval(0.95, 4, loc=np.mean(values), scale=stats.sem(values))
     found = interval_of(values)
@@ -74,7 +74,7 @@ def test_the_cost_of_an_accuracy_is_read_between_two_evaluations(make_run):
     assert math.isnan(cost_of_accuracy(run, 0.99)["updates"])
 
 
-def test_the_front_door_compares_runs_and_folders(make_run):
+def test_compare_takes_runs_and_folders(make_run):
     groups = rates(make_run, adpsgd=[0.8, 1.0], sync_sgd=[0.2, 0.25])
     runs = [run for group in groups for run in group.runs.values()]
     expected = compare_groups(open_groups([run.folder for run in runs])[0], 0.5, "sync_sgd")
@@ -110,7 +110,7 @@ def test_groups_are_compared_at_what_every_run_reached(make_run):
     assert table.loc["adpsgd", "accuracy_difference_low"] == pytest.approx(interval_of(differences).low)
 
 
-def test_few_seeds_show_themselves_and_coarse_times_say_so(make_run):
+def test_few_seeds_show_their_extremes_and_coarse_times_a_note(make_run):
     groups = rates(make_run, adpsgd=[1.0, 2.0], sync_sgd=[0.25, 0.3])
     table = compare_groups(groups, target=0.5, baseline="sync_sgd").set_index("label", drop=False)
     times = {group.label: [time_to_accuracy(run, 0.5) for run in group.runs.values()] for group in groups}
@@ -165,7 +165,7 @@ def test_a_baseline_is_a_group_or_one_setting(make_run):
     assert list(find_baselines(groups[:3], "SYNC")) == ["ours, none", "SYNC, none"], "a group without counterpart"
 
 
-def test_loose_runs_are_grouped_by_what_differs_seeds_apart(make_run, tmp_path):
+def test_single_runs_are_grouped_by_differences_other_than_seeds(make_run, tmp_path):
     folders = []
     for kind, size, seed in [("adpsgd", 8, 1), ("adpsgd", 8, 2), ("adpsgd", 16, 1), ("sync_sgd", 8, 1)]:
         folder = make_run(name=f"{kind}-{size}-{seed}", algorithm=kind)
@@ -187,7 +187,7 @@ def test_loose_runs_are_grouped_by_what_differs_seeds_apart(make_run, tmp_path):
         group_runs([])
 
 
-def test_a_section_that_some_runs_do_without_is_one_word(make_run):
+def test_a_section_that_some_runs_lack_is_one_word_of_a_label(make_run):
     noise = {"mechanism": "gaussian", "clipping_norm": 1.0, "claim": None}
     folders = []
     for i, privacy in enumerate([None, {**noise, "noise_multiplier": 1.0}, {**noise, "noise_multiplier": 2.0}]):
@@ -203,7 +203,7 @@ def test_a_section_that_some_runs_do_without_is_one_word(make_run):
     assert labels(0, 1, 2) == ["no privacy", "noise_multiplier=1.0", "noise_multiplier=2.0"]
 
 
-def test_what_one_kind_has_and_another_lacks_is_no_part_of_a_label(make_run):
+def test_options_that_another_kind_lacks_are_left_out_of_labels(make_run):
     models = {
         "softmax": {"kind": "softmax", "l2": 0.0},
         "mlp": {"kind": "mlp", "l2": 0.1, "hidden": [64, 32], "activation": "relu"},

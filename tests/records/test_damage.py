@@ -274,7 +274,7 @@ def damaged_folder(folders, place, rng):
 
 
 @pytest.mark.slow
-def test_whatever_looks_at_a_damaged_folder_ends_in_a_line(originals, tmp_path):
+def test_every_reader_of_a_damaged_folder_ends_with_one_line(originals, tmp_path):
     folders, other = originals
     rng = random.Random(1)
     refused = 0
@@ -297,7 +297,7 @@ def test_whatever_looks_at_a_damaged_folder_ends_in_a_line(originals, tmp_path):
     assert left <= {"report.html", "trace.json"}, "nothing is left behind"
 
 
-def test_what_is_whole_is_not_refused(originals, tmp_path):
+def test_an_undamaged_folder_is_accepted(originals, tmp_path):
     folders, other = originals
     assert look(ways(folders["run"], other, tmp_path)) == []
     assert look(ways(folders["sweep"], other, tmp_path)) == []

@@ -57,20 +57,20 @@ def test_half_of_an_interval_is_written_without_powers_of_ten(half, mean, text):
         (show_number, "90", "90 ± 3"),
     ],
 )
-def test_half_of_an_interval_stands_behind_the_mean(show, alone, with_half):
+def test_half_of_an_interval_follows_the_mean(show, alone, with_half):
     assert Interval(90.0, math.nan, math.nan).show(show) == alone
     assert Interval(90.0, 87.0, 93.0).show(show) == with_half
     assert show(math.nan) == NOTHING
 
 
-def test_the_unit_is_that_of_the_mean():
+def test_the_interval_has_the_unit_of_the_mean():
     assert show_time(3600.0, 30.0) == "60 ± 0.5 min"
     assert show_bytes(2.5e6, 1000.0) == "2.5 ± 0.001 MB"
     assert show_time(0.0) == "0 s"
     assert show_time(None) == show_share(None) == show_time(math.inf) == NOTHING
 
 
-def test_other_numbers():
+def test_other_numbers_read_well():
     assert [show_number(sign * math.inf) for sign in (1, -1)] == ["∞", "-∞"]
     assert show_fixed(1.005, 0.5, digits=1, sign=True) == "+1.0 ± 0.5"
     assert show_factor(2.0) == show_factor(2.0, 2.0, 2.0) == "2 x"

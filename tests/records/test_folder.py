@@ -18,7 +18,7 @@ def test_runs_are_numbered_and_named_ones_reused(tmp_path):
     assert RunFolder.create(tmp_path, "demo", "point-7").path == named.path == tmp_path / "demo" / "point-7"
 
 
-def test_nobody_shares_a_number(tmp_path):
+def test_concurrent_runs_get_different_numbers(tmp_path):
     paths = []
     threads = [threading.Thread(target=lambda: paths.append(RunFolder.create(tmp_path, "demo").path)) for _ in range(8)]
     for thread in threads:
@@ -43,7 +43,7 @@ def test_a_place_that_cannot_be_written_to_is_one_line(tmp_path):
         RunFolder.create(tmp_path / "file", "demo")
 
 
-def test_the_manifest_comes_back_and_tolerates_what_it_does_not_know(tmp_path):
+def test_the_manifest_is_read_back_and_unknown_fields_are_ignored(tmp_path):
     folder = RunFolder.create(tmp_path, "demo")
     manifest = Manifest("diverged", seed=3, device="cpu", reason="loss is nan", wall_s=2.0, updates=100, width=4)
     folder.write_manifest(manifest)
@@ -63,7 +63,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize("change", WRONG)
-def test_a_manifest_of_other_types_is_none(make_run, change):
+def test_a_manifest_with_wrong_types_is_refused(make_run, change):
     folder = RunFolder(make_run())
     values = json.loads(folder.manifest_path.read_text())
     folder.manifest_path.write_text(json.dumps(values | json.loads(change)))

@@ -9,7 +9,7 @@ import pytest
 from simfl.records.locks import HeldError, held, is_held
 
 
-def test_one_at_a_time_and_nothing_is_left(tmp_path):
+def test_one_process_holds_a_lock_and_its_file_is_removed(tmp_path):
     path = tmp_path / "run.lock"
     assert is_held(path) is False
     with held(path, room_bytes=1000) as make_room:
@@ -24,7 +24,7 @@ def test_one_at_a_time_and_nothing_is_left(tmp_path):
     assert os.listdir(tmp_path) == []
 
 
-def test_who_was_killed_holds_nothing(tmp_path):
+def test_a_killed_process_holds_no_lock(tmp_path):
     path = tmp_path / "run.lock"
     code = "import os, sys; from simfl.records.locks import held\nwith held(__import__('pathlib').Path(sys.argv[1])):\n"
     code += "    os.kill(os.getpid(), 9)"
@@ -35,14 +35,14 @@ def test_who_was_killed_holds_nothing(tmp_path):
         assert is_held(path) is True
 
 
-def test_a_disk_without_locks_keeps_nobody_out(tmp_path, monkeypatch):
+def test_without_locks_no_process_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr("simfl.records.locks.fcntl", None)
     path = tmp_path / "run.lock"
     with held(path):
         assert is_held(path) is None
 
 
-def test_where_nothing_can_be_written_it_is_an_error(tmp_path):
+def test_a_lock_that_cannot_be_written_is_an_error(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(NotADirectoryError), held(tmp_path / "file" / "run.lock"):
         raise AssertionError("held")

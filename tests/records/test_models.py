@@ -12,7 +12,7 @@ from simfl.records.models import digest_parts, read_models, write_models
 PARTS = {"weights": np.arange(6, dtype=np.float32).reshape(2, 3), "bias": np.float32([1.5, -2])}
 
 
-def test_what_is_written_is_read_in_its_order(tmp_path):
+def test_parts_are_read_in_the_order_they_were_written(tmp_path):
     digest = write_models(tmp_path / "model.npz", PARTS)
     found = read_models(tmp_path / "model.npz")
     assert list(found) == ["weights", "bias"]
@@ -32,14 +32,14 @@ def test_equal_models_give_equal_files(tmp_path, monkeypatch):
     assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
 
 
-def test_the_digest_is_that_of_names_shapes_and_values():
+def test_the_digest_covers_names_shapes_and_values():
     turned = {"weights": PARTS["weights"].reshape(3, 2), "bias": PARTS["bias"]}
     renamed = {"weight": PARTS["weights"], "bias": PARTS["bias"]}
     changed = {"weights": PARTS["weights"], "bias": np.nextafter(PARTS["bias"], 9)}
     assert len({digest_parts(parts) for parts in (PARTS, turned, renamed, changed)}) == 4
 
 
-def test_a_file_that_cannot_be_completed_leaves_the_one_before(tmp_path, monkeypatch):
+def test_an_incomplete_file_leaves_the_previous_one(tmp_path, monkeypatch):
     path = tmp_path / "model.npz"
     digest = write_models(path, PARTS)
 
@@ -68,7 +68,7 @@ def test_a_file_that_cannot_be_completed_leaves_the_one_before(tmp_path, monkeyp
         (lambda path: zipfile.ZipFile(path, "w").writestr("readme.txt", "hello"), "magic"),
     ],
 )
-def test_what_is_no_model_is_refused_in_a_line(write, found, tmp_path):
+def test_a_file_that_is_not_a_model_is_one_line(write, found, tmp_path):
     path = tmp_path / "model.npz"
     write(path)
     with pytest.raises(DataError, match=found) as refused:
@@ -77,7 +77,7 @@ def test_what_is_no_model_is_refused_in_a_line(write, found, tmp_path):
     assert "\n" not in str(refused.value)
 
 
-def test_more_than_fits_is_refused_before_it_is_read(tmp_path, monkeypatch):
+def test_a_file_larger_than_memory_is_refused_before_it_is_read(tmp_path, monkeypatch):
     write_models(tmp_path / "model.npz", PARTS)
     monkeypatch.setattr("simfl.records.models.LARGEST_BYTES", 100)
     with pytest.raises(DataError, match="found one that says it holds more than 100 bytes"):

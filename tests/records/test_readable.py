@@ -61,5 +61,5 @@ def test_few_runs_of_a_sweep_are_columns_in_notebooks(make_run, count, columns):
     assert ("<th>test_accuracy</th>" in page.partition("<tbody>")[2]) == columns
 
 
-def test_nothing_else_is_shown_differently(comparison):
+def test_a_part_of_a_comparison_is_a_plain_frame(comparison):
     assert not isinstance(comparison[["label"]], Comparison), "a part of it is a plain frame"

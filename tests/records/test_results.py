@@ -17,7 +17,7 @@ PRIVACY = {
 }
 
 
-def test_a_run_reads_its_tables_when_asked(make_run):
+def test_a_run_reads_its_tables_on_first_use(make_run):
     run = simfl.read(make_run(privacy=PRIVACY))
     assert isinstance(run, simfl.Run)
     assert (run.name, run.algorithm, run.status) == ("demo", "adpsgd", "done")
@@ -41,7 +41,7 @@ def test_the_summary_is_one_row_of_last_values(make_run):
     assert math.isnan(values["delta"])
 
 
-def test_a_run_shows_what_it_is(make_run):
+def test_a_run_shows_its_name_status_and_measures(make_run):
     folder = make_run()
     shown = repr(read(folder))
     assert "demo (adpsgd): done, 4,000 updates in 10 s of virtual time, test accuracy 95.00%" in shown
@@ -55,7 +55,7 @@ def test_a_run_shows_what_it_is(make_run):
     assert picture == simfl.thumbnail(read(folder))
 
 
-def test_what_was_not_recorded_says_how_to_record_it(make_run):
+def test_a_missing_table_says_how_to_record_it(make_run):
     run = read(make_run())
     with pytest.raises(DataError, match=r"recorded no table of messages; set record\.messages: true"):
         _ = run.messages
@@ -63,7 +63,7 @@ def test_what_was_not_recorded_says_how_to_record_it(make_run):
         _ = run.client_metrics
 
 
-def test_folders_that_hold_no_run_are_refused(make_run, tmp_path):
+def test_folders_without_a_run_are_refused(make_run, tmp_path):
     folder = make_run()
     with pytest.raises(DataError, match="expected the folder of a run, found nothing there"):
         read(tmp_path / "nowhere")
@@ -89,7 +89,7 @@ def test_damaged_folders_are_refused(make_run):
             read(folder)
 
 
-def test_the_common_accuracy_is_what_all_reached(make_run):
+def test_the_common_accuracy_is_the_best_that_all_reached(make_run):
     slow, fast = read(make_run(rate=0.1)), read(make_run(rate=1.0))
     common = common_accuracy([fast, slow])
     assert common == pytest.approx(0.95 - 0.85 * math.exp(-1.0))

@@ -24,7 +24,7 @@ def test_a_sweep_is_read_as_it_was_written(make_run, tmp_path):
     assert [run.seed for run in sweep.failed] == [3]
 
 
-def test_the_table_has_a_row_per_finished_run_and_none_of_the_hosts_time(make_run, tmp_path):
+def test_the_table_has_a_row_per_finished_run_and_no_host_times(make_run, tmp_path):
     sweep = made_up(tmp_path / "results" / "study", make_run, ["done", "missing", "done"])
     table = sweep.table()
     assert table["seed"].tolist() == [0, 2]

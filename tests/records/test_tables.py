@@ -12,7 +12,7 @@ from simfl.records.tables import Columns, digest_table, read_table
 from tests.records.test_writer import write
 
 
-def test_the_digest_sees_values_and_not_how_they_were_packed(tmp_path):
+def test_the_digest_depends_on_values_not_on_encoding(tmp_path):
     rows = [(0.1 * row, row) for row in range(100)]
     small = write(tmp_path / "small.parquet", rows, 7)
     large = write(tmp_path / "large.parquet", rows, 1000)
@@ -23,7 +23,7 @@ def test_the_digest_sees_values_and_not_how_they_were_packed(tmp_path):
     assert digest_table(small, skip=["time_s"]) == digest_table(tmp_path / "other.parquet", skip=["time_s"])
 
 
-def test_the_digest_knows_one_nan_and_skips_the_wall_clock(tmp_path):
+def test_the_digest_treats_all_nan_alike_and_skips_host_times(tmp_path):
     schema = pa.schema([("loss", pa.float64()), ("wall_s", pa.float64())])
     odd = np.frombuffer(np.uint64(0xFFF8000000000001).tobytes(), np.float64)[0]
     digests = []
@@ -42,7 +42,7 @@ def long(tmp_path, monkeypatch):
     return write(tmp_path / "long.parquet", [(0.1 * row, row) for row in range(100)], 7)
 
 
-def test_columns_and_rows_of_a_long_table_are_those_of_the_whole_one(long):
+def test_a_long_table_read_in_parts_equals_the_whole(long):
     schema = pq.read_schema(long)
     columns, whole = Columns(long, schema, digest_table(long)), pq.read_table(long)
     assert (len(columns), columns.names) == (100, schema.names)
@@ -74,7 +74,7 @@ def test_a_long_table_that_is_not_what_the_run_wrote_is_refused(long):
         Columns(long, schema)
 
 
-def test_a_pipe_in_the_place_of_a_table_is_one_line(tmp_path):
+def test_a_pipe_in_place_of_a_table_is_one_line(tmp_path):
     schema = pa.schema([("loss", pa.float64())])
     for name in ("t.parquet", "u.arrows"):
         os.mkfifo(tmp_path / name)

@@ -34,7 +34,7 @@ def test_a_target_is_read_from_a_text(text, value, metric, at_most, short):
 
 
 @pytest.mark.parametrize("text", ["90", "0", "nan", "test_loss=", "test_loss=x", "test_loss==1", "=1", 2.0])
-def test_what_is_not_a_target_is_one_line(text):
+def test_text_that_is_not_a_target_is_one_line(text):
     with pytest.raises(ScenarioError, match=r"^--target: expected a test accuracy in \(0, 1\], .*, found") as raised:
         as_target(text)
     assert "\n" not in str(raised.value)
@@ -64,6 +64,6 @@ def test_runs_without_an_accuracy_are_compared_by_their_loss(make_run, simfl_, t
     assert "Test loss ≤ 1.2, which every run reached, took 1.7" in page
 
 
-def test_a_metric_that_a_run_does_not_have_is_one_line(make_run):
+def test_a_metric_that_a_run_lacks_is_one_line(make_run):
     with pytest.raises(ScenarioError, match=r"--target: .*: expected one of time_s, .*, found 'test_los'; did you"):
         compare(make_run(), target="test_los=1")

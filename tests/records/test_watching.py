@@ -28,7 +28,7 @@ def lines(screen):
     return [line.partition("|")[0] + line.rpartition("|")[2] for line in written if line]
 
 
-def test_a_terminal_shows_a_bar_where_one_is_wanted_and_clears_it_at_the_end(monkeypatch):
+def test_a_terminal_shows_a_requested_bar_and_clears_it_at_the_end(monkeypatch):
     screen = terminal(monkeypatch)
     with watching("run", None) as report:
         assert report is None
@@ -47,7 +47,7 @@ def test_a_terminal_shows_a_bar_where_one_is_wanted_and_clears_it_at_the_end(mon
     assert not screen.getvalue().rpartition("\r")[0].rpartition("\r")[2].strip(), "the last line is blank"
 
 
-def test_a_notebook_shows_a_bar_unless_none_is_wanted(monkeypatch):
+def test_a_notebook_shows_a_bar_by_default(monkeypatch):
     screen = terminal(monkeypatch)
     shell = types.SimpleNamespace(kernel=object())
     monkeypatch.setitem(sys.modules, "IPython", types.SimpleNamespace(get_ipython=lambda: shell))

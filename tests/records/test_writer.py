@@ -32,7 +32,7 @@ def write(path, rows, rows_per_chunk=10):
     parts=st.lists(st.tuples(st.booleans(), st.integers(0, 35)), max_size=8),
     rows_per_chunk=st.integers(1, 20),
 )
-def test_rows_and_columns_in_any_mixture_give_the_same_file(tmp_path_factory, parts, rows_per_chunk):
+def test_rows_and_columns_in_any_order_of_calls_give_equal_files(tmp_path_factory, parts, rows_per_chunk):
     folder = tmp_path_factory.mktemp("table")
     count = sum(size for _, size in parts)
     rows = [(0.5 * row, row) for row in range(count)]
@@ -148,7 +148,7 @@ def test_a_stream_can_be_read_up_to_its_last_whole_batch(tmp_path_factory, sizes
     assert not stream.exists()
 
 
-def test_when_rows_were_flushed_does_not_change_the_table(tmp_path):
+def test_the_time_of_flushes_does_not_change_the_table(tmp_path):
     rows = [(0.5 * row, row) for row in range(57)]
     expected = write(tmp_path / "plain.parquet", rows).read_bytes()
     for every in (1, 7, 10, 56):
@@ -161,7 +161,7 @@ def test_when_rows_were_flushed_does_not_change_the_table(tmp_path):
     assert sorted(os.listdir(tmp_path)) == ["flushed.parquet", "plain.parquet"]
 
 
-def test_what_is_known_at_the_end_is_put_into_rows_that_were_flushed_before(tmp_path):
+def test_final_values_are_written_into_flushed_rows(tmp_path):
     table = TableWriter(tmp_path / "table.parquet", SCHEMA, 10)
     table.extend((0.5 * row, row) for row in range(25))
     table.flush()
@@ -196,7 +196,7 @@ def test_a_full_disk_loses_nothing_that_was_flushed(tmp_path, limit):
     assert os.listdir(tmp_path) == ["table.arrows"]
 
 
-def test_a_folder_that_is_gone_is_one_line(tmp_path):
+def test_a_deleted_folder_is_one_line(tmp_path):
     (tmp_path / "run").mkdir()
     table = TableWriter(tmp_path / "run" / "table.parquet", SCHEMA)
     table.append((1.0, 1))
@@ -206,7 +206,7 @@ def test_a_folder_that_is_gone_is_one_line(tmp_path):
         table.close()
 
 
-def test_rows_of_the_wrong_shape_or_type_are_not_written_in_silence(tmp_path):
+def test_rows_of_the_wrong_shape_or_type_are_refused(tmp_path):
     path = tmp_path / "table.parquet"
     for bad in [(1.0, 1, 1), (1.0,), (1.0, 0.5), (1.0, None)]:
         with pytest.raises((ValueError, TypeError)):

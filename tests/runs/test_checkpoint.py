@@ -15,8 +15,7 @@ from simfl.runs import checkpoint
 from simfl.runs.runner import prepare, resume, run
 from simfl.scenario import loads
 from simfl.studies.tasks import RunTask, run_task
-from simfl.tape import Executor
-from simfl.tape.executor import choose_device
+from simfl.tape.executor import Executor, choose_device
 from tests.helpers import run_until
 
 OWN = """

@@ -21,7 +21,8 @@ from simfl.records import read
 from simfl.records.models import digest_parts
 from simfl.runs.runner import Simulation, prepare, run
 from simfl.scenario import loads
-from simfl.tape import Executor, Tape
+from simfl.tape import Tape
+from simfl.tape.executor import Executor
 from simfl.world import World
 from tests.algorithms.custom import ERRORS, Alone
 

@@ -11,8 +11,9 @@ import pytest
 from simfl.errors import RunError, ScenarioError
 from simfl.models import build_model
 from simfl.tape import kernels
-from simfl.tape.executor import automatic_width, choose_device, tuned_interpreter
+from simfl.tape.executor import automatic_width, choose_device
 from simfl.tape.kernels import KEPT
+from simfl.tape.tuning import tuned_interpreter
 from simfl.world.links import LinkModel
 from tests.helpers import (
     Lab,

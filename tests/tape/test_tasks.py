@@ -85,8 +85,7 @@ def test_short_calls_give_the_same_bits():
     problem = make_task_problem(clipping_norm=0.9, noisy=True)
 
     def run(steps):
-        from simfl.tape import Executor
-        from simfl.tape.executor import choose_device
+        from simfl.tape.executor import Executor, choose_device
 
         executor = Executor(problem, width=4, combines=2, capacity=200, steps=steps, device=choose_device("cpu"))
         tape = Tape(executor, window=500, max_batch=8)

@@ -1,0 +1,38 @@
+"""Settings of runs that need no JAX: steps per call, and the interpreter.
+
+Algorithms and `simfl validate` use them without importing the executor.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import sys
+from collections.abc import Iterator
+
+#: Steps per call of the window program; a longer window takes several calls. A short window pays
+#: for the batches of all of them, a few microseconds a step.
+STEPS = 64
+
+
+@contextlib.contextmanager
+def tuned_interpreter(switch_interval_s: float = 1e-4) -> Iterator[None]:
+    """Set the interpreter's thread switching interval for a run.
+
+    The executor's thread gets the interpreter soon after its kernel ends (Python's default is 5 ms,
+    as long as a window takes), and the garbage collector does not walk over everything that was
+    there before the run: nothing on the hot path needs it, references are counted. If other code
+    has frozen objects already, they stay: a part cannot be unfrozen.
+    """
+    interval, threshold, frozen = sys.getswitchinterval(), gc.get_threshold(), gc.get_freeze_count()
+    if not frozen:
+        gc.freeze()
+    gc.set_threshold(100_000, 50, 1_000)
+    sys.setswitchinterval(switch_interval_s)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(interval)
+        gc.set_threshold(*threshold)
+        if not frozen:
+            gc.unfreeze()
