@@ -14,7 +14,6 @@ import math
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 from simfl.errors import ConditionError
 from simfl.papers.async_fl.privacy import GrowthClaim, GrowthSetting, rounds_of
@@ -161,16 +160,8 @@ def _plan(setting: GrowthSetting, first_size: int, iterates: tuple[GrowthClaim, 
     sizes = ShiftedPowerSizes(setting.num_examples * claim.q, claim.m, setting.p)
     rounds = sizes.rounds_for(setting.gradients)
     last = sizes.size(rounds - 1)
-    return Selection(
-        setting=setting,
-        first_size=first_size,
-        iterates=iterates,
-        rounds=rounds,
-        last_size=last,
-        gradients=sizes.total(rounds),
-        aggregated_noise=aggregated_noise(setting.sigma, rounds),
-        conditions=_conditions(setting, claim, last),
-    )
+    noise, conditions = aggregated_noise(setting.sigma, rounds), _conditions(setting, claim, last)
+    return Selection(setting, first_size, iterates, rounds, last, sizes.total(rounds), noise, conditions)
 
 
 def _conditions(setting: GrowthSetting, claim: GrowthClaim, last_size: int) -> tuple[Inequality, ...]:
@@ -202,8 +193,6 @@ def _conditions(setting: GrowthSetting, claim: GrowthClaim, last_size: int) -> t
     )
 
 
-# -- what an accountant certifies ------------------------------------------------------------
-
 _SAMPLING: dict[accounting.Neighbors, accounting.Sampling] = {
     "add_or_remove": "poisson",
     "replace_one": "without_replacement",
@@ -219,7 +208,7 @@ def epsilon_of_sizes(
     neighbors: accounting.Neighbors = "add_or_remove",
     accountant: accounting.Accountant = "tightest",
 ) -> float:
-    """Return the certified epsilon of rounds of sizes s_i; all is visible.
+    """Return the certified epsilon of rounds of sizes s_i, all of them visible.
 
     Batches are Poisson for add_or_remove, and of fixed size without replacement for replace_one. Privacy-loss
     distributions take some 30 ms for each different size.
@@ -229,12 +218,6 @@ def epsilon_of_sizes(
         for size, rounds in Counter(sizes).items()
     ]
     return accounting.epsilon_of(composition, delta, neighbors=neighbors, accountant=accountant)
-
-
-def certified_epsilon(plan: Selection, delta: float, **options: Any) -> float:
-    """Return a plan's certified epsilon at delta; options of `epsilon_of_sizes`."""
-    setting, sizes = plan.setting, plan.sizes().first(plan.rounds)
-    return epsilon_of_sizes(sizes, setting.num_examples, setting.sigma, delta, **options)
 
 
 @dataclass(frozen=True)
@@ -270,9 +253,6 @@ def constant_alternative(
         accountant=accountant,
     )
     return Alternative(size, rounds, sigma, aggregated_noise(sigma, rounds))
-
-
-# -- aggregated noise ------------------------------------------------------------------------
 
 
 def aggregated_noise(sigma: float, rounds: float) -> float:
