@@ -135,7 +135,7 @@ class RecipeSteps(Schedule):
 
 
 def steps_of(scenario: Scenario) -> Schedule:
-    """Return the step size as a function of a round, and gradients and epochs before it.
+    """Return step sizes as a function of round, gradients and epochs before it.
 
     By default Theorem 5's with its sizes, else the paper's Table 1: 0.1 / (1 + 0.001 t) with a penalty, and
     0.1 / (1 + 0.01 sqrt(t)) without, where t counts gradients.

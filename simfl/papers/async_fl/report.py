@@ -1,4 +1,4 @@
-"""What `simfl privacy async-fl` shows of a plan: claims, epsilons, conditions, noise."""
+"""The output of `simfl privacy async-fl`: claims, epsilons, conditions, noise."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _RELATION = {"add_or_remove": "one more or less", "replace_one": "one replaced"}
 def measure(
     plan: Selection, delta: float, neighbors: Neighbors, accountant: Accountant, compare: bool
 ) -> tuple[Result, list[str]]:
-    """Return claims, moments and certified epsilon of a plan by name, and unmet conditions.
+    """Return a plan's claims and certified epsilon by name, and unmet conditions.
 
-    `delta` is where epsilons are compared; `compare` adds constant sizes of the same certified epsilon.
+    Epsilons are compared at `delta`. `compare` adds constant sizes of the same certified epsilon.
     """
     setting, sizes = plan.setting, plan.sizes().first(plan.rounds)
     how: dict[str, Any] = {"neighbors": neighbors, "accountant": accountant}
@@ -67,7 +67,7 @@ def check_gate(plan: Selection, d: int, clients: int) -> dict[str, Any]:
 
 
 def rows_of(result: Result, neighbors: Neighbors) -> list[Row | str]:
-    """Return the lines of the table; `gate` of `result` may be None."""
+    """Return the lines of the table; `result["gate"]` is that of `check_gate` or None."""
     plan: Selection = result["plan"]
     setting, claim, third = plan.setting, plan.claim, result["theorem3"]
     sizes = [f"{size:,}" for size in plan.sizes().first(min(4, plan.rounds))]

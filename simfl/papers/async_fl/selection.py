@@ -1,8 +1,8 @@
 """Parameter selection of async_fl: sizes, rounds and claims for given noise.
 
-Van Dijk et al. 2020, https://arxiv.org/abs/2007.09208, "Parameter selection" of section 3 and appendix D.3.2, on the
-theorems of `simfl.papers.async_fl.privacy`. Given the power p of the sizes, the first size s_0, N, epsilon,
-sigma and K, it finds the fastest growth q for which the theorems hold, and the budget that this leaves for delta.
+Van Dijk et al. 2020, https://arxiv.org/abs/2007.09208, "Parameter selection" of section 3 and appendix D.3.2, with the
+theorems of `simfl.papers.async_fl.privacy`. Given the power p of the sizes, the first size s_0, N, epsilon, sigma and
+K, it finds the fastest growth q for which the theorems hold, and the budget that this leaves for delta.
 
 The paper lets sizes grow because this reduces the noise aggregated over all rounds, sqrt(T) sigma, compared with sizes
 that stay s_0. Against constant sizes of as many rounds it gains nothing (`simfl privacy async-fl` shows both).
@@ -80,7 +80,7 @@ def select_parameters(
 
     Args:
         setting: p, N, epsilon, sigma, K/N, r0 and form. With p = 0 there is nothing to choose: q is s_0 / N. A larger
-            r0 allows larger q where q (T + m)^p decides, and smaller q where K^- does.
+            r0 allows larger q where q (T + m)^p decides, and smaller q where K^- decides.
         first_size: s_0, examples in the first round, from 1 to N - 1.
         excess: k >= 1, which chooses q for case 2, K <= k K^+, with more noise, instead of case 1.
         iterations: number of passes; by default until q settles (to 1e-13). The paper takes 3.
@@ -136,8 +136,7 @@ def _choose(setting: GrowthSetting, rate: float, gamma: float, excess: float | N
         if rate > largest:
             raise ConditionError(
                 f"condition K <= K^- of Theorem 6 for constant sizes: s_0/N is {rate:.6g}, at most "
-                f"{checks.rounded_down(largest, 6)} is "
-                "covered; take a smaller size or a larger epsilon"
+                f"{checks.rounded_down(largest, 6)} is covered; take a smaller size or a larger epsilon"
             )
         return rate, 0.0
     if setting.form == "corrected":

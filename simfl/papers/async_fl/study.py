@@ -561,7 +561,7 @@ def less_noise(runs: Runs) -> Iterator[Reading]:
 
 
 def _table3(runs: Runs) -> Iterator[tuple[Cell, dict[int, tuple[float, ...]]]]:
-    """Yield the problem and setting of every row of Table 3, with its accuracies by size."""
+    """Yield problem and setting of each row of Table 3, with accuracies by size."""
     for start in dict.fromkeys(cell[:-1] for cell in runs.cells(CONSTANT)):
         yield start, runs.accuracies(CONSTANT, *start)
 
