@@ -6,7 +6,7 @@ import functools
 import itertools
 import math
 import statistics
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from simfl.papers.async_fl.privacy import GrowthSetting
@@ -94,13 +94,12 @@ STEP_RULES = {
     **{case: f"algorithm.step_size={case.split(',')[0]}" for case in NETWORK_STEPS},
 }
 GROWING_FILES = {
-    STRONGLY: ("async_fl/increasing-a9a-strongly.yaml", ("evaluate.every.epochs=0.02",)),
-    PLAIN: ("async_fl/increasing-a9a-plain.yaml", ("evaluate.every.epochs=0.02",)),
+    STRONGLY: ("async_fl/increasing-a9a-strongly.yaml", "evaluate.every.epochs=0.02"),
+    PLAIN: ("async_fl/increasing-a9a-plain.yaml", "evaluate.every.epochs=0.02"),
     LENET5: (
-        "async_fl/constant-mnist-lenet5.yaml",
-        ("clients.count=4", "algorithm.sizes_of=all", "evaluate.every.epochs=0.1"),
+        "async_fl/constant-mnist-lenet5.yaml", "clients.count=4", "algorithm.sizes_of=all", "evaluate.every.epochs=0.1",
     ),
-}
+}  # fmt: skip
 
 PER_ROUND, PER_GRADIENT = "falling by rounds, growing", "falling by gradients, growing"
 _SAME = "algorithm.sizes=500"  # 20 rounds of all clients, the paper's number
@@ -123,19 +122,18 @@ SIGMAS = {"8": "", "5.8, for the claimed ε": ", σ = 5.8"}
 """The noise of constant sizes: that of growing sizes, or less, which Example 3 allows for the same epsilon."""
 W8A_STRONGLY, W8A_PLAIN = "w8a, strongly convex", "w8a, plain convex"
 PRIVATE_FILES = {
-    W8A_STRONGLY: ("async_fl/dp-w8a-strongly.yaml", ()),
-    W8A_PLAIN: ("async_fl/dp-w8a-plain.yaml", ()),
-    LENET5: ("async_fl/dp-mnist-lenet5.yaml", ("algorithm.gradients=25000", "evaluate.every.epochs=0.1")),
+    W8A_STRONGLY: ("async_fl/dp-w8a-strongly.yaml",),
+    W8A_PLAIN: ("async_fl/dp-w8a-plain.yaml",),
+    LENET5: ("async_fl/dp-mnist-lenet5.yaml", "algorithm.gradients=25000", "evaluate.every.epochs=0.1"),
 }
 ALIKE = {W8A_STRONGLY: 137, W8A_PLAIN: 137, LENET5: 73}
 """Constant sizes with as many rounds as the growing ones."""
 
 DIGITS = "{set: mnist, classes: [0, 1], partition: {kind: %s}}"
 TWO, TEN, NETWORK = "digits 0 and 1, one each", "all digits, five each", "LeNet-5"
-BIASED_DATA_NAMES = ("biased", "unbiased")
-BIASED_DATA: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
-    TWO: ((f"data={DIGITS % 'by_label, labels_per_client: 1'}",), (f"data={DIGITS % 'iid'}",)),
-    TEN: ((), ("data={set: mnist}",)),
+BIASED_DATA: dict[str, dict[str, tuple[str, ...]]] = {
+    "biased": {TWO: (f"data={DIGITS % 'by_label, labels_per_client: 1'}",), TEN: ()},
+    "unbiased": {TWO: (f"data={DIGITS % 'iid'}",), TEN: ("data={set: mnist}",)},
 }
 _BINARY, _PLAIN = "model={kind: logistic, l2: 7.9e-5}", ("model.l2=0", _ROOT)  # 1/N, N = 12,665
 BIASED_CASES: dict[tuple[str, str], tuple[str, ...]] = {
@@ -158,99 +156,64 @@ _QUIET = ("record.updates=false", "record.epsilon=false")
 
 def experiments(quick: bool) -> Sequence[Experiment]:
     """Return the experiments; the quick form has only convex problems."""
-    w8a, roles = (W8A_STRONGLY, W8A_PLAIN), (GROWN, SIXTEEN, *SMALL_STEPS, AS_MANY)
-    even = ((SUM, EVEN, WITH), (SUM, EVEN, WITHOUT))
+    w8a, roles = [(W8A_STRONGLY,), (W8A_PLAIN,)], (GROWN, SIXTEEN, *SMALL_STEPS, AS_MANY)
+    even, ways = ((SUM, EVEN, WITH), (SUM, EVEN, WITHOUT)), ((SUM,), (MEAN,))
     if quick:
         few = (PER_ROUND, "0.0025, constant", "0.01, constant", "0.1, constant")
         return [
-            *over_sizes(STRONGLY, (*SUMS, PLAIN_MEAN), (100, 500, 1000), 6),
-            *over_sequences(STRONGLY, (STEEP,), (LISTING, PLAIN_MEAN), (FIRST, LINEAR), 6),
-            *over_sequences(PLAIN, (ROOT,), (LISTING, PLAIN_MEAN), (FIRST, LINEAR), 6),
-            *over_sequences(PLAIN, (STEEP,), (LISTING,), (FIRST, LINEAR), 6),
-            *over_steps(PHISHING, (*even, PLAIN_MEAN), few, 6),
-            *with_privacy(w8a, (LISTING,), (GROWN, *SMALL_STEPS), 6),
-            *over_bias([("strongly convex", TWO)], (SUM,), 6),
+            *_grid(CONSTANT, [(STRONGLY,)], (*SUMS, PLAIN_MEAN), (100, 500, 1000), 6),
+            *_grid(GROWING, [(STRONGLY, STEEP), (PLAIN, ROOT)], (LISTING, PLAIN_MEAN), (FIRST, LINEAR), 6),
+            *_grid(GROWING, [(PLAIN, STEEP)], (LISTING,), (FIRST, LINEAR), 6),
+            *_grid(STEPS, [(PHISHING,)], (*even, PLAIN_MEAN), few, 6),
+            *_grid(PRIVATE, w8a, (LISTING,), (GROWN, *SMALL_STEPS), 6),
+            *_grid(BIASED, [("strongly convex", TWO)], ways[:1], BIASED_DATA, 6),
         ]
     others = tuple(kind for kind in POWERS if kind not in COMPARED)
     private = tuple(setting for setting in GRID if setting[1] == EVEN)
     quieter = tuple(role + SIGMAS["5.8, for the claimed ε"] for role in (SIXTEEN, *SMALL_STEPS))
-    plain_steps = (PER_GRADIENT, PER_ROUND, *CONSTANT_STEPS)
+    plain_steps, falling = (PER_GRADIENT, PER_ROUND, *CONSTANT_STEPS), (PAPERS_STEP, SMALL_STEP)
     return [
-        *over_sizes(STRONGLY, SUMS, SIZES, 12),  # single seeds of large rounds are 13 points apart
-        *over_sizes(STRONGLY, MEANS, SIZES, 6),
-        *over_sizes(PLAIN, SUMS, SIZES, 12),
-        *over_sizes(LENET5, (LISTING,), SIZES, 6),
-        *over_sizes(LENET5, ((SUM, UNEVEN, WITH), PLAIN_MEAN), (100, 500, 1000), 6),
-        *over_sequences(STRONGLY, (STEEP,), GRID, COMPARED, 6),
-        *over_sequences(STRONGLY, (STEEP,), (LISTING,), others, 6),
-        *over_sequences(PLAIN, (ROOT,), SUMS, COMPARED, 16),
-        *over_sequences(PLAIN, (ROOT,), MEANS, COMPARED, 6),
-        *over_sequences(PLAIN, (STEEP,), (*SUMS, PLAIN_MEAN), COMPARED, 6),
-        *over_sequences(LENET5, (PAPERS_STEP, SMALL_STEP), (LISTING, PLAIN_MEAN), (FIRST, LINEAR), 6),
+        *_grid(CONSTANT, [(STRONGLY,)], SUMS, SIZES, 12),  # single seeds of large rounds are 13 points apart
+        *_grid(CONSTANT, [(STRONGLY,)], MEANS, SIZES, 6),
+        *_grid(CONSTANT, [(PLAIN,)], SUMS, SIZES, 12),
+        *_grid(CONSTANT, [(LENET5,)], (LISTING,), SIZES, 6),
+        *_grid(CONSTANT, [(LENET5,)], ((SUM, UNEVEN, WITH), PLAIN_MEAN), (100, 500, 1000), 6),
+        *_grid(GROWING, [(STRONGLY, STEEP)], GRID, COMPARED, 6),
+        *_grid(GROWING, [(STRONGLY, STEEP)], (LISTING,), others, 6),
+        *_grid(GROWING, [(PLAIN, ROOT)], SUMS, COMPARED, 16),
+        *_grid(GROWING, [(PLAIN, ROOT)], MEANS, COMPARED, 6),
+        *_grid(GROWING, [(PLAIN, STEEP)], (*SUMS, PLAIN_MEAN), COMPARED, 6),
+        *_grid(GROWING, [(LENET5, steps) for steps in falling], (LISTING, PLAIN_MEAN), (FIRST, LINEAR), 6),
         # The sum learns nothing from 0.1, and the mean would need more than 0.0025.
-        *over_sequences(LENET5, NETWORK_STEPS[:2], (LISTING,), ("322",), 6),
-        *over_sequences(LENET5, NETWORK_STEPS[1:], (PLAIN_MEAN,), ("322",), 6),
-        *over_steps(PHISHING, SUMS, tuple(STEP_CASES), 12),
-        *over_steps(PHISHING, MEANS, tuple(STEP_CASES), 6),
-        *over_steps(PHISHING_PLAIN, even, plain_steps, 12),
-        *over_steps(PHISHING_PLAIN, private[2:], plain_steps, 6),
-        *with_privacy(w8a, private, roles, 5),
-        *with_privacy(w8a, even, quieter, 5),
-        *with_privacy(w8a, (LISTING,), (NO_PRIVACY,), 5),
-        *with_privacy((LENET5,), (LISTING,), (GROWN, FROM_SMALL, *SMALL_STEPS, AS_MANY), 5),
-        *with_privacy((LENET5,), (PLAIN_MEAN,), (GROWN, *SMALL_STEPS), 5),
-        *over_bias([case for case in BIASED_CASES if case[0] != NETWORK], (SUM, MEAN), 5),
-        *over_bias([(NETWORK, TEN)], (SUM,), 12),
-        *over_bias([(NETWORK, TEN)], (MEAN,), 6),
+        *_grid(GROWING, [(LENET5, steps) for steps in NETWORK_STEPS[:2]], (LISTING,), ("322",), 6),
+        *_grid(GROWING, [(LENET5, steps) for steps in NETWORK_STEPS[1:]], (PLAIN_MEAN,), ("322",), 6),
+        *_grid(STEPS, [(PHISHING,)], SUMS, STEP_CASES, 12),
+        *_grid(STEPS, [(PHISHING,)], MEANS, STEP_CASES, 6),
+        *_grid(STEPS, [(PHISHING_PLAIN,)], even, plain_steps, 12),
+        *_grid(STEPS, [(PHISHING_PLAIN,)], private[2:], plain_steps, 6),
+        *_grid(PRIVATE, w8a, private, roles, 5),
+        *_grid(PRIVATE, w8a, even, quieter, 5),
+        *_grid(PRIVATE, w8a, (LISTING,), (NO_PRIVACY,), 5),
+        *_grid(PRIVATE, [(LENET5,)], (LISTING,), (GROWN, FROM_SMALL, *SMALL_STEPS, AS_MANY), 5),
+        *_grid(PRIVATE, [(LENET5,)], (PLAIN_MEAN,), (GROWN, *SMALL_STEPS), 5),
+        *_grid(BIASED, [case for case in BIASED_CASES if case[0] != NETWORK], ways, BIASED_DATA, 5),
+        *_grid(BIASED, [(NETWORK, TEN)], ways[:1], BIASED_DATA, 12),
+        *_grid(BIASED, [(NETWORK, TEN)], ways[1:], BIASED_DATA, 6),
     ]
 
 
-Cases = Mapping[Any, tuple[str, ...]]
-"""Last element of a cell -> overrides."""
-
-
-def _experiments(
-    section: Section, start: Cell, base: str, settings: Iterable[Sequence[str]], cases: Cases, seeds: int
+def _grid(
+    section: Section, starts: Iterable[Cell], settings: Iterable[Sequence[str]], cases: Iterable[Any], seeds: int
 ) -> Iterator[Experiment]:
-    """Yield the runs of all settings and cases; `start` begins every cell."""
-    for setting, (case, changes) in itertools.product(settings, cases.items()):
+    """Yield a section's experiments, whose cells are (*start, *setting, case)."""
+    for start, setting, case in itertools.product(starts, settings, cases):
+        base, *changes = _SCENARIOS[section](*start, case)
         shared = (change for choice in setting for change in SETTINGS[choice])
         yield Experiment(section, (*start, *setting, case), base, (*changes, *shared, *_QUIET), seeds)
 
 
-def over_sizes(problem: str, settings: Sequence[Setting], sizes: Sequence[int], seeds: int) -> Iterator[Experiment]:
-    """Yield Table 3: constant sizes and step size."""
-    cases = {size: (f"algorithm.sizes={size}",) for size in sizes}
-    return _experiments(CONSTANT, (problem,), TABLE3_FILES[problem], settings, cases, seeds)
-
-
-def over_sequences(
-    problem: str, steps: Sequence[str], settings: Sequence[Setting], kinds: Sequence[str], seeds: int
-) -> Iterator[Experiment]:
-    """Yield Figures 3, 4 and 8: sizes 50 i^c and 50 i / ln i."""
-    base, changes = GROWING_FILES[problem]
-    for rule in steps:
-        cases = {kind: (*changes, STEP_RULES[rule], f"algorithm.sizes={KINDS[kind]}") for kind in kinds}
-        yield from _experiments(GROWING, (problem, rule), base, settings, cases, seeds)
-
-
-def over_steps(problem: str, settings: Sequence[Setting], cases: Sequence[str], seeds: int) -> Iterator[Experiment]:
-    """Yield Figures 6 and 9: falling steps with growing sizes against constant ones."""
-    changes = {case: STEP_CASES[case] for case in cases}
-    return _experiments(STEPS, (problem,), STEP_FILES[problem], settings, changes, seeds)
-
-
-def with_privacy(
-    problems: Sequence[str], settings: Sequence[Setting], roles: Sequence[str], seeds: int
-) -> Iterator[Experiment]:
-    """Yield Figures 1b, 12 and 13: growing sizes against constant ones at sigma = 8."""
-    for problem in problems:
-        base, changes = PRIVATE_FILES[problem]
-        cases = {role: (*changes, *_changes_of(problem, role)) for role in roles}
-        yield from _experiments(PRIVATE, (problem,), base, settings, cases, seeds)
-
-
-def _changes_of(problem: str, role: str) -> Iterator[str]:
+def _private(problem: str, role: str) -> Iterator[str]:
+    yield from PRIVATE_FILES[problem]
     name, _, sigma = role.partition(", σ = ")
     if name == NO_PRIVACY:
         yield from ("privacy=null", "algorithm.sampling=poisson")
@@ -268,13 +231,18 @@ def _changes_of(problem: str, role: str) -> Iterator[str]:
         yield f"privacy.noise_multiplier={sigma}"
 
 
-def over_bias(cases: Sequence[tuple[str, str]], aggregations: Sequence[str], seeds: int) -> Iterator[Experiment]:
-    """Yield Figures 2, 10 and 11: two clients with their own or mixed digits."""
-    for case in cases:
-        data = zip(BIASED_DATA_NAMES, BIASED_DATA[case[1]], strict=True)
-        changes = {name: (*change, *BIASED_CASES[case]) for name, change in data}
-        settings = [(aggregation,) for aggregation in aggregations]
-        yield from _experiments(BIASED, case, "async_fl/biased-mnist-strongly.yaml", settings, changes, seeds)
+_SCENARIOS: dict[Section, Callable[..., Iterable[str]]] = {
+    CONSTANT: lambda problem, size: (TABLE3_FILES[problem], f"algorithm.sizes={size}"),
+    GROWING: lambda problem, steps, kind: (
+        *GROWING_FILES[problem], STEP_RULES[steps], f"algorithm.sizes={KINDS[kind]}",
+    ),
+    STEPS: lambda problem, case: (STEP_FILES[problem], *STEP_CASES[case]),
+    PRIVATE: _private,
+    BIASED: lambda task, data, name: (
+        "async_fl/biased-mnist-strongly.yaml", *BIASED_DATA[name][data], *BIASED_CASES[task, data],
+    ),
+}  # fmt: skip
+"""By section, the scenario and the overrides that the parts of a cell mean, without those of the setting."""
 
 
 # -- numbers ---------------------------------------------------------------------------------------
@@ -353,15 +321,15 @@ def biased_numbers(runs: Runs) -> Iterator[Number]:
     """Yield accuracies with biased and unbiased data."""
     for case, difference in _bias(runs).items():
         row = BIASED.label(*case)
-        for name in BIASED_DATA_NAMES:
+        for name in BIASED_DATA:
             yield Number(str(BIASED), row, f"{name}, %", runs.accuracy(BIASED, (*case, name)))
         yield Number(str(BIASED), row, "difference, points", difference)
 
 
 def _bias(runs: Runs) -> dict[Cell, tuple[float, ...]]:
     """Return the lead of biased data in points, by problem, data, aggregation."""
-    cases = [cell[:-1] for cell in runs.cells(BIASED) if cell[-1] == BIASED_DATA_NAMES[0]]
-    pairs = {case: [(*case, name) for name in BIASED_DATA_NAMES] for case in cases}
+    cases = [cell[:-1] for cell in runs.cells(BIASED) if cell[-1] == "biased"]
+    pairs = {case: [(*case, name) for name in BIASED_DATA] for case in cases}
     return {case: runs.ahead(BIASED, *pair) for case, pair in pairs.items() if runs.has(BIASED, *pair)}
 
 
