@@ -164,8 +164,8 @@ def last_round(scenario: Scenario, sizes: RoundSizes) -> int | None:
 def releases_after(ledger: Ledger, sizes: RoundSizes, rounds: Sequence[int], in_order: bool = True) -> Releases:
     """Return the releases of all clients after some rounds of each, `rounds`, [K].
 
-    `in_order`: these are consecutive from the first, so that the parts of shuffled data that they took are known. If
-    False, the result holds for any order.
+    `in_order`: the rounds are consecutive from the first, so that it is known which parts of shuffled data they used.
+    If False, the result holds for any order.
     """
     passes = [Passes(int(n)) for n in ledger.sizes] if in_order and ledger.by_passes else None
     releases = Releases([0] * len(rounds), passes=passes)
@@ -279,7 +279,7 @@ class AsyncFlKind(Kind[AsyncFl]):
             self.check_planned()
         rounds = min(ends if last is None else [*ends, last])
         allowed = setup.training.allowances or [rounds] * len(ledger.sizes)
-        return releases_after(ledger, sizes, [min(rounds, own) for own in allowed])
+        return releases_after(ledger, sizes, [min(rounds, most) for most in allowed])
 
     def releases_within(self, ledger: Ledger, budgets: Sequence[float]) -> list[int]:
         """Return each client's releases within its budget, at most one per round."""

@@ -101,7 +101,7 @@ def select_parameters(
         q, m = _choose(setting, first_size / setting.num_examples, gamma, excess)
         rounds = setting.rounds(q, m)
         rounds = float(math.ceil(rounds)) if whole_rounds else rounds
-        gamma = m / rounds if rounds > 0 else math.inf  # T is the small difference of (T + m) and m there
+        gamma = m / rounds if rounds > 0 else math.inf  # for large m, T is the small difference of (T + m) and m
         if gamma > _MOST_GAMMA:
             break
         iterates.append(setting.claim(q, m, rounds=rounds, case=1 if excess is None else None))

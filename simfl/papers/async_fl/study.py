@@ -388,14 +388,14 @@ def _reading(choices: dict[str, str], setting: Sequence[str], *parts: Part) -> R
     Unequal speeds and a missing intercept were considered only after Table 3 had been compared.
     """
     keys = {SUM: "aggregation", MEAN: "aggregation", EVEN: "speeds", UNEVEN: "speeds", WITH: "intercept"}
-    shared = {keys.get(own, "intercept"): own.split()[0] for own in setting}
+    shared = {keys.get(choice, "intercept"): choice.split()[0] for choice in setting}
     return Reading({**choices, **shared}, parts, afterwards=UNEVEN in setting or WITHOUT in setting)
 
 
 def _typically(values: Sequence[float], bar: float, what: str, least: float = 0.0) -> Part:
     """Return whether the median of six or more seeds is above a bar.
 
-    A lead up to `least` does not count. It is the median because single runs whose rounds overshoot end far from all
+    A lead up to `least` does not count. The median is used because single runs whose rounds overshoot end far from all
     others; diverged runs count as worst.
     """
     median = median_of(typical(values))
@@ -460,8 +460,8 @@ def counts_of_rounds(runs: Runs) -> Iterator[Reading]:
     """Judge whether 50 i and 50 i/ln i have the fewest rounds."""
     counts = {kind: PolynomialSizes(50, c=power).rounds_for(20_000) for kind, power in POWERS.items()}
     counts[OVER_LOG] = OverLogSizes(50).rounds_for(20_000)
-    own = {cell[-1]: runs.rounds(GROWING, cell) for cell in runs.cells(GROWING, STRONGLY, STEEP, *LISTING)}
-    agree = exactly(all(counts[kind] == rounds for kind, rounds in own.items()), "runs agree with the formulas")
+    measured = {cell[-1]: runs.rounds(GROWING, cell) for cell in runs.cells(GROWING, STRONGLY, STEEP, *LISTING)}
+    agree = exactly(all(counts[kind] == rounds for kind, rounds in measured.items()), "runs agree with the formulas")
     for most in (0.5, 0.75):
         others = {kind: counts[kind] for kind, power in POWERS.items() if power <= most}
         said = ", ".join(f"{kind}: {count}" for kind, count in others.items())
@@ -541,7 +541,7 @@ def best_sizes(runs: Runs) -> Iterator[Reading]:
         leads = [_apart(row[one], row[other]) for one in small for other in large]
         names = [", ".join(map(str, sizes)) for sizes in (small, large)]
         what = f"points are the least lead of {names[0]} over {names[1]} (bar: above 0)"
-        least = [min(own) for own in zip(*leads, strict=True)]  # for every seed
+        least = [min(lead) for lead in zip(*leads, strict=True)]  # for every seed
         yield _reading({"task": start[0]}, start[1:], _typically(least, 0, what, BETTER))
 
 
@@ -600,7 +600,9 @@ def tuned_alone(runs: Runs) -> Iterator[Reading]:
             grown = (*start, PER_ROUND)
             best = _best(runs, STEPS, list(cells))
             worst = min(cells, key=lambda cell: _median(runs.accuracy(STEPS, cell)))
-            reached, missed = (_apart(*(runs.accuracy(STEPS, own) for own in (cell, grown))) for cell in (best, worst))
+            reached, missed = (
+                _apart(runs.accuracy(STEPS, cell), runs.accuracy(STEPS, grown)) for cell in (best, worst)
+            )
             parts = (
                 above(reached, -EQUAL, f"{cells[best]}: {show(reached, 1, True)} points (bar: -{EQUAL:g})"),
                 below(missed, -EQUAL, f"{cells[worst]}: {show(missed, 1, True)} points (bar: below -{EQUAL:g})"),
@@ -670,7 +672,7 @@ def draw_rounds(runs: Runs) -> Figure:
     """Draw accuracy over rounds, a panel for every problem and aggregation."""
     steps = {STRONGLY: STEEP, PLAIN: ROOT, LENET5: SMALL_STEP}
     kinds = [kind for kind in COMPARED if runs.has(GROWING, (STRONGLY, STEEP, *LISTING, kind))]
-    problems = [own for own in PROBLEMS if runs.has(GROWING, (own, steps[own], *LISTING, LINEAR))]
+    problems = [task for task in PROBLEMS if runs.has(GROWING, (task, steps[task], *LISTING, LINEAR))]
     figure, axes = panels(2, len(problems), (3.5 * len(problems) + 0.6, 5.6), sharex=True, sharey="col")
     for (row, way), (column, problem) in itertools.product(enumerate((SUM, MEAN)), enumerate(problems)):
         axis, start = axes[row][column], (problem, steps[problem])
@@ -687,7 +689,7 @@ def draw_rounds(runs: Runs) -> Figure:
 
 def draw_sizes(runs: Runs) -> Figure:
     """Draw accuracy over constant sizes beside the paper's."""
-    settings = {LISTING: "-", (SUM, UNEVEN, WITHOUT): "-.", (SUM, UNEVEN, WITH): "--", (MEAN, EVEN, WITH): ":"}
+    settings = {LISTING: "-", (SUM, UNEVEN, WITHOUT): "-.", (SUM, UNEVEN, WITH): "--", PLAIN_MEAN: ":"}
     rows = dict(_table3(runs))
     problems = [problem for problem in PROBLEMS if (problem, *LISTING) in rows]
     figure, axes = panels(1, len(problems), (3.5 * len(problems) + 0.6, 3.6))
@@ -707,8 +709,8 @@ def draw_privacy(runs: Runs) -> Figure:
     problems = [problem for problem in PRIVATE_FILES if runs.has(PRIVATE, (problem, *LISTING, GROWN))]
     figure, axes = panels(1, len(problems), (3.5 * len(problems) + 0.6, 3.8))
     for axis, problem in zip(axes.flat, problems, strict=True):
-        own = {GROWN: FROM_SMALL} if problem == LENET5 else {}  # from the paper's 0.15 nothing is learnt
-        cells = {role: (problem, *LISTING, own.get(role, role)) for role in labels}
+        instead = {GROWN: FROM_SMALL} if problem == LENET5 else {}  # it learns nothing from the paper's 0.15
+        cells = {role: (problem, *LISTING, instead.get(role, role)) for role in labels}
         groups = [runs.group(PRIVATE, cell, labels[role]) for role, cell in cells.items() if runs.has(PRIVATE, cell)]
         draw_curves(axis, groups, "epochs")
         axis.set(title=problem, ylim=(0, 70) if problem == LENET5 else (94.5, 98))
