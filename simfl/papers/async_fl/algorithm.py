@@ -6,17 +6,17 @@ Multiple Target Optimization Framework for DP-SGD", https://arxiv.org/abs/2102.0
 
     server:  v <- v - eta_i U_{i,c} for every (i, c, U) that comes, whatever its round
              when round k has come from all clients:  k <- k + 1, broadcast (v, k)
-    client:  on (v, k), if k is newer than the one it knows:  w <- v - eta_i U, U being what round i has so far
+    client:  on (v, k), if k is newer than its own:  w <- v - eta_i U, U being the sum of round i so far
              round i:  wait while i > k + d
                        U = sum of [gradient of f(w; x)]_C over s_{i,c} examples, + N(0, (z C)^2)
                        send (i, c, U),  w <- w - eta_i U,  i <- i + 1
 
 Updates are sums, so step sizes are those of single gradients. A broadcast (v, k) contains all updates of rounds below k
-of all clients, and perhaps some later ones. Reordered messages do no harm: a client ignores a broadcast older than the
-one it has, and an update may arrive before that of an earlier round.
+of all clients, and perhaps some later ones. Messages may arrive in another order: a client ignores a broadcast older
+than the one it has, and an update may arrive before that of an earlier round.
 
-`aggregation: mean` weighs each update by p_c, where the listings add them up. Clients that train long on similar data
-all move in the same direction, so their sum moves n times as far as one of them.
+`aggregation: mean` weighs each update by p_c; the listings add updates up. Clients that train long on similar data all
+move in the same direction, so their sum moves n times as far as one of them.
 
 Two ways to run a round:
 
@@ -26,14 +26,14 @@ Two ways to run a round:
 - `local_steps` (the first paper's listing): the client moves its model after every mini-batch, and a model that arrives
   meanwhile replaces its own at once. No proof covers its privacy: an example also acts through the steps after it.
 
-Where the papers are silent: a client that crashes restarts its round from the model it has, with a new batch, or the
-same one of shuffled data. A client that joins late requests the model from the server and begins with the round that is
-then open. The server stops waiting for a client that has left or has spent its privacy budget; it learns this at once,
-and applies the client's updates in flight.
+The papers do not say what follows. A client that crashes restarts its round from the model it has, with a new batch, or
+with the same one of shuffled data. A client that joins late requests the model from the server and begins with the
+round that is then open. The server stops waiting for a client that has left or has spent its privacy budget; it learns
+this at once, and applies the client's updates in flight.
 
 Faults. Lost messages are delivered late. A client that crashes or is partitioned delays the round: the others continue
-until the gate stops them, and all wait if the partition does not end. While the server is down its aggregators continue
-to add up, and the broadcast waits.
+until the gate stops them, and all wait if the partition does not end. While the server is down, its aggregators
+continue to add up updates, and the broadcast waits.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ from simfl.world.availability import Outcome
 from simfl.world.engine import Process
 
 HEADER_BYTES = 8
-"""Of a message besides its parameters: the numbers of a round and of a client."""
+"""Bytes of a message besides its parameters: the numbers of a round and of a client."""
 
 
 class AsyncFL(ServerAlgorithm):
@@ -83,7 +83,7 @@ class AsyncFL(ServerAlgorithm):
         Args:
             sizes: s_{i,c}; by default every client computes the nominal batch size in every round.
             gate: when a client waits; by default d = 1.
-            rounds: T, after which a client stops; None: no end.
+            rounds: T, after which a client stops; None: no limit.
             local_steps: move the client's model after every mini-batch of the nominal size.
             decay: (eta_0, beta) of step sizes that fall from gradient to gradient ("diminishing_1"), with local steps
                 only; None: one step size per round ("diminishing_2").
@@ -148,8 +148,7 @@ class AsyncFL(ServerAlgorithm):
     @property
     def ending(self) -> str:
         """Say that all rounds are complete, "" before that."""
-        done = self.last_round is not None and self.complete >= self.last_round
-        return f"all {self.last_round} rounds are complete" if done else ""
+        return f"all {self.last_round} rounds are complete" if self._past_last(self.complete) else ""
 
     @property
     def rounds(self) -> int:
@@ -158,10 +157,13 @@ class AsyncFL(ServerAlgorithm):
 
     def awaits(self, client: int) -> str:
         """Say which clients the oldest incomplete round waits for."""
-        if client in self._left or (self.last_round is not None and self.at_round[client] >= self.last_round):
+        if client in self._left or self._past_last(self.at_round[client]):
             return "has made all its rounds"
         missing = sorted(self._expected(self.complete) - self.applied_in.get(self.complete, set()))
         return f"waits for round {self.complete}, which client {', '.join(map(str, missing))} has not sent"
+
+    def _past_last(self, i: int) -> bool:
+        return self.last_round is not None and i >= self.last_round
 
     @property
     def epochs(self) -> float:
@@ -173,7 +175,7 @@ class AsyncFL(ServerAlgorithm):
         return float(self.num_clients * self.sizes.rounds_for(epochs * self._total))
 
     def step_at(self, i: int) -> float:
-        """Return eta_i of round i: the schedule's at t = S_i gradients, or its share."""
+        """Return eta_i of round i, the schedule's at t = S_i gradients or a share of them."""
         if not callable(self._schedule):
             return self._schedule
         before = self.sizes.total(i)
@@ -192,9 +194,9 @@ class AsyncFL(ServerAlgorithm):
 
     def _rounds_before(self, client: int) -> int:
         """Return the number of rounds with examples of the client before its current one."""
-        at, count = self._rounds_counted[client]
-        count += sum(self.sizes.of(i, client) > 0 for i in range(at, self.at_round[client]))
-        self._rounds_counted[client] = self.at_round[client], count
+        (start, count), end = self._rounds_counted[client], self.at_round[client]
+        count += sum(self.sizes.of(i, client) > 0 for i in range(start, end))
+        self._rounds_counted[client] = end, count
         return count
 
     # -- server --------------------------------------------------------------------------------
@@ -202,15 +204,13 @@ class AsyncFL(ServerAlgorithm):
     def apply(self, bundle: Bundle) -> None:
         """Apply one round's updates of one client, or a sum of several."""
         self.server_model = self.tape.apply((1.0, self.server_model), (1.0, bundle.change))
-        step_size = self.step_at(bundle.round_num)
+        i, step_size = bundle.round_num, self.step_at(bundle.round_num)
         with self.together():
             for part in bundle.parts:
-                if bundle.round_num >= self.complete:
-                    self.applied_in.setdefault(bundle.round_num, set()).add(part.client)
-                self.gradients += self.sizes.of(bundle.round_num, part.client)
-                self.updated(
-                    part.client, self.version - part.version, part.examples, step_size, round_num=bundle.round_num
-                )
+                if i >= self.complete:
+                    self.applied_in.setdefault(i, set()).add(part.client)
+                self.gradients += self.sizes.of(i, part.client)
+                self.updated(part.client, self.version - part.version, part.examples, step_size, round_num=i)
             for _ in bundle.parts:
                 self.applied()
             self._broadcast_if_complete()  # before evaluations, which must see the complete round
@@ -258,13 +258,11 @@ class AsyncFL(ServerAlgorithm):
         yield self.joined(me)
         if me not in self.members and not (yield from self._enter(me)):
             return
-        while self.last_round is None or self.at_round[me] < self.last_round:
-            if self.exhausted(me):
-                break
-            if not (yield from (self._local_round(me) if self.local else self._batch_round(me))):
-                break
-        if self.last_round is None or self.at_round[me] < self.last_round:
-            self.remove(me)
+        run = self._local_round if self.local else self._batch_round
+        while not self._past_last(self.at_round[me]):
+            if self.exhausted(me) or not (yield from run(me)):
+                self.remove(me)
+                return
 
     def _enter(self, me: int) -> Generator[simpy.Event, Any, bool]:
         """Request the model from the server, and begin with the open round."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-import operator
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
@@ -16,9 +15,8 @@ from numpy.typing import NDArray
 from simfl.build.kinds.base import Kind
 from simfl.build.setup import Setup
 from simfl.errors import ConditionError, ScenarioError
-from simfl.papers.async_fl.config import AsyncFl
-from simfl.papers.async_fl.round_sizes import DelayGate, Gate, RoundsGate, RoundSizes, check_gate, check_size
-from simfl.papers.async_fl.sample_sizes import (
+from simfl.papers.async_fl.config import (
+    AsyncFl,
     ConstantSize,
     Lemma1Size,
     OverLogSize,
@@ -29,6 +27,7 @@ from simfl.papers.async_fl.sample_sizes import (
     WithinDelay,
     WithinOwnDelay,
 )
+from simfl.papers.async_fl.round_sizes import DelayGate, Gate, RoundsGate, RoundSizes, check_gate, check_size
 from simfl.papers.async_fl.sizes import (
     AbstractSizes,
     ConstantSizes,
@@ -41,7 +40,7 @@ from simfl.papers.async_fl.sizes import (
     log_growth,
 )
 from simfl.privacy.calibration import releases_within
-from simfl.privacy.ledger import Composition, Ledger
+from simfl.privacy.ledger import Ledger
 from simfl.privacy.releases import Releases
 from simfl.privacy.shuffled import Passes
 from simfl.scenario import Scenario
@@ -50,9 +49,11 @@ from simfl.streams import Streams
 from simfl.tape.problem import LocalRounds
 
 MOST_CHECKS = 200_000
-"""Clients' rounds that are checked before a run, at most, of those that it certainly begins."""
+"""Largest number of clients' rounds that are checked before a run, of those that it certainly begins."""
 MOST_POSSIBLE = 20_000
-"""The same, of the rounds that it may begin."""
+"""The same for rounds that it may begin."""
+MOST_PLANNED = 100_000
+"""Largest number of rounds that a budget is planned for, without a limit in the scenario."""
 
 
 def sequence_of(scenario: Scenario) -> AbstractSizes:
@@ -61,11 +62,10 @@ def sequence_of(scenario: Scenario) -> AbstractSizes:
     Raises:
         ConditionError: a condition of the lemma or theorem is violated.
     """
-    config = _config(scenario)
-    sizes = config.sizes
+    sizes = _config(scenario).sizes
     match sizes:
         case None:
-            return ConstantSizes(config.batch_size)
+            return ConstantSizes(_config(scenario).batch_size)
         case ConstantSize():
             return ConstantSizes(sizes.value)
         case PolynomialSize():
@@ -105,10 +105,8 @@ def _config(scenario: Scenario) -> AsyncFl:
 def round_sizes(scenario: Scenario, examples: NDArray[np.int64]) -> RoundSizes:
     """Return s_{i,c} of every round and client."""
     config = _config(scenario)
-    if config.weights == "uniform":
-        weights: Sequence[float] = [1.0] * len(examples)
-    else:
-        weights = [float(weight) for weight in (examples if config.weights == "data" else config.weights)]
+    named = {"uniform": [1.0] * len(examples), "data": examples.tolist()}
+    weights = named[config.weights] if isinstance(config.weights, str) else config.weights
     each = config.sizes is None or config.sizes_of == "each"
     return RoundSizes(sequence_of(scenario), weights, Streams(scenario.seed), config.assignment, each)
 
@@ -120,21 +118,9 @@ def gate_of(scenario: Scenario) -> Gate:
         case RoundsAhead():
             return RoundsGate(gate.ahead)
         case WithinDelay():
-            return DelayGate(_RootDelay(gate.offset, gate.scale, gate.power))
+            return DelayGate(lambda t: gate.offset + gate.scale * float(t**gate.power))
         case WithinOwnDelay():  # the schema asks for sizes that have a delay
             return DelayGate(cast(DelaySizes, sequence_of(scenario)).delay)
-
-
-@dataclass(frozen=True)
-class _RootDelay:
-    """tau(t) = offset + scale t^power."""
-
-    offset: float
-    scale: float
-    power: float
-
-    def __call__(self, t: float) -> float:
-        return self.offset + self.scale * float(t**self.power)
 
 
 @dataclass(frozen=True)
@@ -149,15 +135,15 @@ class RecipeSteps(Schedule):
 
 
 def steps_of(scenario: Scenario) -> Schedule:
-    """Return the step sizes by round, gradients before it, and epochs before it.
+    """Return step sizes as a function of round, gradients and epochs before it.
 
-    By default Theorem 5's with its sizes, and else the paper's Table 1: 0.1 / (1 + 0.001 t) with a penalty, and
-    0.1 / (1 + 0.01 sqrt(t)) without, t counting gradients.
+    By default Theorem 5's with its sizes, else the paper's Table 1: 0.1 / (1 + 0.001 t) with a penalty, and
+    0.1 / (1 + 0.01 sqrt(t)) without, where t counts gradients.
     """
     config = _config(scenario)
     if config.step_size is not None:
         return config.step_size
-    if config.sizes is not None and config.sizes.kind == "theorem5":
+    if isinstance(config.sizes, Theorem5Size):
         return RecipeSteps(recipe_of(scenario))
     if scenario.model.l2 > 0.0:
         return InverseStep(initial=0.1, beta=0.001, count="examples")
@@ -165,29 +151,27 @@ def steps_of(scenario: Scenario) -> Schedule:
 
 
 def power_of(scenario: Scenario) -> float:
-    """Return p of eta_0 / (1 + beta t^p), how steps fall from gradient to gradient."""
+    """Return p of eta_0 / (1 + beta t^p), by which steps fall between gradients."""
     return 0.5 if isinstance(steps_of(scenario), InverseRootStep) else 1.0
 
 
 def last_round(scenario: Scenario, sizes: RoundSizes) -> int | None:
-    """Return T, None for no end."""
+    """Return T, the number of rounds; None: no limit."""
     config = _config(scenario)
     return config.rounds if config.gradients is None else sizes.rounds_for(config.gradients)
 
 
 def releases_after(ledger: Ledger, sizes: RoundSizes, rounds: Sequence[int], in_order: bool = True) -> Releases:
-    """Return the releases of every client after the given number of rounds of each.
+    """Return the releases of all clients after some rounds of each, `rounds`, [K].
 
-    `in_order` says that these are consecutive from the first, so that the parts of shuffled data that they took are
-    known; else the result holds for any order.
+    `in_order`: the rounds are consecutive from the first, so that it is known which parts of shuffled data they used.
+    If False, the result holds for any order.
     """
-    count = len(ledger.sizes)
     passes = [Passes(int(n)) for n in ledger.sizes] if in_order and ledger.by_passes else None
-    releases = Releases([0] * count, passes=passes)
-    for client in range(count):
+    releases = Releases([0] * len(rounds), passes=passes)
+    for client, count in enumerate(rounds):
         start = 0
-        for i in range(rounds[client]):
-            size = sizes.of(i, client)
+        for size in (sizes.of(i, client) for i in range(count)):
             if size:
                 releases.add(client, size, ledger.levels[client])
                 if passes is not None:
@@ -233,9 +217,8 @@ class AsyncFlKind(Kind[AsyncFl]):
 
     def options(self, setup: Setup) -> dict[str, Any]:
         """Replace sizes and gate by objects, and gradients by rounds."""
-        config, sizes = self.config, round_sizes(self.scenario, setup.sizes)
-        decay = None
-        if config.step_per == "gradient":
+        sizes, gate, decay = round_sizes(self.scenario, setup.sizes), gate_of(self.scenario), None
+        if self.config.step_per == "gradient":
             schedule = steps_of(self.scenario)
             if not isinstance(schedule, InverseStep | InverseRootStep) or schedule.count != "examples":
                 raise ScenarioError(
@@ -243,15 +226,17 @@ class AsyncFlKind(Kind[AsyncFl]):
                     "beside gradient, found another; use step_per: round"
                 )
             decay = schedule.initial, schedule.beta
-        gate = gate_of(self.scenario)
         self._check_rounds(setup, sizes, gate, range(self._rounds_begun(sizes, setup.sizes, gate)[0]), MOST_CHECKS)
-        return {
-            **super().options(setup),
-            "sizes": sizes,
-            "gate": gate,
-            "rounds": last_round(self.scenario, sizes),
-            "decay": decay,
-        }
+        rounds = last_round(self.scenario, sizes)
+        return {**super().options(setup), "sizes": sizes, "gate": gate, "rounds": rounds, "decay": decay}
+
+    def warnings(self, setup: Setup) -> Iterator[str]:
+        """Yield the error of a round that a run that ends at a time may reach."""
+        sizes, gate = round_sizes(self.scenario, setup.sizes), gate_of(self.scenario)
+        try:
+            self._check_rounds(setup, sizes, gate, range(*self._rounds_begun(sizes, setup.sizes, gate)), MOST_POSSIBLE)
+        except ConditionError as error:
+            yield f"{error}; a run that is not over by then fails there"
 
     def _check_rounds(self, setup: Setup, sizes: RoundSizes, gate: Gate, rounds: range, most: int) -> None:
         """Reject rounds that no client can make, among at most `most` of clients' rounds.
@@ -263,64 +248,60 @@ class AsyncFlKind(Kind[AsyncFl]):
         bounded = self.sampling in ("poisson", "without_replacement")
         # If rounds have one size, checking the client with the fewest examples is enough.
         clients = [int(np.argmin(setup.sizes))] if sizes.each_client else range(len(setup.sizes))
-        for i in rounds[: max(1, most // len(clients))]:
-            for client in clients:
-                if allowed is not None and i >= allowed[client]:
-                    continue
-                size = sizes.of(i, client)
-                if bounded:
-                    check_size(i, client, size, int(setup.sizes[client]))
-                check_gate(gate, sizes, i, client, min(size, nominal) if self.local else size)
+        for i, client in itertools.product(rounds[: max(1, most // len(clients))], clients):
+            if allowed is not None and i >= allowed[client]:
+                continue
+            size = sizes.of(i, client)
+            if bounded:
+                check_size(i, client, size, int(setup.sizes[client]))
+            check_gate(gate, sizes, i, client, min(size, nominal) if self.local else size)
 
     def _rounds_begun(self, sizes: RoundSizes, examples: NDArray[np.int64], gate: Gate) -> tuple[int, int]:
         """Return how many rounds the run certainly begins, and how many it may begin."""
-        last, ahead = last_round(self.scenario, sizes), gate.ahead if isinstance(gate, RoundsGate) else 0
-        ends = [end + ahead for end in self._ends(sizes, examples)]
-        most = min([*ends, MOST_CHECKS if last is None else last])
+        ahead = gate.ahead if isinstance(gate, RoundsGate) else 0
+        last = last_round(self.scenario, sizes)
+        most = min([*(end + ahead for end in self._ends(sizes, examples)), MOST_CHECKS if last is None else last])
         return 1 if self.scenario.stop.time is not None else most, most
 
     def _ends(self, sizes: RoundSizes, examples: NDArray[np.int64]) -> list[int]:
         """Return the rounds after which updates and epochs end the run."""
         stop = self.scenario.stop
         ends = [] if stop.updates is None else [math.ceil(stop.updates / len(examples))]
-        if stop.epochs is not None:
-            ends.append(sizes.rounds_for(stop.epochs * float(examples.sum())))
-        return ends
+        return ends if stop.epochs is None else [*ends, sizes.rounds_for(stop.epochs * float(examples.sum()))]
 
-    def warnings(self, setup: Setup) -> Iterator[str]:
-        """Yield the error of a round that a run that ends at a time may reach."""
-        sizes, gate = round_sizes(self.scenario, setup.sizes), gate_of(self.scenario)
-        certain, most = self._rounds_begun(sizes, setup.sizes, gate)
-        try:
-            self._check_rounds(setup, sizes, gate, range(certain, most), MOST_POSSIBLE)
-        except ConditionError as error:
-            yield f"{error}; a run that is not over by then fails there"
+    def planned(self, setup: Setup) -> Releases:
+        """Return every client's releases in the planned rounds."""
+        ledger = setup.ledger
+        assert ledger is not None, "without privacy nothing is counted"
+        sizes = round_sizes(self.scenario, ledger.sizes)
+        ends, last = self._ends(sizes, ledger.sizes), last_round(self.scenario, sizes)
+        if last is None:
+            self.check_planned()
+        rounds = min(ends if last is None else [*ends, last])
+        allowed = setup.training.allowances or [rounds] * len(ledger.sizes)
+        return releases_after(ledger, sizes, [min(rounds, most) for most in allowed])
 
-    def releases_within(self, ledger: Ledger, budgets: Sequence[float], most: int = 100_000) -> list[int]:
+    def releases_within(self, ledger: Ledger, budgets: Sequence[float]) -> list[int]:
         """Return each client's releases within its budget, at most one per round."""
         sizes = round_sizes(self.scenario, ledger.sizes)
-        end = last_round(self.scenario, sizes)
-        most = most if end is None else end
-        # A round draws at most all examples, unless it goes on with the next pass; another check rejects the rest.
-        sequences: dict[tuple[int, int], tuple[int, ...]] = {}
-        drawn = []
-        for client, n in enumerate(ledger.sizes.tolist()):
-            same = n, 0 if sizes.each_client else client
-            if same not in sequences:
-                each = (sizes.of(i, client) for i in range(most))
-                fits = functools.partial(operator.ge, math.inf if ledger.by_passes else n)
-                sequences[same] = tuple(itertools.takewhile(fits, each))
-            drawn.append(sequences[same])
-        tight = ledger.affords(budgets, [len(set(own) - {0}) for own in drawn])
+        last = last_round(self.scenario, sizes)
+
+        @functools.cache
+        def drawn(n: int, client: int) -> tuple[int, ...]:
+            # A round draws at most all examples, unless it goes on with the next pass; `_check_rounds` rejects others.
+            every = (sizes.of(i, client) for i in range(MOST_PLANNED if last is None else last))
+            return tuple(itertools.takewhile(lambda size: ledger.by_passes or size <= n, every))
+
+        sequences = [drawn(n, 0 if sizes.each_client else client) for client, n in enumerate(ledger.sizes.tolist())]
+        tight = ledger.affords(budgets, [len(set(sequence) - {0}) for sequence in sequences])
+        kinds = list(zip(ledger.sizes.tolist(), ledger.levels, budgets, sequences, strict=True))
         allowed: dict[tuple[Any, ...], int] = {}
-        result = []
-        for client, own in enumerate(drawn):
-            kind = int(ledger.sizes[client]), ledger.levels[client], budgets[client], own
+        for client, kind in enumerate(kinds):
             if kind not in allowed:
-                within = self._within(ledger, sizes, client, budgets[client], len(own), tight)
-                allowed[kind] = sum(size > 0 for size in own[:within])
-            result.append(allowed[kind])
-        return result
+                budget, sequence = kind[2:]
+                rounds = self._within(ledger, sizes, client, budget, len(sequence), tight)
+                allowed[kind] = sum(size > 0 for size in sequence[:rounds])
+        return [allowed[kind] for kind in kinds]
 
     def _within(self, ledger: Ledger, sizes: RoundSizes, client: int, budget: float, limit: int, tight: bool) -> int:
         """Return how many rounds a client may make within its budget, at most `limit`."""
@@ -330,28 +311,17 @@ class AsyncFlKind(Kind[AsyncFl]):
             made[client] = rounds
             return releases_after(ledger, sizes, made, in_order=False)  # a client that joins late begins elsewhere
 
-        def composed(rounds: int) -> Composition:
-            return ledger.compositions(after(rounds), "local_transcript")[client]
-
         def spent(rounds: int) -> float:
             return float(ledger.epsilon(after(rounds), "local_transcript")[client])
 
         if tight:
-            return ledger.lasts(composed, budget, limit, ledger.terms.accountant)
+            return ledger.lasts(
+                lambda rounds: ledger.compositions(after(rounds), "local_transcript")[client],
+                budget,
+                limit,
+                ledger.terms.accountant,
+            )
         enough = min(1, limit)
         while enough < limit and spent(enough) <= budget:  # later rounds may have further sizes
             enough = min(limit, 2 * enough)
         return releases_within(spent, budget, enough, enough)
-
-    def planned(self, setup: Setup) -> Releases:
-        """Return every client's releases in the planned rounds."""
-        ledger = setup.ledger
-        assert ledger is not None, "without privacy nothing is counted"
-        sizes = round_sizes(self.scenario, ledger.sizes)
-        ends, end = self._ends(sizes, ledger.sizes), last_round(self.scenario, sizes)
-        if end is None:
-            self.check_planned()
-        rounds = min([*ends, *([] if end is None else [end])])
-        allowed = setup.training.allowances
-        each = [rounds] * len(ledger.sizes) if allowed is None else [min(rounds, own) for own in allowed]
-        return releases_after(ledger, sizes, each)

@@ -3,13 +3,13 @@
 Van Dijk et al. 2020, "Asynchronous Federated Learning with Reduced Number of Rounds and with Differential Privacy from
 Less Aggregated Gaussian Noise", https://arxiv.org/abs/2007.09208, Theorems 3, 4, 6 and appendix D.3.2.
 
-The setting is that of `simfl.papers.moments`: round i of one client draws each of its N examples with
-probability q_i = s_i / N, releases the sum of gradients clipped to C plus N(0, (sigma C)^2 I), T rounds, K = sum s_i.
+The setting is that of `simfl.papers.moments`: round i of one client draws each of its N examples with probability
+q_i = s_i / N and releases the sum of gradients clipped to C plus N(0, (sigma C)^2 I). There are T rounds, K = sum s_i.
 Neighbors: one example more or less; local view. The gradients of a round must all be taken at one model: the paper's
-per-gradient local steps are not covered by its proof. Theorems 4 and 6 take q_i = q (i + m)^p, i = 0, ..., T - 1, with
+proof does not cover its per-gradient local steps. Theorems 4 and 6 take q_i = q (i + m)^p, i = 0, ..., T - 1, with
 N q m^p = s_0 examples in the first round.
 
-Everything here is a claim, available as printed and as the proof supports it. The proof changes:
+Everything here is a claim, as printed and as the proof supports it. The proof changes:
 
 - lambda must be an integer: sigma >= sqrt(2 ln(1/delta) / epsilon) becomes sqrt(2 (epsilon + ln(1/delta)) / epsilon).
 - K* needs the factor (1 + m/T)^-(1+p), printed with the opposite sign; the worked examples leave it out. Three of the
@@ -47,15 +47,10 @@ _CLOSE = 1e-9
 _MOST_ITERATIONS = 1000
 
 
-# -- Theorem 3 -------------------------------------------------------------------------------
-
-
 def c_of(x: float, r: float, rho: float, rho_hat: float) -> float:
     """Return c(x) of Theorem 3.
 
-    c(x) = min( (sqrt(2 r rho x + 1) - 1) / (r rho x), 2 / (rhoh x) ), x > 0.
-
-    The second branch is active from x = 2 / rhoh + 2 r rho / rhoh^2 on, see `switch_point`.
+    c(x) = min( (sqrt(2 r rho x + 1) - 1) / (r rho x), 2 / (rhoh x) ), x > 0; the second from `switch_point` on.
     """
     y = r * rho * x
     return min(2.0 / (math.sqrt(2.0 * y + 1.0) + 1.0), 2.0 / (rho_hat * x))  # the first without cancellation
@@ -115,39 +110,23 @@ def _theorem_3(moments: SizeMoments, epsilon: float, sigma: float, r0: float | N
             f"condition s_i/N <= r0/sigma of Theorem 3: max s_i/N is {moments.largest_rate:.6g}, r0/sigma is "
             f"{r0 / sigma:.6g}; take smaller batches or a larger r0 (at most 1/e)"
         )
-    r = r0 * _checked_factor(sigma, r0, "Theorem 3")
+    r = _checked_r(sigma, r0, "Theorem 3")
     rho, rho_hat = moments.first * moments.third / moments.second**2, moments.first**2 / moments.second
     c1 = epsilon / (moments.rounds * moments.first**2)
     c0 = c_of(c1, r, rho, rho_hat)
     bound = c0 * epsilon * sigma**2 / (2.0 * moments.rounds * moments.second)
     # Beyond the switch Lam is sigma^2 up to rounding, which must not cost a whole integer.
     order = math.floor(bound * (1.0 + 1e-12) - 1.0)
+    delta, claimed_delta = min(1.0, math.exp(-order * epsilon / 2.0)), math.exp(-bound * epsilon / 2.0)
+    rate, switch = moments.largest_rate, switch_point(r, rho, rho_hat)
+    gap_free = rate <= 1.0 / (math.e * sigma**2)
     return Theorem3(
-        rounds=moments.rounds,
-        largest_rate=moments.largest_rate,
-        r0=r0,
-        r=r,
-        rho=rho,
-        rho_hat=rho_hat,
-        c1=c1,
-        switch=switch_point(r, rho, rho_hat),
-        c0=c0,
-        bound=bound,
-        order=order,
-        delta=min(1.0, math.exp(-order * epsilon / 2.0)),
-        claimed_delta=math.exp(-bound * epsilon / 2.0),
-        gap_free=moments.largest_rate <= 1.0 / (math.e * sigma**2),
+        moments.rounds, rate, r0, r, rho, rho_hat, c1, switch, c0, bound, order, delta, claimed_delta, gap_free
     )
 
 
 def theorem_3_noise(
-    sizes: Sizes,
-    num_examples: int,
-    epsilon: float,
-    delta: float,
-    *,
-    r0: float | None = None,
-    as_printed: bool = False,
+    sizes: Sizes, num_examples: int, epsilon: float, delta: float, *, r0: float | None = None, as_printed: bool = False
 ) -> float:
     """Return the smallest sigma of Theorem 3 for (epsilon, delta), within 1e-12.
 
@@ -194,17 +173,14 @@ def theorem_3_noise(
     return high
 
 
-def _checked_factor(sigma: float, r0: float, theorem: str) -> float:
-    """Return R(r0, sigma) under the conditions that Theorems 3 and 6 share."""
+def _checked_r(sigma: float, r0: float, theorem: str) -> float:
+    """Return r = r0 R(r0, sigma) under the conditions that Theorems 3 and 6 share."""
     if r0 > (1.0 + _CLOSE) / math.e:
         raise ConditionError(
             f"condition r0 <= 1/e of {theorem}: r0 is {r0:.6g}; take smaller batches, or less noise, so that "
             "sigma max s_i/N <= 1/e"
         )
-    return third_order_factor(sigma, r0)
-
-
-# -- the constants of Theorems 4 and 6 -------------------------------------------------------
+    return r0 * third_order_factor(sigma, r0)
 
 
 def budget_delta(budget: float, epsilon: float, *, as_printed: bool = False) -> float:
@@ -217,23 +193,20 @@ def budget_delta(budget: float, epsilon: float, *, as_printed: bool = False) -> 
 
 
 def least_r(p: float, alpha: float = 0.0, gamma: float = 0.0) -> float:
-    """Return equation (26).
+    """Return equation (26), the r of r0(sigma), for alpha = r0 / sigma.
 
-    It is ((sqrt(3) - 1) / 2) (3p + 1) / ((p + 1)(2p + 1)) (1 - alpha)^2 / (1 + gamma)^(2p).
-
-    r0(sigma) has this r; it is also the smallest r for which case 2 of Theorem 6 is proved. alpha = r0 / sigma.
+    ((sqrt(3) - 1) / 2) (3p + 1) / ((p + 1)(2p + 1)) (1 - alpha)^2 / (1 + gamma)^(2p) is also the smallest r for which
+    case 2 of Theorem 6 is proved.
     """
     shape = (3.0 * p + 1.0) / ((p + 1.0) * (2.0 * p + 1.0))
     return float(_HALF * shape * (1.0 - alpha) ** 2 / (1.0 + gamma) ** (2.0 * p))
 
 
 def r0_iterates(sigma: float, p: float, *, gamma: float = 0.0) -> tuple[float, ...]:
-    """Return 0 and all iterates of r0 up to convergence.
+    """Return 0 and all iterates of r0 up to convergence, appendix D.3.1.
 
-    r0_new = least_r(p, r0_old / sigma, gamma) / R(r0_old, sigma).
-
-    Appendix D.3.1. The paper prints 0.0110, 0.0202 and 0.0247 for sigma = 3, 5, 8 and p = 1; the limits are 0.01099,
-    0.02033 and 0.02480.
+    r0_new = least_r(p, r0_old / sigma, gamma) / R(r0_old, sigma). The paper prints 0.0110, 0.0202 and 0.0247 for
+    sigma = 3, 5, 8 and p = 1; the limits are 0.01099, 0.02033 and 0.02480.
 
     Raises:
         ConditionError: sigma < 1.137, where u1 < 1 is not shown.
@@ -259,9 +232,7 @@ def r0_of(sigma: float, p: float, *, gamma: float = 0.0) -> float:
 def coefficient_b(p: float) -> float:
     """Return B(p) of Theorem 4, for r0 = r0(sigma).
 
-    B(p) = ( ((sqrt(3) - 1) / 2) (2p + 1) )^((1+p)/(1+2p)) / (1 + p).
-
-    Theorem 6 prints it without the factor 2p + 1.
+    B(p) = ( ((sqrt(3) - 1) / 2) (2p + 1) )^((1+p)/(1+2p)) / (1 + p). Theorem 6 prints it without the factor 2p + 1.
     """
     return float((_HALF * (2.0 * p + 1.0)) ** _power(p) / (1.0 + p))
 
@@ -271,7 +242,7 @@ def general_a(p: float, r0: float, sigma: float, gamma: float = 0.0) -> float:
 
     A = (p+1)^(-p/(1+2p)) ( r (2p+1)^2 (1+gamma)^(3(1+2p)) / ((3p+1) (1-alpha)^2) )^((1+p)/(1+2p)), alpha = r0 / sigma.
     """
-    r, alpha = r0 * _checked_factor(sigma, r0, "Theorem 6"), r0 / sigma
+    r, alpha = _checked_r(sigma, r0, "Theorem 6"), r0 / sigma
     inner = r * (2.0 * p + 1.0) ** 2 * (1.0 + gamma) ** (3.0 * (1.0 + 2.0 * p))
     return float((p + 1.0) ** (-p / (1.0 + 2.0 * p)) * (inner / ((3.0 * p + 1.0) * (1.0 - alpha) ** 2)) ** _power(p))
 
@@ -283,7 +254,7 @@ def general_b(p: float, r0: float, sigma: float, gamma: float = 0.0) -> float:
     Y = 1 + 2 r (p+1)(2p+1)(1+gamma)^(2p) / ((3p+1)(1-alpha)^2). For r0 -> 0 it tends to
     (p + 1/2)^((1+p)/(1+2p)) / (p+1); at r0 = r0(sigma) it is B(p).
     """
-    r, alpha = r0 * _checked_factor(sigma, r0, "Theorem 6"), r0 / sigma
+    r, alpha = _checked_r(sigma, r0, "Theorem 6"), r0 / sigma
     y = 2.0 * r * (p + 1.0) * (2.0 * p + 1.0) * (1.0 + gamma) ** (2.0 * p) / ((3.0 * p + 1.0) * (1.0 - alpha) ** 2)
     a = general_a(p, r0, sigma, gamma) * (1.0 + gamma) ** (-(3.0 + 4.0 * p) * _power(p))
     return float(a * (2.0 / (y * (y + 2.0))) ** _power(p))
@@ -303,7 +274,7 @@ def noise_factor(case: int, p: float, r0: float, sigma: float, gamma: float, k_o
     alpha = r0 / sigma
     if case == 1:
         return float((1.0 + gamma) ** (2.0 + 3.0 * p) / math.sqrt(1.0 - alpha))
-    r, least = r0 * _checked_factor(sigma, r0, "Theorem 6"), least_r(p, alpha, gamma)
+    r, least = _checked_r(sigma, r0, "Theorem 6"), least_r(p, alpha, gamma)
     if r < least * (1.0 - _CLOSE):
         raise ConditionError(
             f"condition (26) of case 2 of Theorem 6: r is {r:.6g}, expected at least "
@@ -322,19 +293,14 @@ def rounds_bound(p: float, q: float, epochs: float) -> float:
 def rounds_of(p: float, q: float, m: float, epochs: float) -> float:
     """Return T with the integral of q x^p from m to T + m equal to K/N.
 
-    T = ( (p+1) K/(N q) + m^(p+1) )^(1/(1+p)) - m.
-
-    Sums of q (i + m)^p over i = 0, ..., T - 1 are at most this integral, so that T is a little below the number of
-    rounds, and m/T a little above its m/T.
+    T = ( (p+1) K/(N q) + m^(p+1) )^(1/(1+p)) - m. Sums of q (i + m)^p over i = 0, ..., T - 1 are at most this
+    integral, so T is a little below the number of rounds, and m/T a little above that of the rounds.
     """
     return float(((p + 1.0) * epochs / q + m ** (p + 1.0)) ** (1.0 / (1.0 + p)) - m)
 
 
 def _power(p: float) -> float:
     return (1.0 + p) / (1.0 + 2.0 * p)
-
-
-# -- Theorems 4 and 6 ------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -379,7 +345,7 @@ class GrowthSetting:
     Args:
         p: power >= 0 of the sizes, which grow like i^p; 0 keeps them constant.
         num_examples: N, examples of the client.
-        epsilon: > 0, that is wanted.
+        epsilon: target epsilon > 0.
         sigma: noise multiplier > 0.
         epochs: K/N > 0, gradients per example.
         r0: in (0, 1/e]; by default r0(sigma) (Theorem 4), for which the worked and printed forms take B(p).
@@ -427,7 +393,7 @@ class GrowthSetting:
             ConditionError: r0 > 1/e, u0 or u1 is not below 1, or sigma is too small for r0(sigma).
         """
         p, sigma, r0 = self.p, self.sigma, self.chosen_r0
-        r = r0 * _checked_factor(sigma, r0, "Theorem 6")
+        r = _checked_r(sigma, r0, "Theorem 6")
         if self.r0 is None and self.form != "corrected":
             b = coefficient_b(p)
             a = b * (1.0 + gamma) ** ((3.0 + 4.0 * p) * _power(p))
@@ -445,14 +411,14 @@ class GrowthSetting:
     def claim(self, q: float, m: float, *, rounds: float | None = None, case: int | None = None) -> GrowthClaim:
         """Return the claim for rates q (i + m)^p; `selection` lists its conditions.
 
-        By default T is that of the form, and the case (1 or 2) the one that K is in.
+        By default T is that of the form, and the case, 1 or 2, the one that applies to K.
         """
         rounds = self.rounds(q, m) if rounds is None else rounds
         gamma = m / rounds
         limits = self.thresholds(q, gamma)
         if case is None:
-            case = 1 if self.gradients <= limits.k_minus * (1.0 + _CLOSE) else 0
-            case = 2 if case == 0 and self.gradients >= limits.k_plus * (1.0 - _CLOSE) else case
+            case = 2 if self.gradients >= limits.k_plus * (1.0 - _CLOSE) else 0
+            case = 1 if self.gradients <= limits.k_minus * (1.0 + _CLOSE) else case
         factor = budget = delta = claimed = math.nan
         if case != 0:
             factor = noise_factor(case, self.p, limits.r0, self.sigma, gamma, self.gradients / limits.k_plus)

@@ -1,8 +1,7 @@
 """Gradients of each client and round, and the gate between clients.
 
-Van Dijk et al. 2020, "Asynchronous Federated Learning with Reduced Number of Rounds and with Differential Privacy from
-Less Aggregated Gaussian Noise", https://arxiv.org/abs/2007.09208, Algorithms 1 and 2. The sequences s_i themselves, and
-delay functions tau, are those of `simfl.papers.async_fl.sizes`.
+Van Dijk et al. 2020, https://arxiv.org/abs/2007.09208, Algorithms 1 and 2. `simfl.papers.async_fl.sizes` has the
+sequences s_i and the delay functions tau.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ class RoundSizes:
       rounded down come first.
 
     Args:
-        sequence: s_i; with `each_client` the gradients of every single client, so that s_i is K times that.
+        sequence: s_i; with `each_client` the gradients of each client, so that s_i is K times that.
         weights: p_c up to a common factor, [K]; unused with `each_client`.
         streams: of the run; the random assignment draws from them.
     """
@@ -74,16 +73,13 @@ class RoundSizes:
             return [int(n) for n in generator.multinomial(size, self.weights)]
         lacking = self.weights * self.sequence.total(i + 1) - self._given
         whole = np.maximum(np.floor(lacking + 1e-9), 0.0).astype(np.int64)
-        # A client that rounding gave too much gets nothing now; those that lack least give way.
         rest = size - int(whole.sum())
         order = np.argsort(-(lacking - whole), kind="stable")
-        if rest >= 0:
-            whole[order[:rest]] += 1
-        else:
-            for client in order[::-1]:
-                if rest < 0 and whole[client] > 0:
-                    whole[client] -= 1
-                    rest += 1
+        whole[order[: max(rest, 0)]] += 1
+        # Clients that got too much before get nothing now. If the others then get more than s_i, those that lack least
+        # give one back.
+        giving = [client for client in order[::-1] if whole[client] > 0]
+        whole[giving[: max(-rest, 0)]] -= 1
         self._given += whole
         return [int(n) for n in whole]
 
@@ -95,7 +91,7 @@ class Gate(ABC):
     def gradients(self, sizes: RoundSizes, i: int, client: int, known: int) -> int:
         """Return the gradients allowed given a model with all rounds < `known`.
 
-        From 0 to s_{i,c}, or -1 where it may not even begin; it does not decrease in `known`.
+        From 0 to s_{i,c}, or -1 if the client may not begin the round; it does not decrease with `known`.
         """
 
     def allows(self, sizes: RoundSizes, i: int, client: int, known: int, least: int) -> bool:

@@ -1,8 +1,8 @@
 """Parameter selection of async_fl: sizes, rounds and claims for given noise.
 
-Van Dijk et al. 2020, https://arxiv.org/abs/2007.09208, "Parameter selection" of section 3 and appendix D.3.2, on the
-theorems of `simfl.papers.async_fl.privacy`. Given the power p of the sizes, the first size s_0, N, epsilon,
-sigma and K, it finds the fastest growth q for which the theorems hold, and the budget that this leaves for delta.
+Van Dijk et al. 2020, https://arxiv.org/abs/2007.09208, "Parameter selection" of section 3 and appendix D.3.2, with the
+theorems of `simfl.papers.async_fl.privacy`. Given the power p of the sizes, the first size s_0, N, epsilon, sigma and
+K, it finds the fastest growth q for which the theorems hold, and the budget that this leaves for delta.
 
 The paper lets sizes grow because this reduces the noise aggregated over all rounds, sqrt(T) sigma, compared with sizes
 that stay s_0. Against constant sizes of as many rounds it gains nothing (`simfl privacy async-fl` shows both).
@@ -14,7 +14,6 @@ import math
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 from simfl.errors import ConditionError
 from simfl.papers.async_fl.privacy import GrowthClaim, GrowthSetting, rounds_of
@@ -81,7 +80,7 @@ def select_parameters(
 
     Args:
         setting: p, N, epsilon, sigma, K/N, r0 and form. With p = 0 there is nothing to choose: q is s_0 / N. A larger
-            r0 allows larger q where q (T + m)^p decides, and smaller q where K^- does.
+            r0 allows larger q where q (T + m)^p decides, and smaller q where K^- decides.
         first_size: s_0, examples in the first round, from 1 to N - 1.
         excess: k >= 1, which chooses q for case 2, K <= k K^+, with more noise, instead of case 1.
         iterations: number of passes; by default until q settles (to 1e-13). The paper takes 3.
@@ -102,7 +101,7 @@ def select_parameters(
         q, m = _choose(setting, first_size / setting.num_examples, gamma, excess)
         rounds = setting.rounds(q, m)
         rounds = float(math.ceil(rounds)) if whole_rounds else rounds
-        gamma = m / rounds if rounds > 0 else math.inf  # T is the small difference of (T + m) and m there
+        gamma = m / rounds if rounds > 0 else math.inf  # for large m, T is the small difference of (T + m) and m
         if gamma > _MOST_GAMMA:
             break
         iterates.append(setting.claim(q, m, rounds=rounds, case=1 if excess is None else None))
@@ -137,8 +136,7 @@ def _choose(setting: GrowthSetting, rate: float, gamma: float, excess: float | N
         if rate > largest:
             raise ConditionError(
                 f"condition K <= K^- of Theorem 6 for constant sizes: s_0/N is {rate:.6g}, at most "
-                f"{checks.rounded_down(largest, 6)} is "
-                "covered; take a smaller size or a larger epsilon"
+                f"{checks.rounded_down(largest, 6)} is covered; take a smaller size or a larger epsilon"
             )
         return rate, 0.0
     if setting.form == "corrected":
@@ -161,16 +159,8 @@ def _plan(setting: GrowthSetting, first_size: int, iterates: tuple[GrowthClaim, 
     sizes = ShiftedPowerSizes(setting.num_examples * claim.q, claim.m, setting.p)
     rounds = sizes.rounds_for(setting.gradients)
     last = sizes.size(rounds - 1)
-    return Selection(
-        setting=setting,
-        first_size=first_size,
-        iterates=iterates,
-        rounds=rounds,
-        last_size=last,
-        gradients=sizes.total(rounds),
-        aggregated_noise=aggregated_noise(setting.sigma, rounds),
-        conditions=_conditions(setting, claim, last),
-    )
+    noise, conditions = aggregated_noise(setting.sigma, rounds), _conditions(setting, claim, last)
+    return Selection(setting, first_size, iterates, rounds, last, sizes.total(rounds), noise, conditions)
 
 
 def _conditions(setting: GrowthSetting, claim: GrowthClaim, last_size: int) -> tuple[Inequality, ...]:
@@ -202,8 +192,6 @@ def _conditions(setting: GrowthSetting, claim: GrowthClaim, last_size: int) -> t
     )
 
 
-# -- what an accountant certifies ------------------------------------------------------------
-
 _SAMPLING: dict[accounting.Neighbors, accounting.Sampling] = {
     "add_or_remove": "poisson",
     "replace_one": "without_replacement",
@@ -219,7 +207,7 @@ def epsilon_of_sizes(
     neighbors: accounting.Neighbors = "add_or_remove",
     accountant: accounting.Accountant = "tightest",
 ) -> float:
-    """Return the certified epsilon of rounds of sizes s_i; all is visible.
+    """Return the certified epsilon of rounds of sizes s_i, all of them visible.
 
     Batches are Poisson for add_or_remove, and of fixed size without replacement for replace_one. Privacy-loss
     distributions take some 30 ms for each different size.
@@ -229,12 +217,6 @@ def epsilon_of_sizes(
         for size, rounds in Counter(sizes).items()
     ]
     return accounting.epsilon_of(composition, delta, neighbors=neighbors, accountant=accountant)
-
-
-def certified_epsilon(plan: Selection, delta: float, **options: Any) -> float:
-    """Return a plan's certified epsilon at delta; options of `epsilon_of_sizes`."""
-    setting, sizes = plan.setting, plan.sizes().first(plan.rounds)
-    return epsilon_of_sizes(sizes, setting.num_examples, setting.sigma, delta, **options)
 
 
 @dataclass(frozen=True)
@@ -270,9 +252,6 @@ def constant_alternative(
         accountant=accountant,
     )
     return Alternative(size, rounds, sigma, aggregated_noise(sigma, rounds))
-
-
-# -- aggregated noise ------------------------------------------------------------------------
 
 
 def aggregated_noise(sigma: float, rounds: float) -> float:

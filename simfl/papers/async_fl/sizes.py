@@ -7,7 +7,7 @@ Rounds are counted from 0. s_i is the size of round i, of all clients together o
 S_i = s_0 + ... + s_(i-1) gradients precede round i. A delay function tau(t) bounds how many of the latest updates the
 model of iteration t may lack. A client may work on round i while its model contains all rounds below i - d of all
 clients (the gate: it waits while i > k + d, where k rounds are complete). It then lacks at most s_(i-d) + ... + s_i
-updates, and condition (3) requires tau to allow that.
+updates, and condition (3) requires that tau allows this.
 """
 
 from __future__ import annotations
@@ -29,13 +29,10 @@ _ROUNDING = 1e-12
 def ceiling(value: float) -> int:
     """Return the smallest integer >= value, within a relative 1e-12.
 
-    N q m^p, the first size of the paper's recipe, is an integer that floating point misses by the last bit.
+    N q m^p, the first size of the paper's recipe, is an integer that floating point can miss by its last bit.
     """
     nearest = round(value)
     return nearest if abs(value - nearest) <= _ROUNDING * max(1.0, abs(value)) else math.ceil(value)
-
-
-# -- sample sizes ----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -54,8 +51,7 @@ class AbstractSizes(ABC):
         return self._positive(i)
 
     def _positive(self, i: int) -> int:
-        size = self._size(i)
-        if size < 1:
+        if (size := self._size(i)) < 1:
             raise ValueError(f"sizes: expected at least 1 example in every round, found {size} in round {i}")
         return size
 
@@ -108,8 +104,8 @@ class ConstantSizes(AbstractSizes):
 class PolynomialSizes(AbstractSizes):
     """Sizes ceil(a i^c + b), i = r + start; "O(i) method" of App. E.2.2, Table 1.
 
-    The paper does not say where i begins. With b = 0 it cannot be 0, which would be an empty round, so rounds start at
-    i = 1 here; `start=0` makes b the size of the first round.
+    The paper does not say where i begins. With b = 0, i = 0 would be an empty round, so rounds start at i = 1 here;
+    `start=0` makes b the size of the first round.
     """
 
     a: float  # >= 0, examples
@@ -229,13 +225,6 @@ class DelaySizes(AbstractSizes):
         z = t + self.shift
         return float(self.offset + (z / self.gam(z)) ** (1.0 / self.g))
 
-    def twice_delay(self, t: float) -> float:
-        """Return 2 tau(t), the E_t of Theorem 5."""
-        return 2.0 * self.delay(t)
-
-
-# -- delays and the gate ---------------------------------------------------------------------
-
 
 def largest_delay(t: float) -> float:
     """Return sqrt((t / ln t) (1 - 1 / ln t)), equation (14); 0 for t <= e.
@@ -256,17 +245,12 @@ def gate_delay(sizes: AbstractSizes, d: int, i: int) -> int:
     return sizes.total(i + 1) - sizes.total(i - d)
 
 
-# -- step sizes ------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class RoundSteps:
     """Lemma 2: the step size of a round for eta_t = alpha_t / (t + E_t)^q.
 
     etabar_i = a0 / (S_i + Ebar_(i-1))^q with Ebar_(i-1) = E at t = S_i. It is eta_t with a0 <= alpha_t <= a1 if
     E_t >= 1 does not decrease, s_0 - 1 <= E_0, and Ebar_i <= 2 Ebar_(i-1). The last is checked round by round.
-    Raises:
-        ConditionError: E_0 < 1, s_0 - 1 > E_0; when called, E falls or more than doubles within the rounds before.
 
     Raises:
         ConditionError: E_0 < 1, s_0 - 1 > E_0; when called, E falls or more than doubles within the rounds before.
@@ -317,9 +301,7 @@ class StronglyConvexRecipe:
         etabar_i = (12 / mu) / ( S_i + 2 M1 + sqrt(x_i / ln x_i) ),  x_i = (m + 1)^2 / 4 + S_i,
         M1 = max(d + 1, 2 L alpha / mu, s_0 / 2).
     4 ln z is not a gam of Lemma 1 below z = e^2, where it grows too fast and is below 1. With m + 1 >= 2 e (d + 1) no
-    smaller z occurs, and max(8, 4 ln z), which is one, gives the same sequence.
-    Raises:
-        ConditionError: m is too small.
+    smaller z occurs, and max(8, 4 ln z), which satisfies the lemma, gives the same sequence.
 
     Raises:
         ConditionError: m is too small.
@@ -348,7 +330,9 @@ class StronglyConvexRecipe:
         m1 = max(self.d + 1.0, 2.0 * self.smoothness * ALPHA / self.strong_convexity, first / 2.0)
         sizes = DelaySizes(2.0, log_growth, self.m, self.d, m1=m1)
         object.__setattr__(self, "sizes", sizes)
-        object.__setattr__(self, "steps", RoundSteps(sizes, sizes.twice_delay, 12.0 / self.strong_convexity))
+        object.__setattr__(
+            self, "steps", RoundSteps(sizes, lambda t: 2.0 * sizes.delay(t), 12.0 / self.strong_convexity)
+        )
 
 
 def constant_growth(z: float) -> float:
@@ -361,22 +345,18 @@ def log_growth(z: float) -> float:
     return max(8.0, 4.0 * math.log(z)) if z > 0.0 else 8.0
 
 
-# -- checks ----------------------------------------------------------------------------------
-
-
 def _check_gam(gam: Callable[[float], float], g: float) -> None:
-    """Check Lemma 1's assumptions on gam, its derivative aside, on [0, 1e16]."""
+    """Check Lemma 1's assumptions on gam, without its derivative, on [0, 1e16]."""
     z = np.concatenate(([0.0], np.logspace(-6, 16, 400)))
     values = np.array([gam(float(point)) for point in z])
     scaled = values[1:] / z[1:] ** ((g - 1.0) / g)
-    falls = np.concatenate(([False], values[1:] < (1.0 - 1e-12) * values[:-1]))
-    too_fast = np.concatenate(([False, False], scaled[1:] > (1.0 + 1e-12) * scaled[:-1]))
-    for violated, condition in (
-        (~np.isfinite(values), "gam(z) finite"),
-        (values < 1.0, "gam(z) >= 1"),
-        (falls, "gam not decreasing"),
-        (too_fast, "gam(z) >= z gam'(z) g/(g-1)"),
-    ):
+    conditions = {
+        "gam(z) finite": ~np.isfinite(values),
+        "gam(z) >= 1": values < 1.0,
+        "gam not decreasing": np.append(False, values[1:] < (1.0 - _ROUNDING) * values[:-1]),
+        "gam(z) >= z gam'(z) g/(g-1)": np.append([False, False], scaled[1:] > (1.0 + _ROUNDING) * scaled[:-1]),
+    }
+    for condition, violated in conditions.items():
         if violated.any():
             at = int(np.argmax(violated))
             raise ConditionError(

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from simfl.cli.privacy.shared import Arguments, AsJson, ChosenAccountant, ChosenNeighbors, OptionsOf, Row, present, show
+
+if TYPE_CHECKING:
+    from simfl.papers.async_fl.sizes import AbstractSizes
 
 _MOST_ROUNDS = 1_000_000
 
@@ -54,53 +57,43 @@ def command(
     content = {"data": {"set": "digits"}, "clients": {"count": 1}, "algorithm": algorithm}
     sequence = sequence_of(from_mapping(content))  # the schema checks the sizes
     count = _rounds(sequence, rounds, gradients)
-    drawn = sequence.first(count)
+    drawn, total = sequence.first(count), sequence.total(count)
     shown = [f"{size:,}" for size in drawn[:6]] + (["…", f"{drawn[-1]:,}"] if count > 6 else [])
     rows: list[Row | str] = [
         ("rounds, T", count, ""),
         ("sizes", ", ".join(shown), "examples in a round"),
-        ("gradients, K", sequence.total(count), "the sum of all sizes"),
+        ("gradients, K", total, "the sum of all sizes"),
         ("different sizes", len(set(drawn)), ""),
     ]
-    result: dict[str, Any] = {"rounds": count, "sizes": drawn, "gradients": sequence.total(count), "noise": None}
+    result: dict[str, Any] = {"rounds": count, "sizes": drawn, "gradients": total, "noise": None}
     if noise["num_examples"] is not None:
-        more, result["noise"] = _noise(drawn, noise, neighbors, accountant)
-        rows += more
-    title = f"Sample sizes: {sizes}, {count:,} rounds"
-    present(title, rows, result=result, as_json=as_json)
+        from simfl.papers.async_fl.privacy import theorem_3_noise
+        from simfl.papers.async_fl.selection import epsilon_of_sizes
+
+        examples, epsilon = noise["num_examples"], noise["epsilon"]
+        delta = 1.0 / examples if noise["delta"] is None else noise["delta"]
+        sigma = theorem_3_noise(drawn, **{**noise, "delta": delta})
+        certified = epsilon_of_sizes(drawn, examples, sigma, delta, neighbors=neighbors, accountant=accountant)
+        batches = "Poisson" if neighbors == "add_or_remove" else "fixed size"
+        rows += [
+            f"Noise for (epsilon = {show(epsilon)}, delta = {show(delta)}), {examples:,} examples",
+            ("noise multiplier, sigma", sigma, "claim of Theorem 3, the smallest"),
+            ("epsilon", certified, f"certified for this noise; {batches}"),
+        ]
+        result["noise"] = {"sigma": sigma, "epsilon": epsilon, "delta": delta, "certified_epsilon": certified}
+    present(f"Sample sizes: {sizes}, {count:,} rounds", rows, result=result, as_json=as_json)
 
 
-def _rounds(sequence: Any, rounds: int | None, gradients: float | None) -> int:
+def _rounds(sequence: AbstractSizes, rounds: int | None, gradients: float | None) -> int:
     from simfl.privacy import checks
 
     if (rounds is None) == (gradients is None):
         raise ValueError("expected either --rounds or --gradients")
-    if gradients is None:
-        checks.whole(1, _MOST_ROUNDS, rounds=rounds or 0)
-        return int(rounds or 0)
+    if rounds is not None:
+        checks.whole(1, _MOST_ROUNDS, rounds=rounds)
+        return rounds
+    assert gradients is not None
     checks.positive(gradients=gradients)
-    if sequence.total(_MOST_ROUNDS) < gradients:
-        raise ValueError(
-            f"gradients: expected at most {sequence.total(_MOST_ROUNDS):,}, those of {_MOST_ROUNDS:,} rounds, found "
-            f"{gradients:g}"
-        )
-    return int(sequence.rounds_for(gradients))
-
-
-def _noise(
-    drawn: list[int], noise: Arguments, neighbors: Any, accountant: Any
-) -> tuple[list[Row | str], dict[str, float]]:
-    from simfl.papers.async_fl.privacy import theorem_3_noise
-    from simfl.papers.async_fl.selection import epsilon_of_sizes
-
-    examples, epsilon = noise["num_examples"], noise["epsilon"]
-    delta = 1.0 / examples if noise["delta"] is None else noise["delta"]
-    sigma = theorem_3_noise(drawn, **{**noise, "delta": delta})
-    certified = epsilon_of_sizes(drawn, examples, sigma, delta, neighbors=neighbors, accountant=accountant)
-    batches = "Poisson" if neighbors == "add_or_remove" else "fixed size"
-    rows: list[Row | str] = [
-        f"Noise for (epsilon = {show(epsilon)}, delta = {show(delta)}), {examples:,} examples",
-        ("noise multiplier, sigma", sigma, "claim of Theorem 3, the smallest"),
-        ("epsilon", certified, f"certified for this noise; {batches}"),
-    ]
-    return rows, {"sigma": sigma, "epsilon": epsilon, "delta": delta, "certified_epsilon": certified}
+    if (most := sequence.total(_MOST_ROUNDS)) < gradients:
+        raise ValueError(f"gradients: expected at most {most:,}, those of {_MOST_ROUNDS:,} rounds, found {gradients:g}")
+    return sequence.rounds_for(gradients)

@@ -6,12 +6,17 @@ import functools
 import itertools
 import math
 import statistics
-from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
+from simfl.papers.async_fl.privacy import GrowthSetting
+from simfl.papers.async_fl.selection import aggregated_noise, epsilon_of_sizes, select_parameters
+from simfl.papers.async_fl.sizes import OverLogSizes, PolynomialSizes
 from simfl.papers.drawing import labeled, log_axis, panels, with_bars
 from simfl.plots.groups import average
 from simfl.plots.style import LINE_STYLES, PALETTE
+from simfl.privacy.accounting import Accountant
+from simfl.privacy.calibration import least_noise, noise_multiplier_for
 from simfl.records.comparison import median_of
 from simfl.studies.evidence import Part, Reading, above, below, exactly, show, typical, within
 from simfl.studies.papers import Cell, Experiment, Number, Paper, PaperClaim, Runs, Section, mean
@@ -39,20 +44,22 @@ SETTINGS = {
     WITH: (),
     WITHOUT: ("model.intercept=false",),
 }
-"""Choices that the paper leaves open in every experiment, or where its code may differ from its text."""
+"""Choices that the paper leaves open in every experiment, or in which its code may differ from its text."""
 Setting = tuple[str, str, str]
 """Aggregation, speeds of the clients, intercept."""
 LISTING: Setting = (SUM, EVEN, WITH)
 """As in Algorithm 3 and equation 32, with identical clients."""
 GRID: tuple[Setting, ...] = tuple(itertools.product((SUM, MEAN), (EVEN, UNEVEN), (WITH, WITHOUT)))
-SUMS = tuple(own for own in GRID if own[0] == SUM)
+SUMS, MEANS = (tuple(setting for setting in GRID if setting[0] == way) for way in (SUM, MEAN))
+PLAIN_MEAN: Setting = (MEAN, EVEN, WITH)
 
 SIZES = (50, 100, 200, 500, 700, 1000)
 TABLE3 = {
-    STRONGLY: (84.18, 84.43, 83.86, 83.33, 82.98, 72.71),
-    PLAIN: (84.09, 84.15, 84.17, 82.99, 83.46, 72.76),
-    LENET5: (94.50, 94.70, 91.80, 87.40, 87.00, 70.80),
+    STRONGLY: dict(zip(SIZES, (84.18, 84.43, 83.86, 83.33, 82.98, 72.71), strict=True)),
+    PLAIN: dict(zip(SIZES, (84.09, 84.15, 84.17, 82.99, 83.46, 72.76), strict=True)),
+    LENET5: dict(zip(SIZES, (94.50, 94.70, 91.80, 87.40, 87.00, 70.80), strict=True)),
 }
+"""Test accuracy in percent by problem and size."""
 TABLE3_ROUNDS = dict(zip(SIZES, (80, 40, 20, 8, 6, 4), strict=True))
 TABLE3_FILES = {
     STRONGLY: "async_fl/constant-a9a-strongly.yaml",
@@ -65,12 +72,9 @@ COLLAPSE = 5.0
 """Points that a size of 1000 must lose: 11.4 to 23.9 in the paper."""
 
 FIRST, LINEAR, OVER_LOG = "50", "50 i", "50 i/ln i"
+POWERS = {FIRST: 0.0, "50 i^0.25": 0.25, "50 i^0.5": 0.5, "50 i^0.75": 0.75, LINEAR: 1.0}
 KINDS = {
-    FIRST: "{kind: polynomial, a: 50, power: 0.0}",
-    "50 i^0.25": "{kind: polynomial, a: 50, power: 0.25}",
-    "50 i^0.5": "{kind: polynomial, a: 50, power: 0.5}",
-    "50 i^0.75": "{kind: polynomial, a: 50, power: 0.75}",
-    LINEAR: "{kind: polynomial, a: 50, power: 1.0}",
+    **{kind: f"{{kind: polynomial, a: 50, power: {power}}}" for kind, power in POWERS.items()},
     OVER_LOG: "{kind: over_log, a: 50}",
     "322": "322",
 }
@@ -90,13 +94,12 @@ STEP_RULES = {
     **{case: f"algorithm.step_size={case.split(',')[0]}" for case in NETWORK_STEPS},
 }
 GROWING_FILES = {
-    STRONGLY: ("async_fl/increasing-a9a-strongly.yaml", ("evaluate.every.epochs=0.02",)),
-    PLAIN: ("async_fl/increasing-a9a-plain.yaml", ("evaluate.every.epochs=0.02",)),
+    STRONGLY: ("async_fl/increasing-a9a-strongly.yaml", "evaluate.every.epochs=0.02"),
+    PLAIN: ("async_fl/increasing-a9a-plain.yaml", "evaluate.every.epochs=0.02"),
     LENET5: (
-        "async_fl/constant-mnist-lenet5.yaml",
-        ("clients.count=4", "algorithm.sizes_of=all", "evaluate.every.epochs=0.1"),
+        "async_fl/constant-mnist-lenet5.yaml", "clients.count=4", "algorithm.sizes_of=all", "evaluate.every.epochs=0.1",
     ),
-}
+}  # fmt: skip
 
 PER_ROUND, PER_GRADIENT = "falling by rounds, growing", "falling by gradients, growing"
 _SAME = "algorithm.sizes=500"  # 20 rounds of all clients, the paper's number
@@ -116,21 +119,21 @@ GROWN, SIXTEEN, AS_MANY, NO_PRIVACY = "growing", "16", "constant, as many rounds
 FROM_SMALL = "growing, steps from 0.01"
 SMALL_STEPS = {"16, step 0.01": 0.01, "16, step 0.001": 0.001}
 SIGMAS = {"8": "", "5.8, for the claimed ε": ", σ = 5.8"}
-"""The noise of constant sizes: that of the growing ones, or the one that Example 3 allows for the same epsilon."""
+"""The noise of constant sizes: that of growing sizes, or less, which Example 3 allows for the same epsilon."""
 W8A_STRONGLY, W8A_PLAIN = "w8a, strongly convex", "w8a, plain convex"
 PRIVATE_FILES = {
-    W8A_STRONGLY: ("async_fl/dp-w8a-strongly.yaml", ()),
-    W8A_PLAIN: ("async_fl/dp-w8a-plain.yaml", ()),
-    LENET5: ("async_fl/dp-mnist-lenet5.yaml", ("algorithm.gradients=25000", "evaluate.every.epochs=0.1")),
+    W8A_STRONGLY: ("async_fl/dp-w8a-strongly.yaml",),
+    W8A_PLAIN: ("async_fl/dp-w8a-plain.yaml",),
+    LENET5: ("async_fl/dp-mnist-lenet5.yaml", "algorithm.gradients=25000", "evaluate.every.epochs=0.1"),
 }
 ALIKE = {W8A_STRONGLY: 137, W8A_PLAIN: 137, LENET5: 73}
 """Constant sizes with as many rounds as the growing ones."""
 
 DIGITS = "{set: mnist, classes: [0, 1], partition: {kind: %s}}"
 TWO, TEN, NETWORK = "digits 0 and 1, one each", "all digits, five each", "LeNet-5"
-BIASED_DATA = {
-    TWO: (f"data={DIGITS % 'by_label, labels_per_client: 1'}", f"data={DIGITS % 'iid'}"),
-    TEN: ("", "data={set: mnist}"),
+BIASED_DATA: dict[str, dict[str, tuple[str, ...]]] = {
+    "biased": {TWO: (f"data={DIGITS % 'by_label, labels_per_client: 1'}",), TEN: ()},
+    "unbiased": {TWO: (f"data={DIGITS % 'iid'}",), TEN: ("data={set: mnist}",)},
 }
 _BINARY, _PLAIN = "model={kind: logistic, l2: 7.9e-5}", ("model.l2=0", _ROOT)  # 1/N, N = 12,665
 BIASED_CASES: dict[tuple[str, str], tuple[str, ...]] = {
@@ -140,7 +143,6 @@ BIASED_CASES: dict[tuple[str, str], tuple[str, ...]] = {
     ("plain convex", TEN): _PLAIN,
     (NETWORK, TEN): ("model=lenet5", _ROOT),
 }
-BIASED_DATA_NAMES = ("biased", "unbiased")
 
 EQUAL = 1.0
 """Points of accuracy below which two settings count as equal."""
@@ -154,122 +156,93 @@ _QUIET = ("record.updates=false", "record.epsilon=false")
 
 def experiments(quick: bool) -> Sequence[Experiment]:
     """Return the experiments; the quick form has only convex problems."""
-    w8a, roles = (W8A_STRONGLY, W8A_PLAIN), (GROWN, SIXTEEN, *SMALL_STEPS, AS_MANY)
-    even, plain_mean = [(SUM, EVEN, WITH), (SUM, EVEN, WITHOUT)], (MEAN, EVEN, WITH)
+    w8a, roles = [(W8A_STRONGLY,), (W8A_PLAIN,)], (GROWN, SIXTEEN, *SMALL_STEPS, AS_MANY)
+    even, ways = ((SUM, EVEN, WITH), (SUM, EVEN, WITHOUT)), ((SUM,), (MEAN,))
     if quick:
         few = (PER_ROUND, "0.0025, constant", "0.01, constant", "0.1, constant")
         return [
-            *over_sizes(STRONGLY, (*SUMS, plain_mean), (100, 500, 1000), 6),
-            *over_sequences(STRONGLY, STEEP, (LISTING, plain_mean), (FIRST, LINEAR), 6),
-            *over_sequences(PLAIN, ROOT, (LISTING, plain_mean), (FIRST, LINEAR), 6),
-            *over_sequences(PLAIN, STEEP, (LISTING,), (FIRST, LINEAR), 6),
-            *over_steps((PHISHING,), (*even, plain_mean), few, 6),
-            *with_privacy(w8a, (LISTING,), (GROWN, *SMALL_STEPS), 6),
-            *over_bias([("strongly convex", TWO)], (SUM,), 6),
+            *_grid(CONSTANT, [(STRONGLY,)], (*SUMS, PLAIN_MEAN), (100, 500, 1000), 6),
+            *_grid(GROWING, [(STRONGLY, STEEP), (PLAIN, ROOT)], (LISTING, PLAIN_MEAN), (FIRST, LINEAR), 6),
+            *_grid(GROWING, [(PLAIN, STEEP)], (LISTING,), (FIRST, LINEAR), 6),
+            *_grid(STEPS, [(PHISHING,)], (*even, PLAIN_MEAN), few, 6),
+            *_grid(PRIVATE, w8a, (LISTING,), (GROWN, *SMALL_STEPS), 6),
+            *_grid(BIASED, [("strongly convex", TWO)], ways[:1], BIASED_DATA, 6),
         ]
-    means = tuple(own for own in GRID if own[0] == MEAN)
-    others = tuple(kind for kind in KINDS if kind not in (*COMPARED, "322"))
-    private = tuple(own for own in GRID if own[1] == EVEN)
+    others = tuple(kind for kind in POWERS if kind not in COMPARED)
+    private = tuple(setting for setting in GRID if setting[1] == EVEN)
     quieter = tuple(role + SIGMAS["5.8, for the claimed ε"] for role in (SIXTEEN, *SMALL_STEPS))
+    plain_steps, falling = (PER_GRADIENT, PER_ROUND, *CONSTANT_STEPS), (PAPERS_STEP, SMALL_STEP)
     return [
-        *over_sizes(STRONGLY, SUMS, SIZES, 12),  # single seeds of large rounds are 13 points apart
-        *over_sizes(STRONGLY, means, SIZES, 6),
-        *over_sizes(PLAIN, SUMS, SIZES, 12),
-        *over_sizes(LENET5, (LISTING,), SIZES, 6),
-        *over_sizes(LENET5, ((SUM, UNEVEN, WITH),), (100, 500, 1000), 6),
-        *over_sizes(LENET5, (plain_mean,), (100, 500, 1000), 6),
-        *over_sequences(STRONGLY, STEEP, GRID, COMPARED, 6),
-        *over_sequences(STRONGLY, STEEP, (LISTING,), others, 6),
-        *over_sequences(PLAIN, ROOT, SUMS, COMPARED, 16),
-        *over_sequences(PLAIN, ROOT, means, COMPARED, 6),
-        *over_sequences(PLAIN, STEEP, (*SUMS, plain_mean), COMPARED, 6),
-        *over_sequences(LENET5, PAPERS_STEP, (LISTING, plain_mean), (FIRST, LINEAR), 6),
-        *over_sequences(LENET5, SMALL_STEP, (LISTING, plain_mean), (FIRST, LINEAR), 6),
-        *(
-            own
-            for setting, cases in {LISTING: NETWORK_STEPS[:2], plain_mean: NETWORK_STEPS[1:]}.items()
-            for case in cases  # the sum learns nothing from 0.1, and the mean would need more than 0.0025
-            for own in over_sequences(LENET5, case, (setting,), ("322",), 6)
-        ),
-        *over_steps((PHISHING,), SUMS, tuple(STEP_CASES), 12),
-        *over_steps((PHISHING,), means, tuple(STEP_CASES), 6),
-        *over_steps((PHISHING_PLAIN,), even, (PER_GRADIENT, PER_ROUND, *CONSTANT_STEPS), 12),
-        *over_steps((PHISHING_PLAIN,), private[2:], (PER_GRADIENT, PER_ROUND, *CONSTANT_STEPS), 6),
-        *with_privacy(w8a, private, roles, 5),
-        *with_privacy(w8a, even, quieter, 5),
-        *with_privacy(w8a, (LISTING,), (NO_PRIVACY,), 5),
-        *with_privacy((LENET5,), (LISTING,), (GROWN, FROM_SMALL, *SMALL_STEPS, AS_MANY), 5),
-        *with_privacy((LENET5,), (plain_mean,), (GROWN, *SMALL_STEPS), 5),
-        *over_bias([case for case in BIASED_CASES if case[0] != NETWORK], (SUM, MEAN), 5),
-        *over_bias([(NETWORK, TEN)], (SUM,), 12),
-        *over_bias([(NETWORK, TEN)], (MEAN,), 6),
+        *_grid(CONSTANT, [(STRONGLY,)], SUMS, SIZES, 12),  # single seeds of large rounds are 13 points apart
+        *_grid(CONSTANT, [(STRONGLY,)], MEANS, SIZES, 6),
+        *_grid(CONSTANT, [(PLAIN,)], SUMS, SIZES, 12),
+        *_grid(CONSTANT, [(LENET5,)], (LISTING,), SIZES, 6),
+        *_grid(CONSTANT, [(LENET5,)], ((SUM, UNEVEN, WITH), PLAIN_MEAN), (100, 500, 1000), 6),
+        *_grid(GROWING, [(STRONGLY, STEEP)], GRID, COMPARED, 6),
+        *_grid(GROWING, [(STRONGLY, STEEP)], (LISTING,), others, 6),
+        *_grid(GROWING, [(PLAIN, ROOT)], SUMS, COMPARED, 16),
+        *_grid(GROWING, [(PLAIN, ROOT)], MEANS, COMPARED, 6),
+        *_grid(GROWING, [(PLAIN, STEEP)], (*SUMS, PLAIN_MEAN), COMPARED, 6),
+        *_grid(GROWING, [(LENET5, steps) for steps in falling], (LISTING, PLAIN_MEAN), (FIRST, LINEAR), 6),
+        # The sum learns nothing from 0.1, and the mean would need more than 0.0025.
+        *_grid(GROWING, [(LENET5, steps) for steps in NETWORK_STEPS[:2]], (LISTING,), ("322",), 6),
+        *_grid(GROWING, [(LENET5, steps) for steps in NETWORK_STEPS[1:]], (PLAIN_MEAN,), ("322",), 6),
+        *_grid(STEPS, [(PHISHING,)], SUMS, STEP_CASES, 12),
+        *_grid(STEPS, [(PHISHING,)], MEANS, STEP_CASES, 6),
+        *_grid(STEPS, [(PHISHING_PLAIN,)], even, plain_steps, 12),
+        *_grid(STEPS, [(PHISHING_PLAIN,)], private[2:], plain_steps, 6),
+        *_grid(PRIVATE, w8a, private, roles, 5),
+        *_grid(PRIVATE, w8a, even, quieter, 5),
+        *_grid(PRIVATE, w8a, (LISTING,), (NO_PRIVACY,), 5),
+        *_grid(PRIVATE, [(LENET5,)], (LISTING,), (GROWN, FROM_SMALL, *SMALL_STEPS, AS_MANY), 5),
+        *_grid(PRIVATE, [(LENET5,)], (PLAIN_MEAN,), (GROWN, *SMALL_STEPS), 5),
+        *_grid(BIASED, [case for case in BIASED_CASES if case[0] != NETWORK], ways, BIASED_DATA, 5),
+        *_grid(BIASED, [(NETWORK, TEN)], ways[:1], BIASED_DATA, 12),
+        *_grid(BIASED, [(NETWORK, TEN)], ways[1:], BIASED_DATA, 6),
     ]
 
 
-def over_sizes(problem: str, settings: Sequence[Setting], sizes: Sequence[int], seeds: int) -> Iterator[Experiment]:
-    """Yield Table 3: constant sizes and step size."""
-    for setting, size in itertools.product(settings, sizes):
-        changes = (f"algorithm.sizes={size}", *_changes(*setting), *_QUIET)
-        yield Experiment(CONSTANT, (problem, *setting, size), TABLE3_FILES[problem], changes, seeds)
+def _grid(
+    section: Section, starts: Iterable[Cell], settings: Iterable[Sequence[str]], cases: Iterable[Any], seeds: int
+) -> Iterator[Experiment]:
+    """Yield a section's experiments, whose cells are (*start, *setting, case)."""
+    for start, setting, case in itertools.product(starts, settings, cases):
+        base, *changes = _SCENARIOS[section](*start, case)
+        shared = (change for choice in setting for change in SETTINGS[choice])
+        yield Experiment(section, (*start, *setting, case), base, (*changes, *shared, *_QUIET), seeds)
 
 
-def over_sequences(
-    problem: str, steps: str, settings: Sequence[Setting], kinds: Sequence[str], seeds: int
-) -> Iterator[Experiment]:  # fmt: skip
-    """Yield Figures 3, 4 and 8: sizes 50 i^c and 50 i / ln i."""
-    base, own = GROWING_FILES[problem]
-    for setting, kind in itertools.product(settings, kinds):
-        changes = (*own, STEP_RULES[steps], f"algorithm.sizes={KINDS[kind]}", *_changes(*setting), *_QUIET)
-        yield Experiment(GROWING, (problem, steps, *setting, kind), base, changes, seeds)
+def _private(problem: str, role: str) -> Iterator[str]:
+    yield from PRIVATE_FILES[problem]
+    name, _, sigma = role.partition(", σ = ")
+    if name == NO_PRIVACY:
+        yield from ("privacy=null", "algorithm.sampling=poisson")
+    if name in (SIXTEEN, *SMALL_STEPS):
+        yield "algorithm.sizes=16"
+    if name in SMALL_STEPS:
+        yield f"algorithm.step_size={SMALL_STEPS[name]}"
+    if name == AS_MANY:
+        yield f"algorithm.sizes={ALIKE[problem]}"
+    if name == FROM_SMALL or (problem, name) == (LENET5, AS_MANY):
+        yield "algorithm.step_size.initial=0.01"
+    if name in SMALL_STEPS and problem == LENET5:
+        yield "algorithm.batch_size=32"  # fills the operations, which would be half empty
+    if sigma:
+        yield f"privacy.noise_multiplier={sigma}"
 
 
-def over_steps(
-    problems: Sequence[str], settings: Sequence[Setting], cases: Sequence[str], seeds: int
-) -> Iterator[Experiment]:  # fmt: skip
-    """Yield Figures 6 and 9: falling steps with growing sizes against constant ones."""
-    for problem, setting, case in itertools.product(problems, settings, cases):
-        changes = (*STEP_CASES[case], *_changes(*setting), *_QUIET)
-        yield Experiment(STEPS, (problem, *setting, case), STEP_FILES[problem], changes, seeds)
-
-
-def with_privacy(
-    problems: Sequence[str], settings: Sequence[Setting], roles: Sequence[str], seeds: int
-) -> Iterator[Experiment]:  # fmt: skip
-    """Yield Figures 1b, 12 and 13: growing sizes against constant ones at sigma = 8."""
-    for problem, setting, role in itertools.product(problems, settings, roles):
-        base, own = PRIVATE_FILES[problem]
-        name, _, sigma = role.partition(", σ = ")
-        changes = {
-            GROWN: (),
-            SIXTEEN: ("algorithm.sizes=16",),
-            AS_MANY: (f"algorithm.sizes={ALIKE[problem]}",),
-            FROM_SMALL: (),
-            NO_PRIVACY: ("privacy=null", "algorithm.sampling=poisson"),
-            **{name: ("algorithm.sizes=16", f"algorithm.step_size={eta}") for name, eta in SMALL_STEPS.items()},
-        }[name]
-        if role == FROM_SMALL or (problem, role) == (LENET5, AS_MANY):
-            changes = (*changes, "algorithm.step_size.initial=0.01")
-        if role in SMALL_STEPS and problem == LENET5:
-            changes = (*changes, "algorithm.batch_size=32")  # fills the operations, which would be half empty
-        if sigma:
-            changes = (*changes, f"privacy.noise_multiplier={sigma}")
-        changes = (*own, *changes, *_changes(*setting), *_QUIET)
-        yield Experiment(PRIVATE, (problem, *setting, role), base, changes, seeds)
-
-
-def over_bias(
-    cases: Sequence[tuple[str, str]], aggregations: Sequence[str], seeds: int
-) -> Iterator[Experiment]:  # fmt: skip
-    """Yield Figures 2, 10 and 11: two clients with their own or mixed digits."""
-    for case, aggregation in itertools.product(cases, aggregations):
-        for name, data in zip(BIASED_DATA_NAMES, BIASED_DATA[case[1]], strict=True):
-            changes = (*([data] if data else []), *BIASED_CASES[case], *SETTINGS[aggregation], *_QUIET)
-            file = "async_fl/biased-mnist-strongly.yaml"
-            yield Experiment(BIASED, (*case, aggregation, name), file, changes, seeds)
-
-
-def _changes(*setting: str) -> tuple[str, ...]:
-    return tuple(change for own in setting for change in SETTINGS[own])
+_SCENARIOS: dict[Section, Callable[..., Iterable[str]]] = {
+    CONSTANT: lambda problem, size: (TABLE3_FILES[problem], f"algorithm.sizes={size}"),
+    GROWING: lambda problem, steps, kind: (
+        *GROWING_FILES[problem], STEP_RULES[steps], f"algorithm.sizes={KINDS[kind]}",
+    ),
+    STEPS: lambda problem, case: (STEP_FILES[problem], *STEP_CASES[case]),
+    PRIVATE: _private,
+    BIASED: lambda task, data, name: (
+        "async_fl/biased-mnist-strongly.yaml", *BIASED_DATA[name][data], *BIASED_CASES[task, data],
+    ),
+}  # fmt: skip
+"""By section, the scenario and the overrides that the parts of a cell mean, without those of the setting."""
 
 
 # -- numbers ---------------------------------------------------------------------------------------
@@ -291,22 +264,25 @@ def size_numbers(runs: Runs) -> Iterator[Number]:
     part = "Table 3: constant sizes of each client, step size 0.0025"
     for problem in PROBLEMS:
         rows = {start[1:]: row for start, row in _table3(runs) if start[0] == problem}
-        papers = dict(zip(SIZES, TABLE3[problem], strict=True))
-        far = {own: _distance(row, papers) for own, row in rows.items()}
-        nearest = min((own for own in far if math.isfinite(far[own])), key=far.__getitem__, default=None)
+        papers = TABLE3[problem]
+        far = {setting: _distance(row, papers) for setting, row in rows.items() if row.keys() == papers.keys()}
+        nearest = min((setting for setting in far if math.isfinite(far[setting])), key=far.__getitem__, default=None)
         for setting, row in rows.items():
-            shown = setting in (LISTING, nearest)
             named = " (nearest to the paper, chosen after the result was seen)" * (setting == nearest)
+            label = CONSTANT.label(problem, *setting) + named
             for size, values in row.items():
-                paper = papers[size] if shown else None
-                label = CONSTANT.label(problem, *setting) + named
+                paper = papers[size] if setting in (LISTING, nearest) else None
                 yield Number(part, label, CONSTANT.label(size), values, paper, unit="test accuracy, %")
 
 
-def _distance(row: dict[int, tuple[float, ...]], papers: dict[int, float]) -> float:
-    """Return the mean distance of medians from the paper's; inf if incomplete."""
-    apart = [abs(statistics.median(typical(values)) - papers[size]) for size, values in row.items()]
-    return statistics.fmean(apart) if len(apart) == len(papers) else math.inf
+def _distance(row: Mapping[int, Sequence[float]], papers: Mapping[int, float]) -> float:
+    """Return the mean distance of medians from the paper's numbers."""
+    return statistics.fmean(abs(_median(values) - papers[size]) for size, values in row.items())
+
+
+def _median(values: Sequence[float]) -> float:
+    """Return the median; diverged runs count as worst."""
+    return statistics.median(typical(values))
 
 
 def sequence_numbers(runs: Runs) -> Iterator[Number]:
@@ -345,27 +321,24 @@ def biased_numbers(runs: Runs) -> Iterator[Number]:
     """Yield accuracies with biased and unbiased data."""
     for case, difference in _bias(runs).items():
         row = BIASED.label(*case)
-        for name in BIASED_DATA_NAMES:
+        for name in BIASED_DATA:
             yield Number(str(BIASED), row, f"{name}, %", runs.accuracy(BIASED, (*case, name)))
         yield Number(str(BIASED), row, "difference, points", difference)
 
 
 def _bias(runs: Runs) -> dict[Cell, tuple[float, ...]]:
     """Return the lead of biased data in points, by problem, data, aggregation."""
-    cases = [cell[:-1] for cell in runs.cells(BIASED) if cell[-1] == BIASED_DATA_NAMES[0]]
-    pairs = {case: [(*case, name) for name in BIASED_DATA_NAMES] for case in cases}
+    cases = [cell[:-1] for cell in runs.cells(BIASED) if cell[-1] == "biased"]
+    pairs = {case: [(*case, name) for name in BIASED_DATA] for case in cases}
     return {case: runs.ahead(BIASED, *pair) for case, pair in pairs.items() if runs.has(BIASED, *pair)}
 
 
 def example_numbers(runs: Runs) -> Iterator[Number]:
     """Yield the paper's examples of parameter selection."""
-    from simfl.papers.async_fl.privacy import GrowthSetting
-    from simfl.papers.async_fl.selection import select_parameters
-
     part = "Examples 1 to 5: parameter selection, sizes N q (i + m) from s_0 = 16"
     one = 1 / math.e
-    # N, epsilon, sigma, K/N and r0 (rounded as in the paper); passes, of which K* needs one and K^- three in the paper;
-    # the printed numbers, None where the paper has none.
+    # N, epsilon, sigma, K/N and r0 (rounded as in the paper); passes: in the paper one for K*, three for K^-; the
+    # printed numbers, None where the paper has none.
     examples: tuple[tuple[tuple[int, float, float, float, float], int, tuple[float | None, ...]], ...] = (
         ((50_000, 2.0, 3.0, 100.0, 0.0110), 1, (3.3611e-3, 4760.33, 54546, 1.970756, -1.6867)),
         ((10_000, 2.0, 5.0, 10.0, 0.0202), 1, (8.1608e-3, 1960.59, 4951, None, None)),
@@ -391,23 +364,18 @@ def example_numbers(runs: Runs) -> Iterator[Number]:
 @functools.cache
 def aggregated() -> dict[str, float]:
     """Return sqrt(T) sigma at a certified epsilon of 1, for Example 3."""
-    from simfl.papers.async_fl.selection import epsilon_of_sizes
-    from simfl.privacy.accounting import Accountant
-    from simfl.privacy.calibration import least_noise, noise_multiplier_for
-
     delta, examples, gradients = 5.5e-8, 10_000, 25_000
-    sizes: list[int] = []
-    while sum(sizes) < gradients:
-        sizes.append(16 + math.ceil(1.322 * len(sizes)))
+    growing = PolynomialSizes(1.322, b=16, start=0)
+    sizes = growing.first(growing.rounds_for(gradients))
 
-    def growing(sigma: float, accountant: Accountant) -> float:
+    def epsilon(sigma: float, accountant: Accountant) -> float:
         return epsilon_of_sizes(sizes, examples, sigma, delta, accountant=accountant)
 
-    noise = {GROWN: least_noise(growing, 1.0, "renyi") * math.sqrt(len(sizes))}
+    noise = {GROWN: aggregated_noise(least_noise(epsilon, 1.0, "renyi"), len(sizes))}
     for name, size in ((SIXTEEN, 16), (AS_MANY, 137)):
         rounds = math.ceil(gradients / size)
         sigma = noise_multiplier_for(1.0, delta, steps=rounds, sampling_rate=size / examples, accountant="renyi")
-        noise[name] = sigma * math.sqrt(rounds)
+        noise[name] = aggregated_noise(sigma, rounds)
     return noise
 
 
@@ -420,16 +388,15 @@ def _reading(choices: dict[str, str], setting: Sequence[str], *parts: Part) -> R
     Unequal speeds and a missing intercept were considered only after Table 3 had been compared.
     """
     keys = {SUM: "aggregation", MEAN: "aggregation", EVEN: "speeds", UNEVEN: "speeds", WITH: "intercept"}
-    shared = {keys.get(own, "intercept"): own.split()[0] for own in setting}
+    shared = {keys.get(choice, "intercept"): choice.split()[0] for choice in setting}
     return Reading({**choices, **shared}, parts, afterwards=UNEVEN in setting or WITHOUT in setting)
 
 
 def _typically(values: Sequence[float], bar: float, what: str, least: float = 0.0) -> Part:
     """Return whether the median of six or more seeds is above a bar.
 
-    A lead up to `least` does not count.
-
-    The median, because single runs with rounds that overshoot end far from all others; diverged runs count as worst.
+    A lead up to `least` does not count. The median is used because single runs whose rounds overshoot end far from all
+    others; diverged runs count as worst.
     """
     median = median_of(typical(values))
     held = True if median.low > bar else False if median.high < bar + least else None
@@ -486,20 +453,17 @@ def network(runs: Runs) -> Iterator[Reading]:
 
 def _best(runs: Runs, section: Section, cells: Sequence[Cell]) -> Cell:
     """Return the cell of the best median."""
-    return max(cells, key=lambda cell: statistics.median(typical(runs.accuracy(section, cell))))
+    return max(cells, key=lambda cell: _median(runs.accuracy(section, cell)))
 
 
 def counts_of_rounds(runs: Runs) -> Iterator[Reading]:
     """Judge whether 50 i and 50 i/ln i have the fewest rounds."""
-    from simfl.papers.async_fl.sizes import OverLogSizes, PolynomialSizes
-
-    powers = {kind: power / 4 for power, kind in enumerate((FIRST, "50 i^0.25", "50 i^0.5", "50 i^0.75", LINEAR))}
-    counts = {kind: PolynomialSizes(50, c=power).rounds_for(20_000) for kind, power in powers.items()}
+    counts = {kind: PolynomialSizes(50, c=power).rounds_for(20_000) for kind, power in POWERS.items()}
     counts[OVER_LOG] = OverLogSizes(50).rounds_for(20_000)
-    own = {cell[-1]: runs.rounds(GROWING, cell) for cell in runs.cells(GROWING, STRONGLY, STEEP, *LISTING)}
-    agree = exactly(all(counts[kind] == rounds for kind, rounds in own.items()), "runs agree with the formulas")
+    measured = {cell[-1]: runs.rounds(GROWING, cell) for cell in runs.cells(GROWING, STRONGLY, STEEP, *LISTING)}
+    agree = exactly(all(counts[kind] == rounds for kind, rounds in measured.items()), "runs agree with the formulas")
     for most in (0.5, 0.75):
-        others = {kind: counts[kind] for kind, power in powers.items() if power <= most}
+        others = {kind: counts[kind] for kind, power in POWERS.items() if power <= most}
         said = ", ".join(f"{kind}: {count}" for kind, count in others.items())
         least, kinds = min(others.values()), (LINEAR, OVER_LOG)
         parts = [exactly(counts[kind] < least, f"{kind}: {counts[kind]} against {said}") for kind in kinds]
@@ -512,17 +476,15 @@ def better_with_privacy(runs: Runs) -> Iterator[Reading]:
         for aggregation, intercept in itertools.product((SUM, MEAN), (WITH, WITHOUT)):
             setting = (aggregation, EVEN, intercept)
             for against, roles in (("steps of 0.01 and 0.001", tuple(SMALL_STEPS)), ("the same steps", (SIXTEEN,))):
-                parts = _leads(runs, (task, *setting), GROWN, [role + SIGMAS[sigma] for role in roles])
                 choices = {"task": task, "constant 16 with": against, "its σ": sigma}
-                if parts:
+                if parts := _leads(runs, (task, *setting), GROWN, [role + SIGMAS[sigma] for role in roles]):
                     yield _reading(choices, (aggregation, intercept), *parts)
 
 
 def network_with_privacy(runs: Runs) -> Iterator[Reading]:
     """Judge whether growing sizes beat a constant 16 for LeNet-5, paper's steps."""
     for aggregation, (first, role) in itertools.product((SUM, MEAN), (("0.15", GROWN), ("0.01", FROM_SMALL))):
-        parts = _leads(runs, (LENET5, aggregation, EVEN, WITH), role, list(SMALL_STEPS))
-        if parts:
+        if parts := _leads(runs, (LENET5, aggregation, EVEN, WITH), role, list(SMALL_STEPS)):
             yield Reading({"first step": first, "aggregation": aggregation}, parts, afterwards=role == FROM_SMALL)
 
 
@@ -567,7 +529,7 @@ def less_noise(runs: Runs) -> Iterator[Reading]:
 
 
 def _table3(runs: Runs) -> Iterator[tuple[Cell, dict[int, tuple[float, ...]]]]:
-    """Yield problem and setting of every row of Table 3, with its accuracies by size."""
+    """Yield problem and setting of each row of Table 3, with accuracies by size."""
     for start in dict.fromkeys(cell[:-1] for cell in runs.cells(CONSTANT)):
         yield start, runs.accuracies(CONSTANT, *start)
 
@@ -579,7 +541,7 @@ def best_sizes(runs: Runs) -> Iterator[Reading]:
         leads = [_apart(row[one], row[other]) for one in small for other in large]
         names = [", ".join(map(str, sizes)) for sizes in (small, large)]
         what = f"points are the least lead of {names[0]} over {names[1]} (bar: above 0)"
-        least = [min(own) for own in zip(*leads, strict=True)]  # for every seed
+        least = [min(lead) for lead in zip(*leads, strict=True)]  # for every seed
         yield _reading({"task": start[0]}, start[1:], _typically(least, 0, what, BETTER))
 
 
@@ -587,17 +549,17 @@ def collapse(runs: Runs) -> Iterator[Reading]:
     """Judge whether the largest size loses much accuracy."""
     for start, row in _table3(runs):
         lost = _apart(row[100], row[1000])
-        paper = TABLE3[start[0]][1] - TABLE3[start[0]][-1]
+        paper = TABLE3[start[0]][100] - TABLE3[start[0]][1000]
         text = f"{show(lost, 1)} points less than s = 100, {paper:.1f} in the paper (bar: {COLLAPSE:g})"
         yield _reading({"task": start[0]}, start[1:], above(lost, COLLAPSE, text))
 
 
 def little_lost(runs: Runs) -> Iterator[Reading]:
     """Judge whether sizes of 500 and 700 lose as little as in the paper."""
-    for (start, row), size in itertools.product(list(_table3(runs)), (500, 700)):
+    for (start, row), size in itertools.product(_table3(runs), (500, 700)):
         if size in row:
             bar, ahead = LITTLE[start[0]], _apart(row[size], row[100])
-            paper = TABLE3[start[0]][SIZES.index(size)] - TABLE3[start[0]][1]
+            paper = TABLE3[start[0]][size] - TABLE3[start[0]][100]
             what = f"points against s = 100, {paper:.1f} in the paper (bar: -{bar:g})"
             yield _reading({"task": start[0], "s": str(size)}, start[1:], _typically(ahead, -bar, what))
 
@@ -637,8 +599,10 @@ def tuned_alone(runs: Runs) -> Iterator[Reading]:
         if runs.has(STEPS, *cells):
             grown = (*start, PER_ROUND)
             best = _best(runs, STEPS, list(cells))
-            worst = min(cells, key=lambda cell: statistics.median(typical(runs.accuracy(STEPS, cell))))
-            reached, missed = (_apart(*(runs.accuracy(STEPS, own) for own in (cell, grown))) for cell in (best, worst))
+            worst = min(cells, key=lambda cell: _median(runs.accuracy(STEPS, cell)))
+            reached, missed = (
+                _apart(runs.accuracy(STEPS, cell), runs.accuracy(STEPS, grown)) for cell in (best, worst)
+            )
             parts = (
                 above(reached, -EQUAL, f"{cells[best]}: {show(reached, 1, True)} points (bar: -{EQUAL:g})"),
                 below(missed, -EQUAL, f"{cells[worst]}: {show(missed, 1, True)} points (bar: below -{EQUAL:g})"),
@@ -708,7 +672,7 @@ def draw_rounds(runs: Runs) -> Figure:
     """Draw accuracy over rounds, a panel for every problem and aggregation."""
     steps = {STRONGLY: STEEP, PLAIN: ROOT, LENET5: SMALL_STEP}
     kinds = [kind for kind in COMPARED if runs.has(GROWING, (STRONGLY, STEEP, *LISTING, kind))]
-    problems = [own for own in PROBLEMS if runs.has(GROWING, (own, steps[own], *LISTING, LINEAR))]
+    problems = [task for task in PROBLEMS if runs.has(GROWING, (task, steps[task], *LISTING, LINEAR))]
     figure, axes = panels(2, len(problems), (3.5 * len(problems) + 0.6, 5.6), sharex=True, sharey="col")
     for (row, way), (column, problem) in itertools.product(enumerate((SUM, MEAN)), enumerate(problems)):
         axis, start = axes[row][column], (problem, steps[problem])
@@ -725,12 +689,12 @@ def draw_rounds(runs: Runs) -> Figure:
 
 def draw_sizes(runs: Runs) -> Figure:
     """Draw accuracy over constant sizes beside the paper's."""
-    settings = {LISTING: "-", (SUM, UNEVEN, WITHOUT): "-.", (SUM, UNEVEN, WITH): "--", (MEAN, EVEN, WITH): ":"}
+    settings = {LISTING: "-", (SUM, UNEVEN, WITHOUT): "-.", (SUM, UNEVEN, WITH): "--", PLAIN_MEAN: ":"}
     rows = dict(_table3(runs))
     problems = [problem for problem in PROBLEMS if (problem, *LISTING) in rows]
     figure, axes = panels(1, len(problems), (3.5 * len(problems) + 0.6, 3.6))
     for axis, problem in zip(axes.flat, problems, strict=True):
-        axis.plot(SIZES, TABLE3[problem], color="#555555", ls=":", marker="x", label="paper")
+        axis.plot(SIZES, list(TABLE3[problem].values()), color="#555555", ls=":", marker="x", label="paper")
         for (setting, line), color in zip(settings.items(), PALETTE, strict=False):
             if row := rows.get((problem, *setting)):
                 with_bars(axis, list(row), list(row.values()), color=color, ls=line, label=", ".join(setting))
@@ -745,8 +709,8 @@ def draw_privacy(runs: Runs) -> Figure:
     problems = [problem for problem in PRIVATE_FILES if runs.has(PRIVATE, (problem, *LISTING, GROWN))]
     figure, axes = panels(1, len(problems), (3.5 * len(problems) + 0.6, 3.8))
     for axis, problem in zip(axes.flat, problems, strict=True):
-        own = {GROWN: FROM_SMALL} if problem == LENET5 else {}  # from the paper's 0.15 nothing is learnt
-        cells = {role: (problem, *LISTING, own.get(role, role)) for role in labels}
+        instead = {GROWN: FROM_SMALL} if problem == LENET5 else {}  # it learns nothing from the paper's 0.15
+        cells = {role: (problem, *LISTING, instead.get(role, role)) for role in labels}
         groups = [runs.group(PRIVATE, cell, labels[role]) for role, cell in cells.items() if runs.has(PRIVATE, cell)]
         draw_curves(axis, groups, "epochs")
         axis.set(title=problem, ylim=(0, 70) if problem == LENET5 else (94.5, 98))

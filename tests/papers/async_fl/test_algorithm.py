@@ -1,4 +1,4 @@
-"""Asynchronous FL: what its papers promise about delays and broadcasts, in worlds that try to break it."""
+"""Asynchronous FL: the promises of its papers on delays and broadcasts, in difficult worlds."""
 
 import math
 
@@ -70,7 +70,7 @@ def test_sizes_of_clients_add_up_in_every_round(weights, assignment, a):
         assert (np.abs(total - share * sequence.total(40)) <= 5 * spread + 1e-9).all()
 
 
-def test_sizes_of_each_client_count_for_all_together():
+def test_sizes_of_each_client_are_multiplied_by_the_number_of_clients():
     sizes = sizes_of(PolynomialSizes(2.0, 1.0), 5, each_client=True)
     assert [sizes.of(i, 3) for i in range(3)] == [2, 4, 6]
     assert [sizes.total(i) for i in range(4)] == [0, 10, 30, 60]
@@ -78,7 +78,7 @@ def test_sizes_of_each_client_count_for_all_together():
 
 
 @pytest.mark.parametrize("sequence", [ConstantSizes(7), PolynomialSizes(3, 1.0), OverLogSizes(9)])
-def test_the_delay_gate_is_its_definition(sequence):
+def test_delay_gate_agrees_with_its_definition(sequence):
     sizes, delay = sizes_of(sequence), root_delay(2.0, 10.0)
     gate = DelayGate(delay)
     for i in range(12):
@@ -103,7 +103,7 @@ def test_the_delay_gate_is_its_definition(sequence):
 
 
 class Watched:
-    """A run whose every read, broadcast and application is looked at while it happens."""
+    """A run that checks every read, broadcast and application when it happens."""
 
     def __init__(self, world, *, until, tau=None, ahead=None, **options):
         self.world, self.tau, self.ahead = world, tau, ahead
@@ -219,11 +219,11 @@ def test_invariants_hold_in_any_world(variant, gate, data, seed):
     watched.check_counts()
     late = [row for row in watched.rows if row[0] > 6.0]
     remaining = [k for k in range(K) if not world.availability.gone(k, 8.0)]
-    for k in remaining:  # nobody disturbs from 5 s on: no deadlock
+    for k in remaining:  # there is no fault from 5 s on: no deadlock
         assert sum(row[1] == k for row in late) >= 3, f"client {k} of {remaining} stands still"
 
 
-def test_staleness_counts_from_the_broadcast_that_a_model_is():
+def test_staleness_counts_from_the_broadcast_that_was_read():
     watched = Watched(make_world(K, jitter=lognormal(0.4), links=ROUGH_LINKS), until=4.0, gate=RoundsGate(2))
     version_at = watched.version_at
     assert len(version_at) > 20
@@ -235,7 +235,7 @@ def test_staleness_counts_from_the_broadcast_that_a_model_is():
 
 
 @pytest.mark.parametrize("of", ["all", "each"])
-def test_rows_have_the_step_size_and_the_noise_of_their_round(of):
+def test_rows_have_step_size_and_noise_of_their_round(of):
     called = []
     training = make_training([100] * K, noise_std=2.5)
     object.__setattr__(training, "step_size", lambda *at: called.append(at) or 1.0 / (1 + at[0]))
@@ -248,7 +248,7 @@ def test_rows_have_the_step_size_and_the_noise_of_their_round(of):
     assert set(called) == {(i, s // (K if of == "each" else 1), s / 400) for i, s in enumerate(computed)}
 
 
-def test_a_broadcast_that_was_overtaken_is_ignored():
+def test_overtaken_broadcast_is_ignored():
     links = LinkModel(latency=exponential(0.05))
     algorithm, rows = run_without_numbers(
         "async_fl", make_world(K, links=links, seed=1), until=20.0, gate=RoundsGate(5)
@@ -258,7 +258,7 @@ def test_a_broadcast_that_was_overtaken_is_ignored():
     assert any(order != sorted(order) for order in orders), "updates overtake each other as well"
 
 
-def test_a_fast_client_is_ahead_of_a_slow_one_by_the_gate_and_no_more():
+def test_gate_limits_how_far_a_fast_client_is_ahead():
     world = make_world(K, speeds=[1.0, 1.0, 1.0, 20.0])
     ahead = []
     algorithm = make_algorithm(
@@ -276,16 +276,16 @@ def test_a_fast_client_is_ahead_of_a_slow_one_by_the_gate_and_no_more():
     assert algorithm.waited_s(0) > 3.0
 
 
-def test_who_has_left_is_not_waited_for_and_what_it_sent_is_applied():
+def test_server_applies_updates_of_a_client_that_left_and_does_not_wait_for_it():
     links = LinkModel(latency=constant(0.05))
     world = make_world(K, links=links, outages={2: [Outage(1.0, math.inf, crash=True)]})
     algorithm, rows = run_without_numbers("async_fl", world, until=3.0)
     assert algorithm.client_updates[2] == algorithm.sent[2]
-    assert max(row[0] for row in rows if row[1] == 2) > 1.0, "it was under way when its sender left"
+    assert max(row[0] for row in rows if row[1] == 2) > 1.0, "it was in flight when its sender left"
     assert algorithm.complete > 1.5 * max(row[3] for row in rows if row[1] == 2)
 
 
-def test_rounds_come_to_an_end():
+def test_run_ends_after_its_last_round():
     algorithm, rows = run_without_numbers(
         "async_fl",
         make_world(5),
@@ -301,12 +301,12 @@ def test_rounds_come_to_an_end():
     assert algorithm.updates_after(20000 / 25000) == 28 * 5
 
 
-def test_a_gate_that_lets_nobody_on_is_an_error_and_not_a_deadlock():
+def test_gate_that_blocks_all_clients_is_an_error():
     with pytest.raises(ConditionError, match=r"gate: tau allows client 0 0 gradients of round 0 .* take a larger tau"):
         run_without_numbers("async_fl", make_world(K), gate=DelayGate(lambda t: 2.0), until=1.0)
 
 
-def test_more_examples_than_there_are_is_an_error():
+def test_round_larger_than_the_data_of_a_client_is_an_error():
     training = make_training([20] * K, sampling="poisson")
     with pytest.raises(ConditionError, match=r"condition s_i <= N: in round 10 client 0 is to draw 22 of its 20"):
         run_without_numbers(
@@ -314,7 +314,7 @@ def test_more_examples_than_there_are_is_an_error():
         )
 
 
-def test_lemma_1_delays_are_kept_by_the_gate_of_rounds():
+def test_gate_of_rounds_keeps_the_delays_of_lemma_1():
     """Under condition (3), i <= k + d implies t_delay <= tau(t_glob) from round d + 1 on (appendix B.2)."""
     d = 2
     sequence = DelaySizes(2.0, lambda z: 1.0, m=200, d=d)
@@ -326,12 +326,12 @@ def test_lemma_1_delays_are_kept_by_the_gate_of_rounds():
             assert by_delay.gradients(sizes, i, client, i - d) == sizes.of(i, client)
 
 
-def test_traffic_is_models_and_headers():
+def test_messages_have_the_bytes_of_models_and_headers():
     algorithm, _ = run_without_numbers("async_fl", make_world(K), rounds=10)
     size = algorithm.training.model_bytes + 8
     traffic = algorithm.world.network.traffic
     assert [t.sent_bytes for t in traffic[:K]] == [10 * size] * K
-    assert traffic[K].sent_bytes == 9 * K * size, "nobody needs the last broadcast"
+    assert traffic[K].sent_bytes == 9 * K * size, "the last broadcast is not sent"
 
 
 def test_aggregators_send_one_sum_per_round():
@@ -359,7 +359,7 @@ PROBLEMS = {
 
 
 class Script:
-    """What happened, in order: models read, broadcasts received, local steps, updates sent and applied."""
+    """The events of a run in order: models read, broadcasts received, local steps, updates sent and applied."""
 
     def __init__(self, problem, *, updates, **options):
         self.events, self.problem = [], problem
@@ -426,7 +426,7 @@ def apply(v, k, models, done, updates, i, clients):
 @pytest.mark.parametrize(
     ("problem", "aggregators"), [*((problem, ()) for problem in PROBLEMS), ("clipped", (2,)), ("l2", (1, 2))]
 )
-def test_batches_replayed_in_numpy(problem, aggregators):
+def test_batches_agree_with_a_replay_in_numpy(problem, aggregators):
     problem = make_problem(K, **PROBLEMS[problem])
     script = Script(problem, updates=60, aggregators=aggregators, gate=RoundsGate(2))
     start = script.training.initial.astype(np.float64)
@@ -436,7 +436,7 @@ def test_batches_replayed_in_numpy(problem, aggregators):
     for event, *what in script.events:
         if event == "read":
             client, i, draw, size = what
-            reads[client] = w[client].copy(), draw, size  # the last one counts: a crash loses what came before
+            reads[client] = w[client].copy(), draw, size  # the last one counts: a crash loses those before
         elif event == "send":
             client, i = what
             model, draw, size = reads.pop(client)
@@ -464,10 +464,10 @@ def local_steps(problem, w, client, draw, count, step):
 
 
 @pytest.mark.parametrize(("decay", "of"), [(None, "all"), ((0.006, 0.01), "all"), ((0.006, 0.01), "each")])
-def test_local_steps_replayed_in_numpy(decay, of):
+def test_local_steps_agree_with_a_replay_in_numpy(decay, of):
     problem = make_problem(K, local=True, l2=0.02, power=0.5)
     sizes = sizes_of(PolynomialSizes(20.0, 1.0, 60.0))
-    own = K if of == "each" else 1  # a client's share of what all have computed
+    own = K if of == "each" else 1  # a client's share of the gradients of all
     options = {"gate": RoundsGate(2), "local_steps": True, "decay": decay, "step_size_of": of, "sizes": sizes}
     script = Script(problem, updates=50, **options)
     start = script.training.initial.astype(np.float64)
@@ -519,7 +519,7 @@ def final(kind, problem, updates, *, noise_std=0.0, step_size=STEP / 8, **option
 
 
 @pytest.mark.parametrize("sampling", ["shuffle", "poisson"])
-def test_without_delay_and_equal_clients_it_is_synchronous_sgd(sampling):
+def test_equal_clients_without_delay_give_synchronous_sgd(sampling):
     problem = make_problem(K, sampling=sampling, l2=0.03)
     ours, rows = final("async_fl", problem, 80, gate=RoundsGate(0))
     sync, expected = final("sync_sgd", problem, 80, step_size=STEP * K)
@@ -528,7 +528,7 @@ def test_without_delay_and_equal_clients_it_is_synchronous_sgd(sampling):
     assert all(row[4] < K for row in rows), "no update of an earlier round is missing"
 
 
-def test_without_noise_and_with_a_large_clipping_norm_it_is_not_private():
+def test_no_noise_and_a_large_clipping_norm_give_the_run_without_privacy():
     plain, _ = final("async_fl", make_problem(K, sampling="poisson"), 80)
     private, _ = final("async_fl", make_problem(K, sampling="poisson", clipping_norm=1e30, noisy=True), 80)
     np.testing.assert_array_equal(private, plain)
@@ -567,7 +567,7 @@ def test_shuffled_rounds_of_any_size_use_every_example_once_per_pass():
 
 
 @pytest.mark.parametrize("l2", [0.0, 0.1])
-def test_a_mask_sends_a_random_part_of_the_entries_enlarged(l2):
+def test_mask_sends_a_random_enlarged_part_of_the_entries(l2):
     """Every update has every D-th entry, D times as large, whatever pieces its batch is computed in."""
     blocks, step = 3, 1e-3
     sizes = sizes_of(ConstantSizes(20), each_client=True)
@@ -589,10 +589,10 @@ def test_a_mask_sends_a_random_part_of_the_entries_enlarged(l2):
             "async_fl", make_world(K), lab.tape, training, updates=4 * K, sizes=sizes, mask=blocks, prepare=watch,
             gate=RoundsGate(0),
         )  # fmt: skip
-        found = lab.tape.values([change for *_, change in changes[:K]])
+        sent = lab.tape.values([change for *_, change in changes[:K]])
     start = training.initial.astype(np.float64)
     chosen = []
-    for (client, draw, _), values in zip(changes[:K], found, strict=True):
+    for (client, draw, _), values in zip(changes[:K], sent, strict=True):
         whole = batch_gradient(problem, start, client, draw, 20) + 20 * l2 * start
         block = next(b for b in range(blocks) if np.abs(values[b::blocks]).max() > 0)
         expected = np.zeros(D)
@@ -605,7 +605,7 @@ def test_a_mask_sends_a_random_part_of_the_entries_enlarged(l2):
         run_without_numbers("async_fl", make_world(K), updates=1, mask=2)
 
 
-def test_all_blocks_are_drawn_alike():
+def test_blocks_of_a_mask_are_equally_frequent():
     from simfl.tape.kernels import block_of
 
     key = Streams(3).key("noise")
@@ -628,21 +628,23 @@ def test_releases_have_the_sizes_of_their_rounds():
     assert np.mean(drawn) == pytest.approx(15.0, abs=4.0)
 
 
-def test_who_has_nothing_to_compute_in_a_round_releases_nothing():
+def test_empty_round_releases_nothing():
     sizes = sizes_of(ConstantSizes(2), assignment="random")
     training = make_training([640] * K, sampling="with_replacement", noise_std=3.0)
     algorithm, _ = run_without_numbers("async_fl", make_world(K), training=training, sizes=sizes, rounds=30)
-    assert algorithm.sent == [30] * K, "an empty update is sent all the same"
+    assert algorithm.sent == [30] * K, "empty updates are sent, too"
     drawn = [[sizes.of(i, k) for i in range(30)] for k in range(K)]
     assert all(0 in one for one in drawn)
     assert [algorithm.releases.total(k) for k in range(K)] == [sum(size > 0 for size in one) for one in drawn]
 
 
-def test_a_budget_counts_rounds():
+def test_budget_counts_rounds():
     training = make_training([640] * K, sampling="poisson")
     object.__setattr__(training, "allowances", [5, 3, 5, 5])
     algorithm, rows = run_without_numbers("async_fl", make_world(K), training=training)
     assert [algorithm.releases.total(k) for k in range(K)] == [5, 3, 5, 5]
     assert sorted(algorithm.exhausted_s) == list(range(K))
-    assert algorithm.complete == 4, "who has nothing left to spend is not waited for, and nobody is left to tell"
+    assert algorithm.complete == 4, (
+        "the server does not wait for clients without budget, and none is left for a broadcast"
+    )
     assert len(rows) == 18

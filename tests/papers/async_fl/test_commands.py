@@ -38,7 +38,7 @@ def words(first_size=16, examples=10_000, epsilon=2.0, sigma=5.0, epochs=10, *mo
     return ("privacy", "async-fl", *options, *QUICK, *more)
 
 
-def test_example_3_of_the_paper(simfl_):
+def test_example_3_has_the_numbers_of_the_paper(simfl_):
     code, out, err = simfl_(*EXAMPLE_3, *AS_PRINTED, *QUICK, "--delta", 5.5e-8)
     assert (code, err) == (0, "")
     assert out.splitlines()[0] == "Sizes that grow like i^1, Theorem 4: 10,000 examples, 25,000 gradients"
@@ -61,7 +61,7 @@ def test_example_3_of_the_paper(simfl_):
         assert re.search(line, out), line
 
 
-def test_what_is_corrected_comes_by_default(simfl_):
+def test_default_form_is_corrected(simfl_):
     code, out, _ = simfl_(*EXAMPLE_3, *QUICK)
     assert code == 0
     assert re.search(r"claim of Theorem 4 +3\.13039e-7 +with an integer lambda", out)
@@ -69,8 +69,8 @@ def test_what_is_corrected_comes_by_default(simfl_):
     assert out.count("q (T+m)^p ≤ r0/sigma") == 1
 
 
-def test_violations_are_said(simfl_):
-    """Example 1: K <= K* does not imply what it should."""
+def test_violated_conditions_are_reported(simfl_):
+    """Example 1: K <= K* does not imply q (T + m)^p <= r0 / sigma."""
     code, out, _ = simfl_(*words(16, 50_000, 2, 3, 100, "--form", "worked"))
     assert code == 0
     assert len(re.findall(r"q \(T\+m\)\^p ≤ r0/sigma +violated +0\.003\d+ > 0\.003663", out)) == 2
@@ -80,7 +80,7 @@ def test_violations_are_said(simfl_):
     assert "Epsilons are those at delta = 1/N." in out
 
 
-def test_a_budget_that_claims_nothing(simfl_):
+def test_too_small_a_budget_claims_nothing(simfl_):
     """Example 2: m/T = 0.65 eats the budget; Theorem 3 has no such factor."""
     code, out, _ = simfl_(*words())
     assert code == 0
@@ -91,15 +91,15 @@ def test_a_budget_that_claims_nothing(simfl_):
     assert "constant 16, claimed" not in out
 
 
-def test_comparison_with_constant_sizes(simfl_):
+def test_compare_shows_noise_of_constant_sizes(simfl_):
     code, out, _ = simfl_(*EXAMPLE_3, *QUICK, "--compare")
     assert code == 0
-    found = [float(value) for value in re.findall(r"constant \d+, certified +([\d.]+) ", out)]
-    assert found == [pytest.approx(124.70, abs=0.05), pytest.approx(100.85, abs=0.05)]
+    noises = [float(value) for value in re.findall(r"constant \d+, certified +([\d.]+) ", out)]
+    assert noises == [pytest.approx(124.70, abs=0.05), pytest.approx(100.85, abs=0.05)]
     assert "Constant sizes of 136 need less noise in all for what is certified here." in out
 
 
-def test_gate(simfl_):
+def test_gate_checks_condition_3(simfl_):
     code, out, _ = simfl_(*EXAMPLE_3, *QUICK, "--gate", 1, "--clients", 5)
     assert code == 0
     assert re.search(r"\(3\), delay of \(14\) +violated +185 > 6\.244 updates in round 2", out)
@@ -111,20 +111,20 @@ def test_gate(simfl_):
 def test_json_has_every_pass(simfl_):
     code, out, _ = simfl_(*EXAMPLE_3, *AS_PRINTED, *QUICK, "--json", "--compare", "--gate", 1)
     assert code == 0
-    found = json.loads(out)["result"]
-    passes = found["plan"]["iterates"]
+    result = json.loads(out)["result"]
+    passes = result["plan"]["iterates"]
     assert [round(claim["rounds"]) for claim in passes] == [175, 193, 195]
     assert passes[-1]["claimed_delta"] == pytest.approx(5.502343985212556e-8, rel=1e-9)
-    assert found["plan"]["setting"]["r0"] == pytest.approx(1 / math.e)
-    assert found["theorem3"]["order"] == 63
-    assert found["delta"] == passes[-1]["delta"]
-    assert 0 < found["certified_epsilon"] < found["moment_epsilon"] < 1
-    assert [other["size"] for other in found["constant_sizes"]] == [16, 137]
-    assert found["gate"]["first_violated_round"] == 2
+    assert result["plan"]["setting"]["r0"] == pytest.approx(1 / math.e)
+    assert result["theorem3"]["order"] == 63
+    assert result["delta"] == passes[-1]["delta"]
+    assert 0 < result["certified_epsilon"] < result["moment_epsilon"] < 1
+    assert [other["size"] for other in result["constant_sizes"]] == [16, 137]
+    assert result["gate"]["first_violated_round"] == 2
 
 
 @pytest.mark.slow
-def test_neighbors_and_case_2(simfl_):
+def test_replacement_costs_about_twice_the_epsilon_and_excess_gives_case_2(simfl_):
     both = [
         json.loads(simfl_(*EXAMPLE_3, *QUICK, "--json", "--neighbors", relation)[1])["result"]["certified_epsilon"]
         for relation in ("add_or_remove", "replace_one")
@@ -142,7 +142,7 @@ def test_between_the_cases_nothing_is_claimed(simfl_):
     assert "where Theorem 6 claims nothing" in out
 
 
-def test_it_fits_into_80_columns(simfl_, monkeypatch):
+def test_output_fits_into_80_columns(simfl_, monkeypatch):
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "80")

@@ -1,4 +1,4 @@
-"""The options of async_fl: from a scenario to sequences, gates and step sizes, and what its rounds cost."""
+"""The options of async_fl: from a scenario to sequences, gates and step sizes, and the privacy of its rounds."""
 
 import numpy as np
 import pytest
@@ -40,17 +40,17 @@ def scenario(algorithm=None, **sections):
         ({"kind": "theorem5", "smoothness": 1, "strong_convexity": 1, "shift": 5800}, [13, 13, 13, 13]),
     ],
 )
-def test_sequences_are_those_of_the_papers(sizes, expected):
+def test_sizes_of_a_scenario_are_the_sequences_of_the_paper(sizes, expected):
     sequence = federated.sequence_of(scenario({"sizes": sizes}))
     assert sequence.first(4) == expected
 
 
 def test_without_sizes_every_client_computes_a_batch():
-    found = federated.round_sizes(scenario(), np.array([10, 20, 30, 40]))
-    assert [found.of(5, c) for c in range(4)] == [16] * 4
+    sizes = federated.round_sizes(scenario(), np.array([10, 20, 30, 40]))
+    assert [sizes.of(5, c) for c in range(4)] == [16] * 4
 
 
-def test_weights_by_data_by_list_and_alike():
+def test_weights_are_uniform_by_data_or_listed():
     examples = np.array([100, 200, 300, 400])
     of = lambda weights: [  # noqa: E731
         federated.round_sizes(scenario({"sizes": 40, "weights": weights}), examples).of(0, c) for c in range(4)
@@ -60,7 +60,7 @@ def test_weights_by_data_by_list_and_alike():
     assert of([1, 1, 1, 5]) == [5, 5, 5, 25]
 
 
-def test_gates():
+def test_gates_are_built_from_the_scenario():
     assert federated.gate_of(scenario()) == RoundsGate(1)
     assert federated.gate_of(scenario({"gate": {"kind": "rounds", "ahead": 3}})) == RoundsGate(3)
     gate = federated.gate_of(scenario({"gate": {"kind": "delay", "scale": 2, "power": 0.5, "offset": 30}}))
@@ -95,7 +95,7 @@ GROWING = {"sizes": {"kind": "polynomial", "a": 1.5, "b": 8}, "sizes_of": "each"
 PRIVATE = {"mechanism": "gaussian", "noise_multiplier": 2.0, "delta": 1e-4, "accountant": "renyi"}
 
 
-def test_growing_rounds_are_composed_as_they_were(tmp_path):
+def test_growing_rounds_are_composed_with_their_sizes(tmp_path):
     run = simfl.run(scenario(GROWING, privacy=PRIVATE), out=tmp_path)
     assert run.manifest.reason == "nothing left to happen: all 12 rounds are complete"
     table = run.releases[run.releases["client"] == 2]
@@ -111,7 +111,7 @@ def test_growing_rounds_are_composed_as_they_were(tmp_path):
     assert setup.ledger.epsilon(planned)[2] == pytest.approx(expected, rel=1e-6)
 
 
-def test_a_budget_ends_the_rounds_that_it_pays_for(tmp_path):
+def test_budget_ends_the_run_at_the_last_affordable_round(tmp_path):
     free = simfl.run(scenario(GROWING, privacy=PRIVATE), out=tmp_path)
     whole = float(free.clients["epsilon"].max())
     budget = scenario(GROWING, privacy={**PRIVATE, "epsilon": 0.7 * whole})
@@ -127,14 +127,14 @@ def test_a_budget_ends_the_rounds_that_it_pays_for(tmp_path):
 
 
 @pytest.mark.parametrize("sampling", ["poisson", "shuffle"])
-def test_a_budget_lasts_as_long_as_the_final_account_affords(sampling):
+def test_budget_lasts_as_long_as_the_final_account_allows(sampling):
     privacy = {**PRIVATE, "accountant": "tightest", "epsilon": 2.0, "neighbors": "replace_one"}
     setup = simfl.prepare(scenario({"sizes": 12, "sizes_of": "each", "sampling": sampling}, privacy=privacy))
     ledger, sizes = setup.ledger, federated.round_sizes(setup.scenario, setup.sizes)
     allowed = setup.training.allowances
     for more in (0, 1):
-        found = ledger.final_epsilon(federated.releases_after(ledger, sizes, [count + more for count in allowed]))
-        assert (found <= 2.0).all() if more == 0 else (found > 0.98 * 2.0).all()
+        epsilons = ledger.final_epsilon(federated.releases_after(ledger, sizes, [count + more for count in allowed]))
+        assert (epsilons <= 2.0).all() if more == 0 else (epsilons > 0.98 * 2.0).all()
 
 
 def test_local_steps_are_never_certified(tmp_path):
@@ -146,13 +146,13 @@ def test_local_steps_are_never_certified(tmp_path):
 def test_claims_are_about_the_planned_rounds():
     config = {"sizes": 12, "sizes_of": "each", "rounds": 30}
     privacy = {**PRIVATE, "claim": {"kind": "stated", "epsilon": 9.0}}
-    found = claims.check(simfl.prepare(scenario(config, privacy=privacy)))
-    assert {finding.releases for finding in found.findings} == {(30, 30)}, "from 30 to 30"
+    check = claims.check(simfl.prepare(scenario(config, privacy=privacy)))
+    assert {finding.releases for finding in check.findings} == {(30, 30)}, "from 30 to 30"
     expected = epsilon_of([(Release(2.0, 12 / 359, "poisson"), 30)], 1e-4, accountant="renyi")
-    assert max(finding.account for finding in found.findings) == pytest.approx(expected, rel=1e-3)
+    assert max(finding.account for finding in check.findings) == pytest.approx(expected, rel=1e-3)
 
 
-def test_evaluations_come_after_passes_and_not_after_updates(tmp_path):
+def test_evaluations_follow_passes_over_the_data(tmp_path):
     config = {"sizes": {"kind": "polynomial", "a": 12}, "batch_size": 8}
     run = simfl.run(scenario(config, evaluate={"every": {"epochs": 0.5}}, stop={"epochs": 2}), out=tmp_path)
     epochs = run.metrics["epochs"].to_numpy()
@@ -200,13 +200,13 @@ def test_diminishing_1_needs_a_schedule_that_counts_gradients():
 LARGE = {"sizes": {"kind": "polynomial", "a": 100}, "sampling": "without_replacement"}
 
 
-def test_rounds_that_draw_more_than_there_is_are_refused_before_the_run():
+def test_rounds_larger_than_the_data_are_rejected_before_the_run():
     """Of 1437 digits each of 4 clients has 359; round i has 100 (i + 1) gradients, 25 (i + 1) at each client."""
     long = {"stop": {"updates": 1000}}
     with pytest.raises(ConditionError, match=r"s_i <= N: in round 14 client \d is to draw 375 of its 3(59|60)"):
         simfl.prepare(scenario({**LARGE, "rounds": 20}, **long))
     assert simfl.prepare(scenario({**LARGE, "rounds": 14}, **long)).warnings == []
-    # Who is fast is ahead by one round: 14 rounds are complete, and somebody is in the next.
+    # A fast client is ahead by one round: 14 rounds are complete, and a client is in the next.
     assert simfl.prepare(scenario(LARGE, stop={"updates": 13 * 4})).warnings == []
     with pytest.raises(ConditionError, match="in round 14"):
         simfl.prepare(scenario(LARGE, stop={"updates": 14 * 4}))
@@ -217,13 +217,13 @@ def test_rounds_that_draw_more_than_there_is_are_refused_before_the_run():
     assert simfl.prepare(scenario({**LARGE, "sampling": "shuffle", "rounds": 20}, **long)).warnings == []
 
 
-def test_a_gate_that_lets_nobody_on_is_refused_before_the_run():
+def test_gate_that_blocks_all_clients_is_rejected_before_the_run():
     gate = {"kind": "delay", "offset": 60, "scale": 1e-6, "power": 0.5}
     with pytest.raises(ConditionError, match=r"^gate: tau allows client 0 \d+ gradients of round 2"):
         simfl.prepare(scenario({"sizes": {"kind": "polynomial", "a": 25}, "gate": gate, "rounds": 5}))
 
 
-def test_a_run_that_ends_at_a_time_has_a_bounded_number_of_rounds_checked(monkeypatch):
+def test_number_of_checked_rounds_is_bounded_for_a_run_that_ends_at_a_time(monkeypatch):
     checked = []
     monkeypatch.setattr(federated, "check_gate", lambda *arguments: checked.append(arguments))
     gate = {"kind": "delay", "offset": 200}

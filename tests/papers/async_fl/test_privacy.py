@@ -53,20 +53,20 @@ def test_c_solves_the_quadratic_of_the_proof():
         assert 0.5 * 0.7 * 1.1 * x * c0**2 + c0 == pytest.approx(1.0, rel=1e-14)
 
 
-def test_theorem_3_for_example_3():
-    found = theorem_3(EXAMPLE_3, 10_000, 1.0, 8.0)
-    assert found.rounds == 183
-    assert found.largest_rate == 0.0257
-    assert found.c1 > found.switch, "delta does not depend on the sizes any more"
-    assert found.bound == pytest.approx(64.0, rel=1e-12)
-    assert found.order == 63
-    assert found.delta == pytest.approx(math.exp(-31.5), rel=1e-12)
-    assert found.claimed_delta == pytest.approx(math.exp(-32), rel=1e-12)
-    assert not found.gap_free, "0.0257 > 1 / (64 e) = 0.00575"
+def test_theorem_3_covers_example_3_beyond_the_switch():
+    theorem = theorem_3(EXAMPLE_3, 10_000, 1.0, 8.0)
+    assert theorem.rounds == 183
+    assert theorem.largest_rate == 0.0257
+    assert theorem.c1 > theorem.switch, "delta no longer depends on the sizes"
+    assert theorem.bound == pytest.approx(64.0, rel=1e-12)
+    assert theorem.order == 63
+    assert theorem.delta == pytest.approx(math.exp(-31.5), rel=1e-12)
+    assert theorem.claimed_delta == pytest.approx(math.exp(-32), rel=1e-12)
+    assert not theorem.gap_free, "0.0257 > 1 / (64 e) = 0.00575"
     assert theorem_3([50] * 100, 10_000, 1.0, 8.0).gap_free
 
 
-def test_theorem_3_by_hand():
+def test_theorem_3_agrees_with_its_formulas_written_out():
     """Three rounds, first branch, everything written out."""
     sizes, n, epsilon, sigma = [40, 60, 80], 1000, 0.03, 3.0
     s = np.array(sizes, dtype=float)
@@ -77,12 +77,12 @@ def test_theorem_3_by_hand():
     r = r0 * 8 * (1 / (1 - u0) + 1 / (1 - u1) * E**3 / sigma**3) * math.exp(3 / sigma**2)
     y = r * (sh1 * sh3 / sh2**2) * epsilon / (3 * sh1**2)
     c0 = (math.sqrt(2 * y + 1) - 1) / y
-    found = theorem_3(sizes, n, epsilon, sigma)
-    assert found.c1 < found.switch
-    assert (found.r, found.c0) == (pytest.approx(r, rel=1e-12), pytest.approx(c0, rel=1e-9))
-    printed = 2 / math.sqrt(c0) * math.sqrt(sh2 * 3 * math.log(1 / found.claimed_delta)) / epsilon
+    theorem = theorem_3(sizes, n, epsilon, sigma)
+    assert theorem.c1 < theorem.switch
+    assert (theorem.r, theorem.c0) == (pytest.approx(r, rel=1e-12), pytest.approx(c0, rel=1e-9))
+    printed = 2 / math.sqrt(c0) * math.sqrt(sh2 * 3 * math.log(1 / theorem.claimed_delta)) / epsilon
     assert printed == pytest.approx(sigma, rel=1e-9), "the inequality of the theorem, with equality"
-    assert found.order == math.floor(c0 * epsilon * sigma**2 / (6 * sh2) - 1)
+    assert theorem.order == math.floor(c0 * epsilon * sigma**2 / (6 * sh2) - 1)
 
 
 @QUICK
@@ -109,7 +109,7 @@ def test_noise_is_the_smallest_that_theorem_3_covers(sizes, epsilon, exponent):
     assert theorem_3(sizes, 10_000, epsilon, sigma).claimed_delta < delta
 
 
-def test_what_an_integer_order_costs_in_example_3():
+def test_integer_order_needs_more_noise_in_example_3():
     """5.952 against the printed 5.782; sqrt(35) is enough because the next integer above 33.4 is all that is needed."""
     budget = math.sqrt(2 * math.log(1 / 5.5e-8))
     assert budget == pytest.approx(5.782, abs=1e-3)
@@ -129,7 +129,7 @@ def composition(sizes, num_examples, sigma):
     return [(Release(sigma, int(s) / num_examples), int(c)) for s, c in zip(values, counts, strict=True)]
 
 
-def test_true_privacy_of_example_3():
+def test_example_3_is_certified_far_below_its_claim():
     """Sizes 16 + ceil(1.32163 i), 183 rounds, sigma = 8, delta = 5.5e-8: the paper claims epsilon = 1.
 
     The recipe wastes a factor of 8 (9 by loss distributions, 0.1145); the explicit moments save 2.5 of it, the rest is
@@ -144,16 +144,16 @@ def test_true_privacy_of_example_3():
 
 
 @pytest.mark.parametrize("sigma", [3.0, 8.0])
-def test_claims_are_never_below_what_is_certified(sigma):
+def test_certified_epsilon_is_at_most_the_claimed_one(sigma):
     from simfl.privacy.accounting import epsilon_of
 
     for sizes in (EXAMPLE_3, [100] * 250, [16] * 1563):
         for epsilon in (0.5, 1.0, 4.0):
             try:
-                found = theorem_3(sizes, 10_000, epsilon, sigma)
+                theorem = theorem_3(sizes, 10_000, epsilon, sigma)
             except ConditionError:
                 continue
-            certified = epsilon_of(composition(sizes, 10_000, sigma), found.delta, accountant="renyi")
+            certified = epsilon_of(composition(sizes, 10_000, sigma), theorem.delta, accountant="renyi")
             assert certified <= epsilon
 
 
@@ -174,7 +174,7 @@ def test_claims_are_never_below_what_is_certified(sigma):
         (0.5, 8, 0.030531),
     ],
 )
-def test_r0_of_sigma(p, sigma, expected):
+def test_r0_of_sigma_agrees_with_the_limits(p, sigma, expected):
     """The paper prints 0.0110, 0.0202, 0.0247 for sigma = 3, 5, 8, p = 1: the last two are short of the limit."""
     assert r0_of(sigma, p) == pytest.approx(expected, abs=6e-7)
     iterates = r0_iterates(sigma, p)
@@ -184,7 +184,7 @@ def test_r0_of_sigma(p, sigma, expected):
 
 @QUICK
 @given(p=st.floats(0, 3), sigma=st.floats(1.137, 50), gamma=st.floats(0, 1))
-def test_r0_of_sigma_does_what_it_is_for(p, sigma, gamma):
+def test_r0_of_sigma_satisfies_its_conditions(p, sigma, gamma):
     """r = least_r, u0 and u1 below 1, r0 <= (sqrt(3) - 1)/16 (p = 0), and B, A are those of Theorem 4."""
     r0 = r0_of(sigma, p, gamma=gamma)
     r = r0 * moments.third_order_factor(sigma, r0)
@@ -196,7 +196,7 @@ def test_r0_of_sigma_does_what_it_is_for(p, sigma, gamma):
     assert general_a(p, r0, sigma, gamma) == pytest.approx(b * growth, rel=1e-9)
 
 
-def test_coefficients():
+def test_coefficients_have_their_closed_forms():
     assert coefficient_b(1) == pytest.approx(0.5321797270231777, rel=1e-14)
     assert coefficient_b(1) * 2 ** (2 / 3) == pytest.approx(0.8447826585127415, rel=1e-14)
     assert coefficient_b(0) == pytest.approx(0.3660254, rel=1e-7)
@@ -204,7 +204,7 @@ def test_coefficients():
         assert general_b(p, 1e-12, 5.0) == pytest.approx((p + 0.5) ** ((1 + p) / (1 + 2 * p)) / (p + 1), rel=1e-6)
 
 
-def test_constants_of_example_3():
+def test_constants_of_example_3_have_all_printed_digits():
     """sigma = 8, r0 = 1/e, all digits that the paper prints."""
     assert moments.u0(8, 1 / E) == pytest.approx(0.4495546831835495, rel=1e-14)
     assert moments.u1(8, 1 / E) == pytest.approx(0.15275204077456322, rel=1e-14)
@@ -220,7 +220,7 @@ def test_constants_of_example_3():
     assert general_b(1, 1 / E, 8.0, 0.022335982115441216) == pytest.approx(0.13329256340146362, rel=1e-13)
 
 
-def test_thresholds_of_the_three_forms():
+def test_three_forms_differ_in_their_thresholds():
     """K* has (1 + gamma)^-(1+p) corrected, no gamma in the examples, (1 + gamma)^(1+p) in the theorem."""
     corrected, worked, printed = (
         GrowthSetting(1, 25_000, 2.0, 8.0, 5.0, form=form).thresholds(1e-6, 0.2)
@@ -243,7 +243,7 @@ def test_constant_sizes_have_no_k_star():
 
 @QUICK
 @given(p=st.floats(0, 2), m=st.floats(1, 50), q=st.floats(1e-5, 1e-3), epochs=st.floats(0.5, 20))
-def test_rounds_lie_between_the_paper_s_bounds(p, m, q, epochs):
+def test_rounds_lie_between_the_bounds_of_the_paper(p, m, q, epochs):
     """Equation (21) for the sums themselves; the integral stays below them."""
     bound = rounds_bound(p, q, epochs)
     most = math.ceil(bound)
@@ -270,7 +270,7 @@ def test_case_2_at_r0_of_sigma_is_1_21_times_case_1():
 
 @pytest.mark.parametrize("r0", [0.05, 0.2, 1 / E])
 @pytest.mark.parametrize("p", [0.0, 0.5, 1.0])
-def test_equation_18_is_equation_30(p, r0):
+def test_equation_18_equals_equation_30(p, r0):
     """The bound on sigma sqrt(T) and the one on sigma say the same where T is its lower bound, as in (31)."""
     n, epsilon, sigma, delta, gamma, k = 10_000, 2.0, 8.0, 1e-5, 0.05, 1.7
     q = 1e-4
@@ -289,7 +289,7 @@ def test_equation_18_is_equation_30(p, r0):
 
 
 def held(setting, q, m):
-    """What Theorem 6 claims, where its conditions hold."""
+    """Return the claim of Theorem 6 if its conditions hold."""
     claim = setting.claim(q, m)
     limits = claim.thresholds
     if setting.form == "corrected":
@@ -311,7 +311,7 @@ def held(setting, q, m):
     r0=st.sampled_from([None, 0.05, 0.2, 1 / E]),
     epochs=st.floats(0.5, 10.0),
 )
-def test_the_corrected_claim_of_theorem_6_is_implied_by_theorem_3(p, m, sigma, epsilon, share, r0, epochs):
+def test_theorem_3_implies_the_corrected_claim_of_theorem_6(p, m, sigma, epsilon, share, r0, epochs):
     """Lam of Theorem 3, for the sizes themselves, is at least the budget squared of Theorem 6, in both cases."""
     setting = GrowthSetting(p, 100_000, epsilon, sigma, epochs, r0=r0)
     q = share * setting.chosen_r0 / sigma / (1 + m) ** p
@@ -335,15 +335,15 @@ def test_the_corrected_claim_of_theorem_6_is_implied_by_theorem_3(p, m, sigma, e
 
 
 @pytest.mark.parametrize("case", [1, 2])
-def test_the_property_above_meets_both_cases(case):
+def test_both_cases_of_theorem_6_are_implied_by_theorem_3(case):
     setting = GrowthSetting(1, 100_000, 0.3, 8.0, 2.0 if case == 1 else 84.0, r0=0.3 if case == 1 else None)
     q, m = (2.5e-5, 2.0) if case == 1 else (5e-8, 2000.0)
     claim = held(setting, q, m)
     assert claim.case == case
     rounds = math.ceil(claim.rounds)
-    found = theorem_3(100_000 * q * (np.arange(rounds) + m), 100_000, 0.3, 8.0, r0=setting.r0)
-    assert found.bound >= claim.budget**2
-    assert (found.c1 > found.switch) == (case == 1)
+    theorem = theorem_3(100_000 * q * (np.arange(rounds) + m), 100_000, 0.3, 8.0, r0=setting.r0)
+    assert theorem.bound >= claim.budget**2
+    assert (theorem.c1 > theorem.switch) == (case == 1)
 
 
 # -- conditions and arguments ----------------------------------------------------------------
@@ -372,7 +372,7 @@ def test_violated_conditions_are_named(call, message):
     assert "\n" not in str(error.value)
 
 
-def test_the_k_star_of_the_examples_does_not_protect_from_large_rates():
+def test_k_star_of_the_examples_allows_too_large_rates():
     """Example 2: K = K*, and yet q (T + m) = 0.00437 > r0/sigma = 0.00407; the corrected K* is below K."""
     q, m = 8.27e-7, 1934.7045
     worked = held(GrowthSetting(1, 10_000, 2.0, 5.0, 10.0, form="worked"), q * (1 - 1e-6), m)
@@ -401,6 +401,6 @@ def test_the_k_star_of_the_examples_does_not_protect_from_large_rates():
         (lambda: noise_factor(0, 1, 0.1, 8, 0.0), r"case: expected an integer from 1 to 2, found 0"),
     ],
 )
-def test_wrong_arguments(call, message):
+def test_wrong_arguments_are_named(call, message):
     with pytest.raises(ValueError, match=message):
         call()

@@ -47,7 +47,7 @@ def rounds_of_real_sizes(plan):
 
 
 @pytest.mark.parametrize("example", SETTINGS)
-def test_examples_recomputed(example):
+def test_examples_agree_with_recomputed_numbers(example):
     q, m, bound, rounds, gamma, budget, delta = RECOMPUTED[example]
     plan = select_parameters(SETTINGS[example], 16)
     claim = plan.claim
@@ -65,7 +65,7 @@ def test_examples_recomputed(example):
 @pytest.mark.parametrize(
     ("example", "decides"), [(1, "K*"), (2, "K*"), (3, "K^-"), (4, "K*"), (5, "K^-")], ids=lambda v: str(v)
 )
-def test_what_decides_about_q(example, decides):
+def test_k_star_or_k_minus_limits_q(example, decides):
     claim = select_parameters(SETTINGS[example], 16).claim
     gradients = SETTINGS[example].gradients
     at = claim.thresholds.k_star if decides == "K*" else claim.thresholds.k_minus
@@ -74,7 +74,7 @@ def test_what_decides_about_q(example, decides):
     assert gradients < other
 
 
-def test_example_1_as_printed():
+def test_example_1_has_the_printed_numbers():
     """r0 = 0.0110 instead of 0.01099 moves q by 0.2 %; nothing else differs, as K* does not depend on m/T here."""
     setting = dataclasses.replace(SETTINGS[1], r0=0.0110)
     claim = select_parameters(setting, 16, iterations=1, whole_rounds=True).claim
@@ -87,8 +87,8 @@ def test_example_1_as_printed():
     assert claim.claimed_delta == pytest.approx(0.020570872204539764, rel=1e-12)
 
 
-def test_example_1_for_epsilon_6_is_for_epsilon_8_and_multiplies_k_star():
-    """ "for epsilon = 6, delta = 6.35e-8" is what epsilon = 8 gives, with the q of K* times (1 + m/T)^2."""
+def test_example_1_for_epsilon_6_uses_epsilon_8_and_a_larger_k_star():
+    """The printed delta = 6.35e-8 for epsilon = 6 belongs to epsilon = 8, with the q of K* times (1 + m/T)^2."""
     setting = dataclasses.replace(SETTINGS[1], r0=0.0110, form="printed")
     first, second = select_parameters(setting, 16, iterations=2, whole_rounds=True).iterates
     assert second.q == pytest.approx(first.q * (1 + first.gamma) ** 2, rel=1e-12)
@@ -101,7 +101,7 @@ def test_example_1_for_epsilon_6_is_for_epsilon_8_and_multiplies_k_star():
     assert budget_delta(first.budget, 6.0, as_printed=True) == pytest.approx(8.7e-6, rel=0.01)
 
 
-def test_example_2_as_printed():
+def test_example_2_has_the_printed_numbers():
     """r0 = 0.0202 instead of 0.02033; the paper gives up here, as would an integer order (0.94^2 < 2)."""
     setting = dataclasses.replace(SETTINGS[2], r0=0.0202)
     claim = select_parameters(setting, 16, iterations=1, whole_rounds=True).claim
@@ -113,7 +113,7 @@ def test_example_2_as_printed():
     assert claim.delta == 1.0
 
 
-def test_example_3_as_printed():
+def test_example_3_has_the_printed_numbers():
     """It stops at the third pass: q is 0.3 % above the limit, delta 4 % below."""
     plan = select_parameters(SETTINGS[3], 16, iterations=3, whole_rounds=True)
     first, second, third = plan.iterates
@@ -133,7 +133,7 @@ def test_example_3_as_printed():
     assert plan.sizes().first(3) == [16, 18, 19]
 
 
-def test_example_4_as_printed():
+def test_example_4_has_the_printed_numbers():
     """r0 = 0.0247 instead of 0.02480; sqrt(1 - r0/sigma) is taken with sigma = 5, that of example 2."""
     setting = dataclasses.replace(SETTINGS[4], r0=0.0247)
     claim = select_parameters(setting, 16, iterations=1, whole_rounds=True).claim
@@ -150,7 +150,7 @@ def test_example_4_as_printed():
     assert claim.claimed_delta == pytest.approx(6.13e-5, rel=1e-3)
 
 
-def test_example_5_as_printed():
+def test_example_5_has_the_printed_numbers():
     plan = select_parameters(SETTINGS[5], 16, iterations=3, whole_rounds=True)
     first, second, third = plan.iterates
     assert first.q == pytest.approx(0.00008210119791349613, rel=1e-12)
@@ -170,7 +170,7 @@ def test_example_5_as_printed():
     ("example", "by_bound", "by_sizes", "allowed"),
     [(1, 0.00398, 0.00368, 0.00366), (2, 0.00567, 0.00437, 0.00407), (4, 0.00374, 0.00317, 0.00310)],
 )
-def test_examples_that_violate_the_rate_that_the_theorem_assumes(example, by_bound, by_sizes, allowed):
+def test_examples_1_2_and_4_violate_the_rate_of_the_theorem(example, by_bound, by_sizes, allowed):
     """q (T + m) <= r0 / sigma, which K <= K* should imply: violated with the paper's T and with that of the sizes."""
     plan = select_parameters(SETTINGS[example], 16)
     rates = [c for c in plan.conditions if c.name == "q (T+m)^p <= r0/sigma"]
@@ -179,7 +179,7 @@ def test_examples_that_violate_the_rate_that_the_theorem_assumes(example, by_bou
 
 
 @pytest.mark.parametrize("example", [3, 5])
-def test_examples_that_satisfy_the_rate_that_the_theorem_assumes(example):
+def test_examples_3_and_5_satisfy_the_rate_of_the_theorem(example):
     plan = select_parameters(SETTINGS[example], 16)
     assert [c.name for c in plan.conditions if not c.holds] == ["max s_i/N <= 1/(e sigma^2)"]
 
@@ -188,7 +188,7 @@ def test_examples_that_satisfy_the_rate_that_the_theorem_assumes(example):
     ("example", "budget", "rounds"),
     [(1, 1.89597, 50211), (2, 0.40977, 3529), (3, 5.65278, 184.4), (4, 2.51303, 2674), (5, 6.94483, 355.9)],
 )
-def test_corrected_examples(example, budget, rounds):
+def test_corrected_form_shrinks_the_budgets_of_the_examples(example, budget, rounds):
     """q (T + m) <= r0/sigma holds, m/T is that of the sizes, B depends on it: the budget shrinks."""
     setting = dataclasses.replace(SETTINGS[example], form="corrected")
     plan = select_parameters(setting, 16)
@@ -203,7 +203,7 @@ def test_corrected_examples(example, budget, rounds):
     assert all(condition.holds for condition in plan.conditions if condition.what_for == "Theorem 6")
 
 
-def test_theorem_3_gives_more_than_the_selection_takes():
+def test_theorem_3_claims_a_smaller_delta_than_the_selection():
     """The (1 + m/T)^(2+3p) of Theorem 4 is an artifact: for the very sizes of example 2, Theorem 3 has delta 4e-11."""
     plan = select_parameters(dataclasses.replace(SETTINGS[2], form="corrected"), 16)
     assert plan.claim.delta == 1.0
@@ -220,7 +220,7 @@ def test_theorem_3_gives_more_than_the_selection_takes():
     epochs=st.floats(1.0, 20.0),
     r0=st.sampled_from([None, 0.1, 1 / E]),
 )
-def test_plans_satisfy_what_theorem_6_asks_for(p, first_size, num_examples, epsilon, sigma, epochs, r0):
+def test_plans_satisfy_the_conditions_of_theorem_6(p, first_size, num_examples, epsilon, sigma, epochs, r0):
     setting = GrowthSetting(p, num_examples, epsilon, sigma, epochs, r0=r0)
     try:
         plan = select_parameters(setting, first_size)
@@ -245,7 +245,7 @@ def test_plans_satisfy_what_theorem_6_asks_for(p, first_size, num_examples, epsi
             assert theorem_3(real, num_examples, epsilon, sigma, r0=setting.chosen_r0).delta <= claim.delta * 1.05
 
 
-def test_selection_for_case_2():
+def test_case_2_takes_a_larger_q_and_more_noise():
     """k > 1 takes a larger q, and more noise: 1.21 k^((1+2p)/(2+2p)) times that of case 1."""
     setting = GrowthSetting(1, 100_000, 0.05, 8.0, 60.0, form="worked")
     one, two = select_parameters(setting, 8), select_parameters(setting, 8, excess=1.5)
@@ -257,7 +257,7 @@ def test_selection_for_case_2():
     assert any(c.name == "K^+ <= K" and c.holds for c in two.conditions)
 
 
-def test_constant_sizes():
+def test_power_0_gives_constant_sizes():
     """p = 0: nothing to choose, budget sigma sqrt(1 - r0/sigma), as many rounds as K / s_0."""
     setting = GrowthSetting(0, 10_000, 1.0, 8.0, 2.5)
     plan = select_parameters(setting, 16)
@@ -278,17 +278,17 @@ def test_constant_sizes():
     ],
     ids=["example 1", "example 3", "example 4, worse", "example 5"],
 )
-def test_aggregated_noise_as_printed(sizes, budget, constant, rounds, sigma, increasing, fewer):
+def test_aggregated_noise_agrees_with_the_paper(sizes, budget, constant, rounds, sigma, increasing, fewer):
     assert aggregated_noise(budget, sizes) == pytest.approx(constant, abs=0.6)
     assert aggregated_noise(sigma, rounds) == pytest.approx(increasing, abs=0.6)
     assert sizes / rounds == pytest.approx(fewer, rel=0.01)
 
 
 @pytest.mark.slow
-def test_increasing_is_better_than_s0_and_not_than_constant_sizes_of_as_many_rounds():
+def test_growing_sizes_need_less_noise_than_s0_and_more_than_constant_sizes_of_as_many_rounds():
     """Noise calibrated with the Renyi accountant, K = 25,000, N = 10,000, (1, 5.5e-8): 43.1, 21.5, 19.9.
 
-    So what helps is that rounds are fewer and larger, not that they grow.
+    Fewer and larger rounds reduce the noise; their growth does not.
     """
     from simfl.privacy.accounting import Release, epsilon_of
     from simfl.privacy.calibration import noise_multiplier_for
@@ -324,7 +324,7 @@ def test_increasing_is_better_than_s0_and_not_than_constant_sizes_of_as_many_rou
         ),
     ],
 )
-def test_what_cannot_be_planned(call, message):
+def test_impossible_plans_are_rejected(call, message):
     with pytest.raises(ConditionError, match=message) as error:
         call()
     assert "\n" not in str(error.value)
@@ -338,12 +338,12 @@ def test_what_cannot_be_planned(call, message):
         (lambda s: select_parameters(s, 16, iterations=0), r"iterations: expected an integer >= 1, found 0"),
     ],
 )
-def test_wrong_arguments(call, message):
+def test_wrong_arguments_are_named(call, message):
     with pytest.raises(ValueError, match=message):
         call(SETTINGS[3])
 
 
-def test_the_general_coefficient_is_what_the_selection_iterates():
+def test_each_pass_takes_k_minus_at_the_gamma_of_the_pass_before():
     """Each pass takes K^- at the gamma of the one before."""
     plan = select_parameters(SETTINGS[3], 16)
     gammas = [0.0, *(claim.gamma for claim in plan.iterates)]

@@ -52,23 +52,23 @@ def logarithm(z):
 
 
 @pytest.mark.parametrize(("power", "rounds"), [(0.0, 400), (0.25, 144), (0.5, 71), (0.75, 42), (1.0, 28)])
-def test_rounds_of_figure_3(power, rounds):
+def test_powers_need_the_rounds_of_figure_3(power, rounds):
     """Sizes 50 i^c from i = 1, until 20,000 gradients."""
     assert PolynomialSizes(50, power).rounds_for(20000) == rounds
 
 
-def test_rounds_of_figure_3_with_the_logarithm():
+def test_i_over_log_needs_the_rounds_of_figure_3():
     sizes = OverLogSizes(50)
     assert sizes.rounds_for(20000) == 51
     assert sizes.first(3) == [145, 137, 145], "it falls once, then it grows"
 
 
-def test_table_3_constant_sizes():
+def test_constant_sizes_need_the_rounds_of_table_3():
     """20,000 iterations of 5 clients; the paper cuts 20000 / (5 * 700) = 5.7 to 6 rounds."""
     assert [ConstantSizes(5 * s).rounds_for(20000) for s in (50, 100, 200, 500, 700, 1000)] == [80, 40, 20, 8, 6, 4]
 
 
-def test_sizes_of_example_3():
+def test_first_size_of_example_3_is_exact():
     """Example 3: s_0 = 16 exactly, though N q m is 16.000000000000004 or the like in floating point."""
     q = 0.00013216327772100012
     m = 16 / (10000 * q)
@@ -90,7 +90,7 @@ def test_totals_are_sums_and_rounds_invert_them(sizes):
 
 
 @pytest.mark.parametrize("sizes", EXAMPLES, ids=lambda s: type(s).__name__)
-def test_what_was_asked_before_changes_nothing(sizes):
+def test_earlier_calls_change_nothing(sizes):
     assert sizes.size(40) == sizes.first(41)[-1]
     if not isinstance(sizes, DelaySizes):
         fresh = pickle.loads(pickle.dumps(sizes))
@@ -109,7 +109,7 @@ def test_constant_sizes_need_no_table():
     ("value", "expected"),
     [(16.000000000000004, 16), (15.999999999999996, 16), (16.0001, 17), (0.0, 0), (1e6 + 1e-3, 1_000_001), (1e-9, 1)],
 )
-def test_ceiling_forgives_the_last_bits_only(value, expected):
+def test_ceiling_ignores_only_the_last_bits(value, expected):
     assert ceiling(value) == expected
 
 
@@ -131,7 +131,7 @@ def test_ceiling_forgives_the_last_bits_only(value, expected):
         (lambda: gate_delay(ConstantSizes(1), 2, 1), r"i: expected an integer >= 2, found 1"),
     ],
 )
-def test_wrong_arguments(make, message):
+def test_wrong_arguments_are_named(make, message):
     with pytest.raises(ValueError, match=message):
         make()
 
@@ -176,7 +176,7 @@ def test_sizes_of_theorem_5_satisfy_condition_3(m, d):
         assert recipe.sizes.size(i) == math.ceil(x / (16 * (d + 1) ** 2) / math.log(x / (2 * (d + 1))))
 
 
-def test_theorem_5_numbers():
+def test_theorem_5_agrees_with_its_formulas_written_out():
     """m = 5800, d = 1, L = mu = 1."""
     recipe = StronglyConvexRecipe(1.0, 1.0, 5800, 1)
     assert [recipe.sizes.size(i) for i in (0, 100, 1000, 10000)] == [13, 13, 15, 30]
@@ -190,7 +190,7 @@ def test_theorem_5_numbers():
         assert recipe.steps(i) == pytest.approx(12 / (before + 2 * 72 + math.sqrt(x / math.log(x))), rel=1e-12)
 
 
-def test_theorem_5_asymptotics():
+def test_theorem_5_sizes_and_steps_have_their_orders():
     """Sizes of order i / ln i, steps of order ln i / i^2."""
     recipe = StronglyConvexRecipe(1.0, 1.0, 20, 1)
     sizes = [recipe.sizes.size(10**k) * math.log(10**k) / 10**k for k in (6, 9, 12)]
@@ -204,14 +204,14 @@ def test_theorem_5_asymptotics():
 @pytest.mark.parametrize(
     ("d", "with_the_papers_m", "needed"), [(0, 25, 6463), (1, 13, 28373), (2, 9, 67121)], ids=lambda v: str(v)
 )
-def test_s0_of_50_needs_more_than_the_paper_says(d, with_the_papers_m, needed):
+def test_s0_of_50_needs_a_larger_m_than_the_paper_says(d, with_the_papers_m, needed):
     """The paper: "s_0 = 50 corresponds to m = 2 (d + 1) 1450"."""
     assert StronglyConvexRecipe(1.0, 1.0, 2900 * (d + 1), d).sizes.size(0) == with_the_papers_m
     assert StronglyConvexRecipe(1.0, 1.0, needed, d).sizes.size(0) == 50
     assert StronglyConvexRecipe(1.0, 1.0, needed + 1, d).sizes.size(0) == 51
 
 
-def test_delay_functions_stay_below_what_strong_convexity_allows():
+def test_delays_of_theorem_5_stay_below_equation_14():
     """tau of Theorem 5 is below equation (14) once t >= M0 and M1 has become small beside it."""
     recipe = StronglyConvexRecipe(1.0, 1.0, 100, 1)
     for t in (1e7, 1e9, 1e12):
@@ -287,7 +287,7 @@ def test_lemma_2_checks_its_assumptions():
         RoundSteps(sizes, lambda t: 500.0 - t, 1.0)(1)
 
 
-def test_the_module_stays_at_the_bottom():
+def test_module_imports_only_errors_and_checks():
     tree = ast.parse(Path(sequences.__file__).read_text())
     simfl = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and "simfl" in node.module}
     assert simfl == {"simfl.errors", "simfl.privacy"}, "of privacy only the checks"

@@ -10,21 +10,21 @@ from simfl.privacy.accounting import Release, epsilon_of
 
 
 @pytest.mark.slow
-def test_sizes_and_the_noise_that_theorem_3_asks_for(simfl_):
+def test_output_has_sizes_and_the_noise_of_theorem_3(simfl_):
     words = ("privacy", "sizes", "{kind: polynomial, a: 2, b: 10}", "--gradients", 5000, "--accountant", "renyi")
     code, out, err = simfl_(*words, "--examples", 10_000, "--epsilon", 1)
     assert (code, err) == (0, "")
     assert re.search(r"sizes +12, 14, 16, 18, 20, 22, …, \d+", out)
-    found = json.loads(simfl_(*words, "--examples", 10_000, "--epsilon", 1, "--json")[1])["result"]
+    result = json.loads(simfl_(*words, "--examples", 10_000, "--epsilon", 1, "--json")[1])["result"]
     sequence = PolynomialSizes(2.0, 1.0, 10.0)
-    assert found["rounds"] == sequence.rounds_for(5000)
-    assert found["sizes"] == sequence.first(found["rounds"])
-    assert found["gradients"] == sum(found["sizes"]) >= 5000
-    noise = found["noise"]
+    assert result["rounds"] == sequence.rounds_for(5000)
+    assert result["sizes"] == sequence.first(result["rounds"])
+    assert result["gradients"] == sum(result["sizes"]) >= 5000
+    noise = result["noise"]
     assert noise["delta"] == 1e-4
-    assert noise["sigma"] == theorem_3_noise(found["sizes"], 10_000, 1.0, 1e-4)
-    assert theorem_3(found["sizes"], 10_000, 1.0, noise["sigma"] * (1 + 1e-9)).delta <= 1e-4 * (1 + 1e-9)
-    composition = [(Release(noise["sigma"], size / 10_000), 1) for size in found["sizes"]]
+    assert noise["sigma"] == theorem_3_noise(result["sizes"], 10_000, 1.0, 1e-4)
+    assert theorem_3(result["sizes"], 10_000, 1.0, noise["sigma"] * (1 + 1e-9)).delta <= 1e-4 * (1 + 1e-9)
+    composition = [(Release(noise["sigma"], size / 10_000), 1) for size in result["sizes"]]
     assert noise["certified_epsilon"] == epsilon_of(composition, 1e-4, accountant="renyi")
     assert noise["certified_epsilon"] < 1.0
 
@@ -38,9 +38,9 @@ def test_sizes_and_the_noise_that_theorem_3_asks_for(simfl_):
         (("{kind: theorem5, smoothness: 1, strong_convexity: 1, shift: 5800}",), [13, 13, 13]),
     ],
 )
-def test_the_sequences_of_scenarios(simfl_, words, first):
-    found = json.loads(simfl_("privacy", "sizes", *words, "--rounds", 3, "--json")[1])["result"]
-    assert (found["sizes"], found["noise"]) == (first, None)
+def test_sizes_are_written_as_in_a_scenario(simfl_, words, first):
+    result = json.loads(simfl_("privacy", "sizes", *words, "--rounds", 3, "--json")[1])["result"]
+    assert (result["sizes"], result["noise"]) == (first, None)
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_the_sequences_of_scenarios(simfl_, words, first):
         (("7", "--gradients", math.nan), "gradients: expected a finite number > 0, found nan"),
     ],
 )
-def test_bad_input(simfl_, words, message):
+def test_bad_input_is_one_line(simfl_, words, message):
     code, out, err = simfl_("privacy", "sizes", *words)
     assert (code, out, err.count("\n")) == (2, "", 1)
     assert re.search(message, err), err

@@ -1,4 +1,4 @@
-"""The study of growing sample sizes: what its readings say follows from accuracies, rounds and epsilons."""
+"""The study of growing sample sizes: readings follow from accuracies, rounds and epsilons."""
 
 import math
 
@@ -41,9 +41,9 @@ pytestmark = pytest.mark.slow
 
 
 def runs_of(section, accuracy, rounds=lambda *cell: 100, seeds=6, **others):
-    """Made-up runs of one section of the full form, whose accuracies in percent and rounds depend on the cell."""
+    """Return made-up runs of one section of the full form; accuracy in percent and rounds depend on the cell."""
     own = [one for one in async_fl.experiments(False) if one.section == section]
-    if section in (GROWING, STEPS):  # there unequal speeds are read as equal ones are
+    if section in (GROWING, STEPS):  # their readings treat unequal speeds as they treat equal ones
         own = [one for one in own if UNEVEN not in one.cell]
     runs = made_up(own, lambda one, seed: accuracy(*one.cell) / 100, seeds=seeds, **others)
     for experiment in own:
@@ -52,7 +52,8 @@ def runs_of(section, accuracy, rounds=lambda *cell: 100, seeds=6, **others):
     return runs
 
 
-def found(check, runs):
+def judged(check, runs):
+    """Return the verdict of a claim and its readings."""
     readings = list(check(runs))
     return verdict_of(readings), readings
 
@@ -71,11 +72,11 @@ def few(*cell):
     ],
     ids=["equal", "slowly falling steps", "always worse", "not fewer rounds"],
 )
-def test_growing_sizes_need_fewer_rounds(loses, rounds, verdict):
+def test_fewer_rounds_follows_from_accuracies_and_rounds(loses, rounds, verdict):
     def accuracy(*cell):
         return 84.0 - 5.0 * (cell[-1] == LINEAR and loses(cell))
 
-    word, readings = found(async_fl.fewer_rounds, runs_of(GROWING, accuracy, rounds))
+    word, readings = judged(async_fl.fewer_rounds, runs_of(GROWING, accuracy, rounds))
     assert word == verdict
     assert not any(reading.choices["task"] == LENET5 for reading in readings)
     if verdict == Verdict.UNDER:
@@ -87,45 +88,47 @@ def test_sequences_whose_seeds_are_far_apart_are_not_decided():
     for cell in runs.cells(GROWING):
         for seed, run in runs.of(GROWING, cell).items():
             run.metrics["test_accuracy"] += 0.1 * (cell[-1] == LINEAR) * (-1) ** seed
-    assert found(async_fl.fewer_rounds, runs)[0] == Verdict.NONE
+    assert judged(async_fl.fewer_rounds, runs)[0] == Verdict.NONE
 
 
 def test_few_seeds_decide_nothing():
     runs = runs_of(GROWING, lambda *cell: 84.0, few, seeds=4)
-    assert found(async_fl.fewer_rounds, runs)[0] == Verdict.NONE
-    assert found(async_fl.over_log, runs)[0] == Verdict.NONE
-    assert found(async_fl.best_sizes, runs_of(CONSTANT, lambda *cell: 84.0 - cell[-1], seeds=4))[0] == Verdict.NONE
+    assert judged(async_fl.fewer_rounds, runs)[0] == Verdict.NONE
+    assert judged(async_fl.over_log, runs)[0] == Verdict.NONE
+    assert judged(async_fl.best_sizes, runs_of(CONSTANT, lambda *cell: 84.0 - cell[-1], seeds=4))[0] == Verdict.NONE
 
 
-def test_sizes_of_order_i_over_log():
+def test_over_log_holds_where_accuracy_is_kept():
     worse = runs_of(GROWING, lambda *cell: 84.0 - 2.0 * (cell[-1] == OVER_LOG and cell[2] == SUM), few)
-    word, readings = found(async_fl.over_log, worse)
+    word, readings = judged(async_fl.over_log, worse)
     assert word == Verdict.UNDER
     assert under(readings) == "aggregation: mean"
 
 
 def test_figure_3_has_the_rounds_of_its_formulas():
     counts = dict(zip(async_fl.KINDS, (400, 144, 71, 42, 28, 51), strict=False))
-    word, (half, more) = found(async_fl.counts_of_rounds, runs_of(GROWING, lambda *cell: 84.0, lambda *cell: counts.get(
-        cell[-1], 63)))  # fmt: skip
+    runs = runs_of(GROWING, lambda *cell: 84.0, lambda *cell: counts.get(cell[-1], 63))
+    word, (half, more) = judged(async_fl.counts_of_rounds, runs)
     assert word == Verdict.UNDER  # 50 i/ln i has more rounds than 50 i^0.75
     assert (half.held, more.held) == (True, False)
     other = runs_of(GROWING, lambda *cell: 84.0, lambda *cell: counts.get(cell[-1], 63) + 1)
-    assert found(async_fl.counts_of_rounds, other)[0] == Verdict.NOT_REPRODUCED
+    assert judged(async_fl.counts_of_rounds, other)[0] == Verdict.NOT_REPRODUCED
     papers = [number.paper for number in async_fl.round_numbers(other)]
     assert papers == [None] * len(counts), "the paper prints none of them"
 
 
-def test_lenet_is_held_against_the_best_constant_step():
+def test_lenet_is_compared_with_the_best_constant_step():
     def accuracy(problem, steps, *others):
         return 95.0 if "falling" in steps else 97.0 if steps == "0.01, constant" else 80.0
 
     runs = runs_of(GROWING, accuracy, few)
-    word, readings = found(async_fl.network, runs)
+    word, readings = judged(async_fl.network, runs)
     assert word == Verdict.UNDER
     assert under(readings) == "against: sizes of 50, the same steps"
     assert "0.01, constant (97.0 %)" in next(own.evidence for own in readings if own.held is False)
-    assert found(async_fl.network, runs_of(GROWING, lambda *cell: 95.0, lambda *cell: 100))[0] == Verdict.NOT_REPRODUCED
+    assert (
+        judged(async_fl.network, runs_of(GROWING, lambda *cell: 95.0, lambda *cell: 100))[0] == Verdict.NOT_REPRODUCED
+    )
 
 
 @pytest.mark.parametrize(
@@ -138,56 +141,56 @@ def test_lenet_is_held_against_the_best_constant_step():
     ],
     ids=["everywhere", "by rounds", "at the claimed epsilon alone", "nowhere"],
 )
-def test_growing_sizes_with_privacy(ahead, verdict):
+def test_better_with_privacy_follows_from_leads_over_constant_sizes(ahead, verdict):
     runs = runs_of(PRIVATE, lambda *cell: 90 + ahead(cell[-1]), epsilon=0.136)
-    word, readings = found(async_fl.better_with_privacy, runs)
+    word, readings = judged(async_fl.better_with_privacy, runs)
     assert word == verdict
     if verdict == Verdict.UNDER:
         assert under(readings) == "its σ: 5.8, for the claimed ε"
-    with_growth = found(async_fl.growth_alone, runs)[0]
+    with_growth = judged(async_fl.growth_alone, runs)[0]
     assert (with_growth == Verdict.NOT_REPRODUCED) == (ahead(GROWN) == ahead(async_fl.AS_MANY))
 
 
-def test_lenet_with_privacy_is_short_of_the_papers_budget():
+def test_lenet_with_privacy_is_not_tested_at_the_budget_of_the_paper():
     (claim,) = (own for own in find_paper("async-fl").claims if own.check is async_fl.network_with_privacy)
 
-    def judged_at(lead):
+    def verdict_at(lead):
         runs = runs_of(PRIVATE, lambda *cell: 50 + lead * (cell[-1] in (GROWN, FROM_SMALL)))
         readings = list(claim.check(runs))
         assert [own.afterwards for own in readings] == [own.choices["first step"] == "0.01" for own in readings]
         return verdict_of(readings, claim.short)
 
-    assert (judged_at(5.0), judged_at(-5.0)) == (Verdict.REPRODUCED, Verdict.NOT_AT_BUDGET)
+    assert (verdict_at(5.0), verdict_at(-5.0)) == (Verdict.REPRODUCED, Verdict.NOT_AT_BUDGET)
 
 
 @pytest.mark.parametrize("epsilon", [0.136, 1.2, None])
-def test_a_claim_is_held_against_the_certificate(epsilon):
-    word = found(async_fl.certified, runs_of(PRIVATE, lambda *cell: 97.0, epsilon=epsilon))[0]
+def test_claimed_epsilon_is_compared_with_the_certified_one(epsilon):
+    word = judged(async_fl.certified, runs_of(PRIVATE, lambda *cell: 97.0, epsilon=epsilon))[0]
     assert (word == Verdict.REPRODUCED) == (epsilon == 0.136)
 
 
-def test_aggregated_noise(monkeypatch):
+def test_less_noise_compares_aggregated_noise(monkeypatch):
     measured = {GROWN: 21.5, SIXTEEN: 43.1, async_fl.AS_MANY: 19.9}
     monkeypatch.setattr(async_fl, "aggregated", lambda: measured)
-    word, readings = found(async_fl.less_noise, made_up([]))
+    word, readings = judged(async_fl.less_noise, made_up([]))
     assert word == Verdict.UNDER
     assert under(readings) == "constant size: 16, the paper's"
     measured[GROWN] = 50.0
-    assert found(async_fl.less_noise, made_up([]))[0] == Verdict.NOT_REPRODUCED
+    assert judged(async_fl.less_noise, made_up([]))[0] == Verdict.NOT_REPRODUCED
 
 
 def table3(problem, aggregation, speeds, intercept, size):
-    """Accuracies as if the sum overshot with equal speeds from 500 on, with unequal ones at 1000 alone."""
+    """Return accuracies as if the sum overshot from 500 on with equal speeds, only at 1000 with unequal ones."""
     if aggregation == MEAN or size <= 200:
         return 84.0 - size / 1000
     return 70.0 if size == 1000 or speeds == EVEN else 83.0
 
 
-def test_constant_sizes():
+def test_claims_on_table_3_follow_from_its_accuracies():
     runs = runs_of(CONSTANT, table3)
-    assert found(async_fl.best_sizes, runs)[0] == Verdict.REPRODUCED
+    assert judged(async_fl.best_sizes, runs)[0] == Verdict.REPRODUCED
     for check, rule in ((async_fl.collapse, "aggregation: sum"), (async_fl.little_lost, None)):
-        word, readings = found(check, runs)
+        word, readings = judged(check, runs)
         assert word == Verdict.UNDER
         assert rule is None or under(readings) == rule
     for reading in async_fl.little_lost(runs):
@@ -196,11 +199,11 @@ def test_constant_sizes():
         changed = reading.choices["speeds"] == "unequal" or reading.choices["intercept"] == "without"
         assert reading.afterwards == changed
     level = runs_of(CONSTANT, lambda *cell: 84.0)
-    assert found(async_fl.best_sizes, level)[0] == Verdict.NOT_REPRODUCED
-    assert found(async_fl.collapse, level)[0] == Verdict.NOT_REPRODUCED
+    assert judged(async_fl.best_sizes, level)[0] == Verdict.NOT_REPRODUCED
+    assert judged(async_fl.collapse, level)[0] == Verdict.NOT_REPRODUCED
 
 
-def test_a_run_that_diverged_has_collapsed():
+def test_diverged_runs_have_collapsed():
     runs = runs_of(CONSTANT, lambda *cell: 84.0)
     for cell in runs.cells(CONSTANT):
         if cell[-1] == 1000:
@@ -211,7 +214,7 @@ def test_a_run_that_diverged_has_collapsed():
     assert {reading.held for reading in readings if reading.choices["aggregation"] == "sum"} == {True}
 
 
-def test_the_papers_table_stands_beside_its_listing_and_beside_the_nearest_setting():
+def test_table_3_is_shown_beside_the_listing_and_the_nearest_setting():
     runs = runs_of(CONSTANT, table3, lambda *cell: 80)
     text = "\n".join(numbers_of(counted(find_paper("async-fl"), runs)))
     assert "| a9a, strongly convex, sum, equal speeds, with intercept | 83.95 (84.18, -0.23)" in text
@@ -222,7 +225,7 @@ def test_the_papers_table_stands_beside_its_listing_and_beside_the_nearest_setti
 
 
 def steps(best, others=70.0):
-    """Falling steps at 90, a constant step of 0.1 somewhere else, others below."""
+    """Return runs with falling steps at 90, a constant step of 0.1 at `best`, others at `others`."""
 
     def accuracy(*cell):
         return 90.0 if cell[-1] in (PER_ROUND, PER_GRADIENT) else best if cell[-1].startswith("0.1,") else others
@@ -230,28 +233,28 @@ def steps(best, others=70.0):
     return runs_of(STEPS, accuracy, lambda *cell: 9 if "growing" in cell[-1] or "falling" in cell[-1] else 20)
 
 
-def test_falling_steps_are_held_against_tuned_ones():
-    assert found(async_fl.falling_steps, steps(89.5))[0] == Verdict.REPRODUCED
-    word, readings = found(async_fl.falling_steps, steps(92.0))
+def test_falling_steps_are_compared_with_tuned_ones():
+    assert judged(async_fl.falling_steps, steps(89.5))[0] == Verdict.REPRODUCED
+    word, readings = judged(async_fl.falling_steps, steps(92.0))
     assert word == Verdict.UNDER
     assert under(readings) == "constant step: 0.0025, Table 3's"
-    assert found(async_fl.falling_steps, steps(92.0, 92.0))[0] == Verdict.NOT_REPRODUCED
+    assert judged(async_fl.falling_steps, steps(92.0, 92.0))[0] == Verdict.NOT_REPRODUCED
 
 
-def test_tuned_steps():
-    assert found(async_fl.tuned_steps, steps(90.0))[0] == Verdict.REPRODUCED
-    word, readings = found(async_fl.tuned_steps, steps(92.0))
+def test_claims_on_tuned_steps_follow_from_accuracies():
+    assert judged(async_fl.tuned_steps, steps(90.0))[0] == Verdict.REPRODUCED
+    word, readings = judged(async_fl.tuned_steps, steps(92.0))
     assert word == Verdict.UNDER
     assert under(readings) == "tuned over: 0.005 and 0.01, the paper's"
-    assert found(async_fl.tuned_alone, steps(90.0))[0] == Verdict.REPRODUCED
-    assert found(async_fl.tuned_alone, steps(90.0, 90.0))[0] == Verdict.NOT_REPRODUCED  # no tuning needed
-    assert found(async_fl.tuned_alone, steps(80.0))[0] == Verdict.NOT_REPRODUCED  # tuning does not help
+    assert judged(async_fl.tuned_alone, steps(90.0))[0] == Verdict.REPRODUCED
+    assert judged(async_fl.tuned_alone, steps(90.0, 90.0))[0] == Verdict.NOT_REPRODUCED  # no tuning needed
+    assert judged(async_fl.tuned_alone, steps(80.0))[0] == Verdict.NOT_REPRODUCED  # tuning does not help
 
 
-def test_steps_by_gradients_and_by_rounds():
-    assert found(async_fl.steps_alike, steps(90.0))[0] == Verdict.REPRODUCED
+def test_steps_by_gradients_and_by_rounds_are_alike_within_the_bar():
+    assert judged(async_fl.steps_alike, steps(90.0))[0] == Verdict.REPRODUCED
     apart = runs_of(STEPS, lambda *cell: 90.0 if cell[-1] == PER_ROUND else 80.0)
-    assert found(async_fl.steps_alike, apart)[0] == Verdict.NOT_REPRODUCED
+    assert judged(async_fl.steps_alike, apart)[0] == Verdict.NOT_REPRODUCED
 
 
 @pytest.mark.parametrize(("apart", "convex", "network"), [
@@ -260,19 +263,19 @@ def test_steps_by_gradients_and_by_rounds():
     (3.0, Verdict.NOT_REPRODUCED, Verdict.REPRODUCED),
     (-8.0, Verdict.NOT_REPRODUCED, Verdict.NOT_REPRODUCED),
 ])  # fmt: skip
-def test_biased_data(apart, convex, network):
+def test_claims_on_biased_data_follow_from_the_difference(apart, convex, network):
     runs = runs_of(BIASED, lambda *cell: 90 + apart * (cell[-1] == "biased"))
-    assert found(async_fl.insensitive, runs)[0] == convex
-    assert found(async_fl.network_insensitive, runs)[0] == network
+    assert judged(async_fl.insensitive, runs)[0] == convex
+    assert judged(async_fl.network_insensitive, runs)[0] == network
 
 
 def test_biased_data_whose_seeds_are_far_apart_are_not_decided():
     own = [one for one in async_fl.experiments(False) if one.section == BIASED and one.cell[0] == NETWORK]
     runs = made_up(own, lambda one, seed: 0.8 + 0.15 * (one.cell[-1] == "biased") * (-1) ** seed, seeds=12)
-    assert found(async_fl.network_insensitive, runs)[0] == Verdict.NONE
+    assert judged(async_fl.network_insensitive, runs)[0] == Verdict.NONE
 
 
-def test_one_digit_each_and_both_digits_for_both():
+def test_biased_clients_have_one_digit_and_unbiased_clients_both():
     from simfl.scenario import load
     from simfl.studies.reproducing import scenarios_folder
 
@@ -285,7 +288,7 @@ def test_one_digit_each_and_both_digits_for_both():
     assert one.resolved()["model"] == both.resolved()["model"]
 
 
-def test_readings_change_the_world_and_the_model_and_nothing_else():
+def test_readings_change_only_algorithm_clients_and_model():
     from simfl.scenario import load
     from simfl.studies.reproducing import scenarios_folder
 
