@@ -9,8 +9,7 @@ from rich.console import Console
 from simfl import signals
 from simfl.cli.console import show_runs
 from simfl.live import launching
-from simfl.live.prediction import Quantity
-from simfl.live.showing import show_prediction
+from simfl.live.prediction import Quantity, show_prediction
 from simfl.records import read
 from simfl.runs.runner import run
 from simfl.scenario import loads
