@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from simfl.cli.privacy.shared import AsJson, Row, present, show
+from simfl.cli.shared import write_text
 from simfl.errors import ScenarioError
 from simfl.papers.proactive_dp import graphs
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from simfl.papers.proactive_dp.rehearsal import Base
     from simfl.scenario import Scenario
 
-_SYNCHRONOUS = ("sync_sgd", "decentralized_sgd")  # every client takes exactly the planned rounds
+_SYNCHRONOUS = ("sync_sgd", "decentralized_sgd")  # every client runs exactly the planned rounds
 
 
 def command(
@@ -34,18 +35,16 @@ def command(
     client: graphs.Client = None,
     graph: Annotated[
         Path | None,
-        typer.Option(
-            "--graph", help="Folder that utility-graph wrote, instead of drawing the graph.", show_default=False
-        ),
+        typer.Option("--graph", help="Read the graph from this folder of utility-graph.", show_default=False),
     ] = None,
-    out: Annotated[Path, typer.Option("--out", help="The scenario that is written.")] = Path("planned.yaml"),
-    force: Annotated[bool, typer.Option("--force", help="Replace a file that is there.")] = False,
+    out: Annotated[Path, typer.Option("--out", help="The scenario to write.")] = Path("planned.yaml"),
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Proactive DP: choose clipping, noise, batch and rounds, write the scenario.
 
     The plan is for the client with the fewest examples. Noise and clipping come from the utility graph, batch and
-    rounds from Theorem B.4 of van Dijk et al. 2021, arXiv 2102.09030; an accountant certifies the same releases.
+    rounds from Theorem B.4 of van Dijk et al. 2021, arXiv 2102.09030. An accountant certifies the same releases.
     """
     from simfl.papers.proactive_dp import rehearsal as planning
     from simfl.papers.proactive_dp.planning import plan
@@ -53,23 +52,21 @@ def command(
 
     checks.open_unit(target_loss=target_loss)
     if out.exists() and not force:
-        raise ScenarioError(f"{out}: there is a file already; choose another name, or --force to replace it")
+        raise ScenarioError(f"{out}: the file exists; choose another name, or --force to replace it")
     norms, sigmas = graphs.parse_grid("--clipping-norms", clip), graphs.parse_grid("--noise-multipliers", sigma)
     base = planning.open_base(scenario, overrides, epochs=epochs, delta=delta)
     if graph is not None:
-        drawn = planning.read_graph(graph, planning.settings_of(base, noise))
+        utilities = planning.read_graph(graph, planning.settings_of(base, noise))
     else:
         with graphs.progress_bar("utility graph") as progress:
-            drawn = planning.draw_graph(base, norms, sigmas, noise, draws, client, progress)
-    chosen = plan(drawn, target_loss=target_loss, num_examples=base.num_examples, epochs=base.epochs, delta=base.delta)
-    content = planning.planned_content(base, chosen)
-    planned, chosen, rehearsed = planning.rehearse_plan(base, content, chosen, draws)
-    text = to_text(content, base, chosen, rehearsed)
-    try:
-        out.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise ScenarioError(f"{out}: cannot write the file: {error.strerror}") from error
-    _show(base, planned, chosen, rehearsed, noise, out, as_json)
+            utilities = planning.draw_graph(base, norms, sigmas, noise, draws, client, progress)
+    training_plan = plan(
+        utilities, target_loss=target_loss, num_examples=base.num_examples, epochs=base.epochs, delta=base.delta
+    )
+    content = planning.planned_content(base, training_plan)
+    planned, training_plan, rehearsed = planning.rehearse_plan(base, content, training_plan, draws)
+    write_text(out, to_text(content, base, training_plan, rehearsed))
+    _show(base, planned, training_plan, rehearsed, noise, out, as_json)
 
 
 def to_text(content: Mapping[str, Any], base: Base, plan: TrainingPlan, rehearsed: Rehearsal) -> str:

@@ -93,7 +93,7 @@ def test_a_file_is_not_replaced_without_force(simfl_, tmp_path):
     (tmp_path / "planned.yaml").write_text("mine")
     code, _, err = simfl_("privacy", "plan", *QUICK)
     assert code == 2
-    assert err == "planned.yaml: there is a file already; choose another name, or --force to replace it\n"
+    assert err == "planned.yaml: the file exists; choose another name, or --force to replace it\n"
     assert (tmp_path / "planned.yaml").read_text() == "mine"
 
 

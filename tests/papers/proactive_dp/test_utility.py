@@ -243,6 +243,11 @@ def test_the_frontier_is_interpolated_and_says_where_the_grid_ends():
     np.testing.assert_allclose(points[0].accuracy, 0.81, rtol=1e-12)
 
 
+def test_a_sigma_at_the_end_of_the_grid_is_shown_as_a_bound():
+    points = frontier(made_up([(1.0, 0.8, 0.7), (1.0, 0.95, 0.9), (0.89, 0.8, 0.7)]), 0.1)
+    assert [point.show() for point in points] == ["1.5", "≥ 4", "< 1"]
+
+
 def test_against_the_reference_what_clipping_costs_counts():
     curves = [(1.0, 0.8, 0.7)] * 3
     found = made_up(curves, accuracies=(0.9, 0.85, 0.7), unclipped=0.88)
