@@ -1,4 +1,4 @@
-"""The benchmark measures what it says: its event loop without a tape computes the same models as the tape."""
+"""The limits of the benchmark: its event loop without a tape computes the same models as the tape."""
 
 import numpy as np
 import pytest
@@ -22,7 +22,7 @@ PRIVACY = {"mapa": {"mechanism": "laplace_l2", "neighbors": "replace_one", "epsi
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ALGORITHMS)
-def test_one_call_per_event_computes_the_same(kind):
+def test_one_call_per_event_computes_the_models_of_the_tape(kind):
     setup = prepare(
         from_mapping(
             {

@@ -1,4 +1,4 @@
-"""A measurement beside its prediction: quantities, notes, the table and the command line."""
+"""A measurement and its prediction: quantities, notes, the table and the command line."""
 
 import json
 import math
@@ -25,7 +25,7 @@ stop: {updates: 12}
 
 @pytest.fixture
 def measured_twice_as_slow(tmp_path, monkeypatch):
-    """Let `launch` simulate, and write what a live run writes whose clients are twice as slow."""
+    """Replace `launch` by a simulation whose clients are twice as slow, written as a live run."""
     monkeypatch.setattr(launching, "check_mpi", lambda: "mpirun")
 
     def launch(jobs, processes):
@@ -52,7 +52,7 @@ def test_live_shows_the_prediction_beside_the_measurement(simfl_, measured_twice
     assert "predicted: virtual time of a simulation with 2 clients. measured: wall time of 3 processes" in said
 
 
-def test_all_quantities_that_both_runs_have_are_written_as_json(simfl_, measured_twice_as_slow):
+def test_json_has_all_quantities_of_both_runs(simfl_, measured_twice_as_slow):
     code, said, _ = simfl_("live", "a.yaml", "--compute", "real", "--json", "-")
     assert code == 0
     found = json.loads(said)
@@ -66,7 +66,7 @@ def test_all_quantities_that_both_runs_have_are_written_as_json(simfl_, measured
     assert found["predicted"]["folder"] != found["measured"]["folder"]
 
 
-def test_a_live_run_has_wall_time_wherever_it_is_shown(simfl_, measured_twice_as_slow, capsys):
+def test_a_live_run_is_always_shown_with_wall_time(simfl_, measured_twice_as_slow, capsys):
     _, said, _ = simfl_("live", "a.yaml", "--json", "-")
     predicted, measured = (read(json.loads(said)[name]["folder"]) for name in ("predicted", "measured"))
     assert "virtual time" in repr(predicted)
@@ -99,7 +99,7 @@ def test_an_interrupted_run_is_not_compared(simfl_, measured_twice_as_slow, monk
 
 
 @pytest.mark.parametrize("width", [50, 80])
-def test_the_table_is_as_wide_as_the_terminal_and_keeps_all_numbers(width):
+def test_the_table_fits_the_terminal_and_keeps_all_numbers(width):
     rows = [
         Quantity("waiting and communicating, per client", "s", 0.0, 17.14e-3),
         Quantity("data sent", "bytes", 525.2e9, 530.4e9),
@@ -114,6 +114,6 @@ def test_the_table_is_as_wide_as_the_terminal_and_keeps_all_numbers(width):
         assert number in text
 
 
-def test_the_relative_error_of_nothing_is_undefined():
+def test_the_relative_error_of_measured_zero_is_undefined():
     assert math.isnan(Quantity("updates", "count", 1.0, 0.0).error)
     assert Quantity("updates", "count", 0.0, 0.0).error == 0.0

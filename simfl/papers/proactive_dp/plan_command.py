@@ -77,27 +77,26 @@ def to_text(content: Mapping[str, Any], base: Base, plan: TrainingPlan, rehearse
     comments = {
         "algorithm": [
             f"Batches of {plan.batch_size:,} of {plan.num_examples:,} examples on average. Steps are those of",
-            f"{base.scenario.name} times {plan.batch_size}/{base.setup.training.batch_size}, the batch over the old "
-            "one.",
+            f"{base.scenario.name} times {plan.batch_size}/{base.setup.training.batch_size}, new over old batch size.",
         ],
         "privacy": [
             f"Claimed: epsilon {show(plan.claimed_epsilon)}; certified: {show(plan.certified_epsilon)}. The claim "
             "is also the budget:",
-            "who takes more rounds than planned stops before it is exceeded.",
+            "a client that runs more rounds than planned stops before exceeding it.",
         ],
         "stop": [f"{plan.rounds:,} rounds of {base.num_clients} client{'s' * (base.num_clients > 1)}."],
     }
     header = [
         "Planned by 'simfl privacy plan' before any private training (Proactive DP, arXiv 2102.09030).",
-        f"Asked for: at most {loss} less accuracy than {plan.reference:.2%}, the best without noise, in "
+        f"Requested: at most {loss} less accuracy than {plan.reference:.2%}, the best without noise, in "
         f"{base.epochs:g} epochs.",
-        f"Expected: {rehearsed.all:.2%} to {rehearsed.last:.2%} (these rounds' noise added to a model trained without: "
-        "all of it, or the last).",
+        f"Expected: {rehearsed.all:.2%} to {rehearsed.last:.2%} (a model trained without noise, plus the noise of "
+        "all these rounds, or of the last).",
         f"Claimed:   ({show(plan.claimed_epsilon)}, {show(plan.delta)})-DP by Theorem B.4.",
         f"Certified: ({show(plan.certified_epsilon)}, {show(plan.delta)})-DP by an accountant, for "
         f"{plan.rounds:,} rounds at rate {show(plan.batch_size / plan.num_examples)}.",
-        "Both: one example of a client more or less, Poisson sampling, all that the client sends is seen.",
-        "Neither counts what the utility graph learnt from the data.",
+        "Both: one example of a client more or less, Poisson sampling, the adversary sees all that the client sends.",
+        "Neither counts what the utility graph learned from the data.",
     ]
     lines = [f"# {line}" for line in header]
     for line in write(dict(content)).splitlines():
@@ -127,11 +126,11 @@ def _show(
         ("expected at most", f"{rehearsed.last:.2%}", "the last round's noise only"),
     ]
     notes = [
-        "neighbors: one example of a client more or less; Poisson sampling; all that the client sends is seen",
-        "what the utility graph learnt from the data is in neither epsilon",
+        "neighbors: one example of a client more or less; Poisson sampling; all messages of the client are visible",
+        "neither epsilon counts what the utility graph learned from the data",
     ]
     if plan.bound == "grid_ends":
-        notes.append("the grid ends here: more noise might do; add larger values to --noise-multipliers")
+        notes.append("sigma is the largest of the grid; more noise may suffice: add values to --noise-multipliers")
     sizes = base.setup.training.sizes
     if sizes.min() < sizes.max():
         notes.append(
@@ -139,7 +138,7 @@ def _show(
         )
     if planned.algorithm.kind not in _SYNCHRONOUS:
         notes.append(
-            f"{planned.algorithm.kind}: who takes how many rounds is an outcome; no client exceeds the claimed epsilon"
+            f"{planned.algorithm.kind}: the rounds of each client are an outcome; none exceeds the claimed epsilon"
         )
     notes.append(f"written: {out}; next: simfl run {out}")
     result = {"plan": asdict(plan), "rehearsal": asdict(rehearsed), "noise": reading, "scenario": str(out)}

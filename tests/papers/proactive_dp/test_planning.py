@@ -15,11 +15,11 @@ MNIST = {"num_examples": 60_000, "epochs": 6}
 
 
 def flat(sigma, **options):
-    """A graph that allows exactly sigma."""
+    """Return a graph that allows exactly sigma."""
     return made_up([(1.0, 0.9)], sigmas=(1.5, sigma), **options)
 
 
-def test_the_papers_mnist_case():
+def test_the_plan_for_the_papers_mnist_case_has_its_epsilon():
     # Table 10: sigma 12.1107 at epsilon 0.1521, delta 1/N; the fixed point of gamma allows 414 instead of 288.
     found = plan(flat(12.1107), target_loss=0.1, **MNIST)
     assert found.noise_multiplier == 12.11
@@ -47,24 +47,24 @@ def test_the_clipping_norm_that_allows_most_noise_is_taken():
     assert found.noise_multiplier == pytest.approx(2 + (0.95 - 0.81 / 0.88) / 0.125, rel=1e-3)
 
 
-def test_of_equal_noise_the_better_accuracy_is_taken():
+def test_at_equal_noise_the_better_accuracy_is_taken():
     found = plan(made_up([(1.0, 1.0, 0.95), (1.0, 1.0, 0.99)]), target_loss=0.1, **MNIST)
     assert (found.clipping_norm, found.noise_multiplier, found.bound) == (2.0, 4.0, "grid_ends")
 
 
-def test_a_loss_that_no_point_keeps_is_an_error():
+def test_a_loss_that_every_point_exceeds_is_an_error():
     with pytest.raises(
         ConditionError, match=r"accuracy of at least 0.81 \(the best without noise is 0.9\), found 0.72 at"
     ):
         plan(made_up([(0.8, 0.7, 0.6)]), target_loss=0.1, **MNIST)
 
 
-def test_a_client_with_too_few_examples_is_told_so():
+def test_a_client_with_too_few_examples_is_an_error():
     with pytest.raises(ConditionError, match=r"Theorem B\.4"):
         plan(flat(12.0), target_loss=0.1, num_examples=300, epochs=20)
 
 
-def test_rounds_are_those_of_the_theorem_and_nan_without():
+def test_rounds_are_those_of_the_theorem_or_nan_without_a_plan():
     few, many, none, impossible = planned_rounds([4.0, 8.0, 40.0, 1.4], num_examples=15_000, epochs=5, delta=1 / 15_000)
     assert few == plan(flat(4.0), target_loss=0.1, num_examples=15_000, epochs=5).rounds
     assert few < many < none
