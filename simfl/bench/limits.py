@@ -153,10 +153,6 @@ class PerCallTape:
     def release(self, promised: Any) -> None:
         """Count nothing."""
 
-    def apply(self, *terms: Any) -> Any:
-        """See `combine`: operations run in order."""
-        return self.combine(*terms)
-
     def _change(self, promised: Any) -> Any:
         """Compute the change of a round: a call for every step."""
         assert not promised.noise_scale, "rounds of local steps are measured without noise"
@@ -183,6 +179,8 @@ class PerCallTape:
                 floats = np.array([coef, value.noise_scale, *value.step], dtype=np.float32)
                 total = self._step(total, value.model, ints, *floats, self._data)
         return total
+
+    apply = combine  # operations run in order
 
     def settle(self, model: Any) -> Any:
         """Return the model: everything is computed already."""

@@ -84,7 +84,13 @@ def open_base(
     epochs = scenario.stop.epochs if epochs is None else epochs
     if epochs is None:
         raise ScenarioError(f"{scenario.name}: expected --epochs, because the scenario does not stop after epochs")
-    _check_sampling(scenario, content)
+    try:  # before computing anything
+        from_mapping({**content, "algorithm": {**algorithm_of(content), "batch_size": 1, "sampling": "poisson"}})
+    except ScenarioError:
+        raise ScenarioError(
+            f"algorithm.kind: expected one with batch_size and sampling: poisson, which Theorem B.4 assumes, "
+            f"found {scenario.algorithm.kind}; use for example sync_sgd or adpsgd"
+        ) from None
     privacy = scenario.privacy
     if privacy is not None and privacy.correlated is not None:
         raise ScenarioError(
@@ -100,17 +106,6 @@ def algorithm_of(content: Mapping[str, Any]) -> dict[str, Any]:
     """Return the section `algorithm`, which a file may shorten to its kind."""
     section = content.get("algorithm")
     return {"kind": section} if isinstance(section, str) else dict(section or {})
-
-
-def _check_sampling(scenario: Scenario, content: Mapping[str, Any]) -> None:
-    """Reject an algorithm that cannot run a plan, before computing anything."""
-    try:
-        from_mapping({**content, "algorithm": {**algorithm_of(content), "batch_size": 1, "sampling": "poisson"}})
-    except ScenarioError:
-        raise ScenarioError(
-            f"algorithm.kind: expected one with batch_size and sampling: poisson, which Theorem B.4 assumes, "
-            f"found {scenario.algorithm.kind}; use for example sync_sgd or adpsgd"
-        ) from None
 
 
 def steps_of(setup: Setup, rounds: int) -> NDArray[np.float64]:

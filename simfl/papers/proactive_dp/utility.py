@@ -173,8 +173,8 @@ def _models_at_once(model: AbstractModel, examples: int) -> int:
 @functools.partial(jax.jit, static_argnums=2)
 def _noise(key: jax.Array, numbers: jax.Array, size: int) -> jax.Array:
     """Draw f32 [numbers, size]; each row depends only on its number."""
-    whole = jax.random.wrap_key_data(key, impl="threefry2x32")
-    return jax.vmap(lambda number: jax.random.normal(jax.random.fold_in(whole, number), (size,)))(numbers)
+    wrapped = jax.random.wrap_key_data(key, impl="threefry2x32")
+    return jax.vmap(lambda number: jax.random.normal(jax.random.fold_in(wrapped, number), (size,)))(numbers)
 
 
 @jax.jit  # type: ignore[untyped-decorator]
@@ -302,34 +302,32 @@ def utility_graph(
         raise ValueError("noise multipliers: expected an increasing order")
     factors = np.broadcast_to(np.asarray(noise_factors, dtype=np.float64), (len(sigmas),))
     task = task.on_device()
-    training = 3.0 * batches.size  # work in forward passes: a gradient takes about three
+    training = 3.0 * batches.size  # in forward passes; a gradient takes about three
     evaluating = float(draws * len(sigmas) * len(task.test_y))
-    whole = training * (len(norms) + 1) + evaluating * len(norms)
+    total = training * (len(norms) + 1) + evaluating * len(norms)
 
     unclipped = accuracy_of(task, train_clipped(task, batches, steps, math.inf))
-    accuracies, ratios, lows, highs = [], [], [], []
+    accuracies, with_noise = [], []
     done = training
-    progress(done / whole)
+    progress(done / total)
     for norm in norms:
         params = train_clipped(task, batches, steps, norm)
         accuracies.append(accuracy_of(task, params))
         done += training
 
-        def report_points(share: float, done: float = done) -> None:
-            progress((done + share * evaluating) / whole)
+        def report(share: float, done: float = done) -> None:
+            progress((done + share * evaluating) / total)
 
-        values = perturbed_accuracies(task, params, norm * factors * np.array(sigmas), draws, key, report_points)
+        stds = norm * factors * np.array(sigmas)
+        with_noise.append(perturbed_accuracies(task, params, stds, draws, key, report))
         done += evaluating
-        with np.errstate(divide="ignore", invalid="ignore"):
-            ratio = values / accuracies[-1]
-        low, high = np.quantile(ratio, [0.5 - SHARE_WITHIN / 2, 0.5 + SHARE_WITHIN / 2], axis=1)
-        ratios.append(tuple(ratio.mean(axis=1).tolist()))
-        lows.append(tuple(low.tolist()))
-        highs.append(tuple(high.tolist()))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratios = np.array(with_noise) / np.array(accuracies)[:, None, None]
+    bounds = np.quantile(ratios, [0.5 - SHARE_WITHIN / 2, 0.5 + SHARE_WITHIN / 2], axis=2)
+    means, lows, highs = (tuple(map(tuple, curves.tolist())) for curves in (ratios.mean(axis=2), *bounds))
     return UtilityGraph(
-        norms, sigmas, tuple(factors.tolist()), tuple(accuracies), unclipped, tuple(ratios), tuple(lows), tuple(highs),
-        draws, batches.size,
-    )  # fmt: skip
+        norms, sigmas, tuple(factors.tolist()), tuple(accuracies), unclipped, means, lows, highs, draws, batches.size
+    )
 
 
 @dataclass(frozen=True)
