@@ -8,12 +8,12 @@ from typing import Annotated, Any
 
 import typer
 
-from simfl.cli.shared import RUN_FAILED, Device, Overrides, aside, say, write_text
+from simfl.cli.shared import RUN_FAILED, Device, OneScenario, Overrides, aside, say, write_text
 from simfl.errors import ScenarioError
 
 
 def calibrate(
-    scenario: Annotated[Path, typer.Argument(metavar="SCENARIO", help="A scenario file (YAML).", show_default=False)],
+    scenario: OneScenario,
     links: Annotated[
         bool, typer.Option("--links", help="Measure latency and bandwidth between MPI processes.")
     ] = False,

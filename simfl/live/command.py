@@ -7,7 +7,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from simfl.cli.shared import BAD_INPUT, RUN_FAILED, Json, Overrides, Quiet, Results, Seed, aside, say, write_json
+from simfl.cli.shared import (
+    BAD_INPUT,
+    RUN_FAILED,
+    Json,
+    OneScenario,
+    Overrides,
+    Quiet,
+    Results,
+    Seed,
+    aside,
+    say,
+    write_json,
+)
 from simfl.errors import ScenarioError, SimflError
 
 if TYPE_CHECKING:
@@ -16,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def live(
-    scenario: Annotated[Path, typer.Argument(metavar="SCENARIO", help="A scenario file (YAML).", show_default=False)],
+    scenario: OneScenario,
     processes: Annotated[
         int | None,
         typer.Option("-n", min=1, help="Number of clients, one process each; by default that of the scenario."),

@@ -153,7 +153,10 @@ def _condition_rows(plan: RoundsPlan, gamma: str) -> list[Row | str]:
 
 
 def _notes(plan: RoundsPlan, certified: CertifiedRounds) -> list[str]:
-    notes = ["Gradients are clipped one by one, at one model per round. The adversary sees all that the client sends."]
+    notes = [
+        "The claim is for gradients that are clipped one by one, all at one model per round, and an adversary who sees "
+        "all that the client sends.",
+    ]
     if certified.fixed_size > plan.epsilon:
         notes.append(
             f"The claim does not cover batches of fixed size: with one example replaced their epsilon is "

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
-from simfl.cli.completion import complete_override
 from simfl.errors import ScenarioError
 
 CLIPPING_NORMS = "0.1,0.25,0.5,1,2,4"
@@ -23,16 +21,6 @@ IN_WORDS = {
     "figure": "noise of a gradient sum on the model, as the paper's figures are captioned",
 }
 
-BaseScenario = Annotated[Path, typer.Argument(metavar="SCENARIO", help="Scenario file (YAML).", show_default=False)]
-Overrides = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set",
-        metavar="KEY.PATH=VALUE",
-        help="Change a field, such as --set data.set=mnist.",
-        autocompletion=complete_override,
-    ),
-]
 Clips = Annotated[str, typer.Option("--clipping-norms", metavar="C,C,...", help="Clipping norms of the graph.")]
 Sigmas = Annotated[str, typer.Option("--noise-multipliers", metavar="S,S,...", help="Noise multipliers of the graph.")]
 Epochs = Annotated[

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from simfl.cli.privacy.shared import AsJson, Row, present, show
-from simfl.cli.shared import write_text
+from simfl.cli.shared import OneScenario, Overrides, write_text
 from simfl.errors import ScenarioError
 from simfl.papers.proactive_dp import graphs
 
@@ -23,8 +23,8 @@ _SYNCHRONOUS = ("sync_sgd", "decentralized_sgd")  # every client runs exactly th
 
 
 def command(
-    scenario: graphs.BaseScenario,
-    overrides: graphs.Overrides = None,
+    scenario: OneScenario,
+    overrides: Overrides = None,
     target_loss: graphs.TargetLoss = 0.1,
     epochs: graphs.Epochs = None,
     delta: graphs.GraphDelta = None,

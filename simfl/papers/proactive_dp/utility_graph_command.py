@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from simfl.cli.privacy.shared import AsJson, Row, present
+from simfl.cli.shared import OneScenario, Overrides
 from simfl.papers.proactive_dp import graphs
 
 if TYPE_CHECKING:
@@ -16,8 +17,8 @@ if TYPE_CHECKING:
 
 
 def command(
-    scenario: graphs.BaseScenario,
-    overrides: graphs.Overrides = None,
+    scenario: OneScenario,
+    overrides: Overrides = None,
     clip: graphs.Clips = graphs.CLIPPING_NORMS,
     sigma: graphs.Sigmas = graphs.NOISE_MULTIPLIERS,
     epochs: graphs.Epochs = None,
