@@ -103,7 +103,6 @@ class PerCallTape:
         problem = setup.problem
         proximal = 0.0 if problem.rounds is None else problem.rounds.proximal
         gradient, positions = gradient_of_batch(problem.operation), positions_of_batch(problem.operation)
-        self._device = device
         self._data = jax.device_put(problem.arrays(), device)
         self._norm = problem.clipping.norm or 0.0
 
@@ -121,12 +120,7 @@ class PerCallTape:
         self._local_step: Any = jax.jit(local_step)
         self._linear: Any = jax.jit(linear)
         self._step: Any = jax.jit(step)
-
-    def constant(self, values: Any) -> Any:
-        """Return the values, on the device."""
-        import jax
-
-        return jax.device_put(values, self._device)
+        self.constant = lambda values: jax.device_put(values, device)
 
     def gradient(
         self,

@@ -101,18 +101,9 @@ def _per_call(name: str, device: str | None) -> Iterator[Callable[[], float]]:
 
 
 def run_bench(
-    cases: Sequence[str],
-    device: str | None = None,
-    echo: Callable[[str], None] = lambda line: None,
-    quick: bool = False,
+    cases: Sequence[str], device: str | None, echo: Callable[[str], None], quick: bool
 ) -> list[dict[str, Any]]:
-    """Measure cases, each in a new process; `echo` receives their names.
-
-    Args:
-        cases: names from `CASES`.
-        device: "cpu" or "gpu".
-        echo: receives the name of each case before it is measured.
-        quick: measure a tenth, once, without one call per event.
+    """Measure cases, each in a new process; `echo` receives the name of each.
 
     Returns:
         For each case an object with the keys case, workers, device, compiled (whether the world is), updates_per_s and
@@ -124,7 +115,7 @@ def run_bench(
 
 
 def run_widths(
-    cases: Sequence[str], device: str | None = None, echo: Callable[[str], None] = lambda line: None
+    cases: Sequence[str], device: str | None, echo: Callable[[str], None] = lambda line: None
 ) -> list[dict[str, Any]]:
     """Measure cases at several widths, each in a new process; see `measure_widths`."""
     return [rates for name in cases for rates in _in_process("widths", name, echo, device or "")]

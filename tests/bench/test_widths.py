@@ -40,17 +40,17 @@ def test_a_process_that_fails_is_an_error_of_one_line():
 
 
 def test_the_table_marks_the_fastest(simfl_, monkeypatch):
-    asked = []
+    measured = []
 
     def run_widths(names, device, echo):
-        asked.extend(names)
+        measured.extend(names)
         rates = {"1": 1000.0, "8": 20_000.0, "16": 19_999.0}
         return [{"case": names[0], "workers": 16, "device": "cpu", "automatic": 16, "updates_per_s": rates}]
 
     monkeypatch.setattr(measuring, "run_widths", run_widths)
     code, out, _ = simfl_("bench", "--widths")
     assert code == 0
-    assert asked == list(MODELS)
+    assert measured == list(MODELS)
     assert "1,000" in out
     assert "20,000*" in out
     assert "19,999*" not in out
@@ -58,16 +58,16 @@ def test_the_table_marks_the_fastest(simfl_, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (("--widths", "--quick"), "expected one of --quick and --widths, found both"),
         (("peers", "--widths"), "expected neither --quick nor --widths"),
     ],
 )
-def test_widths_exclude_quick_and_peers(simfl_, words, said):
+def test_widths_exclude_quick_and_peers(simfl_, words, message):
     code, _, err = simfl_("bench", *words)
     assert code == 2
-    assert said in err
+    assert message in err
     assert err.count("\n") == 1
 
 

@@ -96,8 +96,8 @@ SCENARIO = "algorithm: {kind: sync_sgd, batch_size: 16}\nclients: {count: 2}\nst
 
 
 def test_gradients_are_measured_at_several_sizes():
-    asked = {"algorithm": {"kind": "sync_sgd"}, "data": {"set": "digits"}, "clients": {"count": 2}}
-    setup = assemble(from_mapping({**asked, "stop": {"updates": 4}}))
+    sections = {"algorithm": {"kind": "sync_sgd"}, "data": {"set": "digits"}, "clients": {"count": 2}}
+    setup = assemble(from_mapping({**sections, "stop": {"updates": 4}}))
     measured = measure_gradients(setup, choose_device("cpu"), each_s=0.0)
     assert [size for size, *_ in measured.spread()] == [8, 16, 32, 64, 128]
     assert all(0 < low <= middle <= high < 1 for _, low, middle, high in measured.spread())
@@ -109,8 +109,8 @@ def test_measured_times_are_written_into_a_copy(simfl_, tmp_path, monkeypatch):
     measured = Measured(pace, [(8, 1e-3), (16, 2e-3)])
     monkeypatch.setattr("simfl.live.measuring.measure_gradients", lambda *_: measured)
     (tmp_path / "a.yaml").write_text("# mine\n" + SCENARIO + "data: {set: digits}  # few\n")
-    code, said, about = simfl_("calibrate", "a.yaml")
-    assert (code, said.split(":")[0]) == (0, "a-calibrated.yaml")
+    code, output, about = simfl_("calibrate", "a.yaml")
+    assert (code, output.split(":")[0]) == (0, "a-calibrated.yaml")
     text = (tmp_path / "a-calibrated.yaml").read_text()
     assert text.startswith("# simfl calibrate, ")
     assert "#   8 examples: 1 ms" in text
@@ -157,8 +157,8 @@ def test_calibrate_warns_of_a_busy_machine_and_fails_if_the_line_does_not_fit(
     measured = Measured(fit_pace(SIZES, seconds), [(8, 1e-3)])
     monkeypatch.setattr("simfl.live.measuring.measure_gradients", lambda *_: measured)
     (tmp_path / "a.yaml").write_text(SCENARIO + "data: {set: digits}\n")
-    found, said, errors = simfl_("calibrate", "a.yaml")
-    assert (found, said.split(":")[0]) == (code, "a-calibrated.yaml")
+    exit_code, output, errors = simfl_("calibrate", "a.yaml")
+    assert (exit_code, output.split(":")[0]) == (code, "a-calibrated.yaml")
     shown = [line.removeprefix("warning: ") for line in errors.splitlines() if line.startswith("warning: ")]
     assert [line[: len(begin)] for line, begin in zip(shown, warnings, strict=True)] == warnings
 

@@ -43,32 +43,32 @@ def measured_twice_as_slow(tmp_path, monkeypatch):
 
 
 def test_live_shows_the_prediction_beside_the_measurement(simfl_, measured_twice_as_slow):
-    code, said, _ = simfl_("live", "a.yaml", "-n", "2", "-q")
+    code, output, _ = simfl_("live", "a.yaml", "-n", "2", "-q")
     assert code == 0
-    duration = next(line for line in said.splitlines() if line.startswith("duration"))
+    duration = next(line for line in output.splitlines() if line.startswith("duration"))
     assert duration.split("│")[-1].strip() == "-50.0 %"
-    assert "clients: 2 instead of the 4 of the scenario, in both" in said
-    assert "computing: slept" in said
-    assert "predicted: virtual time of a simulation with 2 clients. measured: wall time of 3 processes" in said
+    assert "clients: 2 instead of the 4 of the scenario, in both" in output
+    assert "computing: slept" in output
+    assert "predicted: virtual time of a simulation with 2 clients. measured: wall time of 3 processes" in output
 
 
 def test_json_has_all_quantities_of_both_runs(simfl_, measured_twice_as_slow):
-    code, said, _ = simfl_("live", "a.yaml", "--compute", "real", "--json", "-")
+    code, output, _ = simfl_("live", "a.yaml", "--compute", "real", "--json", "-")
     assert code == 0
-    found = json.loads(said)
-    errors = {one["name"]: one["error"] for one in found["quantities"]}
+    result = json.loads(output)
+    errors = {one["name"]: one["error"] for one in result["quantities"]}
     assert errors["updates"] == 0.0
     assert errors["duration"] == pytest.approx(-0.5, rel=0.02)
     assert errors["updates per second"] == pytest.approx(1.0, rel=0.05)
     assert {"data sent", "messages", "mean staleness", "test accuracy"} <= set(errors)
-    assert any(line.startswith("computing: real") for line in found["notes"])
-    assert not any(line.startswith("clients:") for line in found["notes"])
-    assert found["predicted"]["folder"] != found["measured"]["folder"]
+    assert any(line.startswith("computing: real") for line in result["notes"])
+    assert not any(line.startswith("clients:") for line in result["notes"])
+    assert result["predicted"]["folder"] != result["measured"]["folder"]
 
 
 def test_a_live_run_is_always_shown_with_wall_time(simfl_, measured_twice_as_slow, capsys):
-    _, said, _ = simfl_("live", "a.yaml", "--json", "-")
-    predicted, measured = (read(json.loads(said)[name]["folder"]) for name in ("predicted", "measured"))
+    _, output, _ = simfl_("live", "a.yaml", "--json", "-")
+    predicted, measured = (read(json.loads(output)[name]["folder"]) for name in ("predicted", "measured"))
     assert "virtual time" in repr(predicted)
     assert "wall time" in repr(measured)
     from simfl.plots import label_runs, plot
@@ -92,10 +92,10 @@ def test_an_interrupted_run_is_not_compared(simfl_, measured_twice_as_slow, monk
         return [folder]
 
     monkeypatch.setattr(launching, "launch", interrupted)
-    code, said, errors = simfl_("live", "a.yaml", "-q")
+    code, output, errors = simfl_("live", "a.yaml", "-q")
     assert code == signals.exit_code()
     assert errors == "the run was interrupted: it is not compared with a prediction\n"
-    assert "predicted" not in said
+    assert "predicted" not in output
 
 
 @pytest.mark.parametrize("width", [50, 80])

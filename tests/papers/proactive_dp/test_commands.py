@@ -62,13 +62,13 @@ def test_one_shot_gamma_gives_the_tables_of_the_paper(simfl_):
 def test_json_has_plan_conditions_and_epsilons(simfl_):
     code, out, _ = simfl_(*LIBSVM, "--noise-multiplier", 19.3, "--exact", "--json")
     assert code == 0
-    found = json.loads(out)["result"]
-    assert found["plan"]["batch"] == 31
-    assert found["plan"]["gamma"] == pytest.approx(3.13102, abs=5e-6)
-    assert [condition["name"] for condition in found["plan"]["conditions"]] == ["(32)", "(33)", "(34)", "(35)"]
-    assert found["claimed_epsilon"] == pytest.approx(0.0497198, abs=5e-8)
-    assert found["certified"]["poisson"] < found["certified"]["fixed_size"] < found["claimed_epsilon"]
-    assert found["total_rounds"] == found["plan"]["rounds"]
+    result = json.loads(out)["result"]
+    assert result["plan"]["batch"] == 31
+    assert result["plan"]["gamma"] == pytest.approx(3.13102, abs=5e-6)
+    assert [condition["name"] for condition in result["plan"]["conditions"]] == ["(32)", "(33)", "(34)", "(35)"]
+    assert result["claimed_epsilon"] == pytest.approx(0.0497198, abs=5e-8)
+    assert result["certified"]["poisson"] < result["certified"]["fixed_size"] < result["claimed_epsilon"]
+    assert result["total_rounds"] == result["plan"]["rounds"]
 
 
 def test_earlier_rounds_count(simfl_):
@@ -109,8 +109,8 @@ def test_without_epsilon_the_noise_sets_the_budget_of_all_rounds(simfl_):
         "--done",
         "31x1612",
     )
-    found = json.loads(simfl_(*words, "--json")[1])["result"]
-    assert found["claimed_epsilon"] == pytest.approx(0.187966, abs=5e-7)
+    result = json.loads(simfl_(*words, "--json")[1])["result"]
+    assert result["claimed_epsilon"] == pytest.approx(0.187966, abs=5e-7)
 
 
 @pytest.mark.parametrize(

@@ -41,10 +41,10 @@ def test_json_is_repeatable_and_files_have_a_default_folder(simfl_, tmp_path):
     words = ("privacy", "utility-graph", *QUICK, "--noise", "figure", "--set", "name=mine", "--json")
     code, out, _ = simfl_(*words)
     assert code == 0
-    found = json.loads(out)["result"]
-    assert found["graph"]["noise_factors"] == [1.0, 1.0, 1.0]
-    assert [point["clipping_norm"] for point in found["frontier"]] == [0.5, 1.0]
-    assert found["reference"] >= max(found["graph"]["accuracies"])
+    result = json.loads(out)["result"]
+    assert result["graph"]["noise_factors"] == [1.0, 1.0, 1.0]
+    assert [point["clipping_norm"] for point in result["frontier"]] == [0.5, 1.0]
+    assert result["reference"] >= max(result["graph"]["accuracies"])
     assert (tmp_path / "results" / "utility-mine" / "utility-graph.csv").is_file()
     assert simfl_(*words)[1] == out  # the same seed, the same graph
 
