@@ -1,4 +1,4 @@
-"""How fast the simulator is, as ratios taken in one run."""
+"""How fast the simulator is, as ratios of rates measured in one run."""
 
 from simfl.plugins import Plugin
 

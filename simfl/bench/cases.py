@@ -14,26 +14,20 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Case:
-    """One line of the benchmark.
+    """One line of the benchmark."""
 
-    Attributes:
-        workers: clients.
-        updates: updates of the run that is measured; a round of local steps is one of them here.
-        sections: what the scenario says beside clients, stop and evaluate.
-    """
-
-    workers: int
-    updates: int
-    sections: dict[str, Any]
+    workers: int  # number of clients
+    updates: int  # of the measured run; here a round of local steps is one update
+    sections: dict[str, Any]  # of the scenario, without clients, stop and evaluate
 
 
 def _case(
     data: str, model: str | dict[str, Any], workers: int, updates: int, algorithm: str = "adpsgd", **sections: Any
 ) -> Case:
     options = {**({"exchange": "atomic"} if algorithm == "adpsgd" else {}), **sections.pop("options", {})}
-    # More workers than the data can be divided among draw their examples from all of it.
-    few = workers > 40 if data == "digits" else workers > 1_000
-    part = {"kind": "resample", "size": 128} if few else {"kind": "iid"}
+    # If the data is too small to be divided among the workers, each draws its examples from all of it.
+    too_small = workers > (40 if data == "digits" else 1_000)
+    part = {"kind": "resample", "size": 128} if too_small else {"kind": "iid"}
     return Case(
         workers,
         updates,
@@ -75,8 +69,7 @@ CASES: dict[str, Case] = {
     "cifar10-resnet20-adpsgd": _case("cifar10", {"kind": "resnet", "blocks": 3}, 16, 300),
 }
 
-
-#: The cases that matter, of which `simfl bench --quick` measures a tenth each.
+#: The cases of `simfl bench --quick`, which measures a tenth of each.
 QUICK = (
     "digits-softmax-adpsgd",
     "digits-softmax-gossip",
@@ -85,12 +78,10 @@ QUICK = (
     "mnist-mlp-gossip",
 )
 
-
 #: A case for each kind of model, for `simfl bench --widths`.
 MODELS = ("digits-softmax-adpsgd", "mnist-softmax-adpsgd", "mnist-mlp-gossip", "mnist-lenet5-adpsgd")
 
-
-#: The data sets that are files: what tells that one is there, and the shape of the examples that take its place.
+#: Data sets from files: a pattern that matches a file of the set, and the shape of the random examples used without it.
 FILES: dict[str, tuple[str, tuple[int, ...]]] = {
     "mnist": ("train-images*", (60_000, 784)),
     "cifar10": ("*", (10_000, 32, 32, 3)),
@@ -100,11 +91,10 @@ FILES: dict[str, tuple[str, tuple[int, ...]]] = {
 def scenario_of(
     name: str, updates: int | None = None, workers: int | None = None, width: int | Literal["auto"] = "auto"
 ) -> Any:
-    """Return the scenario of a case, with other numbers where they are given."""
+    """Return the scenario of a case; the arguments replace numbers of the case."""
     from simfl.scenario import from_mapping
 
     case = CASES[name]
-    count = workers or case.workers
     total = updates or case.updates
     sections = json.loads(json.dumps(case.sections))
     data = sections["data"]["set"]
@@ -113,7 +103,7 @@ def scenario_of(
     return from_mapping(
         {
             "name": name,
-            "clients": {"count": count, "jitter": {"kind": "lognormal", "sigma": 0.1}},
+            "clients": {"count": workers or case.workers, "jitter": {"kind": "lognormal", "sigma": 0.1}},
             "stop": {"updates": total},
             "evaluate": {"every": {"updates": total}},
             "execution": {"width": width},
@@ -128,7 +118,7 @@ def _has_files(data: str) -> bool:
 
 
 def _stand_in(data: str) -> Path:
-    """Return random data of the same shape, for machines without the files."""
+    """Return a file of random data of the same shape, for machines without the files."""
     path = Path(tempfile.gettempdir()) / f"simfl-bench-{data}-shape.npz"
     if not path.exists():
         generator = np.random.default_rng(0)

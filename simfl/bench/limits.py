@@ -1,7 +1,7 @@
 """Limits of a run: the bare kernel, one call per event, the world alone.
 
-Run as a module, `python -m simfl.bench.limits CASE [DEVICE]`, it measures one call per event whenever a line comes in:
-in a process of its own, with JAX as it comes.
+The program `python -m simfl.bench.limits CASE [DEVICE]` measures one call per event for every line of its input. It is
+a separate process, so that JAX keeps its default configuration.
 """
 
 from __future__ import annotations
@@ -18,35 +18,30 @@ from simfl.errors import RunError
 
 
 def kernel_limit(setup: Any, device: Any, quick: bool = False) -> Callable[[], float]:
-    """Return a function that measures the kernel limit, seconds per gradient."""
+    """Return a function that measures the seconds per gradient of the bare kernel."""
     import jax
     import jax.numpy as jnp
 
     from simfl.privacy.noise import SAMPLERS
 
     problem = setup.problem
-    model, batch = problem.model, problem.batches.size
-    x, y = (jax.device_put(problem.arrays()[name], device) for name in ("x", "y"))
-    keys = jax.device_put(problem.keys.noise, device)
+    model, size = problem.model, problem.batches.size
+    x, y, keys = jax.device_put((problem.arrays()["x"], problem.arrays()["y"], problem.keys.noise), device)
     clip = problem.clipping.norm
     scale = np.float32(setup.training.each_noise_std()[0])
     sampler = None if problem.noise is None else SAMPLERS[problem.noise.sampler]
 
     def gradient(params: Any, index: Any, weight: Any, draw: Any) -> Any:
-        a, b = x[index], y[index]
-        total = (
-            model.gradient_sum(params, a, b, weight)
-            if clip is None
-            else model.clipped_gradient_sum(params, a, b, weight, clip)
-        )
+        batch = x[index], y[index], weight
+        total = model.gradient_sum(params, *batch) if clip is None else model.clipped_gradient_sum(params, *batch, clip)
         return total if sampler is None else total + scale * sampler(keys, jnp.int32(0), draw, model.size)
 
     def build(width: int, steps: int) -> Callable[[], Any]:
         generator = np.random.default_rng(0)
-        indices = jax.device_put(generator.integers(0, len(problem.data.train_x), (steps, width, batch)), device)
+        indices = jax.device_put(generator.integers(0, len(problem.data.train_x), (steps, width, size)), device)
         draws = jax.device_put(np.arange(steps * width, dtype=np.int32).reshape(steps, width), device)
         start = jax.device_put(np.tile(setup.training.initial, (width, 1)), device)
-        ones = jnp.ones(batch, jnp.float32)
+        ones = jnp.ones(size, jnp.float32)
 
         def scan(params: Any, indices: Any, draws: Any) -> Any:
             def body(params: Any, inputs: Any) -> Any:
@@ -91,13 +86,12 @@ def kernel_limit(setup: Any, device: Any, quick: bool = False) -> Callable[[], f
 class PerCallTape:
     """A tape that computes at once: one jitted call for every exchange and every step.
 
-    This is how an event loop around JAX is written without a tape; the world around it is the same.
+    An event loop around JAX works like this without a tape. The world is the same. Methods are those of `Tape`.
     """
 
     reads = 4
-    #: Nothing is accounted for here.
-    releases = None
-    #: As of `Tape`.
+    releases = None  # nothing is accounted for
+    max_batch = 2**30
     draw_size: Callable[[int, int, int], int] | None = None
 
     def __init__(self, setup: Any, device: Any) -> None:
@@ -109,8 +103,8 @@ class PerCallTape:
         problem = setup.problem
         proximal = 0.0 if problem.rounds is None else problem.rounds.proximal
         gradient, positions = gradient_of_batch(problem.operation), positions_of_batch(problem.operation)
-        self._device = device
-        data = jax.device_put(problem.arrays(), device)
+        self._data = jax.device_put(problem.arrays(), device)
+        self._norm = problem.clipping.norm or 0.0
 
         def linear(coefs: Any, models: Any) -> Any:
             return sum((coefs[j] * model for j, model in enumerate(models)), jnp.float32(0.0))
@@ -126,14 +120,7 @@ class PerCallTape:
         self._local_step: Any = jax.jit(local_step)
         self._linear: Any = jax.jit(linear)
         self._step: Any = jax.jit(step)
-        self._data = data
-        self._norm = problem.clipping.norm or 0.0
-
-    def constant(self, values: Any) -> Any:
-        """The values themselves, on the device."""
-        import jax
-
-        return jax.device_put(values, self._device)
+        self.constant = lambda values: jax.device_put(values, device)
 
     def gradient(
         self,
@@ -151,8 +138,6 @@ class PerCallTape:
         size = size if self.draw_size is None else self.draw_size(client, draw, size)
         return ClippedGradient(model, client, draw, min(size, self.max_batch), noise_scale, norm)
 
-    max_batch = 2**30
-
     def train(self, model: Any, client: int, draw: int, steps: int, size: int, step: Any, noise_scale: float) -> Any:
         """Promise a round, as `Tape.train` does."""
         from simfl.tape.recording import Round
@@ -160,11 +145,7 @@ class PerCallTape:
         return Round(model, client, draw, steps, size, step, noise_scale)
 
     def release(self, promised: Any) -> None:
-        """Nothing is counted."""
-
-    def apply(self, *terms: Any) -> Any:
-        """The same as `combine`: all of them run in order."""
-        return self.combine(*terms)
+        """Count nothing."""
 
     def _change(self, promised: Any) -> Any:
         """Compute the change of a round: a call for every step."""
@@ -193,13 +174,15 @@ class PerCallTape:
                 total = self._step(total, value.model, ints, *floats, self._data)
         return total
 
+    apply = combine  # operations run in order
+
     def settle(self, model: Any) -> Any:
-        """Everything is computed already."""
+        """Return the model: everything is computed already."""
         return model
 
 
 def serve_per_call(name: str, device: str | None = None) -> None:
-    """Measure one call per event in another process, with JAX as installed."""
+    """Print the seconds per update of one call per event for every line of the input."""
     import jax
 
     from simfl.build import assembly
@@ -207,17 +190,14 @@ def serve_per_call(name: str, device: str | None = None) -> None:
 
     setattr(lazy, "start_jax", lambda: None)  # noqa: B010
     setup = assembly.assemble(scenario_of(name))
-    chosen = jax.devices(device)[0] if device else jax.devices()[0]
+    tape = PerCallTape(setup, jax.devices(device)[0] if device else jax.devices()[0])
 
     def seconds(updates: int) -> float:
-        tape = PerCallTape(setup, chosen) if not tapes else tapes[0]
-        tapes[:] = [tape]
         elapsed, _, algorithm = run_world(setup, tape, updates)
         begin = time.perf_counter()
         jax.block_until_ready(list(algorithm.models()))
         return (elapsed + time.perf_counter() - begin) / updates
 
-    tapes: list[Any] = []
     count = setup.scenario.clients.count
     seconds(2 * count)
     updates = max(2 * count, int(min(20_000, 0.8 / seconds(2 * count))))
@@ -227,17 +207,17 @@ def serve_per_call(name: str, device: str | None = None) -> None:
 
 
 class Nothing:
-    """An executor that computes nothing: only the world and its recording remain."""
+    """An executor that computes nothing, to measure the world and its recording alone."""
 
     def submit(self, window: Any) -> None:
         """Forget the window."""
 
     def fetch(self, rows: Any, coefs: Any) -> Any:
-        """Nothing has values here."""
+        """Reject the request: there are no values."""
         raise RunError("the world alone has no values")
 
     def probe(self, rows: Any, coefs: Any, clients: Any, draws: Any, decide: Any) -> Any:
-        """Nothing has losses here."""
+        """Reject the request: there are no losses."""
         raise RunError("the world alone has no losses")
 
 
@@ -260,13 +240,12 @@ def bare_simpy(timeouts: int = 100_000) -> float:
 def run_world(
     setup: Any, tape: Any, updates: int, timer: Callable[[], float] = time.perf_counter
 ) -> tuple[float, int, Any]:
-    """Run the world on some tape; returns (seconds, events, the algorithm)."""
+    """Run the world on a tape; return seconds, events and the algorithm."""
     from simfl.build.assembly import build_algorithm
     from simfl.build.world import build_world
 
     world = build_world(setup)
-    rows: list[Any] = []
-    algorithm = build_algorithm(setup, world, tape, rows.append)
+    algorithm = build_algorithm(setup, world, tape, lambda row: None)
 
     def end() -> int:
         world.clock.stop()
@@ -280,7 +259,7 @@ def run_world(
 
 
 def steps_per_update(setup: Any) -> float:
-    """Return the mini-batches of an update: those of a local round, else 1."""
+    """Return the number of mini-batches of an update: those of a local round, else 1."""
     return float((setup.training.update_examples or setup.problem.batches.size) / setup.problem.batches.size)
 
 

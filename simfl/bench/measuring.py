@@ -1,20 +1,19 @@
-"""`simfl bench`: how fast the simulator is, as ratios taken in one run.
+"""`simfl bench`: how fast the simulator is, as ratios measured in one run.
 
-For every case, in a process of its own:
+For every case, in a separate process:
 
-- the kernel limit: the same gradient (clipped and noised as in the case), vmapped in a bare scan at
-  its best width, with no simulation around it;
-- one call per event: the same world, with a jitted call for every exchange and every step, in a
-  process of its own with JAX as it comes: the way an event loop around JAX is written without a tape;
-- the world alone: all events, with nothing computed, beside timeouts of bare SimPy; both in CPU seconds, of one thread;
+- the kernel limit: the same gradient (clipped and noised as in the case), vmapped in a bare scan at its best width,
+  without a simulation;
+- one call per event: the same world, with a jitted call for every exchange and every step, in a separate process with
+  JAX's default configuration: an event loop around JAX without a tape;
+- the world alone: all events, computing nothing, beside timeouts of bare SimPy; both in CPU seconds, of one thread;
 - the run itself, end to end: world, tape, execution and tables.
 
-An update is one mini-batch, also where clients train locally: a round of H steps counts as H updates, in the kernel
-limit (H gradients), in one call per event (H calls for a client's steps) and in the run.
+An update is one mini-batch, also if clients train locally: a round of H steps counts as H updates, in the kernel limit
+(H gradients), in one call per event (H calls for a client's steps) and in the run.
 
-Each is measured several times, alternating; the best of each counts, so that another program on
-the machine disturbs the ratios little. A quick measurement takes a tenth of the updates, once, and leaves out one call
-per event.
+Each is measured several times, in turn. The best of each counts, so that another program on the machine disturbs the
+ratios little. A quick measurement takes a tenth of the updates, once, and leaves out one call per event.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ from typing import Any
 from simfl.bench.cases import CASES, scenario_of
 from simfl.bench.limits import Nothing, bare_simpy, kernel_limit, run_world, steps_per_update
 from simfl.compiled import is_compiled
-from simfl.errors import RunError, ScenarioError, nearest
+from simfl.errors import RunError
 
 REPEATS = 3
 
@@ -90,63 +89,42 @@ def _per_call(name: str, device: str | None) -> Iterator[Callable[[], float]]:
     command = [sys.executable, "-m", "simfl.bench.limits", name, *([device] if device else [])]
     untuned = {key: value for key, value in os.environ.items() if key != "PJRT_NPROC"}
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=untuned) as child:
-        asked, answered = child.stdin, child.stdout
-        assert asked is not None
-        assert answered is not None
+        requests, answers = child.stdin, child.stdout
+        assert requests is not None
+        assert answers is not None
 
         def seconds() -> float:
-            asked.write("again\n")
-            asked.flush()
-            return float(answered.readline())
+            print("again", file=requests, flush=True)
+            return float(answers.readline())
 
         yield seconds
-        asked.close()
+        requests.close()
 
 
 def run_bench(
-    cases: Sequence[str] | None = None,
-    device: str | None = None,
-    echo: Callable[[str], None] = lambda line: None,
-    quick: bool = False,
+    cases: Sequence[str], device: str | None, echo: Callable[[str], None], quick: bool
 ) -> list[dict[str, Any]]:
-    """Measure cases, each in a fresh process, and return one object per case.
-
-    Args:
-        cases: names from `CASES`; all of them by default.
-        device: "cpu" or "gpu".
-        echo: told which case is being measured.
-        quick: measure a tenth, once, without one call per event.
+    """Measure cases, each in a new process; `echo` receives the name of each.
 
     Returns:
-        Objects with the keys case, workers, device, compiled (whether the world is), updates_per_s and
+        For each case an object with the keys case, workers, device, compiled (whether the world is), updates_per_s and
         median_updates_per_s, kernel_limit_ratio (end to end over the bare kernel: 1 would be a simulation that costs
         nothing), per_call_ratio (over one call per event), world_events_per_s (events of the world alone, per CPU
         second), bare_simpy_ratio (those over timeouts of bare SimPy) and peak_rss_bytes.
     """
-    names = list(cases) if cases else list(CASES)
-    for name in names:
-        if name not in CASES:
-            raise ScenarioError(f"bench: found {name!r}, expected one of {', '.join(CASES)}{nearest(name, CASES)}")
-    results = []
-    for name in names:
-        echo(name)
-        results.append(_in_process("measuring", name, device or "", "quick" if quick else ""))
-    return results
+    return [_in_process("measuring", name, echo, device or "", "quick" if quick else "") for name in cases]
 
 
 def run_widths(
-    cases: Sequence[str], device: str | None = None, echo: Callable[[str], None] = lambda line: None
+    cases: Sequence[str], device: str | None, echo: Callable[[str], None] = lambda line: None
 ) -> list[dict[str, Any]]:
-    """Measure cases at several widths, each in a new process."""
-    results: list[dict[str, Any]] = []
-    for name in cases:
-        echo(name)
-        results += _in_process("widths", name, device or "")
-    return results
+    """Measure cases at several widths, each in a new process; see `measure_widths`."""
+    return [rates for name in cases for rates in _in_process("widths", name, echo, device or "")]
 
 
-def _in_process(module: str, name: str, *arguments: str) -> Any:
+def _in_process(module: str, name: str, echo: Callable[[str], None], *arguments: str) -> Any:
     """Return the output of a module of this package for a case, in a new process."""
+    echo(name)
     command = [sys.executable, "-m", f"simfl.bench.{module}", name, *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:

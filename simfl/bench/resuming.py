@@ -1,6 +1,6 @@
 """The cost of checkpoints, and of resuming.
 
-Run as a module, `python -m simfl.bench.resuming CASE [UPDATES]`, it measures one case of `simfl bench`.
+`python -m simfl.bench.resuming CASE [UPDATES]` measures one case of `simfl bench`.
 """
 
 from __future__ import annotations
@@ -13,23 +13,19 @@ from typing import Any
 
 from simfl.bench.cases import scenario_of
 
-#: Where in the run the checkpoint is taken, as a share of its events.
+#: Position of the checkpoint in the run, as a share of its events.
 POSITION = 0.95
+#: Seconds between regular checkpoints: none is taken during a run.
 NEVER_S = 1e9
 
 
 def measure(name: str, updates: int | None = None, repeats: int = 3) -> dict[str, Any]:
-    """Measure one case in this process.
-
-    Args:
-        name: of the case.
-        updates: of its run; those of the case by default.
-        repeats: number of repetitions, of which the best counts.
+    """Measure one case in this process; the best of the repetitions counts.
 
     Returns:
-        An object with the keys case, parameters, first_s and next_s (host seconds for a checkpoint: the first one reads
-        all data to know them again), bytes (of its file), run_s (up to it), load_s (to give models their values),
-        replay_s (to play the world again) and replay_share (of run_s).
+        An object with the keys case, parameters, first_s and next_s (host seconds for a checkpoint: the first one also
+        computes a digest of all data), bytes (of its file), run_s (until the checkpoint), load_s (for the values of
+        models), replay_s (for the world's replay) and replay_share (of run_s).
     """
     from simfl.records import RunFolder
     from simfl.runs import checkpoint
@@ -53,7 +49,7 @@ def measure(name: str, updates: int | None = None, repeats: int = 3) -> dict[str
             first = run(folder, int(POSITION * events)).keeper.taking_s
             since = checkpoint.read(folder.path / checkpoint.FILE)
             size = (folder.path / checkpoint.FILE).stat().st_size
-            again = run(folder, 1, since).keeper  # which takes another, of one event later
+            again = run(folder, 1, since).keeper  # takes another checkpoint, one event later
             times = {
                 "first_s": first,
                 "next_s": again.taking_s,

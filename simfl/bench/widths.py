@@ -1,7 +1,7 @@
 """`simfl bench --widths`: updates per second by the number of lanes.
 
-What `execution.width: auto` takes is written down in `simfl.tape.executor.automatic_width`, from these measurements:
-never measured in a run, so that a scenario gives the same tables wherever it runs.
+From these measurements comes `simfl.tape.executor.automatic_width`, the width of `execution.width: auto`. A run never
+measures widths, so that a scenario gives the same tables on every machine.
 """
 
 from __future__ import annotations
@@ -14,15 +14,14 @@ from typing import Any
 
 from simfl.bench.cases import CASES, scenario_of
 
-#: The widths that are tried.
+#: Operations per step on a CPU, and on a GPU.
 WIDTHS = (1, 2, 4, 8, 16, 32, 64)
-#: On a GPU, in the place of these.
 WIDE = (8, 32, 64, 128, 256, 512)
-#: Numbers of workers that are tried beside the case's own.
+#: Numbers of workers besides the case's own.
 WORKERS = (4, 16)
-#: How often each width is measured, in turns: the best counts.
+#: Measurements of each width, taken in turn; the best counts.
 REPEATS = 3
-#: How long a measurement takes, in seconds.
+#: Approximate duration of a measurement.
 SECONDS = 0.5
 
 
@@ -31,15 +30,9 @@ def measure_widths(
 ) -> list[dict[str, Any]]:
     """Measure a case at several widths and numbers of workers, in this process.
 
-    Args:
-        name: of the case.
-        device: "cpu" or "gpu".
-        widths: operations per step; by default those that make sense on the device.
-        seconds: how long a measurement takes, about.
-
     Returns:
-        For each number of workers an object with the keys case, workers, device, automatic (the width that
-        `execution.width: auto` has) and updates_per_s, an object by width.
+        For each number of workers an object with the keys case, workers, device, automatic (the width of
+        `execution.width: auto`) and updates_per_s, an object by width.
     """
     from simfl.build.setup import Setup
     from simfl.runs.runner import prepare, run
@@ -51,8 +44,8 @@ def measure_widths(
     with tempfile.TemporaryDirectory() as folder:
 
         def rate(setup: Setup) -> tuple[float, int]:
-            done = run(setup, out=folder, device=device).manifest
-            return done.updates / done.wall_s, done.width or 1
+            manifest = run(setup, out=folder, device=device).manifest
+            return manifest.updates / manifest.wall_s, manifest.width or 1
 
         for workers in sorted({*WORKERS, CASES[name].workers}):
             few = max(2 * workers, 50)
@@ -79,5 +72,4 @@ def measure_widths(
 
 
 if __name__ == "__main__":
-    case, chosen = sys.argv[1:]
-    print(json.dumps(measure_widths(case, chosen or None)))
+    print(json.dumps(measure_widths(sys.argv[1], sys.argv[2] or None)))

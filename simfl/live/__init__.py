@@ -2,12 +2,12 @@
 
 - `transport`: messages between MPI processes, served while a process computes or sleeps.
 - `workers`: SYNC, D-PSGD, AD-PSGD and FedAsync as one process per client.
-- `coordinator`: the process beside them that counts, asks for snapshots, ends the run, and is FedAsync's server.
-- `rank`: a process's program; `launching` starts as many as it needs; `support` says what cannot be run so.
+- `coordinator`: one more process, which counts updates, requests snapshots, ends the run, and is FedAsync's server.
+- `rank`: the program of a process; `launching` starts the processes; `support` rejects scenarios that cannot run live.
 - `prediction`: a live run beside the simulation of the same scenario.
-- `fitting`: lines and jitter from measurements; `measuring` measures gradients and links, `logs` reads a user's own.
+- `fitting`: lines and jitter from measurements; `measuring` measures gradients and links, `logs` reads a user's log.
 
-MPI (mpi4py) is imported by `mpi` and `rank` alone, in the processes that it starts.
+Only `mpi` and `rank` import mpi4py, in the processes that MPI starts.
 """
 
 from simfl.plugins import Plugin

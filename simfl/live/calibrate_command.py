@@ -8,12 +8,12 @@ from typing import Annotated, Any
 
 import typer
 
-from simfl.cli.shared import RUN_FAILED, Device, Overrides, aside, say, write_text
+from simfl.cli.shared import RUN_FAILED, Device, OneScenario, Overrides, aside, say, write_text
 from simfl.errors import ScenarioError
 
 
 def calibrate(
-    scenario: Annotated[Path, typer.Argument(metavar="SCENARIO", help="A scenario file (YAML).", show_default=False)],
+    scenario: OneScenario,
     links: Annotated[
         bool, typer.Option("--links", help="Measure latency and bandwidth between MPI processes.")
     ] = False,
@@ -36,7 +36,7 @@ def calibrate(
     under mpirun or srun, between the first two. --log fits the speeds of clients to a log.
 
     A line is fitted to the medians of the measured times. If it misses one of them by more than 30 %, the copy is
-    written, a warning is printed, and the exit code is 1: on a busy machine, measure again without other work.
+    written, a warning is printed, and the exit code is 1: if the machine was busy, measure again without other work.
     """
     from simfl.live.fitting import JITTER, MISFIT
     from simfl.scenario import load
@@ -45,24 +45,23 @@ def calibrate(
 
     if links and log is not None:
         raise ScenarioError("calibrate: expected --links or --log, found both")
-    chosen = load(scenario, overrides or [])
-    changes = _log(log) if log is not None else _links() if links else _gradients(chosen, device)
-    if changes is None:
+    original = load(scenario, overrides or [])
+    calibration = _log(log) if log is not None else _links() if links else _gradients(original, device)
+    if calibration is None:
         return  # another process writes
-    settings, about, misfit, sigma = changes
-    named = out or scenario.with_name(f"{scenario.stem}-calibrated.yaml")
-    every = [*(overrides or []), *settings]
-    text = edited(file_text(scenario), every, scenario.stem)
+    settings, about, misfit, sigma = calibration
+    path = out or scenario.with_name(f"{scenario.stem}-calibrated.yaml")
+    changes = [*(overrides or []), *settings]
+    text = edited(file_text(scenario), changes, scenario.stem)
     if text is None:
-        text = load(scenario, every).to_yaml()
+        text = load(scenario, changes).to_yaml()
         about.append(f"{scenario} could not be changed in place: this is all of it, resolved, without its comments")
-    today = time.strftime("%Y-%m-%d")
-    lines = [f"# {line}" for line in (f"simfl calibrate, {today}: {about[0]}", *about[1:])]
-    write_text(named, "\n".join([*lines, text]))
-    if not aside(named):
+    lines = [f"# {line}" for line in (f"simfl calibrate, {time.strftime('%Y-%m-%d')}: {about[0]}", *about[1:])]
+    write_text(path, "\n".join([*lines, text]))
+    if not aside(path):
         for line in about:
             say(line)
-        print(f"{named}: {', '.join(settings)}")
+        print(f"{path}: {', '.join(settings)}")
     if sigma > JITTER and log is None:
         say(f"warning: the jitter is {sigma:.3g}; a machine without other work has less than {JITTER:g}")
     if misfit > MISFIT:
@@ -71,8 +70,8 @@ def calibrate(
         raise typer.Exit(RUN_FAILED)
 
 
-#: What to change, as overrides, what to say of it, how far the line is from a median, and sigma of jitter.
-Found = tuple[list[str], list[str], float, float]
+#: Overrides, lines about the measurement, the largest relative distance of a median from the line, sigma of jitter.
+Calibration = tuple[list[str], list[str], float, float]
 
 
 def _pace(pace: Any) -> list[str]:
@@ -83,7 +82,7 @@ def _pace(pace: Any) -> list[str]:
     ]
 
 
-def _gradients(scenario: Any, device: str | None) -> Found:
+def _gradients(scenario: Any, device: str | None) -> Calibration:
     from simfl.live.measuring import machine, measure_gradients
     from simfl.records.display import show_time
     from simfl.runs.runner import prepare
@@ -101,7 +100,7 @@ def _gradients(scenario: Any, device: str | None) -> Found:
     return _pace(measured.pace), about, measured.pace.error, measured.pace.sigma
 
 
-def _links() -> Found | None:
+def _links() -> Calibration | None:
     from simfl.live import launching
     from simfl.live.fitting import misfit
     from simfl.live.measuring import LINK_ROUNDS, LINK_SIZES, fit_link, machine
@@ -123,16 +122,12 @@ def _links() -> Found | None:
     return [f"links.latency={link.fixed:.4g}", f"links.bandwidth={pace}"], about, error, 0.0
 
 
-def _log(path: Path) -> Found:
+def _log(path: Path) -> Calibration:
     from simfl.live.logs import fit_log
 
     pace, names = fit_log(path)
     values = ", ".join(f"{speed:.4g}" for speed in pace.speeds)
-    settings = [
-        f"clients.count={len(names)}",
-        *_pace(pace),
-        f"clients.speed={{kind: list, values: [{values}]}}",
-    ]
+    settings = [f"clients.count={len(names)}", *_pace(pace), f"clients.speed={{kind: list, values: [{values}]}}"]
     shown = ", ".join(names[:12]) + (", ..." if len(names) > 12 else "")
     about = [f"fitted to {path}: clients {shown}; the line is within {100 * pace.error:.1f} % of all medians"]
     return settings, about, pace.error, pace.sigma

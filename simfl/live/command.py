@@ -7,7 +7,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from simfl.cli.shared import BAD_INPUT, RUN_FAILED, Json, Overrides, Quiet, Results, Seed, aside, say, write_json
+from simfl.cli.shared import (
+    BAD_INPUT,
+    RUN_FAILED,
+    Json,
+    OneScenario,
+    Overrides,
+    Quiet,
+    Results,
+    Seed,
+    aside,
+    say,
+    write_json,
+)
 from simfl.errors import ScenarioError, SimflError
 
 if TYPE_CHECKING:
@@ -16,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def live(
-    scenario: Annotated[Path, typer.Argument(metavar="SCENARIO", help="A scenario file (YAML).", show_default=False)],
+    scenario: OneScenario,
     processes: Annotated[
         int | None,
         typer.Option("-n", min=1, help="Number of clients, one process each; by default that of the scenario."),
@@ -26,7 +38,7 @@ def live(
         typer.Option(
             "--compute",
             metavar="slept|real",
-            help="slept: a mini-batch takes the time that the scenario draws; real: the time it takes on this machine.",
+            help="slept: a mini-batch takes the time that the scenario draws; real: its time on this machine.",
         ),
     ] = "slept",
     overrides: Overrides = None,
@@ -41,18 +53,20 @@ def live(
     counts updates, and is the server if there is one. Afterwards the same scenario is simulated with the same number
     of clients, and a table shows both with the relative error of each quantity.
 
-    Both runs are written as simfl run writes them. On a cluster, start this command by mpirun or srun with one process
-    more than clients.
+    Both runs are written in the format of simfl run. On a cluster, start this command by mpirun or srun with one
+    process more than clients.
     """
     from simfl import signals
     from simfl.cli.run import show_and_exit
     from simfl.live import launching
     from simfl.records import read
 
-    silent = quiet or aside(json)
     try:
         setup, written_clients = _prepare(scenario, processes, compute, overrides, seed)
-        folder = _measure(setup, scenario, compute, out)
+        needed = setup.scenario.clients.count + 1
+        text = setup.scenario.to_yaml()
+        job = {"kind": "run", "scenario": text, "compute": compute, "out": str(out), "processes": needed}
+        results = launching.take_part(job) if launching.started_already() else launching.launch([job], needed)
     except launching.NothingToKeepError as error:
         say(str(error))
         raise typer.Exit(signals.exit_code()) from None
@@ -60,13 +74,13 @@ def live(
         if not launching.speaks():
             raise typer.Exit(BAD_INPUT) from None
         raise
-    if folder is None:
-        return
-    measured = read(folder)
+    if results is None:
+        return  # another process reports
+    measured = read(results[0])
     try:
-        predicted = None if measured.status == "interrupted" else _predict(setup, out, silent)
+        predicted = None if measured.status == "interrupted" else _predict(setup, out, quiet or aside(json))
     except SimflError:
-        say(f"measured: {folder}")
+        say(f"measured: {measured.folder}")
         raise
     if predicted is None or predicted.status == "interrupted":
         say("the run was interrupted: it is not compared with a prediction")
@@ -78,7 +92,7 @@ def live(
 def _prepare(
     scenario: Path, processes: int | None, compute: str, overrides: list[str] | None, seed: int | None
 ) -> tuple[Setup, int]:
-    """Return what both runs need, and the scenario's number of clients."""
+    """Return the setup of both runs, and the number of clients in the scenario's file."""
     from simfl.live import launching, support
     from simfl.runs.runner import prepare
     from simfl.scenario import load
@@ -88,27 +102,16 @@ def _prepare(
     launching.check_mpi()
     changes = [*(overrides or []), *([] if seed is None else [f"seed={seed}"])]
     written = load(scenario, changes)
-    chosen = written if processes is None else load(scenario, [*changes, f"clients.count={processes}"])
-    needed, available = chosen.clients.count + 1, launching.started_already()
+    resized = written if processes is None else load(scenario, [*changes, f"clients.count={processes}"])
+    needed, available = resized.clients.count + 1, launching.started_already()
     if available and available < needed:
         raise ScenarioError(
             f"{scenario}: expected {needed} processes, one for each of clients.count and one that counts updates, "
             f"found {available}"
         )
-    setup = prepare(chosen, "cpu")
+    setup = prepare(resized, "cpu")
     support.check(setup)
     return setup, written.clients.count
-
-
-def _measure(setup: Setup, path: Path, compute: str, out: Path) -> str | None:
-    """Run live and return the folder; None in all processes but the reporting one."""
-    from simfl.live import launching
-
-    scenario = setup.scenario
-    needed = scenario.clients.count + 1
-    job = {"kind": "run", "scenario": scenario.to_yaml(), "compute": compute, "out": str(out), "processes": needed}
-    results = launching.take_part(job) if launching.started_already() else launching.launch([job], needed)
-    return None if results is None else str(results[0])
 
 
 def _predict(setup: Setup, out: Path, silent: bool) -> Run:
@@ -124,17 +127,15 @@ def _predict(setup: Setup, out: Path, silent: bool) -> Run:
 def _show(predicted: Run, measured: Run, setup: Setup, written_clients: int, out: Path, json: Path | None) -> None:
     """Show both runs, or write JSON; exit with 1 if one of them failed."""
     from simfl.cli.run import draw_comparison, result_of
-    from simfl.live.prediction import notes, quantities
+    from simfl.cli.screen import output
+    from simfl.live.prediction import notes, quantities, show_prediction
 
     pairs, lines = quantities(predicted, measured), notes(measured, setup.scenario, written_clients)
-    rows = [{**vars(one), "error": one.error} for one in pairs]
+    rows = [{**vars(pair), "error": pair.error} for pair in pairs]
     runs = {"predicted": result_of(predicted), "measured": result_of(measured)}
     write_json(json, {**runs, "quantities": rows, "notes": lines})
     figure = draw_comparison([predicted, measured], out)
     if not aside(json):
-        from simfl.cli.screen import output
-        from simfl.live.showing import show_prediction
-
         show_prediction(pairs, lines, output())
         for name, value in (("predicted", predicted.folder), ("measured", measured.folder), ("figure", figure)):
             print(f"{name}: {value}")

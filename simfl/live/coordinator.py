@@ -2,8 +2,8 @@
 
 It is also the server of FedAsync.
 
-Marks are those of a simulated run: evaluations every given number of updates, epochs or seconds, and an end. A mark
-that a count of updates sets is known a message later than in a simulated run, and so are the snapshots taken.
+Marks are as in a simulated run: evaluations every given number of updates, epochs or seconds, and an end. A mark after
+a number of updates reaches the clients one message later than in a simulated run, and so do their snapshots.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from simfl.live.transport import Transport, Vector
 from simfl.live.workers import MODEL, REQUEST, ROW, SNAPSHOT, STOP, UPDATE
 from simfl.scenario import Scenario
 
-#: Polling interval for requests to end the run.
-LOOK_S = 0.2
+#: Polling interval for requests to end the run, in seconds.
+POLL_S = 0.2
 
 
 @dataclass(frozen=True)
 class Row:
-    """A row of the table of updates, without staleness if there is no server."""
+    """A row of the table of updates; clients leave the staleness to `with_staleness`."""
 
     time_s: float
     client: int
@@ -43,22 +43,22 @@ class Row:
 
 @dataclass(frozen=True)
 class Mark:
-    """A moment at which models were looked at, and the updates until then."""
+    """A moment at which models are evaluated, and the number of updates until then."""
 
     time_s: float
     updates: int
 
 
 class Coordinator:
-    """Counts, and ends the run.
+    """Counts updates, and ends the run.
 
     Args:
-        scenario: what is run.
+        scenario: the scenario of the run.
         training: the plain values of local training.
-        transport: its links; clients are 0..K-1.
+        transport: its links; clients have the ranks 0..K-1.
         begin: when the run begins, by the transport's clock.
-        together: updates that count as one: of a round of SYNC.
-        interrupted: whether the run is to end.
+        together: the updates that are counted together, such as those of a round of SYNC.
+        interrupted: says whether the user has asked to end the run.
     """
 
     def __init__(
@@ -97,21 +97,20 @@ class Coordinator:
 
     @property
     def final(self) -> list[Row]:
-        """The run's updates in order of time: whole rounds, none after the last."""
-        rows = sorted(self.rows, key=lambda row: row.time_s)
+        """The run's updates in order of time: whole rounds, none after the end."""
         stop_s = self.scenario.stop.time or math.inf
-        rows = [row for row in rows if row.time_s <= stop_s]
+        rows = sorted((row for row in self.rows if row.time_s <= stop_s), key=lambda row: row.time_s)
         most = len(rows) if math.isinf(self.last) else -(-int(self.last) // self.together) * self.together
         rows = rows[: most if len(rows) >= most else len(rows) // self.together * self.together]
         return rows if rows and rows[0].staleness >= 0 else with_staleness(rows)
 
     def run(self) -> None:
-        """Count updates until the run is over, and tell all clients."""
+        """Count updates until the run is over, and stop all clients."""
         stop_s, every_s = self.scenario.stop.time or math.inf, self.scenario.evaluate.every.time or math.inf
         self.transport.wait(lambda: False, self.begin)
         while True:
             next_s = every_s * (self._number + 1)
-            if self.transport.wait(lambda: self._over, self.begin + min(stop_s, next_s, self.now + LOOK_S)):
+            if self.transport.wait(lambda: self._over, self.begin + min(stop_s, next_s, self.now + POLL_S)):
                 return
             if self.now >= stop_s:
                 self._end("done", "time")
@@ -138,6 +137,9 @@ class Coordinator:
 
     def _mark(self, time_s: float) -> None:
         self.marks.append(Mark(time_s, len(self.rows)))
+        self._take_snapshot()
+
+    def _take_snapshot(self) -> None:
         for client in range(self.count):
             self.transport.send(client, SNAPSHOT)
 
@@ -157,7 +159,7 @@ class Server(Coordinator):
         self.weighting = staleness_weight(*(options[name] for name in names))
         self.model: Vector = self.training.initial
         self.version = 0
-        #: What each client trains on, and what it got that was made of.
+        #: The model that each client trains from, and when it was read.
         self._given: dict[int, Vector] = dict.fromkeys(range(self.count), self.model)
         self._read_s = dict.fromkeys(range(self.count), 0.0)
         self.snapshots = [self.model]
@@ -179,20 +181,19 @@ class Server(Coordinator):
         self._on_request(source, numbers, vector)
         self._count(Row(self.now, source, -1, -1, read_s, size, float(numbers[1]), staleness))
 
-    def _mark(self, time_s: float) -> None:
-        self.marks.append(Mark(time_s, len(self.rows)))
+    def _take_snapshot(self) -> None:
         self.snapshots.append(self.model)
 
     def _end(self, status: str, reason: str) -> None:
-        self.snapshots.append(self.model)
+        self._take_snapshot()
         super()._end(status, reason)
 
 
 def with_staleness(rows: list[Row]) -> list[Row]:
-    """Return rows in order of time with the staleness of each.
+    """Return rows in order of time with the staleness of each, as in a simulated run.
 
-    That is how many updates of all clients were applied between the read of the model that the gradient was taken at
-    and its own application, as in a simulated run; 0 where they go in rounds.
+    Staleness is the number of updates of all clients that were applied after the client read the model of its gradient
+    and before it applied this update. It is 0 for algorithms with rounds.
     """
     times = np.array([row.time_s for row in rows])
     before = np.searchsorted(times, [row.read_s for row in rows], side="right")

@@ -27,20 +27,20 @@ ONE_THREAD = {
     "PJRT_NPROC": "1",
     "JAX_PLATFORMS": "cpu",
 }
-#: How processes that mpirun or srun started know of each other.
-STARTED = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_RANK")
+#: Variables by which mpirun or srun tells a process how many there are, and which one it is.
+SIZES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
 RANKS = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK")
 
 
 class NothingToKeepError(RunError):
-    """Ctrl-C came before a run had begun."""
+    """A signal came before the run had begun: there is nothing to write."""
 
 
 def check_mpi() -> str:
     """Return the path of mpirun.
 
     Raises:
-        ScenarioError: what is missing, and how to install it.
+        ScenarioError: mpi4py or mpirun is missing; the message says how to install it.
     """
     beside = Path(sys.executable).parent / "mpirun"
     mpirun = str(beside) if beside.exists() else shutil.which("mpirun")
@@ -52,34 +52,34 @@ def check_mpi() -> str:
 
 def started_already() -> int:
     """Return the number of MPI processes started with this one; 0 for none."""
-    return _number(STARTED[:2]) or 0
+    return _number(SIZES)
 
 
 def speaks() -> bool:
-    """Whether this process reports: the first of those of mpirun or srun."""
+    """Return whether this process reports: only the first one of mpirun or srun does."""
     return not _number(RANKS)
 
 
-def _number(names: Sequence[str]) -> int | None:
-    return next((int(value) for name in names if (value := os.environ.get(name, "")).isdigit()), None)
+def _number(names: Sequence[str]) -> int:
+    return next((int(value) for name in names if (value := os.environ.get(name, "")).isdigit()), 0)
 
 
 def take_part(job: dict[str, Any]) -> list[Any] | None:
-    """Do a job as one of the processes of mpirun or srun; all of them call this.
+    """Run a job in the processes of mpirun or srun; each of them calls this.
 
-    Process 0 returns what came of it, the others None.
+    Process 0 returns the results, the others None.
     """
     os.environ.update({name: value for name, value in ONE_THREAD.items() if name not in os.environ})
-    from simfl.live.rank import take_part as do
+    from simfl.live.rank import take_part as take_part_by_mpi
 
-    return do([job])
+    return take_part_by_mpi([job])
 
 
 def launch(jobs: Sequence[dict[str, Any]], processes: int) -> list[Any]:
-    """Do jobs in MPI processes, and return the results.
+    """Run jobs in new MPI processes, and return the results.
 
-    Ctrl-C ends the run that is under way, which is written, and all processes; a second one ends them at once. If this
-    process is killed, nothing holds its end of a FIFO open any longer: the ranks then end (`end_with_parent`).
+    Ctrl-C ends the current run, which is written, and all processes; a second one ends them at once. If this process
+    is killed, its end of a FIFO closes, and the ranks end (`end_with_parent`).
 
     Raises:
         ScenarioError: MPI is missing.
@@ -93,7 +93,6 @@ def launch(jobs: Sequence[dict[str, Any]], processes: int) -> list[Any]:
         as_root = ["--allow-run-as-root"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []
         options = ["--oversubscribe", "--bind-to", "none", "--mca", "mpi_yield_when_idle", "1"]
         program = [sys.executable, "-m", "simfl.live.rank", str(path)]
-        # In a session of its own: Ctrl-C comes to this process alone, which says what it means.
         os.mkfifo(path.with_suffix(ALIVE))
         alive = os.open(path.with_suffix(ALIVE), os.O_RDWR)
         child = subprocess.Popen(
@@ -103,27 +102,27 @@ def launch(jobs: Sequence[dict[str, Any]], processes: int) -> list[Any]:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            start_new_session=True,
+            start_new_session=True,  # so that Ctrl-C reaches this process alone, which decides what it means
         )
-        asked = 0
+        received = 0
 
-        def ask(number: int) -> None:
-            nonlocal asked
-            if asked or not path.with_suffix(BEGUN).exists():
+        def stop(number: int) -> None:
+            nonlocal received
+            if received or not path.with_suffix(BEGUN).exists():
                 child.send_signal(signal.SIGTERM)
-            asked = number
+            received = number
             path.with_suffix(STOP).touch()
 
         try:
-            with signals.handled(ask):
+            with signals.handled(stop):
                 _, errors = child.communicate()
         finally:
             if child.poll() is None:
                 child.kill()
             os.close(alive)
         done = path.with_suffix(DONE)
-        if asked and not done.exists():
-            raise NothingToKeepError(f"live: {signals.describe(asked)} before anything could be written")
+        if received and not done.exists():
+            raise NothingToKeepError(f"live: {signals.describe(received)} before anything could be written")
         if child.returncode or not done.exists():
             raise RunError(f"live: {why_ended(errors, child.returncode, jobs)}")
         results: list[Any] = json.loads(done.read_text(encoding="utf-8"))
@@ -133,10 +132,7 @@ def launch(jobs: Sequence[dict[str, Any]], processes: int) -> list[Any]:
 def why_ended(errors: str, code: int, jobs: Sequence[dict[str, Any]]) -> str:
     """Return in one line why the processes ended before their jobs were done.
 
-    Args:
-        errors: what mpirun wrote to stderr.
-        code: its exit code, negative if a signal ended it.
-        jobs: theirs.
+    `errors` is mpirun's stderr, and `code` its exit code, negative if a signal ended it.
     """
     if code < 0:
         return f"mpirun was ended by {_name_of_signal(-code)}"
@@ -148,9 +144,9 @@ def why_ended(errors: str, code: int, jobs: Sequence[dict[str, Any]]) -> str:
         role = "" if len(clients) != 1 else f" (client {rank})" if rank < min(clients) else " (the coordinator)"
         return f"rank {rank}{role} was ended by {_name_of_signal(number)}; mpirun ended the others"
     lines = errors.splitlines()
-    own = [line.removeprefix("simfl live: ") for line in lines if line.startswith("simfl live: ")]
+    ours = [line.removeprefix("simfl live: ") for line in lines if line.startswith("simfl live: ")]
     readable = [line.strip() for line in lines if any(map(str.isalnum, line))]  # mpirun draws rules around its text
-    return f"the processes ended: {own[0] if own else readable[-1] if readable else f'mpirun exited with code {code}'}"
+    return f"the processes ended: {[*ours[:1], *readable[-1:], f'mpirun exited with code {code}'][0]}"
 
 
 def _name_of_signal(number: int) -> str:

@@ -15,18 +15,15 @@ COLUMNS = ("client", "start", "end", "examples")
 def fit_log(path: Path) -> tuple[Pace, list[str]]:
     """Fit a log; return the pace, and the clients' names in order.
 
-    Numbers are ordered as such. Times are in seconds; only end - start counts.
+    Names that are numbers come first, by value. Times are in seconds; only end - start counts.
 
     Raises:
         DataError: the file is not such a log; one line says where.
     """
-    rows = _rows(path)
-    names = sorted(
-        {name for name, _, _ in rows}, key=lambda name: (not name.isdigit(), int(name) if name.isdigit() else 0, name)
-    )
-    number = {name: index for index, name in enumerate(names)}
-    pace = fit_pace([b for _, _, b in rows], [seconds for _, seconds, _ in rows], [number[name] for name, _, _ in rows])
-    return pace, names
+    clients, seconds, examples = zip(*_rows(path), strict=True)
+    names = sorted(set(clients), key=lambda name: (not name.isdigit(), int(name) if name.isdigit() else 0, name))
+    numbers = {name: index for index, name in enumerate(names)}
+    return fit_pace(examples, seconds, [numbers[name] for name in clients]), names
 
 
 def _rows(path: Path) -> list[tuple[str, float, float]]:
@@ -34,10 +31,9 @@ def _rows(path: Path) -> list[tuple[str, float, float]]:
     try:
         with open(path, newline="", encoding="utf-8-sig") as file:
             reader = csv.DictReader(file)
-            missing = [name for name in COLUMNS if name not in (reader.fieldnames or ())]
-            if missing:
-                found = ", ".join(reader.fieldnames or ()) or "an empty file"
-                raise DataError(f"--log: {path}: expected the columns {', '.join(COLUMNS)}, found {found}")
+            if not set(COLUMNS) <= set(reader.fieldnames or ()):
+                columns = ", ".join(reader.fieldnames or ()) or "an empty file"
+                raise DataError(f"--log: {path}: expected the columns {', '.join(COLUMNS)}, found {columns}")
             rows = [_row(path, reader.line_num, line) for line in reader]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)

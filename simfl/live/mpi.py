@@ -1,4 +1,4 @@
-"""MPI: sends without blocking, waits without spinning, compared clocks."""
+"""MPI: sends without blocking, waits without spinning, offsets of clocks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class MpiWire:
         self.rank, self.size = int(comm.Get_rank()), int(comm.Get_size())
 
     def send(self, buffer: NDArray[np.uint8], target: int, kind: int) -> Callable[[], bool]:
-        """Start to send; return whether the buffer has left as a function."""
+        """Start to send; return a function that says whether the buffer has left."""
         test: Callable[[], bool] = self._comm.Isend([buffer, MPI.BYTE], target, kind).Test
         return test
 
@@ -34,7 +34,7 @@ class MpiWire:
 
 
 def polite_barrier(comm: Any) -> None:
-    """Wait for all of a communicator without spinning."""
+    """Wait for all processes of a communicator without spinning."""
     request = comm.Ibarrier()
     while not request.Test():
         time.sleep(2e-3)
@@ -43,11 +43,10 @@ def polite_barrier(comm: Any) -> None:
 def clock_offset_s(comm: Any, rounds: int = 20) -> float:
     """Return the offset of `time.monotonic` from rank 0's (Cristian's algorithm).
 
-    All of the communicator call it together. What is within the error of half a round trip is 0, as on one machine.
+    All processes of the communicator call it together. An offset within the error, half a round trip, counts as 0.
     """
-    rank, size = comm.Get_rank(), comm.Get_size()
-    offset = 0.0
-    for other in range(1, size):
+    rank, offset = comm.Get_rank(), 0.0
+    for other in range(1, comm.Get_size()):
         if rank == 0:
             for _ in range(rounds):
                 comm.recv(source=other, tag=0)
@@ -57,10 +56,10 @@ def clock_offset_s(comm: Any, rounds: int = 20) -> float:
             for _ in range(rounds):
                 begin = time.monotonic()
                 comm.send(None, dest=0, tag=0)
-                its = comm.recv(source=0, tag=0)
+                server_s = comm.recv(source=0, tag=0)
                 trip = time.monotonic() - begin
                 if trip < best:
-                    best, offset = trip, its - (begin + trip / 2)
+                    best, offset = trip, server_s - (begin + trip / 2)
             offset = offset if abs(offset) > best / 2 else 0.0
         polite_barrier(comm)
     return offset

@@ -2,49 +2,48 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
+from rich.console import Console
+from rich.table import Table
+
+from simfl.cli.screen import escaped
 from simfl.records import Run
+from simfl.records.display import NOTHING, show_bytes, show_count, show_fixed, show_number, show_share, show_time
 from simfl.scenario import Scenario
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Quantity:
-    """A number that the prediction and the measurement both have.
-
-    Attributes:
-        name: what it is.
-        unit: "s", "bytes", "count", "share", or "" for a number without a unit.
-        predicted, measured: its values.
-    """
+    """A number of both the prediction and the measurement."""
 
     name: str
-    unit: str
+    unit: str  # "s", "bytes", "count", "share", or "" for none
     predicted: float
     measured: float
 
     @property
     def error(self) -> float:
-        """The prediction's relative error, predicted / measured - 1; NaN for 0."""
+        """The prediction's relative error, predicted / measured - 1; NaN for measured 0."""
         if self.predicted == self.measured:
             return 0.0
         return self.predicted / self.measured - 1.0 if self.measured else math.nan
 
 
 def quantities(predicted: Run, measured: Run) -> list[Quantity]:
-    """Return the quantities of both runs, the most important first."""
-    values = [dict(_values(run)) for run in (predicted, measured)]
+    """Return the quantities that are finite in both runs, the most important first."""
+    before = dict(_values(predicted))
     return [
-        Quantity(name, unit, values[0][name, unit], value)
-        for (name, unit), value in values[1].items()
-        if math.isfinite(values[0].get((name, unit), math.nan)) and math.isfinite(value)
+        Quantity(name, unit, before[name, unit], value)
+        for (name, unit), value in _values(measured)
+        if math.isfinite(before.get((name, unit), math.nan)) and math.isfinite(value)
     ]
 
 
 def _values(run: Run) -> Iterator[tuple[tuple[str, str], float]]:
-    """Give (name, unit) and value of every quantity of a run."""
+    """Yield (name, unit) and value of every quantity of a run."""
     manifest, clients, last = run.manifest, run.clients, run.metrics.iloc[-1]
     yield ("duration", "s"), manifest.time_s
     yield ("updates", "count"), manifest.updates
@@ -64,10 +63,7 @@ def _values(run: Run) -> Iterator[tuple[tuple[str, str], float]]:
 def notes(measured: Run, scenario: Scenario, written_clients: int) -> list[str]:
     """Return notes on the comparison, one line each.
 
-    Args:
-        measured: the live run.
-        scenario: what both ran.
-        written_clients: how many clients the scenario's file has.
+    `scenario` is that of both runs, and `written_clients` the number of clients in its file.
     """
     about, clients = measured.manifest.extra["live"], scenario.clients.count
     lines = [
@@ -90,5 +86,20 @@ def notes(measured: Run, scenario: Scenario, written_clients: int) -> list[str]:
         lines.append(
             "computing: real. The prediction takes its compute times from the scenario: simfl calibrate measures them"
         )
-    lines += measured.manifest.extra["warnings"]
-    return lines
+    return [*lines, *measured.manifest.extra["warnings"]]
+
+
+def show_prediction(pairs: Sequence[Quantity], lines: Sequence[str], console: Console) -> None:
+    """Print the quantities of both runs, then the notes."""
+    shown = {"s": show_time, "bytes": show_bytes, "count": show_count, "share": show_share, "": show_number}
+    table = Table(show_edge=False, pad_edge=False)
+    table.add_column("", style="bold", overflow="fold")
+    for heading in ("predicted", "measured", "error"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for pair in pairs:
+        show = shown[pair.unit]
+        error = NOTHING if math.isnan(pair.error) else f"{show_fixed(100 * pair.error, digits=1, sign=True)} %"
+        table.add_row(pair.name, show(pair.predicted), show(pair.measured), error)
+    console.print(table)
+    for line in lines:
+        console.print(escaped(line))

@@ -1,7 +1,7 @@
 """The program of one MPI process: `python -m simfl.live.rank JOBS.json`.
 
-Jobs are runs and measurements, one after the other: a run is that of the first K + 1 processes, its clients and its
-coordinator. Those that have no part in a job sleep.
+Jobs are runs and measurements, one after the other. The first K + 1 processes take part in a run: its K clients and its
+coordinator. Processes without a part in a job sleep.
 """
 
 from __future__ import annotations
@@ -26,28 +26,27 @@ from simfl.build.assembly import assemble
 from simfl.build.setup import Setup
 from simfl.build.world import build_world
 from simfl.errors import SimflError
-from simfl.live import links
 from simfl.live.coordinator import Coordinator, Mark, Server
-from simfl.live.measuring import measure_gradients
+from simfl.live.measuring import measure_gradients, measure_links, measure_shifts
 from simfl.live.mpi import MpiWire, clock_offset_s, polite_barrier
-from simfl.live.recording import Looked, Outcome, write
+from simfl.live.recording import Outcome, Snapshot, write
 from simfl.live.signs import BEGUN, DONE, STOP, end_with_parent
 from simfl.live.support import left_out
 from simfl.live.transport import POLL_S, SlowWire, Transport, wake_on_time
-from simfl.live.workers import STATISTICS, UNSIMULATED, WORKERS, Mode
+from simfl.live.workers import STATISTICS, UNSIMULATED, WORKERS, Worker
 from simfl.scenario import from_mapping, loads
 from simfl.tape.executor import choose_device
 from simfl.tape.single import SingleClient
 
-#: From when all are ready until the run begins.
+#: Time from the moment when all processes are ready to the beginning of the run.
 LEAD_S = 0.2
 
 
 def main(path: Path) -> None:
-    """Do all jobs of a file, and write their results beside it."""
+    """Run all jobs of a file, and write their results beside it."""
 
     def interrupted() -> bool:
-        path.with_suffix(BEGUN).touch()  # who asks counts the updates of a run
+        path.with_suffix(BEGUN).touch()  # called by the coordinator, so a run has begun
         return path.with_suffix(STOP).exists()
 
     threading.Thread(target=end_with_parent, args=(path,), daemon=True).start()
@@ -59,7 +58,7 @@ def main(path: Path) -> None:
 def take_part(jobs: Sequence[dict[str, Any]], interrupted: Callable[[], bool] = lambda: False) -> list[Any] | None:
     """Take part in jobs with all MPI processes; process 0 returns the results.
 
-    What fails in one process ends them all.
+    An error in one process ends them all.
     """
     wake_on_time()
     world = MPI.COMM_WORLD
@@ -76,15 +75,14 @@ def take_part(jobs: Sequence[dict[str, Any]], interrupted: Callable[[], bool] = 
 
 
 def _job(world: Any, job: dict[str, Any], interrupted: Callable[[], bool]) -> Any:
-    """Do one job if this process takes part; process 0 returns the result."""
+    """Run one job if this process takes part; process 0 returns the result."""
     polite_barrier(world)
-    needed = int(job["processes"])
-    taking_part = world.Get_rank() < needed
+    taking_part = world.Get_rank() < int(job["processes"])
     comm = world.Split(0 if taking_part else 1, world.Get_rank())
     result: Any = None
     if taking_part:
         if job["kind"] in ("links", "shift"):
-            measure = links.measure if job["kind"] == "links" else links.shift
+            measure = measure_links if job["kind"] == "links" else measure_shifts
             result = measure(Transport(MpiWire(comm)), job["sizes"], int(job["rounds"]))
         elif job["kind"] == "gradients":
             result = dataclasses.asdict(measure_gradients(assemble(loads(job["scenario"])), choose_device("cpu")).pace)
@@ -94,103 +92,82 @@ def _job(world: Any, job: dict[str, Any], interrupted: Callable[[], bool]) -> An
     return result
 
 
-def run(comm: Any, job: dict[str, Any], interrupted: Callable[[], bool]) -> str | None:
-    """Take part in a run; process 0 returns the folder that was written.
+def run(comm: Any, job: dict[str, Any], interrupted: Callable[[], bool]) -> str:
+    """Take part in a run; return the folder that was written.
 
     A job with the key `link`, seconds of latency and bytes per second, emulates such links (`docs/check_reality.py`).
     """
     started = time.monotonic()
-    rank, mode = comm.Get_rank(), job["compute"]
+    rank = comm.Get_rank()
     setup = assemble(loads(job["scenario"]))
-    count = setup.scenario.clients.count
+    count, kind = setup.scenario.clients.count, setup.scenario.algorithm.kind
     offset_s = clock_offset_s(comm)
     transport = Transport(MpiWire(comm))
     if job.get("link"):
         latency_s, bytes_per_s = job["link"]
         transport = Transport(SlowWire(MpiWire(comm), latency_s, bytes_per_s, UNSIMULATED), busy_poll_s=POLL_S)
-    worker, coordinator = None, None
-    options, together = setup.options, count if setup.scenario.algorithm.kind == "sync_sgd" else 1
-    # All is set up before the moment of the beginning is agreed on: setting up takes longer than the lead.
+    # Setting up takes longer than the lead, so everything is set up before the beginning is agreed on.
+    part: Worker | Coordinator
     if rank < count:
         arithmetic = SingleClient(setup.problem, rank, choose_device("cpu"))
-        world = build_world(_unit(setup) if mode == "real" else setup)
+        world = build_world(_unit(setup) if job["compute"] == "real" else setup)
         _warm(arithmetic, setup)
-        kind = WORKERS[setup.scenario.algorithm.kind]
-        worker = kind(rank, world, setup.training, arithmetic, transport, math.inf, _mode(mode), **options)
+        part = WORKERS[kind](
+            rank, world, setup.training, arithmetic, transport, math.inf, job["compute"], **setup.options
+        )
     else:
+        together = count if kind == "sync_sgd" else 1
         arguments = (setup.scenario, setup.training, transport, math.inf, together, interrupted)
-        served = setup.scenario.algorithm.kind == "fedasync"
-        coordinator = Server(*arguments, options=options) if served else Coordinator(*arguments)
+        part = Server(*arguments, options=setup.options) if kind == "fedasync" else Coordinator(*arguments)
     polite_barrier(comm)
-    begin = comm.bcast(time.monotonic() + LEAD_S if rank == 0 else None, root=0) - offset_s
-    if worker is not None:
-        worker.begin = begin
-        worker.run()
-        transport.end()
-    elif coordinator is not None:
-        coordinator.begin = begin
-        coordinator.run()
-        transport.end(STATISTICS)
+    part.begin = comm.bcast(time.monotonic() + LEAD_S if rank == 0 else None, root=0) - offset_s
+    part.run()
+    transport.end(*(() if isinstance(part, Worker) else (STATISTICS,)))
     polite_barrier(comm)
-    own = worker.statistics() if worker is not None else (0.0,) * 5
-    statistics = comm.gather(own, root=count)
-    folder = None
+    statistics = comm.gather(part.statistics() if isinstance(part, Worker) else None, root=count)
     hosts = comm.gather(platform.node(), root=count)
-    if worker is not None:
-        if not isinstance(coordinator, Server) and setup.scenario.algorithm.kind != "fedasync":
-            for vector in worker.snapshots:
-                comm.Send(vector, dest=count)
-    else:
-        assert coordinator is not None
-        rows = coordinator.final
-        time_s = rows[-1].time_s if rows and coordinator.reason != "time" else coordinator.now
+    folder = None
+    if isinstance(part, Coordinator):
+        rows = part.final
+        time_s = rows[-1].time_s if rows and part.reason != "time" else part.now
         time_s = min(time_s, setup.scenario.stop.time or time_s)
-        marks = [*coordinator.marks, Mark(time_s, len(rows))]
-        looked = _looked(comm, setup, coordinator, marks)
-        about = {"compute": mode, "processes": count + 1, "hosts": sorted(set(hosts)), "poll_s": transport.poll_s}
+        about = {"compute": job["compute"], "processes": count + 1, "hosts": sorted(set(hosts))}
         outcome = Outcome(
             rows,
-            looked,
+            _snapshots(comm, setup, part, [*part.marks, Mark(time_s, len(rows))]),
             np.array(statistics[:count], dtype=float),
             (transport.sent_bytes, transport.messages),
-            coordinator.status,
-            coordinator.reason,
+            part.status,
+            part.reason,
             time_s,
             time.monotonic() - started,
-            about,
+            {**about, "poll_s": transport.poll_s},
         )
         folder = str(write(setup, outcome, Path(job["out"]), left_out(setup)))
-    return str(_from(comm, folder, count))
+    elif kind != "fedasync":
+        for vector in part.snapshots:
+            comm.Send(vector, dest=count)
+    polite_barrier(comm)  # the broadcast would spin while the coordinator writes
+    return str(comm.bcast(folder, root=count))
 
 
-def _looked(comm: Any, setup: Setup, coordinator: Coordinator, marks: list[Mark]) -> list[Looked]:
-    """Gather the clients' models by mark; the last mark replaces equal ones."""
-    count, size = setup.scenario.clients.count, setup.training.initial.size
-    snapshots = []
+def _snapshots(comm: Any, setup: Setup, coordinator: Coordinator, marks: list[Mark]) -> list[Snapshot]:
+    """Gather the clients' models by mark; of equal marks only the last one counts."""
+    count, initial = setup.scenario.clients.count, setup.training.initial
     if isinstance(coordinator, Server):
-        snapshots = [Looked(mark, model, 0.0) for mark, model in zip(marks, coordinator.snapshots, strict=True)]
+        snapshots = [Snapshot(mark, model, 0.0) for mark, model in zip(marks, coordinator.snapshots, strict=True)]
     else:
-        per_client = np.empty((count, len(marks), size), np.float32)
-        # The initial model is that of the first mark: it has no snapshot.
-        per_client[:, 0] = setup.training.initial
+        per_client = np.empty((count, len(marks), initial.size), np.float32)
+        per_client[:, 0] = initial  # no client sends the model of the first mark
         for client in range(count):
             for number in range(1, len(marks)):
                 comm.Recv(per_client[client, number], source=client)
+        snapshots = []
         for number, mark in enumerate(marks):
             models = per_client[:, number]
             mean = models.mean(axis=0)
-            snapshots.append(Looked(mark, mean, float(np.sqrt(((models - mean) ** 2).sum(axis=1).mean()))))
-    return [
-        one
-        for one, after in zip(snapshots, [*snapshots[1:], None], strict=True)
-        if after is None or after.mark != one.mark
-    ]
-
-
-def _from(comm: Any, value: Any, root: int) -> Any:
-    """Broadcast without spinning while the root is busy."""
-    polite_barrier(comm)
-    return comm.bcast(value, root=root)
+            snapshots.append(Snapshot(mark, mean, float(np.sqrt(((models - mean) ** 2).sum(axis=1).mean()))))
+    return list({snapshot.mark: snapshot for snapshot in snapshots}.values())
 
 
 def _warm(arithmetic: SingleClient, setup: Setup) -> None:
@@ -203,17 +180,13 @@ def _warm(arithmetic: SingleClient, setup: Setup) -> None:
 
 
 def _unit(setup: Setup) -> Setup:
-    """Return a setup of one second per example, which gives slowness factors."""
+    """Return a setup whose compute times are slowness factors: 1 s per example."""
     content = setup.scenario.resolved()
     content["clients"] = {name: content["clients"][name] for name in ("count", "speed")} | {"seconds_per_example": 1.0}
     unit = copy.copy(setup)
     unit.scenario = from_mapping(content)
     vars(unit).pop("devices", None)
     return unit
-
-
-def _mode(name: str) -> Mode:
-    return "real" if name == "real" else "slept"
 
 
 if __name__ == "__main__":

@@ -21,50 +21,33 @@ from simfl.tape.executor import choose_device
 
 
 @dataclass(frozen=True)
-class Looked:
-    """The models at a mark.
-
-    Attributes:
-        mark: when.
-        mean: of the clients' models, or the server's, f32 [d].
-        consensus_distance: root mean square distance of the clients' models to their mean.
-    """
+class Snapshot:
+    """The models at a mark."""
 
     mark: Mark
-    mean: Vector
-    consensus_distance: float
+    mean: Vector  # of the clients' models, or the server's model, f32 [d]
+    consensus_distance: float  # root mean square distance of the clients' models to their mean
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """A live run.
+    """A live run."""
 
-    Attributes:
-        rows: its updates in order of time.
-        looked: at the marks and at the end, in order.
-        clients: compute_s, communicate_s, bytes, messages, late_s of each client, [K, 5].
-        server: bytes and messages that a server sent.
-        status, reason: as in a manifest.
-        time_s: when it ended.
-        wall_s: what it took altogether.
-        about: what else the manifest says of it.
-    """
-
-    rows: list[Row]
-    looked: list[Looked]
-    clients: NDArray[np.float64]
-    server: tuple[int, int]
-    status: str
+    rows: list[Row]  # updates in order of time
+    snapshots: list[Snapshot]  # at the marks and at the end, in order
+    clients: NDArray[np.float64]  # compute_s, communicate_s, bytes, messages, late_s of each client, [K, 5]
+    server: tuple[int, int]  # bytes and messages that a server sent
+    status: str  # status and reason as in a manifest
     reason: str
-    time_s: float
-    wall_s: float
-    about: dict[str, Any]
+    time_s: float  # when the run ended
+    wall_s: float  # its duration, including setting up
+    about: dict[str, Any]  # further entries of the manifest
 
 
 def write(setup: Setup, outcome: Outcome, root: Path, warnings: list[str]) -> Path:
     """Write the folder of a live run and return its path.
 
-    Bytes and messages at a mark are the run's in proportion to its time: there is no common counter.
+    Bytes and messages at a mark are the run's totals times the share of its time: processes have no common counter.
     """
     scenario, model, training = setup.scenario, setup.model, setup.training
     folder = RunFolder.create(root, scenario.name)
@@ -72,21 +55,21 @@ def write(setup: Setup, outcome: Outcome, root: Path, warnings: list[str]) -> Pa
     folder.write_scenario(text)
     data = setup.problem.data
     evaluator = Evaluator(model, choose_device("cpu"), data.scaling)
-    chosen = setup.problem.measured.loss_examples
-    train = evaluator.examples(data.train_x[chosen], data.train_y[chosen])
+    loss_examples = setup.problem.measured.loss_examples
+    train = evaluator.examples(data.train_x[loss_examples], data.train_y[loss_examples])
     test = evaluator.examples(data.test_x, data.test_y)
     count, rows, nan = scenario.clients.count, outcome.rows, float("nan")
-    sent = np.array([outcome.clients[:, 2].sum(), outcome.clients[:, 3].sum()]) + np.array(outcome.server)
+    sent = outcome.clients[:, 2:4].sum(axis=0) + np.array(outcome.server)
     per_update = training.update_examples or training.batch_size
     with folder.table("metrics") as table:
-        for looked in outcome.looked:
-            mark = looked.mark
-            train_loss, of_test = evaluator.measure(looked.mean, train)[0], evaluator.measure(looked.mean, test)[:2]
+        for snapshot in outcome.snapshots:
+            mark = snapshot.mark
+            train_loss, of_test = evaluator.measure(snapshot.mean, train)[0], evaluator.measure(snapshot.mean, test)[:2]
             share = mark.time_s / outcome.time_s if outcome.time_s else 0.0
             epochs = mark.updates * per_update / float(training.sizes.sum())
-            so_far = (mark.time_s, mark.updates, epochs, mark.updates // count)
-            numbers = (train_loss, *of_test, looked.consensus_distance, *np.floor(share * sent).tolist())
-            table.append((*so_far, *numbers, nan, mark.time_s))
+            progress = (mark.time_s, mark.updates, epochs, mark.updates // count)
+            numbers = (train_loss, *of_test, snapshot.consensus_distance, *np.floor(share * sent).tolist())
+            table.append((*progress, *numbers, nan, mark.time_s))
     if scenario.record.updates:
         with folder.table("updates") as table:
             for row in rows:
@@ -94,22 +77,21 @@ def write(setup: Setup, outcome: Outcome, root: Path, warnings: list[str]) -> Pa
                     (row.time_s, row.client, row.peer, row.round_num, row.staleness, row.size, row.step_size, 0.0)
                 )
     updates = np.bincount([row.client for row in rows], minlength=count)
-    there = availability(scenario, setup.streams)
+    presence = availability(scenario, setup.streams)
     with folder.table("clients") as table:
         for k, (compute_s, communicate_s, sent_bytes, _, _) in enumerate(outcome.clients.tolist()):
-            offline_s = there.offline_s(k, outcome.time_s)
+            offline_s = presence.offline_s(k, outcome.time_s)
             wait_s = max(0.0, outcome.time_s - compute_s - communicate_s - offline_s)
-            about = (k, int(training.sizes[k]), int(updates[k]), 0, compute_s, wait_s, communicate_s, offline_s)
-            table.append((*about, int(sent_bytes), nan, nan, nan))
+            times = (compute_s, wait_s, communicate_s, offline_s)
+            table.append((k, int(training.sizes[k]), int(updates[k]), 0, *times, int(sent_bytes), nan, nan, nan))
     digests = folder.digests()
-    final = outcome.looked[-1].mean
     extra = {
         "scenario_digest": scenario.digest(),
         "scenario_text": digest_text(text),
         "model_size": model.size,
         "sampling": training.sampling,
         "warnings": warnings,
-        "models": {"model": write_models(folder.models_path("model"), model.parts(final))},
+        "models": {"model": write_models(folder.models_path("model"), model.parts(outcome.snapshots[-1].mean))},
         "live": {**outcome.about, "late_s": float(outcome.clients[:, 4].sum())},
     }
     folder.write_manifest(

@@ -1,4 +1,4 @@
-"""Limits of live runs."""
+"""What live runs do not support."""
 
 from __future__ import annotations
 
@@ -12,21 +12,19 @@ from simfl.live.workers import WORKERS
 
 
 def check(setup: Setup) -> None:
-    """Reject scenarios that processes cannot run.
+    """Reject scenarios that cannot run live.
 
     Raises:
-        ScenarioError: with one line.
+        ScenarioError: one line with the first problem.
     """
-    problem = next(_refusals(setup), None)
-    if problem is not None:
+    for problem in _problems(setup):
         raise ScenarioError(f"{problem}; use simfl run")
 
 
-def _refusals(setup: Setup) -> Iterator[str]:
+def _problems(setup: Setup) -> Iterator[str]:
     scenario, config = setup.scenario, setup.scenario.algorithm
-    kinds = ", ".join(WORKERS)
     if config.kind not in WORKERS:
-        yield f"algorithm.kind: live: expected one of {kinds}, found {config.kind}"
+        yield f"algorithm.kind: live: expected one of {', '.join(WORKERS)}, found {config.kind}"
     if getattr(config, "exchange", "messages") != "messages":
         yield f"algorithm.exchange: live: expected messages, found {config.exchange}"  # type: ignore[attr-defined]
     for name in ("staleness_bound", "concurrency"):
@@ -35,9 +33,9 @@ def _refusals(setup: Setup) -> Iterator[str]:
     if setup.training.optimizer or setup.training.server_optimizer or setup.problem.optimizing.local:
         yield "algorithm.optimizer: live: expected sgd, found another"
     if scenario.privacy is not None:
-        yield "privacy: live: expected null, found a mechanism: what a real run releases is not accounted for"
+        yield "privacy: live: expected null, found a mechanism: the releases of a live run are not accounted for"
     if setup.changing is not None and config.uses_topology:
-        yield f"topology: live: expected a graph that stays, found {scenario.topology.kind}"
+        yield f"topology: live: expected a graph that does not change, found {scenario.topology.kind}"
     if scenario.links.partitions:
         yield "links.partitions: live: expected [], found a partition: real links are not cut"
     if scenario.server.offline:
@@ -47,9 +45,9 @@ def _refusals(setup: Setup) -> Iterator[str]:
             yield f"stop.{name}: live: expected null, found a target: models are evaluated after the run"
     if setup.tasks > 1:
         yield f"model.kind: live: expected a single model, found {setup.tasks} tasks"
-    there = availability(scenario, setup.streams)
+    presence = availability(scenario, setup.streams)
     for client in range(scenario.clients.count):
-        if there.joins_s(client) > 0.0 or not math.isinf(there.leaves_s(client)):
+        if presence.joins_s(client) > 0.0 or not math.isinf(presence.leaves_s(client)):
             yield f"availability: live: expected clients that come back, found {client}, which joins late or leaves"
 
 
@@ -59,7 +57,7 @@ def left_out(setup: Setup) -> list[str]:
     evaluate, record, server = scenario.evaluate, scenario.record, scenario.server
     values = setup.links.values(setup.streams, scenario.clients.count)
     of_server = server.seconds_per_update or server.uplink or server.downlink
-    told = {
+    reasons = {
         "links": (
             not values.free or setup.underlay is not None,
             "the prediction has the links of the scenario, the measurement those between processes; "
@@ -73,4 +71,4 @@ def left_out(setup: Setup) -> list[str]:
         "evaluate.gradients": (bool(evaluate.gradients), "gradients are not measured"),
         "evaluate.metrics": (bool(evaluate.metrics), "these metrics are not measured"),
     }
-    return [f"{key}: not in a live run: {reason}" for key, (is_asked, reason) in told.items() if is_asked]
+    return [f"{key}: not in a live run: {reason}" for key, (applies, reason) in reasons.items() if applies]

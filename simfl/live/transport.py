@@ -1,11 +1,11 @@
 """Messages between MPI processes, served while a process computes or waits.
 
-A message is a buffer: a header of a few numbers, then the bytes of a vector. No process blocks in MPI: one that waits
-looks for messages every `poll_s` and sleeps in between, so that many more processes than cores disturb each other
-little (MPI's own waiting spins). What such a message takes is measured by `simfl calibrate --links`.
+A message is a buffer: a header of a few numbers, then the bytes of a vector. No process blocks in MPI: a waiting
+process polls for messages every `poll_s` and sleeps in between. MPI's own waiting spins, so that processes that share
+cores would slow each other down. `simfl calibrate --links` measures how long such messages take.
 
-The end. Messages of one sender arrive in order. A process that ends sends each other one a last one
-(FIN), and receives until it has all their last messages and its own have left: then no message is in flight.
+Messages of one sender arrive in order. A process that ends sends a last message (FIN) to each other process. It
+receives until it has the last messages of all others and its own messages have left. Then no message is in flight.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-#: Numbers in front of every message, f64.
+#: Numbers at the start of every message, f64.
 HEADER = 8
 HEADER_BYTES = 8 * HEADER
-#: The last message of a sender.
+#: Kind of a sender's last message.
 FIN = 1
-#: How often who waits looks for messages, in seconds; shorter while something large of its own is under way.
+#: Polling intervals of a waiting process, in seconds: usually, and while a message that it sends has not left.
 POLL_S = 5e-4
 BUSY_POLL_S = 5e-5
 
@@ -40,23 +40,23 @@ def wake_on_time() -> None:
 
 
 class Wire(Protocol):
-    """Carries buffers; `simfl.live.mpi.MpiWire` is MPI's."""
+    """Carries buffers, in order by source; `simfl.live.mpi.MpiWire` uses MPI."""
 
     rank: int
     size: int
 
     def send(self, buffer: NDArray[np.uint8], target: int, kind: int) -> Callable[[], bool]:
-        """Start to send; return whether the buffer has left as a function."""
+        """Start to send; return a function that says whether the buffer has left."""
 
     def receive(self) -> tuple[int, int, NDArray[np.uint8]] | None:
-        """Return the source, kind and bytes of the next message, in order by source."""
+        """Return source, kind and bytes of the next message, None without one."""
 
 
 class Clock(Protocol):
     """A clock; the module `time` is the machine's."""
 
     def monotonic(self) -> float:
-        """Return seconds since some moment."""
+        """Return seconds since a fixed moment."""
 
     def sleep(self, seconds: float, /) -> None:
         """Return after `seconds`."""
@@ -67,26 +67,26 @@ class SlowWire:
 
     delivery time = waiting for earlier messages to the same process + bytes / bandwidth + latency,
 
-    as in a simulated world whose links are all alike and carry one message at a time.
+    as in a simulated world where all links are identical and carry one message at a time.
 
     Args:
-        wire: carries the buffers at last.
+        wire: carries the buffers after the delay.
         latency_s: of every link.
         bytes_per_s: bandwidth of every link.
-        exempt: kinds of messages that are not delayed, since the simulated world has no such messages.
-        clock: as the transport's.
+        exempt: kinds of messages that are not delayed, since the simulated world does not send them.
+        clock: the transport's clock.
     """
 
     def __init__(
         self, wire: Wire, latency_s: float, bytes_per_s: float, exempt: Sequence[int] = (), clock: Clock = time
     ) -> None:
-        self._wire, self._clock = wire, clock
+        self._wire, self._clock, self.receive = wire, clock, wire.receive
         self._latency_s, self._bytes_per_s, self._exempt = latency_s, bytes_per_s, frozenset(exempt)
         self.rank, self.size = wire.rank, wire.size
         self._free_s = dict.fromkeys(range(wire.size), -np.inf)
 
     def send(self, buffer: NDArray[np.uint8], target: int, kind: int) -> Callable[[], bool]:
-        """Delay a message as a slow link does; return whether it has left."""
+        """Delay a message as a slow link does; return as `Wire.send`."""
         if kind in self._exempt:
             return self._wire.send(buffer, target, kind)
         begin = max(self._clock.monotonic(), self._free_s[target])
@@ -102,19 +102,15 @@ class SlowWire:
 
         return attempt
 
-    def receive(self) -> tuple[int, int, NDArray[np.uint8]] | None:
-        """Return the next message; None without one."""
-        return self._wire.receive()
-
 
 class Transport:
     """One process's end of all links.
 
     Args:
-        wire: carries buffers between those that take part.
-        poll_s: how often it is looked for messages while nothing else is to be done.
-        clock: by which it waits, and by which all that use it tell the time.
-        busy_poll_s: how often it is looked for messages while one of its own is under way.
+        wire: carries the buffers.
+        poll_s: polling interval of a process that waits.
+        clock: used for waiting, and by every object of this process that reads the time.
+        busy_poll_s: polling interval while a message that the process sends has not left.
     """
 
     def __init__(
@@ -123,7 +119,7 @@ class Transport:
         self._wire, self.clock = wire, clock
         self.rank, self.size = wire.rank, wire.size
         self.poll_s, self.busy_poll_s = poll_s, busy_poll_s
-        #: What is done with a message, by its kind (an MPI tag > 1).
+        #: The handler of each kind of message (an MPI tag > 1).
         self.handlers: dict[int, Handler] = {}
         #: Vectors sent, and their bytes: what a simulated run counts as messages.
         self.messages = self.sent_bytes = 0
@@ -144,7 +140,7 @@ class Transport:
             self._pending.append((has_left, buffer))
 
     def progress(self) -> None:
-        """Receive messages for their handlers, and forget sent ones."""
+        """Pass received messages to their handlers, and forget sent ones."""
         if self._pending:
             self._pending = [entry for entry in self._pending if not entry[0]()]
         while (message := self._wire.receive()) is not None:
@@ -166,19 +162,15 @@ class Transport:
                 return False
             self.clock.sleep(min(self.busy_poll_s if self._pending else self.poll_s, left))
 
-    def end(self, *kept: int) -> None:
-        """Announce the end, and wait for all others' ends and own messages.
+    def end(self, *handled: int) -> None:
+        """Announce the end; wait for the others' ends and for sent messages to leave.
 
-        Args:
-            kept: kinds of messages that are still handled, without an answer; the others are let go of.
+        Messages of the kinds in `handled` still reach their handlers, without an answer. All others are ignored.
         """
-        handlers = self.handlers
-        self.handlers = {kind: one if kind in kept else _let_go for kind, one in handlers.items()}
+        self.handlers = {
+            kind: handler if kind in handled else lambda *_: None for kind, handler in self.handlers.items()
+        }
         for target in range(self.size):
             if target != self.rank:
                 self.send(target, FIN)
         self.wait(lambda: self._ended == self.size - 1 and not self._pending)
-
-
-def _let_go(source: int, numbers: NDArray[np.float64], vector: Vector) -> None:
-    """It comes after the end."""

@@ -1,11 +1,13 @@
 """Clients as processes: SYNC, D-PSGD, AD-PSGD and FedAsync.
 
-A client computes in a thread of its own while its process serves messages: models are exchanged and averaged during
-the gradient, as the simulated world has it. Vectors are never changed once made: what is sent or kept needs no copy.
+A client computes in a separate thread while its process serves messages. Models are thus exchanged and averaged during
+a gradient, as in the simulated world. Vectors never change after they are made, so they are sent and kept without
+copies.
 
-Computing takes what it takes (`real`), longer by the scenario's slowdowns and speeds; or as long as the world draws it
-(`slept`): the gradient is computed and the rest of the time slept, with the streams of the simulated run, so that
-durations are the same. A crash pauses the process, its gradient is lost, and it goes on from its last model.
+In the mode `real`, computing takes its time on this machine, multiplied by the scenario's slowdowns and speeds. In the
+mode `slept`, it takes the time that the world draws: the client computes the gradient and sleeps for the rest. The
+draws come from the streams of the simulated run, so durations are the same. A crash pauses the process and destroys
+its gradient; it continues from its last model.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,17 +44,15 @@ class Worker(ABC):
     """One client.
 
     Args:
-        client: its number, which is that of its process.
-        world: that of the scenario; its clock and links are not used.
+        client: its number, which is its MPI rank. The coordinator's rank follows that of the last client.
+        world: the scenario's world; its clock and links are not used.
         training: the plain values of local training.
         arithmetic: computes its gradients.
-        transport: its links; the coordinator's rank follows the last client's.
+        transport: its links.
         begin: when the run begins, by the transport's clock.
         mode: how long computing takes.
-        options: of the algorithm, as its simulated twin takes them.
+        options: the algorithm's options, as in a simulated run.
     """
-
-    kind: ClassVar[str]
 
     def __init__(
         self,
@@ -71,16 +71,17 @@ class Worker(ABC):
         self.coordinator = self.count
         self.model: Vector = training.initial
         self.rounds = self.updates = 0
-        #: Models at the moments at which the coordinator asked for them.
+        #: Models at the moments when the coordinator requested them.
         self.snapshots: list[Vector] = []
         self.compute_s = self.communicate_s = self.late_s = 0.0
         self._stopped = False
         self._draws = 0
+        self._parts: dict[tuple[int, int], Vector] = {}
         self._sizes = BatchSizes(training, world.streams)
         self._thread = ThreadPoolExecutor(1)
         step_size = training.step_size
         self._schedule = step_size if callable(step_size) else lambda *_: float(step_size)
-        transport.handlers |= {SNAPSHOT: self._on_snapshot, STOP: self._on_stop}
+        transport.handlers |= {SNAPSHOT: self._on_snapshot, STOP: self._on_stop, PART: self._on_part}
         self.set_up(**options)
 
     @abstractmethod
@@ -91,7 +92,7 @@ class Worker(ABC):
     def work(self) -> None:
         """Run the algorithm until the run is stopped."""
 
-    # -- what all do -------------------------------------------------------------------------
+    # -- shared by all algorithms ------------------------------------------------------------
 
     @property
     def now(self) -> float:
@@ -120,10 +121,10 @@ class Worker(ABC):
         return is_ready
 
     def compute(self, task: Callable[[], Vector], examples: int | None = None) -> Vector | None:
-        """Compute for the real or emulated time; None if a crash destroyed it."""
+        """Return a task's result after its time; None if a crash destroyed it."""
         begin = self.now
         future = self._thread.submit(task)
-        if self.mode == "real":  # what is drawn for one example of a second is how much slower than the machine it is
+        if self.mode == "real":  # an example takes a second in this world, so the draw for one is the slowness factor
             self.wait(future.done)
             drawn = (self.now - begin) * self.world.compute.duration(self.me, 1, begin)
         else:
@@ -138,34 +139,34 @@ class Worker(ABC):
 
     @property
     def away(self) -> bool:
-        """Whether the client is offline: messages wait or are refused."""
+        """Whether the client is offline: it refuses exchanges."""
         return not self.world.availability.trivial and not self.world.availability.online(self.me, self.now)
 
     def gradient(self) -> tuple[Vector | None, int]:
-        """Compute a mini-batch's gradient: its sum, None after a crash; and its size."""
+        """Return a mini-batch's sum of gradients, None after a crash, and its size."""
         model, draw, size = self.model, self._draws, self._sizes.next(self.me)
         self._draws = draw + 1
         return self.compute(lambda: self.arithmetic.gradient(model, draw, size)), size
 
     def step_size(self, updates: int) -> float:
-        """Return the step size after all clients' updates, as known here."""
+        """Return the step size after that many updates of all clients."""
         examples = round(updates * (self.training.update_examples or self.training.batch_size))
         return float(self._schedule(updates, examples, examples / int(self.training.sizes.sum())))
 
     def descended(self, base: Vector, at: Vector, gradient: Vector, step_size: float) -> Vector:
-        """Return base - step (sum of gradients / B + l2 * the model they were taken at)."""
+        """Return base - step_size (gradient / B + l2 at); `at` is the gradient's model."""
         direction = gradient / np.float32(self.training.batch_size)
         if self.training.l2:
             direction = direction + np.float32(self.training.l2) * at
         return base - np.float32(step_size) * direction
 
     def updated(self, size: int, step_size: float, read_s: float, peer: int = -1, round_num: int = -1) -> None:
-        """Tell the coordinator of an update that was applied now."""
+        """Report an update, applied now, to the coordinator."""
         self.updates += 1
         self.transport.send(self.coordinator, ROW, (self.now, peer, round_num, read_s, size, step_size))
 
     def statistics(self) -> tuple[float, ...]:
-        """Return the client's row of the table of clients, without derived columns."""
+        """Return compute_s, communicate_s, bytes, messages and late_s."""
         sent = self.transport
         return (self.compute_s, self.communicate_s, sent.sent_bytes, sent.messages, self.late_s)
 
@@ -175,27 +176,23 @@ class Worker(ABC):
     def _on_stop(self, source: int, numbers: NDArray[np.float64], vector: Vector) -> None:
         self._stopped = True
 
+    def _on_part(self, source: int, numbers: NDArray[np.float64], vector: Vector) -> None:
+        self._parts[int(numbers[0]), int(numbers[1])] = vector
+
 
 class SyncWorker(Worker):
     """SYNC: an all-reduce of gradients after every iteration."""
 
-    kind = "sync_sgd"
-
     def set_up(self, all_reduce: str = "auto") -> None:
-        """Choose the all-reduce as the simulated run does."""
+        """Choose the same all-reduce as the simulated run."""
         size, network = self.training.model_bytes, self.world.network
         if all_reduce in ("auto", "ideal") and self.count > 1:
             all_reduce = fastest(self.count, size, lambda step: np.array(network.expected_s(pairs_of(step), step.size)))
         self.all_reduce = all_reduce
-        self._parts: dict[tuple[int, int], Vector] = {}
         self._step, self._since = 0, 0.0
-        self.transport.handlers[PART] = self._on_part
-
-    def _on_part(self, source: int, numbers: NDArray[np.float64], vector: Vector) -> None:
-        self._parts[int(numbers[0]), int(numbers[1])] = vector
 
     def work(self) -> None:
-        """Compute, reduce, step."""
+        """Repeat: compute, reduce, step."""
         while True:
             read_s, at = self.now, self.model
             gradient, size = self.gradient()
@@ -212,13 +209,12 @@ class SyncWorker(Worker):
         if self.count == 1:
             return vector
         self._step, self._since = 0, self.now
-        reduce = {"ring": self._ring, "halving": self._halving, "doubling": self._doubling}[self.all_reduce]
-        whole: Vector = reduce(vector)
+        total = self._ring(vector) if self.all_reduce == "ring" else self._of_a_power(vector)
         self.communicate_s += self.now - self._since
-        return whole
+        return total
 
     def swap(self, target: int, source: int, part: Vector | None) -> Vector:
-        """Send a part to one client and wait for that of another; -1 is none."""
+        """Send a part to `target` and return the part of `source`; -1 stands for none."""
         key = self.rounds, self._step
         self._step += 1
         if target >= 0:
@@ -226,7 +222,7 @@ class SyncWorker(Worker):
         if source < 0:
             return np.zeros(0, np.float32)
         waited = not self.wait(lambda: key in self._parts, 0.0) and self.wait(lambda: key in self._parts)
-        if waited and key[1] in (0, 1):  # until the slowest is there
+        if waited and key[1] in (0, 1):  # waiting for the slowest client is not communication
             self._since = self.now
         return self._parts.pop(key)
 
@@ -240,37 +236,31 @@ class SyncWorker(Worker):
             parts[(self.me - step) % count] = self.swap(after, before, parts[(self.me - step + 1) % count])
         return np.concatenate(parts)
 
-    def _doubling(self, vector: Vector) -> Vector:
-        def inside(vector: Vector, power: int) -> Vector:
-            distance = 1
-            while distance < power:
-                partner = self.me ^ distance
-                vector = vector + self.swap(partner, partner, vector)
-                distance *= 2
-            return vector
+    def _doubling(self, vector: Vector, power: int) -> Vector:
+        distance = 1
+        while distance < power:
+            partner = self.me ^ distance
+            vector = vector + self.swap(partner, partner, vector)
+            distance *= 2
+        return vector
 
-        return self._with_rest(vector, inside)
+    def _halving(self, vector: Vector, power: int) -> Vector:
+        halves: list[tuple[int, bool]] = []  # partner, whether this client keeps the upper half
+        distance = power // 2
+        while distance:
+            partner, upper = self.me ^ distance, bool(self.me & distance)
+            low, high = np.array_split(vector, 2)
+            sent, kept = (low, high) if upper else (high, low)
+            vector = kept + self.swap(partner, partner, sent)
+            halves.append((partner, upper))
+            distance //= 2
+        for partner, upper in reversed(halves):
+            other = self.swap(partner, partner, vector)
+            vector = np.concatenate((other, vector) if upper else (vector, other))
+        return vector
 
-    def _halving(self, vector: Vector) -> Vector:
-        def inside(vector: Vector, power: int) -> Vector:
-            halves: list[tuple[int, bool]] = []  # partner, whether I keep the upper half
-            distance, own = power // 2, vector
-            while distance:
-                partner, upper = self.me ^ distance, bool(self.me & distance)
-                low, high = np.array_split(own, 2)
-                given, own = (low, high) if upper else (high, low)
-                own = own + self.swap(partner, partner, given)
-                halves.append((partner, upper))
-                distance //= 2
-            for partner, upper in reversed(halves):
-                other = self.swap(partner, partner, own)
-                own = np.concatenate((other, own) if upper else (own, other))
-            return own
-
-        return self._with_rest(vector, inside)
-
-    def _with_rest(self, vector: Vector, inside: Callable[[Vector, int], Vector]) -> Vector:
-        """Add the vectors of clients beyond a power of two first; return the sum later."""
+    def _of_a_power(self, vector: Vector) -> Vector:
+        """Reduce among the largest power of two clients; the rest joins before and after."""
         power = 1 << (self.count.bit_length() - 1)
         partner = self.me - power if self.me >= power else self.me + power
         if self.me >= power:
@@ -280,42 +270,35 @@ class SyncWorker(Worker):
         if partner < self.count:
             vector = vector + self.swap(-1, partner, None)
         self._step = 1
-        whole = inside(vector, power)
+        total = self._halving(vector, power) if self.all_reduce == "halving" else self._doubling(vector, power)
         if partner < self.count:
             self._step = -1
-            self.swap(partner, -1, whole)
-        return whole
+            self.swap(partner, -1, total)
+        return total
 
 
 class GossipWorker(Worker):
     """D-PSGD: rounds of gossip with all neighbors."""
 
-    kind = "decentralized_sgd"
-
     def set_up(self, mixing: str = "metropolis") -> None:
-        """Take the row of the mixing matrix."""
+        """Take the client's row of the mixing matrix."""
         row = self.world.topology.mixing_matrix(mixing).tocsr()[[self.me]].toarray()[0]
         self.weights = {j: np.float32(row[j]) for j in self.world.topology.neighbors(self.me)}
         self.own = np.float32(row[self.me])
-        self._inbox: dict[tuple[int, int], Vector] = {}
-        self.transport.handlers[MODEL] = self._on_model
-
-    def _on_model(self, source: int, numbers: NDArray[np.float64], vector: Vector) -> None:
-        self._inbox[int(numbers[0]), source] = vector
 
     def work(self) -> None:
-        """Send, compute, wait for the neighbors, mix and step."""
+        """Repeat: send, compute, wait for the neighbors, mix, step."""
         while True:
             read_s, at, round_num = self.now, self.model, self.rounds
             for neighbor in self.weights:
-                self.transport.send(neighbor, MODEL, (round_num,), at)
+                self.transport.send(neighbor, PART, (round_num, self.me), at)
             gradient, size = self.gradient()
-            while gradient is None:  # the round is not over for the neighbors
+            while gradient is None:  # the neighbors wait for this round's model
                 gradient, size = self.gradient()
-            self.wait(lambda: all((round_num, j) in self._inbox for j in self.weights))  # noqa: B023
+            self.wait(lambda: all((round_num, j) in self._parts for j in self.weights))  # noqa: B023
             mixed = self.own * at
             for j, weight in self.weights.items():
-                mixed = mixed + weight * self._inbox.pop((round_num, j))
+                mixed = mixed + weight * self._parts.pop((round_num, j))
             step_size = self.step_size(round_num * self.count)
             self.model = self.descended(mixed, at, gradient, step_size)
             self.rounds = round_num + 1
@@ -325,10 +308,8 @@ class GossipWorker(Worker):
 class PairWorker(Worker):
     """AD-PSGD: averages with a random neighbor while computing."""
 
-    kind = "adpsgd"
-
     def set_up(self, exchange: str = "messages", pairing: str = "auto", **_: Any) -> None:
-        """Choose who starts exchanges; see `simfl.algorithms.adpsgd`."""
+        """Decide which clients start exchanges; see `simfl.algorithms.adpsgd`."""
         assert exchange == "messages", "processes exchange models by messages"
         topology = self.world.topology
         senders = topology.is_bipartite if pairing == "auto" else pairing == "senders"
@@ -353,7 +334,7 @@ class PairWorker(Worker):
         self._answered = False
 
     def work(self) -> None:
-        """Ask a neighbor, compute, wait for its answer, step."""
+        """Repeat: send the model to a neighbor, compute, wait for the answer, step."""
         while True:
             read_s, at, peer = self.now, self.model, -1
             if self.starts and self._neighbors:
@@ -364,7 +345,7 @@ class PairWorker(Worker):
             if peer >= 0:
                 since = self.now
                 self.wait(lambda: self._answered is not None)
-                if not self._answered:  # no neighbor answered before the timeout
+                if not self._answered:  # an offline neighbor, which a simulated client notices by a timeout
                     self.wait(lambda: False, read_s + self.world.network.links.resend_timeout_s)
                     peer = -1
                 self.communicate_s += self.now - since
@@ -378,25 +359,23 @@ class PairWorker(Worker):
 class ServedWorker(Worker):
     """A client of FedAsync: rounds of local steps; the server is the coordinator."""
 
-    kind = "fedasync"
-
     def set_up(self, steps: Sequence[int] | None = None, **_: Any) -> None:
-        """Take the mini-batches of a round."""
+        """Take the number of mini-batches of a round."""
         self.steps = 1 if steps is None else steps[self.me]
         self.version = 0
-        self._came = True
+        self._has_model = True
         self.transport.handlers[MODEL] = self._on_model
 
     def _on_model(self, source: int, numbers: NDArray[np.float64], vector: Vector) -> None:
-        self.model, self.version, self._came = vector, int(numbers[0]), True
+        self.model, self.version, self._has_model = vector, int(numbers[0]), True
 
     def work(self) -> None:
-        """Wait for the model, train, send the change."""
+        """Repeat: wait for the model, train, send the change."""
         while True:
             since = self.now
-            self.wait(lambda: self._came)
+            self.wait(lambda: self._has_model)
             self.communicate_s += self.now - since
-            self._came = False
+            self._has_model = False
             model, draw, step_size = self.model, self._draws, self.step_size(self.version)
             self._draws += self.steps
             change = self.compute(
@@ -410,5 +389,7 @@ class ServedWorker(Worker):
             self.transport.send(self.coordinator, UPDATE, (self.version, step_size), change)
 
 
-WORKERS: dict[str, type[Worker]] = {one.kind: one for one in (SyncWorker, GossipWorker, PairWorker, ServedWorker)}
-"""What can be run live, by the kind of the algorithm."""
+#: The algorithms that can run live, by kind.
+WORKERS: dict[str, type[Worker]] = {
+    "sync_sgd": SyncWorker, "decentralized_sgd": GossipWorker, "adpsgd": PairWorker, "fedasync": ServedWorker,
+}  # fmt: skip

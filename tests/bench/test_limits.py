@@ -1,4 +1,4 @@
-"""The benchmark measures what it says: its event loop without a tape computes the same models as the tape."""
+"""The limits of the benchmark: its event loop without a tape computes the same models as the tape."""
 
 import numpy as np
 import pytest
@@ -22,7 +22,7 @@ PRIVACY = {"mapa": {"mechanism": "laplace_l2", "neighbors": "replace_one", "epsi
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ALGORITHMS)
-def test_one_call_per_event_computes_the_same(kind):
+def test_one_call_per_event_computes_the_models_of_the_tape(kind):
     setup = prepare(
         from_mapping(
             {
@@ -41,11 +41,11 @@ def test_one_call_per_event_computes_the_same(kind):
     problem = setup.problem
     tape = Tape(executor, **problem.recorded)
     _, _, recorded = run_world(setup, tape, 40)
-    found = tape.values(list(recorded.models()))
+    models = tape.values(list(recorded.models()))
     executor.close()
     expected = np.array([np.asarray(model) for model in plain.models()])
     assert np.abs(expected - setup.training.initial).max() > 0.05
-    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
+    np.testing.assert_allclose(models, expected, rtol=0, atol=1e-5)
 
 
 def test_a_round_counts_all_its_steps():

@@ -11,7 +11,7 @@ from simfl.runs.runner import prepare
 
 @pytest.fixture
 def measured(monkeypatch):
-    """Peers that need not be installed: 100 updates a second, then 200 and 50; simfl 3,000."""
+    """Replace the measurements: peers have 100, 200 and 50 updates per second, simfl 3,000."""
     rates = itertools.cycle([100.0, 200.0, 50.0])
     monkeypatch.setattr(peers, "environment", lambda peer, echo: None)
     monkeypatch.setattr(peers, "measure_peer", lambda work, python: next(rates))
@@ -19,7 +19,7 @@ def measured(monkeypatch):
 
 
 @pytest.mark.usefixtures("measured")
-def test_the_best_of_each_counts(simfl_):
+def test_the_best_rate_of_each_counts(simfl_):
     code, out, err = simfl_("bench", "peers")
     assert code == 0
     assert "gossipy-dfl 0.0.1" in out
@@ -52,7 +52,7 @@ def test_simfl_does_the_same_work(work, monkeypatch):
 
 
 @pytest.mark.slow
-def test_what_cannot_be_installed_is_said_in_one_line(monkeypatch, tmp_path):
+def test_a_failed_installation_is_an_error_of_one_line(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setitem(peers.PINS, "gossipy", ("gossipy-dfl==0.0.1", "--no-such-option"))
     with pytest.raises(RunError, match=r"^bench peers: gossipy cannot be installed: .*no-such-option") as caught:

@@ -1,4 +1,4 @@
-"""Widths are tried one after the other, and the table says which is the fastest beside the one that `auto` has."""
+"""`simfl bench --widths`: all widths are measured, and the table marks the fastest beside that of `auto`."""
 
 import tempfile
 
@@ -27,30 +27,30 @@ def test_every_width_and_number_of_workers_is_measured(monkeypatch):
         assert all(rate > 0 for rate in row["updates_per_s"].values())
 
 
-def test_the_case_has_the_width_that_is_tried():
+def test_a_case_takes_the_given_width():
     assert scenario_of("digits-softmax-adpsgd", 10, 4, 32).execution.width == 32
     assert scenario_of("digits-softmax-adpsgd").execution.width == "auto"
 
 
 @pytest.mark.slow
-def test_a_process_that_fails_is_one_line():
+def test_a_process_that_fails_is_an_error_of_one_line():
     with pytest.raises(RunError, match=r"^bench: digits-softmax-sync failed: .*'no-device'") as caught:
         measuring.run_widths(["digits-softmax-sync"], "no-device")
     assert "\n" not in str(caught.value)
 
 
 def test_the_table_marks_the_fastest(simfl_, monkeypatch):
-    asked = []
+    measured = []
 
     def run_widths(names, device, echo):
-        asked.extend(names)
+        measured.extend(names)
         rates = {"1": 1000.0, "8": 20_000.0, "16": 19_999.0}
         return [{"case": names[0], "workers": 16, "device": "cpu", "automatic": 16, "updates_per_s": rates}]
 
     monkeypatch.setattr(measuring, "run_widths", run_widths)
     code, out, _ = simfl_("bench", "--widths")
     assert code == 0
-    assert asked == list(MODELS)
+    assert measured == list(MODELS)
     assert "1,000" in out
     assert "20,000*" in out
     assert "19,999*" not in out
@@ -58,16 +58,16 @@ def test_the_table_marks_the_fastest(simfl_, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (("--widths", "--quick"), "expected one of --quick and --widths, found both"),
         (("peers", "--widths"), "expected neither --quick nor --widths"),
     ],
 )
-def test_widths_are_for_cases_alone(simfl_, words, said):
+def test_widths_exclude_quick_and_peers(simfl_, words, message):
     code, _, err = simfl_("bench", *words)
     assert code == 2
-    assert said in err
+    assert message in err
     assert err.count("\n") == 1
 
 

@@ -1,4 +1,4 @@
-"""Lines, speeds and jitter from measurements that are made up; logs; what is written into a scenario."""
+"""Lines, speeds and jitter fitted to made-up measurements and logs, and written into a scenario."""
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ def jittered(sigma, count, seed=0):
     return np.exp(np.random.default_rng(seed).normal(-(sigma**2) / 2, sigma, count))
 
 
-def test_a_line_is_found_through_jitter_and_outliers():
+def test_the_fit_is_robust_to_jitter_and_outliers():
     seconds = (2e-3 + SIZES * 1e-4) * jittered(0.1, len(SIZES))
     seconds[::50] *= 20
     pace = fit_pace(SIZES, seconds)
@@ -28,7 +28,7 @@ def test_a_line_is_found_through_jitter_and_outliers():
     assert pace.error < 0.03
 
 
-def test_wide_jitter_keeps_the_mean():
+def test_the_fit_keeps_the_mean_of_wide_jitter():
     pace = fit_pace(SIZES, SIZES * 1e-3 * jittered(0.8, len(SIZES)))
     assert pace.sigma == pytest.approx(0.8, rel=0.1)
     assert pace.seconds_per_batch + 64 * pace.seconds_per_example == pytest.approx(64e-3, rel=0.1)
@@ -43,12 +43,12 @@ def test_wide_jitter_keeps_the_mean():
         ([0, 10, 20], [1.0, 2.0, 3.0], 1.0, 0.1),
     ],
 )
-def test_neither_part_of_a_line_is_negative(x, y, fixed, slope):
+def test_no_part_of_a_line_is_negative(x, y, fixed, slope):
     line = fit_line(x, y)
     assert (line.fixed, line.slope) == pytest.approx((fixed, slope), rel=0.2)
 
 
-def test_latency_and_bandwidth_of_messages():
+def test_latency_and_bandwidth_are_recovered_from_round_trips():
     trips = [(size, 2.5e-4 + size / 1e9) for size in (256, 65536, 4194304) for _ in range(5)]
     line = fit_link(trips)
     assert (line.fixed, 1 / line.slope) == pytest.approx((2.5e-4, 1e9))
@@ -85,7 +85,7 @@ def test_a_log_gives_speeds_relative_to_the_median(tmp_path):
         (None, "log.csv: expected a CSV file: No such file or directory$"),
     ],
 )
-def test_what_is_no_log_is_one_line(tmp_path, text, problem):
+def test_an_invalid_log_is_an_error_of_one_line(tmp_path, text, problem):
     if text is not None:
         (tmp_path / "log.csv").write_text(text)
     with pytest.raises(DataError, match=problem):
@@ -96,34 +96,34 @@ SCENARIO = "algorithm: {kind: sync_sgd, batch_size: 16}\nclients: {count: 2}\nst
 
 
 def test_gradients_are_measured_at_several_sizes():
-    asked = {"algorithm": {"kind": "sync_sgd"}, "data": {"set": "digits"}, "clients": {"count": 2}}
-    setup = assemble(from_mapping({**asked, "stop": {"updates": 4}}))
+    sections = {"algorithm": {"kind": "sync_sgd"}, "data": {"set": "digits"}, "clients": {"count": 2}}
+    setup = assemble(from_mapping({**sections, "stop": {"updates": 4}}))
     measured = measure_gradients(setup, choose_device("cpu"), each_s=0.0)
     assert [size for size, *_ in measured.spread()] == [8, 16, 32, 64, 128]
     assert all(0 < low <= middle <= high < 1 for _, low, middle, high in measured.spread())
     assert measured.pace.seconds_per_batch + 32 * measured.pace.seconds_per_example > 1e-6
 
 
-def test_what_was_measured_is_written_into_a_copy(simfl_, tmp_path, monkeypatch):
+def test_measured_times_are_written_into_a_copy(simfl_, tmp_path, monkeypatch):
     pace = fit_pace(SIZES, (2e-3 + SIZES * 1e-4) * jittered(0.1, len(SIZES)))
     measured = Measured(pace, [(8, 1e-3), (16, 2e-3)])
     monkeypatch.setattr("simfl.live.measuring.measure_gradients", lambda *_: measured)
     (tmp_path / "a.yaml").write_text("# mine\n" + SCENARIO + "data: {set: digits}  # few\n")
-    code, said, about = simfl_("calibrate", "a.yaml")
-    assert (code, said.split(":")[0]) == (0, "a-calibrated.yaml")
+    code, output, about = simfl_("calibrate", "a.yaml")
+    assert (code, output.split(":")[0]) == (0, "a-calibrated.yaml")
     text = (tmp_path / "a-calibrated.yaml").read_text()
     assert text.startswith("# simfl calibrate, ")
     assert "#   8 examples: 1 ms" in text
     assert "\n# mine\n" in text
     assert "data: {set: digits}  # few\n" in text
-    assert "seed" not in text, "what was not said is not said"
+    assert "seed" not in text, "the copy has no fields but those of the file and the measured ones"
     assert "jax" in about
     copy = load(tmp_path / "a-calibrated.yaml")
     assert copy.clients.jitter.sigma == pytest.approx(0.1, rel=0.1)
     assert copy.clients.count == 2
 
 
-def test_a_log_is_written_into_a_copy(simfl_, tmp_path):
+def test_times_of_a_log_are_written_into_a_copy(simfl_, tmp_path):
     (tmp_path / "a.yaml").write_text(SCENARIO)
     log_of({"0": 1.0, "1": 4.0, "2": 1.0}, tmp_path)
     code, _, _ = simfl_("calibrate", "a.yaml", "--log", "log.csv", "--out", "b.yaml")
@@ -133,7 +133,7 @@ def test_a_log_is_written_into_a_copy(simfl_, tmp_path):
     assert clients.speed.values == pytest.approx((1.0, 4.0, 1.0), rel=0.05)
 
 
-def test_one_source_at_a_time(simfl_, tmp_path):
+def test_links_and_log_exclude_each_other(simfl_, tmp_path):
     (tmp_path / "a.yaml").write_text(SCENARIO)
     assert simfl_("calibrate", "a.yaml", "--links", "--log", "x.csv") == (
         2,
@@ -157,8 +157,8 @@ def test_calibrate_warns_of_a_busy_machine_and_fails_if_the_line_does_not_fit(
     measured = Measured(fit_pace(SIZES, seconds), [(8, 1e-3)])
     monkeypatch.setattr("simfl.live.measuring.measure_gradients", lambda *_: measured)
     (tmp_path / "a.yaml").write_text(SCENARIO + "data: {set: digits}\n")
-    found, said, errors = simfl_("calibrate", "a.yaml")
-    assert (found, said.split(":")[0]) == (code, "a-calibrated.yaml")
+    exit_code, output, errors = simfl_("calibrate", "a.yaml")
+    assert (exit_code, output.split(":")[0]) == (code, "a-calibrated.yaml")
     shown = [line.removeprefix("warning: ") for line in errors.splitlines() if line.startswith("warning: ")]
     assert [line[: len(begin)] for line, begin in zip(shown, warnings, strict=True)] == warnings
 

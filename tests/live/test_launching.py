@@ -1,4 +1,4 @@
-"""Processes of a live run that are killed: what is said of it, and that the others end; without MPI."""
+"""Killed processes of a live run: the message, and the end of the others; without MPI."""
 
 import os
 import signal
@@ -31,7 +31,7 @@ JOBS = [{"kind": "run", "processes": 3}]
         ("------\n", 3, "the processes ended: mpirun exited with code 3"),
     ],
 )
-def test_a_message_says_which_process_ended_by_which_signal(errors, code, message):
+def test_the_message_names_the_process_and_its_signal(errors, code, message):
     assert launching.why_ended(errors, code, JOBS).startswith(message)
 
 
@@ -46,7 +46,7 @@ def fake_mpirun(path, text):
     return str(path)
 
 
-def test_the_launch_says_which_rank_was_killed(tmp_path, monkeypatch):
+def test_launch_names_the_rank_that_was_killed(tmp_path, monkeypatch):
     errors = KILLED.format(rank=0, number=9, words="Killed")
     program = fake_mpirun(tmp_path / "mpirun", f"import sys\nsys.stderr.write({errors!r})\nsys.exit(137)")
     monkeypatch.setattr(launching, "check_mpi", lambda: program)
@@ -69,7 +69,7 @@ launching.launch([{{}}], 1)
 
 
 def test_ranks_end_and_their_folder_is_deleted_when_their_parent_is_killed(tmp_path):
-    """A rank opens the FIFO `held` for writing: reading it comes to an end when the rank has ended."""
+    """A rank opens the FIFO `held` for writing, so that reading it ends when the rank has ended."""
     held, ready = tmp_path / "held", tmp_path / "ready"
     os.mkfifo(held)
     os.mkfifo(ready)

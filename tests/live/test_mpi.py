@@ -1,4 +1,4 @@
-"""Real processes: mpirun, mpi4py, the folder that a live run writes, and the command line."""
+"""Real processes: mpirun, mpi4py, the folder of a live run, and the command line."""
 
 import importlib.util
 import json
@@ -42,8 +42,8 @@ def scenario(**changes):
 
 
 @needs_mpi
-def test_processes_run_two_scenarios_and_write_what_a_simulated_run_writes(tmp_path):
-    """Two processes: starting one takes seconds. What more of them do is tested in threads."""
+def test_processes_run_two_scenarios_and_write_the_tables_of_simulated_runs(tmp_path):
+    """Two processes only, because starting one takes seconds. Tests with threads cover more."""
     one = {"count": 1, "seconds_per_example": 1e-3}
     served = {"kind": "fedasync", "batch_size": 32, "local_steps": 1}
     scenarios = (
@@ -90,7 +90,7 @@ else:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("begins", [True, False])
-def test_ctrl_c_ends_a_run_well_and_what_has_not_begun_at_once(begins, number, tmp_path, monkeypatch):
+def test_ctrl_c_lets_a_run_write_its_tables_and_ends_other_processes_at_once(begins, number, tmp_path, monkeypatch):
     program, ready = tmp_path / "mpirun", tmp_path / "ready"
     text = PROCESSES.format(begins=begins, ready=ready)
     for name in ("BEGUN", "STOP", "DONE"):
@@ -118,7 +118,7 @@ def test_ctrl_c_ends_a_run_well_and_what_has_not_begun_at_once(begins, number, t
     assert signals.exit_code() == 128 + number
 
 
-def test_of_processes_that_mpirun_started_one_speaks(simfl_, tmp_path, monkeypatch):
+def test_only_the_first_process_of_mpirun_prints(simfl_, tmp_path, monkeypatch):
     (tmp_path / "a.yaml").write_text(json.dumps({"algorithm": "adpsgd", "clients": {"count": 2}}))
     monkeypatch.setattr(launching, "check_mpi", lambda: "mpirun")
     monkeypatch.setenv("OMPI_COMM_WORLD_SIZE", "2")
@@ -130,7 +130,7 @@ def test_of_processes_that_mpirun_started_one_speaks(simfl_, tmp_path, monkeypat
         assert simfl_("live", "a.yaml")[::2] == (2, said)
 
 
-def test_what_is_missing_is_one_line(monkeypatch):
+def test_missing_mpi_is_an_error_of_one_line(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ScenarioError, match=r"live: found no mpi4py; install it: pip install 'simfl\[mpi\]'$"):
         launching.check_mpi()
@@ -157,12 +157,12 @@ def test_what_is_missing_is_one_line(monkeypatch):
         ),
     ],
 )
-def test_what_processes_do_not_do_is_refused(changes, problem):
+def test_scenarios_that_cannot_run_live_are_rejected(changes, problem):
     with pytest.raises(ScenarioError, match=problem):
         support.check(assemble(scenario(**changes)))
 
 
-def test_what_is_left_out_is_said():
+def test_ignored_parts_of_a_scenario_are_listed():
     def told(**sections):
         return [line.split(":")[0] for line in support.left_out(assemble(scenario(**sections)))]
 
@@ -173,7 +173,7 @@ def test_what_is_left_out_is_said():
     assert told(links=free) == []
 
 
-def test_the_command_line_refuses_in_one_line(simfl_, tmp_path, monkeypatch):
+def test_errors_of_the_command_are_one_line(simfl_, tmp_path, monkeypatch):
     (tmp_path / "a.yaml").write_text(json.dumps({"algorithm": {"kind": "sgp"}, "stop": {"updates": 1}}))
     assert simfl_("live", "a.yaml", "--compute", "dreamt")[::2] == (
         2,

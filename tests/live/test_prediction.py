@@ -1,4 +1,4 @@
-"""A measurement beside its prediction: quantities, notes, the table and the command line."""
+"""A measurement and its prediction: quantities, notes, the table and the command line."""
 
 import json
 import math
@@ -9,8 +9,7 @@ from rich.console import Console
 from simfl import signals
 from simfl.cli.console import show_runs
 from simfl.live import launching
-from simfl.live.prediction import Quantity
-from simfl.live.showing import show_prediction
+from simfl.live.prediction import Quantity, show_prediction
 from simfl.records import read
 from simfl.runs.runner import run
 from simfl.scenario import loads
@@ -26,7 +25,7 @@ stop: {updates: 12}
 
 @pytest.fixture
 def measured_twice_as_slow(tmp_path, monkeypatch):
-    """Let `launch` simulate, and write what a live run writes whose clients are twice as slow."""
+    """Replace `launch` by a simulation whose clients are twice as slow, written as a live run."""
     monkeypatch.setattr(launching, "check_mpi", lambda: "mpirun")
 
     def launch(jobs, processes):
@@ -44,32 +43,32 @@ def measured_twice_as_slow(tmp_path, monkeypatch):
 
 
 def test_live_shows_the_prediction_beside_the_measurement(simfl_, measured_twice_as_slow):
-    code, said, _ = simfl_("live", "a.yaml", "-n", "2", "-q")
+    code, output, _ = simfl_("live", "a.yaml", "-n", "2", "-q")
     assert code == 0
-    duration = next(line for line in said.splitlines() if line.startswith("duration"))
+    duration = next(line for line in output.splitlines() if line.startswith("duration"))
     assert duration.split("│")[-1].strip() == "-50.0 %"
-    assert "clients: 2 instead of the 4 of the scenario, in both" in said
-    assert "computing: slept" in said
-    assert "predicted: virtual time of a simulation with 2 clients. measured: wall time of 3 processes" in said
+    assert "clients: 2 instead of the 4 of the scenario, in both" in output
+    assert "computing: slept" in output
+    assert "predicted: virtual time of a simulation with 2 clients. measured: wall time of 3 processes" in output
 
 
-def test_all_quantities_that_both_runs_have_are_written_as_json(simfl_, measured_twice_as_slow):
-    code, said, _ = simfl_("live", "a.yaml", "--compute", "real", "--json", "-")
+def test_json_has_all_quantities_of_both_runs(simfl_, measured_twice_as_slow):
+    code, output, _ = simfl_("live", "a.yaml", "--compute", "real", "--json", "-")
     assert code == 0
-    found = json.loads(said)
-    errors = {one["name"]: one["error"] for one in found["quantities"]}
+    result = json.loads(output)
+    errors = {one["name"]: one["error"] for one in result["quantities"]}
     assert errors["updates"] == 0.0
     assert errors["duration"] == pytest.approx(-0.5, rel=0.02)
     assert errors["updates per second"] == pytest.approx(1.0, rel=0.05)
     assert {"data sent", "messages", "mean staleness", "test accuracy"} <= set(errors)
-    assert any(line.startswith("computing: real") for line in found["notes"])
-    assert not any(line.startswith("clients:") for line in found["notes"])
-    assert found["predicted"]["folder"] != found["measured"]["folder"]
+    assert any(line.startswith("computing: real") for line in result["notes"])
+    assert not any(line.startswith("clients:") for line in result["notes"])
+    assert result["predicted"]["folder"] != result["measured"]["folder"]
 
 
-def test_a_live_run_has_wall_time_wherever_it_is_shown(simfl_, measured_twice_as_slow, capsys):
-    _, said, _ = simfl_("live", "a.yaml", "--json", "-")
-    predicted, measured = (read(json.loads(said)[name]["folder"]) for name in ("predicted", "measured"))
+def test_a_live_run_is_always_shown_with_wall_time(simfl_, measured_twice_as_slow, capsys):
+    _, output, _ = simfl_("live", "a.yaml", "--json", "-")
+    predicted, measured = (read(json.loads(output)[name]["folder"]) for name in ("predicted", "measured"))
     assert "virtual time" in repr(predicted)
     assert "wall time" in repr(measured)
     from simfl.plots import label_runs, plot
@@ -93,14 +92,14 @@ def test_an_interrupted_run_is_not_compared(simfl_, measured_twice_as_slow, monk
         return [folder]
 
     monkeypatch.setattr(launching, "launch", interrupted)
-    code, said, errors = simfl_("live", "a.yaml", "-q")
+    code, output, errors = simfl_("live", "a.yaml", "-q")
     assert code == signals.exit_code()
     assert errors == "the run was interrupted: it is not compared with a prediction\n"
-    assert "predicted" not in said
+    assert "predicted" not in output
 
 
 @pytest.mark.parametrize("width", [50, 80])
-def test_the_table_is_as_wide_as_the_terminal_and_keeps_all_numbers(width):
+def test_the_table_fits_the_terminal_and_keeps_all_numbers(width):
     rows = [
         Quantity("waiting and communicating, per client", "s", 0.0, 17.14e-3),
         Quantity("data sent", "bytes", 525.2e9, 530.4e9),
@@ -115,6 +114,6 @@ def test_the_table_is_as_wide_as_the_terminal_and_keeps_all_numbers(width):
         assert number in text
 
 
-def test_the_relative_error_of_nothing_is_undefined():
+def test_the_relative_error_of_measured_zero_is_undefined():
     assert math.isnan(Quantity("updates", "count", 1.0, 0.0).error)
     assert Quantity("updates", "count", 0.0, 0.0).error == 0.0

@@ -6,7 +6,7 @@ from simfl.bench.limits import Nothing, run_world
 from simfl.tape import Tape
 from tests.live.wires import POLL_S, run_live
 
-#: A model of 2.6 kB takes 13 ms over such a link, twice as long as its gradient, and 20 ms of latency.
+#: A model of 2.6 kB takes 13 ms over such a link, twice as long as its gradient, plus 20 ms of latency.
 LATENCY_S, BYTES_PER_S = 20e-3, 200e3
 
 
@@ -22,5 +22,5 @@ def test_a_run_over_emulated_links_takes_the_time_of_simulated_links(kind):
     rows = coordinator.final
     predicted = run_world(setup, Tape(Nothing(), **setup.problem.recorded), 40)[2].clock.now
     assert predicted > 2 * 40 / 4 * 32 * 2e-4, "links take most of the time"
-    # In a round a process looks for messages a few times, and sees each a little late.
+    # In a round a process polls for messages a few times, and receives each a little late.
     assert predicted <= rows[-1].time_s <= predicted + 10 * POLL_S * len(rows) / 4

@@ -1,4 +1,4 @@
-"""Algorithms as processes against their simulated twins, in threads and without MPI."""
+"""Algorithms as processes against the same simulated algorithms, in threads and without MPI."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ from tests.live.wires import POLL_S, run_live, side_by_side, transports
 
 
 class Reducer(SyncWorker):
-    """Only the all-reduce of a worker."""
+    """The all-reduce of a worker alone."""
 
     def __init__(self, client, count, transport, steps):
         self.me, self.count, self.transport, self.all_reduce = client, count, transport, steps
@@ -26,13 +26,13 @@ def test_an_all_reduce_sums_all_vectors(steps, count):
     ends = transports(count)
     vectors = np.random.default_rng(0).normal(size=(count, 37)).astype(np.float32)
     reducers = [Reducer(k, count, ends[k], steps) for k in range(count)]
-    found = side_by_side([lambda k=k: reducers[k].reduced(vectors[k]) for k in range(count)], ends[0].clock)
-    for total in found:
+    totals = side_by_side([lambda k=k: reducers[k].reduced(vectors[k]) for k in range(count)], ends[0].clock)
+    for total in totals:
         np.testing.assert_allclose(total, vectors.sum(axis=0), rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("kind", ["sync_sgd", "decentralized_sgd", "adpsgd", "fedasync"])
-def test_a_run_takes_the_time_that_the_world_says(kind):
+def test_a_run_takes_the_time_of_the_simulated_world(kind):
     more = {"local_steps": 2} if kind == "fedasync" else {}
     slow = [{"clients": [1], "factor": 3}]
     setup, _, coordinator = run_live(
@@ -42,20 +42,20 @@ def test_a_run_takes_the_time_that_the_world_says(kind):
     assert len(rows) == 40
     assert coordinator.status == "done"
     predicted = run_world(setup, Tape(Nothing(), **setup.problem.recorded), 40)[2].clock.now
-    waits = 2 * POLL_S * len(rows)  # a message is seen when it is looked for
+    waits = 2 * POLL_S * len(rows)  # a message is received at the next poll
     assert predicted <= rows[-1].time_s <= predicted + waits
     by_client = np.bincount([row.client for row in rows], minlength=4)
     assert by_client[1] == by_client.min()
     if kind in ("sync_sgd", "decentralized_sgd"):
         assert by_client.max() - by_client.min() <= 2
     else:
-        assert by_client[1] < 0.6 * by_client[0], "nobody waits for the slow one"
+        assert by_client[1] < 0.6 * by_client[0], "the other clients do not wait for the slow one"
         assert {row.staleness >= 0 for row in rows} == {True}
     assert len(coordinator.marks) == 2
 
 
-def test_models_go_where_gradients_take_them():
-    """All gradients are known: SYNC and D-PSGD move the mean by the mean, AD-PSGD keeps the sum but for its steps."""
+def test_models_move_by_the_mean_of_known_gradients():
+    """Each client's gradients are constant, so SYNC moves all models by their mean."""
     _, workers, _ = run_live(stop={"updates": 8}, evaluate={"every": {"updates": 4}})
     first = workers[0].snapshots[0]
     step = 0.5 * np.mean([1, 2, 3, 4]) / 32
@@ -65,13 +65,13 @@ def test_models_go_where_gradients_take_them():
         assert moved == pytest.approx(np.full(moved.shape, round(float(moved[0]))), abs=1e-3)
 
 
-def test_averaging_in_pairs_keeps_the_sum_of_models_but_for_steps():
+def test_pairwise_averaging_changes_the_sum_of_models_by_steps_only():
     setup, workers, _ = run_live(
         algorithm={"kind": "adpsgd", "batch_size": 32, "step_size": 0.5}, topology={"kind": "complete"}
     )
     total = np.sum([worker.model - setup.training.initial for worker in workers], axis=0)
     steps = sum(0.5 / 32 * (worker.me + 1) * worker.updates for worker in workers)
-    largest = 0.5 / 32 * 4 * 4  # what an exchange under way at the end may be off by
+    largest = 0.5 / 32 * 4 * 4  # the effect of an exchange that is in flight at the end
     assert np.abs(total + steps).max() <= largest + 1e-3
 
 
@@ -84,6 +84,6 @@ def test_a_crash_pauses_a_client_and_destroys_its_gradient():
     assert coordinator.reason == "time"
 
 
-def test_staleness_counts_what_all_applied_since_the_read():
+def test_staleness_counts_the_updates_of_all_clients_since_the_read():
     rows = [Row(0.1 * i, i % 2, -1, -1, max(0.0, 0.1 * i - 0.25), 8, 0.5) for i in range(1, 6)]
     assert [row.staleness for row in with_staleness(rows)] == [0, 1, 2, 2, 2]

@@ -1,4 +1,4 @@
-"""Processes of a live run as threads of one: queues in the place of MPI, and a clock that waits for busy machines."""
+"""Processes of a live run as threads: queues instead of MPI, and a clock that does not depend on the machine's load."""
 
 import heapq
 import queue
@@ -14,7 +14,7 @@ from simfl.live.transport import SlowWire, Transport
 from simfl.live.workers import UNSIMULATED, WORKERS
 from simfl.scenario import from_mapping
 
-#: How often a thread looks for messages, in seconds of the clock.
+#: Polling interval of a thread, in seconds of the clock.
 POLL_S = 1e-4
 
 
@@ -36,10 +36,10 @@ class QueueWire:
 
 
 class SharedClock:
-    """Time that passes while all threads sleep: one runs at a time, that which is to wake first.
+    """Time passes while all threads sleep. One thread runs at a time: the one whose sleep ends first.
 
-    Of those that wake at the same moment the one that fell asleep first goes on. So what threads do follows from what
-    they are to do, however busy the machine is.
+    If sleeps end at the same moment, the thread that fell asleep first continues. So the order of events does not
+    depend on how busy the machine is.
     """
 
     def __init__(self, count):
@@ -50,7 +50,7 @@ class SharedClock:
         return self._now
 
     def start(self, rank):
-        """Wait until all threads are there; they begin in the order of their ranks."""
+        """Wait until all threads have started; they begin in the order of their ranks."""
         woken = self._fall_asleep(0.0, rank)
         if self._all.wait(300) == 0:
             self.leave()
@@ -60,10 +60,10 @@ class SharedClock:
         self._turn += 1
         woken = self._fall_asleep(seconds, self._turn)
         self.leave()
-        assert woken.wait(300), "a process waits for ever"
+        assert woken.wait(300), "a process never ends"
 
     def leave(self):
-        """Let the next one go on."""
+        """Let the next thread continue."""
         with self._lock:
             if self._asleep:
                 self._now, _, woken = heapq.heappop(self._asleep)
@@ -77,7 +77,7 @@ class SharedClock:
 
 
 class AtOnce:
-    """In the place of the thread in which a gradient is computed: takes none of the clock's time."""
+    """Replaces the thread that computes gradients: it takes no time of the clock."""
 
     def submit(self, task):
         done = Future()
@@ -97,15 +97,15 @@ def transports(count, link=None):
 
 
 def side_by_side(calls, clock):
-    """Run functions in threads, and return what they return; what one raises is raised."""
-    found, failed = [None] * len(calls), []
+    """Run functions in threads; return their results, or raise the first error."""
+    results, errors = [None] * len(calls), []
 
     def run(index):
         try:
             clock.start(index)
-            found[index] = calls[index]()
+            results[index] = calls[index]()
         except BaseException as error:
-            failed.append(error)
+            errors.append(error)
         finally:
             clock.leave()
 
@@ -114,14 +114,14 @@ def side_by_side(calls, clock):
         thread.start()
     for thread in threads:
         thread.join(300)
-        assert not thread.is_alive(), "a process waits for ever"
-    if failed:
-        raise failed[0]
-    return found
+        assert not thread.is_alive(), "a process never ends"
+    if errors:
+        raise errors[0]
+    return results
 
 
 class Nothing:
-    """Arithmetic whose gradients are known: the client's number plus one, everywhere."""
+    """Arithmetic with constant gradients: the client's number plus one in all coordinates."""
 
     def __init__(self, client):
         self.client = client
@@ -134,7 +134,7 @@ class Nothing:
 
 
 def run_live(link=None, **changes):
-    """Run a scenario in threads, over emulated links if asked; returns its setup, workers and coordinator."""
+    """Run a scenario in threads, with `link` over emulated links; return setup, workers and coordinator."""
     mapping = {
         "name": "live",
         "seed": 1,

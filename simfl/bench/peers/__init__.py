@@ -1,10 +1,10 @@
-"""`simfl bench peers`: other simulators beside simfl on the same work.
+"""`simfl bench peers`: other simulators and simfl on the same work.
 
-Each peer is installed, in the versions that are written here, into an environment of its own (below the user's cache
-folder), and its script beside this module is run there: it imports the peer, never simfl. Peers and simfl take turns,
-several times; the best of each counts. Work is counted in updates, a mini-batch of one client each, with the messages
-that the peer's own way of running sends; starting, loading and the first round, in which things are compiled, do not
-count. Data are random numbers of the stated shape: nothing is learned, and all peers compute the same.
+Each peer is installed, in pinned versions, into a separate environment in the user's cache folder. Its script in this
+folder runs there; it imports the peer and never simfl. Peers and simfl take turns, several times; the best of each
+counts. Rates are updates per second; an update is a mini-batch of one client. Peers send the messages of their usual
+way of running. Starting, loading and the first round, which compiles, do not count. Data are random numbers of the
+stated shape: nothing is learned, and all simulators compute the same.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import os
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,38 +22,28 @@ import numpy as np
 
 from simfl.errors import RunError
 
-#: How often peers and simfl take turns.
+#: Measurements of each peer and of simfl, in turn.
 TURNS = 3
-#: Seconds after which an installation, or a measurement, has failed.
+#: Time limit of an installation, and of a measurement, in seconds.
 PATIENCE_S = 1200.0
 
 
 @dataclass(frozen=True)
 class Work:
-    """The work to measure.
-
-    Attributes:
-        name: how it is called.
-        peer: who does it beside simfl.
-        arguments: of the peer's script.
-        features, classes, clients: its size.
-        scenario: the sections model and algorithm of simfl's scenario.
-        updates: of simfl's run, as it counts them.
-        steps: mini-batches in one of these.
-    """
+    """The work to measure."""
 
     name: str
-    peer: str
-    arguments: tuple[str, ...]
+    peer: str  # the other simulator
+    arguments: tuple[str, ...]  # of the peer's script
     features: int
     classes: int
     clients: int
-    scenario: Mapping[str, Any]
-    updates: int
-    steps: int = 1
+    scenario: Mapping[str, Any]  # the sections model and algorithm of simfl's scenario
+    updates: int  # of simfl's run
+    steps: int = 1  # mini-batches of such an update
 
 
-#: Peer -> what is installed, pinned.
+#: Peer -> the packages that are installed, pinned.
 PINS: dict[str, tuple[str, ...]] = {
     "gossipy": (
         "gossipy-dfl==0.0.1", "torch==2.14.1", "torchvision==0.29.1", "numpy==1.26.4", "pandas==2.2.3",
@@ -84,10 +73,10 @@ WORKS = (
 
 
 def environment(peer: str, echo: Callable[[str], None]) -> Path:
-    """Return the Python of a peer's environment, created if missing.
+    """Return the Python of a peer's environment, which is created if missing.
 
     Raises:
-        RunError: it cannot be installed; one line says why.
+        RunError: the peer cannot be installed; one line says why.
     """
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     version = PINS[peer][0].partition("==")[2]
@@ -100,7 +89,7 @@ def environment(peer: str, echo: Callable[[str], None]) -> Path:
         [sys.executable, "-m", "venv", "--clear", str(folder)],
         [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *PINS[peer]],
     ):
-        _called(command, f"bench peers: {peer} cannot be installed")
+        _output(command, f"bench peers: {peer} cannot be installed")
     complete.touch()
     return python
 
@@ -108,8 +97,8 @@ def environment(peer: str, echo: Callable[[str], None]) -> Path:
 def measure_peer(work: Work, python: Path) -> float:
     """Return the peer's updates per second."""
     script = Path(__file__).with_name(f"{work.peer}_script.py")
-    said = _called([str(python), str(script), *work.arguments], f"bench peers: {work.peer} failed")
-    return float(said.strip().splitlines()[-1])
+    output = _output([str(python), str(script), *work.arguments], f"bench peers: {work.peer} failed")
+    return float(output.strip().splitlines()[-1])
 
 
 def measure_simfl(work: Work, device: str | None = None) -> float:
@@ -136,7 +125,7 @@ def measure_simfl(work: Work, device: str | None = None) -> float:
 
 
 def run_peers(device: str | None = None, echo: Callable[[str], None] = lambda line: None) -> list[dict[str, Any]]:
-    """Measure all works; return name, peer, version, rates and ratio.
+    """Measure all works; return name, clients, peer, rates and ratios of each.
 
     Raises:
         RunError: a peer cannot be installed, or fails.
@@ -162,13 +151,12 @@ def run_peers(device: str | None = None, echo: Callable[[str], None] = lambda li
     return results
 
 
-def _called(command: list[str], wrong: str) -> str:
-    began = time.monotonic()
+def _output(command: list[str], failure: str) -> str:
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
     except subprocess.TimeoutExpired as error:
-        raise RunError(f"{wrong}: nothing came of it in {time.monotonic() - began:.0f} s") from error
+        raise RunError(f"{failure}: expected an end within {PATIENCE_S:.0f} s, found none") from error
     if done.returncode:
         last = (done.stderr.strip().splitlines() or ["no message"])[-1]
-        raise RunError(f"{wrong}: {last}")
+        raise RunError(f"{failure}: {last}")
     return done.stdout

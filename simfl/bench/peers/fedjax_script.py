@@ -1,7 +1,7 @@
 """Runs in FedJAX's environment: FEATURES CLASSES CLIENTS; prints updates/s.
 
-Synchronous rounds of federated averaging in which every client makes ten mini-batches of 32, by FedJAX's own algorithm
-and its jitted backend, to which fewer would be unfair; the first round, which compiles, does not count.
+Synchronous rounds of federated averaging by FedJAX's own algorithm and its jitted backend. Every client computes ten
+mini-batches of 32: fewer would be unfair to this backend. The first round, which compiles, does not count.
 """
 
 # mypy: ignore-errors

@@ -1,8 +1,8 @@
 """Runs in gossipy's environment: FEATURES CLASSES NODES HIDDEN.
 
-Asynchronous push gossip on a complete graph, as in gossipy's examples: a node merges what comes, then makes one epoch,
-here a single mini-batch of 32. Rounds of 100 ticks, in each of which every node sends once. Models are evaluated on
-32 examples at one node a round, the least that gossipy allows.
+Asynchronous push gossip on a complete graph, as in gossipy's examples: a node merges the model that it receives, then
+trains for one epoch, here a single mini-batch of 32. Rounds have 100 ticks, and every node sends once in each. Models
+are evaluated on 32 examples at one node per round, the least that gossipy allows.
 """
 
 # mypy: ignore-errors

@@ -1,4 +1,4 @@
-"""The calculator with a memory: largest batch, rounds and epsilon to come.
+"""Plans a client's further rounds: the largest batch, its rounds and epsilon.
 
 Van Dijk et al. 2021, "Proactive DP", https://arxiv.org/abs/2102.09030, Appendix E.1 and Figure 15, based on Theorem B.4
 (see `theorems`). A client runs its rounds and measures its test accuracy. If that is too low, it takes less noise and
@@ -19,23 +19,22 @@ from simfl.papers.proactive_dp.theorems import (
     BatchSchedule,
     Course,
     RoundsPlan,
-    conditions_b4,
+    checked_plan,
     epsilon_of,
     g,
     gam_array,
-    gamma_fixed_point,
     log_inverse,
     sigma_of,
 )
 from simfl.privacy import checks
 
-_LEAF = 64  # a range of at most this many sizes is tried exhaustively, in one array
-_GRID = 96  # points of epsilon at which the search for the first root starts
+_LEAF = 64  # sizes in a range that is tried exhaustively, in one array
+_GRID = 96  # points of epsilon between which the first root is searched
 
 
 @dataclass(frozen=True)
 class Stop:
-    """The client stops participating: no batch size keeps it within its budget."""
+    """The client stops participating: every batch size exceeds its budget."""
 
     condition: str  # that fails at the nearest size
     reason: str  # one line with numbers
@@ -45,21 +44,20 @@ class Stop:
 class Calculator:
     """A client that plans further rounds after those it has run.
 
-    If the noise decreases, all earlier rounds are accounted with the new, smaller sigma, which only overstates their
-    cost.
+    If the noise decreases, all earlier rounds are accounted with the new, smaller sigma, which overstates their cost.
 
     The paper tries s' = 1, 2, ... and stops before the first size that fails. But the valid sizes need not begin at 1
-    or be consecutive: after rounds with large batches, small ones make theta = max s_i / mean s_i large, the number of
-    rounds ceil(K' / s') jumps, and without a given sigma (32) may fail in the middle. This search covers all sizes,
-    with bounds that exclude whole ranges.
+    or be consecutive. After rounds with large batches, small ones make theta = max s_i / mean s_i large. The number of
+    rounds ceil(K' / s') jumps. Without a given sigma, (32) may fail in the middle. This search covers all sizes, with
+    bounds that exclude whole ranges.
     """
 
     num_examples: int  # N
     delta: float  # in (0, 1)
     budget: float  # the largest epsilon that the client accepts
-    sigma: float | None = None  # noise multiplier; None to find it for a first series of rounds
-    done: BatchSchedule = ()  # (size, rounds) of what was run, with noise of at least `sigma`
-    exact: bool = False  # Gam without the paper's slip
+    sigma: float | None = None  # noise multiplier; None to determine it, for a first series of rounds
+    done: BatchSchedule = ()  # (size, rounds) of earlier rounds, with noise of at least `sigma`
+    exact: bool = False  # Gam without the paper's error
 
     def __post_init__(self) -> None:
         checks.whole(2, num_examples=self.num_examples)
@@ -74,60 +72,48 @@ class Calculator:
 
     def next_plan(self, gradients: int) -> RoundsPlan | Stop:
         """Return the plan with the largest batch for K' > 0 gradients, or Stop."""
-        best = self._largest(gradients)
-        if best is not None:
-            return self.try_batch(best, gradients)
+        largest = self._largest(gradients)
+        if largest is not None:
+            return self.try_batch(largest, gradients)
         # The nearest size is the largest so far: smaller ones raise theta, larger ones max s_i.
-        nearest = min(max((size for size, _ in self.done), default=1), self._most(gradients))
-        refused = self._settle(nearest, gradients)
-        assert isinstance(refused, Stop), "the search has just found that every size fails"
-        return refused
+        nearest = min(self._before.largest or 1, self._most(gradients))
+        stop = self._settle(nearest, gradients)
+        assert isinstance(stop, Stop), "every size fails"
+        return stop
 
     def try_batch(self, batch: int, gradients: int) -> RoundsPlan:
         """Return the plan for K' gradients in batches of s'.
 
-        T' = ceil(K' / s') rounds, the last of which is smaller where s' does not divide K'. epsilon is the smallest
-        that Theorem B.4 claims; with sigma None it is the smallest with epsilon = k a Gam(sigma(epsilon), a),
+        T' = ceil(K' / s') rounds; the last one is smaller if s' does not divide K'. epsilon is the smallest that
+        Theorem B.4 claims. With sigma None it is the smallest with epsilon = k a Gam(sigma(epsilon), a),
         a = theta^2 k / T, where sigma(epsilon) is the main equation.
 
         Raises:
-            ConditionError: a condition fails, or the budget does not last.
+            ConditionError: a condition fails, or the budget is too small.
         """
         settled = self._settle(batch, gradients)
         if isinstance(settled, Stop):
             raise ConditionError(settled.reason)
         course, epsilon, sigma = settled
-        gamma = gamma_fixed_point(sigma, epsilon, course.epochs, exact=self.exact)
-        conditions = conditions_b4(course, epsilon, self.delta, sigma, gamma)
-        for condition in conditions:
-            condition.require("Theorem B.4")
-        return RoundsPlan(
-            num_examples=self.num_examples,
+        larger = self._settle(batch + 1, gradients) if batch < self._most(gradients) else Stop("K", "")
+        return checked_plan(
+            course,
             epsilon=epsilon,
             delta=self.delta,
             sigma=sigma,
-            gamma=gamma,
+            exact=self.exact,
             batch=batch,
             rounds=gradients // batch,
             last_batch=gradients % batch,
             gradients=gradients,
             asked=gradients,
             done=tuple(self.done),
-            theta=course.theta,
-            bound_by=self._refused_by(batch + 1, gradients),
-            conditions=conditions,
+            bound_by=larger.condition if isinstance(larger, Stop) else "",
         )
 
     def _most(self, gradients: int) -> int:
         checks.whole(1, gradients=gradients)
         return min(gradients, self.num_examples - 1)
-
-    def _refused_by(self, batch: int, gradients: int) -> str:
-        """Return the condition that refuses a batch size, "" if none does."""
-        if batch > self._most(gradients):
-            return "K"
-        settled = self._settle(batch, gradients)
-        return settled.condition if isinstance(settled, Stop) else ""
 
     def _settle(self, batch: int, gradients: int) -> tuple[Course, float, float] | Stop:
         """Return all rounds, the smallest claimed epsilon and its sigma, or Stop."""
@@ -171,8 +157,7 @@ class Calculator:
 
     @property
     def _too_little_noise(self) -> bool:
-        sigma = self.sigma
-        return sigma is not None and (sigma**2 <= 2.0 or epsilon_of(sigma, self.delta) > self._limit)
+        return self.sigma is not None and (self.sigma**2 <= 2.0 or epsilon_of(self.sigma, self.delta) > self._limit)
 
     @property
     def _limit(self) -> float:
@@ -184,12 +169,12 @@ class Calculator:
         It does not decrease in a; the search relies on that.
         """
         if self.sigma is None:
-            return _own_epsilons(share, epochs, self.delta, self._limit, self.exact)
+            return _smallest_epsilons(share, epochs, self.delta, self._limit, self.exact)
         bound = epochs * share * gam_array(np.float64(self.sigma), share, self.exact)
         return np.maximum(bound, epsilon_of(self.sigma, self.delta))
 
     def _largest(self, gradients: int) -> int | None:
-        """Return the largest batch size that no condition refuses."""
+        """Return the largest batch size that fulfills all conditions; None for none."""
         most = self._most(gradients)
         if self._too_little_noise:
             return None
@@ -212,12 +197,12 @@ class Calculator:
             caps = [cap(value) if ok else 0.0 for value, ok in zip(epsilon, within, strict=True)]
             return within & (largest <= np.array(caps) * (1.0 + SLACK))
 
-        def hopeless(low: int, high: int) -> bool:
+        def excluded(low: int, high: int) -> bool:
             """Return whether bounds exclude all sizes from low to high."""
             ends = np.array([low, high], dtype=np.int64)
             largest = np.maximum(ends, before.largest)
             fewest, most_rounds = before.rounds - (-gradients // high), before.rounds - (-gradients // low)
-            # max(s_0, s)^2 (T_0 + K'/s) falls up to s_0 and rises from there on
+            # max(s_0, s)^2 (T_0 + K'/s) decreases up to s_0 and increases after it.
             turn = min(max(before.largest, low), high)
             smooth = before.rounds + gradients / np.array([turn], dtype=np.float64)
             at_turn = share(np.array([max(turn, before.largest)]), smooth)
@@ -230,31 +215,29 @@ class Calculator:
             sigma = self.sigma or sigma_of(min(float(epsilon[1]), self._limit), self.delta)
             return bool(largest[0] > self.num_examples / (math.e * sigma) * (1.0 + 2.0 * SLACK))
 
-        ranges = [(1, most)]  # a stack, so that the ranges of larger sizes come first
+        ranges = [(1, most)]  # a stack, with the ranges of larger sizes on top
         while ranges:
             low, high = ranges.pop()
-            if hopeless(low, high):
+            if excluded(low, high):
                 continue
             if high - low < _LEAF:
                 sizes = np.arange(low, high + 1)
-                fine = np.flatnonzero(accepted(sizes))
-                if fine.size:
-                    return int(sizes[fine[-1]])
+                valid = sizes[accepted(sizes)]
+                if valid.size:
+                    return int(valid[-1])
                 continue
             middle = (low + high) // 2
             ranges += [(low, middle), (middle + 1, high)]
         return None
 
 
-def _own_epsilons(
+def _smallest_epsilons(
     share: NDArray[np.float64], epochs: float, delta: float, limit: float, exact: bool
 ) -> NDArray[np.float64]:
     """Return the smallest epsilon <= limit for each a; inf for none.
 
-    The condition is epsilon >= k a Gam(sigma(epsilon), a).
-
-    Near 0 the right side is larger, because sigma is unbounded there and Gam >= 2. Bisection refines the first change
-    of sign on a grid of epsilon.
+    The condition is epsilon >= k a Gam(sigma(epsilon), a). Near 0 the right side is larger, because sigma is unbounded
+    there and Gam >= 2. Bisection refines the first change of sign on a grid of epsilon.
     """
     log_inverse_delta = log_inverse(delta)
     a = share[:, None]

@@ -29,7 +29,7 @@ def command(
             f"{_THEORY}:plan_rounds",
             rename={"num_examples": "examples", "sigma": "noise_multiplier"},
             helps={
-                "epsilon": "Epsilon that is wanted; with --noise-multiplier or --done the budget of all rounds.",
+                "epsilon": "Target epsilon; with --noise-multiplier or --done the budget of all rounds.",
                 "sigma": "Noise multiplier; from --epsilon by default.",
             },
         ),
@@ -37,7 +37,7 @@ def command(
     done: Annotated[
         list[str] | None,
         typer.Option(
-            "--done", metavar="SIZExROUNDS", help="Rounds that were run, with at least that noise; may be repeated."
+            "--done", metavar="SIZExROUNDS", help="Earlier rounds, run with at least that noise; may be repeated."
         ),
     ] = None,
     accountant: ChosenAccountant = "tightest",
@@ -45,8 +45,8 @@ def command(
 ) -> None:
     """Proactive DP: the largest batches and the rounds for a privacy budget.
 
-    Van Dijk et al. 2021, Theorem B.4. With --done, or with both --noise-multiplier and
-    --epsilon, the calculator of Appendix E.1, which knows what was run before.
+    Van Dijk et al. 2021, Theorem B.4. With --done, or with both --noise-multiplier and --epsilon, the calculator of
+    Appendix E.1, which accounts for earlier rounds.
     """
     from simfl.errors import ConditionError
     from simfl.papers.moments import explicit_moment_epsilon
@@ -56,7 +56,7 @@ def command(
     noise: dict[str, Any] = {"sigma": plan.sigma, "delta": plan.delta}
     certified = proactive.accounted(plan.schedule, plan.num_examples, **noise, accountant=accountant)
     moments: float | None = None
-    with contextlib.suppress(ConditionError):  # where the plan is at the very edge of the conditions of the moments
+    with contextlib.suppress(ConditionError):  # the plan is at the limit of the conditions of the moments
         moments = explicit_moment_epsilon(proactive.sizes_of(plan.schedule), plan.num_examples, **noise)
     result: dict[str, Any] = {
         "plan": plan,
@@ -142,7 +142,7 @@ def _epsilon_rows(plan: RoundsPlan, moments: float | None, certified: CertifiedR
 
 def _condition_rows(plan: RoundsPlan, gamma: str) -> list[Row | str]:
     rows: list[Row | str] = ["Conditions of Theorem B.4"]
-    for condition in plan.conditions:  # all hold: a plan that violated one would have raised an error
+    for condition in plan.conditions:  # all hold; otherwise planning would have raised an error
         value = int(condition.found) if condition.name in ("(32)", "(34)") else condition.found
         label = f"{condition.name} {_CONDITIONS[condition.name]}"
         rows.append((label, value, f"holds: needs {condition.needed:.6g}"))
@@ -154,14 +154,16 @@ def _condition_rows(plan: RoundsPlan, gamma: str) -> list[Row | str]:
 
 def _notes(plan: RoundsPlan, certified: CertifiedRounds) -> list[str]:
     notes = [
-        "For gradients clipped one by one, all at one model per round, and an adversary who sees all that the client "
-        "sends.",
+        "The claim is for gradients that are clipped one by one, all at one model per round, and an adversary who sees "
+        "all that the client sends.",
     ]
     if certified.fixed_size > plan.epsilon:
         notes.append(
-            f"Batches of fixed size are not covered: with one example replaced they cost {show(certified.fixed_size)}, "
-            "more than the claim."
+            f"The claim does not cover batches of fixed size: with one example replaced their epsilon is "
+            f"{show(certified.fixed_size)}, more than the claim."
         )
     if plan.done:
-        notes.append(f"Rounds before are counted as if they had had no more noise than sigma = {show(plan.sigma)}.")
+        notes.append(
+            f"Earlier rounds are counted with sigma = {show(plan.sigma)}, the least noise that they may have had."
+        )
     return notes

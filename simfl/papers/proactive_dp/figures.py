@@ -1,4 +1,4 @@
-"""Plots of the utility graph."""
+"""Plots utility graphs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 MARKERS = "osD^vPX*"
-_LAST_COLOR = 0.88  # of the color map; beyond, it is too pale on white
+_LAST_COLOR = 0.88  # of the color map, whose end is too pale on white
 
 
 def plot_utility(
@@ -25,33 +25,27 @@ def plot_utility(
     title: str = "",
     ax: Axes | None = None,
 ) -> Axes:
-    """Plot acc(w* + n) / acc(w*) against sigma, with the allowed loss.
+    """Plot acc(w* + n) / acc(w*) against sigma, with the allowed relative loss.
 
-    Bands hold nine in ten draws of the noise. Large markers on the line are the frontier; the legend has its numbers
-    beside the accuracy of w*, which the curves do not show. Colors are those of viridis, in the order of C: safe for
-    the color-blind, and ordered in grayscale.
-
-    Args:
-        graph: to draw.
-        target_loss: relative loss of accuracy that is allowed.
-        delta: adds a second axis above with the epsilon that the main equation claims for each sigma.
-        title: above the figure.
-        ax: where to draw; new axes by default.
+    Bands hold nine in ten draws of the noise. Large markers on the line are the frontier. The legend gives its numbers,
+    and the accuracy of w*, which the curves do not show. Colors are those of viridis, in the order of C: safe for
+    color-blind readers, and ordered in grayscale. With `delta`, a second axis above has the epsilon that the main
+    equation claims for each sigma.
     """
     from matplotlib import colormaps
     from matplotlib import pyplot as plt
 
     wanted = 1.0 - target_loss
     points = {point.clipping_norm: point for point in frontier(graph, target_loss)}
-    positions = [i / max(1, len(graph.clipping_norms) - 1) for i in range(len(graph.clipping_norms))]
+    norms, sigmas = graph.clipping_norms, graph.noise_multipliers
     labels = _labels(graph, points)
     with style():
         if ax is None:
             _, ax = plt.subplots(figsize=(6.4, 4.2), layout="constrained")
         ax.axhline(wanted, color="#222222", linewidth=1.0, linestyle=(0, (4, 3)), zorder=2.5)
-        for index, (norm, position) in enumerate(zip(graph.clipping_norms, positions, strict=True)):
-            color = colormaps["viridis"](_LAST_COLOR * position)
-            marker, sigmas = MARKERS[index % len(MARKERS)], graph.noise_multipliers
+        for index, norm in enumerate(norms):
+            color = colormaps["viridis"](_LAST_COLOR * (index / max(1, len(norms) - 1)))
+            marker = MARKERS[index % len(MARKERS)]
             ax.fill_between(sigmas, graph.lows[index], graph.highs[index], color=color, alpha=0.16, linewidth=0)
             ax.plot(sigmas, graph.ratios[index], color=color, marker=marker, markersize=4.5, label=labels[index])
             point = points.get(norm)
@@ -69,14 +63,10 @@ def plot_utility(
 
 def _labels(graph: UtilityGraph, points: Mapping[float, FrontierPoint]) -> list[str]:
     """Return the legend's lines: C, acc(w*), and the sigma of the frontier."""
-    signs = {"interpolated": "", "grid_ends": "≥ ", "below_grid": "< "}
     columns = [
         [f"{norm:g}" for norm in graph.clipping_norms],
         [f"{accuracy:.1%}" for accuracy in graph.accuracies],
-        [
-            f"{signs[points[norm].bound]}{points[norm].noise_multiplier:.3g}" if norm in points else "no plan"
-            for norm in graph.clipping_norms
-        ],
+        [points[norm].show(digits=3) if norm in points else "no plan" for norm in graph.clipping_norms],
     ]
     return ["  ".join(row) for row in zip(*map(_padded, columns), strict=True)]
 
@@ -120,7 +110,7 @@ def _arrange(ax: Axes, graph: UtilityGraph, target_loss: float) -> None:
 
 
 def _spread(sigmas: tuple[float, ...]) -> list[float]:
-    """Return the grid's values that have room for a label on a logarithmic axis."""
+    """Return the values with enough room for a label on a logarithmic axis."""
     labeled: list[float] = []
     for sigma in sigmas:
         if not labeled or math.log(sigma / labeled[-1]) >= 0.06 * max(math.log(sigmas[-1] / sigmas[0]), 1e-9):
@@ -129,7 +119,7 @@ def _spread(sigmas: tuple[float, ...]) -> list[float]:
 
 
 def _second_axis(ax: Axes, delta: float) -> None:
-    """Show above the epsilon that the paper claims for each labeled sigma."""
+    """Add an axis above with the epsilon that the paper claims for each labeled sigma."""
     from matplotlib.ticker import NullLocator
 
     labeled = [float(tick) for tick in ax.get_xticks() if tick**2 > 2.0]

@@ -1,63 +1,49 @@
-"""The options, words and progress bar that `utility-graph` and `plan` share."""
+"""Options, texts and the progress bar of `utility-graph` and `plan`."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
-from simfl.cli.completion import complete_override
 from simfl.errors import ScenarioError
 
 CLIPPING_NORMS = "0.1,0.25,0.5,1,2,4"
 NOISE_MULTIPLIERS = "1.5,2,3,4,6,8,12,16,24,32"
 
-
 Reading = Literal["all", "last", "figure"]
 """The noise that is added to w*."""
-
 IN_WORDS = {
     "all": "noise of all planned rounds, added up",
     "last": "noise of the last round only, the best case",
     "figure": "noise of a gradient sum on the model, as the paper's figures are captioned",
 }
 
-BaseScenario = Annotated[Path, typer.Argument(metavar="SCENARIO", help="Scenario file (YAML).", show_default=False)]
-Overrides = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set",
-        metavar="KEY.PATH=VALUE",
-        help="Change a field, such as --set data.set=mnist.",
-        autocompletion=complete_override,
-    ),
-]
 Clips = Annotated[str, typer.Option("--clipping-norms", metavar="C,C,...", help="Clipping norms of the graph.")]
 Sigmas = Annotated[str, typer.Option("--noise-multipliers", metavar="S,S,...", help="Noise multipliers of the graph.")]
 Epochs = Annotated[
     float | None,
-    typer.Option("--epochs", help="k, gradients per example; by default the scenario's.", show_default=False),
+    typer.Option("--epochs", help="k, gradients per example; the scenario's by default.", show_default=False),
 ]
 GraphDelta = Annotated[
     float | None,
-    typer.Option("--delta", help="Delta in (0, 1); by default 1/N, N a client's examples.", show_default=False),
+    typer.Option("--delta", help="Delta in (0, 1); 1/N by default, N the client's examples.", show_default=False),
 ]
-TargetLoss = Annotated[float, typer.Option("--target-loss", help="Relative loss of accuracy that is allowed.")]
+TargetLoss = Annotated[float, typer.Option("--target-loss", help="Allowed relative loss of accuracy.")]
 Draws = Annotated[int, typer.Option("--draws", min=1, help="Draws of the noise per point.")]
 ChosenReading = Annotated[
     Reading,
     typer.Option(
         "--noise",
-        help="The noise on the trained model: of all planned rounds, of the last one, or that of the paper's figures.",
+        help="The noise on the trained model: of all planned rounds, of the last one, or as in the paper's figures.",
     ),
 ]
 Client = Annotated[
     int | None,
     typer.Option(
-        "--client", help="Train on this client's examples alone; by default on all clients'.", show_default=False
+        "--client", help="Train only on this client's examples; on all clients' by default.", show_default=False
     ),
 ]
 
@@ -74,14 +60,8 @@ def parse_grid(option: str, text: str) -> tuple[float, ...]:
 
 
 def loss_in_words(loss: float) -> str:
-    """Write a loss of accuracy in per cent, with no more digits than it has."""
+    """Write a loss of accuracy in per cent."""
     return f"{100.0 * loss:.4g} %"
-
-
-def show_frontier(bound: str, sigma: float) -> str:
-    """Write a sigma of the frontier, marked as a bound unless it is interpolated."""
-    sign = {"interpolated": "", "grid_ends": "≥ ", "below_grid": "< "}[bound]
-    return f"{sign}{sigma:.4g}"
 
 
 @contextlib.contextmanager

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from simfl.cli.privacy.shared import AsJson, Row, present, show
+from simfl.cli.shared import OneScenario, Overrides, write_text
 from simfl.errors import ScenarioError
 from simfl.papers.proactive_dp import graphs
 
@@ -18,12 +19,12 @@ if TYPE_CHECKING:
     from simfl.papers.proactive_dp.rehearsal import Base
     from simfl.scenario import Scenario
 
-_SYNCHRONOUS = ("sync_sgd", "decentralized_sgd")  # every client takes exactly the planned rounds
+_SYNCHRONOUS = ("sync_sgd", "decentralized_sgd")  # every client runs exactly the planned rounds
 
 
 def command(
-    scenario: graphs.BaseScenario,
-    overrides: graphs.Overrides = None,
+    scenario: OneScenario,
+    overrides: Overrides = None,
     target_loss: graphs.TargetLoss = 0.1,
     epochs: graphs.Epochs = None,
     delta: graphs.GraphDelta = None,
@@ -34,18 +35,16 @@ def command(
     client: graphs.Client = None,
     graph: Annotated[
         Path | None,
-        typer.Option(
-            "--graph", help="Folder that utility-graph wrote, instead of drawing the graph.", show_default=False
-        ),
+        typer.Option("--graph", help="Read the graph from this folder of utility-graph.", show_default=False),
     ] = None,
-    out: Annotated[Path, typer.Option("--out", help="The scenario that is written.")] = Path("planned.yaml"),
-    force: Annotated[bool, typer.Option("--force", help="Replace a file that is there.")] = False,
+    out: Annotated[Path, typer.Option("--out", help="The scenario to write.")] = Path("planned.yaml"),
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Proactive DP: choose clipping, noise, batch and rounds, write the scenario.
 
     The plan is for the client with the fewest examples. Noise and clipping come from the utility graph, batch and
-    rounds from Theorem B.4 of van Dijk et al. 2021, arXiv 2102.09030; an accountant certifies the same releases.
+    rounds from Theorem B.4 of van Dijk et al. 2021, arXiv 2102.09030. An accountant certifies the same releases.
     """
     from simfl.papers.proactive_dp import rehearsal as planning
     from simfl.papers.proactive_dp.planning import plan
@@ -53,23 +52,21 @@ def command(
 
     checks.open_unit(target_loss=target_loss)
     if out.exists() and not force:
-        raise ScenarioError(f"{out}: there is a file already; choose another name, or --force to replace it")
+        raise ScenarioError(f"{out}: the file exists; choose another name, or --force to replace it")
     norms, sigmas = graphs.parse_grid("--clipping-norms", clip), graphs.parse_grid("--noise-multipliers", sigma)
     base = planning.open_base(scenario, overrides, epochs=epochs, delta=delta)
     if graph is not None:
-        drawn = planning.read_graph(graph, planning.settings_of(base, noise))
+        utilities = planning.read_graph(graph, planning.settings_of(base, noise))
     else:
         with graphs.progress_bar("utility graph") as progress:
-            drawn = planning.draw_graph(base, norms, sigmas, noise, draws, client, progress)
-    chosen = plan(drawn, target_loss=target_loss, num_examples=base.num_examples, epochs=base.epochs, delta=base.delta)
-    content = planning.planned_content(base, chosen)
-    planned, chosen, rehearsed = planning.rehearse_plan(base, content, chosen, draws)
-    text = to_text(content, base, chosen, rehearsed)
-    try:
-        out.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise ScenarioError(f"{out}: cannot write the file: {error.strerror}") from error
-    _show(base, planned, chosen, rehearsed, noise, out, as_json)
+            utilities = planning.draw_graph(base, norms, sigmas, noise, draws, client, progress)
+    training_plan = plan(
+        utilities, target_loss=target_loss, num_examples=base.num_examples, epochs=base.epochs, delta=base.delta
+    )
+    content = planning.planned_content(base, training_plan)
+    planned, training_plan, rehearsed = planning.rehearse_plan(base, content, training_plan, draws)
+    write_text(out, to_text(content, base, training_plan, rehearsed))
+    _show(base, planned, training_plan, rehearsed, noise, out, as_json)
 
 
 def to_text(content: Mapping[str, Any], base: Base, plan: TrainingPlan, rehearsed: Rehearsal) -> str:
@@ -80,27 +77,26 @@ def to_text(content: Mapping[str, Any], base: Base, plan: TrainingPlan, rehearse
     comments = {
         "algorithm": [
             f"Batches of {plan.batch_size:,} of {plan.num_examples:,} examples on average. Steps are those of",
-            f"{base.scenario.name} times {plan.batch_size}/{base.setup.training.batch_size}, the batch over the old "
-            "one.",
+            f"{base.scenario.name} times {plan.batch_size}/{base.setup.training.batch_size}, new over old batch size.",
         ],
         "privacy": [
             f"Claimed: epsilon {show(plan.claimed_epsilon)}; certified: {show(plan.certified_epsilon)}. The claim "
             "is also the budget:",
-            "who takes more rounds than planned stops before it is exceeded.",
+            "a client that runs more rounds than planned stops before exceeding it.",
         ],
         "stop": [f"{plan.rounds:,} rounds of {base.num_clients} client{'s' * (base.num_clients > 1)}."],
     }
     header = [
         "Planned by 'simfl privacy plan' before any private training (Proactive DP, arXiv 2102.09030).",
-        f"Asked for: at most {loss} less accuracy than {plan.reference:.2%}, the best without noise, in "
+        f"Requested: at most {loss} less accuracy than {plan.reference:.2%}, the best without noise, in "
         f"{base.epochs:g} epochs.",
-        f"Expected: {rehearsed.all:.2%} to {rehearsed.last:.2%} (these rounds' noise added to a model trained without: "
-        "all of it, or the last).",
+        f"Expected: {rehearsed.all:.2%} to {rehearsed.last:.2%} (a model trained without noise, plus the noise of "
+        "all these rounds, or of the last).",
         f"Claimed:   ({show(plan.claimed_epsilon)}, {show(plan.delta)})-DP by Theorem B.4.",
         f"Certified: ({show(plan.certified_epsilon)}, {show(plan.delta)})-DP by an accountant, for "
         f"{plan.rounds:,} rounds at rate {show(plan.batch_size / plan.num_examples)}.",
-        "Both: one example of a client more or less, Poisson sampling, all that the client sends is seen.",
-        "Neither counts what the utility graph learnt from the data.",
+        "Both: one example of a client more or less, Poisson sampling, the adversary sees all that the client sends.",
+        "Neither counts what the utility graph learned from the data.",
     ]
     lines = [f"# {line}" for line in header]
     for line in write(dict(content)).splitlines():
@@ -130,11 +126,11 @@ def _show(
         ("expected at most", f"{rehearsed.last:.2%}", "the last round's noise only"),
     ]
     notes = [
-        "neighbors: one example of a client more or less; Poisson sampling; all that the client sends is seen",
-        "what the utility graph learnt from the data is in neither epsilon",
+        "neighbors: one example of a client more or less; Poisson sampling; all messages of the client are visible",
+        "neither epsilon counts what the utility graph learned from the data",
     ]
     if plan.bound == "grid_ends":
-        notes.append("the grid ends here: more noise might do; add larger values to --noise-multipliers")
+        notes.append("sigma is the largest of the grid; more noise may suffice: add values to --noise-multipliers")
     sizes = base.setup.training.sizes
     if sizes.min() < sizes.max():
         notes.append(
@@ -142,7 +138,7 @@ def _show(
         )
     if planned.algorithm.kind not in _SYNCHRONOUS:
         notes.append(
-            f"{planned.algorithm.kind}: who takes how many rounds is an outcome; no client exceeds the claimed epsilon"
+            f"{planned.algorithm.kind}: the rounds of each client are an outcome; none exceeds the claimed epsilon"
         )
     notes.append(f"written: {out}; next: simfl run {out}")
     result = {"plan": asdict(plan), "rehearsal": asdict(rehearsed), "noise": reading, "scenario": str(out)}

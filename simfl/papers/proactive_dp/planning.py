@@ -1,9 +1,9 @@
 """Chooses clipping norm, noise, batch and rounds from a utility graph.
 
 Van Dijk et al. 2021, "Proactive DP: A Multiple Target Optimization Framework for DP-SGD",
-https://arxiv.org/abs/2102.09030, Section 3.3 and Figure 15: the utility graph (`utility` beside this) gives the
-clipping norm C and the noise multiplier sigma, the main equation epsilon, Theorem B.4 batch and rounds (`theorems`
-beside this), and an accountant certifies the same releases.
+https://arxiv.org/abs/2102.09030, Section 3.3 and Figure 15. The utility graph (`utility`) gives the clipping norm C and
+the noise multiplier sigma. The main equation gives epsilon, and Theorem B.4 batch and rounds (`theorems`). An
+accountant certifies the same releases.
 """
 
 from __future__ import annotations
@@ -16,9 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfl.errors import ConditionError
-from simfl.papers.proactive_dp.theorems import plan_rounds
+from simfl.papers.proactive_dp.theorems import SLACK, plan_rounds
 from simfl.papers.proactive_dp.utility import (
-    SLACK,
     Bound,
     Floats,
     Task,
@@ -51,19 +50,20 @@ def planned_rounds(
 class TrainingPlan:
     """A client's plan with its claimed and its certified epsilon.
 
-    Both epsilons: neighbors by adding or removing one example, Poisson sampling, all that the client sends is seen.
+    Both epsilons: neighbors by adding or removing one example, Poisson sampling; the adversary sees everything that the
+    client sends.
     """
 
     target_loss: float  # allowed, relative to `reference`
     clipping_norm: float  # C
     noise_multiplier: float  # sigma
-    bound: Bound  # grid_ends: sigma is the largest of the grid, and more noise might do
+    bound: Bound  # grid_ends: sigma is the largest of the grid, and more noise might keep the accuracy
     expected_accuracy: float  # by the utility graph
     reference: float  # the best accuracy of the graph without noise
     num_examples: int  # N of the client
     epochs: float  # k = rounds * batch_size / N
     delta: float  # of both epsilons
-    batch_size: int  # s, on average
+    batch_size: int  # s, expected
     rounds: int  # T
     gamma: float  # the constant of Theorem B.4's bound on T
     claimed_epsilon: float  # by Theorem B.4
@@ -75,9 +75,9 @@ def plan(
 ) -> TrainingPlan:
     """Return the plan with the smallest epsilon that keeps the accuracy.
 
-    sigma is the largest on the frontiers against the reference (rounded down to four digits); of several clipping norms
-    with the same, the one with the best accuracy. Then epsilon = 2 ln(1/delta) / (sigma^2 - 2), the largest batch
-    s and T = K / s by Theorem B.4.
+    sigma is the largest on the frontiers against the reference, rounded down to four digits. If several clipping norms
+    reach it, the one with the best accuracy is used. Then epsilon = 2 ln(1/delta) / (sigma^2 - 2), and the largest
+    batch s and T = K / s follow from Theorem B.4.
 
     target_loss in (0, 1) is relative to the best accuracy of the graph without noise; N and k = `epochs` are those of
     one client, and delta is 1/N by default.
@@ -88,22 +88,22 @@ def plan(
     delta = 1.0 / num_examples if delta is None else delta
     reached = [point for point in frontier(graph, target_loss, against="reference") if point.bound != "below_grid"]
     if not reached:
-        best = max((row.accuracy for row in graph.rows() if math.isfinite(row.ratio)), default=math.nan)
+        most = max((row.accuracy for row in graph.rows() if math.isfinite(row.ratio)), default=math.nan)
         raise ConditionError(
             f"target loss: expected an accuracy of at least {(1.0 - target_loss) * graph.reference:.4g} "
-            f"(the best without noise is {graph.reference:.4g}), found {best:.4g} at most in the utility graph; allow "
+            f"(the best without noise is {graph.reference:.4g}), found {most:.4g} at most in the utility graph; allow "
             "more loss, add smaller sigma or other clipping norms to the grid, or train for more epochs on more data"
         )
-    best_point = max(reached, key=lambda point: (_round_down(point.noise_multiplier), point.accuracy))
-    sigma = _round_down(best_point.noise_multiplier)
+    best = max(reached, key=lambda point: (_round_down(point.noise_multiplier), point.accuracy))
+    sigma = _round_down(best.noise_multiplier)
     rounds = plan_rounds(num_examples, epochs=epochs, delta=delta, sigma=sigma)
     release = Release(sigma, rounds.batch / num_examples, "poisson")
     return TrainingPlan(
         target_loss=target_loss,
-        clipping_norm=best_point.clipping_norm,
+        clipping_norm=best.clipping_norm,
         noise_multiplier=sigma,
-        bound=best_point.bound,
-        expected_accuracy=best_point.accuracy,
+        bound=best.bound,
+        expected_accuracy=best.accuracy,
         reference=graph.reference,
         num_examples=num_examples,
         epochs=rounds.epochs,
@@ -124,11 +124,11 @@ def _round_down(value: float) -> float:
 
 @dataclass(frozen=True)
 class Rehearsal:
-    """The accuracy that a plan's batches and rounds lead to, without private training."""
+    """The expected accuracy of a plan's batches and rounds, without private training."""
 
     accuracy: float  # of w*, trained in the planned rounds without noise
-    last: float  # mean accuracy with the last round's noise on it, the best case
-    all: float  # mean accuracy with the noise of all rounds on it, added up: the bad case
+    last: float  # mean accuracy of w* with the last round's noise, the best case
+    all: float  # mean accuracy of w* with the noise of all rounds, added up: the bad case
 
 
 def rehearse(
@@ -141,10 +141,10 @@ def rehearse(
     draws: int = 20,
     key: NDArray[np.uint32],
 ) -> Rehearsal:
-    """Train again without noise in the plan's rounds; add its noise at the end.
+    """Train without noise in the plan's rounds; add the plan's noise at the end.
 
-    `batches` are the planned rounds' mini-batches of all clients together, int32 [T, B], `steps` their steps on the
-    mean gradient, [T], and `key` is a raw threefry key, uint32 [2].
+    `batches` are mini-batches of all clients together in the planned rounds, int32 [T, B], `steps` the rounds' steps on
+    the mean gradient, [T], and `key` is a raw threefry key, uint32 [2].
     """
     task = task.on_device()
     params = train_clipped(task, batches, steps, plan.clipping_norm)

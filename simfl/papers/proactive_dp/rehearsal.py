@@ -2,15 +2,13 @@
 
 Proactive DP, van Dijk et al. 2021, https://arxiv.org/abs/2102.09030.
 
-The graph is one of the whole federation: w* is trained on all clients' examples together, n B of them in each step, as
-in a round of all clients, with the scenario's step sizes. Synchronous rounds compute exactly this, asynchronous ones
-to first order. `client` trains on one client's examples, as the paper's client does.
+The graph is that of the whole federation: w* is trained on all clients' examples together, n B of them in each step, as
+in a round of all clients, with the scenario's step sizes. Synchronous rounds compute exactly this; asynchronous ones
+do to first order. With `client`, w* is trained on one client's examples, as in the paper.
 """
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import math
 from collections.abc import Mapping, Sequence
@@ -47,11 +45,11 @@ _SETTINGS = "# "
 class Base:
     """The scenario to plan for, with its data loaded."""
 
-    scenario: Scenario  # valid
-    content: dict[str, Any]  # what its file says, overrides applied
+    scenario: Scenario  # validated
+    content: dict[str, Any]  # of its file, with the overrides
     setup: Setup  # data, model and training
     epochs: float  # k
-    num_examples: int  # N of the client that has fewest
+    num_examples: int  # N, the fewest of a client
     delta: float  # of the plan
 
     @property
@@ -74,24 +72,29 @@ class Base:
 def open_base(
     path: Path, overrides: Sequence[str] | None, *, epochs: float | None = None, delta: float | None = None
 ) -> Base:
-    """Load a scenario and its data; k is by default that of the scenario, delta 1/N.
+    """Load a scenario and its data; by default k is the scenario's, and delta 1/N.
 
     Raises:
-        ScenarioError, DataError: the scenario cannot be run, or does not stop after epochs.
+        ScenarioError, DataError: the scenario cannot run, or does not stop after epochs.
     """
     changes = list(overrides or [])
     look_beside([path])
     scenario = load(path, changes)
     content = apply_overrides(content_of(path), changes)
-    if epochs is None:
-        epochs = scenario.stop.epochs
+    epochs = scenario.stop.epochs if epochs is None else epochs
     if epochs is None:
         raise ScenarioError(f"{scenario.name}: expected --epochs, because the scenario does not stop after epochs")
-    _check_sampling(scenario, content)
+    try:  # before computing anything
+        from_mapping({**content, "algorithm": {**algorithm_of(content), "batch_size": 1, "sampling": "poisson"}})
+    except ScenarioError:
+        raise ScenarioError(
+            f"algorithm.kind: expected one with batch_size and sampling: poisson, which Theorem B.4 assumes, "
+            f"found {scenario.algorithm.kind}; use for example sync_sgd or adpsgd"
+        ) from None
     privacy = scenario.privacy
     if privacy is not None and privacy.correlated is not None:
         raise ScenarioError(
-            f"privacy.noise: expected null, found {privacy.correlated}: Theorem B.4 is about noise drawn afresh for "
+            f"privacy.noise: expected null, found {privacy.correlated}: Theorem B.4 assumes independent noise in "
             "every round; remove it"
         )
     setup = assemble(scenario)
@@ -100,20 +103,9 @@ def open_base(
 
 
 def algorithm_of(content: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the section `algorithm`, which may also be a word."""
-    given = content.get("algorithm")
-    return {"kind": given} if isinstance(given, str) else dict(given or {})
-
-
-def _check_sampling(scenario: Scenario, content: Mapping[str, Any]) -> None:
-    """Reject an algorithm that cannot run a plan, before anything is computed."""
-    try:
-        from_mapping({**content, "algorithm": {**algorithm_of(content), "batch_size": 1, "sampling": "poisson"}})
-    except ScenarioError:
-        raise ScenarioError(
-            f"algorithm.kind: expected one that takes batch_size and sampling: poisson, which Theorem B.4 is about, "
-            f"found {scenario.algorithm.kind}; use for example sync_sgd or adpsgd"
-        ) from None
+    """Return the section `algorithm`, which a file may shorten to its kind."""
+    section = content.get("algorithm")
+    return {"kind": section} if isinstance(section, str) else dict(section or {})
 
 
 def steps_of(setup: Setup, rounds: int) -> NDArray[np.float64]:
@@ -134,25 +126,18 @@ def draw_graph(
     client: int | None = None,
     progress: Progress = lambda share: None,
 ) -> UtilityGraph:
-    """Draw the utility graph of a scenario; see `utility_graph`.
+    """Draw the utility graph of a scenario for a reading; see `utility_graph`.
 
-    Args:
-        base: the scenario.
-        clipping_norms, noise_multipliers: increasing grids.
-        reading: all, last or figure.
-        draws: of noise per point.
-        client: trains on this client's examples alone, by default on all clients'.
-        progress: receives the share of the work that is done.
+    Grids are increasing. With `client`, models are trained on that client's examples only.
     """
     setup, task, batch_size = base.setup, base.task, base.setup.training.batch_size
-    rounds = max(1, round(base.gradients / (base.num_clients * batch_size)))
     together = batch_size * base.num_clients
+    rounds = max(1, round(base.gradients / together))
     if client is not None:
         if not 0 <= client < base.num_clients:
             raise ScenarioError(f"--client: expected 0 to {base.num_clients - 1}, found {client}")
-        shares = setup.shares
-        own = shares.indices[shares.offsets[client] : shares.offsets[client + 1]]
-        task, together = replace(task, train_x=task.train_x[own], train_y=task.train_y[own]), batch_size
+        share = setup.shares.indices[setup.shares.offsets[client] : setup.shares.offsets[client + 1]]
+        task, together = replace(task, train_x=task.train_x[share], train_y=task.train_y[share]), batch_size
     steps = steps_of(setup, rounds)
     planned = planned_rounds(noise_multipliers, num_examples=base.num_examples, epochs=base.epochs, delta=base.delta)
     factors = noise_factors(reading, steps=steps, batch_size=batch_size, num_clients=base.num_clients, rounds=planned)
@@ -165,22 +150,18 @@ def draw_graph(
 
 
 def settings_of(base: Base, reading: str) -> dict[str, Any]:
-    """Return the settings that a graph and a plan made from it must share."""
+    """Return the settings that a plan must share with its graph."""
     return {"scenario": base.scenario.digest(), "epochs": base.epochs, "delta": base.delta, "noise": reading}
 
 
 def write_graph(path: Path, graph: UtilityGraph, settings: Mapping[str, Any]) -> None:
     """Write a graph as CSV, with its settings as JSON in a comment on the first line."""
     numbers = {name: getattr(graph, name) for name in ("unclipped_accuracy", "draws", "gradients")}
-    about = {**settings, **numbers}
-    text = io.StringIO()
-    text.write(f"{_SETTINGS}{json.dumps(about)}\n")
-    table = csv.writer(text, lineterminator="\n")
-    table.writerow(UtilityRow._fields)
-    table.writerows([f"{value:.9g}" for value in row] for row in graph.rows())
+    lines = [f"{_SETTINGS}{json.dumps({**settings, **numbers})}", ",".join(UtilityRow._fields)]
+    lines += [",".join(f"{value:.9g}" for value in row) for row in graph.rows()]
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text.getvalue(), encoding="utf-8")
+        path.write_text("\n".join([*lines, ""]), encoding="utf-8")
     except OSError as error:
         raise ScenarioError(f"{path}: cannot write the table: {error.strerror}") from error
 
@@ -188,9 +169,7 @@ def write_graph(path: Path, graph: UtilityGraph, settings: Mapping[str, Any]) ->
 def read_graph(folder: Path, settings: Mapping[str, Any]) -> UtilityGraph:
     """Read the graph that `simfl privacy utility-graph --out FOLDER` wrote.
 
-    Args:
-        folder: or the table in it.
-        settings: that the graph must have.
+    `folder` may also be the table in it.
 
     Raises:
         DataError: the table is missing or cannot be read.
@@ -198,29 +177,29 @@ def read_graph(folder: Path, settings: Mapping[str, Any]) -> UtilityGraph:
     """
     path = folder / TABLE if folder.is_dir() else folder
     try:
-        first, *lines = path.read_text(encoding="utf-8").splitlines()
+        first, names, *lines = path.read_text(encoding="utf-8").splitlines()
         about = json.loads(first.removeprefix(_SETTINGS))
-        names, *table = csv.reader(lines)
-        if tuple(names) != UtilityRow._fields:
+        if tuple(names.split(",")) != UtilityRow._fields:
             raise ValueError("other columns")
-        rows = [UtilityRow(*map(float, line)) for line in table]
-        norms = tuple(sorted({row.clipping_norm for row in rows}))
-        curves = [[row for row in rows if row.clipping_norm == norm] for norm in norms]
-        if not rows or len({tuple(row.noise_multiplier for row in curve) for curve in curves}) != 1:
+        rows = np.array([line.split(",") for line in lines], dtype=np.float64)
+        curves = [rows[rows[:, 0] == norm] for norm in np.unique(rows[:, 0])]
+        if len({tuple(curve[:, 1]) for curve in curves}) != 1:
             raise ValueError("rows are missing")
+        columns = zip(*(map(tuple, curve.T.tolist()) for curve in curves), strict=True)
+        norms, sigmas, factors, ratios, lows, highs, _, accuracies = columns
         graph = UtilityGraph(
-            clipping_norms=norms,
-            noise_multipliers=tuple(row.noise_multiplier for row in curves[0]),
-            noise_factors=tuple(row.noise_factor for row in curves[0]),
-            accuracies=tuple(curve[0].accuracy_without_noise for curve in curves),
+            clipping_norms=tuple(values[0] for values in norms),
+            noise_multipliers=sigmas[0],
+            noise_factors=factors[0],
+            accuracies=tuple(values[0] for values in accuracies),
             unclipped_accuracy=float(about["unclipped_accuracy"]),
-            ratios=tuple(tuple(row.ratio for row in curve) for curve in curves),
-            lows=tuple(tuple(row.ratio_low for row in curve) for curve in curves),
-            highs=tuple(tuple(row.ratio_high for row in curve) for curve in curves),
+            ratios=ratios,
+            lows=lows,
+            highs=highs,
             draws=int(about["draws"]),
             gradients=int(about["gradients"]),
         )
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
         raise DataError(
             f"--graph: {path}: expected the table of a utility graph, found an error ({error}); draw one with "
             "'simfl privacy utility-graph'"
@@ -238,14 +217,13 @@ def planned_content(base: Base, plan: TrainingPlan) -> dict[str, Any]:
     """Return the content of the planned scenario: the base's, with the plan's changes.
 
     Step sizes are multiplied by the new batch size over the old one: a gradient then moves the model as far as in the
-    utility graph, whatever the batch. The claimed epsilon is also the budget, so that a client that runs faster than
-    planned stops before it spends more.
+    utility graph. The claimed epsilon is also the budget, so that a client that runs faster than planned stops before
+    it exceeds the claim.
     """
-    content = base.content
-    old = base.setup.training.batch_size
+    content, factor = base.content, plan.batch_size / base.setup.training.batch_size
+    step_size = rescaled(base.scenario.resolved()["algorithm"]["step_size"], factor)
     algorithm = algorithm_of(content)
-    algorithm["step_size"] = rescaled(base.scenario.resolved()["algorithm"]["step_size"], plan.batch_size / old)
-    algorithm |= {"batch_size": plan.batch_size, "sampling": "poisson"}
+    algorithm |= {"step_size": step_size, "batch_size": plan.batch_size, "sampling": "poisson"}
     privacy = {
         "mechanism": "gaussian",
         "clipping_norm": plan.clipping_norm,
@@ -259,15 +237,16 @@ def planned_content(base: Base, plan: TrainingPlan) -> dict[str, Any]:
         "privacy": privacy,
         "stop": {"updates": plan.rounds * base.num_clients},
     }
-    first = ["name", "description", *(key for key in content if key not in planned), *planned]
-    return {key: planned.get(key, content.get(key)) for key in dict.fromkeys(first) if key in {**content, **planned}}
+    changed = {**content, **planned}
+    order = ["name", "description", *(key for key in content if key not in planned), *planned]
+    return {key: changed[key] for key in dict.fromkeys(order) if key in changed}
 
 
 def rescaled(step: Mapping[str, Any], factor: float) -> dict[str, Any] | float:
-    """Return a step size schedule for batches larger by a factor > 0.
+    """Return a step size schedule for batches that are larger by a factor > 0.
 
-    A schedule that falls with the number of updates falls faster, because there are fewer of them: at equal numbers of
-    examples the step is the old one times the factor.
+    At equal numbers of examples, the step is the old one times the factor. A schedule that decreases with the number
+    of updates decreases faster, because there are fewer updates.
 
     Raises:
         ScenarioError: the schedule is of a kind that cannot be rescaled.

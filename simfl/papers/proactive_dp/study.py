@@ -67,7 +67,7 @@ PRINTED = {  # sigma, s, actual epsilon, claimed over actual; s, actual epsilon 
 LOST = 10.0
 """Points that privacy may cost, about as in the paper's figures."""
 LEVEL = 1.0
-"""Points by which a growing curve may fall, and the largest lead that does not count."""
+"""Points by which a growing curve may decrease, and the largest lead that does not count."""
 
 MANY, FEWER = 16, 6
 """Seeds: the loss is near the bar, and seeds differ by a few points."""
@@ -99,10 +99,10 @@ def over_steps(seeds: int) -> Iterator[Experiment]:
 
 def _logistic(section: Section, cell: Cell, first: float, seeds: int) -> Experiment:
     problem, count, case = cell[0], cell[1], cell[-1]
-    chosen = planned(case) if isinstance(case, float) else (f"algorithm.sizes={ADMISSIBLE}", *BASELINES[case])
+    privacy = planned(case) if isinstance(case, float) else (f"algorithm.sizes={ADMISSIBLE}", *BASELINES[case])
     of = f"algorithm.step_size_of={'each' if count == OWN else 'all'}"
-    changes = (*chosen, of, f"algorithm.step_size.initial={first:g}", *_QUIET)
-    # With t of all clients every seed is far from the paper's numbers, so few suffice.
+    changes = (*privacy, of, f"algorithm.step_size.initial={first:g}", *_QUIET)
+    # If t counts all clients' gradients, every seed is far from the paper's numbers, so few seeds suffice.
     return Experiment(section, cell, FILES[problem], changes, min(seeds, FEWER) if count == ALL else seeds)
 
 
@@ -122,7 +122,7 @@ def over_sizes(sizes: Sequence[int], seeds: int) -> Iterator[Experiment]:
 def on_lenet5(seeds: int) -> Iterator[Experiment]:
     """Yield Figures 9 and 13: LeNet-5 with two passes (six in the paper)."""
     yield Experiment(LENET5, (0.152,), "proactive_dp/mnist-lenet5.yaml", _QUIET, seeds)
-    # A sum of 288 gradients that are not clipped is a hundred times as long.
+    # A sum of 288 gradients is a hundred times as long without clipping.
     changes = ("algorithm.step_size.initial=0.0003", *BASELINES[OPEN], *_QUIET)
     yield Experiment(LENET5, (OPEN,), "proactive_dp/mnist-lenet5.yaml", changes, seeds)
 
@@ -233,7 +233,7 @@ def reaches(runs: Runs) -> Iterator[Reading]:
         problem, count, first = cell[0], cell[1], cell[2] if section == STEPS else FIRST[cell[0], cell[1]]
         most, without = (*cell[:-1], EPSILONS[-1]), (*cell[:-1], baseline)
         lost, won = runs.ahead(section, without, cell), runs.ahead(section, most, cell)
-        least, largest, open_ = (show(runs.accuracy(section, own), 1) for own in (cell, most, without))
+        least, largest, open_ = (show(runs.accuracy(section, shown), 1) for shown in (cell, most, without))
         text = f"{least} % at ε = {EPSILONS[0]:g}, {open_} % {baseline}: {show(lost, 1)} points lost"
         parts = [
             below(lost, LOST, f"{text} (bar: {LOST:g}; the paper loses 7)"),
@@ -296,13 +296,13 @@ def network(runs: Runs) -> Iterator[Reading]:
 def covers(runs: Runs) -> Iterator[Reading]:
     """Judge whether every plan is certified at the theorem's epsilon."""
     cells = [(section, cell) for section in (BUDGETS, SIZES, LENET5) for cell in runs.cells(section)]
-    private = [own for own in cells if runs.first(*own).privacy is not None and CLIPPED not in own[1]]
-    ratios = [claimed(runs.first(*own)) / mean(runs.epsilon(*own)) for own in private]
+    private = [cell for cell in cells if runs.first(*cell).privacy is not None and CLIPPED not in cell[1]]
+    ratios = [claimed(runs.first(*cell)) / mean(runs.epsilon(*cell)) for cell in private]
     span = f"{min(ratios, default=math.nan):.1f} to {max(ratios, default=math.nan):.1f}"
     text = f"claimed over certified ε of {len(private)} settings: {span}"
     if not private:
         raise NotMeasuredError("no run with privacy")
-    yield Reading({}, [exactly(all(_covered(runs, *own) for own in private), text)])
+    yield Reading({}, [exactly(all(_covered(runs, *cell) for cell in private), text)])
 
 
 def four_to_five(runs: Runs) -> Iterator[Reading]:
@@ -360,7 +360,7 @@ def draw_sizes(runs: Runs) -> Figure:
     runs.require(SIZES)
     figure, ((axis,),) = panels(1, 1, (5.6, 3.7))
     curves = {problem: runs.accuracies(SIZES, problem) for problem in FILES}
-    looks = zip((0.97, 1.03), PALETTE, ("-", "--"), strict=False)  # bars side by side
+    looks = zip((0.97, 1.03), PALETTE, ("-", "--"), strict=False)  # shifted, so that bars do not overlap
     for (problem, values), (aside, color, line) in zip(curves.items(), looks, strict=True):
         with_bars(axis, [size * aside for size in values], list(values.values()), color=color, ls=line, label=problem)
     axis.axvline(ADMISSIBLE, color="#555555", ls=":", lw=1.2, label=f"largest planned: {ADMISSIBLE}")
@@ -372,9 +372,9 @@ def draw_sizes(runs: Runs) -> Figure:
 
 
 def _above(axis: Axes, curves: Mapping[str, Mapping[Any, Sequence[float]]]) -> None:
-    """Limit the axis to the accuracies; bars of few seeds may reach far below."""
-    values = [value for curve in curves.values() for own in curve.values() for value in own if not math.isnan(value)]
-    axis.set_ylim(max(0.0, min(values, default=0.0) - 10), 100)
+    """Limit the axis to the accuracies; bars of few seeds may extend far below them."""
+    values = [value for curve in curves.values() for seeds in curve.values() for value in seeds]
+    axis.set_ylim(max(0.0, min((value for value in values if not math.isnan(value)), default=0.0) - 10), 100)
 
 
 PAPER = Paper(

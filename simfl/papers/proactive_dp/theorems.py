@@ -2,25 +2,24 @@
 
 Van Dijk et al. 2021, "Proactive DP: A Multiple Target Optimization Framework for DP-SGD",
 https://arxiv.org/abs/2102.09030: Theorems 3.1 and B.4 and the simplified calculator of Appendix D.4. The calculator of
-Appendix E.1, which accounts for rounds already run, is in `calculator`; Theorem B.2 and the moments are in `moments`.
+Appendix E.1, which accounts for earlier rounds, is in `calculator`; Theorem B.2 and the moments are in `moments`.
 
 The setting: a client has N examples. Round i draws each of them with probability s_i / N (Poisson), sums their
 gradients at one model, each clipped to norm C, adds N(0, (sigma C)^2 I) and sends the sum. Neighboring data sets differ
-by one example more or less. The adversary sees all that the client sends (local view). `sigma` is the paper's name of
-the noise multiplier z. T rounds, K = sum s_i gradients, k = K / N epochs, theta = max s_i / (K / T).
+by one example more or less. The adversary sees everything that the client sends (local view). `sigma` is the paper's
+name of the noise multiplier z. T rounds, K = sum s_i gradients, k = K / N epochs, theta = max s_i / (K / T).
 
     sigma = sqrt(2 (epsilon + ln(1/delta)) / epsilon)   and   T >= gamma theta^2 k^2 / epsilon,
 
 where gamma, about 2 to 10, is the smallest solution of gamma >= Gam(sigma, epsilon / (gamma k)). With abar = epsilon /
 (gamma k) that is epsilon = k abar Gam(sigma, abar), which grows with abar, and the bound on T is abar >= theta^2 k / T.
-So the smallest epsilon at which T rounds may be run with a given sigma is k a Gam(sigma, a) at a = theta^2 k / T, in
-closed form.
+So the smallest epsilon of T rounds with a given sigma has a closed form: k a Gam(sigma, a) at a = theta^2 k / T.
 
-These claims are loose: accountants certify two to five times less for the same rounds. The bound on T is sufficient,
-not necessary; with T far above it the rounds are far more private than claimed.
+These claims are loose: accountants certify an epsilon that is two to five times smaller for the same rounds. The bound
+on T is sufficient, not necessary; with T far above it the rounds are far more private than claimed.
 
-The paper's Gam has an error: it has (1 - sqrt a)^2 where (1 - a)(1 - u0) = 1 - a - 2 sqrt a belongs. This makes gamma
-a few per cent too small, which the slack of the bound absorbs; `exact=True` computes the right one.
+The paper's Gam has an error: (1 - sqrt a)^2 in the place of (1 - a)(1 - u0) = 1 - a - 2 sqrt a. This makes gamma a few
+per cent too small, which the slack of the bound absorbs; `exact=True` uses the corrected Gam.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,10 +37,10 @@ from simfl.privacy import accounting, checks
 
 GammaRule = Literal["fixed-point", "one-shot"]
 BatchSchedule = Sequence[tuple[int, int]]
-"""Batch sizes of all rounds in a row, as (size, rounds) pairs."""
+"""Batch sizes of all rounds in order, as (size, rounds) pairs."""
 
 SLACK = 1e-9
-"""Relative; a condition that is met with equality must not fail by rounding."""
+"""Relative tolerance, so that a condition with equality does not fail by rounding."""
 
 
 def log_inverse(delta: float) -> float:
@@ -93,16 +92,12 @@ def g(x: float) -> float:
 
 
 def largest_share(sigma: float, *, exact: bool = False) -> float:
-    """Return the a below which Gam(sigma, a) is finite.
-
-    It is h(sigma); with `exact`, also at most (sqrt(2) - 1)^2.
-    """
-    limit = h(sigma)
-    return min(limit, (math.sqrt(2.0) - 1.0) ** 2) if exact else limit
+    """Return the a below which Gam(sigma, a) is finite: h(sigma), or less if exact."""
+    return min(h(sigma), (math.sqrt(2.0) - 1.0) ** 2) if exact else h(sigma)
 
 
 def gam(sigma: float, a: float, *, exact: bool = False) -> float:
-    """Return Gam(sigma, a) for a in [0, 1); inf from `largest_share` on.
+    """Return Gam(sigma, a) for a in [0, 1); inf for a >= `largest_share`.
 
     Gam = 2/(1-a) + (16 a/(1-a)) [ sigma/(1-sqrt a)^2 + e^3 / (sigma (sigma (1-a) - 2 e sqrt a)) ] exp(3/sigma^2)
 
@@ -128,7 +123,7 @@ def gam_array(
 
 
 def gamma_one_shot(sigma: float, epsilon: float, epochs: float, *, exact: bool = False) -> float:
-    """Return Gam(sigma, epsilon / (2k)), a bound of gamma, as in the tables.
+    """Return Gam(sigma, epsilon / (2k)), the bound of gamma in the paper's tables.
 
     Raises:
         ConditionError: (33) with gamma = 2 does not hold.
@@ -148,7 +143,7 @@ def gamma_fixed_point(sigma: float, epsilon: float, epochs: float, *, exact: boo
     """Return the smallest gamma with gamma >= Gam(sigma, epsilon / (gamma k)).
 
     It is epsilon / (k abar) at the abar with k abar Gam(sigma, abar) = epsilon. The left side grows from 0 without
-    bound on the domain of Gam, so that there is exactly one, and (33) holds for it by itself.
+    bound on the domain of Gam, so abar is unique. It fulfills (33).
     """
     checks.positive(epsilon=epsilon, epochs=epochs)
     high = min(epsilon / (2.0 * epochs), largest_share(sigma, exact=exact))
@@ -175,13 +170,13 @@ class Condition:
 
     name: str  # its number in the paper
     statement: str  # the inequality
-    found: float  # its left side
-    needed: float  # its right side
-    advice: str  # what to do where it fails
+    found: float  # left side
+    needed: float  # right side
+    advice: str  # what to do if it fails
 
     @property
     def holds(self) -> bool:
-        """Whether it holds, up to a relative rounding error of 1e-9."""
+        """Whether the condition holds, up to a relative rounding error of 1e-9."""
         return self.found >= self.needed * (1.0 - SLACK)
 
     def require(self, theorem: str) -> None:
@@ -247,26 +242,15 @@ def sizes_of(schedule: BatchSchedule) -> NDArray[np.int64]:
 
 def conditions_b4(course: Course, epsilon: float, delta: float, sigma: float, gamma: float) -> tuple[Condition, ...]:
     """Return (32), (33), (34), (35) of Theorem B.4, with both sides of each."""
-    k = course.epochs
+    k, rounds = course.epochs, gamma * course.theta**2 * course.epochs**2 / epsilon
+    advice = "take more rounds of smaller batches, or a larger epsilon"
+    equation = "sigma >= sqrt(2 (epsilon + ln(1/delta)) / epsilon)"
+    limit = epsilon / (gamma * h(sigma))
     return (
         condition_32(course, sigma),
-        Condition(
-            "(33)", "k >= epsilon / (gamma h(sigma))", k, epsilon / (gamma * h(sigma)), "take more epochs or noise"
-        ),
-        Condition(
-            "(34)",
-            "T >= gamma theta^2 k^2 / epsilon",
-            course.rounds,
-            gamma * course.theta**2 * k**2 / epsilon,
-            "take more rounds of smaller batches, or a larger epsilon",
-        ),
-        Condition(
-            "(35)",
-            "sigma >= sqrt(2 (epsilon + ln(1/delta)) / epsilon)",
-            sigma,
-            sigma_of(epsilon, delta),
-            "take more noise or a larger epsilon",
-        ),
+        Condition("(33)", "k >= epsilon / (gamma h(sigma))", k, limit, "take more epochs or noise"),
+        Condition("(34)", "T >= gamma theta^2 k^2 / epsilon", course.rounds, rounds, advice),
+        Condition("(35)", equation, sigma, sigma_of(epsilon, delta), "take more noise or a larger epsilon"),
     )
 
 
@@ -277,10 +261,10 @@ def claimed_epsilon(
 
     epsilon = max( 2 ln(1/delta) / (sigma^2 - 2), k a Gam(sigma, a) ), a = theta^2 k / T.
 
-    Where the second is larger, more noise raises it: Gam grows with sigma. What is claimed at less noise holds too.
+    If the second term is larger, more noise raises it, because Gam grows with sigma. The claim at less noise holds too.
 
     Raises:
-        ConditionError: (32) or (35) fails for every epsilon, or (33) and (34) exclude one another.
+        ConditionError: (32) or (35) fails for every epsilon, or (33) and (34) exclude each other.
     """
     course = Course.of(schedule, num_examples)
     least = epsilon_of(sigma, delta)
@@ -295,14 +279,10 @@ def claimed_epsilon(
 
 
 def condition_32(course: Course, sigma: float) -> Condition:
-    """Return (32) of Theorem B.4, which is about neither epsilon nor gamma."""
-    return Condition(
-        "(32)",
-        "T >= theta k / g(sigma), that is max s_i/N <= g(sigma)",
-        course.rounds,
-        course.theta * course.epochs / g(sigma),
-        f"take batches of at most {math.floor(course.num_examples * g(sigma)):,} examples",
-    )
+    """Return (32) of Theorem B.4, which involves neither epsilon nor gamma."""
+    statement = "T >= theta k / g(sigma), that is max s_i/N <= g(sigma)"
+    advice = f"take batches of at most {math.floor(course.num_examples * g(sigma)):,} examples"
+    return Condition("(32)", statement, course.rounds, course.theta * course.epochs / g(sigma), advice)
 
 
 # --- plans ------------------------------------------------------------------------------------------------------------
@@ -310,38 +290,55 @@ def condition_32(course: Course, sigma: float) -> Condition:
 
 @dataclass(frozen=True)
 class RoundsPlan:
-    """The next rounds, and Theorem B.4's claim for all rounds after them."""
+    """The next rounds, and Theorem B.4's claim for all rounds up to their end."""
 
     num_examples: int  # N
     epsilon: float  # claimed for `done` and the new rounds together; add-or-remove-one, Poisson, local view
     delta: float
-    sigma: float  # noise multiplier of the new rounds; rounds done before had at least that
+    sigma: float  # noise multiplier of the new rounds; earlier rounds had at least that
     gamma: float  # the constant of (34)
     batch: int  # size of the new rounds' batches, the largest that the theorem allows
     rounds: int  # new rounds with that size
-    last_batch: int  # size of one more round that completes the gradients asked for; 0 if there is none
-    gradients: int  # what the new rounds compute
-    asked: int  # gradients asked for; a fresh start leaves out what does not fill a batch
-    done: tuple[tuple[int, int], ...]  # (size, rounds) of the rounds before
+    last_batch: int  # size of one more round for the rest of the gradients; 0 for none
+    gradients: int  # number that the new rounds compute
+    asked: int  # number that was requested; without earlier rounds, a rest that does not fill a batch is left out
+    done: tuple[tuple[int, int], ...]  # (size, rounds) of earlier rounds
     theta: float  # max s_i over mean s_i, over all rounds
-    bound_by: str  # the condition that limits the batch, "(32)" or "(34)"; "K" where it holds all gradients
+    bound_by: str  # the condition that limits the batch, "(32)" or "(34)"; "K" if a batch holds all gradients
     conditions: tuple[Condition, ...]  # (32) to (35), with both sides
 
     @property
     def schedule(self) -> tuple[tuple[int, int], ...]:
-        """(size, rounds) of all rounds, those done before included."""
+        """(size, rounds) of all rounds, including earlier ones."""
         new = ((self.batch, self.rounds), (self.last_batch, 1))
         return self.done + tuple((size, rounds) for size, rounds in new if size > 0 and rounds > 0)
 
     @property
     def epochs(self) -> float:
         """K / N over all rounds."""
-        return sum(size * rounds for size, rounds in self.schedule) / self.num_examples
+        return Course.of(self.schedule, self.num_examples).epochs
 
     @property
     def total_rounds(self) -> int:
         """T over all rounds."""
-        return sum(rounds for _, rounds in self.schedule)
+        return Course.of(self.schedule, self.num_examples).rounds
+
+
+def checked_plan(
+    course: Course, *, epsilon: float, delta: float, sigma: float, exact: bool, gamma: float | None = None, **new: Any
+) -> RoundsPlan:
+    """Return the plan of `new` rounds if all rounds together fulfill Theorem B.4.
+
+    Raises:
+        ConditionError: a condition fails.
+    """
+    smallest = gamma_fixed_point(sigma, epsilon, course.epochs, exact=exact)
+    conditions = conditions_b4(course, epsilon, delta, sigma, smallest)
+    for condition in conditions:
+        condition.require("Theorem B.4")
+    gamma = smallest if gamma is None else gamma
+    about = {"theta": course.theta, "conditions": conditions, **new}
+    return RoundsPlan(course.num_examples, epsilon, delta, sigma, gamma, **about)
 
 
 def plan_rounds(
@@ -359,8 +356,8 @@ def plan_rounds(
 
     s = floor( min( epsilon N^2 / (gamma K), N g(sigma) ) ),  T = floor(K / s)
 
-    sigma and epsilon determine each other by the main equation. Rounds are whole: up to s - 1 of the K gradients are
-    left out, because (34) might fail with them.
+    sigma and epsilon determine each other by the main equation. All batches are full: up to s - 1 of the K gradients
+    are left out, because (34) might fail with them.
 
     Args:
         num_examples: N, examples of the client.
@@ -369,25 +366,23 @@ def plan_rounds(
         delta: in (0, 1), 1/N by default.
         epsilon: > 0.
         sigma: noise multiplier > sqrt(2); exactly one of the two.
-        gamma: fixed-point, or one-shot, which gives smaller batches and is what the paper's tables have.
-        exact: Gam without the paper's slip.
+        gamma: fixed-point, or one-shot, which gives smaller batches, those of the paper's tables.
+        exact: Gam without the paper's error.
 
     Raises:
         ConditionError: a condition of Theorem B.4 fails even for batches of one example.
     """
     total = gradients_of(num_examples, epochs, gradients)
     delta = delta_or_default(delta, num_examples)
-    if (epsilon is None) == (sigma is None):
-        raise ValueError("expected exactly one of epsilon and sigma")
-    if sigma is None:
-        assert epsilon is not None
+    if sigma is None and epsilon is not None:
         sigma = sigma_of(epsilon, delta)
-    else:
+    elif sigma is not None and epsilon is None:
         epsilon = epsilon_of(sigma, delta)
-    k = total / num_examples
+    else:
+        raise ValueError("expected exactly one of epsilon and sigma")
     checks.one_of(get_args(GammaRule), gamma=gamma)
     gamma_of = gamma_fixed_point if gamma == "fixed-point" else gamma_one_shot
-    value = gamma_of(sigma, epsilon, k, exact=exact)
+    value = gamma_of(sigma, epsilon, total / num_examples, exact=exact)
     limits = {
         "(34)": epsilon * num_examples**2 / (value * total),
         "(32)": num_examples * g(sigma),
@@ -402,17 +397,12 @@ def plan_rounds(
             "take a larger epsilon or fewer epochs"
         )
     rounds = total // batch
-    course = Course(rounds, rounds * batch, batch, num_examples)
-    # Fewer gradients than K have another gamma; the theorem wants the smallest, which leaves room.
-    actual = gamma_fixed_point(sigma, epsilon, course.epochs, exact=exact)
-    conditions = conditions_b4(course, epsilon, delta, sigma, actual)
-    for condition in conditions:
-        condition.require("Theorem B.4")
-    return RoundsPlan(
-        num_examples=num_examples,
+    return checked_plan(
+        Course(rounds, rounds * batch, batch, num_examples),
         epsilon=epsilon,
         delta=delta,
         sigma=sigma,
+        exact=exact,
         gamma=value,
         batch=batch,
         rounds=rounds,
@@ -420,31 +410,27 @@ def plan_rounds(
         gradients=rounds * batch,
         asked=total,
         done=(),
-        theta=1.0,
         bound_by=bound_by,
-        conditions=conditions,
     )
 
 
 def gradients_of(num_examples: int, epochs: float | None, gradients: int | None) -> int:
-    """Return K, given as such or as k = K / N: exactly one of the two."""
+    """Return K from exactly one of `gradients` and `epochs`, k = K / N."""
     checks.whole(2, num_examples=num_examples)
-    if (epochs is None) == (gradients is None):
-        raise ValueError("expected exactly one of epochs and gradients")
-    if gradients is None:
-        assert epochs is not None
+    if epochs is not None and gradients is None:
         checks.positive(epochs=epochs)
         gradients = round(epochs * num_examples)
+    elif epochs is not None or gradients is None:
+        raise ValueError("expected exactly one of epochs and gradients")
     checks.whole(1, gradients=gradients)
     return gradients
 
 
 def delta_or_default(delta: float | None, num_examples: int) -> float:
     """Return delta, or the paper's 1/N."""
-    if delta is None:
-        return 1.0 / num_examples
-    log_inverse(delta)
-    return delta
+    if delta is not None:
+        checks.open_unit(delta=delta)
+    return 1.0 / num_examples if delta is None else delta
 
 
 def simplified_plan(
@@ -463,24 +449,19 @@ def simplified_plan(
     It replaces (32) and (33) by inequality (7). One pass of its loop gives the paper's tables.
 
     Raises:
-        ConditionError: (7) fails, which only more epochs can mend, or a condition of Theorem B.4 fails.
+        ConditionError: (7) fails, and only more epochs can fulfill it, or a condition of Theorem B.4 fails.
     """
-    least = math.e / 2.0 * math.sqrt(math.log(num_examples) + 0.5)
-    Condition(
-        "(7)",
-        "(2/e)^2 k^2 - 1/2 >= ln N",
-        (2.0 / math.e) ** 2 * (gradients / num_examples) ** 2 - 0.5,
-        math.log(num_examples),
-        f"take at least {checks.rounded_up(least)} epochs",
-    ).require("Theorem 3.1")
+    log_n, left = math.log(num_examples), (2.0 / math.e) ** 2 * (gradients / num_examples) ** 2 - 0.5
+    advice = f"take at least {checks.rounded_up(math.e / 2.0 * math.sqrt(log_n + 0.5))} epochs"
+    Condition("(7)", "(2/e)^2 k^2 - 1/2 >= ln N", left, log_n, advice).require("Theorem 3.1")
     return plan_rounds(num_examples, gradients=gradients, epsilon=epsilon, sigma=sigma, gamma=gamma, exact=exact)
 
 
 @dataclass(frozen=True)
 class CertifiedRounds:
-    """The certified epsilon of a plan's rounds; all rounds are visible.
+    """The certified epsilon of a plan's rounds, for an adversary who sees all of them.
 
-    The claim does not cover batches of fixed size, where replacing an example moves the sum by up to 2 C.
+    The claim does not cover batches of fixed size, for which replacing an example changes the sum by up to 2 C.
     """
 
     poisson: float  # Poisson batches, one example more or less: the setting of the claim
@@ -508,7 +489,7 @@ def accounted(
 def tightness_probe(num_examples: int, gradients: int, epsilon: float, *, gamma: float = 0.5) -> int:
     """Return the batch size s = floor(epsilon N^2 / (gamma K)) of Appendix D.4.
 
-    With gamma below 2 the theorem does not cover it: what its rounds cost shows how tight the theorem is.
+    With gamma below 2 the theorem does not cover these rounds: their epsilon shows how tight the theorem is.
     """
     checks.positive(epsilon=epsilon, gamma=gamma)
     checks.whole(1, num_examples=num_examples, gradients=gradients)

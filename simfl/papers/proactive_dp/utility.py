@@ -3,25 +3,24 @@
 Van Dijk et al. 2021, "Proactive DP: A Multiple Target Optimization Framework for DP-SGD",
 https://arxiv.org/abs/2102.09030, Sections 3.3 and 4.1.
 
-A model w* is trained with per-example clipping to C and without noise, over K gradients and diminishing steps. Then,
+A model w* is trained with per-example clipping to C and without noise, over K gradients with diminishing steps. Then,
 for each noise multiplier sigma, the accuracy of w* + n is compared with that of w*:
 
     ratio(C, sigma) = E acc(w* + n) / acc(w*),   n ~ N(0, (a C sigma)^2 I).
 
-The largest sigma whose ratio is at least 1 - loss is the frontier at C. The paper does not define `a`, and everything
-depends on it. A round of one client's DP-SGD adds (eta_i / s) N(0, (C sigma)^2 I) to the model, where eta_i is the step
-on the mean gradient of s examples; the mean of n clients' models gets 1/sqrt(n) of that. Three readings:
+The largest sigma whose ratio is at least 1 - loss is the frontier at C. The paper does not define the factor `a`, on
+which the result depends. A round of one client's DP-SGD adds (eta_i / s) N(0, (C sigma)^2 I) to the model, where eta_i
+is the step on the mean gradient of s examples; the mean of n clients' models gets 1/sqrt(n) of that. Three readings:
 
 - `figure`, a = 1: as in the captions of the paper's figures. It adds the noise of a gradient to a model: features that
-  are r times larger divide the frontier by about r^2, and the step size does not matter.
+  are r times larger divide the frontier by about r^2, and the step size has no influence.
 - `last`, a = (eta_T / s) / sqrt(n): the last round's noise only, the "best case" of Section 3.3. It bounds the accuracy
-  from above, and the ratio is hardly ever below 0.99.
+  from above, and the ratio is rarely below 0.99.
 - `all`, a = sqrt(sum_i (eta_i / s)^2 / n): the noise of all rounds, added up as if no later step corrected any of it.
-  It bounded the accuracy from below in all private trainings that we measured (docs/planning.md). This reading is ours,
-  not the paper's.
+  It bounded the accuracy from below in all private trainings that we measured (docs/planning.md). This reading is
+  simfl's, not the paper's.
 
-The graph reads the data, and no epsilon accounts for that: draw it on public data, or on data that the plan does not
-protect.
+The graph reads the data, and no epsilon accounts for that. Use public data, or data that the plan does not protect.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import jax
@@ -38,6 +37,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfl.models import AbstractModel
+from simfl.papers.proactive_dp.theorems import SLACK
 from simfl.privacy import checks
 
 READINGS = ("all", "last", "figure")
@@ -52,28 +52,26 @@ Progress: TypeAlias = Callable[[float], None]
 
 SHARE_WITHIN = 0.9
 """Share of the draws within the interval of a ratio."""
-
-SLACK = 1e-9
-"""Relative; a condition that is met with equality must not fail by rounding."""
 _MEMORY = 2**24
-"""Numbers that models evaluated in parallel may need, 64 MB."""
+"""Limit of the numbers that models evaluated in parallel need, 64 MB."""
 
 
+@jax.tree_util.register_dataclass
 @dataclass(frozen=True, eq=False)
 class Task:
     """A model with its training and test data."""
 
-    model: AbstractModel  # with an accuracy
+    model: AbstractModel = field(metadata={"static": True})  # with an accuracy
     train_x: Any  # f32 [m, *input_shape]
     train_y: Any  # int32 [m]
     test_x: Any  # f32 [t, *input_shape]
     test_y: Any  # int32 [t]
-    initial: Any  # parameters to begin with, f32 [d]
+    initial: Any  # parameters at the start, f32 [d]
 
     def on_device(self) -> Task:
         """Return the task with its arrays on the device."""
-        arrays = (self.train_x, self.train_y, self.test_x, self.test_y, self.initial)
-        return Task(self.model, *(jnp.asarray(array) for array in arrays))
+        task: Task = jax.tree.map(jnp.asarray, self)
+        return task
 
 
 # --- training without noise -------------------------------------------------------------------------------------------
@@ -98,32 +96,22 @@ def train_clipped(task: Task, batches: NDArray[np.int32], steps: Floats, clippin
         raise ValueError(f"clipping_norm: expected a number > 0, found {clipping_norm:g}")
     if len(batches) != len(steps):
         raise ValueError(f"steps: expected one per round, {len(batches)}, found {len(steps)}")
-    eta = jnp.asarray(np.asarray(steps), dtype=jnp.float32)
-    params: jax.Array = _descend(
-        task.model, task.initial, task.train_x, task.train_y, jnp.asarray(batches), eta, jnp.float32(clipping_norm)
-    )
+    eta = jnp.asarray(steps, dtype=jnp.float32)
+    params: jax.Array = _descend(task, jnp.asarray(batches), eta, jnp.float32(clipping_norm))
     return params
 
 
-@functools.partial(jax.jit, static_argnums=0)
-def _descend(
-    model: AbstractModel,
-    initial: jax.Array,
-    x: jax.Array,
-    y: jax.Array,
-    batches: jax.Array,
-    steps: jax.Array,
-    clipping_norm: jax.Array,
-) -> jax.Array:
-    size = batches.shape[1]
+@jax.jit  # type: ignore[untyped-decorator]
+def _descend(task: Task, batches: jax.Array, steps: jax.Array, clipping_norm: jax.Array) -> jax.Array:
+    model, size = task.model, batches.shape[1]
     weight = jnp.ones(size)
 
-    def descend(params: jax.Array, now: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, None]:
-        rows, eta = now
-        total = model.clipped_gradient_sum(params, x[rows], y[rows], weight, clipping_norm)
+    def descend(params: jax.Array, step: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, None]:
+        rows, eta = step
+        total = model.clipped_gradient_sum(params, task.train_x[rows], task.train_y[rows], weight, clipping_norm)
         return params - eta * (total / size + model.l2 * params), None
 
-    return jax.lax.scan(descend, initial, (batches, steps))[0]
+    return jax.lax.scan(descend, task.initial, (batches, steps))[0]
 
 
 # --- accuracy with noise ----------------------------------------------------------------------------------------------
@@ -136,10 +124,10 @@ def accuracy_of(task: Task, params: jax.Array) -> float:
         ValueError: the model, such as a regression, has no accuracy.
     """
     zero = jnp.zeros((1, task.model.size))
-    value = float(_accuracies(task.model, params, jnp.float32(0.0), zero, task.test_x, task.test_y)[0])
-    if math.isnan(value):
-        raise ValueError(f"model {task.model.kind} has no accuracy, and a utility graph is one of accuracies")
-    return value
+    accuracy = float(_accuracies(task, params, jnp.float32(0.0), zero)[0])
+    if math.isnan(accuracy):
+        raise ValueError(f"model {task.model.kind} has no accuracy, which a utility graph needs; take a classifier")
+    return accuracy
 
 
 def perturbed_accuracies(
@@ -152,8 +140,8 @@ def perturbed_accuracies(
 ) -> NDArray[np.float64]:
     """Return the accuracies of params + std * g_j, g_j Gaussian, [S, draws].
 
-    The draws are the same for every std and for every call with one key, so that differences between points are not
-    chance. As many models as fit into 64 MB are evaluated in parallel.
+    The draws are the same for every std and for all calls with one key, so that differences between points are not
+    random. As many models as fit into 64 MB are evaluated in parallel.
 
     `params` are f32 [d], `stds` standard deviations per coordinate, [S], where NaN gives NaN, and `key` is a raw
     threefry key, uint32 [2].
@@ -166,35 +154,35 @@ def perturbed_accuracies(
         noise = _noise(jnp.asarray(key), jnp.arange(first, last, dtype=jnp.uint32), task.model.size)
         for index, std in enumerate(stds):
             if not math.isnan(std):
-                accuracies = _accuracies(task.model, params, jnp.float32(std), noise, task.test_x, task.test_y)
-                values[index, first:last] = np.asarray(accuracies)
+                values[index, first:last] = np.asarray(_accuracies(task, params, jnp.float32(std), noise))
             progress((first * len(stds) + (index + 1) * (last - first)) / (draws * len(stds)))
     return values
 
 
 def _models_at_once(model: AbstractModel, examples: int) -> int:
-    """Return the models to evaluate in parallel; one for convolutions."""
+    """Return the number of draws in memory at once.
+
+    All models but convolutions are evaluated in parallel.
+    """
     if model.convolutional:
-        return max(1, _MEMORY // (4 * model.size))  # the memory of their noise
+        return max(1, _MEMORY // (4 * model.size))  # the memory of the noise
     width = 2 + 2 * model.size // model.num_features  # at least the numbers that a dense network keeps per example
     return max(1, _MEMORY // (model.size + width * examples))
 
 
 @functools.partial(jax.jit, static_argnums=2)
 def _noise(key: jax.Array, numbers: jax.Array, size: int) -> jax.Array:
-    """Draw f32 [numbers, size]; each row depends on its number alone."""
-    whole = jax.random.wrap_key_data(key, impl="threefry2x32")
-    return jax.vmap(lambda number: jax.random.normal(jax.random.fold_in(whole, number), (size,)))(numbers)
+    """Draw f32 [numbers, size]; each row depends only on its number."""
+    wrapped = jax.random.wrap_key_data(key, impl="threefry2x32")
+    return jax.vmap(lambda number: jax.random.normal(jax.random.fold_in(wrapped, number), (size,)))(numbers)
 
 
-@functools.partial(jax.jit, static_argnums=0)
-def _accuracies(
-    model: AbstractModel, params: jax.Array, std: jax.Array, noise: jax.Array, x: jax.Array, y: jax.Array
-) -> jax.Array:
+@jax.jit  # type: ignore[untyped-decorator]
+def _accuracies(task: Task, params: jax.Array, std: jax.Array, noise: jax.Array) -> jax.Array:
     def accuracy(draw: jax.Array) -> jax.Array:
-        return jnp.mean(model.correct(params + std * draw, x, y))
+        return jnp.mean(task.model.correct(params + std * draw, task.test_x, task.test_y))
 
-    return jax.lax.map(accuracy, noise) if model.convolutional else jax.vmap(accuracy)(noise)
+    return jax.lax.map(accuracy, noise) if task.model.convolutional else jax.vmap(accuracy)(noise)
 
 
 # --- the factor a -----------------------------------------------------------------------------------------------------
@@ -205,15 +193,10 @@ def noise_factors(
 ) -> tuple[float, ...]:
     """Return the factor `a` of a reading for each number of rounds.
 
-    Steps belong to one batch size s. Another batch size rescales them so that eta / s is equal at equal numbers of
-    gradients; `all` therefore grows with the square root of the number of rounds.
-
-    Args:
-        reading: all, last or figure.
-        steps: eta_i on the mean gradient, [T].
-        batch_size: s of one client, that the steps belong to.
-        num_clients: n, whose models (or gradients) are averaged.
-        rounds: of one client, for each sigma; NaN where sigma has no plan.
+    `steps` are eta_i on the mean gradient of `batch_size` examples of a client, [T]. Another batch size rescales them
+    so that eta / s is equal at equal numbers of gradients. So `all` grows with the square root of the number of rounds.
+    `rounds` are those of a client for each sigma, NaN if sigma has no plan. The models (or gradients) of `num_clients`
+    are averaged.
     """
     per_gradient = np.asarray(steps, dtype=np.float64) / batch_size
     if reading == "figure":
@@ -235,8 +218,8 @@ class UtilityRow(NamedTuple):
     clipping_norm: float  # C
     noise_multiplier: float  # sigma
     noise_factor: float  # a; the noise on w* has standard deviation a C sigma
-    ratio: float  # mean over draws of acc(w* + n) / acc(w*); NaN where sigma has no plan
-    ratio_low: float  # between which nine in ten draws are
+    ratio: float  # mean over draws of acc(w* + n) / acc(w*); NaN if sigma has no plan
+    ratio_low: float  # bounds of nine in ten draws
     ratio_high: float
     accuracy: float  # mean over draws of acc(w* + n)
     accuracy_without_noise: float  # acc(w*)
@@ -244,15 +227,15 @@ class UtilityRow(NamedTuple):
 
 @dataclass(frozen=True)
 class UtilityGraph:
-    """The accuracy that noise costs, for each clipping norm."""
+    """The share of the accuracy that remains with noise, for each clipping norm."""
 
     clipping_norms: tuple[float, ...]  # C, increasing, [c]
     noise_multipliers: tuple[float, ...]  # sigma, increasing, [s]
-    noise_factors: tuple[float, ...]  # a, one for each sigma
+    noise_factors: tuple[float, ...]  # a for each sigma
     accuracies: tuple[float, ...]  # acc(w*) for each C
-    unclipped_accuracy: float  # that of a model trained without clipping
+    unclipped_accuracy: float  # of a model trained without clipping
     ratios: tuple[tuple[float, ...], ...]  # mean over draws of acc(w* + n) / acc(w*), [c][s]
-    lows: tuple[tuple[float, ...], ...]  # between which nine in ten draws are, [c][s]
+    lows: tuple[tuple[float, ...], ...]  # bounds of nine in ten draws, [c][s]
     highs: tuple[tuple[float, ...], ...]
     draws: int  # of noise per point
     gradients: int  # K, computed for each w*
@@ -264,13 +247,11 @@ class UtilityGraph:
 
     def rows(self) -> tuple[UtilityRow, ...]:
         """Return all points, C by C."""
-        grid = list(zip(self.noise_multipliers, self.noise_factors, strict=True))
+        curves = zip(self.clipping_norms, self.accuracies, self.ratios, self.lows, self.highs, strict=True)
         return tuple(
             UtilityRow(norm, sigma, a, ratio, low, high, ratio * accuracy, accuracy)
-            for norm, accuracy, ratios, lows, highs in zip(
-                self.clipping_norms, self.accuracies, self.ratios, self.lows, self.highs, strict=True
-            )
-            for (sigma, a), ratio, low, high in zip(grid, ratios, lows, highs, strict=True)
+            for norm, accuracy, *of_norm in curves
+            for sigma, a, ratio, low, high in zip(self.noise_multipliers, self.noise_factors, *of_norm, strict=True)
         )
 
 
@@ -278,12 +259,12 @@ def check_grid(name: str, values: Sequence[float]) -> tuple[float, ...]:
     """Return the numbers of a grid, sorted.
 
     Raises:
-        ValueError: none, or one that is not finite and > 0, or one twice.
+        ValueError: there are none, or one is not finite and > 0, or two are equal.
     """
     grid = tuple(sorted(float(value) for value in values))
     if not grid or not all(0.0 < value < math.inf for value in grid) or len(set(grid)) < len(grid):
-        found = ", ".join(f"{value:g}" for value in values) or "none"
-        raise ValueError(f"{name}: expected one or more different numbers > 0, found {found}")
+        text = ", ".join(f"{value:g}" for value in values) or "none"
+        raise ValueError(f"{name}: expected one or more different numbers > 0, found {text}")
     return grid
 
 
@@ -306,7 +287,7 @@ def utility_graph(
         batches: mini-batches of all trainings, int32 [T, B].
         steps: eta_i on the mean gradient, [T].
         clipping_norms: C > 0, a grid.
-        noise_multipliers: sigma > 0, a grid, increasing.
+        noise_multipliers: sigma > 0, an increasing grid.
         noise_factors: a, one number or one for each sigma; NaN leaves a sigma out.
         draws: of noise per point.
         key: of the noise, raw threefry key, uint32 [2].
@@ -321,49 +302,48 @@ def utility_graph(
         raise ValueError("noise multipliers: expected an increasing order")
     factors = np.broadcast_to(np.asarray(noise_factors, dtype=np.float64), (len(sigmas),))
     task = task.on_device()
-    training = 3.0 * batches.size  # forward and backward, against the forward pass of an evaluation
+    training = 3.0 * batches.size  # in forward passes; a gradient takes about three
     evaluating = float(draws * len(sigmas) * len(task.test_y))
-    whole = training * (len(norms) + 1) + evaluating * len(norms)
+    total = training * (len(norms) + 1) + evaluating * len(norms)
 
     unclipped = accuracy_of(task, train_clipped(task, batches, steps, math.inf))
-    accuracies, ratios, lows, highs = [], [], [], []
+    accuracies, with_noise = [], []
     done = training
-    progress(done / whole)
+    progress(done / total)
     for norm in norms:
         params = train_clipped(task, batches, steps, norm)
         accuracies.append(accuracy_of(task, params))
         done += training
 
-        def report_points(share: float, done: float = done) -> None:
-            progress((done + share * evaluating) / whole)
+        def report(share: float, done: float = done) -> None:
+            progress((done + share * evaluating) / total)
 
-        values = perturbed_accuracies(task, params, norm * factors * np.array(sigmas), draws, key, report_points)
+        stds = norm * factors * np.array(sigmas)
+        with_noise.append(perturbed_accuracies(task, params, stds, draws, key, report))
         done += evaluating
-        with np.errstate(divide="ignore", invalid="ignore"):
-            ratio = values / accuracies[-1]
-        low, high = np.quantile(ratio, [0.5 - SHARE_WITHIN / 2, 0.5 + SHARE_WITHIN / 2], axis=1)
-        ratios.append(tuple(ratio.mean(axis=1).tolist()))
-        lows.append(tuple(low.tolist()))
-        highs.append(tuple(high.tolist()))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratios = np.array(with_noise) / np.array(accuracies)[:, None, None]
+    bounds = np.quantile(ratios, [0.5 - SHARE_WITHIN / 2, 0.5 + SHARE_WITHIN / 2], axis=2)
+    means, lows, highs = (tuple(map(tuple, curves.tolist())) for curves in (ratios.mean(axis=2), *bounds))
     return UtilityGraph(
-        norms, sigmas, tuple(factors.tolist()), tuple(accuracies), unclipped, tuple(ratios), tuple(lows), tuple(highs),
-        draws, batches.size,
-    )  # fmt: skip
+        norms, sigmas, tuple(factors.tolist()), tuple(accuracies), unclipped, means, lows, highs, draws, batches.size
+    )
 
 
 @dataclass(frozen=True)
 class FrontierPoint:
-    """The most noise that a clipping norm allows.
-
-    bound: interpolated: the ratio is exactly the target; grid_ends: it is still larger at the last sigma of the grid
-    that has a plan; below_grid: it is smaller at the first one.
-    """
+    """The most noise that a clipping norm allows."""
 
     clipping_norm: float  # C
-    noise_multiplier: float  # sigma, to be read with `bound`
+    noise_multiplier: float  # sigma; `bound` says how it bounds the frontier
     bound: Bound
-    ratio: float  # at that sigma
+    ratio: float  # at that sigma: the target if interpolated, larger if grid_ends, smaller if below_grid
     accuracy: float  # expected at that sigma, ratio times acc(w*)
+
+    def show(self, digits: int = 4) -> str:
+        """Write sigma, marked as a bound unless it is interpolated."""
+        sign = {"interpolated": "", "grid_ends": "≥ ", "below_grid": "< "}[self.bound]
+        return f"{sign}{self.noise_multiplier:.{digits}g}"
 
 
 def frontier(
@@ -371,23 +351,23 @@ def frontier(
 ) -> tuple[FrontierPoint, ...]:
     """Return the largest sigma of each clipping norm with ratio >= 1 - target_loss.
 
-    The first crossing counts, by linear interpolation in sigma between the points of the grid.
+    The first crossing counts, by linear interpolation in sigma between the points of the grid. A norm without any
+    planned sigma is left out.
 
     target_loss in (0, 1) is relative to acc(w*) of the same C (`own`), as in the paper, or to the best accuracy of the
-    graph without noise (`reference`), so that it includes the cost of clipping.
+    graph without noise (`reference`), which includes the cost of clipping.
     """
     checks.open_unit(target_loss=target_loss)
     sigmas = np.array(graph.noise_multipliers)
     points: list[FrontierPoint] = []
     for norm, accuracy, values in zip(graph.clipping_norms, graph.accuracies, graph.ratios, strict=True):
-        ratios = np.array(values)
-        planned = np.flatnonzero(np.isfinite(ratios))
-        if not planned.size:
+        planned = np.isfinite(values)
+        x, y = sigmas[planned], np.array(values)[planned]
+        if not x.size:
             continue
         wanted = 1.0 - target_loss
         if against == "reference":
             wanted *= graph.reference / accuracy
-        x, y = sigmas[planned], ratios[planned]
         bound: Bound
         below = np.flatnonzero(y < wanted - SLACK)
         if not below.size:

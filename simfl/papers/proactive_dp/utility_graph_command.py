@@ -1,4 +1,4 @@
-"""`simfl privacy utility-graph`: the accuracy with noise, before training."""
+"""`simfl privacy utility-graph`: accuracy with noise, before private training."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from simfl.cli.privacy.shared import AsJson, Row, present
+from simfl.cli.shared import OneScenario, Overrides
 from simfl.papers.proactive_dp import graphs
 
 if TYPE_CHECKING:
@@ -16,8 +17,8 @@ if TYPE_CHECKING:
 
 
 def command(
-    scenario: graphs.BaseScenario,
-    overrides: graphs.Overrides = None,
+    scenario: OneScenario,
+    overrides: Overrides = None,
     clip: graphs.Clips = graphs.CLIPPING_NORMS,
     sigma: graphs.Sigmas = graphs.NOISE_MULTIPLIERS,
     epochs: graphs.Epochs = None,
@@ -36,8 +37,8 @@ def command(
 ) -> None:
     """Proactive DP: the accuracy with noise, by clipping norm and multiplier.
 
-    Trains without noise, then adds noise to the model; van Dijk et al. 2021, arXiv 2102.09030. The data is looked at
-    without any protection: use data that is public, or that is not what is to be protected.
+    Trains without noise, then adds noise to the model; van Dijk et al. 2021, arXiv 2102.09030. The graph reads the data
+    without protection: use public data, or data that needs no protection.
     """
     from simfl import plots
     from simfl.papers.proactive_dp import rehearsal as planning
@@ -62,23 +63,23 @@ def command(
 def _show(base: Base, graph: UtilityGraph, target_loss: float, reading: str, files: list[Path], as_json: bool) -> None:
     from simfl.papers.proactive_dp.utility import frontier
 
-    own, whole = frontier(graph, target_loss), frontier(graph, target_loss, against="reference")
+    clipped, whole = frontier(graph, target_loss), frontier(graph, target_loss, against="reference")
     accuracies = dict(zip(graph.clipping_norms, graph.accuracies, strict=True))
     loss = graphs.loss_in_words(target_loss)
     rows: list[Row | str] = [f"Largest sigma that costs at most {loss} of the accuracy that clipping leaves"]
     rows += [
         (
             f"C = {point.clipping_norm:g}",
-            graphs.show_frontier(point.bound, point.noise_multiplier),
+            point.show(),
             f"accuracy without noise {accuracies[point.clipping_norm]:.2%}",
         )
-        for point in own
+        for point in clipped
     ]
     rows += [f"Largest sigma that keeps {(1.0 - target_loss) * graph.reference:.2%}, clipping included"]
     for point in whole:
         sigma, note = None, "none on the grid"
         if point.bound != "below_grid":
-            sigma = graphs.show_frontier(point.bound, point.noise_multiplier)
+            sigma = point.show()
             note = f"{loss} less than {graph.reference:.2%}, the best without noise"
         rows.append((f"C = {point.clipping_norm:g}", sigma, note))
     present(
@@ -89,6 +90,6 @@ def _show(base: Base, graph: UtilityGraph, target_loss: float, reading: str, fil
             "the graph reads the data without protection, and no epsilon accounts for that",
             f"written: {', '.join(map(str, files))}",
         ],
-        result={"graph": graph, "reference": graph.reference, "frontier": own, "whole_frontier": whole},
+        result={"graph": graph, "reference": graph.reference, "frontier": clipped, "whole_frontier": whole},
         as_json=as_json,
     )

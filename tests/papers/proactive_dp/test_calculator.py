@@ -17,7 +17,7 @@ def libsvm(budget=1.0, sigma=None, done=(), **options):
 
 
 def feasible(calculator, gradients):
-    """Every batch size that the theorem accepts, tried one by one."""
+    """Return every batch size that the theorem accepts, tried one by one."""
     sizes = []
     for batch in range(1, min(gradients, calculator.num_examples - 1) + 1):
         try:
@@ -31,7 +31,7 @@ def feasible(calculator, gradients):
 # --- the numbers of the formula sheet ---------------------------------------------------------------------------------
 
 
-def test_one_batch_size_with_noise_left_open():
+def test_a_batch_size_without_given_noise_has_the_numbers_of_the_formula_sheet():
     plan = libsvm().try_batch(26, 50000)
     assert plan.gamma == pytest.approx(3.01914, abs=5e-6)
     assert plan.epsilon == pytest.approx(0.0392677, abs=5e-8)
@@ -41,21 +41,21 @@ def test_one_batch_size_with_noise_left_open():
     assert plan.theta == pytest.approx(26 * 1924 / 50000)
 
 
-def test_one_batch_size_with_given_noise():
+def test_a_batch_size_with_given_noise_has_the_numbers_of_the_formula_sheet():
     plan = libsvm(sigma=19.3).try_batch(26, 50000)
     assert plan.gamma == pytest.approx(3.12522, abs=5e-6)
     assert plan.epsilon == pytest.approx(0.0497198, abs=5e-8)
     assert plan.sigma == 19.3
 
 
-def test_largest_batch_of_the_first_table():
+def test_the_largest_batch_of_the_first_table_is_31():
     plan = libsvm(budget=proactive.epsilon_of(19.3, 1e-4), sigma=19.3).next_plan(50000)
     assert (plan.batch, plan.bound_by) == (31, "(34)")
     assert plan.total_rounds == math.ceil(50000 / 31)
 
 
-def test_whole_courses_take_smaller_batches_than_the_closed_form():
-    """With 811 the last round of 350000 gradients is a small one, theta > 1, and (34) fails by 2e-4."""
+def test_complete_schedules_need_smaller_batches_than_the_closed_form():
+    """With 811 the last round of 350000 gradients is small, so theta > 1, and (34) fails by 2e-4."""
     sigma = proactive.sigma_of(0.5253, 2e-5)
     calculator = Calculator(50000, 2e-5, 0.5253, sigma)
     assert proactive.plan_rounds(50000, gradients=350000, sigma=sigma).batch == 811
@@ -95,22 +95,22 @@ def test_the_largest_batch_is_found(num_examples, gradients, budget, noise, done
     budget=st.floats(0.05, 300.0),
     delta=st.sampled_from([1e-2, 1e-4]),
 )
-def test_the_largest_batch_is_found_where_noise_is_open(num_examples, gradients, budget, delta):
+def test_the_largest_batch_is_found_without_given_noise(num_examples, gradients, budget, delta):
     calculator = Calculator(num_examples, delta, budget)
     plan = calculator.next_plan(gradients)
     sizes = feasible(calculator, gradients)
     assert (plan.batch if sizes else None) == (max(sizes) if sizes else None)
 
 
-def test_sizes_that_do_not_fail_have_gaps():
-    """ceil(K'/s') jumps: the paper's scan, which ends before the first failure, would take 76."""
+def test_valid_sizes_have_gaps():
+    """ceil(K'/s') jumps: the paper's scan, which stops before the first failure, would return 76."""
     calculator = Calculator(1000, 1e-3, 4.77, proactive.sigma_of(4.77, 1e-3))
     assert feasible(calculator, 100) == [*range(1, 77), 100]
     assert calculator.next_plan(100).batch == 100
 
 
 def test_after_large_batches_small_ones_fail_first():
-    """theta = max s_i / mean s_i: the paper's scan begins at 1, fails, and would send the client home."""
+    """theta = max s_i / mean s_i: the paper's scan begins at 1, fails, and would stop the client."""
     calculator = Calculator(10000, 1e-4, 0.6, proactive.sigma_of(0.5, 1e-4), ((200, 100),))
     with pytest.raises(ConditionError, match=r"^condition \(3[24]\)"):
         calculator.try_batch(1, 20000)
@@ -118,7 +118,7 @@ def test_after_large_batches_small_ones_fail_first():
     assert plan.batch > 100
 
 
-def test_a_large_problem_is_planned_at_once():
+def test_a_large_problem_is_planned_without_trying_every_size():
     """Millions of candidate sizes; the test would take minutes if they were tried one by one."""
     plan = Calculator(10**7, 1e-7, 1.0).next_plan(10**7)
     assert plan.batch == 613281
@@ -135,7 +135,7 @@ def test_a_large_problem_is_planned_at_once():
     before=st.integers(0, 500),
     exact=st.booleans(),
 )
-def test_every_plan_fulfils_the_theorem(num_examples, epochs, budget, noise, before, exact):
+def test_every_plan_fulfills_the_theorem(num_examples, epochs, budget, noise, before, exact):
     delta = 1 / num_examples
     sigma = None if noise is None else noise * proactive.sigma_of(budget, delta)
     done = ((max(1, num_examples // 1000), before),) if before and sigma is not None else ()
@@ -150,14 +150,14 @@ def test_every_plan_fulfils_the_theorem(num_examples, epochs, budget, noise, bef
     gamma = proactive.gamma_fixed_point(plan.sigma, plan.epsilon, course.epochs, exact=exact)
     assert gamma == pytest.approx(plan.gamma, rel=1e-9)
     claimed = proactive.claimed_epsilon(plan.schedule, num_examples, sigma=plan.sigma, delta=delta, exact=exact)
-    assert claimed == pytest.approx(plan.epsilon, rel=1e-6), "what was planned is what it cost"
+    assert claimed == pytest.approx(plan.epsilon, rel=1e-6), "the plan has the claimed epsilon of its rounds"
 
 
 # --- the feedback loop ------------------------------------------------------------------------------------------------
 
 
 def after(calculator, plan):
-    """The calculator once a plan was run."""
+    """Return the calculator after a plan has run."""
     return dataclasses.replace(calculator, sigma=plan.sigma, done=plan.schedule)
 
 
@@ -173,7 +173,7 @@ def test_earlier_rounds_are_accounted_with_the_lower_noise():
     assert more.epsilon <= 0.5
 
 
-def test_the_budget_ends_it():
+def test_plans_stop_at_the_budget():
     calculator = libsvm(budget=0.5, sigma=19.3)
     calculator = after(calculator, calculator.next_plan(50000))
     stop = dataclasses.replace(calculator, sigma=5.0).next_plan(10000)
@@ -203,11 +203,11 @@ def test_the_budget_ends_it():
         (lambda: libsvm().try_batch(11, 10), r"^batch: expected an integer from 1 to 10, found 11"),
     ],
 )
-def test_wrong_arguments(call, message):
+def test_invalid_arguments_are_rejected(call, message):
     with pytest.raises(ValueError, match=message):
         call()
 
 
-def test_values_do_not_change():
+def test_a_calculator_is_immutable():
     with pytest.raises(dataclasses.FrozenInstanceError):
         libsvm().sigma = 3.0

@@ -6,7 +6,7 @@ import pytest
 LIBSVM = ("privacy", "proactive-dp", "--examples", 10000, "--epochs", 5)
 
 
-def test_claim_and_certificates_stand_side_by_side(simfl_):
+def test_the_table_has_claimed_and_certified_epsilons(simfl_):
     code, out, err = simfl_(*LIBSVM, "--epsilon", 0.0497)
     assert (code, err) == (0, "")
     assert out.splitlines()[0] == ("Proactive DP, Theorem B.4: 10,000 examples, 50,000 gradients, delta = 0.0001")
@@ -30,7 +30,7 @@ def test_claim_and_certificates_stand_side_by_side(simfl_):
     assert "before" not in out
 
 
-def test_it_fits_a_narrow_terminal(simfl_, monkeypatch):
+def test_the_table_fits_a_narrow_terminal(simfl_, monkeypatch):
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "80")
@@ -40,7 +40,7 @@ def test_it_fits_a_narrow_terminal(simfl_, monkeypatch):
     assert all(re.match(r"  \S|\S|$", line) for line in lines), "no line of a table needs a second one"
 
 
-def test_the_tables_of_the_paper_are_one_shot(simfl_):
+def test_one_shot_gamma_gives_the_tables_of_the_paper(simfl_):
     code, out, _ = simfl_(
         "privacy",
         "proactive-dp",
@@ -59,19 +59,19 @@ def test_the_tables_of_the_paper_are_one_shot(simfl_):
     assert re.search(r"^  certified, Poisson +0\.1071\d* ", out, re.MULTILINE)
 
 
-def test_json_has_everything(simfl_):
+def test_json_has_plan_conditions_and_epsilons(simfl_):
     code, out, _ = simfl_(*LIBSVM, "--noise-multiplier", 19.3, "--exact", "--json")
     assert code == 0
-    found = json.loads(out)["result"]
-    assert found["plan"]["batch"] == 31
-    assert found["plan"]["gamma"] == pytest.approx(3.13102, abs=5e-6)
-    assert [condition["name"] for condition in found["plan"]["conditions"]] == ["(32)", "(33)", "(34)", "(35)"]
-    assert found["claimed_epsilon"] == pytest.approx(0.0497198, abs=5e-8)
-    assert found["certified"]["poisson"] < found["certified"]["fixed_size"] < found["claimed_epsilon"]
-    assert found["total_rounds"] == found["plan"]["rounds"]
+    result = json.loads(out)["result"]
+    assert result["plan"]["batch"] == 31
+    assert result["plan"]["gamma"] == pytest.approx(3.13102, abs=5e-6)
+    assert [condition["name"] for condition in result["plan"]["conditions"]] == ["(32)", "(33)", "(34)", "(35)"]
+    assert result["claimed_epsilon"] == pytest.approx(0.0497198, abs=5e-8)
+    assert result["certified"]["poisson"] < result["certified"]["fixed_size"] < result["claimed_epsilon"]
+    assert result["total_rounds"] == result["plan"]["rounds"]
 
 
-def test_rounds_that_were_run_count(simfl_):
+def test_earlier_rounds_count(simfl_):
     words = (
         "privacy",
         "proactive-dp",
@@ -91,12 +91,12 @@ def test_rounds_that_were_run_count(simfl_):
     assert re.search(r"^  rounds altogether, T +1,919 +before: 1,612 of 31, 3 of 20 *$", out, re.MULTILINE)
     assert re.search(r"^  epochs, k +7\.0032 +of all rounds together *$", out, re.MULTILINE)
     assert re.search(r"^  theta +1\.80852 ", out, re.MULTILINE)
-    assert "- Rounds before are counted as if they had had no more noise than sigma = 15." in out
+    assert "- Earlier rounds are counted with sigma = 15, the least noise that they may have had." in out
     without = simfl_(*words)[1]
     assert re.search(r"^  epochs, k +2 *$", without, re.MULTILINE)
 
 
-def test_noise_alone_is_the_budget_of_what_was_run(simfl_):
+def test_without_epsilon_the_noise_sets_the_budget_of_all_rounds(simfl_):
     words = (
         "privacy",
         "proactive-dp",
@@ -109,8 +109,8 @@ def test_noise_alone_is_the_budget_of_what_was_run(simfl_):
         "--done",
         "31x1612",
     )
-    found = json.loads(simfl_(*words, "--json")[1])["result"]
-    assert found["claimed_epsilon"] == pytest.approx(0.187966, abs=5e-7)
+    result = json.loads(simfl_(*words, "--json")[1])["result"]
+    assert result["claimed_epsilon"] == pytest.approx(0.187966, abs=5e-7)
 
 
 @pytest.mark.parametrize(
@@ -133,7 +133,7 @@ def test_noise_alone_is_the_budget_of_what_was_run(simfl_):
         (("--epochs", 1, "--noise-multiplier", 1.4), r"condition \(35\) of Theorem B\.4: .*; take more noise"),
     ],
 )
-def test_the_condition_that_fails_is_one_line(simfl_, words, message):
+def test_a_condition_that_fails_is_an_error_of_one_line(simfl_, words, message):
     code, out, err = simfl_("privacy", "proactive-dp", "--examples", 10000, *words)
     assert (code, out) == (2, "")
     assert re.fullmatch(message + r"\n", err)
@@ -169,7 +169,7 @@ def test_the_condition_that_fails_is_one_line(simfl_, words, message):
         ),
     ],
 )
-def test_wrong_arguments_are_one_line(simfl_, words, message):
+def test_wrong_arguments_are_errors_of_one_line(simfl_, words, message):
     code, out, err = simfl_("privacy", "proactive-dp", "--examples", 10000, *words)
     assert (code, out) == (2, "")
     assert re.fullmatch(rf"privacy proactive-dp: {message}\n", err)

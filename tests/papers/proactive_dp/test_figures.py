@@ -48,7 +48,7 @@ def legend_of(ax):
     return [text.get_text().replace("\u2007", "").replace("\u2008", "").split() for text in ax.get_legend().get_texts()]
 
 
-def test_one_curve_with_a_band_for_each_clipping_norm():
+def test_each_clipping_norm_has_a_curve_with_a_band():
     ax = plot_utility(graph())
     curves = curves_of(ax)
     assert len(curves) == len(ax.collections) == 4
@@ -62,7 +62,7 @@ def test_one_curve_with_a_band_for_each_clipping_norm():
     assert ax.get_xscale() == "log"
 
 
-def test_the_line_of_the_loss_and_the_frontier_on_it():
+def test_the_frontier_is_marked_on_the_line_of_the_loss():
     ax = plot_utility(graph(), target_loss=0.1)
     points = [line.get_xydata()[0].tolist() for line in ax.get_lines() if len(line.get_xdata()) == 1]
     assert points == [[pytest.approx(3.0), 0.9]]  # 0.95 at 2 and 0.85 at 4
@@ -88,13 +88,13 @@ def test_a_second_axis_has_the_claimed_epsilons():
     assert not plot_utility(graph()).child_axes
 
 
-def test_a_crowded_grid_keeps_room_between_its_labels():
+def test_labels_of_a_dense_grid_do_not_overlap():
     sigmas = tuple(np.geomspace(1, 10, 60).tolist())
     wide = UtilityGraph((1.0,), sigmas, (1.0,) * 60, (0.9,), 0.9, ((1.0,) * 60,), ((1.0,) * 60,), ((1.0,) * 60,), 1, 1)
     assert 8 <= len(plot_utility(wide).get_xticks()) <= 17
 
 
-def test_one_clipping_norm_and_given_axes(tmp_path):
+def test_a_single_clipping_norm_is_drawn_into_given_axes(tmp_path):
     _, own = plt.subplots()
     ax = plot_utility(graph((1.0,), RATIOS[1:2]), ax=own, title="digits")
     assert ax is own

@@ -1,7 +1,7 @@
 import pytest
 
 from simfl.errors import ScenarioError
-from simfl.papers.proactive_dp.graphs import parse_grid, show_frontier
+from simfl.papers.proactive_dp.graphs import parse_grid
 
 
 def test_grids_are_numbers_with_commas():
@@ -10,11 +10,3 @@ def test_grids_are_numbers_with_commas():
         parse_grid("--clipping-norms", "1;2")
     with pytest.raises(ValueError, match="--clipping-norms: expected one or more different numbers > 0, found 1, 1"):
         parse_grid("--clipping-norms", "1,1")
-
-
-def test_a_frontier_beyond_the_grid_shows():
-    assert [show_frontier(bound, 1.5) for bound in ("interpolated", "grid_ends", "below_grid")] == [
-        "1.5",
-        "≥ 1.5",
-        "< 1.5",
-    ]

@@ -28,7 +28,7 @@ def digits(tmp_path):
 
 
 @pytest.mark.parametrize("command", ["plan", "utility-graph"])
-def test_without_a_scenario_nothing_runs(simfl_, tmp_path, command):
+def test_a_missing_scenario_is_an_error(simfl_, tmp_path, command):
     code, out, err = simfl_("privacy", command)
     assert (code, out) == (2, "")
     assert err == f"simfl privacy {command}: Missing argument 'SCENARIO'; see simfl privacy {command} --help\n"
@@ -36,7 +36,7 @@ def test_without_a_scenario_nothing_runs(simfl_, tmp_path, command):
 
 
 @pytest.mark.slow
-def test_a_planned_scenario_runs_as_it_is_and_spends_what_was_certified(simfl_, tmp_path):
+def test_a_planned_scenario_runs_and_spends_the_certified_epsilon(simfl_, tmp_path):
     code, out, err = simfl_("privacy", "plan", *QUICK)
     assert (code, err) == (0, "")
     assert re.search(r"^  epsilon +\S+ +claim of Theorem B\.4 at delta 0\.00069541", out, re.MULTILINE)
@@ -57,7 +57,7 @@ def test_a_planned_scenario_runs_as_it_is_and_spends_what_was_certified(simfl_, 
     assert low - 3.0 <= 100 * run.metrics["test_accuracy"].iloc[-1] <= high + 3.0
 
 
-def test_comments_say_what_was_planned_claimed_and_certified(simfl_, tmp_path):
+def test_comments_state_the_plan_the_claim_and_the_certified_epsilon(simfl_, tmp_path):
     (tmp_path / "planned.yaml").write_text("replaced")
     code, out, _ = simfl_("privacy", "plan", *QUICK, "--set", "description=mine", "--json", "--force")
     assert code == 0
@@ -67,7 +67,7 @@ def test_comments_say_what_was_planned_claimed_and_certified(simfl_, tmp_path):
     for pattern in (
         rf"^# Claimed: +\({plan['claimed_epsilon']:.6g}, 0\.00069541\)-DP by Theorem B\.4\.$",
         rf"^# Certified: \({plan['certified_epsilon']:.6g}, 0\.00069541\)-DP by an accountant, for {plan['rounds']} ",
-        r"^# Neither counts what the utility graph learnt",
+        r"^# Neither counts what the utility graph learned",
         rf"^# Batches of {plan['batch_size']} of 1,438 examples on average\.",
         rf"^# {plan['rounds']} rounds of 1 clients?\.$",
     ):
@@ -75,7 +75,7 @@ def test_comments_say_what_was_planned_claimed_and_certified(simfl_, tmp_path):
     assert loads(text).description == "mine"
 
 
-def test_a_graph_that_was_drawn_before_gives_the_same_plan(simfl_, tmp_path):
+def test_a_stored_graph_gives_the_same_plan(simfl_, tmp_path):
     grid, loss = QUICK[:-2], QUICK[-2:]
     assert simfl_("privacy", "utility-graph", *grid, "--out", "graph")[0] == 0
     assert simfl_("privacy", "plan", *QUICK)[0] == 0
@@ -93,12 +93,12 @@ def test_a_file_is_not_replaced_without_force(simfl_, tmp_path):
     (tmp_path / "planned.yaml").write_text("mine")
     code, _, err = simfl_("privacy", "plan", *QUICK)
     assert code == 2
-    assert err == "planned.yaml: there is a file already; choose another name, or --force to replace it\n"
+    assert err == "planned.yaml: the file exists; choose another name, or --force to replace it\n"
     assert (tmp_path / "planned.yaml").read_text() == "mine"
 
 
 @pytest.mark.slow
-def test_the_rest_of_a_scenario_stays(simfl_, tmp_path):
+def test_a_plan_keeps_the_rest_of_the_scenario(simfl_, tmp_path):
     (tmp_path / "base.yaml").write_text(
         "algorithm: adpsgd  # a bare word\nclients: {count: 2}\nslowdowns: [{clients: [1], factor: 3}]\n"
         "topology: complete\nstop: {epochs: 6, accuracy: 0.99}\n"
@@ -118,7 +118,7 @@ def test_the_rest_of_a_scenario_stays(simfl_, tmp_path):
         0.6,
     )
     assert code == 0
-    assert "adpsgd: who takes how many rounds is an outcome" in out
+    assert "adpsgd: the rounds of each client are an outcome" in out
     planned, base = load(tmp_path / "planned.yaml"), load(tmp_path / "base.yaml")
     assert planned.algorithm.kind == "adpsgd"
     assert (planned.slowdowns, planned.topology, planned.clients) == (base.slowdowns, base.topology, base.clients)
@@ -128,7 +128,7 @@ def test_the_rest_of_a_scenario_stays(simfl_, tmp_path):
     assert planned.stop.accuracy is None
 
 
-def test_a_loss_that_cannot_be_kept_is_one_line(simfl_, tmp_path):
+def test_an_impossible_loss_is_an_error_of_one_line(simfl_, tmp_path):
     code, out, err = simfl_("privacy", "plan", *QUICK[:-1], 0.001)
     assert (code, out) == (2, "")
     assert re.match(r"target loss: expected an accuracy of at least .*\n$", err)

@@ -41,7 +41,7 @@ def digits(tmp_path):
     return path
 
 
-def test_the_plan_is_about_the_scenario_with_its_overrides(digits):
+def test_the_base_is_the_scenario_with_its_overrides(digits):
     base = open_base(digits, ["seed=3"])
     assert (base.num_clients, base.num_examples, base.epochs, base.scenario.seed) == (1, 1438, 10, 3)
     assert base.delta == 1 / 1438
@@ -49,7 +49,7 @@ def test_the_plan_is_about_the_scenario_with_its_overrides(digits):
     assert base.content["seed"] == 3
 
 
-def test_planned_is_for_the_client_with_the_fewest_examples(digits):
+def test_the_plan_is_for_the_client_with_the_fewest_examples(digits):
     base = open_base(digits, FOUR, epochs=2, delta=1e-3)
     sizes = base.setup.training.sizes
     assert base.num_examples == sizes.min() < sizes.max()
@@ -57,12 +57,12 @@ def test_planned_is_for_the_client_with_the_fewest_examples(digits):
     assert base.delta == 1e-3
 
 
-def test_a_scenario_that_does_not_stop_after_epochs_needs_them(digits):
+def test_a_scenario_that_does_not_stop_after_epochs_needs_the_option(digits):
     with pytest.raises(ScenarioError, match="expected --epochs, because the scenario does not stop after epochs"):
         open_base(digits, ["stop={updates: 10}"])
 
 
-def test_an_algorithm_that_cannot_sample_is_refused_at_once(digits):
+def test_an_algorithm_that_cannot_sample_is_rejected(digits):
     with pytest.raises(ScenarioError, match="found without_replacement_sgd; use for example sync_sgd or adpsgd"):
         open_base(digits, ["algorithm={kind: without_replacement_sgd}", "clients.count=4"])
 
@@ -88,7 +88,7 @@ def test_a_client_may_train_alone(digits):
         draw_graph(base, client=4, **options)
 
 
-def test_a_graph_is_read_as_it_was_written(tmp_path):
+def test_reading_a_written_graph_gives_the_same_graph(tmp_path):
     write_graph(tmp_path / TABLE, GRAPH, SETTINGS)
     again = read_graph(tmp_path, SETTINGS)
     for field in dataclasses.fields(GRAPH):
@@ -97,14 +97,14 @@ def test_a_graph_is_read_as_it_was_written(tmp_path):
     assert read_graph(tmp_path / TABLE, SETTINGS).draws == 20
 
 
-def test_a_graph_of_something_else_is_refused(tmp_path):
+def test_a_graph_with_other_settings_is_rejected(tmp_path):
     write_graph(tmp_path / TABLE, GRAPH, SETTINGS)
     with pytest.raises(ScenarioError, match=r"with the same scenario, .* found another epochs; draw it again"):
         read_graph(tmp_path, {**SETTINGS, "epochs": 6.0})
 
 
 @pytest.mark.parametrize("damage", ["missing", "empty", "header", "row", "columns"])
-def test_a_table_that_cannot_be_read_is_one_line(tmp_path, damage):
+def test_a_damaged_table_is_an_error_of_one_line(tmp_path, damage):
     path = tmp_path / TABLE
     write_graph(path, GRAPH, SETTINGS)
     lines = path.read_text().splitlines()
@@ -135,7 +135,7 @@ def test_a_table_that_cannot_be_written_is_an_error(tmp_path):
         "{kind: warm_up, initial: 0.1, epochs: 1, then: {kind: inverse, initial: 0.4, beta: 0.01, count: updates}}",
     ],
 )
-def test_a_gradient_moves_the_model_as_far_in_batches_of_another_size(step):
+def test_a_gradient_moves_the_model_equally_far_for_another_batch_size(step):
     old = loads(f"algorithm: {{kind: sync_sgd, step_size: {step}}}")
     resolved = old.resolved()["algorithm"]["step_size"]
     new = loads(f"algorithm: {{kind: sync_sgd, step_size: {json.dumps(rescaled(resolved, 2.5))}}}")
@@ -146,6 +146,6 @@ def test_a_gradient_moves_the_model_as_far_in_batches_of_another_size(step):
         assert math.isclose(after(large, examples, epochs), 2.5 * before(small, examples, epochs), rel_tol=1e-5)
 
 
-def test_an_unknown_schedule_is_refused():
+def test_an_unknown_schedule_is_rejected():
     with pytest.raises(ScenarioError, match=r"algorithm\.step_size: new: expected constant, by_epochs"):
         rescaled({"kind": "new"}, 2.0)

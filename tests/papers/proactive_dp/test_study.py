@@ -1,4 +1,4 @@
-"""The study of Proactive DP: what is planned is claimed and certified, and verdicts follow from accuracies."""
+"""The study of Proactive DP: plans, claims and certified epsilons agree, and verdicts follow from accuracies."""
 
 import dataclasses
 import math
@@ -19,12 +19,12 @@ OWN, ALL = proactive_dp.OWN, proactive_dp.ALL
 
 
 def held(check, runs):
-    """Whether each reading holds, in their order."""
+    """Return whether each reading holds, in order."""
     return [reading.held for reading in check(runs)]
 
 
 def runs_of(section, accuracy, epsilon=0.01, seeds=6):
-    """Made-up runs of one section of the full form, whose accuracies in percent depend on the cell; 1,974 rounds."""
+    """Make runs of one section of the full form; `accuracy` gives the percent of a cell."""
     own = [experiment for experiment in proactive_dp.experiments(False) if experiment.section == section]
     runs = made_up(own, lambda one, seed: (accuracy(*one.cell) + 0.01 * seed) / 100, seeds, epsilon=epsilon)
     for experiment in own:
@@ -52,7 +52,7 @@ def test_plans_are_those_of_the_papers_calculator():
         assert scenario.algorithm.gradients == 5 * 37_500
 
 
-def test_what_is_claimed_is_the_planned_epsilon():
+def test_the_claim_is_the_planned_epsilon():
     runs = runs_of(proactive_dp.BUDGETS, rising)
     for epsilon in proactive_dp.EPSILONS:
         run = runs.first(proactive_dp.BUDGETS, (proactive_dp.STRONGLY, OWN, epsilon))
@@ -64,7 +64,7 @@ def test_what_is_claimed_is_the_planned_epsilon():
     [(86.0, 0.01, True), (75.0, 0.01, False), (86.0, 0.7, False)],
     ids=["within ten points", "far below", "claims too little"],
 )
-def test_the_headline(level, epsilon, each):
+def test_the_headline_holds_within_ten_points_and_within_the_claim(level, epsilon, each):
     runs = runs_of(proactive_dp.STEPS, lambda *cell: rising(*cell, level=level), epsilon)
     readings = list(proactive_dp.reaches(runs))
     assert len(readings) == 2 * 2 * 3 * 2
@@ -74,18 +74,18 @@ def test_the_headline(level, epsilon, each):
     )
     assert "points lost (bar: 10; the paper loses 7)" in readings[0].evidence
     (first, *_) = proactive_dp.reaches(runs_of(proactive_dp.BUDGETS, lambda *cell: rising(*cell, level=level), epsilon))
-    assert first.held is each, "the quick form has the first steps of the figures alone"
+    assert first.held is each, "the quick form has only the first steps of the figures"
 
 
-def test_one_reading_may_hold_where_another_does_not():
-    """Where only steps that fall by a client's own gradients are close enough, the verdict says so."""
+def test_the_verdict_names_the_readings_that_hold():
+    """The headline holds only if steps decrease with a client's own gradients, and the verdict says so."""
     runs = runs_of(proactive_dp.STEPS, lambda *cell: rising(*cell, level=86.0 if cell[1] == OWN else 70.0))
     readings = list(proactive_dp.reaches(runs))
     assert verdict_of(readings) == Verdict.UNDER
     assert evidence.under(readings) == "t counts: a client's own gradients"
 
 
-def test_curves_that_fall_do_not_grow_and_seeds_may_leave_it_open():
+def test_falling_curves_fail_and_too_few_seeds_decide_nothing():
     def fallen(problem, count, what):
         return 95.0 if what in proactive_dp.BASELINES else 75 - 10 * what
 
@@ -94,19 +94,19 @@ def test_curves_that_fall_do_not_grow_and_seeds_may_leave_it_open():
     assert held(proactive_dp.grows, runs_of(proactive_dp.BUDGETS, rising, seeds=4)) == [None] * 4
 
 
-def test_sizes():
+def test_verdicts_on_sizes_follow_the_curve():
     grown = runs_of(proactive_dp.SIZES, lambda problem, size: 50 + size / 2)
     assert held(proactive_dp.smallest_worst, grown) == held(proactive_dp.largest_best, grown) == [True] * 2
     fallen = runs_of(proactive_dp.SIZES, lambda problem, size: 90 - size / 2)
     assert held(proactive_dp.smallest_worst, fallen) == held(proactive_dp.largest_best, fallen) == [False] * 2
     level = runs_of(proactive_dp.SIZES, lambda problem, size: 50 if size == 1 else 80)
     assert held(proactive_dp.smallest_worst, level) == [True] * 2
-    assert held(proactive_dp.largest_best, level) == [False] * 2, "what is level is not best"
+    assert held(proactive_dp.largest_best, level) == [False] * 2, "equal accuracies are not the best"
 
 
 @pytest.mark.parametrize(("private", "epsilon", "each"), [(90.0, 0.02, True), (80.0, 0.02, False), (90.0, 0.5, False)])
-def test_the_network(private, epsilon, each):
-    """Two seeds decide nothing; that is said to be for want of the paper's budget."""
+def test_the_network_needs_a_small_loss_and_a_covered_epsilon(private, epsilon, each):
+    """Two seeds decide nothing; the verdict names the smaller budget as the reason."""
     experiments = [dataclasses.replace(one, seeds=6) for one in proactive_dp.on_lenet5(2)]
 
     def accuracy(one, seed):
@@ -120,12 +120,12 @@ def test_the_network(private, epsilon, each):
     assert verdict_of(list(proactive_dp.network(two)), "two passes") == Verdict.NOT_AT_BUDGET
 
 
-def test_coverage():
+def test_coverage_needs_every_certified_epsilon_below_its_claim():
     for epsilon, covered in ((0.01, True), (0.1, False), (0.9, False), (None, False)):
         assert held(proactive_dp.covers, runs_of(proactive_dp.SIZES, lambda *cell: 80.0, epsilon)) == [covered]
 
 
-def test_the_tables(monkeypatch):
+def test_verdicts_on_the_tables_follow_their_epsilons(monkeypatch):
     assert held(proactive_dp.four_to_five, made_up([])) == [True]
     readings = list(proactive_dp.tight(made_up([])))
     assert [reading.held for reading in readings if reading.choices["actual ε"] == "certified"] == [False, False, True]
@@ -134,7 +134,7 @@ def test_the_tables(monkeypatch):
     assert held(proactive_dp.four_to_five, made_up([])) == [False]
 
 
-def test_numbers_of_the_tables():
+def test_numbers_of_the_tables_are_the_papers():
     for number in proactive_dp.table_numbers(made_up([])):
         if number.paper is not None and "γ = 1/2" not in number.column:
             assert number.difference == pytest.approx(0, abs=0.011 * number.paper), number

@@ -25,7 +25,7 @@ epochs = st.floats(0.05, 200.0)
 
 
 def theorem_b4(schedule, num_examples, *, epsilon, delta, sigma, gamma=None, exact=False):
-    """The conditions of Theorem B.4 for rounds that were not planned with it; the first that fails is raised."""
+    """Return the conditions of Theorem B.4 for any rounds; raise the first that fails."""
     course = proactive.Course.of(schedule, num_examples)
     if gamma is None:
         gamma = proactive.gamma_fixed_point(sigma, epsilon, course.epochs, exact=exact)
@@ -39,7 +39,7 @@ LIBSVM_B4 = {"schedule": [(26, 1923)], "num_examples": 10000, "epsilon": 0.0497,
 
 
 def attempt(call, *words, **options):
-    """(result, None), or (None, the condition that failed)."""
+    """Return (result, None), or (None, the condition that failed)."""
     try:
         return call(*words, **options), None
     except ConditionError as error:
@@ -49,7 +49,7 @@ def attempt(call, *words, **options):
 # --- the main equation ------------------------------------------------------------------------------------------------
 
 
-def test_main_equation():
+def test_the_main_equation_has_the_papers_numbers():
     assert proactive.sigma_of(0.0497, 1e-4) == pytest.approx(19.30382, abs=5e-6)
     assert proactive.epsilon_of(19.3, 1e-4) == pytest.approx(0.0497198, abs=5e-8)
     assert proactive.sigma_of(1.0, 5.5e-8) == pytest.approx(5.952, abs=5e-4), "async_fl leaves the + epsilon out: 5.782"
@@ -57,13 +57,13 @@ def test_main_equation():
 
 @QUICK
 @given(epsilon=st.floats(1e-6, 1e3), delta=st.sampled_from([1e-12, 1e-5, 0.1]))
-def test_sigma_and_epsilon_determine_one_another(epsilon, delta):
+def test_sigma_and_epsilon_determine_each_other(epsilon, delta):
     sigma = proactive.sigma_of(epsilon, delta)
     assert sigma > math.sqrt(2)
     assert proactive.epsilon_of(sigma, delta) == pytest.approx(epsilon, rel=1e-9)
 
 
-def test_no_epsilon_reaches_the_root_of_two():
+def test_sigma_must_exceed_the_root_of_two():
     with pytest.raises(ConditionError, match=r"^condition \(35\) of Theorem B\.4: .* sigma is 1\.4; take more noise$"):
         proactive.epsilon_of(1.4, 1e-5)
 
@@ -71,7 +71,7 @@ def test_no_epsilon_reaches_the_root_of_two():
 # --- g, h, Gam, gamma -------------------------------------------------------------------------------------------------
 
 
-def test_g_and_h():
+def test_g_and_h_equal_their_formulas():
     assert proactive.h(6) == pytest.approx((math.sqrt(1 + (math.e / 6) ** 2) - math.e / 6) ** 2, rel=1e-14)
     assert proactive.h(6) == pytest.approx(0.415757, abs=5e-7)
     assert proactive.g(6) == pytest.approx(0.0613132, abs=5e-8)
@@ -90,17 +90,17 @@ def test_g_keeps_u0_and_u1_below_one(sigma):
 
 @QUICK
 @given(sigma=sigmas, a=st.floats(1e-6, 0.16))
-def test_gam_is_what_the_moments_need(sigma, a):
-    """Gam = 2/(1-a) + 2 R sigma a / (1-a)^2 with R at r0 = sigma a: the derivation, without the paper's slip."""
+def test_exact_gam_follows_from_the_moments(sigma, a):
+    """Gam = 2/(1-a) + 2 R sigma a / (1-a)^2 with R at r0 = sigma a: the derivation, without the paper's error."""
     assume(a < 0.99 * proactive.largest_share(sigma, exact=True))
     assume(sigma * a < 1)
     factor = moments.third_order_factor(sigma, sigma * a)
     expected = 2 / (1 - a) + 2 * factor * sigma * a / (1 - a) ** 2
     assert proactive.gam(sigma, a, exact=True) == pytest.approx(expected, rel=1e-9)
-    assert proactive.gam(sigma, a) < expected, "the slip makes it smaller"
+    assert proactive.gam(sigma, a) < expected, "the paper's error makes it smaller"
 
 
-def test_gam_at_the_ends_of_its_domain():
+def test_gam_is_2_at_0_and_infinite_at_the_end_of_its_domain():
     assert proactive.gam(6.0, 0.0) == 2.0
     for exact in (False, True):
         end = proactive.largest_share(6.0, exact=exact)
@@ -113,7 +113,7 @@ def test_gam_at_the_ends_of_its_domain():
     ("table", "one_shot", "corrected", "fixed"),
     [(LIBSVM, 3.8145, 3.8354, 3.1250), (MNIST, 5.2804, 5.3876, 3.6676), (CIFAR, 9.2247, 10.1068, 4.6245)],
 )
-def test_gamma_of_the_tables(table, one_shot, corrected, fixed):
+def test_gamma_has_the_numbers_of_the_tables(table, one_shot, corrected, fixed):
     N, K, epsilon = table
     sigma, k = proactive.sigma_of(epsilon, 1 / N), K / N
     assert proactive.gamma_one_shot(sigma, epsilon, k) == pytest.approx(one_shot, abs=5e-5)
@@ -121,7 +121,7 @@ def test_gamma_of_the_tables(table, one_shot, corrected, fixed):
     assert proactive.gamma_fixed_point(sigma, epsilon, k) == pytest.approx(fixed, abs=5e-5)
 
 
-def test_gamma_of_the_self_test():
+def test_gamma_has_the_number_of_the_self_test():
     sigma = proactive.sigma_of(0.0497, 1e-4)
     assert proactive.gamma_one_shot(sigma, 0.0497, 5) == pytest.approx(3.814471, abs=5e-7)
 
@@ -144,7 +144,7 @@ def test_one_shot_gamma_needs_condition_33():
         proactive.gamma_one_shot(6.0, 1.0, 1.0)
     gamma = proactive.gamma_fixed_point(6.0, 1.0, 1.0)
     assert gamma == pytest.approx(15.7307, rel=1e-5)
-    assert 1.0 / (gamma * 1.0) < proactive.h(6.0), "the fixed point fulfils (33) by itself"
+    assert 1.0 / (gamma * 1.0) < proactive.h(6.0), "the fixed point fulfills (33)"
 
 
 # --- the theorems -----------------------------------------------------------------------------------------------------
@@ -167,8 +167,8 @@ def test_theorem_b4_names_the_condition_that_fails(options, message):
         theorem_b4(**LIBSVM_B4 | options)
 
 
-def test_a_condition_of_its_own_may_fail_as_33():
-    """With the fixed point (33) never fails; with another gamma it can, and then it is named."""
+def test_condition_33_fails_for_a_small_gamma():
+    """With the fixed point of gamma (33) always holds; with another gamma it can fail."""
     course = proactive.Course.of([(1, 10)], 10000)
     conditions = proactive.conditions_b4(course, 1.0, 1e-4, 6.0, 2.0)
     assert [condition.name for condition in conditions if not condition.holds] == ["(33)"]
@@ -198,14 +198,14 @@ def test_the_claimed_epsilon_is_the_smallest(schedule, sigma, exact, seed):
         theorem_b4(schedule, 10000, epsilon=epsilon * 0.999, **options)
     shuffled = [schedule[i] for i in np.random.default_rng(seed).permutation(len(schedule))]
     assert proactive.claimed_epsilon(shuffled, 10000, **options) == pytest.approx(epsilon, rel=1e-12)
-    # The theorem bounds the moments crudely: what the moments themselves give is never more.
+    # The theorem bounds the moments from above: the epsilon of the moments themselves is never larger.
     if exact:
         sizes = proactive.sizes_of(schedule)
         assert moments.explicit_moment_epsilon(sizes, 10000, sigma, 1e-5) <= epsilon * (1 + 1e-9)
 
 
 def test_more_noise_may_raise_the_claim():
-    """Gam grows with sigma, so that (34) asks for more rounds; privacy itself never suffers from noise."""
+    """Gam grows with sigma, so (34) needs more rounds, although noise never harms privacy itself."""
     schedule = [(200, 500)]
     assert proactive.claimed_epsilon(schedule, 10000, sigma=15.0, delta=1e-4) > proactive.claimed_epsilon(
         schedule, 10000, sigma=10.0, delta=1e-4
@@ -219,7 +219,7 @@ def test_more_noise_may_raise_the_claim():
     ("table", "one_shot", "fixed", "sigma"),
     [(LIBSVM, 26, 31, 19.304), (MNIST, 288, 414, 12.111), (CIFAR, 406, 811, 6.572)],
 )
-def test_batches_of_the_tables(table, one_shot, fixed, sigma):
+def test_batches_have_the_sizes_of_the_tables(table, one_shot, fixed, sigma):
     N, K, epsilon = table
     plan = proactive.plan_rounds(N, gradients=K, epsilon=epsilon, gamma="one-shot")
     assert plan.batch == one_shot
@@ -233,13 +233,13 @@ def test_batches_of_the_tables(table, one_shot, fixed, sigma):
     assert (larger.rounds, larger.gradients) == (K // fixed, K // fixed * fixed)
 
 
-def test_batches_at_the_rounded_noise_of_the_first_table():
+def test_batches_are_the_same_at_the_rounded_noise_of_the_first_table():
     for gamma, batch in (("fixed-point", 31), ("one-shot", 26)):
         assert proactive.plan_rounds(10000, gradients=50000, sigma=19.3, gamma=gamma).batch == batch
 
 
 @pytest.mark.parametrize(("table", "batch"), [(LIBSVM, 198), (MNIST, 3042), (CIFAR, 7504)])
-def test_tightness_probe(table, batch):
+def test_the_tightness_probe_has_the_papers_sizes_and_fails_the_theorem(table, batch):
     N, K, epsilon = table
     assert proactive.tightness_probe(N, K, epsilon) == batch
     with pytest.raises(ConditionError, match=r"^condition \(3[24]\)"):
@@ -247,7 +247,7 @@ def test_tightness_probe(table, batch):
 
 
 def spent(N, K, epsilon, batch):
-    """(GDP central limit with fixed-size batches, exact epsilon with Poisson ones) of K gradients in such batches."""
+    """Return epsilon of K gradients: central limit with fixed-size batches, exact with Poisson batches."""
     sigma, q, rounds = proactive.sigma_of(epsilon, 1 / N), batch / N, K / batch
     limit = gdp_central_limit_epsilon(1 / N, sigma, sampling_rate=q, steps=rounds, sampling="uniform")
     return limit, epsilon_of([(Release(sigma, q), round(rounds))], 1 / N, accountant="pld")
@@ -261,7 +261,7 @@ def spent(N, K, epsilon, batch):
         (CIFAR, 0.1133, 4.6372, 0.1132, 0.1071),
     ],
 )
-def test_first_column_of_the_tables(table, printed, ratio, gdp, exact):
+def test_the_first_column_of_the_tables_is_reproduced(table, printed, ratio, gdp, exact):
     N, K, epsilon = table
     batch = proactive.simplified_plan(N, K, epsilon=epsilon).batch
     limit, certified = spent(N, K, epsilon, batch)
@@ -280,7 +280,7 @@ def test_first_column_of_the_tables(table, printed, ratio, gdp, exact):
         (CIFAR, (0.5625, 0.5480), (0.8239, 0.7973), 0.8239),
     ],
 )
-def test_second_column_mixes_two_settings(table, at_half, at_quarter, printed):
+def test_the_second_column_mixes_two_settings(table, at_half, at_quarter, printed):
     """Its sample sizes are those of gamma = 1/2, its epsilon that of gamma = 1/4, twice the batch."""
     N, K, epsilon = table
     assert spent(N, K, epsilon, proactive.tightness_probe(N, K, epsilon)) == pytest.approx(at_half, abs=6e-5)
@@ -298,7 +298,7 @@ def test_second_column_mixes_two_settings(table, at_half, at_quarter, printed):
         (6.5723, 0.00812, 862, 2e-5, 0.1132, 0.1071),
     ],
 )
-def test_epsilons_of_the_self_test(sigma, rate, rounds, delta, gdp, exact):
+def test_epsilons_have_the_numbers_of_the_self_test(sigma, rate, rounds, delta, gdp, exact):
     limit = gdp_central_limit_epsilon(delta, sigma, sampling_rate=rate, steps=rounds, sampling="uniform")
     assert limit == pytest.approx(gdp, abs=5.1e-5)
     assert epsilon_of([(Release(sigma, rate), rounds)], delta, accountant="pld") == pytest.approx(exact, rel=6e-4)
@@ -307,7 +307,7 @@ def test_epsilons_of_the_self_test(sigma, rate, rounds, delta, gdp, exact):
 @pytest.mark.parametrize("num_examples", [10000, 60000])
 @pytest.mark.parametrize("k", [1, 5, 20, 50])
 @pytest.mark.parametrize("epsilon", [0.1, 0.5, 1.0, 4.0])
-def test_no_plan_promises_too_much(num_examples, k, epsilon):
+def test_a_plans_epsilon_is_above_the_certified_one(num_examples, k, epsilon):
     """The Renyi accountant's epsilon is above the exact one, and the plan's is above it again."""
     delta = 1 / num_examples
     plan = proactive.plan_rounds(num_examples, epochs=k, epsilon=epsilon)
@@ -327,7 +327,7 @@ def test_no_plan_promises_too_much(num_examples, k, epsilon):
     sigma=st.one_of(st.floats(1.42, 3.0), st.floats(3.0, 40.0)),
     delta=st.sampled_from([1e-8, 1e-5, 1e-2]),
 )
-def test_no_claim_is_below_the_exact_epsilon(schedule, num_examples, sigma, delta):
+def test_every_claim_is_above_the_exact_epsilon(schedule, num_examples, sigma, delta):
     claim, failed = attempt(proactive.claimed_epsilon, schedule, num_examples, sigma=sigma, delta=delta)
     if failed:
         assert failed.startswith("condition")
@@ -337,7 +337,7 @@ def test_no_claim_is_below_the_exact_epsilon(schedule, num_examples, sigma, delt
 
 
 @pytest.mark.parametrize(("num_examples", "k", "epsilon"), [(10000, 5, 0.5), (60000, 10, 2.0)])
-def test_plans_hold_for_batches_of_fixed_size_too(num_examples, k, epsilon):
+def test_plans_also_hold_for_batches_of_fixed_size(num_examples, k, epsilon):
     """Not covered by the theorem: without replacement, one example replaced; its slack absorbs the doubled move."""
     delta = 1 / num_examples
     plan = proactive.plan_rounds(num_examples, epochs=k, epsilon=epsilon)
@@ -359,7 +359,7 @@ def test_plans_hold_for_batches_of_fixed_size_too(num_examples, k, epsilon):
     gamma=st.sampled_from(["fixed-point", "one-shot"]),
     exact=st.booleans(),
 )
-def test_every_plan_fulfils_the_theorem(num_examples, k, epsilon, delta, gamma, exact):
+def test_every_plan_fulfills_the_theorem(num_examples, k, epsilon, delta, gamma, exact):
     assume(k * num_examples >= 1)
     options = {"epochs": k, "delta": delta, "epsilon": epsilon, "gamma": gamma, "exact": exact}
     plan, failed = attempt(proactive.plan_rounds, num_examples, **options)
@@ -382,7 +382,7 @@ def test_every_plan_fulfils_the_theorem(num_examples, k, epsilon, delta, gamma, 
         ({"gradients": 3, "epsilon": 1.0}, "K"),
     ],
 )
-def test_what_bounds_a_plan(options, bound_by):
+def test_a_plan_names_the_condition_that_limits_its_batch(options, bound_by):
     assert proactive.plan_rounds(10000, **options).bound_by == bound_by
 
 
@@ -396,7 +396,7 @@ def test_what_bounds_a_plan(options, bound_by):
         (lambda: proactive.plan_rounds(10000, epochs=1, sigma=1.0), r"condition \(35\) "),
     ],
 )
-def test_no_plan_where_a_condition_fails(call, message):
+def test_a_plan_whose_condition_fails_is_an_error(call, message):
     with pytest.raises(ConditionError, match=rf"^{message}"):
         call()
 
@@ -421,6 +421,6 @@ def test_no_plan_where_a_condition_fails(call, message):
         (lambda: proactive.tightness_probe(100, 10**6, 0.01), r"^epsilon: 0\.01 allows no batch of one example"),
     ],
 )
-def test_wrong_arguments(call, message):
+def test_invalid_arguments_are_rejected(call, message):
     with pytest.raises(ValueError, match=message):
         call()

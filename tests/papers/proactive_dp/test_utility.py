@@ -70,7 +70,7 @@ def test_every_pass_uses_every_example_once():
 
 
 @pytest.mark.parametrize("clipping_norm", [0.3, math.inf])
-def test_training_is_that_of_a_textbook(clipping_norm):
+def test_training_equals_a_numpy_loop(clipping_norm):
     problem, rows = task(l2=0.01), batches(4, size=8)
     steps = 0.5 / (1 + 0.1 * 8 * np.arange(4))
     params = np.zeros(650)
@@ -81,7 +81,7 @@ def test_training_is_that_of_a_textbook(clipping_norm):
     np.testing.assert_allclose(train_clipped(problem, rows, steps, clipping_norm), params, rtol=2e-5, atol=2e-6)
 
 
-def test_training_refuses_what_makes_no_sense():
+def test_training_rejects_invalid_arguments():
     with pytest.raises(ValueError, match="clipping_norm: expected a number > 0, found 0"):
         train_clipped(task(), batches(2), np.ones(2), 0.0)
     with pytest.raises(ValueError, match="one per round, 2, found 3"):
@@ -91,7 +91,7 @@ def test_training_refuses_what_makes_no_sense():
 # --- accuracy with noise ----------------------------------------------------------------------------------------------
 
 
-def test_the_mean_accuracy_is_the_known_probability():
+def test_the_mean_accuracy_equals_its_closed_form():
     # One feature, one test example of either class: sign(w + n) decides, so the accuracy is Phi(w / std).
     model = build_model("logistic", input_shape=(1,), num_classes=2, intercept=False)
     x, y = np.array([[1.0], [-1.0]], np.float32), np.array([1, 0], np.int32)
@@ -102,7 +102,7 @@ def test_the_mean_accuracy_is_the_known_probability():
     np.testing.assert_allclose(found, expected, atol=4 * 0.5 / math.sqrt(4000))
 
 
-def test_draws_are_the_same_however_many_are_evaluated_at_once(monkeypatch):
+def test_draws_do_not_depend_on_how_many_are_evaluated_in_parallel(monkeypatch):
     params = train_clipped(task(), batches(20), np.full(20, 0.5), 1.0)
     stds, reports = np.array([0.0, 0.02, math.nan, 0.2]), []
     whole = perturbed_accuracies(task(), params, stds, 7, KEY)
@@ -116,7 +116,7 @@ def test_draws_are_the_same_however_many_are_evaluated_at_once(monkeypatch):
     assert whole[3].std() > 0.0
 
 
-def test_convolutions_are_evaluated_one_after_the_other():
+def test_convolutions_are_evaluated_one_at_a_time():
     model = build_model("lenet5", input_shape=(16, 16), num_classes=10)
     x = np.zeros((3, 16, 16), np.float32)
     small = Task(model, x, np.zeros(3, np.int32), x, np.zeros(3, np.int32), np.zeros(model.size, np.float32))
@@ -136,7 +136,7 @@ def test_a_regression_has_no_accuracy():
 # --- the factor a -----------------------------------------------------------------------------------------------------
 
 
-def test_factors_are_the_noise_that_rounds_leave_in_the_mean_model():
+def test_factors_equal_the_noise_of_simulated_rounds_in_the_mean_model():
     generator, n, size, rounds, sigma = np.random.default_rng(2), 4, 20, 50, 3.0
     steps = 0.5 / (1 + 0.01 * size * np.arange(rounds))
     model = np.zeros(20_000)
@@ -176,7 +176,7 @@ def graph(reading="all", scale=1.0):
     )
 
 
-def test_a_graph_says_what_noise_costs():
+def test_a_graph_has_the_accuracies_of_models_with_noise():
     found = graph()
     assert found.clipping_norms == (0.1, 0.5)
     assert found.gradients == 60 * 32
@@ -194,7 +194,7 @@ def test_a_graph_says_what_noise_costs():
     assert rows[-1].ratio < 0.6 < 0.8 < rows[3].ratio
 
 
-def test_all_rounds_noise_does_not_depend_on_the_unit_of_features_but_the_papers_figures_do():
+def test_only_the_reading_of_the_papers_figures_depends_on_the_unit_of_features():
     for reading in READINGS:
         same = np.allclose(graph(reading, 4.0).ratios, graph(reading).ratios, atol=0.02)
         assert same == (reading != "figure")
@@ -227,7 +227,7 @@ def test_a_grid_holds_different_positive_numbers(values):
         check_grid("sigmas", values)
 
 
-def test_noise_must_increase():
+def test_noise_multipliers_must_increase():
     with pytest.raises(ValueError, match="noise multipliers: expected an increasing order"):
         utility_graph(task(), batches(1), np.ones(1), clipping_norms=[1], noise_multipliers=[2, 1], key=KEY)
 
@@ -235,7 +235,7 @@ def test_noise_must_increase():
 # --- the frontier -----------------------------------------------------------------------------------------------------
 
 
-def test_the_frontier_is_interpolated_and_says_where_the_grid_ends():
+def test_the_frontier_is_interpolated_and_marks_the_ends_of_the_grid():
     points = frontier(made_up([(1.0, 0.8, 0.7), (1.0, 0.95, 0.9), (0.89, 0.8, 0.7), (0.95, 0.85, 0.95)]), 0.1)
     assert [point.bound for point in points] == ["interpolated", "grid_ends", "below_grid", "interpolated"]
     np.testing.assert_allclose([point.noise_multiplier for point in points], [1.5, 4.0, 1.0, 1.5], rtol=1e-12)
@@ -243,7 +243,12 @@ def test_the_frontier_is_interpolated_and_says_where_the_grid_ends():
     np.testing.assert_allclose(points[0].accuracy, 0.81, rtol=1e-12)
 
 
-def test_against_the_reference_what_clipping_costs_counts():
+def test_a_sigma_at_the_end_of_the_grid_is_shown_as_a_bound():
+    points = frontier(made_up([(1.0, 0.8, 0.7), (1.0, 0.95, 0.9), (0.89, 0.8, 0.7)]), 0.1)
+    assert [point.show() for point in points] == ["1.5", "≥ 4", "< 1"]
+
+
+def test_a_loss_against_the_reference_includes_the_cost_of_clipping():
     curves = [(1.0, 0.8, 0.7)] * 3
     found = made_up(curves, accuracies=(0.9, 0.85, 0.7), unclipped=0.88)
     points = frontier(found, 0.1, against="reference")
@@ -252,7 +257,7 @@ def test_against_the_reference_what_clipping_costs_counts():
     np.testing.assert_allclose(points[1].noise_multiplier, 1.0 + (1.0 - 0.81 / 0.85) / 0.2, rtol=1e-12)
 
 
-def test_without_any_plan_there_is_no_frontier():
+def test_the_frontier_is_empty_without_a_plan():
     assert frontier(made_up([(math.nan,) * 3]), 0.1) == ()
     with pytest.raises(ValueError, match=r"target_loss: expected a number in \(0, 1\), found 1"):
         frontier(made_up([(1.0, 0.8, 0.7)]), 1.0)

@@ -15,7 +15,7 @@ def digits(tmp_path):
     (tmp_path / "digits.yaml").write_text(DIGITS)
 
 
-def test_it_prints_the_frontier_and_writes_table_and_figures(simfl_, tmp_path):
+def test_the_command_prints_the_frontier_and_writes_table_and_figures(simfl_, tmp_path):
     code, out, err = simfl_("privacy", "utility-graph", *QUICK, "--out", "graph", "--target-loss", 0.2)
     assert (code, err) == (0, "")
     assert out.startswith("Utility graph (Proactive DP): digits, softmax, 3 epochs\n")
@@ -37,14 +37,14 @@ def test_it_prints_the_frontier_and_writes_table_and_figures(simfl_, tmp_path):
 
 
 @pytest.mark.slow
-def test_json_and_the_place_by_default(simfl_, tmp_path):
+def test_json_is_repeatable_and_files_have_a_default_folder(simfl_, tmp_path):
     words = ("privacy", "utility-graph", *QUICK, "--noise", "figure", "--set", "name=mine", "--json")
     code, out, _ = simfl_(*words)
     assert code == 0
-    found = json.loads(out)["result"]
-    assert found["graph"]["noise_factors"] == [1.0, 1.0, 1.0]
-    assert [point["clipping_norm"] for point in found["frontier"]] == [0.5, 1.0]
-    assert found["reference"] >= max(found["graph"]["accuracies"])
+    result = json.loads(out)["result"]
+    assert result["graph"]["noise_factors"] == [1.0, 1.0, 1.0]
+    assert [point["clipping_norm"] for point in result["frontier"]] == [0.5, 1.0]
+    assert result["reference"] >= max(result["graph"]["accuracies"])
     assert (tmp_path / "results" / "utility-mine" / "utility-graph.csv").is_file()
     assert simfl_(*words)[1] == out  # the same seed, the same graph
 
@@ -64,14 +64,14 @@ def test_json_and_the_place_by_default(simfl_, tmp_path):
         (("no.yaml",), "no.yaml: expected a scenario file, found nothing there"),
     ],
 )
-def test_bad_input_is_one_line(simfl_, words, message):
+def test_bad_input_is_an_error_of_one_line(simfl_, words, message):
     code, out, err = simfl_("privacy", "utility-graph", *words, *([] if "no.yaml" in words else ["digits.yaml"]))
     assert (code, out) == (2, "")
     assert message in err
     assert err.count("\n") == 1
 
 
-def test_a_problem_without_accuracy_is_refused(simfl_):
+def test_a_model_without_accuracy_is_rejected(simfl_):
     words = ("digits.yaml", "--set", "data={set: linear}", "--set", "model=linear")
     assert simfl_("privacy", "utility-graph", *words)[2].startswith(
         "privacy utility-graph: model linear has no accuracy"
