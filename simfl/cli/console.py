@@ -107,7 +107,7 @@ def show_runs(runs: Sequence[Run], console: Console) -> None:
     private = [run.privacy is not None for run in runs]
     cells: dict[str, list[str]] = {
         "scenario": [run.name for run in runs],
-        "algorithm": [name_of(run.algorithm, noisy) for run, noisy in zip(runs, private, strict=True)],
+        "algorithm": [name_of(run.algorithm, noisy, run.title) for run, noisy in zip(runs, private, strict=True)],
         "noise": [describe_noise(run) or NOTHING for run in runs],
         "status": [run.status for run in runs],
         clock_of(runs) + (" of the run" if any(run.is_live for run in runs) else ""): list(

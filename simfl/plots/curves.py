@@ -101,7 +101,7 @@ def label_runs(runs: Sequence[Run]) -> list[str]:
     """Name runs by algorithm, with further words only as needed."""
     parts = [
         (
-            name_of(run.algorithm, run.privacy is not None), describe_noise(run),
+            name_of(run.algorithm, run.privacy is not None, run.title), describe_noise(run),
             "live" if run.is_live else "simulated", run.name, f"seed {run.manifest.seed}", f"run {run.folder.name}",
         )
         for run in runs

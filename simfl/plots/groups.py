@@ -125,7 +125,7 @@ def looks_of(groups: Sequence[Group], among: Sequence[Group] | None = None) -> l
 def label_of(group: Group) -> str:
     """Return a group's label with the algorithm as papers write it."""
     kind = group.algorithm
-    words = [name_of(kind, group.private) if word == kind else word for word in group.label.split(", ")]
+    words = [name_of(kind, group.private, group.title) if word == kind else word for word in group.label.split(", ")]
     lost = len(group.runs) - len(group.good)
     return ", ".join(words) + (f" ({lost} of {len(group.runs)} diverged)" if lost else "")
 

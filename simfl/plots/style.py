@@ -126,9 +126,9 @@ def shade(color: str, strength: float) -> str:
     return "#" + "".join(f"{round(255 - strength * (255 - part)):02X}" for part in parts)
 
 
-def name_of(algorithm: str, private: bool = False) -> str:
-    """Return the name of an algorithm as papers write it."""
-    return "A(DP)²SGD" if private and algorithm == "adpsgd" else NAMES.get(algorithm, algorithm)
+def name_of(algorithm: str, private: bool = False, title: str = "") -> str:
+    """Return an algorithm's title, or its name as papers write it."""
+    return title or ("A(DP)²SGD" if private and algorithm == "adpsgd" else NAMES.get(algorithm, algorithm))
 
 
 @contextlib.contextmanager

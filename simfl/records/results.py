@@ -184,6 +184,11 @@ class Run:
         return str(algorithm.get("kind", "")) if isinstance(algorithm, dict) else ""
 
     @property
+    def title(self) -> str:
+        """The algorithm's name in legends and tables, as its class says; "" if it does not."""
+        return str(self.manifest.extra.get("title", ""))
+
+    @property
     def privacy(self) -> dict[str, Any] | None:
         """The scenario's privacy section, or None."""
         privacy = self.scenario.get("privacy")

@@ -191,7 +191,7 @@ def _labels(groups: Sequence[Group]) -> list[str]:
     """Name groups by algorithm and noise, and by further differences if needed."""
     runs = [next(iter(group.runs.values())) for group in groups]
     short = [
-        ", ".join(part for part in (name_of(run.algorithm, group.private), describe_noise(run)) if part)
+        ", ".join(part for part in (name_of(run.algorithm, group.private, run.title), describe_noise(run)) if part)
         for group, run in zip(groups, runs, strict=True)
     ]
     counts = Counter(short)
@@ -203,7 +203,7 @@ def _parts(groups: Sequence[Group], target: Target, labels: Sequence[str]) -> li
     parts = []
     for position, (group, label) in enumerate(zip(groups, labels, strict=True)):
         runs = list(group.good.values())
-        name = (label or name_of(group.algorithm, group.private)).replace(" = ", _EQUALS)
+        name = (label or name_of(group.algorithm, group.private, group.title)).replace(" = ", _EQUALS)
         look = color_of(group.algorithm), _DASHES[position % len(LINE_STYLES)]
         parts.append(Part(group, name, *look, _curves(runs), _measures(runs, target), _times(runs)))
     return parts
@@ -331,7 +331,9 @@ def _findings(parts: Sequence[Part], target: Target, baseline: str | None) -> li
 
 
 def _quoted(part: Part) -> str:
-    is_phrase = " " in part.label and not part.label.startswith(name_of(part.group.algorithm, part.group.private))
+    is_phrase = " " in part.label and not part.label.startswith(
+        name_of(part.group.algorithm, part.group.private, part.group.title)
+    )
     return f"“{part.label}”" if is_phrase else part.label
 
 

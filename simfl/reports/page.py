@@ -94,7 +94,7 @@ def page(content: Content) -> str:
 def _about(content: Content) -> str:
     runs = len(content.runs)
     seeds = {run.manifest.seed for _, run in content.runs}
-    kinds = dict.fromkeys(name_of(part.group.algorithm, part.group.private) for part in content.parts)
+    kinds = dict.fromkeys(name_of(part.group.algorithm, part.group.private, part.group.title) for part in content.parts)
     clients = sorted({len(run.clients) for _, run in content.runs})
     seed_words = f"seed {next(iter(seeds))}" if len(seeds) == 1 else f"{len(seeds)} seeds"
     count = show_range(clients[0], clients[-1], show_count)

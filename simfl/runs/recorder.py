@@ -242,7 +242,8 @@ class Recorder:
             "sampling": setup.training.sampling,
             "warnings": context.warnings,
         }
-        optional = {**self._sources, "models": self._models, "resumed": self._resumed}
+        title = " ".join(context.algorithm.title.split())
+        optional = {**self._sources, "models": self._models, "resumed": self._resumed, "title": title}
         extra |= {name: value for name, value in optional.items() if value}
         if (start := setup.start) is not None:
             extra["init"] = {"from": str(start.path), "digest": start.digest}

@@ -1,13 +1,21 @@
 """Colors that stay apart for everybody, and a name for every algorithm."""
 
 import inspect
+import io
 import itertools
 
 import numpy as np
 import pytest
+from rich.console import Console
 
+import simfl
 from simfl.algorithms import ALGORITHMS
+from simfl.cli import console
+from simfl.plots import label_runs
+from simfl.plots.groups import label_of
 from simfl.plots.style import COLORS, FAMILIES, NAMES, ROUNDS, SERVER_STEPS, color_of, name_of, percent
+from simfl.records.sweeps import open_groups
+from tests.algorithms.custom import Alone
 
 # Machado, Oliveira, Fernandes 2009, "A physiologically-based model for simulation of color vision deficiency",
 # https://doi.org/10.1109/TVCG.2009.113, severity 1, on linear RGB.
@@ -76,3 +84,52 @@ def test_a_zero_has_no_sign():
     written = percent(0)
     written.create_dummy_axis()
     assert [written(value) for value in (-0.0, -1e-9, 0.5)] == ["0%", "0%", "50%"]
+
+
+class Titled(Alone):
+    """An algorithm of a user, with a name for readers."""
+
+    title = "CHOCO-SGD"
+
+
+MINE = f"{__name__}:Titled"
+BASE = {
+    "name": "titled",
+    "data": "digits",
+    "clients": {"count": 2},
+    "stop": {"updates": 8},
+    "algorithm": {"kind": MINE, "batch_size": 4},
+}
+SYNC = {"kind": "sync_sgd", "batch_size": 4}
+
+
+@pytest.mark.usefixtures("without_numbers")
+def test_title_of_a_class_names_its_runs_in_legends_and_tables(tmp_path):
+    mine = simfl.run(BASE, out=tmp_path)
+    other = simfl.run(BASE | {"algorithm": SYNC}, out=tmp_path)
+    assert (mine.algorithm, mine.title, other.title) == (MINE, "CHOCO-SGD", "")
+    assert label_runs([mine, other]) == ["CHOCO-SGD", "SYNC"]
+    assert list(simfl.compare([mine, other])["label"]) == ["CHOCO-SGD", "sync_sgd"]
+    screen = Console(width=120, file=io.StringIO())
+    console.show_runs([mine, other], screen)
+    assert "CHOCO-SGD" in screen.file.getvalue()
+    assert MINE not in screen.file.getvalue()
+    page = simfl.report([mine, other], tmp_path / "page.html", baseline="CHOCO-SGD").read_text()
+    assert "CHOCO-SGD, SYNC · 2 clients" in page
+
+
+@pytest.mark.usefixtures("without_numbers")
+def test_title_stands_for_the_kind_in_labels_of_a_sweep(tmp_path):
+    grid = {"algorithm": [BASE["algorithm"], SYNC], "clients.count": [2, 3]}
+    study = {"name": "sweep", "base": BASE, "grid": grid, "baseline": f"{MINE}, count=2"}
+    swept = simfl.sweep(study, out=tmp_path, jobs=1)
+    groups, baseline = open_groups([swept.folder])
+    assert [label_of(group) for group in groups][:2] == ["CHOCO-SGD, count=2", "CHOCO-SGD, count=3"]
+    assert baseline == "CHOCO-SGD, count=2"
+    assert list(simfl.compare(swept)["label"])[2:] == ["sync_sgd, count=2", "sync_sgd, count=3"]
+    named = simfl.sweep(
+        {**study, "name": "named", "baseline": None, "grid": {"algorithm": {"mine": BASE["algorithm"]}}},
+        out=tmp_path,
+        jobs=1,
+    )
+    assert [group.label for group in open_groups([named.folder])[0]] == ["mine"]
