@@ -185,7 +185,7 @@ class Run:
 
     @property
     def title(self) -> str:
-        """The algorithm's name in legends and tables, as its class says; "" if it does not."""
+        """The name that the algorithm's class has for legends and tables; "" without."""
         return str(self.manifest.extra.get("title", ""))
 
     @property

@@ -214,7 +214,7 @@ class Group:
 
     @property
     def title(self) -> str:
-        """The algorithm's name in legends and tables, as its class says; "" if it does not."""
+        """The name that the algorithm's class has for legends and tables; "" without."""
         return next(iter(self.runs.values())).title
 
     @property
