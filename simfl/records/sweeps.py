@@ -285,7 +285,7 @@ def labels_of(groups: Iterable[Group]) -> list[str]:
 
 
 def _groups_of(sweep: Sweep, tell: Callable[[str], None]) -> dict[str, Group]:
-    """Return the groups by their labels in the plan, in which an algorithm has no title."""
+    """Return the groups by their labels in the plan, which have no titles."""
     groups: dict[str, Group] = {}
     readable = _readable([sweep.folder / run.folder for run in sweep.finished], tell)
     for run in sweep.finished:
