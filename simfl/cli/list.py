@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 from typer import Argument
 
 from simfl.cli.shared import Json, aside, write_json
 
 Catalogue = Literal["algorithms", "models", "data", "topologies", "optimizers", "plugins"]
-CATALOGUES: tuple[Catalogue, ...] = ("algorithms", "models", "data", "topologies", "optimizers", "plugins")
 
 
 def list_(
@@ -19,15 +18,8 @@ def list_(
     """List algorithms, models, data sets, topologies, optimizers and plugins."""
     from simfl.cli import listing
 
-    readers = {
-        "algorithms": listing.algorithms,
-        "models": listing.models,
-        "data": listing.data,
-        "topologies": listing.topologies,
-        "optimizers": listing.optimizers,
-        "plugins": listing.attached,
-    }
-    listed = {catalogue: readers[catalogue]() for catalogue in (CATALOGUES if what is None else [what])}
+    titles = get_args(Catalogue) if what is None else (what,)
+    listed = {title: getattr(listing, "attached" if title == "plugins" else title)() for title in titles}
     if json is not None:
         content = {
             title: {name: {"summary": entry.summary, "from": entry.origin} for name, entry in entries.items()}
