@@ -13,10 +13,10 @@ from simfl.cli.shared import Device, Json, aside, write_json
 def evaluate(
     runs: Annotated[list[Path], Argument(metavar="RUN", help="Folders of runs.")],
     data: Annotated[
-        str, Option("--data", metavar="test|train|FILE", help="A part of the run's data set, or an .npz or .csv file.")
+        str, Option(metavar="test|train|FILE", help="A part of the run's data set, or an .npz or .csv file.")
     ] = "test",
-    metrics: Annotated[str, Option("--metrics", metavar="macro_f1,auc", help="Further metrics, with commas.")] = "",
-    label: Annotated[str | None, Option("--label", help="The column of labels in a .csv file.")] = None,
+    metrics: Annotated[str, Option(metavar="macro_f1,auc", help="Further metrics, with commas.")] = "",
+    label: Annotated[str | None, Option(help="The column of labels in a .csv file.")] = None,
     json: Json = None,
     device: Device = None,
 ) -> None:

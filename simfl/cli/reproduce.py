@@ -24,9 +24,7 @@ def reproduce(
     jobs: Jobs = None,
     out: Results = Path("results"),
     device: Device = None,
-    scenarios: Annotated[
-        Path | None, Option("--scenarios", help="The papers' scenarios; needed without a clone of simfl.")
-    ] = None,
+    scenarios: Annotated[Path | None, Option(help="The papers' scenarios; needed without a clone of simfl.")] = None,
     show_list: Annotated[bool, Option("--list", help="List the papers, and exit.")] = False,
     dry_run: Annotated[bool, Option("--dry-run", help="Print the number of runs, and exit.")] = False,
     quiet: Quiet = False,

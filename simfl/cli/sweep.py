@@ -21,11 +21,9 @@ def sweep(
     overrides: Annotated[
         list[str] | None, overrides_option("Change a field in every run, before grid and list.")
     ] = None,
-    seeds: Annotated[int | None, Option("--seeds", help="Another number of seeds.")] = None,
+    seeds: Annotated[int | None, Option(help="Another number of seeds.")] = None,
     jobs: Jobs = None,
-    cluster: Annotated[
-        str | None, Option("--cluster", metavar="ADDRESS", help="Run on the dask cluster of this scheduler.")
-    ] = None,
+    cluster: Annotated[str | None, Option(metavar="ADDRESS", help="Run on the dask cluster of this scheduler.")] = None,
     out: Results = Path("results"),
     device: Device = None,
     dry_run: Annotated[bool, Option("--dry-run", help="Print the missing runs, and exit.")] = False,

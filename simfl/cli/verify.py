@@ -16,7 +16,7 @@ def verify(
     scenario: OneScenario,
     overrides: Overrides = None,
     seed: Seed = None,
-    updates: Annotated[int, Option("--updates", min=1, help="End after at most this number of updates.")] = 5_000,
+    updates: Annotated[int, Option(min=1, help="End after at most this number of updates.")] = 5_000,
     device: Device = None,
     quiet: Quiet = False,
 ) -> None:

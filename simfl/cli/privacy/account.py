@@ -39,8 +39,8 @@ def command(
     delta: Delta = 1e-5,
     neighbors: ChosenNeighbors = "add_or_remove",
     sampling: ChosenSampling = "poisson",
-    accountant: Annotated[Accountant | None, Option("--accountant", help="Only this one; all by default.")] = None,
-    epsilon: Annotated[float | None, Option("--epsilon", help="Also print the delta at this epsilon.")] = None,
+    accountant: Annotated[Accountant | None, Option(help="Only this one; all by default.")] = None,
+    epsilon: Annotated[float | None, Option(help="Also print the delta at this epsilon.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Print the epsilon of Gaussian releases, by several accountants.

@@ -47,9 +47,7 @@ def command(
         list[int] | None,
         Option("--client", help="The client to attack; may be repeated. By default all; inversion needs one."),
     ] = None,
-    models: Annotated[
-        int, Option("--models", help="Messages an observer keeps for each client, spaced over the run.")
-    ] = 10,
+    models: Annotated[int, Option(help="Messages an observer keeps for each client, spaced over the run.")] = 10,
     held_out: Annotated[
         HeldOut,
         Option(
@@ -58,14 +56,12 @@ def command(
             "client then does not train on.",
         ),
     ] = "test",
-    confidence: Annotated[float, Option("--confidence", help="Of each interval and lower bound.")] = 0.95,
+    confidence: Annotated[float, Option(help="Of each interval and lower bound.")] = 0.95,
     pairwise: Annotated[
         bool, Option("--pairwise", help="Also compare with the account of simfl privacy network; it may take minutes.")
     ] = False,
-    out: Annotated[
-        Path | None, Option("--out", help="Folder of tables and figures; attacks/NAME-ATTACK by default.")
-    ] = None,
-    batches: Annotated[int, Option("--batches", help="The most mini-batches that inversion attacks.")] = 6,
+    out: Annotated[Path | None, Option(help="Folder of tables and figures; attacks/NAME-ATTACK by default.")] = None,
+    batches: Annotated[int, Option(help="The most mini-batches that inversion attacks.")] = 6,
     device: Device = None,
     as_json: AsJson = False,
 ) -> None:

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 def command(
     path: OneScenario,
     overrides: Overrides = None,
-    canaries: Annotated[int, Option("--canaries", help="m, canaries in one client's data.")] = 1000,
-    confidence: Annotated[float, Option("--confidence", help="Of the lower bound and of a refutation.")] = 0.95,
-    client: Annotated[int, Option("--client", help="The client whose data the canaries join.")] = 0,
+    canaries: Annotated[int, Option(help="m, canaries in one client's data.")] = 1000,
+    confidence: Annotated[float, Option(help="Of the lower bound and of a refutation.")] = 0.95,
+    client: Annotated[int, Option(help="The client whose data the canaries join.")] = 0,
     observer: Annotated[
         str | None,
         Option(
@@ -44,7 +44,7 @@ def command(
             help="Number of guesses; if repeated, the numbers share the error. By default m/8, or about 100.",
         ),
     ] = None,
-    seed: Annotated[int | None, Option("--seed", help="Seed of coins and canaries; the scenario's by default.")] = None,
+    seed: Annotated[int | None, Option(help="Seed of coins and canaries; the scenario's by default.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Run a scenario with canaries in one client's data and try to detect them.

@@ -33,10 +33,8 @@ def command(
     delta: Delta = 1e-5,
     neighbors: ChosenNeighbors = "add_or_remove",
     sampling: ChosenSampling = "poisson",
-    accountant: Annotated[
-        Accountant | None, Option("--accountant", help="Only this one; by default tightest and renyi.")
-    ] = None,
-    clipping_norm: Annotated[float | None, Option("--clipping-norm", help="C; adds the noise on the sum.")] = None,
+    accountant: Annotated[Accountant | None, Option(help="Only this one; by default tightest and renyi.")] = None,
+    clipping_norm: Annotated[float | None, Option(help="C; adds the noise on the sum.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Print the noise multiplier for an epsilon, by several accountants.

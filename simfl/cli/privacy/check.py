@@ -25,11 +25,9 @@ def command(
     overrides: Overrides = None,
     claimed_epsilon: Annotated[
         float | None,
-        Option("--claimed-epsilon", help="Compare this epsilon with the account; by default privacy.claim."),
+        Option(help="Compare this epsilon with the account; by default privacy.claim."),
     ] = None,
-    figure: Annotated[
-        Path | None, Option("--figure", help="Also draw claimed and certified epsilon: .png, .pdf or .svg.")
-    ] = None,
+    figure: Annotated[Path | None, Option(help="Also draw claimed and certified epsilon: .png, .pdf or .svg.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Print the claimed and the certified epsilon of groups of clients.
