@@ -38,12 +38,15 @@ def evaluate(
     from simfl.plots import measure_label
     from simfl.records.display import show_count, show_measure, show_number, show_share
 
-    cells: dict[str, list[str]] = {"run": [entry["run"] for entry in results], "data": [data] * len(results)}
-    cells["examples"] = [show_count(entry["examples"]) for entry in results]
-    cells["loss"] = [show_number(entry["loss"]) for entry in results]
+    cells = {
+        "run": [entry["run"] for entry in results],
+        "data": [data] * len(results),
+        "examples": [show_count(entry["examples"]) for entry in results],
+        "loss": [show_number(entry["loss"]) for entry in results],
+    }
     if any(entry["accuracy"] == entry["accuracy"] for entry in results):
         cells["accuracy"] = [show_share(entry["accuracy"]) for entry in results]
-    usual = {"run", "data", "examples", "loss", "accuracy"}
+    usual = {*cells, "accuracy"}
     further = [name for name in results[0] if name not in usual and all(name in entry for entry in results)]
     cells |= {measure_label(name): [show_measure(name, entry[name]) for entry in results] for name in further}
     screen = console.output()

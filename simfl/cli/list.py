@@ -20,12 +20,11 @@ def list_(
 
     titles = get_args(Catalogue) if what is None else (what,)
     listed = {title: getattr(listing, "attached" if title == "plugins" else title)() for title in titles}
-    if json is not None:
-        content = {
-            title: {name: {"summary": entry.summary, "from": entry.origin} for name, entry in entries.items()}
-            for title, entries in listed.items()
-        }
-        write_json(json, content)
+    content = {
+        title: {name: {"summary": entry.summary, "from": entry.origin} for name, entry in entries.items()}
+        for title, entries in listed.items()
+    }
+    write_json(json, content)
     if aside(json):
         return
     from simfl.cli import screen

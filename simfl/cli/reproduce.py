@@ -68,8 +68,7 @@ def check_data(papers: Sequence[Paper]) -> None:
 
     root = data_root()
     needed = dict.fromkeys(name for paper in papers for name in paper.data)
-    missing = [name for name in needed if root is None or not (any(root.glob(f"{name}*")) or any(
-        root.glob(f"*/{name}*")))]  # fmt: skip
+    missing = [name for name in needed if root is None or not any([*root.glob(f"{name}*"), *root.glob(f"*/{name}*")])]
     if missing:
         place = "SIMFL_DATA is not set" if root is None else f"SIMFL_DATA is {root}"
         expected = f"expected the data sets {', '.join(missing)}, found none ({place})"

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from simfl.cli.shared import Json, Overrides, Scenarios, Seed, aside, say, write_json
+from simfl.cli.shared import Json, Overrides, Scenarios, Seed, aside, changes_of, say, write_json
 from simfl.errors import DataError, ScenarioError
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def load_all(
     from simfl.scenario import load
     from simfl.scenario.own_code import look_beside
 
-    changes = [*(overrides or []), *([] if seed is None else [f"seed={seed}"])]
+    changes = changes_of(overrides, seed)
     look_beside(paths)
     kept: list[T] = []
     problems: list[str] = []

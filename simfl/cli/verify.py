@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from typer import Option
 
-from simfl.cli.shared import RUN_FAILED, Device, OneScenario, Overrides, Quiet, Seed, say
+from simfl.cli.shared import RUN_FAILED, Device, OneScenario, Overrides, Quiet, Seed, changes_of, say
 
 
 def verify(
@@ -27,17 +27,15 @@ def verify(
     version is not tried, and may change the last bits.
     """
     from simfl.cli import console
-    from simfl.runs.verification import Way, shortened
+    from simfl.runs.verification import shortened
     from simfl.runs.verification import verify as ways_of
     from simfl.scenario import load
     from simfl.scenario.own_code import look_beside
 
     look_beside([scenario])
-    short = shortened(load(scenario, [*(overrides or []), *([] if seed is None else [f"seed={seed}"])]), updates)
-    ways: list[Way] = []
+    short = shortened(load(scenario, changes_of(overrides, seed)), updates)
     with tempfile.TemporaryDirectory(prefix="simfl-verify-") as folder:
-        for way in ways_of(short, Path(folder), device, (lambda name: None) if quiet else say):
-            ways.append(way)
+        ways = list(ways_of(short, Path(folder), device, (lambda name: None) if quiet else say))
     cells = {
         "way": [way.name for way in ways],
         "status": [way.status for way in ways],

@@ -114,23 +114,16 @@ def _notes(checked: Check) -> list[str]:
 
 
 def _result(checked: Check) -> dict[str, Any]:
+    groups = []
+    for finding in checked.findings:
+        group = {name: getattr(finding, name) for name in ("clients", "releases", "claimed", "ratio", "understated")}
+        certified = finding.certified.items()
+        group["certified"] = [{"view": view, "neighbors": to, "epsilon": epsilon} for (view, to), epsilon in certified]
+        groups.append(group)
     return {
         "subject": checked.subject,
         "planned": checked.planned,
         "delta": checked.delta,
         "understated": checked.understated,
-        "groups": [
-            {
-                "clients": finding.clients,
-                "releases": finding.releases,
-                "claimed": finding.claimed,
-                "certified": [
-                    {"view": view, "neighbors": neighbors, "epsilon": epsilon}
-                    for (view, neighbors), epsilon in finding.certified.items()
-                ],
-                "ratio": finding.ratio,
-                "understated": finding.understated,
-            }
-            for finding in checked.findings
-        ],
+        "groups": groups,
     }
