@@ -27,12 +27,8 @@ Status = Literal["running", "done", "diverged", "interrupted", "failed"]
 class Context:
     """The parts and the status of one run.
 
-    Args:
-        setup: what to run.
-        device: where to compute.
-        tape: the class of the tape, or a function that builds one: a privacy audit listens to it.
-        keeps: whether the journal keeps its record, for checkpoints.
-        replayed: the record of the checkpoint that the run continues from.
+    `tape` is the class of the tape, or a function that builds one: a privacy audit listens to it. With `keeps`, the
+    journal keeps its record for checkpoints; `replayed` is the record of the checkpoint that the run continues from.
 
     `window` operations are executed together, `width` gradients are computed side by side. `each_client` and
     `keeps_each` say whether the clients' own models are evaluated, and stored at the end. `status`, `reason` and

@@ -55,7 +55,8 @@ class Trained:
         if not self.model.predicts:
             raise ScenarioError(f"predict: model '{self.model.kind}' has no predict(params, x); give it one")
         prepared = self.dataset.prepared(x)
-        outputs = self._evaluator.answers(self.params, prepared, self._any_labels(len(prepared)))[0]
+        any_labels = np.zeros(len(prepared), self.dataset.train_y.dtype)
+        outputs = self._evaluator.answers(self.params, prepared, any_labels)[0]
         if scores or not self.dataset.num_classes:
             return outputs
         classes = (outputs > 0).astype(np.int64) if outputs.ndim == 1 else outputs.argmax(axis=1)
@@ -127,9 +128,6 @@ class Trained:
             expected = f"expected labels {shown}, as in {dataset.name}, found {label}"
             raise DataError(f"{where}: {expected}; remove such examples")
         return prepared[is_known], at[is_known].astype(np.int32)
-
-    def _any_labels(self, count: int) -> NDArray[Any]:
-        return np.zeros(count, self.dataset.train_y.dtype)
 
 
 @functools.lru_cache(maxsize=1)

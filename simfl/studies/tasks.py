@@ -111,7 +111,7 @@ def run_task(task: RunTask) -> RunOutcome:
         return RunOutcome("missing", "not begun")
     look_beside(Path(folder) / "scenario.yaml" for folder in task.beside)
     try:
-        with compiled_in(task.compiled, for_good=_stop is not None):
+        with compiled_in(task.compiled, stays=_stop is not None):
             run = _resume(task) or _run(task)
         manifest, metrics = run.manifest, run.metrics
         accuracy = float(metrics["test_accuracy"].iloc[-1]) if len(metrics) else float("nan")

@@ -85,10 +85,10 @@ def test_a_folder_that_the_user_gave_jax_stays(monkeypatch, tmp_path):
         assert getattr(jax.config, DIR) == before
 
 
-@pytest.mark.parametrize("for_good", [False, True])
-def test_it_holds_within_the_block_or_for_good(nothing_kept, tmp_path, for_good):
+@pytest.mark.parametrize("stays", [False, True])
+def test_cache_is_set_within_the_block_or_stays(nothing_kept, tmp_path, stays):
     folder = folder_of(tmp_path)
     assert folder == str(tmp_path / ".compiled")
-    with compiled_in(folder, for_good):
+    with compiled_in(folder, stays):
         assert getattr(jax.config, DIR) == folder
-    assert getattr(jax.config, DIR) == (folder if for_good else None)
+    assert getattr(jax.config, DIR) == (folder if stays else None)
