@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from simfl.errors import ScenarioError, nearest
-from simfl.plots.axes import X_AXES, arrange, axis_label, check_y, scale_of
+from simfl.plots.axes import arrange, axis_label, check_y, scale_of, x_axis
 from simfl.plots.style import axes_of, color_of, line_of, marker_of, name_of, shade, style
 from simfl.records.comparison import CONFIDENCE, FEW
 from simfl.records.display import measure_label
@@ -55,7 +54,7 @@ class Band:
 
 @dataclass(frozen=True)
 class Look:
-    """The look of a group: color of its algorithm, shade, line style and marker."""
+    """The look of a group: the shaded color of its algorithm, line style and marker."""
 
     color: str
     line: Any
@@ -154,9 +153,7 @@ def plot_groups(
     Returns:
         The axes, to change further or to give to `save`.
     """
-    if x not in X_AXES:
-        raise ScenarioError(f"plot: x: expected one of {', '.join(X_AXES)}, found {x!r}{nearest(x, X_AXES)}")
-    column, x_label = X_AXES[x]
+    column, x_label = x_axis(x)
     check_y(y, (run for group in groups for run in group.good.values()))
     among = groups if among is None else among
     if y == "consensus_distance":  # of a single model it is zero, which has no place on a logarithmic axis

@@ -36,6 +36,7 @@ _MOST_CELLS, _MOST_NAMES = 12, 36
 def plot_pairs(pairs: pd.DataFrame, delta: float) -> Figure:
     """Plot the final epsilon of every pair as heat maps, certified and published."""
     from matplotlib import pyplot as plt
+    from matplotlib.colors import ListedColormap
     from matplotlib.patches import Patch
 
     last = _last(pairs)
@@ -48,7 +49,7 @@ def plot_pairs(pairs: pd.DataFrame, delta: float) -> Figure:
             table = last.pivot(index="observer", columns="client", values=column)
             values = table.reindex(index=observers, columns=clients).to_numpy(float)
             image = ax.imshow(np.ma.masked_invalid(values), cmap=_colors(), norm=norm, aspect="auto")
-            ax.imshow(np.where(np.isinf(values), 1.0, math.nan), cmap=_one_color(_INFINITE), aspect="auto")
+            ax.imshow(np.where(np.isinf(values), 1.0, math.nan), cmap=ListedColormap([_INFINITE]), aspect="auto")
             ax.grid(visible=False)
             ax.set_title(title)
             ax.set_xlabel("client")
@@ -232,12 +233,6 @@ def _colors() -> Any:
     import matplotlib
 
     return matplotlib.colormaps[_CMAP].with_extremes(bad=_OWN)
-
-
-def _one_color(color: str) -> Any:
-    from matplotlib.colors import ListedColormap
-
-    return ListedColormap([color])
 
 
 def _dots(ax: Axes, places: dict[int, Any], nodes: Sequence[int], lw: float = 0.6, **look: Any) -> Any:

@@ -47,13 +47,10 @@ class Section:
 
 @dataclass(frozen=True)
 class Experiment:
-    """Runs that differ only in their seeds.
+    """Runs that differ only in their seeds, which are 1, 2, ..., `seeds`.
 
-    Args:
-        cell: its place in the section.
-        base: a scenario, below the folder of scenarios.
-        overrides: changes to it, `key.path=value`.
-        seeds: how many, from 1 onwards.
+    `cell` is its place in the section, `base` a scenario below the folder of scenarios, and `overrides` are changes to
+    it, `key.path=value`.
     """
 
     section: Section
@@ -72,12 +69,9 @@ class Experiment:
 class Number:
     """A number of the paper with the measured one.
 
-    Args:
-        part, row, column: the table that shows it, and its place there.
-        values: one per seed, or a single value without randomness.
-        paper: the paper's number, None without one.
-        digits: after the point.
-        unit: "%" and the like, for the heading.
+    The table `part` shows it at `row` and `column`, with `digits` after the point; `unit` ("%" and the like) is for the
+    heading. `values` has one per seed, or a single value without randomness. `paper` is the paper's number, None
+    without one.
     """
 
     part: str

@@ -13,7 +13,7 @@ from simfl.algorithms import ALGORITHMS
 from simfl.cli import console
 from simfl.plots import label_runs
 from simfl.plots.groups import label_of
-from simfl.plots.style import COLORS, FAMILIES, NAMES, ROUNDS, SERVER_STEPS, color_of, name_of, percent
+from simfl.plots.style import COLORS, NAMES, ROUNDS, SERVER_STEPS, color_of, name_of, percent
 from simfl.records.sweeps import open_groups
 from tests.algorithms.custom import Alone
 
@@ -24,6 +24,13 @@ VISION = {
     "protanopia": [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]],
     "deuteranopia": [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.01182, 0.04294, 0.968881]],
 }
+#: Algorithms that are often drawn into one figure.
+FAMILIES = (
+    ("adpsgd", "sync_sgd", "decentralized_sgd", "gossip_learning", "sgp"),
+    ("without_replacement_sgd", "deep_q_sgd", "random_walk_sgd"),
+    ("fedavg", "fedprox", "fedbuff", "fedasync", "async_fl"),
+    ("centralized_sgd", "async_sgd", "audp", "mapa"),
+)
 TO_XYZ = np.array([[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]])
 
 
