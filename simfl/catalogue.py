@@ -45,11 +45,7 @@ def items_in(package: str, base: type[T], catalogue: plugins.Catalogue) -> dict[
 
 
 class Catalogue(Mapping[str, T]):
-    """A mapping that is read on first use.
-
-    Args:
-        read: returns the items.
-    """
+    """A mapping that calls `read` for its items on first use."""
 
     def __init__(self, read: Callable[[], Mapping[str, T]]) -> None:
         self._read = read

@@ -53,7 +53,7 @@ def test_one_that_raises_is_dropped_and_changes_nothing(error, tmp_path):
     listener = Listener()
     place = f"{__file__}:{Broken.on_evaluation.__code__.co_firstlineno + 1}"
     said = {OSError: ": no network", SystemExit: ": 0"}.get(type(error), "")
-    line = f"callbacks: Broken raised {type(error).__name__}{said} in {place}; it is told nothing more"
+    line = f"callbacks: Broken raised {type(error).__name__}{said} in {place}; it is not called again"
     with pytest.warns(UserWarning, match=re.escape(line)):
         run = simfl.run(SCENARIO, out=tmp_path, callbacks=[Broken(), listener])
     assert run.status == "done"

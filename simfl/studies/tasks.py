@@ -54,7 +54,7 @@ class RunTask:
 
 @dataclass(frozen=True)
 class RunOutcome:
-    """How a run ended: the status of its manifest (failed without one), and host seconds.
+    """How a run ended; `status` is that of its manifest, or failed without one.
 
     `accuracy` is the test accuracy at the end, NaN without one; `files` are the contents of the files in the run's
     folder, if it was computed on another machine.
