@@ -20,8 +20,8 @@ def handled(handle: Callable[[int], None]) -> Iterator[None]:
     """Call `handle` with the number of such a signal within a block.
 
     Only the main thread can handle signals; in another thread the block runs without handlers. A signal that the
-    program was started to ignore (`nohup`) stays ignored, except SIGINT: programs that forward it to processes without a
-    terminal rely on that.
+    program was started to ignore (`nohup`) stays ignored, except SIGINT: programs that forward it to processes without
+    a terminal rely on that.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

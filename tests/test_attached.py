@@ -202,7 +202,7 @@ def test_a_package_of_a_user_adds_an_algorithm_a_command_and_a_study(tmp_path):
     assert "did you mean 'patience'?" in typo
 
 
-def test_a_plugin_that_cannot_be_imported_is_one_line(tmp_path):
+def test_a_plugin_that_cannot_be_imported_gives_one_line(tmp_path):
     os.symlink(ROOT / "simfl", tmp_path / "simfl")
     describe(tmp_path, "simfl", ENTRY_POINTS)
     describe(tmp_path, "broken_paper", {"broken": "nowhere_at_all:PLUGIN"})

@@ -29,14 +29,14 @@ def package(folder, told=True):
     }
 
 
-def test_what_is_compiled_from_its_source_is_said(tmp_path):
+def test_a_module_compiled_from_its_source_is_recognized(tmp_path):
     where, modules = package(tmp_path)
     assert check_compiled(modules, where)
     assert not check_compiled({"simfl.streams": modules["simfl.streams"]}, where)
 
 
 @pytest.mark.parametrize("change", ["edited", "gone", "unknown"])
-def test_a_stale_module_is_refused(tmp_path, change):
+def test_a_stale_module_is_rejected(tmp_path, change):
     where, modules = package(tmp_path, told=change != "unknown")
     source = where / "world" / "engine.py"
     if change == "edited":

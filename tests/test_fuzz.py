@@ -91,7 +91,7 @@ def test_drawn_scenarios_end_and_add_up(lot, tmp_path):
 
 
 @pytest.mark.usefixtures("without_numbers")
-def test_what_was_found_once_stays_mended(tmp_path):
+def test_scenarios_that_failed_once_pass(tmp_path):
     with shared_data():
         assert all(_named(seed, tmp_path) for seed in FOUND)
 

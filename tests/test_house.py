@@ -129,7 +129,7 @@ def test_the_table_of_rooms_is_the_folder_listing():
     assert sorted(rooms()) == sorted(listing - FRONT)
 
 
-def test_no_room_has_the_name_of_what_is_handed_out():
+def test_no_room_has_the_name_of_a_public_name():
     assert not {name for name in rooms() if name in simfl.__all__ and name != "version"}
 
 
@@ -157,7 +157,7 @@ def test_papers_do_not_import_each_other():
     assert not wrong, "\n".join(wrong)
 
 
-def test_rooms_of_tables_know_nothing_of_what_made_them():
+def test_rooms_of_tables_do_not_import_rooms_that_write_them():
     wrong = [
         str(entry)
         for entry in INSIDE
@@ -168,7 +168,7 @@ def test_rooms_of_tables_know_nothing_of_what_made_them():
     assert not wrong, "\n".join(wrong)
 
 
-def test_no_module_imports_itself_by_a_detour():
+def test_no_module_imports_itself_indirectly():
     """Imports inside functions and those for type hints count.
 
     The front door `simfl/__init__.py` is not in `imports()`: it hands out what is above the module that asks it. The
@@ -192,7 +192,7 @@ def test_libraries_are_used_at_home_or_by_guests(library):
 
 
 @pytest.mark.parametrize(("guest", "host"), GUESTS)
-def test_guests_are_there(guest, host):
+def test_guests_are_used(guest, host):
     own = [entry for entry in ALL if f"{entry.module}.".startswith(f"{guest}.")]
     assert any(host in entry.target.removeprefix("simfl.").split(".")[:1] for entry in own), "no guest any more"
 

@@ -56,7 +56,7 @@ def cells_of(path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_it_runs(path, tmp_path, monkeypatch):
+def test_notebook_runs(path, tmp_path, monkeypatch):
     """In this process, where JAX is imported and much is compiled."""
     here, temporary = tmp_path / "here", tmp_path / "temporary"
     here.mkdir()
@@ -77,7 +77,7 @@ def test_it_runs(path, tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_one_runs_in_a_kernel(tmp_path, monkeypatch):
+def test_a_notebook_runs_in_a_kernel(tmp_path, monkeypatch):
     cells, notebook = cells_of(next(path for path in NOTEBOOKS if path.stem == "gradient_inversion"))
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     # Whatever fails is raised, with its cell.

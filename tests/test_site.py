@@ -37,7 +37,7 @@ def test_the_site_is_built_without_a_warning(tmp_path):
         assert not re.search(r'<(?:script|img|iframe)[^>]*src="(?:https?:)?//|<link[^>]*href="(?:https?:)?//', text)
 
 
-def test_every_page_has_its_place_and_links_out_of_the_site_become_words():
+def test_every_page_is_in_the_menu_and_links_out_of_the_site_become_text():
     conf = runpy.run_path(str(ROOT / "docs" / "conf.py"))
     placed = [page for pages in conf["below"]().values() for page in pages]
     notebooks = [f"notebooks/{path.stem}" for path in (ROOT / "notebooks").glob("*.ipynb")]

@@ -20,7 +20,7 @@ def draw(name, n=4):
 
 @settings(max_examples=50, deadline=None, derandomize=True)
 @given(one=names, other=names)
-def test_a_draw_depends_on_its_name_and_on_nothing_else(one, other):
+def test_a_draw_depends_only_on_its_name(one, other):
     assert draw(one) == draw(one)
     assert (draw(one) == draw(other)) == (one == other)
 
@@ -34,7 +34,7 @@ def test_draws_do_not_depend_on_those_made_before():
 
 
 @pytest.mark.parametrize("other", [(1, "jitter", 0, 0), (0, "latency", 0, 0), (0, "jitter", 1, 0), (0, "jitter", 0, 1)])
-def test_streams_are_independent_and_do_not_run_into_each_other(other):
+def test_streams_are_independent_and_do_not_overlap(other):
     n = 20_000
     one = Streams(0).generator("jitter").random(n)
     seed, purpose, client, count = other

@@ -62,12 +62,12 @@ def test_every_algorithm_has_a_name_and_a_color_of_its_own():
 
 
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family[0])
-def test_colors_within_a_family_are_far_apart_for_everybody(family):
+def test_colors_within_a_family_are_far_apart_also_for_the_color_blind(family):
     distances = {pair: apart(color_of(pair[0]), color_of(pair[1])) for pair in itertools.combinations(family, 2)}
     assert min(distances.values()) > 22, min(distances, key=distances.get)
 
 
-def test_all_colors_differ_for_everybody_and_show_on_white():
+def test_all_colors_differ_also_for_the_color_blind_and_show_on_white():
     assert min(apart(a, b) for a, b in itertools.combinations(COLORS.values(), 2)) > 10
     for kind, color in COLORS.items():
         contrast = 1.05 / (linear(color) @ TO_XYZ[1] + 0.05)
@@ -87,7 +87,7 @@ def test_algorithms_with_rounds_are_those_that_number_them():
     assert "def version_after" in source_of("fedbuff"), "its version counts buffers"
 
 
-def test_a_zero_has_no_sign():
+def test_a_zero_percentage_has_no_sign():
     written = percent(0)
     written.create_dummy_axis()
     assert [written(value) for value in (-0.0, -1e-9, 0.5)] == ["0%", "0%", "50%"]

@@ -35,7 +35,7 @@ def nothing_kept(monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_run_leaves_programs_that_the_next_one_takes(nothing_kept, simfl_, tmp_path):
+def test_a_run_reuses_compiled_programs_of_an_earlier_one(nothing_kept, simfl_, tmp_path):
     path, out = tmp_path / "tiny.yaml", tmp_path / "o"
     path.write_text(TINY)
     kept = []
@@ -50,7 +50,7 @@ def test_a_run_leaves_programs_that_the_next_one_takes(nothing_kept, simfl_, tmp
 
 
 @pytest.mark.slow
-def test_programs_that_a_kill_cut_off_are_compiled_anew_without_a_word(nothing_kept, simfl_, tmp_path, recwarn):
+def test_truncated_programs_are_compiled_again_without_a_warning(nothing_kept, simfl_, tmp_path, recwarn):
     path, out = tmp_path / "tiny.yaml", tmp_path / "o"
     path.write_text(TINY)
     for _ in range(2):
@@ -62,7 +62,7 @@ def test_programs_that_a_kill_cut_off_are_compiled_anew_without_a_word(nothing_k
     assert len({read(folder).manifest.digest for folder in (out / "tiny").iterdir()}) == 1
 
 
-def test_where_nothing_can_be_written_a_run_goes_on_without_a_word(
+def test_a_run_continues_without_a_warning_if_the_cache_is_not_writable(
     nothing_kept, simfl_, tmp_path, recwarn, monkeypatch
 ):
     def refuse(*arguments):
@@ -77,7 +77,7 @@ def test_where_nothing_can_be_written_a_run_goes_on_without_a_word(
     assert not [str(warning.message) for warning in recwarn]
 
 
-def test_a_folder_that_the_user_gave_jax_stays(monkeypatch, tmp_path):
+def test_the_users_own_cache_of_jax_is_kept(monkeypatch, tmp_path):
     monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", "elsewhere")
     assert folder_of(tmp_path) is None
     before = getattr(jax.config, DIR)

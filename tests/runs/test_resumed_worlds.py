@@ -75,7 +75,7 @@ class NoNumbers(RunWithoutNumbers):
 @pytest.mark.slow(but=["sync_sgd-q", "fedavg-q"])
 @pytest.mark.parametrize("world", WORLDS)
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_interrupted_at_any_event(algorithm, world, tmp_path, monkeypatch):
+def test_a_run_interrupted_at_any_event_resumes_with_equal_tables(algorithm, world, tmp_path, monkeypatch):
     monkeypatch.setattr("simfl.runs.context.Executor", NoNumbers)
     whole, events = run_until(ready(algorithm, world), math.inf, tmp_path)
     assert whole.manifest.updates > 20
