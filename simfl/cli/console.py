@@ -124,7 +124,7 @@ def show_runs(runs: Sequence[Run], console: Console) -> None:
         "updates/s of wall time": list(map(show_count, frame["updates_per_s"])),
         "folder": [str(run.folder) for run in runs],
     }
-    # The loss matters without an accuracy; with one it only takes room.
+    # Show the loss only for runs without an accuracy.
     del cells["test loss" if (frame["test_accuracy"].notna()).any() else "test accuracy"]
     if math.isnan(common) or len(runs) == 1:
         del cells[f"time to {show_share(common)}"]
@@ -133,7 +133,7 @@ def show_runs(runs: Sequence[Run], console: Console) -> None:
     room = (console.width - max(map(len, cells))) // len(runs)
     wide = room >= _LEAST_ROOM + 3
     if len(runs) <= SIDE_BY_SIDE and (wide or (console.width - _NARROW) // len(runs) - 3 >= _LEAST_NARROW):
-        # A folder that is broken over two lines could not be copied.
+        # A folder in two lines could not be copied.
         below = [] if wide and max(map(len, cells["folder"])) <= room - 3 else cells.pop("folder")
         console.print(_side_by_side(cells, None if wide else _NARROW))
         for folder in below:

@@ -65,8 +65,8 @@ class Look:
 def average(group: Group, x: str, y: str, interpolation: Interpolation = "linear") -> Band | None:
     """Return a group's mean with Student's 95% intervals on a grid.
 
-    Runs that diverged or failed are left out; None if no run has both columns. `interpolation` is "linear" between
-    evaluations, or "step": the value of the last evaluation.
+    Runs that diverged or failed are left out; None if no run has both columns. With the interpolation "step", the value
+    of the last evaluation holds until the next one.
     """
     from scipy.special import stdtrit
 
@@ -141,17 +141,9 @@ def plot_groups(
 ) -> Axes:
     """Plot each group's mean with its 95% band; below four seeds, thin lines.
 
-    Args:
-        groups: from `open_groups`.
-        x: one of `X_AXES`.
-        y: a column of the metrics table; consensus distances have a logarithmic axis.
-        interpolation: see `average`.
-        target: an accuracy, or a `Target` of another metric, to mark.
-        among: all groups of the study, see `looks_of`.
-        ax: where to draw; new axes by default.
-
-    Returns:
-        The axes, to change further or to give to `save`.
+    `groups` are from `open_groups`, and `among` are all groups of the study, see `looks_of`. `x` is one of `X_AXES`,
+    `y` a column of the metrics table; consensus distances have a logarithmic axis. `target` is an accuracy, or a
+    `Target` of another metric, to mark. See `average` for `interpolation`. Returns the axes, for `save`.
     """
     column, x_label = x_axis(x)
     check_y(y, (run for group in groups for run in group.good.values()))

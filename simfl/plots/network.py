@@ -1,6 +1,6 @@
 """Figures of observers' knowledge: pairs, distances, the graph, and time.
 
-All are drawn from the table of pairs of `simfl.accounts.network`, for its `delta`. Certified epsilons stand beside
+All are drawn from the table of pairs of `simfl.accounts.network`, for its `delta`. Certified epsilons are drawn beside
 those "as published", which take gradients as fixed and may be too small.
 """
 
@@ -175,7 +175,10 @@ def plot_over_time(pairs: pd.DataFrame, delta: float) -> Figure:
     import matplotlib
     from matplotlib import pyplot as plt
 
-    distances = _few(sorted(distance for distance in pairs["distance"].unique() if math.isfinite(distance)))
+    finite = sorted(distance for distance in pairs["distance"].unique() if math.isfinite(distance))
+    distances = [
+        finite[at] for at in np.linspace(0, len(finite) - 1, min(len(finite), _MOST_LINES)).round().astype(int)
+    ]
     scale = scale_time(float(pairs["time_s"].max()))
     shades = matplotlib.colormaps["cividis"](np.linspace(0.0, 0.85, max(2, len(distances))))
     with style():
@@ -238,11 +241,6 @@ def _colors() -> Any:
 def _dots(ax: Axes, places: dict[int, Any], nodes: Sequence[int], lw: float = 0.6, **look: Any) -> Any:
     x, y = ([places[node][axis] for node in nodes] for axis in (0, 1))
     return ax.scatter(x, y, edgecolors="#333333", linewidths=lw, zorder=4, **look)
-
-
-def _few(values: Sequence[float]) -> list[float]:
-    places = np.linspace(0, len(values) - 1, min(len(values), _MOST_LINES)).round().astype(int)
-    return [values[place] for place in places]
 
 
 def _thin(ticks: Any, names: Sequence[Any], places: Sequence[float] | None = None) -> None:

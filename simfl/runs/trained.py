@@ -33,9 +33,8 @@ PARTS = ("test", "train")
 class Trained:
     """A run's model with the data set that it was trained for.
 
-    Raises:
-        DataError: the run kept no model, or its data cannot be loaded.
-        ScenarioError: its scenario is not valid in this version of simfl.
+    Raises a `DataError` if the run kept no model, or if its data cannot be loaded, and a `ScenarioError` if its
+    scenario is not valid in this version of simfl.
     """
 
     def __init__(self, run: Run, device: str | None = None) -> None:
@@ -96,9 +95,9 @@ class Trained:
             config = self.scenario.data
             special = (getattr(config.partition, "column", None), getattr(config, "owner", None))
             drop = (*getattr(config, "drop", ()), *(name for name in special if name is not None))
-            usual = getattr(config, "label", None) or getattr(config, "target", None) or "label"
+            default = getattr(config, "label", None) or getattr(config, "target", None) or "label"
             columns = dataset.reader if isinstance(dataset.reader, table.Columns) else None
-            file, x, y = table.read_examples(path, None, label or usual, drop, columns)
+            file, x, y = table.read_examples(path, None, label or default, drop, columns)
         elif path.suffix == ".npz":
             file, x, y = npz.read_examples(path, None)
         else:

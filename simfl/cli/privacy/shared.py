@@ -107,13 +107,10 @@ class OptionsOf:
     each argument of `theorem2`, with its type, its default and the help of its docstring. `claim` gets their values.
     Groups may share an option.
 
-    Args:
-        function: module:name of a function, dataclass or method, imported when the command is called.
-        rename: its name of an argument -> that of the option.
-        leave_out: arguments without an option.
-        defaults: other defaults; an option with None may be left out.
-        helps: other helps.
-        panel: heading above the options in the help.
+    `function` is the module:name of a function, dataclass or method, imported when the command is called. `rename` maps
+    its names of arguments to those of options; `leave_out` are arguments without an option. `defaults` and `helps`
+    replace those of the function; an option whose default is None may be left out. `panel` is the heading above the
+    options in the help.
     """
 
     function: str
