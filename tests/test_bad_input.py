@@ -20,7 +20,7 @@ GOOD = "algorithm: {kind: sync_sgd}\nstop: {updates: 16}\n"
 
 @pytest.fixture
 def refused(simfl_, tmp_path):
-    """A function that runs a scenario which must be refused, and returns what stderr says."""
+    """A function that runs a scenario that must be rejected, and returns stderr."""
 
     def call(text, *words):
         Path("s.yaml").write_text(text, encoding="utf-8")
@@ -39,7 +39,7 @@ def test_each_broken_scenario_gives_its_message(refused, case):
 
 
 class Damaged(NamedTuple):
-    """A scenario whose files are not there or not whole: its name, what it says, the message, the files to write."""
+    """A scenario with missing or damaged files: its name, its text, the message, the files to write."""
 
     name: str
     scenario: str

@@ -1,4 +1,4 @@
-"""What a run tells the user's own code; TensorBoard and W&B are made up here, and need not be installed."""
+"""Calls of the user's code during a run; TensorBoard and W&B are replaced and need not be installed."""
 
 import math
 import re
@@ -17,7 +17,7 @@ SCENARIO = {"algorithm": {"kind": "sync_sgd"}, "clients": {"count": 2}, "stop": 
 
 
 class Listener(Callback):
-    """Takes everything down."""
+    """Records all calls."""
 
     def __init__(self):
         self.heard = []
@@ -68,7 +68,7 @@ def test_an_object_without_the_methods_is_rejected(tmp_path):
 
 
 class Library(types.ModuleType):
-    """Stands in the place of tensorboardX and of wandb, and takes calls down."""
+    """Replaces tensorboardX and wandb, and records calls."""
 
     def __init__(self, name):
         super().__init__(name)

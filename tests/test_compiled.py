@@ -1,4 +1,4 @@
-"""Compiled modules are noticed, and refused where their sources have changed since."""
+"""Compiled modules are detected, and rejected if their sources have changed."""
 
 import hashlib
 import json
@@ -16,7 +16,7 @@ SOURCE = "ANSWER = 42\n"
 
 
 def package(folder, told=True):
-    """A package with one compiled module beside its source, and what it was compiled from."""
+    """A package with one compiled module beside its source, and the digest of the compiled source."""
     room = folder / "simfl" / "world"
     room.mkdir(parents=True)
     (room / "engine.py").write_text(SOURCE)

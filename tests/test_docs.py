@@ -1,4 +1,4 @@
-"""The pages in docs/ say what is so."""
+"""The pages in docs/ are correct."""
 
 import re
 import runpy

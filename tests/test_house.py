@@ -21,14 +21,14 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "simfl"
 FRONT = {"__init__", "__main__"}
 
-#: Rooms that know tables and how they look, and nothing of what made them.
+#: Rooms that read tables and import no room that writes them.
 OF_TABLES = ("records", "plots", "reports")
 BELOW_TABLES = ("errors", "version", "streams", "plugins", "catalogue", "scenario")
 
 #: Rooms that come in through `simfl.plugins`.
 ATTACHED = ("papers", "bench", "live")
 
-#: Library -> the rooms where it is at home. What is attached may use what it likes, as a user's package may.
+#: Library -> the rooms where it is at home. Attached rooms may use any library, as a user's package may.
 HOMES = {
     "dp_accounting": ("privacy",),
     "distributed": ("studies",),
@@ -64,7 +64,7 @@ MOST_GUESTS = 5
 
 @dataclass(frozen=True)
 class Import:
-    """What a module imports, and whether only type checkers read it."""
+    """One import of a module, and whether it is for type checkers only."""
 
     module: str
     line: int
@@ -214,7 +214,7 @@ def test_nothing_heavy_is_imported_before_it_is_needed(code):
 
 
 def test_a_run_imports_no_more_than_it_needs():
-    """Data that come with simfl, and a graph: two seconds of imports are not worth what they would be used for."""
+    """Bundled data and a simple graph do not need libraries that take two seconds to import."""
     code = """
 import sys
 from simfl.data import load_dataset

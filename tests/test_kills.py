@@ -1,4 +1,4 @@
-"""Runs that are killed, as docs/check_kills.py does a hundred times: what is left is resumed to the same tables."""
+"""Runs that are killed, as docs/check_kills.py does a hundred times, resume to equal tables."""
 
 import random
 import shutil
@@ -17,7 +17,7 @@ from tests.test_reproducibility import prepared
 @pytest.mark.slow(but=["adpsgd"])
 @pytest.mark.parametrize("kind", ["async_fl", "fedbuff", "gossip_learning", "sync_sgd"])
 def test_a_copy_of_the_folder_at_any_moment_can_be_resumed(kind, tmp_path, monkeypatch):
-    """The folder as a kill would have left it is a copy, taken while the run goes on."""
+    """A copy of the folder during the run is equal to the folder after a kill."""
     taken, chosen = 0, random.Random(kind).randint(1, 4)
     take = checkpoint.Keeper.take
 

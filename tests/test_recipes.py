@@ -1,4 +1,4 @@
-"""What CONTRIBUTING.md says to touch to add an algorithm, a link model, a mechanism, a model or a data set is enough.
+"""The files that CONTRIBUTING.md lists suffice to add an algorithm, link model, mechanism, model or data set.
 
 A copy of the package gets one of each, in just the files that the page names, and runs a scenario with all five.
 """

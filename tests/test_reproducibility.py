@@ -1,4 +1,4 @@
-"""One seed, twice: equal tables, bit for bit, whatever the window."""
+"""Equal seeds give equal tables, bit for bit, for every window."""
 
 import contextlib
 import math
@@ -174,7 +174,7 @@ def test_a_run_is_the_same_from_its_own_resolved_scenario(tmp_path):
 
 
 def test_noise_or_another_algorithm_or_model_leave_the_world_unchanged():
-    """Common random numbers, from the scenario down: who is linked, how fast, with what data, from which model."""
+    """Common random numbers of a scenario: links, speeds, data and the initial model."""
     graph = {"topology": "{kind: regular, degree: 3}"}
     base = prepare(rough("adpsgd-atomic", **graph))
     others = [
@@ -205,7 +205,7 @@ def test_noise_or_another_algorithm_or_model_leave_the_world_unchanged():
 
 @pytest.mark.slow
 def test_a_wide_step_computes_what_a_narrow_one_does(tmp_path):
-    """Beyond a CPU's widths a step gathers its rows at once: another program, the same numbers."""
+    """Wide steps, as on a GPU, gather their rows at once: another program gives the same numbers."""
     text = """
     algorithm: {{kind: adpsgd, exchange: messages}}
     privacy: {{mechanism: gaussian, noise_multiplier: 0.5}}

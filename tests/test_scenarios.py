@@ -25,7 +25,7 @@ LARGE = ("resnet",)  # minutes of compilation and evaluation on a CPU: prepared,
 
 @pytest.fixture(autouse=True, scope="module")
 def load_data_once():
-    """Reading it, and reducing its dimension, takes longer than most of these runs."""
+    """Share a data set: loading it and reducing its dimension takes longer than most of these runs."""
     with shared_data():
         yield
 
@@ -54,7 +54,7 @@ def test_a_scenario_loads_and_is_the_same_after_a_round_trip(path):
 
 
 def _kinds(path):
-    """What a scenario's arithmetic is about; what else differs is a matter of the world and of numbers."""
+    """Return the kinds that determine a scenario's arithmetic, without its world and its numbers."""
     scenario = simfl.load(path)
     privacy = None if scenario.privacy is None else scenario.privacy.mechanism
     if scenario.model.tokens:  # loops over time are compiled once: tests/models has their gradients

@@ -1,4 +1,4 @@
-"""The site is built without a warning, and its tutorial says what is so."""
+"""The site is built without a warning, and its tutorial is correct."""
 
 import re
 import runpy
@@ -21,7 +21,7 @@ COMMANDS = "\n".join(
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::PendingDeprecationWarning", "ignore::DeprecationWarning")
 def test_the_site_is_built_without_a_warning(tmp_path):
-    """Nine seconds of computing, in this process: another one would import JAX again."""
+    """It computes for nine seconds in this process: another one would import JAX again."""
     build = pytest.importorskip("sphinx.cmd.build").build_main
     site = tmp_path / "site"
     options = ["-W", "--keep-going", "-q", "-b", "html", "-d", str(tmp_path / "tree")]
@@ -31,7 +31,7 @@ def test_the_site_is_built_without_a_warning(tmp_path):
     api = (site / "api.html").read_text(encoding="utf-8")
     for name in set(simfl.__all__) - {"__version__", "Run"}:
         assert f'id="simfl.{name}"' in api, name
-    # It works without a network: nothing but links leads elsewhere.
+    # It works without a network: only links refer to other sites.
     for path in site.glob("*.html"):
         text = path.read_text(encoding="utf-8")
         assert not re.search(r'<(?:script|img|iframe)[^>]*src="(?:https?:)?//|<link[^>]*href="(?:https?:)?//', text)

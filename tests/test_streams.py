@@ -75,7 +75,7 @@ def test_reseating_a_generator_gives_the_same_stream_as_a_new_one() -> None:
     streams = Streams(7)
     moved = streams.generator("elsewhere", 1, 2)
     moved.random(3)
-    moved.integers(0, 10, 3, dtype="uint32")  # leaves half a word behind
+    moved.integers(0, 10, 3, dtype="uint32")  # leaves half a word in the buffer
     streams.reseat(moved, "jitter", client=5, count=9)
     fresh = streams.generator("jitter", client=5, count=9)
     assert (moved.integers(0, 100, 5, dtype="uint32") == fresh.integers(0, 100, 5, dtype="uint32")).all()

@@ -39,7 +39,7 @@ def scenario(tmp_path):
 
 @pytest.fixture
 def fake_runs(monkeypatch, make_run):
-    """Replace the run itself: a dictionary of what happens to scenarios by name, made-up runs for all others."""
+    """Replace `run`: yield a dictionary of outcomes by the scenario's name; other scenarios get made-up runs."""
     from simfl.runs import runner
 
     happenings = {}

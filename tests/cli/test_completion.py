@@ -1,4 +1,4 @@
-"""What the shell completes."""
+"""Shell completion of `--set`."""
 
 import pytest
 

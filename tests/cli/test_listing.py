@@ -1,4 +1,4 @@
-"""What `simfl list` reads from sources is what the catalogues hold."""
+"""`simfl list` reads from sources what the catalogues contain."""
 
 from simfl.algorithms import ALGORITHMS
 from simfl.cli import listing

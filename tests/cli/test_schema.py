@@ -1,4 +1,4 @@
-"""`simfl schema`: what editors check scenarios with."""
+"""`simfl schema`, with which editors check scenarios."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""`simfl sweep` and `simfl compare` as they are typed."""
+"""`simfl sweep` and `simfl compare` on the command line."""
 
 import json
 

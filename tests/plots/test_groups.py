@@ -1,4 +1,4 @@
-"""Curves over seeds: what the mean and the band are, and that a group looks the same everywhere."""
+"""Curves over seeds: the mean, the band, and the look of a group, which is the same in every figure."""
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -48,7 +48,7 @@ def test_a_band_is_students_interval_at_every_point(group):
 
 
 def cut(run, last):
-    """Make a run end early, and at times of its own."""
+    """Shorten a run and change the times of its evaluations."""
     frame = run.metrics.iloc[:last].copy()
     frame["time_s"] *= 0.9
     run.__dict__["metrics"] = frame

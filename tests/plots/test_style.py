@@ -1,4 +1,4 @@
-"""Colors that stay apart for everybody, and a name for every algorithm."""
+"""Colors that the color-blind can distinguish, and a name for every algorithm."""
 
 import inspect
 import io
@@ -47,7 +47,7 @@ def lab(rgb):
 
 
 def apart(one, other):
-    """The smallest distance that anybody sees between two colors (CIE 1976)."""
+    """The smallest distance between two colors over all kinds of vision (CIE 1976)."""
     return min(
         np.linalg.norm(lab(np.array(eye) @ linear(one)) - lab(np.array(eye) @ linear(other))) for eye in VISION.values()
     )
@@ -75,7 +75,7 @@ def test_all_colors_differ_also_for_the_color_blind_and_show_on_white():
 
 
 def source_of(kind):
-    """The source of an algorithm's classes, but for what is common to all."""
+    """The source of an algorithm's classes, without the common base."""
     classes = [one for one in ALGORITHMS[kind].__mro__ if one.__module__.startswith("simfl.")]
     return "".join(inspect.getsource(one) for one in classes if one.__module__ != "simfl.algorithms.base")
 

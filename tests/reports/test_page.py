@@ -1,4 +1,4 @@
-"""Reports are one page, whole in itself, and say what the tables say."""
+"""Reports are one self-contained page with the values of the tables."""
 
 import functools
 import json

@@ -1,4 +1,4 @@
-"""Traces hold to the trace event format, and say what the tables say."""
+"""Traces are in the trace event format and have the values of the tables."""
 
 import json
 from collections import Counter, defaultdict
@@ -29,7 +29,7 @@ def ns(microseconds):
 
 
 def opened(path):
-    """Return the events of a trace that holds to the format."""
+    """Check the format of a trace and return its events."""
     trace = json.loads(path.read_text(encoding="utf-8"), parse_constant=pytest.fail)
     assert set(trace) == {"displayTimeUnit", "otherData", "traceEvents"}
     events = trace["traceEvents"]

@@ -1,4 +1,4 @@
-"""Checkpoints: when they are taken, what they hold, and what is refused. That resumed runs are equal for every
+"""Checkpoints: their times, their content, and the rejected ones. That resumed runs are equal for every
 algorithm is tested in tests/test_reproducibility.py."""
 
 import dataclasses
@@ -31,7 +31,7 @@ class Mine(Alone):
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    """A run that was interrupted behind 100 events, and its equal that was not."""
+    """A run that was interrupted after 100 events, and an equal one that was not."""
     out = tmp_path_factory.mktemp("checkpoints")
     whole, events = run_until(prepare(scenario()), math.inf, out)
     cut, _ = run_until(prepare(scenario()), 100, out)
@@ -70,7 +70,7 @@ def equal(one, other):
 
 @pytest.mark.slow
 def test_a_run_killed_several_times_ends_with_the_same_tables(made, cut, tmp_path):
-    """What a kill leaves is what lies in the folder: every later checkpoint is taken in a resumed run."""
+    """A kill leaves the files of the folder: every later checkpoint is taken in a resumed run."""
     for event in (120, 121, 150):
         since = checkpoint.read(cut / "checkpoint.npz")
         again, _ = run_until(prepare(scenario()), event, tmp_path, since=since, folder=cut)
@@ -171,7 +171,7 @@ def test_invalid_intervals_are_rejected(given):
         checkpoint.parse_interval(given)
 
 
-# -- what is refused -------------------------------------------------------------------------------
+# -- rejected inputs -------------------------------------------------------------------------------
 
 
 def test_a_finished_run_has_nothing_to_resume(made):

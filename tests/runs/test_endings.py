@@ -1,4 +1,4 @@
-"""Why runs end, and what is said of who did nothing."""
+"""Reasons for the end of runs, also those of idle clients."""
 
 import pytest
 
@@ -40,7 +40,7 @@ def test_the_reason_distinguishes_clients_that_left_from_spent_budgets(tmp_path)
 
 @pytest.mark.parametrize("epochs", [0.9, 1.367])
 def test_a_run_ends_by_epochs_only_after_making_them(epochs, tmp_path):
-    """Who leaves takes large rounds along: as many updates as were planned make fewer passes."""
+    """A client with large rounds leaves, so that the planned number of updates makes fewer passes."""
     growing = {"kind": "async_fl", "sizes": {"kind": "polynomial", "a": 4}, "weights": [1, 1, 1, 8]}
     growing["gate"] = {"kind": "rounds", "ahead": 9}
     away = [{"clients": [3], "crash": [{"at": "1 s", "back": "never"}]}]
@@ -76,7 +76,7 @@ def test_a_run_without_updates_exits_with_1(simfl_, tmp_path):
 
 @pytest.mark.parametrize("every", [{"time": "100 ms"}, {"updates": 10}])
 def test_a_run_to_a_time_reports_that_nothing_was_left_to_happen(every, tmp_path):
-    """The server does not come back: nobody goes on, however long the run is."""
+    """The server does not come back, so that no client continues, however long the run is."""
     made = run(
         tmp_path, {"kind": "fedavg", "local_steps": 2}, server={"offline": [["200 ms", "never"]]}, stop={"time": "2 s"},
         evaluate={"every": every},

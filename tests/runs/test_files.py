@@ -1,4 +1,4 @@
-"""Files that a scenario names: a run that was cut off does not go on with another one, whichever field names it."""
+"""Files that a scenario names: an interrupted run is not resumed with another file, whichever field names it."""
 
 import json
 import shutil
@@ -157,7 +157,7 @@ def sections():
 
 
 def scenario_of(case, tmp_path):
-    """Return the scenario of a case, and what writes its file: in the first, or in a later version."""
+    """Return the scenario of a case, and a function that writes the first or a later version of its file."""
     named, content = CASES[case]
     paths = {"{}": tmp_path / f"file{'.npz' if content in (npz, model) else ''}", "{first}": tmp_path / "first.npz"}
 
@@ -179,7 +179,7 @@ def scenario_of(case, tmp_path):
 
 
 def checkpoint_of(scenario):
-    """Return a checkpoint that was taken now."""
+    """Return a new checkpoint of a scenario."""
     position = Position(0, 0.0, 0, [], 0, 0)
     return Checkpoint(Path("checkpoint.npz"), print_of(scenario), position, 0.0, 0, [], Record([], [], 0), [])
 

@@ -1,4 +1,4 @@
-"""Runs whose lanes several devices share: the CPU is divided into as many, in a process that has used it whole."""
+"""Runs whose lanes several devices share: the CPU is divided, in a process that used it as one device before."""
 
 import pytest
 
@@ -39,7 +39,7 @@ def test_two_devices_give_the_tables_of_one_and_resume(tmp_path):
 
 @pytest.mark.slow
 def test_two_devices_give_a_perceptron_equal_results_up_to_the_last_bits(tmp_path):
-    """Its products of matrices depend on the lanes of a device."""
+    """The products of matrices of a perceptron depend on the number of lanes of a device."""
     one, two = (shared_by(devices, scenario("mlp"), tmp_path)[0].metrics.train_loss for devices in (1, 2))
     assert one.to_numpy() == pytest.approx(two.to_numpy(), rel=1e-4)
 

@@ -1,4 +1,4 @@
-"""Memory is given back after every run, where the C library can, and nothing else changes."""
+"""Memory is returned after every run if the C library can do it, and nothing else changes."""
 
 import ctypes
 
@@ -39,7 +39,9 @@ def test_a_failed_run_returns_memory_too(trims, tmp_path):
 
 def test_returning_memory_takes_a_small_share_of_the_time(trims, monkeypatch):
     monkeypatch.setattr(memory, "REST", 20.0)
-    times = iter([100.0, 100.5, 101.0, 110.4, 110.6, 111.0])  # the first takes half a second, and ten are waited
+    times = iter(
+        [100.0, 100.5, 101.0, 110.4, 110.6, 111.0]
+    )  # the first call takes half a second, so the next waits for ten
     monkeypatch.setattr(memory, "monotonic", lambda: next(times))
     counts = []
     for _ in range(4):

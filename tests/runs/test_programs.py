@@ -1,4 +1,4 @@
-"""Compiled programs are kept below the results, and found there by whoever comes next."""
+"""Compiled programs are cached below the results for later runs."""
 
 import jax
 import pytest
@@ -22,7 +22,7 @@ evaluate: {every: {updates: 10}}
 
 @pytest.fixture
 def nothing_kept(monkeypatch):
-    """As on a user's machine: JAX has not been told of any folder, as it has been for these tests."""
+    """Remove the cache folder that JAX has in these tests, as on a user's machine."""
     names = DIR, "jax_persistent_cache_min_compile_time_secs", "jax_persistent_cache_min_entry_size_bytes"
     before = {name: getattr(jax.config, name) for name in names}
     monkeypatch.delenv("JAX_COMPILATION_CACHE_DIR")

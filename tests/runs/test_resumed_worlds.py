@@ -1,4 +1,4 @@
-"""Runs in worlds in which everything comes together, interrupted at any event, go on to the very same tables."""
+"""Runs in worlds with all features, interrupted at any event and resumed, have equal tables."""
 
 import math
 
@@ -65,7 +65,7 @@ def ready(algorithm, world):
 
 
 class NoNumbers(RunWithoutNumbers):
-    """Every evaluation is as the first: a resumed run has fewer of its own."""
+    """Make all evaluations equal: a resumed run computes fewer of them."""
 
     def evaluate(self, rows, coefs, own, clipping_norm):
         self.evaluations = 0

@@ -1,4 +1,4 @@
-"""A run from its first event to its last table: when it ends, when it is measured, what it writes."""
+"""A run from its first event to its last table: its end, its evaluations, its files."""
 
 import collections
 import gc
@@ -106,7 +106,7 @@ def test_a_target_accuracy_ends_the_run_at_the_evaluation_that_reaches_it(algori
     assert found.metrics[columns].equals(whole.metrics[columns].iloc[: reached + 1])
     counts = ["bytes_sent", "messages"]
     assert found.metrics[counts].iloc[:-1].equals(whole.metrics[counts].iloc[:reached])
-    if algorithm != "sync_sgd":  # whose all-reduce is no client's message
+    if algorithm != "sync_sgd":  # its all-reduce is not a message of a client
         assert found.metrics["bytes_sent"].iloc[-1] == found.clients["bytes"].sum()
     assert found.manifest.time_s == whole.metrics["time_s"].iloc[reached]
     assert found.manifest.updates == whole.metrics["updates"].iloc[reached] == len(found.updates)
@@ -150,7 +150,7 @@ def test_a_run_that_diverges_is_a_result(algorithm, tmp_path):
     again = read(found.folder)
     assert len(again.updates) == again.manifest.updates
     assert len(again.clients) == 8
-    if algorithm != "sync_sgd":  # whose all-reduce is no client's message
+    if algorithm != "sync_sgd":  # its all-reduce is not a message of a client
         assert losses.index[-1] == len(losses) - 1
         assert again.metrics["bytes_sent"].iloc[-1] == again.clients["bytes"].sum()
     if algorithm != "sync_sgd":

@@ -1,4 +1,4 @@
-"""What is left of a run that was killed, told to end, or met a full disk: all that was written, and a word about it."""
+"""Files of a run that was killed, got a signal, or filled the disk: all written rows, and the reason."""
 
 import _thread
 import json
@@ -32,7 +32,7 @@ def flush_always(monkeypatch):
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["adpsgd", "async_sgd"])
 def test_a_killed_run_reads_up_to_its_last_flush(kind, tmp_path):
-    """What is on the disk at any moment is what is left after kill -9."""
+    """A copy of the folder at any moment is equal to the files after kill -9."""
     left = []
 
     def keep(progress):
@@ -112,7 +112,7 @@ def test_signals_while_tables_are_written_change_nothing(tmp_path, monkeypatch):
 
 
 def test_a_full_disk_keeps_small_tables_and_is_reported(tmp_path):
-    """No file may have more than 40 kB: messages need more, everything else less."""
+    """Limit files to 40 kB: messages need more, all other tables less."""
     wanted = scenario(
         "async_sgd",
         record="{updates: false, messages: true}",

@@ -64,7 +64,7 @@ def test_intervals_add_up_to_the_sums(tmp_path, algorithm):
 
 
 def test_random_outages_end_at_a_permanent_crash(tmp_path):
-    """By rounding, what is computed seems to go on for 1e-17 s beyond the crash; there is nothing beyond."""
+    """By rounding, a computation seems to last 1e-17 s longer than the crash; no interval begins there."""
     base = BASE.format(algorithm=ALGORITHMS["atomic"], timeline="true")
     churn = (
         "  - {all: true, random: {up: {kind: exponential, mean: 50 ms}, down: {kind: exponential, mean: 10 ms}}}\nstop"

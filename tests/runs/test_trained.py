@@ -1,4 +1,4 @@
-"""A run's model put to use: predictions, other data, and runs that go on from it."""
+"""Use of a run's model: predictions, other data, and runs that start from it."""
 
 import json
 
@@ -80,7 +80,7 @@ def test_evaluation_on_other_data_uses_the_labels_of_the_file(trained, digits, t
     x, y = digits
     own = np.isin(y, [1, 3, 7])
     expected = {"examples": int(own.sum()), "accuracy": pytest.approx(np.mean(trained.predict(x[own]) == y[own]))}
-    np.savez(tmp_path / "other.npz", x=x, y=y)  # of the other digits, too, which the run left out
+    np.savez(tmp_path / "other.npz", x=x, y=y)  # also of the digits that the run left out
     np.savetxt(
         tmp_path / "other.csv",
         np.column_stack([x, y]),

@@ -1,4 +1,4 @@
-"""One scenario in several ways: what is shown, and what is said where one of them differs."""
+"""One scenario in several ways: the table, and the message about a way that differs."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What seeds say about a claim, and the verdict over readings."""
+"""Decisions by seeds, and the verdict over readings."""
 
 import math
 
@@ -34,7 +34,7 @@ NEAR_ONE = (0.9, 1.0, 1.1, 1.0, 1.0)  # mean 1, interval ± 2.776 · 0.0707 / �
         (above(NEAR_ONE, 0.9, ""), True),
         (above(NEAR_ONE, 0.95, ""), None),
         (above(NEAR_ONE, 1.1, ""), False),
-        # A lead over 0.95 by less than 0.2 counts as none, but where the whole interval is above the bar it is one.
+        # A lead over 0.95 by less than 0.2 does not count, unless the whole interval is above the bar.
         (above(NEAR_ONE, 0.95, "", least=0.2), False),
         (above(NEAR_ONE, 0.9, "", least=0.5), True),
         (below(NEAR_ONE, 1.1, ""), True),
@@ -44,11 +44,11 @@ NEAR_ONE = (0.9, 1.0, 1.1, 1.0, 1.0)  # mean 1, interval ± 2.776 · 0.0707 / �
         (within(NEAR_ONE, 1.0, ""), None),
         (within(NEAR_ONE, 0.9, ""), False),
         (within([-value for value in NEAR_ONE], 0.9, ""), False),
-        # Four seeds decide nothing, whatever they say; nor do runs that diverged and were not entered as such.
+        # Four seeds never decide; neither do diverged runs that `typical` did not replace.
         (above(NEAR_ONE[:4], -9, ""), None),
         (within((0.0,) * 4, 1, ""), None),
         (above((*NEAR_ONE, math.nan), 0, ""), None),
-        # With those that diverged at minus infinity the median decides: of six the interval is from least to largest.
+        # With diverged runs as minus infinity the median decides: of six values, its interval is the whole range.
         (above(typical((*NEAR_ONE, math.nan)), 0, ""), None),
         (above(typical((math.nan,) * 6), 0, ""), False),
         (above(typical((*NEAR_ONE, *NEAR_ONE, math.nan)), 0.8, ""), True),
@@ -132,7 +132,7 @@ def test_common_choices_of_the_readings_that_hold_are_named():
     assert under([reading(True, σ="5"), reading(False, σ="14")]) == "σ = 5"
     assert under([reading(True, σ="5", G="4"), reading(True, σ="14", G="9"), reading(False, σ="5", G="9"),
                   reading(False, σ="14", G="4")]) == "2 of 4 readings"  # fmt: skip
-    # Where all but a corner holds, the corner is named.
+    # If all readings but one corner hold, the corner is named.
     corner = [reading(not (sigma == "5" and g == "4"), σ=sigma, G=g) for sigma in ("5", "14") for g in ("4", "9")]
     assert under(corner) == "all readings but σ = 5 and G = 4"
     late = Reading({"σ": "5"}, [Part(True, "")], afterwards=True)
@@ -180,7 +180,7 @@ def test_the_evidence_names_readings_that_hold_or_fail_and_the_deciding_choice()
         ((1.0,), 2, "1.00"),
         ((1.0, 1.0), 2, "1.00"),
         ((-0.001,), 2, "0.00"),
-        # Two runs have no interval worth the name.
+        # Two runs have no useful interval.
         ((1.0, 3.0), 1, "1.0 and 3.0"),
         # half of the interval: t(2, 0.975) s / √3 = 4.303 / √3
         ((1.0, 2.0, 3.0), 1, "2.0 ± 2.5"),

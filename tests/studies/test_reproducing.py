@@ -1,4 +1,4 @@
-"""A study of two algorithms on the digits, run and read as those of the papers are."""
+"""A study of two algorithms on the digits, which runs and is read like those of the papers."""
 
 import csv
 import dataclasses

@@ -66,7 +66,7 @@ def write(tmp_path):
 
 @pytest.fixture(autouse=True)
 def share_compiled(monkeypatch, tmp_path_factory):
-    """Every process of these tests takes compiled programs from one folder: they would spend their time compiling."""
+    """Share one folder of compiled programs between all processes of these tests, which would else mostly compile."""
     monkeypatch.setattr("simfl.runs.programs.FOLDER", str(tmp_path_factory.getbasetemp() / "compiled"))
 
 
@@ -75,7 +75,7 @@ def statuses(swept):
 
 
 def contents(folder):
-    """What a sweep says, the host's time apart."""
+    """Return the content of a sweep without host times."""
     return (folder / "summary.csv").read_bytes(), {
         run.folder: read_sweep(folder).open(run).manifest.digest for run in read_sweep(folder).runs
     }
@@ -379,7 +379,7 @@ def test_a_second_sweep_of_one_study_is_rejected_before_it_surveys_or_checks(wri
 
 
 def test_a_sweep_that_begins_when_another_ends_repeats_none_of_its_runs(write, tmp_path, monkeypatch):
-    """The second asks for the lock as the first lets go of it: it has to look at what is there after that."""
+    """The second gets the lock when the first releases it, and must survey the runs only then."""
     monkeypatch.setattr("simfl.runs.context.Executor", RunWithoutNumbers)
     study, told = write(grid=STEPS), []
 
@@ -511,7 +511,7 @@ OWN_BASE = {
 
 @pytest.fixture(scope="module")
 def swept_own(tmp_path_factory):
-    """A sweep of one run whose model, data, algorithm and optimizer are a user's own; its study and results."""
+    """A sweep of one run whose model, data, algorithm and optimizer are a user's; its study and results."""
     folder = tmp_path_factory.mktemp("own")
     (folder / "mine_package").mkdir()
     for name, text in OWN.items():
@@ -524,7 +524,7 @@ def swept_own(tmp_path_factory):
 
 @contextlib.contextmanager
 def forgotten():
-    """Undo within a block, and after it, that modules of a user were found and imported, as a new process would."""
+    """Forget the imported modules of a user before and after a block, as in a new process."""
 
     def forget():
         sys.path[:] = known
@@ -590,7 +590,7 @@ def test_a_run_with_an_object_from_python_is_never_reused(tmp_path):
 
 
 class OneLayer:
-    """The smallest model of one's own."""
+    """The smallest model of a user."""
 
     def init(self, key):
         return jax.numpy.zeros((3, 2))
