@@ -52,8 +52,8 @@ def to_path(value: object, expected: str) -> Path:
     if isinstance(name, str):
         return Path(name)
     shown = " ".join(repr(value).split())
-    found = type(value).__name__ if value is None or len(shown) > 60 else f"{type(value).__name__} {shown}"
-    raise ScenarioError(f"expected {expected}, found {found}")
+    described = type(value).__name__ if value is None or len(shown) > 60 else f"{type(value).__name__} {shown}"
+    raise ScenarioError(f"expected {expected}, found {described}")
 
 
 def printable(text: str) -> str:
@@ -96,10 +96,10 @@ def place_of(error: BaseException) -> str:
         for frame in traceback.extract_tb(error.__traceback__)
         if "importlib" not in frame.filename and not frame.filename.startswith((_PACKAGE, _COMPILED))
     ]
-    own = [frame for frame in frames if not frame.filename.startswith(libraries())]
+    user_frames = [frame for frame in frames if not frame.filename.startswith(libraries())]
     if not frames and error.__cause__ is not None:  # a generator's StopIteration becomes a RuntimeError elsewhere
         return place_of(error.__cause__)
-    return next((f" in {frame.filename}:{frame.lineno}" for frame in reversed(own or frames)), "")
+    return next((f" in {frame.filename}:{frame.lineno}" for frame in reversed(user_frames or frames)), "")
 
 
 def libraries() -> tuple[str, ...]:

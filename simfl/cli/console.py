@@ -33,12 +33,8 @@ _STATUS_STYLES = {"done": "green", "diverged": "yellow", "interrupted": "yellow"
 def tables_of(cells: Mapping[str, list[str]], width: int, *, text: Collection[str] = ()) -> list[Table]:
     """Return a table with headings, in parts if it is too wide.
 
-    Every part begins with the first column, which names the rows; nothing is left out.
-
-    Args:
-        cells: heading -> a cell for every row; the most important columns come first.
-        width: of the terminal, in characters.
-        text: left-aligned columns; the others are right-aligned.
+    `cells` maps a heading to a cell for every row; the most important columns come first. Every part begins with the
+    first column, which names the rows; nothing is left out. `width` is in characters. `text` are left-aligned columns.
     """
     (head, names), *others = cells.items()
     fits = sum(_needs(*column, broken=False) + 3 for column in cells.items()) - 3 <= width

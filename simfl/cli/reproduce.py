@@ -58,7 +58,7 @@ def reproduce(
             outcomes.append(run_study(paper, tell=tell, **options))
         show_verdicts(outcomes[-1])
         if any(run.status == "missing" for run in outcomes[-1].swept.runs):
-            break  # Ctrl-C is for all of them
+            break  # Ctrl-C ends all studies
     exit_after(run for outcome in outcomes for run in outcome.swept.runs)
 
 

@@ -85,6 +85,6 @@ def _show_plan(plan: StudyPlan, state: Sweep) -> None:
         print(f"{len(state.finished)} finished before, {total - len(state.finished)} to go")
     if left := [run for run in state.runs if not run.finished]:
         remaining = estimate(state.runs, left, 1)
-        known = "" if remaining is None else f"about {show_about(remaining)} on one core, by the finished runs"
-        print(f"time: {known or 'unknown before the first run has finished'}")
+        estimated = "" if remaining is None else f"about {show_about(remaining)} on one core, by the finished runs"
+        print(f"time: {estimated or 'unknown before the first run has finished'}")
     sys.stdout.flush()

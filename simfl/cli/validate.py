@@ -23,12 +23,12 @@ def validate(scenarios: Scenarios, overrides: Overrides = None, seed: Seed = Non
     If a scenario names its author's class (kind: module:Class), the module is imported: trust the author.
     """
 
-    def weigh(setup: Setup) -> Forecast:
+    def forecast_of(setup: Setup) -> Forecast:
         from simfl.build.forecast import forecast  # heavy: only for a scenario that is valid
 
         return forecast(setup)
 
-    forecasts = load_all(scenarios, overrides, seed, None, weigh)
+    forecasts = load_all(scenarios, overrides, seed, None, forecast_of)
     write_json(json, [{"scenario": str(path), **vars(one)} for path, one in zip(scenarios, forecasts, strict=True)])
     if not aside(json):
         for path, one in zip(scenarios, forecasts, strict=True):

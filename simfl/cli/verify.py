@@ -22,7 +22,7 @@ def verify(
 ) -> None:
     """Show that a scenario always gives the same results on this machine.
 
-    The scenario runs as it is, with another window, interrupted half-way and resumed from its checkpoint, and in
+    The scenario runs unchanged, with another window, interrupted half-way and resumed from its checkpoint, and in
     another process. Tables and models must be equal, bit for bit; else the exit code is 1. Another width, device or
     version is not tried, and may change the last bits.
     """

@@ -75,10 +75,8 @@ def plot_staleness(groups: Sequence[Group], among: Sequence[Group] | None = None
     Staleness counts events between the read that a gradient was taken at and its application: updates of all clients,
     or steps of the server (`SERVER_STEPS`). Groups of the two kinds have a panel each; `ax` draws one kind only. The
     share is over all runs of a group, on a logarithmic axis with about sixty bins; a triangle at the right end is the
-    share beyond the last bin. `among` are all groups of the study, as in `looks_of`.
-
-    Returns:
-        The axes, those of the first panel.
+    share beyond the last bin. `among` are all groups of the study, as in `looks_of`. Returns the axes of the first
+    panel.
     """
     from matplotlib import pyplot as plt
 

@@ -98,8 +98,8 @@ def _at(
 ) -> NDArray[np.float64]:
     if interpolation == "linear":
         return np.interp(grid, x, y)
-    held: NDArray[np.float64] = y[np.clip(np.searchsorted(x, grid, side="right") - 1, 0, len(y) - 1)]
-    return held
+    steps: NDArray[np.float64] = y[np.clip(np.searchsorted(x, grid, side="right") - 1, 0, len(y) - 1)]
+    return steps
 
 
 def looks_of(groups: Sequence[Group], among: Sequence[Group] | None = None) -> list[Look]:

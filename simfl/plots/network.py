@@ -118,7 +118,7 @@ def plot_knowledge(pairs: pd.DataFrame, edges: pd.DataFrame, delta: float, obser
 
     last = _last(pairs)
     observer = last["observer"].iloc[0] if observer is None else observer
-    own = last[last["observer"] == observer].set_index("client")
+    of_observer = last[last["observer"] == observer].set_index("client")
     nodes = {*map(str, last["client"]), *edges["source"], *edges["target"]}
     clients = sorted(int(node) for node in nodes if node.isdigit())
     servers = sorted(node for node in nodes if not node.isdigit())
@@ -132,10 +132,10 @@ def plot_knowledge(pairs: pd.DataFrame, edges: pd.DataFrame, delta: float, obser
     watching = [numbers[node] for node in observer.split("+") if node in numbers]
     with style():
         figure, axes = plt.subplots(1, 2, figsize=(9.6, 4.4), layout="constrained")
-        norm = _norm(own)
+        norm = _norm(of_observer)
         for ax, (column, title) in zip(axes, KINDS.items(), strict=True):
             nx.draw_networkx_edges(graph, places, ax=ax, edge_color="#999999", width=0.8, alpha=lines)
-            values = own[column]
+            values = of_observer[column]
             finite = [number for number, client in enumerate(clients) if math.isfinite(values.get(client, math.nan))]
             shades = [values[clients[number]] for number in finite]
             dots = _dots(ax, places, finite, s=size, c=shades, cmap=_colors(), norm=norm)
@@ -165,7 +165,7 @@ def plot_knowledge(pairs: pd.DataFrame, edges: pd.DataFrame, delta: float, obser
         name = {"links": "the observer of all links", "server": "the server"}.get(observer, f"{client} {observer}")
         bar.set_label(f"{_epsilon(delta)}\nfor {name}")
         bar.outline.set_visible(False)
-        if _infinite(own):
+        if _infinite(of_observer):
             figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", frameon=False)
     return figure
 

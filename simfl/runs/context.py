@@ -67,9 +67,9 @@ class Context:
             **problem.recorded,
         )
         self.algorithm = build_algorithm(setup, self.world, self.tape, lambda row: None)
-        wanted = scenario.evaluate.clients or scenario.record.client_models
+        needs_client_models = scenario.evaluate.clients or scenario.record.client_models
         with algorithm_in_one_line(setup):
-            has_client_models = wanted and len(self.algorithm.client_models()) >= scenario.clients.count
+            has_client_models = needs_client_models and len(self.algorithm.client_models()) >= scenario.clients.count
             chains = self.algorithm.chains
         self.width = automatic_width(problem.model, chains, platform) if execution.width == "auto" else execution.width
         if execution.width == "auto":  # every device has the same number of lanes

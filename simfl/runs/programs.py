@@ -31,22 +31,22 @@ def compiled_in(folder: str | None, stays: bool = False) -> Iterator[None]:
     import jax
     from jax.experimental.compilation_cache import compilation_cache
 
-    wanted: dict[str, Any] = {
+    settings: dict[str, Any] = {
         "jax_compilation_cache_dir": folder,
         "jax_persistent_cache_min_compile_time_secs": 0.0,
         "jax_persistent_cache_min_entry_size_bytes": -1,
     }
     # JAX compiles again if a kill truncated the file, or if the folder cannot be written; a warning would not help.
     warnings.filterwarnings("ignore", "Error (reading|writing) persistent compilation cache entry")
-    before = {name: getattr(jax.config, name) for name in wanted}
-    if before != wanted:
+    before = {name: getattr(jax.config, name) for name in settings}
+    if before != settings:
         compilation_cache.reset_cache()
-    for name, value in wanted.items():
+    for name, value in settings.items():
         jax.config.update(name, value)
     try:
         yield
     finally:
-        if not stays and before != wanted:
+        if not stays and before != settings:
             for name, value in before.items():
                 jax.config.update(name, value)
             compilation_cache.reset_cache()

@@ -45,10 +45,10 @@ def prepare(
     """
     is_compiled()  # raises if a compiled module differs from its source
     platform = choose_device(device)
-    own = Own(model, data)
-    checked = opened(scenario, own)
+    objects = Own(model, data)
+    checked = opened(scenario, objects)
     choose_devices(platform, checked.execution.devices)
-    return assemble(checked, own=own)
+    return assemble(checked, own=objects)
 
 
 def run(

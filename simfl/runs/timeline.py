@@ -23,9 +23,8 @@ class Timeline:
     A communication is reported when it is over, by its length. Time without communicating, computing or being offline
     is waiting; a message in flight at the end of the run counts as waiting, as in the table of clients.
 
-    Args:
-        algorithm: before its start; the timeline becomes its observer.
-        write: called with a `TimelineRow` for each interval; rows of a client come in order of time, offline ones last.
+    The timeline becomes the observer of an algorithm that has not started. `write` is called with a `TimelineRow` for
+    each interval; rows of a client come in order of time, offline ones last.
     """
 
     def __init__(self, algorithm: Algorithm, write: Callable[[TimelineRow], None]) -> None:

@@ -57,7 +57,7 @@ RUNS_PER_PROCESS = 100
 class Local:
     """Processes on this machine, `jobs` of them.
 
-    Each is its own pool: a process that is killed, for lack of memory perhaps, loses only its own run. Processes are
+    Each is its own pool: a process that is killed, perhaps without enough memory, loses only its own run. Processes are
     spawned, never forked, since JAX has threads. A process serves many runs, so that compiled programs are reused.
     """
 

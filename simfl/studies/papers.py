@@ -194,17 +194,12 @@ class Runs:
 class Paper:
     """A paper and its study.
 
-    Args:
-        name: that of its module; on the command line it has dashes.
-        experiments: what to run; the argument is whether in quick form.
-        page: of the documentation that discusses it.
-        data: data sets that the study reads.
-        minutes: that the quick and the full form took on two cores.
-        numbers: for every table, the numbers to compare with the paper's.
-        scenarios: the folder of its base scenarios; None: `scenarios/` of simfl's repository.
-        figures: by name, the caption and the function that draws.
-        untested: claims and numbers that cannot be tested here, and why.
-        deviations: differences from the paper, a sentence each.
+    `name` is that of its module; on the command line it has dashes. `experiments` returns the runs of the quick form
+    (True) or of the full one; `minutes` are those that the two forms took on two cores. `page` is the page of the
+    documentation about it. `data` are the data sets that the study reads, and `scenarios` is the folder of its base
+    scenarios; None: `scenarios/` of simfl's repository. `numbers` has, for every table, the numbers to compare with the
+    paper's, and `figures`, by name, the caption and the function that draws. `untested` are claims and numbers that
+    cannot be tested here, with reasons, and `deviations` are differences from the paper, a sentence each.
     """
 
     name: str

@@ -89,8 +89,8 @@ def _rows(finding: Finding) -> list[Row | str]:
         elif finding.understated:
             rows.append(("claim / account", finding.ratio, "the claim is below the certified epsilon"))
         else:
-            held = "the claim holds" if finding.certain else "the claim would hold if senders were hidden"
-            rows.append(("claim / account", finding.ratio, held))
+            result = "the claim holds" if finding.certain else "the claim would hold if senders were hidden"
+            rows.append(("claim / account", finding.ratio, result))
     return rows
 
 
