@@ -1,19 +1,20 @@
 """simfl: a simulator of asynchronous, decentralized and federated DP learning.
 
-The front door for Python: `load` a scenario, `run` it, look at the tables of the `Run`, `plot` it.
+The Python interface: `load` a scenario, `run` it, read the tables of the `Run`, and `plot` it.
 
     import simfl
 
     scenario = simfl.load("scenarios/demo/adpsgd.yaml")
-    scenario = simfl.Scenario(algorithm="adpsgd", clients={"count": 8})   # the same from Python
+    scenario = simfl.Scenario(algorithm="adpsgd", clients={"count": 8})   # or from Python
     run = simfl.run(scenario.replace(algorithm__step_size=0.1))
     run.metrics                       # a pandas frame
-    run.model, run.predict(x)         # what was trained
+    run.model, run.predict(x)         # the trained model
     simfl.plot([run], x="time")       # matplotlib axes
     swept = simfl.sweep({"base": scenario, "grid": {"clients.count": [8, 16]}, "seeds": 4})
     swept.metrics                     # every evaluation of every run, one frame
 
-What each name needs (JAX, pandas, matplotlib) is imported on first use, so that `import simfl` costs nothing.
+Heavy libraries (JAX, pandas, matplotlib) are imported when a name that needs them is first used, so `import simfl` is
+fast.
 """
 
 from __future__ import annotations
@@ -38,51 +39,25 @@ if TYPE_CHECKING:
     from simfl.studies.reporting import report
 
 __all__ = [
-    "DataError",
-    "Run",
-    "RunError",
-    "Scenario",
-    "ScenarioError",
-    "SimflError",
-    "__version__",
-    "audit",
-    "compare",
-    "evaluate",
-    "from_equinox",
-    "from_flax",
-    "from_haiku",
-    "load",
-    "plot",
-    "predict",
-    "prepare",
-    "read",
-    "report",
-    "resume",
-    "run",
-    "sweep",
-    "thumbnail",
-]
+    "DataError", "Run", "RunError", "Scenario", "ScenarioError", "SimflError", "__version__", "audit", "compare",
+    "evaluate", "from_equinox", "from_flax", "from_haiku", "load", "plot", "predict", "prepare", "read", "report",
+    "resume", "run", "sweep", "thumbnail",
+]  # fmt: skip
 
-_HOMES = {
-    "Run": "simfl.records",
-    "Scenario": "simfl.scenario",
-    "audit": "simfl.attacks.audit",
-    "compare": "simfl.records.readable",
-    "evaluate": "simfl.runs.trained",
-    "from_equinox": "simfl.models.libraries",
-    "from_flax": "simfl.models.libraries",
-    "from_haiku": "simfl.models.libraries",
-    "load": "simfl.scenario",
-    "plot": "simfl.plots",
-    "predict": "simfl.runs.trained",
-    "prepare": "simfl.build.assembly",
-    "read": "simfl.records",
-    "report": "simfl.studies.reporting",
-    "resume": "simfl.runs.runner",
-    "run": "simfl.runs.runner",
-    "sweep": "simfl.studies",
-    "thumbnail": "simfl.plots",
+_NAMES_BY_MODULE = {
+    "simfl.attacks.audit": ("audit",),
+    "simfl.models.libraries": ("from_equinox", "from_flax", "from_haiku"),
+    "simfl.plots": ("plot", "thumbnail"),
+    "simfl.records": ("Run", "read"),
+    "simfl.records.readable": ("compare",),
+    "simfl.build.assembly": ("prepare",),
+    "simfl.runs.runner": ("resume", "run"),
+    "simfl.runs.trained": ("evaluate", "predict"),
+    "simfl.scenario": ("Scenario", "load"),
+    "simfl.studies": ("sweep",),
+    "simfl.studies.reporting": ("report",),
 }
+_HOMES = {name: module for module, names in _NAMES_BY_MODULE.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:

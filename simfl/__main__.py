@@ -1,4 +1,4 @@
-"""`python -m simfl`: the command line, where the script is not on the path."""
+"""`python -m simfl`: the command line, for when its script is not on the path."""
 
 from simfl.cli.app import main
 

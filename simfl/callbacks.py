@@ -6,8 +6,8 @@
 
     simfl.run(scenario, callbacks=[Print(), simfl.callbacks.TensorBoard("logs")])
 
-Callbacks look on: nothing that they do changes the run, and one that raises is dropped with a warning. An adapter
-imports its library when it is made: `pip install 'simfl[tensorboard]'` or `'simfl[wandb]'`.
+Callbacks only observe: they cannot change the run, and one that raises is dropped with a warning. An adapter imports
+its library when it is created: `pip install 'simfl[tensorboard]'` or `'simfl[wandb]'`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Callback", "TensorBoard", "WandB"]
 
-#: By what evaluations are numbered, and what would say nothing as a curve over it.
+#: The column that numbers the evaluations, and the columns that have no curve over it.
 STEP, NO_CURVES = "updates", ("updates", "wall_s")
 
 
@@ -32,33 +32,22 @@ class Callback:
     """Receives the events of a run; subclasses override the methods."""
 
     def on_start(self, scenario: Mapping[str, Any], folder: Path) -> None:
-        """The run begins.
-
-        Args:
-            scenario: as resolved, every field with its value.
-            folder: of the run.
-        """
+        """Handle the start of the run in its folder; the scenario is resolved."""
 
     def on_evaluation(self, metrics: Mapping[str, float]) -> None:
-        """Handle an evaluation; a resumed run repeats the earlier ones.
+        """Handle an evaluation, a row of `metrics` by column.
 
-        Args:
-            metrics: a row of the table `metrics` by column. Epsilons in the course of a run are upper bounds.
+        A resumed run repeats the earlier evaluations. Epsilons during a run are upper bounds.
         """
 
     def on_end(self, run: Run) -> None:
-        """The run is over, and everything is written.
-
-        Args:
-            run: its tables, its model; `run.status` says how it ended.
-        """
+        """Handle the end of the run, when all files are written; see `run.status`."""
 
 
 class TensorBoard(Callback):
     """Writes every measure as a curve over updates (through tensorboardX).
 
-    Args:
-        logdir: the folder of all logs; a run writes to `<logdir>/<name>/<run>`.
+    `logdir` is the folder of all logs; a run writes to `<logdir>/<name>/<run>`.
     """
 
     def __init__(self, logdir: str | Path) -> None:
@@ -70,7 +59,7 @@ class TensorBoard(Callback):
         self._writer = self._library.SummaryWriter(str(self.logdir / folder.parent.name / folder.name))
 
     def on_evaluation(self, metrics: Mapping[str, float]) -> None:
-        """Add a point to each curve that has one here."""
+        """Add a point to each curve, except for values that are NaN."""
         step = int(metrics[STEP])
         for name, value in metrics.items():
             if name not in NO_CURVES and value == value:
@@ -84,8 +73,7 @@ class TensorBoard(Callback):
 class WandB(Callback):
     """Logs every measure over updates to Weights & Biases.
 
-    Args:
-        options: of `wandb.init`, such as project, entity and mode; the name is the run's unless it is given.
+    `options` are those of `wandb.init`, such as project, entity and mode; `name` is by default that of the run.
     """
 
     def __init__(self, **options: Any) -> None:
@@ -103,7 +91,7 @@ class WandB(Callback):
         self._run.log(values, step=int(metrics[STEP]))
 
     def on_end(self, run: Run) -> None:
-        """Say how it ended."""
+        """Log the status and finish."""
         self._run.summary["status"] = run.status
         self._run.finish(exit_code=int(run.status == "failed"))
 
@@ -111,12 +99,8 @@ class WandB(Callback):
 class Audience:
     """The callbacks of a run; one that raises is not called again.
 
-    Args:
-        callbacks: with the methods of `Callback`.
-        warn: told in a line of one that raised.
-
-    Raises:
-        ScenarioError: one of them is something else.
+    `warn` gets a line about each callback that raised. An object without the methods of `Callback` is a
+    `ScenarioError`.
     """
 
     def __init__(self, callbacks: Iterable[Callback], warn: Callable[[str], None]) -> None:
@@ -129,26 +113,26 @@ class Audience:
                 )
 
     def started(self, scenario: Mapping[str, Any], folder: Path) -> None:
-        """Tell that the run begins."""
-        self._tell(lambda callback: callback.on_start(scenario, folder))
+        """Call `on_start` of all callbacks."""
+        self._call(lambda callback: callback.on_start(scenario, folder))
 
     def evaluated(self, metrics: Mapping[str, float]) -> None:
-        """Tell of an evaluation."""
-        self._tell(lambda callback: callback.on_evaluation(metrics))
+        """Call `on_evaluation` of all callbacks."""
+        self._call(lambda callback: callback.on_evaluation(metrics))
 
     def ended(self, run: Run) -> None:
-        """Tell that the run is over."""
-        self._tell(lambda callback: callback.on_end(run))
+        """Call `on_end` of all callbacks."""
+        self._call(lambda callback: callback.on_end(run))
 
-    def _tell(self, what: Callable[[Callback], None]) -> None:
+    def _call(self, event: Callable[[Callback], None]) -> None:
         for callback in list(self._callbacks):
             try:
-                what(callback)
+                event(callback)
             except KeyboardInterrupt:
                 raise
             except BaseException as error:
                 self._callbacks.remove(callback)
-                self._warn(f"callbacks: {type(callback).__name__} raised {raised(error)}; it is told nothing more")
+                self._warn(f"callbacks: {type(callback).__name__} raised {raised(error)}; it is not called again")
 
 
 def _library(name: str, extra: str) -> Any:

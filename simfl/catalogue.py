@@ -41,11 +41,7 @@ def classes_of(module: ModuleType, base: type[T]) -> Iterator[type[T]]:
 
 
 class Catalogue(Mapping[str, T]):
-    """A mapping that is read on first use.
-
-    Args:
-        read: returns the items.
-    """
+    """A mapping that calls `read` for its items on first use."""
 
     def __init__(self, read: Callable[[], Mapping[str, T]]) -> None:
         self._read = read

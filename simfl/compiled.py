@@ -1,7 +1,7 @@
 """Whether the modules that run for every event are compiled and current.
 
-Wheels hold them compiled by mypyc (`setup.py`), beside their sources; Python imports the compiled one of the two, so
-that an edited source would do nothing without a word. `compiled.json` says what was compiled.
+Wheels contain them compiled by mypyc (`setup.py`), beside their sources. Python imports the compiled module, so an edit
+of its source would silently have no effect. `compiled.json` has digests of the sources that were compiled.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from pathlib import Path
 
 from simfl.errors import SimflError
 
-#: An int and a float, of what algorithms hand over. A module that is compiled knows nothing of this one, and so takes
-#: whatever counts as a number there, NumPy's too, as it does uncompiled; of an `int` of its own it takes no other.
+#: Types of integers and floats that algorithms pass to compiled modules. mypyc does not see this definition, so a
+#: compiled module also accepts NumPy's numbers, as it does uncompiled; for a plain `int` it would reject them.
 Integer = int
 Number = float
 
@@ -25,10 +25,10 @@ _PACKAGE = Path(__file__).parent
 
 @functools.cache
 def is_compiled() -> bool:
-    """Return whether modules of simfl that are in use are compiled.
+    """Return whether imported modules of simfl are compiled.
 
     Raises:
-        SimflError: one of them is not what its source says.
+        SimflError: the source of a compiled module has changed.
     """
     return check_compiled(
         {
@@ -43,15 +43,13 @@ def is_compiled() -> bool:
 def check_compiled(modules: dict[str, Path], package: Path) -> bool:
     """Return whether modules are compiled; reject them if their sources changed.
 
-    Args:
-        modules: files of modules, by name.
-        package: the folder of simfl, with `compiled.json`.
+    `modules` maps names to files; `package` is the folder of simfl, with `compiled.json`.
     """
     files = {name: file for name, file in modules.items() if file.name.endswith(tuple(EXTENSION_SUFFIXES))}
     if not files:
         return False
-    told = package / "compiled.json"
-    sources = json.loads(told.read_text(encoding="utf-8")) if told.exists() else {}
+    listing = package / "compiled.json"
+    sources = json.loads(listing.read_text(encoding="utf-8")) if listing.exists() else {}
     for name, file in sorted(files.items()):
         source = package.joinpath(*name.split(".")[1:]).with_suffix(".py")
         key = f"{package.name}/{source.relative_to(package).as_posix()}"

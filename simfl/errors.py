@@ -1,6 +1,6 @@
-"""The tree of exceptions that a caller of simfl may want to catch.
+"""The exceptions of simfl.
 
-Each message is one line that says where, what was found, what was expected and what to do.
+Each message is one line that says where, what was expected, what was found and what to do.
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-#: Characters of what a user's code raised that one line repeats.
+#: The most characters of an error of a user's code in a message.
 _LONGEST = 240
 _PACKAGE = os.path.dirname(__file__)
-#: How the traceback names the files of modules that are compiled.
+#: The beginning of the file names of compiled modules in a traceback.
 _COMPILED = "simfl/"
 
 
 class SimflError(Exception):
-    """Root of everything simfl raises on purpose."""
+    """Base class of all exceptions that simfl raises on purpose."""
 
 
 class ScenarioError(SimflError):
@@ -34,7 +34,7 @@ class DataError(SimflError):
 
 
 class RunError(SimflError):
-    """A run that was valid and failed all the same (exit code 1)."""
+    """A valid run that failed (exit code 1)."""
 
 
 def nearest(word: object, valid: Iterable[str]) -> str:
@@ -44,21 +44,16 @@ def nearest(word: object, valid: Iterable[str]) -> str:
 
 
 def to_path(value: object, expected: str) -> Path:
-    """Return a path, and reject a value that is not one.
+    """Return a path, or raise a `ScenarioError` for a value that is not one.
 
-    Args:
-        value: from Python.
-        expected: what the caller takes, for the message: "the path of a scenario".
-
-    Raises:
-        ScenarioError: with one line.
+    `expected` is the caller's argument in words, for the message, such as "the path of a scenario".
     """
     name = os.fspath(value) if isinstance(value, str | os.PathLike) else None
     if isinstance(name, str):
         return Path(name)
     shown = " ".join(repr(value).split())
-    found = type(value).__name__ if value is None or len(shown) > 60 else f"{type(value).__name__} {shown}"
-    raise ScenarioError(f"expected {expected}, found {found}")
+    described = type(value).__name__ if value is None or len(shown) > 60 else f"{type(value).__name__} {shown}"
+    raise ScenarioError(f"expected {expected}, found {described}")
 
 
 def printable(text: str) -> str:
@@ -72,7 +67,7 @@ def printable(text: str) -> str:
 def damaged_archive() -> tuple[type[Exception], ...]:
     """Return the errors of NumPy and zipfile for damaged .npz files."""
     import tokenize
-    import zipfile  # which takes longer to import than all commands that need no archive
+    import zipfile  # slow to import, and most commands need no archive
     import zlib
 
     return (
@@ -90,7 +85,7 @@ def raised(error: BaseException) -> str:
 def place_of(error: BaseException) -> str:
     """Return the place in the user's code where an error arose, or "".
 
-    Not where a library that they call noticed it.
+    If a library that this code calls raised it, the place is that of the call.
     """
     import traceback
 
@@ -101,10 +96,10 @@ def place_of(error: BaseException) -> str:
         for frame in traceback.extract_tb(error.__traceback__)
         if "importlib" not in frame.filename and not frame.filename.startswith((_PACKAGE, _COMPILED))
     ]
-    own = [frame for frame in frames if not frame.filename.startswith(libraries())]
+    user_frames = [frame for frame in frames if not frame.filename.startswith(libraries())]
     if not frames and error.__cause__ is not None:  # a generator's StopIteration becomes a RuntimeError elsewhere
         return place_of(error.__cause__)
-    return next((f" in {frame.filename}:{frame.lineno}" for frame in reversed(own or frames)), "")
+    return next((f" in {frame.filename}:{frame.lineno}" for frame in reversed(user_frames or frames)), "")
 
 
 def libraries() -> tuple[str, ...]:

@@ -26,7 +26,7 @@ import pkgutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint, entry_points
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from simfl.errors import ScenarioError
 
@@ -54,7 +54,7 @@ class Plugin:
         topologies: modules with a `simfl.world.topology.Family`.
         commands: the words after `simfl`, such as "live" or "privacy mapa", and the function that runs.
         claims: a kind of `privacy.claim`, and the function that computes the claims of all clients.
-        studies: what `simfl reproduce` takes, and a `simfl.studies.papers.Paper`.
+        studies: a name for `simfl reproduce`, and a `simfl.studies.papers.Paper`.
     """
 
     summary: str
@@ -130,7 +130,7 @@ def load(catalogue: Named, name: str) -> Any:
 def origin(module: str) -> str:
     """Return the plugin that lists a module, or "simfl" for a module of the core."""
     for name, plugin in plugins().items():
-        for catalogue in ("configs", "algorithms", "kinds", "models", "data", "mechanisms", "topologies"):
+        for catalogue in get_args(Catalogue):
             if module in getattr(plugin, catalogue):
                 return name
     return "simfl"

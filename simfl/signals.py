@@ -17,10 +17,11 @@ _passed_on = 0
 
 @contextlib.contextmanager
 def handled(handle: Callable[[int], None]) -> Iterator[None]:
-    """Call `handle` with such a signal's number within a block.
+    """Call `handle` with the number of such a signal within a block.
 
-    Only the main thread can; elsewhere the block runs as it is. A signal that the program was started to ignore
-    (`nohup`) stays ignored; SIGINT does not, which those who pass it on to processes without a terminal count on.
+    Only the main thread can handle signals; in another thread the block runs without handlers. A signal that the
+    program was started to ignore (`nohup`) stays ignored, except SIGINT: programs that forward it to processes without
+    a terminal rely on that.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -56,5 +57,5 @@ def exit_code() -> int:
 
 
 def describe(number: int) -> str:
-    """Return in words what ended a run."""
+    """Describe in words the signal that ended a run."""
     return "interrupted by the user" if number == signal.SIGINT else f"ended by {signal.Signals(number).name}"

@@ -1,9 +1,8 @@
 """One seed, one independent random stream per (purpose, client, count).
 
-Every draw of a run comes from here. The streams are counter-based (Philox on the host, threefry
-on the device), so a draw depends on its name alone and never on how many draws others made:
-swapping the algorithm or turning noise on leaves every client's compute times as they were
-(common random numbers), and runs can be compared in pairs.
+Every draw of a run comes from this module. The streams are counter-based (Philox on the host, threefry on the device),
+so a draw depends only on its name and never on the number of other draws. Another algorithm, or noise, therefore leaves
+the compute times of all clients unchanged (common random numbers), and runs can be compared in pairs.
 """
 
 from __future__ import annotations
@@ -24,39 +23,33 @@ def _code(purpose: str) -> int:
 
 @functools.lru_cache(maxsize=4096)
 def _key(seed: int, purpose: str) -> np.ndarray:
-    """The key of Philox, uint64 [2]."""
+    """Return the key of Philox, uint64 [2]."""
     return np.array([seed & (2**64 - 1), _code(purpose)], dtype=np.uint64)
 
 
-#: Of Philox's state: nothing is left of what it has drawn.
+#: The part of Philox's state about draws in its buffer, of which there are none.
 _NOTHING_LEFT = {"buffer": np.zeros(4, np.uint64), "buffer_pos": 4, "has_uint32": 0, "uinteger": 0}
 
 
 @dataclass(frozen=True)
 class Streams:
-    """The random streams of one seed.
-
-    Args:
-        seed: any integer >= 0; two seeds give unrelated streams.
-    """
+    """The random streams of one seed >= 0; different seeds give unrelated streams."""
 
     seed: int
 
     def generator(self, purpose: str, client: int = 0, count: int = 0) -> np.random.Generator:
         """Return the host generator of one stream.
 
-        Args:
-            purpose: what the draws are for, for example "compute" or "partition".
-            client: the client (or link) that draws, >= 0.
-            count: distinguishes several streams of one client, >= 0.
+        `purpose` names the use of the draws, such as "compute" or "partition". `client` is the client (or link) that
+        draws, and `count` distinguishes several streams of one client; both are >= 0.
         """
         counter = np.array([0, 0, client, count], dtype=np.uint64)
         return np.random.Generator(np.random.Philox(key=_key(self.seed, purpose), counter=counter))
 
     def reseat(self, generator: np.random.Generator, purpose: str, client: int = 0, count: int = 0) -> None:
-        """Move a generator to the beginning of another stream, as `generator` does.
+        """Move a generator to the beginning of another stream; see `generator`.
 
-        Many times cheaper than a new generator, which counts where thousands of clients draw in turn.
+        This is many times cheaper than a new generator, which matters when thousands of clients draw in turn.
         """
         counter = np.array((0, 0, client, count), dtype=np.uint64)
         at: dict[str, Any] = {"counter": counter, "key": _key(self.seed, purpose)}

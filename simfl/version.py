@@ -1,3 +1,3 @@
-"""The version of simfl, which runs and pages carry with them."""
+"""The version of simfl, which manifests of runs and pages contain."""
 
 __version__ = "0.1.0"

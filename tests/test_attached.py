@@ -1,4 +1,4 @@
-"""What is attached comes off, and a user's own package comes in, by entry points alone."""
+"""Attached rooms can be removed, and a user's package can be added, by entry points alone."""
 
 import os
 import shutil
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[1]
 ENTRY_POINTS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"][GROUP]
 
-#: Tests of the core that take seconds, and need nothing that is attached.
+#: Tests of the core that take seconds and need no attached room.
 QUICK = (
     "tests/world/test_engine.py",
     "tests/world/test_compute.py",
@@ -202,7 +202,7 @@ def test_a_package_of_a_user_adds_an_algorithm_a_command_and_a_study(tmp_path):
     assert "did you mean 'patience'?" in typo
 
 
-def test_a_plugin_that_cannot_be_imported_is_one_line(tmp_path):
+def test_a_plugin_that_cannot_be_imported_gives_one_line(tmp_path):
     os.symlink(ROOT / "simfl", tmp_path / "simfl")
     describe(tmp_path, "simfl", ENTRY_POINTS)
     describe(tmp_path, "broken_paper", {"broken": "nowhere_at_all:PLUGIN"})

@@ -20,7 +20,7 @@ GOOD = "algorithm: {kind: sync_sgd}\nstop: {updates: 16}\n"
 
 @pytest.fixture
 def refused(simfl_, tmp_path):
-    """A function that runs a scenario which must be refused, and returns what stderr says."""
+    """A function that runs a scenario that must be rejected, and returns stderr."""
 
     def call(text, *words):
         Path("s.yaml").write_text(text, encoding="utf-8")
@@ -34,12 +34,12 @@ def refused(simfl_, tmp_path):
 
 
 @pytest.mark.parametrize("case", BROKEN, ids=[case.name for case in BROKEN])
-def test_each_broken_scenario(refused, case):
+def test_each_broken_scenario_gives_its_message(refused, case):
     assert refused(case.text) == case.line("s.yaml") + "\n"
 
 
 class Damaged(NamedTuple):
-    """A scenario whose files are not there or not whole: its name, what it says, the message, the files to write."""
+    """A scenario with missing or damaged files: its name, its text, the message, the files to write."""
 
     name: str
     scenario: str
@@ -246,7 +246,7 @@ DAMAGED = [
 
 
 @pytest.mark.parametrize("case", DAMAGED, ids=[case.name for case in DAMAGED])
-def test_each_damaged_file(refused, case, monkeypatch):
+def test_each_damaged_file_gives_its_message(refused, case, monkeypatch):
     for name, content in case.files.items():
         Path(name).parent.mkdir(parents=True, exist_ok=True)
         Path(name).write_bytes(content)
@@ -296,11 +296,11 @@ def test_each_damaged_file(refused, case, monkeypatch):
         (["--out", "s.yaml"], "s.yaml/s: cannot make a folder for results: Not a directory; choose --out"),
     ],
 )
-def test_bad_words_on_the_command_line(refused, words, message):
+def test_wrong_arguments_of_commands_give_their_messages(refused, words, message):
     assert refused(GOOD, *words) == message + "\n"
 
 
-def test_a_module_that_is_not_there_is_said_with_where_it_was_looked_for(refused):
+def test_a_missing_module_is_reported_with_the_searched_folders(refused):
     err = refused(GOOD, "--set", "algorithm={kind: 'nowhere:Mine'}")
     before, _, after = err.partition("; looked for it in ")
     assert before == (
@@ -322,7 +322,7 @@ def test_every_file_is_named_with_its_problem(simfl_):
     ]
 
 
-def test_a_gpu_that_is_not_there(refused):
+def test_a_missing_gpu_is_reported(refused):
     import jax
 
     if any(device.platform == "gpu" for device in jax.devices()):

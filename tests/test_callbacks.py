@@ -1,4 +1,4 @@
-"""What a run tells the user's own code; TensorBoard and W&B are made up here, and need not be installed."""
+"""Calls of the user's code during a run; TensorBoard and W&B are replaced and need not be installed."""
 
 import math
 import re
@@ -17,7 +17,7 @@ SCENARIO = {"algorithm": {"kind": "sync_sgd"}, "clients": {"count": 2}, "stop": 
 
 
 class Listener(Callback):
-    """Takes everything down."""
+    """Records all calls."""
 
     def __init__(self):
         self.heard = []
@@ -33,7 +33,7 @@ class Listener(Callback):
 
 
 @pytest.mark.usefixtures("without_numbers")
-def test_a_run_tells_its_begin_its_evaluations_and_its_end(tmp_path):
+def test_callbacks_get_the_start_the_evaluations_and_the_end(tmp_path):
     listener = Listener()
     run = simfl.run({**SCENARIO, "evaluate": {"every": {"updates": 4}}}, out=tmp_path, callbacks=[listener])
     first, *middle, last = listener.heard
@@ -45,7 +45,7 @@ def test_a_run_tells_its_begin_its_evaluations_and_its_end(tmp_path):
 
 @pytest.mark.usefixtures("without_numbers")
 @pytest.mark.parametrize("error", [OSError("no\nnetwork"), SystemExit(0), GeneratorExit()])
-def test_one_that_raises_is_dropped_and_changes_nothing(error, tmp_path):
+def test_a_callback_that_raises_is_dropped_and_changes_nothing(error, tmp_path):
     class Broken(Callback):
         def on_evaluation(self, metrics):
             raise error
@@ -53,7 +53,7 @@ def test_one_that_raises_is_dropped_and_changes_nothing(error, tmp_path):
     listener = Listener()
     place = f"{__file__}:{Broken.on_evaluation.__code__.co_firstlineno + 1}"
     said = {OSError: ": no network", SystemExit: ": 0"}.get(type(error), "")
-    line = f"callbacks: Broken raised {type(error).__name__}{said} in {place}; it is told nothing more"
+    line = f"callbacks: Broken raised {type(error).__name__}{said} in {place}; it is not called again"
     with pytest.warns(UserWarning, match=re.escape(line)):
         run = simfl.run(SCENARIO, out=tmp_path, callbacks=[Broken(), listener])
     assert run.status == "done"
@@ -62,13 +62,13 @@ def test_one_that_raises_is_dropped_and_changes_nothing(error, tmp_path):
     assert run.manifest.digest == simfl.run(SCENARIO, out=tmp_path).manifest.digest
 
 
-def test_what_is_no_callback_is_refused(tmp_path):
+def test_an_object_without_the_methods_is_rejected(tmp_path):
     with pytest.raises(ScenarioError, match=r"callbacks: expected objects with on_start, .* found function; derive"):
         Audience([lambda report: None], print)
 
 
 class Library(types.ModuleType):
-    """Stands in the place of tensorboardX and of wandb, and takes calls down."""
+    """Replaces tensorboardX and wandb, and records calls."""
 
     def __init__(self, name):
         super().__init__(name)
@@ -125,7 +125,7 @@ def test_wandb_gets_the_scenario_and_rows(library, make_run):
 
 
 @pytest.mark.parametrize(("adapter", "extra"), [(lambda: TensorBoard("logs"), "tensorboard"), (WandB, "wandb")])
-def test_a_library_that_is_not_there_is_a_line(adapter, extra, monkeypatch):
+def test_a_missing_library_gives_one_line(adapter, extra, monkeypatch):
     for name in ("tensorboardX", "wandb"):
         monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(ScenarioError, match=rf"callbacks: expected .* pip install 'simfl\[{extra}\]'"):

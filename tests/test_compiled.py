@@ -1,4 +1,4 @@
-"""Compiled modules are noticed, and refused where their sources have changed since."""
+"""Compiled modules are detected, and rejected if their sources have changed."""
 
 import hashlib
 import json
@@ -16,7 +16,7 @@ SOURCE = "ANSWER = 42\n"
 
 
 def package(folder, told=True):
-    """A package with one compiled module beside its source, and what it was compiled from."""
+    """A package with one compiled module beside its source, and the digest of the compiled source."""
     room = folder / "simfl" / "world"
     room.mkdir(parents=True)
     (room / "engine.py").write_text(SOURCE)
@@ -29,14 +29,14 @@ def package(folder, told=True):
     }
 
 
-def test_what_is_compiled_from_its_source_is_said(tmp_path):
+def test_a_module_compiled_from_its_source_is_recognized(tmp_path):
     where, modules = package(tmp_path)
     assert check_compiled(modules, where)
     assert not check_compiled({"simfl.streams": modules["simfl.streams"]}, where)
 
 
 @pytest.mark.parametrize("change", ["edited", "gone", "unknown"])
-def test_a_stale_module_is_refused(tmp_path, change):
+def test_a_stale_module_is_rejected(tmp_path, change):
     where, modules = package(tmp_path, told=change != "unknown")
     source = where / "world" / "engine.py"
     if change == "edited":

@@ -1,4 +1,4 @@
-"""The pages in docs/ say what is so."""
+"""The pages in docs/ are correct."""
 
 import re
 import runpy
@@ -39,7 +39,7 @@ def test_the_reference_mentions_every_field_that_has_a_schema():
     assert fields - described <= set(DISCRIMINATORS)
 
 
-def test_the_verdicts_are_those_of_the_tables():
+def test_verdicts_on_pages_are_those_of_the_tables():
     written = runpy.run_path(str(ROOT / "docs" / "make_reproduction.py"))
     assert written["TARGET"].read_text(encoding="utf-8") == written["page"](), "run docs/make_reproduction.py"
     for name in PAPERS:
@@ -150,7 +150,7 @@ def test_commands_and_their_options_exist(page):
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_links_lead_somewhere(page):
+def test_links_have_targets(page):
     text = page.read_text(encoding="utf-8")
     for target in re.findall(r"\]\(([^)]+)\)", text):
         file, _, anchor = target.partition("#")

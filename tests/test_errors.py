@@ -16,7 +16,7 @@ from simfl.errors import ScenarioError, to_path
         simfl.sweep, simfl.audit, simfl.evaluate, simfl.thumbnail, lambda value: simfl.predict(value, [[0.0]]),
     ],
 )  # fmt: skip
-def test_a_value_that_is_not_a_path_is_one_line(call, value):
+def test_a_value_that_is_not_a_path_gives_one_line(call, value):
     with pytest.raises(
         ScenarioError, match=r"^expected the .*, found (int|NoneType|list|float|bytes|bool|object)"
     ) as e:
@@ -24,7 +24,7 @@ def test_a_value_that_is_not_a_path_is_one_line(call, value):
     assert "\n" not in str(e.value)
 
 
-def test_a_folder_of_results_that_is_not_a_path_is_one_line(make_run):
+def test_a_folder_of_results_that_is_not_a_path_gives_one_line(make_run):
     scenario = {"algorithm": {"kind": "sync_sgd"}, "stop": {"updates": 16}}
     for call in (
         lambda: simfl.run(scenario, out=3),
@@ -35,7 +35,7 @@ def test_a_folder_of_results_that_is_not_a_path_is_one_line(make_run):
             call()
 
 
-def test_paths_stay_and_long_values_are_not_printed():
+def test_paths_are_kept_and_long_values_are_not_printed():
     assert to_path("a/b", "a file") == to_path(Path("a/b"), "a file") == Path("a/b")
     with pytest.raises(ScenarioError, match=r"^expected a file, found list$"):
         to_path(list(range(1000)), "a file")

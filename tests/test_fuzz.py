@@ -1,4 +1,4 @@
-"""Scenarios drawn from the whole schema: valid ones end, and what must hold in every world holds."""
+"""Scenarios drawn from the whole schema: valid ones end, and the invariants of every run hold."""
 
 import math
 import os
@@ -24,7 +24,7 @@ FOUND = (12, 2768)
 
 
 def check(run: Run, simulation: runner.Simulation) -> None:
-    """What holds in every run."""
+    """Check the invariants of every run."""
     manifest, clients, metrics, updates = run.manifest, run.clients, run.metrics, run.updates
     network, now = simulation.world.network, run.manifest.time_s
     assert manifest.status == "done", manifest.reason
@@ -52,7 +52,7 @@ def check(run: Run, simulation: runner.Simulation) -> None:
         np.testing.assert_allclose(
             seconds.groupby("client").sum().reindex(clients["client"], fill_value=0.0), now, rtol=1e-9, atol=1e-9
         )
-    # Who does something is there.
+    # An active client is online.
     messages = run.messages
     assert (messages["sent_s"] <= messages["delivered_s"]).all()
     for client in range(len(clients)):
@@ -61,7 +61,7 @@ def check(run: Run, simulation: runner.Simulation) -> None:
 
 
 def one(seed: int, folder) -> bool:
-    """Draw a scenario, run it and look at it; false if it was refused."""
+    """Draw a scenario, run it and check it; return False if it was rejected."""
     scenario = from_mapping(drawn(seed, folder))
     try:
         setup = runner.prepare(scenario)
@@ -73,7 +73,7 @@ def one(seed: int, folder) -> bool:
     except RunError as refusal:
         if "expected at most" not in str(refusal) or "absences" not in str(refusal):
             raise
-        # Who is a billion times slower is away too often meanwhile: a line says so.
+        # A client that is a billion times slower leaves too often during a step: a message says so.
     finally:
         simulation.release()
     return True
@@ -91,7 +91,7 @@ def test_drawn_scenarios_end_and_add_up(lot, tmp_path):
 
 
 @pytest.mark.usefixtures("without_numbers")
-def test_what_was_found_once_stays_mended(tmp_path):
+def test_scenarios_that_failed_once_pass(tmp_path):
     with shared_data():
         assert all(_named(seed, tmp_path) for seed in FOUND)
 

@@ -21,14 +21,14 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "simfl"
 FRONT = {"__init__", "__main__"}
 
-#: Rooms that know tables and how they look, and nothing of what made them.
+#: Rooms that read tables and import no room that writes them.
 OF_TABLES = ("records", "plots", "reports")
 BELOW_TABLES = ("errors", "version", "streams", "plugins", "catalogue", "scenario")
 
 #: Rooms that come in through `simfl.plugins`.
 ATTACHED = ("papers", "bench", "live")
 
-#: Library -> the rooms where it is at home. What is attached may use what it likes, as a user's package may.
+#: Library -> the rooms where it is at home. Attached rooms may use any library, as a user's package may.
 HOMES = {
     "dp_accounting": ("privacy",),
     "distributed": ("studies",),
@@ -64,7 +64,7 @@ MOST_GUESTS = 5
 
 @dataclass(frozen=True)
 class Import:
-    """What a module imports, and whether only type checkers read it."""
+    """One import of a module, and whether it is for type checkers only."""
 
     module: str
     line: int
@@ -131,7 +131,7 @@ def test_the_table_of_rooms_is_the_folder_listing():
     assert sorted(rooms()) == sorted(listing - FRONT)
 
 
-def test_no_room_has_the_name_of_what_is_handed_out():
+def test_no_room_has_the_name_of_a_public_name():
     assert not {name for name in rooms() if name in simfl.__all__ and name != "version"}
 
 
@@ -159,7 +159,7 @@ def test_papers_do_not_import_each_other():
     assert not wrong, "\n".join(wrong)
 
 
-def test_rooms_of_tables_know_nothing_of_what_made_them():
+def test_rooms_of_tables_do_not_import_rooms_that_write_them():
     wrong = [
         str(entry)
         for entry in INSIDE
@@ -170,7 +170,7 @@ def test_rooms_of_tables_know_nothing_of_what_made_them():
     assert not wrong, "\n".join(wrong)
 
 
-def test_no_module_imports_itself_by_a_detour():
+def test_no_module_imports_itself_indirectly():
     """Imports inside functions and those for type hints count.
 
     The front door `simfl/__init__.py` is not in `imports()`: it hands out what is above the module that asks it. The
@@ -194,7 +194,7 @@ def test_libraries_are_used_at_home_or_by_guests(library):
 
 
 @pytest.mark.parametrize(("guest", "host"), GUESTS)
-def test_guests_are_there(guest, host):
+def test_guests_are_used(guest, host):
     own = [entry for entry in ALL if f"{entry.module}.".startswith(f"{guest}.")]
     assert any(host in entry.target.removeprefix("simfl.").split(".")[:1] for entry in own), "no guest any more"
 
@@ -216,7 +216,7 @@ def test_nothing_heavy_is_imported_before_it_is_needed(code):
 
 
 def test_a_run_imports_no_more_than_it_needs():
-    """Data that come with simfl, and a graph: two seconds of imports are not worth what they would be used for."""
+    """Bundled data and a simple graph do not need libraries that take two seconds to import."""
     code = """
 import sys
 from simfl.data import load_dataset

@@ -1,4 +1,4 @@
-"""Runs that are killed, as docs/check_kills.py does a hundred times: what is left is resumed to the same tables."""
+"""Runs that are killed, as docs/check_kills.py does a hundred times, resume to equal tables."""
 
 import random
 import shutil
@@ -16,8 +16,8 @@ from tests.test_reproducibility import prepared
 
 @pytest.mark.slow(but=["adpsgd"])
 @pytest.mark.parametrize("kind", ["async_fl", "fedbuff", "gossip_learning", "sync_sgd"])
-def test_what_lies_in_the_folder_at_some_moment_is_enough(kind, tmp_path, monkeypatch):
-    """The folder as a kill would have left it is a copy, taken while the run goes on."""
+def test_a_copy_of_the_folder_at_any_moment_can_be_resumed(kind, tmp_path, monkeypatch):
+    """A copy of the folder during the run is equal to the folder after a kill."""
     taken, chosen = 0, random.Random(kind).randint(1, 4)
     take = checkpoint.Keeper.take
 
@@ -38,7 +38,7 @@ def test_what_lies_in_the_folder_at_some_moment_is_enough(kind, tmp_path, monkey
 
 
 @pytest.mark.slow
-def test_a_process_that_is_killed(tmp_path):
+def test_a_killed_process_can_be_resumed(tmp_path):
     text = scenario(stop="{updates: 3000}").to_yaml()
     (tmp_path / "run.yaml").write_text(text)
     code = "import sys, simfl; simfl.run(sys.argv[1], out=sys.argv[2], checkpoint_every=0.05)"

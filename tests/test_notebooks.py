@@ -13,7 +13,7 @@ from IPython.utils.capture import capture_output
 from nbclient import NotebookClient
 
 NOTEBOOKS = sorted((Path(__file__).parents[1] / "notebooks").glob("*.ipynb"))
-#: Fewer seeds, and shorter runs: what is tested is that every cell runs, not what it finds.
+#: Fewer seeds and shorter runs: these tests check that every cell runs, not its results.
 SHORTER = {
     r"\bseeds: \d+": "seeds: 2",
     r"\bstop: {updates: 2000}": "stop: {updates: 400}",
@@ -56,8 +56,8 @@ def cells_of(path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_it_runs(path, tmp_path, monkeypatch):
-    """In this process, where JAX is imported and much is compiled."""
+def test_notebook_runs(path, tmp_path, monkeypatch):
+    """It runs in this process, which has imported JAX and compiled many programs."""
     here, temporary = tmp_path / "here", tmp_path / "temporary"
     here.mkdir()
     temporary.mkdir()
@@ -77,10 +77,10 @@ def test_it_runs(path, tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_one_runs_in_a_kernel(tmp_path, monkeypatch):
+def test_a_notebook_runs_in_a_kernel(tmp_path, monkeypatch):
     cells, notebook = cells_of(next(path for path in NOTEBOOKS if path.stem == "gradient_inversion"))
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    # Whatever fails is raised, with its cell.
+    # An error is raised with its cell.
     resources = {"metadata": {"path": str(tmp_path)}}
     NotebookClient(notebook, timeout=600, kernel_name="python3", resources=resources).execute()
     drawn = [output for cell in cells for output in cell.outputs if "image/png" in output.get("data", {})]

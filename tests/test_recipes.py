@@ -1,4 +1,4 @@
-"""What CONTRIBUTING.md says to touch to add an algorithm, a link model, a mechanism, a model or a data set is enough.
+"""The files that CONTRIBUTING.md lists suffice to add an algorithm, link model, mechanism, model or data set.
 
 A copy of the package gets one of each, in just the files that the page names, and runs a scenario with all five.
 """
@@ -367,27 +367,27 @@ def test_the_page_names_every_file(name):
 
 
 @pytest.mark.slow
-def test_an_algorithm_with_a_derived_option(runs):
+def test_an_algorithm_with_a_derived_option_needs_only_the_listed_files(runs):
     steps = runs["alone"].updates.groupby("client")["step_size"]
     assert set(steps.nunique()) == {2}, "halved once, after two passes: 10 updates"
     assert (steps.max() == 0.4).all()
     assert (steps.min() == 0.2).all()
 
 
-def test_a_link_model(runs):
+def test_a_link_model_needs_only_the_listed_files(runs):
     messages = runs["gossip"].messages.sort_values("sent_s")
     assert set(messages["resends"]) >= {0, 2}, "two of every four messages on a link are lost"
     assert runs["gossip"].clients["bytes"].sum() > 0
 
 
-def test_a_mechanism(runs):
+def test_a_mechanism_needs_only_the_listed_files(runs):
     run = runs["alone"]
     assert set(run.updates["noise_std"]) == {2.2}, "a tenth more than 2 times the clipping norm"
     assert run.clients["epsilon"].notna().all()
     assert set(run.releases["level"]) == {2.0}
 
 
-def test_a_model_and_a_data_set(runs):
+def test_a_model_and_a_data_set_need_only_the_listed_files(runs):
     assert runs["alone"].manifest.extra["model_size"] == (2 * 3 + 3) + (3 * 2 + 2)
     assert runs["alone"].metrics["test_accuracy"].iloc[-1] > 0.9
     assert runs["alone"].clients["samples"].sum() == 320

@@ -1,4 +1,4 @@
-"""One seed, twice: equal tables, bit for bit, whatever the window."""
+"""Equal seeds give equal tables, bit for bit, for every window."""
 
 import contextlib
 import math
@@ -112,7 +112,7 @@ def test_the_same_seed_gives_the_same_tables_for_every_window(algorithm, tmp_pat
 
 @pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ["decentralized_sgd", "adpsgd-messages"])
-def test_so_it_is_without_privacy_and_on_other_graphs(algorithm, tmp_path):
+def test_equal_seeds_give_equal_tables_without_privacy_and_on_other_graphs(algorithm, tmp_path):
     options = {"privacy": "", "topology": "{kind: erdos_renyi, probability: 0.5}", "every": "{time: 37 ms}"}
     one, other = (run(rough(algorithm, window=window, **options), out=tmp_path) for window in ("auto", 13))
     check_equal(one, other)
@@ -142,7 +142,7 @@ def prepared(kind, *, private, window):
 @pytest.mark.slow(but=["adpsgd-private", "sync_sgd-plain", "fedbuff-private", "async_fl-private"])
 @pytest.mark.parametrize("private", [True, False], ids=["private", "plain"])
 @pytest.mark.parametrize("kind", sorted(AVAILABLE))
-def test_every_algorithm_that_there_is_repeats_itself_whatever_the_window_and_interruptions(kind, private, tmp_path):
+def test_every_algorithm_repeats_itself_for_any_window_and_interruptions(kind, private, tmp_path):
     setup = prepared(kind, private=private, window="auto")
     if setup is None:
         assert (kind, private) == ("mapa", False), "its stages follow from the noise"
@@ -173,8 +173,8 @@ def test_a_run_is_the_same_from_its_own_resolved_scenario(tmp_path):
     check_equal(read(first.folder), read(again.folder))
 
 
-def test_noise_or_another_algorithm_or_model_leave_the_world_as_it_was():
-    """Common random numbers, from the scenario down: who is linked, how fast, with what data, from which model."""
+def test_noise_or_another_algorithm_or_model_leave_the_world_unchanged():
+    """Common random numbers of a scenario: links, speeds, data and the initial model."""
     graph = {"topology": "{kind: regular, degree: 3}"}
     base = prepare(rough("adpsgd-atomic", **graph))
     others = [
@@ -205,7 +205,7 @@ def test_noise_or_another_algorithm_or_model_leave_the_world_as_it_was():
 
 @pytest.mark.slow
 def test_a_wide_step_computes_what_a_narrow_one_does(tmp_path):
-    """Beyond a CPU's widths a step gathers its rows at once: another program, the same numbers."""
+    """Wide steps, as on a GPU, gather their rows at once: another program gives the same numbers."""
     text = """
     algorithm: {{kind: adpsgd, exchange: messages}}
     privacy: {{mechanism: gaussian, noise_multiplier: 0.5}}

@@ -25,7 +25,7 @@ LARGE = ("resnet",)  # minutes of compilation and evaluation on a CPU: prepared,
 
 @pytest.fixture(autouse=True, scope="module")
 def load_data_once():
-    """Reading it, and reducing its dimension, takes longer than most of these runs."""
+    """Share a data set: loading it and reducing its dimension takes longer than most of these runs."""
     with shared_data():
         yield
 
@@ -41,12 +41,12 @@ def _needs_its_data(scenario):
             pytest.skip(f"SIMFL_DATA names no folder with {scenario.data.set} in it")
 
 
-def test_there_are_scenarios():
+def test_the_folder_has_scenarios():
     assert {"demo/adpsgd", "demo/sync", "adp2sgd/case2-adpsgd"} <= set(map(_name, PATHS))
 
 
 @pytest.mark.parametrize("path", PATHS, ids=_name)
-def test_it_loads_and_is_the_same_after_a_round_trip(path):
+def test_a_scenario_loads_and_is_the_same_after_a_round_trip(path):
     scenario = simfl.load(path)
     assert loads(scenario.to_yaml()).digest() == scenario.digest()
     assert scenario.description
@@ -54,7 +54,7 @@ def test_it_loads_and_is_the_same_after_a_round_trip(path):
 
 
 def _kinds(path):
-    """What a scenario's arithmetic is about; what else differs is a matter of the world and of numbers."""
+    """Return the kinds that determine a scenario's arithmetic, without its world and its numbers."""
     scenario = simfl.load(path)
     privacy = None if scenario.privacy is None else scenario.privacy.mechanism
     if scenario.model.tokens:  # loops over time are compiled once: tests/models has their gradients
@@ -81,7 +81,7 @@ COMPUTED = set({_kinds(path): path for path in reversed(PATHS)}.values())
     ]
 )
 @pytest.mark.parametrize("path", PATHS, ids=_name)
-def test_it_runs_shortened(path, tmp_path, monkeypatch):
+def test_a_shortened_scenario_runs(path, tmp_path, monkeypatch):
     if path not in COMPUTED:
         monkeypatch.setattr("simfl.runs.context.Executor", RunWithoutNumbers)
     scenario = simfl.load(path, SHORT)
@@ -107,7 +107,7 @@ def test_it_runs_shortened(path, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("path", [path for path in PATHS if f"-{path.stem}".endswith("-sync")], ids=_name)
-def test_a_pair_differs_in_the_algorithm_alone(path):
+def test_a_pair_differs_only_in_the_algorithm(path):
     sync = simfl.load(path).resolved()
     adpsgd = simfl.load(path.with_stem(path.stem.removesuffix("sync") + "adpsgd")).resolved()
     for scenario in (sync, adpsgd):

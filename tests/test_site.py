@@ -1,4 +1,4 @@
-"""The site is built without a warning, and its tutorial says what is so."""
+"""The site is built without a warning, and its tutorial is correct."""
 
 import re
 import runpy
@@ -21,7 +21,7 @@ COMMANDS = "\n".join(
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::PendingDeprecationWarning", "ignore::DeprecationWarning")
 def test_the_site_is_built_without_a_warning(tmp_path):
-    """Nine seconds of computing, in this process: another one would import JAX again."""
+    """It computes for nine seconds in this process: another one would import JAX again."""
     build = pytest.importorskip("sphinx.cmd.build").build_main
     site = tmp_path / "site"
     options = ["-W", "--keep-going", "-q", "-b", "html", "-d", str(tmp_path / "tree")]
@@ -31,13 +31,13 @@ def test_the_site_is_built_without_a_warning(tmp_path):
     api = "".join(path.read_text(encoding="utf-8") for path in site.glob("api*.html"))
     for name in set(simfl.__all__) - {"__version__", "Run"}:
         assert api.count(f'id="simfl.{name}"') == 1, name
-    # It works without a network: nothing but links leads elsewhere.
+    # It works without a network: only links refer to other sites.
     for path in site.glob("*.html"):
         text = path.read_text(encoding="utf-8")
         assert not re.search(r'<(?:script|img|iframe)[^>]*src="(?:https?:)?//|<link[^>]*href="(?:https?:)?//', text)
 
 
-def test_every_page_has_its_place_and_links_out_of_the_site_become_words():
+def test_every_page_is_in_the_menu_and_links_out_of_the_site_become_text():
     conf = runpy.run_path(str(ROOT / "docs" / "conf.py"))
     placed = [page for pages in conf["below"]().values() for page in pages]
     notebooks = [f"notebooks/{path.stem}" for path in (ROOT / "notebooks").glob("*.ipynb")]

@@ -20,7 +20,7 @@ def draw(name, n=4):
 
 @settings(max_examples=50, deadline=None, derandomize=True)
 @given(one=names, other=names)
-def test_a_draw_depends_on_its_name_and_on_nothing_else(one, other):
+def test_a_draw_depends_only_on_its_name(one, other):
     assert draw(one) == draw(one)
     assert (draw(one) == draw(other)) == (one == other)
 
@@ -34,7 +34,7 @@ def test_draws_do_not_depend_on_those_made_before():
 
 
 @pytest.mark.parametrize("other", [(1, "jitter", 0, 0), (0, "latency", 0, 0), (0, "jitter", 1, 0), (0, "jitter", 0, 1)])
-def test_streams_are_independent_and_do_not_run_into_each_other(other):
+def test_streams_are_independent_and_do_not_overlap(other):
     n = 20_000
     one = Streams(0).generator("jitter").random(n)
     seed, purpose, client, count = other
@@ -75,7 +75,7 @@ def test_reseating_a_generator_gives_the_same_stream_as_a_new_one() -> None:
     streams = Streams(7)
     moved = streams.generator("elsewhere", 1, 2)
     moved.random(3)
-    moved.integers(0, 10, 3, dtype="uint32")  # leaves half a word behind
+    moved.integers(0, 10, 3, dtype="uint32")  # leaves half a word in the buffer
     streams.reseat(moved, "jitter", client=5, count=9)
     fresh = streams.generator("jitter", client=5, count=9)
     assert (moved.integers(0, 100, 5, dtype="uint32") == fresh.integers(0, 100, 5, dtype="uint32")).all()

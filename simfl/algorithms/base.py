@@ -154,6 +154,8 @@ class Algorithm(ABC):
     kind: ClassVar[str]
     #: One line for `simfl list`.
     summary: ClassVar[str] = ""
+    #: Its name in legends and tables; "": that of `simfl.plots.name_of`, which is `kind` for a user's class.
+    title: ClassVar[str] = ""
     #: Whether it can train several tasks on the same data (`Training.tasks`).
     moves_tasks: ClassVar[bool] = False
     #: Whether each of its gradients has its own clipping norm.

@@ -17,17 +17,11 @@ def compare(
     paths: RunsOrSweeps,
     baseline: Baseline = None,
     target: Target = None,
-    csv: Annotated[
-        Path | None, Option("--csv", metavar="FILE|-", help="Also write all columns as CSV, unrounded.")
-    ] = None,
+    csv: Annotated[Path | None, Option(metavar="FILE|-", help="Also write all columns as CSV, unrounded.")] = None,
     json: Json = None,
-    latex: Annotated[
-        Path | None, Option("--latex", metavar="FILE|-", help="Also write means and intervals as LaTeX.")
-    ] = None,
-    out: Annotated[Path | None, Option("--out", metavar="DIR", help="Also draw the figures into this folder.")] = None,
-    formats: Annotated[
-        str, Option("--formats", metavar="png,pdf,svg", help="Formats of the figures, with commas.")
-    ] = "png",
+    latex: Annotated[Path | None, Option(metavar="FILE|-", help="Also write means and intervals as LaTeX.")] = None,
+    out: Annotated[Path | None, Option(metavar="DIR", help="Also draw the figures into this folder.")] = None,
+    formats: Annotated[str, Option(metavar="png,pdf,svg", help="Formats of the figures, with commas.")] = "png",
 ) -> None:
     """Compare runs by group: means, 95% intervals, and the cost of an accuracy."""
     from simfl.cli.console import show_comparison

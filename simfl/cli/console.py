@@ -33,12 +33,8 @@ _STATUS_STYLES = {"done": "green", "diverged": "yellow", "interrupted": "yellow"
 def tables_of(cells: Mapping[str, list[str]], width: int, *, text: Collection[str] = ()) -> list[Table]:
     """Return a table with headings, in parts if it is too wide.
 
-    Every part begins with the first column, which names the rows; nothing is left out.
-
-    Args:
-        cells: heading -> a cell for every row; the most important columns come first.
-        width: of the terminal, in characters.
-        text: left-aligned columns; the others are right-aligned.
+    `cells` maps a heading to a cell for every row; the most important columns come first. Every part begins with the
+    first column, which names the rows; nothing is left out. `width` is in characters. `text` are left-aligned columns.
     """
     (head, names), *others = cells.items()
     fits = sum(_needs(*column, broken=False) + 3 for column in cells.items()) - 3 <= width
@@ -107,7 +103,7 @@ def show_runs(runs: Sequence[Run], console: Console) -> None:
     private = [run.privacy is not None for run in runs]
     cells: dict[str, list[str]] = {
         "scenario": [run.name for run in runs],
-        "algorithm": [name_of(run.algorithm, noisy) for run, noisy in zip(runs, private, strict=True)],
+        "algorithm": [name_of(run.algorithm, noisy, run.title) for run, noisy in zip(runs, private, strict=True)],
         "noise": [describe_noise(run) or NOTHING for run in runs],
         "status": [run.status for run in runs],
         clock_of(runs) + (" of the run" if any(run.is_live for run in runs) else ""): list(
@@ -124,7 +120,7 @@ def show_runs(runs: Sequence[Run], console: Console) -> None:
         "updates/s of wall time": list(map(show_count, frame["updates_per_s"])),
         "folder": [str(run.folder) for run in runs],
     }
-    # The loss matters without an accuracy; with one it only takes room.
+    # Show the loss only for runs without an accuracy.
     del cells["test loss" if (frame["test_accuracy"].notna()).any() else "test accuracy"]
     if math.isnan(common) or len(runs) == 1:
         del cells[f"time to {show_share(common)}"]
@@ -133,7 +129,7 @@ def show_runs(runs: Sequence[Run], console: Console) -> None:
     room = (console.width - max(map(len, cells))) // len(runs)
     wide = room >= _LEAST_ROOM + 3
     if len(runs) <= SIDE_BY_SIDE and (wide or (console.width - _NARROW) // len(runs) - 3 >= _LEAST_NARROW):
-        # A folder that is broken over two lines could not be copied.
+        # A folder in two lines could not be copied.
         below = [] if wide and max(map(len, cells["folder"])) <= room - 3 else cells.pop("folder")
         console.print(_side_by_side(cells, None if wide else _NARROW))
         for folder in below:

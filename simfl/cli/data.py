@@ -27,7 +27,7 @@ def list_() -> None:
 @app.command(cls=Command)
 def fetch(
     names: Annotated[list[str], Argument(metavar="NAME", help="Names as in `simfl data list`.")],
-    to: Annotated[Path | None, Option("--to", help="The folder of data sets; SIMFL_DATA by default.")] = None,
+    to: Annotated[Path | None, Option(help="The folder of data sets; SIMFL_DATA by default.")] = None,
 ) -> None:
     """Download and check data sets; continue interrupted downloads."""
     from simfl.cli.bars import download_bar

@@ -13,10 +13,10 @@ from simfl.cli.shared import Device, Json, aside, write_json
 def evaluate(
     runs: Annotated[list[Path], Argument(metavar="RUN", help="Folders of runs.")],
     data: Annotated[
-        str, Option("--data", metavar="test|train|FILE", help="A part of the run's data set, or an .npz or .csv file.")
+        str, Option(metavar="test|train|FILE", help="A part of the run's data set, or an .npz or .csv file.")
     ] = "test",
-    metrics: Annotated[str, Option("--metrics", metavar="macro_f1,auc", help="Further metrics, with commas.")] = "",
-    label: Annotated[str | None, Option("--label", help="The column of labels in a .csv file.")] = None,
+    metrics: Annotated[str, Option(metavar="macro_f1,auc", help="Further metrics, with commas.")] = "",
+    label: Annotated[str | None, Option(help="The column of labels in a .csv file.")] = None,
     json: Json = None,
     device: Device = None,
 ) -> None:
@@ -38,12 +38,15 @@ def evaluate(
     from simfl.plots import measure_label
     from simfl.records.display import show_count, show_measure, show_number, show_share
 
-    cells: dict[str, list[str]] = {"run": [entry["run"] for entry in results], "data": [data] * len(results)}
-    cells["examples"] = [show_count(entry["examples"]) for entry in results]
-    cells["loss"] = [show_number(entry["loss"]) for entry in results]
+    cells = {
+        "run": [entry["run"] for entry in results],
+        "data": [data] * len(results),
+        "examples": [show_count(entry["examples"]) for entry in results],
+        "loss": [show_number(entry["loss"]) for entry in results],
+    }
     if any(entry["accuracy"] == entry["accuracy"] for entry in results):
         cells["accuracy"] = [show_share(entry["accuracy"]) for entry in results]
-    usual = {"run", "data", "examples", "loss", "accuracy"}
+    usual = {*cells, "accuracy"}
     further = [name for name in results[0] if name not in usual and all(name in entry for entry in results)]
     cells |= {measure_label(name): [show_measure(name, entry[name]) for entry in results] for name in further}
     screen = console.output()

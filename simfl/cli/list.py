@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 from typer import Argument
 
 from simfl.cli.shared import Json, aside, write_json
 
 Catalogue = Literal["algorithms", "models", "data", "topologies", "optimizers", "plugins"]
-CATALOGUES: tuple[Catalogue, ...] = ("algorithms", "models", "data", "topologies", "optimizers", "plugins")
 
 
 def list_(
@@ -19,21 +18,13 @@ def list_(
     """List algorithms, models, data sets, topologies, optimizers and plugins."""
     from simfl.cli import listing
 
-    readers = {
-        "algorithms": listing.algorithms,
-        "models": listing.models,
-        "data": listing.data,
-        "topologies": listing.topologies,
-        "optimizers": listing.optimizers,
-        "plugins": listing.attached,
+    titles = get_args(Catalogue) if what is None else (what,)
+    listed = {title: getattr(listing, "attached" if title == "plugins" else title)() for title in titles}
+    content = {
+        title: {name: {"summary": entry.summary, "from": entry.origin} for name, entry in entries.items()}
+        for title, entries in listed.items()
     }
-    listed = {catalogue: readers[catalogue]() for catalogue in (CATALOGUES if what is None else [what])}
-    if json is not None:
-        content = {
-            title: {name: {"summary": entry.summary, "from": entry.origin} for name, entry in entries.items()}
-            for title, entries in listed.items()
-        }
-        write_json(json, content)
+    write_json(json, content)
     if aside(json):
         return
     from simfl.cli import screen

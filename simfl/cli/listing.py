@@ -36,21 +36,21 @@ class Entry:
 
 def algorithms() -> dict[str, Entry]:
     """Return the algorithms by kind."""
-    return _classes("algorithms", "algorithms")
+    return _classes("algorithms")
 
 
 def models() -> dict[str, Entry]:
     """Return the models by kind."""
-    return _classes("models", "models")
+    return _classes("models")
 
 
 def data() -> dict[str, Entry]:
     """Return the data sets by name, from the `Loader` calls."""
-    core = [(path.read_text(encoding="utf-8"), "simfl") for path in sorted((PACKAGE / "data").glob("*.py"))]
-    entries: dict[str, Entry] = {}
-    for text, origin in (*core, *_attached("data")):
-        entries |= {_value(name): Entry(_value(summary), origin) for name, summary in _LOADER.findall(text)}
-    return entries
+    return {
+        _value(name): Entry(_value(summary), origin)
+        for text, origin in _sources("data")
+        for name, summary in _LOADER.findall(text)
+    }
 
 
 def topologies() -> dict[str, Entry]:
@@ -66,23 +66,9 @@ def topologies() -> dict[str, Entry]:
 
 def optimizers() -> dict[str, Entry]:
     """Return the optimizers by kind: clients' first, servers' marked as such."""
-    tree = ast.parse((PACKAGE / "scenario" / "optimizers.py").read_text(encoding="utf-8"))
-    sections = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
-    unions = {
-        target.id: [name for name in re.findall(r"\w+", ast.unparse(node.value)) if name in sections]
-        for node in tree.body
-        if isinstance(node, ast.Assign)
-        for target in node.targets
-        if isinstance(target, ast.Name)
-    }
-    lines: dict[str, str] = {}
-    for union, prefix in (("Optimizer", ""), ("ServerOptimizer", "At a server: ")):
-        for name in dict.fromkeys(unions[union]):
-            if kind := _kind_of(sections[name]):
-                line = prefix + _line_of(sections[name])
-                lines[kind] = f"{lines[kind]} {line}" if prefix and kind in lines else line
-    lines["my_module:make"] = _line_of(sections["OwnOptimizer"])
-    return {kind: Entry(line) for kind, line in lines.items()}
+    from simfl.scenario.optimizers import summaries
+
+    return {kind: Entry(line) for kind, line in summaries().items()}
 
 
 def attached() -> dict[str, Entry]:
@@ -104,10 +90,16 @@ def _attached(catalogue: plugins.Catalogue) -> Iterator[tuple[str, str]]:
                 yield Path(spec.origin).read_text(encoding="utf-8"), origin
 
 
-def _classes(package: str, catalogue: plugins.Catalogue) -> dict[str, Entry]:
-    core = [(path.read_text(encoding="utf-8"), "simfl") for path in sorted((PACKAGE / package).glob("*.py"))]
+def _sources(catalogue: plugins.Catalogue) -> Iterator[tuple[str, str]]:
+    """Yield the modules of simfl's folder of that name, and those that plugins add."""
+    for path in sorted((PACKAGE / catalogue).glob("*.py")):
+        yield path.read_text(encoding="utf-8"), "simfl"
+    yield from _attached(catalogue)
+
+
+def _classes(catalogue: plugins.Catalogue) -> dict[str, Entry]:
     entries: dict[str, Entry] = {}
-    for text, origin in (*core, *_attached(catalogue)):
+    for text, origin in _sources(catalogue):
         for body in _CLASS.split(text)[1:]:
             values = {name: _value(value) for name, value in _ATTRIBUTE.findall(body)}
             if len(values) == 2:
@@ -117,16 +109,3 @@ def _classes(package: str, catalogue: plugins.Catalogue) -> dict[str, Entry]:
 
 def _value(literal: str) -> str:
     return str(ast.literal_eval(literal))
-
-
-def _kind_of(section: ast.ClassDef) -> str | None:
-    for node in section.body:
-        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.target.id == "kind":
-            literal = node.annotation
-            if isinstance(literal, ast.Subscript) and isinstance(literal.slice, ast.Constant):
-                return str(literal.slice.value)
-    return None
-
-
-def _line_of(section: ast.ClassDef) -> str:
-    return (ast.get_docstring(section) or "").splitlines()[0]

@@ -13,13 +13,9 @@ from simfl.errors import ScenarioError
 
 def plot(
     runs: RunsOrSweeps,
-    x: Annotated[
-        str, Option("--x", metavar="time|updates|epochs|rounds|bytes|epsilon", help="The horizontal axis.")
-    ] = "time",
-    y: Annotated[str, Option("--y", help="The vertical axis: a column of the metrics table.")] = "test_accuracy",
-    save: Annotated[
-        Path | None, Option("--save", help="The figure: .png, .pdf or .svg; by default <y>-by-<x>.png here.")
-    ] = None,
+    x: Annotated[str, Option(metavar="time|updates|epochs|rounds|bytes|epsilon", help="The horizontal axis.")] = "time",
+    y: Annotated[str, Option(help="The vertical axis: a column of the metrics table.")] = "test_accuracy",
+    save: Annotated[Path | None, Option(help="The figure: .png, .pdf or .svg; by default <y>-by-<x>.png here.")] = None,
     clients: Annotated[
         bool, Option("--clients", help="With --y epsilon and one run: each client's epsilon over time.")
     ] = False,

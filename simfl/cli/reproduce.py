@@ -24,9 +24,7 @@ def reproduce(
     jobs: Jobs = None,
     out: Results = Path("results"),
     device: Device = None,
-    scenarios: Annotated[
-        Path | None, Option("--scenarios", help="The papers' scenarios; needed without a clone of simfl.")
-    ] = None,
+    scenarios: Annotated[Path | None, Option(help="The papers' scenarios; needed without a clone of simfl.")] = None,
     show_list: Annotated[bool, Option("--list", help="List the papers, and exit.")] = False,
     dry_run: Annotated[bool, Option("--dry-run", help="Print the number of runs, and exit.")] = False,
     quiet: Quiet = False,
@@ -60,7 +58,7 @@ def reproduce(
             outcomes.append(run_study(paper, tell=tell, **options))
         show_verdicts(outcomes[-1])
         if any(run.status == "missing" for run in outcomes[-1].swept.runs):
-            break  # Ctrl-C is for all of them
+            break  # Ctrl-C ends all studies
     exit_after(run for outcome in outcomes for run in outcome.swept.runs)
 
 
@@ -70,8 +68,7 @@ def check_data(papers: Sequence[Paper]) -> None:
 
     root = data_root()
     needed = dict.fromkeys(name for paper in papers for name in paper.data)
-    missing = [name for name in needed if root is None or not (any(root.glob(f"{name}*")) or any(
-        root.glob(f"*/{name}*")))]  # fmt: skip
+    missing = [name for name in needed if root is None or not any([*root.glob(f"{name}*"), *root.glob(f"*/{name}*")])]
     if missing:
         place = "SIMFL_DATA is not set" if root is None else f"SIMFL_DATA is {root}"
         expected = f"expected the data sets {', '.join(missing)}, found none ({place})"

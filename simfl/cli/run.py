@@ -10,20 +10,8 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from simfl import signals
-from simfl.cli.shared import (
-    RUN_FAILED,
-    CheckpointEvery,
-    Device,
-    Json,
-    Overrides,
-    Quiet,
-    Results,
-    Scenarios,
-    Seed,
-    aside,
-    say,
-    write_json,
-)
+from simfl.cli import shared
+from simfl.cli.shared import RUN_FAILED, Json, Overrides, Seed, aside, say, write_json
 from simfl.cli.validate import load_all
 from simfl.errors import RunError, SimflError
 from simfl.runs import CHECKPOINT_EVERY
@@ -33,13 +21,13 @@ if TYPE_CHECKING:
 
 
 def run(
-    scenarios: Scenarios,
+    scenarios: shared.Scenarios,
     overrides: Overrides = None,
     seed: Seed = None,
-    out: Results = Path("results"),
-    device: Device = None,
-    checkpoint_every: CheckpointEvery = CHECKPOINT_EVERY,
-    quiet: Quiet = False,
+    out: shared.Results = Path("results"),
+    device: shared.Device = None,
+    checkpoint_every: shared.CheckpointEvery = CHECKPOINT_EVERY,
+    quiet: shared.Quiet = False,
     json: Json = None,
 ) -> None:
     """Run scenarios one after the other, and compare them in a table and a figure.
@@ -83,7 +71,7 @@ def _run_all(
     overrides: Overrides,
     seed: Seed,
     out: Path,
-    device: Device,
+    device: shared.Device,
     checkpoint_every: str,
     quiet: bool,
 ) -> tuple[list[Run], bool]:

@@ -87,6 +87,11 @@ Target = Annotated[
 ]
 
 
+def changes_of(overrides: Sequence[str] | None, seed: int | None) -> list[str]:
+    """Return the changes by `--set` and `--seed`, as `load` takes them."""
+    return [*(overrides or ()), *(() if seed is None else (f"seed={seed}",))]
+
+
 class _PlainFlags:
     """Omits the type of flags from the help, since they take no value."""
 

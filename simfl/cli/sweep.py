@@ -21,11 +21,9 @@ def sweep(
     overrides: Annotated[
         list[str] | None, overrides_option("Change a field in every run, before grid and list.")
     ] = None,
-    seeds: Annotated[int | None, Option("--seeds", help="Another number of seeds.")] = None,
+    seeds: Annotated[int | None, Option(help="Another number of seeds.")] = None,
     jobs: Jobs = None,
-    cluster: Annotated[
-        str | None, Option("--cluster", metavar="ADDRESS", help="Run on the dask cluster of this scheduler.")
-    ] = None,
+    cluster: Annotated[str | None, Option(metavar="ADDRESS", help="Run on the dask cluster of this scheduler.")] = None,
     out: Results = Path("results"),
     device: Device = None,
     dry_run: Annotated[bool, Option("--dry-run", help="Print the missing runs, and exit.")] = False,
@@ -87,6 +85,6 @@ def _show_plan(plan: StudyPlan, state: Sweep) -> None:
         print(f"{len(state.finished)} finished before, {total - len(state.finished)} to go")
     if left := [run for run in state.runs if not run.finished]:
         remaining = estimate(state.runs, left, 1)
-        known = "" if remaining is None else f"about {show_about(remaining)} on one core, by the finished runs"
-        print(f"time: {known or 'unknown before the first run has finished'}")
+        estimated = "" if remaining is None else f"about {show_about(remaining)} on one core, by the finished runs"
+        print(f"time: {estimated or 'unknown before the first run has finished'}")
     sys.stdout.flush()

@@ -19,12 +19,8 @@ def trace(
     since: Annotated[
         str | None, Option("--from", metavar="TIME", help="Omit what ended before this time, such as 10 s.")
     ] = None,
-    until: Annotated[
-        str | None, Option("--until", metavar="TIME", help="Omit what began after this virtual time.")
-    ] = None,
-    clients: Annotated[
-        str | None, Option("--clients", metavar="LIST", help="Only these clients, such as 0-3,7.")
-    ] = None,
+    until: Annotated[str | None, Option(metavar="TIME", help="Omit what began after this virtual time.")] = None,
+    clients: Annotated[str | None, Option(metavar="LIST", help="Only these clients, such as 0-3,7.")] = None,
 ) -> None:
     """Write a run as a timeline for Perfetto (https://ui.perfetto.dev).
 

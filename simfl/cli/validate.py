@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from simfl.cli.shared import Json, Overrides, Scenarios, Seed, aside, say, write_json
+from simfl.cli.shared import Json, Overrides, Scenarios, Seed, aside, changes_of, say, write_json
 from simfl.errors import DataError, ScenarioError
 
 if TYPE_CHECKING:
@@ -23,12 +23,12 @@ def validate(scenarios: Scenarios, overrides: Overrides = None, seed: Seed = Non
     If a scenario names its author's class (kind: module:Class), the module is imported: trust the author.
     """
 
-    def weigh(setup: Setup) -> Forecast:
+    def forecast_of(setup: Setup) -> Forecast:
         from simfl.build.forecast import forecast  # heavy: only for a scenario that is valid
 
         return forecast(setup)
 
-    forecasts = load_all(scenarios, overrides, seed, None, weigh)
+    forecasts = load_all(scenarios, overrides, seed, None, forecast_of)
     write_json(json, [{"scenario": str(path), **vars(one)} for path, one in zip(scenarios, forecasts, strict=True)])
     if not aside(json):
         for path, one in zip(scenarios, forecasts, strict=True):
@@ -73,7 +73,7 @@ def load_all(
     from simfl.scenario import load
     from simfl.scenario.own_code import look_beside
 
-    changes = [*(overrides or []), *([] if seed is None else [f"seed={seed}"])]
+    changes = changes_of(overrides, seed)
     look_beside(paths)
     kept: list[T] = []
     problems: list[str] = []

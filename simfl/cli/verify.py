@@ -9,35 +9,33 @@ from typing import Annotated
 import typer
 from typer import Option
 
-from simfl.cli.shared import RUN_FAILED, Device, OneScenario, Overrides, Quiet, Seed, say
+from simfl.cli.shared import RUN_FAILED, Device, OneScenario, Overrides, Quiet, Seed, changes_of, say
 
 
 def verify(
     scenario: OneScenario,
     overrides: Overrides = None,
     seed: Seed = None,
-    updates: Annotated[int, Option("--updates", min=1, help="End after at most this number of updates.")] = 5_000,
+    updates: Annotated[int, Option(min=1, help="End after at most this number of updates.")] = 5_000,
     device: Device = None,
     quiet: Quiet = False,
 ) -> None:
     """Show that a scenario always gives the same results on this machine.
 
-    The scenario runs as it is, with another window, interrupted half-way and resumed from its checkpoint, and in
+    The scenario runs unchanged, with another window, interrupted half-way and resumed from its checkpoint, and in
     another process. Tables and models must be equal, bit for bit; else the exit code is 1. Another width, device or
     version is not tried, and may change the last bits.
     """
     from simfl.cli import console
-    from simfl.runs.verification import Way, shortened
+    from simfl.runs.verification import shortened
     from simfl.runs.verification import verify as ways_of
     from simfl.scenario import load
     from simfl.scenario.own_code import look_beside
 
     look_beside([scenario])
-    short = shortened(load(scenario, [*(overrides or []), *([] if seed is None else [f"seed={seed}"])]), updates)
-    ways: list[Way] = []
+    short = shortened(load(scenario, changes_of(overrides, seed)), updates)
     with tempfile.TemporaryDirectory(prefix="simfl-verify-") as folder:
-        for way in ways_of(short, Path(folder), device, (lambda name: None) if quiet else say):
-            ways.append(way)
+        ways = list(ways_of(short, Path(folder), device, (lambda name: None) if quiet else say))
     cells = {
         "way": [way.name for way in ways],
         "status": [way.status for way in ways],

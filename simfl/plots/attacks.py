@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+import itertools
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from simfl.plots.style import PALETTE, line_of, style
-from simfl.records.attacks import FALSE_POSITIVE_RATES, SCORES, Inference, Inversion, Membership
+from simfl.records.attacks import SCORES, Inversion, Membership
 from simfl.records.claims import RELATIONS
 
 if TYPE_CHECKING:
+    import pandas as pd
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
@@ -31,29 +31,22 @@ def plot_membership(membership: Membership, score: str | None = None) -> Figure:
     from matplotlib import pyplot as plt
 
     score = score or membership.best
-    rows = [row for row, one in enumerate(membership.inferences) if one.score == score]
-    entries = [membership.inferences[row] for row in rows]
+    frame = membership.frame[membership.frame["score"] == score]
+    ends = frame[np.isfinite(frame["distance"])].groupby("distance")[["auc_low", "auc_high"]].mean()
     with style():
         figure, (left, middle, right) = plt.subplots(1, 3, figsize=(11.5, 3.8), layout="constrained")
-        _draw_roc(left, membership, rows)
-        distances = [one.distance for one in entries]
-        _draw_points(middle, distances, [one.auc for one in entries], 0, "area under the curve")
-        low, high = _means(entries, "auc_low"), _means(entries, "auc_high")
-        middle.fill_between(
-            list(low), list(low.values()), list(high.values()), color=PALETTE[0], alpha=0.15, linewidth=0
-        )
+        _draw_roc(left, membership.roc[membership.roc["score"] == score])
+        _draw_points(middle, frame, "auc", 0, "area under the curve")
+        middle.fill_between(ends.index, ends["auc_low"], ends["auc_high"], color=PALETTE[0], alpha=0.15, linewidth=0)
         middle.axhline(0.5, color="#555555", linestyle=":", label="by chance")
         middle.set_ylabel(
             f"area under the curve\n(band: {100 * membership.confidence:g} % of one pair, mean of its ends)"
         )
-        _draw_points(right, distances, [one.lower_bound for one in entries], 1, "lower bound, measured")
-        accounts = [one.account for one in entries]
-        if any(math.isfinite(account) for account in accounts):
-            _draw_points(right, distances, accounts, 2, "certified")
+        _draw_points(right, frame, "lower_bound", 1, "lower bound, measured")
+        _draw_points(right, frame, "account", 2, "certified")
+        _draw_points(right, frame, "published", 3, "as published, not certified")
+        if np.isfinite(frame["account"]).any():
             right.set_yscale("symlog", linthresh=0.1)
-        published = [one.published for one in entries]
-        if any(math.isfinite(epsilon) for epsilon in published):
-            _draw_points(right, distances, published, 3, "as published, not certified")
         right.set_ylim(bottom=0)
         right.set_ylabel(f"ε at δ = {membership.delta:g}, {RELATIONS[membership.neighbors]}")
         for ax in (middle, right):
@@ -99,13 +92,11 @@ def plot_inversion(attack: Inversion) -> Figure:
     return figure
 
 
-def _draw_roc(ax: Axes, membership: Membership, rows: Sequence[int]) -> None:
-    near = sorted({membership.inferences[row].distance for row in rows})
-    for position, distance in enumerate(near[:_MOST_CURVES]):
-        some = [row for row in rows if membership.inferences[row].distance == distance]
+def _draw_roc(ax: Axes, roc: pd.DataFrame) -> None:
+    for position, (distance, curve) in enumerate(itertools.islice(roc.groupby("distance"), _MOST_CURVES)):
         ax.plot(
-            FALSE_POSITIVE_RATES,
-            np.maximum(membership.rates[some].mean(axis=0), 1e-9),
+            curve["false_positive_rate"],
+            np.maximum(curve["true_positive_rate"], 1e-9),
             color=PALETTE[position % len(PALETTE)],
             linestyle=line_of(position),
             label=f"distance {distance:g}",
@@ -116,17 +107,10 @@ def _draw_roc(ax: Axes, membership: Membership, rows: Sequence[int]) -> None:
     ax.legend(loc="lower right")
 
 
-def _draw_points(ax: Axes, distances: Sequence[float], values: Sequence[float], number: int, label: str) -> None:
-    points = [(at, value) for at, value in zip(distances, values, strict=True) if math.isfinite(at + value)]
-    if not points:
+def _draw_points(ax: Axes, frame: pd.DataFrame, column: str, number: int, label: str) -> None:
+    points = frame[np.isfinite(frame["distance"] + frame[column])]
+    if points.empty:
         return
-    color, marker = PALETTE[number], "os^D"[number]
-    ax.scatter([at for at, _ in points], [value for _, value in points], color=color, alpha=0.25, s=12, linewidths=0)
-    places = sorted({at for at, _ in points})
-    means = [float(np.mean([value for at, value in points if at == place])) for place in places]
-    ax.plot(places, means, color=color, linestyle=line_of(number), marker=marker, label=label)
-
-
-def _means(entries: Sequence[Inference], name: str) -> dict[float, float]:
-    places = sorted({one.distance for one in entries if math.isfinite(one.distance)})
-    return {place: float(np.mean([getattr(one, name) for one in entries if one.distance == place])) for place in places}
+    color, means = PALETTE[number], points.groupby("distance")[column].mean()
+    ax.scatter(points["distance"], points[column], color=color, alpha=0.25, s=12, linewidths=0)
+    ax.plot(means.index, means, color=color, linestyle=line_of(number), marker="os^D"[number], label=label)

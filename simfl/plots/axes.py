@@ -31,6 +31,13 @@ X_AXES = {
 BOUND = "largest ε over clients, before the end an upper bound"
 
 
+def x_axis(x: str) -> tuple[str, str]:
+    """Return the column and the label of a horizontal axis."""
+    if x not in X_AXES:
+        raise ScenarioError(f"plot: x: expected one of {', '.join(X_AXES)}, found {x!r}{nearest(x, X_AXES)}")
+    return X_AXES[x]
+
+
 def check_y(y: str, runs: Iterable[Run]) -> None:
     """Reject a column that a run does not have; name the common columns."""
     opened = list(runs)

@@ -75,10 +75,8 @@ def plot_staleness(groups: Sequence[Group], among: Sequence[Group] | None = None
     Staleness counts events between the read that a gradient was taken at and its application: updates of all clients,
     or steps of the server (`SERVER_STEPS`). Groups of the two kinds have a panel each; `ax` draws one kind only. The
     share is over all runs of a group, on a logarithmic axis with about sixty bins; a triangle at the right end is the
-    share beyond the last bin. `among` are all groups of the study, as in `looks_of`.
-
-    Returns:
-        The axes, those of the first panel.
+    share beyond the last bin. `among` are all groups of the study, as in `looks_of`. Returns the axes of the first
+    panel.
     """
     from matplotlib import pyplot as plt
 
@@ -142,7 +140,9 @@ def plot_topology(run: Run | str | Path, color: Literal["speed", "accuracy"] = "
     from matplotlib.colors import LogNorm, Normalize
 
     opened = run if isinstance(run, Run) else read(run)
-    graph, has_server = _graph(opened)
+    edges, graph = opened.edges, nx.empty_graph(len(opened.clients))
+    graph.add_edges_from(zip(edges["source"], edges["target"], strict=True))
+    has_server = graph.number_of_nodes() > len(opened.clients)
     if color == "speed":
         clients = opened.clients
         seconds = (clients["compute_s"] / clients["updates"].where(clients["updates"] > 0)).to_numpy(float)
@@ -196,16 +196,6 @@ def plot_topology(run: Run | str | Path, color: Literal["speed", "accuracy"] = "
 def box_of_server(width: float = 0.6) -> dict[str, Any]:
     """Return the box of the word `server`, with a line of some width."""
     return {"boxstyle": "square,pad=0.4", "facecolor": "white", "edgecolor": "#333333", "linewidth": width}
-
-
-def _graph(run: Run) -> tuple[nx.Graph[int], bool]:
-    import networkx as nx
-
-    edges, count = run.edges, len(run.clients)
-    graph: nx.Graph[int] = nx.Graph()
-    graph.add_nodes_from(range(count))
-    graph.add_edges_from(zip(edges["source"], edges["target"], strict=True))
-    return graph, graph.number_of_nodes() > count
 
 
 def layout(graph: nx.Graph[int], has_server: bool) -> dict[int, Any]:

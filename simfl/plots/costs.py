@@ -30,13 +30,9 @@ def plot_costs(
 ) -> Figure:
     """Plot each group's costs until a target, with 95% intervals over seeds.
 
-    Fewer than four seeds are drawn as points, since an interval would say little.
-
-    Args:
-        groups: from `open_groups`.
-        columns: some of `COSTS`; algorithms without rounds have no bar of rounds.
-        target: an accuracy, or as `as_target` reads it; by default the best accuracy that every run reached.
-        table: the result of `compare_groups` for these groups, if it exists.
+    Fewer than four seeds are drawn as points, since an interval would say little. `groups` are from `open_groups`, and
+    `table` is the result of `compare_groups` for them, if it exists. `columns` are some of `COSTS`; algorithms without
+    rounds have no bar of rounds. The default `target` is the best accuracy that every run reached; see `as_target`.
     """
     from matplotlib import pyplot as plt
     from matplotlib.ticker import EngFormatter

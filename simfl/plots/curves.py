@@ -9,8 +9,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from simfl.errors import ScenarioError, nearest
-from simfl.plots.axes import X_AXES, arrange, axis_label, check_y, scale_of
+from simfl.errors import ScenarioError
+from simfl.plots.axes import arrange, axis_label, check_y, scale_of, x_axis
 from simfl.plots.groups import plot_groups
 from simfl.plots.style import axes_of, color_of, line_of, marker_of, name_of, style
 from simfl.records import Run, folders_of, read
@@ -54,12 +54,10 @@ def plot(
     opened = [one if isinstance(one, Run) else read(folder) for one, folder in zip(given, folders, strict=True)]
     if not opened:
         raise ScenarioError("plot: expected at least one run, found none")
-    if x not in X_AXES:
-        raise ScenarioError(f"plot: x: expected one of {', '.join(X_AXES)}, found {x!r}{nearest(x, X_AXES)}")
+    column, x_label = x_axis(x)
     check_y(y, opened)
     if labels is not None and len(labels) != len(opened):
         raise ScenarioError(f"plot: labels: expected {len(opened)}, one per run, found {len(labels)}")
-    column, x_label = X_AXES[x]
     frames = [run.metrics for run in opened]
     x_label = clock_of(opened) if column == "time_s" else x_label
     x_scale = scale_of(column, max((_largest(frame[column]) for frame in frames), default=0.0))
@@ -101,7 +99,7 @@ def label_runs(runs: Sequence[Run]) -> list[str]:
     """Name runs by algorithm, with further words only as needed."""
     parts = [
         (
-            name_of(run.algorithm, run.privacy is not None), describe_noise(run),
+            name_of(run.algorithm, run.privacy is not None, run.title), describe_noise(run),
             "live" if run.is_live else "simulated", run.name, f"seed {run.manifest.seed}", f"run {run.folder.name}",
         )
         for run in runs

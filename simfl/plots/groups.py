@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from simfl.errors import ScenarioError, nearest
-from simfl.plots.axes import X_AXES, arrange, axis_label, check_y, scale_of
+from simfl.plots.axes import arrange, axis_label, check_y, scale_of, x_axis
 from simfl.plots.style import axes_of, color_of, line_of, marker_of, name_of, shade, style
 from simfl.records.comparison import CONFIDENCE, FEW
 from simfl.records.display import measure_label
@@ -55,7 +54,7 @@ class Band:
 
 @dataclass(frozen=True)
 class Look:
-    """The look of a group: color of its algorithm, shade, line style and marker."""
+    """The look of a group: the shaded color of its algorithm, line style and marker."""
 
     color: str
     line: Any
@@ -66,8 +65,8 @@ class Look:
 def average(group: Group, x: str, y: str, interpolation: Interpolation = "linear") -> Band | None:
     """Return a group's mean with Student's 95% intervals on a grid.
 
-    Runs that diverged or failed are left out; None if no run has both columns. `interpolation` is "linear" between
-    evaluations, or "step": the value of the last evaluation.
+    Runs that diverged or failed are left out; None if no run has both columns. With the interpolation "step", the value
+    of the last evaluation holds until the next one.
     """
     from scipy.special import stdtrit
 
@@ -99,8 +98,8 @@ def _at(
 ) -> NDArray[np.float64]:
     if interpolation == "linear":
         return np.interp(grid, x, y)
-    held: NDArray[np.float64] = y[np.clip(np.searchsorted(x, grid, side="right") - 1, 0, len(y) - 1)]
-    return held
+    steps: NDArray[np.float64] = y[np.clip(np.searchsorted(x, grid, side="right") - 1, 0, len(y) - 1)]
+    return steps
 
 
 def looks_of(groups: Sequence[Group], among: Sequence[Group] | None = None) -> list[Look]:
@@ -125,7 +124,7 @@ def looks_of(groups: Sequence[Group], among: Sequence[Group] | None = None) -> l
 def label_of(group: Group) -> str:
     """Return a group's label with the algorithm as papers write it."""
     kind = group.algorithm
-    words = [name_of(kind, group.private) if word == kind else word for word in group.label.split(", ")]
+    words = [name_of(kind, group.private, group.title) if word == kind else word for word in group.label.split(", ")]
     lost = len(group.runs) - len(group.good)
     return ", ".join(words) + (f" ({lost} of {len(group.runs)} diverged)" if lost else "")
 
@@ -142,21 +141,11 @@ def plot_groups(
 ) -> Axes:
     """Plot each group's mean with its 95% band; below four seeds, thin lines.
 
-    Args:
-        groups: from `open_groups`.
-        x: one of `X_AXES`.
-        y: a column of the metrics table; consensus distances have a logarithmic axis.
-        interpolation: see `average`.
-        target: an accuracy, or a `Target` of another metric, to mark.
-        among: all groups of the study, see `looks_of`.
-        ax: where to draw; new axes by default.
-
-    Returns:
-        The axes, to change further or to give to `save`.
+    `groups` are from `open_groups`, and `among` are all groups of the study, see `looks_of`. `x` is one of `X_AXES`,
+    `y` a column of the metrics table; consensus distances have a logarithmic axis. `target` is an accuracy, or a
+    `Target` of another metric, to mark. See `average` for `interpolation`. Returns the axes, for `save`.
     """
-    if x not in X_AXES:
-        raise ScenarioError(f"plot: x: expected one of {', '.join(X_AXES)}, found {x!r}{nearest(x, X_AXES)}")
-    column, x_label = X_AXES[x]
+    column, x_label = x_axis(x)
     check_y(y, (run for group in groups for run in group.good.values()))
     among = groups if among is None else among
     if y == "consensus_distance":  # of a single model it is zero, which has no place on a logarithmic axis

@@ -1,6 +1,6 @@
 """Figures of observers' knowledge: pairs, distances, the graph, and time.
 
-All are drawn from the table of pairs of `simfl.accounts.network`, for its `delta`. Certified epsilons stand beside
+All are drawn from the table of pairs of `simfl.accounts.network`, for its `delta`. Certified epsilons are drawn beside
 those "as published", which take gradients as fixed and may be too small.
 """
 
@@ -36,6 +36,7 @@ _MOST_CELLS, _MOST_NAMES = 12, 36
 def plot_pairs(pairs: pd.DataFrame, delta: float) -> Figure:
     """Plot the final epsilon of every pair as heat maps, certified and published."""
     from matplotlib import pyplot as plt
+    from matplotlib.colors import ListedColormap
     from matplotlib.patches import Patch
 
     last = _last(pairs)
@@ -48,7 +49,7 @@ def plot_pairs(pairs: pd.DataFrame, delta: float) -> Figure:
             table = last.pivot(index="observer", columns="client", values=column)
             values = table.reindex(index=observers, columns=clients).to_numpy(float)
             image = ax.imshow(np.ma.masked_invalid(values), cmap=_colors(), norm=norm, aspect="auto")
-            ax.imshow(np.where(np.isinf(values), 1.0, math.nan), cmap=_one_color(_INFINITE), aspect="auto")
+            ax.imshow(np.where(np.isinf(values), 1.0, math.nan), cmap=ListedColormap([_INFINITE]), aspect="auto")
             ax.grid(visible=False)
             ax.set_title(title)
             ax.set_xlabel("client")
@@ -117,7 +118,7 @@ def plot_knowledge(pairs: pd.DataFrame, edges: pd.DataFrame, delta: float, obser
 
     last = _last(pairs)
     observer = last["observer"].iloc[0] if observer is None else observer
-    own = last[last["observer"] == observer].set_index("client")
+    of_observer = last[last["observer"] == observer].set_index("client")
     nodes = {*map(str, last["client"]), *edges["source"], *edges["target"]}
     clients = sorted(int(node) for node in nodes if node.isdigit())
     servers = sorted(node for node in nodes if not node.isdigit())
@@ -131,10 +132,10 @@ def plot_knowledge(pairs: pd.DataFrame, edges: pd.DataFrame, delta: float, obser
     watching = [numbers[node] for node in observer.split("+") if node in numbers]
     with style():
         figure, axes = plt.subplots(1, 2, figsize=(9.6, 4.4), layout="constrained")
-        norm = _norm(own)
+        norm = _norm(of_observer)
         for ax, (column, title) in zip(axes, KINDS.items(), strict=True):
             nx.draw_networkx_edges(graph, places, ax=ax, edge_color="#999999", width=0.8, alpha=lines)
-            values = own[column]
+            values = of_observer[column]
             finite = [number for number, client in enumerate(clients) if math.isfinite(values.get(client, math.nan))]
             shades = [values[clients[number]] for number in finite]
             dots = _dots(ax, places, finite, s=size, c=shades, cmap=_colors(), norm=norm)
@@ -164,7 +165,7 @@ def plot_knowledge(pairs: pd.DataFrame, edges: pd.DataFrame, delta: float, obser
         name = {"links": "the observer of all links", "server": "the server"}.get(observer, f"{client} {observer}")
         bar.set_label(f"{_epsilon(delta)}\nfor {name}")
         bar.outline.set_visible(False)
-        if _infinite(own):
+        if _infinite(of_observer):
             figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", frameon=False)
     return figure
 
@@ -174,7 +175,10 @@ def plot_over_time(pairs: pd.DataFrame, delta: float) -> Figure:
     import matplotlib
     from matplotlib import pyplot as plt
 
-    distances = _few(sorted(distance for distance in pairs["distance"].unique() if math.isfinite(distance)))
+    finite = sorted(distance for distance in pairs["distance"].unique() if math.isfinite(distance))
+    distances = [
+        finite[at] for at in np.linspace(0, len(finite) - 1, min(len(finite), _MOST_LINES)).round().astype(int)
+    ]
     scale = scale_time(float(pairs["time_s"].max()))
     shades = matplotlib.colormaps["cividis"](np.linspace(0.0, 0.85, max(2, len(distances))))
     with style():
@@ -234,20 +238,9 @@ def _colors() -> Any:
     return matplotlib.colormaps[_CMAP].with_extremes(bad=_OWN)
 
 
-def _one_color(color: str) -> Any:
-    from matplotlib.colors import ListedColormap
-
-    return ListedColormap([color])
-
-
 def _dots(ax: Axes, places: dict[int, Any], nodes: Sequence[int], lw: float = 0.6, **look: Any) -> Any:
     x, y = ([places[node][axis] for node in nodes] for axis in (0, 1))
     return ax.scatter(x, y, edgecolors="#333333", linewidths=lw, zorder=4, **look)
-
-
-def _few(values: Sequence[float]) -> list[float]:
-    places = np.linspace(0, len(values) - 1, min(len(values), _MOST_LINES)).round().astype(int)
-    return [values[place] for place in places]
 
 
 def _thin(ticks: Any, names: Sequence[Any], places: Sequence[float] | None = None) -> None:

@@ -37,13 +37,8 @@ def draw_study(
     to the target; a heat map for two settings of several values each; staleness; and for the first run of each group
     the clients' time and the graph.
 
-    Args:
-        groups: from `open_groups`.
-        table: the result of `compare_groups` for them.
-        out: the folder.
-        axes: words of `X_AXES`.
-        y: a column of the metrics table.
-        endings: png, pdf, svg.
+    `groups` are from `open_groups`, and `table` is the result of `compare_groups` for them. `axes` are words of
+    `X_AXES`, `y` is a column of the metrics table, and `endings` are some of png, pdf and svg.
     """
     written: list[Path] = []
     target = target_in(table)

@@ -38,21 +38,11 @@ _LOOKS = {
 }
 #: The algorithms' names in papers.
 NAMES = {kind: name for kind, (name, _) in _LOOKS.items()}
-#: Fixed colors. Within a family they are far apart for the color-blind too; all others differ side by side. A missing
-#: algorithm takes one of `_OTHERS` by its name, always the same.
+#: Fixed colors. Those of algorithms that are often drawn together are far apart for the color-blind, too; all others
+#: differ side by side. Another algorithm has one of `_OTHERS`, always the same, which its name determines.
 COLORS = {kind: color for kind, (_, color) in _LOOKS.items()}
 
-#: Algorithms that are often drawn into one figure.
-
-FAMILIES = (
-    ("adpsgd", "sync_sgd", "decentralized_sgd", "gossip_learning", "sgp"),
-    ("without_replacement_sgd", "deep_q_sgd", "random_walk_sgd"),
-    ("fedavg", "fedprox", "fedbuff", "fedasync", "async_fl"),
-    ("centralized_sgd", "async_sgd", "audp", "mapa"),
-)
-
 _OTHERS = (_ORANGE, _SKY, _PURPLE, _BLACK)
-
 
 #: Algorithms that have rounds; for all others the column `rounds` holds updates per client on average.
 ROUNDS = ("sync_sgd", "decentralized_sgd", "sgp", "fedavg", "fedprox", "fedbuff", "async_fl")
@@ -126,9 +116,9 @@ def shade(color: str, strength: float) -> str:
     return "#" + "".join(f"{round(255 - strength * (255 - part)):02X}" for part in parts)
 
 
-def name_of(algorithm: str, private: bool = False) -> str:
-    """Return the name of an algorithm as papers write it."""
-    return "A(DP)²SGD" if private and algorithm == "adpsgd" else NAMES.get(algorithm, algorithm)
+def name_of(algorithm: str, private: bool = False, title: str = "") -> str:
+    """Return an algorithm's title, or its name as papers write it."""
+    return title or ("A(DP)²SGD" if private and algorithm == "adpsgd" else NAMES.get(algorithm, algorithm))
 
 
 @contextlib.contextmanager

@@ -184,6 +184,11 @@ class Run:
         return str(algorithm.get("kind", "")) if isinstance(algorithm, dict) else ""
 
     @property
+    def title(self) -> str:
+        """The name that the algorithm's class has for legends and tables; "" without."""
+        return str(self.manifest.extra.get("title", ""))
+
+    @property
     def privacy(self) -> dict[str, Any] | None:
         """The scenario's privacy section, or None."""
         privacy = self.scenario.get("privacy")

@@ -213,6 +213,11 @@ class Group:
         return next(iter(self.runs.values())).algorithm
 
     @property
+    def title(self) -> str:
+        """The name that the algorithm's class has for legends and tables; "" without."""
+        return next(iter(self.runs.values())).title
+
+    @property
     def private(self) -> bool:
         """Whether the runs have a privacy section."""
         return next(iter(self.runs.values())).privacy is not None
@@ -230,8 +235,11 @@ def open_groups(
     folders = [Path(path) for path in paths]
     if len(folders) == 1 and is_sweep(folders[0]):
         sweep = read_sweep(folders[0])
-        groups = _groups_of(sweep, tell)
-        return groups, sweep.baseline if sweep.baseline in labels_of(groups) else None
+        by_label = _groups_of(sweep, tell)
+        groups, baseline = list(by_label.values()), sweep.baseline
+        if baseline in by_label:
+            return groups, by_label[baseline].label
+        return groups, baseline if baseline in labels_of(groups) else None
     return group_runs(open_runs(folders, tell)), None
 
 
@@ -276,20 +284,22 @@ def labels_of(groups: Iterable[Group]) -> list[str]:
     return list(dict.fromkeys([*(group.label for group in listed), *values]))
 
 
-def _groups_of(sweep: Sweep, tell: Callable[[str], None]) -> list[Group]:
+def _groups_of(sweep: Sweep, tell: Callable[[str], None]) -> dict[str, Group]:
+    """Return the groups by their labels in the plan, which have no titles."""
     groups: dict[str, Group] = {}
     readable = _readable([sweep.folder / run.folder for run in sweep.finished], tell)
     for run in sweep.finished:
         if (opened := readable.get(sweep.folder / run.folder)) is None:
             continue
         values = {axis: _value_at(run.changes, axis) for axis in run.settings}
-        group = groups.setdefault(run.label, Group(run.label, run.settings, {}, values))
+        label = ", ".join(opened.title or word if word == opened.algorithm else word for word in run.label.split(", "))
+        group = groups.setdefault(run.label, Group(label, run.settings, {}, values))
         group.runs[run.seed] = opened
     if not groups:
         raise DataError(
             f"{sweep.folder}: expected finished runs, found none of {len(sweep.runs)}; simfl sweep it first"
         )
-    return list(groups.values())
+    return dict(zip(groups, _distinguished(list(groups.values())), strict=True))
 
 
 def _value_at(changes: Mapping[str, Any], axis: str) -> Any:
@@ -306,7 +316,8 @@ def group_runs(runs: Sequence[Run]) -> list[Group]:
     for run, run_settings in zip(runs, settings, strict=True):
         keys = sorted(run_settings, key=lambda key: key != "algorithm.kind")
         words = [word for key in keys if (word := _word(key, run_settings, run, runs, settings))]
-        group = groups.setdefault(tuple(run_settings.items()), Group(_joined(words) or run.algorithm, run_settings, {}))
+        label = _joined(words) or run.title or run.algorithm
+        group = groups.setdefault(tuple(run_settings.items()), Group(label, run_settings, {}))
         group.runs.setdefault(run.manifest.seed, run)
     return _distinguished(list(groups.values()))
 
@@ -321,7 +332,7 @@ def _word(
     """
     value, last = run_settings[key], key.rsplit(".", 1)[-1]
     if key == "algorithm.kind":
-        return value
+        return run.title or value
     # Settings that all runs of one kind share add nothing to that kind: a softmax regression's, which a network lacks.
     kinds = [f"{root}.{word}" for root in _roots(key) for word in _KINDS if f"{root}.{word}" in run_settings]
     like = [

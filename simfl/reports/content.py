@@ -36,7 +36,7 @@ from simfl.records.sweeps import Group, Sweep, is_sweep, open_groups, read_sweep
 from simfl.records.targets import Target, as_target
 from simfl.scenario.syntax import write
 
-#: Points of a curve: enough for the eye, and few enough for a page that is mailed.
+#: Points of a curve: enough to look smooth, and few enough for a page that is mailed.
 POINTS = 90
 #: Columns of metrics that can be drawn, the first that exists by default.
 MEASURES = ("test_accuracy", "test_loss", "train_loss", "consensus_distance", "epsilon")
@@ -50,12 +50,9 @@ _DASHES = ("", "7 4", "7 3 2 3", "2 3", "7 2 2 2 2 2", "14 4")
 class Part:
     """One group of runs that differ in their seeds, and its look.
 
-    Attributes:
-        color: that of its algorithm in all figures.
-        dash: the group's line style, as SVG writes dashes.
-        curves: x axis -> measure -> rows [x, mean, low, high].
-        measures: the numbers of the table, means with their 95 % intervals over seeds.
-        times: share of the clients' time by activity.
+    `dash` is the line style, as SVG writes dashes. `curves` maps an x axis and a measure to rows [x, mean, low, high].
+    `measures` are the numbers of the table, means with their 95 % intervals over seeds; `times` are the shares of the
+    clients' time by activity.
     """
 
     group: Group
@@ -72,6 +69,11 @@ class Part:
         return next(iter(self.group.good.values()), next(iter(self.group.runs.values())))
 
     @property
+    def name(self) -> str:
+        """The name of the algorithm."""
+        return name_of(self.group.algorithm, self.group.private, self.group.title)
+
+    @property
     def file(self) -> str:
         """The file name of the first seed's scenario."""
         return "-".join(describe_run(self.run).split("/")) + ".yaml"
@@ -79,13 +81,10 @@ class Part:
 
 @dataclass(frozen=True)
 class Privacy:
-    """The privacy of one group.
+    """The privacy of one group: the ledger's statement, and the noise in words.
 
-    Attributes:
-        statement: the ledger's words.
-        noise: that was used, over clients.
-        check: claim compared with account for one run; None if it cannot be made, for the reason in `problem`.
-        spent: the smallest and the largest epsilon of a client, NaN without certified ones.
+    `check` compares claim and account of one run; None if that is not possible, for the reason in `problem`. `spent`
+    are the smallest and the largest epsilon of a client, NaN without certified ones.
     """
 
     label: str
@@ -100,18 +99,11 @@ class Privacy:
 class Content:
     """The content of a report.
 
-    Attributes:
-        title, question: the name and the description of the study or scenario.
-        target: for the times to reach it, NaN without one.
-        baseline: the label of the group to compare with, "" without one.
-        differing: key path -> the value of each part, if they differ.
-        findings: sentences.
-        explained: a line for each number of the comparison.
-        privacy: one entry for each group with noise.
-        failed: (run, reason) for runs that are not among the parts.
-        commands: that repeat the runs.
-        study: of a sweep, as YAML; else "".
-        runs: all runs, with the label of their group.
+    `title` and `question` are the name and the description of the study or scenario. `target` is NaN without one.
+    `baseline` is the label of the group to compare with, "" without one. `differing` maps a key path to the value of
+    each part. `findings` are sentences, and `explained` has a line for each number of the comparison. `privacy` has an
+    entry for each group with noise, `failed` the reason for each run that is not among the parts. `commands` repeat the
+    runs. `study` is that of a sweep, as YAML, else "". `runs` are all runs with the label of their group.
     """
 
     title: str
@@ -191,7 +183,7 @@ def _labels(groups: Sequence[Group]) -> list[str]:
     """Name groups by algorithm and noise, and by further differences if needed."""
     runs = [next(iter(group.runs.values())) for group in groups]
     short = [
-        ", ".join(part for part in (name_of(run.algorithm, group.private), describe_noise(run)) if part)
+        ", ".join(part for part in (name_of(run.algorithm, group.private, run.title), describe_noise(run)) if part)
         for group, run in zip(groups, runs, strict=True)
     ]
     counts = Counter(short)
@@ -203,8 +195,8 @@ def _parts(groups: Sequence[Group], target: Target, labels: Sequence[str]) -> li
     parts = []
     for position, (group, label) in enumerate(zip(groups, labels, strict=True)):
         runs = list(group.good.values())
-        name = (label or name_of(group.algorithm, group.private)).replace(" = ", _EQUALS)
         look = color_of(group.algorithm), _DASHES[position % len(LINE_STYLES)]
+        name = label.replace(" = ", _EQUALS)
         parts.append(Part(group, name, *look, _curves(runs), _measures(runs, target), _times(runs)))
     return parts
 
@@ -331,7 +323,7 @@ def _findings(parts: Sequence[Part], target: Target, baseline: str | None) -> li
 
 
 def _quoted(part: Part) -> str:
-    is_phrase = " " in part.label and not part.label.startswith(name_of(part.group.algorithm, part.group.private))
+    is_phrase = " " in part.label and not part.label.startswith(part.name)
     return f"“{part.label}”" if is_phrase else part.label
 
 
@@ -380,9 +372,8 @@ def _commands(sweep: Sweep | None, parts: Sequence[Part]) -> list[str]:
         return [f"simfl sweep {sweep.name}.yaml", f"simfl report results/{sweep.name} -o report.html"]
     lines = []
     for part in parts:
-        others = sorted(seed for seed in part.group.runs if seed != part.run.manifest.seed)
-        more = "".join(f"; simfl run {part.file} --seed {seed}" for seed in others)
-        lines.append(f"simfl run {part.file}{more}")
+        others = [f" --seed {seed}" for seed in sorted(part.group.runs) if seed != part.run.manifest.seed]
+        lines.append("; ".join(f"simfl run {part.file}{seed}" for seed in ("", *others)))
     return [*lines, "simfl report RUN... -o report.html"]
 
 

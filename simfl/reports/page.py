@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+import numpy as np
+
 from simfl.errors import ScenarioError, to_path
-from simfl.plots.style import name_of
 from simfl.records import Run
 from simfl.records.claims import MOST_GROUPS, RELATIONS, VIEWS, Check
 from simfl.records.comparison import FEW
@@ -94,7 +95,7 @@ def page(content: Content) -> str:
 def _about(content: Content) -> str:
     runs = len(content.runs)
     seeds = {run.manifest.seed for _, run in content.runs}
-    kinds = dict.fromkeys(name_of(part.group.algorithm, part.group.private) for part in content.parts)
+    kinds = dict.fromkeys(part.name for part in content.parts)
     clients = sorted({len(run.clients) for _, run in content.runs})
     seed_words = f"seed {next(iter(seeds))}" if len(seeds) == 1 else f"{len(seeds)} seeds"
     count = show_range(clients[0], clients[-1], show_count)
@@ -131,35 +132,25 @@ def _numbers(content: Content) -> dict[str, Any]:
         ("bytes", "data sent", show_bytes),
         ("epsilon", "largest ε", show_number),
     ]
-    has_accuracy = any(not math.isnan(part.measures["accuracy"].mean) for part in content.parts)
-    hidden = {"to_target_s"} if len(content.parts) < 2 else set()
-    hidden |= {"loss"} if has_accuracy else set()
-    shown = [
-        column
-        for column in columns
-        if column[0] not in hidden and any(not math.isnan(part.measures[column[0]].mean) for part in content.parts)
-    ]
-    best = {
-        "accuracy": max((_mean(part, "accuracy") for part in content.parts), default=math.nan),
-        "to_target_s": min((_mean(part, "to_target_s", math.inf) for part in content.parts), default=math.nan),
-    }
-    held = bool(content.baseline) and all("speedup" in part.measures for part in content.parts)
+    means = {name: [part.measures[name].mean for part in content.parts] for name, _, _ in columns}
+    best = {"accuracy": np.fmax.reduce(means["accuracy"]), "to_target_s": np.fmin.reduce(means["to_target_s"])}
+    hidden = {name for name, values in means.items() if np.isnan(values).all()}
+    hidden |= {"to_target_s"} if len(content.parts) < 2 else set()
+    hidden |= set() if "accuracy" in hidden else {"loss"}
+    shown = [column for column in columns if column[0] not in hidden]
+    has_baseline = bool(content.baseline) and all("speedup" in part.measures for part in content.parts)
     rows = []
     for part in content.parts:
         cells = [
             (part.measures[name].show(show), len(content.parts) > 1 and best.get(name) == part.measures[name].mean)
             for name, _, show in shown
         ]
-        if held:
+        if has_baseline:
             speedup = part.measures["speedup"]
             cells.append((show_factor(speedup.mean, speedup.low, speedup.high), False))
         rows.append((part, cells))
-    return {"headings": [label for _, label, _ in shown] + ["speed-up"] * held, "rows": rows, "held": held}
-
-
-def _mean(part: Part, name: str, otherwise: float = -math.inf) -> float:
-    mean = part.measures[name].mean
-    return otherwise if math.isnan(mean) else mean
+    headings = [label for _, label, _ in shown] + ["speed-up"] * has_baseline
+    return {"headings": headings, "rows": rows}
 
 
 def _times(content: Content) -> list[tuple[Part, list[tuple[str, float]], list[str]]]:
@@ -176,4 +167,4 @@ def _versions(runs: Sequence[Run]) -> dict[str, list[str]]:
     names = dict.fromkeys(name for run in runs for name in run.manifest.versions)
     versions = {name: [run.manifest.versions.get(name, "") for run in runs] for name in names}
     versions["device"] = [run.manifest.device for run in runs]
-    return {name: list(dict.fromkeys(met)) for name, met in versions.items()}
+    return {name: list(dict.fromkeys(values)) for name, values in versions.items()}

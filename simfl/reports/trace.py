@@ -63,16 +63,13 @@ class Trace:
 def write_trace(
     run: Run, path: str | Path, *, start_s: float = 0.0, end_s: float = math.inf, clients: Collection[int] | None = None
 ) -> Trace:
-    """Write a run as a trace.
+    """Write a run as a trace, a JSON file.
 
-    Args:
-        run: with at least one of the tables in `TABLES`.
-        path: the JSON file.
-        start_s, end_s: show only what touches this interval of virtual time.
-        clients: show only these; all by default. A message is shown if one of its ends is among them.
+    It shows what touches the interval of virtual time from `start_s` to `end_s`, of all clients or of `clients`. A
+    message is shown if one of its ends is among them.
 
     Raises:
-        DataError: the run has none of the tables.
+        DataError: the run has none of the tables in `TABLES`.
         ScenarioError: an unknown client, an empty interval, or a file that cannot be written.
     """
     if not start_s < end_s:
@@ -94,7 +91,7 @@ def write_trace(
     partial = target.with_name(target.name + ".partial")
     try:
         with open(partial, "w", encoding="utf-8") as file:
-            writer = _Writer(file, run, folder, (start_s, end_s), clients, count)
+            writer = _Writer(file, run, (start_s, end_s), range(count) if clients is None else clients, count)
             writer.write(missing)
         os.replace(partial, target)
     except BaseException as error:
@@ -126,22 +123,16 @@ def _count(run: Run) -> int:
 
 
 class _Writer:
-    """Writes one event after the other."""
+    """Writes one event after the other, about some of a run's `count` clients."""
 
     def __init__(
-        self,
-        file: IO[str],
-        run: Run,
-        folder: RunFolder,
-        interval: tuple[float, float],
-        clients: Collection[int] | None,
-        count: int,
+        self, file: IO[str], run: Run, interval: tuple[float, float], clients: Collection[int], count: int
     ) -> None:
         self.events = 0
-        self._file, self._run, self._folder = file, run, folder
+        self._file, self._run, self._folder = file, run, RunFolder(run.folder)
         self._start, self._end = interval
         self._count = count
-        self._chosen = set(range(count)) if clients is None else set(clients)
+        self._clients = set(clients)
         self._servers: set[int] = set()
         #: For each lane of a link: the end of its last message, and its track.
         self._lanes: dict[tuple[int, int], list[tuple[int, int]]] = {}
@@ -164,7 +155,7 @@ class _Writer:
             self._event(
                 {"ph": "M", "name": "process_sort_index", "pid": process, "tid": 0, "args": {"sort_index": process}}
             )
-        for client in sorted(self._chosen):
+        for client in sorted(self._clients):
             self._track(CLIENTS, client + 1, f"client {client}", client)
         self._counters()
         if "timeline" not in missing:
@@ -185,7 +176,7 @@ class _Writer:
 
     def _activities(self) -> None:
         for client, start_s, end_s, activity in self._rows("timeline", "start_s", "end_s"):
-            if client in self._chosen:
+            if client in self._clients:
                 if not 0 <= activity < len(ACTIVITIES):
                     raise DataError(f"{self._run.folder}: timeline: found the activity {activity}; it is damaged")
                 name = ACTIVITIES[activity]
@@ -195,7 +186,7 @@ class _Writer:
     def _updates(self) -> None:
         for row in self._rows("updates", "time_s", "time_s"):
             time_s, client, peer, round_num, staleness, size, step_size, noise_std = row
-            if client not in self._chosen:
+            if client not in self._clients:
                 continue
             details = {"staleness": staleness, "examples": size, "step_size": step_size}
             details |= {"peer": peer} if peer >= 0 else {}
@@ -207,7 +198,7 @@ class _Writer:
     def _messages(self) -> None:
         for number, row in enumerate(self._rows("messages", "sent_s", "delivered_s"), start=1):
             sent_s, delivered_s, source, target, size, resends = row
-            if not {source, target} & self._chosen:
+            if not {source, target} & self._clients:
                 continue
             sent, came = _ns(sent_s), _ns(delivered_s)
             track = self._lane(source, target, sent, max(came, sent + 1))
@@ -229,7 +220,7 @@ class _Writer:
                 self._anchor(f"get from {self._node(source)}", target, came, {**flow, "ph": "f", "bp": "e"})
 
     def _end_shown(self, node: int) -> bool:
-        return node in self._chosen or node >= self._count
+        return node in self._clients or node >= self._count
 
     def _anchor(self, name: str, node: int, time: int, flow: dict[str, Any]) -> None:
         """Write a slice of 1 ns on the node's track, and the end of an arrow in it."""

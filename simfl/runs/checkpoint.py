@@ -60,7 +60,7 @@ class ReplayError(RunError):
 
 
 def parse_interval(value: str | float | None) -> float | None:
-    """Return seconds of host time between checkpoints; None for none at all.
+    """Return seconds of host time between checkpoints; None for no checkpoints.
 
     `value` is a time such as "5 min", a number of seconds, "never" or None; anything else is a `ScenarioError`.
     """
@@ -144,13 +144,9 @@ class Position:
 class Checkpoint:
     """A checkpoint whose models' values are read when needed.
 
-    Attributes:
-        print: see `fingerprint`.
-        resumed: how often the run had been resumed before.
-        beside: the folders of the user's own modules.
-        walls: host seconds of the evaluations that had been collected.
-        memory: the algorithm's.
-        names: of the living rows, int64 [n], ascending.
+    `print` is the `fingerprint`, `resumed` the number of earlier resumes, and `beside` the folders of the user's own
+    modules. `walls` are host seconds of the collected evaluations, `memory` is the algorithm's, and `names` are those
+    of the living rows, int64 [n], ascending.
     """
 
     path: Path
@@ -189,17 +185,13 @@ class Checkpoint:
 def read(path: Path) -> Checkpoint:
     """Read a checkpoint; a missing, damaged or too old one is a `DataError`."""
     try:
-        with zipfile.ZipFile(regular(path)) as archive:
-            if archive.testzip() is not None:
+        with np.load(regular(path)) as archive:
+            if archive.zip.testzip() is not None:
                 raise ValueError("a checksum is wrong")
-            about = json.loads(archive.read("about.json"))
+            about = json.loads(archive["about.json"])
             if about["format"] != FORMAT:
                 raise DataError(f"{path}: expected a checkpoint of format {FORMAT}, found {about['format']}")
-            arrays = {}
-            for name in archive.namelist():
-                if name.endswith(".npy") and name != "values.npy":
-                    with archive.open(name) as file:
-                        arrays[name.removesuffix(".npy")] = np.lib.format.read_array(file, allow_pickle=False)
+            arrays = {name: archive[name] for name in archive.files if name not in ("about.json", "values")}
         record = Record(
             _evaluations(arrays, about["evaluations"]), _answers(arrays["answers"], about["answers"]), about["zeroed"]
         )
@@ -264,14 +256,9 @@ def _write(path: Path, about: dict[str, Any], arrays: dict[str, Any], shape: tup
 class Keeper:
     """Takes the checkpoints of one run, and brings the run back to one.
 
-    Args:
-        context: the run; its journal keeps its record.
-        folder: of the run.
-        every_s: host seconds between checkpoints; None takes none, and keeps the one in the folder.
-        since: where to begin.
-        ends_after: events after which the run is interrupted; None for never.
-
-    `taken` counts the checkpoints. `taking_s`, `replaying_s` and `loading_s` are host seconds spent to take
+    The journal of the context must keep its record. `every_s` is the host time between checkpoints; None takes none and
+    keeps the one in the folder. The run continues from the checkpoint `since`, and is interrupted after `ends_after`
+    events. `taken` counts the checkpoints. `taking_s`, `replaying_s` and `loading_s` are host seconds spent to take
     checkpoints, to replay the world, and to give models their values.
     """
 

@@ -27,12 +27,8 @@ Status = Literal["running", "done", "diverged", "interrupted", "failed"]
 class Context:
     """The parts and the status of one run.
 
-    Args:
-        setup: what to run.
-        device: where to compute.
-        tape: the class of the tape, or a function that builds one: a privacy audit listens to it.
-        keeps: whether the journal keeps its record, for checkpoints.
-        replayed: the record of the checkpoint that the run continues from.
+    `tape` is the class of the tape, or a function that builds one: a privacy audit listens to it. With `keeps`, the
+    journal keeps its record for checkpoints; `replayed` is the record of the checkpoint that the run continues from.
 
     `window` operations are executed together, `width` gradients are computed side by side. `each_client` and
     `keeps_each` say whether the clients' own models are evaluated, and stored at the end. `status`, `reason` and
@@ -71,9 +67,9 @@ class Context:
             **problem.recorded,
         )
         self.algorithm = build_algorithm(setup, self.world, self.tape, lambda row: None)
-        wanted = scenario.evaluate.clients or scenario.record.client_models
+        needs_client_models = scenario.evaluate.clients or scenario.record.client_models
         with algorithm_in_one_line(setup):
-            has_client_models = wanted and len(self.algorithm.client_models()) >= scenario.clients.count
+            has_client_models = needs_client_models and len(self.algorithm.client_models()) >= scenario.clients.count
             chains = self.algorithm.chains
         self.width = automatic_width(problem.model, chains, platform) if execution.width == "auto" else execution.width
         if execution.width == "auto":  # every device has the same number of lanes

@@ -9,9 +9,8 @@ from simfl.scenario.control import Stop
 
 #: More updates than any run has.
 NEVER = 2**62
-#: How many groups of clients, and clients of a group, one line names.
-MOST_LOTS = 4
-MOST_NAMED = 5
+#: The most groups of clients, and clients of a group, that one line names.
+MOST_GROUPS, MOST_NAMED = 4, 5
 
 
 def last_update(stop: Stop, algorithm: Algorithm) -> int:
@@ -29,18 +28,18 @@ def ended_by(stop: Stop, algorithm: Algorithm) -> str | None:
 
 
 def why_over(algorithm: Algorithm) -> str:
-    """Return in a few words why no client does anything any more."""
+    """Say in a few words why no client has anything left to do."""
     if algorithm.ending:
         return algorithm.ending
-    lots: dict[str, list[int]] = {}
+    groups: dict[str, list[int]] = {}
     for client in range(algorithm.num_clients):
-        lots.setdefault(_standing(algorithm, client), []).append(client)
-    if len(lots) == 1:
-        return f"every client {next(iter(lots))}{_stuck(algorithm)}"
-    phrases = [f"{_who(clients)} {standing}" for standing, clients in lots.items()]
-    if len(phrases) > MOST_LOTS:
-        left = sum(len(clients) for clients in list(lots.values())[MOST_LOTS:])
-        phrases = [*phrases[:MOST_LOTS], f"{left} more wait likewise"]
+        groups.setdefault(_standing(algorithm, client), []).append(client)
+    if len(groups) == 1:
+        return f"every client {next(iter(groups))}{_stuck(algorithm)}"
+    phrases = [f"{_name(clients)} {standing}" for standing, clients in groups.items()]
+    if len(phrases) > MOST_GROUPS:
+        left = sum(len(clients) for clients in list(groups.values())[MOST_GROUPS:])
+        phrases = [*phrases[:MOST_GROUPS], f"{left} more wait likewise"]
     return ", ".join(phrases) + _stuck(algorithm)
 
 
@@ -56,6 +55,7 @@ def _stuck(algorithm: Algorithm) -> str:
 
 
 def _standing(algorithm: Algorithm, client: int) -> str:
+    """Return the predicate of a client: what it waits for, or why it has ended."""
     if algorithm.world.availability.gone(client, algorithm.clock.now):
         return "has left"
     if client in algorithm.exhausted_s:
@@ -63,7 +63,7 @@ def _standing(algorithm: Algorithm, client: int) -> str:
     return algorithm.awaits(client)
 
 
-def _who(clients: list[int]) -> str:
+def _name(clients: list[int]) -> str:
     if len(clients) == 1:
         return f"client {clients[0]}"
     named = ", ".join(map(str, clients[:MOST_NAMED])) + ", ..." * (len(clients) > MOST_NAMED)

@@ -21,11 +21,8 @@ from simfl.world.engine import Process
 class Evaluations:
     """Takes evaluations, and writes their rows when the device has computed them.
 
-    Args:
-        context: the run.
-        recorder: writes the rows.
-        report: called with each row of `metrics`, by column.
-        known_wall_times_s: host seconds of the evaluations that a resumed run had collected before its checkpoint.
+    `report` is called with each row of `metrics`, by column. `known_wall_times_s` are host seconds of the evaluations
+    that a resumed run had collected before its checkpoint.
     """
 
     def __init__(

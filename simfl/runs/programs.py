@@ -19,11 +19,11 @@ def folder_of(out: Path) -> str | None:
 
 
 @contextlib.contextmanager
-def compiled_in(folder: str | None, for_good: bool = False) -> Iterator[None]:
+def compiled_in(folder: str | None, stays: bool = False) -> Iterator[None]:
     """Cache compiled programs in a folder within a block; None: no cache.
 
-    Small programs too: a run compiles some twenty, and each costs more than reading a file. With `for_good` the setting
-    stays after the block, as in a process that serves one task after the other.
+    Small programs are cached, too: a run compiles some twenty, and each costs more than reading a file. With `stays`
+    the setting remains after the block, as in a process that runs one task after the other.
     """
     if folder is None:
         yield
@@ -31,22 +31,22 @@ def compiled_in(folder: str | None, for_good: bool = False) -> Iterator[None]:
     import jax
     from jax.experimental.compilation_cache import compilation_cache
 
-    wanted: dict[str, Any] = {
+    settings: dict[str, Any] = {
         "jax_compilation_cache_dir": folder,
         "jax_persistent_cache_min_compile_time_secs": 0.0,
         "jax_persistent_cache_min_entry_size_bytes": -1,
     }
-    # A file that a kill cut off is compiled anew each time, as in a folder that cannot be written. No message needed.
+    # JAX compiles again if a kill truncated the file, or if the folder cannot be written; a warning would not help.
     warnings.filterwarnings("ignore", "Error (reading|writing) persistent compilation cache entry")
-    before = {name: getattr(jax.config, name) for name in wanted}
-    if before != wanted:
+    before = {name: getattr(jax.config, name) for name in settings}
+    if before != settings:
         compilation_cache.reset_cache()
-    for name, value in wanted.items():
+    for name, value in settings.items():
         jax.config.update(name, value)
     try:
         yield
     finally:
-        if not for_good and before != wanted:
+        if not stays and before != settings:
             for name, value in before.items():
                 jax.config.update(name, value)
             compilation_cache.reset_cache()

@@ -35,11 +35,7 @@ FLUSH_SHARE = 0.001
 class Recorder:
     """Writes the tables, the models and the manifest of a run.
 
-    Args:
-        context: the run.
-        folder: where to write.
-        sources: see `sources_of_run`; for the manifest.
-        resumed: how often the run was resumed.
+    The manifest also has `sources` (see `sources_of_run`) and the number of times that the run was `resumed`.
     """
 
     def __init__(self, context: Context, folder: RunFolder, sources: dict[str, Any], resumed: int) -> None:
@@ -48,7 +44,7 @@ class Recorder:
         self._sources = sources
         self._resumed = resumed
         self._tables: dict[str, TableWriter] = {}
-        #: Changes of rows that are made when a table is closed, by table.
+        #: Changes to rows when a table is closed, by table.
         self._amendments: dict[str, Amend] = {}
         self._timeline: Timeline | None = None
         self._models: dict[str, str] = {}
@@ -189,7 +185,7 @@ class Recorder:
         for name, table in sorted(self._tables.items(), key=lambda item: item[1].num_rows):
             try:
                 table.close(self._amendments.get(name))
-            except Exception as error:  # the other tables are still good
+            except Exception as error:  # go on: the other tables can be completed
                 if context.status != "failed":
                     context.status, context.reason = "failed", str(error)
                 failure = failure or RunError(str(error))
@@ -242,7 +238,8 @@ class Recorder:
             "sampling": setup.training.sampling,
             "warnings": context.warnings,
         }
-        optional = {**self._sources, "models": self._models, "resumed": self._resumed}
+        title = " ".join(context.algorithm.title.split())
+        optional = {**self._sources, "models": self._models, "resumed": self._resumed, "title": title}
         extra |= {name: value for name, value in optional.items() if value}
         if (start := setup.start) is not None:
             extra["init"] = {"from": str(start.path), "digest": start.digest}

@@ -15,17 +15,14 @@ from simfl.runs.evaluations import Schedule
 from simfl.runs.recorder import Recorder
 from simfl.world.engine import Clock
 
-#: A second signal within this many host seconds belongs to the first: a bounced key, or a signal to the whole group.
+#: A second signal within this many host seconds counts as the first: a bouncing key, or a signal to the process group.
 SAME_SIGNAL_S = 1.0
-#: Host seconds between two reports of progress that are not of evaluations.
+#: Host seconds between two reports of progress, except those of evaluations.
 REPORT_S = 0.1
 
 
 class Reporter:
-    """Reports progress a few times a second, and flushes rows now and then.
-
-    `progress` is called with each report; None for no reports.
-    """
+    """Flushes rows, and calls `progress` a few times a second; None for no reports."""
 
     def __init__(self, context: Context, recorder: Recorder, progress: Callable[[Progress], None] | None) -> None:
         self.closing = False
@@ -81,7 +78,7 @@ class Reporter:
 class Interruption:
     """Ends a run before its next event at Ctrl-C or SIGTERM, at once at the second.
 
-    Once `closing` is set, tables are being written, and signals change nothing any more.
+    Once `closing` is set, tables are being written, and signals have no effect.
     """
 
     def __init__(self, clock: Clock) -> None:

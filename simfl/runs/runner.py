@@ -55,8 +55,8 @@ def run(
         run_id: name of the run's own folder; the next free number by default.
         device: "cpu" or "gpu"; JAX's default otherwise.
         progress: True shows progress in a notebook or on a terminal, None only in a notebook, False not at all. A
-            function is called now and then with a report.
-        callbacks: called when the run begins, at every evaluation, and when it is over; see `simfl.callbacks`.
+            function is called with reports.
+        callbacks: called at the start of the run, at every evaluation, and at the end; see `simfl.callbacks`.
         checkpoint_every: host time between the checkpoints that `resume` uses: "5 min", seconds, or "never".
 
     Raises:
@@ -94,12 +94,8 @@ def resume(
     The world is replayed up to the checkpoint, without arithmetic. This needs what `run` needs: the data, and the
     user's own modules, which it imports.
 
-    Args:
-        folder: of the run.
-        scenario: the scenario that the run must have; by default that of the folder.
-        model, data: what `run` was given from Python.
-        device: that of the run, and its default.
-        progress, callbacks, checkpoint_every: see `run`.
+    The scenario must be the run's, and is by default that of the folder. The device must be the run's, and so it is by
+    default. `model` and `data` are those that `run` was given from Python; the other arguments are as for `run`.
 
     Raises:
         DataError: nothing can be resumed with this version, device and data; one line says why.
@@ -154,8 +150,7 @@ class Simulation(Context):
     def run(self, folder: RunFolder, ends_after: int | None = None) -> Run:
         """Run to the end, or for `ends_after` events; write everything into `folder`.
 
-        Whatever happens, all measurements are written as far as the disk takes them, and the manifest says what
-        happened.
+        Even if the run fails, all measurements that fit on the disk are written, and the manifest has the reason.
         """
         every_s, since = self._checkpoints
         self.keeper = Keeper(self, folder.path, every_s, since, ends_after)

@@ -23,9 +23,8 @@ class Timeline:
     A communication is reported when it is over, by its length. Time without communicating, computing or being offline
     is waiting; a message in flight at the end of the run counts as waiting, as in the table of clients.
 
-    Args:
-        algorithm: before its start; the timeline becomes its observer.
-        write: called with a `TimelineRow` for each interval; rows of a client come in order of time, offline ones last.
+    The timeline becomes the observer of an algorithm that has not started. `write` is called with a `TimelineRow` for
+    each interval; rows of a client come in order of time, offline ones last.
     """
 
     def __init__(self, algorithm: Algorithm, write: Callable[[TimelineRow], None]) -> None:
@@ -36,7 +35,7 @@ class Timeline:
         #: The computation under way. Its end depends on the end of the run.
         self._open: list[list[TimelineRow]] = [[] for _ in range(count)]
         #: The time up to which each client's intervals are written.
-        self._told = [0.0] * count
+        self._written_s = [0.0] * count
         algorithm.observer = self
 
     def close(self) -> None:
@@ -60,19 +59,19 @@ class Timeline:
         now = self._clock.now
         for _, start, end, activity in self._open[client]:
             if start < now:
-                self._told[client] = min(end, now)
-                self._write((client, start, self._told[client], activity))
+                self._written_s[client] = min(end, now)
+                self._write((client, start, self._written_s[client], activity))
         self._open[client] = []
 
     def _waits(self, client: int, until: float) -> None:
-        for start, end in self._availability.present(client, self._told[client], until):
+        for start, end in self._availability.present(client, self._written_s[client], until):
             self._write((client, start, end, WAIT))
-        self._told[client] = until
+        self._written_s[client] = until
 
     def communicated(self, client: int, seconds: float) -> None:
         """Write a communication that ends now, and the wait before it."""
         self._settle(client)
-        pieces, taken = self._availability.present(client, self._told[client], self._clock.now), []
+        pieces, taken = self._availability.present(client, self._written_s[client], self._clock.now), []
         while pieces and seconds > 0.0:
             start, end = pieces.pop()
             begin = max(start, end - seconds)
@@ -82,4 +81,4 @@ class Timeline:
             self._waits(client, taken[-1][1])
             for row in reversed(taken):
                 self._write(row)
-            self._told[client] = self._clock.now
+            self._written_s[client] = self._clock.now

@@ -33,9 +33,8 @@ PARTS = ("test", "train")
 class Trained:
     """A run's model with the data set that it was trained for.
 
-    Raises:
-        DataError: the run kept no model, or its data cannot be loaded.
-        ScenarioError: its scenario is not valid in this version of simfl.
+    Raises a `DataError` if the run kept no model, or if its data cannot be loaded, and a `ScenarioError` if its
+    scenario is not valid in this version of simfl.
     """
 
     def __init__(self, run: Run, device: str | None = None) -> None:
@@ -55,7 +54,8 @@ class Trained:
         if not self.model.predicts:
             raise ScenarioError(f"predict: model '{self.model.kind}' has no predict(params, x); give it one")
         prepared = self.dataset.prepared(x)
-        outputs = self._evaluator.answers(self.params, prepared, self._any_labels(len(prepared)))[0]
+        any_labels = np.zeros(len(prepared), self.dataset.train_y.dtype)
+        outputs = self._evaluator.answers(self.params, prepared, any_labels)[0]
         if scores or not self.dataset.num_classes:
             return outputs
         classes = (outputs > 0).astype(np.int64) if outputs.ndim == 1 else outputs.argmax(axis=1)
@@ -95,9 +95,9 @@ class Trained:
             config = self.scenario.data
             special = (getattr(config.partition, "column", None), getattr(config, "owner", None))
             drop = (*getattr(config, "drop", ()), *(name for name in special if name is not None))
-            usual = getattr(config, "label", None) or getattr(config, "target", None) or "label"
+            default = getattr(config, "label", None) or getattr(config, "target", None) or "label"
             columns = dataset.reader if isinstance(dataset.reader, table.Columns) else None
-            file, x, y = table.read_examples(path, None, label or usual, drop, columns)
+            file, x, y = table.read_examples(path, None, label or default, drop, columns)
         elif path.suffix == ".npz":
             file, x, y = npz.read_examples(path, None)
         else:
@@ -127,9 +127,6 @@ class Trained:
             expected = f"expected labels {shown}, as in {dataset.name}, found {label}"
             raise DataError(f"{where}: {expected}; remove such examples")
         return prepared[is_known], at[is_known].astype(np.int32)
-
-    def _any_labels(self, count: int) -> NDArray[Any]:
-        return np.zeros(count, self.dataset.train_y.dtype)
 
 
 @functools.lru_cache(maxsize=1)

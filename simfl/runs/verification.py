@@ -59,21 +59,18 @@ def verify(
 
     `tell` is called with the name of each way before it runs. Raises a `RunError` if a run fails.
     """
-    tell("as it is")
+    tell(name := "as it is")
     first, events = _run(scenario, folder / "first", device)
-    yield _way("as it is", first)
+    yield _way(name, first)
     window = max(1, min(first.manifest.window or 1, first.manifest.updates) // 10)
-    name = f"window {window} for {first.manifest.window}"
-    tell(name)
+    tell(name := f"window {window} for {first.manifest.window}")
     values = scenario.resolved()
     values["execution"]["window"] = window
     yield _way(name, _run(from_mapping(values), folder / "window", device)[0])
-    name = "interrupted half-way, resumed"
-    tell(name)
-    cut, _ = _run(scenario, folder / "resumed", device, max(1, events // 2))
-    yield _way(name, resume(cut.folder, checkpoint_every=NEVER_S))
-    name = "in another process"
-    tell(name)
+    tell(name := "interrupted half-way, resumed")
+    interrupted, _ = _run(scenario, folder / "resumed", device, max(1, events // 2))
+    yield _way(name, resume(interrupted.folder, checkpoint_every=NEVER_S))
+    tell(name := "in another process")
     yield _elsewhere(name, scenario, folder / "elsewhere", device)
 
 

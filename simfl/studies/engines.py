@@ -1,6 +1,8 @@
 """Engines of sweeps: this process, local processes, or a Dask cluster.
 
-Every engine takes tasks and yields (task, outcome) as they end, in any order. Results do not depend on the engine.
+An engine computes `jobs` runs at a time. `run` takes tasks and yields (task, outcome) as they end, in any order.
+`stop`, which signal handlers call, starts no more runs and ends the current ones: `run` then yields only tasks that had
+started. Results do not depend on the engine.
 """
 
 from __future__ import annotations
@@ -12,29 +14,15 @@ import signal
 import sys
 import types
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from typing import Any, Protocol
+from typing import Any
 
 from simfl.errors import RunError, ScenarioError
 from simfl.studies.tasks import RunOutcome, RunTask, run_elsewhere, run_task, start_worker
 
 Finished = Iterator[tuple[RunTask, RunOutcome]]
-
-
-class Engine(Protocol):
-    """Computes tasks."""
-
-    @property
-    def jobs(self) -> int:
-        """The number of runs at a time."""
-
-    def run(self, tasks: Sequence[RunTask]) -> Finished:
-        """Yield every task with its outcome; after `stop`, only the started ones."""
-
-    def stop(self, number: int = signal.SIGINT) -> None:
-        """Start no more runs, and end the current ones; called by signal handlers."""
 
 
 class Serial:
@@ -58,7 +46,7 @@ class Serial:
                 yield task, outcome
 
     def stop(self, number: int = signal.SIGINT) -> None:
-        """Begin no more runs."""
+        """Start no more runs."""
         self._stopped = True
 
 
@@ -69,7 +57,7 @@ RUNS_PER_PROCESS = 100
 class Local:
     """Processes on this machine, `jobs` of them.
 
-    Each is its own pool: a process that is killed, for lack of memory perhaps, loses only its own run. Processes are
+    Each is its own pool: a process that is killed, perhaps without enough memory, loses only its own run. Processes are
     spawned, never forked, since JAX has threads. A process serves many runs, so that compiled programs are reused.
     """
 
@@ -232,7 +220,9 @@ class Cluster:
         self._stopped = True
 
 
-def choose_engine(jobs: int, cluster: str | None) -> tuple[Engine, Callable[[int], None]]:
-    """Return the engine for a number of runs at a time, and its stop function."""
-    engine: Engine = Cluster(cluster) if cluster is not None else Local(jobs) if jobs > 1 else Serial()
-    return engine, engine.stop
+Engine = Serial | Local | Cluster
+
+
+def choose_engine(jobs: int, cluster: str | None) -> Engine:
+    """Return the engine for a number of runs at a time."""
+    return Cluster(cluster) if cluster is not None else Local(jobs) if jobs > 1 else Serial()

@@ -49,10 +49,8 @@ class Part:
 class Reading:
     """A claim under one choice of the settings that the paper leaves open.
 
-    Args:
-        choices: open setting -> its value.
-        parts: all must hold.
-        afterwards: whether the choice was made after seeing how the result compares with the paper's.
+    `choices` maps an open setting to its value. All `parts` must hold. `afterwards` says whether the choice was made
+    after seeing how the result compares with the paper's.
     """
 
     choices: Mapping[str, str]
@@ -94,11 +92,9 @@ def exactly(held: bool, text: str) -> Part:
 def above(values: Sequence[float], bar: float, text: str, least: float = 0.0) -> Part:
     """Return whether the measured values lie above a bar.
 
-    Args:
-        values: one per seed; with NaN among them (runs that diverged) nothing holds, unless `typical` replaced it.
-        bar: held if the whole interval is above it.
-        text: the values, in words.
-        least: smaller leads count as none: not held if the whole interval is below `bar + least`.
+    There is a value per seed; with NaN among them (runs that diverged) nothing holds, unless `typical` replaced it. It
+    is held if the whole interval is above `bar`. Leads smaller than `least` do not count: it is not held if the whole
+    interval is below `bar + least`. `text` has the values in words.
     """
     interval = decisive(values)
     return Part(_decide(interval, interval.low > bar, interval.high < bar + least), text)
@@ -153,10 +149,8 @@ def verdict_of(readings: Sequence[Reading], short: str = "") -> Verdict:
 class Judged:
     """A claim and its verdict.
 
-    Args:
-        readings: those that it was judged under; empty without runs.
-        why: evidence without readings.
-        headline, figure, instead: see `PaperClaim`.
+    `readings` are empty without runs; `why` is the evidence without readings. `headline`, `figure` and `instead` are as
+    in `PaperClaim`.
     """
 
     text: str

@@ -68,7 +68,7 @@ def page_of(outcome: Reproduction) -> str:
         "holds or fails by its interval, and is not decided where that spans the bar. An interval misses on one side "
         "in one case of forty: a claim that holds under one reading of dozens may do so by chance.",
         claims_of(outcome.claims),
-        *(f"![{caption}]({_below(path, outcome.page.parent)})" for path, caption in outcome.figures),
+        *(f"![{caption}]({path.relative_to(outcome.page.parent).as_posix()})" for path, caption in outcome.figures),
         *(["## What differs from the paper", "\n".join(f"- {deviation}" for deviation in paper.deviations)]
           if paper.deviations else []),
         *readings_of(outcome.claims),
@@ -171,7 +171,3 @@ def _csv(fields: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     writer.writerow(fields)
     writer.writerows(rows)
     return text.getvalue()
-
-
-def _below(path: Path, folder: Path) -> str:
-    return path.relative_to(folder).as_posix()

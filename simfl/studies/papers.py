@@ -47,13 +47,10 @@ class Section:
 
 @dataclass(frozen=True)
 class Experiment:
-    """Runs that differ only in their seeds.
+    """Runs that differ only in their seeds, which are 1, 2, ..., `seeds`.
 
-    Args:
-        cell: its place in the section.
-        base: a scenario, below the folder of scenarios.
-        overrides: changes to it, `key.path=value`.
-        seeds: how many, from 1 onwards.
+    `cell` is its place in the section, `base` a scenario below the folder of scenarios, and `overrides` are changes to
+    it, `key.path=value`.
     """
 
     section: Section
@@ -72,12 +69,9 @@ class Experiment:
 class Number:
     """A number of the paper with the measured one.
 
-    Args:
-        part, row, column: the table that shows it, and its place there.
-        values: one per seed, or a single value without randomness.
-        paper: the paper's number, None without one.
-        digits: after the point.
-        unit: "%" and the like, for the heading.
+    The table `part` shows it at `row` and `column`, with `digits` after the point; `unit` ("%" and the like) is for the
+    heading. `values` has one per seed, or a single value without randomness. `paper` is the paper's number, None
+    without one.
     """
 
     part: str
@@ -101,15 +95,12 @@ class Number:
 
 @dataclass(frozen=True)
 class PaperClaim:
-    """A claim of the paper.
+    """A claim of the paper, as a sentence.
 
-    Args:
-        text: the claim, as a sentence.
-        check: yields a reading for every choice of open settings that has runs.
-        headline: whether people choose the paper's method for it.
-        figure: the name of the figure that shows it, "" for none.
-        instead: the replacement of the paper's model or data, such as "softmax regression instead of nine networks".
-        short: how the runs fall short of the paper's budget, "" if they do not.
+    `check` yields a reading for every choice of open settings that has runs. `headline` says whether people choose the
+    paper's method for this claim. `figure` is the name of the figure that shows it, "" for none. `instead` is the
+    replacement of the paper's model or data, such as "softmax regression instead of nine networks". `short` says how
+    the runs fall short of the paper's budget, "" if they do not.
     """
 
     text: str
@@ -203,17 +194,12 @@ class Runs:
 class Paper:
     """A paper and its study.
 
-    Args:
-        name: that of its module; on the command line it has dashes.
-        experiments: what to run; the argument is whether in quick form.
-        page: of the documentation that discusses it.
-        data: data sets that the study reads.
-        minutes: that the quick and the full form took on two cores.
-        numbers: for every table, the numbers to compare with the paper's.
-        scenarios: the folder of its base scenarios; None: `scenarios/` of simfl's repository.
-        figures: by name, the caption and the function that draws.
-        untested: claims and numbers that cannot be tested here, and why.
-        deviations: differences from the paper, a sentence each.
+    `name` is that of its module; on the command line it has dashes. `experiments` returns the runs of the quick form
+    (True) or of the full one; `minutes` are those that the two forms took on two cores. `page` is the page of the
+    documentation about it. `data` are the data sets that the study reads, and `scenarios` is the folder of its base
+    scenarios; None: `scenarios/` of simfl's repository. `numbers` has, for every table, the numbers to compare with the
+    paper's, and `figures`, by name, the caption and the function that draws. `untested` are claims and numbers that
+    cannot be tested here, with reasons, and `deviations` are differences from the paper, a sentence each.
     """
 
     name: str

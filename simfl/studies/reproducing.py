@@ -93,17 +93,13 @@ def reproduce(
 ) -> Reproduction:
     """Run the missing runs of a paper's study, and write its page.
 
+    Arguments that are not listed are as for `sweep`. Results that need a failed or missing run say so.
+
     Args:
         paper: one of `PAPERS`.
         quick: a form that takes minutes: fewer settings, fewer seeds.
         out: the folder of all results; the study is in `<out>/reproduction/`.
-        jobs: runs at a time, as many as there are cores by default.
-        device: "cpu" or "gpu"; JAX's default otherwise.
         scenarios: the folder of the papers' scenarios, needed if simfl does not run from a clone.
-        tell: called when a run has ended.
-
-    Returns:
-        The study. Results that need a failed or missing run say so.
 
     Raises:
         ScenarioError, DataError: bad input or missing data, before anything runs.

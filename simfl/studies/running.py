@@ -45,13 +45,9 @@ LOCK = "sweep.lock"
 class Report:
     """Progress of a sweep.
 
-    Args:
-        finished: complete runs, those of earlier attempts included.
-        total: planned runs.
-        remaining_s: estimated host seconds; None before the first finished run.
-        run: the run that has just ended, None at the beginning.
-        outcome: how it ended.
-        checked: the number of scenarios checked so far; None after the check.
+    `finished` counts complete runs, those of earlier attempts included, `total` the planned ones. `remaining_s` is an
+    estimate of host seconds, None before the first finished run. `run` has just ended with `outcome`; both are None at
+    the beginning. `checked` is the number of scenarios checked so far, None after the check.
     """
 
     finished: int
@@ -118,7 +114,7 @@ def sweep(
         total = len(state.runs)
         check(plan, missing, device, lambda count: report(Report(len(state.finished), total, None, checked=count)))
         count = jobs or plan.study.jobs or os.cpu_count() or 1
-        engine, stop = choose_engine(min(count, max(1, len(missing))), cluster)
+        engine = choose_engine(min(count, max(1, len(missing))), cluster)
         compiled = str((root / programs.FOLDER).absolute()) if keep_compiled else None
         beside = tuple(dict.fromkeys(str(path.parent.absolute()) for path in plan.beside))
         tasks = [
@@ -127,7 +123,7 @@ def sweep(
         ]
         try:
             state.write()
-            with signals.handled(stop):
+            with signals.handled(engine.stop):
                 state = _run(engine, tasks, state, report)
         except OSError as error:
             raise RunError(f"{state.folder}: cannot write the sweep's files: {error.strerror or error}") from error

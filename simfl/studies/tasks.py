@@ -33,13 +33,9 @@ _serving = contextlib.ExitStack()  # contexts that stay open for the life of the
 class RunTask:
     """One run, as it is sent to a worker.
 
-    Args:
-        scenario: resolved, as plain values.
-        root: the folder of all results.
-        run_id: the name of the run's folder below that of the study.
-        beside: folders where users' own modules are looked for.
-        compiled: the folder of compiled programs, None for none.
-        checkpoint_s: host seconds between checkpoints, None for none.
+    `scenario` is resolved, as plain values. `root` is the folder of all results; `run_id` is the name of the run's
+    folder below that of the study. Users' own modules are looked up in the folders `beside`. `compiled` is the folder
+    of compiled programs, and `checkpoint_s` the host time between checkpoints; None: neither.
     """
 
     scenario: dict[str, Any]
@@ -58,13 +54,10 @@ class RunTask:
 
 @dataclass(frozen=True)
 class RunOutcome:
-    """How a run ended.
+    """How a run ended; `status` is that of its manifest, or failed without one.
 
-    Args:
-        status: that of its manifest; failed without one.
-        wall_s: host seconds that it took.
-        accuracy: test accuracy at the end, NaN without one.
-        files: the content of its folder's files, if it was computed on another machine.
+    `accuracy` is the test accuracy at the end, NaN without one; `files` are the contents of the files in the run's
+    folder, if it was computed on another machine.
     """
 
     status: str
@@ -111,8 +104,8 @@ def run_task(task: RunTask) -> RunOutcome:
         return RunOutcome("missing", "not begun")
     look_beside(Path(folder) / "scenario.yaml" for folder in task.beside)
     try:
-        with compiled_in(task.compiled, for_good=_stop is not None):
-            run = _resume(task) or _run(task)
+        with compiled_in(task.compiled, stays=_stop is not None):
+            run = _run(task)
         manifest, metrics = run.manifest, run.metrics
         accuracy = float(metrics["test_accuracy"].iloc[-1]) if len(metrics) else float("nan")
         return RunOutcome(manifest.status, manifest.reason, manifest.wall_s, accuracy)
@@ -122,26 +115,17 @@ def run_task(task: RunTask) -> RunOutcome:
         return RunOutcome("failed", f"{type(error).__name__}: {' '.join(str(error).split())}")
 
 
-def _resume(task: RunTask) -> Run | None:
-    """Resume an earlier attempt, if its checkpoint is of this run."""
+def _run(task: RunTask) -> Run:
+    """Resume an earlier attempt if its checkpoint is of this run, else run anew."""
     from simfl.runs import runner
     from simfl.runs.checkpoint import FILE, ReplayError
     from simfl.scenario import from_mapping
 
-    if not (task.folder / FILE).exists():
-        return None
     options: Any = {"device": task.device, "progress": _Interruption(), "checkpoint_every": task.checkpoint_s}
-    with contextlib.suppress(DataError, ReplayError):  # the run then starts again
-        return runner.resume(task.folder, scenario=from_mapping(task.scenario), **options)
-    return None
-
-
-def _run(task: RunTask) -> Run:
-    from simfl.runs import runner
-    from simfl.scenario import from_mapping
-
+    if (task.folder / FILE).exists():
+        with contextlib.suppress(DataError, ReplayError):
+            return runner.resume(task.folder, scenario=from_mapping(task.scenario), **options)
     shutil.rmtree(task.folder, ignore_errors=True)  # tables of an earlier attempt must not mix with this run's
-    options: Any = {"device": task.device, "progress": _Interruption(), "checkpoint_every": task.checkpoint_s}
     return runner.run(from_mapping(task.scenario), out=task.root, run_id=task.run_id, **options)
 
 

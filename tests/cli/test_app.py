@@ -39,7 +39,7 @@ def scenario(tmp_path):
 
 @pytest.fixture
 def fake_runs(monkeypatch, make_run):
-    """Replace the run itself: a dictionary of what happens to scenarios by name, made-up runs for all others."""
+    """Replace `run`: yield a dictionary of outcomes by the scenario's name; other scenarios get made-up runs."""
     from simfl.runs import runner
 
     happenings = {}
@@ -60,14 +60,14 @@ def fake_runs(monkeypatch, make_run):
     return happenings, asked
 
 
-def test_help_needs_nothing_heavy():
+def test_help_imports_nothing_heavy():
     heavy = "{'jax', 'numpy', 'pandas', 'matplotlib', 'pyarrow', 'scipy'}"
     code = f"import sys, simfl.cli.app; print(*{heavy} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == ""
 
 
-def test_help_and_version(simfl_):
+def test_help_names_the_commands_and_version_prints_the_version(simfl_):
     code, out, _ = simfl_("--help")
     assert code == 0
     assert all(command in out for command in ("run", "validate", "list", "new", "plot", "bench", "data", "privacy"))
@@ -84,13 +84,13 @@ def test_verbose_version_names_libraries_devices_and_whether_modules_are_compile
         assert any(line.startswith(start) for line in others), start
 
 
-def test_verbose_belongs_to_version(simfl_):
+def test_verbose_without_version_is_rejected(simfl_):
     line = "simfl: Invalid value: expected --version --verbose, or a command; see simfl --help\n"
     assert simfl_("--verbose", "list") == (2, "", line)
 
 
 @pytest.mark.slow
-def test_what_was_checked_is_what_runs(simfl_, scenario, tmp_path, monkeypatch):
+def test_checked_setup_is_the_one_that_runs(simfl_, scenario, tmp_path, monkeypatch):
     from simfl.build import data
     from simfl.runs import runner
 
@@ -116,7 +116,7 @@ def test_what_was_checked_is_what_runs(simfl_, scenario, tmp_path, monkeypatch):
     assert sorted(done) == ["assemble"] * 4 + ["load_dataset"], "the data of several is loaded once, if it is the same"
 
 
-def test_a_run_from_the_file_to_the_figure(simfl_, scenario, tmp_path):
+def test_run_writes_tables_and_a_figure(simfl_, scenario, tmp_path):
     code, out, err = simfl_("run", scenario, "--set", "clients.count=2", "--seed", 5, "--out", tmp_path / "o")
     assert (code, err) == (0, "")
     folder = tmp_path / "o" / "tiny" / "001"
@@ -151,7 +151,7 @@ def test_several_runs_are_compared(simfl_, fake_runs, scenario, tmp_path):
     assert figure.exists()
 
 
-def test_many_runs_stand_in_rows(simfl_, fake_runs, scenario):
+def test_many_runs_are_shown_in_rows(simfl_, fake_runs, scenario):
     code, out, _ = simfl_("run", *[scenario] * 5)
     assert code == 0
     header = next(line for line in out.splitlines() if "virtual time" in line)
@@ -179,7 +179,7 @@ def test_tables_of_any_number_of_runs_fit_into_the_terminal(make_run, tmp_path, 
         assert shown.count("2,000") == count
 
 
-def test_epsilon_comes_with_delta_and_its_meaning(simfl_, fake_runs, scenario, tmp_path):
+def test_epsilon_is_shown_with_delta_and_its_guarantee(simfl_, fake_runs, scenario, tmp_path):
     happenings, _ = fake_runs
     statement = "(epsilon, delta = 1e-05) per example of a client, local view"
     privacy = {"mechanism": "gaussian", "clipping_norm": 1.0, "noise_multiplier": 2.0, "delta": 1e-5}
@@ -203,7 +203,7 @@ def test_a_run_without_accuracies_shows_losses(simfl_, fake_runs, scenario):
     assert "test_loss.png" in out
 
 
-def test_all_scenarios_are_checked_before_the_first_runs(simfl_, fake_runs, scenario, tmp_path):
+def test_all_scenarios_are_checked_before_the_first_run(simfl_, fake_runs, scenario, tmp_path):
     _, asked = fake_runs
     broken = tmp_path / "broken.yaml"
     broken.write_text(TINY.replace("batch_size: 16", "batch_size: 1600"))
@@ -220,7 +220,7 @@ def test_all_scenarios_are_checked_before_the_first_runs(simfl_, fake_runs, scen
     assert not (tmp_path / "results").exists()
 
 
-def test_the_same_problem_is_said_once(simfl_, scenario):
+def test_the_same_problem_is_reported_once(simfl_, scenario):
     code, _, err = simfl_("run", scenario, scenario, "--set", "nonsense")
     assert code == 2
     assert err.count("--set") == 1
@@ -244,7 +244,7 @@ def test_a_diverged_run_is_a_result(simfl_, fake_runs, scenario):
     assert "tiny: diverged: the loss was not finite at 3 s of virtual time" in out
 
 
-def test_an_interrupted_run_is_shown_and_the_rest_left_out(simfl_, fake_runs, scenario, monkeypatch):
+def test_an_interrupted_run_is_shown_and_later_ones_do_not_start(simfl_, fake_runs, scenario, monkeypatch):
     monkeypatch.setattr(signals, "_last", 0)  # what another test was sent is none of this one's
     happenings, asked = fake_runs
     happenings["tiny"] = {"status": "interrupted", "reason": "interrupted by the user"}
@@ -254,7 +254,7 @@ def test_an_interrupted_run_is_shown_and_the_rest_left_out(simfl_, fake_runs, sc
     assert "tiny: interrupted by the user" in out.splitlines()
 
 
-def test_what_a_terminal_would_obey_is_written_as_escapes(simfl_, make_run):
+def test_control_characters_are_escaped(simfl_, make_run):
     code, _, err = simfl_("plot", "no\x1b[2Jwhere\r")
     assert (code, err.partition(":")[0]) == (2, r"no\x1b[2Jwhere\r")
     run = make_run(status="failed", reason="\x1b]0;title\x07")
@@ -263,7 +263,7 @@ def test_what_a_terminal_would_obey_is_written_as_escapes(simfl_, make_run):
 
 
 @pytest.mark.slow
-def test_sigterm_keeps_what_was_measured(scenario, tmp_path):
+def test_sigterm_keeps_the_measurements(scenario, tmp_path):
     command = [sys.executable, "-c", "from simfl.cli.app import main; main()", "run", str(scenario)]
     command += ["--set", "stop.updates=100000000", "--set", "evaluate.every.updates=200"]
     process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -302,7 +302,7 @@ def test_progress_is_shown_on_terminals_only(simfl_, fake_runs, scenario, monkey
     assert asked[-1][-1] is False
 
 
-def test_speed_and_time_left_are_those_of_late():
+def test_speed_and_time_left_follow_recent_reports():
     first = Progress(0.0, 0, 0.0, None, 0.0, 3.0, 0.0)
     assert bars.describe(first) == bars.describe(first, first) == "t = 0 s  0 updates"
     later = Progress(90.0, 5, 0.1, None, 0.001, 12.0, 0.5)
@@ -312,7 +312,7 @@ def test_speed_and_time_left_are_those_of_late():
 
 
 @pytest.mark.parametrize("width", [40, 50, 80])
-def test_a_narrow_terminal_keeps_bar_and_time_left(width):
+def test_a_narrow_terminal_shows_bar_and_time_left(width):
     first, later = (Progress(t, int(40 * t), t, 0.875, t / 40, t, 40.0) for t in (10.0, 20.0))
     screen = Console(width=width, file=io.StringIO(), force_terminal=True, color_system=None)
     with bars._bar(screen) as bar:
@@ -324,7 +324,7 @@ def test_a_narrow_terminal_keeps_bar_and_time_left(width):
 
 
 @pytest.mark.parametrize("width", [50, 80, 240])
-def test_a_comparison_keeps_its_columns_whatever_the_width(make_run, monkeypatch, capsys, width):
+def test_a_comparison_keeps_its_columns_at_any_width(make_run, monkeypatch, capsys, width):
     monkeypatch.setattr(console, "output", lambda: Console(width=width, highlight=False))
     runs = {kind: read(make_run(algorithm=kind, rate=rate)) for kind, rate in (("adpsgd", 1.0), ("sync_sgd", 0.3))}
     groups = [Group(f"{kind}, seen by nobody", {"algorithm": kind}, {1: run}) for kind, run in runs.items()]
@@ -353,11 +353,11 @@ def test_a_comparison_keeps_its_columns_whatever_the_width(make_run, monkeypatch
          "'replace_one'; did you mean 'replace_one'?"),
     ],
 )  # fmt: skip
-def test_a_wrong_command_line_is_one_line(simfl_, words, line):
+def test_a_wrong_command_line_gives_one_line(simfl_, words, line):
     assert simfl_(*words) == (2, "", line + "\n")
 
 
-def test_validate_checks_and_runs_nothing(simfl_, scenario, tmp_path):
+def test_validate_checks_without_running(simfl_, scenario, tmp_path):
     weighs = "softmax of 650 parameters, 2.6 kB in a message; a message takes 1.021 ms, a mini-batch 1.6 ms"
     assert simfl_("validate", scenario) == (0, f"{scenario}: valid: sync_sgd, 4 clients, ring; {weighs}\n", "")
     gossip = simfl_("validate", scenario, "--set", "algorithm.kind=adpsgd")
@@ -371,7 +371,7 @@ def test_validate_checks_and_runs_nothing(simfl_, scenario, tmp_path):
     assert os.listdir(tmp_path) == ["tiny.yaml"]
 
 
-def test_a_device_that_is_not_there_is_named_plainly(simfl_, scenario, monkeypatch):
+def test_a_missing_device_is_named_in_the_message(simfl_, scenario, monkeypatch):
     import jax
 
     def no_devices(kind=None):
@@ -385,13 +385,13 @@ def test_a_device_that_is_not_there_is_named_plainly(simfl_, scenario, monkeypat
     assert err.startswith("--device: found 'gpu', expected one of the devices of this machine")
 
 
-def test_what_may_disappoint_is_said(simfl_, scenario):
+def test_warnings_of_a_setup_are_printed(simfl_, scenario):
     code, _, err = simfl_("validate", scenario, "--set", "privacy={mechanism: gaussian_unclipped}")
     assert code == 0
     assert err.startswith(f"{scenario}: privacy.mechanism: gaussian_unclipped")
 
 
-def test_an_algorithm_of_ones_own_lies_beside_the_scenario(simfl_, scenario, monkeypatch):
+def test_a_users_algorithm_is_imported_from_beside_the_scenario(simfl_, scenario, monkeypatch):
     scenario.with_name("own_algorithm.py").write_text(
         "from simfl.algorithms.sync_sgd import SyncSGD\n\n\nclass Mine(SyncSGD):\n    pass\n"
     )
@@ -401,7 +401,7 @@ def test_an_algorithm_of_ones_own_lies_beside_the_scenario(simfl_, scenario, mon
     assert "own_algorithm:Mine" in out
 
 
-def test_a_run_that_fails_midway_keeps_what_was_measured(simfl_, scenario, monkeypatch):
+def test_a_run_that_fails_midway_keeps_its_measurements(simfl_, scenario, monkeypatch):
     scenario.with_name("failing_algorithm.py").write_text(
         "from simfl.algorithms.sync_sgd import SyncSGD\n\n\n"
         "class Failing(SyncSGD):\n"
@@ -420,7 +420,7 @@ def test_a_run_that_fails_midway_keeps_what_was_measured(simfl_, scenario, monke
     assert len(run.updates) == 30
 
 
-def test_new_writes_a_valid_scenario_once(simfl_, tmp_path):
+def test_new_writes_a_valid_scenario_and_does_not_overwrite(simfl_, tmp_path):
     assert simfl_("new")[0] == 0
     assert simfl_("validate", "scenario.yaml")[0] == 0
     (tmp_path / "scenario.yaml").write_text("mine")
@@ -436,7 +436,7 @@ def test_new_writes_a_valid_scenario_once(simfl_, tmp_path):
     assert (code, err) == (2, "nowhere/scenario.yaml: cannot write the file: No such file or directory\n")
 
 
-def test_json_goes_alone_to_standard_output(simfl_, scenario, fake_runs, tmp_path):
+def test_json_is_alone_on_standard_output(simfl_, scenario, fake_runs, tmp_path):
     for words in (["list", "models"], ["validate", scenario], ["run", scenario]):
         code, out, err = simfl_(*words, "--json", "-")
         assert (code, err) == (0, "")
@@ -451,7 +451,7 @@ def test_json_goes_alone_to_standard_output(simfl_, scenario, fake_runs, tmp_pat
     assert Path(run["folder"]).parent == tmp_path / "results" / "tiny"
 
 
-def test_list_names_everything_with_a_line_about_it(simfl_):
+def test_list_has_a_line_about_every_name(simfl_):
     from simfl.algorithms import ALGORITHMS
     from simfl.data import DATASETS
     from simfl.models import MODELS
@@ -469,7 +469,7 @@ def test_list_names_everything_with_a_line_about_it(simfl_):
     assert simfl_("list", "toplogies")[0] == 2
 
 
-def test_plot_draws_runs_made_before(simfl_, make_run, tmp_path):
+def test_plot_draws_existing_runs(simfl_, make_run, tmp_path):
     folders = [make_run(), make_run(algorithm="sync_sgd")]
     assert simfl_("plot", *folders, "--x", "bytes") == (0, "test_accuracy-by-bytes.png\n", "")
     assert (tmp_path / "test_accuracy-by-bytes.png").exists()
@@ -561,12 +561,12 @@ def test_data_sets_are_listed_and_fetched(simfl_, monkeypatch, tmp_path):
 @pytest.mark.parametrize(
     "words", [(), ("rnu",), ("run",), ("run", "a.yaml", "--device", "tpu"), ("validate", "--sett", "x")]
 )
-def test_usage_errors_are_bad_input(simfl_, words):
+def test_usage_errors_exit_with_2(simfl_, words):
     code, _, _ = simfl_(*words)
     assert code == 2
 
 
-def test_the_public_names_of_the_package():
+def test_public_names_of_the_package_can_be_imported():
     assert set(simfl.__all__) <= set(dir(simfl))
     for name in simfl.__all__:
         assert getattr(simfl, name) is not None

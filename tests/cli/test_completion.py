@@ -1,4 +1,4 @@
-"""What the shell completes."""
+"""Shell completion of `--set`."""
 
 import pytest
 
@@ -23,7 +23,7 @@ def test_a_field_is_completed_step_by_step(begun, ways):
     assert complete_override(begun) == ways
 
 
-def test_the_shell_asks_the_command_line(simfl_, monkeypatch):
+def test_the_shell_gets_completions_from_the_command(simfl_, monkeypatch):
     monkeypatch.setenv("_SIMFL_COMPLETE", "complete_bash")
     monkeypatch.setenv("COMP_WORDS", "simfl run a.yaml --set clients.co")
     monkeypatch.setenv("COMP_CWORD", "4")

@@ -1,4 +1,4 @@
-"""What `simfl list` reads from sources is what the catalogues hold."""
+"""`simfl list` reads from sources what the catalogues contain."""
 
 from simfl.algorithms import ALGORITHMS
 from simfl.cli import listing
@@ -13,23 +13,23 @@ def lines(entries):
     return {name: entry.summary for name, entry in entries.items()}
 
 
-def test_algorithms_are_those_of_the_catalogue():
+def test_listed_algorithms_are_those_of_the_catalogue():
     assert lines(listing.algorithms()) == {kind: one.summary for kind, one in ALGORITHMS.items()}
 
 
-def test_models_are_those_of_the_catalogue():
+def test_listed_models_are_those_of_the_catalogue():
     assert lines(listing.models()) == {kind: one.summary for kind, one in MODELS.items()}
 
 
-def test_data_sets_are_those_of_the_catalogue():
+def test_listed_data_sets_are_those_of_the_catalogue():
     assert lines(listing.data()) == {kind: one.summary for kind, one in DATASETS.items()}
 
 
-def test_topologies_are_those_of_the_catalogue():
+def test_listed_topologies_are_those_of_the_catalogue():
     assert lines(listing.topologies()) == {**TOPOLOGIES, **CHANGING}
 
 
-def test_optimizers_are_those_of_the_schema():
+def test_listed_optimizers_are_those_of_the_schema():
     assert lines(listing.optimizers()) == summaries()
 
 

@@ -1,4 +1,4 @@
-"""`simfl schema`: what editors check scenarios with."""
+"""`simfl schema`, with which editors check scenarios."""
 
 import json
 from pathlib import Path
@@ -30,12 +30,12 @@ def validator():
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_it_accepts_every_scenario_as_written_and_as_resolved(validator, path):
+def test_schema_accepts_every_scenario_as_written_and_as_resolved(validator, path):
     validator.validate(read(path.read_text(encoding="utf-8"), path.name).content)
     validator.validate(load(path).resolved())
 
 
-def test_it_accepts_what_simfl_new_writes_which_names_the_schema(validator):
+def test_schema_accepts_the_scenario_of_simfl_new_which_names_it(validator):
     first, rest = template().split("\n", 1)
     assert first == "# yaml-language-server: $schema=simfl.schema.json"
     validator.validate(read(rest, "new").content)
@@ -54,5 +54,5 @@ def test_it_accepts_what_simfl_new_writes_which_names_the_schema(validator):
         "{algorithm: adpsgd, data: {set: mnist, options: {}}}",
     ],
 )
-def test_it_rejects_typos(validator, text):
+def test_schema_rejects_typos(validator, text):
     assert not validator.is_valid(yaml.safe_load(text))

@@ -1,4 +1,4 @@
-"""`simfl sweep` and `simfl compare` as they are typed."""
+"""`simfl sweep` and `simfl compare` on the command line."""
 
 import json
 
@@ -31,7 +31,7 @@ def study(tmp_path):
     return write
 
 
-def test_sweep_then_compare(simfl_, study, tmp_path):
+def test_compare_shows_the_groups_of_a_sweep(simfl_, study, tmp_path):
     study(grid=GRID, seeds=2, baseline="SYNC")
     code, shown, told = simfl_("sweep", "small.yaml", "--jobs", 1)
     assert code == 0, told
@@ -74,7 +74,7 @@ def test_sweep_then_compare(simfl_, study, tmp_path):
 
 
 @pytest.mark.slow
-def test_figures_of_other_worlds(simfl_, study, tmp_path):
+def test_figures_of_servers_single_clients_and_crowds_are_drawn(simfl_, study, tmp_path):
     lone = {"clients.count": 1, "algorithm": {"kind": "centralized_sgd", "batch_size": 8}, "evaluate.clients": False}
     cases = [
         {"label": "served", "set": {"algorithm": {"kind": "async_sgd", "batch_size": 8}}},
@@ -92,7 +92,7 @@ def test_figures_of_other_worlds(simfl_, study, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_failed_run_is_listed_and_the_exit_code_says_so(simfl_, study):
+def test_a_failed_run_is_listed_and_exits_with_1(simfl_, study):
     broken = {"algorithm": {"kind": "tests.algorithms.custom:Broken", "batch_size": 8}}
     study(list=[{"label": "fails", "set": broken}, {"label": "works"}])
     code, shown, told = simfl_("sweep", "small.yaml", "--jobs", 1)
@@ -119,7 +119,7 @@ def test_a_failed_run_is_listed_and_the_exit_code_says_so(simfl_, study):
         (("compare", "nowhere", "--formats", "gif"), "--formats: expected some of png, pdf, svg, found 'gif'"),
     ],
 )  # fmt: skip
-def test_bad_input_is_one_line(simfl_, study, words, line):
+def test_bad_input_gives_one_line(simfl_, study, words, line):
     study()
     code, _, told = simfl_(*words)
     assert code == 2

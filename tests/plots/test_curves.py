@@ -33,7 +33,7 @@ def legend_of(ax):
     return [text.get_text() for text in ax.get_legend().get_texts()]
 
 
-def test_one_curve_per_run_with_units_and_names(make_run):
+def test_a_figure_has_one_curve_per_run_with_units_and_names(make_run):
     fast, slow = make_run(rate=2.0), make_run(algorithm="sync_sgd", rate=0.3)
     ax = simfl.plot([read(fast), slow])
     assert ax.get_xlabel() == "virtual time (s)"
@@ -52,7 +52,7 @@ def test_colors_belong_to_algorithms_and_every_curve_has_a_style_of_its_own(make
     assert len({color_of(name) for name in ("adpsgd", "sync_sgd", "decentralized_sgd", "new")}) == 4
 
 
-def test_labels_say_no_more_than_tells_runs_apart(make_run):
+def test_labels_have_only_the_words_that_distinguish_runs(make_run):
     runs = [read(make_run()), read(make_run(algorithm="sync_sgd"))]
     assert label_runs(runs) == ["AD-PSGD", "SYNC"]
     runs = [read(make_run(privacy=noisy(z))) for z in (0.5, 2.0)]
@@ -92,24 +92,24 @@ def test_every_column_of_metrics_can_be_drawn(make_run):
         assert len(simfl.plot(folder, y=column).get_lines()) == 1
 
 
-def test_axes_and_labels_of_ones_own(make_run):
+def test_given_axes_and_labels_are_used(make_run):
     _, ax = plt.subplots()
     assert simfl.plot([make_run()], ax=ax, labels=["mine"]) is ax
     assert legend_of(ax) == ["mine"]
 
 
-def test_the_axis_of_accuracies_begins_where_something_happens(make_run):
+def test_the_axis_of_accuracies_begins_at_zero_unless_all_are_high(make_run):
     assert simfl.plot(make_run(rate=0.1)).get_ylim() == (0, 1.005)
     assert simfl.plot([make_run(rate=50.0), make_run(rate=0.1)]).get_ylim() == (0, 1.005)
     assert simfl.plot(make_run(rate=50.0)).get_ylim() == (0.8, 1.005)
 
 
-def test_nothing_to_show_says_so(make_run):
+def test_a_figure_without_values_says_so(make_run):
     ax = simfl.plot(make_run(accuracy=False))
     assert [text.get_text() for text in ax.texts] == ["no test accuracy in these runs"]
 
 
-def test_settings_of_others_stay_as_they_were(make_run, tmp_path):
+def test_plotting_restores_settings_of_matplotlib(make_run, tmp_path):
     before = dict(matplotlib.rcParams)
     save(simfl.plot(make_run()), tmp_path / "figure.png")
     assert dict(matplotlib.rcParams) == before
@@ -135,12 +135,12 @@ def test_equal_figures_give_equal_files(make_run, tmp_path, ending):
         ({"labels": ["a", "b"]}, r"plot: labels: expected 1, one per run, found 2"),
     ],
 )
-def test_unknown_axes_are_refused(make_run, options, message):
+def test_unknown_axes_are_rejected(make_run, options, message):
     with pytest.raises(ScenarioError, match=message):
         simfl.plot(make_run(), **options)
 
 
-def test_no_runs_no_folder_no_format(make_run, tmp_path):
+def test_missing_runs_and_unwritable_figures_are_rejected(make_run, tmp_path):
     with pytest.raises(ScenarioError, match="expected at least one run"):
         simfl.plot([])
     with pytest.raises(DataError, match="found nothing there"):
@@ -153,7 +153,7 @@ def test_no_runs_no_folder_no_format(make_run, tmp_path):
         save(ax, tmp_path / "file" / "figure.png")
 
 
-def test_only_columns_of_the_runs_are_offered(make_run):
+def test_a_message_offers_only_columns_of_the_runs(make_run):
     folder = make_run()
     with pytest.raises(ScenarioError) as wrong:
         simfl.plot(folder, y="accuracy")
@@ -172,7 +172,7 @@ def test_more_curves_than_styles_differ_in_markers(make_run):
     assert [line.get_marker() for line in lines[5:]] == ["None", "o", "o"]
 
 
-def test_an_axis_of_rounds_says_which_algorithms_have_none(make_run):
+def test_an_axis_of_rounds_notes_algorithms_without_rounds(make_run):
     assert simfl.plot(make_run(algorithm="fedavg"), x="rounds").get_xlabel() == "rounds"
     both = [make_run(algorithm="fedavg"), make_run()]
     assert simfl.plot(both, x="rounds").get_xlabel() == "rounds (without rounds: updates per client)"

@@ -1,4 +1,4 @@
-"""Curves over seeds: what the mean and the band are, and that a group looks the same everywhere."""
+"""Curves over seeds: the mean, the band, and the look of a group, which is the same in every figure."""
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -33,7 +33,7 @@ def group(make_run):
     return made
 
 
-def test_a_band_is_students_interval_at_every_place(group):
+def test_a_band_is_students_interval_at_every_point(group):
     made = group()
     band = average(made, "time_s", "test_accuracy")
     curves = np.array([run.metrics["test_accuracy"] for run in made.runs.values()])
@@ -48,14 +48,14 @@ def test_a_band_is_students_interval_at_every_place(group):
 
 
 def cut(run, last):
-    """Make a run end early, and at times of its own."""
+    """Shorten a run and change the times of its evaluations."""
     frame = run.metrics.iloc[:last].copy()
     frame["time_s"] *= 0.9
     run.__dict__["metrics"] = frame
     return frame
 
 
-def test_runs_of_different_times_meet_on_a_grid_that_all_of_them_cover(group):
+def test_runs_of_different_times_share_a_grid_that_all_cover(group):
     made = group(rates=[1.0, 1.0])
     short = cut(made.runs[1], 20)
     linear = average(made, "time_s", "test_accuracy")
@@ -69,7 +69,7 @@ def test_runs_of_different_times_meet_on_a_grid_that_all_of_them_cover(group):
     assert step.mean[at] == pytest.approx(np.mean(held))
 
 
-def test_runs_that_diverged_are_left_out_and_told(group, make_run):
+def test_diverged_runs_are_left_out_and_counted_in_the_label(group, make_run):
     made = group(rates=[1.0, 1.0])
     made.runs[9] = read(make_run(name="gone", rate=0.01, status="diverged"))
     assert average(made, "time_s", "test_accuracy").count == 2
@@ -104,7 +104,7 @@ def test_the_figure_has_a_line_and_a_band_per_group_and_names_its_axes(group):
         plot_groups([group()], "tme")
 
 
-def test_fewer_than_four_seeds_are_drawn_themselves(group):
+def test_fewer_than_four_seeds_are_drawn_one_by_one(group):
     few = [group(rates=[1.0, 2.0]), group("sync_sgd", rates=[0.2, 0.3, 0.4])]
     ax = plot_groups(few)
     assert len(ax.collections) == 0, "no band"
@@ -133,7 +133,7 @@ def test_a_sweep_is_drawn_by_its_groups(group):
     assert len(ax.lines) == 3
 
 
-def test_bars_stand_for_the_cost_of_the_target(group):
+def test_bars_show_the_cost_of_the_target(group):
     groups = [group(rates=[1.0, 1.2]), group("sync_sgd", rates=[0.2, 0.3])]
     table = compare_groups(groups)
     figure = plot_costs(groups, ["time_s", "bytes_sent"], table=table)
@@ -162,7 +162,7 @@ def test_a_heat_map_shows_the_mean_over_seeds_and_gaps(group):
         plot_heatmap(twice, "noise", "step")
 
 
-def test_bars_of_clients_add_up(group):
+def test_bars_of_clients_add_up_to_their_time(group):
     run = group().runs[0]
     ax = plot_time_shares(run)
     assert len(ax.patches) == 3 * 4, "nobody was offline"
@@ -172,7 +172,7 @@ def test_bars_of_clients_add_up(group):
     assert ax.get_xlabel() == "share of 10 s of virtual time, in total", "no course of events"
 
 
-def test_the_staleness_of_all_updates_is_shared_out(group):
+def test_shares_of_staleness_add_up_to_one(group):
     ax = plot_staleness([group(), group("sync_sgd")])
     heights = ax.patches[0].get_data().values
     assert heights.sum() == pytest.approx(1.0)
@@ -193,7 +193,7 @@ def test_staleness_of_server_steps_has_a_panel_of_its_own(group):
         plot_staleness([group(), group("fedbuff")], ax=first)
 
 
-def test_what_lies_beyond_the_last_bin_is_a_mark_and_not_a_bin(group):
+def test_values_beyond_the_last_bin_are_a_mark(group):
     made = group(rates=[1.0])
     frame = made.runs[0].updates
     frame = frame.loc[frame.index.repeat(100)].reset_index(drop=True)
@@ -217,7 +217,7 @@ def test_zeros_and_rounding_do_not_stretch_the_axis_of_consensus_distances(group
     assert ax.get_ylim()[0] > 0.05
 
 
-def test_an_algorithm_without_rounds_has_no_bar_of_them(group):
+def test_an_algorithm_without_rounds_has_no_bar_of_rounds(group):
     axes = plot_costs([group(), group("fedavg")], ["rounds", "updates"]).axes
     assert [text.get_text() for text in axes[0].texts] == [" has no rounds"]
     widths = [bar.get_width() for bar in axes[0].patches]

@@ -29,7 +29,7 @@ def panels(figure):
     return [ax for ax in figure.axes if ax.get_title()]
 
 
-def test_pairs_are_cells_of_two_maps(tmp_path):
+def test_pairs_are_cells_of_two_heat_maps(tmp_path):
     figure = plot_pairs(table((0.5, 1.0)), 1e-5)
     certified, published = panels(figure)
     cells = certified.images[0].get_array()
@@ -43,7 +43,7 @@ def test_pairs_are_cells_of_two_maps(tmp_path):
     assert save_and_close(figure, tmp_path / "pairs.png")[0].stat().st_size > 10_000
 
 
-def test_what_is_seen_without_noise_has_a_color_of_its_own():
+def test_infinite_epsilons_have_their_own_color():
     pairs = table(observers=[2])
     pairs.loc[0, ["epsilon", "published", "local"]] = math.inf
     figure = plot_pairs(pairs, 1e-5)
@@ -71,14 +71,14 @@ def test_epsilon_falls_with_distance():
     assert "δ = 1e-6" in ax.get_ylabel()
 
 
-def test_who_cannot_be_reached_stands_apart():
+def test_pairs_without_a_path_have_their_own_tick():
     pairs = table()
     pairs.loc[pairs["client"] == 5, "distance"] = math.inf
     ax = plot_by_distance(pairs, 1e-5)
     assert [label.get_text() for label in ax.get_xticklabels()] == ["1", "2", "3", "no path"]
 
 
-def test_clients_on_the_graph_have_the_color_of_what_one_observer_knows():
+def test_clients_on_the_graph_are_colored_by_one_observers_knowledge():
     figure = plot_knowledge(table(), EDGES, 1e-5, "2")
     certified, _ = panels(figure)
     shades = [found.get_array() for found in certified.collections if found.get_array() is not None]
@@ -95,7 +95,7 @@ def test_the_server_is_a_node_too():
     save_and_close(figure)
 
 
-def test_knowledge_grows_from_nothing():
+def test_curves_over_time_begin_at_zero():
     figure = plot_over_time(table((0.5, 1.0)), 1e-5)
     certified, published = panels(figure)
     near, _, far = certified.lines

@@ -25,7 +25,7 @@ def scenario(count=4, privacy="{noise_multiplier: 2, epsilon: 3}"):
     return loads(TEXT.format(count=count, privacy=privacy))
 
 
-def test_what_each_client_spent_is_one_line_each(tmp_path):
+def test_each_client_has_one_line_of_spent_epsilon(tmp_path):
     run = simfl.run(scenario(), out=tmp_path)
     ax = plot_client_epsilon(run.folder)
     curves = [line for line in ax.lines if len(line.get_xdata()) > 2]
@@ -37,14 +37,14 @@ def test_what_each_client_spent_is_one_line_each(tmp_path):
     assert save(ax, tmp_path / "e.png").stat().st_size > 10_000
 
 
-def test_many_clients_are_a_bundle(tmp_path):
+def test_many_clients_share_one_color_and_label(tmp_path):
     ax = plot_client_epsilon(simfl.run(scenario(12), out=tmp_path))
     assert [text.get_text() for text in ax.get_legend().get_texts()] == ["each of 12 clients", "budget"]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("claim", "bars"), [("", 2), (", claim: {epsilon: 1}", 3), (", claim: adp2sgd", 5)])
-def test_claimed_beside_certified(claim, bars, tmp_path):
+def test_claimed_and_certified_epsilons_are_bars_side_by_side(claim, bars, tmp_path):
     found = check(assemble(scenario(privacy=f"{{noise_multiplier: 2{claim}}}")))
     ax = plot_claims(found)
     assert len(ax.containers) == bars

@@ -1,4 +1,4 @@
-"""Reports are one page, whole in itself, and say what the tables say."""
+"""Reports are one self-contained page with the values of the tables."""
 
 import functools
 import json
@@ -67,7 +67,7 @@ def data_of(text):
     return json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.DOTALL)[1])
 
 
-def test_the_front_door_writes_the_same_page(make_run, tmp_path, monkeypatch):
+def test_simfl_report_writes_the_same_page(make_run, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     run = read(make_run())
     assert simfl.report(run) == Path("report.html")
@@ -75,7 +75,7 @@ def test_the_front_door_writes_the_same_page(make_run, tmp_path, monkeypatch):
     assert Path("report.html").read_text() == Path("other.html").read_text()
 
 
-def test_it_is_whole_in_itself(written):
+def test_the_page_loads_no_other_file(written):
     text = written[0].read_text(encoding="utf-8")
     page = Page(text)
     assert len(page.ids) == len(set(page.ids))
@@ -89,7 +89,7 @@ def test_it_is_whole_in_itself(written):
     assert headings.count("h1") == 1
 
 
-def test_it_says_what_was_found(written):
+def test_the_page_states_the_findings(written):
     path, runs = written
     page = Page(path.read_text(encoding="utf-8"))
     target = min(read(run).metrics["test_accuracy"].max() for run in runs)
@@ -145,7 +145,7 @@ def test_seeds_become_intervals(tmp_path):
 
 
 @pytest.mark.slow
-def test_privacy_is_claim_against_account(tmp_path):
+def test_the_page_compares_claim_and_account(tmp_path):
     text = (
         "name: p\ndata: {set: digits}\nclients: {count: 4}\nalgorithm: {kind: adpsgd, batch_size: 16}\n"
         "privacy: {mechanism: gaussian, noise_multiplier: 2, delta: 1.0e-5, claim: {epsilon: 0.01, source: a hope}}\n"
@@ -164,13 +164,13 @@ def test_privacy_is_claim_against_account(tmp_path):
     assert "before the end an upper bound" in (tmp_path / "r.html").read_text(encoding="utf-8"), "so says the axis"
 
 
-def test_what_cannot_be_checked_has_its_reason(make_run, tmp_path):
+def test_a_claim_that_cannot_be_checked_has_its_reason(make_run, tmp_path):
     run = make_run(privacy=PRIVATE)  # whose scenario names an algorithm alone, and whose table of releases is missing
     page = Page(write_report([run], tmp_path / "r.html", check=check_run).read_text(encoding="utf-8"))
     assert "Claim and account could not be worked out here: " in page.text
 
 
-def test_others_are_held_against_a_baseline(written, tmp_path):
+def test_groups_are_compared_with_a_baseline(written, tmp_path):
     path = write_report(written[1], tmp_path / "b.html", baseline="SYNC", target=0.9)
     page = Page(path.read_text(encoding="utf-8"))
     times = [time_to_accuracy(read(run), 0.9) for run in written[1]]
@@ -181,7 +181,7 @@ def test_others_are_held_against_a_baseline(written, tmp_path):
         write_report(written[1], tmp_path / "b.html", baseline="nobody")
 
 
-def test_errors(tmp_path, make_run, simfl_):
+def test_invalid_arguments_are_rejected(tmp_path, make_run, simfl_):
     run = make_run()
     with pytest.raises(DataError, match="expected the folder of a run"):
         write_report([tmp_path / "nothing"], tmp_path / "r.html", check=check_run)
@@ -198,7 +198,7 @@ def browser():
 
 
 @pytest.mark.skipif(not browser(), reason="no Chromium on this machine")
-def test_a_browser_draws_it(written, tmp_path):
+def test_a_browser_draws_the_page(written, tmp_path):
     command = [browser(), "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}"]
     done = subprocess.run(
         [*command, "--virtual-time-budget=2000", "--dump-dom", written[0].as_uri()],
@@ -210,7 +210,7 @@ def test_a_browser_draws_it(written, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["manifest.json", "scenario.yaml", "metrics.parquet", "clients.parquet"])
-def test_a_pipe_in_a_run_is_one_line(make_run, tmp_path, name, simfl_):
+def test_a_pipe_in_a_run_gives_one_line(make_run, tmp_path, name, simfl_):
     folder = make_run()
     (folder / name).unlink()
     os.mkfifo(folder / name)
@@ -220,7 +220,7 @@ def test_a_pipe_in_a_run_is_one_line(make_run, tmp_path, name, simfl_):
     assert "found a device or a pipe" in said
 
 
-def test_a_pipe_in_the_place_of_a_sweeps_plan_is_one_line(tmp_path, simfl_):
+def test_a_pipe_in_place_of_a_sweeps_plan_gives_one_line(tmp_path, simfl_):
     os.mkfifo(tmp_path / "sweep.json")
     code, _, said = simfl_("report", tmp_path, "-o", "report.html")
     assert (code, said.count("\n")) == (2, 1)

@@ -1,4 +1,4 @@
-"""Traces hold to the trace event format, and say what the tables say."""
+"""Traces are in the trace event format and have the values of the tables."""
 
 import json
 from collections import Counter, defaultdict
@@ -29,7 +29,7 @@ def ns(microseconds):
 
 
 def opened(path):
-    """Return the events of a trace that holds to the format."""
+    """Check the format of a trace and return its events."""
     trace = json.loads(path.read_text(encoding="utf-8"), parse_constant=pytest.fail)
     assert set(trace) == {"displayTimeUnit", "otherData", "traceEvents"}
     events = trace["traceEvents"]
@@ -75,7 +75,7 @@ def made(tmp_path_factory):
     return run(tmp_path_factory.mktemp("runs"), "messages")
 
 
-def test_it_says_what_the_tables_say(made, tmp_path):
+def test_the_trace_has_the_values_of_the_tables(made, tmp_path):
     written = write_trace(made, tmp_path / "trace.json")
     events = opened(written.path)
     assert written.missing == ()
@@ -108,7 +108,7 @@ def test_every_way_to_communicate_can_be_shown(algorithm, tmp_path):
         assert {"server", "client 0 to server", "server to client 0"} <= tracks
 
 
-def test_a_part(made, tmp_path):
+def test_a_trace_can_be_limited_to_times_and_clients(made, tmp_path):
     written = write_trace(made, tmp_path / "trace.json", start_s=0.2, end_s=0.4, clients=[0, 2])
     events = opened(written.path)
     assert {e["tid"] for e in events if e["pid"] == CLIENTS and e["ph"] == "i"} == {1, 3}
@@ -122,7 +122,7 @@ def test_a_part(made, tmp_path):
     assert sum(e["ph"] == "f" for e in events) == expected.sum() > 0
 
 
-def test_what_was_not_recorded_is_told(make_run, simfl_):
+def test_missing_tables_are_reported(make_run, simfl_):
     folder = make_run()
     code, out, err = simfl_("trace", folder, "-o", "t.json", "--clients", "0,2-3", "--from", "100 ms")
     assert code == 0
@@ -135,7 +135,7 @@ def test_what_was_not_recorded_is_told(make_run, simfl_):
         write_trace(read(folder), folder / "trace.json")
 
 
-def test_bad_input(make_run, simfl_):
+def test_bad_input_is_rejected(make_run, simfl_):
     folder = make_run()
     for words, complaint in (
         (["--clients", "1-"], "trace: --clients: expected numbers and ranges such as 0-3,7, found '1-'\n"),

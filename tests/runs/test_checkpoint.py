@@ -1,4 +1,4 @@
-"""Checkpoints: when they are taken, what they hold, and what is refused. That resumed runs are equal for every
+"""Checkpoints: their times, their content, and the rejected ones. That resumed runs are equal for every
 algorithm is tested in tests/test_reproducibility.py."""
 
 import dataclasses
@@ -30,7 +30,7 @@ class Mine(Alone):
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    """A run that was interrupted behind 100 events, and its equal that was not."""
+    """A run that was interrupted after 100 events, and an equal one that was not."""
     out = tmp_path_factory.mktemp("checkpoints")
     whole, events = run_until(prepare(scenario()), math.inf, out)
     cut, _ = run_until(prepare(scenario()), 100, out)
@@ -68,8 +68,8 @@ def equal(one, other):
 
 
 @pytest.mark.slow
-def test_a_run_that_is_killed_again_and_again_is_the_same_in_the_end(made, cut, tmp_path):
-    """What a kill leaves is what lies in the folder: every later checkpoint is taken in a resumed run."""
+def test_a_run_killed_several_times_ends_with_the_same_tables(made, cut, tmp_path):
+    """A kill leaves the files of the folder: every later checkpoint is taken in a resumed run."""
     for event in (120, 121, 150):
         since = checkpoint.read(cut / "checkpoint.npz")
         again, _ = run_until(prepare(scenario()), event, tmp_path, since=since, folder=cut)
@@ -81,7 +81,7 @@ def test_a_run_that_is_killed_again_and_again_is_the_same_in_the_end(made, cut, 
     assert found.metrics["wall_s"].is_monotonic_increasing
 
 
-def test_who_is_interrupted_while_the_world_is_played_again_loses_nothing(made, cut, tmp_path):
+def test_a_run_interrupted_during_replay_loses_nothing(made, cut, tmp_path):
     since = checkpoint.read(cut / "checkpoint.npz")
     again, events = run_until(prepare(scenario()), 60, tmp_path, since=since, folder=cut)
     assert (again.status, events) == ("interrupted", 60)
@@ -90,7 +90,7 @@ def test_who_is_interrupted_while_the_world_is_played_again_loses_nothing(made, 
 
 
 @pytest.mark.slow
-def test_a_run_that_ends_at_a_target_or_diverges_ends_there_when_resumed(tmp_path):
+def test_a_resumed_run_ends_at_the_same_target_or_divergence(tmp_path):
     target = "{updates: 400, accuracy: 0.5}"
     for options in ({"stop": target}, {"algorithm": "{kind: adpsgd, batch_size: 8, step_size: 1.0e+38}"}):
         whole, events = run_until(prepare(scenario(**options)), math.inf, tmp_path)
@@ -101,7 +101,7 @@ def test_a_run_that_ends_at_a_target_or_diverges_ends_there_when_resumed(tmp_pat
     assert found.status == "diverged"
 
 
-def test_what_was_zeroed_before_counts(tmp_path, monkeypatch):
+def test_gradients_zeroed_before_a_checkpoint_are_counted(tmp_path, monkeypatch):
     monkeypatch.setattr(Executor, "zeroed", lambda self: 5)
     cut, _ = run_until(prepare(scenario()), 30, tmp_path)
     since = checkpoint.read(cut.folder / "checkpoint.npz")
@@ -110,7 +110,7 @@ def test_what_was_zeroed_before_counts(tmp_path, monkeypatch):
     assert checkpoint.read(again.folder / "checkpoint.npz").record.zeroed == 10, "five more"
 
 
-def test_the_world_that_came_to_another_place_is_not_given_anothers_models(cut, tmp_path):
+def test_a_replay_that_differs_from_the_checkpoint_is_rejected(cut, tmp_path):
     since = checkpoint.read(cut / "checkpoint.npz")
     slower = prepare(scenario(slowdowns="[{clients: [2], factor: 3}]"))
     with pytest.raises(
@@ -124,7 +124,7 @@ def test_the_world_that_came_to_another_place_is_not_given_anothers_models(cut, 
 
 
 @pytest.mark.slow
-def test_one_is_taken_when_it_is_time_and_removed_at_the_end(tmp_path, monkeypatch):
+def test_checkpoints_are_taken_on_time_and_removed_at_the_end(tmp_path, monkeypatch):
     taken = []
     original = checkpoint.Keeper.take
     monkeypatch.setattr(
@@ -140,7 +140,7 @@ def test_one_is_taken_when_it_is_time_and_removed_at_the_end(tmp_path, monkeypat
     assert "resumed" not in found.manifest.extra
 
 
-def test_a_full_disk_costs_the_checkpoint_and_not_the_run(tmp_path, monkeypatch):
+def test_a_full_disk_loses_the_checkpoint_but_not_the_run(tmp_path, monkeypatch):
     def full(*_):
         raise OSError(28, "No space left on device")
 
@@ -152,7 +152,7 @@ def test_a_full_disk_costs_the_checkpoint_and_not_the_run(tmp_path, monkeypatch)
     assert len(found.manifest.extra["warnings"]) == 1 + len(prepare(scenario()).warnings)
 
 
-def test_its_size_is_that_of_living_models_and_not_of_the_history(made):
+def test_checkpoint_size_depends_on_living_models_only(made):
     models = checkpoint.read(made[1].folder / "checkpoint.npz").names
     assert 8 <= len(models) <= 8 * 4
     size = (made[1].folder / "checkpoint.npz").stat().st_size
@@ -160,17 +160,17 @@ def test_its_size_is_that_of_living_models_and_not_of_the_history(made):
 
 
 @pytest.mark.parametrize(("given", "seconds"), [("5 min", 300.0), (2.5, 2.5), ("never", None), (None, None)])
-def test_intervals(given, seconds):
+def test_intervals_are_parsed_to_seconds(given, seconds):
     assert checkpoint.parse_interval(given) == seconds
 
 
 @pytest.mark.parametrize("given", ["5 mins or so", 0, -1.0, "soon", "inf s", True])
-def test_no_intervals(given):
+def test_invalid_intervals_are_rejected(given):
     with pytest.raises(ScenarioError, match=r"^--checkpoint-every: expected a .*found"):
         checkpoint.parse_interval(given)
 
 
-# -- what is refused -------------------------------------------------------------------------------
+# -- rejected inputs -------------------------------------------------------------------------------
 
 
 def test_a_finished_run_has_nothing_to_resume(made):
@@ -178,13 +178,13 @@ def test_a_finished_run_has_nothing_to_resume(made):
         resume(made[0].folder)
 
 
-def test_without_a_checkpoint_the_advice_is_to_run_it_again(cut):
+def test_without_a_checkpoint_the_message_says_to_run_again(cut):
     (cut / "checkpoint.npz").unlink()
     with pytest.raises(DataError, match=r"expected a checkpoint in it, found none; .*simfl run .*scenario\.yaml$"):
         resume(cut)
 
 
-def test_a_torn_or_changed_file_is_refused_whatever_is_wrong_with_it(cut):
+def test_a_truncated_or_changed_file_is_rejected(cut):
     path = cut / "checkpoint.npz"
     content = path.read_bytes()
     generator = np.random.default_rng(0)
@@ -201,7 +201,7 @@ def test_a_torn_or_changed_file_is_refused_whatever_is_wrong_with_it(cut):
             checkpoint.read(path)
 
 
-def test_what_numbers_depend_on_must_be_the_same_but_for_the_window(made, cut, monkeypatch):
+def test_resume_rejects_any_changed_input_except_the_window(made, cut, monkeypatch):
     text = scenario().to_yaml()
 
     def refused(change, match):
@@ -229,7 +229,7 @@ def test_what_numbers_depend_on_must_be_the_same_but_for_the_window(made, cut, m
 
 
 @pytest.mark.slow
-def test_a_users_own_algorithm_is_found_again_and_must_be_the_same(tmp_path, monkeypatch):
+def test_resume_imports_a_users_algorithm_and_rejects_a_changed_one(tmp_path, monkeypatch):
     beside = tmp_path / "beside"
     beside.mkdir()
     (beside / "own_of_a_user.py").write_text(OWN)
@@ -259,7 +259,7 @@ def test_a_users_own_algorithm_is_found_again_and_must_be_the_same(tmp_path, mon
 # -- where it is asked for -------------------------------------------------------------------------
 
 
-def test_the_command_goes_on_and_says_what_it_cannot(made, cut, simfl_, tmp_path):
+def test_resume_command_continues_a_run_or_says_why_not(made, cut, simfl_, tmp_path):
     code, shown, _ = simfl_("resume", cut, "--quiet")
     assert code == 0
     assert "test_accuracy.png" in shown
@@ -274,7 +274,7 @@ def test_the_command_goes_on_and_says_what_it_cannot(made, cut, simfl_, tmp_path
     assert said.startswith("--checkpoint-every: expected a time")
 
 
-def test_a_sweep_goes_on_with_what_had_begun_if_it_is_the_same_run(made, cut):
+def test_a_sweep_resumes_a_started_run_if_it_is_the_same(made, cut):
     task = RunTask(scenario().resolved(), str(cut.parents[1]), "001", "cpu", checkpoint_s=300.0)
     other = shutil.copytree(cut, cut.parent / "002")
     damaged = shutil.copytree(cut, cut.parent / "003")

@@ -1,4 +1,4 @@
-"""Why runs end, and what is said of who did nothing."""
+"""Reasons for the end of runs, also those of idle clients."""
 
 import pytest
 
@@ -22,7 +22,7 @@ def run(tmp_path, algorithm=None, **sections):
     return simfl.run(from_mapping(options), out=tmp_path)
 
 
-def test_those_who_left_and_those_who_used_up_their_data_are_told_apart(tmp_path):
+def test_the_reason_distinguishes_clients_that_left_from_clients_without_data(tmp_path):
     left = [{"clients": [2], "crash": NEVER}, {"clients": [1], "crash": NEVER}]
     made = run(tmp_path, {"kind": "without_replacement_sgd"}, availability=left, stop={"updates": 4000})
     assert made.manifest.reason == (
@@ -30,7 +30,7 @@ def test_those_who_left_and_those_who_used_up_their_data_are_told_apart(tmp_path
     )
 
 
-def test_those_who_left_and_those_who_spent_their_budgets_are_told_apart(tmp_path):
+def test_the_reason_distinguishes_clients_that_left_from_spent_budgets(tmp_path):
     private = {"mechanism": "gaussian", "noise_multiplier": 4.0, "epsilon": 1.0, "delta": 1e-5}
     away = [{"clients": [3], "crash": [{"at": "1 ms", "back": "never"}]}]
     made = run(tmp_path, privacy=private, availability=away, stop={"epochs": 100})
@@ -39,8 +39,8 @@ def test_those_who_left_and_those_who_spent_their_budgets_are_told_apart(tmp_pat
 
 
 @pytest.mark.parametrize("epochs", [0.9, 1.367])
-def test_epochs_are_made_before_a_run_ends_because_of_them(epochs, tmp_path):
-    """Who leaves takes large rounds along: as many updates as were planned make fewer passes."""
+def test_a_run_ends_by_epochs_only_after_making_them(epochs, tmp_path):
+    """A client with large rounds leaves, so that the planned number of updates makes fewer passes."""
     growing = {"kind": "async_fl", "sizes": {"kind": "polynomial", "a": 4}, "weights": [1, 1, 1, 8]}
     growing["gate"] = {"kind": "rounds", "ahead": 9}
     away = [{"clients": [3], "crash": [{"at": "1 s", "back": "never"}]}]
@@ -53,7 +53,7 @@ def test_epochs_are_made_before_a_run_ends_because_of_them(epochs, tmp_path):
     assert len(made.metrics) < 30, "evaluated as often as asked, to the end"
 
 
-def test_one_model_for_all_is_nobodys_own(tmp_path):
+def test_an_algorithm_with_one_model_has_no_client_models(tmp_path):
     made = run(tmp_path, {"kind": "sync_sgd"}, evaluate={"clients": True})
     with pytest.raises(simfl.DataError, match="client_metrics"):
         _ = made.client_metrics
@@ -66,7 +66,7 @@ def test_one_model_for_all_is_nobodys_own(tmp_path):
     assert sorted(set(own.client_metrics["client"])) == [0, 1, 2, 3]
 
 
-def test_a_run_in_which_nothing_was_done_is_no_success(simfl_, tmp_path):
+def test_a_run_without_updates_exits_with_1(simfl_, tmp_path):
     late = {**BASE, "availability": [{"all": True, "join": "2 s"}], "stop": {"time": "1 s"}}
     (tmp_path / "late.yaml").write_text(from_mapping({**late, "name": "late"}).to_yaml())
     code, _, said = simfl_("run", "late.yaml", "--quiet")
@@ -75,8 +75,8 @@ def test_a_run_in_which_nothing_was_done_is_no_success(simfl_, tmp_path):
 
 
 @pytest.mark.parametrize("every", [{"time": "100 ms"}, {"updates": 10}])
-def test_a_run_to_a_time_says_that_nothing_happened_any_more(every, tmp_path):
-    """The server does not come back: nobody goes on, however long the run is."""
+def test_a_run_to_a_time_reports_that_nothing_was_left_to_happen(every, tmp_path):
+    """The server does not come back, so that no client continues, however long the run is."""
     made = run(
         tmp_path, {"kind": "fedavg", "local_steps": 2}, server={"offline": [["200 ms", "never"]]}, stop={"time": "2 s"},
         evaluate={"every": every},

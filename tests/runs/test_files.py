@@ -1,4 +1,4 @@
-"""Files that a scenario names: a run that was cut off does not go on with another one, whichever field names it."""
+"""Files that a scenario names: an interrupted run is not resumed with another file, whichever field names it."""
 
 import json
 import shutil
@@ -157,7 +157,7 @@ def sections():
 
 
 def scenario_of(case, tmp_path):
-    """Return the scenario of a case, and what writes its file: in the first, or in a later version."""
+    """Return the scenario of a case, and a function that writes the first or a later version of its file."""
     named, content = CASES[case]
     paths = {"{}": tmp_path / f"file{'.npz' if content in (npz, model) else ''}", "{first}": tmp_path / "first.npz"}
 
@@ -179,7 +179,7 @@ def scenario_of(case, tmp_path):
 
 
 def checkpoint_of(scenario):
-    """Return a checkpoint that was taken now."""
+    """Return a new checkpoint of a scenario."""
     position = Position(0, 0.0, 0, [], 0, 0)
     return Checkpoint(Path("checkpoint.npz"), print_of(scenario), position, 0.0, 0, [], Record([], [], 0), [])
 
@@ -192,7 +192,7 @@ def test_every_field_of_the_schema_that_names_a_file_has_a_case():
     assert {(section, name) for section, name, _ in file_fields() if section != "_Table"} == set(CASES)
 
 
-def test_every_text_of_the_schema_that_speaks_of_a_file_is_marked_or_known_to_be_none():
+def test_every_schema_text_about_a_file_is_marked_or_a_known_exception():
     words, others = ("file", "path", "folder", "archive"), {"unit", "column", "name", "every"}
     speaking = {
         f"{section.__name__}.{name}"
@@ -226,7 +226,7 @@ def test_the_walk_over_a_scenario_finds_the_file(case, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", [("Trace", "path"), ("LatencyTable", "path")], ids="-".join)
-def test_resume_refuses_a_run_whose_file_of_the_world_was_edited(case, tmp_path):
+def test_resume_rejects_a_run_with_an_edited_world_file(case, tmp_path):
     scenario, write = scenario_of(case, tmp_path)
     cut, _ = run_until(prepare(scenario), 10, tmp_path / "results")
     later = shutil.copytree(cut.folder, tmp_path / "results" / "run" / "later")

@@ -1,4 +1,4 @@
-"""Runs whose lanes several devices share: the CPU is divided into as many, in a process that has used it whole."""
+"""Runs whose lanes several devices share: the CPU is divided, in a process that used it as one device before."""
 
 import pytest
 
@@ -38,13 +38,13 @@ def test_two_devices_give_the_tables_of_one_and_resume(tmp_path):
 
 
 @pytest.mark.slow
-def test_two_devices_give_a_perceptron_the_same_but_for_the_last_bits(tmp_path):
-    """Its products of matrices depend on the lanes of a device."""
+def test_two_devices_give_a_perceptron_equal_results_up_to_the_last_bits(tmp_path):
+    """The products of matrices of a perceptron depend on the number of lanes of a device."""
     one, two = (shared_by(devices, scenario("mlp"), tmp_path)[0].metrics.train_loss for devices in (1, 2))
     assert one.to_numpy() == pytest.approx(two.to_numpy(), rel=1e-4)
 
 
-def test_more_devices_than_there_are_and_lanes_that_cannot_be_shared_are_refused_in_one_line(tmp_path):
+def test_too_many_devices_and_indivisible_lanes_are_rejected_in_one_line(tmp_path):
     with pytest.raises(ScenarioError, match=r"^execution\.devices: expected at most 64 on the cpu of .*, found 999$"):
         run(scenario("softmax", execution={"devices": 999}), out=tmp_path, device="cpu")
     assert not list(tmp_path.iterdir())

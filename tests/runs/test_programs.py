@@ -1,4 +1,4 @@
-"""Compiled programs are kept below the results, and found there by whoever comes next."""
+"""Compiled programs are cached below the results for later runs."""
 
 import jax
 import pytest
@@ -22,7 +22,7 @@ evaluate: {every: {updates: 10}}
 
 @pytest.fixture
 def nothing_kept(monkeypatch):
-    """As on a user's machine: JAX has not been told of any folder, as it has been for these tests."""
+    """Remove the cache folder that JAX has in these tests, as on a user's machine."""
     names = DIR, "jax_persistent_cache_min_compile_time_secs", "jax_persistent_cache_min_entry_size_bytes"
     before = {name: getattr(jax.config, name) for name in names}
     monkeypatch.delenv("JAX_COMPILATION_CACHE_DIR")
@@ -35,7 +35,7 @@ def nothing_kept(monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_run_leaves_programs_that_the_next_one_takes(nothing_kept, simfl_, tmp_path):
+def test_a_run_reuses_compiled_programs_of_an_earlier_one(nothing_kept, simfl_, tmp_path):
     path, out = tmp_path / "tiny.yaml", tmp_path / "o"
     path.write_text(TINY)
     kept = []
@@ -50,7 +50,7 @@ def test_a_run_leaves_programs_that_the_next_one_takes(nothing_kept, simfl_, tmp
 
 
 @pytest.mark.slow
-def test_programs_that_a_kill_cut_off_are_compiled_anew_without_a_word(nothing_kept, simfl_, tmp_path, recwarn):
+def test_truncated_programs_are_compiled_again_without_a_warning(nothing_kept, simfl_, tmp_path, recwarn):
     path, out = tmp_path / "tiny.yaml", tmp_path / "o"
     path.write_text(TINY)
     for _ in range(2):
@@ -62,7 +62,7 @@ def test_programs_that_a_kill_cut_off_are_compiled_anew_without_a_word(nothing_k
     assert len({read(folder).manifest.digest for folder in (out / "tiny").iterdir()}) == 1
 
 
-def test_where_nothing_can_be_written_a_run_goes_on_without_a_word(
+def test_a_run_continues_without_a_warning_if_the_cache_is_not_writable(
     nothing_kept, simfl_, tmp_path, recwarn, monkeypatch
 ):
     def refuse(*arguments):
@@ -77,7 +77,7 @@ def test_where_nothing_can_be_written_a_run_goes_on_without_a_word(
     assert not [str(warning.message) for warning in recwarn]
 
 
-def test_a_folder_that_the_user_gave_jax_stays(monkeypatch, tmp_path):
+def test_the_users_own_cache_of_jax_is_kept(monkeypatch, tmp_path):
     monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", "elsewhere")
     assert folder_of(tmp_path) is None
     before = getattr(jax.config, DIR)
@@ -85,10 +85,10 @@ def test_a_folder_that_the_user_gave_jax_stays(monkeypatch, tmp_path):
         assert getattr(jax.config, DIR) == before
 
 
-@pytest.mark.parametrize("for_good", [False, True])
-def test_it_holds_within_the_block_or_for_good(nothing_kept, tmp_path, for_good):
+@pytest.mark.parametrize("stays", [False, True])
+def test_cache_is_set_within_the_block_or_stays(nothing_kept, tmp_path, stays):
     folder = folder_of(tmp_path)
     assert folder == str(tmp_path / ".compiled")
-    with compiled_in(folder, for_good):
+    with compiled_in(folder, stays):
         assert getattr(jax.config, DIR) == folder
-    assert getattr(jax.config, DIR) == (folder if for_good else None)
+    assert getattr(jax.config, DIR) == (folder if stays else None)

@@ -1,4 +1,4 @@
-"""Runs in worlds in which everything comes together, interrupted at any event, go on to the very same tables."""
+"""Runs in worlds with all features, interrupted at any event and resumed, have equal tables."""
 
 import math
 
@@ -65,7 +65,7 @@ def ready(algorithm, world):
 
 
 class NoNumbers(RunWithoutNumbers):
-    """Every evaluation is as the first: a resumed run has fewer of its own."""
+    """Make all evaluations equal: a resumed run computes fewer of them."""
 
     def evaluate(self, rows, coefs, own, clipping_norm):
         self.evaluations = 0
@@ -75,7 +75,7 @@ class NoNumbers(RunWithoutNumbers):
 @pytest.mark.slow(but=["sync_sgd-q", "fedavg-q"])
 @pytest.mark.parametrize("world", WORLDS)
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_interrupted_at_any_event(algorithm, world, tmp_path, monkeypatch):
+def test_a_run_interrupted_at_any_event_resumes_with_equal_tables(algorithm, world, tmp_path, monkeypatch):
     monkeypatch.setattr("simfl.runs.context.Executor", NoNumbers)
     whole, events = run_until(ready(algorithm, world), math.inf, tmp_path)
     assert whole.manifest.updates > 20

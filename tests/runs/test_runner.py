@@ -1,4 +1,4 @@
-"""A run from its first event to its last table: when it ends, when it is measured, what it writes."""
+"""A run from its first event to its last table: its end, its evaluations, its files."""
 
 import collections
 import gc
@@ -54,7 +54,7 @@ def ended(found):
 
 @every_algorithm
 @pytest.mark.parametrize("updates", [64, 70])
-def test_a_run_ends_after_so_many_updates(algorithm, updates, tmp_path):
+def test_a_run_ends_after_the_given_updates(algorithm, updates, tmp_path):
     found = run(scenario(algorithm, stop=f"{{updates: {updates}}}"), out=tmp_path)
     assert ended(found) == ("done", "updates")
     # SYNC counts whole rounds of eight.
@@ -76,7 +76,7 @@ def test_a_run_ends_at_a_virtual_time(algorithm, tmp_path):
     np.testing.assert_allclose(found.clients["compute_s"], 0.050)
 
 
-def test_a_run_ends_after_so_many_epochs(tmp_path):
+def test_a_run_ends_after_the_given_epochs(tmp_path):
     setup = prepare(scenario(stop="{epochs: 0.5}", evaluate="{every: {epochs: 0.1}}"))
     total = int(setup.training.sizes.sum())
     found = run(setup, out=tmp_path)
@@ -107,7 +107,7 @@ def test_a_target_accuracy_ends_the_run_at_the_evaluation_that_reaches_it(algori
     assert found.metrics[columns].equals(whole.metrics[columns].iloc[: reached + 1])
     counts = ["bytes_sent", "messages"]
     assert found.metrics[counts].iloc[:-1].equals(whole.metrics[counts].iloc[:reached])
-    if algorithm != "sync_sgd":  # whose all-reduce is no client's message
+    if algorithm != "sync_sgd":  # its all-reduce is not a message of a client
         assert found.metrics["bytes_sent"].iloc[-1] == found.clients["bytes"].sum()
     assert found.manifest.time_s == whole.metrics["time_s"].iloc[reached]
     assert found.manifest.updates == whole.metrics["updates"].iloc[reached] == len(found.updates)
@@ -119,7 +119,7 @@ def test_a_target_accuracy_ends_the_run_at_the_evaluation_that_reaches_it(algori
     "goal",
     ["metric: updates, at_least: 37", "metric: epsilon, at_least: 0.5", "metric: messages, at_least: 21"],
 )
-def test_the_last_row_counts_the_message_that_is_sent_when_a_goal_ends_the_run(algorithm, goal, tmp_path):
+def test_the_last_row_counts_a_message_sent_when_a_goal_ends_the_run(algorithm, goal, tmp_path):
     more = {"privacy": "{mechanism: gaussian, clipping_norm: 1, noise_multiplier: 1}"} if "epsilon" in goal else {}
     links, every = "{latency: 1 ms, overhead: 0 B}", "{every: {updates: 1}}"
     stop = f"{{updates: 400, {goal}}}"
@@ -151,7 +151,7 @@ def test_a_run_that_diverges_is_a_result(algorithm, tmp_path):
     again = read(found.folder)
     assert len(again.updates) == again.manifest.updates
     assert len(again.clients) == 8
-    if algorithm != "sync_sgd":  # whose all-reduce is no client's message
+    if algorithm != "sync_sgd":  # its all-reduce is not a message of a client
         assert losses.index[-1] == len(losses) - 1
         assert again.metrics["bytes_sent"].iloc[-1] == again.clients["bytes"].sum()
     if algorithm != "sync_sgd":
@@ -159,7 +159,7 @@ def test_a_run_that_diverges_is_a_result(algorithm, tmp_path):
 
 
 @every_algorithm
-def test_a_run_ends_when_everybody_has_left(algorithm, tmp_path):
+def test_a_run_ends_when_all_clients_have_left(algorithm, tmp_path):
     gone = "[{all: true, crash: [{at: 50 ms, back: never}]}]"
     found = run(scenario(algorithm, availability=gone, stop="{updates: 100000}"), out=tmp_path)
     assert ended(found) == ("done", "nothing left to happen: every client has left")
@@ -171,14 +171,14 @@ def test_a_run_ends_when_everybody_has_left(algorithm, tmp_path):
 # -- when it is measured -----------------------------------------------------------------------
 
 
-def test_evaluations_come_at_the_times_that_were_asked_for(tmp_path):
+def test_evaluations_take_place_at_the_configured_times(tmp_path):
     found = run(scenario(stop="{time: 50 ms}", evaluate="{every: {time: 11 ms}}"), out=tmp_path)
     np.testing.assert_allclose(found.metrics["time_s"], [0.0, 0.011, 0.022, 0.033, 0.044, 0.050])
     assert found.metrics["updates"].tolist() == [0, 8, 16, 32, 40, 48]
 
 
 @pytest.mark.parametrize(("every", "expected"), [(20, [0, 20, 40, 60, 80]), (33, [0, 33, 66, 80]), (500, [0, 80])])
-def test_evaluations_come_at_the_updates_that_were_asked_for(every, expected, tmp_path):
+def test_evaluations_take_place_at_the_configured_updates(every, expected, tmp_path):
     found = run(scenario(evaluate=f"{{every: {{updates: {every}}}}}"), out=tmp_path)
     assert found.metrics["updates"].tolist() == expected
 
@@ -237,7 +237,7 @@ def test_sync_accounts_for_every_clients_time(tmp_path):
     assert clients["bytes"].sum() == found.metrics["bytes_sent"].iloc[-1] == 160 * 3 * 2600
 
 
-def test_every_releases_epsilon_lands_in_the_tables(tmp_path):
+def test_epsilons_of_all_releases_are_in_the_tables(tmp_path):
     privacy = "{mechanism: gaussian, clipping_norm: 1.0, noise_multiplier: 1.5, delta: 1.0e-6}"
     slow = "[{clients: [2], factor: 5}]"
     found = run(scenario(privacy=privacy, slowdowns=slow, stop="{updates: 120}"), out=tmp_path)
@@ -260,7 +260,7 @@ def test_every_releases_epsilon_lands_in_the_tables(tmp_path):
     assert literal.manifest.extra["privacy"].startswith("not certified: ")
 
 
-def test_traffic_and_messages_agree(tmp_path):
+def test_traffic_of_clients_equals_the_table_of_messages(tmp_path):
     rough = "{latency: {kind: exponential, mean: 2 ms}, bandwidth: 10 Mbit/s, loss: 0.2, resend_timeout: 3 ms}"
     found = run(
         scenario(
@@ -280,7 +280,7 @@ def test_traffic_and_messages_agree(tmp_path):
     assert last["bytes_sent"] == 2600 * last["messages"] == found.clients["bytes"].sum()
 
 
-def test_progress_is_told_and_never_falls(tmp_path):
+def test_progress_is_reported_and_never_falls(tmp_path):
     told = []
     run(scenario(stop="{updates: 400}"), out=tmp_path, progress=told.append)
     assert told[-1].fraction == 1.0
@@ -294,7 +294,7 @@ def test_progress_is_told_and_never_falls(tmp_path):
 # -- what goes wrong ---------------------------------------------------------------------------
 
 
-def test_ctrl_c_ends_the_run_in_good_order_and_keeps_what_was_measured(tmp_path):
+def test_ctrl_c_ends_the_run_cleanly_and_keeps_its_measurements(tmp_path):
     pressed = []
 
     def interrupt(progress):
@@ -310,7 +310,7 @@ def test_ctrl_c_ends_the_run_in_good_order_and_keeps_what_was_measured(tmp_path)
     assert signal.getsignal(signal.SIGINT) is before
 
 
-def test_a_run_that_fails_says_who_and_when_and_keeps_what_was_measured(tmp_path):
+def test_a_failed_run_names_client_and_time_and_keeps_its_measurements(tmp_path):
     broken = "{kind: 'tests.algorithms.custom:Broken', batch_size: 8}"
     with pytest.raises(
         RunError, match=r"^client 6, virtual time 0\.032 s: ZeroDivisionError: by mistake in \S*custom\.py:\d+$"
@@ -326,7 +326,7 @@ def test_a_run_that_fails_says_who_and_when_and_keeps_what_was_measured(tmp_path
 @pytest.mark.slow(but=["gradient", "0", "1"])
 @pytest.mark.parametrize("error", ERRORS)
 @pytest.mark.parametrize("where", ["set_up", "start", "models", "client_models", "pairs", "process"])
-def test_whatever_an_own_algorithm_raises_is_one_line_with_its_file_and_line(where, error, tmp_path):
+def test_an_error_in_a_users_algorithm_is_one_line_with_file_and_line(where, error, tmp_path):
     if error is KeyboardInterrupt and where in ("set_up", "client_models"):
         pytest.skip("before a run begins this is Ctrl-C")
     options = f"options: {{where: {where}, error: {error.__name__}}}"
@@ -348,14 +348,14 @@ def test_whatever_an_own_algorithm_raises_is_one_line_with_its_file_and_line(whe
 
 
 @pytest.mark.parametrize("models", [None, [], {}, "ab", [1, 2]])
-def test_an_own_algorithm_whose_models_are_none_is_refused(models, tmp_path, monkeypatch):
+def test_a_users_algorithm_with_invalid_models_is_rejected(models, tmp_path, monkeypatch):
     monkeypatch.setattr(Alone, "models", lambda self: models)
     own = "{kind: 'tests.algorithms.custom:Alone', batch_size: 8}"
     with pytest.raises(RunError, match=r"^models: expected a list of models of the tape, .*, found "):
         run(scenario(algorithm=own), out=tmp_path)
 
 
-def test_an_algorithm_of_ones_own_takes_options_and_refuses_others(tmp_path):
+def test_a_users_algorithm_takes_its_options_and_rejects_others(tmp_path):
     own = "{{kind: 'tests.algorithms.custom:Alone', batch_size: 8, step_size: 0.25, options: {{{}}}}}"
     found = run(scenario(algorithm=own.format("boost: 2.0")), out=tmp_path)
     assert (found.updates["step_size"] == 0.5).all()
@@ -365,7 +365,7 @@ def test_an_algorithm_of_ones_own_takes_options_and_refuses_others(tmp_path):
     assert not (tmp_path / "other").exists(), "no folder of a run that never began"
 
 
-def test_evaluating_by_time_does_not_keep_an_empty_world_alive(tmp_path):
+def test_evaluations_by_time_do_not_keep_an_idle_world_running(tmp_path):
     gone = "[{all: true, crash: [{at: 50 ms, back: never}]}]"
     found = run(scenario(availability=gone, stop="{updates: 100000}", evaluate="{every: {time: 10 ms}}"), out=tmp_path)
     assert ended(found) == ("done", "nothing left to happen: every client has left")
@@ -382,7 +382,7 @@ def test_a_diverged_run_names_the_first_evaluation_that_was_not_finite(tmp_path)
     ("kind", "clients_with"),
     [("adpsgd", {(k, (k + 1) % 8) for k in range(8)}), ("async_sgd", {(k, 8) for k in range(8)})],
 )
-def test_who_talks_with_whom_is_kept_outside_the_digest(kind, clients_with, tmp_path, monkeypatch):
+def test_edges_are_stored_outside_the_digest(kind, clients_with, tmp_path, monkeypatch):
     wanted = scenario(kind, topology="{kind: ring}")
     kept = run(wanted, out=tmp_path)
     pairs = set(zip(kept.edges["source"], kept.edges["target"], strict=True))
@@ -394,7 +394,7 @@ def test_who_talks_with_whom_is_kept_outside_the_digest(kind, clients_with, tmp_
         _ = left_out.edges
 
 
-def test_a_run_leaves_nothing_behind_in_its_process(tmp_path):
+def test_a_run_leaves_no_objects_in_its_process(tmp_path):
     def left():
         gc.collect()
         kinds = (Simulation, Executor, World, Tape, Algorithm, Dataset)
@@ -413,7 +413,7 @@ def test_a_run_leaves_nothing_behind_in_its_process(tmp_path):
 
 
 @pytest.mark.numbers
-def test_a_run_keeps_the_model_that_it_evaluated_last(tmp_path):
+def test_a_run_stores_the_model_of_its_last_evaluation(tmp_path):
     setup = prepare(
         scenario("adpsgd", evaluate="{every: {updates: 40}, clients: true}", record="{client_models: true}")
     )
@@ -436,7 +436,7 @@ def test_a_run_keeps_the_model_that_it_evaluated_last(tmp_path):
 
 
 @pytest.mark.numbers
-def test_further_measures_are_columns_and_change_nothing_else(tmp_path):
+def test_further_measures_add_columns_and_change_nothing_else(tmp_path):
     plain = scenario(evaluate="{every: {updates: 40}, clients: true}", stop="{updates: 40}")
     names = "macro_f1, auc, worst_decile, worst_decile_models"
     more = scenario(evaluate=f"{{every: {{updates: 40}}, clients: true, metrics: [{names}]}}", stop="{updates: 40}")
@@ -460,12 +460,12 @@ def test_further_measures_are_columns_and_change_nothing_else(tmp_path):
     assert 0.5 < last["auc"] <= 1
 
 
-def test_plain_values_are_run(tmp_path):
+def test_a_mapping_can_be_run(tmp_path):
     found = run({"algorithm": {"kind": "sync_sgd"}, "clients": {"count": 2}, "stop": {"updates": 2}}, out=tmp_path)
     assert (found.algorithm, found.manifest.updates) == ("sync_sgd", 2)
 
 
-def test_client_models_are_kept_on_request_only(tmp_path):
+def test_client_models_are_stored_on_request_only(tmp_path):
     found = run(scenario(stop="{updates: 8}"), out=tmp_path)
     assert found.model["weights"].shape == (10, 64)
     with pytest.raises(DataError, match=r"client_models\.npz: .*set record\.client_models: true"):

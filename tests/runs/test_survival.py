@@ -1,4 +1,4 @@
-"""What is left of a run that was killed, told to end, or met a full disk: all that was written, and a word about it."""
+"""Files of a run that was killed, got a signal, or filled the disk: all written rows, and the reason."""
 
 import _thread
 import json
@@ -31,8 +31,8 @@ def flush_always(monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["adpsgd", "async_sgd"])
-def test_a_killed_run_reads_as_it_was_flushed(kind, tmp_path):
-    """What is on the disk at any moment is what is left after kill -9."""
+def test_a_killed_run_reads_up_to_its_last_flush(kind, tmp_path):
+    """A copy of the folder at any moment is equal to the files after kill -9."""
     left = []
 
     def keep(progress):
@@ -68,7 +68,7 @@ def test_a_killed_run_reads_as_it_was_flushed(kind, tmp_path):
 @pytest.mark.parametrize(
     ("number", "reason"), [(signal.SIGTERM, "ended by SIGTERM"), (signal.SIGINT, "interrupted by the user")]
 )
-def test_a_signal_ends_a_run_in_good_order_also_when_it_comes_twice(number, reason, tmp_path):
+def test_a_signal_ends_a_run_cleanly_even_if_it_is_sent_twice(number, reason, tmp_path):
     def told(progress):
         if progress.updates >= 100:
             signal.raise_signal(number)
@@ -82,7 +82,7 @@ def test_a_signal_ends_a_run_in_good_order_also_when_it_comes_twice(number, reas
     assert signal.getsignal(number) is before
 
 
-def test_a_second_signal_later_ends_it_at_once_and_keeps_what_there_is(tmp_path, monkeypatch):
+def test_a_later_second_signal_ends_a_run_at_once_and_keeps_its_tables(tmp_path, monkeypatch):
     monkeypatch.setattr("simfl.runs.reporting.SAME_SIGNAL_S", 0.0)
 
     def press(progress):
@@ -96,7 +96,7 @@ def test_a_second_signal_later_ends_it_at_once_and_keeps_what_there_is(tmp_path,
     assert found.clients["updates"].sum() == len(found.updates)
 
 
-def test_signals_that_come_while_tables_are_written_change_nothing(tmp_path, monkeypatch):
+def test_signals_while_tables_are_written_change_nothing(tmp_path, monkeypatch):
     monkeypatch.setattr("simfl.runs.reporting.SAME_SIGNAL_S", 0.0)
     close = runner.RunFolder.digests
 
@@ -111,8 +111,8 @@ def test_signals_that_come_while_tables_are_written_change_nothing(tmp_path, mon
     assert all(timer.finished.is_set() for timer in timers if timer.function is _thread.interrupt_main)
 
 
-def test_a_full_disk_keeps_small_tables_and_says_so(tmp_path):
-    """No file may have more than 40 kB: messages need more, everything else less."""
+def test_a_full_disk_keeps_small_tables_and_is_reported(tmp_path):
+    """Limit files to 40 kB: messages need more, all other tables less."""
     wanted = scenario(
         "async_sgd",
         record="{updates: false, messages: true}",
@@ -135,7 +135,7 @@ def test_a_full_disk_keeps_small_tables_and_says_so(tmp_path):
     assert "messages" not in found.manifest.tables
 
 
-def test_room_is_kept_for_the_end(tmp_path):
+def test_disk_space_is_reserved_for_the_end(tmp_path):
     sizes = []
 
     def look(progress):
@@ -146,7 +146,7 @@ def test_room_is_kept_for_the_end(tmp_path):
     assert not (tmp_path / "run" / "001" / "run.lock").exists()
 
 
-def test_a_folder_that_vanishes_is_one_line(tmp_path):
+def test_a_folder_that_vanishes_gives_one_line(tmp_path):
     def remove(progress):
         if progress.updates >= 40:
             shutil.rmtree(tmp_path / "run", ignore_errors=True)
@@ -155,7 +155,7 @@ def test_a_folder_that_vanishes_is_one_line(tmp_path):
         run(scenario(), out=tmp_path, progress=remove)
 
 
-def test_a_folder_belongs_to_one_run_at_a_time(tmp_path):
+def test_a_folder_is_locked_by_one_run_at_a_time(tmp_path):
     def begin_another(progress):
         with pytest.raises(ScenarioError, match=rf"run/mine: process {os.getpid()} on .* is writing this run; wait"):
             run(scenario(), out=tmp_path, run_id="mine")
@@ -168,7 +168,7 @@ def test_a_folder_belongs_to_one_run_at_a_time(tmp_path):
     assert not (first.folder / "timeline.arrows").exists()
 
 
-def test_who_is_gone_is_not_running(make_run):
+def test_a_run_of_a_dead_process_is_not_running(make_run):
     folder = make_run(status="running")
     assert read(folder).status == "killed"
     assert json.loads((folder / "manifest.json").read_text())["status"] == "running"

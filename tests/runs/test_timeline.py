@@ -63,8 +63,8 @@ def test_intervals_add_up_to_the_sums(tmp_path, algorithm):
         assert (own["start_s"].to_numpy()[1:] >= own["end_s"].to_numpy()[:-1]).all(), client
 
 
-def test_random_outages_before_a_crash_without_return(tmp_path):
-    """By rounding, what is computed seems to go on for 1e-17 s beyond the crash; there is nothing beyond."""
+def test_random_outages_end_at_a_permanent_crash(tmp_path):
+    """By rounding, a computation seems to last 1e-17 s longer than the crash; no interval begins there."""
     base = BASE.format(algorithm=ALGORITHMS["atomic"], timeline="true")
     churn = (
         "  - {all: true, random: {up: {kind: exponential, mean: 50 ms}, down: {kind: exponential, mean: 10 ms}}}\nstop"
@@ -74,7 +74,7 @@ def test_random_outages_before_a_crash_without_return(tmp_path):
     assert seconds.to_numpy() == pytest.approx([made.manifest.time_s] * 4)
 
 
-def test_what_a_crash_threw_away_is_told_apart(tmp_path):
+def test_computation_lost_in_a_crash_is_an_activity_of_its_own(tmp_path):
     table = run(tmp_path, "atomic").timeline
     lost = table[table["activity"] == ACTIVITIES.index("lost")]
     # Client 2 crashes, and client 3 leaves half-way.
@@ -82,7 +82,7 @@ def test_what_a_crash_threw_away_is_told_apart(tmp_path):
     assert lost["end_s"].to_numpy() == pytest.approx([0.42, 0.9], rel=1e-12)
 
 
-def test_nothing_else_changes(tmp_path):
+def test_recording_a_timeline_changes_nothing_else(tmp_path):
     watched, plain = (run(tmp_path, "messages", timeline) for timeline in ("true", "false"))
     tables = dict(watched.manifest.tables)
     del tables["timeline"]

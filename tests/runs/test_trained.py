@@ -1,4 +1,4 @@
-"""A run's model put to use: predictions, other data, and runs that go on from it."""
+"""Use of a run's model: predictions, other data, and runs that start from it."""
 
 import json
 
@@ -41,7 +41,7 @@ def digits():
     return (x / 16).astype(np.float32), y
 
 
-def test_its_own_test_set_gives_what_the_run_measured(trained):
+def test_evaluation_on_its_test_set_equals_that_of_the_run(trained):
     found, last = trained.evaluate(metrics=["auc", "macro_f1"]), trained.metrics.iloc[-1]
     assert found["examples"] == len(prepare(scenario()).dataset.test_y)
     assert (found["loss"], found["accuracy"], found["auc"]) == (
@@ -52,7 +52,7 @@ def test_its_own_test_set_gives_what_the_run_measured(trained):
     assert trained.evaluate("train")["examples"] == len(prepare(scenario()).dataset.train_y)
 
 
-def test_what_clients_have_not_is_not_kept(trained):
+def test_a_run_without_client_models_stores_none(trained):
     assert trained.metrics["worst_decile_models"].isna().all()
     assert not (trained.folder / "client_models.npz").exists()
     assert trained.manifest.extra["warnings"] == [
@@ -63,7 +63,7 @@ def test_what_clients_have_not_is_not_kept(trained):
     ]
 
 
-def test_predictions_are_labels_of_the_data_after_the_same_steps(trained, digits):
+def test_predictions_are_labels_after_the_same_transformations(trained, digits):
     x, y = digits
     chosen = np.isin(y, [1, 3, 7])
     found = trained.predict(x[chosen])
@@ -76,11 +76,11 @@ def test_predictions_are_labels_of_the_data_after_the_same_steps(trained, digits
         trained.predict(np.zeros((2, 3)))
 
 
-def test_other_data_has_the_labels_of_the_file(trained, digits, tmp_path):
+def test_evaluation_on_other_data_uses_the_labels_of_the_file(trained, digits, tmp_path):
     x, y = digits
     own = np.isin(y, [1, 3, 7])
     expected = {"examples": int(own.sum()), "accuracy": pytest.approx(np.mean(trained.predict(x[own]) == y[own]))}
-    np.savez(tmp_path / "other.npz", x=x, y=y)  # of the other digits, too, which the run left out
+    np.savez(tmp_path / "other.npz", x=x, y=y)  # also of the digits that the run left out
     np.savetxt(
         tmp_path / "other.csv",
         np.column_stack([x, y]),
@@ -106,14 +106,14 @@ def test_other_data_has_the_labels_of_the_file(trained, digits, tmp_path):
         ((np.zeros((2, 64)), ["a", "b"]), "data: expected labels like 7, found <U1"),
     ],
 )
-def test_data_that_does_not_fit(trained, data, message):
+def test_data_that_does_not_fit_is_rejected(trained, data, message):
     with pytest.raises((DataError, ScenarioError), match=message):
         trained.evaluate(data)
     with pytest.raises(ScenarioError, match=r"metrics: expected some of macro_f1, .* found 'ac'"):
         trained.evaluate(metrics=["ac"])
 
 
-def test_a_run_goes_on_from_another(trained, tmp_path):
+def test_a_run_starts_from_the_model_of_another(trained, tmp_path):
     setup = prepare(scenario(f"init: {{from: {trained.folder}}}"))
     np.testing.assert_array_equal(setup.training.initial, setup.model.joined(trained.model))
     found = run(setup, out=tmp_path)
@@ -124,7 +124,7 @@ def test_a_run_goes_on_from_another(trained, tmp_path):
     assert found.manifest.extra["init"] == {"from": str(trained.folder / "model.npz"), "digest": digest}
 
 
-def test_a_model_that_does_not_fit_is_refused(trained, tmp_path):
+def test_an_initial_model_that_does_not_fit_is_rejected(trained, tmp_path):
     with pytest.raises(ScenarioError, match=r"^init\.from: .*nothing there; name the folder of a run"):
         prepare(scenario(f"init: {{from: {tmp_path}}}"))
     wrong = (
@@ -137,7 +137,7 @@ def test_a_model_that_does_not_fit_is_refused(trained, tmp_path):
         prepare(scenario(f"init: {{from: {tmp_path / 'nan.npz'}}}"))
 
 
-def test_every_task_goes_on_from_its_own_part(tmp_path):
+def test_every_task_starts_from_its_own_part_of_the_model(tmp_path):
     model = "model: one_vs_all\ninit: {{from: {}}}\n".format(tmp_path / "tasks.npz")
     tasks = np.arange(3 * 65, dtype=np.float32).reshape(3, 65)
     write_models(tmp_path / "tasks.npz", {"tasks": tasks})
@@ -148,7 +148,7 @@ def test_every_task_goes_on_from_its_own_part(tmp_path):
     np.testing.assert_array_equal(training.initial, tasks[0])
 
 
-def test_what_was_spent_before_is_not_in_this_account(trained):
+def test_an_account_excludes_spending_of_an_earlier_run(trained):
     private = "privacy: {mechanism: gaussian, clipping_norm: 1, noise_multiplier: 2}\n"
     plain, further = (prepare(scenario(private + more)) for more in ("", f"init: {{from: {trained.folder}}}"))
     what = f"not counting what training the model that it starts from ({trained.folder}/model.npz) released"
@@ -164,7 +164,7 @@ def test_what_was_spent_before_is_not_in_this_account(trained):
     assert further.ledger.largest(planned) == plain.ledger.largest(planned)
 
 
-def test_the_command_line_says_the_same(simfl_, trained):
+def test_evaluate_command_prints_the_same_numbers(simfl_, trained):
     code, shown, _ = simfl_("evaluate", trained.folder, "--metrics", "auc")
     assert code == 0
     accuracy = f"{trained.metrics['test_accuracy'].iloc[-1]:.2%}"

@@ -1,4 +1,4 @@
-"""One scenario in several ways: what is shown, and what is said where one of them differs."""
+"""One scenario in several ways: the table, and the message about a way that differs."""
 
 import pytest
 
@@ -15,7 +15,7 @@ stop: {epochs: 3}
 """
 
 
-def test_a_scenario_is_shortened_by_its_updates_and_by_nothing_else():
+def test_shortening_changes_only_the_number_of_updates():
     whole, short = loads(TEXT), shortened(loads(TEXT), 50)
     assert short.stop.updates == 50
     assert {**short.resolved(), "stop": None} == {**whole.resolved(), "stop": None}
@@ -23,7 +23,7 @@ def test_a_scenario_is_shortened_by_its_updates_and_by_nothing_else():
 
 
 @pytest.mark.slow
-def test_all_ways_lead_to_the_same_tables_and_models(simfl_, tmp_path):
+def test_all_ways_give_the_same_tables_and_models(simfl_, tmp_path):
     (tmp_path / "small.yaml").write_text(TEXT)
     code, shown, said = simfl_("verify", "small.yaml", "--updates", 60)
     assert code == 0, said
@@ -34,7 +34,7 @@ def test_all_ways_lead_to_the_same_tables_and_models(simfl_, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["small.yaml"], "no results are left"
 
 
-def test_a_way_that_leads_elsewhere_is_named_and_exits_with_one(simfl_, tmp_path, monkeypatch):
+def test_a_way_with_other_results_is_named_and_exits_with_1(simfl_, tmp_path, monkeypatch):
     (tmp_path / "small.yaml").write_text(TEXT)
     digests = {"metrics": "1", "model": "2", "updates": "3"}
     ways = [Way("as it is", "done", 9, digests), Way("window 3 for 7", "done", 9, {**digests, "model": "4"})]

@@ -1,4 +1,4 @@
-"""What seeds say about a claim, and the verdict over readings."""
+"""Decisions by seeds, and the verdict over readings."""
 
 import math
 
@@ -34,7 +34,7 @@ NEAR_ONE = (0.9, 1.0, 1.1, 1.0, 1.0)  # mean 1, interval ± 2.776 · 0.0707 / �
         (above(NEAR_ONE, 0.9, ""), True),
         (above(NEAR_ONE, 0.95, ""), None),
         (above(NEAR_ONE, 1.1, ""), False),
-        # A lead over 0.95 by less than 0.2 counts as none, but where the whole interval is above the bar it is one.
+        # A lead over 0.95 by less than 0.2 does not count, unless the whole interval is above the bar.
         (above(NEAR_ONE, 0.95, "", least=0.2), False),
         (above(NEAR_ONE, 0.9, "", least=0.5), True),
         (below(NEAR_ONE, 1.1, ""), True),
@@ -44,11 +44,11 @@ NEAR_ONE = (0.9, 1.0, 1.1, 1.0, 1.0)  # mean 1, interval ± 2.776 · 0.0707 / �
         (within(NEAR_ONE, 1.0, ""), None),
         (within(NEAR_ONE, 0.9, ""), False),
         (within([-value for value in NEAR_ONE], 0.9, ""), False),
-        # Four seeds decide nothing, whatever they say; nor do runs that diverged and were not entered as such.
+        # Four seeds never decide; neither do diverged runs that `typical` did not replace.
         (above(NEAR_ONE[:4], -9, ""), None),
         (within((0.0,) * 4, 1, ""), None),
         (above((*NEAR_ONE, math.nan), 0, ""), None),
-        # With those that diverged at minus infinity the median decides: of six the interval is from least to largest.
+        # With diverged runs as minus infinity the median decides: of six values, its interval is the whole range.
         (above(typical((*NEAR_ONE, math.nan)), 0, ""), None),
         (above(typical((math.nan,) * 6), 0, ""), False),
         (above(typical((*NEAR_ONE, *NEAR_ONE, math.nan)), 0.8, ""), True),
@@ -80,7 +80,7 @@ def test_a_medians_interval_is_that_of_the_tables():
     assert math.isnan(median_of([1.0, math.nan]).mean)
 
 
-def test_what_is_drawn_and_tabled_has_an_interval_from_three_seeds_on():
+def test_figures_and_tables_have_intervals_from_three_seeds_on():
     assert math.isnan(measured((1.0, 2.0)).low)
     assert measured((1.0, 2.0, 3.0)).low == pytest.approx(2 - 4.303 / math.sqrt(3), abs=1e-3)
     found = measured((1.0, 2.0, 3.0, 4.0, 5.0, math.nan))
@@ -103,18 +103,18 @@ def reading(held, **choices):
         ([True, False], "a third of the passes", Verdict.UNDER),
     ],
 )
-def test_the_verdict_over_readings(held, short, verdict):
+def test_the_verdict_follows_from_all_readings(held, short, verdict):
     assert verdict_of([reading(one) for one in held], short) == verdict
 
 
-def test_nothing_measured_is_no_success():
+def test_a_claim_without_runs_is_not_measured():
     with pytest.raises(NotMeasuredError):
         verdict_of([])
     with pytest.raises(NotMeasuredError):
         Reading({}, []).held  # noqa: B018 (the property raises)
 
 
-def test_all_parts_of_a_reading_must_hold_and_those_that_do_not_say_so():
+def test_a_reading_holds_if_all_parts_hold_and_names_failed_ones():
     parts = [Part(True, "fast"), Part(None, "accurate"), Part(False, "private")]
     assert Reading({}, parts).held is False
     assert Reading({}, parts[:2]).held is None
@@ -127,12 +127,12 @@ GRID = [reading(sigma == "5" and g != "4", σ=sigma, G=g, data=data)
         for sigma in ("5", "14") for g in ("4", "true", "none") for data in ("USPS", "MNIST")]  # fmt: skip
 
 
-def test_what_the_readings_that_hold_have_in_common_is_named():
+def test_common_choices_of_the_readings_that_hold_are_named():
     assert under(GRID) == "σ = 5 and G = true or none"
     assert under([reading(True, σ="5"), reading(False, σ="14")]) == "σ = 5"
     assert under([reading(True, σ="5", G="4"), reading(True, σ="14", G="9"), reading(False, σ="5", G="9"),
                   reading(False, σ="14", G="4")]) == "2 of 4 readings"  # fmt: skip
-    # Where all but a corner holds, the corner is named.
+    # If all readings but one corner hold, the corner is named.
     corner = [reading(not (sigma == "5" and g == "4"), σ=sigma, G=g) for sigma in ("5", "14") for g in ("4", "9")]
     assert under(corner) == "all readings but σ = 5 and G = 4"
     late = Reading({"σ": "5"}, [Part(True, "")], afterwards=True)
@@ -140,7 +140,7 @@ def test_what_the_readings_that_hold_have_in_common_is_named():
     assert under([late, reading(True, σ="9"), reading(False, σ="14")]) == "σ = 5 or 9"
 
 
-def test_what_decides_is_counted_over_pairs_that_differ_in_it_alone():
+def test_the_deciding_choice_is_counted_over_pairs_that_differ_only_in_it():
     assert decides(GRID) == (
         "What decides, in pairs of readings that differ in it alone: σ (4 of 6), G (4 of 12); not data"
     )
@@ -152,7 +152,7 @@ def judged(readings, **others):
     return Judged("It works.", verdict_of(readings), readings, **others)
 
 
-def test_a_verdict_in_words():
+def test_a_verdict_is_written_in_words():
     assert judged(GRID).words == "reproduced under σ = 5 and G = true or none"
     assert judged([reading(False, σ="5"), reading(False, σ="9")]).words == "not reproduced under any of 2 readings"
     assert judged([reading(False)]).words == "not reproduced"
@@ -164,7 +164,7 @@ def test_a_verdict_in_words():
     assert Judged("It is pretty.", Verdict.NOT_TESTABLE, why="a picture").evidence == "a picture"
 
 
-def test_the_evidence_names_what_holds_what_does_not_and_what_decides():
+def test_the_evidence_names_readings_that_hold_or_fail_and_the_deciding_choice():
     found = judged([reading(True, σ="5"), reading(False, σ="14"), reading(False, σ="30"), reading(None, σ="40")])
     assert found.evidence == (
         "Holds under σ = 5: measured. Does not hold under σ = 14 and 1 more: measured. Is not decided under σ = 40: "
@@ -180,7 +180,7 @@ def test_the_evidence_names_what_holds_what_does_not_and_what_decides():
         ((1.0,), 2, "1.00"),
         ((1.0, 1.0), 2, "1.00"),
         ((-0.001,), 2, "0.00"),
-        # Two runs have no interval worth the name.
+        # Two runs have no useful interval.
         ((1.0, 3.0), 1, "1.0 and 3.0"),
         # half of the interval: t(2, 0.975) s / √3 = 4.303 / √3
         ((1.0, 2.0, 3.0), 1, "2.0 ± 2.5"),
@@ -192,5 +192,5 @@ def test_the_evidence_names_what_holds_what_does_not_and_what_decides():
         ((), 2, "-"),
     ],
 )
-def test_what_was_measured_in_words(values, digits, text):
+def test_measured_values_are_written_in_words(values, digits, text):
     assert show(values, digits) == text

@@ -14,13 +14,13 @@ CELL = ("convex", 0.50, 16)
 EXPERIMENT = Experiment(TABLE, CELL, "demo/adpsgd.yaml", seeds=3)
 
 
-def test_numbers_and_their_difference_from_the_papers():
+def test_numbers_have_a_difference_from_the_papers():
     number = Number("t", "r", "c", (1.0, 3.0), paper=1.5)
     assert number.difference == 0.5
     assert math.isnan(Number("t", "r", "c", (1.0,)).difference)
 
 
-def test_cells_are_found_by_what_they_are_and_written_in_words():
+def test_cells_are_found_by_their_elements_and_written_in_words():
     assert EXPERIMENT.label == "convex, ε = 0.5, b = 16"
     assert TABLE.label("convex", 0.1) == "convex, ε = 0.1"
     other = dataclasses.replace(EXPERIMENT, cell=("convex", 0.5, 32))
@@ -35,7 +35,7 @@ def test_cells_are_found_by_what_they_are_and_written_in_words():
     assert not runs.has(ELSEWHERE)
 
 
-def test_pairs_are_of_one_seed_and_what_is_missing_is_said():
+def test_pairs_have_equal_seeds_and_missing_runs_are_named():
     runs = made_up([EXPERIMENT], lambda own, seed: 0.5 + 0.1 * seed, seeds=3)
     assert runs.accuracy(TABLE, CELL) == pytest.approx((60, 70, 80))
     assert runs.pairs(TABLE, CELL, CELL, lambda one, other: one.manifest.seed - other.manifest.seed) == (0, 0, 0)

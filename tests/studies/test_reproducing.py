@@ -1,4 +1,4 @@
-"""A study of two algorithms on the digits, run and read as those of the papers are."""
+"""A study of two algorithms on the digits, which runs and is read like those of the papers."""
 
 import csv
 import dataclasses
@@ -60,7 +60,7 @@ def quick(tmp_path_factory):
     return reproduce(PAPER, quick=True, out=tmp_path_factory.mktemp("made-up"), jobs=1)
 
 
-def test_a_study_is_run_read_and_judged(quick):
+def test_a_study_is_run_and_its_claims_are_judged(quick):
     assert [run.status for run in quick.swept.runs] == ["done", "done"]
     assert [str(claim.verdict) for claim in quick.claims] == ["reproduced", "no verdict", "not testable here"]
     assert quick.claims[1].evidence == "not part of the quick form"
@@ -84,7 +84,7 @@ def test_a_study_is_run_read_and_judged(quick):
     assert row["seeds"] == "2"
 
 
-def test_the_full_form_goes_on_from_the_quick_one(quick):
+def test_the_full_form_reuses_runs_of_the_quick_one(quick):
     before = {run.folder for run in quick.swept.finished}
     stamps = {name: (quick.swept.folder / name / "manifest.json").stat().st_mtime_ns for name in before}
     full = reproduce(PAPER, out=quick.page.parents[1], jobs=1)
@@ -103,7 +103,7 @@ def test_the_full_form_goes_on_from_the_quick_one(quick):
     ]  # fmt: skip
 
 
-def test_a_run_that_fails_leaves_its_claims_unjudged(tmp_path, monkeypatch):
+def test_a_failed_run_leaves_its_claims_without_a_verdict(tmp_path, monkeypatch):
     from simfl.runs import runner
 
     def fail(*arguments, **options):
@@ -117,13 +117,13 @@ def test_a_run_that_fails_leaves_its_claims_unjudged(tmp_path, monkeypatch):
     assert "- demo, sync, seed 1: failed RuntimeError: a mistake" in page
 
 
-def test_two_experiments_of_one_name_are_a_mistake(tmp_path):
+def test_two_experiments_of_one_name_are_rejected(tmp_path):
     twice = dataclasses.replace(PAPER, experiments=lambda quick: experiments(True) * 2)
     with pytest.raises(ValueError, match="two experiments 'demo', 'sync'"):
         reproduce(twice, out=tmp_path)
 
 
-def test_bad_input_is_one_line(simfl_, tmp_path, monkeypatch):
+def test_bad_input_gives_one_line(simfl_, tmp_path, monkeypatch):
     for arguments, line in [
         (
             ["nope"],
@@ -157,7 +157,7 @@ def test_missing_data_is_found_before_anything_runs(simfl_, tmp_path, monkeypatc
     assert not (tmp_path / "out").exists()
 
 
-def test_the_list(simfl_):
+def test_the_list_names_the_papers(simfl_):
     code, out, _ = simfl_("reproduce", "--list")
     assert code == 0
     assert "without-replacement" in out

@@ -66,7 +66,7 @@ def write(tmp_path):
 
 @pytest.fixture(autouse=True)
 def share_compiled(monkeypatch, tmp_path_factory):
-    """Every process of these tests takes compiled programs from one folder: they would spend their time compiling."""
+    """Share one folder of compiled programs between all processes of these tests, which would else mostly compile."""
     monkeypatch.setattr("simfl.runs.programs.FOLDER", str(tmp_path_factory.getbasetemp() / "compiled"))
 
 
@@ -75,7 +75,7 @@ def statuses(swept):
 
 
 def contents(folder):
-    """What a sweep says, the host's time apart."""
+    """Return the content of a sweep without host times."""
     return (folder / "summary.csv").read_bytes(), {
         run.folder: read_sweep(folder).open(run).manifest.digest for run in read_sweep(folder).runs
     }
@@ -154,7 +154,7 @@ def test_runs_of_one_seed_load_their_data_once(write, tmp_path, monkeypatch):
     assert loaded == [1, 1, 2, 1], "outside of a sweep a file may have changed"
 
 
-def test_what_is_there_is_not_run_again(write, tmp_path):
+def test_finished_runs_are_not_run_again(write, tmp_path):
     first = sweep(write(grid=STEPS), out=tmp_path, jobs=1)
     written = {path: path.stat().st_mtime_ns for path in first.folder.glob("*/manifest.json")}
     told = []
@@ -192,7 +192,7 @@ def test_a_run_that_fails_or_diverges_stops_no_other(write, tmp_path):
     assert statuses(again) == statuses(swept)
 
 
-def test_a_sweep_whose_scheduler_is_gone_ends_with_one_line_and_keeps_what_is_done(write, tmp_path, monkeypatch):
+def test_a_sweep_that_loses_its_scheduler_ends_with_one_line_and_keeps_finished_runs(write, tmp_path, monkeypatch):
     distributed = pytest.importorskip("distributed")
     monkeypatch.setattr("simfl.runs.context.Executor", RunWithoutNumbers)
     study, waited = write(grid=STEPS), distributed.wait
@@ -241,7 +241,7 @@ def local(monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_process_that_dies_costs_its_run_alone(local):
+def test_a_process_that_dies_loses_only_its_run(local):
     outcomes = local("first", "dies", "second", "third")
     assert {name: outcome.status for name, outcome in outcomes.items()} == {
         "first": "done",
@@ -279,7 +279,7 @@ def test_a_study_may_be_written_in_python(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_process_that_served_many_runs_makes_room_for_another(local, monkeypatch):
+def test_a_process_is_replaced_after_many_runs(local, monkeypatch):
     monkeypatch.setattr("simfl.studies.engines.RUNS_PER_PROCESS", 2)
     outcomes = local(*"abcdef")
     served = Counter(outcome.reason for outcome in outcomes.values())
@@ -303,7 +303,7 @@ def test_everything_is_checked_before_anything_runs(write, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("jobs", "number"), [(1, signal.SIGINT), (2, signal.SIGTERM)])
-def test_a_signal_leaves_a_sweep_that_goes_on_later(write, tmp_path, monkeypatch, jobs, number):
+def test_a_sweep_ended_by_a_signal_continues_later(write, tmp_path, monkeypatch, jobs, number):
     def press(report):
         if report.run is not None and not pressed:
             pressed.append(report.run.folder)
@@ -365,7 +365,7 @@ def test_a_sweep_that_was_killed_loses_at_most_the_runs_in_flight_and_repeats_no
     assert {name: at for name, at in finished().items() if name in there} == there, "what was done is as it was"
 
 
-def test_a_second_sweep_of_one_study_is_refused_before_it_surveys_or_checks(write, tmp_path, monkeypatch):
+def test_a_second_sweep_of_one_study_is_rejected_before_it_surveys_or_checks(write, tmp_path, monkeypatch):
     study = write()
     (tmp_path / "steps").mkdir()
     for step in ("survey", "check"):
@@ -379,7 +379,7 @@ def test_a_second_sweep_of_one_study_is_refused_before_it_surveys_or_checks(writ
 
 
 def test_a_sweep_that_begins_when_another_ends_repeats_none_of_its_runs(write, tmp_path, monkeypatch):
-    """The second asks for the lock as the first lets go of it: it has to look at what is there after that."""
+    """The second gets the lock when the first releases it, and must survey the runs only then."""
     monkeypatch.setattr("simfl.runs.context.Executor", RunWithoutNumbers)
     study, told = write(grid=STEPS), []
 
@@ -395,7 +395,7 @@ def test_a_sweep_that_begins_when_another_ends_repeats_none_of_its_runs(write, t
     assert [report.run for report in told if report.run] == []
 
 
-def test_what_killed_processes_left_is_removed_by_the_next_sweep(write, tmp_path, monkeypatch):
+def test_files_of_killed_processes_are_removed_by_the_next_sweep(write, tmp_path, monkeypatch):
     monkeypatch.setattr("simfl.runs.context.Executor", RunWithoutNumbers)
     study = write(grid=STEPS)
     folders = [tmp_path / "steps" / run.folder for run in sweep(study, out=tmp_path, jobs=1).runs]
@@ -408,7 +408,7 @@ def test_what_killed_processes_left_is_removed_by_the_next_sweep(write, tmp_path
 
 
 @pytest.mark.parametrize("table", ["metrics", "updates", "clients"])
-def test_a_damaged_run_is_made_again(write, tmp_path, table):
+def test_a_damaged_run_runs_again(write, tmp_path, table):
     plan = load_study(write(seeds=2))
     digest = plan.runs[0].scenario.digest()
     folder = write_run(tmp_path, name="steps", extra={"scenario_digest": digest})
@@ -422,7 +422,7 @@ def test_a_damaged_run_is_made_again(write, tmp_path, table):
     assert statuses(survey(plan, tmp_path)) == ["missing", "missing"]
 
 
-def test_the_estimate_follows_the_runs_that_differ_in_the_seed_alone(write, tmp_path):
+def test_the_estimate_follows_runs_that_differ_only_in_the_seed(write, tmp_path):
     runs = sweep(write(grid=STEPS, seeds=2), out=tmp_path, jobs=1).runs
     slow, fast = (
         [run.__class__(**{**run.__dict__, "wall_s": wall_s}) for run in runs if run.label == label]
@@ -511,7 +511,7 @@ OWN_BASE = {
 
 @pytest.fixture(scope="module")
 def swept_own(tmp_path_factory):
-    """A sweep of one run whose model, data, algorithm and optimizer are a user's own; its study and results."""
+    """A sweep of one run whose model, data, algorithm and optimizer are a user's; its study and results."""
     folder = tmp_path_factory.mktemp("own")
     (folder / "mine_package").mkdir()
     for name, text in OWN.items():
@@ -524,7 +524,7 @@ def swept_own(tmp_path_factory):
 
 @contextlib.contextmanager
 def forgotten():
-    """Undo within a block, and after it, that modules of a user were found and imported, as a new process would."""
+    """Forget the imported modules of a user before and after a block, as in a new process."""
 
     def forget():
         sys.path[:] = known
@@ -579,7 +579,7 @@ def test_an_edited_module_is_imported_again_with_those_that_use_it(swept_own, tm
         assert inspect.signature(mine.set_up).parameters["boost"].default == 3.0
 
 
-def test_a_run_that_was_given_an_object_is_never_reused(tmp_path):
+def test_a_run_with_an_object_from_python_is_never_reused(tmp_path):
     mapping = {**BASE, "name": "steps", "data": {"set": "logistic", "samples": 600, "dimension": 3}}
     with forgotten():
         made = run(mapping, model=OneLayer(), out=tmp_path)
@@ -590,7 +590,7 @@ def test_a_run_that_was_given_an_object_is_never_reused(tmp_path):
 
 
 class OneLayer:
-    """The smallest model of one's own."""
+    """The smallest model of a user."""
 
     def init(self, key):
         return jax.numpy.zeros((3, 2))
@@ -626,7 +626,7 @@ def test_a_run_of_an_edited_file_of_the_world_is_not_reused(write, tmp_path, mon
     assert statuses(survey(load_study(study), tmp_path)) == ["missing"]
 
 
-def test_a_run_that_went_on_from_another_model_is_not_reused(write, tmp_path):
+def test_a_run_with_another_initial_model_is_not_reused(write, tmp_path):
     model = tmp_path / "model.npz"
     digest = write_models(model, {"weights": np.zeros(3, np.float32)})
     plan = load_study(write(set={"init": {"from": str(model)}}))

@@ -1,4 +1,4 @@
-"""What processes do in tests about processes: nothing that has to be imported for long."""
+"""Tasks for tests about processes, which import nothing heavy."""
 
 import os
 
@@ -10,7 +10,7 @@ def begin(stop):
 
 
 def task(task):
-    """Say in which process it was done, or end that process where the task is called so."""
+    """Return the number of the process, or end that process if the name of the task says so."""
     if task.run_id == "dies":
         os._exit(9)
     return RunOutcome("done", str(os.getpid()))

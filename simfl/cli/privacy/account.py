@@ -7,20 +7,8 @@ from typing import Annotated, Any, get_args
 
 from typer import Option
 
-from simfl.cli.privacy.shared import (
-    IN_WORDS,
-    Accountant,
-    AsJson,
-    ChosenNeighbors,
-    ChosenSampling,
-    Delta,
-    Row,
-    SamplingRate,
-    Steps,
-    present,
-    sentence,
-    show,
-)
+from simfl.cli.privacy import shared
+from simfl.cli.privacy.shared import IN_WORDS, Accountant, Row, present, sentence, show
 
 _BY = {"renyi": "epsilon, Renyi", "pld": "epsilon, loss distributions", "tightest": "epsilon, tightest"}
 _HOW = {
@@ -34,14 +22,14 @@ def command(
     noise_multiplier: Annotated[
         float, Option("--noise-multiplier", "-z", help="z, noise on the sum over the clipping norm C.")
     ],
-    steps: Steps,
-    sampling_rate: SamplingRate = 1.0,
-    delta: Delta = 1e-5,
-    neighbors: ChosenNeighbors = "add_or_remove",
-    sampling: ChosenSampling = "poisson",
-    accountant: Annotated[Accountant | None, Option("--accountant", help="Only this one; all by default.")] = None,
-    epsilon: Annotated[float | None, Option("--epsilon", help="Also print the delta at this epsilon.")] = None,
-    as_json: AsJson = False,
+    steps: shared.Steps,
+    sampling_rate: shared.SamplingRate = 1.0,
+    delta: shared.Delta = 1e-5,
+    neighbors: shared.ChosenNeighbors = "add_or_remove",
+    sampling: shared.ChosenSampling = "poisson",
+    accountant: Annotated[Accountant | None, Option(help="Only this one; all by default.")] = None,
+    epsilon: Annotated[float | None, Option(help="Also print the delta at this epsilon.")] = None,
+    as_json: shared.AsJson = False,
 ) -> None:
     """Print the epsilon of Gaussian releases, by several accountants.
 

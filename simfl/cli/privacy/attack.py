@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import enum
 import itertools
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from typer import Option
@@ -19,21 +18,9 @@ if TYPE_CHECKING:
     from simfl.records.attacks import Inference, Membership
     from simfl.scenario import Scenario
 
+Attack = Literal["membership", "inversion"]
+HeldOut = Literal["test", "coins"]
 _MOST_ROWS = 12
-
-
-class Attack(enum.StrEnum):
-    """The kind of attack."""
-
-    membership = "membership"
-    inversion = "inversion"
-
-
-class HeldOut(enum.StrEnum):
-    """The source of examples that were not trained on."""
-
-    test = "test"
-    coins = "coins"
 
 
 def command(
@@ -45,7 +32,7 @@ def command(
             help="Infer which examples were trained on, or reconstruct examples from gradients that an observer can "
             "solve for.",
         ),
-    ] = Attack.membership,
+    ] = "membership",
     overrides: Overrides = None,
     observers: Annotated[
         list[str] | None,
@@ -60,9 +47,7 @@ def command(
         list[int] | None,
         Option("--client", help="The client to attack; may be repeated. By default all; inversion needs one."),
     ] = None,
-    models: Annotated[
-        int, Option("--models", help="Messages an observer keeps for each client, spaced over the run.")
-    ] = 10,
+    models: Annotated[int, Option(help="Messages an observer keeps for each client, spaced over the run.")] = 10,
     held_out: Annotated[
         HeldOut,
         Option(
@@ -70,15 +55,13 @@ def command(
             help="Examples to compare with: the test set, or a random half of each client's own examples, which the "
             "client then does not train on.",
         ),
-    ] = HeldOut.test,
-    confidence: Annotated[float, Option("--confidence", help="Of each interval and lower bound.")] = 0.95,
+    ] = "test",
+    confidence: Annotated[float, Option(help="Of each interval and lower bound.")] = 0.95,
     pairwise: Annotated[
         bool, Option("--pairwise", help="Also compare with the account of simfl privacy network; it may take minutes.")
     ] = False,
-    out: Annotated[
-        Path | None, Option("--out", help="Folder of tables and figures; attacks/NAME-ATTACK by default.")
-    ] = None,
-    batches: Annotated[int, Option("--batches", help="The most mini-batches that inversion attacks.")] = 6,
+    out: Annotated[Path | None, Option(help="Folder of tables and figures; attacks/NAME-ATTACK by default.")] = None,
+    batches: Annotated[int, Option(help="The most mini-batches that inversion attacks.")] = 6,
     device: Device = None,
     as_json: AsJson = False,
 ) -> None:
@@ -90,10 +73,10 @@ def command(
 
     without_a_screen()
     scenario, run = _opened(path, list(overrides or []))
-    folder = out or Path("attacks") / f"{scenario.name}-{attack.value}"
+    folder = out or Path("attacks") / f"{scenario.name}-{attack}"
     _make(folder)
     named = None if observers is None else [int(word) if word.isdecimal() else word for word in observers]
-    if attack is Attack.inversion:
+    if attack == "inversion":
         _invert(scenario, _one("--observer", named), _one("--client", clients), batches, device, folder, as_json)
         return
     from simfl.attacks.membership import infer_membership
@@ -103,7 +86,7 @@ def command(
         observers=named,
         clients=clients,
         models=models,
-        held_out=held_out.value,
+        held_out=held_out,
         confidence=confidence,
         pairwise=pairwise,
         run=run,

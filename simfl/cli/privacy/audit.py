@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import enum
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 from typer import Option
@@ -17,19 +16,12 @@ if TYPE_CHECKING:
     from simfl.attacks.audit import AuditReport, PairwiseReport
 
 
-class CanaryKind(enum.StrEnum):
-    """The kind of canaries."""
-
-    gradient = "gradient"
-    input = "input"
-
-
 def command(
     path: OneScenario,
     overrides: Overrides = None,
-    canaries: Annotated[int, Option("--canaries", help="m, canaries in one client's data.")] = 1000,
-    confidence: Annotated[float, Option("--confidence", help="Of the lower bound and of a refutation.")] = 0.95,
-    client: Annotated[int, Option("--client", help="The client whose data the canaries join.")] = 0,
+    canaries: Annotated[int, Option(help="m, canaries in one client's data.")] = 1000,
+    confidence: Annotated[float, Option(help="Of the lower bound and of a refutation.")] = 0.95,
+    client: Annotated[int, Option(help="The client whose data the canaries join.")] = 0,
     observer: Annotated[
         str | None,
         Option(
@@ -42,8 +34,9 @@ def command(
         bool, Option("--in-place", help="Canaries replace examples of the client, which keeps its sampling rate.")
     ] = False,
     kind: Annotated[
-        CanaryKind, Option("--kind", help="Directions in the space of gradients, or random inputs to the model.")
-    ] = CanaryKind.gradient,
+        Literal["gradient", "input"],
+        Option("--kind", help="Directions in the space of gradients, or random inputs to the model."),
+    ] = "gradient",
     guesses: Annotated[
         list[int] | None,
         Option(
@@ -51,7 +44,7 @@ def command(
             help="Number of guesses; if repeated, the numbers share the error. By default m/8, or about 100.",
         ),
     ] = None,
-    seed: Annotated[int | None, Option("--seed", help="Seed of coins and canaries; the scenario's by default.")] = None,
+    seed: Annotated[int | None, Option(help="Seed of coins and canaries; the scenario's by default.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Run a scenario with canaries in one client's data and try to detect them.
@@ -67,18 +60,17 @@ def command(
     from simfl.scenario.own_code import look_beside
 
     look_beside([path])
-    scenario = load(path, list(overrides or []))
-    given: dict[str, Any] = {
-        "canaries": canaries,
-        "client": client,
-        "kind": kind.value,
-        "in_place": in_place,
-        "guesses": guesses or None,
-        "confidence": confidence,
-        "seed": seed,
-        "observer": int(observer) if observer is not None and observer.isdecimal() else observer,
-    }
-    report = audit(scenario, **given)
+    report = audit(
+        load(path, list(overrides or [])),
+        canaries=canaries,
+        client=client,
+        kind=kind,
+        in_place=in_place,
+        guesses=guesses or None,
+        confidence=confidence,
+        seed=seed,
+        observer=int(observer) if observer is not None and observer.isdecimal() else observer,
+    )
     if isinstance(report, PairwiseReport):
         subject = f"what {report.observer} learns of client {report.client}"
         rows, notes = _pairwise_rows(report), _pairwise_notes(report)
@@ -133,48 +125,42 @@ def _tested(name: str, epsilon: float, note: str, p_value: float, refuted: bool,
 def _notes(report: AuditReport) -> list[str]:
     from simfl.attacks.noise import FALSE_ALARMS
 
-    notes = []
-    if not report.releases:
-        notes.append(f"The client released nothing: the audit received nothing from client {report.client}.")
-    if report.releases > report.accounted:
-        notes.append("The ledger counted fewer releases than the audit: something was sent and not accounted for.")
-    if report.releases < report.accounted:
-        notes.append(
-            "The audit failed: it received fewer releases than the ledger counted, and its results hold for those only."
-        )
-    if report.noise_missing:
-        notes.append("Noise is missing: the releases are smaller than the declared noise alone would be.")
-    if report.noise_of_other_law:
-        notes.append("Noise is not of the declared law: the numbers with noise alone are distributed differently.")
-    if report.noise_dependent:
-        notes.append(
-            "Noise is not drawn afresh: noise of two releases, or of two coordinates of a release, depends on each "
-            "other."
-        )
-    if report.noise_missing or report.noise_of_other_law or report.noise_dependent:
-        notes.append(f"The tests of the noise reject one correct mechanism in {1 / FALSE_ALARMS:,.0f} at most.")
-    if report.refuted:
-        notes.append(_refuted("accounting", report.confidence))
-    if report.view == "global_hidden":
-        notes.append(
-            "The scenario assumes that the senders of updates are hidden; the auditor knows them, and the epsilon "
-            "certified here is for that view: local_transcript."
-        )
-    if report.claim_refuted:
-        notes.append("The claim is refuted for an adversary who sees the client's releases and knows the sender.")
-    if not report.decisive and not (math.isnan(report.certified) and math.isnan(report.claimed)):
-        notes.append(
-            "Even with all guesses right this audit could not refute: use more --canaries, a larger privacy.delta, or "
-            "more noise and fewer releases."
-        )
-    if report.passed and report.releases:
-        notes.append(_power(report.sees))
-    notes.append(
-        "An audit can show that a mechanism is broken: the lower bound holds for any code. It cannot show that a "
-        "mechanism is private: it is one attack on one run, and a bound far below the certified epsilon does not mean "
-        "that less noise would do."
-    )
-    return notes
+    is_noise_wrong = report.noise_missing or report.noise_of_other_law or report.noise_dependent
+    has_epsilon = not (math.isnan(report.certified) and math.isnan(report.claimed))
+    notes = {
+        f"The client released nothing: the audit received nothing from client {report.client}.": not report.releases,
+        "The ledger counted fewer releases than the audit: something was sent and not accounted for.": (
+            report.releases > report.accounted
+        ),
+        "The audit failed: it received fewer releases than the ledger counted, and its results hold for those only.": (
+            report.releases < report.accounted
+        ),
+        "Noise is missing: the releases are smaller than the declared noise alone would be.": report.noise_missing,
+        "Noise is not of the declared law: the numbers with noise alone are distributed differently.": (
+            report.noise_of_other_law
+        ),
+        "Noise is not drawn afresh: noise of two releases, or of two coordinates of a release, is dependent.": (
+            report.noise_dependent
+        ),
+        f"The tests of the noise reject one correct mechanism in {1 / FALSE_ALARMS:,.0f} at most.": is_noise_wrong,
+        _refuted("accounting", report.confidence): report.refuted,
+        "The scenario assumes that the senders of updates are hidden; the auditor knows them, and the epsilon "
+        "certified here is for that view: local_transcript.": report.view == "global_hidden",
+        "The claim is refuted for an adversary who sees the client's releases and knows the sender.": (
+            report.claim_refuted
+        ),
+        "Even with all guesses right this audit could not refute: use more --canaries, a larger privacy.delta, or "
+        "more noise and fewer releases.": not report.decisive and has_epsilon,
+        _power(report.sees): report.passed and bool(report.releases),
+    }
+    return [*(note for note, applies in notes.items() if applies), _ONE_ATTACK]
+
+
+_ONE_ATTACK = (
+    "An audit can show that a mechanism is broken: the lower bound holds for any code. It cannot show that a mechanism "
+    "is private: it is one attack on one run, and a bound far below the certified epsilon does not mean that less "
+    "noise would do."
+)
 
 
 def _refuted(account: str, confidence: float) -> str:

@@ -7,37 +7,22 @@ from typing import Annotated, Any
 
 from typer import Option
 
-from simfl.cli.privacy.shared import (
-    IN_WORDS,
-    Accountant,
-    AsJson,
-    ChosenNeighbors,
-    ChosenSampling,
-    Delta,
-    Epsilon,
-    Row,
-    SamplingRate,
-    Steps,
-    present,
-    sentence,
-    show,
-)
+from simfl.cli.privacy import shared
+from simfl.cli.privacy.shared import IN_WORDS, Accountant, Row, present, sentence, show
 
 _BY = {"renyi": "z, Renyi accountant", "pld": "z, loss distributions", "tightest": "z, tightest"}
 
 
 def command(
-    epsilon: Epsilon,
-    steps: Steps,
-    sampling_rate: SamplingRate = 1.0,
-    delta: Delta = 1e-5,
-    neighbors: ChosenNeighbors = "add_or_remove",
-    sampling: ChosenSampling = "poisson",
-    accountant: Annotated[
-        Accountant | None, Option("--accountant", help="Only this one; by default tightest and renyi.")
-    ] = None,
-    clipping_norm: Annotated[float | None, Option("--clipping-norm", help="C; adds the noise on the sum.")] = None,
-    as_json: AsJson = False,
+    epsilon: shared.Epsilon,
+    steps: shared.Steps,
+    sampling_rate: shared.SamplingRate = 1.0,
+    delta: shared.Delta = 1e-5,
+    neighbors: shared.ChosenNeighbors = "add_or_remove",
+    sampling: shared.ChosenSampling = "poisson",
+    accountant: Annotated[Accountant | None, Option(help="Only this one; by default tightest and renyi.")] = None,
+    clipping_norm: Annotated[float | None, Option(help="C; adds the noise on the sum.")] = None,
+    as_json: shared.AsJson = False,
 ) -> None:
     """Print the noise multiplier for an epsilon, by several accountants.
 

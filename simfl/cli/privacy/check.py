@@ -25,11 +25,9 @@ def command(
     overrides: Overrides = None,
     claimed_epsilon: Annotated[
         float | None,
-        Option("--claimed-epsilon", help="Compare this epsilon with the account; by default privacy.claim."),
+        Option(help="Compare this epsilon with the account; by default privacy.claim."),
     ] = None,
-    figure: Annotated[
-        Path | None, Option("--figure", help="Also draw claimed and certified epsilon: .png, .pdf or .svg.")
-    ] = None,
+    figure: Annotated[Path | None, Option(help="Also draw claimed and certified epsilon: .png, .pdf or .svg.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Print the claimed and the certified epsilon of groups of clients.
@@ -91,8 +89,8 @@ def _rows(finding: Finding) -> list[Row | str]:
         elif finding.understated:
             rows.append(("claim / account", finding.ratio, "the claim is below the certified epsilon"))
         else:
-            held = "the claim holds" if finding.certain else "the claim would hold if senders were hidden"
-            rows.append(("claim / account", finding.ratio, held))
+            result = "the claim holds" if finding.certain else "the claim would hold if senders were hidden"
+            rows.append(("claim / account", finding.ratio, result))
     return rows
 
 
@@ -116,23 +114,16 @@ def _notes(checked: Check) -> list[str]:
 
 
 def _result(checked: Check) -> dict[str, Any]:
+    groups = []
+    for finding in checked.findings:
+        group = {name: getattr(finding, name) for name in ("clients", "releases", "claimed", "ratio", "understated")}
+        certified = finding.certified.items()
+        group["certified"] = [{"view": view, "neighbors": to, "epsilon": epsilon} for (view, to), epsilon in certified]
+        groups.append(group)
     return {
         "subject": checked.subject,
         "planned": checked.planned,
         "delta": checked.delta,
         "understated": checked.understated,
-        "groups": [
-            {
-                "clients": finding.clients,
-                "releases": finding.releases,
-                "claimed": finding.claimed,
-                "certified": [
-                    {"view": view, "neighbors": neighbors, "epsilon": epsilon}
-                    for (view, neighbors), epsilon in finding.certified.items()
-                ],
-                "ratio": finding.ratio,
-                "understated": finding.understated,
-            }
-            for finding in checked.findings
-        ],
+        "groups": groups,
     }

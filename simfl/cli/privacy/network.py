@@ -38,11 +38,9 @@ def command(
             "default.",
         ),
     ] = None,
-    coalition: Annotated[
-        str | None, Option("--coalition", metavar="NODES", help="Nodes that share their views: 3,4.")
-    ] = None,
+    coalition: Annotated[str | None, Option(metavar="NODES", help="Nodes that share their views: 3,4.")] = None,
     view: Annotated[
-        Sees, Option("--view", help="An observer receives messages, or, with secure sums, the sum of a round.")
+        Sees, Option(help="An observer receives messages, or, with secure sums, the sum of a round.")
     ] = "messages",
     reconstruct: Annotated[
         bool,
@@ -52,8 +50,8 @@ def command(
             "needed.",
         ),
     ] = False,
-    times: Annotated[int, Option("--times", help="Number of equally spaced virtual times.")] = 1,
-    out: Annotated[Path | None, Option("--out", help="Folder for the table of all pairs and the figures.")] = None,
+    times: Annotated[int, Option(help="Number of equally spaced virtual times.")] = 1,
+    out: Annotated[Path | None, Option(help="Folder for the table of all pairs and the figures.")] = None,
     messages: Annotated[
         bool, Option("--messages", help="Write every message to --out, with its coefficients of noisy gradients.")
     ] = False,

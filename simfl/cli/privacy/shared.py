@@ -107,13 +107,10 @@ class OptionsOf:
     each argument of `theorem2`, with its type, its default and the help of its docstring. `claim` gets their values.
     Groups may share an option.
 
-    Args:
-        function: module:name of a function, dataclass or method, imported when the command is called.
-        rename: its name of an argument -> that of the option.
-        leave_out: arguments without an option.
-        defaults: other defaults; an option with None may be left out.
-        helps: other helps.
-        panel: heading above the options in the help.
+    `function` is the module:name of a function, dataclass or method, imported when the command is called. `rename` maps
+    its names of arguments to those of options; `leave_out` are arguments without an option. `defaults` and `helps`
+    replace those of the function; an option whose default is None may be left out. `panel` is the heading above the
+    options in the help.
     """
 
     function: str
@@ -197,12 +194,10 @@ def present(
     The JSON object has `title`, `result` (a dataclass, a mapping, a list or a number; by default the rows, label to
     value) and `notes`. JSON has no infinite numbers: they become the strings "inf" and "-inf", and NaN becomes null.
 
-    Args:
-        title: the result's name, with its paper or theorem.
-        rows: (label with symbol, value, note) each; a plain string begins a section. Values are numbers, truth values,
-            words, or None. Notes say units and conventions, and whether a number is a paper's claim ("claim") or
-            proven by an accountant ("certified"); these words are colored.
-        notes: sentences below the table: assumptions, warnings, what to do.
+    `title` names the result, with its paper or theorem. A row is (label with symbol, value, note); a plain string
+    begins a section. Values are numbers, truth values, words, or None. Notes say units and conventions, and whether a
+    number is a paper's claim ("claim") or proven by an accountant ("certified"); these words are colored. `notes` are
+    sentences below the table: assumptions, warnings, what to do.
     """
     if as_json:
         if result is None:

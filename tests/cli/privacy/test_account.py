@@ -9,7 +9,7 @@ from simfl.privacy.gaussian import gaussian_delta, gaussian_epsilon
 WORDS = ("privacy", "account", "--noise-multiplier", 2, "--steps", 1000, "--sampling-rate", 0.01)
 
 
-def test_accountants_stand_side_by_side(simfl_):
+def test_accountants_are_printed_side_by_side(simfl_):
     code, out, err = simfl_(*WORDS)
     assert (code, err) == (0, "")
     found = json.loads(simfl_(*WORDS, "--json")[1])["result"]
@@ -23,7 +23,7 @@ def test_accountants_stand_side_by_side(simfl_):
     assert "Neighbors: one example more or less; Poisson sampling" in out
 
 
-def test_what_the_paper_a_run_costs(simfl_):
+def test_epsilon_of_a_run_of_the_paper_is_printed(simfl_):
     words = ("-z", 4.46628, "--steps", 3662, "--sampling-rate", 0.08192, "--sampling", "without_replacement")
     code, out, _ = simfl_("privacy", "account", *words, "--neighbors", "replace_one", "--accountant", "pld", "--json")
     assert code == 0
@@ -62,7 +62,7 @@ def test_without_noise_nothing_is_certified(simfl_):
         (("--epsilon", -1), "privacy account: epsilon: "),
     ],
 )
-def test_bad_input(simfl_, more, message):
+def test_bad_input_is_rejected(simfl_, more, message):
     code, out, err = simfl_(*WORDS, *more)
     assert (code, out) == (2, "")
     assert err.startswith(message)

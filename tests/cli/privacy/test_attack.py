@@ -18,7 +18,7 @@ PRIVATE = "\nprivacy: {noise_multiplier: 1, clipping_norm: 1, delta: 1.0e-3}\nst
 
 
 @pytest.mark.slow
-def test_tables_figures_and_what_is_certified(simfl_, path, tmp_path):
+def test_membership_writes_tables_and_figures_and_prints_certified_epsilons(simfl_, path, tmp_path):
     words = ("privacy", "attack", path, "--client", 1, "--models", 4, "--out", tmp_path / "out")
     code, out, err = simfl_(*words)
     assert (code, err) == (0, "")
@@ -45,20 +45,20 @@ def test_tables_figures_and_what_is_certified(simfl_, path, tmp_path):
         (("--client", 2, "--observer", 2), "--observer: expected another one than the client that is attacked, found"),
     ],
 )
-def test_bad_input_is_one_line(simfl_, path, words, message):
+def test_bad_input_gives_one_line(simfl_, path, words, message):
     code, out, err = simfl_("privacy", "attack", path, *words)
     assert (code, out) == (2, "")
     assert err.startswith(message)
     assert err.count("\n") == 1
 
 
-def test_a_run_is_what_it_was(simfl_, path, tmp_path):
+def test_set_with_the_folder_of_a_run_is_rejected(simfl_, path, tmp_path):
     code, _, err = simfl_("privacy", "attack", tmp_path, "--set", "seed=2")
     assert code == 2
     assert err.startswith("--set: expected none with the folder of a run")
 
 
-def test_examples_from_gradients(simfl_, tmp_path):
+def test_inversion_reconstructs_examples_from_gradients(simfl_, tmp_path):
     path = tmp_path / "ring.yaml"
     path.write_text(SINGLE)
     words = ("privacy", "attack", path, "--attack", "inversion", "--client", 0)

@@ -30,7 +30,7 @@ def written(tmp_path):
     return write
 
 
-def test_a_correct_mechanism_stands(simfl_, written):
+def test_a_correct_mechanism_passes(simfl_, written):
     code, out, err = simfl_("privacy", "audit", written(), "--canaries", 1438, "--in-place")
     assert (code, err) == (0, "")
     assert "audit of client 0 at delta = 1e-5, 1,438 canaries" in out.splitlines()[0]
@@ -42,7 +42,7 @@ def test_a_correct_mechanism_stands(simfl_, written):
     assert "Even with all guesses right" not in out
 
 
-def test_a_refuted_claim_is_exit_code_1(simfl_, written):
+def test_a_refuted_claim_exits_with_1(simfl_, written):
     privacy = "{mechanism: gaussian, noise_multiplier: 2, claim: {kind: stated, epsilon: 0.5, source: a leaflet}}"
     words = ("privacy", "audit", written(privacy), "--canaries", 1438, "--in-place")
     code, out, _ = simfl_(*words)
@@ -57,7 +57,7 @@ def test_a_refuted_claim_is_exit_code_1(simfl_, written):
     assert found["lower_bound"] > 0.5
 
 
-def test_who_sends_what_is_no_secret_to_the_auditor(simfl_, written):
+def test_the_auditor_knows_the_senders(simfl_, written):
     path = written("{mechanism: gaussian, noise_multiplier: 2, view: global_hidden}")
     code, out, _ = simfl_("privacy", "audit", path, "--canaries", 1438, "--in-place")
     assert code == 0
@@ -65,14 +65,14 @@ def test_who_sends_what_is_no_secret_to_the_auditor(simfl_, written):
     assert "The scenario assumes that the senders of updates are hidden" in " ".join(out.split())
 
 
-def test_too_few_canaries_are_said_so(simfl_, written):
+def test_too_few_canaries_are_reported(simfl_, written):
     words = ("privacy", "audit", written(), "--set", "privacy.noise_multiplier=0.5")
     code, out, _ = simfl_(*words, "--canaries", 1438, "--in-place")
     assert code == 0
     assert "Even with all guesses right this audit could not refute" in " ".join(out.split())
 
 
-def test_bad_input_is_one_line(simfl_, written):
+def test_bad_input_gives_one_line(simfl_, written):
     code, out, err = simfl_("privacy", "audit", written(), "--canaries", 2000, "--in-place")
     assert (code, out) == (2, "")
     assert "canaries: expected at most 1438 in place, the examples of client 0, found 2000" in err
@@ -98,7 +98,7 @@ def test_bad_input_is_one_line(simfl_, written):
         ({"releases": 0, "accounted": 0}, "The client released nothing"),
     ],
 )
-def test_every_verdict_is_said(simfl_, written, monkeypatch, found, said):
+def test_every_verdict_is_printed(simfl_, written, monkeypatch, found, said):
     report = dataclasses.replace(correct_report(), **found)
     monkeypatch.setattr("simfl.attacks.audit.audit", lambda *words, **options: report)
     code, out, _ = simfl_("privacy", "audit", written())

@@ -6,7 +6,7 @@ import pytest
 from simfl.privacy.gaussian import analytic_std
 
 
-def test_noise_of_every_accountant_keeps_the_promise(simfl_):
+def test_noise_of_every_accountant_reaches_the_epsilon(simfl_):
     words = ("privacy", "calibrate", "--epsilon", 2, "--steps", 20)
     code, out, err = simfl_(*words, "--clipping-norm", 0.5)
     assert (code, err) == (0, "")
@@ -19,7 +19,7 @@ def test_noise_of_every_accountant_keeps_the_promise(simfl_):
     assert found["analytic"]["noise_multiplier"] == pytest.approx(20**0.5 * analytic_std(2.0, 1e-5))
 
 
-def test_sampling_saves_noise(simfl_):
+def test_sampling_needs_less_noise(simfl_):
     words = ("privacy", "calibrate", "--epsilon", 2, "--steps", 20, "--accountant", "renyi", "--json")
     every, some = (
         json.loads(simfl_(*words, "--sampling-rate", rate)[1])["result"]["accountants"]["renyi"] for rate in (1, 0.02)
@@ -71,7 +71,7 @@ def test_one_pass_costs_one_release(simfl_):
         ),
     ],
 )
-def test_bad_input(simfl_, words, message):
+def test_bad_input_is_rejected(simfl_, words, message):
     code, out, err = simfl_("privacy", "calibrate", *words)
     assert (code, out) == (2, "")
     assert err.startswith(message)

@@ -20,7 +20,7 @@ def scenario(simfl_, tmp_path):
     return simfl_
 
 
-def test_a_claim_that_holds(scenario):
+def test_a_claim_that_holds_exits_with_0(scenario):
     code, out, err = scenario("privacy", "check", "s.yaml")
     assert (code, err) == (0, "")
     assert "s: claim against account at delta = 1e-5, as planned" in out
@@ -29,21 +29,21 @@ def test_a_claim_that_holds(scenario):
     assert "local view (all that the client ever sent)" in " ".join(out.split())
 
 
-def test_a_claim_about_hidden_senders_is_not_said_to_hold(scenario):
+def test_a_claim_about_hidden_senders_is_not_reported_to_hold(scenario):
     code, out, _ = scenario("privacy", "check", "s.yaml", "--set", "privacy.view=global_hidden")
     assert code == 0
     assert "the claim would hold if senders were hidden" in out
     assert "the claim holds" not in out
 
 
-def test_a_claim_that_says_too_little_leaves_with_1(scenario, tmp_path):
+def test_an_understated_claim_exits_with_1(scenario, tmp_path):
     code, out, _ = scenario("privacy", "check", "s.yaml", "--claimed-epsilon", "0.1", "--figure", "c.png")
     assert code == 1
     assert "the claim is below the certified epsilon" in out
     assert (tmp_path / "c.png").stat().st_size > 10_000
 
 
-def test_a_run_is_checked_too(scenario):
+def test_a_run_can_be_checked(scenario):
     scenario("run", "s.yaml", "-q")
     code, out, _ = scenario("privacy", "check", "results/s/001", "--json")
     found = json.loads(out)["result"]
@@ -65,7 +65,7 @@ def test_a_run_is_checked_too(scenario):
         (("s.yaml", "--claimed-epsilon", "-1"), "privacy.claim.epsilon: expected a number > 0, found -1"),
     ],
 )
-def test_bad_input_is_one_line(scenario, words, message):
+def test_bad_input_gives_one_line(scenario, words, message):
     code, out, err = scenario("privacy", "check", *words)
     assert (code, out) == (2, "")
     assert message in err

@@ -80,7 +80,7 @@ EXTREME = {
 
 @pytest.mark.slow(but=["without-replacement"])
 @pytest.mark.parametrize("command", EXTREME)
-def test_extreme_arguments(simfl_, command):
+def test_extreme_arguments_give_a_number_or_one_line(simfl_, command):
     cases = EXTREME[command].split(";")
     assert len(cases) >= 20
     for words in cases:
@@ -103,7 +103,7 @@ def test_small_rates_need_a_small_mu():
     assert found.alpha <= found.largest_alpha
 
 
-def test_what_a_refusal_advises_is_accepted(simfl_):
+def test_the_advice_of_an_error_is_accepted(simfl_):
     words = USUAL["adp2sgd"].split()[2:]
     code, _, err = simfl_("privacy", "adp2sgd", "--epsilon", "1", *words)
     assert code == 2
@@ -112,13 +112,13 @@ def test_what_a_refusal_advises_is_accepted(simfl_):
 
 
 @pytest.mark.parametrize("value", [math.pi, 1e-9 / 3, 2.0, 123456789.0, 1.00000001])
-def test_rounding_is_to_the_safe_side(value):
+def test_rounding_is_conservative(value):
     assert float(rounded_down(value)) <= value <= float(rounded_up(value))
     assert float(rounded_up(value)) <= value * 1.001
     assert rounded_up(math.inf) == "inf"
 
 
-def test_a_bound_that_lacks_precision_is_the_other_one(simfl_):
+def test_a_bound_without_precision_is_replaced_by_the_other(simfl_):
     words = ("privacy", "account", "-z", 1, "--steps", 10**9, "--sampling-rate", 0.01)
     out = simfl_(*words)[1]
     epsilon = epsilon_of([(Release(1.0, 0.01), 10**9)], 1e-5, accountant="renyi")

@@ -18,7 +18,7 @@ def path(tmp_path):
     return found
 
 
-def test_epsilon_by_distance_or_pair_by_pair(simfl_, path, tmp_path):
+def test_epsilons_are_printed_by_distance_or_by_pair(simfl_, path, tmp_path):
     code, out, err = simfl_("privacy", "network", path)
     assert (code, err) == (0, "")
     assert out.startswith("seen: what 6 observers know of 6 clients at delta = 0.0001\n")
@@ -32,7 +32,7 @@ def test_epsilon_by_distance_or_pair_by_pair(simfl_, path, tmp_path):
 
 
 @pytest.mark.slow
-def test_tables_and_json_hold_what_python_returns(simfl_, path, tmp_path):
+def test_tables_and_json_have_the_values_of_the_python_function(simfl_, path, tmp_path):
     words = ("privacy", "network", path, "--observer", 0, "--observer", "links", "--times", 2)
     code, out, _ = simfl_(*words, "--json", "--out", tmp_path / "out")
     assert code == 0
@@ -46,7 +46,7 @@ def test_tables_and_json_hold_what_python_returns(simfl_, path, tmp_path):
     assert figures == ["by-distance.png", "graph.png", "over-time.png", "pairs.png"]
 
 
-def test_messages_are_written_with_what_is_in_them(simfl_, path, tmp_path):
+def test_messages_are_written_with_their_coefficients(simfl_, path, tmp_path):
     out = tmp_path / "out"
     code, _, err = simfl_("privacy", "network", path, "--reconstruct", "--messages", "--out", out)
     assert (code, err) == (0, "")
@@ -81,14 +81,14 @@ def test_messages_are_written_with_what_is_in_them(simfl_, path, tmp_path):
         (("--set", "privacy=null"), "privacy: expected a mechanism to account for, found none"),
     ],
 )
-def test_bad_input_is_one_line(simfl_, path, words, message):
+def test_bad_input_gives_one_line(simfl_, path, words, message):
     code, out, err = simfl_("privacy", "network", path, *words)
     assert (code, out) == (2, "")
     assert err.startswith(message) or f" {message}" in err
     assert len(err.splitlines()) == 1
 
 
-def test_whose_gradients_can_be_solved_for(simfl_, path, tmp_path):
+def test_reconstruct_prints_clients_whose_gradients_are_solved_for(simfl_, path, tmp_path):
     code, out, err = simfl_("privacy", "network", path, "--set", "privacy=null", "--reconstruct", "--out", tmp_path)
     assert (code, err) == (0, "")
     assert out.startswith("seen: whose gradients 6 observers can solve for, of ")

@@ -38,7 +38,7 @@ class Found:
     parts: tuple[Part, ...]
 
 
-def test_importing_the_commands_needs_nothing_heavy():
+def test_importing_the_commands_imports_nothing_heavy():
     heavy = "{'jax', 'numpy', 'pandas', 'matplotlib', 'pyarrow', 'scipy', 'dp_accounting'}"
     code = f"import sys, simfl.cli.privacy; print(*{heavy} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -56,7 +56,7 @@ def test_importing_the_commands_needs_nothing_heavy():
         (ValueError("z: found -1"), "privacy so: z: found -1"),
     ],
 )
-def test_what_arguments_lead_to_is_one_line(error, line):
+def test_errors_of_arguments_give_one_line(error, line):
     def command():
         raise error
 
@@ -78,7 +78,7 @@ def test_tables_fit_the_terminal_and_keep_every_word(capsys, monkeypatch, width)
     assert out.split().count("note") == 30
 
 
-def test_json_is_one_object_that_any_parser_reads(capsys):
+def test_json_is_one_valid_object(capsys):
     found = Found(math.inf, np.float64(1e-5), (Part(2.0), Part(math.nan), Part(-math.inf)))
     shared.present("Title", ROWS, notes=["said"], result=found, as_json=True)
     assert json.loads(capsys.readouterr().out) == {
@@ -88,7 +88,7 @@ def test_json_is_one_object_that_any_parser_reads(capsys):
     }
 
 
-def test_json_without_a_result_of_its_own_has_the_rows(capsys):
+def test_json_without_a_result_has_the_rows(capsys):
     shared.present("Title", ROWS, as_json=True)
     assert json.loads(capsys.readouterr().out)["result"] == {
         "standard deviation of the noise on the sum, sigma": 4.46628,
@@ -99,7 +99,7 @@ def test_json_without_a_result_of_its_own_has_the_rows(capsys):
     }
 
 
-def test_arrays_and_words_of_options_become_plain():
+def test_arrays_become_plain_values():
     value = {"rates": np.array([0.5, np.nan]), "count": np.int64(3), "kind": "replace_one"}
     assert shared.to_json(value) == {"rates": [0.5, None], "count": 3, "kind": "replace_one"}
 
@@ -120,16 +120,16 @@ def test_arrays_and_words_of_options_become_plain():
         ("pld", "pld"),
     ],
 )
-def test_numbers_are_written_for_readers(value, words):
+def test_numbers_have_at_most_six_digits(value, words):
     assert shared.show(value) == words
 
 
-def test_every_option_has_its_words():
+def test_every_option_value_has_a_description():
     for options in (get_args(shared.Neighbors), get_args(shared.Accountant), get_args(shared.Sampling)):
         assert set(options) <= set(shared.IN_WORDS)
 
 
-def test_a_wrong_argument_becomes_one_line_and_the_signature_stays():
+def test_a_wrong_argument_gives_one_line_and_the_signature_is_kept():
     app = typer.Typer()
 
     @app.command()
@@ -166,7 +166,7 @@ def theorem(epsilon: float, num_workers: int = 4, *, rule: Literal["one", "two"]
     """
 
 
-def test_options_are_those_of_a_theorem():
+def test_options_are_the_arguments_of_a_theorem():
     def command(
         first: Annotated[
             shared.Arguments,
@@ -195,7 +195,7 @@ def test_options_are_those_of_a_theorem():
         assert said in words
 
 
-def test_helps_are_the_words_of_the_docstring():
+def test_helps_are_the_descriptions_in_the_docstring():
     assert shared.argument_helps(inspect.getdoc(theorem)) == {
         "epsilon": "> 0, that is wanted, over two lines.",
         "num_workers": "Number of workers, see rule.",
