@@ -32,6 +32,8 @@ from simfl.streams import Streams
 from simfl.tape import LearningProblem, Tape
 from simfl.tape.draws import batch_positions
 from simfl.tape.executor import Evaluation, Executor, choose_device
+from simfl.tape.layout import BRANCH, MAP_CLIENT, MAP_DRAW
+from simfl.tape.maps import Given
 from simfl.tape.packing import Bank, pack
 from simfl.tape.problem import Batches, ClientData, Clipping, Keys, LocalRounds, Measured, Noise
 from simfl.world import Availability, Clock, Compute, Network, World, engine
@@ -354,12 +356,11 @@ class NumpyExecutor:
         d: parameters of a model.
         gradient: (params, client, draw, first, size) -> f64 [d].
         noise: (client, draw) -> f64 [d].
-        transform: what transformations do: (gradient, model, state [s, d], updates, step size) -> (model, state).
-        serial: whether these are serial operations.
+        seed: what functions of models are given as `Given.seed`.
     """
 
-    def __init__(self, d, gradient=None, noise=None, *, width=3, combines=2, capacity=4, transform=None, serial=False):
-        self.transform, self.serial = transform, serial
+    def __init__(self, d, gradient=None, noise=None, *, width=3, combines=2, capacity=4, seed=0):
+        self.seed = seed
         self.bank = Bank(capacity)
         self.values = np.full((capacity + 1, d), np.nan)
         self.values[-1] = 0.0
@@ -381,7 +382,7 @@ class NumpyExecutor:
             self.values[self.bank.place[number]] = constant_values
         done = 0
         for step in range(steps.count):
-            done += self._step(steps, step)
+            done += self._step(steps, step, window.serials.layout, window.mapped.layout, window.branches)
         assert done == window.operations, "every operation runs exactly once"
         self.steps += steps.count
         self.operations += window.operations
@@ -389,7 +390,7 @@ class NumpyExecutor:
         assert len(set(self.bank.free)) == len(self.bank.free), "no place is free twice"
         self.values[self.bank.free] = np.nan
 
-    def _step(self, steps, step):
+    def _step(self, steps, step, serial, mapped, branches):
         reads = steps.combines.floats.shape[2]
         spare = self.bank.spare
         gathered = self.values.copy()
@@ -412,12 +413,12 @@ class NumpyExecutor:
                 continue
             assert out not in written, "a step writes a place once"
             written[out] = self._linear(gathered, ints[:reads], floats)
-        if len(steps.transforms.ints):
-            for ints, floats in zip(steps.transforms.ints[step], steps.transforms.floats[step], strict=True):
+        if len(steps.mapped.ints):
+            for ints, floats in zip(steps.mapped.ints[step], steps.mapped.floats[step], strict=True):
                 if ints[0] == spare:
                     assert not floats.any(), "an unused lane does nothing"
                     continue
-                made = self._transformed(gathered, ints, floats, reads)
+                made = self._mapped(gathered, branches, mapped, ints, floats)
                 assert not set(made) & set(written), "a step writes a place once"
                 written |= made
                 done -= len(made) - 1
@@ -426,10 +427,10 @@ class NumpyExecutor:
             self.values[place] = value
         bounds = steps.serial_bounds[step : step + 2].tolist()
         for ints, floats in zip(steps.serials.ints[slice(*bounds)], steps.serials.floats[slice(*bounds)], strict=True):
-            if self.serial:
-                made = self._transformed(self.values, ints, floats, reads)
+            if serial.further and ints[serial.rest][BRANCH]:
+                made = self._mapped(self.values, branches, serial, ints, floats)
             else:
-                made = {int(ints[reads]): self._linear(self.values, ints[:reads], floats)}
+                made = {int(ints[serial.reads]): self._linear(self.values, ints[:reads], floats[:reads])}
             assert not set(made) & set(written), "a step writes a place once"
             written |= made
             done -= len(made) - 1
@@ -438,13 +439,19 @@ class NumpyExecutor:
                 assert np.isfinite(value).all(), "a serial operation read a place that held nothing"
         return len(written) + done
 
-    def _transformed(self, values, ints, floats, reads):
-        """One transformation: what is written where."""
-        states = (len(ints) - reads - 3) // 2
-        base, state = self._linear(values, ints[1 : reads + 1], floats[:reads]), ints[reads + 1 : reads + 1 + states]
-        model, after = self.transform(values[ints[0]], base, values[state], int(ints[-1]), float(floats[reads]))
-        places = ints[reads + 1 + states : -1].tolist()
-        return dict(zip(places, [model, *after], strict=True))
+    def _mapped(self, values, branches, layout, ints, floats):
+        """One function of models: what is written where."""
+        rest = ints[layout.rest]
+        branch, spare = branches[rest[BRANCH] - 1], self.bank.spare
+        read = ints[: branch.inputs]
+        present = read != spare
+        assert branch.pads or np.isfinite(values[read]).all(), "a function read a place that held nothing"
+        names = int(rest[MAP_CLIENT]), int(rest[MAP_DRAW])
+        made = branch.function(values[read], Given(floats[: branch.numbers], present, *names, self.seed))
+        made = [made] if np.ndim(made) == 1 else made
+        written = ints[layout.written].tolist()
+        assert written[branch.outputs :] == [spare] * (layout.writes - branch.outputs)
+        return dict(zip(written[: branch.outputs], made, strict=True))
 
     @staticmethod
     def _linear(values, places, coefs):

@@ -148,6 +148,19 @@ class Network:
         """Nodes other than clients: the server first, then aggregators."""
         return list(range(self.count, len(self.replay.algorithm.world.network.traffic)))
 
+    def require_linear(self, what: str) -> None:
+        """Reject functions of models, whose results are not linear forms of gradients.
+
+        Raises:
+            ScenarioError: the algorithm uses `Tape.map`.
+        """
+        if self.knowledge.has_functions:
+            raise ScenarioError(
+                f"{what}: expected messages that are linear forms of gradients, found functions of models "
+                f"({self.setup.scenario.algorithm.kind} uses tape.map); an account of the network is possible: "
+                "simfl privacy network"
+            )
+
     def observer(self, nodes: Iterable[int | str]) -> Observer:
         """Return the observer of nodes: clients by number, "server", or "links".
 
@@ -199,7 +212,7 @@ class Network:
     @property
     def edges(self) -> pd.DataFrame:
         """The used links: `source`, `target`, named as observers are, and `messages`."""
-        carried = Counter((sight.source, sight.target) for sight in self.knowledge.messages)
+        carried = Counter((sight.source, sight.target) for sight in self.knowledge.messages if sight.is_message)
         names = {node: self.observer([node]).name for ends in carried for node in ends}
         rows = [(names[source], names[target], count) for (source, target), count in sorted(carried.items())]
         return pd.DataFrame(rows, columns=["source", "target", "messages"])
@@ -323,14 +336,26 @@ class Network:
         return View(a, b if std is None else a * std)
 
     @functools.cached_property
-    def _reads(self) -> Matrices:
-        """A and B of the models at which gradients were taken, a row for each gradient."""
-        return self._found([one.read for one in self.knowledge.batches])
+    def _read_rows(self) -> list[list[int]]:
+        """The rows of the model at which each gradient was taken: one, and those that functions in it read."""
+        return [self.knowledge.charged(one.read) for one in self.knowledge.batches]
+
+    def _rows_read(self, gradients: Iterable[int]) -> list[int]:
+        return [row for gradient in gradients for row in self._read_rows[gradient]]
+
+    @functools.cached_property
+    def _reads(self) -> tuple[dict[int, int], Matrix, Matrix]:
+        """The places of all rows in `_read_rows`, and A and B of these rows."""
+        rows = list(dict.fromkeys(self._rows_read(range(len(self._read_rows)))))
+        return {row: place for place, row in enumerate(rows)}, *self._found(rows)
 
     @functools.cached_property
     def _holds(self) -> NDArray[np.bool_]:
         """Which gradients are in the model that each gradient was taken at, bool [n, n]."""
-        held: NDArray[np.bool_] = self._reads[0] != 0.0
+        places, a, _ = self._reads
+        held = np.zeros((len(self._read_rows), a.shape[1]), dtype=bool)
+        for gradient, rows in enumerate(self._read_rows):
+            held[gradient] = (a[[places[row] for row in rows]] != 0.0).any(axis=0)
         return held
 
     def needed(self, a: Matrix, observer: Observer) -> NDArray[np.int64]:
@@ -355,7 +380,7 @@ class Network:
             return True
         if self._residues is None or not all(row in self._residues[0] for row in distinct):
             many = {*distinct, *(self._prepared[0] if self._prepared else ())}
-            many.update(one.read for one in self.knowledge.batches)
+            many.update(self._reads[0])
             kept, a, b = self.knowledge.residues(many if self._fits(many) else distinct, std is None)
             self._residues = {row: place for place, row in enumerate(kept)}, a, b
         places, a, b = self._residues
@@ -374,14 +399,15 @@ class Network:
         """
         needed = self.needed(a, observer) if needed is None else needed
         view = self.view(*self.closure(a, b, observer, needed))
-        reads = [self.knowledge.batches[gradient].read for gradient in needed.tolist()]
+        reads = self._rows_read(needed.tolist())
         return view if self.resolved([*rows, *reads], observer, view) else None
 
     def closure(self, a: Matrix, b: Matrix, observer: Observer, needed: NDArray[np.int64] | None = None) -> Matrices:
         """Return A and B with the models that all `needed` gradients were taken at."""
-        reads, noises = self._reads
+        places, reads, noises = self._reads
         needed = self.needed(a, observer) if needed is None else needed
-        more = self._without((reads[needed], noises[needed]), observer)
+        chosen = [places[row] for row in self._rows_read(needed.tolist())]
+        more = self._without((reads[chosen], noises[chosen]), observer)
         return np.concatenate((a, more[0])), np.concatenate((b, more[1]))
 
     def write(self, folder: Path) -> list[Path]:
@@ -390,6 +416,7 @@ class Network:
         Rows are in the order in which their contents were made. Coefficients do not cover noise that does not belong to
         one gradient, such as a server's.
         """
+        self.require_linear("--messages")
         known, std = self.knowledge, self._own_noise
         of_row: dict[int, list[Sight]] = {}
         for sight in known.messages:
@@ -422,6 +449,7 @@ class Network:
         estimate, per coordinate of a sum of clipped gradients, and `rounding`, the relative error that 32-bit messages
         leave where there is no noise: both infinite if there is no estimate.
         """
+        self.require_linear("--reconstruct")
         self.check(observer, sees)
         a, b = self.matrices(self.seen(observer, sees, until), observer)
         whose = self.owners
@@ -674,7 +702,7 @@ def network(
     assert setup.ledger is not None
     statement, delta = statement_of(setup, played.replay.releases), setup.ledger.delta
     return NetworkReport(
-        setup.scenario.name, delta, sees, statement, len(known.batches), len(known.messages), pairs, played.edges
+        setup.scenario.name, delta, sees, statement, len(known.batches), known.num_messages, pairs, played.edges
     )
 
 
@@ -698,4 +726,4 @@ def reconstruct(
     played = target if isinstance(target, Network) else Network(target, own)
     pairs = pd.concat(played.reconstructions(played.select(observers, coalition), sees), ignore_index=True)
     known = played.knowledge
-    return ReconstructionReport(played.setup.scenario.name, len(known.batches), len(known.messages), pairs)
+    return ReconstructionReport(played.setup.scenario.name, len(known.batches), known.num_messages, pairs)

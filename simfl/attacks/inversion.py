@@ -269,6 +269,7 @@ def _check(network: Network, client: int, nodes: frozenset[int]) -> None:
             "model.kind: expected one model of a classification, found another problem: labels are read off the last "
             "bias; use softmax or mlp"
         )
+    network.require_linear("inversion")
     if network.knowledge.own_noise() is None:
         raise ScenarioError(
             "privacy.noise: expected noise of each gradient's own, found noise that is correlated: what an observer "

@@ -196,6 +196,7 @@ class ViewScorer:
     factor = 1.0
 
     def __init__(self, planted: PlantedScenario, network: Network, observer: Observer) -> None:
+        network.require_linear("--observer")
         self._planted, self._network, self._observer = planted, network, observer
         batches = network.knowledge.batches
         self._places = {(one.client, one.draw, one.begin): place for place, one in enumerate(batches)}

@@ -222,7 +222,7 @@ def _problem(setup: Setup) -> LearningProblem:
             dataset.scaling,
         ),
         batches=Batches(drawing, setup.scenario.algorithm.batch_size),
-        keys=Keys(streams.key("data"), streams.key("noise")),
+        keys=Keys(streams.key("data"), streams.key("noise"), streams.key("maps")),
         measured=Measured(np.sort(chosen), setup.scenario.evaluate.gradients, setup.scenario.evaluate.metrics),
         clipping=Clipping(protection.clipping_norm, protection.clip, setup.algorithm.own_clipping),
         noise=Noise(protection.sampler, setup.noisy, correlation.form if correlation else None)

@@ -175,7 +175,9 @@ class Executor:
         self._data = put(problem.arrays())
         bank = (capacity, model.size)
         shapes = (bank, *(array.shape for array in self._data.values()))
-        self._program = kernels.window_program(shapes, problem.operation, reads, width, combines, mesh)
+        self._program_of = functools.partial(
+            kernels.window_program, shapes, problem.operation, reads, width, combines, mesh
+        )
         self._probe = kernels.probe_program(shapes, problem.operation, reads)
         self._average = kernels.average_program(bank, reads, CHUNK_MODELS)
         self._rows = kernels.rows_program(bank, reads)
@@ -392,9 +394,9 @@ class Executor:
             self._rows_bank = self._constants(self._rows_bank, places, values)
         self._rows_bank.block_until_ready()
         self._count()  # the device is at rest, and a window has too few operations for the count to overflow
-        serial = self._serial(steps)
+        serial, program = self._serial(steps), self._program_of(window.branches)
         for at in range(0, steps.count, self.steps):
-            self._call(steps, at, min(self.steps, steps.count - at), serial)
+            self._call(program, steps, at, min(self.steps, steps.count - at), serial)
         self.compiled = True
 
     def _count(self) -> int:
@@ -409,13 +411,12 @@ class Executor:
         fill = (0, -count % SERIAL if count else 1), (0, 0)
         return self._put(np.pad(steps.serials.ints, fill)), self._put(np.pad(steps.serials.floats, fill))
 
-    def _call(self, steps: Steps, at: int, count: int, serial: tuple[Any, Any]) -> None:
+    def _call(self, program: Any, steps: Steps, at: int, count: int, serial: tuple[Any, Any]) -> None:
         """Run some steps, with arrays of constant size so that one trace serves all."""
         parts = []
         arrays = [steps.gradients.ints, steps.gradients.floats, steps.combines.ints, steps.combines.floats]
-        optimizing = self.problem.optimizing
-        if optimizing.applied is not None and not optimizing.serial:
-            arrays += [steps.transforms.ints, steps.transforms.floats]
+        if len(steps.mapped.ints):
+            arrays += [steps.mapped.ints, steps.mapped.floats]
         for array in arrays:
             part = array[at : at + self.steps]
             if len(part) < self.steps:
@@ -425,7 +426,7 @@ class Executor:
             parts.append(part)
         bounds = steps.serial_bounds[np.minimum(np.arange(at, at + self.steps + 1), steps.count)]
         given = (self._rows_bank, self._counted, np.int32(count), *parts[:4], *serial, bounds, self._data, *parts[4:])
-        self._rows_bank, self._counted = self._program(*given)
+        self._rows_bank, self._counted = program(*given)
 
     def _grow(self, before: int) -> None:
         """Give the device's bank the capacity of the table; the old spare row is dropped."""

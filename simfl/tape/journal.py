@@ -19,9 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfl.tape.executor import Evaluation, Executor, Forms
+from simfl.tape.layout import NO_ROW
 from simfl.tape.recording import Decide, Window
 
-#: What writes a row: a gradient, a combination, a serial operation, a constant, a transformation.
+#: What writes a row: a gradient, a combination, a serial operation, a constant, a function beside gradients.
 KINDS = 5
 
 
@@ -154,10 +155,10 @@ class Journal:
             grown[: len(self._born)] = self._born
             self._born = grown
         given = np.array([number for number, _ in window.constants], dtype=np.int32)
-        gradients, combines, serials, transforms = (
-            operations.written.ravel()
-            for operations in (window.gradients, window.combines, window.serials, window.transforms)
+        gradients, combines, serials, mapped = (
+            operations.written[operations.written != NO_ROW]
+            for operations in (window.gradients, window.combines, window.serials, window.mapped)
         )
-        for kind, numbers in enumerate((gradients, combines, serials, given, transforms)):
+        for kind, numbers in enumerate((gradients, combines, serials, given, mapped)):
             self._born[numbers] = np.arange(self.counts[kind], self.counts[kind] + len(numbers)) * KINDS + kind
             self.counts[kind] += len(numbers)

@@ -19,7 +19,21 @@ from simfl.models.base import clipping_factor
 from simfl.privacy.noise import SAMPLERS, discrete_gaussian, traced_once
 from simfl.tape.draws import batch_positions, mix
 from simfl.tape.inputs import Inputs
-from simfl.tape.layout import CLIENT, DRAW, FACTOR, FIRST, NOISE, SIZE, STEP, STEPS, Layouts
+from simfl.tape.layout import (
+    BRANCH,
+    CLIENT,
+    DRAW,
+    FACTOR,
+    FIRST,
+    NOISE,
+    SIZE,
+    STEP,
+    STEPS,
+    Branch,
+    Layouts,
+    MapSize,
+)
+from simfl.tape.maps import called
 from simfl.tape.problem import Noise, Operation
 
 #: Programs of each kind that a process keeps: a window's takes up some 10 MB.
@@ -353,7 +367,14 @@ FEW = 16
 
 
 @kept
-def window_program(operation: Operation, reads: int, width: int, combines: int, mesh: Mesh | None = None) -> Any:
+def window_program(
+    operation: Operation,
+    reads: int,
+    width: int,
+    combines: int,
+    mesh: Mesh | None = None,
+    branches: tuple[Branch, ...] = (),
+) -> Any:
     """Return the program of a packed window.
 
     It maps (bank, zeroed, steps, arrays, serial operations, data) to (bank, zeroed).
@@ -363,14 +384,15 @@ def window_program(operation: Operation, reads: int, width: int, combines: int, 
         reads: rows per operation.
         width, combines: gradients, and linear combinations, per step.
         mesh: devices that share the lanes of gradients, one axis; `width` is a multiple of them. None: one device.
+        branches: the functions of models.
 
     On several devices each has all of the bank, computes the gradients of its lanes, and gets the rows of the others
     before it writes: what is written, and in which order, is that of one device.
 
     bank is f32 [places + 1, d] and donated; zeroed int32[] counts what was not finite where it was clipped, and so was
     released as zero. The body writes once, after all that it reads: with two
-    scatters on the carried bank XLA would copy all of it in every step. Where the problem has transformations beside
-    gradients, their integers and floats come last.
+    scatters on the carried bank XLA would copy all of it in every step. Functions of models that run beside gradients
+    have their integers and floats last.
     """
     gradient, change = gradient_of_batch(operation), change_of_round(operation)
     local, own_norms = operation.local, operation.own_norms
@@ -382,20 +404,20 @@ def window_program(operation: Operation, reads: int, width: int, combines: int, 
     take, mix, step = (_take_narrow, _mix_narrow, _step_narrow) if narrow else (_take_wide, _mix_wide, _step_wide)
     draw_positions = jax.vmap(jax.vmap(positions_of_batch(operation), (None, 0)), (None, 0))
     optimizing = operation.optimizing
-    applied: Any = optimizing.applied
-    states = None if applied is None else applied.rows
-    layouts = Layouts(reads, 4 * local + own_norms, states, optimizing.serial)
-    each, forms, transform = layouts.gradient, layouts.combine, layouts.transform
+    size = MapSize.of(branches)
+    layouts = Layouts(reads, 4 * local + own_norms, size, optimizing.beside)
+    each, forms, serials, mapped = layouts.gradient, layouts.combine, layouts.serials, layouts.mapped
     factor, noise_scale, further = reads + FACTOR, reads + NOISE, reads + STEP
     steps_column, size_column = each.rest.start + STEPS, each.rest.start + SIZE
 
-    def transformed(bank: jax.Array, ints: jax.Array, floats: jax.Array) -> list[jax.Array]:
-        """One transformation: the next model, and its state, in rows f32[d]."""
-        base = _linear(bank, floats[:reads], ints[1 : reads + 1])
-        state = [_at(bank, ints[k]) for k in range(reads + 1, transform.reads)]
-        updates = ints[transform.integers - 1]
-        made: list[jax.Array] = applied.step(_at(bank, ints[0]), base, state, updates, floats[reads])
-        return made
+    def map_of(
+        branch: Branch, bank: jax.Array, ints: jax.Array, floats: jax.Array, names: jax.Array, seed: jax.Array
+    ) -> list[jax.Array]:
+        """Return the rows f32[d] that a function makes, and zeros for those that others make."""
+        places = ints[: branch.inputs]
+        rows: Any = _take_wide(bank, places) if branch.pads else [_at(bank, places[k]) for k in range(branch.inputs)]
+        made = called(branch, rows, places != len(bank) - 1, names, floats, seed)
+        return [*made, *[jnp.zeros(bank.shape[1])] * (size.writes - branch.outputs)]
 
     def run(
         bank: jax.Array,
@@ -409,25 +431,29 @@ def window_program(operation: Operation, reads: int, width: int, combines: int, 
         s_floats: jax.Array,
         s_bounds: jax.Array,
         data: dict[str, jax.Array],
-        t_ints: jax.Array | None = None,
-        t_floats: jax.Array | None = None,
+        m_ints: jax.Array | None = None,
+        m_floats: jax.Array | None = None,
     ) -> tuple[jax.Array, jax.Array]:
+        seed = data["map_key"]
         # All batches at once and outside of the loop: inside, XLA fuses the permutation into the
         # gather that uses it, where it does not vectorize and costs as much as a small gradient.
         positions = None if local else draw_positions(data, g_ints[:, :, each.rest])
 
         def serial(i: jax.Array, bank: jax.Array) -> jax.Array:
             ints = _at(s_ints, i)
-            if applied is not None and optimizing.serial:
+            if serials.further:
+
+                def sum_of_rows() -> list[jax.Array]:
+                    form = _linear(bank, floats[:reads], ints[:reads])
+                    return [form, *[jnp.zeros(bank.shape[1])] * (size.writes - 1)]
+
+                names, floats = ints[serials.rest], _at(s_floats, i)
+                choices = [functools.partial(map_of, one, bank, ints, floats, names, seed) for one in branches]
                 # What a branch makes is made before anything is written: fused with the writing, XLA would copy the
-                # bank for each row. It is always taken: numbers of updates are never negative.
-                made = jax.lax.cond(
-                    ints[transform.integers - 1] >= 0,
-                    lambda: transformed(bank, ints, _at(s_floats, i)),
-                    lambda: [jnp.zeros(bank.shape[1])] * transform.writes,
-                )
+                # bank for each row.
+                made = jax.lax.switch(names[BRANCH], [sum_of_rows, *choices])
                 for k, row in enumerate(made):
-                    at = ints[transform.reads + k], 0
+                    at = ints[serials.reads + k], 0
                     bank = jax.lax.dynamic_update_slice(bank, row[None], at, allow_negative_indices=False)
                 return bank
             row = _linear(bank, _at(s_floats, i), ints[:reads])
@@ -470,17 +496,20 @@ def window_program(operation: Operation, reads: int, width: int, combines: int, 
             )
             return gradients_of
 
-        def together(bank: jax.Array, ti: jax.Array, tf: jax.Array) -> jax.Array:
-            return jnp.stack(jax.vmap(transformed, (None, 0, 0))(bank, ti, tf), axis=1)
+        def one_of(bank: jax.Array, ints: jax.Array, floats: jax.Array) -> list[jax.Array]:
+            names = ints[mapped.rest]
+            choices = [functools.partial(map_of, one, bank, ints, floats, names, seed) for one in branches]
+            made: list[jax.Array] = jax.lax.switch(names[BRANCH] - 1, choices)
+            return made
 
-        def transforms_if_any(bank: jax.Array, ti: jax.Array, tf: jax.Array) -> jax.Array:
-            """The rows that transformations write, f32 [width * transform.writes, d]."""
-            used = ti[:, 0] != len(bank) - 1
+        def maps_if_any(bank: jax.Array, mi: jax.Array, mf: jax.Array) -> jax.Array:
+            """Return the rows that functions of models write, f32 [width * mapped.writes, d]."""
+            used = mi[:, 0] != len(bank) - 1
             # A lane without an operation writes 0 to the spare row: 0 times what is there must be 0.
             made: jax.Array = jax.lax.cond(
                 jnp.any(used),
-                lambda: jnp.where(used[:, None, None], together(bank, ti, tf), 0.0),
-                lambda: jnp.zeros((width, transform.writes, bank.shape[1])),
+                lambda: jnp.where(used[:, None, None], jnp.stack(jax.vmap(one_of, (None, 0, 0))(bank, mi, mf), 1), 0.0),
+                lambda: jnp.zeros((width, mapped.writes, bank.shape[1])),
             )
             return made.reshape(-1, bank.shape[1])
 
@@ -496,11 +525,10 @@ def window_program(operation: Operation, reads: int, width: int, combines: int, 
             combined = mix(bank, cf, ci[:, forms.read])
             writing = jnp.concatenate([to, ci[:, forms.reads]])
             written = jnp.concatenate([stepped, combined])
-            if t_ints is not None and t_floats is not None:
-                ti, tf = _at(t_ints, s), _at(t_floats, s)
-                places = ti[:, transform.written].reshape(-1)
-                writing = jnp.concatenate([writing, places])
-                written = jnp.concatenate([written, transforms_if_any(bank, ti, tf)])
+            if m_ints is not None and m_floats is not None:
+                mi, mf = _at(m_ints, s), _at(m_floats, s)
+                writing = jnp.concatenate([writing, mi[:, mapped.written].reshape(-1)])
+                written = jnp.concatenate([written, maps_if_any(bank, mi, mf)])
             bank = _write(bank, writing, written)
             return jax.lax.fori_loop(_at(s_bounds, s), _at(s_bounds, s + 1), serial, bank), zeroed
 
@@ -511,8 +539,8 @@ def window_program(operation: Operation, reads: int, width: int, combines: int, 
         return jax.jit(run, donate_argnums=0)
     lanes, whole = PartitionSpec(None, LANES), PartitionSpec()
     given = (whole, whole, whole, lanes, lanes, *[whole] * 6)
-    transforms = () if applied is None or optimizing.serial else (whole, whole)
-    shared = jax.shard_map(run, mesh=mesh, in_specs=(*given, *transforms), out_specs=(whole, whole), check_vma=False)
+    maps = (whole, whole) if mapped.integers else ()
+    shared = jax.shard_map(run, mesh=mesh, in_specs=(*given, *maps), out_specs=(whole, whole), check_vma=False)
     return jax.jit(shared, donate_argnums=0)
 
 

@@ -10,6 +10,9 @@ standard normals, a column of A for every mini-batch, one of B for every noise. 
 who averaged with whom when: on the world, not on data. A tape records just these forms, so that a world that is played
 with a `KnowledgeTape` records them.
 
+A function of models (`Tape.map`) is not a linear form. Its result is post-processing of what it reads, so an observer
+of the result, or of a sum with it, is charged as if it saw each row that the function reads.
+
 What depends on data in another way is refused: decisions by values or losses of models, and optimizers, whose steps
 are not linear forms. A round of local steps is a release as it stands: a column like that of a mini-batch.
 """
@@ -67,6 +70,7 @@ class Sight:
         target: who saw it.
         row: what it was.
         sent, came: numbers of these two events among all that were noted, in their order; -1 for what never came.
+        is_message: whether the row is the message itself, rather than what a function in it read.
     """
 
     sent_s: float
@@ -76,6 +80,7 @@ class Sight:
     row: int
     sent: int = 0
     came: int = -1
+    is_message: bool = True
 
 
 @dataclass(frozen=True)
@@ -121,11 +126,26 @@ class Knowledge:
         self._terms, self._coefs, self._ends = array("q"), array("d"), array("q")
         self._batch, self._gain = array("q"), array("d")
         self._noise, self._share = array("q"), array("d")
+        #: What functions read, by the row of the result; and the results that are parts of a row, by the row.
+        self._inputs: dict[int, tuple[int, ...]] = {}
+        self._results: dict[int, frozenset[int]] = {}
+        #: Rows with which a node's reads were charged, by client.
+        self._charged: dict[int, set[int]] = {}
 
     @property
     def rows(self) -> int:
         """The number of rows."""
         return len(self._ends)
+
+    @property
+    def has_functions(self) -> bool:
+        """Whether a row is the result of a function of models."""
+        return bool(self._inputs)
+
+    @property
+    def num_messages(self) -> int:
+        """The number of messages."""
+        return sum(sight.is_message for sight in self.messages)
 
     # -- recording ---------------------------------------------------------------------------
 
@@ -143,15 +163,45 @@ class Knowledge:
         share: float = 0.0,
     ) -> int:
         """Record a row and return its number."""
+        begin = len(self._terms)
         for row, coef in terms:
             self._terms.append(row)
             self._coefs.append(coef)
         self._ends.append(len(self._terms))
+        if self._results:
+            results = frozenset().union(*(self._results.get(row, ()) for row in self._terms[begin:]))
+            if results:
+                self._results[len(self._ends) - 1] = results
         self._batch.append(batch)
         self._gain.append(gain)
         self._noise.append(noise)
         self._share.append(share)
         return len(self._ends) - 1
+
+    def result(self, rows: Iterable[int]) -> int:
+        """Record what a function makes of rows, and return its number; as a linear form it is 0."""
+        number = self.add(())
+        self._inputs[number], self._results[number] = tuple(rows), frozenset((number,))
+        return number
+
+    def charged(self, row: int, seen: Collection[int] = ()) -> list[int]:
+        """Return the rows that an observer of `row` is charged with: itself, and what functions in it read.
+
+        Args:
+            row: as a linear form, without the results of functions.
+            seen: further rows that the observer has been charged with.
+        """
+        if row not in self._results:
+            return [row]
+        charged, results, left = [row], set[int](), [row]
+        while left:
+            for result in self._results.get(left.pop(), ()):
+                if result not in results:
+                    results.add(result)
+                    fresh = [read for read in self._inputs[result] if read not in seen]
+                    charged += fresh
+                    left += fresh
+        return list(dict.fromkeys(charged))
 
     def promised(self, promise: Gradient, parts: Sequence[Gradient] = ()) -> None:
         """Note the mini-batch of a promise; the parts of a batch share one column."""
@@ -164,7 +214,10 @@ class Knowledge:
             promise.own_norm,
             promise.model.rows[0].number,
         )
-        self.reads.append(Read(promise.client, batch.read, self.event()))
+        event, charged = self.event(), self._charged.setdefault(promise.client, set())
+        rows = self.charged(batch.read, charged)
+        charged.update(rows[1:])
+        self.reads += [Read(promise.client, row, event) for row in rows]
         for number, part in enumerate(parts or (promise,)):
             self._known[part.client, part.draw, part.first_or_steps] = None if number else batch
 
@@ -395,6 +448,19 @@ class KnowledgeTape(Tape):
     def _row(self, number: int) -> Row:
         return Row(number, 0, self._graveyard)
 
+    def _map(
+        self,
+        function: Callable[..., Any],
+        rows: Sequence[Row | None],
+        scalars: Sequence[float],
+        outputs: int,
+        client: int,
+        draw: int,
+        pads: bool,
+    ) -> list[Row]:
+        read = [row.number for row in rows if row is not None]
+        return [self._row(self.knowledge.result(read)) for _ in range(outputs)]
+
     def _combine_rows(self, form: dict[Row, float]) -> Row:
         return self._row(self.knowledge.add((row.number, coef) for row, coef in form.items()))
 
@@ -430,29 +496,39 @@ class Listener:
     def __init__(self, knowledge: Knowledge, now: Callable[[], float]) -> None:
         self._knowledge = knowledge
         self._now = now
+        #: Rows that have reached a node, beside the messages themselves.
+        self._charged: dict[int, set[int]] = {}
 
     def sent(
         self, source: int, target: int, content: Model | Gradient, deliver: Callable[[], None]
     ) -> Callable[[], None]:
         """Note a message that sets out, and when it arrives."""
-        messages, row = self._knowledge.messages, self._knowledge.row_of(content)
-        number, sight = len(messages), Sight(self._now(), math.inf, source, target, row, self._knowledge.event())
-        messages.append(sight)
+        known, messages = self._knowledge, self._knowledge.messages
+        charged = self._charged.setdefault(target, set())
+        rows, event = known.charged(known.row_of(content), charged), known.event()
+        sent_s = self._now()
+        sights = [Sight(sent_s, math.inf, source, target, row, event, -1, at == 0) for at, row in enumerate(rows)]
+        first = len(messages)
+        messages += sights
 
         def arrived() -> None:
-            messages[number] = replace(sight, came_s=self._now(), came=self._knowledge.event())
+            came_s, came = self._now(), known.event()
+            messages[first : first + len(sights)] = [replace(sight, came_s=came_s, came=came) for sight in sights]
+            charged.update(rows[1:])
             deliver()
 
         return arrived
 
     def shown(self, source: int, target: int, content: Model | Gradient) -> None:
         """Note a message that arrives as it is sent."""
-        self._knowledge.messages.append(self._at_once(source, target, content))
+        self._knowledge.messages += self._at_once(source, target, content)
 
     def merged(self, node: int, content: Model) -> None:
         """Note a node's model at the end of a round."""
-        self._knowledge.merged.append(self._at_once(-1, node, content))
+        self._knowledge.merged += self._at_once(-1, node, content)
 
-    def _at_once(self, source: int, target: int, content: Model | Gradient) -> Sight:
+    def _at_once(self, source: int, target: int, content: Model | Gradient) -> list[Sight]:
         known, now = self._knowledge, self._now()
-        return Sight(now, now, source, target, known.row_of(content), known.event(), known.event())
+        rows = known.charged(known.row_of(content))
+        sent, came = known.event(), known.event()
+        return [Sight(now, now, source, target, row, sent, came, at == 0) for at, row in enumerate(rows)]

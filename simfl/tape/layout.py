@@ -6,13 +6,12 @@ rows that it writes, and further integers. The numbers begin with the coefficien
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-
-T = TypeVar("T")
 
 #: Stands for a row where an operation reads fewer than it can.
 NO_ROW = -1
@@ -24,6 +23,44 @@ STEPS = FIRST
 #: Numbers of an operation with a gradient, after the coefficients of its base: the gradient's coefficient, the scale of
 #: the noise, and from there on a clipping norm, or eta, beta, t and dt of a round.
 FACTOR, NOISE, STEP = range(3)
+#: Further integers of an operation with a function: which of the tape's branches it takes, and the names of its random
+#: draws. Branch `LINEAR` is the linear form, the others follow in the order in which they were first used.
+BRANCH, MAP_CLIENT, MAP_DRAW = range(3)
+LINEAR = 0
+
+
+@dataclass(frozen=True)
+class Branch:
+    """A function of models, as programs are compiled for it; hashable.
+
+    Attributes:
+        function: see `simfl.tape.maps`.
+        inputs: rows that it reads, with those that fill up the number.
+        outputs: rows that it writes.
+        numbers: its scalars.
+        pads: whether fewer rows than `inputs` may be present.
+    """
+
+    function: Callable[..., Any]
+    inputs: int
+    outputs: int
+    numbers: int
+    pads: bool
+
+
+@dataclass(frozen=True)
+class MapSize:
+    """The largest numbers of rows and scalars of some branches."""
+
+    reads: int = 0
+    writes: int = 0
+    numbers: int = 0
+
+    @classmethod
+    def of(cls, branches: Iterable[Branch]) -> MapSize:
+        """Return the size that holds operations of all `branches`."""
+        sizes = [(branch.inputs, branch.outputs, branch.numbers) for branch in branches]
+        return cls(*map(max, zip(*sizes, strict=True))) if sizes else cls()
 
 
 @dataclass(frozen=True)
@@ -70,14 +107,14 @@ class Layouts:
     Args:
         reads: rows of a linear form, at most.
         extra: numbers of a gradient's own: 1 for a clipping norm, 4 for a round, else 0.
-        states: rows of state of a transformation; None without transformations.
-        serial: whether transformations are serial.
+        maps: of the functions of models.
+        beside: whether these run beside gradients; else they are serial.
     """
 
     reads: int
     extra: int = 0
-    states: int | None = None
-    serial: bool = False
+    maps: MapSize = MapSize()
+    beside: bool = False
 
     @property
     def gradient(self) -> Layout:
@@ -90,24 +127,19 @@ class Layouts:
         return Layout(self.reads, 1, 0, self.reads)
 
     @property
-    def transform(self) -> Layout:
-        """Rows of gradient, base and state; model and state written; updates so far.
-
-        The numbers are the coefficients of the base and the step size.
-        """
-        if self.states is None:
-            return Layout(0, 0, 0, 0)
-        return Layout(1 + self.reads + self.states, 1 + self.states, 1, self.reads + 1)
-
-    @property
     def serials(self) -> Layout:
-        """Serial operations: transformations or linear forms."""
-        return self.transform if self.serial else self.combine
+        """Serial operations: linear forms, and functions of models that do not run beside gradients."""
+        if self.beside or not self.maps.reads:
+            return self.combine
+        maps = self.maps
+        return Layout(max(self.reads, maps.reads), maps.writes, 3, max(self.reads, maps.numbers))
 
     @property
-    def beside(self) -> Layout:
-        """Transformations that run beside gradients."""
-        return Layout(0, 0, 0, 0) if self.serial else self.transform
+    def mapped(self) -> Layout:
+        """Functions of models beside gradients: rows read and written; `BRANCH` to `MAP_DRAW`; scalars."""
+        if not self.beside or not self.maps.reads:
+            return Layout(0, 0, 0, 0)
+        return Layout(self.maps.reads, self.maps.writes, 3, self.maps.numbers)
 
 
 @dataclass

@@ -1,8 +1,8 @@
 """Optimizers as optax transformations, with their state as rows of the bank.
 
 A `Transformation` maps a gradient, a state and parameters, all flat vectors f32[d], to the change of the parameters at
-step size 1 and the next state. It is used in the steps of a local round, which starts with a new state, and in the
-operation `Tape.transform`, whose state is rows beside the model (`StateRows`).
+step size 1 and the next state. It is used in the steps of a local round, which starts with a new state, and in
+`Tape.transform`, whose state is rows beside the model (`StateRows`).
 
 optax is imported where a rule is made, not before.
 """
@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfl.models.lazy import jax, jnp
+from simfl.tape.maps import Given
 
 Adaptive = Literal["adam", "yogi", "adagrad"]
 
@@ -198,12 +199,20 @@ class StateRows:
             leaves.append(leaf.reshape(shape).astype(kind))
         return jax.tree.unflatten(self.structure, leaves)
 
-    def step(
-        self, gradient: jax.Array, params: jax.Array, rows: Sequence[jax.Array], count: jax.Array, step_size: jax.Array
-    ) -> list[jax.Array]:
-        """Return params + step_size * update and the next state, in rows f32[d]."""
-        added, state = self.rule.update(gradient, self.unpack(rows, count), params)
-        return [params + step_size * added, *self.pack(state)]
+    def __call__(self, rows: Sequence[jax.Array], given: Given) -> list[jax.Array]:
+        """Return params + step_size * update and the next state, as a function of models.
+
+        Args:
+            rows: the gradient, those of the linear form that the parameters are, and the state.
+            given: its scalars are the coefficients of the form and the step size, its draw is the number of updates.
+        """
+        *coefs, step_size = given.scalars
+        params = coefs[0] * rows[1]
+        for coef, row in zip(coefs[1:], rows[2:], strict=False):
+            params = params + coef * row
+        state = self.unpack(rows[1 + len(coefs) :], given.draw)
+        added, after = self.rule.update(rows[0], state, params)
+        return [params + step_size * added, *self.pack(after)]
 
 
 class _Reader:

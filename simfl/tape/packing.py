@@ -7,7 +7,7 @@ given out afterwards, step by step and last-in first-out, so that the working se
 a row that dies in a step makes room for one that is born in it (the gather comes first).
 
 Serial operations take no lanes: those of a level run one after the other, in the order of recording, after its last
-step. Transformations that are not serial have as many lanes as gradients.
+step. Functions of models that are not serial have as many lanes as gradients.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from simfl.tape.layout import Operations
+from simfl.tape.layout import NO_ROW, Operations
 from simfl.tape.recording import Window
 
 
@@ -40,14 +40,14 @@ class Steps:
     Attributes:
         gradients: [s, width, ...].
         combines: [s, combines, ...].
-        transforms: [s, width, ...]; [0, width, 0] for a problem without them.
+        mapped: functions of models, [s, width, ...]; [0, width, 0] where they are serial.
         serials: [m, ...], in the order in which they run.
         serial_bounds: int32 [s + 1]: the serial operations after step i are bounds[i] to bounds[i + 1] - 1.
     """
 
     gradients: Lanes
     combines: Lanes
-    transforms: Lanes
+    mapped: Lanes
     serials: Lanes
     serial_bounds: NDArray[np.int32]
 
@@ -120,7 +120,7 @@ def pack(window: Window, bank: Bank, width: int, combines: int) -> Steps:
         combines: linear combinations per step, C >= 1.
     """
     bank.hold(window.rows)
-    side_by_side = (window.gradients, width), (window.combines, combines), (window.transforms, width)
+    side_by_side = (window.gradients, width), (window.combines, combines), (window.mapped, width)
     serials = window.serials
     levels = 1 + max(int(each.levels.max(initial=0)) for each in (serials, *(each for each, _ in side_by_side)))
     per_level = np.zeros(levels, dtype=np.int64)
@@ -143,6 +143,7 @@ def pack(window: Window, bank: Bank, width: int, combines: int) -> Steps:
         layout, written = operations.layout, operations.written.ravel()
         np.maximum.at(last, operations.read.ravel(), np.repeat(step, layout.reads))
         steps = np.repeat(step, layout.writes)
+        steps, written = steps[written != NO_ROW], written[written != NO_ROW]
         last[written] = np.maximum(last[written], steps)
         held[written] = steps
         born.append(written)
@@ -163,9 +164,9 @@ def pack(window: Window, bank: Bank, width: int, combines: int) -> Steps:
         filled.append(Lanes(ints, floats))
     order = np.argsort(serial_step, kind="stable")
     bounds = np.searchsorted(serial_step[order], np.arange(total + 1)).astype(np.int32)
-    gradients, combined, transforms = filled
+    gradients, combined, mapped = filled
     serial = Lanes(_placed(serials, bank)[order], serials.floats[order])
-    return Steps(gradients, combined, transforms, serial, bounds)
+    return Steps(gradients, combined, mapped, serial, bounds)
 
 
 def _steps_and_lanes(

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
@@ -56,10 +56,17 @@ class ClientData:
 
 @dataclass(frozen=True)
 class Keys:
-    """Keys of the device streams, uint32 [2] each: mini-batches, noise and blocks."""
+    """Keys of the device streams, uint32 [2] each.
+
+    Attributes:
+        data: of mini-batches.
+        noise: of noise and blocks.
+        maps: of functions of models.
+    """
 
     data: NDArray[np.uint32]
     noise: NDArray[np.uint32]
+    maps: NDArray[np.uint32] = field(default_factory=lambda: np.zeros(2, dtype=np.uint32))
 
 
 @dataclass(frozen=True)
@@ -140,19 +147,23 @@ class Optimizing:
 
     Attributes:
         local: the rule of the steps within a round; None: plain SGD.
-        applied: what the tape's transformations do; None where there are none.
+        applied: the step of an optimizer with a state; None where there is none.
         serial: whether steps are serial operations, after the gradients of a level.
         pauses: whether steps without a gradient are frequent, because each waits for what is made of the last.
+        beside: whether functions of models run beside gradients rather than serially.
     """
 
     local: Transformation | None = None
     applied: StateRows | None = None
     serial: bool = False
     pauses: bool = False
+    beside: bool = False
 
     def on(self, platform: str) -> Optimizing:
         """Return the variant for a platform: a CPU writes rows one by one."""
-        return dataclasses.replace(self, serial=True, pauses=False) if self.pauses and platform == "cpu" else self
+        if platform != "cpu":
+            return dataclasses.replace(self, beside=not self.serial)
+        return dataclasses.replace(self, serial=True, pauses=False) if self.pauses else self
 
 
 @dataclass(frozen=True)
@@ -278,8 +289,9 @@ class LearningProblem:
             "local": self.rounds is not None,
             "own_clipping": self.clipping.own,
             "whole": self.grid is not None,
-            "state_rows": None if self.optimizing.applied is None else self.optimizing.applied.rows,
+            "optimizer": self.optimizing.applied,
             "serial_steps": self.optimizing.serial,
+            "maps_beside": self.optimizing.beside,
         }
 
     def arrays(self) -> dict[str, Any]:
@@ -295,6 +307,7 @@ class LearningProblem:
             "sizes": data.sizes.astype(np.int32),
             "data_key": self.keys.data,
             "noise_key": self.keys.noise,
+            "map_key": self.keys.maps,
             "clipping_norm": np.float32(self.clipping.norm or 0.0),
             "radius": np.float32(self.radius or 0.0),
             "power": np.float32(rounds.power),

@@ -13,8 +13,9 @@ A server that applies what arrives makes a long chain of cheap sums, each of whi
 records such a sum as a serial operation: those of a level run one after the other, after all else of that level, so
 that a thousand gradients side by side do not wait for a thousand levels of sums.
 
-An optimizer that is not linear is an operation of its own: `Tape.transform` reads a gradient, a model and rows of
-state, and writes the next model and state. It runs beside others of its level, or serially.
+What is not linear is a function of models (`simfl.tape.maps`): `Tape.map` reads k rows and some scalars, and writes w
+rows. A step of an optimizer with a state is one of these. They are serial operations, or run beside others of their
+level.
 
 A row lives as long as some model mentions it: Python's own reference counting is the count. A
 row without references is released at the next flush and its place used again.
@@ -36,7 +37,7 @@ from numpy.typing import NDArray
 from simfl.compiled import Integer, Number
 from simfl.errors import RunError
 from simfl.privacy.releases import Tally
-from simfl.tape.layout import NO_ROW, Layout, Layouts, Operations
+from simfl.tape.layout import LINEAR, NO_ROW, Branch, Layout, Layouts, MapSize, Operations
 
 Decide = Callable[[NDArray[np.float32], NDArray[np.float32]], NDArray[Any]]
 """A decision from models f32 [k, d] and their losses f32 [k, m]; the world sees only the decision."""
@@ -54,6 +55,8 @@ _NO_ROWS = [(NO_ROW,) * n for n in range(16)]
 NOISE_DRAWS = 2**30
 #: Chains over which a sum of many gradients is split: enough to fill the lanes of a step.
 CHAINS = 16
+#: Functions of models that a run may use; each number of inputs, outputs and scalars counts. All are compiled.
+MOST_BRANCHES = 64
 
 
 class Row:
@@ -295,24 +298,26 @@ class Window:
         gradients: operations with a gradient or a round.
         combines: linear forms.
         serials: operations that run one after the other, after all others of their level.
-        transforms: steps of an optimizer that is not linear, beside gradients.
+        mapped: functions of models that run beside gradients.
         dead: rows that are not needed after this window.
         constants: rows that are given, with their values f32[d].
         rows: how many numbers of rows there are.
+        branches: the functions of models, in the order of their numbers from 1.
     """
 
     gradients: Operations
     combines: Operations
     serials: Operations
-    transforms: Operations
+    mapped: Operations
     dead: list[int]
     constants: list[tuple[int, NDArray[np.float32]]]
     rows: int
+    branches: tuple[Branch, ...] = ()
 
     @property
     def operations(self) -> int:
         """Number of operations in the window."""
-        return len(self.gradients) + len(self.combines) + len(self.serials) + len(self.transforms)
+        return len(self.gradients) + len(self.combines) + len(self.serials) + len(self.mapped)
 
 
 class AbstractExecutor(Protocol):
@@ -350,9 +355,9 @@ class Tape:
         own_clipping: whether each gradient has a clipping norm of its own.
         releases: counts what is released; None without privacy.
         whole: whether the sum of a batch is one operation's, as noise on a grid needs it.
-        state_rows: rows of state of a transformation; None where there are none of these.
-        serial_steps: whether what makes a model of a gradient are serial operations; where these are transformations,
-            sums are not.
+        optimizer: the step of an optimizer with a state, as `transform` records it; None where there is none.
+        serial_steps: whether what makes a model of a gradient are serial operations.
+        maps_beside: whether functions of models run beside gradients; else they are serial operations.
     """
 
     def __init__(
@@ -367,8 +372,9 @@ class Tape:
         own_clipping: bool = False,
         releases: Tally | None = None,
         whole: bool = False,
-        state_rows: int | None = None,
+        optimizer: Callable[..., Any] | None = None,
         serial_steps: bool = False,
+        maps_beside: bool = False,
     ) -> None:
         if not 3 <= reads < len(_ZERO):
             raise ValueError(f"reads: expected 3 to {len(_ZERO) - 1}, found {reads}")
@@ -384,13 +390,20 @@ class Tape:
         self.serial_steps = serial_steps
         #: Draws the sizes of mini-batches, with Poisson sampling; None where a batch has the size that is asked for.
         self.draw_size: DrawSize | None = None
-        self._state_rows = 0 if state_rows is None else state_rows
-        self._serial_transforms = state_rows is not None and serial_steps
-        layouts = Layouts(reads, 4 * local + own_clipping, state_rows, self._serial_transforms)
+        self._optimizer = optimizer
+        self._extra = 4 * local + own_clipping
+        self._beside = maps_beside
+        #: The functions of models in the order of their first use.
+        self._branches: list[Branch] = []
+        self._branch_of: dict[tuple[Any, ...], int] = {}
+        self._map_size = MapSize()
+        #: Random functions recorded so far, by client.
+        self._map_draws: dict[int, int] = {}
+        layouts = Layouts(reads, self._extra)
         self._gradients = Buffer(layouts.gradient)
         self._combines = Buffer(layouts.combine)
         self._serials = Buffer(layouts.serials)
-        self._transforms = self._serials if self._serial_transforms else Buffer(layouts.beside)
+        self._maps = Buffer(layouts.mapped) if maps_beside else self._serials
         self._recorded = 0
         self._graveyard: list[int] = []
         self._free: list[int] = []
@@ -604,8 +617,6 @@ class Tape:
 
         Equal to `combine`, but for the order in which things run: a chain of these makes no level of its own.
         """
-        if self._serial_transforms:
-            return self.settle(self.combine(*terms))
         if len(terms) == 2:  # the hot path: a model, and a gradient that one operation can process
             (c0, one), (c1, other) = terms
             fits = isinstance(other, Gradient) and 0 <= other.size <= self.max_batch
@@ -635,10 +646,12 @@ class Tape:
         if level > self._top:
             self._top = level
         out = self._new_row(level)
-        pad = self.reads - len(items)
-        buffer = self._serials
-        buffer.ints += [*(row.number for row, _ in items), *_NO_ROWS[pad], out.number]
-        buffer.floats += [*(coef for _, coef in items), *_ZERO[pad]]
+        buffer, count = self._serials, len(items)
+        layout = buffer.layout
+        buffer.ints += [*(row.number for row, _ in items), *[NO_ROW] * (layout.reads - count), out.number]
+        if layout.further:  # functions of models are serial operations, too
+            buffer.ints += [*[NO_ROW] * (layout.writes - 1), LINEAR, 0, 0]
+        buffer.floats += [*(coef for _, coef in items), *[0.0] * (layout.numbers - count)]
         buffer.levels.append(level)
         self._count()
         return out
@@ -712,6 +725,43 @@ class Tape:
             model.rows, model.coefs = (row,), (1.0,)
         return model
 
+    def map(
+        self,
+        function: Callable[..., Any],
+        models: Sequence[Model],
+        *,
+        scalars: Sequence[Number] = (),
+        outputs: Integer = 1,
+        client: Integer | None = None,
+        pads: bool = False,
+    ) -> tuple[Model, ...]:
+        """Return what a function makes of models, without waiting for any of them.
+
+        Args:
+            function: (rows, given) -> a row f32[d], or a sequence of `outputs` rows, in JAX and without side effects;
+                see `simfl.tape.maps`. The same object (or an equal, hashable one) at every call: each is compiled.
+            models: k >= 1.
+            scalars: numbers that may change from call to call: `given.scalars`.
+            outputs: w >= 1, the number of models that it makes.
+            client: whose random numbers `given.key` names; a client's calls are counted. None: no random numbers.
+            pads: k differs from call to call. The function is given an array f32 [n, d], n >= k a power of two, and
+                `given.present` bool [n] says which rows are models.
+
+        Raises:
+            ValueError: there are no models, something is not a model, or too many functions are in use.
+        """
+        if not models or not all(isinstance(model, Model) for model in models):
+            raise ValueError(f"map: expected models of the tape, at least one, found {reprlib.repr(models)}")
+        if outputs < 1:
+            raise ValueError(f"map: outputs: expected an integer >= 1, found {outputs}")
+        draw = 0
+        if client is not None:
+            draw = self._map_draws.get(int(client), 0)
+            self._map_draws[int(client)] = draw + 1
+        rows: list[Row | None] = [self.settle(model).rows[0] for model in models]
+        made = self._map(function, rows, scalars, int(outputs), int(client or 0), draw, pads)
+        return tuple([Model((row,), _ONE) for row in made])
+
     def transform(
         self, gradient: Model, base: Model, state: Sequence[Model], count: Integer, step_size: Number
     ) -> tuple[Model, tuple[Model, ...]]:
@@ -720,33 +770,26 @@ class Tape:
         Args:
             gradient: the direction of ascent, of a mean.
             base: what the step starts from, the parameters that the optimizer sees.
-            state: as many models as the tape's transformations have rows of state.
+            state: as many models as the optimizer has rows of state.
             count: how often this state was updated so far.
             step_size: eta.
         """
-        read = self.settle(gradient).rows[0]
+        assert self._optimizer is not None, "the problem has no optimizer with a state"
+        rows: list[Row | None] = [self.settle(gradient).rows[0]]
         states = [self.settle(one).rows[0] for one in state]
-        assert len(states) == self._state_rows, "a state has as many rows as the tape was told"
         if len(base.rows) > self.reads:
             self.settle(base)
-        level = self._floor
-        for row in (read, *base.rows, *states):
-            if row.level > level:
-                level = row.level
-        level += not self._serial_transforms
-        if level > self._top:
-            self._top = level
-        outs = [self._new_row(level) for _ in range(1 + len(states))]
         pad = self.reads - len(base.rows)
-        ints = [read.number, *(row.number for row in base.rows), *_NO_ROWS[pad], *(row.number for row in states)]
-        ints += [*(row.number for row in outs), count]
-        floats = [*base.coefs, *_ZERO[pad], step_size]
-        buffer = self._transforms
-        buffer.ints += ints
-        buffer.floats += floats
-        buffer.levels.append(level)
-        self._count()
-        return Model((outs[0],), _ONE), tuple(Model((row,), _ONE) for row in outs[1:])
+        made = self._map(
+            self._optimizer,
+            [*rows, *base.rows, *[None] * pad, *states],
+            [*base.coefs, *_ZERO[pad], step_size],
+            1 + len(states),
+            0,
+            int(count),
+            False,
+        )
+        return Model((made[0],), _ONE), tuple([Model((row,), _ONE) for row in made[1:]])
 
     def values(self, models: Sequence[Model]) -> NDArray[np.float32]:
         """Return the parameters of models, f32 [k, d]: flushes the tape and waits."""
@@ -846,6 +889,59 @@ class Tape:
         self._count()
         return out
 
+    def _map(
+        self,
+        function: Callable[..., Any],
+        rows: Sequence[Row | None],
+        scalars: Sequence[Number],
+        outputs: int,
+        client: int,
+        draw: int,
+        pads: bool,
+    ) -> list[Row]:
+        """Record a function of rows; None stands for a row that is not there."""
+        count = len(rows)
+        inputs = 1 << (count - 1).bit_length() if pads else count
+        branch = self._branch_of.get((function, inputs, outputs, len(scalars), pads), 0)
+        if not branch:
+            branch = self._add_branch(Branch(function, inputs, outputs, len(scalars), pads))
+        level = self._floor
+        for row in rows:
+            if row is not None and row.level > level:
+                level = row.level
+        level += self._beside
+        if level > self._top:
+            self._top = level
+        outs = [self._new_row(level) for _ in range(outputs)]
+        buffer = self._maps
+        layout = buffer.layout
+        buffer.ints += [NO_ROW if row is None else row.number for row in rows]
+        buffer.ints += [*[NO_ROW] * (layout.reads - count), *(row.number for row in outs)]
+        buffer.ints += [*[NO_ROW] * (layout.writes - outputs), branch, client, draw]
+        buffer.floats += [*scalars, *[0.0] * (layout.numbers - len(scalars))]
+        buffer.levels.append(level)
+        self._count()
+        return outs
+
+    def _add_branch(self, branch: Branch) -> int:
+        """Return the number of a function that is used for the first time."""
+        if len(self._branches) == MOST_BRANCHES:
+            raise ValueError(
+                f"map: expected at most {MOST_BRANCHES} functions and numbers of models, found one more: "
+                f"{branch.function!r}; give the same object at every call, and what changes as scalars"
+            )
+        size = MapSize.of([*self._branches, branch])
+        if size != self._map_size:  # the columns change: what is recorded goes first
+            self.flush()
+            self._map_size = size
+            layouts = Layouts(self.reads, self._extra, size, self._beside)
+            self._serials = Buffer(layouts.serials)
+            self._maps = Buffer(layouts.mapped) if self._beside else self._serials
+        self._branches.append(branch)
+        number = len(self._branches)
+        self._branch_of[branch.function, branch.inputs, branch.outputs, branch.numbers, branch.pads] = number
+        return number
+
     def _reduce(self, form: dict[Row, Number]) -> Row:
         """Sum any number of rows into one, as a tree with `reads` children per node."""
         items = list(form.items())
@@ -934,10 +1030,11 @@ class Tape:
             self._gradients.take(floor),
             self._combines.take(floor),
             self._serials.take(floor),
-            Buffer(self._transforms.layout).take(0) if self._serial_transforms else self._transforms.take(floor),
+            self._maps.take(floor) if self._beside else Buffer(Layouts(self.reads).mapped).take(0),
             dead,
             self._constants,
             self._next_number,
+            tuple(self._branches),
         )
         self._free += dead  # their numbers may be used again from the next window on
         self._constants = []

@@ -232,8 +232,12 @@ def test_what_becomes_of_states(state):
 
 def test_states_are_blended_taken_and_lost_one_by_one():
     """A transformation with two real rows and one of whole numbers, which is never averaged."""
-    executor = NumpyExecutor(2, transform=lambda g, w, state, updates, eta: (w + eta * updates, state), serial=True)
-    tape = Tape(executor, state_rows=3, serial_steps=True)
+
+    def rule(rows, given):  # of a base that is one row: w + eta * updates
+        return [rows[1] + given.scalars[-1] * given.draw, *rows[5:]]
+
+    executor = NumpyExecutor(2)
+    tape = Tape(executor, optimizer=rule, serial_steps=True)
     plan = OptimizerPlan(initial=np.float32([[1, 1], [2, 2], [9, 9]]), averaged=2, loses=True, averages=True)
     optimizer, base = Optimizer(tape, plan, 3, chain=False), tape.constant(np.zeros(2))
     other = State(tuple(tape.constant(np.full(2, value)) for value in (5.0, 6.0, 7.0)), 4)

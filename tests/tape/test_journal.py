@@ -12,7 +12,7 @@ from tests.helpers import Lab, NullExecutor, RunWithoutNumbers, make_problem
 def play(window, serial):
     """Record a few hundred operations of every kind; return the names of the models that are left, in order."""
     journal = Journal(NullExecutor(), keeps=True)
-    tape = Tape(journal, window=window, state_rows=2, serial_steps=serial)
+    tape = Tape(journal, window=window, optimizer=max, serial_steps=serial, maps_beside=not serial)
     states = (tape.constant(np.zeros(4)),) * 2
     models = [tape.constant(np.full(4, k)) for k in range(5)]
     for number in range(300):

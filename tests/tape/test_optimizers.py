@@ -7,6 +7,7 @@ import optax
 import pytest
 
 from simfl.tape import Tape
+from simfl.tape.maps import Given
 from simfl.tape.optimizers import Transformation, adaptive, state_rows, transformation_of
 from tests.helpers import NumpyExecutor
 
@@ -14,16 +15,24 @@ D = 3
 
 
 def halved(gradient, base, state, updates, step_size):
-    """A transformation whose state remembers: (base - step * (g + s_0), [s_0 / 2 + g, s_1 + updates])."""
+    """A step whose state remembers: (base - step * (g + s_0), [s_0 / 2 + g, s_1 + updates])."""
     return base - step_size * (gradient + state[0]), [0.5 * state[0] + gradient, state[1] + updates]
+
+
+def halved_rows(rows, given):
+    """The same as a function of models, as `Tape.transform` records it, whose base is a form of up to four rows."""
+    *coefs, step_size = given.scalars.tolist()
+    base = sum(coef * row for coef, row in zip(coefs, rows[1:5], strict=True))
+    model, state = halved(rows[0], base, rows[5:], given.draw, step_size)
+    return [model, *state]
 
 
 @pytest.mark.parametrize("serial", [False, True])
 @pytest.mark.parametrize("window", [5, 64, 1000])
 def test_transformations_read_and_write_rows_like_all_else(serial, window):
     """Four chains that are averaged now and then, whose steps are transformations; the bank is as small as can be."""
-    executor = NumpyExecutor(D, lambda params, *_: params + 1.0, transform=halved, serial=serial, width=3, capacity=4)
-    tape = Tape(executor, window=window, state_rows=2, serial_steps=serial)
+    executor = NumpyExecutor(D, lambda params, *_: params + 1.0, width=3, capacity=4)
+    tape = Tape(executor, window=window, optimizer=halved_rows, serial_steps=serial, maps_beside=not serial)
     generator = np.random.default_rng(0)
     models = [tape.constant(np.full(D, k)) for k in range(4)]
     zero = tape.constant(np.zeros(D))
@@ -50,8 +59,8 @@ def test_transformations_read_and_write_rows_like_all_else(serial, window):
 def test_steps_of_independent_chains_share_lanes_and_serial_ones_make_no_level():
     steps = {}
     for serial in (False, True):
-        executor = NumpyExecutor(D, transform=halved, serial=serial, width=8)
-        tape = Tape(executor, window=1000, state_rows=2, serial_steps=serial)
+        executor = NumpyExecutor(D, width=8)
+        tape = Tape(executor, window=1000, optimizer=halved_rows, serial_steps=serial, maps_beside=not serial)
         zero = tape.constant(np.zeros(D))
         chains = [tape.transform(zero, zero, (zero, zero), 0, 0.1) for _ in range(8)]
         model, states = chains[0]
@@ -60,6 +69,16 @@ def test_steps_of_independent_chains_share_lanes_and_serial_ones_make_no_level()
         tape.flush()
         steps[serial] = executor.steps
     assert steps == {False: 11, True: 1}
+
+
+def step_of(rows):
+    """Return (gradient, model, state, updates, eta) -> [model, *state] of a rule whose state is rows."""
+
+    def step(gradient, model, packed, count, eta):
+        given = Given(jnp.stack([jnp.float32(1.0), jnp.float32(eta)]), None, None, count, None)
+        return rows([gradient, model, *packed], given)
+
+    return step
 
 
 def chain_of(*parts):
@@ -98,7 +117,7 @@ def test_a_state_in_rows_is_the_state(name):
     state, packed = rule.init(params), rows.begin(np.ones(D, np.float32))
     assert packed.shape == (rows.rows, D)
     mine = params
-    step, update = jax.jit(rows.step), jax.jit(rule.update)
+    step, update = jax.jit(step_of(rows)), jax.jit(rule.update)
     for count, gradient in enumerate(gradients):
         added, state = update(gradient, state, params)
         params = params + 0.5 * added
@@ -134,7 +153,7 @@ def test_adaptive_steps_of_a_server_are_those_of_the_listing(kind):
         else:
             v = v + change**2
         x = x + eta * m / (np.sqrt(v) + tau)
-        model, *packed = rows.step(jnp.float32(-change), model, packed, count, eta)
+        model, *packed = step_of(rows)(jnp.float32(-change), model, packed, count, eta)
     np.testing.assert_allclose(model, x, rtol=1e-4)
 
 
