@@ -1,4 +1,4 @@
-"""The adversary's knowledge of a run: a listening tape, and facts about each release."""
+"""The adversary's knowledge of a run: a listening tape, and facts of each release."""
 
 from __future__ import annotations
 

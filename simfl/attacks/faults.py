@@ -1,4 +1,4 @@
-"""Noise that is broken in known ways, and which of these faults an audit would show.
+"""Noise that is broken in known ways, and which faults an audit would show.
 
 The tests use coordinates without gradients, so their results do not depend on the data. Simulated releases with the
 same numbers of draws and coordinates go through the same tests.

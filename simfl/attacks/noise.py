@@ -203,7 +203,7 @@ class NoiseCheck:
 
 
 class BlankCheck:
-    """Tests law and independence of the last `blank` coordinates, which are pure noise."""
+    """Tests law and independence of the last `blank` coordinates, pure noise."""
 
     def __init__(self, law: NoiseLaw, blank: int) -> None:
         self.law = law

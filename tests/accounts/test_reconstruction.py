@@ -29,7 +29,7 @@ def scenario(kind="adpsgd", count=6, topology="ring", rounds=5, privacy="", sigm
     )
 
 
-def test_the_example_that_the_paper_prints():
+def test_recovered_gradients_equal_those_of_the_papers_example():
     """Figure 1: attackers 0 and 1 get messages of 2, 5, 7 and 8; after 3 rounds, 3 and 4 alone are not solved for."""
     edges = [
         (0, 2),
@@ -57,7 +57,7 @@ def test_the_example_that_the_paper_prints():
     assert np.flatnonzero(~recovered(np.concatenate(rows[2]))).tolist() == [3, 4, 6, 10]
 
 
-def test_slow_gradients_of_rounds_are_those_of_the_papers_matrix(tmp_path):
+def test_slow_gradients_of_rounds_equal_the_papers_matrix(tmp_path):
     """Its section 5: what target neighbors send in round t are the rows of the sum of W_TT^s over s <= t."""
     graph = nx.convert_node_labels_to_integers(nx.florentine_families_graph())
     nx.write_edgelist(graph, tmp_path / "edges", data=False)
@@ -90,7 +90,7 @@ def test_slow_gradients_of_rounds_are_those_of_the_papers_matrix(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["adpsgd", "gossip_learning", "sgp"])
-def test_least_squares_finds_the_same(kind):
+def test_least_squares_recovers_the_same_gradients(kind):
     found = Network(scenario(kind, topology="{kind: ring}", privacy=NOISE))
     observer = found.observer([2])
     a, _ = found.matrices(found.seen(observer), observer)
@@ -118,7 +118,7 @@ def test_least_squares_finds_the_same(kind):
     assert np.isinf(slow["std"][~kept]).all()
 
 
-def test_rounding_is_that_of_messages():
+def test_rounding_errors_equal_those_of_32_bit_messages():
     """Two messages that differ little: the second gradient is what is left of their difference."""
     a = np.array([[1.0, 0.0], [1.0, 1e-3]])
     first, second = rounding_of(a, np.array([True, True]))

@@ -21,7 +21,7 @@ def test_noise_whose_norm_alone_is_laplace_breaks_its_claim():
     assert report.statement.startswith("not certified: noise with a one-dimensional norm")
 
 
-def test_noise_without_clipping_has_nothing_to_refute():
+def test_unclipped_noise_has_no_epsilon_to_refute():
     report = audit(
         scenario(privacy="{mechanism: gaussian_unclipped, noise_std: 2.0}", updates=2), canaries=1000, in_place=True
     )

@@ -87,7 +87,7 @@ def _stuck(monkeypatch):
 @pytest.mark.slow(but=["adpsgd-1", "fedbuff-1", "mapa-1"])
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("kind", AUDITED)
-def test_a_correct_run_passes_and_all_of_it_is_heard(kind, seed):
+def test_a_correct_run_passes_and_all_releases_are_heard(kind, seed):
     report = audited(kind, seed=seed)
     assert report.passed
     assert report.complete
@@ -102,7 +102,7 @@ def test_a_correct_run_passes_and_all_of_it_is_heard(kind, seed):
 @pytest.mark.slow(but=["mapa-change1"])
 @pytest.mark.parametrize("breaking", [half_the_noise, no_noise])
 @pytest.mark.parametrize("kind", AUDITED)
-def test_noise_that_is_missing_shows(kind, breaking):
+def test_missing_noise_is_detected(kind, breaking):
     report = audited(kind, breaking)
     assert not report.passed
     assert report.noise_missing
@@ -126,7 +126,7 @@ def forgetful(setup):
 
 @pytest.mark.slow(but=["centralized_sgd"])
 @pytest.mark.parametrize("kind", AUDITED)
-def test_clipping_that_is_missing_shows(kind):
+def test_missing_clipping_is_detected(kind):
     report = audited(kind, forgetful if kind == "mapa" else no_clipping)
     assert report.refuted
     assert not report.passed
@@ -136,7 +136,7 @@ def test_clipping_that_is_missing_shows(kind):
 
 @pytest.mark.usefixtures("_stuck")
 @pytest.mark.parametrize("kind", ["async_sgd", "async_fl"])
-def test_noise_that_is_used_twice_shows(kind):
+def test_noise_used_twice_is_detected(kind):
     report = audited(kind, noise_used_twice)
     assert report.noise_dependent
     assert report.dependence_p_value < 1e-12
@@ -158,7 +158,7 @@ def heard(audit):
     return np.concatenate([words[1] for words in found]), [promise for words in found for promise in words[2]]
 
 
-def test_canaries_are_looked_for_in_the_batches_that_hold_them():
+def test_canaries_are_scored_in_the_batches_that_hold_them():
     """Rounds of three pieces on shuffled data: a round begins where the last one ended."""
     audit = plan(
         "async_fl", options=", step_size: 0.001, sizes: 100, sizes_of: each, sampling: shuffle", privacy=REPLACED
@@ -177,7 +177,7 @@ def test_canaries_are_looked_for_in_the_batches_that_hold_them():
 
 
 @pytest.mark.slow
-def test_shuffled_batches_are_no_secret():
+def test_shuffled_batches_are_known_to_the_auditor():
     """One pass over all examples costs one release without sampling, and who knows the batches can use that."""
     said = {"options": ", step_size: 0.1, sampling: shuffle", "privacy": REPLACED, "updates": 20}
     right = audited("async_sgd", **said)
@@ -189,7 +189,7 @@ def test_shuffled_batches_are_no_secret():
     assert audited("async_sgd", no_noise, **said).refuted
 
 
-def test_data_that_is_used_once():
+def test_one_pass_over_the_data_is_audited():
     """The ledger of disjoint batches, steps that are projected onto a ball, noise by its calibration."""
     right = audited("without_replacement_sgd")
     assert right.certified == pytest.approx(4.0, rel=1e-6)
@@ -200,7 +200,7 @@ def test_data_that_is_used_once():
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("sampling", "privacy"), [("poisson", GAUSSIAN), ("shuffle", REPLACED)])
-def test_what_is_lost_on_its_way_or_thrown_away_was_sent(sampling, privacy):
+def test_lost_and_dropped_messages_were_released(sampling, privacy):
     """A crash destroys what was not sent yet; links that lose messages and a server that drops updates do not."""
     options = f"{LOSSES}, sampling: {sampling}"
     report = audited("async_sgd", options=options, privacy=privacy, rest=CRASHES, updates=40)
@@ -208,14 +208,14 @@ def test_what_is_lost_on_its_way_or_thrown_away_was_sent(sampling, privacy):
     assert report.passed
 
 
-def test_the_audit_is_held_against_the_account(monkeypatch):
+def test_the_audit_is_compared_with_the_account(monkeypatch):
     monkeypatch.setattr(ListeningTape, "_listen", lambda tape, terms: None)
     deaf = audited("async_sgd")
     assert (deaf.releases, deaf.accounted, deaf.complete, deaf.passed, deaf.decisive) == (0, 8, False, False, False)
     assert not any(deaf.sees.values())
 
 
-def test_an_account_of_less_than_was_heard_does_not_pass(monkeypatch):
+def test_an_account_of_fewer_releases_than_heard_does_not_pass(monkeypatch):
     count = Tally.count
 
     def half(tally, promise):
@@ -241,7 +241,7 @@ def test_an_account_of_less_than_was_heard_does_not_pass(monkeypatch):
         ),
     ],
 )
-def test_what_cannot_be_heard_is_refused_in_one_line(kind, said, message):
+def test_unsupported_algorithms_are_refused_in_one_line(kind, said, message):
     """So is what clients keep to themselves: tests/attacks/test_adversary.py."""
     with pytest.raises(ScenarioError, match=message) as refused:
         plan(kind, **said)

@@ -32,7 +32,7 @@ def judged(sampler, values, clients=1, blank=0):
 
 @pytest.mark.parametrize("sampler", SAMPLERS)
 @pytest.mark.parametrize("size", [1, 7, 200])
-def test_the_law_of_noise(sampler, size):
+def test_norms_of_noise_follow_the_law(sampler, size):
     law, noise = NoiseLaw(sampler, size), draw(sampler, 4000, size)
     sizes = law.size_of(noise)
     assert stats.kstest(law.chance(sizes), "uniform").pvalue > 1e-3
@@ -45,7 +45,7 @@ def test_the_law_of_noise(sampler, size):
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS)
-def test_whatever_examples_add_noise_that_is_there_raises_no_alarm(sampler):
+def test_correct_noise_raises_no_alarm_with_any_data(sampler):
     """What examples add may follow the noise of earlier releases, as a model that learns from them does."""
     smallest = 1.0
     for seed in range(40):
@@ -59,21 +59,21 @@ def test_whatever_examples_add_noise_that_is_there_raises_no_alarm(sampler):
 
 @pytest.mark.parametrize("sampler", SAMPLERS[:3])
 @pytest.mark.parametrize("factor", [0.5, 0.0])
-def test_too_little_noise_shows(sampler, factor):
+def test_too_little_noise_is_detected(sampler, factor):
     verdict = judged(sampler, factor * draw(sampler, 8, 60))
     assert verdict.too_small < FALSE_ALARMS
     assert verdict.dependent > FALSE_ALARMS, "what has no noise repeats none"
     assert judged(sampler, draw(sampler, 8, 400)).too_small > 1e-3
 
 
-def test_many_releases_show_what_none_shows_alone():
+def test_slightly_too_little_noise_is_detected_over_many_releases():
     verdict = judged("gaussian", 0.9 * draw("gaussian", 1000, 5))
     assert verdict.too_small < FALSE_ALARMS
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS[:3])
 @pytest.mark.parametrize("sign", [1, -1])
-def test_noise_used_twice_shows_where_examples_add_to_all_of_it(sampler, sign):
+def test_noise_used_twice_is_detected_beside_data(sampler, sign):
     added = 0.2 * np.random.default_rng(1).standard_normal((12, 60))
     if sampler == "laplace_l2":
         added *= np.sqrt(60)  # its noise has a norm of 60
@@ -91,7 +91,7 @@ def test_noise_used_twice_shows_where_examples_add_to_all_of_it(sampler, sign):
     assert judged(sampler, twice + 20 * added).dependent == 1.0
 
 
-def test_memory_is_bounded():
+def test_the_number_of_kept_releases_is_bounded():
     noise = draw("gaussian", 5000, 4)
     verdict = judged("gaussian", noise)
     assert verdict.releases == 5000
@@ -151,7 +151,7 @@ def test_one_or_two_releases_raise_no_alarm(count):
         assert min(verdict.too_small, verdict.other_law, verdict.dependent) > 1e-3
 
 
-def test_data_that_answers_to_noise_raises_no_alarm():
+def test_data_that_depends_on_earlier_noise_raises_no_alarm():
     """Examples add what follows all noise of earlier releases, much larger than the noise, and numbers without end."""
     noise = draw("gaussian", 16, 300)
     values = noise.copy()
@@ -164,7 +164,7 @@ def test_data_that_answers_to_noise_raises_no_alarm():
 
 
 @pytest.mark.parametrize("roll", [1, 150, -70])
-def test_noise_that_is_rolled_by_any_number_of_coordinates_shows(roll):
+def test_rolled_noise_is_detected_for_any_shift(roll):
     noise = draw("gaussian", 3, 300)
     noise[2] = np.roll(noise[0], roll)
     check = BlankCheck(NoiseLaw("gaussian", 300), 100)
@@ -175,7 +175,7 @@ def test_noise_that_is_rolled_by_any_number_of_coordinates_shows(roll):
     assert fine.dependent() > 1e-2
 
 
-def test_weak_dependence_of_one_draw_on_the_last_shows_over_all_draws():
+def test_weak_dependence_between_draws_is_detected_over_all_draws():
     """No pair shows it alone."""
     fresh = draw("gaussian", 16, 1024)
     noise = fresh.copy()
@@ -187,7 +187,7 @@ def test_weak_dependence_of_one_draw_on_the_last_shows_over_all_draws():
     assert two.dependent() > 1e-3
 
 
-def test_one_repeated_draw_among_a_thousand_shows():
+def test_one_repeated_draw_among_a_thousand_is_detected():
     noise = draw("gaussian", 1000, 80)
     noise[977] = -noise[333]
     check = BlankCheck(NoiseLaw("gaussian", 80), 80)

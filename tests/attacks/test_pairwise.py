@@ -83,7 +83,7 @@ execution: {{width: 1}}
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("kind", "observer"), [("decentralized_sgd", 2), ("adpsgd", 1)])
-def test_ten_thousand_views_are_as_far_apart_as_mu_says(kind, observer):
+def test_ten_thousand_views_have_the_separation_of_mu(kind, observer):
     """Every canary, in every batch, is a view of its own, executed by the real kernels: noise in its own coordinate.
 
     Its log-likelihood ratio, twice the score, is N(mu^2 / 2, mu^2) if it is in, and N(-mu^2 / 2, mu^2) if it is out.
@@ -109,7 +109,7 @@ def test_ten_thousand_views_are_as_far_apart_as_mu_says(kind, observer):
 
 
 @pytest.mark.slow
-def test_releases_of_everybody_in_the_messages_are_heard():
+def test_all_releases_in_the_messages_are_heard():
     text = TEXT.replace("poisson", "shuffle").replace("clipping_norm", "neighbors: replace_one, clipping_norm")
     audit = plan(1, text)
     scorer = listened(audit)
@@ -124,7 +124,7 @@ def test_releases_of_everybody_in_the_messages_are_heard():
 
 
 @pytest.mark.slow
-def test_who_is_nearer_measures_more_and_none_more_than_is_certified():
+def test_nearer_observers_measure_more_and_at_most_the_certified():
     text = TEXT.replace("noise_multiplier: 3", "noise_multiplier: 1")
     far, near, everything = (audited(observer, text=text) for observer in (2, 1, "links"))
     assert (far.distance, near.distance, everything.distance) == (2.0, 1.0, 0.0)
@@ -138,7 +138,7 @@ def test_who_is_nearer_measures_more_and_none_more_than_is_certified():
     assert far.certified < near.certified < everything.certified
 
 
-def test_missing_noise_is_refuted_from_afar():
+def test_missing_noise_is_refuted_at_a_distance():
     right, broken = audited(2), audited(2, no_noise)
     assert right.passed
     assert right.sees == {"noise off": True, "noise halved": False}
@@ -146,7 +146,7 @@ def test_missing_noise_is_refuted_from_afar():
     assert broken.lower_bound > broken.certified == right.certified
 
 
-def test_shuffled_batches_are_no_secret():
+def test_shuffled_batches_are_known_to_the_observer():
     """The score knows who is in them; data are used once, so that a canary is in one release."""
     text = TEXT.replace("poisson", "shuffle").replace("noise_multiplier: 3", "noise_multiplier: 1")
     report = audited(1, text=text.replace("clipping_norm", "neighbors: replace_one, clipping_norm"))
@@ -157,17 +157,17 @@ def test_shuffled_batches_are_no_secret():
 @pytest.mark.parametrize(
     ("observer", "options", "message"),
     [
-        (0, {}, "--observer: expected another one than client 0"),
+        (0, {}, "--observer: expected another node than client 0"),
         (1, {"kind": "input"}, "--kind: expected gradient with --observer, found input"),
         ("server", {}, "observer: expected a client, 0 to 3"),
     ],
 )
-def test_what_cannot_be_audited(observer, options, message):
+def test_unsupported_observers_are_refused(observer, options, message):
     with pytest.raises(ScenarioError, match=message):
         plan(observer, **options)
 
 
-def test_on_the_command_line(simfl_, tmp_path):
+def test_the_command_line_shows_the_report_of_an_observer(simfl_, tmp_path):
     path = tmp_path / "ring.yaml"
     path.write_text(TEXT)
     words = ("privacy", "audit", path, "--observer", 2, "--canaries", 300, "--in-place")

@@ -45,7 +45,7 @@ def normal(key, who, draw):
     return np.asarray(gaussian(jnp.asarray(key), jnp.int32(who), jnp.int32(draw), D), np.float64)
 
 
-def test_pairwise_noise_is_what_a_plain_loop_adds_and_cancels_in_the_sum():
+def test_pairwise_noise_equals_a_plain_loop_and_cancels_in_the_sum():
     problem = pairwise_problem()
     with Lab(problem, capacity=200) as lab:
         model = lab.tape.constant(np.zeros(D, np.float32))
@@ -119,7 +119,7 @@ def test_after_crashes_the_sum_keeps_the_noise_whose_other_end_was_lost():
     assert np.var(total) == pytest.approx(variance, rel=5 * np.sqrt(2 / D))
 
 
-def test_noise_in_time_is_what_a_plain_loop_adds():
+def test_noise_in_time_equals_a_plain_loop():
     weights = (1.0, -0.5, -0.125, 0.25)
     problem = dataclasses.replace(
         make_problem(6, sampling="poisson", clipping_norm=1e-12, noisy=True, sizes=[50] * 6),
@@ -149,7 +149,7 @@ def test_noise_in_time_is_what_a_plain_loop_adds():
     assert noise_terms(None, 3, 8) == [("own", 3, 8, 1.0)]
 
 
-def test_the_same_order_in_every_pass():
+def test_every_pass_has_the_same_order():
     keys, client, n = jnp.array([3, 4], jnp.uint32), jnp.int32(1), jnp.int32(23)
     take = lambda draw: batch_positions("same_order", keys, client, jnp.int32(draw), jnp.int32(0), 5, 5, n)  # noqa: E731
     stream = np.concatenate([take(draw) for draw in range(10)])
@@ -168,7 +168,7 @@ def scenario(privacy, algorithm="kind: decentralized_sgd", topology="ring"):
     return loads(SCENARIO.format(privacy=privacy, algorithm=algorithm, topology=topology), "s.yaml")
 
 
-def test_the_account_of_pairwise_noise_counts_own_noise_alone():
+def test_the_account_of_pairwise_noise_counts_only_own_noise():
     setup = assemble(
         scenario("noise_multiplier: 2, clipping_norm: 0.5, noise: {correlated: pairwise, pair_multiplier: 6}")
     )
@@ -227,7 +227,7 @@ def test_the_account_of_pairwise_noise_counts_own_noise_alone():
         ("noise: {correlated: pairwise, pair_multiplier: 0}", "kind: adpsgd", "ring", "a number > 0"),
     ],
 )
-def test_what_correlated_noise_is_not_for_is_refused(privacy, algorithm, topology, message):
+def test_unsupported_uses_of_correlated_noise_are_refused(privacy, algorithm, topology, message):
     with pytest.raises(ScenarioError, match=message) as refused:
         assemble(scenario(privacy, algorithm, topology))
     assert "\n" not in str(refused.value)
@@ -237,7 +237,7 @@ IN_TIME = "neighbors: replace_one, noise: {correlated: in_time, window: 8}"
 SHUFFLED = "kind: adpsgd, sampling: shuffle"
 
 
-def test_a_scenario_with_noise_in_time():
+def test_a_scenario_with_noise_in_time_runs_and_is_certified():
     setup = assemble(scenario(f"noise_multiplier: 2, {IN_TIME}", SHUFFLED))
     assert setup.problem.noise == Noise("gaussian", form="in_time")
     assert setup.problem.batches == Batches("same_order", 16)
@@ -253,7 +253,7 @@ def test_a_scenario_with_noise_in_time():
     assert any("accounted as if every example" in line for line in poisson.warnings)
 
 
-def test_budgets_calibrate_noise_in_time_by_its_own_account():
+def test_noise_in_time_is_calibrated_by_its_own_account():
     setup = assemble(scenario(f"epsilon: 8, {IN_TIME}", SHUFFLED))
     planned = setup.ledger.final_epsilon(setup.kind.planned(setup))
     assert planned.max() <= 8.0 < planned.max() * 1.001
@@ -299,7 +299,7 @@ def known(privacy, sampling, **observers):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("sampling", ["poisson", "shuffle"])
-def test_what_a_network_knows_of_correlated_noise(sampling):
+def test_pairwise_noise_hides_from_observers_without_the_seeds(sampling):
     """Who knows the seeds of both edges sees through them; nobody else, and least who knows none."""
     asked = {"observers": [0, "links"], "coalition": [0, 2]}
     plain = known("noise: null", sampling, **asked)

@@ -76,7 +76,7 @@ def test_an_update_moves_by_step_times_noise_over_batch_size():
     client=st.integers(0, 7),
     draw=st.integers(0, 1000),
 )
-def test_no_example_moves_a_release_by_more_than_the_clipping_norm(clipping_norm, scale, size, client, draw):
+def test_an_example_moves_a_release_by_at_most_the_clipping_norm(clipping_norm, scale, size, client, draw):
     """Sensitivity: a Poisson batch with one example more is the same batch and that example's clipped gradient."""
     params = (scale * np.random.default_rng(draw).standard_normal(D)).astype(np.float32)
     problem = make_problem(sampling="poisson", clipping_norm=clipping_norm)
@@ -112,7 +112,7 @@ def setup(privacy, sampling="auto"):
     return assemble(loads(SCENARIO.format(privacy=privacy, sampling=sampling), "privacy"))
 
 
-def test_a_scenarios_noise_is_the_multiplier_times_the_clipping_norm():
+def test_noise_of_a_scenario_is_the_multiplier_times_the_clipping_norm():
     found = setup("{mechanism: gaussian, clipping_norm: 0.5, noise_multiplier: 3.0, delta: 1.0e-6}")
     assert found.problem.clipping.norm == 0.5
     assert found.training.noise_std == [1.5] * 8

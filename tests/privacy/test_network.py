@@ -58,7 +58,7 @@ def metropolis(graph):
 
 
 @pytest.mark.parametrize("graph", [nx.cycle_graph(8), nx.karate_club_graph(), nx.hypercube_graph(3)])
-def test_messages_of_averaging_by_themselves_tell_what_muffliato_says(graph):
+def test_single_messages_of_averaging_have_the_mu_of_muffliato(graph):
     """Its sum over messages is met by each of them alone: but what was sent together is known together."""
     weights = metropolis(graph)
     for time, _, observer, row in gossip(weights, 4)[:: len(weights)]:
@@ -68,7 +68,7 @@ def test_messages_of_averaging_by_themselves_tell_what_muffliato_says(graph):
             assert alone**2 <= muffliato(weights, observer, target, time + 1) + 1e-9
 
 
-def test_messages_of_averaging_together_tell_more_than_their_sum():
+def test_messages_of_averaging_together_reveal_more_than_their_sum():
     """On the line u - w - v: w's value, and then a third of all three, are u's value with no noise but its own."""
     weights = metropolis(nx.path_graph(3))
     seen = [row for _, _, observer, row in gossip(weights, 2) if observer == 2]
@@ -84,7 +84,7 @@ def test_one_round_on_a_complete_graph_is_the_local_view():
     assert [mu_of(seen, k, 0, std=2.0) for k in range(1, 5)] == pytest.approx([0.5] * 4)
 
 
-def test_a_secure_sum_hides_each_among_the_others():
+def test_a_secure_sum_adds_the_noise_of_all():
     row = np.ones(6)
     assert mu_of([row], 3, 0, std=2.0) == pytest.approx(1 / (2.0 * math.sqrt(5)))
 
@@ -98,7 +98,7 @@ def test_a_server_that_sends_sums_is_central_privacy_with_the_noise_of_all():
     assert view.mu(mine, np.ones(rounds)) == pytest.approx(math.sqrt(rounds / clients) / std)
 
 
-def test_on_a_ring_less_is_known_of_those_far_away():
+def test_knowledge_on_a_ring_decreases_with_distance():
     """Of training, where every round has fresh noise: x <- W x + g + xi."""
     count, rounds = 12, 8
     weights = ring_weights(count)
@@ -115,7 +115,7 @@ def test_on_a_ring_less_is_known_of_those_far_away():
     assert mus[0] > 2.0 > 0.1 > mus[-1] > 0.0
 
 
-def test_what_can_be_solved_for_is_what_has_its_unit_vector_among_the_rows():
+def test_recovered_gradients_have_their_unit_vector_in_the_row_space():
     a = np.array([[1.0, 1.0, 0.0, 0.0], [1.0, -1.0, 0.0, 0.0], [0.0, 0.0, 1.0, 1.0]])
     np.testing.assert_array_equal(recovered(a), [True, True, False, False])
     std = np.array([1.0, 2.0, 3.0, 4.0])
@@ -127,7 +127,7 @@ def test_what_can_be_solved_for_is_what_has_its_unit_vector_among_the_rows():
     np.testing.assert_allclose(errors, [1 / math.sqrt(1 + 1 / 4), math.sqrt(9 + 16) / 2])
 
 
-def test_a_worker_who_repeats_what_it_heard_is_why_the_view_alone_is_not_certified():
+def test_a_worker_that_repeats_messages_shows_why_the_view_alone_is_not_certified():
     """u -> w -> v: with gradients taken as fixed 1/sqrt(5), of u's message alone 1, C = sigma = 1.
 
     w adds to half of u's value a noisy gradient of its own: x = u/2 + g. As fixed, w's noise hides u. But g may be
@@ -161,7 +161,7 @@ matrices = st.integers(0, 2**32 - 1).map(np.random.default_rng)
 
 @settings(max_examples=60, deadline=None)
 @given(generator=matrices, rows=st.integers(1, 8), columns=st.integers(1, 6))
-def test_who_sees_less_knows_no_more_and_nobody_more_than_everything(generator, rows, columns):
+def test_seeing_less_reveals_no_more(generator, rows, columns):
     a = generator.integers(-2, 3, (rows, columns)).astype(float)
     std = generator.uniform(0.5, 2.0, columns)
     some, whole = View.of_own_noise(a[: rows // 2 + 1], std), View.of_own_noise(a, std)
@@ -183,7 +183,7 @@ def test_who_sees_less_knows_no_more_and_nobody_more_than_everything(generator, 
 
 @settings(max_examples=40, deadline=None)
 @given(generator=matrices, rows=st.integers(1, 5), columns=st.integers(1, 4))
-def test_mu_is_no_less_than_any_example_shows(generator, rows, columns):
+def test_mu_is_at_least_that_of_each_example(generator, rows, columns):
     """The distance between the views' means under the worst of many pairs of neighbors, in units of the noise."""
     a, b = generator.standard_normal((rows, columns)), generator.standard_normal((rows, rows + 2))
     view = View(a, b)
@@ -206,7 +206,7 @@ def test_passes_take_one_batch_each():
     assert view.mu(np.arange(3), np.ones(3), straddling) == pytest.approx(2.0)
 
 
-def test_what_is_seen_without_noise_has_no_epsilon():
+def test_gradients_seen_without_noise_have_infinite_mu():
     a, b = np.array([[1.0, 1.0], [1.0, 0.0]]), np.array([[1.0], [1.0]])
     view = View(a, b)  # the difference of the rows is the second gradient
     np.testing.assert_array_equal(view.exposed, [False, True])
@@ -216,7 +216,7 @@ def test_what_is_seen_without_noise_has_no_epsilon():
     np.testing.assert_array_equal(View(np.eye(2), np.zeros((2, 3))).exposed, [True, True])
 
 
-def test_noise_that_cancels_hides_neighbors_from_who_sees_all_messages():
+def test_canceling_noise_hides_neighbors_from_an_observer_of_all_messages():
     """Two clients whose noises cancel but for a small one: the sum is nearly bare, each message is not."""
     b = np.array([[0.1, 0.0, 5.0], [0.0, 0.1, -5.0]])
     view = View(np.eye(2), b)
@@ -225,7 +225,7 @@ def test_noise_that_cancels_hides_neighbors_from_who_sees_all_messages():
     assert view.mu(only(0), ONE) == pytest.approx(math.sqrt(dense))
 
 
-def test_nothing_seen_is_nothing_known():
+def test_an_empty_view_reveals_nothing():
     nothing = View.of_own_noise(np.zeros((0, 3)), np.ones(3))
     assert nothing.mu(np.arange(3), np.ones(3)) == 0.0
     assert View(np.zeros((2, 3)), np.zeros((2, 3))).mu(np.arange(3), np.ones(3)) == 0.0

@@ -53,7 +53,7 @@ DIGITS_OF_PI = (0x13198A2E, 0x03707344), (0x243F6A88, 0x85A308D3)
         (32, *DIGITS_OF_PI, (0xE2827716, 0xC3C05CDF)),
     ],
 )
-def test_threefry_gives_the_known_answers_of_its_authors(rounds, key, counter, words):
+def test_threefry_gives_the_test_vectors_of_its_authors(rounds, key, counter, words):
     with jax.disable_jit():
         found = threefry(*(jnp.uint32(word) for word in key + counter), rounds=rounds)
     assert tuple(int(word) for word in found) == words
@@ -105,7 +105,7 @@ def check_fair(bits):
 
 
 @pytest.mark.parametrize("word", [0, 1])
-def test_neighboring_coordinates_draws_clients_and_keys_share_no_bit(word):
+def test_neighboring_counters_and_keys_give_independent_bits(word):
     """What two neighbors have in common: their exclusive or is as random as they are, and so is their sum."""
     here = release_words()[word]
     key = WORDS_OF_KEY
@@ -168,7 +168,7 @@ def fraction(further):
     return (further >> 8 | 1) * 2.0**-24
 
 
-def test_normals_are_the_inverse_of_the_distribution_function_to_a_millionth_everywhere():
+def test_normals_invert_the_distribution_function_to_a_millionth():
     bits, further = words(200_000)
     shifted = bits >> (np.arange(len(bits)) % 32).astype(np.uint32)  # as many of every order of magnitude
     bits = np.choose(np.arange(len(bits)) // 32 % 4, [shifted, ~shifted, shifted ^ (1 << 31), ~shifted ^ (1 << 31)])
@@ -193,7 +193,7 @@ def test_exponentials_are_the_inverse_of_their_distribution_function():
     assert found.max() == pytest.approx(55 * math.log(2), rel=1e-6)
 
 
-def test_tails_are_counted_as_they_should_be():
+def test_tails_have_the_counts_of_the_law():
     """Four million draws; the thousand largest are those of a law, not the last steps of a grid."""
     found = np.abs(np.asarray(jax.jit(normal)(*words(4_000_000)), np.float64))
     assert stats.kstest(found[:200_000], stats.halfnorm.cdf).pvalue > 1e-3
@@ -212,7 +212,7 @@ def test_tails_are_counted_as_they_should_be():
         (exponential, 0, lambda x: np.exp(-x)),
     ],
 )
-def test_in_the_last_cell_of_the_grid_the_law_goes_on(law, last, beyond):
+def test_the_law_continues_in_the_last_cell_of_the_grid(law, last, beyond):
     """The outermost bits: what is left of the law, beyond 6.2 standard deviations, is spread as it should be."""
     bits, further = words(20_000)
     found = np.asarray(jax.jit(law)(np.full_like(bits, last), further), np.float64)
@@ -261,7 +261,7 @@ def test_isotropic_laplace_noise_of_a_large_model_has_the_right_norm(d):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_mean_and_covariance(name):
+def test_noise_has_mean_zero_and_the_stated_covariance(name):
     d, count = 5, 40_000
     found = vectors(name, count, d)
     variance = SECOND_MOMENT[name](d) / d
@@ -299,7 +299,7 @@ def test_coordinates_of_laplace_noise_are_laplace_and_independent():
         assert abs(np.corrcoef(found[:, :-lag].ravel(), found[:, lag:].ravel())[0, 1]) < 4.5 / math.sqrt(found.size / 2)
 
 
-def test_in_one_dimension_all_laplace_noise_is_the_same():
+def test_laplace_samplers_agree_in_one_dimension():
     a, b, c = (vectors(name, 40_000, 1).ravel() for name in ("laplace_l2", "laplace_l2_radius_only", "laplace"))
     np.testing.assert_array_equal(a, b)
     assert stats.kstest(a, "laplace").pvalue > 1e-3
@@ -319,7 +319,7 @@ def test_gamma_variables_have_their_law_for_all_shapes(shape):
     assert found.var() == pytest.approx(shape, rel=4.5 * math.sqrt((2 + 6 / shape) / count))
 
 
-def test_the_first_attempt_that_is_accepted_counts():
+def test_the_first_accepted_attempt_is_used():
     """An attempt that would leave 1 + t below 0 and one whose uniform variable is 1, then one at the center."""
     low, center = 1, 2**32 - 2
     first = jnp.array([low, low, center, *[0] * (ATTEMPTS - 3)], jnp.uint32)
@@ -350,7 +350,7 @@ def test_noise_has_the_same_bits_in_every_lane_and_loop(name, d):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_release_has_noise_of_its_own(name):
+def test_each_release_has_its_own_noise(name):
     d, clients, draws = 400, 5, 8
     rows = noises(name, clients, draws, d).reshape(-1, d)
     assert np.isfinite(rows).all()

@@ -292,13 +292,13 @@ def clients_of(name, kind):
     return (sizes[:1], levels[:1]) if name == "centralized_sgd" else (sizes, levels)
 
 
-def test_there_are_enough_combinations():
+def test_the_product_has_enough_combinations():
     assert set(ALGORITHMS) == {kind for ways in (EXAMPLE, CLIENT, PASSED) for kind, _ in ways.values()}
     assert len(OF_EXAMPLES) + len(OF_CLIENTS) + len(OF_PASSES) >= 600
 
 
 @pytest.mark.parametrize("name", EXAMPLE)
-def test_examples(name):
+def test_every_combination_for_examples_is_certified_or_refused(name):
     """What is refused says why; the rest has a count that agrees, and an epsilon that is not too small."""
     for other, sampling, neighbors, fault, kind in OF_EXAMPLES:
         sizes, levels = clients_of(name, kind)
@@ -322,7 +322,7 @@ def test_examples(name):
 
 
 @pytest.mark.parametrize("name", CLIENT)
-def test_clients(name):
+def test_every_combination_for_clients_is_certified_or_refused(name):
     for other, sampling, neighbors, fault, kind in OF_CLIENTS:
         if other != name:
             continue
@@ -339,7 +339,7 @@ def test_clients(name):
 
 
 @pytest.mark.parametrize("name", PASSED)
-def test_data_that_is_used_up(name):
+def test_every_combination_for_one_pass_is_certified_or_refused(name):
     """Of three tasks on the same data, which two clients may share."""
     for other, sampling, neighbors, fault, kind in OF_PASSES:
         if other != name:
@@ -368,7 +368,7 @@ def test_data_that_is_used_up(name):
 
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("name", ["adpsgd", "async_fl, rounds larger than the data", "async_sgd"])
-def test_pure_mechanisms(name, fault):
+def test_every_combination_for_pure_mechanisms_is_certified_or_refused(name, fault):
     """An example that is so many times in all releases together loses as often the epsilon of one, at least."""
     sizes, levels = KINDS["several"][0], (0.5, 0.25, 0.5, 1.0)
     ledger = Ledger(Terms("laplace", DELTA, 1.0, "replace_one"), np.array(sizes), BATCH, "shuffle", levels, True)
@@ -384,7 +384,7 @@ def test_pure_mechanisms(name, fault):
 
 
 @pytest.mark.parametrize("name", EXAMPLE)
-def test_lost_batches_that_are_not_handed_out_again(name, monkeypatch):
+def test_lost_batches_that_are_not_reassigned_raise_epsilon(name, monkeypatch):
     """As in algorithms of a user's own: fewer releases, over as many passes; budgets hold all the same."""
     monkeypatch.setattr(Algorithm, "lost", lambda self, promise: False)
     sizes, levels = clients_of(name, "several")
@@ -400,7 +400,7 @@ def test_lost_batches_that_are_not_handed_out_again(name, monkeypatch):
 
 
 @pytest.mark.parametrize("fault", ["crashes", "churn"])
-def test_sampled_releases_cost_what_dp_accounting_says_by_itself(fault):
+def test_sampled_releases_cost_as_much_as_in_dp_accounting(fault):
     """Of the client that spent most, from below: the losses are rounded down."""
     sizes, levels = (20, 27), (4.0, 4.0)
     ledger = Ledger(Terms("gaussian", DELTA), np.array(sizes), BATCH, "poisson", levels)
@@ -418,7 +418,7 @@ def test_sampled_releases_cost_what_dp_accounting_says_by_itself(fault):
 
 
 @pytest.mark.parametrize("name", EXAMPLE)
-def test_budgets_are_kept(name):
+def test_budgets_are_never_exceeded(name):
     """Whatever is lost, nobody ends above its budget, and somebody uses it up."""
     sizes, levels = clients_of(name, "several")
     for sampling, neighbors in (("shuffle", "replace_one"), ("poisson", "add_or_remove")):
