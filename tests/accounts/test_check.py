@@ -1,4 +1,4 @@
-"""Claims against accounts, from the plan and from what a run recorded."""
+"""Claims against accounts, from a plan and from the records of a run."""
 
 import math
 
@@ -58,7 +58,7 @@ def test_a_claim_below_the_account_is_understated():
     assert all(finding.understated for finding in result.findings)
     assert result.delta == 1e-6
     unclipped = found("{mechanism: gaussian_unclipped, noise_std: 3, claim: {epsilon: 2}}")
-    assert unclipped.understated, "where nothing can be certified, every claim says too little"
+    assert unclipped.understated, "without a certificate every claim is too small"
     assert math.isnan(unclipped.findings[0].account)
 
 
@@ -70,7 +70,7 @@ def test_without_a_claim_only_the_account_is_reported():
 
 
 def test_the_claim_of_theorem_2_is_inverted():
-    """The claimed epsilon is the one for which Theorem 2 asks for just this noise."""
+    """The claimed epsilon is the one for which Theorem 2 requires exactly this noise."""
     setting = {"num_workers": 16, "examples": 3125, "batch_size": 256, "steps": 58594}
     level = theorem2(10.0, 1e-5, **setting).noise_multiplier
     data = "{set: quadratic, samples: 50000}"
@@ -80,7 +80,7 @@ def test_the_claim_of_theorem_2_is_inverted():
     assert finding.claimed.epsilon == pytest.approx(10.0, rel=1e-3)
     assert finding.claimed.neighbors == "replace_one"
     assert finding.account == finding.certified["local_transcript", "replace_one"] > 11
-    assert finding.understated, "neighbors see who sends, and there are many of them"
+    assert finding.understated, "neighbors see the sender, and there are many of them"
 
 
 def test_a_violated_condition_of_theorem_2_is_named():
@@ -147,7 +147,7 @@ def test_a_run_is_checked_by_its_recorded_releases(tmp_path):
     assert setup.kind.planned(setup).counts == [setup.training.allowances[0], 540, 540, 540]
     table = made.client_epsilon
     assert (table["epsilon"] >= 0).all()
-    assert table["epsilon"].iloc[-4:].tolist() == made.clients["epsilon"].tolist(), "the last one is the final one"
+    assert table["epsilon"].iloc[-4:].tolist() == made.clients["epsilon"].tolist(), "the last epsilon is the final one"
     assert table.groupby("client")["epsilon"].apply(lambda spent: spent.is_monotonic_increasing).all()
     shown = made.metrics["epsilon"]
     assert shown.is_monotonic_increasing
@@ -172,7 +172,7 @@ def _frame(rows):
 
 
 def test_uses_of_shuffled_examples_are_read_back(tmp_path):
-    """Lost batches and rounds larger than the data: the run's table says it, and without that nothing is certified."""
+    """Lost batches and rounds larger than the data: the run's table has the uses; without it nothing is certified."""
     passes = [Passes(20), Passes(20)]
     for draw in range(0, 20, 2):
         passes[0].add(10 * draw, 10)

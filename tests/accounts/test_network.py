@@ -1,4 +1,4 @@
-"""Who learned how much about whom, from scenarios: the world is played without arithmetic, once with kernels."""
+"""Knowledge of observers about clients: the world is played without arithmetic, once with kernels."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_views_are_ordered_and_certified_by_the_smaller(kind, options, privacy):
 
 
 def test_a_client_of_a_server_learns_as_much_as_in_central_privacy():
-    """All models that clients see are the server's, which is what their gradients are taken at: nothing is hidden."""
+    """All models that clients see are the server's, at which their gradients are taken, so nothing is hidden."""
     summed = {"clients": 8, "updates": 40, "options": {"weighting": "uniform"}, "privacy": CLIENT}
     report = network(scenario("fedavg", **summed))
     of_clients = report.pairs[report.pairs["observer"] != "server"]
@@ -136,7 +136,7 @@ def test_the_closure_contains_all_dependencies_of_a_gradient():
     others = set(np.flatnonzero(found.owners != 0).tolist())
     last = max(others)
     alone = np.zeros((1, len(reads)))
-    alone[0, last] = 1.0  # as if somebody saw this one by itself
+    alone[0, last] = 1.0  # as if an observer saw this one by itself
     needed = set(found.needed(alone, observer).tolist())
     assert {last} < needed <= others
     for gradient in needed:
@@ -235,7 +235,7 @@ def test_unsupported_scenarios_are_refused_in_one_line(content, options, message
 
 
 class Silent(ADPSGD):
-    """An algorithm of one's own, which might say nothing of what it sends."""
+    """An algorithm of a user, which may not report its messages."""
 
     kind = "silent"
 
@@ -309,7 +309,7 @@ FAULTS = {
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize(("kind", "options", "privacy"), EVERY)
 def test_models_of_a_node_follow_from_its_messages(kind, options, privacy, fault):
-    """Else it has seen more than is accounted for: in a race, versions that are newer than what set out to it."""
+    """Otherwise it has seen more than is accounted for: in a race, newer versions than those sent to it."""
     privacy = {key: value for key, value in {**scenario()["privacy"], **privacy}.items() if value is not None}
     found = Network({**scenario(kind, options=options, updates=60, **FAULTS[fault]), "privacy": privacy})
     assert all(found.check(observer) for observer in found.observers)
@@ -320,7 +320,7 @@ def test_models_of_a_node_follow_from_its_messages(kind, options, privacy, fault
 
 
 def test_an_unrecorded_message_is_refused(monkeypatch):
-    """The model that a late learner is sent, were it kept from the account."""
+    """The model sent to a late learner, if it were missing in the account."""
     join = {"availability": [{"clients": [3], "join": "20 ms"}], "stop": {"time": "30 ms"}}
     content = scenario("sync_sgd", clients=4, **join)
     pairs = network(content).pairs
@@ -334,7 +334,7 @@ def test_an_unrecorded_message_is_refused(monkeypatch):
 
 @pytest.mark.parametrize("rest", [0.0, 1e-16, 1e-13])
 def test_a_small_difference_of_two_messages_survives_rounding(rest):
-    """Who sees x and x + rest * y knows y, however small the rest is."""
+    """An observer of x and x + rest * y knows y, for any small rest."""
     found = Network(scenario("async_sgd", updates=40))
     known = found.knowledge
     other = [one for one in known.messages if one.source == 1][-1]
@@ -347,7 +347,7 @@ def test_a_small_difference_of_two_messages_survives_rounding(rest):
     after = network(found, observers=[0]).pairs.set_index("client").loc[1]
     if rest == 0.0:
         assert after["pairwise_mu"] == pytest.approx(before["pairwise_mu"])
-    elif rest == 1e-16:  # below what rounding leaves: no account of the view is certified
+    elif rest == 1e-16:  # below the rounding error: no account of the view is certified
         assert np.isnan(after["pairwise_mu"])
         assert (after["account"], after["epsilon"]) == ("local", after["local"])
     else:
@@ -389,7 +389,9 @@ def test_an_example_counts_with_the_gradients_of_all_holders(kind, options, priv
     assert (pairs["epsilon"] <= pairs["local"]).all()
     silent = sorted(set(range(6)) - set(found.owners.tolist()))
     assert silent or kind != "without_replacement_sgd"
-    assert (pairs.loc[pairs["client"].isin(silent), "local"] > 0.0).all(), "others released what it holds, too"
+    assert (pairs.loc[pairs["client"].isin(silent), "local"] > 0.0).all(), (
+        "other clients released the examples that it holds"
+    )
 
 
 def test_the_statement_says_that_other_holders_are_not_counted():
@@ -403,7 +405,7 @@ def test_the_statement_says_that_other_holders_are_not_counted():
 
 
 class Straight:
-    """A model whose loss is <w, x>: the gradient of an example is the example, whatever w is."""
+    """A model whose loss is <w, x>: the gradient of an example is the example, for any w."""
 
     def __init__(self, size):
         self.size = size

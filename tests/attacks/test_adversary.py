@@ -1,4 +1,4 @@
-"""A tape that listens hears each promise once, on whatever path it leaves its client."""
+"""A listening tape hears each promise once, on any path from its client."""
 
 import math
 
@@ -18,7 +18,7 @@ def value_of(client, draw, count):
 
 
 def executor():
-    """Gradients that tell whose they are, and noise of 0.5."""
+    """Gradients that identify their client, and noise of 0.5."""
     return NumpyExecutor(
         SIZE,
         gradient=lambda params, client, draw, first, size: value_of(client, draw, size),
@@ -73,7 +73,7 @@ def test_each_promise_is_heard_once_unchanged(tape, told, way):
     for draw in range(20):
         WAYS[way](tape, model, promise_of(tape, model, 0, draw))
         WAYS[way](tape, model, promise_of(tape, model, 1, draw))
-    promise_of(tape, model, 0, 20)  # what a crash destroys is not released
+    promise_of(tape, model, 0, 20)  # work destroyed by a crash is not released
     tape.deliver()
     assert [draw for client, draw, *_ in told if client == 0] == list(range(20))
     assert [draw for client, draw, *_ in told if client == 1] == [0, 1]

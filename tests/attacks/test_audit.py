@@ -77,7 +77,7 @@ def with_parts(setup, **parts):
 
 
 def noise_times(factor):
-    """Return what changes the noise behind the ledger's back."""
+    """Return a function that changes the noise without the ledger."""
 
     def change(setup):
         training = setup.training
@@ -94,7 +94,7 @@ half_the_noise, no_noise = noise_times(0.5), noise_times(0.0)
 
 
 def no_clipping(setup):
-    """A bound that nothing exceeds: what clipping forgotten would do."""
+    """A bound that nothing exceeds, as if clipping were missing."""
     return with_parts(setup, problem=dataclasses.replace(setup.problem, clipping=Clipping(1e6)))
 
 
@@ -126,7 +126,7 @@ def test_a_correct_mechanism_is_not_refuted(seed):
 @pytest.mark.parametrize("seed", range(2))
 def test_a_broken_mechanism_is_refuted(breaking, seed):
     report = audited(breaking, scenario_options={"seed": seed})
-    assert report.certified == pytest.approx(epsilon_of([(Release(1.0), 1)], 1e-5), rel=1e-6), "what is promised"
+    assert report.certified == pytest.approx(epsilon_of([(Release(1.0), 1)], 1e-5), rel=1e-6), "as promised"
     assert report.refuted
     assert report.p_value < 0.05
     if breaking is no_noise:
@@ -233,7 +233,7 @@ def test_heard_releases_are_those_that_moved_the_model(tmp_path):
     following = np.concatenate((models[1:], last))
     expected = models - 0.1 / 1438 * releases
     np.testing.assert_allclose(following, expected, atol=1e-5 * np.abs(expected).max())
-    # What is not noise: a canary adds C to its coordinate where it is in, nothing where it is out.
+    # The part without noise: a canary adds C to its coordinate if it is in, nothing if it is out.
     model, included = plan.setup.model, plan.included
     along = releases[:, model.coordinates].mean(axis=0)
     tolerance = 5 / math.sqrt(len(releases) * included.sum())

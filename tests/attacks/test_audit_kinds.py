@@ -1,4 +1,4 @@
-"""Audits with other canaries and relations than the usual ones, and of claims."""
+"""Audits with other canaries and relations than the defaults, and of claims."""
 
 import math
 
@@ -30,7 +30,7 @@ def test_replaced_examples_are_distinguished_twice_as_well():
 
 
 def test_a_claim_is_refuted_while_the_account_holds():
-    """A paper that forgets to compose: epsilon of one release, for four."""
+    """A claim without composition: the epsilon of one release for four."""
     privacy = "{mechanism: gaussian, noise_multiplier: 2, claim: {kind: stated, epsilon: 0.5, source: a leaflet}}"
     report = audit(scenario(privacy=privacy), canaries=1438, in_place=True)
     assert (report.claimed, report.claimed_delta, report.source) == (0.5, 1e-5, "a leaflet")

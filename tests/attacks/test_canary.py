@@ -111,7 +111,7 @@ def test_a_mixed_batch_is_the_sum_of_its_parts():
 
 
 def test_canaries_spread_over_all_layers():
-    """A mechanism that noises only some of the parameters must meet canaries in the others."""
+    """There are canaries in all layers, so noise on only some of the parameters is detected."""
     model = CanaryModel.around(MLP((64,), 10, hidden=(32,)), 200, 10.0)
     coordinates = np.sort(model.coordinates)
     assert np.diff(coordinates).max() < 3 * model.size / 200

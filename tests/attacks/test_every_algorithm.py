@@ -1,4 +1,4 @@
-"""Audits of every algorithm: all that is released is heard, correct runs pass, broken ones do not."""
+"""Audits of every algorithm: all releases are heard, correct runs pass, broken ones do not."""
 
 import dataclasses
 import functools
@@ -80,7 +80,7 @@ def noise_used_twice(setup):
 
 @pytest.fixture
 def _stuck(monkeypatch):
-    """A sampler that looks neither at whose noise it is nor at when."""
+    """A sampler that ignores client and draw."""
     monkeypatch.setitem(SAMPLERS, "stuck", lambda keys, client, draw, size: gaussian(keys, 0 * client, 0 * draw, size))
 
 
@@ -119,7 +119,7 @@ class Unclipped(CanaryModel):
 
 
 def forgetful(setup):
-    """What `no_clipping` does to one norm for all, where each gradient has its own."""
+    """Like `no_clipping`, for gradients that each have their own norm."""
     values = {field.name: getattr(setup.model, field.name) for field in dataclasses.fields(CanaryModel)}
     return with_parts(setup, problem=dataclasses.replace(setup.problem, model=Unclipped(**values)))
 
@@ -178,7 +178,7 @@ def test_canaries_are_scored_in_the_batches_that_hold_them():
 
 @pytest.mark.slow
 def test_shuffled_batches_are_known_to_the_auditor():
-    """One pass over all examples costs one release without sampling, and who knows the batches can use that."""
+    """One pass over all examples costs one release without sampling, and the auditor knows the batches."""
     said = {"options": ", step_size: 0.1, sampling: shuffle", "privacy": REPLACED, "updates": 20}
     right = audited("async_sgd", **said)
     assert (right.releases, right.accounted) == (10, 10)
@@ -201,7 +201,7 @@ def test_one_pass_over_the_data_is_audited():
 @pytest.mark.slow
 @pytest.mark.parametrize(("sampling", "privacy"), [("poisson", GAUSSIAN), ("shuffle", REPLACED)])
 def test_lost_and_dropped_messages_were_released(sampling, privacy):
-    """A crash destroys what was not sent yet; links that lose messages and a server that drops updates do not."""
+    """A crash destroys unsent work; lost messages and updates that a server drops were released."""
     options = f"{LOSSES}, sampling: {sampling}"
     report = audited("async_sgd", options=options, privacy=privacy, rest=CRASHES, updates=40)
     assert report.releases == report.accounted != 20, "the other client made another number"
@@ -242,7 +242,7 @@ def test_an_account_of_fewer_releases_than_heard_does_not_pass(monkeypatch):
     ],
 )
 def test_unsupported_algorithms_are_refused_in_one_line(kind, said, message):
-    """So is what clients keep to themselves: tests/attacks/test_adversary.py."""
+    """tests/attacks/test_adversary.py tests the refusal of gradients that clients keep."""
     with pytest.raises(ScenarioError, match=message) as refused:
         plan(kind, **said)
     assert "\n" not in str(refused.value)

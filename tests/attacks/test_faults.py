@@ -1,4 +1,4 @@
-"""Every fault of the noise shows where enough releases are heard, and the report says where they are not enough."""
+"""Every fault of the noise is detected with enough releases, and the report says if there are too few."""
 
 import numpy as np
 import pytest

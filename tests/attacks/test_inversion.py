@@ -1,4 +1,4 @@
-"""Examples from gradients: by themselves, and those that an observer of a run can solve for."""
+"""Examples from single gradients, and from those that an observer of a run can solve for."""
 
 import math
 
@@ -83,7 +83,7 @@ def attacked():
 
 
 def test_a_neighbor_reconstructs_the_example_in_its_first_model(attacked):
-    """Later models mix what came from two sides, of which the neighbor has one."""
+    """Later models mix messages from two sides, of which the neighbor has one."""
     assert (attacked.gradients, attacked.solved, attacked.small) == (6, 1, 1)
     (batch,) = attacked.batches
     assert (batch.draw, batch.method, batch.originals.shape) == (0, "read off", (1, 64))

@@ -1,4 +1,4 @@
-"""Membership inference: scores and statistics by themselves, and one small run from end to end."""
+"""Membership inference: scores and statistics separately, and one small run from end to end."""
 
 import dataclasses
 import math
@@ -107,12 +107,12 @@ def test_messages_are_heard_on_arrival_and_promises_as_sent():
     assert order == [1], "heard before it is used"
     assert listener.kept[1][0].messages[0] == Heard(first, second, change=False)
     deliver = listener.sent(0, 2, promise, lambda: None)
-    promise.size = -1  # somebody used it
+    promise.size = -1  # it was used
     deliver()
     (heard,) = listener.kept[2][0].messages
     assert (heard.content.size, heard.base, heard.change) == (8, first, True)
     listener.shown(0, 2, second)
-    assert listener.kept[2][0].messages[1].change, "what comes to a server is no model"
+    assert listener.kept[2][0].messages[1].change, "messages to a server are not models"
     assert len(listener.kept[LINKS][0].messages) == 3
     silent = lambda: None  # noqa: E731
     assert Wiretap([1], {0: {}}, 4, 2).sent(1, 0, first, silent) is silent
@@ -210,7 +210,7 @@ def attacked(tmp_path_factory):
 
 @pytest.mark.slow
 def test_neighbors_see_more_than_the_others(attacked):
-    assert attacked.reproduced, "who listens changes nothing"
+    assert attacked.reproduced, "listening does not change the run"
     areas = attacked.frame.groupby(["score", "distance"])["auc"].mean()
     for name in ("loss", "gain"):
         assert areas[name, 1.0] > max(0.58, areas[name, 2.0] + 0.01)

@@ -1,4 +1,4 @@
-"""Noise as declared, drawn afresh, raises no alarm; noise that is missing, of another law or dependent shows."""
+"""Noise as declared, drawn afresh, raises no alarm; noise that is missing, of another law or dependent is detected."""
 
 import numpy as np
 import pytest
@@ -46,7 +46,7 @@ def test_norms_of_noise_follow_the_law(sampler, size):
 
 @pytest.mark.parametrize("sampler", SAMPLERS)
 def test_correct_noise_raises_no_alarm_with_any_data(sampler):
-    """What examples add may follow the noise of earlier releases, as a model that learns from them does."""
+    """The contribution of examples may depend on the noise of earlier releases, as in training."""
     smallest = 1.0
     for seed in range(40):
         noise = draw(sampler, 12, 30, seed)
@@ -62,7 +62,7 @@ def test_correct_noise_raises_no_alarm_with_any_data(sampler):
 def test_too_little_noise_is_detected(sampler, factor):
     verdict = judged(sampler, factor * draw(sampler, 8, 60))
     assert verdict.too_small < FALSE_ALARMS
-    assert verdict.dependent > FALSE_ALARMS, "what has no noise repeats none"
+    assert verdict.dependent > FALSE_ALARMS, "releases without noise do not repeat it"
     assert judged(sampler, draw(sampler, 8, 400)).too_small > 1e-3
 
 
@@ -87,7 +87,7 @@ def test_noise_used_twice_is_detected_beside_data(sampler, sign):
     assert found.pairs == 66
     two_clients = np.concatenate((afresh, sign * afresh)) + np.concatenate((added, -added))
     assert judged(sampler, two_clients, clients=2).dependent < FALSE_ALARMS
-    # Where examples add more than the noise, that would not show.
+    # Contributions of examples larger than the noise hide this.
     assert judged(sampler, twice + 20 * added).dependent == 1.0
 
 
@@ -128,12 +128,12 @@ def test_200_correct_mechanisms_raise_no_alarm(sampler):
         assert min(chances) > FALSE_ALARMS
         assert verdict.numbers == 8 * 32
     assert alarms.max() <= 20
-    assert alarms.sum() <= 20, "the three share their level"
+    assert alarms.sum() <= 20, "the three tests share their level"
 
 
 @pytest.mark.parametrize("size", [5, 64])
 def test_the_cosine_of_independent_vectors_has_its_law(size):
-    """The smallest chance of one comparison is uniform, whatever the other vector is."""
+    """The smallest chance of one comparison is uniform for any other vector."""
     generator = np.random.default_rng(0)
     other = np.geomspace(1.0, 100.0, size)
     found = []
@@ -141,7 +141,7 @@ def test_the_cosine_of_independent_vectors_has_its_law(size):
         noise = generator.standard_normal(size)
         found.append(_smallest_chance(noise @ other, noise @ noise, other @ other, size))
     assert stats.kstest(found, "uniform").pvalue > 1e-3
-    assert _smallest_chance(0.0, 0.0, 1.0, size) == 1.0, "what is zero has no direction"
+    assert _smallest_chance(0.0, 0.0, 1.0, size) == 1.0, "a zero vector has no direction"
 
 
 @pytest.mark.parametrize("count", [1, 2])
@@ -152,7 +152,7 @@ def test_one_or_two_releases_raise_no_alarm(count):
 
 
 def test_data_that_depends_on_earlier_noise_raises_no_alarm():
-    """Examples add what follows all noise of earlier releases, much larger than the noise, and numbers without end."""
+    """Contributions depend on all noise of earlier releases, are much larger than the noise, and some are infinite."""
     noise = draw("gaussian", 16, 300)
     values = noise.copy()
     values[1:, :200] += 30 * noise[:-1, 100:]
@@ -176,7 +176,7 @@ def test_rolled_noise_is_detected_for_any_shift(roll):
 
 
 def test_weak_dependence_between_draws_is_detected_over_all_draws():
-    """No pair shows it alone."""
+    """No single pair shows it."""
     fresh = draw("gaussian", 16, 1024)
     noise = fresh.copy()
     noise[1:] = np.sqrt(1 - 0.15**2) * fresh[1:] + 0.15 * fresh[:-1]

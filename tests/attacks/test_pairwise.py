@@ -1,4 +1,4 @@
-"""Audits of what one observer of a network learns: bounds below the accounts, and broken noise refuted."""
+"""Audits of one observer of a network: bounds below the accounts, and broken noise refuted."""
 
 import json
 import re
@@ -101,7 +101,7 @@ def test_ten_thousand_views_have_the_separation_of_mu(kind, observer):
     squared = (signals * (m[np.ix_(own, own)] @ signals)).sum(axis=0)
     ratios = 2 * scores_of(signals, m[own] @ scorer.releases, squared, replaces=True)
     assert 0.2 < mu < 2.0
-    alone = audit.setup.model.coordinates >= audit.setup.model.inner.size  # nobody else has anything there
+    alone = audit.setup.model.coordinates >= audit.setup.model.inner.size  # nothing else is there
     for included, sign in ((audit.included, 1), (~audit.included, -1)):
         some = ratios[included & alone]
         assert some.mean() == pytest.approx(sign * mu**2 / 2, abs=4 * mu / np.sqrt(len(some)))
@@ -118,7 +118,7 @@ def test_all_releases_in_the_messages_are_heard():
     assert heard[owners != 1].all()
     assert not heard[owners == 1].any()
     assert (np.abs(releases[owners != 1]).max(axis=1) > 0.5).all()
-    # Batches of 300 out of 359 go on from one pass into the next: who knows them knows who is in them twice.
+    # Batches of 300 out of 359 continue from one pass into the next: the auditor knows which canaries are in them twice.
     assert set(np.unique(present)) == {0.0, 1.0, 2.0}
     np.testing.assert_allclose(scorer.signals, 0.5 * present)
 
@@ -147,7 +147,7 @@ def test_missing_noise_is_refuted_at_a_distance():
 
 
 def test_shuffled_batches_are_known_to_the_observer():
-    """The score knows who is in them; data are used once, so that a canary is in one release."""
+    """The score knows their canaries; data is used once, so a canary is in one release."""
     text = TEXT.replace("poisson", "shuffle").replace("noise_multiplier: 3", "noise_multiplier: 1")
     report = audited(1, text=text.replace("clipping_norm", "neighbors: replace_one, clipping_norm"))
     assert report.complete

@@ -217,7 +217,7 @@ def test_no_mechanism_with_many_canaries_beats_the_bounds(guesses, canaries, eps
 
 
 def test_the_formula_of_the_paper_fails_without_evidence():
-    """Wrong on both of two canaries: a private mechanism can avoid that more often than W + F says."""
+    """Wrong on both of two canaries: a private mechanism can avoid this more often than W + F implies."""
     worst = worst_mechanism(2, 2, ((2.0, 0.1),))[1]
     a0 = (1 - 0.1 * (2 + math.exp(2))) / (1 + math.exp(2) * (2 + math.exp(2)))  # a1 = e^2 a0 + 0.1, a2 = e^2 a1
     assert worst == pytest.approx(1 - a0, rel=1e-6)
@@ -232,7 +232,7 @@ def test_the_formula_of_the_paper_fails_without_evidence():
 
 @functools.cache
 def gaussian_profile(mu):
-    """What is certified of one Gaussian release of sensitivity 1 and noise 1/mu."""
+    """The certified curve of one Gaussian release of sensitivity 1 and noise 1/mu."""
     deltas = np.geomspace(1e-7, 0.9, 30)
     return tuple((epsilon_of([(Release(1 / mu), 1)], float(delta)), float(delta)) for delta in deltas)
 

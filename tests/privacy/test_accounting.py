@@ -87,7 +87,7 @@ def test_unsampled_gaussians_compose_to_one_gaussian(count, neighbors, sensitivi
 
 
 def test_replacing_one_example_doubles_the_sensitivity():
-    """dp-accounting doubles the sensitivity itself in PLD and not in RDP: nobody may double it twice, or not at all."""
+    """dp-accounting doubles the sensitivity itself in PLD and not in RDP: our code must double it exactly once."""
     plain = epsilon_of([(Release(2.0, 0.1), 50)], 1e-5)
     for accountant in ("renyi", "pld"):
         replaced = epsilon_of([(Release(4.0, 1.0), 50)], 1e-5, neighbors="replace_one", accountant=accountant)
@@ -95,7 +95,7 @@ def test_replacing_one_example_doubles_the_sensitivity():
         assert replaced == pytest.approx(moved, rel=2e-3)
     poisson = epsilon_of([(Release(4.0, 0.1), 50)], 1e-5, neighbors="replace_one")
     fixed = epsilon_of([(Release(4.0, 0.1, "without_replacement"), 50)], 1e-5, neighbors="replace_one")
-    assert poisson < plain < fixed, "the Poisson pair of doubled sensitivity is no bound for more than one release"
+    assert poisson < plain < fixed, "the Poisson pair of doubled sensitivity does not bound more than one release"
     accountant = pld.PLDAccountant(REPLACE, value_discretization_interval=1e-4)
     accountant.compose(dp_accounting.PoissonSampledDpEvent(0.1, dp_accounting.GaussianDpEvent(4.0)), 50)
     assert poisson == pytest.approx(accountant.get_epsilon(1e-5), rel=1e-3)
@@ -118,7 +118,7 @@ def test_batches_of_fixed_size_attain_the_doubled_pair():
 
 @pytest.mark.parametrize(("z", "q"), [(0.8, 0.001), (2.0, 0.02), (5.0, 1.0), (1.0, 0.9), (0.1, 0.3)])
 def test_loss_distribution_of_one_release_equals_the_library(z, q):
-    """Where dp-accounting knows the pair; its bins lose digits at negative losses, ours do not."""
+    """For pairs of dp-accounting; its bins lose digits at negative losses, ours do not."""
     eps = np.array([0.0, 1e-4, 0.01, 0.1, 1.0, 8.0])
     for adjacency, found in zip(
         (mechanism.AdjacencyType.REMOVE, mechanism.AdjacencyType.ADD, mechanism.AdjacencyType.REPLACE),
@@ -162,7 +162,7 @@ def test_batches_of_fixed_size_compose_as_their_mirrored_pair(z, q, count, expec
     epsilon = epsilon_of(releases, 1e-5, neighbors="replace_one", accountant="pld")
     assert epsilon == pytest.approx(expected, abs=1e-3)
     low, high = (composed_delta(z, q, count, epsilon, 1e-5, up) for up in (False, True))
-    assert low <= 1e-5 <= high, "between what is rounded down and up"
+    assert low <= 1e-5 <= high, "between the values rounded down and up"
     assert high < 1.02 * low
     by_renyi = epsilon_of(releases, 1e-5, neighbors="replace_one", accountant="renyi")
     assert epsilon < by_renyi < 1.15 * epsilon
@@ -297,7 +297,7 @@ def test_epsilon_is_zero_without_releases_and_infinite_without_noise():
     assert epsilon_of([(Release(1.0, 0.1), 0)], 1e-5) == 0.0
     assert epsilon_of([], 1e-5) == 0.0
     assert epsilon_of([(Release(0.0, 0.1), 1)], 1e-5) == math.inf
-    assert epsilon_of([(Release(0.0, 0.1), 0)], 1e-5) == 0.0, "who never released anything gave nothing away"
+    assert epsilon_of([(Release(0.0, 0.1), 0)], 1e-5) == 0.0, "without releases nothing is revealed"
     assert delta_of([], 1.0) == 0.0
     assert delta_of([(Release(0.0, 0.1), 1)], 1.0) == 1.0
 

@@ -26,7 +26,7 @@ deltas = st.floats(-60.0, -0.5).map(math.exp)
 
 
 def delta_in_many_digits(epsilon, mu):
-    """The definition, in 400 digits: no cancellation to think about."""
+    """The definition, in 400 digits, so that cancellation does not matter."""
     with mpmath.workdps(400):
         epsilon, mu = mpmath.mpf(epsilon), mpmath.mpf(mu)
         phi = lambda x: mpmath.erfc(-x / mpmath.sqrt(2)) / 2  # noqa: E731
@@ -144,7 +144,7 @@ def test_composition_equals_numerical_composition():
 def test_central_limit_has_the_numbers_of_the_theory_page(z, rate, steps, delta, uniform):
     found = gdp_central_limit_epsilon(delta, z, sampling_rate=rate, steps=steps, sampling="uniform")
     assert found == pytest.approx(uniform, abs=5e-5)
-    # 2 to 6 per cent above the exact Poisson epsilon; its Poisson form comes out below it: no bound.
+    # 2 to 6 per cent above the exact Poisson epsilon; its Poisson form is below it, so it is not a bound.
     assert gdp_central_limit_epsilon(delta, z, sampling_rate=rate, steps=steps) < uniform
 
 

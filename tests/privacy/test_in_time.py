@@ -1,4 +1,4 @@
-"""Noise that is correlated over time: its sensitivity against dense matrices and jax_privacy, and the account of it."""
+"""Noise that is correlated over time: its sensitivity against dense matrices and jax_privacy, and its account."""
 
 import itertools
 import math
@@ -167,7 +167,7 @@ def test_a_skipped_number_counts_as_released():
     assert tally.refusal is None
     again = promise(0, 5)
     tally.name(again)
-    tally.forget(again)  # lost in a crash, and handed out again
+    tally.forget(again)  # lost in a crash, and assigned again
     tally.name(promise(0, 5))
     tally.count(promise(0, 5))
     assert tally.counts == [6, 0]
@@ -195,7 +195,7 @@ def test_square_root_coefficients_need_no_library(monkeypatch):
 
 @pytest.mark.slow
 def test_strategies_of_jax_privacy_are_banded_or_geometric():
-    """Noise reaches over fewer releases than the strategy's inverse: up to there it is that inverse."""
+    """Noise covers fewer releases than the strategy's inverse; for these it equals that inverse."""
     pytest.importorskip("jax_privacy", reason="jax-privacy is not installed")
     takes = Participation(4, 4)
     banded = noising_coefficients("banded", 12, size=4, releases=16, takes=takes)

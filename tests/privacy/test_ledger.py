@@ -80,7 +80,7 @@ def test_several_kinds_of_releases_make_tight_epsilons_unaffordable():
 
 @pytest.mark.parametrize(("pure", "usual", "other"), [(False, 4.0, 2.0), (False, 2.0, 4.0), (True, 0.1, 0.2)])
 def test_epsilons_of_many_clients_with_two_levels_are_at_least_exact(pure, usual, other):
-    """Too many to look at each: one looked at closely counts as if all its releases were as dear as its dearest."""
+    """Too many for tight epsilons of all: all releases of a client count as its most expensive one."""
     counts = list(range(10, 16))
     book = ledger([100] * 6, levels=usual, pure=pure, accountant="tightest")
     made = Releases(counts, {client: {(10, other): 2} for client in range(6)})
@@ -101,16 +101,16 @@ def test_the_hidden_view_is_at_most_the_local_one():
     local, hidden = ledger(sizes), ledger(sizes, view="global_hidden")
     own = [renyi(2.0, 0.1, 30), renyi(2.0, 0.2, 10)]
     assert own[0] < renyi(2.0, 0.1, 40) < own[1], "all updates, at rate B / (K smallest n)"
-    assert hidden.epsilon(releases).tolist() == [own[0], renyi(2.0, 0.1, 40)], "or its own, if that tells less"
+    assert hidden.epsilon(releases).tolist() == [own[0], renyi(2.0, 0.1, 40)], "or the local one, if that is smaller"
     assert hidden.largest(releases) == renyi(2.0, 0.1, 40)
     budgets = [0.5, 2.0]
     made = Releases(local.allowances(budgets))
     assert (hidden.final_epsilon(made) <= budgets).all()
     np.testing.assert_array_equal(local.epsilon(releases, view="global_hidden"), hidden.epsilon(releases))
     assert "holds only if the senders of updates stay hidden" in hidden.statement
-    assert hidden.accounted, "there is a number, of what papers suppose"
+    assert hidden.accounted, "there is an epsilon under the assumptions of papers"
     assert hidden.accounts_for(releases)
-    assert not hidden.certified, "nothing establishes that the clients' data are alike"
+    assert not hidden.certified, "the clients' data may differ"
     assert not hidden.certifies(releases)
     assert local.certified
     assert local.certifies(releases)
@@ -169,7 +169,9 @@ def test_shuffled_releases_are_accounted_by_position(size, level, intervals, cop
     assert book.final_epsilon(made)[0] == pytest.approx(epsilon, abs=1e-3)
     assert book.epsilon(made)[0] == book.largest(made) >= epsilon
     hidden = book.with_terms(view="global_hidden")
-    assert hidden.final_epsilon(made)[0] == book.final_epsilon(made)[0], "nobody counts on not knowing the order"
+    assert hidden.final_epsilon(made)[0] == book.final_epsilon(made)[0], (
+        "the account does not assume that the order is secret"
+    )
     pure = ledger([size], batch_size=119, levels=0.01, sampling="shuffle", neighbors="replace_one", pure=True)
     made = Releases([0], {0: {(intervals[0][1], 0.01): len(intervals)}}, passes=[passes])
     most = sum(count * m for m, count in copies)
@@ -180,7 +182,7 @@ def test_shuffled_releases_are_accounted_by_position(size, level, intervals, cop
     ("pure", "usual", "other", "dearest"), [(False, 8.0, 2.0, 2.0), (False, 2.0, 8.0, 2.0), (True, 0.01, 0.03, 0.03)]
 )
 def test_shuffled_releases_of_two_levels_cost_as_if_all_had_the_least_noise(pure, usual, other, dearest):
-    """An example may be in the noisy releases of every pass, or in the others: nobody knows which."""
+    """An example may be in the noisy releases of every pass, or in the others; either is possible."""
     options = {"sampling": "shuffle", "neighbors": "replace_one", "pure": pure}
     mixed, plain = ledger([100], levels=usual, **options), ledger([100], levels=dearest, **options)
     passes = Passes(100)
@@ -233,7 +235,7 @@ def test_final_epsilon_is_as_tight_as_affordable():
 
 
 def test_a_thousand_different_clients_are_affordable():
-    """Ten seconds were asked for; this takes one, so even a busy machine stays below."""
+    """The limit is ten seconds; this takes one, so it also holds on a busy machine."""
     rng = np.random.default_rng(0)
     sizes = rng.permutation(np.arange(1000, 11_000))[:1000]
     book = ledger(sizes, batch_size=50, levels=rng.uniform(0.8, 3.0, 1000).tolist())
@@ -272,7 +274,7 @@ def test_budgets_use_the_accountant_of_the_final_epsilon(level, rate, neighbors,
     assert time.process_time() - begin < 5
     assert set(allowed) == {allowed[0]}
     assert 0.99 * fit <= allowed[0] <= fit
-    # Clients that stopped before, for whatever reason, are within it, too.
+    # Clients that stopped earlier, for any reason, are within it too.
     counts = Releases([allowed[0] - 40 * client for client in range(20)])
     found = book.final_epsilon(counts)
     assert 0.98 * budget <= found.max() <= budget

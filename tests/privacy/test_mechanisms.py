@@ -124,7 +124,7 @@ def test_the_density_of_a_pure_release_changes_by_at_most_e_to_the_epsilon(kind,
     x = generator.standard_normal((200, d)) * 50.0
     loss = (np.linalg.norm(x - two, order, axis=1) - np.linalg.norm(x - one, order, axis=1)) / mechanism.scale(d)
     assert np.abs(loss).max() <= epsilon * (1 + 1e-9)
-    # the worst neighbors there are: opposite gradients in the worst direction, seen from far along it
+    # the worst neighbors: opposite gradients in the worst direction, at a far point along it
     worst = np.ones((1, d)) * 100.0
     removed = clipped_sum(worst, mechanism.clipping_norm)
     replaced = 0.0 if neighbors == "add_or_remove" else -removed

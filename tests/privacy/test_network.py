@@ -42,7 +42,7 @@ def ring_weights(count):
 
 
 def muffliato(weights, observer, target, rounds):
-    """Cyffers et al. 2022: sum over messages of ((W^t)_uw)^2 / |(W^t)_w|^2, what each tells alone; C = sigma = 1."""
+    """Cyffers et al. 2022: sum over messages of ((W^t)_uw)^2 / |(W^t)_w|^2, each message by itself; C = sigma = 1."""
     powers = [np.linalg.matrix_power(weights, t) for t in range(rounds)]
     near = [w for w in range(len(weights)) if w != observer and weights[w, observer]]
     return sum(p[target, w] ** 2 / (p[w] @ p[w]) for p in powers for w in near)
@@ -59,7 +59,7 @@ def metropolis(graph):
 
 @pytest.mark.parametrize("graph", [nx.cycle_graph(8), nx.karate_club_graph(), nx.hypercube_graph(3)])
 def test_single_messages_of_averaging_have_the_mu_of_muffliato(graph):
-    """Its sum over messages is met by each of them alone: but what was sent together is known together."""
+    """Muffliato's sum over messages holds for each of them alone, but messages sent together are seen together."""
     weights = metropolis(graph)
     for time, _, observer, row in gossip(weights, 4)[:: len(weights)]:
         for target in {0, len(weights) // 2} - {observer}:
@@ -108,7 +108,7 @@ def test_knowledge_on_a_ring_decreases_with_distance():
         state = weights @ state
         state[:, time * count : (time + 1) * count] = np.eye(count)
     a = np.array(seen)
-    a[:, np.arange(rounds) * count] = 0.0  # the observer's own
+    a[:, np.arange(rounds) * count] = 0.0  # of the observer itself
     view = View.of_own_noise(a, np.ones(a.shape[1]))
     mus = [view.mu(np.arange(rounds) * count + k, np.ones(rounds)) for k in range(1, 7)]
     assert mus == sorted(mus, reverse=True)
@@ -121,14 +121,14 @@ def test_recovered_gradients_have_their_unit_vector_in_the_row_space():
     std = np.array([1.0, 2.0, 3.0, 4.0])
     view = View.of_own_noise(a, std)
     np.testing.assert_allclose(error_of(view, recovered(a)), [1.0, 2.0, np.inf, np.inf])
-    # one value behind several gradients is estimated from all of them: inverse variances add up
+    # one value in several gradients is estimated from all of them: inverse variances add up
     groups = np.array([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, 1.0]])
     errors = error_of(view, np.array([True, True]), groups)
     np.testing.assert_allclose(errors, [1 / math.sqrt(1 + 1 / 4), math.sqrt(9 + 16) / 2])
 
 
 def test_a_worker_that_repeats_messages_shows_why_the_view_alone_is_not_certified():
-    """u -> w -> v: with gradients taken as fixed 1/sqrt(5), of u's message alone 1, C = sigma = 1.
+    """u -> w -> v: with fixed gradients 1/sqrt(5), of u's message alone 1, C = sigma = 1.
 
     w adds to half of u's value a noisy gradient of its own: x = u/2 + g. As fixed, w's noise hides u. But g may be
     any function of u's message: if it is the other half of it, v sees u + the noises of both; and if w amplifies what
@@ -171,10 +171,10 @@ def test_seeing_less_reveals_no_more(generator, rows, columns):
     assert np.linalg.eigvalsh(everything.m() - whole.m()).min() > -1e-9
     chosen, deltas = np.arange(columns), generator.uniform(0.1, 1.0, columns)
     assert whole.mu(chosen, deltas) <= everything.mu(chosen, deltas) + 1e-9
-    # what releases one by one would be no less than the view
+    # single releases with these precisions reveal at least as much as the view
     precisions = whole.precisions(chosen)
     assert np.linalg.eigvalsh(np.diag(precisions) - whole.m()).min() > -1e-9
-    # dense, and by noises that are written out
+    # against dense matrices, and with explicit noise
     np.testing.assert_allclose(whole.m(), a.T @ np.linalg.pinv(a @ np.diag(std**2) @ a.T) @ a, atol=1e-7)
     other = View(a, a * std)
     np.testing.assert_allclose(other.m(), whole.m(), atol=1e-7)
@@ -217,7 +217,7 @@ def test_gradients_seen_without_noise_have_infinite_mu():
 
 
 def test_canceling_noise_hides_neighbors_from_an_observer_of_all_messages():
-    """Two clients whose noises cancel but for a small one: the sum is nearly bare, each message is not."""
+    """Two clients whose noises nearly cancel: the sum has little noise, each message much."""
     b = np.array([[0.1, 0.0, 5.0], [0.0, 0.1, -5.0]])
     view = View(np.eye(2), b)
     assert view.mu(only(0), ONE) == pytest.approx(math.sqrt(1 / (0.02) + 1 / (0.02 + 100)) / math.sqrt(1), rel=0.3)
@@ -234,7 +234,7 @@ def test_an_empty_view_reveals_nothing():
 
 @pytest.mark.parametrize("rest", [1e-6, 1e-13, 3e-14])
 def test_a_direction_that_two_messages_nearly_share_is_kept(rest):
-    """Exactly, the two are both gradients, each with its own noise."""
+    """In exact arithmetic, the two reveal both gradients, each with its own noise."""
     a = np.array([[1.0, 0.0], [1.0, rest]])
     view = View.of_own_noise(a, np.full(2, 2.0))
     assert view.rank == 2

@@ -78,7 +78,7 @@ KINDS = {  # examples of each client, and its noise multiplier
 
 
 def world_of(fault, clients):
-    """Somebody crashes every few mini-batches; or comes, goes, and leaves; or messages are lost."""
+    """A client crashes every few mini-batches; or joins, pauses, and leaves; or messages are lost."""
     outages, links = {}, LinkModel(latency=exponential(2e-3), bandwidth=1e5)
     random = None
     if fault == "crashes":
@@ -96,7 +96,7 @@ def world_of(fault, clients):
 
 
 class Made:
-    """A promise as it was made: what it takes of its client's data, and with how much noise."""
+    """A promise: its part of the client's data, and its noise."""
 
     def __init__(self, promise, parts, scale, expected, norm):
         self.promise, self.parts, self.scale, self.expected, self.norm = promise, parts, scale, expected, norm
@@ -104,7 +104,7 @@ class Made:
 
 
 class Watching(Tape):
-    """Takes down what is promised, and what of that others see."""
+    """Records promises, and those that others see."""
 
     def __init__(self, **options):
         super().__init__(Looks(), **options)
@@ -184,12 +184,12 @@ def training_of(sizes, levels, sampling, *, unit="example", local=False, allowan
 
 
 def noisy_releases(tape, client):
-    """What of a client's promises others saw, in the order in which they were made."""
+    """The promises of a client that others saw, in the order in which they were made."""
     return [made for made in tape.made if made.client == client and made.seen]
 
 
 def worst_of_passes(n, releases, level=None):
-    """The largest sum over releases of (copies / noise)^2, an example being anywhere in every pass.
+    """The largest sum over releases of (copies / noise)^2, for an example anywhere in every pass.
 
     By the release that it is in, pass by pass, and how often it has been in that by then. `level` is the noise of all,
     where what some of them add is covered by others.
@@ -227,7 +227,7 @@ def gaussian(mu):
 
 
 def sampled_kinds(n, releases, sampling):
-    """(sampling rate, noise multiplier) -> how many releases."""
+    """(sampling rate, noise multiplier) -> number of releases."""
     found = Counter()
     for made in releases:
         examples = made.expected if sampling == "poisson" else sum(size for _, _, size in made.parts)
@@ -236,14 +236,14 @@ def sampled_kinds(n, releases, sampling):
 
 
 def held_against(ledger, tape, account, scale=1.0):
-    """Assert for every client that the account has all that others saw, and that certified is not below it.
+    """Assert for every client that the account has all that others saw, and that it is not too small.
 
     Args:
         scale: of the noise of a noise multiplier of 1.
     """
     neighbors, unit = ledger.terms.neighbors, ledger.terms.unit
     noises = Counter(made.noise for made in tape.made if made.seen)
-    assert max(noises.values(), default=1) == 1, "nobody's noise is seen twice"
+    assert max(noises.values(), default=1) == 1, "each noise is seen once"
     exact = unit == "client" or ledger.sampling == "shuffle"
     spent, counted = ledger.final_epsilon(account) if exact else [], ledger.compositions(account)
     for client, n in enumerate(ledger.sizes.tolist()):
@@ -299,7 +299,7 @@ def test_the_product_has_enough_combinations():
 
 @pytest.mark.parametrize("name", EXAMPLE)
 def test_every_combination_for_examples_is_certified_or_refused(name):
-    """What is refused says why; the rest has a count that agrees, and an epsilon that is not too small."""
+    """Refusals give a reason; other cases have the right count, and an epsilon that is not too small."""
     for other, sampling, neighbors, fault, kind in OF_EXAMPLES:
         sizes, levels = clients_of(name, kind)
         if other != name:
@@ -369,7 +369,7 @@ def test_every_combination_for_one_pass_is_certified_or_refused(name):
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("name", ["adpsgd", "async_fl, rounds larger than the data", "async_sgd"])
 def test_every_combination_for_pure_mechanisms_is_certified_or_refused(name, fault):
-    """An example that is so many times in all releases together loses as often the epsilon of one, at least."""
+    """An example that is m times in all releases together has an epsilon of at least m times that of one."""
     sizes, levels = KINDS["several"][0], (0.5, 0.25, 0.5, 1.0)
     ledger = Ledger(Terms("laplace", DELTA, 1.0, "replace_one"), np.array(sizes), BATCH, "shuffle", levels, True)
     tape, account = run(EXAMPLE[name], ledger, training_of(sizes, levels, "shuffle"), fault)
@@ -385,13 +385,13 @@ def test_every_combination_for_pure_mechanisms_is_certified_or_refused(name, fau
 
 @pytest.mark.parametrize("name", EXAMPLE)
 def test_lost_batches_that_are_not_reassigned_raise_epsilon(name, monkeypatch):
-    """As in algorithms of a user's own: fewer releases, over as many passes; budgets hold all the same."""
+    """As in algorithms of a user: fewer releases over as many passes; budgets hold too."""
     monkeypatch.setattr(Algorithm, "lost", lambda self, promise: False)
     sizes, levels = clients_of(name, "several")
     ledger = Ledger(Terms("gaussian", DELTA, 1.0, "replace_one"), np.array(sizes), BATCH, "shuffle", levels)
     tape, account = run(EXAMPLE[name], ledger, training_of(sizes, levels, "shuffle"), "crashes")
     held_against(ledger, tape, account)
-    if EXAMPLE[name][0] != "async_fl":  # its budget is one of rounds, which are made again
+    if EXAMPLE[name][0] != "async_fl":  # its budget counts rounds, which are repeated
         budgets = [10.0, 20.0, 5.0, 2.0][: len(sizes)]
         training = training_of(sizes, levels, "shuffle", allowances=ledger.allowances(budgets))
         tape, account = run(EXAMPLE[name], ledger, training, "crashes", None)
@@ -401,7 +401,7 @@ def test_lost_batches_that_are_not_reassigned_raise_epsilon(name, monkeypatch):
 
 @pytest.mark.parametrize("fault", ["crashes", "churn"])
 def test_sampled_releases_cost_as_much_as_in_dp_accounting(fault):
-    """Of the client that spent most, from below: the losses are rounded down."""
+    """For the client that spent most, a lower bound: the losses are rounded down."""
     sizes, levels = (20, 27), (4.0, 4.0)
     ledger = Ledger(Terms("gaussian", DELTA), np.array(sizes), BATCH, "poisson", levels)
     tape, account = run(EXAMPLE["mapa"], ledger, training_of(sizes, levels, "poisson"), fault)
@@ -419,7 +419,7 @@ def test_sampled_releases_cost_as_much_as_in_dp_accounting(fault):
 
 @pytest.mark.parametrize("name", EXAMPLE)
 def test_budgets_are_never_exceeded(name):
-    """Whatever is lost, nobody ends above its budget, and somebody uses it up."""
+    """With any losses, no client exceeds its budget, and at least one uses it up."""
     sizes, levels = clients_of(name, "several")
     for sampling, neighbors in (("shuffle", "replace_one"), ("poisson", "add_or_remove")):
         budgets = np.array([2.0, 6.0, 1.0, 0.3])[: len(sizes)]
@@ -440,7 +440,7 @@ def test_budgets_are_never_exceeded(name):
 
 
 def rounds_within(ledger, way, client, budget):
-    """How many rounds of growing sizes cost no more, in whatever order."""
+    """The number of rounds of growing sizes that cost no more, in any order."""
     first, slope = way[1]["sizes"]
     sequence, rounds, streams = PolynomialSizes(slope, 1.0, first), 0, Streams(0)
     sizes = RoundSizes(sequence, [1.0] * len(ledger.sizes), streams, each_client=True)

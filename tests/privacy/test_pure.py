@@ -40,7 +40,7 @@ def test_composed_epsilon_has_known_values():
     assert composed_epsilon(0.1, 3000, 1e-5) == pytest.approx(37.5446469, rel=1e-8)
     assert composed_epsilon(1.0, 5000, 1e-5) == pytest.approx(2573.998072, rel=1e-8)
     assert advanced_epsilon(0.1, 3000, 1e-5) == pytest.approx(57.8338843, rel=1e-8)
-    # many that hide much each are together a Gaussian of mu = eps sqrt(T)
+    # many releases of small epsilon together approach a Gaussian of mu = eps sqrt(T)
     gaussian = gaussian_epsilon(1e-5, 1e-4 * math.sqrt(100_000))
     assert composed_epsilon(1e-4, 100_000, 1e-5) == pytest.approx(gaussian, rel=2e-3)
     assert composed_epsilon(0.3, 7, 0.4) == 0.0
@@ -87,7 +87,7 @@ def test_billions_of_releases_are_a_gaussian_or_less_than_azumas_bound(epsilon, 
     begin = time.process_time()
     found = composed_epsilon(epsilon, releases, 1e-5)
     assert time.process_time() - begin < 2
-    # a loss of +-eps has mean m = eps tanh(eps/2) and variance eps^2 - m^2: for so many, the normal law
+    # a loss of +-eps has mean m = eps tanh(eps/2) and variance eps^2 - m^2: for that many, the normal law
     mean = epsilon * math.tanh(epsilon / 2)
     std = math.sqrt((epsilon**2 - mean**2) * releases)
     if releases <= 2**36:

@@ -1,4 +1,4 @@
-"""What a tape tells of promises becomes releases of the right kinds, or the reason why nothing is certified."""
+"""Reports of a tape become releases of the right kinds, or the reason why nothing is certified."""
 
 import math
 import re
@@ -82,14 +82,14 @@ def test_a_poisson_batch_is_nominal_by_its_expected_size():
 
 
 def test_a_round_in_several_operations_counts_once():
-    """Nothing is certified of rounds whose gradients are clipped one by one; they are counted all the same."""
+    """Nothing is certified of rounds whose gradients are clipped one by one; they are counted nevertheless."""
     tally = make_tally(rounds=True)
     tally.count(Told(noise_scale=0.0))
     tally.count(Told(noise_scale=0.5, expected=30))
     assert (tally.counts, tally.others, tally.refusal) == ([0, 0], {0: {(30, 2.0): 1}}, None)
     whole = make_tally(rounds=True, unit="client")
     whole.count(Told(noise_scale=0.5))
-    assert whole.others == {0: {(BATCH, 0.5): 1}}, "a clipped update's noise is what it is"
+    assert whole.others == {0: {(BATCH, 0.5): 1}}, "a clipped update keeps its noise"
     whole.count(Told(noise_scale=0.0))
     assert "without noise" in str(whole.refusal)
 
@@ -149,7 +149,7 @@ def test_a_servers_noise_on_m_updates_of_one_client_counts_m_squared():
 
 
 def test_shuffled_batches_are_accounted_by_position_in_the_data():
-    """Every second batch of client 0 is lost; client 1 goes twice through its data. Other samplings know no passes."""
+    """Every second batch of client 0 is lost; client 1 goes twice through its data. Other samplings have no passes."""
     tally = make_tally()
     for draw in range(0, 20, 2):
         tally.count(Told(draw=draw))
@@ -177,7 +177,7 @@ def test_an_own_account_may_be_larger_but_not_smaller():
     less = tally.compare(Releases([2, 0]))
     assert less.refusal is not None
     assert "expected 3 releases of client 0 with batch size 10 and level 2" in less.refusal
-    assert tally.compare(Releases([5, 5])).refusal == less.refusal, "what was once too little stays so"
+    assert tally.compare(Releases([5, 5])).refusal == less.refusal, "the refusal is permanent"
 
 
 def test_an_own_account_without_one_release_is_refused():

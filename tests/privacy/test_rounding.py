@@ -1,4 +1,4 @@
-"""Noise on a grid: its law, what it is added to, what it costs, and where it is refused."""
+"""Noise on a grid: its law, the rounded sums, its cost, and unsupported uses."""
 
 import dataclasses
 import decimal
@@ -99,7 +99,7 @@ def test_draws_follow_the_law(draws):
 
 def test_draws_depend_on_client_and_draw_only(draws):
     once = draws(1, 2, 1, LARGE)
-    # A wrong guess of where to look costs time, and changes nothing.
+    # A wrong starting place takes longer, and does not change the result.
     np.testing.assert_array_equal(once, draws(1, 2, 1, 1.01 * LARGE))
     for other in (draws(2, 1, 1, LARGE), draws(1, 3, 1, LARGE)):
         assert abs(np.corrcoef(once, other)[0, 1]) < 0.15
@@ -134,7 +134,7 @@ def test_an_example_changes_the_sum_by_at_most_the_bound(seed, size, norm, z, le
 @pytest.mark.parametrize("rate", [0.05, 0.6, 1.0])
 @pytest.mark.parametrize("order", [2, 5, 16])
 def test_moments_on_a_lattice_equal_the_closed_form(rate, order):
-    """The sum over a lattice in two dimensions, of small noise that does not look alike in all directions."""
+    """The sum over a lattice in two dimensions, of small noise, which differs between directions."""
     deviation, shift = 0.8, np.array([2, 1])
     at = np.arange(-80, 81)
     points = np.stack(np.meshgrid(at, at, indexing="ij"), axis=-1)
@@ -197,7 +197,7 @@ def test_releases_lie_on_the_grid_and_equal_a_plain_sum():
         again, noisy, clean = (lab.tape.values(rows).astype(float) for rows in (again, noisy, clean))
         with pytest.raises(RunError, match="a batch in pieces"):
             lab.tape.gradient_in_pieces(model, 0, 6, 9, 0.5)
-    np.testing.assert_array_equal(again, noisy[[3, 1, 0]])  # whatever lane, and whoever else is there
+    np.testing.assert_array_equal(again, noisy[[3, 1, 0]])  # in any lane, and with any other clients
     steps = grid.steps[:, :1].astype(float)
     for values in (noisy, clean):
         np.testing.assert_array_equal(values / steps, np.round(values / steps))

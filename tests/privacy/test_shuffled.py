@@ -47,14 +47,14 @@ def test_the_cost_is_that_of_the_worst_example(case):
     most, found = worst(n, intervals)
     assert passes.cost == most
     assert KnownUses(passes.copies()).cost == most
-    # Additive epsilons: no way to be in the releases is dearer, at any delta.
+    # Additive epsilons: no placement in the releases costs more, at any delta.
     counted = [m for m, count in passes.copies(additive=True).items() for _ in range(count)]
     for delta in (1e-9, 0.01, 0.3):
         assert pure(counted, delta) >= max(pure(each, delta) for each in found) - 1e-9
 
 
 def pure(copies, delta, epsilon=0.5):
-    """The smallest epsilon of randomized responses with epsilons m * 0.5, composed: by looking at all outcomes."""
+    """The smallest epsilon of randomized responses with epsilons m * 0.5, composed, by enumeration of all outcomes."""
     losses = {}
     for signs in itertools.product((1, -1), repeat=len(copies)):
         first = second = 1.0
@@ -85,7 +85,7 @@ def test_a_part_that_was_released_before_is_detected():
     assert not passes.add(3, 1)
     assert passes.add(10, 10)
     assert not passes.add(0, 25)
-    assert passes.add(25, 0), "nothing is in an empty batch"
+    assert passes.add(25, 0), "an empty batch holds no examples"
     assert (passes.cost, passes.copies()) == (3, {1: 3})
 
 
@@ -125,5 +125,5 @@ def test_a_plan_costs_at_least_as_much_as_its_releases(n, sizes, additive):
 
 
 def test_a_plan_of_many_batches_is_fast():
-    """64,424,510 epochs, of which every third begins with a batch: in the others a batch reaches over the border."""
+    """64,424,510 epochs, every third of which begins with a batch; in the others a batch crosses the border."""
     assert planned_uses(1000, {30: 2**31}) == {1: 21474836, 2: 21474837}
