@@ -174,8 +174,8 @@ class Network:
     @functools.cached_property
     def observers(self) -> list[Observer]:
         """Every node that received something."""
-        heard = {sight.target for sight in (*self.knowledge.messages, *self.knowledge.merged)}
-        return [self.observer([node]) for node in sorted(heard)]
+        receivers = {sight.target for sight in (*self.knowledge.messages, *self.knowledge.merged)}
+        return [self.observer([node]) for node in sorted(receivers)]
 
     def select(self, nodes: Sequence[int | str] | None, coalition: Sequence[int | str]) -> list[Observer]:
         """Return observers by their nodes, and a coalition; all nodes by default."""

@@ -85,6 +85,11 @@ class Report:
     sees: dict[str, bool]
     statement: str
 
+    @property
+    def passed(self) -> bool:
+        """Whether the audit shows no error."""
+        return self.complete and not self.refuted
+
 
 @dataclass(frozen=True, kw_only=True)
 class AuditReport(Report):
@@ -128,7 +133,7 @@ class AuditReport(Report):
     def passed(self) -> bool:
         """Whether the audit shows no error."""
         noise_wrong = self.noise_missing or self.noise_of_other_law or self.noise_dependent
-        return self.complete and not (self.refuted or self.claim_refuted or noise_wrong)
+        return super().passed and not (self.claim_refuted or noise_wrong)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,11 +152,6 @@ class PairwiseReport(Report):
     heard: int
     published: float
     certified_by: str
-
-    @property
-    def passed(self) -> bool:
-        """Whether the audit shows no error."""
-        return self.complete and not self.refuted
 
 
 def audit(scenario: Scenario | str | Path, **options: Any) -> AuditReport | PairwiseReport:
@@ -216,6 +216,7 @@ class Audit(PlantedScenario):
                 raise ValueError(f"guesses: expected an integer from 1 to {canaries}, the canaries, found {number}")
         if not self.guess_numbers:
             raise ValueError("guesses: expected one number of guesses or more, found none")
+        self._share = (1.0 - confidence) / len(self.guess_numbers)
         super().__init__(scenario, canaries, client, kind, in_place, seed, observed=observer is not None)
         if observer is not None:
             self.network = Network(self.setup)
@@ -242,10 +243,6 @@ class Audit(PlantedScenario):
     def listen(self, scorer: ReleaseScorer | ViewScorer) -> Releases:
         """Run the scenario, and return the account of its releases; see `run` for errors."""
         return listen(self.setup, self.device, scorer.clients, scorer.hear, scorer.factor)
-
-    @property
-    def _share(self) -> float:
-        return (1.0 - self.confidence) / len(self.guess_numbers)
 
     def _judge(self, scores: NDArray[np.float64], profile: Profile) -> AuditVerdict:
         delta, confidence = self.ledger.delta, self.confidence

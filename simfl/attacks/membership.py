@@ -148,7 +148,7 @@ def infer_membership(
                 scores = _scores(setup.model, pairs[client], *values.read(kept.messages), kept)
                 # An eavesdropper on all links is at distance 0.
                 distance = hops[client].get(observer, math.inf) if isinstance(observer, int) else 0.0
-                results += judge.rows((name, client, distance, kept), scores, accounts[observer, client])
+                results += judge.rows(name, client, distance, kept, scores, accounts[observer, client])
     finally:
         simulation.release()
     if not results:
@@ -180,12 +180,14 @@ class _Judge:
 
     def rows(
         self,
-        where: tuple[str, int, float, Kept],
+        observer: str,
+        client: int,
+        distance: float,
+        kept: Kept,
         scores: Mapping[str, tuple[NDArray[np.float64], NDArray[np.float64]]],
         account: Account,
     ) -> list[tuple[Inference, NDArray[np.float64]]]:
         """Return an inference and its true positive rates for each score."""
-        observer, client, distance, kept = where
         rows = []
         for score, (members, others) in scores.items():
             count = len(members)

@@ -76,7 +76,8 @@ def p_value(correct: int, guesses: int, canaries: int, epsilon: float, delta: fl
     if correct == 0 or math.isinf(epsilon):
         return 1.0
     q = float(special.expit(epsilon))
-    at_least = _tail(np.arange(correct, -1, -1), guesses, q)  # P[W >= v - i], i = 0..v
+    least = np.arange(correct, 0, -1)
+    at_least = np.append(special.betainc(least, guesses - least + 1, q), 1.0)  # P[W >= v - i], i = 0..v
     if at_least[0] > 0.5:
         return 1.0
     extra = 0.0
@@ -243,14 +244,6 @@ def judge(
         verdicts.append(AuditVerdict(lower, p, correct, guesses, len(scores)))
     best = min(verdicts, key=lambda verdict: (verdict.p_value, -verdict.lower_bound))
     return replace(best, lower_bound=max(verdict.lower_bound for verdict in verdicts))
-
-
-def _tail(least: NDArray[np.int64], trials: int, q: float) -> NDArray[np.float64]:
-    """Return P[Binomial(trials, q) >= k] for the k in `least`, 0 <= k <= trials."""
-    tail: NDArray[np.float64] = np.where(
-        least <= 0, 1.0, special.betainc(np.maximum(least, 1), trials - np.maximum(least, 1) + 1, q)
-    )
-    return tail
 
 
 def _level(confidence: float) -> float:

@@ -133,7 +133,8 @@ def _next_number(seen: Mapping[int, float], last: int, epsilon: float) -> int:
     if others:
         near = min(others, key=lambda n: abs(math.log(n / last)))
         power = math.log(seen[near] / seen[last]) / math.log(near / last)
-    reach = math.log(epsilon / seen[last]) / max(power, 0.05) if epsilon > 0.0 else -math.inf
+    ratio = epsilon / seen[last]  # underflows to 0 for the smallest budgets
+    reach = math.log(ratio) / max(power, 0.05) if ratio > 0.0 else -math.inf
     guess = last * math.exp(max(-math.log(64.0), min(math.log(64.0), reach)))
     # When the guess is this near, one side of the budget is known: try the other one.
     return math.floor(guess) + (seen[last] <= epsilon and math.floor(guess) <= last)

@@ -153,17 +153,14 @@ def _of_jax_privacy(strategy: str, window: int, size: int, releases: int, takes:
                     )
                 made = buffered_toeplitz.optimize_loss(loss, size)[0].toeplitz_coefs(max(releases, window, 2))
             coefficients = np.asarray(toeplitz.inverse_coef(made, window), np.float64)
+            if not np.isfinite(coefficients).all():
+                raise ArithmeticError("its coefficients are not finite")
+            return coefficients
     except (ArithmeticError, RuntimeError, ValueError) as error:
         raise ScenarioError(
             f"privacy.noise.strategy: {strategy}: jax_privacy found none for {releases} releases, "
             f"{' '.join(str(error).split())[:200]}; use a smaller size, or strategy: square_root"
         ) from error
-    if not np.isfinite(coefficients).all():
-        raise ScenarioError(
-            f"privacy.noise.strategy: {strategy}: expected finite coefficients for {releases} releases, "
-            "jax_privacy found others; use a smaller size, or strategy: square_root"
-        )
-    return coefficients
 
 
 class InTimeTally(Tally):

@@ -118,7 +118,7 @@ def test_all_releases_in_the_messages_are_heard():
     assert heard[owners != 1].all()
     assert not heard[owners == 1].any()
     assert (np.abs(releases[owners != 1]).max(axis=1) > 0.5).all()
-    # Batches of 300 out of 359 continue from one pass into the next: the auditor knows which canaries are in them twice.
+    # Batches of 300 out of 359 continue from one pass into the next: the auditor knows which canaries are in twice.
     assert set(np.unique(present)) == {0.0, 1.0, 2.0}
     np.testing.assert_allclose(scorer.signals, 0.5 * present)
 
