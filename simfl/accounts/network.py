@@ -2,7 +2,7 @@
 
 The world of a scenario is played without arithmetic (`simfl.accounts.replay`); every message is recorded as a linear
 form of noisy gradients. `simfl.privacy.network` computes what an observer learns from the messages to it. The ledger's
-account of each client is that of an observer who sees everything that the client ever sent. The smaller epsilon of the
+account of each client is that of an observer that sees everything that the client ever sent. The smaller epsilon of the
 two is certified.
 """
 
@@ -199,7 +199,7 @@ class Network:
         rows = [(names[source], names[target], count) for (source, target), count in sorted(carried.items())]
         return pd.DataFrame(rows, columns=["source", "target", "messages"])
 
-    # -- what they saw ---------------------------------------------------------------------------
+    # -- messages of observers -------------------------------------------------------------------
 
     def seen(self, observer: Observer, sees: Sees = "messages", until: float = math.inf) -> list[int]:
         """Return the rows that an observer saw until a time, each once, by arrival.
@@ -239,14 +239,14 @@ class Network:
     def _check(self, observer: Observer, sees: Sees) -> bool:
         if (observer, sees) in self._checked:
             return self._checked[observer, sees]
-        came, made = self._seen_and_made(observer, sees)
-        rows = [*came, *dict.fromkeys(row for row, _ in made if row not in came)]
+        arrivals, sends = self._arrivals_and_sends(observer, sees)
+        rows = [*arrivals, *dict.fromkeys(row for row, _ in sends if row not in arrivals)]
         places, columns = {row: place for place, row in enumerate(rows)}, len(self.knowledge.batches)
-        feasible = len(came) * min(len(came), columns) * columns <= MOST_CHECKED and self._fits(rows)
+        feasible = len(arrivals) * min(len(arrivals), columns) * columns <= MOST_CHECKED and self._fits(rows)
         if feasible:
             both = np.concatenate(self.matrices(rows, observer), axis=1)
-            before = np.searchsorted(list(came.values()), [when for _, when in made])
-            if unexplained(both[: len(came)], both[[places[row] for row, _ in made]], before).any():
+            before = np.searchsorted(list(arrivals.values()), [when for _, when in sends])
+            if unexplained(both[: len(arrivals)], both[[places[row] for row, _ in sends]], before).any():
                 raise ScenarioError(
                     f"privacy network: not certified: node {observer.name} has a state that does not follow from the "
                     "messages that reached it and from its own gradients, so an account of the messages would be too "
@@ -255,15 +255,16 @@ class Network:
         self._checked[observer, sees] = feasible
         return feasible
 
-    def _seen_and_made(self, observer: Observer, sees: Sees) -> tuple[dict[int, int], list[tuple[int, int]]]:
+    def _arrivals_and_sends(self, observer: Observer, sees: Sees) -> tuple[dict[int, int], list[tuple[int, int]]]:
         """Return row -> first arrival, and (row, time) of a node's sends and reads."""
-        known, came = self.knowledge, dict[int, int]()
+        arrivals = dict[int, int]()
         for one in sorted(self._sights(observer, sees), key=lambda one: one.came):
             if observer.saw(one):
-                came.setdefault(one.row, one.came)
-        made = [(one.row, one.read) for one in known.reads if one.client // self.setup.tasks in observer.nodes]
-        made += [(one.row, one.sent) for one in known.messages if one.source in observer.nodes]
-        return came, list(dict.fromkeys(made))
+                arrivals.setdefault(one.row, one.came)
+        reads, messages, tasks = self.knowledge.reads, self.knowledge.messages, self.setup.tasks
+        sends = [(one.row, one.read) for one in reads if one.client // tasks in observer.nodes]
+        sends += [(one.row, one.sent) for one in messages if one.source in observer.nodes]
+        return arrivals, list(dict.fromkeys(sends))
 
     @functools.cached_property
     def owners(self) -> NDArray[np.int64]:
@@ -292,8 +293,8 @@ class Network:
         for observer in observers:
             views.update(self.seen(observer, sees))
             for node in observer.nodes:
-                came, made = self._seen_and_made(self.observer([node]), sees)
-                checks.update(came, (row for row, _ in made))
+                arrivals, sends = self._arrivals_and_sends(self.observer([node]), sees)
+                checks.update(arrivals, (row for row, _ in sends))
         wanted = sorted(views | checks if self._fits(views | checks) else views)
         self._prepared = ({row: place for place, row in enumerate(wanted)}, *self._matrices(wanted))
 
@@ -330,12 +331,12 @@ class Network:
     def needed(self, a: Matrix, observer: Observer) -> NDArray[np.int64]:
         """Return the gradients in A and, recursively, in the models they were taken at."""
         others = ~np.isin(self.owners, sorted(observer.nodes))
-        known = np.zeros(len(others), dtype=bool)
+        reached = np.zeros(len(others), dtype=bool)
         new = np.any(a != 0.0, axis=0) & others
         while new.any():
-            known |= new
-            new = np.any(self._holds[new], axis=0) & others & ~known
-        return np.flatnonzero(known)
+            reached |= new
+            new = np.any(self._holds[new], axis=0) & others & ~reached
+        return np.flatnonzero(reached)
 
     def resolved(self, rows: Sequence[int], observer: Observer, view: View) -> bool:
         """Whether a view of some rows has all their directions, by exact arithmetic.
@@ -344,8 +345,8 @@ class Network:
         which may reveal a gradient by itself.
         """
         std, distinct = self._own_noise, sorted(set(rows))
-        own = std is not None and bool(np.all(std > 0.0))
-        if own and view.rank == min(len(distinct), int(view.whitened.any(axis=0).sum())):
+        independent = std is not None and bool(np.all(std > 0.0))
+        if independent and view.rank == min(len(distinct), int(view.whitened.any(axis=0).sum())):
             return True
         if self._residues is None or not all(row in self._residues[0] for row in distinct):
             many = {*distinct, *(self._prepared[0] if self._prepared else ())}
@@ -357,7 +358,7 @@ class Network:
         a, b = self._without((a[selected], b[selected]), observer)
         noise = b if std is None else a[:, std > 0.0]
         rank = rank_modulo(noise)
-        return rank <= view.rank and (own or rank_modulo(np.concatenate((noise, a[:, ~view.exposed]), axis=1)) == rank)
+        return rank <= view.rank and (independent or rank_modulo(np.hstack((noise, a[:, ~view.exposed]))) == rank)
 
     def closed_view(
         self, rows: Sequence[int], a: Matrix, b: Matrix, observer: Observer, needed: NDArray[np.int64] | None = None
@@ -384,22 +385,22 @@ class Network:
         Rows are in the order in which their contents were made. Coefficients do not include noise that does not belong
         to one gradient, such as a server's.
         """
-        known, std = self.knowledge, self._own_noise
+        knowledge, std = self.knowledge, self._own_noise
         of_row: dict[int, list[Sight]] = {}
-        for sight in known.messages:
+        for sight in knowledge.messages:
             of_row.setdefault(sight.row, []).append(sight)
 
         def messages() -> Iterator[tuple[Any, ...]]:
-            for row, values in known.walk(of_row):
+            for row, values in knowledge.walk(of_row):
                 held = np.flatnonzero(values)
                 for one in of_row[row]:
                     yield one.sent_s, one.came_s, one.source, one.target, held, values[held]
 
         gradients = {
             "client": self.owners,
-            "draw": np.array([one.draw for one in known.batches], dtype=np.int64),
-            "examples": np.array([one.examples for one in known.batches], dtype=np.int64),
-            "noise_std": np.full(len(known.batches), math.nan) if std is None else std,
+            "draw": np.array([one.draw for one in knowledge.batches], dtype=np.int64),
+            "examples": np.array([one.examples for one in knowledge.batches], dtype=np.int64),
+            "noise_std": np.full(len(knowledge.batches), math.nan) if std is None else std,
         }
         return write_knowledge(folder, messages(), gradients)
 
@@ -589,7 +590,7 @@ class Network:
                 view = self.closed_view(rows, a, b, observer, needed)
                 if view is not None:
                     pairwise_mu, pairwise = self.spent(view, clients)
-            known = np.full(len(clients), math.inf) if self._bare(observer) else local[clients]
+            ledger_epsilons = np.full(len(clients), math.inf) if self._bare(observer) else local[clients]
             yield pd.DataFrame(
                 {
                     "time_s": min(until, ended_s),
@@ -601,11 +602,11 @@ class Network:
                     "published_mu": np.fmin(published_mu, pairwise_mu),
                     "pairwise_mu": pairwise_mu,
                     "local_mu": local_mu[clients],
-                    "published": np.fmin(np.fmin(published, pairwise), known),
+                    "published": np.fmin(np.fmin(published, pairwise), ledger_epsilons),
                     "pairwise": pairwise,
-                    "local": known,
-                    "epsilon": np.fmin(pairwise, known),
-                    "account": np.where(pairwise < known, "pairwise", "local"),
+                    "local": ledger_epsilons,
+                    "epsilon": np.fmin(pairwise, ledger_epsilons),
+                    "account": np.where(pairwise < ledger_epsilons, "pairwise", "local"),
                 }
             )
 
@@ -675,12 +676,10 @@ def network(
     ended_s = played.replay.algorithm.clock.now
     moments = [ended_s * (number + 1) / times for number in range(times - 1)] + [math.inf]
     pairs = pd.concat(played.pairs(played.select(observers, coalition), sees, moments), ignore_index=True)
-    setup, known = played.setup, played.knowledge
+    setup, counts = played.setup, (len(played.knowledge.batches), len(played.knowledge.messages))
     assert setup.ledger is not None
     statement, delta = statement_of(setup, played.replay.releases), setup.ledger.delta
-    return NetworkReport(
-        setup.scenario.name, delta, sees, statement, len(known.batches), len(known.messages), pairs, played.edges
-    )
+    return NetworkReport(setup.scenario.name, delta, sees, statement, *counts, pairs, played.edges)
 
 
 @one_thread()
@@ -702,5 +701,5 @@ def reconstruct(
     """
     played = target if isinstance(target, Network) else Network(target, own)
     pairs = pd.concat(played.reconstructions(played.select(observers, coalition), sees), ignore_index=True)
-    known = played.knowledge
-    return ReconstructionReport(played.setup.scenario.name, len(known.batches), len(known.messages), pairs)
+    knowledge = played.knowledge
+    return ReconstructionReport(played.setup.scenario.name, len(knowledge.batches), len(knowledge.messages), pairs)

@@ -31,9 +31,8 @@ class Replay:
                 f"stop.{key}: expected a run that ends at a time, or at a number of updates or epochs, found one that "
                 f"ends at {' or '.join(goals)}: that time, and with it the messages, depend on data"
             )
-        if not setup.algorithm.__module__.startswith(
-            "simfl."
-        ):  # a message that it does not report would not be counted
+        # A message that an algorithm does not report would not be counted.
+        if not setup.algorithm.__module__.startswith("simfl."):
             raise ScenarioError(
                 f"algorithm.kind: expected an algorithm of simfl's, found {setup.scenario.algorithm.kind}: only those "
                 "report the content of each message"

@@ -151,22 +151,22 @@ class Ordinary:
         self.x, self.y, self.count = examples
 
     def without(
-        self, models: NDArray[np.float32], releases: NDArray[np.float32], known: Sequence[Circumstances]
+        self, models: NDArray[np.float32], releases: NDArray[np.float32], facts: Sequence[Circumstances]
     ) -> NDArray[np.float64]:
         """Return releases [k, d] at models [k, d] without the mean contribution."""
         rest = releases.astype(np.float64)
         if self.count:
             size = self.model.inner.size
-            for row, (w, one) in enumerate(zip(models, known, strict=True)):
+            for row, (w, one) in enumerate(zip(models, facts, strict=True)):
                 total = _clipped_gradients(self.model.inner, w[:size], self.x, self.y, np.float32(one.norm))
                 rest[row, :size] -= one.rate * self.count / len(self.x) * np.asarray(total, dtype=np.float64)
         return rest
 
-    def spread(self, known: Circumstances) -> float:
+    def spread(self, facts: Circumstances) -> float:
         """Return the variance per coordinate of their sampling, for isotropic gradients."""
-        if np.isinf(known.norm):
+        if np.isinf(facts.norm):
             return 0.0
-        return known.rate * (1 - known.rate) * self.count * known.norm**2 / self.model.touched
+        return facts.rate * (1 - facts.rate) * self.count * facts.norm**2 / self.model.touched
 
 
 @functools.partial(jax.jit, static_argnums=0)

@@ -85,21 +85,21 @@ class ReleaseScorer:
             rows = [row for row, promise in enumerate(promises) if promise.client == client]
             if not rows:
                 continue
-            known = [self._planted.circumstances(promises[row]) for row in rows]
-            rest = ordinary.without(models[rows], releases[rows], known)
+            facts = [self._planted.circumstances(promises[row]) for row in rows]
+            rest = ordinary.without(models[rows], releases[rows], facts)
             if client == self._planted.client:
-                self._score(models[rows], rest, known)
-            unit = np.array([one.declared for one in known])[:, None] / self._planted.std_per_scale(client)
+                self._score(models[rows], rest, facts)
+            unit = np.array([one.declared for one in facts])[:, None] / self._planted.std_per_scale(client)
             noisy = unit[:, 0] > 0.0
             self.check.hear(client, rest[noisy, : self._planted.setup.dimension] / unit[noisy])
 
-    def _score(self, models: NDArray[np.float32], rest: Floats, known: Sequence[Circumstances]) -> None:
+    def _score(self, models: NDArray[np.float32], rest: Floats, facts: Sequence[Circumstances]) -> None:
         """Score releases of the client without its ordinary examples' mean, [k, d]."""
         model = self._planted.model
         self.heard += len(rest)
-        self._rates += sum(one.rate for one in known)
+        self._rates += sum(one.rate for one in facts)
         if self._planted.kind == "gradient":
-            norms = _column(min(one.norm, model.norm) for one in known)
+            norms = _column(min(one.norm, model.norm) for one in facts)
             along = norms * rest[:, model.coordinates]
             squared, excess = np.broadcast_to(norms**2, along.shape), model.norm / norms
         else:
@@ -108,39 +108,39 @@ class ReleaseScorer:
                 along_inputs(
                     inner, w[:size], r[:size].astype(np.float32), *inputs, *map(np.float32, (one.rate, one.norm))
                 )
-                for w, r, one in zip(models, rest, known, strict=True)
+                for w, r, one in zip(models, rest, facts, strict=True)
             ]
             along, squared, excess = (np.stack(part).astype(np.float64) for part in zip(*rows, strict=True))
-        spread = _column(self._ordinary[self._planted.client].spread(one) for one in known)
-        self.scores += self._gain(along, squared, _column(one.std**2 for one in known) + spread, known)
-        declared = _column(one.declared**2 for one in known)
+        spread = _column(self._ordinary[self._planted.client].spread(one) for one in facts)
+        self.scores += self._gain(along, squared, _column(one.std**2 for one in facts) + spread, facts)
+        declared = _column(one.declared**2 for one in facts)
         for name, (factor, clips) in BROKEN.items():
             coins, scores = self.made_up[name]
             variance = factor**2 * declared + spread
             for trial, coin in enumerate(coins):
-                inside = np.where(coin, 1.0, -1.0 if self._replaces else 0.0) * self._present(known, len(coin))
+                inside = np.where(coin, 1.0, -1.0 if self._replaces else 0.0) * self._present(facts, len(coin))
                 made_up = (1.0 if clips else excess) * inside * squared
                 made_up += np.sqrt(squared * variance) * self._generator.standard_normal(squared.shape)
-                scores[trial] += self._gain(made_up, squared, variance, known)
+                scores[trial] += self._gain(made_up, squared, variance, facts)
 
-    def _present(self, known: Sequence[Circumstances], canaries: int) -> Floats:
+    def _present(self, facts: Sequence[Circumstances], canaries: int) -> Floats:
         """Return how often each canary is in batches, [k, m]; secret batches are drawn."""
-        rows = [self._generator.random(canaries) < one.rate if one.copies is None else one.copies for one in known]
+        rows = [self._generator.random(canaries) < one.rate if one.copies is None else one.copies for one in facts]
         return np.stack(rows).astype(np.float64)
 
-    def _gain(self, along: Floats, squared: Floats, variances: Floats, known: Sequence[Circumstances]) -> Floats:
+    def _gain(self, along: Floats, squared: Floats, variances: Floats, facts: Sequence[Circumstances]) -> Floats:
         """Return the scores' increments, [m], from <r, g>, |g|^2 and variances."""
         if self._planted.kind == "gradient":
-            variances = self._estimated(along, squared, variances, known)
+            variances = self._estimated(along, squared, variances, facts)
         variances = np.maximum(variances, LEAST_NOISE**2 * squared.max(initial=0.0, axis=1, keepdims=True))
         variances = np.where(variances > 0.0, variances, 1.0)
-        gain = _log_ratio(along, squared, variances, known)
+        gain = _log_ratio(along, squared, variances, facts)
         if self._replaces:
-            gain -= _log_ratio(-along, squared, variances, known)
+            gain -= _log_ratio(-along, squared, variances, facts)
         total: Floats = gain.sum(axis=0)
         return total
 
-    def _estimated(self, along: Floats, squared: Floats, declared: Floats, known: Sequence[Circumstances]) -> Floats:
+    def _estimated(self, along: Floats, squared: Floats, declared: Floats, facts: Sequence[Circumstances]) -> Floats:
         """Return the noise variance at every canary, [k, m]: measured, or as declared.
 
         The variance over a block includes that of the coins and the sampling, C^2 (q/2) (1 - q/2) (q C^2 for opposite
@@ -151,7 +151,7 @@ class ReleaseScorer:
         count = norms.shape[1]
         if count < BLOCK // 4:
             return variances
-        units, rate = along / norms, _column(one.rate for one in known)
+        units, rate = along / norms, _column(one.rate for one in facts)
         coins = norms[:, :1] ** 2 * (rate if self._replaces else rate / 2 * (1 - rate / 2))
         for block in np.array_split(np.argsort(self._planted.model.coordinates), max(1, count // BLOCK)):
             estimate = np.maximum(units[:, block].var(axis=1, keepdims=True) - coins, 0.0)
@@ -164,10 +164,10 @@ def _column(values: Any) -> Floats:
     return np.array(list(values), dtype=np.float64)[:, None]
 
 
-def _log_ratio(along: Floats, squared: Floats, variances: Floats, known: Sequence[Circumstances]) -> Floats:
+def _log_ratio(along: Floats, squared: Floats, variances: Floats, facts: Sequence[Circumstances]) -> Floats:
     """Return l(g) of `ReleaseScorer`, [k, m]."""
     gain = (along - squared / 2) / variances
-    for row, one in enumerate(known):
+    for row, one in enumerate(facts):
         if one.copies is not None:
             gain[row] = (one.copies * along[row] - one.copies**2 * squared[row] / 2) / variances[row]
         elif one.rate < 1.0:
@@ -227,13 +227,13 @@ class ViewScorer:
             place = self._places.get((promise.client, promise.draw, promise.begin))
             if place is None:
                 continue
-            known, some = self._planted.circumstances(promise), slice(row, row + 1)
-            rest = self._ordinary[promise.client].without(models[some], releases[some], [known])
+            facts, some = self._planted.circumstances(promise), slice(row, row + 1)
+            rest = self._ordinary[promise.client].without(models[some], releases[some], [facts])
             self.releases[place], self.heard[place] = rest[0, model.coordinates], True
             if place in self._row_of:
                 own = self._row_of[place]
-                self._norms[own] = min(known.norm, model.norm)
-                self.present[own] = known.rate if known.copies is None else known.copies
+                self._norms[own] = min(facts.norm, model.norm)
+                self.present[own] = facts.rate if facts.copies is None else facts.copies
 
     @property
     def seen(self) -> NDArray[np.bool_]:

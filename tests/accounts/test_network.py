@@ -315,7 +315,7 @@ def test_models_of_a_node_follow_from_its_messages(kind, options, privacy, fault
     assert all(found.check(observer) for observer in found.observers)
     if found.knowledge.merged:
         assert all(found.check(observer, "neighbor_sums") for observer in found.observers)
-    made = sum(len(found._seen_and_made(observer, "messages")[1]) for observer in found.observers)
+    made = sum(len(found._arrivals_and_sends(observer, "messages")[1]) for observer in found.observers)
     assert made > 20
 
 
