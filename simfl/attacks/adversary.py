@@ -39,11 +39,9 @@ class ListeningTape(Tape):
     It hears each of their promises once: when it is sent or consumed, whichever comes first, on any path. The tape's
     tally counts the same promises independently, so the two can be compared.
 
-    Args:
-        words, options: of `Tape`.
-        clients: maximum number of heard releases of each client.
-        hear: called with some releases at a time.
-        factor: a power of two by which releases are multiplied while they are rows of the executor.
+    `clients` maps clients to the maximum number of their heard releases; `hear` is called with some releases at a time.
+    `factor` is a power of two by which releases are multiplied while they are rows of the executor. The other arguments
+    are those of `Tape`.
     """
 
     def __init__(

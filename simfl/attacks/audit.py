@@ -24,7 +24,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,11 +41,13 @@ from simfl.attacks.statistics import (
     Profile,
     default_guesses,
     epsilon_lower_bound,
+    error_at,
     judge,
     profile_p_value,
     right_guesses,
 )
 from simfl.errors import ConditionError, ScenarioError
+from simfl.privacy import checks
 from simfl.privacy.accounting import Composition, Neighbors, delta_of, epsilon_of
 from simfl.privacy.releases import Releases
 from simfl.records.claims import Claimed
@@ -203,12 +205,8 @@ class Audit(PlantedScenario):
                 "scored along directions"
             )
         self.device, self.confidence = choose_device(device), confidence
-        if canaries < 1:
-            raise ValueError(f"canaries: expected an integer >= 1, found {canaries}")
-        if kind not in ("gradient", "input"):
-            raise ValueError(f"kind: expected gradient or input, found {kind!r}")
-        if not 0.0 < confidence < 1.0:
-            raise ValueError(f"confidence: expected a number between 0 and 1, found {confidence}")
+        checks.whole(1, canaries=canaries)
+        checks.one_of(get_args(Kind), kind=kind)
         guesses = default_guesses(canaries) if guesses is None else guesses
         self.guess_numbers = [guesses] if isinstance(guesses, int) else [*guesses]
         for number in self.guess_numbers:
@@ -216,7 +214,7 @@ class Audit(PlantedScenario):
                 raise ValueError(f"guesses: expected an integer from 1 to {canaries}, the canaries, found {number}")
         if not self.guess_numbers:
             raise ValueError("guesses: expected one number of guesses or more, found none")
-        self._share = (1.0 - confidence) / len(self.guess_numbers)
+        self._share = error_at(confidence) / len(self.guess_numbers)
         super().__init__(scenario, canaries, client, kind, in_place, seed, observed=observer is not None)
         if observer is not None:
             self.network = Network(self.setup)

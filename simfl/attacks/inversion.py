@@ -36,6 +36,7 @@ from simfl.models import AbstractModel
 from simfl.models.base import Array
 from simfl.models.layered import AbstractNetwork
 from simfl.models.layers import Dense
+from simfl.privacy import checks
 from simfl.privacy.network import recovered
 from simfl.records.attacks import Inversion, Reconstructed
 from simfl.scenario import Scenario
@@ -123,16 +124,10 @@ def search(
 ) -> tuple[NDArray[np.float32], float]:
     """Search for inputs by Adam on 1 - cos(gradients) + total variation.
 
-    Args:
-        model: the model.
-        params: at which the gradient was taken, f32 [d].
-        gradient: of the sum, f32 [d], of any scale.
-        labels: [b].
-        bounds: the least and the largest value of a feature.
-        image_shape: height, width (and channels) if inputs are images.
-        clipping_norm: C of each example's gradient.
-        steps: of Adam, with a step size that falls to a tenth.
-        seed: of the start, uniform noise around the middle.
+    The gradient f32 [d] of the sum, of any scale, was taken at params f32 [d]. `bounds` are the least and the largest
+    value of a feature; `image_shape` is height, width (and channels) if inputs are images; `clipping_norm` is C of each
+    example's gradient. The step size of Adam falls to a tenth over `steps`. `seed` is that of the start, uniform noise
+    around the middle.
 
     Returns:
         Inputs f32 [b, *input_shape], and 1 - cos of their gradient.
@@ -221,8 +216,7 @@ def invert_run(
         ScenarioError: there is nothing to invert.
         RunError: the run failed.
     """
-    if count < 1 or steps < 1:
-        raise ValueError(f"{'count' if count < 1 else 'steps'}: expected an integer >= 1, found {min(count, steps)}")
+    checks.whole(1, count=count, steps=steps)
     run_device = choose_device(device)
     network = Network(scenario)
     watcher, setup = network.observer([observer]), network.setup

@@ -28,7 +28,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import jax
 import numpy as np
@@ -38,12 +38,13 @@ from simfl.accounts.network import LINKS, hops_from, local_epsilons, network, st
 from simfl.attacks.listening import Kept, KeptValues, Observer, Wiretap
 from simfl.attacks.pairing import Coins, Pairs, pairs_of
 from simfl.attacks.separation import area, right_pairs, true_positive_rates
-from simfl.attacks.statistics import default_guesses, pair_lower_bound
+from simfl.attacks.statistics import default_guesses, error_at, pair_lower_bound
 from simfl.build.assembly import assemble
 from simfl.build.setup import Setup
 from simfl.errors import RunError, ScenarioError
 from simfl.models import AbstractModel
 from simfl.models.base import Array
+from simfl.privacy import checks
 from simfl.records import Run, RunFolder
 from simfl.records.attacks import FALSE_POSITIVE_RATES, Inference, Membership
 from simfl.runs.runner import Simulation
@@ -105,12 +106,9 @@ def infer_membership(
         RunError: the run failed.
     """
     scenario = scenario if isinstance(scenario, Scenario) else load(scenario)
-    if models < 1:
-        raise ValueError(f"models: expected an integer >= 1, found {models}")
-    if held_out not in ("test", "coins"):
-        raise ValueError(f"held_out: expected test or coins, found {held_out!r}")
-    if not 0.0 < confidence < 1.0:
-        raise ValueError(f"confidence: expected a number between 0 and 1, found {confidence}")
+    checks.whole(1, models=models)
+    checks.one_of(get_args(HeldOut), held_out=held_out)
+    error_at(confidence)
     run_device, count = choose_device(device), scenario.clients.count
     targets = list(range(count)) if clients is None else list(dict.fromkeys(clients))
     for client in targets:

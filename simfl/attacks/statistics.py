@@ -27,6 +27,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
+from simfl.privacy import checks
+
 #: (epsilon, delta) pairs that hold for one mechanism.
 Profile = Sequence[tuple[float, float]]
 
@@ -61,18 +63,12 @@ def p_value(correct: int, guesses: int, canaries: int, epsilon: float, delta: fl
     probability of two wrong guesses, found by linear programming over all mechanisms, reaches 0.9991. For counts that
     are evidence, no mechanism was found that exceeds the formula.
 
-    Args:
-        correct: v, 0 <= v <= r.
-        guesses: r, 0 <= r <= m; fixed before the scores are seen.
-        canaries: m >= 1.
-        epsilon: >= 0, may be infinite.
-        delta: in [0, 1].
+    v = `correct`, r = `guesses`, fixed before the scores are seen, and m = `canaries` >= 1, with 0 <= v <= r <= m;
+    `epsilon` >= 0 may be infinite; `delta` is in [0, 1].
     """
     _check_counts(correct, guesses, canaries)
-    if not epsilon >= 0.0:
-        raise ValueError(f"epsilon: expected a number >= 0, found {epsilon}")
-    if not 0.0 <= delta <= 1.0:
-        raise ValueError(f"delta: expected a number from 0 to 1, found {delta}")
+    checks.not_negative(epsilon=epsilon)
+    checks.unit(delta=delta)
     if correct == 0 or math.isinf(epsilon):
         return 1.0
     q = float(special.expit(epsilon))
@@ -92,7 +88,7 @@ def epsilon_lower_bound(correct: int, guesses: int, canaries: int, delta: float,
     By bisection on `p_value` < 1 - confidence, with its arguments. A mechanism that is (epsilon', delta)-DP for a
     smaller epsilon' is also (epsilon, delta)-DP, so every epsilon below the bound is refuted too.
     """
-    level = _level(confidence)
+    level = error_at(confidence)
     return _largest(lambda epsilon: p_value(correct, guesses, canaries, epsilon, delta) < level)
 
 
@@ -108,7 +104,7 @@ def pair_lower_bound(
     """
     if neighbors == "replace_one":
         return epsilon_lower_bound(correct, guesses, pairs, delta, confidence)
-    level = _level(confidence)
+    level = error_at(confidence)
 
     def refuted(epsilon: float) -> bool:
         group = min(1.0, (1.0 + math.exp(min(epsilon, 700.0))) * delta)
@@ -223,19 +219,14 @@ def judge(
 ) -> AuditVerdict:
     """Guess, count the right guesses, and conclude.
 
-    Args:
-        scores: float [m], higher for canaries that seem to be in.
-        included: bool [m], the coins.
-        guess_numbers: numbers of guesses, fixed before the scores are seen. Each is tested at its share
-            (1 - confidence) / len(guess_numbers), and the best result is returned.
-        delta: of the lower bound.
-        profile: the certified curve.
-        confidence: 1 - beta.
+    `scores`, float [m], are higher for canaries that seem to be in; `included`, bool [m], are the coins. The numbers of
+    guesses are fixed before the scores are seen. Each is tested at its share (1 - confidence) / len(guess_numbers), and
+    the best result is returned. `delta` is that of the lower bound, `profile` the certified curve.
     """
     if len(guess_numbers) == 0:
         raise ValueError("guess_numbers: expected one number of guesses or more, found none")
     shares = len(guess_numbers)
-    level = _level(confidence) / shares
+    level = error_at(confidence) / shares
     verdicts = []
     for guesses in guess_numbers:
         correct = right_guesses(scores, included, guesses)
@@ -246,7 +237,8 @@ def judge(
     return replace(best, lower_bound=max(verdict.lower_bound for verdict in verdicts))
 
 
-def _level(confidence: float) -> float:
+def error_at(confidence: float) -> float:
+    """Return 1 - confidence; raise a `ValueError` unless it is between 0 and 1."""
     if not 0.0 < confidence < 1.0:
         raise ValueError(f"confidence: expected a number between 0 and 1, found {confidence}")
     return 1.0 - confidence

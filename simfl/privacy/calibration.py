@@ -96,14 +96,9 @@ def releases_within(
     """Return the largest number of releases, up to `most`, within epsilon.
 
     Epsilon grows approximately like a power of the number, a half for few and one for many releases. So the next number
-    is interpolated in logarithms, which needs few evaluations; each may be expensive.
-
-    Args:
-        epsilon_after: number of releases -> epsilon, which does not decrease.
-        epsilon: the budget.
-        most: maximum result.
-        first: the number to evaluate first.
-        close: a share of the budget; the search ends at a number that spends at least this share.
+    is interpolated in logarithms, which needs few evaluations; each may be expensive. `epsilon_after` is number of
+    releases -> epsilon, which does not decrease; `first` is evaluated first. The search ends at a number that spends at
+    least the share `close` of the budget.
     """
     low, high = 0, most + 1  # within the budget, and beyond it
     seen: dict[int, float] = {}

@@ -64,12 +64,8 @@ MANY_KINDS = 24
 class Ledger:
     """Accounts for the releases of a run.
 
-    Args:
-        terms: of the promise.
-        sizes: examples per client, int [K].
-        batch_size: B, nominal examples per mini-batch.
-        sampling: as in the scenario.
-        levels: noise multiplier of each client's releases, float [K]; for a `pure` mechanism, the epsilon of each.
+    `sizes` are the examples per client, int [K]; `batch_size` is B, the nominal examples per mini-batch. `levels` are
+    the noise multipliers of each client's releases, float [K], or for a `pure` mechanism the epsilon of each release.
     """
 
     #: Whether the account of an example includes the releases of all clients that hold it.
@@ -118,9 +114,8 @@ class Ledger:
     def _reason(self) -> str | None:
         if self.terms.unit == "client":
             return None
-        return refusal(
-            self.sampling, self.terms.neighbors, self.terms.rounding is not None and self.terms.amplification
-        )
+        on_grid = self.terms.rounding is not None and self.terms.amplification
+        return refusal(self.sampling, self.terms.neighbors, on_grid)
 
     @property
     def accounted(self) -> bool:
@@ -240,7 +235,7 @@ class Ledger:
         )
 
     def _of_uses(self, uses: Uses, levels: Sequence[float]) -> Composition:
-        """Return the composition of shuffled data; all releases have the least noise."""
+        """Return the composition of shuffled data, as if all had the least noise."""
         if not levels:
             return ()
         if not self.pure:
@@ -404,9 +399,9 @@ class Ledger:
             if tighten:
                 self._tighten(epsilons)
         epsilon = np.array([epsilons[composition] for composition in compositions])
-        return (
-            np.minimum(epsilon, self._epsilons(releases, "local_transcript", final)) if self._hides(view) else epsilon
-        )
+        if self._hides(view):
+            epsilon = np.minimum(epsilon, self._epsilons(releases, "local_transcript", final))
+        return epsilon
 
     def _tighten(self, epsilons: dict[Composition, float]) -> None:
         """Lower epsilons by the exact ones of some numbers of releases of each kind."""

@@ -31,22 +31,21 @@ from simfl.privacy.rounding import Rounding
 
 
 class AbstractMechanism(ABC):
-    """The base class of mechanisms."""
+    """The base class of mechanisms.
+
+    `kind` is its name in a scenario, and `summary` one line for a reader. `sampler` names its unit noise in
+    `simfl.privacy.noise.SAMPLERS`. A release protects one example or all data of a client (`unit`). `refusal` tells why
+    no epsilon holds for it; it is None if one does. `level` names the field that sets the amount of noise: a noise
+    multiplier or, if `pure`, the epsilon of a release.
+    """
 
     kind: ClassVar[str]
-    """Its name in a scenario."""
     summary: ClassVar[str]
-    """One line for a reader."""
     sampler: ClassVar[str]
-    """Name of its unit noise in `simfl.privacy.noise.SAMPLERS`."""
     unit: ClassVar[Literal["example", "client"]] = "example"
-    """What a release protects: one example, or all data of a client."""
     refusal: ClassVar[str | None] = None
-    """Why no epsilon holds for it; None if one does."""
     level: ClassVar[str]
-    """Name of the field that sets the amount of noise."""
     pure: ClassVar[bool] = False
-    """Whether its level is the epsilon of a release, rather than a noise multiplier."""
 
     @abstractmethod
     def scale(self, size: int) -> float:

@@ -120,11 +120,9 @@ class View:
     ) -> float:
         """Return mu of one client.
 
-        Args:
-            columns: its gradients.
-            deltas: maximum change of each of them by one example, [k].
-            passes: for shuffled data, which of `columns` (by place) may hold an example in each pass; None: an example
-                may be in all of them.
+        `columns` are its gradients, `deltas` the maximum change of each by one example, [k]. For shuffled data,
+        `passes` are the places in `columns` that may hold an example in each pass; None: an example may be in all of
+        them.
         """
         if not len(columns):
             return 0.0

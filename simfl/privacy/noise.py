@@ -289,11 +289,8 @@ def discrete_gaussian(
     these bits in floating point, rounded, which is next to |x|. Where it is not (tails beyond its polynomials), the
     whole table is bisected. Counters differ from those of `_words` and `_shared_words`.
 
-    Args:
-        keys, client, draw, size: see `Sampler`.
-        tables: uint32 [tables * 2^19, 4], see `simfl.privacy.rounding.cumulative`.
-        law: int32, the number of the table.
-        deviation: f32, approximate standard deviation, in steps of the grid.
+    `tables` are uint32 [tables * 2^19, 4], see `simfl.privacy.rounding.cumulative`; `law` is the number of the table,
+    int32; `deviation`, f32, is the approximate standard deviation in steps of the grid.
     """
     key0, key1 = threefry(keys[0], keys[1], client.astype(jnp.uint32), draw.astype(jnp.uint32))
     counter = jnp.arange(size, dtype=jnp.uint32)

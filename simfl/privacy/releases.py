@@ -106,12 +106,9 @@ class Nominal(Protocol):
 class Tally(Releases):
     """The releases that a tape has seen.
 
-    Args:
-        ledger: defines the nominal kind.
-        scales: noise scale of the nominal kind, of each client, [K].
-        clipping_norm: C of the nominal kind; inf without clipping.
-        rounds: whether clients promise changes by rounds of local steps.
-        now: virtual time in seconds, for messages.
+    `ledger`, `scales` (noise scales of the clients, [K]) and `clipping_norm` (C; inf without clipping) define the
+    nominal kind. `rounds`: whether clients promise changes by rounds of local steps. `now` returns the virtual time in
+    seconds.
     """
 
     def __init__(

@@ -340,7 +340,7 @@ def test_right_guesses_are_counted():
         ((0, 0, 0, 1.0, 0.0), "canaries: expected an integer >= 1"),
         ((1, 4, 10, -1.0, 0.0), "epsilon: expected a number >= 0"),
         ((1, 4, 10, math.nan, 0.0), "epsilon: expected a number >= 0"),
-        ((1, 4, 10, 1.0, 2.0), "delta: expected a number from 0 to 1"),
+        ((1, 4, 10, 1.0, 2.0), r"delta: expected a number in \[0, 1\]"),
     ],
 )
 def test_wrong_arguments_are_refused(arguments, message):
