@@ -268,7 +268,7 @@ class Audit(PlantedScenario):
             counts = ((right_guesses(scores, coins, guesses), guesses) for guesses in self.guess_numbers)
             return any(profile_p_value(*count, self.canaries, profile) < self._share for count in counts)
 
-        return {name: all(map(refuted, *made_up)) for name, made_up in scorer.made_up.items()}
+        return {name: all(map(refuted, *simulated)) for name, simulated in scorer.simulated.items()}
 
     def _report_of_view(self, scorer: ViewScorer) -> PairwiseReport:
         network, seen = self.network, scorer.seen

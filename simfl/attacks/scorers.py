@@ -57,7 +57,7 @@ class ReleaseScorer:
     Attributes:
         clients: maximum number of heard releases of each client.
         scores: of the canaries, [m].
-        made_up: coins bool [trials, m] and scores [trials, m] of audits of each broken mechanism.
+        simulated: coins bool [trials, m] and scores [trials, m] of audits of each broken mechanism.
         check: tests of the noise, also of another client's.
     """
 
@@ -72,7 +72,7 @@ class ReleaseScorer:
         self.heard = 0
         self._rates = 0.0
         shape = TRIALS, planted.canaries
-        self.made_up = {name: (self._generator.random(shape) < 0.5, np.zeros(shape)) for name in BROKEN}
+        self.simulated = {name: (self._generator.random(shape) < 0.5, np.zeros(shape)) for name in BROKEN}
 
     @property
     def sampling_rate(self) -> float:
@@ -115,13 +115,13 @@ class ReleaseScorer:
         self.scores += self._gain(along, squared, _column(one.std**2 for one in facts) + spread, facts)
         declared = _column(one.declared**2 for one in facts)
         for name, (factor, clips) in BROKEN.items():
-            coins, scores = self.made_up[name]
+            coins, scores = self.simulated[name]
             variance = factor**2 * declared + spread
             for trial, coin in enumerate(coins):
                 inside = np.where(coin, 1.0, -1.0 if self._replaces else 0.0) * self._present(facts, len(coin))
-                made_up = (1.0 if clips else excess) * inside * squared
-                made_up += np.sqrt(squared * variance) * self._generator.standard_normal(squared.shape)
-                scores[trial] += self._gain(made_up, squared, variance, facts)
+                simulated = (1.0 if clips else excess) * inside * squared
+                simulated += np.sqrt(squared * variance) * self._generator.standard_normal(squared.shape)
+                scores[trial] += self._gain(simulated, squared, variance, facts)
 
     def _present(self, facts: Sequence[Circumstances], canaries: int) -> Floats:
         """Return how often each canary is in batches, [k, m]; secret batches are drawn."""
@@ -194,7 +194,7 @@ class ViewScorer:
         releases: in the canaries' directions, [n, m].
         present: number of copies of canaries in each of the client's gradients, or their probability, [k, m].
         heard: which of the n releases were heard.
-        made_up: coins bool [trials, m] and scores [trials, m] of audits of each broken mechanism, after `scores`.
+        simulated: coins bool [trials, m] and scores [trials, m] of audits of each broken mechanism, after `scores`.
     """
 
     factor = 1.0
@@ -211,7 +211,7 @@ class ViewScorer:
         self.releases = np.zeros((len(batches), planted.canaries))
         self._norms, self.present = np.zeros((len(self.own), 1)), np.zeros((len(self.own), planted.canaries))
         self.heard = np.zeros(len(batches), dtype=bool)
-        self.made_up: dict[str, tuple[NDArray[np.bool_], Floats]] = {}
+        self.simulated: dict[str, tuple[NDArray[np.bool_], Floats]] = {}
         self.rows = network.seen(observer)
         self.a, self.b = network.matrices(self.rows, observer)
 
@@ -256,11 +256,11 @@ class ViewScorer:
                 coins = generator.random(len(scores)) < 0.5
                 present = np.where(secret, generator.random(rates.shape) < rates, rates)
                 added = norms * present * np.where(coins, 1.0, -1.0 if replaces else 0.0)
-                made_up = scores_of(signals, inner @ added, squared, replaces)
+                simulated = scores_of(signals, inner @ added, squared, replaces)
                 std = BROKEN[name][0] * np.sqrt(np.maximum(squared, 0.0))
-                trials.append((coins, made_up + std * generator.standard_normal(len(scores))))
+                trials.append((coins, simulated + std * generator.standard_normal(len(scores))))
             all_coins, all_scores = zip(*trials, strict=True)
-            self.made_up[name] = np.stack(all_coins), np.stack(all_scores)
+            self.simulated[name] = np.stack(all_coins), np.stack(all_scores)
         return scores
 
     @one_thread()
