@@ -1,8 +1,8 @@
 """`simfl privacy check`: privacy claims compared with the accountant.
 
-A claim is what a paper (or a report) says that a run spends; the account is what its releases cost under a view and a
-neighboring relation. Both use the same releases: those that a run recorded, or those that a scenario plans, every
-client taking part equally often.
+A claim is the epsilon that a paper (or a report) states for a run; the account is the epsilon of its releases under a
+view and a neighboring relation. Both use the same releases: those that a run recorded, or those that a scenario plans,
+with the same number for every client.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from simfl.scenario import from_mapping
 from simfl.scenario.own_code import nothing_loaded
 from simfl.scenario.privacy import MechanismConfig, StatedClaim
 
-#: Clients whose epsilons differ by less are shown together.
+#: Relative difference of epsilons up to which clients are shown together.
 ALIKE = 0.05
 
 VIEWS: tuple[View, ...] = ("local_transcript", "global_hidden")
@@ -36,7 +36,7 @@ VIEWS: tuple[View, ...] = ("local_transcript", "global_hidden")
 def check_run(run: Run) -> Check:
     """Compare claims about a run with the account of its recorded releases.
 
-    A run is data: none of a user's own code is loaded for it.
+    A run is data: no code of a user is loaded for it.
 
     Raises:
         ScenarioError, DataError: there is nothing to check, or its scenario needs something that is not installed.
@@ -45,7 +45,7 @@ def check_run(run: Run) -> Check:
         setup = prepare(from_mapping(run.scenario))
         try:
             return check(setup, run)
-        except (ValueError, ArithmeticError, LookupError) as error:  # what no run of the scenario could have recorded
+        except (ValueError, ArithmeticError, LookupError) as error:  # releases that no run can have recorded
             reason = " ".join(str(error).split())
             raise DataError(f"{run.folder}: its releases cannot be accounted for: {reason}") from error
 
@@ -66,9 +66,9 @@ def check(setup: Setup, run: Run | None = None) -> Check:
     own = np.nan_to_num(accounts[ledger.terms.view, ledger.terms.neighbors], nan=math.inf)
     groups: list[list[int]] = []
     for client in np.argsort(-own, kind="stable").tolist():
-        first = groups[-1][0] if groups else None
-        alike = first is not None and (own[client] == own[first] or own[client] >= (1 - ALIKE) * own[first])
-        if first is not None and alike and (not claims or _same(claims[client], claims[first])):
+        first = groups[-1][0] if groups else client
+        alike = own[client] == own[first] or own[client] >= (1 - ALIKE) * own[first]
+        if groups and alike and (not claims or _same(claims[client], claims[first])):
             groups[-1].append(client)
         else:
             groups.append([client])
@@ -88,14 +88,14 @@ def check(setup: Setup, run: Run | None = None) -> Check:
 
 
 def _same(one: Claimed, other: Claimed) -> bool:
-    """Whether the same is claimed of two clients, within `ALIKE`."""
+    """Whether the claims for two clients are equal, within `ALIKE`."""
     if math.isnan(one.epsilon) or math.isnan(other.epsilon):
         return math.isnan(one.epsilon) and math.isnan(other.epsilon)
     return abs(one.epsilon - other.epsilon) <= ALIKE * max(one.epsilon, other.epsilon)
 
 
 def recorded(ledger: Ledger, run: Run) -> Releases:
-    """Return a run's recorded releases, and why they cannot be certified, if so."""
+    """Return a run's recorded releases, and the reason if they cannot be certified."""
     releases = Releases([0] * len(ledger.sizes))
     stated = str(run.manifest.extra.get("privacy", ""))
     if ledger.accounted and stated.startswith(NOT_CERTIFIED):
@@ -106,10 +106,7 @@ def recorded(ledger: Ledger, run: Run) -> Releases:
             releases.refusal = releases.refusal or (
                 "the run did not record how often an example is in a release of shuffled data; run it again"
             )
-    table = run.releases
-    for client, size, level, count in zip(
-        table["client"], table["batch_size"], table["level"], table["count"], strict=True
-    ):
+    for client, size, level, count in run.releases[["client", "batch_size", "level", "count"]].itertuples(index=False):
         if not (0 <= client < len(ledger.sizes) and size >= 1 and 0 < level < math.inf and count >= 0):
             raise DataError(
                 f"{run.folder}: releases: expected those of {len(ledger.sizes)} clients, found client {client} with "
@@ -123,12 +120,11 @@ def recorded(ledger: Ledger, run: Run) -> Releases:
 
 
 def _uses(ledger: Ledger, run: Run) -> list[KnownUses] | None:
-    """Return uses of each client's examples; None where an old run does not say."""
+    """Return uses of each client's examples; None if an old run did not record them."""
     if not RunFolder(run.folder).table_path("uses").exists():
         return None
     known: list[dict[int, int]] = [{} for _ in ledger.sizes]
-    table = run.uses
-    for client, copies, count in zip(table["client"], table["copies"], table["count"], strict=True):
+    for client, copies, count in run.uses[["client", "copies", "count"]].itertuples(index=False):
         if not (0 <= client < len(known) and copies >= 0 and count >= 0):
             raise DataError(f"{run.folder}: uses: found client {client} of {len(known)}; the table is damaged")
         known[int(client)][int(copies)] = int(count)
@@ -150,20 +146,17 @@ def _accounts(
     return epsilons
 
 
-# -- claims ----------------------------------------------------------------------------------
-
-
 #: (mechanism, ledger, releases) -> the claims of all clients.
 ClaimFunction = Callable[[MechanismConfig, Ledger, Releases], list[Claimed]]
 
 
 def claims_of(privacy: MechanismConfig, ledger: Ledger, releases: Releases) -> list[Claimed]:
-    """Return the claim for every client; an empty list if the scenario makes none."""
+    """Return the claim for every client; an empty list if the scenario has none."""
     if privacy.claim is None:
         return []
     kind = privacy.claim.kind
-    claimed = _CORE_CLAIMS[kind] if kind in _CORE_CLAIMS else plugins.load("claims", kind)
-    return claimed(privacy, ledger, releases)
+    claim = _CORE_CLAIMS[kind] if kind in _CORE_CLAIMS else plugins.load("claims", kind)
+    return claim(privacy, ledger, releases)
 
 
 def _stated(privacy: MechanismConfig, ledger: Ledger, releases: Releases) -> list[Claimed]:
@@ -184,11 +177,7 @@ def _per_release(privacy: MechanismConfig, ledger: Ledger, releases: Releases) -
 
 
 def check_gaussian(privacy: MechanismConfig, ledger: Ledger) -> None:
-    """Reject a claim about Gaussian noise on clipped gradients for other noise.
-
-    Raises:
-        ScenarioError: the mechanism has other noise.
-    """
+    """Raise a `ScenarioError` unless noise is Gaussian, on clipped gradients."""
     if ledger.pure or math.isnan(ledger.terms.clipping_norm):
         raise ScenarioError(
             f"privacy.claim: expected stated or per_release with mechanism {ledger.terms.mechanism}, found "

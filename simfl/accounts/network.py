@@ -1,9 +1,9 @@
 """Account for what every observer of a network learned about every client.
 
-The world of a scenario is played without arithmetic (`simfl.accounts.replay`), which records every message as a linear
-form of noisy gradients. `simfl.privacy.network` computes what an observer learns from the messages that reached it. The
-ledger's account of each client is that of an observer who sees all that the client ever sent. The smaller of the two is
-certified.
+The world of a scenario is played without arithmetic (`simfl.accounts.replay`); every message is recorded as a linear
+form of noisy gradients. `simfl.privacy.network` computes what an observer learns from the messages to it. The ledger's
+account of each client is that of an observer that sees everything that the client ever sent. The smaller epsilon of the
+two is certified.
 """
 
 from __future__ import annotations
@@ -45,22 +45,22 @@ LINKS = "links"
 MOST_WORK = 2.0**37
 #: Maximum number of multiplications of `Network.check` for a node: some ten seconds.
 MOST_CHECKED = 2.0**33
-#: Levels of noise that differ by less count as one, and those above the largest as the largest. Batches of fixed size
-#: take an accountant more time.
+#: Levels of noise are rounded down to powers of this step, and levels above the largest count as the largest. Accounts
+#: of batches of fixed size take more time, so their step is larger.
 LEVEL_STEP, FIXED_LEVEL_STEP = 1.02, 1.1
 MOST_LEVEL = 500.0
 
 
 @dataclass(frozen=True)
 class NetworkReport:
-    """What every observer knows of every client; `edges` is as in `Network.edges`.
+    """What every observer knows about every client; `edges` is as in `Network.edges`.
 
-    `pairs` has a row for every time, observer and client that is not of it: `time_s`; `observer`, its nodes joined by
-    "+", "server" or "links"; `client`; `distance` between them over links that carried something, in hops; `messages`
-    that came; mu of Gaussian views, without amplification by sampling: as published (`published_mu`), of the closure
-    (`pairwise_mu`, NaN where that is too large to compute or rounding may hide a part) and of an observer of each
-    gradient (`local_mu`); epsilons, with amplification: `published` (not certified), `pairwise`, `local` (see
-    `local_epsilons`); `epsilon`, the smaller of those certified, and by which `account`.
+    `pairs` has a row for every time, observer and client that is not a part of it: `time_s`; `observer`, its nodes
+    joined by "+", "server" or "links"; `client`; `distance` between them over used links, in hops; number of `messages`
+    that arrived; mu of Gaussian views, without amplification by sampling: as published (`published_mu`), of the closure
+    (`pairwise_mu`, NaN if that is too large to compute or rounding may hide a part) and of an observer of each gradient
+    (`local_mu`); epsilons, with amplification: `published` (not certified), `pairwise`, `local` (see `local_epsilons`);
+    `epsilon`, the smaller one of the certified two, and the `account` that it comes from.
     """
 
     scenario: str
@@ -75,12 +75,12 @@ class NetworkReport:
 
 @dataclass(frozen=True)
 class ReconstructionReport:
-    """Whose gradients every observer can solve for.
+    """The gradients that every observer can solve for.
 
-    `pairs` has a row for every observer and client that is not of it: `observer`, `client` and `distance` as in
-    `NetworkReport`; `gradients` of the client; how many of them are `recovered`, and the standard deviation `std` of
-    the best of these estimates, per coordinate of a sum of clipped gradients; the same if all gradients of a client are
-    one (`slow_recovered`, `slow_std`), and the relative error that 32-bit messages leave of that without noise
+    `pairs` has a row for every observer and client that is not a part of it: `observer`, `client` and `distance` as in
+    `NetworkReport`; numbers of `gradients` of the client and of `recovered` ones; the standard deviation `std` of the
+    best estimate, per coordinate of a sum of clipped gradients; the same if all gradients of a client are equal
+    (`slow_recovered`, `slow_std`), and the relative error of the latter in 32-bit messages without noise
     (`slow_rounding`).
     """
 
@@ -92,13 +92,13 @@ class ReconstructionReport:
 
 @dataclass(frozen=True)
 class Observer:
-    """Nodes that combine what they saw; no nodes: an observer of all links."""
+    """Nodes that combine their messages; without nodes, an observer of all links."""
 
     name: str
     nodes: frozenset[int]
 
     def saw(self, sight: Sight) -> bool:
-        """Whether it saw a message by the end."""
+        """Whether a message reached it before the end."""
         return not self.nodes or (sight.target in self.nodes and sight.came_s < math.inf)
 
 
@@ -125,11 +125,11 @@ class Network:
     """The network of a scenario, replayed.
 
     Args:
-        target: a scenario, the path of one, the folder of a run, or what `prepare` returned.
+        target: a scenario, the path of one, the folder of a run, or the result of `prepare`.
         own: objects that were given from Python.
 
     Raises:
-        ScenarioError: what happens depends on data, or no account of this kind is known.
+        ScenarioError: events depend on data, or no account of this kind is known.
     """
 
     def __init__(self, target: Target, own: Own = NOTHING_OWN) -> None:
@@ -187,27 +187,22 @@ class Network:
     @functools.cached_property
     def observers(self) -> list[Observer]:
         """Every node that received something."""
-        heard = {sight.target for sight in (*self.knowledge.messages, *self.knowledge.merged)}
-        return [self.observer([node]) for node in sorted(heard)]
+        receivers = {sight.target for sight in (*self.knowledge.messages, *self.knowledge.merged)}
+        return [self.observer([node]) for node in sorted(receivers)]
 
     def select(self, nodes: Sequence[int | str] | None, coalition: Sequence[int | str]) -> list[Observer]:
-        """Return observers by their nodes, and a coalition; every node by default."""
+        """Return observers by their nodes, and a coalition; all nodes by default."""
         observers = list(self.observers) if nodes is None and not coalition else []
         observers += [self.observer([node]) for node in nodes or ()]
         return observers + ([self.observer(coalition)] if coalition else [])
 
     def distances(self, observer: Observer) -> Matrix:
         """Return hops from clients to an observer over used links, [K]; infinite if none."""
-        from scipy.sparse import coo_array
-        from scipy.sparse.csgraph import dijkstra
-
-        nodes = self.count + len(self.servers)
-        ends = np.array([(sight.source, sight.target) for sight in self.knowledge.messages], dtype=np.int64)
-        if not observer.nodes or not len(ends):
+        links = {(sight.source, sight.target) for sight in self.knowledge.messages}
+        if not observer.nodes or not links:
             return np.full(self.count, 0.0 if not observer.nodes else math.inf)
-        graph = coo_array((np.ones(len(ends)), (ends[:, 0], ends[:, 1])), shape=(nodes, nodes)).tocsr()
-        hops = dijkstra(graph, directed=False, unweighted=True, indices=sorted(observer.nodes), min_only=True)
-        return hops[: self.count]  # type: ignore[no-any-return]
+        hops = hops_from(sorted(observer.nodes), links).values()
+        return np.array([min(row.get(client, math.inf) for row in hops) for client in range(self.count)])
 
     @property
     def edges(self) -> pd.DataFrame:
@@ -217,19 +212,19 @@ class Network:
         rows = [(names[source], names[target], count) for (source, target), count in sorted(carried.items())]
         return pd.DataFrame(rows, columns=["source", "target", "messages"])
 
-    # -- what they saw ---------------------------------------------------------------------------
+    # -- messages of observers -------------------------------------------------------------------
 
     def seen(self, observer: Observer, sees: Sees = "messages", until: float = math.inf) -> list[int]:
-        """Return the rows that an observer saw until a time, each once, as they came.
+        """Return the rows that an observer saw until a time, each once, by arrival.
 
-        With "neighbor_sums" nodes that add up what comes to them in a round see the sum alone.
+        With "neighbor_sums", nodes that add up their messages of a round see only the sum.
         """
         sights = self._sights(observer, sees)
         when = [(one.came_s if observer.nodes else one.sent_s, one.row) for one in sights if observer.saw(one)]
         return list(dict.fromkeys(row for time, row in sorted(when) if time <= until))
 
     def _sights(self, observer: Observer, sees: Sees) -> list[Sight]:
-        """Return what may be seen; single messages of a secure sum may not."""
+        """Return the visible messages; those in a secure sum are not."""
         sights = self.knowledge.messages
         if sees == "neighbor_sums":
             if not self.knowledge.merged:
@@ -244,10 +239,10 @@ class Network:
         return sights
 
     def check(self, observer: Observer, sees: Sees = "messages") -> bool:
-        """Check that nodes sent only what follows from what they saw and computed.
+        """Check that nodes sent only combinations of their messages and gradients.
 
-        A node that has another state got it by no message: an account of the messages says too little then. Returns
-        whether all nodes were checked: a node is not if that takes more than `MOST_CHECKED` multiplications.
+        Another state did not reach the node in a message, so an account of the messages would be too small. Returns
+        whether all nodes were checked; a node is not if that takes more than `MOST_CHECKED` multiplications.
 
         Raises:
             ScenarioError: a node has such a state.
@@ -257,35 +252,36 @@ class Network:
     def _check(self, observer: Observer, sees: Sees) -> bool:
         if (observer, sees) in self._checked:
             return self._checked[observer, sees]
-        came, made = self._seen_and_made(observer, sees)
-        rows = [*came, *dict.fromkeys(row for row, _ in made if row not in came)]
+        arrivals, sends = self._arrivals_and_sends(observer, sees)
+        rows = [*arrivals, *dict.fromkeys(row for row, _ in sends if row not in arrivals)]
         places, columns = {row: place for place, row in enumerate(rows)}, len(self.knowledge.batches)
-        feasible = len(came) * min(len(came), columns) * columns <= MOST_CHECKED and self._fits(rows)
+        feasible = len(arrivals) * min(len(arrivals), columns) * columns <= MOST_CHECKED and self._fits(rows)
         if feasible:
             both = np.concatenate(self.matrices(rows, observer), axis=1)
-            before = np.searchsorted(list(came.values()), [when for _, when in made])
-            if unexplained(both[: len(came)], both[[places[row] for row, _ in made]], before).any():
+            before = np.searchsorted(list(arrivals.values()), [when for _, when in sends])
+            if unexplained(both[: len(arrivals)], both[[places[row] for row, _ in sends]], before).any():
                 raise ScenarioError(
                     f"privacy network: not certified: node {observer.name} has a state that does not follow from the "
-                    "messages that reached it and from its own gradients, so that an account of the messages would "
-                    "say too little; this is a defect of simfl: please report it with the scenario"
+                    "messages that reached it and from its own gradients, so an account of the messages would be too "
+                    "small; this is a defect of simfl: please report it with the scenario"
                 )
         self._checked[observer, sees] = feasible
         return feasible
 
-    def _seen_and_made(self, observer: Observer, sees: Sees) -> tuple[dict[int, int], list[tuple[int, int]]]:
-        """Return row -> first arrival, and (row, when) of a node's sends and reads."""
-        known, came = self.knowledge, dict[int, int]()
+    def _arrivals_and_sends(self, observer: Observer, sees: Sees) -> tuple[dict[int, int], list[tuple[int, int]]]:
+        """Return row -> first arrival, and (row, time) of a node's sends and reads."""
+        arrivals = dict[int, int]()
         for one in sorted(self._sights(observer, sees), key=lambda one: one.came):
             if observer.saw(one):
-                came.setdefault(one.row, one.came)
-        made = [(one.row, one.read) for one in known.reads if one.client // self.setup.tasks in observer.nodes]
-        made += [(one.row, one.sent) for one in known.messages if one.source in observer.nodes]
-        return came, list(dict.fromkeys(made))
+                arrivals.setdefault(one.row, one.came)
+        reads, messages, tasks = self.knowledge.reads, self.knowledge.messages, self.setup.tasks
+        sends = [(one.row, one.read) for one in reads if one.client // tasks in observer.nodes]
+        sends += [(one.row, one.sent) for one in messages if one.source in observer.nodes]
+        return arrivals, list(dict.fromkeys(sends))
 
     @functools.cached_property
     def owners(self) -> NDArray[np.int64]:
-        """Whose each gradient is, int [n]."""
+        """The client of each gradient, int [n]."""
         return np.array([batch.client for batch in self.knowledge.batches], dtype=np.int64) // self.setup.tasks
 
     @functools.cached_property
@@ -294,26 +290,26 @@ class Network:
 
     def matrices(self, rows: Sequence[int], observer: Observer) -> Matrices:
         """Return A and B of rows, without the contributions of the observer's nodes."""
-        return self._without(self._found(rows), observer)
+        return self._without(self._matrices(rows), observer)
 
-    def _found(self, rows: Sequence[int]) -> Matrices:
-        """Return A, and B where it says more, of rows, from those prepared if possible."""
+    def _matrices(self, rows: Sequence[int]) -> Matrices:
+        """Return A of rows, and B unless A implies it; prepared ones if possible."""
         if self._prepared is None or not all(row in self._prepared[0] for row in rows):
             return self.knowledge.matrices(rows, noises=self._own_noise is None)
         places, a, b = self._prepared
-        chosen = [places[row] for row in rows]
-        return a[chosen], b[chosen]
+        selected = [places[row] for row in rows]
+        return a[selected], b[selected]
 
     def prepare(self, observers: Iterable[Observer], sees: Sees) -> None:
-        """Make the matrices of all rows that observers need at once."""
+        """Compute the matrices of all rows that observers need together."""
         views, checks = set[int](), set[int]()
         for observer in observers:
             views.update(self.seen(observer, sees))
             for node in observer.nodes:
-                came, made = self._seen_and_made(self.observer([node]), sees)
-                checks.update(came, (row for row, _ in made))
+                arrivals, sends = self._arrivals_and_sends(self.observer([node]), sees)
+                checks.update(arrivals, (row for row, _ in sends))
         wanted = sorted(views | checks if self._fits(views | checks) else views)
-        self._prepared = ({row: place for place, row in enumerate(wanted)}, *self._found(wanted))
+        self._prepared = ({row: place for place, row in enumerate(wanted)}, *self._matrices(wanted))
 
     def _fits(self, rows: Collection[int]) -> bool:
         return len(rows) * self.knowledge.width(self._own_noise is None) <= MOST_ENTRIES
@@ -328,7 +324,7 @@ class Network:
         return a, b
 
     def view(self, a: Matrix, b: Matrix) -> View:
-        """Return what A and B tell of gradients."""
+        """Return the knowledge of gradients from A and B."""
         std = self._own_noise
         heard = np.any(a != 0.0, axis=0)
         if std is not None and np.all(std[heard] > 0.0):
@@ -347,7 +343,7 @@ class Network:
     def _reads(self) -> tuple[dict[int, int], Matrix, Matrix]:
         """The places of all rows in `_read_rows`, and A and B of these rows."""
         rows = list(dict.fromkeys(self._rows_read(range(len(self._read_rows)))))
-        return {row: place for place, row in enumerate(rows)}, *self._found(rows)
+        return {row: place for place, row in enumerate(rows)}, *self._matrices(rows)
 
     @functools.cached_property
     def _holds(self) -> NDArray[np.bool_]:
@@ -359,24 +355,24 @@ class Network:
         return held
 
     def needed(self, a: Matrix, observer: Observer) -> NDArray[np.int64]:
-        """Return the gradients in A, those in the models they were taken at, and so on."""
+        """Return the gradients in A and, recursively, in the models they were taken at."""
         others = ~np.isin(self.owners, sorted(observer.nodes))
-        known = np.zeros(len(others), dtype=bool)
+        reached = np.zeros(len(others), dtype=bool)
         new = np.any(a != 0.0, axis=0) & others
         while new.any():
-            known |= new
-            new = np.any(self._holds[new], axis=0) & others & ~known
-        return np.flatnonzero(known)
+            reached |= new
+            new = np.any(self._holds[new], axis=0) & others & ~reached
+        return np.flatnonzero(reached)
 
     def resolved(self, rows: Sequence[int], observer: Observer, view: View) -> bool:
         """Whether a view of some rows has all their directions, by exact arithmetic.
 
-        Rounding cannot tell a row that others make up from one that they nearly make up, whose small rest may reveal a
-        gradient by itself.
+        Because of rounding, a combination of other rows cannot be distinguished from a row with a small remainder,
+        which may reveal a gradient by itself.
         """
         std, distinct = self._own_noise, sorted(set(rows))
-        own = std is not None and bool(np.all(std > 0.0))
-        if own and view.rank == min(len(distinct), int(view.whitened.any(axis=0).sum())):
+        independent = std is not None and bool(np.all(std > 0.0))
+        if independent and view.rank == min(len(distinct), int(view.whitened.any(axis=0).sum())):
             return True
         if self._residues is None or not all(row in self._residues[0] for row in distinct):
             many = {*distinct, *(self._prepared[0] if self._prepared else ())}
@@ -384,18 +380,18 @@ class Network:
             kept, a, b = self.knowledge.residues(many if self._fits(many) else distinct, std is None)
             self._residues = {row: place for place, row in enumerate(kept)}, a, b
         places, a, b = self._residues
-        chosen = [places[row] for row in distinct]
-        a, b = self._without((a[chosen], b[chosen]), observer)
+        selected = [places[row] for row in distinct]
+        a, b = self._without((a[selected], b[selected]), observer)
         noise = b if std is None else a[:, std > 0.0]
         rank = rank_modulo(noise)
-        return rank <= view.rank and (own or rank_modulo(np.concatenate((noise, a[:, ~view.exposed]), axis=1)) == rank)
+        return rank <= view.rank and (independent or rank_modulo(np.hstack((noise, a[:, ~view.exposed]))) == rank)
 
     def closed_view(
         self, rows: Sequence[int], a: Matrix, b: Matrix, observer: Observer, needed: NDArray[np.int64] | None = None
     ) -> View | None:
-        """Return the view of the closure of rows; None where rounding may hide a part.
+        """Return the view of the closure of rows; None if rounding may hide a part.
 
-        The arguments are those of `closure` and `resolved`.
+        See `closure` and `resolved` for the arguments.
         """
         needed = self.needed(a, observer) if needed is None else needed
         view = self.view(*self.closure(a, b, observer, needed))
@@ -403,7 +399,7 @@ class Network:
         return view if self.resolved([*rows, *reads], observer, view) else None
 
     def closure(self, a: Matrix, b: Matrix, observer: Observer, needed: NDArray[np.int64] | None = None) -> Matrices:
-        """Return A and B with the models that all `needed` gradients were taken at."""
+        """Return A and B with the models at which all `needed` gradients were taken."""
         places, reads, noises = self._reads
         needed = self.needed(a, observer) if needed is None else needed
         chosen = [places[row] for row in self._rows_read(needed.tolist())]
@@ -413,26 +409,26 @@ class Network:
     def write(self, folder: Path) -> list[Path]:
         """Write every message with its coefficients over the noisy gradients.
 
-        Rows are in the order in which their contents were made. Coefficients do not cover noise that does not belong to
-        one gradient, such as a server's.
+        Rows are in the order in which their contents were made. Coefficients do not include noise that does not belong
+        to one gradient, such as a server's.
         """
         self.require_linear("--messages")
-        known, std = self.knowledge, self._own_noise
+        knowledge, std = self.knowledge, self._own_noise
         of_row: dict[int, list[Sight]] = {}
-        for sight in known.messages:
+        for sight in knowledge.messages:
             of_row.setdefault(sight.row, []).append(sight)
 
         def messages() -> Iterator[tuple[Any, ...]]:
-            for row, values in known.walk(of_row):
+            for row, values in knowledge.walk(of_row):
                 held = np.flatnonzero(values)
                 for one in of_row[row]:
                     yield one.sent_s, one.came_s, one.source, one.target, held, values[held]
 
         gradients = {
             "client": self.owners,
-            "draw": np.array([one.draw for one in known.batches], dtype=np.int64),
-            "examples": np.array([one.examples for one in known.batches], dtype=np.int64),
-            "noise_std": np.full(len(known.batches), math.nan) if std is None else std,
+            "draw": np.array([one.draw for one in knowledge.batches], dtype=np.int64),
+            "examples": np.array([one.examples for one in knowledge.batches], dtype=np.int64),
+            "noise_std": np.full(len(knowledge.batches), math.nan) if std is None else std,
         }
         return write_knowledge(folder, messages(), gradients)
 
@@ -443,23 +439,22 @@ class Network:
     ) -> pd.DataFrame:
         """Return which gradients of others an observer can solve for.
 
-        With `slow` all gradients of a client count as one, as where step sizes are small. `sees` and `until` are as in
-        `seen`. The table has a row for each gradient that was released (`slow`: for each client): `client`; `gradient`,
+        With `slow`, all gradients of a client are taken to be equal, as with small step sizes. `sees` and `until` are
+        as in `seen`. The table has a row for each released gradient (`slow`: for each client): `client`; `gradient`,
         its number among those of the client; whether it is `recovered`; `std`, the standard deviation of the best
-        estimate, per coordinate of a sum of clipped gradients, and `rounding`, the relative error that 32-bit messages
-        leave where there is no noise: both infinite if there is no estimate.
+        estimate, per coordinate of a sum of clipped gradients, and `rounding`, the relative error in 32-bit messages
+        without noise. Both are infinite if there is no estimate.
         """
         self.require_linear("--reconstruct")
         self.check(observer, sees)
         a, b = self.matrices(self.seen(observer, sees, until), observer)
-        whose = self.owners
         others = [client for client in range(self.count) if client not in observer.nodes]
-        groups = (whose[:, None] == np.array(others)).astype(np.float64) if slow else None
+        groups = (self.owners[:, None] == np.array(others)).astype(np.float64) if slow else None
         seen = a if groups is None else a @ groups
         possible = recovered(seen)
         table = pd.DataFrame(
             {
-                "client": whose if groups is None else others,
+                "client": self.owners if groups is None else others,
                 "gradient": 0,
                 "recovered": possible,
                 "std": error_of(self.view(a, b), possible, groups),
@@ -493,7 +488,7 @@ class Network:
 
     @functools.cached_property
     def changes(self) -> Matrix:
-        """Delta, the most that an example or client changes each gradient, f64 [n].
+        """Delta, the maximum change of each gradient by an example or client, f64 [n].
 
         Raises:
             ScenarioError: there is no bound, or the noise is not Gaussian.
@@ -541,10 +536,10 @@ class Network:
     def _local(self) -> tuple[Matrix, Matrix]:
         """mu and epsilon of each client for an observer of all its gradients, [K] each.
 
-        Where several clients hold an example: of all of these together.
+        If several clients hold an example, they are those of all these clients together.
         """
         changes, ledger, std = self.changes, self.setup.ledger, self._own_noise
-        assert ledger is not None, "changes would have said so"
+        assert ledger is not None, "checked by `changes`"
         mus, epsilons = np.full(self.count, math.nan), local_epsilons(self.setup, self.replay.releases)
         if std is None:
             return mus, epsilons
@@ -557,7 +552,7 @@ class Network:
         return mus, np.minimum(epsilons, exact)
 
     def _mus(self, view: View, clients: Sequence[int]) -> Matrix:
-        """Return mu of some clients' examples in a view, through all that hold them, [k]."""
+        """Return mu of some clients' examples in a view, for all holders together, [k]."""
         changes = self.changes
         if self.holders is not None:
             return view.mus_of_holders(self._columns, changes, self._passes, self.holders)[clients]
@@ -579,19 +574,19 @@ class Network:
     def spent(self, view: View, clients: Sequence[int]) -> tuple[Matrix, Matrix]:
         """Return mu, and epsilon with amplification, of some clients in a view, [k] each."""
         ledger, mus = self.setup.ledger, self._mus(view, clients)
-        assert ledger is not None, "changes would have said so"
+        assert ledger is not None, "checked by `changes`"
         epsilons = np.array([gaussian_epsilon(ledger.delta, mu) for mu in mus.tolist()])
         amplified = ledger.terms.amplification and ledger.sampling != "shuffle"
         if amplified and ledger.terms.unit == "example":
             if self.holders is None:
                 views = [{client: self._kinds(view, self._columns[client])[client]} for client in clients]
-            else:  # as if all clients held each example, at once for all of them
+            else:  # as if all clients held each example, which is the same view for all of them
                 views = [self._kinds(view, np.arange(len(self.owners)))]
             epsilons = np.minimum(epsilons, ledger.epsilon_of_views(views))
         return mus, epsilons
 
     def _kinds(self, view: View, columns: NDArray[np.int64]) -> dict[int, dict[tuple[int, float], int]]:
-        """Return by client (batch size, noise) -> count of releases that tell no less."""
+        """Return client -> (batch size, noise) -> count of releases that reveal as much."""
         assert self.setup.ledger is not None
         replaced = 2.0 if self.setup.ledger.terms.neighbors == "replace_one" else 1.0
         step = LEVEL_STEP if self.setup.ledger.sampling == "poisson" else FIXED_LEVEL_STEP
@@ -599,7 +594,7 @@ class Network:
         for column, d in zip(columns.tolist(), view.precisions(columns).tolist(), strict=True):
             if d > 0.0:
                 level = replaced / (self.changes[column] * math.sqrt(d))
-                if 0.0 < level < math.inf:  # rounded down: less noise tells more
+                if 0.0 < level < math.inf:  # rounded down: less noise reveals more
                     level = min(step ** math.floor(math.log(level, step)), MOST_LEVEL)
                 kinds[int(self.owners[column])][self.knowledge.batches[column].expected, level] += 1
         return {client: dict(of_client) for client, of_client in kinds.items()}
@@ -624,7 +619,7 @@ class Network:
                 view = self.closed_view(rows, a, b, observer, needed)
                 if view is not None:
                     pairwise_mu, pairwise = self.spent(view, clients)
-            known = np.full(len(clients), math.inf) if self._bare(observer) else local[clients]
+            ledger_epsilons = np.full(len(clients), math.inf) if self._bare(observer) else local[clients]
             yield pd.DataFrame(
                 {
                     "time_s": min(until, ended_s),
@@ -632,24 +627,36 @@ class Network:
                     "client": clients,
                     "distance": self.distances(observer)[clients],
                     "messages": len(rows),
-                    # All are bounds, and who sees less knows no more.
+                    # All are bounds, and an observer that sees less knows at most as much.
                     "published_mu": np.fmin(published_mu, pairwise_mu),
                     "pairwise_mu": pairwise_mu,
                     "local_mu": local_mu[clients],
-                    "published": np.fmin(np.fmin(published, pairwise), known),
+                    "published": np.fmin(np.fmin(published, pairwise), ledger_epsilons),
                     "pairwise": pairwise,
-                    "local": known,
-                    "epsilon": np.fmin(pairwise, known),
-                    "account": np.where(pairwise < known, "pairwise", "local"),
+                    "local": ledger_epsilons,
+                    "epsilon": np.fmin(pairwise, ledger_epsilons),
+                    "account": np.where(pairwise < ledger_epsilons, "pairwise", "local"),
                 }
             )
+
+
+def hops_from(nodes: Sequence[int], links: Iterable[tuple[int, int]]) -> dict[int, dict[int, float]]:
+    """Return node -> other node -> hops over links in either direction, or infinity."""
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import dijkstra
+
+    ends = np.array(sorted(links), dtype=np.int64).reshape(-1, 2)
+    count = 1 + max(int(ends.max(initial=0)), *nodes)
+    graph = coo_array((np.ones(len(ends)), (ends[:, 0], ends[:, 1])), shape=(count, count)).tocsr()
+    hops = dijkstra(graph, directed=False, unweighted=True, indices=list(nodes))
+    return {node: dict(enumerate(row.tolist())) for node, row in zip(nodes, hops, strict=True)}
 
 
 def local_epsilons(setup: Setup, releases: Releases) -> Matrix:
     """Return each client's epsilon for an observer of all that clients send, [K].
 
-    It is the ledger's. Where several clients hold an example, and the ledger counts the releases of one, it is that of
-    all clients' releases together, which is at least as large.
+    It is the ledger's. If several clients hold an example, and the ledger counts only the releases of one, it is that
+    of all clients' releases together, which is at least as large.
     """
     ledger = setup.ledger
     assert ledger is not None, "there is an account"
@@ -682,15 +689,15 @@ def network(
     """Account for every observer's knowledge of every client.
 
     Args:
-        target: a scenario, the path of one, the folder of a run, or a network that was played.
+        target: a scenario, the path of one, the folder of a run, or a network.
         observers: clients by number, "server", or "links" for an observer of all links; every node by default.
-        coalition: nodes that put together what they saw, one observer more.
-        sees: "messages", or "neighbor_sums": nodes that add up what comes to them in a round see the sum alone.
-        times: at how many equally spaced times, of which the end is the last.
+        coalition: nodes that combine their messages, as one additional observer.
+        sees: "messages", or "neighbor_sums": nodes that add up their messages of a round see only the sum.
+        times: number of equally spaced times; the last one is the end.
         own: objects that were given from Python.
 
     Raises:
-        ScenarioError: no account of this kind is known; one line says why.
+        ScenarioError: no account of this kind is known.
     """
     played = target if isinstance(target, Network) else Network(target, own)
     if times < 1:
@@ -698,12 +705,10 @@ def network(
     ended_s = played.replay.algorithm.clock.now
     moments = [ended_s * (number + 1) / times for number in range(times - 1)] + [math.inf]
     pairs = pd.concat(played.pairs(played.select(observers, coalition), sees, moments), ignore_index=True)
-    setup, known = played.setup, played.knowledge
+    setup, counts = played.setup, (len(played.knowledge.batches), played.knowledge.num_messages)
     assert setup.ledger is not None
     statement, delta = statement_of(setup, played.replay.releases), setup.ledger.delta
-    return NetworkReport(
-        setup.scenario.name, delta, sees, statement, len(known.batches), known.num_messages, pairs, played.edges
-    )
+    return NetworkReport(setup.scenario.name, delta, sees, statement, *counts, pairs, played.edges)
 
 
 @one_thread()
@@ -717,13 +722,13 @@ def reconstruct(
 ) -> ReconstructionReport:
     """Find the gradients that each observer can solve for (El Mrini et al.).
 
-    It needs no section privacy; without noise what is recovered is exact, to rounding. The arguments are those of
-    `network`. https://arxiv.org/abs/2402.10001
+    It does not need a section privacy. Without noise, recovered gradients are exact except for rounding. See `network`
+    for the arguments. https://arxiv.org/abs/2402.10001
 
     Raises:
-        ScenarioError: what happens depends on data.
+        ScenarioError: events depend on data.
     """
     played = target if isinstance(target, Network) else Network(target, own)
     pairs = pd.concat(played.reconstructions(played.select(observers, coalition), sees), ignore_index=True)
-    known = played.knowledge
-    return ReconstructionReport(played.setup.scenario.name, len(known.batches), known.num_messages, pairs)
+    knowledge = played.knowledge
+    return ReconstructionReport(played.setup.scenario.name, len(knowledge.batches), knowledge.num_messages, pairs)

@@ -1,4 +1,4 @@
-"""Play a scenario's world without arithmetic, and keep what every node saw."""
+"""Play a scenario's world without arithmetic, and keep the messages to every node."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from simfl.tape.knowledge import Knowledge, KnowledgeTape, Listener
 class Replay:
     """A world that was played to its end; its messages are those of a run.
 
-    `knowledge` is what every node saw; `releases` are counted as in a run; `algorithm` is as it was at the end.
+    `knowledge` has the messages to every node, `releases` are counted as in a run, `algorithm` is in its final state.
 
     Raises:
-        ScenarioError: what happens depends on data.
+        ScenarioError: events depend on data.
     """
 
     def __init__(self, setup: Setup) -> None:
@@ -29,23 +29,24 @@ class Replay:
             key = "accuracy" if stop.accuracy is not None else "metric"
             raise ScenarioError(
                 f"stop.{key}: expected a run that ends at a time, or at a number of updates or epochs, found one that "
-                f"ends at {' or '.join(goals)}: when that is depends on data, and who saw what with it"
+                f"ends at {' or '.join(goals)}: that time, and with it the messages, depend on data"
             )
-        if not setup.algorithm.__module__.startswith("simfl."):  # a message it keeps quiet about would count as nothing
+        # A message that an algorithm does not report would not be counted.
+        if not setup.algorithm.__module__.startswith("simfl."):
             raise ScenarioError(
-                f"algorithm.kind: expected an algorithm of simfl's, found {setup.scenario.algorithm.kind}: of those "
-                "alone it is known what is in each message"
+                f"algorithm.kind: expected an algorithm of simfl's, found {setup.scenario.algorithm.kind}: only those "
+                "report the content of each message"
             )
         optimizer = setup.training.optimizer
         if optimizer is not None and (optimizer.averages or optimizer.travels):
             raise ScenarioError(
                 "algorithm.optimizer.state: expected average: false and travels: false, found a state that is sent "
-                "besides models: what is in these alone would say too little"
+                "besides models: an account of the models alone would be too small"
             )
         if setup.problem.blocks > 1:
             raise ScenarioError(
-                f"algorithm.mask: expected 1, found {setup.problem.blocks}: masked updates are other linear forms at "
-                "every coordinate"
+                f"algorithm.mask: expected 1, found {setup.problem.blocks}: masked updates are different linear forms "
+                "at each coordinate"
             )
         if setup.problem.radius is not None:
             raise ScenarioError(

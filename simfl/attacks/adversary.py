@@ -1,4 +1,4 @@
-"""What an adversary hears of a run: a listening tape, and facts of each release."""
+"""The adversary's knowledge of a run: a listening tape, and facts of each release."""
 
 from __future__ import annotations
 
@@ -18,31 +18,30 @@ from simfl.attacks.canary import CanaryModel
 from simfl.build.setup import Setup
 from simfl.errors import RunError, ScenarioError
 from simfl.models import AbstractModel
+from simfl.models.base import Array
 from simfl.privacy.releases import Releases
 from simfl.records import RunFolder
 from simfl.runs.runner import Simulation
 from simfl.tape import Gradient, Model, Tape
 from simfl.tape.draws import batch_positions
-from simfl.tape.problem import Drawing, LearningProblem
+from simfl.tape.problem import LearningProblem
 
-#: Releases that are scored together.
+#: Number of releases that are passed on together.
 HEARD_AT_A_TIME = 16
 
 Hear = Callable[[NDArray[np.float32], NDArray[np.float32], Sequence[Gradient]], None]
-"""Takes some releases: models they were taken at f32 [k, d], releases f32 [k, d], and the promises [k]."""
+"""Takes k releases: the models f32 [k, d] at which they were taken, the releases f32 [k, d] and the promises [k]."""
 
 
 class ListeningTape(Tape):
-    """A tape that also reports what some clients release.
+    """A tape that also reports the releases of some clients.
 
-    It hears every promise of theirs once: when it is sent or consumed, whichever comes first, on whatever path. The
-    tape's tally counts the same promises by its own means, so that the two can be compared.
+    It hears each of their promises once: when it is sent or consumed, whichever comes first, on any path. The tape's
+    tally counts the same promises independently, so the two can be compared.
 
-    Args:
-        words, options: of `Tape`.
-        clients: maximum number of heard releases of each client.
-        hear: called with some releases at a time.
-        factor: a power of two by which releases are multiplied while they are rows of the executor.
+    `clients` maps clients to the maximum number of their heard releases; `hear` is called with some releases at a time.
+    `factor` is a power of two by which releases are multiplied while they are rows of the executor. The other arguments
+    are those of `Tape`.
     """
 
     def __init__(
@@ -70,7 +69,7 @@ class ListeningTape(Tape):
         super().release(promise)
 
     def hold(self, promise: Gradient) -> None:
-        """Raise: a gradient that a client keeps cannot be heard by itself."""
+        """Raise: a gradient that a client keeps cannot be heard separately."""
         raise ScenarioError(
             "algorithm.kind: expected an algorithm whose clients send what they compute, found one whose client "
             f"{promise.client} keeps it until a later release covers it, which an audit cannot take apart; audit "
@@ -88,7 +87,7 @@ class ListeningTape(Tape):
                     self.deliver()
 
     def deliver(self) -> None:
-        """Fetch what is pending, in pieces of one shape, and pass it on."""
+        """Fetch pending releases in batches of one shape, and pass them on."""
         while self._pending:
             heard, self._pending = self._pending[:HEARD_AT_A_TIME], self._pending[HEARD_AT_A_TIME:]
             count = len(heard)
@@ -101,9 +100,7 @@ class ListeningTape(Tape):
 def listen(setup: Setup, device: jax.Device, clients: Mapping[int, float], hear: Hear, factor: float = 1.0) -> Releases:
     """Run a scenario, hear some clients, and return the account of all releases.
 
-    Args:
-        setup, device: of the run.
-        clients, hear, factor: see `ListeningTape`.
+    See `ListeningTape` for `clients`, `hear` and `factor`.
 
     Raises:
         RunError: the run failed or was interrupted.
@@ -124,14 +121,14 @@ def listen(setup: Setup, device: jax.Device, clients: Mapping[int, float], hear:
 
 @dataclass(frozen=True)
 class Circumstances:
-    """The adversary's knowledge of one release beside its numbers.
+    """The adversary's knowledge of one release besides its numbers.
 
     Attributes:
-        rate: q, at which its batch is drawn.
-        norm: C, to which gradients are clipped; inf for no clipping.
+        rate: q, the sampling rate of its batch.
+        norm: C, to which gradients are clipped; inf without clipping.
         std: standard deviation of the noise per coordinate that the client's promise declares.
         declared: the same in the account.
-        copies: how often each canary is in the batch, int [m]; None if that is secret.
+        copies: number of copies of each canary in the batch, int [m]; None if secret.
     """
 
     rate: float
@@ -144,9 +141,7 @@ class Circumstances:
 class Ordinary:
     """The mean contribution of ordinary examples to a release.
 
-    Args:
-        model: the model with canaries.
-        examples: (x, y, count) of some ordinary examples, and how many the client has.
+    `examples` are (x, y) of some ordinary examples, and the number of all that the client has.
     """
 
     def __init__(self, model: CanaryModel, examples: tuple[NDArray[np.float32], NDArray[Any], int]) -> None:
@@ -154,76 +149,60 @@ class Ordinary:
         self.x, self.y, self.count = examples
 
     def without(
-        self, models: NDArray[np.float32], releases: NDArray[np.float32], known: Sequence[Circumstances]
+        self, models: NDArray[np.float32], releases: NDArray[np.float32], facts: Sequence[Circumstances]
     ) -> NDArray[np.float64]:
-        """Return releases [k, d] at models [k, d] without that average."""
+        """Return releases [k, d] at models [k, d] without the mean contribution."""
         rest = releases.astype(np.float64)
         if self.count:
             size = self.model.inner.size
-            program = _expectation_program(self.model.inner)
-            for row, (w, one) in enumerate(zip(models, known, strict=True)):
-                total = program(w[:size], self.x, self.y, np.float32(one.norm))
+            for row, (w, one) in enumerate(zip(models, facts, strict=True)):
+                total = _clipped_gradients(self.model.inner, w[:size], self.x, self.y, np.float32(one.norm))
                 rest[row, :size] -= one.rate * self.count / len(self.x) * np.asarray(total, dtype=np.float64)
         return rest
 
-    def spread(self, known: Circumstances) -> float:
+    def spread(self, facts: Circumstances) -> float:
         """Return the variance per coordinate of their sampling, for isotropic gradients."""
-        if np.isinf(known.norm):
+        if np.isinf(facts.norm):
             return 0.0
-        return known.rate * (1 - known.rate) * self.count * known.norm**2 / self.model.touched
+        return facts.rate * (1 - facts.rate) * self.count * facts.norm**2 / self.model.touched
 
 
-@functools.lru_cache(maxsize=8)
-def _expectation_program(model: AbstractModel) -> Any:
-    """Return (w, x, y, clipping norm) -> sum of the examples' clipped gradients."""
-
-    def run(w: jax.Array, x: jax.Array, y: jax.Array, norm: jax.Array) -> jax.Array:
-        return model.clipped_gradient_sum(w, x, y, jnp.ones(len(x)), norm)
-
-    return jax.jit(run)
+@functools.partial(jax.jit, static_argnums=0)
+def _clipped_gradients(model: AbstractModel, w: Array, x: Array, y: Array, norm: Array) -> Array:
+    return model.clipped_gradient_sum(w, x, y, jnp.ones(len(x)), norm)
 
 
-@functools.lru_cache(maxsize=8)
-def input_program(model: AbstractModel) -> Any:
-    """Return the program of (<r_i, g_i>, |g_i|^2, raw norm over clipped norm), [m].
+@functools.partial(jax.jit, static_argnums=0)
+def along_inputs(
+    model: AbstractModel, w: Array, release: Array, x: Array, y: Array, rate: Array, norm: Array
+) -> tuple[Array, Array, Array]:
+    """Return (<r_i, g_i>, |g_i|^2, raw norm over clipped norm) of input canaries, [m].
 
-    For input canaries with clipped gradients g_i; r_i is the release minus what all other canaries add on average, each
-    being in with probability 1/2.
+    g_i are their clipped gradients; r_i is the release minus the mean contribution of all other canaries, each of which
+    is included with probability 1/2.
     """
-
-    def run(
-        w: jax.Array, release: jax.Array, x: jax.Array, y: jax.Array, rate: jax.Array, norm: jax.Array
-    ) -> tuple[jax.Array, jax.Array, jax.Array]:
-        norms = model.gradient_norms(w, x, y)
-        scale = jnp.minimum(1.0, norm / norms)
-        total = model.clipped_gradient_sum(w, x, y, jnp.ones(len(x)), norm)
-        rest = release - 0.5 * rate * total
-        # <grad of loss_i, rest> for all i is one derivative in the direction of `rest`.
-        _, along = jax.jvp(lambda v: model.losses(v, x, y), (w,), (rest,))
-        squared = (scale * norms) ** 2
-        return scale * along + 0.5 * rate * squared, squared, 1.0 / scale
-
-    return jax.jit(run)
+    norms = model.gradient_norms(w, x, y)
+    scale = jnp.minimum(1.0, norm / norms)
+    total = model.clipped_gradient_sum(w, x, y, jnp.ones(len(x)), norm)
+    rest = release - 0.5 * rate * total
+    # <grad of loss_i, rest> for all i is one derivative in the direction of `rest`.
+    _, along = jax.jvp(lambda v: model.losses(v, x, y), (w,), (rest,))
+    squared = (scale * norms) ** 2
+    return scale * along + 0.5 * rate * squared, squared, 1.0 / scale
 
 
-@functools.lru_cache(maxsize=8)
-def _positions_program(sampling: Drawing, batch_size: int, lanes: int) -> Any:
-    """Return (key, client, draw, first, n) -> positions int32 [lanes] of a batch."""
-
-    def run(key: jax.Array, client: jax.Array, draw: jax.Array, first: jax.Array, n: jax.Array) -> jax.Array:
-        return batch_positions(sampling, key, client, draw, first, batch_size, lanes, n)
-
-    return jax.jit(run)
+_positions = jax.jit(batch_positions, static_argnames=("sampling", "batch_size", "lanes"))
 
 
 def positions_in(problem: LearningProblem, promise: Gradient) -> NDArray[np.int64]:
     """Return the places of a mini-batch's examples among its client's, [b]."""
-    examples = int(problem.data.sizes[promise.client])
-    lanes = min(examples, problem.max_batch)
-    program = _positions_program(problem.batches.sampling, problem.batches.size, lanes)
+    keys, examples = problem.keys.data, int(problem.data.sizes[promise.client])
+    sampling, batch_size, lanes = problem.batches.sampling, problem.batches.size, min(examples, problem.max_batch)
+    client, count = np.int32(promise.client), np.int32(examples)
     parts = [np.zeros(0, dtype=np.int64)]
     for piece in promise.pieces or (promise,):
         for at in range(0, piece.size, lanes):
-            numbers = (np.int32(number) for number in (promise.client, piece.draw, piece.first_or_steps + at, examples))
-            parts.append(np.asarray(program(problem.keys.data, *numbers), dtype=np.int64)[: piece.size - at])
+            draw, first = np.int32(piece.draw), np.int32(piece.first_or_steps + at)
+            places = _positions(sampling, keys, client, draw, first, batch_size, lanes, count)
+            parts.append(np.asarray(places, dtype=np.int64)[: piece.size - at])
     return np.concatenate(parts)

@@ -1,20 +1,20 @@
 """Audit the privacy of a scenario by canaries among one client's data.
 
 The audited run has the scenario's own data, model, algorithm, world, sampling, clipping, noise and executor, and
-canaries that are planted before the ledger is built (`planting`): it is not the run without them. The auditor is one of
-two adversaries (`scorers`):
+canaries that are planted before the ledger is built (`planting`), so it differs from the run without them. The auditor
+is one of two adversaries (`scorers`):
 
-- By default it has the local view: it hears all that one client ever released and knows the models that the gradients
-  were taken at. It also knows the mini-batches if the account does not count on their being secret (shuffled data, or
-  amplification: false). A tape that listens gives it to them: when a promise of this client is sent or used, the tape
-  records the same operation once more by itself. Client and draw determine batch and noise, so that this is the
-  released vector, bit for bit within a run. What is heard and what is accounted for must agree. The noise itself is
-  tested, too (`noise`): its size, its law, and whether it is drawn afresh, also for another client.
-- With an observer it has what reached that node, the server or any link. Its bound is held against what is certified
-  for this observer, and shown beside what papers publish for its view.
+- By default it has the local view: it hears all releases of one client and knows the models at which the gradients were
+  taken. It also knows the mini-batches if the account does not assume that they are secret (shuffled data, or
+  amplification: false). A listening tape provides the releases: when a promise of this client is sent or used, the tape
+  records the same operation again, separately. Client and draw determine batch and noise, so this is the released
+  vector, bit for bit within a run. Heard and accounted releases must agree. The noise itself is tested too (`noise`):
+  its size, its law, and whether it is drawn afresh, also for another client.
+- With an observer it has the messages to that node, the server or all links. Its bound is compared with the epsilon
+  certified for this observer, and shown beside the one that papers publish for its view.
 
-The report also says what the audit would have seen of a mechanism that is broken in one of many ways. Statistics and
-references are in `statistics`. A lower bound near 0 proves nothing.
+The report also lists which of many faults of a mechanism the audit would have shown. Statistics and references are in
+`statistics`. A lower bound near 0 proves nothing.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,18 +41,20 @@ from simfl.attacks.statistics import (
     Profile,
     default_guesses,
     epsilon_lower_bound,
+    error_at,
     judge,
     profile_p_value,
     right_guesses,
 )
 from simfl.errors import ConditionError, ScenarioError
+from simfl.privacy import checks
 from simfl.privacy.accounting import Composition, Neighbors, delta_of, epsilon_of
 from simfl.privacy.releases import Releases
 from simfl.records.claims import Claimed
 from simfl.scenario import Scenario
 from simfl.tape.executor import choose_device
 
-#: Where a certified curve is evaluated, in units of its epsilon.
+#: Points at which a certified curve is evaluated, in units of its epsilon.
 CURVE = (0.08, 0.16, 0.25, 0.35, 0.45, 0.55, 0.65, 0.75, 0.85, 0.95, 1.05, 1.2)
 
 
@@ -60,12 +62,12 @@ CURVE = (0.08, 0.16, 0.25, 0.35, 0.45, 0.55, 0.65, 0.75, 0.85, 0.95, 1.05, 1.2)
 class Report:
     """The results that all audits share.
 
-    `correct` of `guesses` guesses were right, a number that is fixed in advance. `complete`: all releases were heard.
-    Epsilons and the bound hold at `delta`. `certified` is NaN if nothing is. Epsilon is not smaller than `lower_bound`
-    at this `confidence`, 1 - beta; the bound would be `ceiling` with all guesses right. `p_value` is the chance, at
-    most, of as many right guesses if what is certified held (1 if nothing is). Below beta that is `refuted`: there is
-    an error in the proof, in the accounting or in the code. `sees`: for each way to break a mechanism, whether all of
-    some made-up audits of it showed it. `statement`: what the ledger's epsilon means, or why there is none.
+    `correct` of `guesses` guesses were right; `guesses` is fixed in advance. `complete`: whether all releases were
+    heard. Epsilons and the bound hold at `delta`. `certified` is NaN if nothing is certified. Epsilon is at least
+    `lower_bound` at this `confidence`, 1 - beta; the bound would be `ceiling` with all guesses right. `p_value` is at
+    least the chance of as many right guesses if the certified epsilon holds (1 if there is none). Below beta the
+    epsilon is `refuted`: there is an error in the proof, the accounting or the code. `sees`: for each fault, whether
+    all simulated audits of it showed it. `statement`: the meaning of the ledger's epsilon, or why there is none.
     """
 
     scenario: str
@@ -85,20 +87,25 @@ class Report:
     sees: dict[str, bool]
     statement: str
 
+    @property
+    def passed(self) -> bool:
+        """Whether the audit shows no error."""
+        return self.complete and not self.refuted
+
 
 @dataclass(frozen=True, kw_only=True)
 class AuditReport(Report):
     """The result of an audit of one client's releases, in the local view.
 
-    Of the `releases` that were heard the ledger counted `accounted`. If it counted fewer, something was sent and not
-    accounted for; if it counted more, the audit did not hear some, and its results are worth nothing. `examples`
-    includes the canaries; `sampling_rate` is the mean of q. `claimed` is the scenario's claim, NaN without one that can
-    be tested. `decisive`: with all guesses right it would have refuted what is certified (or claimed, if nothing is).
+    `releases` were heard, and the ledger counted `accounted`. If it counted fewer, something was sent and not accounted
+    for; if it counted more, the audit missed some, and its results are invalid. `examples` includes the canaries;
+    `sampling_rate` is the mean of q. `claimed` is the scenario's claim, NaN without one that can be tested. `decisive`:
+    all guesses right would have refuted the certified epsilon (the claimed one, if nothing is certified).
 
     Some of the `noise_releases` are another client's; `noise_pairs` of them were compared, and `noise_numbers` numbers
-    hold noise alone. The chances, at most, of what was heard if the noise is right hold for all three tests together:
-    of so little noise (`noise_p_value`), of numbers so far from the declared law (`law_p_value`), and of noise so
-    dependent (`dependence_p_value`). Below `FALSE_ALARMS` each is an alarm.
+    contain only noise. Three p-values bound the chance, for correct noise and all three tests together, of such little
+    noise (`noise_p_value`), of numbers so far from the declared law (`law_p_value`), and of such dependent noise
+    (`dependence_p_value`). Each one below `FALSE_ALARMS` is an alarm.
     """
 
     kind: str
@@ -128,16 +135,16 @@ class AuditReport(Report):
     def passed(self) -> bool:
         """Whether the audit shows no error."""
         noise_wrong = self.noise_missing or self.noise_of_other_law or self.noise_dependent
-        return self.complete and not (self.refuted or self.claim_refuted or noise_wrong)
+        return super().passed and not (self.claim_refuted or noise_wrong)
 
 
 @dataclass(frozen=True, kw_only=True)
 class PairwiseReport(Report):
-    """The results of an audit of what one observer learns of one client.
+    """The results of an audit of what one observer learns about one client.
 
-    `distance`: hops between them over links that carried something. Of the client's `gradients`, the `messages` that
-    reached the observer say something of `heard`. `published` is the epsilon of the view with gradients taken as fixed,
-    which is not certified; `certified` is the smaller of the pairwise and the ledger's, which `certified_by` names.
+    `distance`: hops between them over used links. The `messages` that reached the observer contain `heard` of the
+    client's `gradients`. `published` is the epsilon of the view for fixed gradients, which is not certified;
+    `certified` is the smaller of the pairwise and the ledger's, as `certified_by` tells.
     """
 
     observer: str
@@ -148,11 +155,6 @@ class PairwiseReport(Report):
     published: float
     certified_by: str
 
-    @property
-    def passed(self) -> bool:
-        """Whether the audit shows no error."""
-        return self.complete and not self.refuted
-
 
 def audit(scenario: Scenario | str | Path, **options: Any) -> AuditReport | PairwiseReport:
     """Run an audit of a scenario with the options of `Audit`, and report."""
@@ -160,20 +162,20 @@ def audit(scenario: Scenario | str | Path, **options: Any) -> AuditReport | Pair
 
 
 class Audit(PlantedScenario):
-    """An audit made ready; tests change its `setup` before running it.
+    """An audit that is ready to run; tests change its `setup` before.
 
     Args:
         scenario: a scenario with privacy, or the path of one.
         canaries: m.
-        client: whose data they join.
-        kind: "gradient": the canary's gradient is one coordinate direction, cut to the clipping norm: the strongest
-            canary there is, and it tests the noise, the sampling, the clipping and the accounting. "input": random
-            inputs with random labels, whose gradients the scenario's own model computes and clips.
-        in_place: canaries replace as many of the client's own examples, which leaves the rate and the epsilon as the
-            scenario has them. Else they are added: the client has n + m examples, a smaller rate, and the epsilon is
+        client: the client whose data they join.
+        kind: "gradient": the canary's gradient is one coordinate direction, cut to the clipping norm. This is the
+            strongest canary; it tests the noise, the sampling, the clipping and the accounting. "input": random inputs
+            with random labels, whose gradients the scenario's own model computes and clips.
+        in_place: canaries replace as many of the client's own examples, so the rate and the epsilon are those of the
+            scenario. Otherwise they are added: the client has n + m examples and a smaller rate, and the epsilon is
             that of this larger data set.
-        guesses: how many guesses to make, or several numbers to be tried at a shared error; by default a number that
-            depends on m alone.
+        guesses: number of guesses, or several numbers to try at a shared error; by default a number that depends only
+            on m.
         confidence: 1 - beta.
         seed: of coins and canaries; that of the scenario by default.
         device: "cpu" or "gpu"; JAX's default otherwise.
@@ -199,16 +201,12 @@ class Audit(PlantedScenario):
     ) -> None:
         if observer is not None and kind != "gradient":
             raise ScenarioError(
-                "--kind: expected gradient with --observer, found input; leave --kind out: what is seen through a "
-                "network is scored along directions"
+                "--kind: expected gradient with --observer, found input; leave --kind out: messages on a network are "
+                "scored along directions"
             )
         self.device, self.confidence = choose_device(device), confidence
-        if canaries < 1:
-            raise ValueError(f"canaries: expected an integer >= 1, found {canaries}")
-        if kind not in ("gradient", "input"):
-            raise ValueError(f"kind: expected gradient or input, found {kind!r}")
-        if not 0.0 < confidence < 1.0:
-            raise ValueError(f"confidence: expected a number between 0 and 1, found {confidence}")
+        checks.whole(1, canaries=canaries)
+        checks.one_of(get_args(Kind), kind=kind)
         guesses = default_guesses(canaries) if guesses is None else guesses
         self.guess_numbers = [guesses] if isinstance(guesses, int) else [*guesses]
         for number in self.guess_numbers:
@@ -216,13 +214,14 @@ class Audit(PlantedScenario):
                 raise ValueError(f"guesses: expected an integer from 1 to {canaries}, the canaries, found {number}")
         if not self.guess_numbers:
             raise ValueError("guesses: expected one number of guesses or more, found none")
+        self._share = error_at(confidence) / len(self.guess_numbers)
         super().__init__(scenario, canaries, client, kind, in_place, seed, observed=observer is not None)
         if observer is not None:
             self.network = Network(self.setup)
             self.observer = self.network.observer([observer])
             if client in self.observer.nodes:
                 raise ScenarioError(
-                    f"--observer: expected another one than client {client}, which knows its own examples; name "
+                    f"--observer: expected another node than client {client}, which knows its own examples; name "
                     "another one, or leave it out for an adversary that hears every release"
                 )
 
@@ -243,41 +242,33 @@ class Audit(PlantedScenario):
         """Run the scenario, and return the account of its releases; see `run` for errors."""
         return listen(self.setup, self.device, scorer.clients, scorer.hear, scorer.factor)
 
-    @property
-    def _share(self) -> float:
-        return (1.0 - self.confidence) / len(self.guess_numbers)
-
     def _judge(self, scores: NDArray[np.float64], profile: Profile) -> AuditVerdict:
         delta, confidence = self.ledger.delta, self.confidence
         return judge(scores, self.included, self.guess_numbers, delta=delta, profile=profile, confidence=confidence)
 
     def _shared(self, verdict: AuditVerdict, certified: float) -> dict[str, Any]:
-        """Return the fields of a `Report` but `complete`, `sees` and `statement`."""
-        made, delta = verdict.guesses, self.ledger.delta
+        """Return the fields of a `Report` except `complete`, `sees` and `statement`."""
+        guesses, delta = verdict.guesses, self.ledger.delta
         return {
+            **vars(verdict),
             "scenario": self.scenario.name,
             "client": self.client,
-            "canaries": self.canaries,
-            "guesses": made,
-            "correct": verdict.correct,
             "neighbors": self.ledger.terms.neighbors,
             "delta": delta,
             "certified": certified,
             "confidence": self.confidence,
-            "lower_bound": verdict.lower_bound,
-            "p_value": verdict.p_value,
             "refuted": verdict.p_value < 1.0 - self.confidence,
-            "ceiling": epsilon_lower_bound(made, made, self.canaries, delta, 1.0 - self._share),
+            "ceiling": epsilon_lower_bound(guesses, guesses, self.canaries, delta, 1.0 - self._share),
         }
 
     def _shown(self, scorer: ReleaseScorer | ViewScorer, profile: Profile) -> dict[str, bool]:
-        """Return which broken mechanisms all of their made-up audits refute."""
+        """Return which broken mechanisms all of their simulated audits refute."""
 
         def refuted(coins: NDArray[np.bool_], scores: NDArray[np.float64]) -> bool:
             counts = ((right_guesses(scores, coins, guesses), guesses) for guesses in self.guess_numbers)
             return any(profile_p_value(*count, self.canaries, profile) < self._share for count in counts)
 
-        return {name: all(map(refuted, *made_up)) for name, made_up in scorer.made_up.items()}
+        return {name: all(map(refuted, *simulated)) for name, simulated in scorer.simulated.items()}
 
     def _report_of_view(self, scorer: ViewScorer) -> PairwiseReport:
         network, seen = self.network, scorer.seen
@@ -347,7 +338,7 @@ class Audit(PlantedScenario):
         claims, terms = claims_of(self.privacy, self.ledger, releases), self.ledger.terms
         if claims:
             claim = claims[self.client]
-            # A canary and its opposite are two steps of adding and removing apart.
+            # A canary and its opposite differ by removing one example and adding another one.
             return None if self.replaces and claim.neighbors == "add_or_remove" else claim
         if self.privacy.second_moment == "paper":
             return Claimed(epsilon, terms.delta, terms.neighbors, "as if its noise were private")
@@ -358,17 +349,13 @@ class Audit(PlantedScenario):
 def curve(composition: Composition, epsilon: float, delta: float, neighbors: Neighbors) -> Profile:
     """Return some of the (epsilon, delta) that hold for releases composed.
 
-    Args:
-        composition: the releases.
-        epsilon: theirs at `delta`; NaN or infinite returns an empty profile.
-        delta: in (0, 1).
-        neighbors: what neighboring data sets are.
+    `epsilon` is theirs at `delta`; if it is NaN or infinite, the profile is empty.
     """
     if not math.isfinite(epsilon):
         return ()
     points = [(epsilon, delta)]
-    # Beyond 40 a curve costs much and says little; below 1/2 the numerical accountant is slow, and not needed
-    # unless there is nothing else.
+    # Above 40 a curve is expensive and has little use. Below 1/2 the numerical accountant is slow, and only needed
+    # without other points.
     if 0.0 < epsilon < 40.0:
         epsilons = [share * epsilon for share in CURVE if share * epsilon >= 0.5 or epsilon < 1.0]
         points += [(one, delta_of(composition, one, neighbors=neighbors)) for one in epsilons]

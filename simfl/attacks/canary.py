@@ -1,9 +1,9 @@
 """A model with canaries: examples whose gradient an auditor knows.
 
-A gradient canary is an example whose gradient is one coordinate direction, whatever the parameters: the clipped sum of
-a mini-batch then tells directly whether it was there (the "Dirac canary" of Nasr, Hayes, Steinke, Balle, Tramer,
+A gradient canary is an example whose gradient is one coordinate direction for all parameters, so the clipped sum of a
+mini-batch shows directly whether it was in the batch (the "Dirac canary" of Nasr, Hayes, Steinke, Balle, Tramer,
 Jagielski, Carlini and Terzis 2023, "Tight auditing of differentially private machine learning",
-https://arxiv.org/abs/2302.07956). Canaries are orthogonal to each other, so that many can be told apart in one run.
+https://arxiv.org/abs/2302.07956). Canaries are orthogonal to each other, so many can be distinguished in one run.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from simfl.models.base import AbstractModel, Array, clipping_scale
 
 #: Codes of examples: an ordinary one, and one without any gradient. A gradient canary i has +(i + 1) or -(i + 1).
 ORDINARY, SILENT = 0.0, 0.5
-#: Factor of a code that stands beside the features: so small that it changes no norm of an example.
+#: Factor of a code beside the features: so small that it does not change the norm of an example.
 UNIT = 2.0**-40
-#: Raw norm of a canary's gradient over the clipping norm: clipping has to cut it.
+#: Raw norm of a canary's gradient over the clipping norm, so that clipping cuts it.
 EXCESS = 10.0
-#: The same where each gradient has its own clipping norm, which may be far from the scenario's.
+#: The same if each gradient has its own clipping norm, which may be far from the scenario's.
 OWN_EXCESS = 2.0**20
 
 
@@ -32,11 +32,11 @@ OWN_EXCESS = 2.0**20
 class CanaryModel(AbstractModel):
     """Another model for examples with a code after their features, of shape (p + 1,).
 
-    With code 0 an example is what it is for the `inner` model. With code 1/2 it has no loss and no gradient: it stands
-    for an absent example. With code +(i + 1) or -(i + 1) its gradient, before clipping, is +norm or -norm in coordinate
-    `coordinates[i]` of at most m = `canaries`. Coordinates are those of the inner model, spread over all its layers;
-    for more canaries than it has parameters, zeros that nothing else uses are appended. `blank` coordinates come last:
-    no example has a gradient there, so that a release holds noise alone.
+    An example with code 0 is one of the `inner` model. With code 1/2 it has no loss and no gradient, and represents an
+    absent example. With code +(i + 1) or -(i + 1) its gradient, before clipping, is +norm or -norm in coordinate
+    `coordinates[i]`, for at most m = `canaries`. Coordinates are those of the inner model, spread over all its layers;
+    if it has fewer parameters than canaries, zeros that nothing else uses are appended. `blank` coordinates come last:
+    no example has a gradient there, so a release contains only noise.
     """
 
     inner: AbstractModel = field(kw_only=True)
@@ -55,12 +55,12 @@ class CanaryModel(AbstractModel):
 
     @property
     def convolutional(self) -> bool:  # type: ignore[override]
-        """Whether the inner model is."""
+        """Whether the inner model is convolutional."""
         return self.inner.convolutional
 
     @property
     def first_convolution(self) -> int | None:
-        """That of the inner model."""
+        """See the inner model."""
         return self.inner.first_convolution
 
     @property
@@ -70,7 +70,7 @@ class CanaryModel(AbstractModel):
 
     @property
     def touched(self) -> int:
-        """The number of coordinates, the first ones, in which examples have gradients."""
+        """The number of leading coordinates in which examples have gradients."""
         return max(self.inner.size, self.canaries)
 
     @property
@@ -88,39 +88,38 @@ class CanaryModel(AbstractModel):
 
     def predict(self, params: Array, x: Array) -> Array:
         """Return the inner model's predictions."""
-        return self.inner.predict(self._own(params), self._features(x))
+        return self.inner.predict(self._inner_params(params), self._features(x))
 
     def losses(self, params: Array, x: Array, y: Array) -> Array:
         """Return the inner model's losses, 0 for canaries and silent examples."""
-        losses = self.inner.losses(self._own(params), self._features(x), y)
+        losses = self.inner.losses(self._inner_params(params), self._features(x), y)
         return jnp.where(self._codes(x) == ORDINARY, losses, 0.0)
 
     def correct(self, params: Array, x: Array, y: Array) -> Array:
-        """Return where the inner model is right."""
-        return self.inner.correct(self._own(params), self._features(x), y)
+        """Return which predictions of the inner model are right."""
+        return self.inner.correct(self._inner_params(params), self._features(x), y)
 
     def gradient_sum(self, params: Array, x: Array, y: Array, weight: Array) -> Array:
-        """Return the other model's sum, plus the canaries' directions."""
+        """Return the inner model's sum, plus the canaries' directions."""
         ordinary = jnp.where(self._codes(x) == ORDINARY, weight, 0.0)
-        total = self.inner.gradient_sum(self._own(params), self._features(x), y, ordinary)
+        total = self.inner.gradient_sum(self._inner_params(params), self._features(x), y, ordinary)
         return self._with_canaries(total, self._codes(x), weight)
 
     def clip_and_sum(
         self, params: Array, x: Array, y: Array, weight: Array, clipping_norm: float | Array
     ) -> tuple[Array, Array]:
-        """Return the same sum with every example's gradient clipped, the canaries' too."""
-        ordinary = jnp.where(self._codes(x) == ORDINARY, weight, 0.0)
-        total, zeroed = self.inner.clip_and_sum(self._own(params), self._features(x), y, ordinary, clipping_norm)
-        squared_norms = jnp.full(weight.shape, self.norm**2)
-        scale = clipping_scale(squared_norms, weight, clipping_norm)
+        """Return the sum with every example's gradient clipped, including canaries."""
+        ordinary, inner = jnp.where(self._codes(x) == ORDINARY, weight, 0.0), self._inner_params(params)
+        total, zeroed = self.inner.clip_and_sum(inner, self._features(x), y, ordinary, clipping_norm)
+        scale = clipping_scale(jnp.full(weight.shape, self.norm**2), weight, clipping_norm)
         return self._with_canaries(total, self._codes(x), scale), zeroed
 
     def gradient_norms(self, params: Array, x: Array, y: Array) -> Array:
         """Return the norms of all examples' gradients, f32[b]."""
-        norms = self.inner.gradient_norms(self._own(params), self._features(x), y)
+        norms = self.inner.gradient_norms(self._inner_params(params), self._features(x), y)
         return jnp.where(self._codes(x) == ORDINARY, norms, jnp.where(self._codes(x) == SILENT, 0.0, self.norm))
 
-    def _own(self, params: Array) -> Array:
+    def _inner_params(self, params: Array) -> Array:
         return params[: self.inner.size]
 
     def _features(self, x: Array) -> Array:
@@ -140,7 +139,7 @@ class CanaryModel(AbstractModel):
 
 
 def with_codes(x: NDArray[np.float32], codes: NDArray[np.float32] | float) -> NDArray[np.float32]:
-    """Return examples [n, ...] as the canary model takes them, f32 [n, p + 1]."""
+    """Return examples [n, ...] with codes for the canary model, f32 [n, p + 1]."""
     flat = np.asarray(x, dtype=np.float32).reshape(len(x), -1)
     column = np.float32(UNIT) * np.broadcast_to(np.asarray(codes, dtype=np.float32), (len(x),))
     return np.concatenate([flat, column[:, None]], axis=1)

@@ -1,7 +1,7 @@
-"""Noise that is broken in known ways, and which of them an audit would show.
+"""Noise that is broken in known ways, and which faults an audit would show.
 
-The tests look at coordinates that no example touches, so that what they show does not depend on the data. Made-up
-releases of as many draws and coordinates go through the same tests.
+The tests use coordinates without gradients, so their results do not depend on the data. Simulated releases with the
+same numbers of draws and coordinates go through the same tests.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from simfl.streams import Streams
 
 Noise = NDArray[np.float64]
 Fault = Callable[[Noise, np.random.Generator], Noise]
-"""(noise of unit variance [draws, coordinates], generator) -> what stands in for it, of the same shape."""
+"""(noise of unit variance [draws, coordinates], generator) -> the broken noise, of the same shape."""
 
-#: Number of made-up audits of each fault, all of which have to show it.
+#: Number of simulated audits of each fault, all of which must show it.
 TRIALS = 3
-#: Maximum number of made-up draws of a client: more show no less.
+#: Maximum number of simulated draws of a client; more draws show at least as much.
 MOST_DRAWS = 64
 #: Draws between uses of "noise reused every 4th draw".
 PERIOD = 4
 #: Numbers that "noise in equal blocks" repeats.
 BLOCK = 32
-#: Correlation of a draw with the one before of "noise correlated in time".
+#: Correlation of a draw with the previous one in "noise correlated in time".
 CORRELATION = 0.5
 
 
@@ -53,7 +53,7 @@ def _flipped(noise: Noise, generator: np.random.Generator) -> Noise:
     return np.where(np.arange(len(noise))[:, None] % 2, -noise[:1], noise[:1])
 
 
-#: Faults of the noise of one client. All but the first three leave its variance as it is.
+#: Faults of the noise of one client. All but the first three keep its variance.
 FAULTS: dict[str, Fault] = {
     "noise off": lambda noise, _: 0.0 * noise,
     "noise halved": lambda noise, _: 0.5 * noise,
@@ -77,14 +77,14 @@ SHARED = "noise shared by clients"
 
 @lru_cache(maxsize=64)
 def shown(law: NoiseLaw, blank: int, draws: int, others: int) -> Mapping[str, bool]:
-    """Return which faults the tests of blank coordinates show in made-up audits.
+    """Return which faults the tests of blank coordinates show in simulated audits.
 
-    `draws` releases of the client and `others` of another client were heard; `blank` coordinates hold noise alone.
+    `draws` releases of the client and `others` of another client were heard; `blank` coordinates contain only noise.
     """
     generator = Streams(0).generator("noise-faults")
     draws, others = min(draws, MOST_DRAWS), min(others, MOST_DRAWS)
     unit = unit_std(law.sampler, law.size)
-    # Real releases are turned by more coordinates, and every comparison has its share of the false alarms.
+    # Real releases are rotated over more coordinates, and every comparison has its share of the false alarms.
     level = FALSE_ALARMS * min(1.0, blank / min(law.size, REACH))
 
     def shows(name: str) -> bool:

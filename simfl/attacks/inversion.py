@@ -3,15 +3,15 @@
 Two attacks on the sum of gradients of a mini-batch, clipped and noised as a client releases it:
 
 - One example and a first layer with a bias: with errors e at the layer's outputs its gradient is e x^T by the weights
-  and e by the bias, so that x is read off (Phong, Aono, Hayashi, Wang and Moriai 2018,
+  and e by the bias, which gives x (Phong, Aono, Hayashi, Wang and Moriai 2018,
   https://doi.org/10.1109/TIFS.2017.2787987; Figure 4 of Li, Yang, Ren and Zhao 2019, https://arxiv.org/abs/1912.07902).
-- Few examples: those inputs are searched for whose gradient points where the given one does, with little total
-  variation of images (Geiping, Bauermeister, Dröge and Moeller 2020, https://arxiv.org/abs/2003.14053), for labels that
-  the gradient by the last bias says (Wainakh et al. 2022, https://arxiv.org/abs/2105.09369).
+- Few examples: a search for inputs whose gradient has the direction of the given one, with little total variation of
+  images (Geiping, Bauermeister, Dröge and Moeller 2020, https://arxiv.org/abs/2003.14053), for the labels that the
+  gradient by the last bias implies (Wainakh et al. 2022, https://arxiv.org/abs/2105.09369).
 
-`invert_run` runs a scenario, finds which gradients of a client an observer can solve for from the messages that it
-received (`simfl.accounts.network`: El Mrini, Cyffers and Bellet 2024, https://arxiv.org/abs/2402.10001), and inverts
-some of these. The solution is the release, noise included.
+`invert_run` runs a scenario, determines which gradients of a client an observer can solve for from its messages
+(`simfl.accounts.network`: El Mrini, Cyffers and Bellet 2024, https://arxiv.org/abs/2402.10001), and inverts some of
+these. The solution is the release, noise included.
 """
 
 from __future__ import annotations
@@ -29,13 +29,14 @@ import optax
 from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
-from simfl.accounts.network import Network
+from simfl.accounts.network import Network, Observer
 from simfl.attacks.adversary import listen, positions_in
 from simfl.errors import ScenarioError
 from simfl.models import AbstractModel
 from simfl.models.base import Array
 from simfl.models.layered import AbstractNetwork
 from simfl.models.layers import Dense
+from simfl.privacy import checks
 from simfl.privacy.network import recovered
 from simfl.records.attacks import Inversion, Reconstructed
 from simfl.scenario import Scenario
@@ -43,7 +44,7 @@ from simfl.streams import Streams
 from simfl.tape import Gradient
 from simfl.tape.executor import choose_device
 
-#: Maximum number of examples of a mini-batch for which inputs are searched.
+#: Maximum number of examples of a mini-batch in a search.
 MOST_EXAMPLES = 8
 #: Steps of the search, and its step size in units of the inputs' range.
 STEPS, STEP_SIZE = 600, 0.1
@@ -55,7 +56,6 @@ def input_from(model: AbstractModel, gradient: NDArray[Any]) -> NDArray[np.float
     """Return the best input for a gradient, f64 [*input_shape]; exact for one example.
 
     With G_W [units, p] and g_b [units] of the first layer, x = G_W^T g_b / ||g_b||^2, by least squares over the units.
-
     The gradient is f32 [d], of any scale.
 
     Raises:
@@ -85,12 +85,12 @@ def labels_from(
 ) -> NDArray[np.int32]:
     """Return the labels that the gradient of the last bias implies, int32 [b], sorted.
 
-    It is s sum_i (softmax(z_i) - onehot(y_i)), with s < 1 where gradients are clipped. With the model's probabilities p
-    for an input in the middle of the range in the place of softmax(z_i), there are about b p_k - g_k / s examples of
-    class k; the class with the largest remainder is taken, again and again. The model ends in logits with a bias, the
-    last parameters; the gradient f32 [d] was taken at params f32 [d]; `middle` is that of the features' range.
+    It is s sum_i (softmax(z_i) - onehot(y_i)), with s < 1 if gradients are clipped. Approximate softmax(z_i) by the
+    model's probabilities p for an input in the middle of the range. Then there are about b p_k - g_k / s examples of
+    class k; the class with the largest remainder is taken repeatedly. The model ends in logits with a bias, the last
+    parameters; the gradient f32 [d] was taken at params f32 [d]; `middle` is that of the features' range.
     """
-    logits = np.asarray(_predict(model)(params, np.full((1, *model.input_shape), middle, np.float32)), np.float64)[0]
+    logits = np.asarray(_predict(model, params, np.full((1, *model.input_shape), middle, np.float32)), np.float64)[0]
     if logits.ndim == 0:  # one output for two classes
         logits, bias = np.array([0.0, logits]), np.array([-1.0, 1.0]) * gradient[-1]
     else:
@@ -105,9 +105,9 @@ def labels_from(
     return np.sort(np.array(labels, dtype=np.int32))
 
 
-@functools.lru_cache(maxsize=8)
-def _predict(model: AbstractModel) -> Any:
-    return jax.jit(model.predict)
+@functools.partial(jax.jit, static_argnums=0)
+def _predict(model: AbstractModel, params: Array, x: Array) -> Array:
+    return model.predict(params, x)
 
 
 def search(
@@ -124,16 +124,10 @@ def search(
 ) -> tuple[NDArray[np.float32], float]:
     """Search for inputs by Adam on 1 - cos(gradients) + total variation.
 
-    Args:
-        model: pure functions.
-        params: at which the gradient was taken, f32 [d].
-        gradient: of the sum, f32 [d]; its scale does not matter.
-        labels: [b].
-        bounds: the least and the largest value of a feature.
-        image_shape: height, width (and channels), of inputs that are images.
-        clipping_norm: C of each example's gradient.
-        steps: of Adam, with a step size that falls to a tenth.
-        seed: of the start, uniform noise around the middle.
+    The gradient f32 [d] of the sum, of any scale, was taken at params f32 [d]. `bounds` are the least and the largest
+    value of a feature; `image_shape` is height, width (and channels) if inputs are images; `clipping_norm` is C of each
+    example's gradient. The step size of Adam falls to a tenth over `steps`. `seed` is that of the start, uniform noise
+    around the middle.
 
     Returns:
         Inputs f32 [b, *input_shape], and 1 - cos of their gradient.
@@ -183,7 +177,7 @@ def _variation(images: Array) -> Array:
 def similarity(original: NDArray[Any], reconstruction: NDArray[Any], span: float) -> tuple[float, float]:
     """Return the correlation of inputs, 0 for constants, and the PSNR in dB.
 
-    `span` is the difference of the largest and the least possible value.
+    `span` is the range of possible values.
     """
     one, other = np.ravel(original).astype(np.float64), np.ravel(reconstruction).astype(np.float64)
     error = float(np.mean((one - other) ** 2))
@@ -192,11 +186,11 @@ def similarity(original: NDArray[Any], reconstruction: NDArray[Any], span: float
     return 0.0 if constant else float(np.corrcoef(one, other)[0, 1]), ratio
 
 
-def matched(originals: NDArray[Any], found: NDArray[Any]) -> NDArray[Any]:
-    """Return reconstructions [b, ...] in the order with the least squared error."""
-    one, other = (side.reshape(len(side), -1).astype(np.float64) for side in (originals, found))
+def matched(originals: NDArray[Any], inputs: NDArray[Any]) -> NDArray[Any]:
+    """Return reconstructed inputs [b, ...] in the order with the least squared error."""
+    one, other = (side.reshape(len(side), -1).astype(np.float64) for side in (originals, inputs))
     order = linear_sum_assignment(((one[:, None] - other[None]) ** 2).sum(axis=2))[1]
-    return found[order]  # type: ignore[no-any-return]
+    return inputs[order]  # type: ignore[no-any-return]
 
 
 def invert_run(
@@ -208,27 +202,26 @@ def invert_run(
     steps: int = STEPS,
     device: str | None = None,
 ) -> Inversion:
-    """Run a scenario and reconstruct a client's examples from what an observer knows.
+    """Run a scenario and reconstruct a client's examples from an observer's messages.
 
     Args:
         scenario: a scenario, the path of one, or the folder of a run.
         observer: a client by number, "server", or "links" for all links.
-        client: whose examples.
-        count: mini-batches that are inverted, at most, evenly spaced over those that can be.
+        client: the client whose examples are reconstructed.
+        count: maximum number of mini-batches to invert, evenly spaced over those that can be inverted.
         steps: of the search for the inputs of several examples.
         device: "cpu" or "gpu"; JAX's default otherwise.
 
     Raises:
-        ScenarioError: there is nothing to invert; one line says why.
+        ScenarioError: there is nothing to invert.
         RunError: the run failed.
     """
-    if count < 1 or steps < 1:
-        raise ValueError(f"{'count' if count < 1 else 'steps'}: expected an integer >= 1, found {min(count, steps)}")
+    checks.whole(1, count=count, steps=steps)
     run_device = choose_device(device)
     network = Network(scenario)
-    who, setup = network.observer([observer]), network.setup
-    _check(network, client, who.nodes)
-    solved = _solved(network, who, client)
+    watcher, setup = network.observer([observer]), network.setup
+    _check(network, client, watcher.nodes)
+    solved = _solved(network, watcher, client)
     small = [(one.draw, one.begin) for one in solved if 1 <= one.examples <= MOST_EXAMPLES]
     spaced = np.unique(np.linspace(0, len(small) - 1, min(count, len(small))).astype(int)) if small else ()
     wanted = {small[place] for place in spaced}
@@ -243,7 +236,7 @@ def invert_run(
         listen(setup, run_device, {client: math.inf}, hear)
     return Inversion(
         subject=setup.scenario.name,
-        observer=who.name,
+        observer=watcher.name,
         client=client,
         gradients=sum(batch.client == client for batch in network.knowledge.batches),
         solved=len(solved),
@@ -258,7 +251,7 @@ def _check(network: Network, client: int, nodes: frozenset[int]) -> None:
     if not 0 <= client < count:
         raise ScenarioError(f"--client: expected 0 to {count - 1}, found {client}")
     if client in nodes:
-        raise ScenarioError(f"--observer: expected another one than client {client}, which knows its own examples")
+        raise ScenarioError(f"--observer: expected another node than client {client}, which knows its own examples")
     if setup.problem.rounds is not None:
         raise ScenarioError(
             "algorithm.kind: expected an algorithm whose clients send gradients, found "
@@ -272,20 +265,19 @@ def _check(network: Network, client: int, nodes: frozenset[int]) -> None:
     network.require_linear("inversion")
     if network.knowledge.own_noise() is None:
         raise ScenarioError(
-            "privacy.noise: expected noise of each gradient's own, found noise that is correlated: what an observer "
-            "solves for is then not a release, and is not reconstructed here"
+            "privacy.noise: expected independent noise for each gradient, found correlated noise: an observer's "
+            "solution is then not a release, and is not reconstructed here"
         )
 
 
-def _solved(network: Network, who: Any, client: int) -> list[Any]:
+def _solved(network: Network, observer: Observer, client: int) -> list[Any]:
     """Return the client's mini-batches whose gradients an observer can solve for."""
-    network.check(who)
-    a, _ = network.matrices(network.seen(who), who)
+    network.check(observer)
+    a, _ = network.matrices(network.seen(observer), observer)
     if not a.any():
         return []
-    possible = recovered(a)
-    batches = network.knowledge.batches
-    return [batch for batch, known in zip(batches, possible, strict=True) if known and batch.client == client]
+    solvable = zip(network.knowledge.batches, recovered(a), strict=True)
+    return [batch for batch, possible in solvable if possible and batch.client == client]
 
 
 def _inverted(

@@ -1,27 +1,25 @@
 """An observer on the network, which keeps some of the messages.
 
-It is a witness of the network (`simfl.world.links.Witness`): algorithms tell it what is in a message. It keeps models
-of the tape, which are linear forms, and promises of gradients. Nothing is computed before the run is over, so that the
-run has the same numbers without it.
+It is a witness of the network (`simfl.world.links.Witness`): algorithms report the content of each message to it. It
+keeps models of the tape, which are linear forms, and promises of gradients. Nothing is computed before the end of the
+run, so the numbers of the run do not change.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import dijkstra
 
-from simfl.accounts.network import LINKS
+from simfl.accounts.network import LINKS, hops_from
 from simfl.tape import Gradient, Model, Tape
 from simfl.tape.recording import Round
 
-#: Values that are fetched together.
+#: Number of values that are fetched together.
 AT_A_TIME = 16
 
 Observer = int | str
@@ -33,9 +31,9 @@ class Heard:
     """One message that an observer keeps.
 
     Attributes:
-        content: a model; a change of one; a promised gradient, or a promised change.
-        before: the model that its receiver last sent itself, to compare with; None for the initial one.
-        change: whether it is a change of a model, rather than a model.
+        content: a model, a change of a model, a promised gradient or a promised change.
+        before: the model that its receiver sent last, for comparison; None for the initial one.
+        change: whether it is a change of a model rather than a model.
     """
 
     content: Model | Gradient
@@ -44,7 +42,7 @@ class Heard:
 
     @property
     def base(self) -> Model | None:
-        """The model that it changes or is to be compared with; None for the initial one."""
+        """The model that it changes or is compared with; None for the initial one."""
         return self.content.model if isinstance(self.content, Gradient) else self.before
 
 
@@ -58,7 +56,7 @@ class Kept:
         self._last: Heard | None = None
 
     def take(self, rank: float, heard: Heard) -> None:
-        """Take a message from a sender at this distance; drop those of farther senders."""
+        """Take a message of a sender at distance `rank`; drop those of farther senders."""
         if rank > self.rank:
             return
         if rank < self.rank:
@@ -85,7 +83,7 @@ class Kept:
 class Wiretap:
     """The witness: keeps some messages for each observer and each attacked client.
 
-    `distances` is client that is attacked -> node -> distance on the graph, infinite for other nodes. It keeps at most
+    `distances` is attacked client -> node -> distance on the graph, infinite for other nodes. The wiretap keeps at most
     `most` messages for each pair. Messages to nodes beyond the K = `clients` are changes, not models.
     """
 
@@ -106,7 +104,7 @@ class Wiretap:
     def sent(
         self, source: int, target: int, content: Model | Gradient, deliver: Callable[[], None]
     ) -> Callable[[], None]:
-        """Hear a message on arrival; a promise as it is now, since it may be used before."""
+        """Hear a message on arrival, with the state of a promise when it was sent."""
         if target not in self.kept and LINKS not in self.kept:
             self._note(source, target, content)
             return deliver
@@ -120,13 +118,13 @@ class Wiretap:
         return arrive
 
     def shown(self, source: int, target: int, content: Model | Gradient) -> None:
-        """Hear a message at once."""
+        """Hear a message immediately."""
         self._note(source, target, content)
         if target in self.kept or LINKS in self.kept:
             self._hear(source, target, content.twin() if isinstance(content, Gradient) else content)
 
     def merged(self, node: int, content: Any) -> None:
-        """Ignore sums: where single messages are secret, they are not attacked here."""
+        """Ignore sums: secret messages are not attacked here."""
 
     def _is_change(self, target: int, content: Model | Gradient) -> bool:
         return isinstance(content, Gradient) or target >= self._clients
@@ -143,15 +141,6 @@ class Wiretap:
                 kept.take(self._distances[client].get(source, math.inf), heard)
 
 
-def hops_from(clients: Sequence[int], links: Iterable[tuple[int, int]]) -> dict[int, dict[int, float]]:
-    """Return client -> node -> hops over links in either direction, or infinity."""
-    ends = np.array(sorted(links), dtype=np.int64).reshape(-1, 2)
-    nodes = 1 + max(int(ends.max(initial=0)), *clients)
-    graph = coo_array((np.ones(len(ends)), (ends[:, 0], ends[:, 1])), shape=(nodes, nodes)).tocsr()
-    hops = dijkstra(graph, directed=False, unweighted=True, indices=list(clients))
-    return {client: dict(enumerate(row.tolist())) for client, row in zip(clients, hops, strict=True)}
-
-
 class KeptValues:
     """The values of the kept messages after the run."""
 
@@ -163,7 +152,7 @@ class KeptValues:
     def read(self, heard: Sequence[Heard]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """Return models or directions [k, d], and the models that they start from, [k, d].
 
-        A direction is what is added to a model: a gradient stands for a step against it.
+        A direction is added to a model: for a gradient it is a step against the gradient.
         """
         values = (value for one in heard for value in (one.content, one.base) if value is not None)
         new = list({id(value): value for value in values if id(value) not in self._rows}.values())

@@ -1,23 +1,23 @@
-"""Membership inference on what nodes received: which examples were trained on?
+"""Membership inference from received messages: which examples were trained on?
 
-A scenario is run as it is, while observers keep some of the messages that came to them (`simfl.attacks.listening`).
-Then every example of a client (a member) and as many unused ones are scored, and the separation of the scores is
-measured.
+The scenario is run unchanged, while observers keep some of the messages to them (`simfl.attacks.listening`). Then every
+example of a client (a member) and as many unused ones are scored, and the separation of the scores is measured.
 
-- `loss`: minus the example's loss under the models that were received, on average (Yeom, Giacomelli, Fredrikson and Jha
-  2018, https://arxiv.org/abs/1709.01604);
-- `gain`: how much smaller the loss is there than under the model that the receiver had sent last itself, which takes
-  out how hard an example is (Watson, Guo, Cormode and Sablayrolles 2021, https://arxiv.org/abs/2111.08440). Of a
-  gradient or an update it is the loss's derivative in its direction, at the model that it was computed for (the
-  gradient alignment of Nasr, Shokri and Houmansadr 2019, https://arxiv.org/abs/1812.00910).
+- `loss`: minus the example's mean loss under the received models (Yeom, Giacomelli, Fredrikson and Jha 2018,
+  https://arxiv.org/abs/1709.01604);
+- `gain`: the decrease of the loss from the model that the receiver had sent last, which removes the difficulty of an
+  example (Watson, Guo, Cormode and Sablayrolles 2021, https://arxiv.org/abs/2111.08440). For a gradient or an update it
+  is the loss's derivative in its direction, at the model for which it was computed (the gradient alignment of Nasr,
+  Shokri and Houmansadr 2019, https://arxiv.org/abs/1812.00910).
 
-An observer looks at messages from the senders nearest to the client on the graph: from itself, if they are neighbors.
+An observer uses messages from the senders nearest to the client on the graph: from the client itself, if they are
+neighbors.
 
-The epsilon that follows is a lower bound if members and others are alike: drawn from one distribution, so that a coin
-might have decided which of a pair was used. Pairs have the same label, so that clients may hold other labels than the
-test set. The guess which of each pair is the member is then a guess of a coin, as in an audit with one run (Steinke,
-Nasr and Jagielski 2023, `simfl.attacks.statistics`). Where the test set is not like the training set (writers, years),
-`held_out="coins"` makes the assumption true: half of the clients' own examples, by coins, are not trained on.
+The epsilon is a lower bound if members and others have the same distribution, so that a coin might have decided which
+of a pair was used. Both examples of a pair have the same label, so clients and test set may have different shares of
+labels. A guess which one of a pair is the member is then a guess of a coin, as in an audit with one run (Steinke, Nasr
+and Jagielski 2023, `simfl.attacks.statistics`). If the test set differs from the training set (writers, years),
+`held_out="coins"` makes the assumption true: half of the clients' own examples, chosen by coins, are not trained on.
 """
 
 from __future__ import annotations
@@ -28,21 +28,23 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import jax
 import numpy as np
 from numpy.typing import NDArray
 
-from simfl.accounts.network import LINKS, local_epsilons, network, statement_of
-from simfl.attacks.listening import Kept, KeptValues, Observer, Wiretap, hops_from
+from simfl.accounts.network import LINKS, hops_from, local_epsilons, network, statement_of
+from simfl.attacks.listening import Kept, KeptValues, Observer, Wiretap
 from simfl.attacks.pairing import Coins, Pairs, pairs_of
 from simfl.attacks.separation import area, right_pairs, true_positive_rates
-from simfl.attacks.statistics import default_guesses, pair_lower_bound
+from simfl.attacks.statistics import default_guesses, error_at, pair_lower_bound
 from simfl.build.assembly import assemble
 from simfl.build.setup import Setup
 from simfl.errors import RunError, ScenarioError
 from simfl.models import AbstractModel
+from simfl.models.base import Array
+from simfl.privacy import checks
 from simfl.records import Run, RunFolder
 from simfl.records.attacks import FALSE_POSITIVE_RATES, Inference, Membership
 from simfl.runs.runner import Simulation
@@ -52,19 +54,19 @@ from simfl.tape.executor import choose_device
 
 HeldOut = Literal["test", "coins"]
 
-#: Examples whose losses are computed together.
+#: Number of examples whose losses are computed together.
 CHUNK = 250
-#: Maximum size of what observers keep, bytes.
+#: Maximum size of the kept messages, bytes.
 MOST_BYTES = 2 * 2**30
 #: Delta of the bounds if a scenario has no privacy.
 DELTA = 1e-5
 
 
 class Account(NamedTuple):
-    """What is certified of an observer and a client: NaN if nothing is.
+    """The epsilon certified for an observer and a client, NaN if none.
 
-    It is certified `by` "local", the ledger's account of all that the client releases, or "pairwise", of what came to
-    the observer. `published`, with gradients taken as fixed, is not certified; NaN if not computed.
+    It is certified `by` "local", the ledger's account of all releases of the client, or "pairwise", the account of the
+    messages to the observer. `published`, for fixed gradients, is not certified; NaN if not computed.
     """
 
     epsilon: float = math.nan
@@ -89,14 +91,14 @@ def infer_membership(
     Args:
         scenario: a scenario, or the path of one.
         observers: clients by number, "server", "links" for all links; all clients and the server by default.
-        clients: whose examples; those of all clients by default.
-        models: messages that an observer keeps for each client, at most, evenly spaced over the run.
-        held_out: "test": others are examples of the test set; "coins": half of each client's own, which it then does
-            not train on.
+        clients: the attacked clients; all by default.
+        models: maximum number of messages that an observer keeps for each client, evenly spaced over the run.
+        held_out: "test": others are examples of the test set; "coins": half of each client's own, on which it does not
+            train.
         confidence: 1 - beta of each lower bound and interval.
-        pairwise: compare also with the account of what came to each observer (`simfl.accounts.network`), which may take
+        pairwise: also compare with the account of each observer's messages (`simfl.accounts.network`), which may take
             longer than the attack.
-        run: the run of this scenario, to compare with.
+        run: the run of this scenario, to compare digests.
         device: "cpu" or "gpu"; JAX's default otherwise.
 
     Raises:
@@ -104,12 +106,9 @@ def infer_membership(
         RunError: the run failed.
     """
     scenario = scenario if isinstance(scenario, Scenario) else load(scenario)
-    if models < 1:
-        raise ValueError(f"models: expected an integer >= 1, found {models}")
-    if held_out not in ("test", "coins"):
-        raise ValueError(f"held_out: expected test or coins, found {held_out!r}")
-    if not 0.0 < confidence < 1.0:
-        raise ValueError(f"confidence: expected a number between 0 and 1, found {confidence}")
+    checks.whole(1, models=models)
+    checks.one_of(get_args(HeldOut), held_out=held_out)
+    error_at(confidence)
     run_device, count = choose_device(device), scenario.clients.count
     targets = list(range(count)) if clients is None else list(dict.fromkeys(clients))
     for client in targets:
@@ -131,7 +130,7 @@ def infer_membership(
         with tempfile.TemporaryDirectory() as temporary:
             digest = simulation.run(RunFolder.create(Path(temporary), "attack")).manifest.digest
         if simulation.status == "interrupted":
-            raise RunError(f"{scenario.name}: the run was interrupted: there is nothing to look at")
+            raise RunError(f"{scenario.name}: the run was interrupted, so there is nothing to attack")
         values = KeptValues(simulation.tape, setup.training.initial)
         accounts, statement = _accounts(simulation, listener.kept, pairwise)
         hops = listener.hops(targets)
@@ -145,9 +144,9 @@ def infer_membership(
                     deaf.append((name, client))
                     continue
                 scores = _scores(setup.model, pairs[client], *values.read(kept.messages), kept)
-                # An eavesdropper is where the client is.
+                # An eavesdropper on all links is at distance 0.
                 distance = hops[client].get(observer, math.inf) if isinstance(observer, int) else 0.0
-                results += judge.rows((name, client, distance, kept), scores, accounts[observer, client])
+                results += judge.rows(name, client, distance, kept, scores, accounts[observer, client])
     finally:
         simulation.release()
     if not results:
@@ -179,12 +178,14 @@ class _Judge:
 
     def rows(
         self,
-        where: tuple[str, int, float, Kept],
+        observer: str,
+        client: int,
+        distance: float,
+        kept: Kept,
         scores: Mapping[str, tuple[NDArray[np.float64], NDArray[np.float64]]],
         account: Account,
     ) -> list[tuple[Inference, NDArray[np.float64]]]:
         """Return an inference and its true positive rates for each score."""
-        observer, client, distance, kept = where
         rows = []
         for score, (members, others) in scores.items():
             count = len(members)
@@ -231,7 +232,7 @@ def _listener(
     named: list[Observer] = list(dict.fromkeys(listening))
     if all(observer == client for observer in named for client in targets):
         raise ScenarioError(
-            f"--observer: expected another one than the client that is attacked, found {named[0]} alone; name others, "
+            f"--observer: expected another one than the client that is attacked, found only {named[0]}; name others "
             "or another client"
         )
     return Wiretap(named, distances, models, count)
@@ -258,7 +259,7 @@ def _accounts(
         return dict.fromkeys(pairs, Account()), "no privacy section: nothing is certified"
     releases = simulation.account()
     epsilon, statement = local_epsilons(simulation.setup, releases), statement_of(simulation.setup, releases)
-    # Noise that the server adds says nothing of what comes to it.
+    # Noise that the server adds does not protect the messages to it.
     bare = (server, LINKS) if scenario.algorithm.noise_of_server else ()
     accounts = {pair: Account() if pair[0] in bare else Account(float(epsilon[pair[1]])) for pair in pairs}
     if pairwise:
@@ -273,9 +274,6 @@ def _accounts(
 def _server(simulation: Simulation) -> int | None:
     number: int | None = getattr(simulation.algorithm, "server", None)
     return number
-
-
-# -- scores ------------------------------------------------------------------------------------
 
 
 def _scores(
@@ -306,10 +304,10 @@ def score(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return sums of losses and of their decreases for each example [n] of x, y.
 
-    Contents f32 [k, d] are models w_j, or changes of models (`along`). Bases f32 [k, d] are models b_j that they are
-    compared with, or changes of. Losses of changes are those at b_j, and their gain is minus the derivative there.
+    Contents f32 [k, d] are models w_j, or changes of models (`along`). Bases f32 [k, d] are the models b_j that they
+    are compared with or that they change. Losses of changes are those at b_j, and their gain is minus the derivative
+    there.
     """
-    program = _program(model, along)
     count = len(contents)
     filled = np.minimum(np.arange(1 << (count - 1).bit_length()), count - 1)  # few sizes are compiled
     contents, bases = jax.device_put((contents[filled], bases[filled]))
@@ -317,24 +315,23 @@ def score(
     for start in range(0, len(x), CHUNK):
         rows = np.minimum(np.arange(start, start + CHUNK), len(x) - 1)
         some = slice(start, min(start + CHUNK, len(x)))
-        losses, gains = (np.asarray(part, np.float64) for part in program(contents, bases, x[rows], y[rows]))
+        results = _losses_and_gains(model, along, contents, bases, x[rows], y[rows])
+        losses, gains = (np.asarray(part, np.float64) for part in results)
         total[some] = losses[:count].sum(axis=0)[: some.stop - start]
         gain[some] = gains[:count].sum(axis=0)[: some.stop - start]
     return total, gain
 
 
-@functools.lru_cache(maxsize=8)
-def _program(model: AbstractModel, along: bool) -> Any:
-    """Return (contents [k, d], bases [k, d], x, y) -> (losses [k, n], gains [k, n])."""
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def _losses_and_gains(model: AbstractModel, along: bool, contents: Array, bases: Array, x: Array, y: Array) -> Any:
+    """Return losses and gains of n examples for k contents, [k, n] each."""
 
-    def one(content: jax.Array, base: jax.Array, x: jax.Array, y: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def one(pair: tuple[Array, Array]) -> tuple[Array, Array]:
+        content, base = pair
         if along:
             losses, slope = jax.jvp(lambda w: model.losses(w, x, y), (base,), (content,))
             return losses, -slope
         losses = model.losses(content, x, y)
         return losses, model.losses(base, x, y) - losses
 
-    def run(contents: jax.Array, bases: jax.Array, x: jax.Array, y: jax.Array) -> Any:
-        return jax.lax.map(lambda pair: one(pair[0], pair[1], x, y), (contents, bases))
-
-    return jax.jit(run)
+    return jax.lax.map(one, (contents, bases))

@@ -1,33 +1,33 @@
 """Test the noise of releases: its size, its law, and whether it is drawn afresh.
 
-A release in units of the noise is x = n + c: n of the mechanism's law, c all that examples add. If n was drawn afresh,
-c does not depend on it, because the model of c was read before. There are three tests.
+A release in units of the noise is x = n + c: n has the mechanism's law, c is the contribution of examples. If n was
+drawn afresh, c does not depend on it, because the model of c was read before. There are three tests.
 
-**Size**, on all coordinates. The laws are symmetric and unimodal. So no c makes a small x likelier than c = 0, by
-Anderson's inequality (1955, https://doi.org/10.1090/S0002-9939-1955-0069229-1):
+**Size**, on all coordinates. The laws are symmetric and unimodal. So a small x is most likely at c = 0, by Anderson's
+inequality (1955, https://doi.org/10.1090/S0002-9939-1955-0069229-1):
 
     P[T(n + c) <= t] <= P[T(n) <= t]    for any norm T, given all that happened before.
 
-With T as in `NoiseLaw` the right side is a gamma distribution, and an x that is too small is evidence whatever the data
-are. So are the difference and the sum of two releases that are too small: c then holds the other release.
+With T as in `NoiseLaw` the right side is a gamma distribution, and an x that is too small is evidence for any data. So
+is a sum or difference of two releases that is too small: c then includes the other release.
 
-**Law**, on blank coordinates: the model of an audit has some at its end that no example has a gradient in, so that a
-release holds there nothing but noise. `NoiseLaw.as_normal` maps them to independent standard normal numbers. Their
-distribution function is compared with the normal one at `EDGES`: by the Kolmogorov-Smirnov distance (the bound of
-Massart 1990, https://doi.org/10.1214/aop/1176990746) and by the binomial law of the number below each edge.
+**Law**, on blank coordinates: the model of an audit has some at its end without gradients of any example, so a release
+contains only noise there. `NoiseLaw.as_normal` maps them to independent standard normal numbers. Their distribution
+function is compared with the normal one at `EDGES`: by the Kolmogorov-Smirnov distance (the bound of Massart 1990,
+https://doi.org/10.1214/aop/1176990746) and by the binomial law of the number below each edge.
 
-**Independence**, on the same coordinates. The direction of a normal vector is uniform whatever else is known, so that
-its cosine with any vector that does not depend on it has a beta law. The vectors are
+**Independence**, on the same coordinates. The direction of a normal vector is uniform, so its cosine with any vector
+that does not depend on it has a beta law. The vectors are
 
 - `numbers`: the first `SKETCH` numbers of every two releases;
 - `shifts`: the blank coordinates of one release and those of another one, shifted by any number of coordinates; also
   summed over all pairs of releases that are one draw apart, two draws, ... up to `LAGS`;
 - `coordinates`: coordinates of one release that are some distance apart, over all releases.
 
-A cosine shows equal and opposite numbers alike. All three tests together are wrong about a correct mechanism in at most
-`FALSE_ALARMS` of all runs: p-values hold for the whole family (Bonferroni over all comparisons). What examples add
-makes the test of the size weaker; it does not enter the two others. `simfl.attacks.faults` measures their power by
-made-up noise.
+A cosine shows both equal and opposite numbers. All three tests together raise an alarm about a correct mechanism in at
+most `FALSE_ALARMS` of all runs: p-values hold for the whole family (Bonferroni over all comparisons). The contribution
+of examples weakens the test of the size; it does not affect the two others. `simfl.attacks.faults` measures their power
+by simulated noise.
 """
 
 from __future__ import annotations
@@ -43,17 +43,17 @@ from scipy import fft, special, stats
 
 from simfl.privacy.noise import unit_std
 
-#: Maximum share of correct mechanisms that the tests together are wrong about.
+#: Maximum share of correct mechanisms with an alarm, for all tests together.
 FALSE_ALARMS = 1e-6
-#: The tests that share it: size, law, independence.
+#: Number of tests that share it: size, law, independence.
 TESTS = 3
-#: Blank coordinates at most.
+#: Maximum number of blank coordinates.
 BLANK = 1024
 #: Number of a client's releases that are compared with one another: the first ones, and others spread over the run.
 FIRST, SPREAD = 16, 16
-#: Maximum number of numbers in them.
+#: Maximum number of values in these releases.
 MOST_NUMBERS = 2**25
-#: Where distribution functions are compared.
+#: Points at which distribution functions are compared.
 EDGES = np.linspace(-8.0, 8.0, 257)
 #: Numbers of a release that are compared with those of every other one, and maximum number of such releases.
 SKETCH, SKETCHES = 64, 4096
@@ -61,9 +61,9 @@ SKETCH, SKETCHES = 64, 4096
 LAGS = 8
 #: Maximum number of coordinates, the last ones, that are searched for shifted noise.
 REACH = 2**17
-#: Standard deviations at which numbers that noise is compared with are cut: examples may add any number.
+#: Standard deviations at which releases are cut before noise is compared with them: examples may add any number.
 CUT = 6.0
-#: Points by which a mixture over radii is computed.
+#: Quantiles over which a mixture over radii is averaged.
 RADII = (np.arange(500) + 0.5) / 500
 
 
@@ -71,8 +71,8 @@ RADII = (np.arange(500) + 0.5) / 500
 class NoiseLaw:
     """The law of one release's noise of unit scale.
 
-    A norm T shows it: T(n) = |n|_2^2 / 2 ~ Gamma(d/2) for Gaussian noise; |n|_2 ~ Gamma(d) for isotropic Laplace noise,
-    and ~ Gamma(1) where the norm alone is Laplace; |n|_1 ~ Gamma(d) for independent Laplace variables.
+    It is tested by a norm T: T(n) = |n|_2^2 / 2 ~ Gamma(d/2) for Gaussian noise; |n|_2 ~ Gamma(d) for isotropic Laplace
+    noise, and ~ Gamma(1) where the norm alone is Laplace; |n|_1 ~ Gamma(d) for independent Laplace variables.
 
     Attributes:
         sampler: as in `simfl.privacy.noise`.
@@ -84,7 +84,7 @@ class NoiseLaw:
 
     @property
     def shape(self) -> float:
-        """Of the gamma distribution of T."""
+        """Shape parameter of the gamma distribution of T."""
         return {"gaussian": 0.5 * self.size, "laplace_l2_radius_only": 1.0}.get(self.sampler, float(self.size))
 
     def size_of(self, x: NDArray[np.floating]) -> NDArray[np.float64]:
@@ -101,8 +101,8 @@ class NoiseLaw:
     def as_normal(self, x: NDArray[np.floating]) -> NDArray[np.float64]:
         """Map coordinates x [k, b] of noise to independent standard normal numbers.
 
-        Independent coordinates go through their distribution function. Of isotropic noise the direction stays, and the
-        norm goes through that of the norm of b coordinates.
+        Independent coordinates are mapped by their distribution function. For isotropic noise the direction is kept,
+        and the norm is mapped by the distribution function of the norm of b coordinates.
         """
         values: NDArray[np.float64] = np.asarray(x, dtype=np.float64)
         if self.sampler == "gaussian":
@@ -140,7 +140,7 @@ class NoiseLaw:
 def _others(sampler: str, size: int, count: int) -> NDArray[np.float64]:
     """Return quantiles that determine the norm of coordinates of isotropic noise.
 
-    Isotropic Laplace noise is a Gaussian vector of variance 2 Gamma((d + 1) / 2). Where the norm alone is Laplace, the
+    Isotropic Laplace noise is a Gaussian vector of variance 2 Gamma((d + 1) / 2). If only the norm is Laplace, the
     coordinates have a share of its square that is Beta(b / 2, (d - b) / 2).
     """
     if sampler == "laplace_l2":
@@ -150,10 +150,10 @@ def _others(sampler: str, size: int, count: int) -> NDArray[np.float64]:
 
 @dataclass(frozen=True)
 class NoiseVerdict:
-    """The verdict on the noise; each chance holds for all three tests together.
+    """The verdict on the noise.
 
-    Each of the chances, at most, holds for all three tests together: that declared noise is as small, or distributed as
-    differently, as what was heard, and that noise drawn afresh is as dependent.
+    Three chances are upper bounds that hold for all tests together: that declared noise is as small as the heard one,
+    or distributed as differently, and that noise drawn afresh is as dependent.
     """
 
     releases: int
@@ -170,17 +170,17 @@ class NoiseCheck:
     def __init__(self, law: NoiseLaw, blank: int) -> None:
         self.law = law
         self.blank = BlankCheck(law, blank)
-        #: How many releases of each client were heard.
+        #: Number of heard releases of each client.
         self.heard: Counter[int] = Counter()
         self._sizes: list[float] = []
         self._kept: dict[int, _Kept] = {}
 
     def hear(self, client: int, values: NDArray[np.floating]) -> None:
-        """Add a client's releases in units of noise, less examples' means, f32 [k, d]."""
+        """Add a client's releases in units of noise without examples' mean, f32 [k, d]."""
         sizes = self.law.size_of(values)
         self._sizes += sizes.tolist()
         self.heard[client] += len(values)
-        enough = self.law.chance(sizes) > FALSE_ALARMS  # what has no noise repeats none
+        enough = self.law.chance(sizes) > FALSE_ALARMS  # a release without noise cannot repeat noise
         self.blank.hear(client, values)
         kept = self._kept.setdefault(client, _Kept(max(2, min(FIRST + SPREAD, MOST_NUMBERS // self.law.size))))
         for value in values[enough]:
@@ -203,7 +203,7 @@ class NoiseCheck:
 
 
 class BlankCheck:
-    """Judges law and independence of the last `blank` coordinates, pure noise."""
+    """Tests law and independence of the last `blank` coordinates, pure noise."""
 
     def __init__(self, law: NoiseLaw, blank: int) -> None:
         self.law = law
@@ -215,7 +215,7 @@ class BlankCheck:
         self._releases: dict[int, _Kept] = {}
 
     def hear(self, client: int, values: NDArray[np.floating]) -> None:
-        """Add a client's releases in units of noise; the last b hold only noise."""
+        """Add a client's releases in units of noise; the last b contain only noise."""
         if not self.size:
             return
         reach = min(REACH, values.shape[1])
@@ -230,7 +230,7 @@ class BlankCheck:
                 of_client.take(row)
 
     def other_law(self) -> float:
-        """Return the chance, at most, that declared noise is distributed as differently."""
+        """Return an upper bound on the chance that correct noise differs as much."""
         if not self.numbers:
             return 1.0
         distance = float(np.abs(self._below / self.numbers - special.ndtr(EDGES)).max())
@@ -247,7 +247,7 @@ class BlankCheck:
         return self.other_law() < share or 2 * self.dependent(share / 2) < share
 
     def dependent(self, enough: float = 0.0) -> float:
-        """Return the chance, at most, of such dependence; stop at one below `enough`."""
+        """Return an upper bound on the chance of such dependence; stop below `enough`."""
         smallest = 1.0
         if self.size < 2 or not self.numbers:
             return smallest
@@ -269,8 +269,8 @@ class BlankCheck:
     def _across_coordinates(self) -> tuple[int, float]:
         """Compare coordinates that are 1, 2, ... b/2 apart, over all kept releases.
 
-        No number is on both sides of one comparison: for the distance s blocks of s coordinates are compared with the
-        next blocks, the first with the second and so on, then the second with the third and so on.
+        Each number is on one side of a comparison only: for the distance s, blocks of s coordinates are compared with
+        the next blocks, the first with the second and so on, then the second with the third and so on.
         """
         noise = np.stack([row for _, _, row in _rows(self._noise)])
         comparisons, chance = 0, 1.0
@@ -288,8 +288,8 @@ class BlankCheck:
     def _shifted(self) -> tuple[int, float]:
         """Compare each kept release's noise with all earlier ones and with itself.
 
-        Each release is rotated by any number of coordinates. Sums over pairs that are the same number of draws apart
-        keep draws on one side of the comparison: blocks of that number of draws alternate.
+        Each release is rotated by any number of coordinates. In sums over pairs that are the same number of draws
+        apart, each draw is on one side of the comparison only: blocks of that number of draws alternate.
         """
         kept = _rows(self._noise)
         unit = unit_std(self.law.sampler, self.law.size)
@@ -323,12 +323,11 @@ class BlankCheck:
 
 def _dots(noise: NDArray[np.float64], spectra: NDArray[np.complex128], size: int) -> NDArray[np.float64]:
     """Return the products of noise with all windows of releases, [..., size]."""
-    own = np.conj(fft.rfft(noise, size))
-    return fft.irfft(own * spectra, size, axis=-1)  # type: ignore[no-any-return]
+    return fft.irfft(np.conj(fft.rfft(noise, size)) * spectra, size, axis=-1)  # type: ignore[no-any-return]
 
 
 def _windows(values: NDArray[np.float64], size: int) -> NDArray[np.float64]:
-    """Return the sum of `size` values from each one on, beginning anew at the end."""
+    """Return the cyclic sums of `size` values from each one on."""
     total = np.cumsum(np.concatenate(([0.0], values, values[: size - 1])))
     return total[size:] - total[:-size]  # type: ignore[no-any-return]
 
@@ -336,7 +335,7 @@ def _windows(values: NDArray[np.float64], size: int) -> NDArray[np.float64]:
 def _smallest_chance(dots: Any, one: Any, two: Any, size: int) -> float:
     """Return the chance of the largest of some cosines with uniform vectors.
 
-    `dots` are their products, `one` and `two` their squared lengths; where one is 0 there is no cosine.
+    `dots` are their products, `one` and `two` their squared lengths; a length of 0 has no cosine.
     """
     product = np.asarray(one * two, dtype=np.float64)
     square = np.divide(np.square(dots), product, out=np.zeros_like(product), where=product > 0)
@@ -373,10 +372,9 @@ class _Kept:
         if len(self._first) < first:
             self._first.append(np.array(value, dtype=np.float32))
             return
+        if self._seen % self._stride == 0 and len(self._later) == later:
+            self._later = self._later[::2]
+            self._stride *= 2
         if self._seen % self._stride == 0:
-            if len(self._later) == later:
-                self._later = self._later[::2]
-                self._stride *= 2
-            if self._seen % self._stride == 0:
-                self._later.append(np.array(value, dtype=np.float32))
+            self._later.append(np.array(value, dtype=np.float32))
         self._seen += 1

@@ -1,6 +1,6 @@
-"""Pairs of examples that a client trained on and similar ones that it did not.
+"""Pairs of an example that a client trained on and a similar one that it did not.
 
-Pairs have one label, so that clients may hold other labels than the test set.
+Both have the same label, so clients and test set may have different shares of labels.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from simfl.errors import ScenarioError
 from simfl.models import AbstractModel
 from simfl.streams import Streams
 
-#: Pairs of examples of a client at most.
+#: Maximum number of pairs for each client.
 MOST_PAIRS = 1000
 
 
 @dataclass(frozen=True)
 class Pairs:
-    """Features [m, ...] of one client's examples and of others with their labels [m]."""
+    """Features [m, ...] of one client's examples and of others, with labels [m]."""
 
     members: NDArray[Any]
     others: NDArray[Any]
@@ -37,7 +37,7 @@ def match(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return positions [m] of examples and others in pairs with the same label.
 
-    `own` and `pool` are the labels of both sides, `labels` the classes; None: any two make a pair.
+    `own` and `pool` are the labels of both sides, `labels` the classes; None: any two examples may form a pair.
     """
     first, second = [], []
     for label in [None] if labels is None else labels:
@@ -51,7 +51,7 @@ def match(
 
 
 def pairs_of(setup: Setup, targets: Sequence[int]) -> dict[int, Pairs]:
-    """Return pairs of each client's examples and of those of the test set."""
+    """Return pairs of each client's examples and examples of the test set."""
     dataset, generator = setup.dataset, Streams(setup.scenario.seed).generator("attack-pairs")
     pairs = {}
     for client in targets:
@@ -65,7 +65,7 @@ def pairs_of(setup: Setup, targets: Sequence[int]) -> dict[int, Pairs]:
 
 
 class Coins:
-    """Leaves out half of some clients' examples by coins, before data is used."""
+    """Leaves out half of some clients' examples by coins, before the data is used."""
 
     def __init__(self, targets: Sequence[int], streams: Streams) -> None:
         self.pairs: dict[int, Pairs] = {}

@@ -1,10 +1,10 @@
 """Plant an auditor's canaries among the examples of one client of a scenario.
 
-A canary is in or out by a fair coin. "Out" under add_or_remove means that an example without gradient holds its place,
-which for Poisson sampling is the same as being absent at the same rate q; under replace_one a canary with the opposite
-gradient takes the place. So the number of examples, and with it q and the epsilon, does not depend on the coins.
+A fair coin decides whether a canary is in or out. "Out" under add_or_remove means that an example without gradient
+takes its place, which for Poisson sampling is equivalent to being absent at the same rate q. Under replace_one a canary
+with the opposite gradient takes its place. So the number of examples, q and the epsilon do not depend on the coins.
 
-The model also has coordinates at its end that no example touches, for the tests of the noise (`simfl.attacks.noise`).
+The model also has coordinates without gradients at its end, for the tests of the noise (`simfl.attacks.noise`).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from simfl.tape import Gradient
 
 Kind = Literal["gradient", "input"]
 
-#: Maximum number of a client's own examples from which the auditor predicts what they add to a release.
+#: Maximum number of a client's own examples from which the auditor predicts their mean contribution to a release.
 OWN_EXAMPLES = 2000
 
 
@@ -47,7 +47,7 @@ class PlantedScenario:
         included: the coins, bool [m].
         replaces: whether neighboring data sets replace an example.
         ordinary: (x, y, count) of the ordinary examples of each client that the auditor hears: at most `OWN_EXAMPLES`
-            of them, and how many the client has.
+            of them, and the number of all.
         inputs: (x, y) of the canaries.
     """
 
@@ -63,10 +63,10 @@ class PlantedScenario:
     ) -> None:
         self.scenario = scenario if isinstance(scenario, Scenario) else load(scenario)
         self.canaries, self.client, self.kind, self.in_place = canaries, client, kind, in_place
-        self._observed = observed  # the adversary is one observer of the network
+        self._observed = observed  # whether the adversary is one observer of the network
         for problem in _problems(self.scenario, client):
             raise ScenarioError(problem)
-        assert self.scenario.privacy is not None, "the problems would say so"
+        assert self.scenario.privacy is not None, "checked above"
         self.privacy = self.scenario.privacy
         usual = "replace_one" if self.privacy.counts_uses else "add_or_remove"
         self.replaces = getattr(self.privacy, "neighbors", usual) == "replace_one"
@@ -103,8 +103,8 @@ class PlantedScenario:
     def _plant(
         self, dataset: Dataset, shares: Partition, model: AbstractModel
     ) -> tuple[Dataset, Partition, AbstractModel]:
-        """Put the canaries among the client's examples, before anything is derived."""
-        dataset = dataset.floats()  # codes are added to them
+        """Add the canaries to the client's examples, before anything is derived."""
+        dataset = dataset.floats()  # for the codes
         count, own = self.canaries, shares.of(self.client)
         algorithm = find_algorithm(self.scenario.algorithm.kind)
         if self.in_place and count > len(own):
@@ -122,7 +122,7 @@ class PlantedScenario:
                 f"canary: expected gradient with model '{model.kind}', found input: examples of random signs are not "
                 "text; use --canary gradient"
             )
-        # Without clipping there is no norm to measure a canary by: many times the noise shows what may happen.
+        # Without clipping there is no norm for canaries to exceed: they exceed the noise instead.
         named = [getattr(self.privacy, name, None) for name in ("clipping_norm", "lipschitz", "noise_std")]
         unit = max(float(value) for value in (*named, 0.0) if value is not None) or 1.0
         excess = OWN_EXCESS if algorithm.own_clipping else EXCESS
@@ -153,12 +153,12 @@ class PlantedScenario:
             train_x=np.concatenate((with_codes(dataset.train_x, ORDINARY), with_codes(x, codes))),
             train_y=labels,
             test_x=with_codes(dataset.test_x, ORDINARY),
-            groups=None,  # the shares are settled
+            groups=None,  # the shares are final
         )
         return planted, Partition(np.concatenate(parts), offsets), wrapped
 
     def _blank(self, touched: int) -> int:
-        """Return how many coordinates to add that hold noise alone."""
+        """Return the number of coordinates to add that contain only noise."""
         if self._observed or self.privacy.partial:
             return 0  # an observer receives sums of releases; with partial noise the last coordinates carry none
         make = MECHANISMS.get(self.privacy.made_by)  # None for noise of one pass, which is Gaussian
@@ -166,7 +166,7 @@ class PlantedScenario:
         return BLANK if gaussian else min(BLANK, touched)  # Laplace noise grows with the number of coordinates
 
     def _draw_inputs(self, x: NDArray[np.float32], y: NDArray[Any], dataset: Dataset) -> None:
-        """Fill in inputs of random signs, as large as the largest data, random labels."""
+        """Fill in inputs of random signs, as large as the largest feature, random labels."""
         largest = float(np.abs(dataset.train_x).max()) or 1.0
         x[:] = (1.0 if dataset.num_classes else EXCESS) * largest * self._generator.choice((-1.0, 1.0), x.shape)
         if dataset.num_classes:
@@ -181,17 +181,17 @@ class PlantedScenario:
         return protection.stds[client] / protection.scales[client] if protection.scales[client] else 1.0
 
     def circumstances(self, promise: Gradient) -> Circumstances:
-        """Return what the adversary knows of a release."""
+        """Return the adversary's knowledge of a release."""
         client, setup, clipping_norm = promise.client, self.setup, self.setup.problem.clipping.norm
         training, ledger = setup.training, self.ledger
         scales = training.each_noise_std() if training.noise_scale is None else training.noise_scale
         usual, unit = float(scales[client]), self.std_per_scale(client)
-        # What is accounted for is the mechanism's, in proportion where promises have scales of their own.
+        # The account has the mechanism's noise, in proportion if promises have their own scales.
         share = promise.noise_scale / usual if usual else 1.0
         norm = clipping_norm if promise.own_norm is None else promise.own_norm
         copies = None
         if client == self.client and (not ledger.terms.amplification or ledger.sampling == "shuffle"):
-            examples = int(setup.problem.data.sizes[client])  # canaries are the last of them
+            examples = int(setup.problem.data.sizes[client])  # the last ones are canaries
             copies = np.bincount(positions_in(setup.problem, promise), minlength=examples)[examples - self.canaries :]
         return Circumstances(
             rate=min(1.0, (promise.expected or promise.examples) / int(training.sizes[client])),
@@ -215,7 +215,7 @@ def _problems(scenario: Scenario, client: int) -> Iterator[str]:
     if privacy.unit == "client":
         yield (
             "privacy.mechanism: expected a mechanism that protects examples, found gaussian_update, which protects "
-            "whole clients: canaries among one client's examples say nothing of it; audit mechanism: gaussian"
+            "whole clients: canaries among one client's examples do not test it; audit mechanism: gaussian"
         )
     if getattr(privacy, "quantize", False):
         yield (

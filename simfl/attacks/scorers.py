@@ -1,8 +1,8 @@
 """The two adversaries of an audit, as scores of the canaries.
 
-Both score a canary by the logarithm of the likelihood ratio of what was heard with it and without it, as far as that is
-known: any score makes a valid audit. Both also score audits of mechanisms that are broken on purpose, by made-up
-releases: they say what the audit would have shown.
+Both score a canary by the logarithm of the likelihood ratio of the heard releases with it and without it, or an
+approximation: the audit is valid for any score. Both also score audits of deliberately broken mechanisms, by simulated
+releases, to tell which faults the audit would have shown.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfl.accounts.network import Network, Observer, local_epsilons
-from simfl.attacks.adversary import Circumstances, Ordinary, input_program
+from simfl.attacks.adversary import Circumstances, Ordinary, along_inputs
 from simfl.attacks.faults import TRIALS
 from simfl.attacks.noise import NoiseCheck, NoiseLaw
 from simfl.attacks.planting import PlantedScenario
@@ -26,37 +26,38 @@ Floats = NDArray[np.float64]
 
 #: Releases of another client that are heard, for noise that two clients share.
 OTHERS = 8
-#: Factor of a heard release where the run projects every step onto a ball: so small that nothing is cut.
+#: Factor of heard releases if the run projects every step onto a ball: small enough that nothing is cut.
 WHISPER = 2.0**-40
-#: Least noise that the scores assume, in clipping norms: without noise any score would do.
+#: Least noise that the scores assume, in clipping norms.
 LEAST_NOISE = 1e-3
-#: Neighboring canaries from which the noise is estimated. With fewer than a quarter of it, the declared noise is used.
+#: Number of neighboring canaries from which noise is estimated. With fewer than a quarter of it, the declared one is
+#: used.
 BLOCK = 64
-#: Ways in which a mechanism may be broken: what the noise is multiplied by, and whether gradients are clipped.
+#: Ways in which a mechanism may be broken: the factor of the noise, and whether gradients are clipped.
 BROKEN = {"noise off": (0.0, True), "noise halved": (0.5, True), "clipping off": (1.0, False)}
 
 
 class ReleaseScorer:
     """The local view: every release of the client, and mini-batches if not secret.
 
-    With Gaussian noise of deviation s, rate q and canary gradients g (in) and g' (out), the score grows by
+    With Gaussian noise of deviation s, rate q and canary gradients g (in) and g' (out), each release adds to the score
 
         l(g) - l(g'),   l(g) = ln(1 - q + q exp((<r, g> - |g|^2 / 2) / s^2)),   l(0) = 0,
 
-    where r is the release minus what the other examples add on average. That is the logarithm of the likelihood ratio
-    if the others add nothing else; for other noise it is a sensible score. Each release has its own rate, noise and
-    clipping norm. If the batch is known, and the canary is in it c times,
+    where r is the release minus the mean contribution of the other examples. This is the logarithm of the likelihood
+    ratio if their contribution has no variance; for other noise it is a useful score. Each release has its own rate,
+    noise and clipping norm. If the batch is known, and the canary is in it c times,
 
         l(g) = (c <r, g> - c^2 |g|^2 / 2) / s^2.
 
-    The deviation s is the declared one, unless gradient canaries show that it is off by more than a factor of two in
-    the square: it is estimated for each release and each block of neighboring coordinates, so that noise that misses
-    some of the parameters, or changes from release to release, is used against the mechanism.
+    The deviation s is the declared one, unless gradient canaries show that its square is wrong by more than a factor of
+    two. It is estimated for each release and each block of neighboring coordinates, so the audit uses noise that is
+    missing on some parameters, or varies between releases, against the mechanism.
 
     Attributes:
         clients: maximum number of heard releases of each client.
         scores: of the canaries, [m].
-        made_up: coins bool [trials, m] and scores [trials, m] of audits of each broken mechanism.
+        simulated: coins bool [trials, m] and scores [trials, m] of audits of each broken mechanism.
         check: tests of the noise, also of another client's.
     """
 
@@ -71,7 +72,7 @@ class ReleaseScorer:
         self.heard = 0
         self._rates = 0.0
         shape = TRIALS, planted.canaries
-        self.made_up = {name: (self._generator.random(shape) < 0.5, np.zeros(shape)) for name in BROKEN}
+        self.simulated = {name: (self._generator.random(shape) < 0.5, np.zeros(shape)) for name in BROKEN}
 
     @property
     def sampling_rate(self) -> float:
@@ -84,62 +85,65 @@ class ReleaseScorer:
             rows = [row for row, promise in enumerate(promises) if promise.client == client]
             if not rows:
                 continue
-            known = [self._planted.circumstances(promises[row]) for row in rows]
-            rest = ordinary.without(models[rows], releases[rows], known)
+            facts = [self._planted.circumstances(promises[row]) for row in rows]
+            rest = ordinary.without(models[rows], releases[rows], facts)
             if client == self._planted.client:
-                self._score(models[rows], rest, known)
-            unit = np.array([one.declared for one in known])[:, None] / self._planted.std_per_scale(client)
+                self._score(models[rows], rest, facts)
+            unit = np.array([one.declared for one in facts])[:, None] / self._planted.std_per_scale(client)
             noisy = unit[:, 0] > 0.0
             self.check.hear(client, rest[noisy, : self._planted.setup.dimension] / unit[noisy])
 
-    def _score(self, models: NDArray[np.float32], rest: Floats, known: Sequence[Circumstances]) -> None:
-        """Score releases of the client without what its ordinary examples add, [k, d]."""
+    def _score(self, models: NDArray[np.float32], rest: Floats, facts: Sequence[Circumstances]) -> None:
+        """Score releases of the client without its ordinary examples' mean, [k, d]."""
         model = self._planted.model
         self.heard += len(rest)
-        self._rates += sum(one.rate for one in known)
+        self._rates += sum(one.rate for one in facts)
         if self._planted.kind == "gradient":
-            norms = _column(min(one.norm, model.norm) for one in known)
+            norms = _column(min(one.norm, model.norm) for one in facts)
             along = norms * rest[:, model.coordinates]
             squared, excess = np.broadcast_to(norms**2, along.shape), model.norm / norms
         else:
-            size, program, rows = model.inner.size, input_program(model.inner), []
-            for w, r, one in zip(models, rest, known, strict=True):
-                given = np.float32(one.rate), np.float32(one.norm)
-                rows.append(program(w[:size], r[:size].astype(np.float32), *self._planted.inputs, *given))
-            along, squared, excess = (np.stack([np.asarray(part[j], np.float64) for part in rows]) for j in range(3))
-        spread = _column(self._ordinary[self._planted.client].spread(one) for one in known)
-        self.scores += self._gain(along, squared, _column(one.std**2 for one in known) + spread, known)
-        declared = _column(one.declared**2 for one in known)
+            inner, size, inputs = model.inner, model.inner.size, self._planted.inputs
+            rows = [
+                along_inputs(
+                    inner, w[:size], r[:size].astype(np.float32), *inputs, *map(np.float32, (one.rate, one.norm))
+                )
+                for w, r, one in zip(models, rest, facts, strict=True)
+            ]
+            along, squared, excess = (np.stack(part).astype(np.float64) for part in zip(*rows, strict=True))
+        spread = _column(self._ordinary[self._planted.client].spread(one) for one in facts)
+        self.scores += self._gain(along, squared, _column(one.std**2 for one in facts) + spread, facts)
+        declared = _column(one.declared**2 for one in facts)
         for name, (factor, clips) in BROKEN.items():
-            coins, scores = self.made_up[name]
+            coins, scores = self.simulated[name]
             variance = factor**2 * declared + spread
             for trial, coin in enumerate(coins):
-                inside = np.where(coin, 1.0, -1.0 if self._replaces else 0.0) * self._present(known, len(coin))
-                made_up = (1.0 if clips else excess) * inside * squared
-                made_up += np.sqrt(squared * variance) * self._generator.standard_normal(squared.shape)
-                scores[trial] += self._gain(made_up, squared, variance, known)
+                inside = np.where(coin, 1.0, -1.0 if self._replaces else 0.0) * self._present(facts, len(coin))
+                simulated = (1.0 if clips else excess) * inside * squared
+                simulated += np.sqrt(squared * variance) * self._generator.standard_normal(squared.shape)
+                scores[trial] += self._gain(simulated, squared, variance, facts)
 
-    def _present(self, known: Sequence[Circumstances], canaries: int) -> Floats:
-        """Return how often each canary is in batches, [k, m], drawn where they are secret."""
-        rows = [self._generator.random(canaries) < one.rate if one.copies is None else one.copies for one in known]
+    def _present(self, facts: Sequence[Circumstances], canaries: int) -> Floats:
+        """Return how often each canary is in batches, [k, m]; secret batches are drawn."""
+        rows = [self._generator.random(canaries) < one.rate if one.copies is None else one.copies for one in facts]
         return np.stack(rows).astype(np.float64)
 
-    def _gain(self, along: Floats, squared: Floats, variances: Floats, known: Sequence[Circumstances]) -> Floats:
+    def _gain(self, along: Floats, squared: Floats, variances: Floats, facts: Sequence[Circumstances]) -> Floats:
         """Return the scores' increments, [m], from <r, g>, |g|^2 and variances."""
         if self._planted.kind == "gradient":
-            variances = self._estimated(along, squared, variances, known)
+            variances = self._estimated(along, squared, variances, facts)
         variances = np.maximum(variances, LEAST_NOISE**2 * squared.max(initial=0.0, axis=1, keepdims=True))
         variances = np.where(variances > 0.0, variances, 1.0)
-        gain = _log_ratio(along, squared, variances, known)
+        gain = _log_ratio(along, squared, variances, facts)
         if self._replaces:
-            gain -= _log_ratio(-along, squared, variances, known)
+            gain -= _log_ratio(-along, squared, variances, facts)
         total: Floats = gain.sum(axis=0)
         return total
 
-    def _estimated(self, along: Floats, squared: Floats, declared: Floats, known: Sequence[Circumstances]) -> Floats:
-        """Return the noise variance at every canary, [k, m], measured and declared.
+    def _estimated(self, along: Floats, squared: Floats, declared: Floats, facts: Sequence[Circumstances]) -> Floats:
+        """Return the noise variance at every canary, [k, m]: measured, or as declared.
 
-        The variance over a block also holds that of the coins and the sampling, C^2 (q/2) (1 - q/2) (q C^2 for opposite
+        The variance over a block includes that of the coins and the sampling, C^2 (q/2) (1 - q/2) (q C^2 for opposite
         canaries).
         """
         norms = np.sqrt(squared)
@@ -147,7 +151,7 @@ class ReleaseScorer:
         count = norms.shape[1]
         if count < BLOCK // 4:
             return variances
-        units, rate = along / norms, _column(one.rate for one in known)
+        units, rate = along / norms, _column(one.rate for one in facts)
         coins = norms[:, :1] ** 2 * (rate if self._replaces else rate / 2 * (1 - rate / 2))
         for block in np.array_split(np.argsort(self._planted.model.coordinates), max(1, count // BLOCK)):
             estimate = np.maximum(units[:, block].var(axis=1, keepdims=True) - coins, 0.0)
@@ -160,10 +164,10 @@ def _column(values: Any) -> Floats:
     return np.array(list(values), dtype=np.float64)[:, None]
 
 
-def _log_ratio(along: Floats, squared: Floats, variances: Floats, known: Sequence[Circumstances]) -> Floats:
+def _log_ratio(along: Floats, squared: Floats, variances: Floats, facts: Sequence[Circumstances]) -> Floats:
     """Return l(g) of `ReleaseScorer`, [k, m]."""
     gain = (along - squared / 2) / variances
-    for row, one in enumerate(known):
+    for row, one in enumerate(facts):
         if one.copies is not None:
             gain[row] = (one.copies * along[row] - one.copies**2 * squared[row] / 2) / variances[row]
         elif one.rate < 1.0:
@@ -174,23 +178,23 @@ def _log_ratio(along: Floats, squared: Floats, variances: Floats, known: Sequenc
 class ViewScorer:
     """The view A g + B xi of all noisy gradients at a node, the server or all links.
 
-    Every message is a sum of releases, in which noise comes with its gradient, so that the view is A r with r the
-    releases (`simfl.privacy.network`). With M = A^T (B B^T)^+ A, and with d_j what canary j adds to the client's
-    gradients in its direction (its clipped norm, times how often it is in each batch, or how likely that is where
-    batches are secret), the score is
+    Every message is a sum of releases, in which each gradient comes with its noise. So the view is A r with r the
+    releases (`simfl.privacy.network`). Let M = A^T (B B^T)^+ A. Let d_j be the contribution of canary j to the client's
+    gradients in its direction (its clipped norm times the number of its copies in each batch, or times the probability
+    of being in it if batches are secret). The score is
 
-        d_j^T M r_j - d_j^T M d_j / 2,
+        d_j^T M r_j - d_j^T M d_j / 2.
 
-    r_j being the releases' coordinates in that direction, without what ordinary examples add on average: the logarithm
-    of the likelihood ratio where batches are known.
+    r_j are the releases' coordinates in that direction, without the mean contribution of ordinary examples. If batches
+    are known, this is the logarithm of the likelihood ratio.
 
     Attributes:
-        clients: all but the observer's own.
+        clients: all but those of the observer.
         own: places of the client's k gradients among all n.
         releases: in the canaries' directions, [n, m].
-        present: how often, or how likely, canaries are in each of the client's gradients, [k, m].
+        present: number of copies of canaries in each of the client's gradients, or their probability, [k, m].
         heard: which of the n releases were heard.
-        made_up: coins bool [trials, m] and scores [trials, m] of audits of each broken mechanism, after `scores`.
+        simulated: coins bool [trials, m] and scores [trials, m] of audits of each broken mechanism, after `scores`.
     """
 
     factor = 1.0
@@ -208,13 +212,13 @@ class ViewScorer:
         self.releases = np.zeros((len(batches), planted.canaries))
         self._norms, self.present = np.zeros((len(self.own), 1)), np.zeros((len(self.own), planted.canaries))
         self.heard = np.zeros(len(batches), dtype=bool)
-        self.made_up: dict[str, tuple[NDArray[np.bool_], Floats]] = {}
+        self.simulated: dict[str, tuple[NDArray[np.bool_], Floats]] = {}
         self.rows = network.seen(observer)
         self.a, self.b = network.matrices(self.rows, observer)
 
     @property
     def signals(self) -> Floats:
-        """What canaries add to each of the client's gradients, [k, m]."""
+        """The contribution of canaries to each of the client's gradients, [k, m]."""
         return self._norms * self.present
 
     def hear(self, models: NDArray[np.float32], releases: NDArray[np.float32], promises: Sequence[Gradient]) -> None:
@@ -224,17 +228,17 @@ class ViewScorer:
             place = self._places.get((promise.client, promise.draw, promise.begin))
             if place is None:
                 continue
-            known, some = self._planted.circumstances(promise), slice(row, row + 1)
-            rest = self._ordinary[promise.client].without(models[some], releases[some], [known])
+            facts, some = self._planted.circumstances(promise), slice(row, row + 1)
+            rest = self._ordinary[promise.client].without(models[some], releases[some], [facts])
             self.releases[place], self.heard[place] = rest[0, model.coordinates], True
             if place in self._row_of:
                 own = self._row_of[place]
-                self._norms[own] = min(known.norm, model.norm)
-                self.present[own] = known.rate if known.copies is None else known.copies
+                self._norms[own] = min(facts.norm, model.norm)
+                self.present[own] = facts.rate if facts.copies is None else facts.copies
 
     @property
     def seen(self) -> NDArray[np.bool_]:
-        """Which of the n releases the observer's messages say something of."""
+        """Which of the n releases are contained in the observer's messages."""
         return np.any(self.a != 0.0, axis=0)  # type: ignore[no-any-return]
 
     def scores(self) -> Floats:
@@ -253,11 +257,11 @@ class ViewScorer:
                 coins = generator.random(len(scores)) < 0.5
                 present = np.where(secret, generator.random(rates.shape) < rates, rates)
                 added = norms * present * np.where(coins, 1.0, -1.0 if replaces else 0.0)
-                made_up = scores_of(signals, inner @ added, squared, replaces)
+                simulated = scores_of(signals, inner @ added, squared, replaces)
                 std = BROKEN[name][0] * np.sqrt(np.maximum(squared, 0.0))
-                trials.append((coins, made_up + std * generator.standard_normal(len(scores))))
+                trials.append((coins, simulated + std * generator.standard_normal(len(scores))))
             all_coins, all_scores = zip(*trials, strict=True)
-            self.made_up[name] = np.stack(all_coins), np.stack(all_scores)
+            self.simulated[name] = np.stack(all_coins), np.stack(all_scores)
         return scores
 
     @one_thread()
@@ -280,13 +284,10 @@ class ViewScorer:
 
 
 def scores_of(signals: Floats, filtered: Floats, squared: Floats, replaces: bool) -> Floats:
-    """Return scores f64 [m]: half the log-likelihood ratio if "out" opposes "in".
+    """Return scores f64 [m]; half the log-likelihood ratio if `replaces`.
 
-    Args:
-        signals: d, what each adds to each of the client's gradients, [k, m].
-        filtered: the rows of M r that are the client's, [k, m].
-        squared: d^T M d, [m].
-        replaces: whether "out" is the opposite; else it adds nothing.
+    `signals` are d [k, m], `filtered` the client's rows of M r [k, m], `squared` d^T M d [m]. `replaces`: a canary that
+    is out has the opposite gradient; otherwise it has none.
     """
     scores: Floats = (signals * filtered).sum(axis=0)
     return scores if replaces else scores - squared / 2

@@ -1,9 +1,9 @@
-"""How well scores separate members from others: the ROC curve and paired guesses.
+"""Separation of members from others by scores: the ROC curve and paired guesses.
 
 DeLong, DeLong and Clarke-Pearson 1988, "Comparing the areas under two or more correlated receiver operating
 characteristic curves", https://doi.org/10.2307/2531595, for the interval; Carlini, Chien, Nasr, Song, Terzis and Tramer
-2022, "Membership inference attacks from first principles", https://arxiv.org/abs/2112.03570, for why the true positive
-rate at a low false positive rate says more than the area.
+2022, "Membership inference attacks from first principles", https://arxiv.org/abs/2112.03570, for the reasons why the
+true positive rate at a low false positive rate is more informative than the area.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ def true_positive_rates(
 ) -> NDArray[np.float64]:
     """Return the largest true positive rates at given false positive rates.
 
-    `members` [m] and `others` [n] are scores, higher where an example seems to have been used; rates are in [0, 1].
+    `members` [m] and `others` [n] are scores, higher for examples that seem to have been used; rates are in [0, 1].
     """
     ordered = np.sort(others)[::-1]
     allowed = np.floor(np.asarray(false_positive_rates) * len(ordered) + 1e-9).astype(int)
-    thresholds = np.append(ordered, -np.inf)[allowed]  # of n allowed ones, everything is above
+    thresholds = np.append(ordered, -np.inf)[allowed]  # with n allowed, everything is above
     above = len(members) - np.searchsorted(np.sort(members), thresholds, side="right")
     rates: NDArray[np.float64] = above / len(members)
     rates[allowed == len(ordered)] = 1.0
@@ -42,7 +42,7 @@ def area(
     """
     m, n = len(members), len(others)
     ranks = rankdata(np.concatenate((members, others)))
-    of_members = (ranks[:m] - rankdata(members)) / n  # the share of others below each member
+    of_members = (ranks[:m] - rankdata(members)) / n  # share of others below each member
     of_others = 1.0 - (ranks[m:] - rankdata(others)) / m
     auc = float(of_members.mean())
     deviation = float(np.sqrt(of_members.var(ddof=1) / m + of_others.var(ddof=1) / n))
@@ -51,9 +51,9 @@ def area(
 
 
 def right_pairs(members: NDArray[np.float64], others: NDArray[np.float64], guesses: int) -> int:
-    """Return how many of r guesses on the pairs that differ most are right.
+    """Return how many guesses on the r pairs that differ most are right.
 
-    `members` and `others` are scores [m] of the two examples of each pair. A guess about equal scores counts as wrong.
+    `members` and `others` are scores [m] of the two examples of each pair. A guess on equal scores counts as wrong.
     """
     gap = members - others
     largest = gap[np.argsort(-np.abs(gap), kind="stable")[:guesses]]

@@ -1,34 +1,35 @@
 """What correct guesses about canaries prove about epsilon.
 
-One run, m canaries, each in or out by its own fair coin. The auditor gives every canary a score, guesses "in" for the
-highest scores and "out" for the lowest, and makes no guess about the others. Privacy limits how many of r guesses can
-be right; more right guesses than that refute the claim.
+In one run, a fair coin for each of m canaries decides whether it is in or out. The auditor gives every canary a score,
+guesses "in" for the highest scores and "out" for the lowest, and makes no guess about the others. Privacy limits how
+many of r guesses can be right; more right guesses refute the claim.
 
-Two tests of the same count v:
+Two tests of the number v of right guesses:
 
 - Steinke, Nasr and Jagielski 2023, "Privacy auditing with one (1) training run", https://arxiv.org/abs/2305.08846,
   Theorem 5.2 and Appendix D: under (epsilon, delta)-DP the count is dominated by W + F, with W binomial
-  (r, q = e^epsilon / (1 + e^epsilon)) and F >= 0 of mean at most 2 m delta, whence `p_value` and
-  `epsilon_lower_bound`.
+  (r, q = e^epsilon / (1 + e^epsilon)) and F >= 0 of mean at most 2 m delta: `p_value` and `epsilon_lower_bound`.
 - Mahloujifar, Melis and Chaudhuri 2024, "Auditing f-differential privacy in one run",
-  https://arxiv.org/abs/2410.22235: a test of all (epsilon, delta) that are certified at once (`profile_p_value`).
-  For a Gaussian it refutes noise that is half as large as claimed with ten times fewer canaries.
+  https://arxiv.org/abs/2410.22235: a test of all certified (epsilon, delta) at once (`profile_p_value`). For a Gaussian
+  it refutes noise that is half as large as claimed with ten times fewer canaries.
 
-The number of guesses must not depend on the result. It is fixed in advance (`default_guesses`), or several are, and
-then each is tested at its share of the error (a union bound, in `judge`).
+The number of guesses must not depend on the result. It is fixed in advance (`default_guesses`). If several numbers are,
+each is tested at its share of the error (a union bound, in `judge`).
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-#: All known (epsilon, delta) pairs that hold for one mechanism.
+from simfl.privacy import checks
+
+#: (epsilon, delta) pairs that hold for one mechanism.
 Profile = Sequence[tuple[float, float]]
 
 
@@ -37,7 +38,7 @@ class AuditVerdict:
     """The conclusion from the guesses of one audit.
 
     The mechanism is not (epsilon, delta)-DP for any epsilon below `lower_bound`, at the given confidence. `p_value` is
-    the chance, at most, of as many right guesses if the certified curve were true; 1 where there is none.
+    at least the chance of as many right guesses if the certified curve holds; 1 without one.
     """
 
     lower_bound: float
@@ -54,30 +55,25 @@ def p_value(correct: int, guesses: int, canaries: int, epsilon: float, delta: fl
 
         p = P[W >= v] + 2 m delta max_{1 <= i <= v} P[v > W >= v - i] / i
 
-    (Steinke et al. 2023, Theorem 5.2: the maximum is over how best to spend the mean 2 m delta of F, all of it on
-    F = i with probability 2 m delta / i.) With delta = 0 it is the binomial tail.
+    (Steinke et al. 2023, Theorem 5.2: the maximum is over the ways to use the mean 2 m delta of F; the best one is F =
+    i with probability 2 m delta / i for one i.) With delta = 0 it is the binomial tail.
 
     A count that W reaches with probability above 1/2 is not evidence, and gets p = 1. There the formula would not be a
-    bound: with m = r = 2, epsilon = 2, delta = 0.1 and v = 1 it says 0.9915, and the mechanism that shows two wrong
-    guesses least often, found by linear programming over all of them, reaches 0.9991. Where it is evidence, no
-    mechanism was found that exceeds it.
+    bound: with m = r = 2, epsilon = 2, delta = 0.1 and v = 1 it gives 0.9915, but the mechanism with the lowest
+    probability of two wrong guesses, found by linear programming over all mechanisms, reaches 0.9991. For counts that
+    are evidence, no mechanism was found that exceeds the formula.
 
-    Args:
-        correct: v, 0 <= v <= r.
-        guesses: r, 0 <= r <= m; fixed before the scores are seen.
-        canaries: m >= 1.
-        epsilon: >= 0, may be infinite.
-        delta: in [0, 1].
+    v = `correct`, r = `guesses`, fixed before the scores are seen, and m = `canaries` >= 1, with 0 <= v <= r <= m;
+    `epsilon` >= 0 may be infinite; `delta` is in [0, 1].
     """
     _check_counts(correct, guesses, canaries)
-    if not epsilon >= 0.0:
-        raise ValueError(f"epsilon: expected a number >= 0, found {epsilon}")
-    if not 0.0 <= delta <= 1.0:
-        raise ValueError(f"delta: expected a number from 0 to 1, found {delta}")
+    checks.not_negative(epsilon=epsilon)
+    checks.unit(delta=delta)
     if correct == 0 or math.isinf(epsilon):
         return 1.0
     q = float(special.expit(epsilon))
-    at_least = _tail(np.arange(correct, -1, -1), guesses, q)  # P[W >= v - i], i = 0..v
+    least = np.arange(correct, 0, -1)
+    at_least = np.append(special.betainc(least, guesses - least + 1, q), 1.0)  # P[W >= v - i], i = 0..v
     if at_least[0] > 0.5:
         return 1.0
     extra = 0.0
@@ -90,9 +86,9 @@ def epsilon_lower_bound(correct: int, guesses: int, canaries: int, delta: float,
     """Return the largest epsilon >= 0 that the guesses refute at this delta, or 0.
 
     By bisection on `p_value` < 1 - confidence, with its arguments. A mechanism that is (epsilon', delta)-DP for a
-    smaller epsilon' is (epsilon, delta)-DP too, so that everything below the bound is refuted as well.
+    smaller epsilon' is also (epsilon, delta)-DP, so every epsilon below the bound is refuted too.
     """
-    level = _level(confidence)
+    level = error_at(confidence)
     return _largest(lambda epsilon: p_value(correct, guesses, canaries, epsilon, delta) < level)
 
 
@@ -101,18 +97,14 @@ def pair_lower_bound(
 ) -> float:
     """Return the largest epsilon that guesses about pairs split by a coin refute.
 
-    A guess which of two was used distinguishes two data sets in which one example is replaced. A mechanism that is
-    (epsilon, delta)-DP where one example more or less makes neighbors is (2 epsilon, (1 + e^epsilon) delta)-DP there.
-
-    Args:
-        correct, guesses, pairs: as in `p_value`, a pair for each canary.
-        delta: of the bound.
-        neighbors: "replace_one" or "add_or_remove", for which the bound is to hold.
-        confidence: 1 - beta, in (0, 1).
+    A guess which of two examples was used distinguishes two data sets that differ by a replaced example. A mechanism
+    that is (epsilon, delta)-DP under add_or_remove is (2 epsilon, (1 + e^epsilon) delta)-DP for these. The arguments
+    are as in `p_value`, a pair for each canary; the bound holds at `delta` for `neighbors`, "replace_one" or
+    "add_or_remove".
     """
     if neighbors == "replace_one":
         return epsilon_lower_bound(correct, guesses, pairs, delta, confidence)
-    level = _level(confidence)
+    level = error_at(confidence)
 
     def refuted(epsilon: float) -> bool:
         group = min(1.0, (1.0 + math.exp(min(epsilon, 700.0))) * delta)
@@ -122,7 +114,7 @@ def pair_lower_bound(
 
 
 def _largest(refuted: Callable[[float], bool]) -> float:
-    """Return the largest epsilon >= 0 that is refuted, by bisection; 0 if none is."""
+    """Return the largest refuted epsilon >= 0, by bisection; 0 if none is refuted."""
     if not refuted(0.0):
         return 0.0
     low, high = 0.0, 1.0
@@ -137,19 +129,17 @@ def _largest(refuted: Callable[[float], bool]) -> float:
 def profile_p_value(correct: int, guesses: int, canaries: int, profile: Profile) -> float:
     """Bound the chance of `correct` right guesses or more if a profile holds.
 
-    Let p_i be the probability of exactly i right guesses, and j a random canary. Flip the coin of j: a right guess on j
-    among k right ones becomes a wrong guess beside k - 1 right ones. So, for every k (Mahloujifar et al. 2024),
+    Let p_i be the probability of exactly i right guesses, and j a random canary. If the coin of j is flipped, a right
+    guess on j among k right ones becomes a wrong guess beside k - 1 right ones. So, for every k (Mahloujifar et al.
+    2024),
 
         r_k <= F(h_{k-1}),   r_k = sum_{i >= k} (i / m) p_i,   h_k = sum_{i >= k} ((r - i) / m) p_i,
 
-    where F, concave, bounds the probability of an event by that on a neighboring data set: F(x) = min over the profile
-    of min(e^epsilon x + delta, 1 - e^-epsilon (1 - delta - x)). Given P[>= v right] = tau, the constraints force the
-    least mass on fewer right guesses if tau sits on v itself; tau is possible if all this mass is at most 1. The
-    p-value is the largest possible tau, found by bisection.
-
-    Args:
-        correct, guesses, canaries: as in `p_value`.
-        profile: what is certified; infinite epsilons say nothing and are left out.
+    where the concave F bounds the probability of an event by that on a neighboring data set: F(x) = min over the
+    profile of min(e^epsilon x + delta, 1 - e^-epsilon (1 - delta - x)). Given P[>= v right] = tau, the constraints
+    require the least mass on fewer right guesses if all of tau is on v itself; tau is possible if the total mass is at
+    most 1. The p-value is the largest possible tau, found by bisection. `correct`, `guesses` and `canaries` are as in
+    `p_value`; infinite epsilons of the profile are ignored.
     """
     _check_counts(correct, guesses, canaries)
     points = [(e, d) for e, d in profile if math.isfinite(e)]
@@ -161,7 +151,7 @@ def profile_p_value(correct: int, guesses: int, canaries: int, profile: Profile)
 
     def least(true_rate: float) -> float:
         """Return the smallest x with F(x) >= true_rate."""
-        # Some points, many calls: no arrays.
+        # Few points and many calls: faster without arrays.
         above = max([(true_rate - d) / factor for factor, d in factors])
         below = max([1 - d - factor * (1 - true_rate) for factor, d in factors])
         return max(0.0, above, below)
@@ -190,8 +180,8 @@ def profile_p_value(correct: int, guesses: int, canaries: int, profile: Profile)
 def default_guesses(canaries: int) -> int:
     """Return an even number of guesses near max(m / 8, min(m / 2, 100)).
 
-    An eighth is near the best for Gaussian noise of any size when m is in the thousands. Below that, fewer than a
-    hundred guesses could not refute much even if all were right: r right guesses bound epsilon by about ln(r / 3).
+    An eighth is near the optimum for Gaussian noise of any size if m is in the thousands. For smaller m, fewer than a
+    hundred guesses could refute little even if all were right: r right guesses bound epsilon by about ln(r / 3).
     """
     _check_counts(0, 0, canaries)
     wanted = max(canaries / 8, min(canaries / 2, 100.0))
@@ -201,16 +191,14 @@ def default_guesses(canaries: int) -> int:
 def guess(scores: NDArray[np.float64], guesses: int) -> NDArray[np.int8]:
     """Guess +1 (in) for the highest scores, -1 (out) for the lowest, 0 for others.
 
-    Of an odd number r of guesses the larger half is "in". Equal scores count in order of the canaries, which says
-    nothing of their coins. Scores are float [m], higher where a canary seems to be in; returns int8 [m].
+    For an odd number of guesses the larger half is "in". Equal scores are ranked in order of the canaries, which does
+    not depend on their coins. Scores are float [m], higher for canaries that seem to be in; returns int8 [m].
     """
-    scores = np.asarray(scores, dtype=np.float64)
     _check_counts(0, guesses, len(scores))
-    order = np.argsort(scores, kind="stable")
+    order = np.argsort(np.asarray(scores, dtype=np.float64), kind="stable")
     guessed = np.zeros(len(scores), dtype=np.int8)
-    out = guesses // 2
-    guessed[order[:out]] = -1
-    guessed[order[len(scores) - (guesses - out) :]] = 1
+    guessed[order[: guesses // 2]] = -1
+    guessed[order[len(scores) - (guesses - guesses // 2) :]] = 1
     return guessed
 
 
@@ -229,21 +217,16 @@ def judge(
     profile: Profile = (),
     confidence: float = 0.95,
 ) -> AuditVerdict:
-    """Guess, count the right guesses, and say what that proves.
+    """Guess, count the right guesses, and conclude.
 
-    Args:
-        scores: float [m], higher where a canary seems to be in.
-        included: bool [m], the coins.
-        guess_numbers: how many guesses to make, fixed before the scores were seen. Of several, each is tested at its
-            share (1 - confidence) / len(guess_numbers), and the best one is returned.
-        delta: of the lower bound.
-        profile: what is certified.
-        confidence: 1 - beta.
+    `scores`, float [m], are higher for canaries that seem to be in; `included`, bool [m], are the coins. The numbers of
+    guesses are fixed before the scores are seen. Each is tested at its share (1 - confidence) / len(guess_numbers), and
+    the best result is returned. `delta` is that of the lower bound, `profile` the certified curve.
     """
     if len(guess_numbers) == 0:
         raise ValueError("guess_numbers: expected one number of guesses or more, found none")
     shares = len(guess_numbers)
-    level = _level(confidence) / shares
+    level = error_at(confidence) / shares
     verdicts = []
     for guesses in guess_numbers:
         correct = right_guesses(scores, included, guesses)
@@ -251,19 +234,11 @@ def judge(
         p = min(1.0, shares * profile_p_value(correct, guesses, len(scores), profile))
         verdicts.append(AuditVerdict(lower, p, correct, guesses, len(scores)))
     best = min(verdicts, key=lambda verdict: (verdict.p_value, -verdict.lower_bound))
-    lower = max(verdict.lower_bound for verdict in verdicts)
-    return AuditVerdict(lower, best.p_value, best.correct, best.guesses, best.canaries)
+    return replace(best, lower_bound=max(verdict.lower_bound for verdict in verdicts))
 
 
-def _tail(least: NDArray[np.int64], trials: int, q: float) -> NDArray[np.float64]:
-    """Return P[Binomial(trials, q) >= k] for the k in `least`, 0 <= k <= trials."""
-    tail: NDArray[np.float64] = np.where(
-        least <= 0, 1.0, special.betainc(np.maximum(least, 1), trials - np.maximum(least, 1) + 1, q)
-    )
-    return tail
-
-
-def _level(confidence: float) -> float:
+def error_at(confidence: float) -> float:
+    """Return 1 - confidence; raise a `ValueError` unless it is between 0 and 1."""
     if not 0.0 < confidence < 1.0:
         raise ValueError(f"confidence: expected a number between 0 and 1, found {confidence}")
     return 1.0 - confidence

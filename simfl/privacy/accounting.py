@@ -1,26 +1,26 @@
 """Account for releases together: (epsilon, delta) by dp-accounting.
 
 A `Release` is one noisy sum as the adversary sees it. Its noise multiplier z is the standard deviation of the noise
-over the clipping norm C, whatever the neighboring relation: replacing an example moves a sum of clipped gradients by up
-to 2C, and the accountants here count that.
+over the clipping norm C under every neighboring relation. Replacing an example moves a sum of clipped gradients by up
+to 2C; the accountants here count that.
 
-What holds when (q is the share of examples in a batch):
+The account by sampling (q is the share of examples in a batch):
 
-- `poisson`, each example independently with probability q. Under add_or_remove the subsampled Gaussian; under
-  replace_one the pair (1-q) N(0) + q N(C) and (1-q) N(0) + q N(-C).
-- `without_replacement`, a batch of fixed size. Certified under replace_one only. Let M be (1-q) N(0) + q N(2C). One
+- `poisson`: each example is in the batch independently with probability q. Under add_or_remove this is the subsampled
+  Gaussian, under replace_one the pair (1-q) N(0) + q N(C) and (1-q) N(0) + q N(-C).
+- `without_replacement`: a batch of fixed size, certified under replace_one only. Let M be (1-q) N(0) + q N(2C). One
   release has delta(eps) = E_eps(M || N(0)) for eps >= 0 (amplification by subsampling, Balle, Barthe and Gaboardi 2018,
-  Theorem 9). What is composed needs delta at eps < 0 too, and the relation is symmetric: there it is
+  Theorem 9). Composition needs delta at eps < 0 too. The relation is symmetric, so there it is
   1 - e^eps + e^eps delta(-eps) (Zhu, Dong and Wang 2022, "Optimal accounting of differential privacy via characteristic
-  function", Theorem 11, https://arxiv.org/abs/2106.08567). The pair (M, N(0)) itself says less for eps < 0, and is no
-  bound for more than one release.
-- `one_pass`, disjoint batches: an example is in one release at most, so that all of them together cost what the most
-  expensive one costs (parallel composition). Certified under replace_one only: with an example more or less, every
-  later batch would be another one.
+  function", Theorem 11, https://arxiv.org/abs/2106.08567). The pair (M, N(0)) itself gives less for eps < 0; it does
+  not bound more than one release.
+- `one_pass`: batches are disjoint. An example is in at most one release, so all of them together cost as much as the
+  most expensive one (parallel composition). Certified under replace_one only: one example more or less would change
+  every later batch.
 - `none`: every example is in every release as far as the adversary knows; no amplification.
 
-A pure mechanism (Laplace) is given by the epsilon of one release on data that is not sampled, under the neighboring
-relation in question.
+A pure mechanism (Laplace) has the epsilon of one release on data that is not sampled, under the given neighboring
+relation.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ Neighbors = Literal["add_or_remove", "replace_one"]
 Sampling = Literal["poisson", "without_replacement", "one_pass", "none"]
 Accountant = Literal["tightest", "renyi", "pld"]
 
-#: Less noise counts as none, and more counts as this much: the squares stay finite.
+#: Less noise than the first counts as none; more than the second counts as the second, so that squares stay finite.
 _NO_NOISE, _MOST_NOISE = 1e-100, 1e100
-#: Orders of the Renyi accountant where many kinds of releases are composed: all integers.
+#: Orders of the Renyi accountant for many kinds of releases: integers only.
 _INTEGER_ORDERS = np.array([*range(2, 65), *range(68, 129, 4), *range(144, 257, 16), 320, 384, 512, 768, 1024])
-#: Share of delta that is set aside for noise on a grid that deviates from its law.
+#: Share of delta reserved for the deviation of noise on a grid from its law.
 _ASIDE = 1e-3
-#: Maximum number of kinds of releases that dp-accounting describes (27 ms each, fractional orders too); more are
-#: described in closed form.
+#: Maximum number of kinds of releases whose divergences dp-accounting computes (27 ms each, fractional orders too); for
+#: more, the closed form at integer orders is used.
 _FEW_KINDS = 24
 
 
@@ -63,9 +63,9 @@ class Release:
     Attributes:
         noise_multiplier: z, standard deviation of the noise on each coordinate over the clipping norm C.
         sampling_rate: q in (0, 1], the share of examples in a batch.
-        pure_epsilon: of a pure mechanism, the epsilon of one release without sampling; z does not count then.
-        drift: of Gaussian noise on a grid, the total variation between what is drawn and what is accounted for (see
-            `simfl.privacy.rounding`); None for noise on real numbers.
+        pure_epsilon: for a pure mechanism, the epsilon of one release without sampling; z is not used then.
+        drift: for Gaussian noise on a grid, the total variation between the noise drawn and the noise accounted for
+            (`simfl.privacy.rounding`); None for noise on real numbers.
     """
 
     noise_multiplier: float
@@ -90,9 +90,9 @@ Pairs = Sequence[tuple["Pair", int]]
 class Pair:
     """A release for accountants: a sampled Gaussian, or a pure mechanism.
 
-    Rate 1 stands for a pure mechanism, whose `pure_epsilon` is amplified already, too. `replace`: neighbors replace an
-    example; else one is added or removed. `fixed`: batches of rates below 1 have a fixed size; else they are Poisson.
-    `drift` is that of `Release`: with it only integer orders are known.
+    A pure mechanism has rate 1, and a `pure_epsilon` that already includes amplification. `replace`: neighbors replace
+    an example; otherwise one is added or removed. `fixed`: batches with a rate below 1 have a fixed size; otherwise
+    they are Poisson. `drift` is that of `Release`; it restricts the account to integer orders.
     """
 
     noise_multiplier: float
@@ -109,13 +109,13 @@ class Pair:
 
 
 def refusal(sampling: str, neighbors: Neighbors, on_grid: bool = False) -> str | None:
-    """Return why such releases have no epsilon, None if they have one.
+    """Return why such releases have no epsilon; None if they have one.
 
-    Sampling `none` and `one_pass` amplify nothing. `on_grid`: the noise is on a grid.
+    Sampling `none` and `one_pass` do not amplify. `on_grid`: whether the noise is on a grid.
     """
     if sampling == "with_replacement":
         return "sampling with_replacement may take one example several times into one batch; use sampling: poisson"
-    if neighbors == "add_or_remove" and sampling in ("without_replacement", "one_pass"):
+    if neighbors == "add_or_remove" and sampling in ("without_replacement", "one_pass", "shuffle"):
         return (
             f"sampling {sampling} has no epsilon under neighbors: add_or_remove, because the size of a batch is fixed; "
             "use neighbors: replace_one, or sampling: poisson"
@@ -129,7 +129,7 @@ def refusal(sampling: str, neighbors: Neighbors, on_grid: bool = False) -> str |
 
 
 def pairs_of(composition: Composition, neighbors: Neighbors) -> list[tuple[Pair, int]]:
-    """Translate releases; one pass becomes its most expensive release, once."""
+    """Translate releases; releases of one pass become the most expensive one of them."""
     checks.one_of(get_args(Neighbors), neighbors=neighbors)
     replace = neighbors == "replace_one"
     pairs: dict[Pair, int] = {}
@@ -173,8 +173,8 @@ def _library_renyi(noise_multiplier: float, rate: float) -> tuple[NDArray[np.flo
     event: dp_accounting.DpEvent = dp_accounting.GaussianDpEvent(min(noise_multiplier, 1e9))
     if rate < 1.0:
         event = dp_accounting.PoissonSampledDpEvent(rate, event)
-    # It warns of every fractional order at which its series does not converge and leaves it out, which is sound: the
-    # best of the other orders is taken.
+    # dp-accounting warns of every fractional order at which its series does not converge, and omits it. That is sound:
+    # epsilon is the minimum over the other orders.
     logger = logging.getLogger("absl")
     level = logger.level
     logger.setLevel(logging.ERROR)
@@ -186,14 +186,13 @@ def _library_renyi(noise_multiplier: float, rate: float) -> tuple[NDArray[np.flo
     return np.asarray(accountant.orders, dtype=np.float64), np.asarray(accountant.rdp, dtype=np.float64)
 
 
-#: Maximum number of terms of sums in memory: a thousand kinds of releases would have some hundred million.
+#: Maximum number of terms of sums in memory at once; a thousand kinds of releases would need about a hundred million.
 _TERMS = 2**20
 
 
 def integer_renyi(noise_multipliers: NDArray[np.float64], rates: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return Renyi divergences of many Poisson-sampled Gaussians at integer orders.
+    """Return Renyi divergences of Poisson-sampled Gaussians, [kinds, integer orders].
 
-    In closed form, [kinds, orders]:
     A_alpha = sum_k C(alpha, k) (1-q)^(alpha-k) q^k exp((k^2 - k) / (2 z^2)), RDP = ln(A_alpha) / (alpha - 1).
     Mironov, Talwar and Zhang 2019, "Renyi differential privacy of the sampled Gaussian mechanism", Section 3.3,
     https://arxiv.org/abs/1908.10530.
@@ -210,7 +209,7 @@ def integer_renyi(noise_multipliers: NDArray[np.float64], rates: NDArray[np.floa
             sums = []
             rows = max(1, _TERMS // (order + 1))
             for some in (slice(first, first + rows) for first in range(0, len(z), rows)):
-                # 0 * log(0) is 0 here: at q = 1 only the last term is left
+                # 0 * log(0) counts as 0: at q = 1 only the last term remains
                 rest = np.where(k == order, 0.0, (order - k) * log_rest[some])
                 terms = log_choose + k * log_q[some] + rest + (k * k - k) / (2 * z[some] ** 2)
                 sums.append(scipy.special.logsumexp(terms, axis=1) / (order - 1))
@@ -219,11 +218,11 @@ def integer_renyi(noise_multipliers: NDArray[np.float64], rates: NDArray[np.floa
     return divergences
 
 
-#: Of the quadrature: nodes of a panel, which is no wider than the noise and its square.
+#: Nodes and weights of a panel of the quadrature; a panel is at most as wide as the noise and its square.
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(8)
-#: Where integration ends, in standard deviations of the noise.
+#: End of the integration, in standard deviations of the noise.
 _FAR = 12.0
-#: Divergence of the Gaussian alone from which on sampling is not looked at.
+#: Divergence of the unsampled Gaussian above which amplification by sampling is not computed.
 _HOPELESS = 5000.0
 
 
@@ -231,7 +230,7 @@ def replaced_renyi(pair: Pair, orders: NDArray[np.float64]) -> NDArray[np.float6
     """Return Renyi divergences of a sampled Gaussian, an example replaced, [orders].
 
     Both samplings have a dominating pair (P, Q) that is its own mirror image, delta(-eps) = 1 - e^-eps + e^-eps
-    delta(eps), so that with the privacy loss L = ln(P/Q), whatever the order alpha > 1,
+    delta(eps). So with the privacy loss L = ln(P/Q), for every order alpha > 1,
 
         A_alpha = E_Q[e^(alpha L)] = 1 + E_P[(e^((alpha-1) L) - 1) (1 - e^(-alpha L)); L > 0],
         D_alpha = ln(A_alpha) / (alpha - 1).
@@ -243,10 +242,10 @@ def replaced_renyi(pair: Pair, orders: NDArray[np.float64]) -> NDArray[np.float6
     - Fixed size: delta(eps) for eps > 0 is that of P = (1-q) N(0) + q N(2) and N(0), see the top of this file;
       L > 0 is y > 0 with y the distance from 1.
 
-    What is integrated is positive and analytic. Gauss-Legendre quadrature in panels no wider than min(s, s^2), s the
-    noise over the distance of the means, agrees with arithmetic of 40 digits to 1e-14, for q from 1e-6 to 0.5; 1e-10 of
-    the result is added. Sampling never costs anything, so the divergence without it, 2 alpha / z^2, is a bound, too,
-    which is taken where it is beyond use.
+    The integrand is positive and analytic. Gauss-Legendre quadrature in panels no wider than min(s, s^2), s the noise
+    over the distance of the means, agrees with arithmetic of 40 digits to 1e-14, for q from 1e-6 to 0.5; 1e-10 of the
+    result is added. Sampling never increases the divergence, so the one without it, 2 alpha / z^2, is a bound too. It
+    is returned where it is too large to be useful.
     """
     z, q = pair.noise_multiplier, pair.rate
     bound: NDArray[np.float64] = 2.0 * orders / z / z
@@ -301,9 +300,9 @@ def _pure_renyi(epsilon: float, orders: NDArray[np.float64]) -> NDArray[np.float
 
 
 class RenyiTable:
-    """Renyi divergences of kinds of releases, [kinds, orders]: composing is a sum.
+    """Renyi divergences of kinds of releases; composition adds them.
 
-    In `closed_form` it takes only integer orders, which is fast for hundreds of kinds.
+    With `closed_form` it has integer orders only, which is fast for hundreds of kinds.
     """
 
     def __init__(self, closed_form: bool = False) -> None:
@@ -349,22 +348,19 @@ def renyi_to_epsilon(
     eps = min over alpha of D_alpha + ln(1 - 1/alpha) - ln(delta alpha) / (alpha - 1): Canonne, Kamath and Steinke 2020,
     "The discrete Gaussian for differential privacy", Proposition 12, as in dp-accounting, for many clients at once.
 
-    Args:
-        orders: alpha > 1, [orders].
-        divergences: [..., orders].
-        delta: in (0, 1).
-        drift: total variation t between these mechanisms and what is released, float [...]: that is (epsilon, delta +
-            (1 + e^epsilon) t)-private. A thousandth of delta is for it; where it takes more, epsilon is infinite.
+    `orders` are alpha > 1, `divergences` [..., orders]. `drift` is the total variation t between these mechanisms and
+    the released ones, float [...]: the latter are (epsilon, delta + (1 + e^epsilon) t)-private. A thousandth of delta
+    is reserved for t; if t needs more, epsilon is infinite.
     """
     if np.any(drift):
         epsilon = renyi_to_epsilon(orders, divergences, (1.0 - _ASIDE) * delta)
         with np.errstate(over="ignore"):
             covered = (1.0 + np.exp(epsilon)) * drift <= _ASIDE * delta
         return np.where(covered, epsilon, math.inf)
-    usable = orders > 1.01  # below, the bound is numerically worthless
+    usable = orders > 1.01  # at smaller orders the bound is numerically useless
     alpha, d = orders[usable], divergences[..., usable]
     epsilon = d + np.log1p(-1 / alpha) - math.log(delta) / (alpha - 1) - np.log(alpha) / (alpha - 1)
-    # Bretagnolle-Huber: so small a divergence means a total variation below delta.
+    # Bretagnolle-Huber: such a small divergence implies a total variation below delta.
     epsilon = np.where(delta**2 + np.expm1(-d) > 0, 0.0, epsilon)
     best: NDArray[np.float64] = np.maximum(0.0, np.min(epsilon, axis=-1))
     return best
@@ -375,9 +371,14 @@ def _total(pairs: Pairs, table: RenyiTable) -> NDArray[np.float64]:
     return np.array([count for _, count in pairs], np.float64) @ table.divergences(pair for pair, _ in pairs)
 
 
-def _renyi_epsilon(pairs: Pairs, delta: float) -> float:
+def _composed_renyi(pairs: Pairs) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return (orders, Renyi divergences) of releases composed."""
     table = RenyiTable(closed_form=len(pairs) > _FEW_KINDS or _on_grid(pairs))
-    return float(renyi_to_epsilon(table.orders, _total(pairs, table), delta, _drift(pairs)))
+    return table.orders, _total(pairs, table)
+
+
+def _renyi_epsilon(pairs: Pairs, delta: float) -> float:
+    return float(renyi_to_epsilon(*_composed_renyi(pairs), delta, _drift(pairs)))
 
 
 def _on_grid(pairs: Pairs) -> bool:
@@ -389,18 +390,18 @@ def _drift(pairs: Pairs) -> float:
 
 
 def _slope(pairs: Pairs) -> float:
-    """Return 2 D_alpha / alpha near alpha = 1: about the variance of the total loss."""
+    """Return 2 D_alpha / alpha near alpha = 1, about the variance of the total loss."""
     table = RenyiTable()
     return 2.0 * float(_total(pairs, table)[0]) / float(table.orders[0])
 
 
 # -- privacy loss distributions --------------------------------------------------------------
 
-#: Maximum number of bins of one release, and of all together: beyond, they become coarser.
+#: Maximum number of bins of one release, and of all together; for more, bins become coarser.
 _MOST_BINS = 2**18, 2**19
-#: Mass that the Fourier transform may misplace, per release.
+#: Mass that rounding in the Fourier transform may misplace, per release.
 _ROUNDING = 1e-15
-#: Epsilon beyond which finer bins would cost unbounded memory for digits that do not matter.
+#: Epsilon above which distributions are not computed: their bins would need unbounded memory for irrelevant digits.
 _MOST_EPSILON = 300.0
 
 
@@ -409,7 +410,7 @@ def _loss_distribution(pair: Pair, interval: float) -> Any:
     """Return the pessimistic privacy loss distribution of one release.
 
     The bins are those of its pessimistic connect-the-dots (Doroshenko et al. 2022, https://arxiv.org/abs/2207.04380,
-    Algorithm 1). A loss of -eps under P has e^-eps times the mass of eps under Q, in bins too, which keeps the digits
+    Algorithm 1). A loss of -eps under P has e^-eps times the mass of eps under Q, also in bins. This keeps the digits
     that delta(-eps) = 1 - e^-eps + e^-eps delta'(eps) would lose.
     """
     from dp_accounting.pld import common, pld_pmf, privacy_loss_distribution
@@ -437,15 +438,14 @@ def _loss_distribution(pair: Pair, interval: float) -> Any:
 
 
 def hockey_sticks(pair: Pair, eps: NDArray[np.float64]) -> tuple[NDArray[np.float64], ...]:
-    """Return delta at eps >= 0 of one Gaussian release, in each direction: [eps].
+    """Return delta at eps >= 0 of one Gaussian release, in each direction, [eps].
 
-    With noise s and M = (1-q) N(0) + q N(1), of which M / N(0) exceeds e^eps from
-    t = s^2 ln((e^eps - 1 + q) / q) + 1/2 on:
+    With noise s and M = (1-q) N(0) + q N(1); M / N(0) exceeds e^eps above t = s^2 ln((e^eps - 1 + q) / q) + 1/2:
 
     - An example removed or added: of (M, N(0)), q Phi((1-t)/s) - (e^eps - 1 + q) Phi(-t/s), and of (N(0), M), with t
       at -eps, e^eps ((e^-eps - 1 + q) Phi(t/s) - q Phi((t-1)/s)) up to eps = -ln(1-q), then 0.
     - An example replaced in batches of fixed size: the first of these, s = z/2, both ways.
-    - An example replaced under Poisson sampling: P / Q exceeds e^eps from y = s^2 ln w on, q k (w - e^eps/w) =
+    - An example replaced under Poisson sampling: P / Q exceeds e^eps above y = s^2 ln w, q k (w - e^eps/w) =
       (1-q) (e^eps - 1) with k = e^(-1/(2 s^2)): q Phi((1-y)/s) - (1-q) (e^eps - 1) Phi(-y/s) - e^eps q Phi(-(1+y)/s).
     """
     s, q = _noise(pair), pair.rate
@@ -479,7 +479,7 @@ def _noise(pair: Pair) -> float:
 
 
 def _largest_losses(pair: Pair) -> tuple[float, ...]:
-    """Return the loss ten standard deviations above 1, in each direction."""
+    """Return the loss at ten standard deviations above 1, in each direction."""
     s, q = _noise(pair), pair.rate
     growth = (10.0 * s + 0.5) / (s * s)
     if q == 1.0:
@@ -491,7 +491,7 @@ def _largest_losses(pair: Pair) -> tuple[float, ...]:
 
 
 def _width(pair: Pair) -> float:
-    """Return about the range of the privacy loss of one release."""
+    """Return the approximate range of the privacy loss of one release."""
     if pair.pure_epsilon is not None:
         return 2.0 * pair.pure_epsilon
     return sum(_largest_losses(pair)) * (2.0 if pair.replace else 1.0)
@@ -499,11 +499,11 @@ def _width(pair: Pair) -> float:
 
 @functools.lru_cache(maxsize=4)
 def _composed_distribution(pairs: tuple[tuple[Pair, int], ...], interval: float) -> Any:
-    """Return the total loss; cached, since a curve needs it at many deltas."""
+    """Return the distribution of the total loss; cached for curves over many deltas."""
     whole = None
     for pair, count in pairs:
         part = _loss_distribution(pair, interval)
-        with np.errstate(all="ignore"):  # its bounds of the tails go through what overflows, and leave that out
+        with np.errstate(all="ignore"):  # the tail bounds of dp-accounting overflow at some points, and skip these
             part = part.self_compose(count) if count > 1 else part
             whole = part if whole is None else whole.compose(part)
     return whole
@@ -521,11 +521,12 @@ def _exact_gaussian(pairs: Pairs) -> float | None:
 
 
 def _interval(pairs: Pairs, near: float) -> float:
-    """Return the bin width of privacy loss: fine enough for 1e-3 of an epsilon.
+    """Return the bin width of privacy loss, fine enough for 1e-3 of an epsilon.
 
-    Rounding to the ends of a bin adds up to width^2 / 6 to the variance of each loss, which must not count among many.
-    All releases together have losses up to about their Renyi epsilon at 1e-15, the mass that is cut off; dp-accounting
-    keeps at least 3.5 times the range of one release, and the variance of all over that range, or all of it.
+    Rounding to the ends of a bin adds up to width^2 / 6 to the variance of each loss. The sum of these over many
+    releases must be negligible. All releases together have losses up to about their Renyi epsilon at 1e-15, the
+    truncated mass. dp-accounting keeps at least 3.5 times the range of one release, and the variance of all over that
+    range, or all of it.
     """
     interval = 1e-5 if near < 0.5 else 1e-4 if near < 20 else 1e-3
     many = math.sqrt(sum(count for _, count in pairs))
@@ -540,7 +541,7 @@ def _interval(pairs: Pairs, near: float) -> float:
 
 
 def _distribution_epsilon(pairs: Pairs, delta: float, near: float) -> float:
-    """Return epsilon, near a bound; infinite where bins are too coarse for delta."""
+    """Return epsilon, given a near bound; infinite if bins are too coarse for delta."""
     many = sum(count for _, count in pairs)
     delta -= _ROUNDING * many
     if delta <= 0.0 or near > _MOST_EPSILON:
@@ -561,15 +562,11 @@ def epsilon_of(
     neighbors: Neighbors = "add_or_remove",
     accountant: Accountant = "tightest",
 ) -> float:
-    """Return epsilon at delta of releases composed; inf where nothing protects.
+    """Return epsilon at delta of releases composed; inf without protection.
 
-    Args:
-        composition: kinds of releases, each with how often it occurred.
-        delta: in (0, 1).
-        neighbors: what neighboring data sets are.
-        accountant: `renyi` (cheap), `pld` (numerical composition of privacy loss distributions, or what Renyi says
-            where they lack the precision), or the smaller of the two, which is exact to 1e-6 for Gaussian releases
-            without sampling.
+    `accountant`: `renyi` (cheap), `pld` (numerical composition of privacy loss distributions, or the Renyi bound where
+    they lack the precision), or the smaller of the two, `tightest`, which is exact to 1e-6 for Gaussian releases
+    without sampling.
 
     Raises:
         ConditionError: nothing can be certified for this sampling under this relation.
@@ -628,17 +625,16 @@ def delta_of(composition: Composition, epsilon: float, *, neighbors: Neighbors =
 
 def _renyi_delta(pairs: Pairs, epsilon: float) -> float:
     """Return delta from RDP, min over alpha; the inverse of `_epsilon`."""
-    table = RenyiTable(closed_form=len(pairs) > _FEW_KINDS or _on_grid(pairs))
-    alpha, divergence = table.orders, _total(pairs, table)
+    alpha, divergence = _composed_renyi(pairs)
     least = np.min((alpha - 1.0) * (divergence - epsilon + np.log1p(-1.0 / alpha)) - np.log(alpha))
     return math.exp(min(0.0, float(least)))
 
 
 def central_releases(composition: Composition, epsilon: float, delta: float, *, neighbors: Neighbors) -> int:
-    """Return about how often a composition fits into (epsilon, delta).
+    """Return approximately how often a composition fits into (epsilon, delta).
 
-    Many releases amount to a Gaussian with mu^2 = 2 D_alpha / alpha of each, alpha near 1 (Dong, Roth and Su 2019,
-    Theorem 3.4), against the mu that is (epsilon, delta)-private.
+    Many releases approach a Gaussian with mu^2 = 2 D_alpha / alpha of each, alpha near 1 (Dong, Roth and Su 2019,
+    Theorem 3.4). It is compared with the mu that is (epsilon, delta)-private.
     """
     pairs = pairs_of(composition, neighbors)
     if epsilon <= 0.0 or not all(pair.private for pair, _ in pairs):

@@ -1,4 +1,4 @@
-"""The noise that an (epsilon, delta) needs, by bisection over the accountant."""
+"""Noise for a given (epsilon, delta), and releases within a budget, by search."""
 
 from __future__ import annotations
 
@@ -26,25 +26,19 @@ def noise_multiplier_for(
     neighbors: Neighbors = "add_or_remove",
     accountant: Accountant = "tightest",
 ) -> float:
-    """Return the smallest noise multiplier z that makes `steps` releases private.
+    """Return the smallest noise multiplier z that makes `steps` >= 1 releases private.
 
-    z is within 1e-4 of the smallest and not below it, so that its epsilon does not exceed the given one. It is 1e-4
-    where that is enough.
-
-    Args:
-        epsilon: > 0.
-        delta: in (0, 1).
-        steps: number of releases, >= 1.
-        sampling_rate: q, share of the examples in each.
-        sampling, neighbors, accountant: as in `simfl.privacy.accounting`.
+    z is within 1e-4 of the smallest and not below it, so its epsilon does not exceed the given one. The least z is
+    1e-4. `sampling_rate` is q, the share of the examples in each release; `sampling`, `neighbors` and `accountant` are
+    as in `simfl.privacy.accounting`.
 
     Raises:
-        ConditionError: no amount of noise would do.
+        ConditionError: no amount of noise is enough.
     """
     checks.positive(epsilon=epsilon)
     checks.whole(1, steps=steps)
     if sampling_rate == 0.0:
-        raise ValueError("sampling_rate: expected a number in (0, 1], found 0; what draws nothing needs no noise")
+        raise ValueError("sampling_rate: expected a number in (0, 1], found 0; releases of no examples need no noise")
 
     def spent(noise_multiplier: float, by: Accountant) -> float:
         release = Release(noise_multiplier, sampling_rate, sampling)
@@ -56,11 +50,11 @@ def noise_multiplier_for(
 def least_noise(spent: Callable[[float, Accountant], float], epsilon: float, accountant: Accountant) -> float:
     """Return the smallest noise multiplier within epsilon, to 1e-4 of itself.
 
-    `spent` is (noise multiplier, accountant) -> epsilon, which does not increase with the noise. The accountant
-    decides; the Renyi accountant, which is cheap, says where to look.
+    `spent` is (noise multiplier, accountant) -> epsilon, which does not increase with the noise. The cheap Renyi
+    accountant brackets the result, which `accountant` then determines.
 
     Raises:
-        ConditionError: no amount of noise would do.
+        ConditionError: no amount of noise is enough.
     """
 
     def excess(log_z: float, by: Accountant) -> float:
@@ -79,7 +73,7 @@ def least_noise(spent: Callable[[float, Accountant], float], epsilon: float, acc
 
 
 def _bracket(enough: Callable[[float], bool], start: float) -> tuple[float, float]:
-    """Return (too little, enough) noise, close together; or twice the least noise."""
+    """Return close values of noise, (too little, enough), or twice the least noise."""
     high, step = start, 1.2
     if enough(high):
         while high > _LEAST_NOISE and enough(low := max(_LEAST_NOISE, high / step)):
@@ -101,17 +95,12 @@ def releases_within(
 ) -> int:
     """Return the largest number of releases, up to `most`, within epsilon.
 
-    Epsilon grows about like a power of the number, a half for few and one for many releases, so that the next number is
-    interpolated in logarithms: a handful of looks, of which each may be expensive, will do.
-
-    Args:
-        epsilon_after: number of releases -> epsilon, which does not decrease.
-        epsilon: the budget.
-        most: where to stop looking.
-        first: number to look at first.
-        close: a share of the budget: a number that spends that much of it is large enough.
+    Epsilon grows approximately like a power of the number, a half for few and one for many releases. So the next number
+    is interpolated in logarithms, which needs few evaluations; each may be expensive. `epsilon_after` is number of
+    releases -> epsilon, which does not decrease; `first` is evaluated first. The search ends at a number that spends at
+    least the share `close` of the budget.
     """
-    low, high = 0, most + 1  # within, and beyond
+    low, high = 0, most + 1  # within the budget, and beyond it
     seen: dict[int, float] = {}
     guess = max(1, first)
     while high - low > 1:
@@ -121,14 +110,17 @@ def releases_within(
         low, high = (guess, high) if spent <= epsilon else (low, guess)
         if close < 1.0 and low and seen[low] >= close * epsilon:
             break
-        # What is interpolated comes near from one side: every now and then the range is halved.
+        # Interpolation approaches from one side only: from time to time the range is halved.
         stuck = len(seen) % 4 == 0 and high <= most and 2 * (high - low) > before
         guess = math.isqrt(max(1, low) * high) if stuck else _next_number(seen, guess, epsilon)
     return low
 
 
 def _next_number(seen: Mapping[int, float], last: int, epsilon: float) -> int:
-    """Return where a power law through the last and the nearest point meets epsilon."""
+    """Return the number at which a power law through two points reaches epsilon.
+
+    The points are the last one and the one nearest to it.
+    """
     if not 0.0 < seen[last] < math.inf:
         return last * 64 if seen[last] == 0.0 else max(1, last // 64)
     others = [n for n in seen if n != last and 0.0 < seen[n] < math.inf and seen[n] != seen[last]]
@@ -136,7 +128,8 @@ def _next_number(seen: Mapping[int, float], last: int, epsilon: float) -> int:
     if others:
         near = min(others, key=lambda n: abs(math.log(n / last)))
         power = math.log(seen[near] / seen[last]) / math.log(near / last)
-    reach = math.log(epsilon / seen[last]) / max(power, 0.05) if epsilon > 0.0 else -math.inf
+    ratio = epsilon / seen[last]  # underflows to 0 for the smallest budgets
+    reach = math.log(ratio) / max(power, 0.05) if ratio > 0.0 else -math.inf
     guess = last * math.exp(max(-math.log(64.0), min(math.log(64.0), reach)))
-    # One side of the budget is known when it is that near: the other one is next.
+    # When the guess is this near, one side of the budget is known: try the other one.
     return math.floor(guess) + (seen[last] <= epsilon and math.floor(guess) <= last)

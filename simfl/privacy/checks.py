@@ -1,7 +1,7 @@
 """Checks of arguments with one-line errors; all of them reject NaN.
 
-They take values by name, several at a time: `positive(epsilon=epsilon, sigma=sigma)`. A theorem's condition on possible
-values is a `ConditionError` instead, which names the condition.
+They take one or more values by name: `positive(epsilon=epsilon, sigma=sigma)`. A violated condition of a theorem is a
+`ConditionError` instead, which names the condition.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ def whole(least: int, most: int | None = None, /, **values: int) -> None:
     expected = f"an integer >= {least}" if most is None else f"an integer from {least} to {most}"
 
     def holds(value: Any) -> bool:
-        number = isinstance(value, Integral) and not isinstance(value, bool)
-        return number and least <= value and (most is None or value <= most)
+        is_integer = isinstance(value, Integral) and not isinstance(value, bool)
+        return is_integer and least <= value and (most is None or value <= most)
 
     _check(values, expected, holds)
 
@@ -55,12 +55,12 @@ def one_of(words: tuple[str, ...], /, **values: str) -> None:
 
 
 def rounded_up(value: float, digits: int = 4) -> str:
-    """Write a number with `digits` digits, not below it, as a message may advise it."""
+    """Write a number rounded up to `digits` digits, for messages that advise a value."""
     return _rounded(value, digits, decimal.ROUND_CEILING)
 
 
 def rounded_down(value: float, digits: int = 4) -> str:
-    """Write a number with `digits` digits, not above it."""
+    """Write a number rounded down to `digits` digits."""
     return _rounded(value, digits, decimal.ROUND_FLOOR)
 
 

@@ -1,20 +1,19 @@
 """Noise that cancels between neighbors, or is correlated over time.
 
-A release of client k, its mini-batch number t, carries noise of `noise_scale` times a sum of standard normals, each of
-which has a name and is drawn again wherever it occurs (`simfl.privacy.noise.gaussian`):
+The release of client k for its mini-batch number t carries noise of `noise_scale` times a sum of standard normals. Each
+of these has a name and is drawn again wherever it occurs (`simfl.privacy.noise.gaussian`):
 
     own noise       xi_k(t)
     pairwise        xi_k(t) + sum over neighbors j of  +/- r_k eta_kj(t)
     in time         sum over i < b of  w_i xi_k(t - i),   w_0 = 1; see `simfl.privacy.in_time`
 
-with eta_kj(t) one normal vector that both ends of the edge {k, j} know from a seed of theirs, plus for the end with the
-smaller number and minus for the other, and r_k the pair's noise in units of k's own. Summed over all clients, the
-pairs' noise of mini-batch t cancels. Allouah et al. 2024, "The privacy power of correlated noise in decentralized
+Both ends of the edge {k, j} know the normal vector eta_kj(t) from a shared seed. The end with the smaller number adds
+it, the other one subtracts it. r_k is the pair's noise in units of k's own. Summed over all clients, the pairs' noise
+of mini-batch t cancels. Allouah et al. 2024, "The privacy power of correlated noise in decentralized
 learning" (DECOR), https://arxiv.org/abs/2405.01031.
 
-What does not cancel: a release whose other end has not made its own of the same number, because it is slower, has
-crashed and lost it, or has left, keeps the pair's noise, of variance (z_pair C)^2 on each coordinate for each such
-edge.
+Remaining noise: if the other end has not made its release of the same number (it is slower, lost it in a crash, or has
+left), a release keeps the pair's noise, of variance (z_pair C)^2 on each coordinate for each such edge.
 """
 
 from __future__ import annotations
@@ -37,8 +36,8 @@ Stream = Literal["own", "pair"]
 class NoiseTerm(NamedTuple):
     """A standard normal vector in a release's noise, and its coefficient.
 
-    Two terms with the same stream ("own", of a client, or "pair", of an edge), owner (number of the client or the edge)
-    and draw (number of the mini-batch) are the same vector.
+    Terms with the same stream ("own", of a client, or "pair", of an edge), owner (number of the client or the edge) and
+    draw (number of the mini-batch) are the same vector.
     """
 
     stream: Stream
@@ -66,7 +65,7 @@ class Correlation(ABC):
 
     @abstractmethod
     def arrays(self) -> dict[str, Any]:
-        """Return what `simfl.tape.kernels` needs of it besides keys."""
+        """Return the arrays that `simfl.tape.kernels` needs besides keys."""
 
 
 def noise_matrix(
@@ -74,12 +73,8 @@ def noise_matrix(
 ) -> tuple[csr_array, list[tuple[Stream, int, int]]]:
     """Return the matrix of noise [releases, normals] and the names of its columns.
 
-    Args:
-        correlation: of the noise; None: every release has its own noise.
-        releases: (client, draw) of each.
-
-    Returns:
-        The matrix in units of each client's noise scale, and the names of its columns.
+    It is in units of each client's noise scale. Releases are (client, draw); without correlation each has its own
+    noise.
     """
     from scipy.sparse import csr_array
 
@@ -93,7 +88,7 @@ def noise_matrix(
 
 
 def noise_terms(correlation: Correlation | None, client: int, draw: int) -> list[NoiseTerm]:
-    """Return the noise terms of a mini-batch; without correlation its own noise alone."""
+    """Return the noise terms of a mini-batch; without correlation only its own noise."""
     return [NoiseTerm("own", client, draw, 1.0)] if correlation is None else correlation.terms(client, draw)
 
 
@@ -102,7 +97,7 @@ class Pairwise(Correlation):
     """Noise that cancels between the two ends of an edge.
 
     Attributes:
-        edges: int32 [K, D], numbers of each client's edges; the first `degrees[k]` count.
+        edges: int32 [K, D], numbers of each client's edges, of which the first `degrees[k]` are used.
         coefficients: f32 [K, D], signed factor of each edge's noise in units of the client's noise scale.
         degrees: int32 [K].
         key: uint32 [2], of the stream of the edges' noise.
@@ -121,25 +116,21 @@ class Pairwise(Correlation):
     def over(
         cls, edges: Iterable[tuple[int, int]], std: float, scales: Sequence[float], key: NDArray[np.uint32]
     ) -> Pairwise:
-        """Return the noise of a graph's edges, which are numbered in their order.
+        """Return the noise of a graph's edges, numbered in the given order.
 
-        Args:
-            edges: pairs of clients.
-            std: standard deviation of a pair's noise on each coordinate of the sum, z_pair C.
-            scales: standard deviation of each client's own noise, [K], > 0.
-            key: as above.
+        On each coordinate of the sum, `std` is the standard deviation z_pair C of a pair's noise, and `scales` > 0 [K]
+        are those of each client's own noise.
         """
-        own: list[list[tuple[int, float]]] = [[] for _ in scales]
         ends = tuple((min(edge), max(edge)) for edge in edges)
-        for number, (smaller, larger) in enumerate(ends):
-            own[smaller].append((number, std / scales[smaller]))
-            own[larger].append((number, -std / scales[larger]))
-        most = max(1, *map(len, own))
-        numbers, coefficients = np.zeros((len(own), most), np.int32), np.zeros((len(own), most), np.float32)
-        for client, mine in enumerate(own):
-            for place, (number, coefficient) in enumerate(mine):
-                numbers[client, place], coefficients[client, place] = number, coefficient
-        return cls(numbers, coefficients, np.array([len(mine) for mine in own], np.int32), key, ends)
+        degrees = np.bincount(np.array(ends, np.int64).ravel(), minlength=len(scales)).astype(np.int32)
+        numbers = np.zeros((len(scales), max(1, degrees.max(initial=0))), np.int32)
+        coefficients, filled = np.zeros(numbers.shape, np.float32), [0] * len(scales)
+        for number, edge in enumerate(ends):
+            for client, sign in zip(edge, (1, -1), strict=True):
+                place = client, filled[client]
+                numbers[place], coefficients[place] = number, sign * std / scales[client]
+                filled[client] += 1
+        return cls(numbers, coefficients, degrees, key, ends)
 
     def owners(self, stream: Stream, owner: int) -> tuple[int, ...]:
         """Return the client, or both ends of an edge."""
@@ -174,7 +165,7 @@ class InTime(Correlation):
     form = "in_time"
 
     def terms(self, client: int, draw: int) -> list[NoiseTerm]:
-        """Return the normals of this mini-batch and of those before it."""
+        """Return the normals of this mini-batch and of earlier ones."""
         weights = enumerate(self.coefficients[: draw + 1])
         return [NoiseTerm("own", client, draw - back, weight) for back, weight in weights]
 

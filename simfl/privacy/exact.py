@@ -1,8 +1,8 @@
 """Exact ranks of matrices of 64-bit numbers, by arithmetic modulo a prime.
 
-A 64-bit number is a fraction whose denominator is a power of two, so that it has a residue modulo any odd prime. The
-rank of the residues is at most the rank of the fractions. It is smaller only where the prime divides all of the largest
-minors that are not zero, which happens about once in as many cases as the prime is large.
+A 64-bit number is a fraction whose denominator is a power of two, so it has a residue modulo any odd prime. The rank of
+the residues is at most the rank of the fractions. It is smaller only if the prime p divides all of the largest nonzero
+minors, which happens in about one of p cases.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-#: The largest below 2^23: `BLOCK` products of two residues, added up, are exact in 64-bit numbers.
+#: The largest prime below 2^23: sums of `BLOCK` products of two residues are exact in 64-bit numbers.
 PRIME = 8388593
 BLOCK = 64
 
@@ -21,8 +21,8 @@ def residues(values: NDArray[np.float64]) -> Residues:
     """Return the residues of numbers, int64 of the same shape."""
     mantissas, exponents = np.frexp(values)
     whole = (mantissas * 2.0**53).astype(np.int64) % PRIME
-    different, place = np.unique(exponents, return_inverse=True)
-    powers = np.array([pow(2, int(exponent) - 53, PRIME) for exponent in different], dtype=np.int64)
+    distinct, place = np.unique(exponents, return_inverse=True)
+    powers = np.array([pow(2, int(exponent) - 53, PRIME) for exponent in distinct], dtype=np.int64)
     return whole * powers[place.reshape(values.shape)] % PRIME
 
 

@@ -1,8 +1,8 @@
 """The Gaussian mechanism in closed form: exact curves and textbook bounds.
 
-A release of N(value, std^2 I), where one example moves the value by at most `sensitivity` in L2 norm, is described by
-mu = sensitivity / std alone. The sensitivity says what "one example" means: one more or less, or one replaced, which
-moves a sum of clipped gradients by C or by 2C.
+The privacy of a release of N(value, std^2 I), where one example moves the value by at most `sensitivity` in L2 norm,
+depends only on mu = sensitivity / std. The sensitivity includes the neighboring relation: one example more or less
+moves a sum of clipped gradients by C, one replaced by 2C.
 
 Dwork and Roth 2014, "The algorithmic foundations of differential privacy", Theorem A.1 and Theorem 3.20,
 https://doi.org/10.1561/0400000042; Balle and Wang 2018, "Improving the Gaussian mechanism for differential privacy",
@@ -30,18 +30,11 @@ _FAR = 100.0  # from here on 1 - t R(t) is taken from its expansion, exact to 1e
 _TINY = 1e-300
 
 
-# -- one Gaussian ----------------------------------------------------------------------------
-
-
 def gaussian_delta(epsilon: float, mu: float) -> float:
     """Return the smallest delta at which a Gaussian release is (epsilon, delta)-DP.
 
-    delta = Phi(mu/2 - eps/mu) - e^eps Phi(-mu/2 - eps/mu), in [0, 1], to 1e-9 of itself, also where the two terms
-    nearly cancel. Balle and Wang 2018, Theorem 8.
-
-    Args:
-        epsilon: >= 0.
-        mu: sensitivity over standard deviation, >= 0; infinite without noise.
+    delta = Phi(mu/2 - eps/mu) - e^eps Phi(-mu/2 - eps/mu), in [0, 1], with a relative error of 1e-9, also where the two
+    terms nearly cancel. Balle and Wang 2018, Theorem 8. `epsilon` >= 0; `mu` >= 0 is infinite without noise.
     """
     checks.not_negative(epsilon=epsilon, mu=mu)
     if mu == 0.0 or math.isinf(epsilon):
@@ -52,7 +45,8 @@ def gaussian_delta(epsilon: float, mu: float) -> float:
 def gaussian_epsilon(delta: float, mu: float) -> float:
     """Return the smallest epsilon at which a Gaussian release is (epsilon, delta)-DP.
 
-    epsilon >= 0 to 1e-9 of itself; 0 where delta alone covers the release, inf without noise. See `gaussian_delta`.
+    epsilon >= 0 with a relative error of 1e-9; 0 if delta alone covers the release, inf without noise. See
+    `gaussian_delta`.
     """
     checks.open_unit(delta=delta)
     checks.not_negative(mu=mu)
@@ -61,7 +55,8 @@ def gaussian_epsilon(delta: float, mu: float) -> float:
     if mu == 0.0 or gaussian_delta(0.0, mu) <= delta:
         return 0.0
     log_delta = math.log(delta)
-    # The privacy loss is normal with mean mu^2/2 and standard deviation mu: from `tail` of these on it is below delta.
+    # The privacy loss is normal with mean mu^2/2 and standard deviation mu: delta exceeds the mass beyond `tail` of
+    # these.
     tail = math.sqrt(-2.0 * log_delta)
     if mu < 1.0:
         return _root(lambda epsilon: log_delta - _log_delta(epsilon, mu), 0.0, mu * (0.5 * mu + tail))
@@ -71,16 +66,16 @@ def gaussian_epsilon(delta: float, mu: float) -> float:
 def analytic_std(epsilon: float, delta: float, sensitivity: float = 1.0) -> float:
     """Return the smallest standard deviation for (epsilon, delta); exact.
 
-    Balle and Wang 2018, Algorithm 1 ("analytic Gaussian mechanism"), solved to 1e-9 of itself, for every epsilon >= 0,
-    delta in (0, 1) and L2 sensitivity >= 0.
+    Balle and Wang 2018, Algorithm 1 ("analytic Gaussian mechanism"), with a relative error of 1e-9, for every epsilon
+    >= 0, delta in (0, 1) and L2 sensitivity >= 0.
     """
     checks.at_least(0.0, epsilon=epsilon, sensitivity=sensitivity)
     checks.open_unit(delta=delta)
     log_delta = math.log(delta)
     tail = math.sqrt(-2.0 * log_delta)
-    # mu with mu (mu/2 + tail) = epsilon is certainly small enough (see `gaussian_epsilon`); mu = 0 is at epsilon = 0.
+    # mu with mu (mu/2 + tail) = epsilon is small enough (see `gaussian_epsilon`); it is 0 at epsilon = 0.
     low = 2.0 * epsilon / (math.sqrt(tail * tail + 2.0 * epsilon) + tail)
-    low = max(low, 1e-3 * delta)  # delta(0) = erf(mu / sqrt 8) < mu, so that this is small enough, too
+    low = max(low, 1e-3 * delta)  # delta(0) = erf(mu / sqrt 8) < mu, so this is small enough too
     high = 2.0 * low
     while _log_delta(epsilon, high) < log_delta:
         high *= 2.0
@@ -90,9 +85,9 @@ def analytic_std(epsilon: float, delta: float, sensitivity: float = 1.0) -> floa
 def classic_std(epsilon: float, delta: float, sensitivity: float = 1.0, *, beyond: bool = False) -> float:
     """Return the classical sensitivity * sqrt(2 ln(1.25 / delta)) / epsilon.
 
-    Dwork and Roth 2014, Theorem A.1, which proves it for epsilon < 1 only. It is sufficient for larger epsilon too, up
-    to `classic_limit` (7.46 for delta = 1e-3, 9.75 for 2.8e-10), and too little beyond. `analytic_std` is smaller and
-    holds everywhere. With `beyond` the formula is used outside of its theorem, as papers do.
+    Dwork and Roth 2014, Theorem A.1, which proves it for epsilon < 1 only. It is also sufficient for larger epsilon up
+    to `classic_limit` (7.46 for delta = 1e-3, 9.75 for 2.8e-10), but not beyond. `analytic_std` is smaller and always
+    valid. `beyond` permits the formula outside of its theorem, as papers use it.
 
     Raises:
         ConditionError: epsilon >= 1 without `beyond`.
@@ -111,8 +106,8 @@ def classic_std(epsilon: float, delta: float, sensitivity: float = 1.0, *, beyon
 def classic_limit(delta: float) -> float:
     """Return the largest epsilon for which the classical formula is valid.
 
-    Not a theorem but a calculation: where the exact delta of `classic_std` reaches the delta that it was made for. Near
-    delta = 1 the formula holds nowhere.
+    It is computed, not proved: at this epsilon the exact delta of `classic_std` reaches the given delta. Near delta = 1
+    the formula is never valid.
     """
     if not 0.0 < delta < 0.5:
         raise ValueError(f"delta: expected a number between 0 and 0.5, found {delta:g}")
@@ -124,9 +119,6 @@ def classic_limit(delta: float) -> float:
     return _root(lambda epsilon: _log_delta(epsilon, epsilon / factor) - log_delta, high / 2.0, high)
 
 
-# -- many sampled Gaussians: a diagnostic ----------------------------------------------------
-
-
 def gdp_central_limit_mu(
     noise_multiplier: float, sampling_rate: float, steps: int, sampling: Literal["poisson", "uniform"] = "poisson"
 ) -> float:
@@ -136,24 +128,21 @@ def gdp_central_limit_mu(
     mu = sqrt(2) q sqrt(T) sqrt(e^(1/z^2) Phi(1.5/z) + 3 Phi(-0.5/z) - 2).
     Bu, Dong, Long and Su 2019, "Deep learning with Gaussian differential privacy", https://arxiv.org/abs/1911.11607.
 
-    Args:
-        noise_multiplier: z > 0, for one example more or less.
-        sampling_rate: q in [0, 1].
-        steps: T >= 0; papers feed it numbers of rounds that are not whole.
-        sampling: how batches are drawn.
+    `noise_multiplier` is z > 0, for one example more or less; `sampling_rate` is q in [0, 1]. `steps`, T >= 0, need not
+    be an integer: papers use fractional numbers of rounds.
     """
     checks.positive(noise_multiplier=noise_multiplier)
     checks.unit(sampling_rate=sampling_rate)
     checks.at_least(0.0, steps=steps)
     checks.one_of(("poisson", "uniform"), sampling=sampling)
     precision = 1.0 / noise_multiplier / noise_multiplier
-    if precision > 700.0:  # e^700 is about the largest number there is
+    if precision > 700.0:  # e^700 is near the largest float64
         return math.inf if sampling_rate * steps > 0.0 else 0.0
     if sampling == "poisson":
         variance = math.expm1(precision)
     else:
         z = noise_multiplier
-        # The sum without its ones, which would cancel: Phi(x) - 1/2 = erf(x / sqrt 2) / 2.
+        # The constants of the sum cancel and are left out: Phi(x) - 1/2 = erf(x / sqrt 2) / 2.
         half = math.erf(1.5 / z / math.sqrt(2.0)) - 3.0 * math.erf(0.5 / z / math.sqrt(2.0))
         variance = 2.0 * (math.expm1(precision) * float(scipy.special.ndtr(1.5 / z)) + 0.5 * half)
     return sampling_rate * math.sqrt(steps * variance)
@@ -169,13 +158,10 @@ def gdp_central_limit_epsilon(
 ) -> float:
     """Return epsilon by the central limit: an approximation, not a bound.
 
-    A diagnostic only: TensorFlow Privacy's `gdp_accountant` computed it, and papers compare with it. The arguments are
-    those of `gaussian_epsilon` and `gdp_central_limit_mu`.
+    A diagnostic only: TensorFlow Privacy's `gdp_accountant` computed it, and papers compare with it. See
+    `gaussian_epsilon` and `gdp_central_limit_mu` for the arguments.
     """
     return gaussian_epsilon(delta, gdp_central_limit_mu(noise_multiplier, sampling_rate, steps, sampling))
-
-
-# -- numerics --------------------------------------------------------------------------------
 
 
 def _log_delta(epsilon: float, mu: float) -> float:
@@ -188,7 +174,7 @@ def _log_delta(epsilon: float, mu: float) -> float:
 
 
 def _log_delta_at(x: float, mu: float) -> float:
-    """Return it at x, epsilon being mu (x + mu/2), which loses no digits of x."""
+    """Return ln delta at epsilon = mu (x + mu/2), without losing digits of x."""
     if mu < 1.0:
         t = x + 0.5 * mu * (1.0 + _NODES)
         near = 1.0 - t * _mills(np.minimum(t, _FAR))

@@ -1,29 +1,30 @@
 """Noise correlated over a client's releases (matrix factorization).
 
-Release t of a client, its mini-batch number t = 0, 1, ..., carries z C sum_(i < b) w_i xi(t - i) with independent
+Release t of a client, for its mini-batch number t = 0, 1, ..., carries z C sum_(i < b) w_i xi(t - i) with independent
 standard normals xi. Let W be the lower triangular Toeplitz matrix of w, w_0 = 1, and S = W^-1, the strategy. Then
 
     g + z C W xi  =  W (S g + z C xi):
 
-all releases are a function of S g under independent noise. An example that is in the mini-batches P, by at most C each,
-moves S g by at most C sens(S) with sens(S)^2 = max over P of sum_(i, j in P) |(S^T S)_ij|, so that everything that the
-client ever sends is a Gaussian mechanism of mu = sens(S) / z (2 sens(S) / z for one example replaced). That holds
-although gradients depend on earlier releases, because W is lower triangular and the noise Gaussian. Denisov et al.
+all releases are a function of S g under independent noise. An example in the mini-batches P changes each of them by at
+most C, and S g by at most C sens(S) with sens(S)^2 = max over P of sum_(i, j in P) |(S^T S)_ij|. So everything that the
+client ever sends is a Gaussian mechanism of mu = sens(S) / z (2 sens(S) / z for one example replaced). This holds
+although gradients depend on earlier releases, because W is lower triangular and the noise is Gaussian. Denisov et al.
 2022, "Improved differential privacy for SGD via optimal private linear operators on adaptive streams", Theorem 2.1,
 https://arxiv.org/abs/2202.08312.
 
-P under `shuffle`, with the same order in every pass: once a pass, at least floor(n / B) mini-batches apart. Otherwise
-every mini-batch: a full batch is that, and it bounds Poisson sampling, whose draws do not look at the data.
-Amplification by sampling is not counted: later releases hold the noise of earlier ones, so that no release can be
-looked at alone (Choquette-Choo et al. 2023, "Privacy amplification for matrix mechanisms", arXiv:2310.15526).
+With `shuffle`, and the same order in every pass, P has one mini-batch a pass, at least floor(n / B) mini-batches apart.
+Otherwise P has every mini-batch: that is exact for full batches, and bounds Poisson sampling, whose draws do not depend
+on the data. Amplification by sampling is not counted: later releases contain the noise of earlier ones, so no release
+can be considered alone (Choquette-Choo et al. 2023, "Privacy amplification for matrix mechanisms", arXiv:2310.15526).
 
-A Toeplitz matrix of coefficients s_0 >= s_1 >= ... >= 0 is dearest for participations at 0, m, 2m, ... with m the
-smallest separation (Kalinin and Lampert 2024, "Banded square root matrix factorization for differentially private model
-training", Theorem 2, https://arxiv.org/abs/2405.13763). Other coefficients are bounded by the smallest such sequence
-above their absolute values.
+A Toeplitz matrix of coefficients s_0 >= s_1 >= ... >= 0 has its largest sensitivity for participations at 0, m, 2m, ...
+with m the smallest separation (Kalinin and Lampert 2024, "Banded square root matrix factorization for differentially
+private model training", Theorem 2, https://arxiv.org/abs/2405.13763). Other coefficients are bounded by the smallest
+such sequence above their absolute values.
 
-Releases are numbered by mini-batches. A mini-batch that is lost, in a crash, is either assigned again under its number,
-its noise unseen, or it leaves a gap: the releases are then a part of those without the gap, whose account counts.
+Releases are numbered by mini-batches. A mini-batch that is lost in a crash is either assigned again under its number
+(its noise was never seen), or it leaves a gap. With a gap, the releases are a part of those without it, and the account
+of the latter is used.
 """
 
 from __future__ import annotations
@@ -45,9 +46,9 @@ from simfl.privacy.ledger import Composition, Ledger
 from simfl.privacy.releases import Promise, Releases, Tally
 from simfl.privacy.terms import Terms, View
 
-#: Unit of noise coefficients: the last bits of an optimizer's result do not matter.
+#: Unit to which noise coefficients are rounded, so that the last bits of an optimizer's result have no effect.
 GRID = 2.0**-20
-#: Maximum number of releases of a client in the account of a budget.
+#: Maximum number of a client's releases that a budget allows.
 MOST_RELEASES = 2**21
 
 
@@ -55,7 +56,7 @@ MOST_RELEASES = 2**21
 class Participation:
     """How often an example may be in a client's mini-batches: at most `times`.
 
-    At least `separation` mini-batches lie from one that holds it to the next that does.
+    The numbers of two mini-batches that hold it differ by at least `separation`.
     """
 
     separation: int
@@ -86,7 +87,7 @@ def sensitivity(noising: tuple[float, ...], releases: int, takes: Participation)
     whole = strategy_coefficients(noising, 1 << (releases - 1).bit_length())[:releases]
     falling = np.maximum.accumulate(np.abs(whole)[::-1])[::-1]
     apart, times = takes.separation, min(takes.times, -(-releases // takes.separation))
-    # Row by row, the sum of the participations so far; those further back than `times` are not among them.
+    # Row by row, the sum of the last `times` participations.
     rows = np.zeros(-(-releases // apart) * apart)
     rows[:releases] = falling
     sums = rows.reshape(-1, apart).cumsum(axis=0)
@@ -105,17 +106,17 @@ def noising_coefficients(
 ) -> tuple[float, ...]:
     """Return w_0 = 1, ..., w_(b-1) of a strategy, exact in float32.
 
-    The truncation changes the strategy, S = W^-1, which is accounted for: nothing is neglected.
+    The account is that of S = W^-1 with the truncated w, so it is exact.
 
     - `square_root`: w are the coefficients of sqrt(1 - x), 1, -1/2, -1/8, ... (banded inverse square root; Kalinin et
       al. 2025, "Back to square roots", https://arxiv.org/abs/2505.12128).
-    - `banded`: S is banded, the one of `size` bands whose prefix sums have the least mean squared error over
-      `releases`. Choquette-Choo et al. 2023, https://arxiv.org/abs/2306.08153.
-    - `blt`: s_t is a sum of `size` geometric sequences, chosen for the least maximal error under the participation
+    - `banded`: S has `size` bands, and the least mean squared error of prefix sums over `releases`. Choquette-Choo et
+      al. 2023, https://arxiv.org/abs/2306.08153.
+    - `blt`: s_t is a sum of `size` geometric sequences with the least maximal error under the participation
       (Dvijotham et al. 2024, https://arxiv.org/abs/2404.16706; McMahan et al. 2024, https://arxiv.org/abs/2408.08868).
 
-    The last two are computed by jax_privacy. `window` is b, `size` the number of bands or buffers; the strategy is made
-    for `releases`, in which an example `takes` part.
+    jax_privacy computes the last two. `window` is b; `size` is the number of bands or buffers. The strategy is
+    optimized for `releases` and their participation `takes`.
 
     Raises:
         ScenarioError: jax_privacy is not installed, or finds no strategy.
@@ -152,21 +153,18 @@ def _of_jax_privacy(strategy: str, window: int, size: int, releases: int, takes:
                     )
                 made = buffered_toeplitz.optimize_loss(loss, size)[0].toeplitz_coefs(max(releases, window, 2))
             coefficients = np.asarray(toeplitz.inverse_coef(made, window), np.float64)
+            if not np.isfinite(coefficients).all():
+                raise ArithmeticError("its coefficients are not finite")
+            return coefficients
     except (ArithmeticError, RuntimeError, ValueError) as error:
         raise ScenarioError(
             f"privacy.noise.strategy: {strategy}: jax_privacy found none for {releases} releases, "
             f"{' '.join(str(error).split())[:200]}; use a smaller size, or strategy: square_root"
         ) from error
-    if not np.isfinite(coefficients).all():
-        raise ScenarioError(
-            f"privacy.noise.strategy: {strategy}: expected finite coefficients for {releases} releases, "
-            "jax_privacy found others; use a smaller size, or strategy: square_root"
-        )
-    return coefficients
 
 
 class InTimeTally(Tally):
-    """Counts releases by their numbers, including those that were passed over."""
+    """Counts releases by their numbers, including those that were skipped."""
 
     numbered = True
 
@@ -193,7 +191,7 @@ class InTimeTally(Tally):
 class InTimeLedger(Ledger):
     """Accounts for noise that is correlated over time, exactly.
 
-    The arguments are those of `Ledger`, and `noising`, w. Sampling amplifies nothing; `shuffle` has the same order in
+    The arguments are those of `Ledger`, and `noising`, w. Sampling does not amplify; `shuffle` has the same order in
     every pass.
     """
 
@@ -213,7 +211,7 @@ class InTimeLedger(Ledger):
 
     @property
     def by_passes(self) -> bool:
-        """Never: releases are numbered, whichever part of a pass each takes."""
+        """Always false: releases are counted by their numbers."""
         return False
 
     @property
@@ -227,7 +225,7 @@ class InTimeLedger(Ledger):
         return f"noise correlated over {len(self.noising)} releases, exact as one Gaussian mechanism"
 
     def mu(self, examples: int, level: float, releases: int) -> float:
-        """Return how far neighbors move a client's releases, in standard deviations."""
+        """Return the change of a client's releases by neighbors, in standard deviations."""
         takes = participation(self.sampling, examples, self.batch_size, releases)
         moved = sensitivity(self.noising, releases, takes) * (1.0 if self.terms.neighbors == "add_or_remove" else 2.0)
         return moved / level if level else math.inf if moved else 0.0
@@ -237,7 +235,7 @@ class InTimeLedger(Ledger):
         return math.inf if math.isnan(mu) else gaussian_epsilon(self.delta, mu)
 
     def compositions(self, releases: Releases, view: View | None = None) -> list[Composition]:
-        """Return the one Gaussian release that all of a client's amount to."""
+        """Return the one Gaussian release to which all of a client's are equivalent."""
         compositions: list[Composition] = []
         for client, (n, level) in enumerate(zip(self.sizes.tolist(), self.levels, strict=True)):
             made = releases.total(client)
@@ -245,24 +243,19 @@ class InTimeLedger(Ledger):
             compositions.append(((Release(level / whole, 1.0, "none"), 1),) if made else ())
         return compositions
 
-    def epsilon(self, releases: Releases, view: View | None = None) -> NDArray[np.float64]:
-        """Return each client's epsilon, exact, float [K]; NaN if not certified."""
+    def _epsilons(self, releases: Releases, view: View | None, final: bool) -> NDArray[np.float64]:
         if not self.accounts_for(releases):
             return np.full(len(self.sizes), math.nan)
-        kinds = list(zip(self.sizes.tolist(), self.levels, map(releases.total, range(len(self.sizes))), strict=True))
         spent = functools.cache(self._spent)
-        return np.array([spent(*kind) for kind in kinds])
-
-    def final_epsilon(self, releases: Releases, view: View | None = None) -> NDArray[np.float64]:
-        """Return `epsilon`, which is exact."""
-        return self.epsilon(releases, view)
+        totals = map(releases.total, range(len(self.sizes)))
+        return np.array([spent(*kind) for kind in zip(self.sizes.tolist(), self.levels, totals, strict=True)])
 
     def largest(self, releases: Releases) -> float:
         """Return the largest epsilon over clients."""
         return float(self.epsilon(releases).max())
 
     def epsilon_after(self, client: int, count: int, accountant: Accountant, level: float | None = None) -> float:
-        """Return a client's epsilon after `count` releases, or at another level of noise."""
+        """Return a client's epsilon after `count` releases at the nominal or given level."""
         return self._spent(int(self.sizes[client]), self.levels[client] if level is None else level, count)
 
     def allowances(self, budgets: Sequence[float], most: int = 2**31) -> list[int]:

@@ -1,21 +1,21 @@
 """Account for each client's releases: (epsilon, delta) by dp-accounting.
 
-The ledger reads the releases that a run recorded, not a plan: in asynchronous runs, how often a client takes part is
-an outcome. It composes the releases of each client (batch sizes and noise may change from release to release), under
-the neighboring relation and the view of the scenario. What it cannot certify has no epsilon (NaN), and a reason.
+The ledger reads the releases that a run recorded, not a plan: in asynchronous runs, the number of a client's releases
+is an outcome. It composes the releases of each client (batch sizes and noise may change between releases), under the
+neighboring relation and the view of the scenario. Releases that it cannot certify have no epsilon (NaN), and a reason.
 
 Views:
 
-- `local_transcript`: the adversary sees everything that one client ever sent, and knows that it was this client. Each
-  client's data is sampled at its own rate q = B / n_k, in each of its releases.
-- `global_hidden`: the adversary sees all updates in their order without learning whose they are. Then an example of a
-  client is in the next update with probability q p_k; with p_k = 1/K, all updates are releases at rate
-  max_k B / (K n_k). That needs more than a hidden name: the clients' updates must have the same distribution, which a
-  scenario cannot show. It is reported because papers assume it, and every statement says so; it is not certified. A
-  client's own transcript tells no less, so that no client's epsilon is larger than in the other view.
+- `local_transcript`: the adversary sees everything that one client ever sent, and knows the client. Each client's data
+  is sampled at its own rate q = B / n_k, in each of its releases.
+- `global_hidden`: the adversary sees all updates in their order, but not their senders. Then an example of a client is
+  in the next update with probability q p_k; with p_k = 1/K, all updates are releases at rate max_k B / (K n_k). Hidden
+  names are not enough: the clients' updates must also have the same distribution, which a scenario cannot establish.
+  This epsilon is reported because papers assume it, and every statement says so; it is not certified. A client's own
+  transcript reveals at least as much, so no client's epsilon is larger than in the other view.
 
-Shuffled data is accounted by passes: in every pass an example is in one batch, and it is not a secret in which. A batch
-that reaches from one pass into the next may hold an example twice, which is a release of twice the sensitivity
+Shuffled data is accounted by passes: in every pass an example is in one batch, and the adversary may know which. A
+batch that reaches from one pass into the next may hold an example twice, which is a release of twice the sensitivity
 (`simfl.privacy.shuffled`).
 """
 
@@ -49,34 +49,30 @@ from simfl.privacy.terms import Terms, View
 
 Composition = tuple[tuple[Release, int], ...]
 
-#: Beginning of a statement that says why there is no epsilon.
+#: Start of a statement that gives the reason why there is no epsilon.
 NOT_CERTIFIED = "not certified: "
-#: End of a statement: what a run may show and no epsilon covers.
+#: End of a statement: outputs of a run that no epsilon covers.
 OUTSIDE = "outside of it: evaluations, statistics of the data taken before training, the sizes that batches really had"
-#: Maximum number of compositions that get privacy loss distributions at the end of a run.
+#: Maximum number of compositions whose privacy loss distributions are computed at the end of a run.
 AFFORDABLE = 8
-#: A share of a budget that is as good as all of it.
+#: Share of a budget at which the search for the number of releases ends.
 ENOUGH = 0.998
-#: Kinds of releases above which the Renyi accountant takes integer orders only.
+#: Number of kinds of releases above which the Renyi accountant uses integer orders only.
 MANY_KINDS = 24
 
 
 class Ledger:
     """Accounts for the releases of a run.
 
-    Args:
-        terms: of the promise.
-        sizes: examples per client, int [K].
-        batch_size: B, nominal examples per mini-batch.
-        sampling: as in the scenario.
-        levels: noise multiplier of each client's releases, or, of a `pure` mechanism, the epsilon of each; float [K].
+    `sizes` are the examples per client, int [K]; `batch_size` is B, the nominal examples per mini-batch. `levels` are
+    the noise multipliers of each client's releases, float [K], or for a `pure` mechanism the epsilon of each release.
     """
 
-    #: Whether it counts the total loss of an example through all clients that hold it.
+    #: Whether the account of an example includes the releases of all clients that hold it.
     counts_holders: ClassVar[bool] = False
     #: The counter of a run's releases.
     counted_by: ClassVar[type[Tally]] = Tally
-    #: How many models are trained on the same data, whose promises name pairs client * tasks + task.
+    #: Number of models trained on the same data; their promises have client * tasks + task as the client.
     tasks: int = 1
 
     def __init__(
@@ -118,14 +114,8 @@ class Ledger:
     def _reason(self) -> str | None:
         if self.terms.unit == "client":
             return None
-        sampling = "one_pass" if self.sampling == "shuffle" else self.sampling
-        if self.sampling == "shuffle" and self.terms.neighbors == "add_or_remove":
-            return (
-                "sampling shuffle has no epsilon under neighbors: add_or_remove, because the size of a batch is fixed; "
-                "use neighbors: replace_one, or sampling: poisson"
-            )
         on_grid = self.terms.rounding is not None and self.terms.amplification
-        return refusal(sampling, self.terms.neighbors, on_grid)
+        return refusal(self.sampling, self.terms.neighbors, on_grid)
 
     @property
     def accounted(self) -> bool:
@@ -134,12 +124,12 @@ class Ledger:
 
     @property
     def certified(self) -> bool:
-        """Whether an epsilon holds for any data, not only where clients' data are alike."""
+        """Whether an epsilon holds for any data, not only if clients' data are alike."""
         return self.accounted and not self._hides(None)
 
     @property
     def statement(self) -> str:
-        """One line that says what the epsilon means, or why there is none."""
+        """One line: the meaning of the epsilon, or the reason why there is none."""
         terms = self.terms
         if self._refusal is not None:
             return f"{NOT_CERTIFIED}{self._refusal}"
@@ -177,7 +167,7 @@ class Ledger:
 
     @property
     def _sampled(self) -> str:
-        """How examples come into a release, in words, and which part of that is secret."""
+        """How examples are chosen for a release, in words, and what of that is secret."""
         if self.terms.unit == "client":
             return "no sampling within a client"
         if self.terms.view == "global_hidden" and not self.by_passes and self.terms.amplification:
@@ -198,7 +188,7 @@ class Ledger:
         return self.accounted and releases.refusal is None
 
     def statement_of(self, releases: Releases) -> str:
-        """Return one line: what the epsilon of these releases means, or why there is none."""
+        """Return the meaning of the releases' epsilon in one line, or why there is none."""
         if self.accounted and releases.refusal is not None:
             return f"{NOT_CERTIFIED}{releases.refusal}"
         uncounted = self.terms.uncounted if self.accounted else None
@@ -208,7 +198,7 @@ class Ledger:
 
     def compositions(self, releases: Releases, view: View | None = None) -> list[Composition]:
         """Return the composition of each client's releases."""
-        if self.by_passes:  # an adversary that sees more than one pass may know whose order it is
+        if self.by_passes:  # an adversary that sees more than one pass may recognize the client by its order
             return [
                 self._of_uses(uses, [level for _, level in self._kinds_of(client, releases)])
                 for client, (uses,) in enumerate(self.uses(releases))
@@ -228,25 +218,24 @@ class Ledger:
             sampling, rate = "none", 1.0
         if self.pure:
             return Release(0.0, rate, sampling, level)  # type: ignore[arg-type]
-        rounding = self.terms.rounding
-        if rounding is None:
-            return Release(level, rate, sampling)  # type: ignore[arg-type]
-        return Release(rounding.multiplier(level), rate, sampling, drift=rounding.drift)  # type: ignore[arg-type]
+        multiplier, drift = level, None
+        if (rounding := self.terms.rounding) is not None:
+            multiplier, drift = rounding.multiplier(level), rounding.drift
+        return Release(multiplier, rate, sampling, drift=drift)  # type: ignore[arg-type]
 
     def _composition(self, n: int, kinds: Mapping[tuple[int, float], int]) -> Composition:
-        kinds = {kind: count for kind, count in kinds.items() if count}
+        kinds = {kind: count for kind, count in sorted(kinds.items()) if count}
         if self.terms.unit == "client":
-            return tuple((self._release(level, 1.0, "none"), count) for (_, level), count in sorted(kinds.items()))
-        if self.sampling != "shuffle":
-            return tuple(
-                (self._release(level, min(1.0, size / n), self.sampling), count)
-                for (size, level), count in sorted(kinds.items())
-            )
-        uses = planned_uses(n, _batches(kinds), self.pure)
-        return self._of_uses(KnownUses(uses), [level for _, level in kinds])
+            return tuple((self._release(level, 1.0, "none"), count) for (_, level), count in kinds.items())
+        if self.sampling == "shuffle":
+            uses = planned_uses(n, _batches(kinds), self.pure)
+            return self._of_uses(KnownUses(uses), [level for _, level in kinds])
+        return tuple(
+            (self._release(level, min(1.0, size / n), self.sampling), count) for (size, level), count in kinds.items()
+        )
 
     def _of_uses(self, uses: Uses, levels: Sequence[float]) -> Composition:
-        """Return the cost of shuffled data; the least noise among releases counts for all."""
+        """Return the composition of shuffled data, as if all had the least noise."""
         if not levels:
             return ()
         if not self.pure:
@@ -263,21 +252,20 @@ class Ledger:
     def uses(self, releases: Releases) -> list[list[Uses]]:
         """Return the most releases that one example of each client is in; [K][tasks].
 
-        Where the released batches were not noted, they follow one another.
+        Released batches that were not recorded are taken to be consecutive.
         """
-        clients = range(len(self.sizes))
         if releases.passes is None:
             return [
-                [KnownUses(planned_uses(int(n), _batches(self._kinds_of(client, releases)), self.pure))]
-                for client, n in zip(clients, self.sizes, strict=True)
+                [KnownUses(planned_uses(n, _batches(self._kinds_of(client, releases)), self.pure))]
+                for client, n in enumerate(self.sizes.tolist())
             ]
         each = len(releases.passes) // len(self.sizes)
-        return [list(releases.passes[client * each : (client + 1) * each]) for client in clients]
+        return [list(releases.passes[at : at + each]) for at in range(0, len(releases.passes), each)]
 
     def copies(self, releases: Releases) -> list[tuple[int, int, int]]:
-        """Return (client, copies, count): the most copies of an example, and in how many.
+        """Return (client, copies of one example in a release, number of such releases).
 
-        It is empty where releases are not of shuffled data. Tasks are added up.
+        It is empty unless data is shuffled. Tasks are added up.
         """
         rows = []
         for client, tasks in enumerate(self.uses(releases) if self.by_passes else []):
@@ -288,7 +276,7 @@ class Ledger:
         return rows
 
     def _hidden(self, releases: Releases) -> list[Composition]:
-        """Return all updates as releases at the rate max_k B / (K n_k), for every client."""
+        """Return all updates as releases at rate max_k B / (K n_k), for every client."""
         count = len(self.sizes)
         kinds: Counter[tuple[int, float]] = Counter()
         for client in range(count):
@@ -297,7 +285,6 @@ class Ledger:
         whole = tuple(
             (self._release(level, min(1.0, size / (count * self._smallest)), sampling), made)
             for (size, level), made in sorted(kinds.items())
-            if made
         )
         return [whole] * count
 
@@ -322,11 +309,9 @@ class Ledger:
         table, drifts = self._table.divergences(kinds), np.array([pair.drift or 0.0 for pair in kinds])
         total, drift = np.empty((len(distinct), table.shape[1])), np.empty(len(distinct))
         for row, composition in enumerate(pairs):
-            made: Counter[int] = Counter()
-            for pair, count in composition:
-                made[column[pair]] += count
-            used = sorted(kind for kind, count in made.items() if count)
-            counts = np.array([made[kind] for kind in used], dtype=np.float64)
+            made = {column[pair]: float(count) for pair, count in composition}
+            used = sorted(made)
+            counts = np.array([made[kind] for kind in used])
             total[row] = np.nan_to_num(counts[:, None] * table[used], nan=math.inf, posinf=math.inf).sum(axis=0)
             drift[row] = counts @ drifts[used]
         epsilons = renyi_to_epsilon(self._table.orders, total, self.delta, drift)
@@ -335,7 +320,7 @@ class Ledger:
     def epsilon_of_views(self, views: Sequence[Mapping[int, Mapping[tuple[int, float], int]]]) -> NDArray[np.float64]:
         """Return epsilon by the Renyi accountant at integer orders, for views.
 
-        Each view is {client: {(batch size, level): count}}, the releases of all that hold an example.
+        Each view is {client: {(batch size, level): count}}, the releases of all clients that hold an example.
         """
         other = copy.copy(self)
         other._table = self._views
@@ -347,7 +332,7 @@ class Ledger:
         return np.array([epsilons[composition] for composition in compositions])
 
     def epsilon_of_all(self, releases: Releases) -> float:
-        """Return epsilon of an example that every client holds; NaN if not certified."""
+        """Return epsilon of an example that all clients hold; NaN if not certified."""
         if not self.certifies(releases):
             return math.nan
         whole = tuple(part for one in self.compositions(releases, "local_transcript") for part in one)
@@ -359,87 +344,82 @@ class Ledger:
     def largest(self, releases: Releases) -> float:
         """Return the largest epsilon over clients, which the metrics show over time.
 
-        Of clients whose releases are of one kind, only the one with most of them is looked at.
+        Of clients with equal data sizes and noise, only the one with the most releases is accounted for.
         """
         if not self.accounts_for(releases):
             return math.nan
-        if self.terms.view == "local_transcript" and not releases.others and not self.by_passes:
+        if self._hides(None):
+            return float(self.epsilon(releases).max())
+        if releases.others or self.by_passes:
+            compositions = self.compositions(releases)
+        else:
             most: dict[tuple[int, float], int] = {}
             for n, level, count in zip(self.sizes.tolist(), self.levels, releases.counts, strict=True):
-                if count > most.get((n, level), -1):
-                    most[n, level] = count
+                most[n, level] = max(count, most.get((n, level), 0))
             compositions = [
                 self._composition(n, {(self.batch_size, level): count}) for (n, level), count in most.items()
             ]
-        else:
-            compositions = self.compositions(releases)
-        if self._hides(None):
-            return float(self.epsilon(releases).max())
         if self.terms.accountant == "pld":
             return max(self._tight(composition) for composition in dict.fromkeys(compositions))
         return max(self._renyi(compositions).values())
 
     def _hides(self, view: View | None) -> bool:
-        """Whether a view hides senders and that makes a difference.
+        """Whether a view hides senders and its account differs for that reason.
 
-        An adversary that does not learn whose updates it sees learns no more than one that does: a client's epsilon is
-        the smaller of the two, so that a budget, of which allowances are made for the sender's transcript, holds in
-        this view too. An adversary that knows shared noise finds out whose an update is.
+        An adversary that does not know the senders learns no more than one that does. So a client's epsilon is the
+        smaller one of the two, and a budget, whose allowances are computed for the client's transcript, holds in this
+        view too. An adversary that knows shared noise can identify the sender of an update.
         """
         hidden = (view or self.terms.view) == "global_hidden" and self.terms.disregards is None
         return hidden and self.terms.unit == "example" and not self.by_passes
 
     def epsilon(self, releases: Releases, view: View | None = None) -> NDArray[np.float64]:
         """Return each client's epsilon by the Renyi accountant, float [K]; NaN if none."""
-        if not self.accounts_for(releases):
-            return np.full(len(self.sizes), math.nan)
-        compositions = self.compositions(releases, view)
-        if self.terms.accountant == "pld":
-            epsilons = {composition: self._tight(composition) for composition in dict.fromkeys(compositions)}
-        else:
-            epsilons = self._renyi(compositions)
-        epsilon = np.array([epsilons[composition] for composition in compositions])
-        return np.minimum(epsilon, self.epsilon(releases, "local_transcript")) if self._hides(view) else epsilon
+        return self._epsilons(releases, view, final=False)
 
     def final_epsilon(self, releases: Releases, view: View | None = None) -> NDArray[np.float64]:
         """Return each client's epsilon at the end, as tight as is affordable, float [K].
 
-        Where that is not every client, at most `AFFORDABLE` numbers of releases are looked at closely. A client whose
-        releases differ from one another counts as if all of them were as expensive as their most expensive there, and
-        one in between has the epsilon of the next larger number, if these are smaller than its own by Renyi divergence.
+        If not every client is affordable, at most `AFFORDABLE` numbers of releases get a tight epsilon. A client whose
+        releases differ then counts as if all of them were as expensive as the most expensive one. A number in between
+        gets the epsilon of the next larger number. Both only replace a client's Renyi epsilon if they are smaller.
         """
+        return self._epsilons(releases, view, final=True)
+
+    def _epsilons(self, releases: Releases, view: View | None, final: bool) -> NDArray[np.float64]:
         if not self.accounts_for(releases):
             return np.full(len(self.sizes), math.nan)
         compositions = self.compositions(releases, view)
         distinct = list(dict.fromkeys(compositions))
-        if self.terms.accountant == "renyi":
-            epsilons = self._renyi(distinct)
-        elif self.terms.accountant == "pld" or sum(map(len, distinct)) <= AFFORDABLE:
+        tighten = final and self.terms.accountant == "tightest"
+        if self.terms.accountant == "pld" or (tighten and sum(map(len, distinct)) <= AFFORDABLE):
             epsilons = {composition: self._tight(composition) for composition in distinct}
         else:
             epsilons = self._renyi(distinct)
-            by_kind: dict[Release, dict[int, list[Composition]]] = {}
-            for composition in filter(None, distinct):
-                release, count = _dearest(composition)
-                by_kind.setdefault(release, {}).setdefault(count, []).append(composition)
-            if len(by_kind) <= AFFORDABLE:
-                affordable = sum(map(len, by_kind.values())) <= AFFORDABLE
-                for release, alike in by_kind.items():
-                    self._tighten(epsilons, release, alike, len(alike) if affordable else AFFORDABLE // len(by_kind))
+            if tighten:
+                self._tighten(epsilons)
         epsilon = np.array([epsilons[composition] for composition in compositions])
-        return np.minimum(epsilon, self.final_epsilon(releases, "local_transcript")) if self._hides(view) else epsilon
+        if self._hides(view):
+            epsilon = np.minimum(epsilon, self._epsilons(releases, "local_transcript", final))
+        return epsilon
 
-    def _tighten(
-        self, epsilons: dict[Composition, float], release: Release, alike: Mapping[int, list[Composition]], points: int
-    ) -> None:
-        """Lower the epsilons of one kind of release, given some exact points."""
-        counts = sorted(alike)
-        looked_at = sorted({counts[-1 - (len(counts) * i) // points] for i in range(points)})
-        bounds = [self._tight(((release, count),)) for count in looked_at]
-        for count, compositions in alike.items():
-            bound = bounds[int(np.searchsorted(looked_at, count))]
-            for composition in compositions:
-                epsilons[composition] = min(epsilons[composition], bound)
+    def _tighten(self, epsilons: dict[Composition, float]) -> None:
+        """Lower epsilons by the exact ones of some numbers of releases of each kind."""
+        by_kind: dict[Release, dict[int, list[Composition]]] = {}
+        for composition in filter(None, epsilons):
+            release, count = _dearest(composition)
+            by_kind.setdefault(release, {}).setdefault(count, []).append(composition)
+        if len(by_kind) > AFFORDABLE:
+            return
+        affordable = sum(map(len, by_kind.values())) <= AFFORDABLE
+        for release, alike in by_kind.items():
+            counts, points = sorted(alike), len(alike) if affordable else AFFORDABLE // len(by_kind)
+            exact = sorted({counts[-1 - (len(counts) * i) // points] for i in range(points)})
+            bounds = [self._tight(((release, count),)) for count in exact]
+            for count, compositions in alike.items():
+                bound = bounds[int(np.searchsorted(exact, count))]
+                for composition in compositions:
+                    epsilons[composition] = min(epsilons[composition], bound)
 
     # -- before the run ------------------------------------------------------------------------
 
@@ -450,7 +430,7 @@ class Ledger:
         return epsilon_of(composition, self.delta, neighbors=self.terms.neighbors, accountant=accountant)
 
     def affords(self, budgets: Sequence[float], kinds: Sequence[int]) -> bool:
-        """Whether `final_epsilon` examines every client that spent its budget.
+        """Whether `final_epsilon` is tight for every client that spent its budget.
 
         Client k has `budgets[k]` and makes `kinds[k]` kinds of releases.
         """
@@ -463,7 +443,7 @@ class Ledger:
     def lasts(self, composed: Callable[[int], Composition], budget: float, most: int, by: Accountant) -> int:
         """Return how many releases a client may make within its budget, at most `most`.
 
-        The last 0.2 % of a budget are not worth another look, where that takes a second of numerical composition.
+        Where one epsilon takes a second of numerical composition, the last 0.2 % of a budget may stay unused.
         `composed` is number of releases -> composition.
         """
 
@@ -479,24 +459,20 @@ class Ledger:
     def allowances(self, budgets: Sequence[float], most: int = 2**31) -> list[int]:
         """Return the nominal releases within each client's budget, at most `most`.
 
-        The accountant is that of `final_epsilon`: as tight as the terms say where that is affordable for every client,
-        or for all clients of a kind together, which needs one budget for them; else the Renyi accountant.
+        The accountant is that of `final_epsilon`: the one of the terms if that is affordable for every client, or for
+        all clients of a kind together, which must share one budget; otherwise the Renyi accountant.
         """
-        kinds = list(zip(self.sizes.tolist(), self.levels, map(float, budgets), strict=True))
-        by: Accountant = self.terms.accountant if self.affords(budgets, [1] * len(kinds)) else "renyi"
-        allowed: dict[tuple[int, float, float], int] = {}
-        for kind in dict.fromkeys(kinds):
-            n, level, budget = kind
+        by: Accountant = self.terms.accountant if self.affords(budgets, [1] * len(self.sizes)) else "renyi"
 
-            def composed(count: int, n: int = n, level: float = level) -> Composition:
-                return self._composition(n, {(self.batch_size, level): count})
+        @functools.cache
+        def allowed(n: int, level: float, budget: float) -> int:
+            return self.lasts(lambda count: self._composition(n, {(self.batch_size, level): count}), budget, most, by)
 
-            allowed[kind] = self.lasts(composed, budget, most, by)
-        return [allowed[kind] for kind in kinds]
+        return [allowed(*kind) for kind in zip(self.sizes.tolist(), self.levels, map(float, budgets), strict=True)]
 
 
 def _dearest(composition: Composition) -> tuple[Release, int]:
-    """Return a release that costs no less than each of these, and how many they are."""
+    """Return a release that costs at least as much as each of these, and their number."""
     releases = [release for release, _ in composition]
     pure = [release.pure_epsilon for release in releases if release.pure_epsilon is not None]
     dearest = dataclasses.replace(

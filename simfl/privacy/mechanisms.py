@@ -1,15 +1,15 @@
 """The mechanisms: clipping, noise, and what a release protects.
 
-A mechanism is a frozen object of plain numbers. `scale(d)` is what multiplies the noise of unit scale that its
-`sampler` (in `simfl.privacy.noise`) draws; its `level` names what an accountant needs to know of one release, and
-`pure` what that is. The release itself is computed by the kernels of the tape (`gaussian_update` clips the whole):
+A mechanism is a frozen object of plain numbers. `scale(d)` multiplies the noise of unit scale that its `sampler` (in
+`simfl.privacy.noise`) draws. `level` names the field that accountants use, and `pure` says what that field is. The
+kernels of the tape compute the release (`gaussian_update` clips the whole sum):
 
     out = sum_i g_i min(1, C / ||g_i||_2) + scale(d) * unit noise
 
-Sensitivities are those of this sum, not of a mean: with an example more or less (`add_or_remove`) it moves by at most C
-in L2 norm, with one example replaced (`replace_one`) by at most 2C. The noise multiplier z of Gaussian noise is its
-standard deviation over C whatever the neighbors, and the accountants know how far these move the sum. The epsilon of
-Laplace noise is that of one release under the mechanism's neighbors, on data that is not sampled.
+Sensitivities are those of this sum, not of a mean: one example more or less (`add_or_remove`) moves it by at most C in
+L2 norm, one example replaced (`replace_one`) by at most 2C. The noise multiplier z of Gaussian noise is its standard
+deviation over C under both relations; the accountants take the relation into account. The epsilon of Laplace noise is
+that of one release under the mechanism's neighbors, on data that is not sampled.
 
 Abadi et al. 2016, "Deep learning with differential privacy", https://arxiv.org/abs/1607.00133 (gaussian); McMahan et
 al. 2018, "Learning differentially private recurrent language models", https://arxiv.org/abs/1710.06963
@@ -31,22 +31,21 @@ from simfl.privacy.rounding import Rounding
 
 
 class AbstractMechanism(ABC):
-    """The base class of mechanisms."""
+    """The base class of mechanisms.
+
+    `kind` is its name in a scenario, and `summary` one line for a reader. `sampler` names its unit noise in
+    `simfl.privacy.noise.SAMPLERS`. A release protects one example or all data of a client (`unit`). `refusal` tells why
+    no epsilon holds for it; it is None if one does. `level` names the field that sets the amount of noise: a noise
+    multiplier or, if `pure`, the epsilon of a release.
+    """
 
     kind: ClassVar[str]
-    """The word that names the mechanism in a scenario."""
     summary: ClassVar[str]
-    """One line for a reader."""
     sampler: ClassVar[str]
-    """Name of its unit noise in `simfl.privacy.noise.SAMPLERS`."""
     unit: ClassVar[Literal["example", "client"]] = "example"
-    """What a release protects: one example, or all data of a client."""
     refusal: ClassVar[str | None] = None
-    """Why no epsilon holds for it; None if one does."""
     level: ClassVar[str]
-    """The argument that says how much noise there is."""
     pure: ClassVar[bool] = False
-    """Whether its level is the epsilon of a release, rather than a noise multiplier."""
 
     @abstractmethod
     def scale(self, size: int) -> float:
@@ -72,12 +71,13 @@ class _Clipped(AbstractMechanism):
 
     def __post_init__(self) -> None:
         self._check_finite("clipping_norm")
+        self._check_finite(self.level, zero=not self.pure)
         if self.neighbors not in get_args(Neighbors):
             raise ValueError(f"{self.kind}: neighbors: expected add_or_remove or replace_one, found {self.neighbors!r}")
 
     @property
     def sensitivity(self) -> float:
-        """How far neighbors can move the sum, in L2 norm: C, or 2C if one row is replaced."""
+        """Maximum change of the sum by neighbors in L2 norm: C, or 2C if one is replaced."""
         return self.clipping_norm * (1.0 if self.neighbors == "add_or_remove" else 2.0)
 
 
@@ -85,8 +85,8 @@ class _Clipped(AbstractMechanism):
 class Gaussian(_Clipped):
     """Gaussian noise on the sum of per-example clipped gradients (DP-SGD).
 
-    The noise has standard deviation z C, z = `noise_multiplier` >= 0 without unit; 0 clips and adds no noise. It is the
-    same for all neighbors, its price is not.
+    The noise has standard deviation z C, with z = `noise_multiplier` >= 0 without unit; 0 clips and adds no noise. It
+    does not depend on the neighboring relation; its epsilon does.
     """
 
     noise_multiplier: float = 1.0
@@ -96,12 +96,8 @@ class Gaussian(_Clipped):
     sampler = "gaussian"
     level = "noise_multiplier"
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._check_finite("noise_multiplier", zero=True)
-
     def scale(self, size: int) -> float:
-        """Return z C, whatever the size."""
+        """Return z C, for any size."""
         return self.noise_multiplier * self.clipping_norm
 
 
@@ -109,7 +105,7 @@ class Gaussian(_Clipped):
 class GridGaussian(Gaussian):
     """Discrete Gaussian noise on clipped gradients rounded to a grid.
 
-    It also protects what floating point gives away; see `simfl.privacy.rounding`.
+    It also protects against floating-point leaks; see `simfl.privacy.rounding`.
     """
 
     kind = "gaussian_on_grid"
@@ -133,13 +129,12 @@ class GridGaussian(Gaussian):
 class GaussianUpdate(Gaussian):
     """Gaussian noise on a client's update of a round, which is clipped as a whole.
 
-    It protects all data of a client together: no sampling of examples within the client amplifies anything. Neighbors
-    differ in a client that takes part or sends noise only, or in one whose data is replaced.
+    It protects all data of a client together, so sampling of examples within the client does not amplify. Neighbors
+    differ in a client that takes part or sends only noise, or in one whose data is replaced.
     """
 
     kind = "gaussian_update"
     summary = "Gaussian noise on the clipped update of a client: protects all of a client's data together"
-    sampler = "gaussian"
     unit = "client"
 
 
@@ -155,20 +150,14 @@ class _Pure(_Clipped):
     level = "epsilon_per_release"
     pure = True
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._check_finite("epsilon_per_release")
-
     def scale(self, size: int) -> float:
-        """Return Delta / epsilon, with Delta the L2 sensitivity, whatever the size."""
+        """Return Delta / epsilon, with Delta the L2 sensitivity, for any size."""
         return self.sensitivity / self.epsilon_per_release
 
 
 @dataclass(frozen=True)
 class LaplaceL2(_Pure):
-    """Noise of density ~ exp(-epsilon.
-
-    x|| / Delta), Delta the L2 sensitivity.
+    """Noise of density ~ exp(-epsilon ||x|| / Delta), Delta the L2 sensitivity.
 
     Its norm is about d Delta / epsilon: sqrt(d) Delta / epsilon on each coordinate.
     """
@@ -182,8 +171,8 @@ class LaplaceL2(_Pure):
 class Laplace(_Pure):
     """Independent Laplace noise on every coordinate of the sum.
 
-    It needs the L1 sensitivity. Of a vector clipped in L2 norm that is sqrt(d) C (||x||_1 <= sqrt(d) ||x||_2), with one
-    example replaced 2 sqrt(d) C: the standard deviation on each coordinate is sqrt(2 d) Delta / epsilon, sqrt(2)
+    It needs the L1 sensitivity. For vectors clipped in L2 norm that is sqrt(d) C (||x||_1 <= sqrt(d) ||x||_2), or 2
+    sqrt(d) C with one example replaced. The standard deviation on each coordinate is sqrt(2 d) Delta / epsilon, sqrt(2)
     times that of `laplace_l2` for the same epsilon.
     """
 
@@ -200,7 +189,7 @@ class Laplace(_Pure):
 class LaplaceL2RadiusOnly(_Pure):
     """The noise of the MAPA paper's code: an exponential norm, a random direction.
 
-    Not private for more than one parameter; see `simfl.privacy.noise.laplace_l2_radius_only` and
+    It is not private for more than one parameter; see `simfl.privacy.noise.laplace_l2_radius_only` and
     `simfl.papers.mapa.theory.radius_only_delta`. `neighbors` and `epsilon_per_release` are those of the paper's claim.
     """
 
@@ -234,7 +223,7 @@ class UnclippedGaussian(AbstractMechanism):
         self._check_finite("noise_std", zero=True)
 
     def scale(self, size: int) -> float:
-        """Return the standard deviation, whatever the size."""
+        """Return the standard deviation, for any size."""
         return self.noise_std
 
 

@@ -1,15 +1,15 @@
 """Unit noise drawn on the device, determined by (seed, client, draw).
 
 A sampler has the signature (keys uint32[2], client, draw, size) -> f32[size]; `SAMPLERS` has them by name. It is a pure
-function of its arguments, elementwise but for a few words that all coordinates share, so that it gives the same bits in
+function of its arguments, elementwise except for a few words that all coordinates share. So it gives the same bits in
 any lane of a `vmap` and in any loop, and fuses with the gradient that it is added to. Random words come from threefry,
-as JAX's own random numbers do: a release's key from all of its 20 rounds, the words of each coordinate from `ROUNDS` of
-them under that key.
+like JAX's own random numbers: a release's key takes all of its 20 rounds, the words of each coordinate `ROUNDS` rounds
+under that key.
 
-Isotropic Laplace noise, density proportional to exp(-||x||) on R^d, is drawn without a norm and without a sum over
+Isotropic Laplace noise, of density proportional to exp(-||x||) on R^d, is drawn without a norm or a sum over
 coordinates, as a random multiple of a Gaussian vector (see `laplace_l2`).
 
-The tails reach as far as any delta needs: 2^-55 of a normal law lies beyond 8.5 standard deviations, and 2^-55 of an
+The tails are long enough for any delta: 2^-55 of a normal law lies beyond 8.5 standard deviations, and 2^-55 of an
 exponential one beyond 38 scales. But noise in float32 is not noise on the real numbers: the accountants of simfl do not
 cover attacks on the last bits of floating-point noise (Mironov 2012, https://doi.org/10.1145/2382196.2382264).
 """
@@ -30,10 +30,10 @@ from simfl.privacy.rounding import LOOKUPS
 Sampler: TypeAlias = Callable[[jax.Array, jax.Array, jax.Array, int], jax.Array]
 """(keys uint32[2], client int32, draw int32, size) -> f32[size]."""
 
-#: Attempts of Marsaglia and Tsang's method. Each fails with probability < 0.05, so all of them with less than 1e-20.
+#: Attempts of Marsaglia and Tsang's method. Each fails with probability < 0.05, all of them with less than 1e-20.
 ATTEMPTS = 16
-#: Rounds of threefry for the words of a coordinate. The fewest that pass all of BigCrush are 13 (Salmon et al. 2011,
-#: and the authors' Random123, without a known flaw from there on); three more, for the fourth injection of the key.
+#: Rounds of threefry for the words of a coordinate. 13 rounds pass all of BigCrush (Salmon et al. 2011; the authors'
+#: Random123 knows of no flaw from 13 on); three more include the fourth injection of the key.
 ROUNDS = 16
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -66,7 +66,7 @@ _LOG2 = tuple(
 def traced_once(function: Function, static: str | None = None) -> Function:
     """Trace a function once for each shape and `static` argument.
 
-    XLA inlines the calls, so that results and speed stay the same; a window's program is traced in a third of the time.
+    XLA inlines the calls, so results and speed do not change; a window's program is traced in a third of the time.
     """
     return cast(Function, jax.jit(function, static_argnames=static))
 
@@ -77,9 +77,9 @@ def threefry(
 ) -> tuple[jax.Array, jax.Array]:
     """Threefry-2x32: two words of random bits for every (key, counter), all uint32.
 
-    Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3", https://doi.org/10.1145/2063384.2063405. The
-    generator of `jax.random`, written out: XLA then fuses all rounds into one pass, three times faster on a CPU than
-    JAX's own, which loops over them.
+    Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3", https://doi.org/10.1145/2063384.2063405. This is
+    the generator of `jax.random` with its rounds written out: XLA fuses them into one pass, three times faster on a CPU
+    than JAX's own, which loops over them.
     """
     keys = (key0, key1, key0 ^ key1 ^ _U32(0x1BD11BDA))
     turns = (13, 15, 26, 6, 17, 29, 16, 24)
@@ -103,7 +103,7 @@ def _fraction(further: jax.Array) -> jax.Array:
 def _further(bits: jax.Array) -> jax.Array:
     """Return the further bits of two words that each make a number.
 
-    The odd factor permutes the words, and keeps a large value from having another one as its partner.
+    The odd factor permutes the words, so that the partner of a large value is not another large one.
     """
     return bits * _U32(0x9E3779B1)
 
@@ -111,8 +111,8 @@ def _further(bits: jax.Array) -> jax.Array:
 def _bits(x: jax.Array) -> jax.Array:
     """Return 62 - log2(x) of f32 x in (0, 2^62], within 4e-7, and its last bit.
 
-    x = 2^e (1 + r) with -1/4 <= r < 1/2, by the digits of the exponent: without the selections of XLA's logarithm for
-    numbers that do not occur here.
+    x = 2^e (1 + r) with -1/4 <= r < 1/2, from the bits of the exponent. XLA's logarithm would also select among cases
+    that do not occur here.
     """
     digits = jax.lax.bitcast_convert_type(x, jnp.int32)
     e = (digits - jnp.int32(0x3F400000)) >> 23  # 0x3F400000 is 3/4
@@ -139,9 +139,9 @@ def _signed(magnitude: jax.Array, bits: jax.Array) -> jax.Array:
 def normal(bits: jax.Array, further: jax.Array) -> jax.Array:
     """Return standard normals f32 from 32 random bits and further bits, up to 8.5.
 
-    v = (m + f) 2^-31 with m the bits as a signed integer and f the fraction of the further ones. The share of the law
-    beyond, p = 1 - |v|, is the sum of the integers between m and the end and of the same fraction, each exact to its
-    last bit, so that p goes down to 2^-55. (Where one of them counts the other does not.)
+    v = (m + f) 2^-31 with m the bits as a signed integer and f the fraction from the further bits. The share of the law
+    beyond, p = 1 - |v|, is the number of integers between m and the end plus the same fraction, each exact to its last
+    bit, so p goes down to 2^-55. (Where one of the two matters, the other one does not.)
     """
     m = bits.astype(jnp.int32)
     beyond = m ^ (m >> 31) ^ jnp.int32(0x7FFFFFFF)
@@ -152,13 +152,13 @@ def normal(bits: jax.Array, further: jax.Array) -> jax.Array:
 def _inverse(v: jax.Array, p: jax.Array) -> jax.Array:
     """Return sqrt(2) erfinv(v) for v in (-1, 1), p = 1 - |v|, both in units of 2^-31.
 
-    erfinv(v) = v P(t) with t = -log2(1 - v^2) = -log2(p (2 - p)), as Giles 2012, "Approximating the erfinv function",
-    has it. P is smooth and positive over all of 0 <= t < 55, so that one quotient of polynomials of degrees 6 and 5 (a
-    minimax fit, relative error 1.7e-7) serves the center and the tail. All its coefficients are positive, v is not a
-    difference and 2 - p at least 1, so that nothing cancels: within 1e-6 of the inverse, relatively.
+    erfinv(v) = v P(t) with t = -log2(1 - v^2) = -log2(p (2 - p)): Giles 2012, "Approximating the erfinv function". P is
+    smooth and positive on 0 <= t < 55, so one quotient of polynomials of degrees 6 and 5 (a minimax fit, relative error
+    1.7e-7) covers the center and the tail. All its coefficients are positive, v is not a difference and 2 - p at least
+    1, so nothing cancels: the relative error of the inverse is within 1e-6.
 
-    The quotient comes last: XLA computes its inputs once, but would merge a product into the loops that use it, with
-    the words of each of its factors computed anew (a fifth of a private step).
+    The quotient comes last: XLA computes its inputs once, but would merge a product into the loops that use it, and
+    compute the words of each of its factors again (a fifth of a private step).
     """
     t = _bits(p * (np.float32(2.0**32) - p))
     return v * _SHARE * _polynomial(_ABOVE, t) / _polynomial(_BELOW, t)
@@ -167,8 +167,8 @@ def _inverse(v: jax.Array, p: jax.Array) -> jax.Array:
 def exponential(bits: jax.Array, further: jax.Array) -> jax.Array:
     """Return exponentials of mean 1, f32, up to 38.1.
 
-    p = (m + f) 2^-31 with m these bits. The lowest bit stays for a sign. Values below 1 are multiples of 6e-8, the last
-    bit of p.
+    p = (m + f) 2^-31 with m these bits. The lowest bit is left for a sign. Values below 1 are multiples of 6e-8, the
+    last bit of p.
     """
     return -jnp.log(((bits >> 1).astype(jnp.int32).astype(jnp.float32) + _fraction(further)) * _SHARE)
 
@@ -176,8 +176,8 @@ def exponential(bits: jax.Array, further: jax.Array) -> jax.Array:
 def _pick(values: jax.Array, index: jax.Array | int) -> jax.Array:
     """Return values[index], f32[], by a sum over all values.
 
-    XLA keeps a sum apart, but merges any other scalar into the loop over coordinates that uses it, where it is computed
-    again for each of them and, on a CPU, keeps that loop from being vectorized (14 times slower).
+    XLA computes a sum separately. It merges any other scalar into the loop over coordinates that uses it, computes it
+    again for each of them and, on a CPU, does not vectorize that loop (14 times slower).
     """
     return jnp.sum(jnp.where(jnp.arange(len(values)) == index, values, 0.0))
 
@@ -191,14 +191,14 @@ def root_gamma(first: jax.Array, second: jax.Array, shape: float, factor: float 
     the terms that cancel: as printed, it loses all digits in float32 for the shapes of large models.
 
     The attempts take words uint32 [ATTEMPTS] for normal variables (`first`) and uniform ones (`second`); shape >= 1 and
-    factor are static. The first attempt that is accepted counts, or the first of all if none is (probability below
+    factor are static. The result is the first accepted attempt, or the first one if none is accepted (probability below
     1e-20).
     """
     a = shape - 1.0 / 3.0
     t = normal(first, _further(second)) * np.float32(1.0 / (3.0 * math.sqrt(a)))
     inside = t > -1.0
     t = jnp.where(inside, t, 0.0)
-    # ln(1 + t) - t + t^2/2 - t^3/3 by its series where the difference cancels; elsewhere a < 60 and it does no harm.
+    # ln(1 + t) - t + t^2/2 - t^3/3 by its series where the difference cancels; elsewhere a < 60 and it is harmless.
     series = jnp.zeros_like(t)
     for k in range(14, 3, -1):
         series = series * t + np.float32((-1) ** (k + 1) / k)
@@ -213,8 +213,8 @@ def _words(
 ) -> tuple[jax.Array, jax.Array]:
     """Return two random words for each coordinate of a release, uint32 [size].
 
-    Each coordinate has its own counter, and so both words. One counter for two coordinates would save nothing: joining
-    the results, XLA computes all rounds for each element.
+    Each coordinate has its own counter, which gives both words. One counter for two coordinates would not be faster: to
+    join the results, XLA computes all rounds for each element.
     """
     key0, key1 = threefry(keys[0], keys[1], client.astype(jnp.uint32), draw.astype(jnp.uint32))
     counter = jnp.arange(size, dtype=jnp.uint32)
@@ -232,16 +232,15 @@ def gaussian(keys: jax.Array, client: jax.Array, draw: jax.Array, size: int) -> 
 
 
 def laplace_l2(keys: jax.Array, client: jax.Array, draw: jax.Array, size: int) -> jax.Array:
-    """Return isotropic noise x, f32 [size], of density ~ exp(-.
-
-    x||) on R^size.
+    """Return isotropic noise x, f32 [size], of density ~ exp(-||x||) on R^size.
 
     Its direction is uniform, its norm has the law Gamma(size, 1): E||x|| = d, E||x||^2 = d (d + 1). Times Delta /
     epsilon it is epsilon-DP for a release of L2 sensitivity Delta.
 
     Drawn as x = sqrt(2 G) z, with z the noise of `gaussian` and G ~ Gamma((d + 1)/2, 1), because exp(-||x||) is
     proportional to the integral over v of N(x; 0, v I) v^{(d-1)/2} e^{-v/2}: given v = 2 G, noise is Gaussian of
-    variance v. So Gaussian noise needs one more number, whose cost does not depend on d, and no sum over coordinates.
+    variance v. So beside Gaussian noise it needs one number, whose cost does not depend on d, and no sum over
+    coordinates.
     """
     first, second = _shared_words(keys, client, draw, ATTEMPTS)
     return root_gamma(first, second, 0.5 * (size + 1), np.sqrt(2.0)) * gaussian(keys, client, draw, size)
@@ -250,10 +249,10 @@ def laplace_l2(keys: jax.Array, client: jax.Array, draw: jax.Array, size: int) -
 def laplace_l2_radius_only(keys: jax.Array, client: jax.Array, draw: jax.Array, size: int) -> jax.Array:
     """Return the noise of the MAPA paper's code, f32 [size]: NOT private, size >= 2.
 
-    Direction uniform, norm ~ Exponential(1): a one-dimensional Laplace law for the norm, of density
-    ||x||^{-(d-1)} e^{-||x||} on R^d, which is unbounded at the true value, so that no epsilon bounds the ratio of two
-    such densities. E||x|| = 1 and E||x||^2 = 2 whatever d. It serves to run the paper's experiments as they were run;
-    `simfl.papers.mapa.theory.radius_only_delta` says what it reveals.
+    Direction uniform, norm ~ Exponential(1): a one-dimensional Laplace law for the norm. The density on R^d,
+    ||x||^{-(d-1)} e^{-||x||}, is unbounded at the true value, so no epsilon bounds the ratio of two such densities.
+    E||x|| = 1 and E||x||^2 = 2 for every d. It reproduces the paper's experiments as they were run;
+    `simfl.papers.mapa.theory.radius_only_delta` computes what it reveals.
 
     Drawn as x = |n| sqrt(1 - u^{2/(d-2)}) z, with z the noise of `gaussian`, n normal and u uniform: the factor of z is
     |n| times the root of a Beta(1, (d - 2)/2) variable B, and all moments of n^2 B ||z||^2 are those of a squared
@@ -285,16 +284,13 @@ def discrete_gaussian(
 ) -> jax.Array:
     """Return independent discrete Gaussian variables, int32 [size], of one release.
 
-    |x| is the number of cumulative probabilities that do not exceed 127 random bits; the last of 128 is the sign, which
-    does not affect comparisons, because the table is even. Floating point gives the starting place: a normal variable
-    of these bits, rounded, is next to |x|. Where it is not (tails beyond its polynomials), all of the table is
-    bisected. Counters are other ones than those of `_words` and `_shared_words`.
+    |x| is the number of cumulative probabilities that do not exceed 127 random bits. The last of 128 bits is the sign;
+    it does not affect comparisons, because entries of the table are even. The search starts at a normal variable of
+    these bits in floating point, rounded, which is next to |x|. Where it is not (tails beyond its polynomials), the
+    whole table is bisected. Counters differ from those of `_words` and `_shared_words`.
 
-    Args:
-        keys, client, draw, size: as of any sampler.
-        tables: uint32 [tables * 2^19, 4], see `simfl.privacy.rounding.cumulative`.
-        law: int32, which of the tables.
-        deviation: f32, about the standard deviation, in steps of the grid.
+    `tables` are uint32 [tables * 2^19, 4], see `simfl.privacy.rounding.cumulative`; `law` is the number of the table,
+    int32; `deviation`, f32, is the approximate standard deviation in steps of the grid.
     """
     key0, key1 = threefry(keys[0], keys[1], client.astype(jnp.uint32), draw.astype(jnp.uint32))
     counter = jnp.arange(size, dtype=jnp.uint32)
@@ -305,9 +301,9 @@ def discrete_gaussian(
 
 @jax.custom_batching.sequential_vmap  # type: ignore[untyped-decorator]
 def _places(words: jax.Array, tables: jax.Array, start: jax.Array, deviation: jax.Array) -> jax.Array:
-    """Return the number of a table's rows that are <= words [4, size]: int32 [size].
+    """Return the number of a table's rows that are <= words [4, size], int32 [size].
 
-    Lane by lane: XLA's CPU compiler makes one with a batch axis twenty times slower.
+    It runs lane by lane: XLA's CPU code for a batch axis is twenty times slower.
     """
 
     def reached(place: jax.Array) -> jax.Array:

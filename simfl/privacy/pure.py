@@ -1,9 +1,9 @@
 """Pure releases in closed form: amplification by sampling, and composition.
 
 Kairouz, Oh and Viswanath 2015, "The composition theorem for differential privacy", https://arxiv.org/abs/1311.0776: k
-releases of epsilon each, however they are chosen one after the other in view of those before, hide no less than k
-randomized responses, which are known exactly. Dwork, Rothblum and Vadhan 2010, "Boosting and differential privacy",
-https://doi.org/10.1109/FOCS.2010.12, is the older bound that papers quote as advanced composition.
+releases of epsilon each, even if each is chosen in view of the earlier ones, are at least as private as k randomized
+responses, whose privacy is known exactly. Dwork, Rothblum and Vadhan 2010, "Boosting and differential privacy",
+https://doi.org/10.1109/FOCS.2010.12, is the older bound that papers cite as advanced composition.
 """
 
 from __future__ import annotations
@@ -15,20 +15,19 @@ import scipy
 
 from simfl.privacy import checks
 
-#: Losses up to which the tails of both binomials are numbers above 0.
+#: Losses up to which the tails of both binomials do not underflow.
 _MODERATE = 600.0
-#: Of larger losses by smaller releases, and of more releases, there is a bound.
+#: Smaller releases with larger losses, and more releases, get a bound instead of the exact value.
 _SMALL, _MOST_RELEASES = 1e-4, 2**36
 
 
 def amplified_epsilon(epsilon: float, sampling_rate: float) -> float:
     """Return epsilon on a random share q of the data: ln(1 + q (e^epsilon - 1)).
 
-    Under add_or_remove for Poisson sampling, under replace_one for batches of fixed size without replacement. Balle,
-    Barthe and Gaboardi 2018, "Privacy amplification by subsampling", Theorems 8 and 9,
-    https://arxiv.org/abs/1807.01647.
-
-    `epsilon` >= 0 is that of one release on all data; q = `sampling_rate` is in (0, 1].
+    It holds under add_or_remove for Poisson sampling, under replace_one for batches of fixed size without replacement.
+    Balle, Barthe and Gaboardi 2018, "Privacy amplification by subsampling", Theorems 8 and 9,
+    https://arxiv.org/abs/1807.01647. `epsilon` >= 0 is that of one release on all data; q = `sampling_rate` is in
+    (0, 1].
     """
     checks.at_least(0.0, epsilon=epsilon)
     if not 0.0 < sampling_rate <= 1.0:
@@ -56,22 +55,19 @@ def advanced_epsilon(epsilon: float, releases: int, delta: float) -> float:
 def composed_epsilon(epsilon: float, releases: int, delta: float) -> float:
     """Return the smallest epsilon of T releases of epsilon each, at delta.
 
-    Of T randomized responses, each right with probability p = e^eps / (1 + e^eps), the privacy loss is (2 J - T) eps
+    T randomized responses, each right with probability p = e^eps / (1 + e^eps), have the privacy loss (2 J - T) eps
     with J right answers: delta = P[J > j] - e^total P'[J > j], j = (total/eps + T)/2, where J is binomial with p under
-    one data set and with 1 - p under its neighbor. Exact: attained by them, a bound for all others; at most T eps, and
-    never more than `advanced_epsilon`. Of 2^36 releases and more, a bound.
+    one data set and with 1 - p under its neighbor. This is exact for randomized responses and a bound for all other
+    releases; it is at most T eps, and at most `advanced_epsilon`. For 2^36 releases and more the result is a bound.
 
-    Args:
-        epsilon: >= 0, of one release.
-        releases: T >= 0.
-        delta: in (0, 1).
+    `epsilon` >= 0 is that of one release; `releases` is T >= 0; `delta` is in (0, 1).
     """
     checks.at_least(0.0, epsilon=epsilon)
     checks.whole(0, releases=releases)
     checks.open_unit(delta=delta)
     if epsilon == 0.0 or releases == 0:
         return 0.0
-    # The loss has mean T eps tanh(eps / 2), and each release moves it by eps at most: Azuma's inequality.
+    # The loss has mean T eps tanh(eps / 2), and each release changes it by at most eps: Azuma's inequality.
     spread = epsilon * math.sqrt(-2.0 * releases * math.log(delta))
     bound = min(releases * epsilon, releases * epsilon * math.tanh(0.5 * epsilon) + spread)
     if releases > _MOST_RELEASES or (epsilon < _SMALL and bound > _MODERATE):
@@ -79,11 +75,11 @@ def composed_epsilon(epsilon: float, releases: int, delta: float) -> float:
     low, high = releases // 2, min(releases, math.ceil(0.5 * (releases + bound / epsilon)) + 1)
     if _difference(epsilon, releases, low, 0.0)[2] <= delta:
         return 0.0
-    while high - low > 1:  # the first loss (2 j - T) eps that will do is found by bisection
+    while high - low > 1:  # bisection for the first sufficient loss (2 j - T) eps
         middle = (low + high) // 2
         fits = _difference(epsilon, releases, middle, (2 * middle - releases) * epsilon)[2] <= delta
         low, high = (low, middle) if fits else (middle, high)
-    # From one loss to the next, delta is a - e^(total - loss) b.
+    # Between neighboring losses, delta is a - e^(total - loss) b.
     loss = max(0.0, (2 * low - releases) * epsilon)
     here, there, _ = _difference(epsilon, releases, low, loss)
     between = loss + math.log((here - delta) / there) if there > 0.0 else math.inf
@@ -101,7 +97,7 @@ def _difference(epsilon: float, releases: int, j: int, total: float) -> tuple[fl
     if total < _MODERATE:
         there = math.exp(total) * float(scipy.special.betainc(j + 1.0, releases - j, rest))
         return here, there, here - there
-    # P'[J = i] = e^(-(2 i - T) eps) P[J = i], which falls so fast that nothing underflows but what does not count
+    # P'[J = i] = e^(-(2 i - T) eps) P[J = i], which falls so fast that only negligible terms underflow
     i = np.arange(j + 1, min(releases, j + 1 + math.ceil(20.0 / epsilon)) + 1, dtype=np.float64)
     weights = np.exp(np.minimum(total - (2.0 * i - releases) * epsilon, 0.0))
     there = float(binom.pmf(i, releases, p) @ weights)

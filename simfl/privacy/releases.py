@@ -1,8 +1,8 @@
-"""Count what clients release: the tape reports every promise it uses or sends.
+"""Count clients' releases: the tape reports every promise that it uses or sends.
 
-A promise belongs to a kind of release: its batch size, which sets the sampling rate, and its level, the noise relative
-to what an example (or a client) can change. Where both are the scenario's, it is a release of the nominal kind. A
-release that the tally cannot place has no epsilon from then on, and the reason is kept (`Releases.refusal`).
+A promise has a kind: its batch size, which sets the sampling rate, and its level, the noise relative to the change by
+an example (or a client). If both are those of the scenario, it is a release of the nominal kind. After a release whose
+kind the tally cannot determine, there is no epsilon; `Releases.refusal` is the reason.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from simfl.errors import RunError
 from simfl.privacy.shuffled import Passes, Uses
 from simfl.privacy.terms import Terms
 
-#: Relative difference up to which levels are equal: the rounding of a scale that was multiplied and divided.
+#: Relative difference up to which levels are equal: the rounding error of a multiplied and divided scale.
 ROUNDING = 1e-9
 
 
@@ -30,16 +30,16 @@ class Releases:
 
     Attributes:
         counts: releases of the nominal kind (the scenario's batch size and the client's noise), by client.
-        others: further kinds, by client: (batch size, noise level) -> how often. The noise level is a noise
+        others: other kinds, by client: (batch size, noise level) -> number of releases. The noise level is a noise
             multiplier, or the epsilon of one release for pure mechanisms.
-        refusal: why nothing can be certified of these releases, None if something can.
+        refusal: why these releases cannot be certified; None if they can.
         dearer: clients with releases that may cost more than those of the nominal kind.
-        passes: in which of its releases an example is at most, of each client, or of each pair client * tasks + task
-            where several tasks are trained on the same data; None without passes over shuffled data, or where it
-            follows from the number of releases because none was lost.
+        passes: the most releases that an example is in, of each client, or of each pair client * tasks + task if
+            several tasks are trained on the same data; None without passes over shuffled data, or if it follows from
+            the number of releases because none was lost.
     """
 
-    #: Whether numbers of mini-batches count, so that one that was passed over counts as released.
+    #: Whether mini-batches are counted by number, so that skipped ones count as released.
     numbered: ClassVar[bool] = False
 
     counts: list[int]
@@ -49,13 +49,13 @@ class Releases:
     passes: Sequence[Uses] | None = None
 
     def total(self, client: int) -> int:
-        """Return how often the client released anything."""
+        """Return the number of the client's releases."""
         return self.counts[client] + sum(self.others.get(client, {}).values())
 
-    def add(self, client: int, batch_size: int, level: float) -> None:
-        """Record a release with its own batch size and noise."""
+    def add(self, client: int, batch_size: int, level: float, count: int = 1) -> None:
+        """Record releases of another kind."""
         kinds = self.others.setdefault(client, {})
-        kinds[batch_size, level] = kinds.get((batch_size, level), 0) + 1
+        kinds[batch_size, level] = kinds.get((batch_size, level), 0) + count
 
 
 class Promise(Protocol):
@@ -85,7 +85,7 @@ class Promise(Protocol):
 
 
 class Nominal(Protocol):
-    """What a tally reads of a ledger; see `simfl.privacy.ledger.Ledger`."""
+    """The part of a ledger that a tally reads; see `simfl.privacy.ledger.Ledger`."""
 
     terms: Terms
     sizes: NDArray[np.int64]
@@ -100,18 +100,15 @@ class Nominal(Protocol):
         """Whether the account counts uses of an example in passes over shuffled data."""
 
     def kinds(self, releases: Releases) -> list[tuple[int, int, float, float, int]]:
-        """Return the kinds of releases: (client, batch size, rate, level, how often)."""
+        """Return the kinds of releases: (client, batch size, rate, level, count)."""
 
 
 class Tally(Releases):
     """The releases that a tape has seen.
 
-    Args:
-        ledger: says what is nominal.
-        scales: noise scale of the nominal kind, of each client, [K].
-        clipping_norm: C of the nominal kind; inf for no clipping.
-        rounds: whether clients promise changes by rounds of local steps.
-        now: virtual time in seconds, for messages.
+    `ledger`, `scales` (noise scales of the clients, [K]) and `clipping_norm` (C; inf without clipping) define the
+    nominal kind. `rounds`: whether clients promise changes by rounds of local steps. `now` returns the virtual time in
+    seconds.
     """
 
     def __init__(
@@ -130,18 +127,16 @@ class Tally(Releases):
         self._poisson = ledger.sampling == "poisson"
         self._scales = [float(scale) for scale in scales]
         self._norm = clipping_norm
-        # Nothing bounds the change of a round whose gradients are clipped one by one: its ledger certifies nothing.
+        # The change of a round whose gradients are clipped one by one is not bounded: its ledger certifies nothing.
         self._unproved = rounds and ledger.terms.unit == "example"
         self._mean = not rounds and ledger.terms.unit == "client"
         self._now = now
-        #: Number of the newest mini-batch whose noise has a name, by the clients that promises name.
+        #: Number of the newest mini-batch with noise, by the client of promises.
         self.newest = [-1] * (len(ledger.sizes) * ledger.tasks)
-        #: Number of promises with noise that are neither released nor lost, likewise.
+        #: Number of promises with noise that are neither released nor lost, by the client of promises.
         self.promised = [0] * len(self.newest)
-        #: How many releases each client may make; None for any number.
+        #: Maximum number of releases of each client; None for any number.
         self.limits: Sequence[int] | None = None
-
-    # -- reports of the tape -------------------------------------------------------------------
 
     def count(self, promise: Promise) -> None:
         """Count a promise that is consumed, or sent."""
@@ -160,13 +155,13 @@ class Tally(Releases):
             if self.passes is not None and not self._passes[client].add(promise.draw * self._batch, self._batch):
                 self._refuse_overlap(promise)
         elif self._unproved:
-            if promise.noise_scale:  # of a round in several operations, the last has the noise
+            if promise.noise_scale:  # the last one of a round's operations has the noise
                 self._add(client, promise.expected or promise.examples, self.ledger.levels[client])
         else:
             self._count_other(promise)
 
     def _pass(self, promise: Promise, examples: int) -> None:
-        """Note which part of the client's shuffled data the promise takes."""
+        """Record the part of the client's shuffled data that the promise uses."""
         if self.passes is not None:
             draw, first = promise.begin
             if not self._passes[promise.client].add(draw * self._batch + first, examples):
@@ -179,20 +174,20 @@ class Tally(Releases):
         )
 
     def send(self, promise: Promise) -> None:
-        """Count a promise that a client sends; it is not counted again."""
+        """Count a promise that a client sends, unless it was counted before."""
         if not promise.released:
             self.count(promise)
 
     def hold(self, promise: Promise) -> None:
-        """Refuse: the client keeps a promise until a later release covers it."""
+        """Refuse an account: the client keeps a promise until a later release covers it."""
         self.refuse(f"client {promise.client} keeps what it makes of a gradient, and nothing proves what protects it")
 
     def name(self, promise: Promise) -> None:
-        """Note a new promise with noise: a number names the noise once."""
+        """Record a new promise with noise; each number may be used for noise once."""
         newest = self.newest[promise.client]
         self.promised[promise.client] += 1
         if self.limits is not None and self._dearer(promise.client, *self._kind_of(promise)):
-            self.dearer.add(promise.client)  # before it is computed: the budget was planned for something else
+            self.dearer.add(promise.client)  # before it is computed: the budget was planned for the nominal kind
         if promise.draw > newest:
             self.newest[promise.client] = promise.draw
         else:
@@ -202,7 +197,7 @@ class Tally(Releases):
             )
 
     def forget(self, promise: Promise) -> None:
-        """Forget an unused promise with noise; its number may be used again if newest."""
+        """Forget an unused promise with noise; if newest, its number may be used again."""
         client = promise.client
         self.promised[client] -= 1
         if self.newest[client] == promise.draw:
@@ -212,7 +207,7 @@ class Tally(Releases):
         """End the run before a client releases more than its budget allows.
 
         Raises:
-            RunError: the client is about to.
+            RunError: the next release would exceed the budget.
         """
         assert self.limits is not None
         made, most = self.total(client), self.limits[client]
@@ -224,14 +219,14 @@ class Tally(Releases):
             )
 
     def look(self, client: int) -> None:
-        """Refuse: the algorithm reads a loss on a client's examples."""
+        """Refuse an account: the algorithm reads a loss on a client's examples."""
         self.refuse(f"the algorithm looks at losses of client {client}, which nothing hides")
 
     def count_sum(self, terms: Sequence[tuple[float, Promise]], noise_scale: float) -> None:
-        """Count what a sum of promises reveals to which a server adds noise.
+        """Count the releases of a sum of promises to which a server adds noise.
 
-        m updates of one client with weights of at most 1 move the sum m times as far as one: with Gaussian noise as
-        expensive as m^2 releases, exactly.
+        m updates of one client with weights of at most 1 change the sum m times as much as one. With Gaussian noise
+        this costs exactly as much as m^2 releases.
         """
         shares = Counter(promise.client for _, promise in terms)
         for _, promise in terms:
@@ -247,8 +242,6 @@ class Tally(Releases):
                 if self.limits is not None:
                     self._check_limit(client, share**2)
                 self._add(client, self._batch, self._level(client, noise_scale / largest), share**2)
-
-    # -- kinds ---------------------------------------------------------------------------------
 
     def _count_other(self, promise: Promise) -> None:
         client, norm = promise.client, promise.own_norm
@@ -280,7 +273,7 @@ class Tally(Releases):
         """Return the batch size, 0 if unknown, and the level of noise of a release."""
         norm, batch = promise.own_norm, promise.expected if self._poisson else promise.examples
         relative = 1.0 if norm is None else self._norm / norm
-        if self._mean and batch:  # the mean over the batch is clipped, and its sum is what is released
+        if self._mean and batch:  # the mean over the batch is clipped, and its sum is released
             relative *= self._batch / batch
         return batch, self._level(promise.client, promise.noise_scale * relative)
 
@@ -302,20 +295,17 @@ class Tally(Releases):
         if batch == self._batch and level == usual:
             self.counts[client] += count
             return
-        for _ in range(count):
-            self.add(client, batch, level)
+        self.add(client, batch, level, count)
         if self._dearer(client, batch, level):
             self.dearer.add(client)
 
-    # -- what is not certified -----------------------------------------------------------------
-
     def refuse(self, reason: str) -> None:
-        """Certify nothing from now on; the first reason is kept."""
+        """Certify nothing from now on; only the first reason is kept."""
         if self.refusal is None:
             self.refusal = f"{reason} (at {self._now():.6g} s of virtual time)"
 
     def compare(self, own: Releases) -> Releases:
-        """Return an algorithm's own account, refused where it says less than the tally."""
+        """Return an algorithm's own account, refused if it is smaller than the tally."""
         if own is self:
             return own
         said, seen = self._kinds_of(own), self._kinds_of(self)
@@ -327,7 +317,7 @@ class Tally(Releases):
                     f"batch size {batch} and level {level:g}, as its gradients show, found {declared}"
                 )
                 break
-        own.passes = self.passes  # only the tape knows where in the data they are
+        own.passes = self.passes  # only the tape knows their places in the data
         own.refusal = own.refusal or self.refusal
         return own
 

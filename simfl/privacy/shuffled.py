@@ -1,14 +1,14 @@
 """How often an example is in the releases of shuffled data.
 
-A client's shuffled data is a stream of epochs, each a fresh order of its n examples; a release takes an interval of it
-(`simfl.tape.draws`). Orders are not secret, so that any example may be anywhere in any epoch: of every epoch that a
-release touched it is in one of its releases, and of a release that reaches over several epochs it may be a part several
-times. An example that is m times in a release moves it m times as far: with Gaussian noise as expensive as m^2
-releases, exactly; with a pure mechanism m times its epsilon.
+A client's shuffled data is a stream of epochs, each a new order of its n examples; a release takes an interval of it
+(`simfl.tape.draws`). Orders are not secret, so any example may be anywhere in any epoch. It is in one release of every
+epoch that some release touches, and it may be in a release that covers several epochs several times. An example that is
+m times in a release changes it m times as much. With Gaussian noise this costs exactly as much as m^2 releases, with a
+pure mechanism m times its epsilon.
 
-A lost batch leaves a gap, so that few releases may touch many epochs: the positions of the releases in the stream
-count, not their number. Released intervals are disjoint; hence at most one release reaches from an epoch into the next
-one, and an epoch inside of a release is in no other.
+A lost batch leaves a gap, so few releases may touch many epochs: the account depends on the positions of the releases
+in the stream, not on their number. Released intervals are disjoint. So at most one release reaches from an epoch into
+the next one, and an epoch inside of a release is in no other release.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from typing import Protocol
 
 
 class Uses(Protocol):
-    """In how many releases an example is at most, and how often in each."""
+    """The most releases that an example is in, and how often it is in each."""
 
     @property
     def cost(self) -> int:
-        """The largest sum over releases of m^2, an example being m times in a release."""
+        """The largest sum over releases of m^2, for an example m times in a release."""
 
     def copies(self, additive: bool = False) -> Mapping[int, int]:
         """Return the worst case: copies m in a release -> number of such releases.
@@ -37,7 +37,7 @@ class Uses(Protocol):
 
 @dataclass(frozen=True)
 class KnownUses:
-    """Uses that are known: copies in a release -> number of such releases."""
+    """Known uses: copies in a release -> number of such releases."""
 
     known: Mapping[int, int]
 
@@ -52,18 +52,18 @@ class KnownUses:
 
 
 class Passes:
-    """The epochs that a client's releases have touched; it has n = `examples`."""
+    """The epochs that the releases of a client with n = `examples` have touched."""
 
     __slots__ = ("_best", "_epochs", "_short", "_since", "_starts", "_stops", "examples")
 
     def __init__(self, examples: int) -> None:
         self.examples = examples
-        self._starts: list[int] = []  # of what was released of the stream, in order, joined where it is contiguous
+        self._starts: list[int] = []  # of the released intervals of the stream, in order; adjacent ones are joined
         self._stops: list[int] = []
-        self._epochs: list[int] = []  # that are touched, in order
-        self._since: list[int] = []  # from which epoch on the release reaches that enters this one; itself: none does
-        self._short: list[bool] = []  # whether a release touches it that touches two epochs at most
-        self._best = [0]  # the largest cost of the first i epochs, as far as it is known
+        self._epochs: list[int] = []  # touched ones, in order
+        self._since: list[int] = []  # the first epoch of the release that enters this one; itself if none enters it
+        self._short: list[bool] = []  # whether a release that touches at most two epochs touches it
+        self._best = [0]  # the largest cost of the first i epochs, as far as computed
 
     def add(self, start: int, size: int) -> bool:
         """Add a release of [start, start + size); false if it overlaps an earlier one."""
@@ -72,7 +72,7 @@ class Passes:
         if size == 0:
             return True
         stop, starts, stops = start + size, self._starts, self._stops
-        if stops and start == stops[-1] and self._short[-1]:  # the hot path: the next one of the same pass
+        if stops and start == stops[-1] and self._short[-1]:  # the hot path: the next release of the same pass
             end = (self._epochs[-1] + 1) * self.examples
             if start >= end - self.examples and stop <= end:
                 stops[-1] = stop
@@ -112,9 +112,9 @@ class Passes:
         del self._best[at + 1 :]
 
     def _options(self, at: int) -> list[int]:
-        """Return the useful numbers of epochs in which one release may hold an example.
+        """Return the relevant numbers of epochs in which one release may hold an example.
 
-        All that the release has touched by then, or all but the first, which may count with the release before.
+        All that the release has touched so far, or all but the first, which may count with the previous release.
         """
         reach = self._epochs[at] - self._since[at] + 1
         return [1] if reach == 1 else [reach] if reach == 2 else [reach, reach - 1]
@@ -135,8 +135,8 @@ class Passes:
         """Return the worst case: copies in a release -> number of such releases.
 
         For additive epsilons the largest sum of squares need not be the worst: (3, 1) is not worse than (2, 2). But
-        one release of 2 epsilon is worse than two of epsilon, so that as many pairs as there can be is the worst of
-        what reaches over two epochs at most; releases that reach over more are all counted in full, beside the others.
+        one release of 2 epsilon is worse than two of epsilon. So among releases that cover at most two epochs, the
+        largest possible number of pairs is the worst case. Longer releases are all counted in full, in addition.
         """
         longest = max((self._options(at)[0] for at in range(len(self._epochs))), default=1)
         if additive and longest > 2:
@@ -163,16 +163,15 @@ class Passes:
 def planned_uses(examples: int, batches: Mapping[int, int], additive: bool = False) -> Mapping[int, int]:
     """Return the worst case of batches without gaps, in any order.
 
-    ceil(total / n) epochs are touched. Batches of one size s <= n cut them into chains of s / gcd(n, s) epochs; inside
-    of a chain a batch reaches over every border. Else a batch of s examples is counted as touching as many epochs as it
-    can, floor((s - 2) / n) + 2, as long as there are epochs: of all ways to share them out that is the most expensive.
-
-    `examples` is n, `batches` is size -> how many, `additive` is as in `Uses.copies`.
+    ceil(total / n) epochs are touched. Batches of one size s <= n divide them into chains of s / gcd(n, s) epochs; in a
+    chain a batch crosses every border. Otherwise a batch of s examples counts as touching as many epochs as it can,
+    floor((s - 2) / n) + 2, until no epochs are left: this is the most expensive distribution of the epochs. `examples`
+    is n, `batches` is size -> number, `additive` is as in `Uses.copies`.
     """
     n, sizes = examples, {size: count for size, count in batches.items() if size > 0 and count > 0}
     left = -(-sum(size * count for size, count in sizes.items()) // n)
     uses: Counter[int] = Counter()
-    only = next(iter(sizes)) if len(sizes) == 1 else 0  # the size of all batches, where they have one
+    only = next(iter(sizes)) if len(sizes) == 1 else 0  # the size of all batches, if it is the same
     if 0 < only <= n:
         chain = only // math.gcd(n, only)
         pairs = (left // chain) * (chain // 2) + left % chain // 2
@@ -180,7 +179,7 @@ def planned_uses(examples: int, batches: Mapping[int, int], additive: bool = Fal
     most = {size: (size - 2) // n + 2 if size > 1 else 1 for size in sizes}
     if only and only % n == 0:
         most = {only: only // n}
-    if additive:  # as in `Passes.copies`: the long ones in full, beside the others
+    if additive:  # as in `Passes.copies`: long ones in full, in addition
         for size in [size for size in sizes if most[size] > 2]:
             uses[most[size]] += sizes.pop(size)
         left = min(left, sum(most[size] * count for size, count in sizes.items()))

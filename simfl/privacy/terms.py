@@ -16,14 +16,14 @@ class Terms:
     """The promise of a ledger to an example, or to all data of a client (`unit`).
 
     Attributes:
-        clipping_norm: C; NaN where nothing is clipped.
+        clipping_norm: C; NaN without clipping.
         view: what the adversary sees.
-        amplification: whether sampling counts.
-        refusal: why nothing can be promised, None if something can.
-        by_server: whether the server adds the noise, to sums of what clients send it: then it sees what they send.
-        rounding: where the noise is on a grid; None where it is on real numbers.
-        uncounted: other earlier releases of the same data, in words; None without any.
-        disregards: noise that does not count, in words, because the adversary may know it; None where all counts.
+        amplification: whether sampling amplifies.
+        refusal: why there is no promise; None if there is one.
+        by_server: whether the server adds the noise to sums of updates; then it sees the updates without noise.
+        rounding: cost of noise on a grid; None for noise on real numbers.
+        uncounted: earlier releases of the same data that are not counted, in words; None without any.
+        disregards: noise that is not counted because the adversary may know it, in words; None if all is counted.
     """
 
     mechanism: str

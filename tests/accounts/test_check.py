@@ -1,4 +1,4 @@
-"""Claims against accounts, from the plan and from what a run recorded."""
+"""Claims against accounts, from a plan and from the records of a run."""
 
 import math
 
@@ -39,7 +39,7 @@ def found(privacy, **options):
     return check(assemble(scenario(privacy, **options)))
 
 
-def test_a_stated_claim_is_held_against_both_views():
+def test_a_stated_claim_is_compared_with_both_views():
     result = found("{noise_multiplier: 4, claim: {epsilon: 5.0, source: a report}}")
     assert result.planned
     assert not result.understated
@@ -58,19 +58,19 @@ def test_a_claim_below_the_account_is_understated():
     assert all(finding.understated for finding in result.findings)
     assert result.delta == 1e-6
     unclipped = found("{mechanism: gaussian_unclipped, noise_std: 3, claim: {epsilon: 2}}")
-    assert unclipped.understated, "where nothing can be certified, every claim says too little"
+    assert unclipped.understated, "without a certificate every claim is too small"
     assert math.isnan(unclipped.findings[0].account)
 
 
-def test_without_a_claim_there_is_only_the_account():
+def test_without_a_claim_only_the_account_is_reported():
     result = found("{noise_multiplier: 1}")
     assert not result.understated
     assert result.findings[0].claimed is None
     assert math.isnan(result.findings[0].ratio)
 
 
-def test_theorem_2_is_inverted():
-    """The claimed epsilon is the one for which Theorem 2 asks for just this noise."""
+def test_the_claim_of_theorem_2_is_inverted():
+    """The claimed epsilon is the one for which Theorem 2 requires exactly this noise."""
     setting = {"num_workers": 16, "examples": 3125, "batch_size": 256, "steps": 58594}
     level = theorem2(10.0, 1e-5, **setting).noise_multiplier
     data = "{set: quadratic, samples: 50000}"
@@ -80,17 +80,17 @@ def test_theorem_2_is_inverted():
     assert finding.claimed.epsilon == pytest.approx(10.0, rel=1e-3)
     assert finding.claimed.neighbors == "replace_one"
     assert finding.account == finding.certified["local_transcript", "replace_one"] > 11
-    assert finding.understated, "neighbors see who sends, and there are many of them"
+    assert finding.understated, "neighbors see the sender, and there are many of them"
 
 
-def test_theorem_2_says_when_it_does_not_apply():
+def test_a_violated_condition_of_theorem_2_is_named():
     result = found("{noise_multiplier: 0.2, claim: adp2sgd}")
     assert all(math.isnan(finding.claimed.epsilon) for finding in result.findings)
     assert result.findings[0].claimed.objection
     assert not result.understated
 
 
-def test_proactive_dp_claims_for_each_clients_rounds():
+def test_proactive_dp_claims_follow_each_clients_rounds():
     result = found("{noise_multiplier: 12, delta: 1.0e-4, claim: proactive_dp}", batch_size=2)
     for finding in result.findings:
         n = int(assemble(scenario("{noise_multiplier: 12}")).training.sizes[finding.clients[0]])
@@ -122,13 +122,13 @@ def test_the_epsilon_of_one_release_is_less_than_that_of_all():
         ),
     ],
 )
-def test_what_cannot_be_checked_is_refused(privacy, options, message):
+def test_scenarios_that_cannot_be_checked_are_refused(privacy, options, message):
     with pytest.raises(ScenarioError, match=message):
         found(privacy, **options)
 
 
 @pytest.mark.slow
-def test_a_run_is_checked_by_what_it_recorded(tmp_path):
+def test_a_run_is_checked_by_its_recorded_releases(tmp_path):
     asked = scenario(
         "{noise_multiplier: 2, epsilon: [0.5, 9, 9, 9], claim: {epsilon: 3}}",
         slowdowns="[{clients: [2], factor: 4}]",
@@ -147,7 +147,7 @@ def test_a_run_is_checked_by_what_it_recorded(tmp_path):
     assert setup.kind.planned(setup).counts == [setup.training.allowances[0], 540, 540, 540]
     table = made.client_epsilon
     assert (table["epsilon"] >= 0).all()
-    assert table["epsilon"].iloc[-4:].tolist() == made.clients["epsilon"].tolist(), "the last one is the final one"
+    assert table["epsilon"].iloc[-4:].tolist() == made.clients["epsilon"].tolist(), "the last epsilon is the final one"
     assert table.groupby("client")["epsilon"].apply(lambda spent: spent.is_monotonic_increasing).all()
     shown = made.metrics["epsilon"]
     assert shown.is_monotonic_increasing
@@ -171,8 +171,8 @@ def _frame(rows):
     return pd.DataFrame(rows, columns=["client", "batch_size", "sampling_rate", "level", "count"])
 
 
-def test_what_an_example_of_shuffled_data_is_used_is_read_back(tmp_path):
-    """Lost batches and rounds larger than the data: the run's table says it, and without that nothing is certified."""
+def test_uses_of_shuffled_examples_are_read_back(tmp_path):
+    """Lost batches and rounds larger than the data: the run's table has the uses; without it nothing is certified."""
     passes = [Passes(20), Passes(20)]
     for draw in range(0, 20, 2):
         passes[0].add(10 * draw, 10)

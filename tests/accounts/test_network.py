@@ -1,4 +1,4 @@
-"""Who learned how much about whom, from scenarios: the world is played without arithmetic, once with kernels."""
+"""Knowledge of observers about clients: the world is played without arithmetic, once with kernels."""
 
 from __future__ import annotations
 
@@ -86,8 +86,8 @@ def test_views_are_ordered_and_certified_by_the_smaller(kind, options, privacy):
         assert 0.0 < far < 0.6 * near
 
 
-def test_a_client_of_a_server_learns_what_central_privacy_tells():
-    """All models that clients see are the server's, which is what their gradients are taken at: nothing is hidden."""
+def test_a_client_of_a_server_learns_as_much_as_in_central_privacy():
+    """All models that clients see are the server's, at which their gradients are taken, so nothing is hidden."""
     summed = {"clients": 8, "updates": 40, "options": {"weighting": "uniform"}, "privacy": CLIENT}
     report = network(scenario("fedavg", **summed))
     of_clients = report.pairs[report.pairs["observer"] != "server"]
@@ -101,7 +101,7 @@ def test_a_client_of_a_server_learns_what_central_privacy_tells():
     assert of_server["pairwise_mu"].to_numpy() == pytest.approx(math.sqrt(5 / 8) / 2.0)
 
 
-def test_noise_of_the_server_hides_nothing_from_the_server():
+def test_noise_of_the_server_does_not_protect_from_the_server():
     report = network(
         scenario("fedbuff", options={"buffer_size": 3, "noise": "server"}, privacy=CLIENT), observers=["server", 0]
     )
@@ -110,7 +110,7 @@ def test_noise_of_the_server_hides_nothing_from_the_server():
     assert np.isfinite(client["epsilon"]).all()
 
 
-def test_observers_put_together_know_more():
+def test_coalitions_know_more_than_their_members():
     alone = network(scenario(), observers=[0, 3])
     together = network(scenario(), coalition=[0, 3])
     links = network(scenario(), observers=["links"])
@@ -121,7 +121,7 @@ def test_observers_put_together_know_more():
     assert (links.pairs["distance"] == 0.0).all()
 
 
-def test_replacing_an_example_moves_twice_as_much():
+def test_replacing_an_example_doubles_mu():
     kinds = {"algorithm": {"kind": "decentralized_sgd", "batch_size": 16, "sampling": "without_replacement"}}
     report = network(scenario(privacy={"neighbors": "replace_one"}, **kinds), observers=["links"])
     # six gradients of each client, all of which are in messages that set out
@@ -129,14 +129,14 @@ def test_replacing_an_example_moves_twice_as_much():
         assert report.pairs[account].to_numpy() == pytest.approx(2 * math.sqrt(6) / 2.0)
 
 
-def test_the_closure_holds_all_that_a_gradient_depends_on():
+def test_the_closure_contains_all_dependencies_of_a_gradient():
     found = Network(scenario(updates=60))
     reads, _ = found.knowledge.matrices([one.read for one in found.knowledge.batches])
     observer = found.observer([0])
     others = set(np.flatnonzero(found.owners != 0).tolist())
     last = max(others)
     alone = np.zeros((1, len(reads)))
-    alone[0, last] = 1.0  # as if somebody saw this one by itself
+    alone[0, last] = 1.0  # as if an observer saw this one by itself
     needed = set(found.needed(alone, observer).tolist())
     assert {last} < needed <= others
     for gradient in needed:
@@ -147,7 +147,7 @@ def test_the_closure_holds_all_that_a_gradient_depends_on():
 
 
 @pytest.mark.parametrize("batch_size", [8, 16])
-def test_a_mean_that_is_clipped_moves_its_sum_by_as_many_examples(batch_size):
+def test_a_clipped_mean_moves_its_sum_by_the_number_of_examples(batch_size):
     content = scenario("adpsgd", options={"batch_size": batch_size, "sampling": "shuffle"}, privacy=CLIENT)
     report = network(content, observers=["links"])
     counts = np.bincount(Network(content).owners, minlength=6)
@@ -158,7 +158,7 @@ def test_a_mean_that_is_clipped_moves_its_sum_by_as_many_examples(batch_size):
     ("sampling", "neighbors", "step"),
     [("poisson", "add_or_remove", 1.02), ("without_replacement", "replace_one", 1.1)],
 )
-def test_levels_of_single_releases_are_rounded_to_less_noise(sampling, neighbors, step):
+def test_levels_of_single_releases_are_rounded_down(sampling, neighbors, step):
     found = Network(scenario(options={"sampling": sampling}, privacy={"neighbors": neighbors}))
     observer = found.observer([0])
     view = found.view(*found.matrices(found.seen(observer), observer))
@@ -197,7 +197,7 @@ def test_passes_name_the_batches_that_may_hold_an_example():
         assert len(passes) > 2
 
 
-def test_knowledge_grows():
+def test_knowledge_grows_with_time():
     report = network(scenario(), observers=[0], times=4)
     table = report.pairs.pivot(index="client", columns="time_s", values="pairwise_mu").to_numpy()
     assert table.shape == (5, 4)
@@ -206,7 +206,7 @@ def test_knowledge_grows():
 
 
 @pytest.mark.usefixtures("without_numbers")
-def test_it_is_the_same_of_a_run_and_its_scenario(tmp_path):
+def test_a_run_and_its_scenario_have_the_same_account(tmp_path):
     run = simfl.run(scenario(), out=tmp_path)
     found, expected = (network(one, observers=[1]).pairs for one in (run.folder, scenario()))
     pd.testing.assert_frame_equal(found, expected)
@@ -228,14 +228,14 @@ def test_it_is_the_same_of_a_run_and_its_scenario(tmp_path):
         (scenario(), {"times": 0}, r"times: expected an integer >= 1, found 0"),
     ],
 )
-def test_what_cannot_be_accounted_for_is_refused_in_one_line(content, options, message):
+def test_unsupported_scenarios_are_refused_in_one_line(content, options, message):
     with pytest.raises(ScenarioError, match=message) as caught:
         network(content, **options)
     assert "\n" not in str(caught.value)
 
 
 class Silent(ADPSGD):
-    """An algorithm of one's own, which might say nothing of what it sends."""
+    """An algorithm of a user, which may not report its messages."""
 
     kind = "silent"
 
@@ -254,12 +254,12 @@ class Silent(ADPSGD):
         ({"kind": "adpsgd", "optimizer": {"kind": "momentum", "clip_norm": 1.0}}, r"algorithm\.optimizer: "),
     ],
 )
-def test_what_travels_unseen_is_refused(algorithm, message):
+def test_state_outside_of_messages_is_refused(algorithm, message):
     with pytest.raises(ScenarioError, match=message):
         Network({**scenario(), "algorithm": {"batch_size": 16, **algorithm}})
 
 
-def test_momentum_that_stays_at_home_is_a_linear_form():
+def test_momentum_that_is_not_sent_is_a_linear_form():
     report = network(scenario(options={"optimizer": {"kind": "momentum"}}), observers=[0])
     assert (report.pairs["published_mu"] > 0.0).any()
 
@@ -308,19 +308,19 @@ FAULTS = {
 
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize(("kind", "options", "privacy"), EVERY)
-def test_what_a_node_sends_and_works_on_follows_from_what_it_saw(kind, options, privacy, fault):
-    """Else it has seen more than is accounted for: in a race, versions that are newer than what set out to it."""
+def test_models_of_a_node_follow_from_its_messages(kind, options, privacy, fault):
+    """Otherwise it has seen more than is accounted for: in a race, newer versions than those sent to it."""
     privacy = {key: value for key, value in {**scenario()["privacy"], **privacy}.items() if value is not None}
     found = Network({**scenario(kind, options=options, updates=60, **FAULTS[fault]), "privacy": privacy})
     assert all(found.check(observer) for observer in found.observers)
     if found.knowledge.merged:
         assert all(found.check(observer, "neighbor_sums") for observer in found.observers)
-    made = sum(len(found._seen_and_made(observer, "messages")[1]) for observer in found.observers)
+    made = sum(len(found._arrivals_and_sends(observer, "messages")[1]) for observer in found.observers)
     assert made > 20
 
 
-def test_a_message_that_nobody_recorded_is_refused(monkeypatch):
-    """The model that a late learner is sent, were it kept from the account."""
+def test_an_unrecorded_message_is_refused(monkeypatch):
+    """The model sent to a late learner, if it were missing in the account."""
     join = {"availability": [{"clients": [3], "join": "20 ms"}], "stop": {"time": "30 ms"}}
     content = scenario("sync_sgd", clients=4, **join)
     pairs = network(content).pairs
@@ -333,8 +333,8 @@ def test_a_message_that_nobody_recorded_is_refused(monkeypatch):
 
 
 @pytest.mark.parametrize("rest", [0.0, 1e-16, 1e-13])
-def test_a_small_difference_of_two_messages_is_not_lost_to_rounding(rest):
-    """Who sees x and x + rest * y knows y, however small the rest is."""
+def test_a_small_difference_of_two_messages_survives_rounding(rest):
+    """An observer of x and x + rest * y knows y, for any small rest."""
     found = Network(scenario("async_sgd", updates=40))
     known = found.knowledge
     other = [one for one in known.messages if one.source == 1][-1]
@@ -347,7 +347,7 @@ def test_a_small_difference_of_two_messages_is_not_lost_to_rounding(rest):
     after = network(found, observers=[0]).pairs.set_index("client").loc[1]
     if rest == 0.0:
         assert after["pairwise_mu"] == pytest.approx(before["pairwise_mu"])
-    elif rest == 1e-16:  # below what rounding leaves: no account of the view is certified
+    elif rest == 1e-16:  # below the rounding error: no account of the view is certified
         assert np.isnan(after["pairwise_mu"])
         assert (after["account"], after["epsilon"]) == ("local", after["local"])
     else:
@@ -367,7 +367,7 @@ HELD_BY_SEVERAL = [
 
 
 @pytest.mark.parametrize(("kind", "options", "privacy"), HELD_BY_SEVERAL)
-def test_an_example_counts_with_the_gradients_of_all_that_hold_it(kind, options, privacy):
+def test_an_example_counts_with_the_gradients_of_all_holders(kind, options, privacy):
     updates = 4 if kind == "without_replacement_sgd" else 18
     privacy = {key: value for key, value in {**scenario()["privacy"], **privacy}.items() if value is not None}
     found = Network({**scenario(kind, updates=updates, options=options, **HELD), "privacy": privacy})
@@ -389,10 +389,12 @@ def test_an_example_counts_with_the_gradients_of_all_that_hold_it(kind, options,
     assert (pairs["epsilon"] <= pairs["local"]).all()
     silent = sorted(set(range(6)) - set(found.owners.tolist()))
     assert silent or kind != "without_replacement_sgd"
-    assert (pairs.loc[pairs["client"].isin(silent), "local"] > 0.0).all(), "others released what it holds, too"
+    assert (pairs.loc[pairs["client"].isin(silent), "local"] > 0.0).all(), (
+        "other clients released the examples that it holds"
+    )
 
 
-def test_the_ledger_says_that_it_does_not_count_other_holders():
+def test_the_statement_says_that_other_holders_are_not_counted():
     report = network(scenario("decentralized_sgd", updates=18, **HELD), observers=[0])
     assert "not counting what other clients that hold the same example release" in report.statement
     assert report.statement.endswith("the accounts of observers count these, too")
@@ -403,7 +405,7 @@ def test_the_ledger_says_that_it_does_not_count_other_holders():
 
 
 class Straight:
-    """A model whose loss is <w, x>: the gradient of an example is the example, whatever w is."""
+    """A model whose loss is <w, x>: the gradient of an example is the example, for any w."""
 
     def __init__(self, size):
         self.size = size

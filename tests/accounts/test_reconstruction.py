@@ -1,4 +1,4 @@
-"""Whose gradients an observer can solve for, against NumPy and El Mrini, Cyffers and Bellet (2024)."""
+"""Gradients that an observer can solve for, against NumPy and El Mrini, Cyffers and Bellet (2024)."""
 
 import networkx as nx
 import numpy as np
@@ -29,7 +29,7 @@ def scenario(kind="adpsgd", count=6, topology="ring", rounds=5, privacy="", sigm
     )
 
 
-def test_the_example_that_the_paper_prints():
+def test_recovered_gradients_equal_those_of_the_papers_example():
     """Figure 1: attackers 0 and 1 get messages of 2, 5, 7 and 8; after 3 rounds, 3 and 4 alone are not solved for."""
     edges = [
         (0, 2),
@@ -57,8 +57,8 @@ def test_the_example_that_the_paper_prints():
     assert np.flatnonzero(~recovered(np.concatenate(rows[2]))).tolist() == [3, 4, 6, 10]
 
 
-def test_slow_gradients_of_rounds_are_those_of_the_papers_matrix(tmp_path):
-    """Its section 5: what target neighbors send in round t are the rows of the sum of W_TT^s over s <= t."""
+def test_slow_gradients_of_rounds_equal_the_papers_matrix(tmp_path):
+    """Its section 5: the messages of target neighbors in round t are the rows of the sum of W_TT^s over s <= t."""
     graph = nx.convert_node_labels_to_integers(nx.florentine_families_graph())
     nx.write_edgelist(graph, tmp_path / "edges", data=False)
     found = Network(
@@ -86,11 +86,11 @@ def test_slow_gradients_of_rounds_are_those_of_the_papers_matrix(tmp_path):
         assert mine["client"].tolist() == targets
         assert mine["recovered"].tolist() == [bool(other == rank) for other in beside]
         solved.add(int(mine["recovered"].sum()))
-    assert max(solved) > 6, "some see far beyond their neighbors"
+    assert max(solved) > 6, "some solve for gradients far beyond their neighbors"
 
 
 @pytest.mark.parametrize("kind", ["adpsgd", "gossip_learning", "sgp"])
-def test_least_squares_finds_the_same(kind):
+def test_least_squares_recovers_the_same_gradients(kind):
     found = Network(scenario(kind, topology="{kind: ring}", privacy=NOISE))
     observer = found.observer([2])
     a, _ = found.matrices(found.seen(observer), observer)
@@ -118,8 +118,8 @@ def test_least_squares_finds_the_same(kind):
     assert np.isinf(slow["std"][~kept]).all()
 
 
-def test_rounding_is_that_of_messages():
-    """Two messages that differ little: the second gradient is what is left of their difference."""
+def test_rounding_errors_equal_those_of_32_bit_messages():
+    """Two messages that differ little: their difference is the second gradient."""
     a = np.array([[1.0, 0.0], [1.0, 1e-3]])
     first, second = rounding_of(a, np.array([True, True]))
     assert first == pytest.approx(2.0**-24)
@@ -133,5 +133,5 @@ def test_a_report_has_a_row_for_every_pair():
     assert list(pairs.index) == [("0", k) for k in range(1, 6)] + [("2+3", k) for k in (0, 1, 4, 5)]
     assert pairs["gradients"].to_numpy()[:5].sum() <= report.gradients
     assert (pairs["slow_recovered"] >= (pairs["recovered"] > 0) & (pairs["gradients"] == 1)).all()
-    assert (pairs["std"][pairs["recovered"] > 0] == 0.0).all(), "nothing hides them"
+    assert (pairs["std"][pairs["recovered"] > 0] == 0.0).all(), "there is no noise"
     assert np.isinf(pairs["std"][pairs["recovered"] == 0]).all()

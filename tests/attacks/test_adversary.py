@@ -1,4 +1,4 @@
-"""A tape that listens hears each promise once, on whatever path it leaves its client."""
+"""A listening tape hears each promise once, on any path from its client."""
 
 import math
 
@@ -18,7 +18,7 @@ def value_of(client, draw, count):
 
 
 def executor():
-    """Gradients that tell whose they are, and noise of 0.5."""
+    """Gradients that identify their client, and noise of 0.5."""
     return NumpyExecutor(
         SIZE,
         gradient=lambda params, client, draw, first, size: value_of(client, draw, size),
@@ -68,12 +68,12 @@ WAYS = {
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_each_promise_is_heard_once_as_it_is(tape, told, way):
+def test_each_promise_is_heard_once_unchanged(tape, told, way):
     model = tape.constant(np.zeros(SIZE, np.float32))
     for draw in range(20):
         WAYS[way](tape, model, promise_of(tape, model, 0, draw))
         WAYS[way](tape, model, promise_of(tape, model, 1, draw))
-    promise_of(tape, model, 0, 20)  # what a crash destroys is not released
+    promise_of(tape, model, 0, 20)  # work destroyed by a crash is not released
     tape.deliver()
     assert [draw for client, draw, *_ in told if client == 0] == list(range(20))
     assert [draw for client, draw, *_ in told if client == 1] == [0, 1]
@@ -85,7 +85,7 @@ def test_each_promise_is_heard_once_as_it_is(tape, told, way):
 
 @pytest.mark.parametrize("start", [None, (0, 4)])
 @pytest.mark.parametrize("way", WAYS)
-def test_pieces_are_one_release(tape, told, way, start):
+def test_pieces_are_heard_as_one_release(tape, told, way, start):
     model = tape.constant(np.zeros(SIZE, np.float32))
     promise = tape.gradient_in_pieces(model, 0, 3, 20, 1.0, start=start)
     WAYS[way](tape, model, promise)
@@ -95,7 +95,7 @@ def test_pieces_are_one_release(tape, told, way, start):
     assert tape.releases.refusal is None
 
 
-def test_a_sum_that_a_server_makes_noisy_is_heard_part_by_part(tape, told):
+def test_the_parts_of_a_sum_with_server_noise_are_heard_separately(tape, told):
     model = tape.constant(np.zeros(SIZE, np.float32))
     updates = [(1.0, tape.gradient(model, 0, draw, 8)) for draw in range(3)]
     tape.apply_with_noise(model, 1.0, updates, 2.0)
@@ -103,13 +103,13 @@ def test_a_sum_that_a_server_makes_noisy_is_heard_part_by_part(tape, told):
     assert [draw for _, draw, *_ in told] == [0, 1, 2]
 
 
-def test_what_a_client_keeps_cannot_be_heard(tape):
+def test_gradients_that_a_client_keeps_are_refused(tape):
     model = tape.constant(np.zeros(SIZE, np.float32))
     with pytest.raises(ScenarioError, match="expected an algorithm whose clients send what they compute"):
         tape.hold(promise_of(tape, model, 0, 0))
 
 
-def test_listening_leaves_the_run_as_it_is(tape):
+def test_listening_does_not_change_the_run(tape):
     def run(on):
         model = on.constant(np.zeros(SIZE, np.float32))
         for draw in range(20):

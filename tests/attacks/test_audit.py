@@ -77,7 +77,7 @@ def with_parts(setup, **parts):
 
 
 def noise_times(factor):
-    """Return what changes the noise behind the ledger's back."""
+    """Return a function that changes the noise without the ledger."""
 
     def change(setup):
         training = setup.training
@@ -94,7 +94,7 @@ half_the_noise, no_noise = noise_times(0.5), noise_times(0.0)
 
 
 def no_clipping(setup):
-    """A bound that nothing exceeds: what clipping forgotten would do."""
+    """A bound that nothing exceeds, as if clipping were missing."""
     return with_parts(setup, problem=dataclasses.replace(setup.problem, clipping=Clipping(1e6)))
 
 
@@ -126,14 +126,14 @@ def test_a_correct_mechanism_is_not_refuted(seed):
 @pytest.mark.parametrize("seed", range(2))
 def test_a_broken_mechanism_is_refuted(breaking, seed):
     report = audited(breaking, scenario_options={"seed": seed})
-    assert report.certified == pytest.approx(epsilon_of([(Release(1.0), 1)], 1e-5), rel=1e-6), "what is promised"
+    assert report.certified == pytest.approx(epsilon_of([(Release(1.0), 1)], 1e-5), rel=1e-6), "as promised"
     assert report.refuted
     assert report.p_value < 0.05
     if breaking is no_noise:
         assert report.correct == report.guesses
 
 
-def test_noise_on_some_of_the_parameters_is_refuted(monkeypatch):
+def test_noise_on_only_some_parameters_is_refuted(monkeypatch):
     """As if the noise of a first layer protected the others."""
 
     def first_half(keys, client, draw, size):
@@ -162,7 +162,7 @@ BROKEN_SAMPLERS = {
 @pytest.mark.slow
 @pytest.mark.parametrize("name", BROKEN_SAMPLERS)
 @pytest.mark.parametrize(("options", "canaries"), [({}, 1438), (SAMPLED, 719)])
-def test_noise_of_the_declared_variance_that_is_broken_does_not_pass(monkeypatch, name, options, canaries):
+def test_broken_noise_of_the_declared_variance_does_not_pass(monkeypatch, name, options, canaries):
     monkeypatch.setitem(SAMPLERS, name, BROKEN_SAMPLERS[name])
     report = audited(
         lambda setup: with_parts(setup, problem=dataclasses.replace(setup.problem, noise=Noise(name))),
@@ -176,7 +176,7 @@ def test_noise_of_the_declared_variance_that_is_broken_does_not_pass(monkeypatch
     assert not report.noise_missing
 
 
-def test_noise_on_a_part_of_a_network_leaves_no_coordinates_to_test_its_law():
+def test_partial_noise_leaves_no_coordinates_to_test_its_law():
     privacy = "{mechanism: laplace_l2, epsilon_per_release: 1, noise_on: first_convolution}"
     plan = Audit(scenario(privacy=privacy, model="cnn"), canaries=100)
     assert plan.setup.model.blank == 0
@@ -198,7 +198,7 @@ def test_a_ledger_that_counts_too_few_examples_in_a_batch_is_refuted():
     assert mistaken.refuted
 
 
-def test_asynchronous_clients_and_the_one_that_is_audited():
+def test_missing_noise_of_an_asynchronous_client_is_refuted():
     report = audited(no_noise, canaries=719, client=1, scenario_options=SAMPLED)
     assert report.client == 1
     assert report.releases == report.accounted > 5
@@ -216,7 +216,7 @@ def heard(plan):
     return found, tape
 
 
-def test_releases_are_those_that_moved_the_model(tmp_path):
+def test_heard_releases_are_those_that_moved_the_model(tmp_path):
     """One client, plain SGD: w_(t+1) = w_t - step / B * release."""
     plan = Audit(scenario(updates=HEARD_AT_A_TIME + 3), canaries=1438, in_place=True)
     found, tape = heard(plan)
@@ -233,7 +233,7 @@ def test_releases_are_those_that_moved_the_model(tmp_path):
     following = np.concatenate((models[1:], last))
     expected = models - 0.1 / 1438 * releases
     np.testing.assert_allclose(following, expected, atol=1e-5 * np.abs(expected).max())
-    # What is not noise: a canary adds C to its coordinate where it is in, nothing where it is out.
+    # The part without noise: a canary adds C to its coordinate if it is in, nothing if it is out.
     model, included = plan.setup.model, plan.included
     along = releases[:, model.coordinates].mean(axis=0)
     tolerance = 5 / math.sqrt(len(releases) * included.sum())
@@ -242,7 +242,7 @@ def test_releases_are_those_that_moved_the_model(tmp_path):
     assert releases.std() == pytest.approx(math.hypot(1.0, 0.25), rel=0.02)
 
 
-def test_listening_changes_nothing(tmp_path):
+def test_listening_does_not_change_results(tmp_path):
     digests = []
     for name in ("heard", "unheard"):
         plan = Audit(scenario(**SAMPLED), canaries=719, in_place=True, client=1)
@@ -261,7 +261,7 @@ def test_listening_changes_nothing(tmp_path):
 # -- canaries, coins, reports ---------------------------------------------------------------------
 
 
-def test_added_canaries_change_the_rate_and_the_ledger_knows():
+def test_added_canaries_change_the_rate_in_the_ledger_too():
     plan = Audit(scenario(**SAMPLED), canaries=321, client=1)
     assert plan.setup.training.sizes.tolist() == [719, 1040]
     assert plan.setup.ledger.sizes.tolist() == [719, 1040]
@@ -295,7 +295,7 @@ def test_an_audit_can_be_repeated():
     assert other.correct != once.correct
 
 
-def test_several_numbers_of_guesses():
+def test_several_numbers_of_guesses_are_tested_together():
     report = audited(no_noise, guesses=[50, 200, 1438])
     assert report.guesses in (50, 200, 1438)
     assert report.refuted
@@ -325,12 +325,12 @@ def test_a_curve_is_certified_point_by_point():
         ),
     ],
 )
-def test_what_cannot_be_audited(options, message):
+def test_unsupported_scenarios_are_refused(options, message):
     with pytest.raises(ScenarioError, match=message):
         audited(**options)
 
 
-def test_a_scenario_without_privacy():
+def test_a_scenario_without_privacy_is_refused():
     text = SCENARIO.format(
         seed=0, count=1, algorithm="sync_sgd", batch_size=8, sampling="auto", privacy="null", updates=1, model="softmax"
     )
@@ -348,6 +348,6 @@ def test_a_scenario_without_privacy():
         ({"confidence": 1.0}, "confidence: expected a number between 0 and 1"),
     ],
 )
-def test_wrong_arguments(options, message):
+def test_wrong_arguments_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
         audited(**options)

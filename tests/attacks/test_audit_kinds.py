@@ -1,4 +1,4 @@
-"""Audits with other canaries and relations than the usual ones, and of claims."""
+"""Audits with other canaries and relations than the defaults, and of claims."""
 
 import math
 
@@ -18,7 +18,7 @@ def test_input_canaries_go_through_the_model():
     assert audited(no_noise, canaries=300, kind="input").refuted
 
 
-def test_replaced_examples_are_told_apart_twice_as_well():
+def test_replaced_examples_are_distinguished_twice_as_well():
     """Opposite canaries, noise of z = 2 over the sensitivity 2C: the same as z = 1 when one is added."""
     options = {"privacy": REPLACE.format(4.0), "sampling": "without_replacement"}
     right = audited(scenario_options=options)
@@ -29,8 +29,8 @@ def test_replaced_examples_are_told_apart_twice_as_well():
     assert audited(half_the_noise, scenario_options=options).refuted
 
 
-def test_a_claim_is_refuted_though_the_account_stands():
-    """A paper that forgets to compose: epsilon of one release, for four."""
+def test_a_claim_is_refuted_while_the_account_holds():
+    """A claim without composition: the epsilon of one release for four."""
     privacy = "{mechanism: gaussian, noise_multiplier: 2, claim: {kind: stated, epsilon: 0.5, source: a leaflet}}"
     report = audit(scenario(privacy=privacy), canaries=1438, in_place=True)
     assert (report.claimed, report.claimed_delta, report.source) == (0.5, 1e-5, "a leaflet")

@@ -1,4 +1,4 @@
-"""Audits of other mechanisms and samplings than the usual ones."""
+"""Audits of other mechanisms and samplings than the defaults."""
 
 import math
 
@@ -10,7 +10,7 @@ from tests.attacks.test_audit import scenario
 
 @pytest.mark.slow
 def test_noise_whose_norm_alone_is_laplace_breaks_its_claim():
-    """The published sampler of the MAPA paper: no epsilon is certified, and what is claimed for it is refuted."""
+    """The published sampler of the MAPA paper: no epsilon is certified, and its claim is refuted."""
     privacy = "{mechanism: laplace_l2_radius_only, epsilon_per_release: 0.1}"
     report = audit(scenario(privacy=privacy, updates=2), canaries=1000, in_place=True)
     assert math.isnan(report.certified)
@@ -21,7 +21,7 @@ def test_noise_whose_norm_alone_is_laplace_breaks_its_claim():
     assert report.statement.startswith("not certified: noise with a one-dimensional norm")
 
 
-def test_noise_without_clipping_has_nothing_to_refute():
+def test_unclipped_noise_has_no_epsilon_to_refute():
     report = audit(
         scenario(privacy="{mechanism: gaussian_unclipped, noise_std: 2.0}", updates=2), canaries=1000, in_place=True
     )

@@ -44,7 +44,7 @@ def sums(model):
 @pytest.mark.slow(but=["200-quadratic"])
 @pytest.mark.parametrize("name", INNER)
 @pytest.mark.parametrize("canaries", [4, 200])
-def test_ordinary_examples_are_those_of_the_other_model(name, canaries):
+def test_ordinary_examples_equal_those_of_the_inner_model(name, canaries):
     model, params, x, y = case(name, canaries)
     inner, own = model.inner, params[: model.inner.size]
     weight = np.array([1, 0, 1, 1, 0.5], np.float32)
@@ -87,7 +87,7 @@ def test_canaries_are_orthogonal_directions_cut_to_the_bound(name, canaries):
 
 
 @pytest.mark.parametrize("name", INNER)
-def test_silent_examples_are_not_there(name):
+def test_silent_examples_have_no_loss_and_no_gradient(name):
     model, params, x, y = case(name)
     plain, clipped, norms = sums(model)(params, with_codes(x, SILENT), y, np.ones(5, np.float32), 0.25)
     assert not np.asarray(plain).any()
@@ -111,7 +111,7 @@ def test_a_mixed_batch_is_the_sum_of_its_parts():
 
 
 def test_canaries_spread_over_all_layers():
-    """A mechanism that noises only some of the parameters must meet canaries in the others."""
+    """There are canaries in all layers, so noise on only some of the parameters is detected."""
     model = CanaryModel.around(MLP((64,), 10, hidden=(32,)), 200, 10.0)
     coordinates = np.sort(model.coordinates)
     assert np.diff(coordinates).max() < 3 * model.size / 200

@@ -1,4 +1,4 @@
-"""Audits of every algorithm: all that is released is heard, correct runs pass, broken ones do not."""
+"""Audits of every algorithm: all releases are heard, correct runs pass, broken ones do not."""
 
 import dataclasses
 import functools
@@ -80,14 +80,14 @@ def noise_used_twice(setup):
 
 @pytest.fixture
 def _stuck(monkeypatch):
-    """A sampler that looks neither at whose noise it is nor at when."""
+    """A sampler that ignores client and draw."""
     monkeypatch.setitem(SAMPLERS, "stuck", lambda keys, client, draw, size: gaussian(keys, 0 * client, 0 * draw, size))
 
 
 @pytest.mark.slow(but=["adpsgd-1", "fedbuff-1", "mapa-1"])
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("kind", AUDITED)
-def test_a_correct_run_passes_and_all_of_it_is_heard(kind, seed):
+def test_a_correct_run_passes_and_all_releases_are_heard(kind, seed):
     report = audited(kind, seed=seed)
     assert report.passed
     assert report.complete
@@ -102,7 +102,7 @@ def test_a_correct_run_passes_and_all_of_it_is_heard(kind, seed):
 @pytest.mark.slow(but=["mapa-change1"])
 @pytest.mark.parametrize("breaking", [half_the_noise, no_noise])
 @pytest.mark.parametrize("kind", AUDITED)
-def test_noise_that_is_missing_shows(kind, breaking):
+def test_missing_noise_is_detected(kind, breaking):
     report = audited(kind, breaking)
     assert not report.passed
     assert report.noise_missing
@@ -119,14 +119,14 @@ class Unclipped(CanaryModel):
 
 
 def forgetful(setup):
-    """What `no_clipping` does to one norm for all, where each gradient has its own."""
+    """Like `no_clipping`, for gradients that each have their own norm."""
     values = {field.name: getattr(setup.model, field.name) for field in dataclasses.fields(CanaryModel)}
     return with_parts(setup, problem=dataclasses.replace(setup.problem, model=Unclipped(**values)))
 
 
 @pytest.mark.slow(but=["centralized_sgd"])
 @pytest.mark.parametrize("kind", AUDITED)
-def test_clipping_that_is_missing_shows(kind):
+def test_missing_clipping_is_detected(kind):
     report = audited(kind, forgetful if kind == "mapa" else no_clipping)
     assert report.refuted
     assert not report.passed
@@ -136,7 +136,7 @@ def test_clipping_that_is_missing_shows(kind):
 
 @pytest.mark.usefixtures("_stuck")
 @pytest.mark.parametrize("kind", ["async_sgd", "async_fl"])
-def test_noise_that_is_used_twice_shows(kind):
+def test_noise_used_twice_is_detected(kind):
     report = audited(kind, noise_used_twice)
     assert report.noise_dependent
     assert report.dependence_p_value < 1e-12
@@ -158,7 +158,7 @@ def heard(audit):
     return np.concatenate([words[1] for words in found]), [promise for words in found for promise in words[2]]
 
 
-def test_canaries_are_looked_for_in_the_batches_that_hold_them():
+def test_canaries_are_scored_in_the_batches_that_hold_them():
     """Rounds of three pieces on shuffled data: a round begins where the last one ended."""
     audit = plan(
         "async_fl", options=", step_size: 0.001, sizes: 100, sizes_of: each, sampling: shuffle", privacy=REPLACED
@@ -177,8 +177,8 @@ def test_canaries_are_looked_for_in_the_batches_that_hold_them():
 
 
 @pytest.mark.slow
-def test_shuffled_batches_are_no_secret():
-    """One pass over all examples costs one release without sampling, and who knows the batches can use that."""
+def test_shuffled_batches_are_known_to_the_auditor():
+    """One pass over all examples costs one release without sampling, and the auditor knows the batches."""
     said = {"options": ", step_size: 0.1, sampling: shuffle", "privacy": REPLACED, "updates": 20}
     right = audited("async_sgd", **said)
     assert (right.releases, right.accounted) == (10, 10)
@@ -189,7 +189,7 @@ def test_shuffled_batches_are_no_secret():
     assert audited("async_sgd", no_noise, **said).refuted
 
 
-def test_data_that_is_used_once():
+def test_one_pass_over_the_data_is_audited():
     """The ledger of disjoint batches, steps that are projected onto a ball, noise by its calibration."""
     right = audited("without_replacement_sgd")
     assert right.certified == pytest.approx(4.0, rel=1e-6)
@@ -200,22 +200,22 @@ def test_data_that_is_used_once():
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("sampling", "privacy"), [("poisson", GAUSSIAN), ("shuffle", REPLACED)])
-def test_what_is_lost_on_its_way_or_thrown_away_was_sent(sampling, privacy):
-    """A crash destroys what was not sent yet; links that lose messages and a server that drops updates do not."""
+def test_lost_and_dropped_messages_were_released(sampling, privacy):
+    """A crash destroys unsent work; lost messages and updates that a server drops were released."""
     options = f"{LOSSES}, sampling: {sampling}"
     report = audited("async_sgd", options=options, privacy=privacy, rest=CRASHES, updates=40)
     assert report.releases == report.accounted != 20, "the other client made another number"
     assert report.passed
 
 
-def test_the_audit_is_held_against_the_account(monkeypatch):
+def test_the_audit_is_compared_with_the_account(monkeypatch):
     monkeypatch.setattr(ListeningTape, "_listen", lambda tape, terms: None)
     deaf = audited("async_sgd")
     assert (deaf.releases, deaf.accounted, deaf.complete, deaf.passed, deaf.decisive) == (0, 8, False, False, False)
     assert not any(deaf.sees.values())
 
 
-def test_an_account_of_less_than_was_heard_does_not_pass(monkeypatch):
+def test_an_account_of_fewer_releases_than_heard_does_not_pass(monkeypatch):
     count = Tally.count
 
     def half(tally, promise):
@@ -241,8 +241,8 @@ def test_an_account_of_less_than_was_heard_does_not_pass(monkeypatch):
         ),
     ],
 )
-def test_what_cannot_be_heard_is_refused_in_one_line(kind, said, message):
-    """So is what clients keep to themselves: tests/attacks/test_adversary.py."""
+def test_unsupported_algorithms_are_refused_in_one_line(kind, said, message):
+    """tests/attacks/test_adversary.py tests the refusal of gradients that clients keep."""
     with pytest.raises(ScenarioError, match=message) as refused:
         plan(kind, **said)
     assert "\n" not in str(refused.value)

@@ -1,4 +1,4 @@
-"""Every fault of the noise shows where enough releases are heard, and the report says where they are not enough."""
+"""Every fault of the noise is detected with enough releases, and the report says if there are too few."""
 
 import numpy as np
 import pytest
@@ -35,7 +35,7 @@ def judged(law, blank, own, other):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("sampler", "name"), CASES)
-def test_every_fault_shows_beside_data(sampler, name):
+def test_every_fault_is_detected_with_data(sampler, name):
     """Six draws of 300 coordinates, of which examples add much to 100."""
     law, unit = NoiseLaw(sampler, 400), unit_std(sampler, 400)
     for seed in range(3):
@@ -45,7 +45,7 @@ def test_every_fault_shows_beside_data(sampler, name):
         assert min(judged(law, 300, broken, law.draw(generator, 2, 400))) < FALSE_ALARMS
 
 
-def test_noise_of_another_client_shows_beside_data():
+def test_noise_of_another_client_is_detected_with_data():
     law, generator = NoiseLaw("gaussian", 400), np.random.default_rng(0)
     own, other = law.draw(generator, 4, 400), law.draw(generator, 4, 400)
     other[2] = own[1]
@@ -53,7 +53,7 @@ def test_noise_of_another_client_shows_beside_data():
     assert judged(law, 300, own, other)[2] < FALSE_ALARMS
 
 
-def test_what_an_audit_would_have_shown_depends_on_what_it_heard():
+def test_detectable_faults_depend_on_the_heard_releases():
     law = NoiseLaw("gaussian", 1674)
     many = shown(law, 1024, 12, 8)
     assert all(many.values())

@@ -1,4 +1,4 @@
-"""Examples from gradients: by themselves, and those that an observer of a run can solve for."""
+"""Examples from single gradients, and from those that an observer of a run can solve for."""
 
 import math
 
@@ -40,7 +40,7 @@ def examples(count, features=12, classes=4):
 @pytest.mark.parametrize(
     ("kind", "classes", "options"), [("softmax", 4, {}), ("logistic", 2, {}), ("mlp", 4, {"hidden": (6,)})]
 )
-def test_one_example_is_read_off_its_clipped_gradient(kind, classes, options):
+def test_one_example_follows_from_its_clipped_gradient(kind, classes, options):
     model, params = made(kind, classes=classes, **options)
     x, y = examples(1, classes=classes)
     gradient = np.asarray(model.clipped_gradient_sum(params, x, y, np.ones(1, np.float32), 0.1))
@@ -55,7 +55,7 @@ def test_models_without_such_a_layer_are_refused():
         input_from(model, params)
 
 
-def test_a_few_examples_are_found_by_their_gradient():
+def test_few_examples_are_reconstructed_from_their_gradient():
     model, params = made("mlp", hidden=(32,))
     x, y = examples(3)
     gradient = np.asarray(jax.jit(model.gradient_sum)(params, x, y, np.ones(3, np.float32)))
@@ -69,7 +69,7 @@ def test_a_few_examples_are_found_by_their_gradient():
     assert search(model, params, wrong, labels, bounds=(0.0, 1.0), image_shape=(3, 4), steps=400)[1] > 0.3
 
 
-def test_reconstructions_stand_beside_their_originals():
+def test_reconstructions_are_matched_with_their_originals():
     x = examples(3)[0]
     np.testing.assert_array_equal(matched(x, x[[2, 0, 1]]), x)
     assert similarity(x[0], x[0], 1.0) == (pytest.approx(1.0), math.inf)
@@ -82,8 +82,8 @@ def attacked():
     return invert_run(loads(TEXT), observer=1, client=0)
 
 
-def test_a_neighbor_reads_off_what_was_in_the_first_model_it_got(attacked):
-    """Later models mix what came from two sides, of which the neighbor has one."""
+def test_a_neighbor_reconstructs_the_example_in_its_first_model(attacked):
+    """Later models mix messages from two sides, of which the neighbor has one."""
     assert (attacked.gradients, attacked.solved, attacked.small) == (6, 1, 1)
     (batch,) = attacked.batches
     assert (batch.draw, batch.method, batch.originals.shape) == (0, "read off", (1, 64))
@@ -91,7 +91,7 @@ def test_a_neighbor_reads_off_what_was_in_the_first_model_it_got(attacked):
     assert attacked.frame["correlation"].tolist() == pytest.approx([1.0])
 
 
-def test_others_and_noise():
+def test_distant_nodes_solve_for_nothing_and_noise_hides_examples():
     assert invert_run(loads(TEXT), observer=2, client=0).solved == 0
     everything = invert_run(loads(TEXT), observer="links", client=0, count=2)
     assert (everything.solved, len(everything.batches)) == (6, 2)
@@ -105,7 +105,7 @@ def test_others_and_noise():
     ("text", "options", "message"),
     [
         (TEXT, {"client": 5}, "--client: expected 0 to 4, found 5"),
-        (TEXT, {"client": 1}, "--observer: expected another one than client 1"),
+        (TEXT, {"client": 1}, "--observer: expected another node than client 1"),
         (TEXT, {"observer": "server"}, "observer: expected a client, 0 to 4"),
         (
             TEXT.replace(
@@ -116,6 +116,6 @@ def test_others_and_noise():
         ),
     ],
 )
-def test_what_cannot_be_inverted(text, options, message):
+def test_unsupported_scenarios_are_refused(text, options, message):
     with pytest.raises(ScenarioError, match=message):
         invert_run(loads(text), **{"observer": 1, "client": 0, **options})

@@ -1,4 +1,4 @@
-"""Membership inference: scores and statistics by themselves, and one small run from end to end."""
+"""Membership inference: scores and statistics separately, and one small run from end to end."""
 
 import dataclasses
 import math
@@ -43,7 +43,7 @@ execution: {width: 1}
 # -- statistics --------------------------------------------------------------------------------
 
 
-def test_the_curve_is_that_of_scikit_learn():
+def test_the_roc_curve_equals_that_of_scikit_learn():
     generator = np.random.default_rng(1)
     members, others = generator.normal(0.7, 1, 60).round(1), generator.normal(0, 1, 50).round(1)
     truth, scores = np.repeat([1, 0], [60, 50]), np.concatenate((members, others))
@@ -53,7 +53,7 @@ def test_the_curve_is_that_of_scikit_learn():
     np.testing.assert_allclose(true_positive_rates(members, others, FALSE_POSITIVE_RATES), expected)
 
 
-def test_the_interval_holds_as_often_as_it_says():
+def test_the_interval_has_its_coverage():
     generator = np.random.default_rng(2)
     truth = 0.7602  # P[N(1, 2) > 0]
     found = [area(generator.normal(1, 1, 40), generator.normal(0, 1, 80)) for _ in range(400)]
@@ -66,7 +66,7 @@ def test_pairs_are_guessed_by_their_differences():
     assert [right_pairs(members, others, guesses) for guesses in range(5)] == [0, 1, 1, 2, 2]
 
 
-def test_bounds_of_pairs_are_those_of_replaced_examples():
+def test_bounds_of_pairs_equal_those_of_replaced_examples():
     assert pair_lower_bound(45, 50, 400, 1e-5, "replace_one") == epsilon_lower_bound(45, 50, 400, 1e-5)
     bound = pair_lower_bound(45, 50, 400, 1e-5, "add_or_remove")
     group = (1 + math.exp(bound)) * 1e-5
@@ -77,7 +77,7 @@ def test_bounds_of_pairs_are_those_of_replaced_examples():
 # -- who hears what ----------------------------------------------------------------------------
 
 
-def test_what_is_kept_is_spaced_evenly_and_from_the_nearest():
+def test_kept_messages_are_evenly_spaced_and_from_the_nearest_sender():
     kept = Kept(5)
     heard = [Heard(Model((), ()), None, False) for _ in range(100)]
     for one in heard[:40]:
@@ -96,7 +96,7 @@ def test_what_is_kept_is_spaced_evenly_and_from_the_nearest():
     assert list(few.messages) == heard[:3]
 
 
-def test_messages_are_heard_when_they_arrive_and_promises_as_they_were_sent():
+def test_messages_are_heard_on_arrival_and_promises_as_sent():
     listener = Wiretap([1, LINKS, 2], {0: {0: 0.0, 1: 1.0}}, most=4, clients=2)
     first, second = Model((), ()), Model((), ())
     promise, order = Gradient(first, client=0, draw=3, size=8, noise_scale=0.0), []
@@ -107,12 +107,12 @@ def test_messages_are_heard_when_they_arrive_and_promises_as_they_were_sent():
     assert order == [1], "heard before it is used"
     assert listener.kept[1][0].messages[0] == Heard(first, second, change=False)
     deliver = listener.sent(0, 2, promise, lambda: None)
-    promise.size = -1  # somebody used it
+    promise.size = -1  # it was used
     deliver()
     (heard,) = listener.kept[2][0].messages
     assert (heard.content.size, heard.base, heard.change) == (8, first, True)
     listener.shown(0, 2, second)
-    assert listener.kept[2][0].messages[1].change, "what comes to a server is no model"
+    assert listener.kept[2][0].messages[1].change, "messages to a server are not models"
     assert len(listener.kept[LINKS][0].messages) == 3
     silent = lambda: None  # noqa: E731
     assert Wiretap([1], {0: {}}, 4, 2).sent(1, 0, first, silent) is silent
@@ -121,7 +121,7 @@ def test_messages_are_heard_when_they_arrive_and_promises_as_they_were_sent():
 # -- scores ------------------------------------------------------------------------------------
 
 
-def test_scores_are_losses_and_what_they_lost():
+def test_scores_are_losses_and_their_decreases():
     model = build_model("logistic", input_shape=(3,), num_classes=2)
     generator = np.random.default_rng(3)
     x, y = generator.normal(size=(5, 3)).astype(np.float32), np.array([0, 1, 1, 0, 1], np.int32)
@@ -139,7 +139,7 @@ def test_scores_are_losses_and_what_they_lost():
     np.testing.assert_allclose(gain, slope / 2e-4, rtol=1e-3)
 
 
-def test_pairs_have_one_label():
+def test_both_examples_of_a_pair_have_one_label():
     generator = np.random.default_rng(4)
     own, pool = generator.integers(0, 3, 30), generator.integers(0, 3, 12)
     first, second = match(own, pool, np.arange(3), generator)
@@ -210,7 +210,7 @@ def attacked(tmp_path_factory):
 
 @pytest.mark.slow
 def test_neighbors_see_more_than_the_others(attacked):
-    assert attacked.reproduced, "who listens changes nothing"
+    assert attacked.reproduced, "listening does not change the run"
     areas = attacked.frame.groupby(["score", "distance"])["auc"].mean()
     for name in ("loss", "gain"):
         assert areas[name, 1.0] > max(0.58, areas[name, 2.0] + 0.01)
@@ -235,7 +235,7 @@ def test_half_of_the_examples_are_left_out_by_coins():
     assert (one.models, one.observer, found.held_out) == (3, "1", "coins")
 
 
-def test_noise_of_the_server_does_not_cover_what_comes_to_it():
+def test_noise_of_the_server_does_not_cover_messages_to_it():
     text = TEXT.replace("adpsgd, batch_size: 10, step_size: 0.5", "fedbuff, batch_size: 10, noise: server")
     private = "privacy: {mechanism: gaussian_update, clipping_norm: 1, noise_multiplier: 1, delta: 1.0e-3}\nstop"
     scenario = loads(text.replace("stop", private, 1).replace("updates: 400", "updates: 20"))
@@ -254,6 +254,6 @@ def test_noise_of_the_server_does_not_cover_what_comes_to_it():
         ({"models": 10**9}, "--models: expected what fits into 2 GiB"),
     ],
 )
-def test_what_cannot_be_attacked(options, message):
+def test_unsupported_attacks_are_refused(options, message):
     with pytest.raises(ScenarioError, match=message):
         infer_membership(loads(TEXT), **options)

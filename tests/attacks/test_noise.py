@@ -1,4 +1,4 @@
-"""Noise as declared, drawn afresh, raises no alarm; noise that is missing, of another law or dependent shows."""
+"""Noise as declared, drawn afresh, raises no alarm; noise that is missing, of another law or dependent is detected."""
 
 import numpy as np
 import pytest
@@ -32,7 +32,7 @@ def judged(sampler, values, clients=1, blank=0):
 
 @pytest.mark.parametrize("sampler", SAMPLERS)
 @pytest.mark.parametrize("size", [1, 7, 200])
-def test_the_law_of_noise(sampler, size):
+def test_norms_of_noise_follow_the_law(sampler, size):
     law, noise = NoiseLaw(sampler, size), draw(sampler, 4000, size)
     sizes = law.size_of(noise)
     assert stats.kstest(law.chance(sizes), "uniform").pvalue > 1e-3
@@ -45,8 +45,8 @@ def test_the_law_of_noise(sampler, size):
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS)
-def test_whatever_examples_add_noise_that_is_there_raises_no_alarm(sampler):
-    """What examples add may follow the noise of earlier releases, as a model that learns from them does."""
+def test_correct_noise_raises_no_alarm_with_any_data(sampler):
+    """The contribution of examples may depend on the noise of earlier releases, as in training."""
     smallest = 1.0
     for seed in range(40):
         noise = draw(sampler, 12, 30, seed)
@@ -59,21 +59,21 @@ def test_whatever_examples_add_noise_that_is_there_raises_no_alarm(sampler):
 
 @pytest.mark.parametrize("sampler", SAMPLERS[:3])
 @pytest.mark.parametrize("factor", [0.5, 0.0])
-def test_too_little_noise_shows(sampler, factor):
+def test_too_little_noise_is_detected(sampler, factor):
     verdict = judged(sampler, factor * draw(sampler, 8, 60))
     assert verdict.too_small < FALSE_ALARMS
-    assert verdict.dependent > FALSE_ALARMS, "what has no noise repeats none"
+    assert verdict.dependent > FALSE_ALARMS, "releases without noise do not repeat it"
     assert judged(sampler, draw(sampler, 8, 400)).too_small > 1e-3
 
 
-def test_many_releases_show_what_none_shows_alone():
+def test_slightly_too_little_noise_is_detected_over_many_releases():
     verdict = judged("gaussian", 0.9 * draw("gaussian", 1000, 5))
     assert verdict.too_small < FALSE_ALARMS
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS[:3])
 @pytest.mark.parametrize("sign", [1, -1])
-def test_noise_used_twice_shows_where_examples_add_to_all_of_it(sampler, sign):
+def test_noise_used_twice_is_detected_beside_data(sampler, sign):
     added = 0.2 * np.random.default_rng(1).standard_normal((12, 60))
     if sampler == "laplace_l2":
         added *= np.sqrt(60)  # its noise has a norm of 60
@@ -87,11 +87,11 @@ def test_noise_used_twice_shows_where_examples_add_to_all_of_it(sampler, sign):
     assert found.pairs == 66
     two_clients = np.concatenate((afresh, sign * afresh)) + np.concatenate((added, -added))
     assert judged(sampler, two_clients, clients=2).dependent < FALSE_ALARMS
-    # Where examples add more than the noise, that would not show.
+    # Contributions of examples larger than the noise hide this.
     assert judged(sampler, twice + 20 * added).dependent == 1.0
 
 
-def test_memory_is_bounded():
+def test_the_number_of_kept_releases_is_bounded():
     noise = draw("gaussian", 5000, 4)
     verdict = judged("gaussian", noise)
     assert verdict.releases == 5000
@@ -128,12 +128,12 @@ def test_200_correct_mechanisms_raise_no_alarm(sampler):
         assert min(chances) > FALSE_ALARMS
         assert verdict.numbers == 8 * 32
     assert alarms.max() <= 20
-    assert alarms.sum() <= 20, "the three share their level"
+    assert alarms.sum() <= 20, "the three tests share their level"
 
 
 @pytest.mark.parametrize("size", [5, 64])
 def test_the_cosine_of_independent_vectors_has_its_law(size):
-    """The smallest chance of one comparison is uniform, whatever the other vector is."""
+    """The smallest chance of one comparison is uniform for any other vector."""
     generator = np.random.default_rng(0)
     other = np.geomspace(1.0, 100.0, size)
     found = []
@@ -141,7 +141,7 @@ def test_the_cosine_of_independent_vectors_has_its_law(size):
         noise = generator.standard_normal(size)
         found.append(_smallest_chance(noise @ other, noise @ noise, other @ other, size))
     assert stats.kstest(found, "uniform").pvalue > 1e-3
-    assert _smallest_chance(0.0, 0.0, 1.0, size) == 1.0, "what is zero has no direction"
+    assert _smallest_chance(0.0, 0.0, 1.0, size) == 1.0, "a zero vector has no direction"
 
 
 @pytest.mark.parametrize("count", [1, 2])
@@ -151,8 +151,8 @@ def test_one_or_two_releases_raise_no_alarm(count):
         assert min(verdict.too_small, verdict.other_law, verdict.dependent) > 1e-3
 
 
-def test_data_that_answers_to_noise_raises_no_alarm():
-    """Examples add what follows all noise of earlier releases, much larger than the noise, and numbers without end."""
+def test_data_that_depends_on_earlier_noise_raises_no_alarm():
+    """Contributions depend on all noise of earlier releases, are much larger than the noise, and some are infinite."""
     noise = draw("gaussian", 16, 300)
     values = noise.copy()
     values[1:, :200] += 30 * noise[:-1, 100:]
@@ -164,7 +164,7 @@ def test_data_that_answers_to_noise_raises_no_alarm():
 
 
 @pytest.mark.parametrize("roll", [1, 150, -70])
-def test_noise_that_is_rolled_by_any_number_of_coordinates_shows(roll):
+def test_rolled_noise_is_detected_for_any_shift(roll):
     noise = draw("gaussian", 3, 300)
     noise[2] = np.roll(noise[0], roll)
     check = BlankCheck(NoiseLaw("gaussian", 300), 100)
@@ -175,8 +175,8 @@ def test_noise_that_is_rolled_by_any_number_of_coordinates_shows(roll):
     assert fine.dependent() > 1e-2
 
 
-def test_weak_dependence_of_one_draw_on_the_last_shows_over_all_draws():
-    """No pair shows it alone."""
+def test_weak_dependence_between_draws_is_detected_over_all_draws():
+    """No single pair shows it."""
     fresh = draw("gaussian", 16, 1024)
     noise = fresh.copy()
     noise[1:] = np.sqrt(1 - 0.15**2) * fresh[1:] + 0.15 * fresh[:-1]
@@ -187,7 +187,7 @@ def test_weak_dependence_of_one_draw_on_the_last_shows_over_all_draws():
     assert two.dependent() > 1e-3
 
 
-def test_one_repeated_draw_among_a_thousand_shows():
+def test_one_repeated_draw_among_a_thousand_is_detected():
     noise = draw("gaussian", 1000, 80)
     noise[977] = -noise[333]
     check = BlankCheck(NoiseLaw("gaussian", 80), 80)

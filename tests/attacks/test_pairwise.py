@@ -1,4 +1,4 @@
-"""Audits of what one observer of a network learns: bounds below the accounts, and broken noise refuted."""
+"""Audits of one observer of a network: bounds below the accounts, and broken noise refuted."""
 
 import json
 import re
@@ -83,7 +83,7 @@ execution: {{width: 1}}
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("kind", "observer"), [("decentralized_sgd", 2), ("adpsgd", 1)])
-def test_ten_thousand_views_are_as_far_apart_as_mu_says(kind, observer):
+def test_ten_thousand_views_have_the_separation_of_mu(kind, observer):
     """Every canary, in every batch, is a view of its own, executed by the real kernels: noise in its own coordinate.
 
     Its log-likelihood ratio, twice the score, is N(mu^2 / 2, mu^2) if it is in, and N(-mu^2 / 2, mu^2) if it is out.
@@ -101,7 +101,7 @@ def test_ten_thousand_views_are_as_far_apart_as_mu_says(kind, observer):
     squared = (signals * (m[np.ix_(own, own)] @ signals)).sum(axis=0)
     ratios = 2 * scores_of(signals, m[own] @ scorer.releases, squared, replaces=True)
     assert 0.2 < mu < 2.0
-    alone = audit.setup.model.coordinates >= audit.setup.model.inner.size  # nobody else has anything there
+    alone = audit.setup.model.coordinates >= audit.setup.model.inner.size  # nothing else is there
     for included, sign in ((audit.included, 1), (~audit.included, -1)):
         some = ratios[included & alone]
         assert some.mean() == pytest.approx(sign * mu**2 / 2, abs=4 * mu / np.sqrt(len(some)))
@@ -109,7 +109,7 @@ def test_ten_thousand_views_are_as_far_apart_as_mu_says(kind, observer):
 
 
 @pytest.mark.slow
-def test_releases_of_everybody_in_the_messages_are_heard():
+def test_all_releases_in_the_messages_are_heard():
     text = TEXT.replace("poisson", "shuffle").replace("clipping_norm", "neighbors: replace_one, clipping_norm")
     audit = plan(1, text)
     scorer = listened(audit)
@@ -118,13 +118,13 @@ def test_releases_of_everybody_in_the_messages_are_heard():
     assert heard[owners != 1].all()
     assert not heard[owners == 1].any()
     assert (np.abs(releases[owners != 1]).max(axis=1) > 0.5).all()
-    # Batches of 300 out of 359 go on from one pass into the next: who knows them knows who is in them twice.
+    # Batches of 300 out of 359 continue from one pass into the next: the auditor knows which canaries are in twice.
     assert set(np.unique(present)) == {0.0, 1.0, 2.0}
     np.testing.assert_allclose(scorer.signals, 0.5 * present)
 
 
 @pytest.mark.slow
-def test_who_is_nearer_measures_more_and_none_more_than_is_certified():
+def test_nearer_observers_measure_more_and_at_most_the_certified():
     text = TEXT.replace("noise_multiplier: 3", "noise_multiplier: 1")
     far, near, everything = (audited(observer, text=text) for observer in (2, 1, "links"))
     assert (far.distance, near.distance, everything.distance) == (2.0, 1.0, 0.0)
@@ -138,7 +138,7 @@ def test_who_is_nearer_measures_more_and_none_more_than_is_certified():
     assert far.certified < near.certified < everything.certified
 
 
-def test_missing_noise_is_refuted_from_afar():
+def test_missing_noise_is_refuted_at_a_distance():
     right, broken = audited(2), audited(2, no_noise)
     assert right.passed
     assert right.sees == {"noise off": True, "noise halved": False}
@@ -146,8 +146,8 @@ def test_missing_noise_is_refuted_from_afar():
     assert broken.lower_bound > broken.certified == right.certified
 
 
-def test_shuffled_batches_are_no_secret():
-    """The score knows who is in them; data are used once, so that a canary is in one release."""
+def test_shuffled_batches_are_known_to_the_observer():
+    """The score knows their canaries; data is used once, so a canary is in one release."""
     text = TEXT.replace("poisson", "shuffle").replace("noise_multiplier: 3", "noise_multiplier: 1")
     report = audited(1, text=text.replace("clipping_norm", "neighbors: replace_one, clipping_norm"))
     assert report.complete
@@ -157,17 +157,17 @@ def test_shuffled_batches_are_no_secret():
 @pytest.mark.parametrize(
     ("observer", "options", "message"),
     [
-        (0, {}, "--observer: expected another one than client 0"),
+        (0, {}, "--observer: expected another node than client 0"),
         (1, {"kind": "input"}, "--kind: expected gradient with --observer, found input"),
         ("server", {}, "observer: expected a client, 0 to 3"),
     ],
 )
-def test_what_cannot_be_audited(observer, options, message):
+def test_unsupported_observers_are_refused(observer, options, message):
     with pytest.raises(ScenarioError, match=message):
         plan(observer, **options)
 
 
-def test_on_the_command_line(simfl_, tmp_path):
+def test_the_command_line_shows_the_report_of_an_observer(simfl_, tmp_path):
     path = tmp_path / "ring.yaml"
     path.write_text(TEXT)
     words = ("privacy", "audit", path, "--observer", 2, "--canaries", 300, "--in-place")

@@ -35,7 +35,7 @@ def counts(draw, most=300):
     ("correct", "guesses", "canaries", "delta", "printed"),
     [(75, 100, 1000, 1e-4, 0.673), (1439, 1510, 100_000, 1e-5, 2.675)],
 )
-def test_lower_bound_is_that_of_the_paper(correct, guesses, canaries, delta, printed):
+def test_lower_bound_equals_that_of_the_paper(correct, guesses, canaries, delta, printed):
     """Steinke et al. 2023, Appendix D and section 7 (Figure 11), arXiv v1."""
     assert epsilon_lower_bound(correct, guesses, canaries, delta, 0.95) == pytest.approx(printed, abs=1e-3)
 
@@ -50,7 +50,7 @@ def test_without_delta_the_p_value_is_a_binomial_tail(count, epsilon):
 
 
 @pytest.mark.parametrize(("guesses", "confidence"), [(2, 0.7), (20, 0.95), (400, 0.99)])
-def test_lower_bound_where_every_guess_is_right(guesses, confidence):
+def test_lower_bound_has_a_closed_form_if_all_guesses_are_right(guesses, confidence):
     """(e^epsilon / (1 + e^epsilon))^r = beta has a closed form."""
     root = (1 - confidence) ** (1 / guesses)
     expected = max(0.0, math.log(root / (1 - root)))
@@ -59,7 +59,7 @@ def test_lower_bound_where_every_guess_is_right(guesses, confidence):
 
 @QUICK
 @given(count=counts(), epsilon=st.floats(0.01, 6), delta=st.sampled_from([0.0, 1e-6, 1e-4, 1e-2]))
-def test_p_value_moves_the_right_way(count, epsilon, delta):
+def test_p_value_is_monotone_in_each_argument(count, epsilon, delta):
     correct, guesses, canaries = count
     p = p_value(correct, guesses, canaries, epsilon, delta)
     assert 0.0 <= p <= 1.0
@@ -107,7 +107,7 @@ def test_delta_term_is_the_best_way_to_spend_a_mean(correct, guesses, canaries, 
     assert p_value(correct, guesses, canaries, epsilon, delta) == pytest.approx(-found.fun, rel=1e-6)
 
 
-def test_delta_term_against_simulated_failures():
+def test_delta_term_equals_simulated_failures():
     """W + F drawn: F = i with probability 2 m delta / i, at the best i."""
     correct, guesses, canaries, epsilon, delta = 85, 100, 1000, 1.0, 1e-4
     generator, trials = np.random.default_rng(0), 400_000
@@ -216,8 +216,8 @@ def test_no_mechanism_with_many_canaries_beats_the_bounds(guesses, canaries, eps
         assert worst <= profile_p_value(correct, guesses, canaries, [(epsilon, delta)]) + 1e-5
 
 
-def test_the_formula_of_the_paper_is_no_bound_where_there_is_no_evidence():
-    """Wrong on both of two canaries: a private mechanism can avoid that more often than W + F says."""
+def test_the_formula_of_the_paper_fails_without_evidence():
+    """Wrong on both of two canaries: a private mechanism can avoid this more often than W + F implies."""
     worst = worst_mechanism(2, 2, ((2.0, 0.1),))[1]
     a0 = (1 - 0.1 * (2 + math.exp(2))) / (1 + math.exp(2) * (2 + math.exp(2)))  # a1 = e^2 a0 + 0.1, a2 = e^2 a1
     assert worst == pytest.approx(1 - a0, rel=1e-6)
@@ -232,7 +232,7 @@ def test_the_formula_of_the_paper_is_no_bound_where_there_is_no_evidence():
 
 @functools.cache
 def gaussian_profile(mu):
-    """What is certified of one Gaussian release of sensitivity 1 and noise 1/mu."""
+    """The certified curve of one Gaussian release of sensitivity 1 and noise 1/mu."""
     deltas = np.geomspace(1e-7, 0.9, 30)
     return tuple((epsilon_of([(Release(1 / mu), 1)], float(delta)), float(delta)) for delta in deltas)
 
@@ -255,7 +255,7 @@ def test_a_gaussian_is_not_refuted_and_its_bound_is_below_its_epsilon(mu):
     assert np.median([verdict.lower_bound for verdict in verdicts]) > 0.3 * exact
 
 
-def test_bounds_hold_on_the_edge_of_what_is_private():
+def test_bounds_hold_at_the_limit_of_privacy():
     """Randomized response with failures, at the epsilon and delta it has: wrong in 5 % of audits at most."""
     epsilon, delta, canaries, guesses = 1.0, 1e-3, 200, 60
     generator = np.random.default_rng(1)
@@ -294,7 +294,7 @@ def test_the_curve_refutes_what_one_of_its_points_refutes(correct, delta, mu):
 # -- guesses ------------------------------------------------------------------------------------------
 
 
-def test_guesses_are_the_extremes():
+def test_guesses_are_on_the_extreme_scores():
     scores = np.array([0.3, -2.0, 5.0, 0.1, 0.0, -0.5, 4.0])
     np.testing.assert_array_equal(guess(scores, 4), [0, -1, 1, 0, 0, -1, 1])
     np.testing.assert_array_equal(guess(scores, 5), [1, -1, 1, 0, 0, -1, 1])
@@ -305,7 +305,7 @@ def test_guesses_are_the_extremes():
 
 @QUICK
 @given(canaries=st.integers(1, 10**6))
-def test_default_number_of_guesses(canaries):
+def test_default_guesses_are_near_an_eighth_of_the_canaries(canaries):
     guesses = default_guesses(canaries)
     assert 1 <= guesses <= canaries
     assert guesses == pytest.approx(max(canaries / 8, min(canaries / 2, 100)), abs=1.01)
@@ -325,7 +325,7 @@ def test_several_numbers_of_guesses_share_the_error():
     assert together.canaries == 400
 
 
-def test_counts_of_right_guesses():
+def test_right_guesses_are_counted():
     included = np.array([True, True, False, False])
     assert judge(np.array([3.0, 2.0, -1.0, -2.0]), included, [4], delta=0.0).correct == 4
     assert judge(np.array([-3.0, 2.0, -1.0, 5.0]), included, [2], delta=0.0).correct == 0
@@ -340,15 +340,15 @@ def test_counts_of_right_guesses():
         ((0, 0, 0, 1.0, 0.0), "canaries: expected an integer >= 1"),
         ((1, 4, 10, -1.0, 0.0), "epsilon: expected a number >= 0"),
         ((1, 4, 10, math.nan, 0.0), "epsilon: expected a number >= 0"),
-        ((1, 4, 10, 1.0, 2.0), "delta: expected a number from 0 to 1"),
+        ((1, 4, 10, 1.0, 2.0), r"delta: expected a number in \[0, 1\]"),
     ],
 )
-def test_wrong_arguments(arguments, message):
+def test_wrong_arguments_are_refused(arguments, message):
     with pytest.raises(ValueError, match=message):
         p_value(*arguments)
 
 
-def test_more_wrong_arguments():
+def test_wrong_profiles_and_confidences_are_refused():
     with pytest.raises(ValueError, match="confidence: expected a number between 0 and 1"):
         epsilon_lower_bound(1, 4, 10, 0.0, 1.0)
     with pytest.raises(ValueError, match="profile: expected pairs"):

@@ -40,7 +40,7 @@ def renyi(noise, rate, count, delta):
     ("noise", "rate", "count", "delta"),
     [(1.0, 0.01, 1000, 1e-5), (2.0, 0.2, 300, 1e-6), (0.7, 0.05, 1, 1e-5), (4.0, 1.0, 50, 1e-3)],
 )
-def test_epsilon_is_what_dp_accounting_says(noise, rate, count, delta):
+def test_epsilon_equals_that_of_dp_accounting(noise, rate, count, delta):
     event = dp_accounting.PoissonSampledDpEvent(rate, dp_accounting.GaussianDpEvent(noise))
     by_renyi = rdp.RdpAccountant()
     by_renyi.compose(event, count)
@@ -63,7 +63,7 @@ def test_many_compositions_at_once_agree_with_the_library():
         assert epsilon == pytest.approx(accountant.get_epsilon(1e-6), rel=1e-9)
 
 
-def test_the_closed_form_of_integer_orders_is_the_librarys():
+def test_closed_form_at_integer_orders_equals_the_library():
     z, q = np.array([0.6, 1.1, 5.0, 2.0]), np.array([0.3, 0.004, 0.05, 1.0])
     found = integer_renyi(z, q)
     orders = RenyiTable(closed_form=True).orders
@@ -75,7 +75,7 @@ def test_the_closed_form_of_integer_orders_is_the_librarys():
 
 @pytest.mark.parametrize("count", [1, 7, 400])
 @pytest.mark.parametrize(("neighbors", "sensitivity"), [("add_or_remove", 1.0), ("replace_one", 2.0)])
-def test_gaussians_without_sampling_compose_to_one_gaussian(count, neighbors, sensitivity):
+def test_unsampled_gaussians_compose_to_one_gaussian(count, neighbors, sensitivity):
     """Gaussian DP (Dong, Roth and Su 2019): mu^2 adds up; delta = Phi(mu/2 - eps/mu) - e^eps Phi(-mu/2 - eps/mu)."""
     delta = 1e-6
     epsilon = epsilon_of([(Release(9.0, sampling="none"), count)], delta, neighbors=neighbors)
@@ -86,8 +86,8 @@ def test_gaussians_without_sampling_compose_to_one_gaussian(count, neighbors, se
     assert delta_of([(Release(9.0, sampling="none"), count)], epsilon, neighbors=neighbors) == pytest.approx(delta)
 
 
-def test_replacing_one_example_is_moving_by_twice_the_norm():
-    """dp-accounting doubles the sensitivity itself in PLD and not in RDP: nobody may double it twice, or not at all."""
+def test_replacing_one_example_doubles_the_sensitivity():
+    """dp-accounting doubles the sensitivity itself in PLD and not in RDP: our code must double it exactly once."""
     plain = epsilon_of([(Release(2.0, 0.1), 50)], 1e-5)
     for accountant in ("renyi", "pld"):
         replaced = epsilon_of([(Release(4.0, 1.0), 50)], 1e-5, neighbors="replace_one", accountant=accountant)
@@ -95,13 +95,13 @@ def test_replacing_one_example_is_moving_by_twice_the_norm():
         assert replaced == pytest.approx(moved, rel=2e-3)
     poisson = epsilon_of([(Release(4.0, 0.1), 50)], 1e-5, neighbors="replace_one")
     fixed = epsilon_of([(Release(4.0, 0.1, "without_replacement"), 50)], 1e-5, neighbors="replace_one")
-    assert poisson < plain < fixed, "the Poisson pair of doubled sensitivity is no bound for more than one release"
+    assert poisson < plain < fixed, "the Poisson pair of doubled sensitivity does not bound more than one release"
     accountant = pld.PLDAccountant(REPLACE, value_discretization_interval=1e-4)
     accountant.compose(dp_accounting.PoissonSampledDpEvent(0.1, dp_accounting.GaussianDpEvent(4.0)), 50)
     assert poisson == pytest.approx(accountant.get_epsilon(1e-5), rel=1e-3)
 
 
-def test_batches_of_fixed_size_are_attained_by_the_doubled_pair():
+def test_batches_of_fixed_size_attain_the_doubled_pair():
     """All other gradients equal -C: one example among n, drawn with probability q, moves the sum by 2C.
 
     Then the sum is N(-B C, s^2) with probability 1-q, and N(-B C + 2 C, s^2) with q: the density ratio can be
@@ -117,8 +117,8 @@ def test_batches_of_fixed_size_are_attained_by_the_doubled_pair():
 
 
 @pytest.mark.parametrize(("z", "q"), [(0.8, 0.001), (2.0, 0.02), (5.0, 1.0), (1.0, 0.9), (0.1, 0.3)])
-def test_the_loss_of_one_release_is_the_librarys(z, q):
-    """Where dp-accounting knows the pair; its bins lose digits at negative losses, ours do not."""
+def test_loss_distribution_of_one_release_equals_the_library(z, q):
+    """For pairs of dp-accounting; its bins lose digits at negative losses, ours do not."""
     eps = np.array([0.0, 1e-4, 0.01, 0.1, 1.0, 8.0])
     for adjacency, found in zip(
         (mechanism.AdjacencyType.REMOVE, mechanism.AdjacencyType.ADD, mechanism.AdjacencyType.REPLACE),
@@ -162,7 +162,7 @@ def test_batches_of_fixed_size_compose_as_their_mirrored_pair(z, q, count, expec
     epsilon = epsilon_of(releases, 1e-5, neighbors="replace_one", accountant="pld")
     assert epsilon == pytest.approx(expected, abs=1e-3)
     low, high = (composed_delta(z, q, count, epsilon, 1e-5, up) for up in (False, True))
-    assert low <= 1e-5 <= high, "between what is rounded down and up"
+    assert low <= 1e-5 <= high, "between the values rounded down and up"
     assert high < 1.02 * low
     by_renyi = epsilon_of(releases, 1e-5, neighbors="replace_one", accountant="renyi")
     assert epsilon < by_renyi < 1.15 * epsilon
@@ -170,7 +170,7 @@ def test_batches_of_fixed_size_compose_as_their_mirrored_pair(z, q, count, expec
 
 
 @pytest.mark.parametrize(("z", "q"), [(1.0, 0.01), (2.0, 0.3), (6.0, 1e-4), (0.6, 0.05)])
-def test_the_divergences_of_replaced_examples(z, q):
+def test_divergences_of_replaced_examples_equal_integrals(z, q):
     """By their definition (Poisson), and by Sason and Verdu's integral over hockey sticks (batches of fixed size)."""
     s, orders = z / 2, np.array([1.5, 3.0, 12.0])
 
@@ -204,7 +204,7 @@ def test_the_divergences_of_replaced_examples(z, q):
         assert drawn < math.log1p(plain) / (alpha - 1) < one
 
 
-def test_hundreds_of_kinds_know_the_mirrored_pair_too():
+def test_hundreds_of_kinds_use_the_mirrored_pair_too():
     kinds = [(Release(2.0, rate, "without_replacement"), 5) for rate in np.linspace(0.01, 0.03, 40).tolist()]
     found = epsilon_of(kinds, 1e-5, neighbors="replace_one", accountant="renyi")
     ends = [
@@ -217,7 +217,7 @@ def test_hundreds_of_kinds_know_the_mirrored_pair_too():
 @pytest.mark.slow
 @QUICK
 @given(noise=noises, rate=rates, count=steps, delta=deltas, more=st.floats(1.05, 3.0))
-def test_epsilon_moves_the_right_way(noise, rate, count, delta, more):
+def test_epsilon_is_monotone_in_each_argument(noise, rate, count, delta, more):
     epsilon = renyi(noise, rate, count, delta)
     slack = 1e-9 + 1e-9 * epsilon
     assert epsilon >= 0
@@ -233,7 +233,7 @@ def test_epsilon_moves_the_right_way(noise, rate, count, delta, more):
 @given(
     noise=st.floats(1.0, 8.0), rate=st.sampled_from([0.02, 0.3]), count=st.integers(1, 300), more=st.floats(1.1, 2.0)
 )
-def test_so_does_the_tightest(neighbors, noise, rate, count, more):
+def test_tightest_epsilon_is_monotone_too(neighbors, noise, rate, count, more):
     def tightest(noise, rate, count, delta):
         return epsilon_of([(Release(noise, rate), count)], delta, neighbors=neighbors)
 
@@ -247,7 +247,7 @@ def test_so_does_the_tightest(neighbors, noise, rate, count, more):
 
 
 @pytest.mark.slow
-def test_changing_noise_and_batches_are_composed_and_not_bounded_by_their_worst():
+def test_changing_noise_and_batches_are_composed_below_their_worst_case():
     mixed = [(Release(2.0, 0.01), 300), (Release(1.0, 0.05), 3)]
     epsilon = epsilon_of(mixed, 1e-5)
     worst = epsilon_of([(Release(1.0, 0.05), 303)], 1e-5)
@@ -259,7 +259,7 @@ def test_changing_noise_and_batches_are_composed_and_not_bounded_by_their_worst(
     assert epsilon == pytest.approx(accountant.get_epsilon(1e-5), rel=1e-3)
 
 
-def test_one_pass_costs_what_its_dearest_release_costs():
+def test_one_pass_costs_as_much_as_its_most_expensive_release():
     one = epsilon_of([(Release(5.0, 0.1, "none"), 1)], 1e-5, neighbors="replace_one")
     assert epsilon_of([(Release(5.0, 0.1, "one_pass"), 1000)], 1e-5, neighbors="replace_one") == one
     mixed = [(Release(5.0, 0.1, "one_pass"), 10), (Release(9.0, 0.1, "one_pass"), 10)]
@@ -268,12 +268,12 @@ def test_one_pass_costs_what_its_dearest_release_costs():
     assert epsilon_of(pure, 1e-5, neighbors="replace_one") == pytest.approx(0.7, abs=1e-3)
 
 
-def test_pure_releases_of_two_kinds_cost_their_sum_at_most():
+def test_pure_releases_of_two_kinds_cost_at_most_their_sum():
     releases = [(Release(0.0, 1.0, "none", 0.5), 1), (Release(0.0, 1.0, "none", 0.2), 1)]
     assert epsilon_of(releases, 1e-9, accountant="renyi") == pytest.approx(0.7, rel=1e-12)
 
 
-def test_pure_mechanisms():
+def test_pure_mechanisms_compose_and_amplify():
     assert epsilon_of([(Release(0.0, sampling="none", pure_epsilon=0.5), 1)], 1e-9) == pytest.approx(0.5, abs=1e-4)
     amplified = epsilon_of([(Release(0.0, 0.1, pure_epsilon=1.0), 1)], 1e-9)
     assert amplified == pytest.approx(math.log(1 + 0.1 * (math.e - 1)), abs=1e-4)
@@ -285,7 +285,7 @@ def test_pure_mechanisms():
 
 @pytest.mark.slow(but=["0.05-0.0001"])
 @pytest.mark.parametrize(("z", "q"), [(0.8, 0.001), (3.0, 0.1), (0.05, 1e-4)])
-def test_more_releases_never_cost_less(z, q):
+def test_epsilon_never_decreases_with_more_releases(z, q):
     """Bins change their width with the epsilon that is near: a budget relies on it."""
     found = [
         epsilon_of([(Release(z, q), count)], 1e-5) for count in (1, 2, 3, 5, 8, 30, 100, 1000, 10**4, 10**6, 10**9)
@@ -293,11 +293,11 @@ def test_more_releases_never_cost_less(z, q):
     assert found == sorted(found)
 
 
-def test_limits():
+def test_epsilon_is_zero_without_releases_and_infinite_without_noise():
     assert epsilon_of([(Release(1.0, 0.1), 0)], 1e-5) == 0.0
     assert epsilon_of([], 1e-5) == 0.0
     assert epsilon_of([(Release(0.0, 0.1), 1)], 1e-5) == math.inf
-    assert epsilon_of([(Release(0.0, 0.1), 0)], 1e-5) == 0.0, "who never released anything gave nothing away"
+    assert epsilon_of([(Release(0.0, 0.1), 0)], 1e-5) == 0.0, "without releases nothing is revealed"
     assert delta_of([], 1.0) == 0.0
     assert delta_of([(Release(0.0, 0.1), 1)], 1.0) == 1.0
 
@@ -309,7 +309,7 @@ def test_delta_is_the_inverse_of_epsilon():
 
 
 @pytest.mark.parametrize("sampling", ["without_replacement", "one_pass"])
-def test_fixed_batches_are_refused_where_an_example_is_added(sampling):
+def test_fixed_batches_are_refused_under_add_or_remove(sampling):
     assert refusal(sampling, "replace_one") is None
     with pytest.raises(ConditionError, match=f"sampling {sampling} has no epsilon under neighbors: add_or_remove"):
         epsilon_of([(Release(2.0, 0.1, sampling), 1)], 1e-5)
@@ -333,6 +333,6 @@ def test_with_replacement_is_always_refused():
         (lambda: delta_of([], -1.0), "epsilon: expected a number >= 0"),
     ],
 )
-def test_wrong_arguments(make, message):
+def test_wrong_arguments_are_refused(make, message):
     with pytest.raises(ValueError, match=message):
         make()

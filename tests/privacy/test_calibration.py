@@ -18,7 +18,7 @@ from simfl.privacy.gaussian import analytic_std
         (8.0, 3, 1.0, "none", "add_or_remove"),
     ],
 )
-def test_the_noise_keeps_the_promise_and_no_less_would(accountant, epsilon, steps, rate, sampling, neighbors):
+def test_calibrated_noise_is_the_least_that_suffices(accountant, epsilon, steps, rate, sampling, neighbors):
     z = noise_multiplier_for(
         epsilon, 1e-5, steps=steps, sampling_rate=rate, sampling=sampling, neighbors=neighbors, accountant=accountant
     )
@@ -46,7 +46,7 @@ def test_the_tightest_accountant_needs_the_least_noise():
     most=st.integers(0, 2**31),
     first=st.integers(1, 10**6),
 )
-def test_as_many_releases_as_fit_in_a_few_looks(budget, slope, start, power, most, first):
+def test_the_largest_number_of_releases_is_found_in_few_evaluations(budget, slope, start, power, most, first):
     looks = []
 
     def spent(count):
@@ -65,7 +65,7 @@ def test_as_many_releases_as_fit_in_a_few_looks(budget, slope, start, power, mos
     assert len(looks) <= 30
 
 
-def test_no_noise_is_enough():
+def test_an_unreachable_epsilon_is_refused():
     with pytest.raises(ConditionError, match="expected a noise multiplier of at most 1e"):
         least_noise(lambda z, by: 5.0, 1.0, "renyi")
 
@@ -73,7 +73,7 @@ def test_no_noise_is_enough():
 @pytest.mark.parametrize(
     ("options", "message"), [({"epsilon": 0.0}, "epsilon: expected"), ({"steps": 0}, "steps: expected")]
 )
-def test_wrong_arguments(options, message):
+def test_wrong_arguments_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
         noise_multiplier_for(**{"epsilon": 1.0, "delta": 1e-5, "steps": 1, **options})
 

@@ -21,7 +21,7 @@ from simfl.privacy import checks
         (lambda x: checks.whole(0, x=x), 1.5, "x: expected an integer >= 0, found 1.5"),
     ],
 )
-def test_each_check_says_what_it_found_and_refuses_nan(check, wrong, message):
+def test_each_check_names_the_wrong_value_and_refuses_nan(check, wrong, message):
     with pytest.raises(ValueError, match=r"^x: ") as error:
         check(x=wrong)
     assert str(error.value) == message
@@ -29,7 +29,7 @@ def test_each_check_says_what_it_found_and_refuses_nan(check, wrong, message):
         check(x=math.nan)
 
 
-def test_what_is_right_passes_and_the_first_that_is_wrong_is_named():
+def test_right_values_pass_and_the_first_wrong_one_is_named():
     checks.whole(0, 2**40, steps=np.int64(3), batch=2**40)
     checks.not_negative(mu=math.inf)
     checks.one_of(("a", "b", "c"), word="b")

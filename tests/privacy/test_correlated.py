@@ -1,4 +1,4 @@
-"""Noise that is correlated between neighbors or over time: against NumPy loops, and what it costs."""
+"""Noise that is correlated between neighbors or over time: against NumPy loops, and its cost."""
 
 import dataclasses
 from collections import Counter
@@ -32,7 +32,7 @@ PAIR_STD = 1.5
 
 
 def pairwise_problem(scales=SCALES):
-    """Clients whose gradients are as good as nothing, so that what they release is their noise."""
+    """Clients with negligible gradients, so that their releases are their noise."""
     problem = make_problem(6, sampling="poisson", clipping_norm=1e-12, noisy=True, sizes=[50] * 6)
     return dataclasses.replace(
         problem,
@@ -45,7 +45,7 @@ def normal(key, who, draw):
     return np.asarray(gaussian(jnp.asarray(key), jnp.int32(who), jnp.int32(draw), D), np.float64)
 
 
-def test_pairwise_noise_is_what_a_plain_loop_adds_and_cancels_in_the_sum():
+def test_pairwise_noise_equals_a_plain_loop_and_cancels_in_the_sum():
     problem = pairwise_problem()
     with Lab(problem, capacity=200) as lab:
         model = lab.tape.constant(np.zeros(D, np.float32))
@@ -64,7 +64,7 @@ def test_pairwise_noise_is_what_a_plain_loop_adds_and_cancels_in_the_sum():
             expected[min(one, other)] += shared
             expected[max(one, other)] -= shared
         np.testing.assert_allclose(row, expected, atol=2e-5)
-        np.testing.assert_allclose(row.sum(axis=0), own.sum(axis=0), atol=1e-4)  # what is shared cancels
+        np.testing.assert_allclose(row.sum(axis=0), own.sum(axis=0), atol=1e-4)  # shared noise cancels
         for client in range(6):
             of = {"own": problem.keys.noise, "pair": KEY}
             terms = noise_terms(problem.correlation, client, draw)
@@ -119,7 +119,7 @@ def test_after_crashes_the_sum_keeps_the_noise_whose_other_end_was_lost():
     assert np.var(total) == pytest.approx(variance, rel=5 * np.sqrt(2 / D))
 
 
-def test_noise_in_time_is_what_a_plain_loop_adds():
+def test_noise_in_time_equals_a_plain_loop():
     weights = (1.0, -0.5, -0.125, 0.25)
     problem = dataclasses.replace(
         make_problem(6, sampling="poisson", clipping_norm=1e-12, noisy=True, sizes=[50] * 6),
@@ -149,7 +149,7 @@ def test_noise_in_time_is_what_a_plain_loop_adds():
     assert noise_terms(None, 3, 8) == [("own", 3, 8, 1.0)]
 
 
-def test_the_same_order_in_every_pass():
+def test_every_pass_has_the_same_order():
     keys, client, n = jnp.array([3, 4], jnp.uint32), jnp.int32(1), jnp.int32(23)
     take = lambda draw: batch_positions("same_order", keys, client, jnp.int32(draw), jnp.int32(0), 5, 5, n)  # noqa: E731
     stream = np.concatenate([take(draw) for draw in range(10)])
@@ -168,7 +168,7 @@ def scenario(privacy, algorithm="kind: decentralized_sgd", topology="ring"):
     return loads(SCENARIO.format(privacy=privacy, algorithm=algorithm, topology=topology), "s.yaml")
 
 
-def test_the_account_of_pairwise_noise_counts_own_noise_alone():
+def test_the_account_of_pairwise_noise_counts_only_own_noise():
     setup = assemble(
         scenario("noise_multiplier: 2, clipping_norm: 0.5, noise: {correlated: pairwise, pair_multiplier: 6}")
     )
@@ -179,7 +179,7 @@ def test_the_account_of_pairwise_noise_counts_own_noise_alone():
     made = Releases([50] * 8)
     np.testing.assert_array_equal(setup.ledger.final_epsilon(made), plain.ledger.final_epsilon(made))
     hidden = setup.ledger.final_epsilon(made, "global_hidden")
-    np.testing.assert_array_equal(hidden, setup.ledger.final_epsilon(made))  # seeds show whose an update is
+    np.testing.assert_array_equal(hidden, setup.ledger.final_epsilon(made))  # seeds identify the sender of an update
     assert (plain.ledger.final_epsilon(made, "global_hidden") < hidden).all()
     assert setup.training.noise_scale == plain.training.noise_scale == [1.0] * 8
     np.testing.assert_allclose(setup.training.noise_std, np.sqrt(1.0 + 2 * 3.0**2))
@@ -227,7 +227,7 @@ def test_the_account_of_pairwise_noise_counts_own_noise_alone():
         ("noise: {correlated: pairwise, pair_multiplier: 0}", "kind: adpsgd", "ring", "a number > 0"),
     ],
 )
-def test_what_correlated_noise_is_not_for_is_refused(privacy, algorithm, topology, message):
+def test_unsupported_uses_of_correlated_noise_are_refused(privacy, algorithm, topology, message):
     with pytest.raises(ScenarioError, match=message) as refused:
         assemble(scenario(privacy, algorithm, topology))
     assert "\n" not in str(refused.value)
@@ -237,7 +237,7 @@ IN_TIME = "neighbors: replace_one, noise: {correlated: in_time, window: 8}"
 SHUFFLED = "kind: adpsgd, sampling: shuffle"
 
 
-def test_a_scenario_with_noise_in_time():
+def test_a_scenario_with_noise_in_time_runs_and_is_certified():
     setup = assemble(scenario(f"noise_multiplier: 2, {IN_TIME}", SHUFFLED))
     assert setup.problem.noise == Noise("gaussian", form="in_time")
     assert setup.problem.batches == Batches("same_order", 16)
@@ -253,18 +253,18 @@ def test_a_scenario_with_noise_in_time():
     assert any("accounted as if every example" in line for line in poisson.warnings)
 
 
-def test_budgets_calibrate_noise_in_time_by_its_own_account():
+def test_noise_in_time_is_calibrated_by_its_own_account():
     setup = assemble(scenario(f"epsilon: 8, {IN_TIME}", SHUFFLED))
     planned = setup.ledger.final_epsilon(setup.kind.planned(setup))
     assert planned.max() <= 8.0 < planned.max() * 1.001
     assert min(setup.training.allowances) >= 50
     (tight,) = {level for level, n in zip(setup.ledger.levels, setup.sizes, strict=True) if n == setup.sizes.min()}
     plain = assemble(scenario("epsilon: 8, neighbors: replace_one", SHUFFLED))
-    assert tight > max(plain.ledger.levels), "a release's own noise is larger; it is the sum that holds less"
+    assert tight > max(plain.ledger.levels), "the noise of a release is larger; only that of the sum is smaller"
 
 
 def test_budgets_hold_in_runs_that_crash(tmp_path, monkeypatch):
-    """Numbers that a crash passed over count; who has no number left stops before its budget is spent."""
+    """Numbers that a crash skipped count; a client without numbers stops before its budget is spent."""
     monkeypatch.setattr("simfl.runs.context.Executor", RunWithoutNumbers)
     text = SCENARIO.format(
         privacy="epsilon: 12, noise_multiplier: 4, noise: {correlated: in_time, window: 8}",
@@ -283,14 +283,14 @@ def test_budgets_hold_in_runs_that_crash(tmp_path, monkeypatch):
     counted, made = found.releases["count"].to_numpy(), found.clients["updates"].to_numpy()
     assert (counted <= allowed).all()
     assert found.clients["exhausted_s"].notna().all()
-    assert (made[[1, 3]] < counted[[1, 3]]).all(), "numbers were passed over"
+    assert (made[[1, 3]] < counted[[1, 3]]).all(), "numbers were skipped"
     assert made[5] == counted[5] == allowed[5] - 1
     assert (made[[0, 2]] == counted[[0, 2]]).all()
     np.testing.assert_array_equal(ledger.final_epsilon(recorded(ledger, found)), found.clients["epsilon"])
 
 
 def known(privacy, sampling, **observers):
-    """What each observer of a ring of six knows of client 1, mu, and the local epsilon."""
+    """The mu of client 1 for each observer of a ring of six, and the local epsilon."""
     text = scenario(f"noise_multiplier: 2, neighbors: replace_one, {privacy}", f"kind: adpsgd, sampling: {sampling}")
     found = network(from_mapping({**text.resolved(), "clients": {"count": 6}, "stop": {"updates": 60}}), **observers)
     pairs = found.pairs[found.pairs.client == 1]
@@ -299,8 +299,8 @@ def known(privacy, sampling, **observers):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("sampling", ["poisson", "shuffle"])
-def test_what_a_network_knows_of_correlated_noise(sampling):
-    """Who knows the seeds of both edges sees through them; nobody else, and least who knows none."""
+def test_pairwise_noise_hides_from_observers_without_the_seeds(sampling):
+    """Knowing the seeds of both edges removes the pairs' noise; knowing fewer does not."""
     asked = {"observers": [0, "links"], "coalition": [0, 2]}
     plain = known("noise: null", sampling, **asked)
     shared = known("noise: {correlated: pairwise, pair_multiplier: 8}", sampling, **asked)
@@ -312,7 +312,7 @@ def test_what_a_network_knows_of_correlated_noise(sampling):
     ledger = assemble(
         scenario(f"noise_multiplier: 2, {IN_TIME.replace('8', '4')}", f"kind: adpsgd, sampling: {sampling}")
     ).ledger
-    # All but the last of eleven releases were in messages: of them the observer knows what the ledger says.
+    # All but the last of eleven releases were in messages: for these the observer has the mu of the ledger.
     assert in_time["links"].pairwise_mu == pytest.approx(ledger.mu(240, 2.0, 10), rel=1e-6)
     assert in_time["0"].pairwise_mu <= in_time["links"].pairwise_mu <= ledger.mu(240, 2.0, 11)
 

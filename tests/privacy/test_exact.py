@@ -25,7 +25,7 @@ def rank_of_fractions(rows):
     return rank
 
 
-def test_residues_are_those_of_fractions():
+def test_residues_equal_those_of_fractions():
     values = np.array([[0.0, 1.0, -1.0, 1 / 3], [5e-324, 1e-13, -(2.0**70), 1e300]])
     found = residues(values)
     for value, residue in zip(values.ravel(), found.ravel(), strict=True):
@@ -34,7 +34,7 @@ def test_residues_are_those_of_fractions():
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_ranks_are_those_of_fractions(seed):
+def test_ranks_equal_those_of_fractions(seed):
     generator = np.random.default_rng(seed)
     rows = generator.integers(-3, 4, (12, 5)) / 8.0 @ (generator.integers(-3, 4, (5, 14)) / 4.0)
     rows[3] = rows[2]
@@ -47,7 +47,7 @@ def test_ranks_are_those_of_fractions(seed):
     assert rank_modulo(residues(rows)) == expected
 
 
-def test_ranks_of_many_rows_need_several_blocks():
+def test_ranks_of_many_rows_are_exact_over_several_blocks():
     generator = np.random.default_rng(7)
     left, right = generator.integers(0, 9, (300, 150)), generator.integers(0, 9, (150, 260))
     assert rank_modulo(left @ right % PRIME) == 150

@@ -26,7 +26,7 @@ deltas = st.floats(-60.0, -0.5).map(math.exp)
 
 
 def delta_in_many_digits(epsilon, mu):
-    """The definition, in 400 digits: no cancellation to think about."""
+    """The definition, in 400 digits, so that cancellation does not matter."""
     with mpmath.workdps(400):
         epsilon, mu = mpmath.mpf(epsilon), mpmath.mpf(mu)
         phi = lambda x: mpmath.erfc(-x / mpmath.sqrt(2)) / 2  # noqa: E731
@@ -45,7 +45,7 @@ def test_delta_is_exact_to_nine_digits_even_where_its_terms_cancel(epsilon, mu):
     ("epsilon", "mu"),
     [(1e-9, 1e-8), (0.0, 1e-12), (1e-3, 1e-4), (0.1, 0.01), (3.0, 0.999), (3.0, 1.001), (600.0, 30.0)],
 )
-def test_delta_at_the_edges(epsilon, mu):
+def test_delta_is_exact_at_the_edges(epsilon, mu):
     assert gaussian_delta(epsilon, mu) == pytest.approx(float(delta_in_many_digits(epsilon, mu)), rel=1e-9)
 
 
@@ -61,7 +61,7 @@ def test_epsilon_inverts_delta(delta, mu):
 
 @QUICK
 @given(epsilon=epsilons, delta=deltas, sensitivity=st.floats(1e-3, 1e3))
-def test_analytic_noise_is_exactly_enough(epsilon, delta, sensitivity):
+def test_analytic_noise_exactly_suffices(epsilon, delta, sensitivity):
     std = analytic_std(epsilon, delta, sensitivity)
     assert gaussian_epsilon(delta, sensitivity / std) == pytest.approx(epsilon, rel=1e-9)
     assert std == pytest.approx(sensitivity * analytic_std(epsilon, delta), rel=1e-12)
@@ -69,19 +69,19 @@ def test_analytic_noise_is_exactly_enough(epsilon, delta, sensitivity):
 
 @QUICK
 @given(epsilon=epsilons, delta=deltas, mu=mus, more=st.floats(1.01, 5.0))
-def test_everything_moves_the_right_way(epsilon, delta, mu, more):
+def test_delta_epsilon_and_noise_are_monotone(epsilon, delta, mu, more):
     assert gaussian_delta(epsilon, mu * more) >= gaussian_delta(epsilon, mu)
     assert gaussian_delta(epsilon * more, mu) <= gaussian_delta(epsilon, mu)
     assert gaussian_epsilon(delta, mu * more) >= gaussian_epsilon(delta, mu)
     assert analytic_std(epsilon * more, delta) < analytic_std(epsilon, delta)
 
 
-def test_without_epsilon_delta_is_the_total_variation():
+def test_delta_at_epsilon_zero_is_the_total_variation():
     assert gaussian_delta(0.0, 0.3) == pytest.approx(math.erf(0.3 / math.sqrt(8)), rel=1e-12)
     assert analytic_std(0.0, math.erf(0.3 / math.sqrt(8))) == pytest.approx(1 / 0.3, rel=1e-9)
 
 
-def test_limits():
+def test_the_closed_forms_have_their_limits():
     assert gaussian_epsilon(1e-5, 0.0) == gaussian_delta(1.0, 0.0) == 0.0
     assert gaussian_epsilon(1e-5, math.inf) == math.inf
     assert gaussian_delta(1.0, math.inf) == 1.0
@@ -90,7 +90,7 @@ def test_limits():
     assert analytic_std(1.0, 1e-5, 0.0) == 0.0
 
 
-def test_numbers_of_the_theory_page():
+def test_closed_forms_have_the_numbers_of_the_theory_page():
     assert classic_std(1.0, MNIST_DELTA, beyond=True) == pytest.approx(6.667435, abs=5e-7)
     assert analytic_std(1.0, MNIST_DELTA) == pytest.approx(5.705038, abs=5e-7)
     # At epsilon = 10 the classical formula gives too little noise.
@@ -98,14 +98,14 @@ def test_numbers_of_the_theory_page():
     assert analytic_std(10.0, 1e-5) == pytest.approx(0.49989, abs=5e-6)
 
 
-def test_what_classical_noise_really_gives():
+def test_classical_noise_has_the_exact_delta_of_its_multiplier():
     mu = 1 / classic_std(1.0, MNIST_DELTA, beyond=True)
     assert gaussian_epsilon(MNIST_DELTA, mu) == pytest.approx(0.84992, abs=5e-6)
     assert gaussian_delta(1.0, mu) == pytest.approx(4.6e-13, abs=5e-15)
 
 
 @pytest.mark.parametrize(("delta", "limit"), [(1e-3, 7.463), (1e-5, 8.420), (1e-6, 8.782), (MNIST_DELTA, 9.752)])
-def test_where_classical_noise_stops_being_enough(delta, limit):
+def test_classical_noise_suffices_exactly_up_to_its_limit(delta, limit):
     assert classic_limit(delta) == pytest.approx(limit, abs=5e-4)
     for epsilon, enough in ((0.999 * limit, True), (1.001 * limit, False)):
         assert (classic_std(epsilon, delta, beyond=True) >= analytic_std(epsilon, delta)) is enough
@@ -113,12 +113,12 @@ def test_where_classical_noise_stops_being_enough(delta, limit):
 
 @QUICK
 @given(epsilon=st.floats(1e-3, 0.999), delta=deltas)
-def test_classical_noise_is_more_than_exact_noise_where_its_theorem_holds(epsilon, delta):
+def test_classical_noise_exceeds_exact_noise_where_its_theorem_holds(epsilon, delta):
     assume(delta < 0.5)
     assert classic_std(epsilon, delta) >= analytic_std(epsilon, delta)
 
 
-def test_the_classical_theorem_ends_below_one():
+def test_classical_noise_is_refused_at_epsilon_one():
     with pytest.raises(
         ConditionError, match=r"condition epsilon < 1 of its theorem: epsilon is 1; use analytic"
     ) as found:
@@ -127,7 +127,7 @@ def test_the_classical_theorem_ends_below_one():
     assert "\n" not in str(found.value)
 
 
-def test_composition_is_what_numerical_composition_finds():
+def test_composition_equals_numerical_composition():
     one = privacy_loss_distribution.from_gaussian_mechanism(3.0, value_discretization_interval=1e-4)
     several = one.self_compose(7).get_epsilon_for_delta(1e-6)
     assert gaussian_epsilon(1e-6, math.sqrt(7) / 3.0) == pytest.approx(several, rel=1e-3)
@@ -144,11 +144,11 @@ def test_composition_is_what_numerical_composition_finds():
 def test_central_limit_has_the_numbers_of_the_theory_page(z, rate, steps, delta, uniform):
     found = gdp_central_limit_epsilon(delta, z, sampling_rate=rate, steps=steps, sampling="uniform")
     assert found == pytest.approx(uniform, abs=5e-5)
-    # 2 to 6 per cent above the exact Poisson epsilon; its Poisson form comes out below it: no bound.
+    # 2 to 6 per cent above the exact Poisson epsilon; its Poisson form is below it, so it is not a bound.
     assert gdp_central_limit_epsilon(delta, z, sampling_rate=rate, steps=steps) < uniform
 
 
-def test_central_limit_without_sampling_is_nearly_composition():
+def test_central_limit_without_sampling_is_near_composition():
     z, steps = 40.0, 9
     assert gdp_central_limit_mu(z, 1.0, steps) == pytest.approx(math.sqrt(steps) / z, rel=1e-3)
     for sampling in ("poisson", "uniform"):  # with much noise both approach q sqrt(T) / z

@@ -1,4 +1,4 @@
-"""Noise that is correlated over time: its sensitivity against dense matrices and jax_privacy, and the account of it."""
+"""Noise that is correlated over time: its sensitivity against dense matrices and jax_privacy, and its account."""
 
 import itertools
 import math
@@ -48,7 +48,7 @@ def largest(gram, releases, takes):
 
 
 @pytest.mark.parametrize("noising", FALLING + OTHERS)
-def test_the_sensitivity_is_that_of_dense_matrices(noising):
+def test_sensitivity_equals_that_of_dense_matrices(noising):
     for releases, separation, times in itertools.product((1, 2, 5, 7), (1, 2, 3), (1, 2, 7)):
         takes = Participation(separation, times)
         strategy = np.linalg.inv(dense(noising, releases))
@@ -60,7 +60,7 @@ def test_the_sensitivity_is_that_of_dense_matrices(noising):
     assert sensitivity(noising, 0, Participation(1, 1)) == 0.0
 
 
-def test_the_sensitivity_is_jax_privacys():
+def test_sensitivity_equals_that_of_jax_privacy():
     toeplitz = pytest.importorskip("jax_privacy.matrix_factorization.toeplitz", reason="jax-privacy is not installed")
     noising, releases = noising_coefficients("square_root", 8), 60
     strategy = strategy_coefficients(noising, releases).astype(np.float32)
@@ -71,7 +71,7 @@ def test_the_sensitivity_is_jax_privacys():
 
 
 @pytest.mark.parametrize("noising", [FALLING[2], OTHERS[0]])
-def test_whatever_is_lost_in_crashes_the_account_covers_what_was_released(noising):
+def test_the_account_covers_all_releases_after_any_crashes(noising):
     """Any part of the releases, under any signs of an example's contributions, is within the account of all of them."""
     releases, takes = 6, Participation(2, 3)
     whole = dense(noising, releases)
@@ -90,7 +90,7 @@ def test_whatever_is_lost_in_crashes_the_account_covers_what_was_released(noisin
     assert dearest == pytest.approx(account, rel=1e-6 if noising in FALLING else 0.2)
 
 
-def test_how_often_an_example_takes_part():
+def test_participation_follows_from_sampling():
     assert participation("poisson", 100, 10, 25) == Participation(1, 25)
     assert participation("shuffle", 100, 10, 25) == Participation(10, 3)
     assert participation("shuffle", 100, 30, 10) == Participation(3, 3)
@@ -133,14 +133,14 @@ def test_the_account_is_one_gaussian_mechanism():
     assert ledger(levels=(0.0, 1.0)).largest(made) == math.inf
 
 
-def test_without_correlation_it_is_the_account_by_passes():
+def test_without_correlation_the_account_is_that_of_passes():
     """Batches that divide the data: three passes are three releases of the same example."""
     plain = Ledger(TERMS, np.array([100, 40]), 10, "shuffle", (2.0, 3.0))
     made = Releases([30, 12])
     np.testing.assert_allclose(ledger(noising=(1.0,)).epsilon(made), plain.final_epsilon(made), rtol=2e-3)
 
 
-def test_budgets_last_as_long_as_the_account_says():
+def test_budgets_allow_the_releases_that_the_account_permits():
     book = ledger()
     for budget in (3.0, 10.0):
         allowed = book.allowances([budget, budget])
@@ -157,7 +157,7 @@ def promise(client, draw, size=10, scale=2.0, norm=None):
     )  # fmt: skip
 
 
-def test_a_number_that_was_passed_over_counts_as_released():
+def test_a_skipped_number_counts_as_released():
     tally = InTimeTally(ledger(), [2.0, 3.0], 1.0)
     for draw in (0, 1, 4, 3):  # 2 was lost, and 3 came later than 4
         tally.name(promise(0, draw)) if draw != 3 else None
@@ -167,7 +167,7 @@ def test_a_number_that_was_passed_over_counts_as_released():
     assert tally.refusal is None
     again = promise(0, 5)
     tally.name(again)
-    tally.forget(again)  # lost in a crash, and handed out again
+    tally.forget(again)  # lost in a crash, and assigned again
     tally.name(promise(0, 5))
     tally.count(promise(0, 5))
     assert tally.counts == [6, 0]
@@ -178,13 +178,13 @@ def test_a_number_that_was_passed_over_counts_as_released():
 
 
 @pytest.mark.parametrize("other", [{"size": 9}, {"scale": 4.0}, {"norm": 0.5}])
-def test_what_is_not_of_the_nominal_kind_is_not_certified(other):
+def test_releases_of_other_kinds_are_not_certified(other):
     tally = InTimeTally(ledger(), [2.0, 3.0], 1.0)
     tally.count(promise(0, 0, **other))
     assert "correlated over time is made for these" in tally.refusal
 
 
-def test_square_roots_need_no_library(monkeypatch):
+def test_square_root_coefficients_need_no_library(monkeypatch):
     monkeypatch.setitem(sys.modules, "jax_privacy", None)
     monkeypatch.setitem(sys.modules, "jax_privacy.matrix_factorization", None)
     assert noising_coefficients("square_root", 5) == (1.0, -0.5, -0.125, -0.0625, -0.0390625)
@@ -194,8 +194,8 @@ def test_square_roots_need_no_library(monkeypatch):
 
 
 @pytest.mark.slow
-def test_strategies_of_jax_privacy():
-    """Noise reaches over fewer releases than the strategy's inverse: up to there it is that inverse."""
+def test_strategies_of_jax_privacy_are_banded_or_geometric():
+    """Noise covers fewer releases than the strategy's inverse; for these it equals that inverse."""
     pytest.importorskip("jax_privacy", reason="jax-privacy is not installed")
     takes = Participation(4, 4)
     banded = noising_coefficients("banded", 12, size=4, releases=16, takes=takes)

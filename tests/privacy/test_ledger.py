@@ -26,7 +26,7 @@ def renyi(noise, rate, count, **options):
     return epsilon_of([(Release(noise, rate), count)], 1e-5, accountant="renyi", **options)
 
 
-def test_every_client_is_charged_for_its_own_releases_at_its_own_rate_and_noise():
+def test_each_client_pays_for_its_own_releases_rate_and_noise():
     book = ledger([100, 50, 10, 200], levels=[2.0, 2.0, 3.0, 1.0])
     counts = Releases([30, 30, 2, 0])
     expected = [renyi(2.0, 0.1, 30), renyi(2.0, 0.2, 30), renyi(3.0, 1.0, 2), 0.0]
@@ -48,13 +48,13 @@ def test_every_client_is_charged_for_its_own_releases_at_its_own_rate_and_noise(
     data=st.data(),
     noise=st.sampled_from([0.0, 1.0, 2.0]),
 )
-def test_the_largest_epsilon_is_the_largest_of_all(sizes, data, noise):
+def test_largest_is_the_maximum_over_clients(sizes, data, noise):
     counts = Releases(data.draw(st.lists(st.integers(0, 60), min_size=len(sizes), max_size=len(sizes))))
     book = ledger(sizes, levels=noise)
     assert book.largest(counts) == book.epsilon(counts).max()
 
 
-def test_releases_of_other_kinds_are_composed_with_the_usual_ones():
+def test_releases_of_other_kinds_are_composed_with_nominal_ones():
     book = ledger([100, 100])
     releases = Releases([5, 0])
     for batch_size in (10, 20, 20, 40):
@@ -66,21 +66,21 @@ def test_releases_of_other_kinds_are_composed_with_the_usual_ones():
     assert book.final_epsilon(releases)[1] == 0.0
 
 
-def test_the_dearest_client_is_the_largest_by_privacy_loss_distributions_too():
+def test_largest_is_the_maximum_by_privacy_loss_distributions_too():
     book = ledger([100, 50], levels=[4.0, 2.0], accountant="pld")
     made = Releases([3, 3])
     assert book.epsilon(made)[0] < book.epsilon(made)[1] == book.largest(made)
 
 
-def test_a_client_with_several_kinds_of_releases_makes_a_close_look_too_dear():
+def test_several_kinds_of_releases_make_tight_epsilons_unaffordable():
     book = ledger([100] * 9)
     assert book.affords([1.0] * 9, [1] * 9)
     assert not book.affords([1.0] * 9, [1] * 8 + [2])
 
 
 @pytest.mark.parametrize(("pure", "usual", "other"), [(False, 4.0, 2.0), (False, 2.0, 4.0), (True, 0.1, 0.2)])
-def test_many_clients_with_two_levels_have_no_less_than_their_exact_epsilons(pure, usual, other):
-    """Too many to look at each: one looked at closely counts as if all its releases were as dear as its dearest."""
+def test_epsilons_of_many_clients_with_two_levels_are_at_least_exact(pure, usual, other):
+    """Too many for tight epsilons of all: all releases of a client count as its most expensive one."""
     counts = list(range(10, 16))
     book = ledger([100] * 6, levels=usual, pure=pure, accountant="tightest")
     made = Releases(counts, {client: {(10, other): 2} for client in range(6)})
@@ -96,21 +96,21 @@ def test_kinds_have_the_rate_at_which_their_batches_are_drawn():
     assert rates == [(0, 10, 0.1), (0, 40, 0.4), (1, 10, 0.2), (1, 80, 1.0)]
 
 
-def test_views():
+def test_the_hidden_view_is_at_most_the_local_one():
     sizes, releases = [100, 50], Releases([30, 10])
     local, hidden = ledger(sizes), ledger(sizes, view="global_hidden")
     own = [renyi(2.0, 0.1, 30), renyi(2.0, 0.2, 10)]
     assert own[0] < renyi(2.0, 0.1, 40) < own[1], "all updates, at rate B / (K smallest n)"
-    assert hidden.epsilon(releases).tolist() == [own[0], renyi(2.0, 0.1, 40)], "or its own, if that tells less"
+    assert hidden.epsilon(releases).tolist() == [own[0], renyi(2.0, 0.1, 40)], "or the local one, if that is smaller"
     assert hidden.largest(releases) == renyi(2.0, 0.1, 40)
     budgets = [0.5, 2.0]
     made = Releases(local.allowances(budgets))
     assert (hidden.final_epsilon(made) <= budgets).all()
     np.testing.assert_array_equal(local.epsilon(releases, view="global_hidden"), hidden.epsilon(releases))
     assert "holds only if the senders of updates stay hidden" in hidden.statement
-    assert hidden.accounted, "there is a number, of what papers suppose"
+    assert hidden.accounted, "there is an epsilon under the assumptions of papers"
     assert hidden.accounts_for(releases)
-    assert not hidden.certified, "nothing establishes that the clients' data are alike"
+    assert not hidden.certified, "the clients' data may differ"
     assert not hidden.certifies(releases)
     assert local.certified
     assert local.certifies(releases)
@@ -120,7 +120,7 @@ def test_views():
     assert "batches of 10 of a client's n shuffled examples, accounted by passes" in passes
 
 
-def test_neighbors_and_amplification():
+def test_neighbors_and_amplification_change_epsilon():
     sizes, releases = [100], Releases([30])
     replaced = ledger(sizes, neighbors="replace_one").epsilon(releases)[0]
     assert replaced == renyi(2.0, 0.1, 30, neighbors="replace_one")
@@ -156,7 +156,7 @@ def test_shuffled_data_is_accounted_by_passes(size, releases, expected):
         (359, 20.0, [(1800 * number, 1800) for number in range(3)], [(4, 1), (6, 2)], 4.066),  # five passes and a bit
     ],
 )
-def test_shuffled_releases_count_by_where_they_are(size, level, intervals, copies, epsilon):
+def test_shuffled_releases_are_accounted_by_position(size, level, intervals, copies, epsilon):
     passes = Passes(size)
     for interval in intervals:
         passes.add(*interval)
@@ -169,7 +169,9 @@ def test_shuffled_releases_count_by_where_they_are(size, level, intervals, copie
     assert book.final_epsilon(made)[0] == pytest.approx(epsilon, abs=1e-3)
     assert book.epsilon(made)[0] == book.largest(made) >= epsilon
     hidden = book.with_terms(view="global_hidden")
-    assert hidden.final_epsilon(made)[0] == book.final_epsilon(made)[0], "nobody counts on not knowing the order"
+    assert hidden.final_epsilon(made)[0] == book.final_epsilon(made)[0], (
+        "the account does not assume that the order is secret"
+    )
     pure = ledger([size], batch_size=119, levels=0.01, sampling="shuffle", neighbors="replace_one", pure=True)
     made = Releases([0], {0: {(intervals[0][1], 0.01): len(intervals)}}, passes=[passes])
     most = sum(count * m for m, count in copies)
@@ -180,7 +182,7 @@ def test_shuffled_releases_count_by_where_they_are(size, level, intervals, copie
     ("pure", "usual", "other", "dearest"), [(False, 8.0, 2.0, 2.0), (False, 2.0, 8.0, 2.0), (True, 0.01, 0.03, 0.03)]
 )
 def test_shuffled_releases_of_two_levels_cost_as_if_all_had_the_least_noise(pure, usual, other, dearest):
-    """An example may be in the noisy releases of every pass, or in the others: nobody knows which."""
+    """An example may be in the noisy releases of every pass, or in the others; either is possible."""
     options = {"sampling": "shuffle", "neighbors": "replace_one", "pure": pure}
     mixed, plain = ledger([100], levels=usual, **options), ledger([100], levels=dearest, **options)
     passes = Passes(100)
@@ -193,7 +195,7 @@ def test_shuffled_releases_of_two_levels_cost_as_if_all_had_the_least_noise(pure
         assert mixed.final_epsilon(made)[0] == plain.final_epsilon(least)[0]
 
 
-def test_other_terms_are_asked_of_the_same_ledger():
+def test_a_ledger_answers_under_other_terms():
     book, made = ledger([100], levels=4.0), Releases([30])
     other = book.with_terms(neighbors="replace_one", delta=1e-3)
     assert (other.delta, other.terms.neighbors, book.delta, book.terms.neighbors) == (
@@ -206,7 +208,7 @@ def test_other_terms_are_asked_of_the_same_ledger():
     assert not shuffled.with_terms(neighbors="add_or_remove").certified
 
 
-def test_pure_mechanisms_and_whole_clients():
+def test_pure_mechanisms_and_whole_clients_have_closed_forms():
     book = ledger([100], levels=0.5, pure=True)
     assert book.final_epsilon(Releases([4]))[0] == epsilon_of([(Release(0.0, 0.1, "poisson", 0.5), 4)], 1e-5)
     whole = ledger([100], sampling="shuffle", unit="client")
@@ -215,7 +217,7 @@ def test_pure_mechanisms_and_whole_clients():
 
 
 @pytest.mark.slow
-def test_at_the_end_epsilon_is_as_tight_as_affordable():
+def test_final_epsilon_is_as_tight_as_affordable():
     few, counts = ledger([100] * 3), Releases([300, 200, 0])
     exact = [epsilon_of([(Release(2.0, 0.1), count)], 1e-5) for count in counts.counts]
     assert few.final_epsilon(counts).tolist() == exact
@@ -232,8 +234,8 @@ def test_at_the_end_epsilon_is_as_tight_as_affordable():
     assert by_pld.largest(counts) == by_pld.final_epsilon(counts).max() < few.largest(counts)
 
 
-def test_a_thousand_clients_that_are_all_different_are_affordable():
-    """Ten seconds were asked for; this takes one, so even a busy machine stays below."""
+def test_a_thousand_different_clients_are_affordable():
+    """The limit is ten seconds; this takes one, so it also holds on a busy machine."""
     rng = np.random.default_rng(0)
     sizes = rng.permutation(np.arange(1000, 11_000))[:1000]
     book = ledger(sizes, batch_size=50, levels=rng.uniform(0.8, 3.0, 1000).tolist())
@@ -248,7 +250,7 @@ def test_a_thousand_clients_that_are_all_different_are_affordable():
 
 
 @pytest.mark.parametrize("accountant", ["renyi", "tightest"])
-def test_a_budget_allows_as_many_releases_as_it_pays_for(accountant):
+def test_a_budget_allows_the_releases_within_it(accountant):
     book = ledger([100, 100, 50], accountant=accountant)
     budgets = [3.0, 1.0, 1e6]
     allowed = book.allowances(budgets, most=5000)
@@ -264,7 +266,7 @@ def test_a_budget_allows_as_many_releases_as_it_pays_for(accountant):
     ("level", "rate", "neighbors", "budget", "fit"),
     [(0.8, 0.001, "add_or_remove", 1.0, 16_529), (1.0, 0.01, "replace_one", 3.0, 1101)],
 )
-def test_a_budget_is_spent_as_the_final_account_counts(level, rate, neighbors, budget, fit):
+def test_budgets_use_the_accountant_of_the_final_epsilon(level, rate, neighbors, budget, fit):
     size = round(1 / rate)
     book = ledger([size] * 20, batch_size=1, levels=level, neighbors=neighbors)
     begin = time.process_time()
@@ -272,13 +274,13 @@ def test_a_budget_is_spent_as_the_final_account_counts(level, rate, neighbors, b
     assert time.process_time() - begin < 5
     assert set(allowed) == {allowed[0]}
     assert 0.99 * fit <= allowed[0] <= fit
-    # Clients that stopped before, for whatever reason, are within it, too.
+    # Clients that stopped earlier, for any reason, are within it too.
     counts = Releases([allowed[0] - 40 * client for client in range(20)])
     found = book.final_epsilon(counts)
     assert 0.98 * budget <= found.max() <= budget
 
 
-def test_budgets_of_their_own_are_never_exceeded():
+def test_different_budgets_are_never_exceeded():
     sizes, budgets = [100, 100, 50, 100], [1.0, 3.0, 2.0, 0.0]
     book = ledger(sizes)
     found = book.final_epsilon(Releases(book.allowances(budgets)))
@@ -290,7 +292,7 @@ def test_budgets_of_their_own_are_never_exceeded():
     assert (many.final_epsilon(counts) <= np.array(budgets * 5)).all()
 
 
-def test_a_budget_of_a_pure_mechanism_takes_no_time():
+def test_a_budget_of_a_pure_mechanism_is_fast():
     book = ledger([100], levels=1e-4, pure=True)
     begin = time.process_time()
     (allowed,) = book.allowances([1.0])
@@ -299,7 +301,7 @@ def test_a_budget_of_a_pure_mechanism_takes_no_time():
     assert book.final_epsilon(Releases([allowed]))[0] <= 1.0 < book.final_epsilon(Releases([allowed + 1]))[0]
 
 
-def test_a_few_releases_of_another_kind_do_not_make_the_rest_dearer_than_they_are():
+def test_few_releases_of_another_kind_do_not_raise_the_cost_of_others():
     book, releases = ledger([100] * 12), Releases([100 + 5 * client for client in range(12)])
     plain = book.final_epsilon(releases)
     releases.add(3, 5, 2.0)
@@ -317,7 +319,7 @@ def test_a_few_releases_of_another_kind_do_not_make_the_rest_dearer_than_they_ar
         ({"sampling": "with_replacement", "neighbors": "replace_one"}, "several times into one batch"),
     ],
 )
-def test_what_the_accountant_does_not_cover_is_never_certified(options, reason):
+def test_what_no_account_covers_is_never_certified(options, reason):
     book = ledger([100, 50], **options)
     assert not book.certified
     for epsilons in (book.epsilon(Releases([3, 0])), book.final_epsilon(Releases([3, 0]))):

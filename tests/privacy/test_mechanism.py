@@ -1,4 +1,4 @@
-"""What a release really is: clipped per example, with the noise that the ledger counts on."""
+"""The actual release: clipped per example, with the noise of the ledger."""
 
 import math
 
@@ -18,7 +18,7 @@ D = 650
 
 
 def releases(lab, params, draws, *, clients=8, size=8, noise_scale=0.0):
-    """What Tape.gradient gives for the clients' batches, f64 [clients, draws, D]."""
+    """The releases of Tape.gradient for the clients' batches, f64 [clients, draws, D]."""
     model = lab.tape.constant(params)
     sums = [
         lab.tape.combine((1.0, lab.tape.gradient(model, client, draw, size, noise_scale)))
@@ -43,13 +43,13 @@ def test_the_noise_on_the_sum_has_the_stated_deviation(noise_std):
     vectors = noise.reshape(clients * draws, D)
     np.testing.assert_allclose(vectors.std(axis=1), 1.0, atol=5 / math.sqrt(2 * D))
     correlations = np.corrcoef(vectors)[np.triu_indices(len(vectors), 1)]
-    assert np.abs(correlations).max() < 6 / math.sqrt(D), "clients and draws have noise of their own"
+    assert np.abs(correlations).max() < 6 / math.sqrt(D), "clients and draws have independent noise"
     along = np.corrcoef(vectors[:, :-1].ravel(), vectors[:, 1:].ravel())[0, 1]
-    assert abs(along) < 5 / math.sqrt(n), "and so have coordinates"
+    assert abs(along) < 5 / math.sqrt(n), "and so do coordinates"
 
 
 def test_an_update_moves_by_step_times_noise_over_batch_size():
-    """The whole way through an algorithm: with and without noise under one seed, everything else equal."""
+    """A run of an algorithm with and without noise, under one seed and otherwise equal."""
 
     def after(noise_std):
         with Lab(make_problem(sampling="poisson", clipping_norm=1.0, noisy=True)) as lab:
@@ -62,7 +62,7 @@ def test_an_update_moves_by_step_times_noise_over_batch_size():
     (noisy, rows), (clean, _) = after(noise_std), after(0.0)
     assert {row[7] for row in rows} == {noise_std}
     assert [row[1] for row in rows] == list(range(8))
-    # All read the initial model, so noise moves nothing else; and averaging moves no sum of models.
+    # All read the initial model, so noise changes nothing else; and averaging keeps the sum of models.
     total = (noisy - clean).sum(axis=0) * batch_size / noise_std
     assert total.std() == pytest.approx(math.sqrt(8), rel=5 / math.sqrt(2 * D)), "eight independent noises in all"
     assert abs(total.mean()) < 5 * math.sqrt(8 / D)
@@ -76,7 +76,7 @@ def test_an_update_moves_by_step_times_noise_over_batch_size():
     client=st.integers(0, 7),
     draw=st.integers(0, 1000),
 )
-def test_no_example_moves_a_release_by_more_than_the_clipping_norm(clipping_norm, scale, size, client, draw):
+def test_an_example_moves_a_release_by_at_most_the_clipping_norm(clipping_norm, scale, size, client, draw):
     """Sensitivity: a Poisson batch with one example more is the same batch and that example's clipped gradient."""
     params = (scale * np.random.default_rng(draw).standard_normal(D)).astype(np.float32)
     problem = make_problem(sampling="poisson", clipping_norm=clipping_norm)
@@ -112,7 +112,7 @@ def setup(privacy, sampling="auto"):
     return assemble(loads(SCENARIO.format(privacy=privacy, sampling=sampling), "privacy"))
 
 
-def test_a_scenarios_noise_is_the_multiplier_times_the_clipping_norm():
+def test_noise_of_a_scenario_is_the_multiplier_times_the_clipping_norm():
     found = setup("{mechanism: gaussian, clipping_norm: 0.5, noise_multiplier: 3.0, delta: 1.0e-6}")
     assert found.problem.clipping.norm == 0.5
     assert found.training.noise_std == [1.5] * 8

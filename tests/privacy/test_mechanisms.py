@@ -33,7 +33,7 @@ def clipped_sum(gradients, clipping_norm):
     return (gradients * np.minimum(1.0, clipping_norm / norms)[:, None]).sum(axis=0)
 
 
-def test_each_kind_is_what_scenarios_call_it():
+def test_each_kind_has_its_name_in_scenarios():
     assert list(MECHANISMS) == [
         "gaussian",
         "gaussian_on_grid",
@@ -55,7 +55,7 @@ def test_each_kind_is_what_scenarios_call_it():
 # -- how much noise -----------------------------------------------------------------------------------
 
 
-def test_gaussian_noise_is_the_multiplier_times_the_clipping_norm_whatever_the_neighbors():
+def test_gaussian_noise_does_not_depend_on_neighbors():
     for kind in (Gaussian, GaussianUpdate):
         for neighbors in ("add_or_remove", "replace_one"):
             mechanism = kind(clipping_norm=0.5, neighbors=neighbors, noise_multiplier=3.0)
@@ -81,7 +81,7 @@ def test_laplace_noise_follows_the_sensitivity():
     assert coordinate_std(radius, 650) == pytest.approx(10 * math.sqrt(2 / 650), rel=1e-12)
 
 
-def test_unclipped_noise_is_as_given():
+def test_unclipped_noise_has_the_given_deviation():
     mechanism = UnclippedGaussian(noise_std=2.0)
     assert mechanism.scale(650) == coordinate_std(mechanism, 650) == 2.0
 
@@ -89,7 +89,7 @@ def test_unclipped_noise_is_as_given():
 # -- what is certified --------------------------------------------------------------------------------
 
 
-def test_what_cannot_be_certified_says_why():
+def test_uncertified_mechanisms_give_a_reason():
     refusals = {kind: mechanism.refusal for kind, mechanism in MECHANISMS.items() if mechanism.refusal}
     assert list(refusals) == ["laplace_l2_radius_only", "gaussian_unclipped"]
     assert "not private for more than one parameter" in refusals["laplace_l2_radius_only"]
@@ -99,7 +99,7 @@ def test_what_cannot_be_certified_says_why():
 
 
 @pytest.mark.parametrize("neighbors", ["add_or_remove", "replace_one"])
-def test_the_accountant_reads_a_noise_multiplier_as_the_mechanism_means_it(neighbors):
+def test_the_accountant_and_the_mechanism_share_the_noise_multiplier(neighbors):
     gaussian = Gaussian(noise_multiplier=4.0, neighbors=neighbors)
     mu = gaussian.sensitivity / gaussian.scale(10)
     exact = stats.norm.cdf(mu / 2 - 1 / mu) - math.e * stats.norm.cdf(-mu / 2 - 1 / mu)
@@ -124,7 +124,7 @@ def test_the_density_of_a_pure_release_changes_by_at_most_e_to_the_epsilon(kind,
     x = generator.standard_normal((200, d)) * 50.0
     loss = (np.linalg.norm(x - two, order, axis=1) - np.linalg.norm(x - one, order, axis=1)) / mechanism.scale(d)
     assert np.abs(loss).max() <= epsilon * (1 + 1e-9)
-    # the worst neighbors there are: opposite gradients in the worst direction, seen from far along it
+    # the worst neighbors: opposite gradients in the worst direction, at a far point along it
     worst = np.ones((1, d)) * 100.0
     removed = clipped_sum(worst, mechanism.clipping_norm)
     replaced = 0.0 if neighbors == "add_or_remove" else -removed
@@ -180,6 +180,6 @@ def test_a_clipping_norm_must_be_a_positive_number(kind, value):
         (lambda: Laplace(neighbors="some"), "laplace: neighbors: expected add_or_remove or replace_one, found 'some'"),
     ],
 )
-def test_wrong_arguments(make, message):
+def test_wrong_arguments_are_refused(make, message):
     with pytest.raises(ValueError, match=message):
         make()

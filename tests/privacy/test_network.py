@@ -42,7 +42,7 @@ def ring_weights(count):
 
 
 def muffliato(weights, observer, target, rounds):
-    """Cyffers et al. 2022: sum over messages of ((W^t)_uw)^2 / |(W^t)_w|^2, what each tells alone; C = sigma = 1."""
+    """Cyffers et al. 2022: sum over messages of ((W^t)_uw)^2 / |(W^t)_w|^2, each message by itself; C = sigma = 1."""
     powers = [np.linalg.matrix_power(weights, t) for t in range(rounds)]
     near = [w for w in range(len(weights)) if w != observer and weights[w, observer]]
     return sum(p[target, w] ** 2 / (p[w] @ p[w]) for p in powers for w in near)
@@ -58,8 +58,8 @@ def metropolis(graph):
 
 
 @pytest.mark.parametrize("graph", [nx.cycle_graph(8), nx.karate_club_graph(), nx.hypercube_graph(3)])
-def test_messages_of_averaging_by_themselves_tell_what_muffliato_says(graph):
-    """Its sum over messages is met by each of them alone: but what was sent together is known together."""
+def test_single_messages_of_averaging_have_the_mu_of_muffliato(graph):
+    """Muffliato's sum over messages holds for each of them alone, but messages sent together are seen together."""
     weights = metropolis(graph)
     for time, _, observer, row in gossip(weights, 4)[:: len(weights)]:
         for target in {0, len(weights) // 2} - {observer}:
@@ -68,7 +68,7 @@ def test_messages_of_averaging_by_themselves_tell_what_muffliato_says(graph):
             assert alone**2 <= muffliato(weights, observer, target, time + 1) + 1e-9
 
 
-def test_messages_of_averaging_together_tell_more_than_their_sum():
+def test_messages_of_averaging_together_reveal_more_than_their_sum():
     """On the line u - w - v: w's value, and then a third of all three, are u's value with no noise but its own."""
     weights = metropolis(nx.path_graph(3))
     seen = [row for _, _, observer, row in gossip(weights, 2) if observer == 2]
@@ -84,7 +84,7 @@ def test_one_round_on_a_complete_graph_is_the_local_view():
     assert [mu_of(seen, k, 0, std=2.0) for k in range(1, 5)] == pytest.approx([0.5] * 4)
 
 
-def test_a_secure_sum_hides_each_among_the_others():
+def test_a_secure_sum_adds_the_noise_of_all():
     row = np.ones(6)
     assert mu_of([row], 3, 0, std=2.0) == pytest.approx(1 / (2.0 * math.sqrt(5)))
 
@@ -98,7 +98,7 @@ def test_a_server_that_sends_sums_is_central_privacy_with_the_noise_of_all():
     assert view.mu(mine, np.ones(rounds)) == pytest.approx(math.sqrt(rounds / clients) / std)
 
 
-def test_on_a_ring_less_is_known_of_those_far_away():
+def test_knowledge_on_a_ring_decreases_with_distance():
     """Of training, where every round has fresh noise: x <- W x + g + xi."""
     count, rounds = 12, 8
     weights = ring_weights(count)
@@ -108,27 +108,27 @@ def test_on_a_ring_less_is_known_of_those_far_away():
         state = weights @ state
         state[:, time * count : (time + 1) * count] = np.eye(count)
     a = np.array(seen)
-    a[:, np.arange(rounds) * count] = 0.0  # the observer's own
+    a[:, np.arange(rounds) * count] = 0.0  # of the observer itself
     view = View.of_own_noise(a, np.ones(a.shape[1]))
     mus = [view.mu(np.arange(rounds) * count + k, np.ones(rounds)) for k in range(1, 7)]
     assert mus == sorted(mus, reverse=True)
     assert mus[0] > 2.0 > 0.1 > mus[-1] > 0.0
 
 
-def test_what_can_be_solved_for_is_what_has_its_unit_vector_among_the_rows():
+def test_recovered_gradients_have_their_unit_vector_in_the_row_space():
     a = np.array([[1.0, 1.0, 0.0, 0.0], [1.0, -1.0, 0.0, 0.0], [0.0, 0.0, 1.0, 1.0]])
     np.testing.assert_array_equal(recovered(a), [True, True, False, False])
     std = np.array([1.0, 2.0, 3.0, 4.0])
     view = View.of_own_noise(a, std)
     np.testing.assert_allclose(error_of(view, recovered(a)), [1.0, 2.0, np.inf, np.inf])
-    # one value behind several gradients is estimated from all of them: inverse variances add up
+    # one value in several gradients is estimated from all of them: inverse variances add up
     groups = np.array([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, 1.0]])
     errors = error_of(view, np.array([True, True]), groups)
     np.testing.assert_allclose(errors, [1 / math.sqrt(1 + 1 / 4), math.sqrt(9 + 16) / 2])
 
 
-def test_a_worker_who_repeats_what_it_heard_is_why_the_view_alone_is_not_certified():
-    """u -> w -> v: with gradients taken as fixed 1/sqrt(5), of u's message alone 1, C = sigma = 1.
+def test_a_worker_that_repeats_messages_shows_why_the_view_alone_is_not_certified():
+    """u -> w -> v: with fixed gradients 1/sqrt(5), of u's message alone 1, C = sigma = 1.
 
     w adds to half of u's value a noisy gradient of its own: x = u/2 + g. As fixed, w's noise hides u. But g may be
     any function of u's message: if it is the other half of it, v sees u + the noises of both; and if w amplifies what
@@ -161,7 +161,7 @@ matrices = st.integers(0, 2**32 - 1).map(np.random.default_rng)
 
 @settings(max_examples=60, deadline=None)
 @given(generator=matrices, rows=st.integers(1, 8), columns=st.integers(1, 6))
-def test_who_sees_less_knows_no_more_and_nobody_more_than_everything(generator, rows, columns):
+def test_seeing_less_reveals_no_more(generator, rows, columns):
     a = generator.integers(-2, 3, (rows, columns)).astype(float)
     std = generator.uniform(0.5, 2.0, columns)
     some, whole = View.of_own_noise(a[: rows // 2 + 1], std), View.of_own_noise(a, std)
@@ -171,10 +171,10 @@ def test_who_sees_less_knows_no_more_and_nobody_more_than_everything(generator, 
     assert np.linalg.eigvalsh(everything.m() - whole.m()).min() > -1e-9
     chosen, deltas = np.arange(columns), generator.uniform(0.1, 1.0, columns)
     assert whole.mu(chosen, deltas) <= everything.mu(chosen, deltas) + 1e-9
-    # what releases one by one would be no less than the view
+    # single releases with these precisions reveal at least as much as the view
     precisions = whole.precisions(chosen)
     assert np.linalg.eigvalsh(np.diag(precisions) - whole.m()).min() > -1e-9
-    # dense, and by noises that are written out
+    # against dense matrices, and with explicit noise
     np.testing.assert_allclose(whole.m(), a.T @ np.linalg.pinv(a @ np.diag(std**2) @ a.T) @ a, atol=1e-7)
     other = View(a, a * std)
     np.testing.assert_allclose(other.m(), whole.m(), atol=1e-7)
@@ -183,7 +183,7 @@ def test_who_sees_less_knows_no_more_and_nobody_more_than_everything(generator, 
 
 @settings(max_examples=40, deadline=None)
 @given(generator=matrices, rows=st.integers(1, 5), columns=st.integers(1, 4))
-def test_mu_is_no_less_than_any_example_shows(generator, rows, columns):
+def test_mu_is_at_least_that_of_each_example(generator, rows, columns):
     """The distance between the views' means under the worst of many pairs of neighbors, in units of the noise."""
     a, b = generator.standard_normal((rows, columns)), generator.standard_normal((rows, rows + 2))
     view = View(a, b)
@@ -206,7 +206,7 @@ def test_passes_take_one_batch_each():
     assert view.mu(np.arange(3), np.ones(3), straddling) == pytest.approx(2.0)
 
 
-def test_what_is_seen_without_noise_has_no_epsilon():
+def test_gradients_seen_without_noise_have_infinite_mu():
     a, b = np.array([[1.0, 1.0], [1.0, 0.0]]), np.array([[1.0], [1.0]])
     view = View(a, b)  # the difference of the rows is the second gradient
     np.testing.assert_array_equal(view.exposed, [False, True])
@@ -216,8 +216,8 @@ def test_what_is_seen_without_noise_has_no_epsilon():
     np.testing.assert_array_equal(View(np.eye(2), np.zeros((2, 3))).exposed, [True, True])
 
 
-def test_noise_that_cancels_hides_neighbors_from_who_sees_all_messages():
-    """Two clients whose noises cancel but for a small one: the sum is nearly bare, each message is not."""
+def test_canceling_noise_hides_neighbors_from_an_observer_of_all_messages():
+    """Two clients whose noises nearly cancel: the sum has little noise, each message much."""
     b = np.array([[0.1, 0.0, 5.0], [0.0, 0.1, -5.0]])
     view = View(np.eye(2), b)
     assert view.mu(only(0), ONE) == pytest.approx(math.sqrt(1 / (0.02) + 1 / (0.02 + 100)) / math.sqrt(1), rel=0.3)
@@ -225,7 +225,7 @@ def test_noise_that_cancels_hides_neighbors_from_who_sees_all_messages():
     assert view.mu(only(0), ONE) == pytest.approx(math.sqrt(dense))
 
 
-def test_nothing_seen_is_nothing_known():
+def test_an_empty_view_reveals_nothing():
     nothing = View.of_own_noise(np.zeros((0, 3)), np.ones(3))
     assert nothing.mu(np.arange(3), np.ones(3)) == 0.0
     assert View(np.zeros((2, 3)), np.zeros((2, 3))).mu(np.arange(3), np.ones(3)) == 0.0
@@ -234,7 +234,7 @@ def test_nothing_seen_is_nothing_known():
 
 @pytest.mark.parametrize("rest", [1e-6, 1e-13, 3e-14])
 def test_a_direction_that_two_messages_nearly_share_is_kept(rest):
-    """Exactly, the two are both gradients, each with its own noise."""
+    """In exact arithmetic, the two reveal both gradients, each with its own noise."""
     a = np.array([[1.0, 0.0], [1.0, rest]])
     view = View.of_own_noise(a, np.full(2, 2.0))
     assert view.rank == 2

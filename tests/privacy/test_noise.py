@@ -53,7 +53,7 @@ DIGITS_OF_PI = (0x13198A2E, 0x03707344), (0x243F6A88, 0x85A308D3)
         (32, *DIGITS_OF_PI, (0xE2827716, 0xC3C05CDF)),
     ],
 )
-def test_threefry_gives_the_known_answers_of_its_authors(rounds, key, counter, words):
+def test_threefry_gives_the_test_vectors_of_its_authors(rounds, key, counter, words):
     with jax.disable_jit():
         found = threefry(*(jnp.uint32(word) for word in key + counter), rounds=rounds)
     assert tuple(int(word) for word in found) == words
@@ -82,7 +82,7 @@ def release_words(client=3, draw=9, size=2**14, key=WORDS_OF_KEY):
 
 
 def test_the_words_of_a_coordinate_are_threefrys_under_the_key_of_the_release():
-    """No fewer rounds than pass BigCrush, and a margin; the key of a release from all 20."""
+    """The rounds that pass BigCrush, and a margin; all 20 for the key of a release."""
     found, key = release_words(), threefry_of_the_paper(20, WORDS_OF_KEY, (3, 9))
     assert noise.ROUNDS >= 13 + 3
     for i in (0, 1, 12_345, 2**14 - 1):
@@ -105,8 +105,8 @@ def check_fair(bits):
 
 
 @pytest.mark.parametrize("word", [0, 1])
-def test_neighboring_coordinates_draws_clients_and_keys_share_no_bit(word):
-    """What two neighbors have in common: their exclusive or is as random as they are, and so is their sum."""
+def test_neighboring_counters_and_keys_give_independent_bits(word):
+    """The exclusive or and the sum of two neighbors are as random as each of them."""
     here = release_words()[word]
     key = WORDS_OF_KEY
     neighbors = {
@@ -168,9 +168,9 @@ def fraction(further):
     return (further >> 8 | 1) * 2.0**-24
 
 
-def test_normals_are_the_inverse_of_the_distribution_function_to_a_millionth_everywhere():
+def test_normals_invert_the_distribution_function_to_a_millionth():
     bits, further = words(200_000)
-    shifted = bits >> (np.arange(len(bits)) % 32).astype(np.uint32)  # as many of every order of magnitude
+    shifted = bits >> (np.arange(len(bits)) % 32).astype(np.uint32)  # the same number of every order of magnitude
     bits = np.choose(np.arange(len(bits)) // 32 % 4, [shifted, ~shifted, shifted ^ (1 << 31), ~shifted ^ (1 << 31)])
     bits[:6] = [2**31 - 1, 2**31, 0, 2**32 - 1, 1, 2**32 - 2]
     further[:2] = 0  # the fraction is 2^-24: the smallest p of all, 2^-55
@@ -193,7 +193,7 @@ def test_exponentials_are_the_inverse_of_their_distribution_function():
     assert found.max() == pytest.approx(55 * math.log(2), rel=1e-6)
 
 
-def test_tails_are_counted_as_they_should_be():
+def test_tails_have_the_counts_of_the_law():
     """Four million draws; the thousand largest are those of a law, not the last steps of a grid."""
     found = np.abs(np.asarray(jax.jit(normal)(*words(4_000_000)), np.float64))
     assert stats.kstest(found[:200_000], stats.halfnorm.cdf).pvalue > 1e-3
@@ -212,8 +212,8 @@ def test_tails_are_counted_as_they_should_be():
         (exponential, 0, lambda x: np.exp(-x)),
     ],
 )
-def test_in_the_last_cell_of_the_grid_the_law_goes_on(law, last, beyond):
-    """The outermost bits: what is left of the law, beyond 6.2 standard deviations, is spread as it should be."""
+def test_the_law_continues_in_the_last_cell_of_the_grid(law, last, beyond):
+    """The outermost bits: the law beyond 6.2 standard deviations is followed."""
     bits, further = words(20_000)
     found = np.asarray(jax.jit(law)(np.full_like(bits, last), further), np.float64)
     assert stats.kstest(beyond(found) * 2.0**31, "uniform").pvalue > 1e-3
@@ -252,7 +252,7 @@ def test_the_norm_has_its_law(name, d):
 @pytest.mark.slow
 @pytest.mark.parametrize("d", [2000, 100_000])
 def test_isotropic_laplace_noise_of_a_large_model_has_the_right_norm(d):
-    """d = 100,000: the norm is within 1 / sqrt(d) of d, and 32-bit numbers must not blur that."""
+    """d = 100,000: the norm is within 1 / sqrt(d) of d, also in 32-bit numbers."""
     count = 600 if d == 2000 else 40
     norms = np.linalg.norm(vectors("laplace_l2", count, d), axis=1)
     assert norms.mean() == pytest.approx(d, abs=4.5 * math.sqrt(d / count))
@@ -261,13 +261,13 @@ def test_isotropic_laplace_noise_of_a_large_model_has_the_right_norm(d):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_mean_and_covariance(name):
+def test_noise_has_mean_zero_and_the_stated_covariance(name):
     d, count = 5, 40_000
     found = vectors(name, count, d)
     variance = SECOND_MOMENT[name](d) / d
     np.testing.assert_allclose(found.mean(axis=0), 0.0, atol=4.5 * math.sqrt(variance / count))
     covariance = found.T @ found / count / variance
-    # Var(x_i^2) / variance^2 is at most 5 for these laws but for the exponential norm, which has E r^4 = 24.
+    # Var(x_i^2) / variance^2 is at most 5 for these laws except for the exponential norm, which has E r^4 = 24.
     spread = math.sqrt({"laplace_l2_radius_only": 24 * 3 * d / (4 * (d + 2))}.get(name, 6.0) / count)
     np.testing.assert_allclose(covariance, np.eye(d), atol=4.5 * spread)
 
@@ -299,7 +299,7 @@ def test_coordinates_of_laplace_noise_are_laplace_and_independent():
         assert abs(np.corrcoef(found[:, :-lag].ravel(), found[:, lag:].ravel())[0, 1]) < 4.5 / math.sqrt(found.size / 2)
 
 
-def test_in_one_dimension_all_laplace_noise_is_the_same():
+def test_laplace_samplers_agree_in_one_dimension():
     a, b, c = (vectors(name, 40_000, 1).ravel() for name in ("laplace_l2", "laplace_l2_radius_only", "laplace"))
     np.testing.assert_array_equal(a, b)
     assert stats.kstest(a, "laplace").pvalue > 1e-3
@@ -319,7 +319,7 @@ def test_gamma_variables_have_their_law_for_all_shapes(shape):
     assert found.var() == pytest.approx(shape, rel=4.5 * math.sqrt((2 + 6 / shape) / count))
 
 
-def test_the_first_attempt_that_is_accepted_counts():
+def test_the_first_accepted_attempt_is_used():
     """An attempt that would leave 1 + t below 0 and one whose uniform variable is 1, then one at the center."""
     low, center = 1, 2**32 - 2
     first = jnp.array([low, low, center, *[0] * (ATTEMPTS - 3)], jnp.uint32)
@@ -350,7 +350,7 @@ def test_noise_has_the_same_bits_in_every_lane_and_loop(name, d):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_release_has_noise_of_its_own(name):
+def test_each_release_has_its_own_noise(name):
     d, clients, draws = 400, 5, 8
     rows = noises(name, clients, draws, d).reshape(-1, d)
     assert np.isfinite(rows).all()
@@ -361,7 +361,7 @@ def test_every_release_has_noise_of_its_own(name):
 
 
 def test_isotropic_noise_is_gaussian_noise_times_one_number():
-    """What makes it as cheap; and runs that differ in the mechanism share their directions."""
+    """So it is as cheap, and runs that differ in the mechanism share their directions."""
     z, x, r = (noises(name, 5, 8, 400)[0] for name in ("gaussian", "laplace_l2", "laplace_l2_radius_only"))
     for other in (x, r):
         ratio = other / z

@@ -78,7 +78,7 @@ KINDS = {  # examples of each client, and its noise multiplier
 
 
 def world_of(fault, clients):
-    """Somebody crashes every few mini-batches; or comes, goes, and leaves; or messages are lost."""
+    """A client crashes every few mini-batches; or joins, pauses, and leaves; or messages are lost."""
     outages, links = {}, LinkModel(latency=exponential(2e-3), bandwidth=1e5)
     random = None
     if fault == "crashes":
@@ -96,7 +96,7 @@ def world_of(fault, clients):
 
 
 class Made:
-    """A promise as it was made: what it takes of its client's data, and with how much noise."""
+    """A promise: its part of the client's data, and its noise."""
 
     def __init__(self, promise, parts, scale, expected, norm):
         self.promise, self.parts, self.scale, self.expected, self.norm = promise, parts, scale, expected, norm
@@ -104,7 +104,7 @@ class Made:
 
 
 class Watching(Tape):
-    """Takes down what is promised, and what of that others see."""
+    """Records promises, and those that others see."""
 
     def __init__(self, **options):
         super().__init__(Looks(), **options)
@@ -184,12 +184,12 @@ def training_of(sizes, levels, sampling, *, unit="example", local=False, allowan
 
 
 def noisy_releases(tape, client):
-    """What of a client's promises others saw, in the order in which they were made."""
+    """The promises of a client that others saw, in the order in which they were made."""
     return [made for made in tape.made if made.client == client and made.seen]
 
 
 def worst_of_passes(n, releases, level=None):
-    """The largest sum over releases of (copies / noise)^2, an example being anywhere in every pass.
+    """The largest sum over releases of (copies / noise)^2, for an example anywhere in every pass.
 
     By the release that it is in, pass by pass, and how often it has been in that by then. `level` is the noise of all,
     where what some of them add is covered by others.
@@ -227,7 +227,7 @@ def gaussian(mu):
 
 
 def sampled_kinds(n, releases, sampling):
-    """(sampling rate, noise multiplier) -> how many releases."""
+    """(sampling rate, noise multiplier) -> number of releases."""
     found = Counter()
     for made in releases:
         examples = made.expected if sampling == "poisson" else sum(size for _, _, size in made.parts)
@@ -236,14 +236,14 @@ def sampled_kinds(n, releases, sampling):
 
 
 def held_against(ledger, tape, account, scale=1.0):
-    """Assert for every client that the account has all that others saw, and that certified is not below it.
+    """Assert for every client that the account has all that others saw, and that it is not too small.
 
     Args:
         scale: of the noise of a noise multiplier of 1.
     """
     neighbors, unit = ledger.terms.neighbors, ledger.terms.unit
     noises = Counter(made.noise for made in tape.made if made.seen)
-    assert max(noises.values(), default=1) == 1, "nobody's noise is seen twice"
+    assert max(noises.values(), default=1) == 1, "each noise is seen once"
     exact = unit == "client" or ledger.sampling == "shuffle"
     spent, counted = ledger.final_epsilon(account) if exact else [], ledger.compositions(account)
     for client, n in enumerate(ledger.sizes.tolist()):
@@ -292,14 +292,14 @@ def clients_of(name, kind):
     return (sizes[:1], levels[:1]) if name == "centralized_sgd" else (sizes, levels)
 
 
-def test_there_are_enough_combinations():
+def test_the_product_has_enough_combinations():
     assert set(ALGORITHMS) == {kind for ways in (EXAMPLE, CLIENT, PASSED) for kind, _ in ways.values()}
     assert len(OF_EXAMPLES) + len(OF_CLIENTS) + len(OF_PASSES) >= 600
 
 
 @pytest.mark.parametrize("name", EXAMPLE)
-def test_examples(name):
-    """What is refused says why; the rest has a count that agrees, and an epsilon that is not too small."""
+def test_every_combination_for_examples_is_certified_or_refused(name):
+    """Refusals give a reason; other cases have the right count, and an epsilon that is not too small."""
     for other, sampling, neighbors, fault, kind in OF_EXAMPLES:
         sizes, levels = clients_of(name, kind)
         if other != name:
@@ -322,7 +322,7 @@ def test_examples(name):
 
 
 @pytest.mark.parametrize("name", CLIENT)
-def test_clients(name):
+def test_every_combination_for_clients_is_certified_or_refused(name):
     for other, sampling, neighbors, fault, kind in OF_CLIENTS:
         if other != name:
             continue
@@ -339,7 +339,7 @@ def test_clients(name):
 
 
 @pytest.mark.parametrize("name", PASSED)
-def test_data_that_is_used_up(name):
+def test_every_combination_for_one_pass_is_certified_or_refused(name):
     """Of three tasks on the same data, which two clients may share."""
     for other, sampling, neighbors, fault, kind in OF_PASSES:
         if other != name:
@@ -368,8 +368,8 @@ def test_data_that_is_used_up(name):
 
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("name", ["adpsgd", "async_fl, rounds larger than the data", "async_sgd"])
-def test_pure_mechanisms(name, fault):
-    """An example that is so many times in all releases together loses as often the epsilon of one, at least."""
+def test_every_combination_for_pure_mechanisms_is_certified_or_refused(name, fault):
+    """An example that is m times in all releases together has an epsilon of at least m times that of one."""
     sizes, levels = KINDS["several"][0], (0.5, 0.25, 0.5, 1.0)
     ledger = Ledger(Terms("laplace", DELTA, 1.0, "replace_one"), np.array(sizes), BATCH, "shuffle", levels, True)
     tape, account = run(EXAMPLE[name], ledger, training_of(sizes, levels, "shuffle"), fault)
@@ -384,14 +384,14 @@ def test_pure_mechanisms(name, fault):
 
 
 @pytest.mark.parametrize("name", EXAMPLE)
-def test_lost_batches_that_are_not_handed_out_again(name, monkeypatch):
-    """As in algorithms of a user's own: fewer releases, over as many passes; budgets hold all the same."""
+def test_lost_batches_that_are_not_reassigned_raise_epsilon(name, monkeypatch):
+    """As in algorithms of a user: fewer releases over as many passes; budgets hold too."""
     monkeypatch.setattr(Algorithm, "lost", lambda self, promise: False)
     sizes, levels = clients_of(name, "several")
     ledger = Ledger(Terms("gaussian", DELTA, 1.0, "replace_one"), np.array(sizes), BATCH, "shuffle", levels)
     tape, account = run(EXAMPLE[name], ledger, training_of(sizes, levels, "shuffle"), "crashes")
     held_against(ledger, tape, account)
-    if EXAMPLE[name][0] != "async_fl":  # its budget is one of rounds, which are made again
+    if EXAMPLE[name][0] != "async_fl":  # its budget counts rounds, which are repeated
         budgets = [10.0, 20.0, 5.0, 2.0][: len(sizes)]
         training = training_of(sizes, levels, "shuffle", allowances=ledger.allowances(budgets))
         tape, account = run(EXAMPLE[name], ledger, training, "crashes", None)
@@ -400,8 +400,8 @@ def test_lost_batches_that_are_not_handed_out_again(name, monkeypatch):
 
 
 @pytest.mark.parametrize("fault", ["crashes", "churn"])
-def test_sampled_releases_cost_what_dp_accounting_says_by_itself(fault):
-    """Of the client that spent most, from below: the losses are rounded down."""
+def test_sampled_releases_cost_as_much_as_in_dp_accounting(fault):
+    """For the client that spent most, a lower bound: the losses are rounded down."""
     sizes, levels = (20, 27), (4.0, 4.0)
     ledger = Ledger(Terms("gaussian", DELTA), np.array(sizes), BATCH, "poisson", levels)
     tape, account = run(EXAMPLE["mapa"], ledger, training_of(sizes, levels, "poisson"), fault)
@@ -418,8 +418,8 @@ def test_sampled_releases_cost_what_dp_accounting_says_by_itself(fault):
 
 
 @pytest.mark.parametrize("name", EXAMPLE)
-def test_budgets_are_kept(name):
-    """Whatever is lost, nobody ends above its budget, and somebody uses it up."""
+def test_budgets_are_never_exceeded(name):
+    """With any losses, no client exceeds its budget, and at least one uses it up."""
     sizes, levels = clients_of(name, "several")
     for sampling, neighbors in (("shuffle", "replace_one"), ("poisson", "add_or_remove")):
         budgets = np.array([2.0, 6.0, 1.0, 0.3])[: len(sizes)]
@@ -440,7 +440,7 @@ def test_budgets_are_kept(name):
 
 
 def rounds_within(ledger, way, client, budget):
-    """How many rounds of growing sizes cost no more, in whatever order."""
+    """The number of rounds of growing sizes that cost no more, in any order."""
     first, slope = way[1]["sizes"]
     sequence, rounds, streams = PolynomialSizes(slope, 1.0, first), 0, Streams(0)
     sizes = RoundSizes(sequence, [1.0] * len(ledger.sizes), streams, each_client=True)

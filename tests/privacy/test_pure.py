@@ -24,7 +24,7 @@ def by_hand(epsilon, releases, total):
 
 @settings(max_examples=100, deadline=None, derandomize=True)
 @given(epsilon=epsilons, releases=counts, delta=deltas)
-def test_epsilon_is_the_smallest_that_will_do(epsilon, releases, delta):
+def test_composed_epsilon_is_the_smallest_valid_one(epsilon, releases, delta):
     found = composed_epsilon(epsilon, releases, delta)
     assert 0.0 <= found <= min(releases * epsilon, advanced_epsilon(epsilon, releases, delta)) * (1 + 1e-12)
     assert by_hand(epsilon, releases, found) <= delta * (1 + 1e-7) + 1e-14
@@ -33,14 +33,14 @@ def test_epsilon_is_the_smallest_that_will_do(epsilon, releases, delta):
     assert composed_epsilon(epsilon, releases + 1, delta) >= found - 1e-12
 
 
-def test_known_numbers():
+def test_composed_epsilon_has_known_values():
     assert composed_epsilon(0.3, 1, 0.1) == pytest.approx(
         math.log((1 / (1 + math.exp(-0.3)) - 0.1) * (1 + math.exp(0.3)))
     )
     assert composed_epsilon(0.1, 3000, 1e-5) == pytest.approx(37.5446469, rel=1e-8)
     assert composed_epsilon(1.0, 5000, 1e-5) == pytest.approx(2573.998072, rel=1e-8)
     assert advanced_epsilon(0.1, 3000, 1e-5) == pytest.approx(57.8338843, rel=1e-8)
-    # many that hide much each are together a Gaussian of mu = eps sqrt(T)
+    # many releases of small epsilon together approach a Gaussian of mu = eps sqrt(T)
     gaussian = gaussian_epsilon(1e-5, 1e-4 * math.sqrt(100_000))
     assert composed_epsilon(1e-4, 100_000, 1e-5) == pytest.approx(gaussian, rel=2e-3)
     assert composed_epsilon(0.3, 7, 0.4) == 0.0
@@ -55,7 +55,7 @@ def test_the_accountants_are_not_below_what_randomized_responses_attain(epsilon,
     assert exact * (1 - 1e-9) <= found <= 1.2 * exact
 
 
-def test_sampling_amplifies():
+def test_sampling_reduces_epsilon():
     assert amplified_epsilon(0.1, 0.001) == pytest.approx(1.05165388e-4, rel=1e-8)
     assert amplified_epsilon(1e-9, 0.5) == pytest.approx(5e-10, rel=1e-8)
     assert amplified_epsilon(2.0, 1.0) == 2.0
@@ -75,7 +75,7 @@ def test_sampling_amplifies():
         (lambda: composed_epsilon(0.1, 3, 0.0), r"delta: expected a number in \(0, 1\), found 0"),
     ],
 )
-def test_wrong_arguments(call, message):
+def test_wrong_arguments_are_refused(call, message):
     with pytest.raises(ValueError, match=message):
         call()
 
@@ -87,7 +87,7 @@ def test_billions_of_releases_are_a_gaussian_or_less_than_azumas_bound(epsilon, 
     begin = time.process_time()
     found = composed_epsilon(epsilon, releases, 1e-5)
     assert time.process_time() - begin < 2
-    # a loss of +-eps has mean m = eps tanh(eps/2) and variance eps^2 - m^2: for so many, the normal law
+    # a loss of +-eps has mean m = eps tanh(eps/2) and variance eps^2 - m^2: for that many, the normal law
     mean = epsilon * math.tanh(epsilon / 2)
     std = math.sqrt((epsilon**2 - mean**2) * releases)
     if releases <= 2**36:

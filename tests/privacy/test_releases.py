@@ -1,4 +1,4 @@
-"""What a tape tells of promises becomes releases of the right kinds, or the reason why nothing is certified."""
+"""Reports of a tape become releases of the right kinds, or the reason why nothing is certified."""
 
 import math
 import re
@@ -42,7 +42,7 @@ def make_tally(*, sampling="shuffle", pure=False, unit="example", by_server=Fals
     return Tally(ledger, [SCALE] * 2, 1.0, rounds, lambda: 1.5)
 
 
-def test_a_promise_counts_once_whether_it_was_sent_or_consumed():
+def test_a_promise_counts_once_when_sent_or_consumed():
     tally, promise = make_tally(), Told(client=1)
     tally.send(promise)
     tally.send(promise)
@@ -65,7 +65,7 @@ def test_a_promise_counts_once_whether_it_was_sent_or_consumed():
         (Told(examples=5), {"unit": "client"}, (5, 4.0), False),
     ],
 )
-def test_what_is_not_of_the_nominal_kind_has_its_own(promise, options, kind, dearer):
+def test_other_releases_have_kinds_of_their_own(promise, options, kind, dearer):
     tally = make_tally(**options)
     tally.count(promise)
     assert tally.refusal is None
@@ -74,27 +74,27 @@ def test_what_is_not_of_the_nominal_kind_has_its_own(promise, options, kind, dea
     assert tally.dearer == ({0} if dearer else set())
 
 
-def test_a_poisson_batch_is_of_the_nominal_kind_by_what_was_expected():
+def test_a_poisson_batch_is_nominal_by_its_expected_size():
     tally = make_tally(sampling="poisson")
     for drawn in (0, 7, 13):
         tally.count(Told(examples=drawn, expected=BATCH))
     assert (tally.counts, tally.refusal) == ([3, 0], None)
 
 
-def test_of_a_round_in_several_operations_the_one_with_the_noise_counts():
-    """Nothing is certified of rounds whose gradients are clipped one by one; they are counted all the same."""
+def test_a_round_in_several_operations_counts_once():
+    """Nothing is certified of rounds whose gradients are clipped one by one; they are counted nevertheless."""
     tally = make_tally(rounds=True)
     tally.count(Told(noise_scale=0.0))
     tally.count(Told(noise_scale=0.5, expected=30))
     assert (tally.counts, tally.others, tally.refusal) == ([0, 0], {0: {(30, 2.0): 1}}, None)
     whole = make_tally(rounds=True, unit="client")
     whole.count(Told(noise_scale=0.5))
-    assert whole.others == {0: {(BATCH, 0.5): 1}}, "a clipped update's noise is what it is"
+    assert whole.others == {0: {(BATCH, 0.5): 1}}, "a clipped update keeps its noise"
     whole.count(Told(noise_scale=0.0))
     assert "without noise" in str(whole.refusal)
 
 
-def test_rounding_of_a_scale_makes_no_kind():
+def test_rounding_of_a_scale_does_not_make_a_kind():
     tally = make_tally()
     tally.count(Told(noise_scale=SCALE * (1 + 1e-12)))
     assert (tally.counts, tally.others) == ([1, 0], {})
@@ -120,7 +120,7 @@ def test_rounding_of_a_scale_makes_no_kind():
         ),
     ],
 )
-def test_what_cannot_be_certified_has_a_reason_and_the_first_one_stays(tell, options, reason):
+def test_the_first_reason_against_a_certificate_is_kept(tell, options, reason):
     tally = make_tally(**options)
     tell(tally)
     first = tally.refusal
@@ -130,7 +130,7 @@ def test_what_cannot_be_certified_has_a_reason_and_the_first_one_stays(tell, opt
     assert tally.refusal == first
 
 
-def test_names_of_noise_may_grow_for_each_client_on_its_own():
+def test_numbers_of_noise_grow_for_each_client_separately():
     tally = make_tally()
     for client, draw in ((0, 0), (1, 0), (0, 1), (1, 5), (0, 2)):
         tally.name(Told(client=client, draw=draw))
@@ -148,8 +148,8 @@ def test_a_servers_noise_on_m_updates_of_one_client_counts_m_squared():
     assert heavy.others == {0: {(BATCH, 0.5): 1}}, "a weight of 4 leaves a quarter of the noise"
 
 
-def test_shuffled_batches_are_accounted_by_where_they_are_in_the_data():
-    """Every second batch of client 0 is lost; client 1 goes twice through its data. Other samplings know no passes."""
+def test_shuffled_batches_are_accounted_by_position_in_the_data():
+    """Every second batch of client 0 is lost; client 1 goes twice through its data. Other samplings have no passes."""
     tally = make_tally()
     for draw in range(0, 20, 2):
         tally.count(Told(draw=draw))
@@ -168,7 +168,7 @@ def test_shuffled_batches_are_accounted_by_where_they_are_in_the_data():
         assert (other.passes, other.refusal, other.counts) == (None, None, [2, 0])
 
 
-def test_an_account_of_ones_own_may_say_more_and_not_less():
+def test_an_own_account_may_be_larger_but_not_smaller():
     tally = make_tally()
     for draw in range(3):
         tally.count(Told(draw=draw))
@@ -177,10 +177,10 @@ def test_an_account_of_ones_own_may_say_more_and_not_less():
     less = tally.compare(Releases([2, 0]))
     assert less.refusal is not None
     assert "expected 3 releases of client 0 with batch size 10 and level 2" in less.refusal
-    assert tally.compare(Releases([5, 5])).refusal == less.refusal, "what was once too little stays so"
+    assert tally.compare(Releases([5, 5])).refusal == less.refusal, "the refusal is permanent"
 
 
-def test_a_single_release_that_an_account_does_not_know_is_too_little():
+def test_an_own_account_without_one_release_is_refused():
     tally = make_tally()
     tally.count(Told(draw=0))
     assert "expected 1 releases of client 0" in str(tally.compare(Releases([0, 0])).refusal)

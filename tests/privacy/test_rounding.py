@@ -1,4 +1,4 @@
-"""Noise on a grid: its law, what it is added to, what it costs, and where it is refused."""
+"""Noise on a grid: its law, the rounded sums, its cost, and unsupported uses."""
 
 import dataclasses
 import decimal
@@ -41,7 +41,7 @@ def pmf(deviation, size):
     return mass / mass.sum()
 
 
-def test_the_table_is_right_in_every_place():
+def test_every_entry_of_the_table_is_exact():
     table = cumulative(SMALL)
     assert table.shape == (2**LOOKUPS, 4)
     count = math.ceil(TAIL * SMALL)
@@ -58,7 +58,7 @@ def test_the_table_is_right_in_every_place():
     assert (table[count:] == 0xFFFFFFFF).all()
 
 
-def test_a_table_of_full_size_is_right_where_the_law_ends():
+def test_a_table_of_full_size_is_exact_at_its_end():
     table, s = cumulative(LARGE), float(LARGE)
     for j in (0, 1, 1000, 24576, 100_000, 200_000):
         beyond = 1 - Fraction(numbers(table[j : j + 1])[0], 2**128)
@@ -82,7 +82,7 @@ def draws():
 
 
 @pytest.mark.slow
-def test_draws_have_the_law(draws):
+def test_draws_follow_the_law(draws):
     found = draws(0, 0, 0, SMALL, 10**6)
     expected = pmf(SMALL, 28) * len(found)
     cells = np.bincount(found + 28, minlength=57)
@@ -97,9 +97,9 @@ def test_draws_have_the_law(draws):
     assert stats.chisquare(cells, shares * len(found)).pvalue > 1e-4
 
 
-def test_draws_are_named_by_client_and_draw(draws):
+def test_draws_depend_on_client_and_draw_only(draws):
     once = draws(1, 2, 1, LARGE)
-    # A wrong guess of where to look costs time, and changes nothing.
+    # A wrong starting place takes longer, and does not change the result.
     np.testing.assert_array_equal(once, draws(1, 2, 1, 1.01 * LARGE))
     for other in (draws(2, 1, 1, LARGE), draws(1, 3, 1, LARGE)):
         assert abs(np.corrcoef(once, other)[0, 1]) < 0.15
@@ -120,7 +120,7 @@ def test_steps_are_powers_of_two_below_the_noise():
     st.sampled_from([0.01, 1.0, 17.0]),
     st.sampled_from([1e-4, 1.0, 1e4]),
 )
-def test_no_example_changes_the_sum_by_more_than_the_bound(seed, size, norm, z, length):
+def test_an_example_changes_the_sum_by_at_most_the_bound(seed, size, norm, z, length):
     generator = np.random.default_rng(seed)
     vector = (generator.standard_normal(size) * length * generator.random(size) ** 8).astype(np.float32)
     step = step_of(z * norm)
@@ -133,8 +133,8 @@ def test_no_example_changes_the_sum_by_more_than_the_bound(seed, size, norm, z, 
 
 @pytest.mark.parametrize("rate", [0.05, 0.6, 1.0])
 @pytest.mark.parametrize("order", [2, 5, 16])
-def test_moments_on_a_lattice_are_those_of_the_closed_form(rate, order):
-    """The sum over a lattice in two dimensions, of small noise that does not look alike in all directions."""
+def test_moments_on_a_lattice_equal_the_closed_form(rate, order):
+    """The sum over a lattice in two dimensions, of small noise, which differs between directions."""
     deviation, shift = 0.8, np.array([2, 1])
     at = np.arange(-80, 81)
     points = np.stack(np.meshgrid(at, at, indexing="ij"), axis=-1)
@@ -156,7 +156,7 @@ def test_moments_on_a_lattice_are_those_of_the_closed_form(rate, order):
     ("z", "rate", "count", "size"),
     [(1.0, 0.05, 2000, 7850), (0.6, 0.001, 30, 10), (20.0, 1.0, 30, 10**6), (2.0, 1.0, 1, 10), (4.0, 0.2, 300, 10**5)],
 )
-def test_the_account_is_never_below_that_of_noise_on_real_numbers(z, rate, count, size):
+def test_the_account_is_at_least_that_of_noise_on_real_numbers(z, rate, count, size):
     rounding = Rounding(size)
     assert rounding.multiplier(z) < z
     on_grid = [(Release(rounding.multiplier(z), rate, drift=rounding.drift), count)]
@@ -166,7 +166,7 @@ def test_the_account_is_never_below_that_of_noise_on_real_numbers(z, rate, count
     assert 0.9e-5 < delta_of(on_grid, found) <= 1e-5
 
 
-def test_what_the_draws_lack_is_taken_from_delta():
+def test_the_drift_of_draws_is_taken_from_delta():
     orders, divergences = np.array([2.0, 8.0]), np.array([0.1, 0.4])
     plain = renyi_to_epsilon(orders, divergences, 1e-5 * 0.999)
     assert renyi_to_epsilon(orders, divergences, 1e-5, 1e-12) == plain > renyi_to_epsilon(orders, divergences, 1e-5)
@@ -185,7 +185,7 @@ def test_a_poisson_batch_fits_an_operation(size):
 
 
 @pytest.mark.slow
-def test_releases_lie_on_the_grid_and_are_what_they_should_be():
+def test_releases_lie_on_the_grid_and_equal_a_plain_sum():
     scales = [0.5, 0.75, 0.5, 3.0, 0.5, 0.5, 0.5, 0.5]
     grid = Grid.of(scales)
     problem = dataclasses.replace(make_problem(sampling="poisson", clipping_norm=0.5), grid=grid)
@@ -197,7 +197,7 @@ def test_releases_lie_on_the_grid_and_are_what_they_should_be():
         again, noisy, clean = (lab.tape.values(rows).astype(float) for rows in (again, noisy, clean))
         with pytest.raises(RunError, match="a batch in pieces"):
             lab.tape.gradient_in_pieces(model, 0, 6, 9, 0.5)
-    np.testing.assert_array_equal(again, noisy[[3, 1, 0]])  # whatever lane, and whoever else is there
+    np.testing.assert_array_equal(again, noisy[[3, 1, 0]])  # in any lane, and with any other clients
     steps = grid.steps[:, :1].astype(float)
     for values in (noisy, clean):
         np.testing.assert_array_equal(values / steps, np.round(values / steps))
@@ -221,7 +221,7 @@ def scenario(privacy, algorithm="{kind: adpsgd, batch_size: 16}"):
     )
 
 
-def test_the_flag_picks_the_mechanism():
+def test_quantize_selects_the_mechanism():
     setup = assemble(scenario("noise_multiplier: 2"))
     problem, ledger = setup.problem, setup.ledger
     assert problem.noise is None
@@ -238,7 +238,7 @@ def test_the_flag_picks_the_mechanism():
 
 
 @pytest.mark.slow
-def test_budgets_and_calibration_ask_the_same_account():
+def test_budgets_and_calibration_use_the_same_account():
     setup = assemble(scenario("epsilon: 2"))
     planned = setup.ledger.final_epsilon(Releases([100] * 8))
     assert planned.max() <= 2.0 < planned.max() * 1.001
@@ -256,7 +256,7 @@ def test_budgets_and_calibration_ask_the_same_account():
         ("noise_multiplier: 0.01", "{kind: sync_sgd, batch_size: 170}", "whose sums must fit 32 bits"),
     ],
 )
-def test_what_cannot_be_on_a_grid_is_refused(privacy, algorithm, message):
+def test_unsupported_uses_of_the_grid_are_refused(privacy, algorithm, message):
     with pytest.raises(ScenarioError, match=message):
         assemble(scenario(privacy, algorithm))
 
@@ -265,7 +265,7 @@ def test_what_cannot_be_on_a_grid_is_refused(privacy, algorithm, message):
     ("sampling", "amplification", "certified"),
     [("poisson", True, False), ("without_replacement", True, False), ("poisson", False, True), ("shuffle", True, True)],
 )
-def test_an_example_replaced_has_an_account_without_amplification(sampling, amplification, certified):
+def test_a_replaced_example_is_accounted_for_without_amplification(sampling, amplification, certified):
     terms = Terms("gaussian", 1e-5, neighbors="replace_one", amplification=amplification, rounding=Rounding(650))
     ledger = Ledger(terms, np.array([200]), 10, sampling, [8.0])
     assert ledger.certified is certified

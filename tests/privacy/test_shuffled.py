@@ -38,7 +38,7 @@ def released(draw):
 
 @settings(max_examples=150, deadline=None)
 @given(released())
-def test_the_worst_example_is_found(case):
+def test_the_cost_is_that_of_the_worst_example(case):
     n, intervals = case
     passes = Passes(n)
     for start, size in intervals:
@@ -47,14 +47,14 @@ def test_the_worst_example_is_found(case):
     most, found = worst(n, intervals)
     assert passes.cost == most
     assert KnownUses(passes.copies()).cost == most
-    # Additive epsilons: no way to be in the releases is dearer, at any delta.
+    # Additive epsilons: no placement in the releases costs more, at any delta.
     counted = [m for m, count in passes.copies(additive=True).items() for _ in range(count)]
     for delta in (1e-9, 0.01, 0.3):
         assert pure(counted, delta) >= max(pure(each, delta) for each in found) - 1e-9
 
 
 def pure(copies, delta, epsilon=0.5):
-    """The smallest epsilon of randomized responses with epsilons m * 0.5, composed: by looking at all outcomes."""
+    """The smallest epsilon of randomized responses with epsilons m * 0.5, composed, by enumeration of all outcomes."""
     losses = {}
     for signs in itertools.product((1, -1), repeat=len(copies)):
         first = second = 1.0
@@ -75,7 +75,7 @@ def test_the_oracle_of_pure_releases_agrees_with_the_closed_form():
     assert pure([1] * 5, 0.01) == pytest.approx(composed_epsilon(0.5, 5, 0.01), abs=1e-6)
 
 
-def test_a_part_that_was_released_before_is_found_out():
+def test_a_part_that_was_released_before_is_detected():
     passes = Passes(10)
     assert passes.add(20, 5)
     assert passes.add(0, 5)
@@ -85,11 +85,11 @@ def test_a_part_that_was_released_before_is_found_out():
     assert not passes.add(3, 1)
     assert passes.add(10, 10)
     assert not passes.add(0, 25)
-    assert passes.add(25, 0), "nothing is in an empty batch"
+    assert passes.add(25, 0), "an empty batch holds no examples"
     assert (passes.cost, passes.copies()) == (3, {1: 3})
 
 
-def test_lost_batches_make_more_passes_than_releases():
+def test_lost_batches_spread_releases_over_more_passes():
     """Every second of 22 batches was lost: 11 releases, in seven or eight passes of three batches each."""
     passes = Passes(357)
     for draw in range(0, 22, 2):
@@ -98,7 +98,7 @@ def test_lost_batches_make_more_passes_than_releases():
     assert planned_uses(357, {119: 11}) == {1: 4}
 
 
-def test_rounds_larger_than_the_data():
+def test_rounds_larger_than_the_data_hold_an_example_several_times():
     """Three rounds of 1,800 of 359 examples reach over 6, 6 and 6 epochs, which share two."""
     passes = Passes(359)
     for number in range(3):
@@ -112,7 +112,7 @@ def test_rounds_larger_than_the_data():
 
 @settings(max_examples=150, deadline=None)
 @given(st.integers(1, 9), st.lists(st.integers(1, 24), max_size=12), st.booleans())
-def test_a_plan_says_no_less_than_its_releases(n, sizes, additive):
+def test_a_plan_costs_at_least_as_much_as_its_releases(n, sizes, additive):
     passes, at = Passes(n), 0
     for size in sizes:
         passes.add(at, size)
@@ -124,6 +124,6 @@ def test_a_plan_says_no_less_than_its_releases(n, sizes, additive):
         assert planned == found, "exact for batches of one size"
 
 
-def test_a_plan_of_many_batches_costs_nothing():
-    """64,424,510 epochs, of which every third begins with a batch: in the others a batch reaches over the border."""
+def test_a_plan_of_many_batches_is_fast():
+    """64,424,510 epochs, every third of which begins with a batch; in the others a batch crosses the border."""
     assert planned_uses(1000, {30: 2**31}) == {1: 21474836, 2: 21474837}
