@@ -58,7 +58,7 @@ def test_verdicts_on_pages_are_those_of_the_tables():
 )
 def test_the_synchronous_example_is_sgd_with_the_batches_of_all(extra, tmp_path, monkeypatch):
     page = (ROOT / "docs" / "own_algorithm.md").read_text(encoding="utf-8")
-    (code,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    code = re.findall(r"```python\n(.*?)```", page, re.DOTALL)[0]
     (tmp_path / "rounds_of_the_page.py").write_text(code, encoding="utf-8")
     monkeypatch.syspath_prepend(str(tmp_path))
     common = {

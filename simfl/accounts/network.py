@@ -333,7 +333,9 @@ class Network:
 
     @functools.cached_property
     def _read_rows(self) -> list[list[int]]:
-        """The rows of the model at which each gradient was taken: one, and those that functions in it read."""
+        """The rows of the model at which each gradient was taken.
+
+        One, and those that functions in it read."""
         return [self.knowledge.charged(one.read) for one in self.knowledge.batches]
 
     def _rows_read(self, gradients: Iterable[int]) -> list[int]:

@@ -413,7 +413,7 @@ def window_program(
     def map_of(
         branch: Branch, bank: jax.Array, ints: jax.Array, floats: jax.Array, names: jax.Array, seed: jax.Array
     ) -> list[jax.Array]:
-        """Return the rows f32[d] that a function makes, and zeros for those that others make."""
+        """Return the rows f32[d] that a function makes; further rows are 0."""
         places = ints[: branch.inputs]
         rows: Any = _take_wide(bank, places) if branch.pads else [_at(bank, places[k]) for k in range(branch.inputs)]
         made = called(branch, rows, places != len(bank) - 1, names, floats, seed)

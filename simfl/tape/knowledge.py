@@ -179,13 +179,17 @@ class Knowledge:
         return len(self._ends) - 1
 
     def result(self, rows: Iterable[int]) -> int:
-        """Record what a function makes of rows, and return its number; as a linear form it is 0."""
+        """Record the result of a function of rows, and return its number.
+
+        As a linear form, the result is 0."""
         number = self.add(())
         self._inputs[number], self._results[number] = tuple(rows), frozenset((number,))
         return number
 
     def charged(self, row: int, seen: Collection[int] = ()) -> list[int]:
-        """Return the rows that an observer of `row` is charged with: itself, and what functions in it read.
+        """Return the rows that an observer of `row` is charged with.
+
+        They are the row itself and what functions in it read.
 
         Args:
             row: as a linear form, without the results of functions.

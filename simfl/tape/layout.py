@@ -128,7 +128,7 @@ class Layouts:
 
     @property
     def serials(self) -> Layout:
-        """Serial operations: linear forms, and functions of models that do not run beside gradients."""
+        """Serial operations: linear forms and serial functions of models."""
         if self.beside or not self.maps.reads:
             return self.combine
         maps = self.maps
@@ -136,7 +136,9 @@ class Layouts:
 
     @property
     def mapped(self) -> Layout:
-        """Functions of models beside gradients: rows read and written; `BRANCH` to `MAP_DRAW`; scalars."""
+        """Functions of models beside gradients.
+
+        Rows read and written; `BRANCH` to `MAP_DRAW`; scalars."""
         if not self.beside or not self.maps.reads:
             return Layout(0, 0, 0, 0)
         return Layout(self.maps.reads, self.maps.writes, 3, self.maps.numbers)

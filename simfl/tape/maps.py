@@ -43,7 +43,9 @@ class Given:
 
     @property
     def key(self) -> jax.Array:
-        """The key of this call's random numbers, for `jax.random`; another one for every (seed, client, draw)."""
+        """The key of this call's random numbers, for `jax.random`.
+
+        Each (seed, client, draw) has a key of its own."""
         key = jax.random.wrap_key_data(self.seed, impl="threefry2x32")
         return jax.random.fold_in(jax.random.fold_in(key, self.client), self.draw)
 
