@@ -220,7 +220,7 @@ def test_without_clipping_the_noise_is_that_of_the_codes_bound():
     """The same size of noise, sensitivity over epsilon, whether gradients are clipped to 4 or to what none exceeds."""
     sizes = {}
     for bound in (mapa.FOUR, mapa.UNCLIPPED):
-        privacy = load(scenarios_folder() / mapa._file("AUDP"), list(mapa._noise(LR, bound, 0.1))).privacy
+        privacy = load(scenarios_folder() / mapa.FILE.format("audp"), list(mapa._noise(LR, bound, 0.1))).privacy
         sizes[bound] = privacy.clipping_norm / privacy.epsilon_per_release
     assert sizes[mapa.UNCLIPPED] == pytest.approx(sizes[mapa.FOUR])
     assert 10 * max(task.bound for task in mapa.TASKS if task.choice) < mapa.NO_CLIP
@@ -234,7 +234,9 @@ def needs_data():
 @pytest.mark.parametrize("name", mapa.SETS)
 def test_the_largest_example_is_that_of_the_data(name):
     needs_data()
-    data = load_data(load(scenarios_folder() / mapa._file("AUDP"), [f"data={mapa.SETS[name].format('')}"]), Streams(1))
+    data = load_data(
+        load(scenarios_folder() / mapa.FILE.format("audp"), [f"data={mapa.SETS[name].format('')}"]), Streams(1)
+    )
     x = data.train_x.reshape(len(data.train_x), -1).astype(np.float64) / (255.0 if data.train_x.max() > 1.0 else 1.0)
     assert math.sqrt((x * x).sum(axis=1).max() + 1.0) == pytest.approx(mapa.LARGEST[name], abs=1e-3)
 
@@ -243,6 +245,6 @@ def test_the_largest_gradient_of_the_network_is_that_of_a_first_model():
     """Of the third seed's, which is the largest of five."""
     needs_data()
     changes = [*mapa.Task("CNN", "", "USPS").changes, "seed=3"]
-    setup = assemble(load(scenarios_folder() / mapa._file("AUDP"), changes))
+    setup = assemble(load(scenarios_folder() / mapa.FILE.format("audp"), changes))
     norms = jax.jit(setup.model.gradient_norms)(setup.training.initial, setup.dataset.train_x, setup.dataset.train_y)
     assert float(norms.max()) == pytest.approx(mapa.AT_START["USPS"], abs=0.01)
