@@ -5,10 +5,10 @@ Privacy", https://arxiv.org/abs/2008.09246. Names: K workers with n examples eac
 of B, T mini-batches in all, per-example gradients of norm at most G (the clipping norm), noise of standard deviation
 sigma on each of d coordinates, staleness of at most tau.
 
-What one has to know before using a number from here:
+Before you use a number from here:
 
 - Theorem 2's sigma is for the mean of a batch (sensitivity 2G/B). Algorithm 1 adds it to the sum, which is B times too
-  little noise. The results below say both, and in the convergence bounds `noise_std` is the noise on the sum.
+  little noise. The results below have both. In the convergence bounds `noise_std` is the noise on the sum.
 - Theorem 2 assumes that the active worker is unknown, with sampling rate B / (K n). The exchange protocol shows
   it. `Theorem2.accounted` says what is certified for an adversary who sees every update with its sender.
 - Proposition 1 prints 64 tau²/K² where its proof needs 64 tau⁴/K²; its number of steps is astronomical either way.
@@ -32,7 +32,7 @@ Mixing = Literal["random_pair", "bipartite", "ring_edge"]
 View = Literal["local_transcript", "global_hidden"]
 _Floats = NDArray[np.float64]
 
-#: Lemma 2 holds for so much noise: (sigma B / 2G)² >= 1.5.
+#: The noise that Lemma 2 needs: (sigma B / 2G)² >= 1.5.
 _LEAST_ZETA_SQUARED = 1.5
 
 

@@ -5,7 +5,7 @@ https://arxiv.org/abs/1912.07902. Names: K edge servers, batches of b examples, 
 example of the batch replaced), noise of density proportional to exp(-epsilon ||eta|| / dS) on the mean, staleness of at
 most tau, L-Lipschitz gradients of variance sigma² for one example. MAPA runs in stages: with dS falls the noise.
 
-What one has to know before using a number from here:
+Before you use a number from here:
 
 - The paper normalizes its noise as in one dimension and counts with E||eta||² = 2 (dS/epsilon)² everywhere. Noise of
   that density has d (d + 1) (dS/epsilon)². `second_moment` chooses: "paper", with which the paper's numbers come out,
