@@ -140,17 +140,13 @@ def worst(run: Run) -> float:
 def solved(graph: str, kind: str, steps: int, noise: bool = False) -> dict[str, tuple[float, ...]]:
     """Return the mean share of other clients that one node solves for.
 
-    Args:
-        graph: one of `NETWORKS`.
-        kind: of the algorithm.
-        steps: gradients of each client.
-        noise: whether gradients have noise.
+    `graph` is one of `NETWORKS`, `kind` that of the algorithm, `steps` the number of gradients of each client.
 
     Returns:
-        "neighbors" (who are linked with it); "slow": if all gradients of a client are one; "32 bits": the same, with
-        the rounding of messages; after `EACH` steps "each", of whom it finds a gradient by itself, and "beyond", those
-        of them that are not neighbors; with noise "noise": found as "slow", with less error than a gradient has noise.
-        Each with one value per seed.
+        One value per seed of each of these shares. "neighbors": clients that are linked with the node. "slow": clients
+        that it solves for if all gradients of a client are equal. "32 bits": the same, with the rounding of messages.
+        With noise, "noise": as "slow", if the error is below the noise of a gradient. After `EACH` steps, "each":
+        clients of which it finds a single gradient, and "beyond": those of them that are not neighbors.
     """
     worlds = [_solved(graph, kind, steps, noise, seed) for seed in range(1, SEEDS + 1)]
     return {name: tuple(world[name] for world in worlds) for name in worlds[0]}
