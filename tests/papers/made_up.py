@@ -1,4 +1,4 @@
-"""Runs that nobody ran: what a paper's module reads can be tested without hours of computing."""
+"""Made-up runs, to test how a paper's module reads runs without hours of computing."""
 
 import types
 
@@ -13,7 +13,7 @@ SCENARIOS = scenarios_folder()
 
 
 class MadeUpColumns:
-    """What `Run.evaluations` gives of a frame."""
+    """A data frame as `Run.evaluations` shows it."""
 
     def __init__(self, frame):
         self.names = list(frame.columns)
@@ -27,11 +27,11 @@ class MadeUpColumns:
 
 
 class MadeUpRun:
-    """A run whose test accuracy rises to what is asked for.
+    """A run whose test accuracy rises to a given value.
 
     Args:
-        experiment: whose scenario it is that of.
-        seed: one of its seeds.
+        experiment: gives the scenario.
+        seed: one of the experiment's seeds.
         accuracy: at the end.
         epsilon: of every client, None for no certificate.
         time_s: virtual time at the end.

@@ -15,7 +15,7 @@ INCREASING = [16 + math.ceil(1.32163 * i) for i in range(183)]
 EXAMPLE = {"sizes": INCREASING, "num_examples": 10000, "sigma": 8.0}
 
 
-def test_constants_of_the_lemma():
+def test_u0_u1_and_r_match_the_lemmas_values():
     r0 = 1 / math.e
     assert moments.u0(8.0, r0) == pytest.approx(0.4495546831835495, rel=1e-14)
     assert moments.u1(8.0, r0) == pytest.approx(0.15275204077456322, rel=1e-14)
@@ -32,12 +32,12 @@ def test_size_moments_are_the_sums_of_the_definition():
 
 
 @pytest.mark.parametrize("sizes", [[], [0, 0], [-1, 2], [10, 100], [[1, 2]]])
-def test_sizes_that_are_none(sizes):
+def test_invalid_sizes_are_rejected(sizes):
     with pytest.raises(ValueError, match=r"^sizes: expected"):
         moments.size_moments(sizes, 100)
 
 
-def test_orders_that_the_proof_covers():
+def test_largest_order_respects_the_lemma_and_its_proof():
     assert moments.largest_order(8.0, 0.0258) == 64, "sigma^2 counts where the logarithm is above 1"
     assert moments.largest_order(8.0, 0.0258, strict=True) == 25
     assert moments.largest_order(8.0, 0.06) == math.floor(64 * math.log(1 / 0.48))
@@ -50,7 +50,7 @@ def test_orders_that_the_proof_covers():
         assert (order + 1) / sigma**2 > min(1.0, math.log(1 / (q * (order + 1))))
 
 
-def test_explicit_moment_accountant_for_increasing_batches():
+def test_explicit_moment_accountant_matches_example_3():
     found = moments.explicit_moments(**EXAMPLE, delta=5.5e-8)
     assert found.epsilon == pytest.approx(0.396774, rel=1e-5)
     assert (found.order, found.largest_order) == (64, 64)
@@ -60,7 +60,7 @@ def test_explicit_moment_accountant_for_increasing_batches():
     assert closed.largest_order == 25
 
 
-def test_the_accountant_certifies_much_less_than_any_of_them():
+def test_the_accountant_certifies_less_than_half_of_the_explicit_epsilon():
     composition = [(Release(8.0, s / 10000), INCREASING.count(s)) for s in sorted(set(INCREASING))]
     certified = epsilon_of(composition, 5.5e-8, accountant="renyi")
     assert certified < moments.explicit_moment_epsilon(**EXAMPLE, delta=5.5e-8) / 2
@@ -74,7 +74,7 @@ def test_the_accountant_certifies_much_less_than_any_of_them():
     delta=st.sampled_from([1e-8, 1e-5, 1e-3]),
     repeat=st.integers(1, 50),
 )
-def test_explicit_epsilon_is_the_least_of_all_that_the_lemma_proves(sizes, sigma, delta, repeat):
+def test_explicit_epsilon_is_at_most_every_other_bound_of_the_lemma(sizes, sigma, delta, repeat):
     N = 5000
     r0 = sigma * max(sizes) / N
     assume(moments.u0(sigma, r0) < 1 and moments.u1(sigma, r0) < 1 and r0 <= 1 / math.e)
@@ -112,6 +112,6 @@ def test_a_violated_condition_is_named(call, condition):
         lambda: moments.explicit_moment_epsilon([1], 10, 2.0, 1.0),
     ],
 )
-def test_wrong_arguments(call):
+def test_wrong_arguments_are_rejected(call):
     with pytest.raises(ValueError, match=r"expected"):
         call()

@@ -97,7 +97,7 @@ def test_all_claims_numbers_and_figures_come_from_runs(name, tmp_path):
 
 
 @papers
-def test_what_was_not_run_is_neither_judged_nor_drawn(name, tmp_path):
+def test_missing_runs_are_neither_judged_nor_drawn(name, tmp_path):
     """A study that was broken off has a page none the less, whatever it had run."""
     paper = find_paper(name)
     experiments = paper.experiments(False)

@@ -17,34 +17,24 @@ _RELATION = {"replace_one": "one example replaced", "add_or_remove": "one more o
 _THEORY = "simfl.papers.adp2sgd.theory"
 _CONVERGENCE = "Convergence, with --dimension"
 _NAMES = {"num_workers": "clients"}
+_NOISE = OptionsOf(f"{_THEORY}:theorem2", rename=_NAMES, defaults={"delta": 1e-5, "steps": None})
+_PROBLEM = OptionsOf(
+    f"{_THEORY}:DecentralizedProblem",
+    rename=_NAMES,
+    leave_out=("rho",),
+    defaults={"dimension": None, "smoothness": 1.0, "initial_gap": 1.0, "sampling_variance": 1.0,
+              "worker_variance": 0.0, "staleness": None},
+    helps={"dimension": "d, parameters of the model; adds convergence bounds.",
+           "staleness": "tau, the largest; K by default."},
+    panel=_CONVERGENCE,
+)  # fmt: skip
+_MIXING = OptionsOf(f"{_THEORY}:spectral_rho", rename=_NAMES, panel=_CONVERGENCE)
 
 
 def command(
-    noise: Annotated[
-        Arguments, OptionsOf(f"{_THEORY}:theorem2", rename=_NAMES, defaults={"delta": 1e-5, "steps": None})
-    ],
-    problem: Annotated[
-        Arguments,
-        OptionsOf(
-            f"{_THEORY}:DecentralizedProblem",
-            rename=_NAMES,
-            leave_out=("rho",),
-            defaults={
-                "dimension": None,
-                "smoothness": 1.0,
-                "initial_gap": 1.0,
-                "sampling_variance": 1.0,
-                "worker_variance": 0.0,
-                "staleness": None,
-            },
-            helps={
-                "dimension": "d, parameters of the model; adds convergence bounds.",
-                "staleness": "tau, the largest; K by default.",
-            },
-            panel=_CONVERGENCE,
-        ),
-    ],
-    mixing: Annotated[Arguments, OptionsOf(f"{_THEORY}:spectral_rho", rename=_NAMES, panel=_CONVERGENCE)],
+    noise: Annotated[Arguments, _NOISE],
+    problem: Annotated[Arguments, _PROBLEM],
+    mixing: Annotated[Arguments, _MIXING],
     epochs: Annotated[
         float | None, typer.Option("--epochs", help="Passes over all K n examples, or --steps.", show_default=False)
     ] = None,
@@ -148,28 +138,23 @@ def _as_long_as_worth(problem: Any, claim: Theorem2, mu: float | None) -> tuple[
 
     if problem.num_workers < 2:
         return [], None
-    rows: list[Row | str] = ["Proposition 2: a run as long as its privacy is worth"]
+    heading = "Proposition 2: a run as long as its privacy is worth"
     try:
-        proposition = proposition2(
+        proposed = proposition2(
             problem, claim.epsilon, claim.delta, examples=claim.examples, gradient_bound=claim.gradient_bound, mu=mu
         )
     except ConditionError as error:
-        return [*rows, ("steps, T of (8)", None, str(error))], None
-    rows += [
-        ("steps, T of (8)", proposition.steps, "of all workers together"),
-        (
-            "bound",
-            proposition.bound,
-            f"claim, for a random iterate; {show(proposition.exact_bound)} with Theorem 2's own noise",
-        ),
-        (
-            "noise multiplier, z",
-            proposition.theorem2.noise_multiplier,
-            f"for these steps, mu = {show(proposition.theorem2.mu)}",
-        ),
-        ("long enough", proposition.long_enough, f"Proposition 1 asks for {proposition.minimal_steps:.4g} steps"),
+        return [heading, ("steps, T of (8)", None, str(error))], None
+    bound = f"claim, for a random iterate; {show(proposed.exact_bound)} with Theorem 2's own noise"
+    multiplier = f"for these steps, mu = {show(proposed.theorem2.mu)}"
+    rows: list[Row | str] = [
+        heading,
+        ("steps, T of (8)", proposed.steps, "of all workers together"),
+        ("bound", proposed.bound, bound),
+        ("noise multiplier, z", proposed.theorem2.noise_multiplier, multiplier),
+        ("long enough", proposed.long_enough, f"Proposition 1 asks for {proposed.minimal_steps:.4g} steps"),
     ]
-    return rows, proposition
+    return rows, proposed
 
 
 def _convergence(problem: Any, claim: Theorem2) -> tuple[list[Row | str], dict[str, Any]]:
@@ -179,6 +164,7 @@ def _convergence(problem: Any, claim: Theorem2) -> tuple[list[Row | str], dict[s
     bound = theorem1(problem, step_size=largest, steps=claim.steps, noise_std=claim.noise_std_for_sum)
     quiet = theorem1(problem, step_size=largest, steps=claim.steps)
     needed = minimal_steps(problem) if problem.num_workers > 1 else math.nan
+    enough = "a condition, no run length" if claim.steps < needed else "this run is as long"
     values = {
         "rho": problem.rho,
         "rhobar": problem.rhobar,
@@ -194,10 +180,6 @@ def _convergence(problem: Any, claim: Theorem2) -> tuple[list[Row | str], dict[s
         ("largest step size, eta", largest, "of sums, by C1 > 0, C2 >= 0, C3 <= 1; used below"),
         ("bound of Theorem 1", bound.bound, f"claim, after T steps; {show(quiet.bound)} without noise"),
         ("of which noise", bound.noise, "d (B sigma)² on the sum"),
-        (
-            "T for Proposition 1",
-            needed,
-            "a condition, no run length" if claim.steps < needed else "this run is as long",
-        ),
+        ("T for Proposition 1", needed, enough),
     ]
     return rows, values

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -19,17 +19,7 @@ from simfl.records.comparison import evaluations_until, median_of, ratio_of
 from simfl.records.display import show_fixed
 from simfl.scenario import from_mapping
 from simfl.streams import Streams
-from simfl.studies.evidence import (
-    SEEDS,
-    NotMeasuredError,
-    Part,
-    Reading,
-    above,
-    exactly,
-    show,
-    typical,
-    within,
-)
+from simfl.studies.evidence import SEEDS, NotMeasuredError, Part, Reading, above, exactly, show, typical, within
 from simfl.studies.papers import Experiment, Number, Paper, PaperClaim, Runs, Section, accuracy, mean
 
 if TYPE_CHECKING:
@@ -37,14 +27,10 @@ if TYPE_CHECKING:
 
 SIGMA = {"no noise": 0.0, "small noise": 1.0, "medium noise": 2.0, "large noise": 4.0}
 """The paper's standard deviations of noise on images."""
-NOISE = {
-    "no noise": "baseline",
-    "small noise": "noise-small",
-    "medium noise": "noise-medium",
-    "large noise": "noise-large",
-}
+NOISE = {case: f"noise-{case.split()[0]}" if sigma else "baseline" for case, sigma in SIGMA.items()}
+"""The scenario of each, without its kind."""
 CLIPPED = "no noise, clipped"
-"""Noise multiplier 0: what clipping costs by itself."""
+"""Noise multiplier 0: the cost of clipping alone."""
 SLOW = {
     "case I: in every iteration a random worker is 2x slower": "case1",
     "case II: one worker is 10x slower": "case2",
@@ -62,19 +48,22 @@ IDEAL = Section("times without jitter and communication")
 NETWORKS = {SOFTMAX: "softmax regression", MLP: "MLP", LENET5: "LeNet-5", RESNET: "residual network"}
 SYNC = "SYNC"
 EXCHANGES = {"atomic": "at once (Algorithm 1)", "messages": "by messages (Appendix A)"}
-"""How a pair of models is averaged, in the paper's two views."""
+"""When a pair of models is averaged, in the paper's two views."""
 
 BAR = 1.5
-"""Points of accuracy below which two methods count as equal: about what the paper's own columns differ by."""
+"""Points of accuracy below which two methods count as equal: about the differences within the paper's columns."""
 LOSS_BAR = 0.05
 """The same for a loss: the paper's are 1.6 to 2."""
 FASTER = 1.5
-"""How many times faster is much faster: the paper's arithmetic says 1.9 in case I and 9.4 in case II."""
+"""The least ratio of times that counts as much faster: the paper's arithmetic says 1.9 in case I and 9.4 in case II."""
 COLLAPSE = {EDGE: 80.0, SOFTMAX: 80.0, LSTM: 20.0}
-"""Accuracy in percent below which a run has collapsed: less than a linear model, or a guess, reaches."""
+"""Accuracy in percent below which a run has collapsed: below that of a linear model, or of a guess."""
 CAREFUL = 8
-"""Seeds at the edge of stability, where runs end in one of two ways; twice as many in the middle of the map, and of an
-LSTM with slow learners, whose accuracies differ from seed to seed by more than the bar."""
+"""Seeds at the edge of stability, where runs end in one of two ways.
+
+Twice as many are used in the middle of the map, and for an LSTM with slow learners, whose accuracies differ between
+seeds by more than the bar.
+"""
 MIDDLE = (128, 0.8, 1.0)
 """Twice the batch and step size of the other cases, with small noise."""
 
@@ -84,7 +73,7 @@ PRIVACY = {
 }
 """Examples of a worker, batch size, mini-batches of all workers, and epsilons that Theorem 2 covers for these."""
 EQUAL_EPSILON = 0.05
-"""Share by which certified epsilons may differ and count as the same."""
+"""Relative difference up to which certified epsilons count as equal."""
 
 TABLE1 = {
     "no noise": ((90.41, 91.21), (92.82, 94.17), (91.87, 92.80), (94.29, 94.14), (92.95, 92.73), (94.01, 94.97),
@@ -99,6 +88,9 @@ TABLE1 = {
 """SYNC and A(DP)²SGD of nine networks; at large noise without SENet-18, where SYNC collapsed."""
 
 
+# -- experiments -----------------------------------------------------------------------------------
+
+
 def _scheduled(epochs: int) -> tuple[str, str]:
     """Return overrides for a run with the paper's schedule in `epochs` epochs.
 
@@ -109,7 +101,7 @@ def _scheduled(epochs: int) -> tuple[str, str]:
     return steps, f"stop={{epochs: {epochs}}}"
 
 
-#: In a world where only computing takes time, and every batch takes the same.
+#: A world where only computing takes time, the same for every batch.
 _IDEAL = (
     "clients.jitter=1",
     "links.latency=0 s",
@@ -123,51 +115,38 @@ _IDEAL = (
     "evaluate.every={epochs: 60}",
     "record.updates=false",
 )
-_INSTEAD = "on small networks and images instead of nine networks on CIFAR-10"
-_FEWER = "at most 60 epochs, and small images, not 300 epochs of CIFAR-10"
-_TEXT_INSTEAD = "on generated text instead of speech"
 _BRIEF = ("record.updates=false",)
 _MLP = (*_BRIEF, "model={kind: mlp, hidden: [128, 64, 64]}")
 _SHORT = (*_MLP, *_scheduled(4), "evaluate.every={epochs: 0.25}")
 _EDGE = (*_MLP, "stop={epochs: 3}", "evaluate.every={epochs: 3}")
-#: The 1,437 examples are few: with batches of 16 a worker takes six steps in an epoch, the paper's twelve.
+#: There are only 1,437 examples: with batches of 16 a worker takes six steps in an epoch, the paper's twelve.
 _DIGITS = (*_BRIEF, "data={set: digits}", "algorithm.batch_size=16")
 _LENET5 = (*_DIGITS, "model={kind: lenet5}", *_scheduled(60), "evaluate={every: {epochs: 60}, clients: true}")
 _RESNET = (*_DIGITS, "model={kind: resnet}", *_scheduled(40), "evaluate={every: {epochs: 40}, clients: true}")
 _TEXT = (*_BRIEF, "data.length=8", "data.stride=8")
 
 
-Pair = tuple[Section, str, str, tuple[str, ...], int]
-"""Section, case, scenarios without their kind, overrides, seeds: of SYNC and of A(DP)²SGD."""
-
-
 def experiments(quick: bool) -> Sequence[Experiment]:
     """Return pairs of SYNC and AD-PSGD; the quick form has the headline's."""
-    pairs: list[Pair]
     if quick:
-        pairs = [(MLP, case, base, (*_SHORT, _noise(2.0)), SEEDS) for case, base in SLOW.items() if base == "case2"]
-        return [*_paired(pairs), *_edge({MIDDLE}, SEEDS)]
-    clipped = {**NOISE, **SLOW, LARGE: "case3"}
-    pairs = [(SOFTMAX, case, base, _BRIEF, SEEDS) for case, base in clipped.items()]
-    pairs += [(SOFTMAX, CLIPPED, "noise-small", (*_BRIEF, "privacy.noise_multiplier=0"), SEEDS)]
-    pairs += [(IDEAL, case, base, _IDEAL, SEEDS) for case, base in SLOW.items()]
-    pairs += [(MLP, case, "baseline", (*_SHORT, _noise(sigma)), SEEDS) for case, sigma in SIGMA.items()]
-    pairs += [(MLP, case, base, (*_SHORT, _noise(SIGMA["medium noise"])), SEEDS) for case, base in SLOW.items()]
-    for section, base, changes in ((LENET5, "lenet5-baseline", _LENET5), (RESNET, "baseline", _RESNET)):
-        # Batches are a sixteenth of the paper's, and so is the noise on their sums: that on the mean is the paper's.
-        ends = SIGMA if section == LENET5 else {case: SIGMA[case] for case in ("no noise", "large noise")}
-        pairs += [(section, case, base, (*changes, _noise(sigma / 16)), SEEDS) for case, sigma in ends.items()]
-    words = {"no noise": "baseline", "medium noise": "medium", **SLOW}
-    text = (*_TEXT, "algorithm.batch_size=16")
-    pairs += [
-        (LSTM, case, f"lstm-{base}", text, 2 * CAREFUL if case in SLOW else SEEDS) for case, base in words.items()
-    ]
+        return [*_pair(MLP, [*SLOW][1], "case2", *_SHORT, _noise(2.0)), *_edge({MIDDLE}, SEEDS)]
+    pairs = [_pair(SOFTMAX, case, base, *_BRIEF) for case, base in {**NOISE, **SLOW, LARGE: "case3"}.items()]
+    pairs += [_pair(SOFTMAX, CLIPPED, "noise-small", *_BRIEF, "privacy.noise_multiplier=0")]
+    pairs += [_pair(IDEAL, case, base, *_IDEAL) for case, base in SLOW.items()]
+    pairs += [_pair(MLP, case, "baseline", *_SHORT, _noise(sigma)) for case, sigma in SIGMA.items()]
+    pairs += [_pair(MLP, case, base, *_SHORT, _noise(SIGMA["medium noise"])) for case, base in SLOW.items()]
+    # Batches are a sixteenth of the paper's, and so is the noise on their sums: that on the mean is the paper's.
+    pairs += [_pair(LENET5, case, "lenet5-baseline", *_LENET5, _noise(std / 16)) for case, std in SIGMA.items()]
+    ends = ("no noise", "large noise")
+    pairs += [_pair(RESNET, case, "baseline", *_RESNET, _noise(SIGMA[case] / 16)) for case in ends]
+    for case, base in {"no noise": "baseline", "medium noise": "medium", **SLOW}.items():
+        seeds = 2 * CAREFUL if case in SLOW else SEEDS
+        pairs += [_pair(LSTM, case, f"lstm-{base}", *_TEXT, "algorithm.batch_size=16", seeds=seeds)]
     large = (*_TEXT, "algorithm.batch_size=32")
-    pairs += [(LSTM, case, "lstm-case3", (*large, *noise), SEEDS) for case, noise in
-              ((LARGE, ()), (UNCLIPPED, (_noise(0.08),)))]  # fmt: skip
+    pairs += [_pair(LSTM, LARGE, "lstm-case3", *large), _pair(LSTM, UNCLIPPED, "lstm-case3", *large, _noise(0.08))]
     edge = {(64, 0.4, 1.0), (64, 0.8, 1.0), (128, 0.56, 1.0)}
     edge |= {(128, 0.8, sigma) for sigma in (SIGMA["no noise"], SIGMA["large noise"])}
-    return [*_paired(pairs), *_edge({MIDDLE}, 2 * CAREFUL), *_edge(edge, CAREFUL)]
+    return [*itertools.chain(*pairs), *_edge({MIDDLE}, 2 * CAREFUL), *_edge(edge, CAREFUL)]
 
 
 def _noise(std: float) -> str:
@@ -175,38 +154,39 @@ def _noise(std: float) -> str:
     return f"privacy={{mechanism: gaussian_unclipped, noise_std: {std:g}}}" if std else "privacy=null"
 
 
-def _paired(pairs: Sequence[Pair]) -> Iterator[Experiment]:
-    for section, case, base, changes, count in pairs:
-        for kind in METHODS:
-            yield Experiment(section, (case, kind), f"adp2sgd/{base}-{kind}.yaml", changes, count)
+def _pair(section: Section, case: str, base: str, *changes: str, seeds: int = SEEDS) -> list[Experiment]:
+    """Return runs of SYNC and of A(DP)²SGD; `base` is the scenario without its kind."""
+    return [Experiment(section, (case, kind), f"adp2sgd/{base}-{kind}.yaml", changes, seeds) for kind in METHODS]
 
 
-def _edge(cells: set[tuple[int, float, float]], count: int) -> Iterator[Experiment]:
-    for batch, step, sigma in sorted(cells):
+def _edge(cells: set[tuple[int, float, float]], seeds: int) -> Iterator[Experiment]:
+    for cell in sorted(cells):
+        batch, step, sigma = cell
         changes = (*_EDGE, _noise(sigma), f"algorithm.batch_size={batch}", f"algorithm.step_size={step}")
-        cell = (batch, step, sigma)
-        yield Experiment(EDGE, (*cell, SYNC), "adp2sgd/case3-sync.yaml", changes, count)
+        yield Experiment(EDGE, (*cell, SYNC), "adp2sgd/case3-sync.yaml", changes, seeds)
         for exchange in EXCHANGES:
-            own = (*changes, f"algorithm.exchange={exchange}")
-            yield Experiment(EDGE, (*cell, exchange), "adp2sgd/case3-adpsgd.yaml", own, count)
+            overrides = (*changes, f"algorithm.exchange={exchange}")
+            yield Experiment(EDGE, (*cell, exchange), "adp2sgd/case3-adpsgd.yaml", overrides, seeds)
 
 
 # -- measures --------------------------------------------------------------------------------------
 
 
 def cases_of(runs: Runs, section: Section = SOFTMAX) -> list[str]:
-    """Return the cases of which both algorithms were run."""
+    """Return the cases in which both algorithms were run."""
     cases = dict.fromkeys(cell[0] for cell in runs.cells(section))
     return [case for case in cases if runs.has(section, *((case, kind) for kind in METHODS))]
+
+
+def ratios(runs: Runs, section: Section, case: str, measure: Callable[[Run, Run], float]) -> tuple[float, ...]:
+    """Return a measure of SYNC's and A(DP)²SGD's runs, by pairs of one seed."""
+    return runs.pairs(section, (case, "sync"), (case, "adpsgd"), measure)
 
 
 def lead(runs: Runs, section: Section, case: str, own: bool = False) -> tuple[float, ...]:
     """Return A(DP)²SGD's accuracy minus SYNC's, in points, by pairs of one seed.
 
-    Args:
-        runs: of the study.
-        section, case: of the study.
-        own: take the accuracy of a worker's own model, the mean over workers, and not that of the mean model.
+    With `own` it is the accuracy of workers' own models, the mean over workers, instead of that of the mean model.
     """
     measure = own_accuracy if own else accuracy  # SYNC has one model
     return runs.pairs(section, (case, "adpsgd"), (case, "sync"), lambda one, other: measure(one) - accuracy(other))
@@ -221,7 +201,7 @@ def own_accuracy(run: Run) -> float:
 
 def speed_up(sync: Run, adpsgd: Run) -> float:
     """Return SYNC's virtual time to a common accuracy, over A(DP)²SGD's."""
-    # A quarter of a point below the plateau: the time should not hang on the plateau's last digit.
+    # A quarter of a point below the plateau, so that the time does not depend on the plateau's last digit.
     target = common_accuracy([sync, adpsgd]) - 0.0025
     slow, fast = (run.metrics["time_s"].iloc[evaluations_until(run, target) or 0] for run in (sync, adpsgd))
     return float(slow / fast)
@@ -239,7 +219,7 @@ def loss(run: Run) -> float:
 
 
 def smallest_loss(run: Run) -> float:
-    """Return the smallest expected loss on a run's text, nats per character."""
+    """Return the smallest expected loss on a run's generated text, nats per character."""
     text = load_data(from_mapping(run.scenario), Streams(run.manifest.seed))
     assert text.optimal_loss is not None, "generated"
     return text.optimal_loss
@@ -276,9 +256,8 @@ def costs(runs: Runs) -> Iterator[Number]:
 def table1(runs: Runs) -> Iterator[Number]:
     """Yield A(DP)²SGD's lead over SYNC per network, beside the paper's mean."""
     title = "A(DP)²SGD's lead over SYNC, points, beside the mean lead in Table 1"
-    for section in (LENET5, RESNET, MLP):
-        for case in SIGMA:
-            yield Number(title, case, NETWORKS[section], lead(runs, section, case), lead_in_table1(case))
+    for section, case in itertools.product((LENET5, RESNET, MLP), SIGMA):
+        yield Number(title, case, NETWORKS[section], lead(runs, section, case), lead_in_table1(case))
 
 
 def lead_in_table1(case: str) -> float:
@@ -288,21 +267,22 @@ def lead_in_table1(case: str) -> float:
 
 def times(runs: Runs) -> Iterator[Number]:
     """Yield ratios of times."""
-    ratio = "SYNC over A(DP)²SGD"
     for section in (SOFTMAX, MLP):
-        title = f"Times ({section})"
         for case in cases_of(runs, section):
-            pair = section, (case, "sync"), (case, "adpsgd")
-            yield Number(title, case, f"to equal accuracy, {ratio}", runs.pairs(*pair, speed_up))
-            yield Number(title, case, "for equal epochs", runs.pairs(*pair, throughput))
+            yield from _times(runs, section, case, f"Times ({section})")
     title = f"Times of an iteration ({IDEAL}), against the paper's arithmetic"
     ideal = {"case I": 2 / (1 + 1 / 16), "case II": (15 + 1 / 10) * 10 / 16}
     for (row, expected), case in zip(ideal.items(), SLOW, strict=True):
-        yield Number(title, row, ratio, runs.pairs(IDEAL, (case, "sync"), (case, "adpsgd"), throughput), expected)
+        yield Number(title, row, "SYNC over A(DP)²SGD", ratios(runs, IDEAL, case, throughput), expected)
+
+
+def _times(runs: Runs, section: Section, case: str, title: str) -> Iterator[Number]:
+    yield Number(title, case, "to equal accuracy, SYNC over A(DP)²SGD", ratios(runs, section, case, speed_up))
+    yield Number(title, case, "for equal epochs", ratios(runs, section, case, throughput))
 
 
 def edges(runs: Runs) -> Iterator[Number]:
-    """Yield the number of runs below the bar, by batch and step size."""
+    """Yield the share of runs below the bar, by batch and step size."""
     title = f"Runs that collapse, % of seeds ({EDGE})"
     for cell in runs.cells(EDGE):
         row, name = EDGE.label(*cell[:3]), f"A(DP)²SGD, {EXCHANGES[cell[3]]}" if cell[3] in EXCHANGES else SYNC
@@ -313,32 +293,33 @@ def edges(runs: Runs) -> Iterator[Number]:
 
 def sequences(runs: Runs) -> Iterator[Number]:
     """Yield the LSTM's loss beside the best possible, accuracy, and times."""
-    title, ratio = f"An LSTM after 30 epochs ({LSTM})", "SYNC over A(DP)²SGD"
+    title = f"An LSTM after 30 epochs ({LSTM})"
     for case in cases_of(runs, LSTM):
-        pair = LSTM, (case, "sync"), (case, "adpsgd")
         for kind, name in METHODS.items():
             yield Number(title, case, f"held-out loss, {name}", runs.each(LSTM, (case, kind), loss), digits=3)
-        yield Number(title, case, "smallest possible", runs.each(*pair[:2], smallest_loss), digits=3)
+        yield Number(title, case, "smallest possible", runs.each(LSTM, (case, "sync"), smallest_loss), digits=3)
         for kind, name in METHODS.items():
             yield Number(title, case, f"{name}, % of characters", runs.accuracy(LSTM, (case, kind)))
-        yield Number(title, case, f"to equal accuracy, {ratio}", runs.pairs(*pair, speed_up))
-        yield Number(title, case, "for equal epochs", runs.pairs(*pair, throughput))
+        yield from _times(runs, LSTM, case, title)
 
 
 # -- claims ----------------------------------------------------------------------------------------
+
+
+def _equal(values: Sequence[float], bar: float, unit: str, digits: int = 2) -> Part:
+    text = f"A(DP)²SGD minus SYNC: {show(values, digits, sign=True)} {unit} (bar: {bar} either way)"
+    return within(values, bar, text)
 
 
 def equal_accuracy(runs: Runs) -> Iterator[Reading]:
     """Judge whether A(DP)²SGD is as accurate as SYNC at every noise level."""
     for section, network in NETWORKS.items():
         for case in (case for case in cases_of(runs, section) if case in NOISE):
-            values = lead(runs, section, case)
-            text = f"A(DP)²SGD minus SYNC: {show(values, sign=True)} points (bar: {BAR} either way)"
-            yield Reading({"network": network, "": case}, [within(values, BAR, text)])
+            yield Reading({"network": network, "": case}, [_equal(lead(runs, section, case), BAR, "points")])
 
 
 def lead_is_lost(runs: Runs) -> Iterator[Reading]:
-    """Judge whether A(DP)²SGD's lead without noise turns with large noise."""
+    """Judge whether large noise takes A(DP)²SGD's lead without noise."""
     least = lead_in_table1("no noise") - lead_in_table1("large noise")
     for section, own in itertools.product((LENET5, RESNET, MLP), (False, True)):
         if (own and section is MLP) or not runs.has(section):
@@ -359,11 +340,10 @@ def noise_costs(runs: Runs) -> Iterator[Reading]:
         levels = [case for case in NOISE if case in cases_of(runs, section)]
         if len(levels) < len(NOISE):
             continue
-        starts = {"not clipped": levels[0], "clipped": CLIPPED} if section is SOFTMAX else {"not clipped": levels[0]}
+        starts = {"not clipped": levels[0], **({"clipped": CLIPPED} if section is SOFTMAX else {})}
         for words, start in starts.items():
-            row = [start, *levels[1:]]
             parts = []
-            for kind, (less, more) in itertools.product(METHODS, itertools.pairwise(row)):
+            for kind, (less, more) in itertools.product(METHODS, itertools.pairwise([start, *levels[1:]])):
                 values = runs.ahead(section, (less, kind), (more, kind))
                 text = f"{METHODS[kind]}, {more} against {less} costs {show(values, sign=True)} points"
                 parts.append(above(values, 0.0, text))
@@ -375,10 +355,10 @@ def slow_learners(runs: Runs, sections: Sequence[Section] = (SOFTMAX, MLP)) -> I
     for section, (case, short) in itertools.product(sections, zip(SLOW, ("case I", "case II"), strict=True)):
         if case not in cases_of(runs, section):
             continue
-        ratios = runs.pairs(section, (case, "sync"), (case, "adpsgd"), speed_up)
-        speed, gap = ratio_of(ratios), lead(runs, section, case)
+        factors, gap = ratios(runs, section, case, speed_up), lead(runs, section, case)
+        speed = ratio_of(factors)
         text = f"{speed.mean:.2f} times faster ({speed.low:.2f} to {speed.high:.2f}; bar: {FASTER:g})"
-        parts = [above([math.log(ratio) for ratio in ratios], math.log(FASTER), text),
+        parts = [above([math.log(factor) for factor in factors], math.log(FASTER), text),
                  within(gap, BAR, f"{show(gap, sign=True)} points (bar: {BAR} either way)")]  # fmt: skip
         yield Reading({"network": NETWORKS.get(section, "LSTM"), "": short}, parts)
 
@@ -386,13 +366,10 @@ def slow_learners(runs: Runs, sections: Sequence[Section] = (SOFTMAX, MLP)) -> I
 def collapses(sync: Sequence[float], adpsgd: Sequence[float], bar: float) -> Part:
     """Return whether SYNC's runs collapse and A(DP)²SGD's converge.
 
-    It is so if more than half of SYNC's and less than half of A(DP)²SGD's runs end below the bar, and Fisher's exact
-    test says that the counts differ (p <= 0.05, one-sided). It is not so if an exact binomial test says that SYNC
+    The arguments are accuracies in percent by seed, NaN for runs that diverged; a run below `bar` has collapsed. The
+    claim holds if more than half of SYNC's and less than half of A(DP)²SGD's runs collapse, and Fisher's exact test
+    says that the counts differ (p <= 0.05, one-sided). It does not hold if an exact binomial test says that SYNC
     collapses in less, or A(DP)²SGD in more, than half of all seeds.
-
-    Args:
-        sync, adpsgd: accuracies in percent by seed, NaN for runs that diverged.
-        bar: below which a run has collapsed.
     """
     from scipy.stats import binomtest, fisher_exact
 
@@ -403,26 +380,25 @@ def collapses(sync: Sequence[float], adpsgd: Sequence[float], bar: float) -> Par
     converges = binomtest(one, runs, alternative="less").pvalue <= 0.05
     both = binomtest(other, others, alternative="greater").pvalue <= 0.05
     held = True if p <= 0.05 and 2 * one > runs and 2 * other < others else False if converges or both else None
-    middle = [median_of(typical(values)).mean for values in (sync, adpsgd)]
-    said = [f"{show_fixed(value, digits=1)} %" if math.isfinite(value) else "diverged" for value in middle]
+    medians = [median_of(typical(values)).mean for values in (sync, adpsgd)]
+    shown = [f"{show_fixed(value, digits=1)} %" if math.isfinite(value) else "diverged" for value in medians]
     text = (
-        f"SYNC ends below {bar:g} % in {one} of {runs} seeds (median {said[0]}), A(DP)²SGD in {other} of {others} "
-        f"({said[1]}); Fisher's exact test p = {p:.2g}"
+        f"SYNC ends below {bar:g} % in {one} of {runs} seeds (median {shown[0]}), A(DP)²SGD in {other} of {others} "
+        f"({shown[1]}); Fisher's exact test p = {p:.2g}"
     )
     return Part(held if min(runs, others) >= SEEDS else None, text)
 
 
 def large_batches(runs: Runs) -> Iterator[Reading]:
     """Judge whether only SYNC collapses at large batches and step sizes."""
-    for batch, step, sigma, kind in runs.cells(EDGE):
+    for *setting, kind in runs.cells(EDGE):
         if kind in EXCHANGES:
-            pair = [runs.accuracy(EDGE, (batch, step, sigma, own)) for own in (SYNC, kind)]
-            choices = _case3("MLP", "not clipped", kind, batch, step, sigma)
-            yield Reading(choices, [collapses(pair[0], pair[1], COLLAPSE[EDGE])])
-    if runs.has(SOFTMAX, (LARGE, "sync"), (LARGE, "adpsgd")):
-        pair = [runs.accuracy(SOFTMAX, (LARGE, own)) for own in METHODS]
+            sync, adpsgd = (runs.accuracy(EDGE, (*setting, own)) for own in (SYNC, kind))
+            yield Reading(_case3("MLP", "not clipped", kind, *setting), [collapses(sync, adpsgd, COLLAPSE[EDGE])])
+    if LARGE in cases_of(runs, SOFTMAX):
+        sync, adpsgd = (runs.accuracy(SOFTMAX, (LARGE, kind)) for kind in METHODS)
         choices = _case3("softmax regression", "clipped", "messages", *MIDDLE)
-        yield Reading(choices, [collapses(pair[0], pair[1], COLLAPSE[SOFTMAX])])
+        yield Reading(choices, [collapses(sync, adpsgd, COLLAPSE[SOFTMAX])])
 
 
 def _case3(network: str, gradients: str, exchange: str, batch: int, step: float, sigma: float) -> dict[str, str]:
@@ -445,14 +421,11 @@ def large_batches_of_sequences(runs: Runs) -> Iterator[Reading]:
 
 
 def equal_losses(runs: Runs) -> Iterator[Reading]:
-    """Judge whether an LSTM's loss is that of SYNC, and its accuracy."""
+    """Judge whether an LSTM's loss and accuracy equal those of SYNC."""
     for case in (case for case in cases_of(runs, LSTM) if case in NOISE):
         values = runs.pairs(LSTM, (case, "adpsgd"), (case, "sync"), lambda one, other: loss(one) - loss(other))
-        text = f"A(DP)²SGD minus SYNC: {show(values, 3, sign=True)} nats (bar: {LOSS_BAR} either way)"
-        yield Reading({"measured": "held-out loss", "": case}, [within(values, LOSS_BAR, text)])
-        values = lead(runs, LSTM, case)
-        text = f"A(DP)²SGD minus SYNC: {show(values, sign=True)} points (bar: {BAR} either way)"
-        yield Reading({"measured": "accuracy", "": case}, [within(values, BAR, text)])
+        yield Reading({"measured": "held-out loss", "": case}, [_equal(values, LOSS_BAR, "nats", digits=3)])
+        yield Reading({"measured": "accuracy", "": case}, [_equal(lead(runs, LSTM, case), BAR, "points")])
 
 
 @functools.cache
@@ -466,21 +439,21 @@ def claimed(examples: int, batch_size: int, steps: int, epsilons: tuple[float, .
 def accounted(theorem: Theorem2, printed: bool, seen: bool) -> float:
     """Return the epsilon of Theorem 2's noise when replacing one example.
 
-    Batches drawn without replacement, where one example is replaced, are dominated by Poisson sampled ones with twice
-    the sensitivity, and data whose other gradients all point the other way attains that: so the number is not a bound
-    that is loose, and one above the claim refutes it. Who does not see whose an update is learns no more than who does,
-    which is the smaller account where there is next to no noise.
+    Batches drawn without replacement are dominated by Poisson sampled ones with twice the sensitivity. Data whose other
+    gradients all point the other way attain that: the number is a tight bound, and one above the claim refutes it. An
+    observer who does not see the sender of an update learns no more than one who does, whose account is the smaller
+    one where there is next to no noise.
 
     Args:
         theorem: with the epsilon that it claims.
-        printed: whether its standard deviation is that on the sum of a batch, and not on the mean.
-        seen: whether neighbors see whose an update is; else all updates count, each of any worker.
+        printed: whether its standard deviation is that on the sum of a batch instead of the mean.
+        seen: whether neighbors see the sender of an update; else all updates count, each as any worker's.
     """
     share = 1 if seen else theorem.num_workers
     rate = theorem.batch_size / (share * theorem.examples)
     steps = round(theorem.steps * share / theorem.num_workers)
     multiplier = theorem.noise_multiplier / (theorem.batch_size if printed else 1)
-    # Where there is next to no noise, a distribution of losses has no end.
+    # With next to no noise, the distribution of privacy losses is too wide for `pld` alone.
     kind: Accountant = "tightest" if printed else "pld"
     epsilon = epsilon_of([(Release(multiplier / 2, rate, "poisson"), steps)], theorem.delta, accountant=kind)
     return epsilon if seen else min(epsilon, accounted(theorem, printed, True))
@@ -526,7 +499,8 @@ def draw_slow(runs: Runs, sections: Sequence[Section] = (SOFTMAX, MLP)) -> Figur
     drawn = [(section, case) for section in sections for case in cases_of(runs, section) if case in SLOW]
     if not drawn:
         raise NotMeasuredError("slow learners: no finished run")
-    section, cases = drawn[0][0], [case for section, case in drawn if section == drawn[0][0]]
+    section = drawn[0][0]
+    cases = [case for other, case in drawn if other == section]
     figure, ((*axes,),) = panels(1, len(cases), (4.2 * len(cases) + 0.6, 3.6), sharey=True)
     for axis, case in zip(axes, cases, strict=True):
         groups = [runs.group(section, (case, kind), METHODS[kind]) for kind in ("adpsgd", "sync")]
@@ -548,6 +522,12 @@ def draw_noise(runs: Runs) -> Figure:
     return figure
 
 
+# -- the study -------------------------------------------------------------------------------------
+
+_on_images = partial(PaperClaim, instead="on small networks and images instead of nine networks on CIFAR-10")
+_on_text = partial(PaperClaim, instead="on generated text instead of speech")
+_FEWER = "at most 60 epochs, and small images, not 300 epochs of CIFAR-10"
+
 PAPER = Paper(
     name="adp2sgd",
     title="Xu, Zhang, Wang: A(DP)²SGD: Asynchronous Decentralized Parallel SGD with Differential Privacy",
@@ -557,25 +537,23 @@ PAPER = Paper(
     experiments=experiments,
     numbers=(accuracies, costs, table1, times, edges, sequences),
     claims=(
-        PaperClaim("With slow learners A(DP)²SGD is much faster than SYNC to the same accuracy, at the same noise "
-                   "(Figures 2 and 3).", slow_learners, headline=True, figure="slow-learners", instead=_INSTEAD),
-        PaperClaim("At every noise level A(DP)²SGD is as accurate as SYNC after the same epochs (Table 1).",
-                   equal_accuracy, figure="noise", instead=_INSTEAD, short=_FEWER),
-        PaperClaim("Large noise takes more from A(DP)²SGD than from SYNC (the columns of Table 1).",
-                   lead_is_lost, instead=_INSTEAD, short=_FEWER),
-        PaperClaim("More noise costs both of them accuracy (Figure 1).", noise_costs, figure="noise",
-                   instead=_INSTEAD),
-        PaperClaim("At twice the batch and step size SYNC collapses, A(DP)²SGD converges (Figure 4).", large_batches,
-                   instead=_INSTEAD),
+        _on_images("With slow learners A(DP)²SGD is much faster than SYNC to the same accuracy, at the same noise "
+                   "(Figures 2 and 3).", slow_learners, headline=True, figure="slow-learners"),
+        _on_images("At every noise level A(DP)²SGD is as accurate as SYNC after the same epochs (Table 1).",
+                   equal_accuracy, figure="noise", short=_FEWER),
+        _on_images("Large noise takes more from A(DP)²SGD than from SYNC (the columns of Table 1).",
+                   lead_is_lost, short=_FEWER),
+        _on_images("More noise costs both of them accuracy (Figure 1).", noise_costs, figure="noise"),
+        _on_images("At twice the batch and step size SYNC collapses, A(DP)²SGD converges (Figure 4).", large_batches),
         PaperClaim("With the noise of Theorem 2 A(DP)²SGD is (ε, δ)-differentially private.", theorem_holds),
-        PaperClaim("Noise of one level gives SYNC and A(DP)²SGD the same differential privacy (section 5.2).",
-                   runs_are_private, instead=_INSTEAD),
-        PaperClaim("An LSTM on sequences, slow learners: A(DP)²SGD is much faster than SYNC to the same accuracy "
-                   "(Figure 9).", partial(slow_learners, sections=(LSTM,)), figure="sequences", instead=_TEXT_INSTEAD),
-        PaperClaim("An LSTM on sequences: A(DP)²SGD is as good as SYNC after the same epochs (Table 1, Figure 8).",
-                   equal_losses, instead=_TEXT_INSTEAD),
-        PaperClaim("An LSTM on sequences: at twice the batch and step size SYNC collapses, A(DP)²SGD converges "
-                   "(Figure 4).", large_batches_of_sequences, instead=_TEXT_INSTEAD),
+        _on_images("Noise of one level gives SYNC and A(DP)²SGD the same differential privacy (section 5.2).",
+                   runs_are_private),
+        _on_text("An LSTM on sequences, slow learners: A(DP)²SGD is much faster than SYNC to the same accuracy "
+                 "(Figure 9).", partial(slow_learners, sections=(LSTM,)), figure="sequences"),
+        _on_text("An LSTM on sequences: A(DP)²SGD is as good as SYNC after the same epochs (Table 1, Figure 8).",
+                 equal_losses),
+        _on_text("An LSTM on sequences: at twice the batch and step size SYNC collapses, A(DP)²SGD converges "
+                 "(Figure 4).", large_batches_of_sequences),
     ),
     figures={
         "slow-learners": ("accuracy over virtual time with slow learners, medium noise", draw_slow),
@@ -584,15 +562,11 @@ PAPER = Paper(
                       partial(draw_slow, sections=(LSTM,))),
     },
     untested=(
-        (
-            "Table 1's accuracies of nine networks on CIFAR-10.",
-            "300 epochs of nine networks take days on two cores; `scenarios/adp2sgd/cifar10-*.yaml` has the batch, the "
-            "epochs and the step sizes on a residual network, for those with a GPU",
-        ),
-        (
-            "Table 1's loss of an LSTM on 2,000 hours of speech, and the curves of Figures 5 to 9.",
-            "the data (SWB300) cannot be had; the orderings are judged above, on text",
-        ),
+        ("Table 1's accuracies of nine networks on CIFAR-10.",
+         "300 epochs of nine networks take days on two cores; `scenarios/adp2sgd/cifar10-*.yaml` has the batch, the "
+         "epochs and the step sizes on a residual network, for those with a GPU"),
+        ("Table 1's loss of an LSTM on 2,000 hours of speech, and the curves of Figures 5 to 9.",
+         "the data (SWB300) cannot be had; the orderings are judged above, on text"),
     ),
     deviations=(
         "Softmax regression and an MLP on MNIST, LeNet-5 and a residual network of eight layers on 8x8 digits take the "

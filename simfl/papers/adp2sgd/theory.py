@@ -5,10 +5,10 @@ Privacy", https://arxiv.org/abs/2008.09246. Names: K workers with n examples eac
 of B, T mini-batches in all, per-example gradients of norm at most G (the clipping norm), noise of standard deviation
 sigma on each of d coordinates, staleness of at most tau.
 
-What one has to know before using a number from here:
+Before you use a number from here:
 
 - Theorem 2's sigma is for the mean of a batch (sensitivity 2G/B). Algorithm 1 adds it to the sum, which is B times too
-  little noise. The results below say both, and in the convergence bounds `noise_std` is the noise on the sum.
+  little noise. The results below have both. In the convergence bounds `noise_std` is the noise on the sum.
 - Theorem 2 assumes that the active worker is unknown, with sampling rate B / (K n). The exchange protocol shows
   it. `Theorem2.accounted` says what is certified for an adversary who sees every update with its sender.
 - Proposition 1 prints 64 tau²/K² where its proof needs 64 tau⁴/K²; its number of steps is astronomical either way.
@@ -30,8 +30,9 @@ from simfl.privacy.accounting import Accountant, Neighbors, Release, Sampling, e
 
 Mixing = Literal["random_pair", "bipartite", "ring_edge"]
 View = Literal["local_transcript", "global_hidden"]
+_Floats = NDArray[np.float64]
 
-#: Lemma 2 holds for so much noise: (sigma B / 2G)² >= 1.5.
+#: The noise that Lemma 2 needs: (sigma B / 2G)² >= 1.5.
 _LEAST_ZETA_SQUARED = 1.5
 
 
@@ -66,11 +67,9 @@ def spectral_rho(num_workers: int, mixing: Mixing = "bipartite") -> float:
 
 
 def rhobar(num_workers: int, rho: float) -> float:
-    """Return rho-bar of Theorem 1: (K-1)/K (1/(1-rho) + 2 sqrt(rho) / (1-sqrt(rho))²).
+    """Return rho-bar of Theorem 1, of rho in [0, 1) from `spectral_rho`.
 
-    Args:
-        num_workers: K >= 1.
-        rho: in [0, 1), see `spectral_rho`.
+    rho-bar = (K-1)/K (1/(1-rho) + 2 sqrt(rho) / (1-sqrt(rho))²).
     """
     checks.whole(1, num_workers=num_workers)
     if not 0.0 <= rho < 1.0:
@@ -128,17 +127,11 @@ class DecentralizedProblem:
 
 @dataclass(frozen=True)
 class Constants:
-    """C1, C2 and C3 of Theorem 1 at one step size.
+    """C1, C2 and C3 of Theorem 1 at one step size."""
 
-    Attributes:
-        c1: must be > 0.
-        c2: must be >= 0.
-        c3: must be <= 1.
-    """
-
-    c1: float
-    c2: float
-    c3: float
+    c1: float  # must be > 0
+    c2: float  # must be >= 0
+    c3: float  # must be <= 1
 
     @property
     def violated(self) -> str | None:
@@ -158,12 +151,8 @@ def constants(problem: DecentralizedProblem, step_size: float) -> Constants:
          + h/(2K) - h² L/K² - 2 h³ L² tau²/K³
     C3 = 1/2 + h L tau²/K + (6 h² L² + h K L + 12 h³ L³ tau²/K) 2 rho-bar/C1
 
-    Args:
-        problem: the problem and the network.
-        step_size: eta > 0, of sums of gradients (eta B is what a mean is multiplied by).
-
-    Returns:
-        C1, C2 and C3. Where C1 <= 0, C2 and C3 mean nothing: -inf and inf.
+    `step_size` is eta > 0, of sums of gradients; that of means is eta B. Where C1 <= 0, C2 and C3 have no meaning: they
+    are -inf and inf.
     """
     checks.positive(step_size=step_size)
     K, L, tau = problem.num_workers, problem.smoothness, problem.staleness
@@ -192,25 +181,17 @@ def largest_step_size(problem: DecentralizedProblem) -> float:
 
 @dataclass(frozen=True)
 class Convergence:
-    """A bound on the mean over steps of E.
+    """A bound on the mean over steps t of E||grad F(theta^t)||².
 
-    grad F(theta^t)||². || theta^t is the mean of all workers' models.
-
-    Attributes:
-        bound: the sum of the parts below.
-        start: what the distance to the optimum contributes.
-        gradients: what the variance of gradients contributes.
-        noise: what the privacy noise contributes.
-        step_size: eta.
-        steps: T, mini-batches of all workers together.
+    theta^t is the mean of all workers' models.
     """
 
-    bound: float
-    start: float
-    gradients: float
-    noise: float
-    step_size: float
-    steps: int
+    bound: float  # the sum of the next three
+    start: float  # contribution of the distance to the optimum
+    gradients: float  # contribution of the variance of gradients
+    noise: float  # contribution of the privacy noise
+    step_size: float  # eta
+    steps: int  # T, mini-batches of all workers together
 
 
 def theorem1(problem: DecentralizedProblem, *, step_size: float, steps: int, noise_std: float = 0.0) -> Convergence:
@@ -219,11 +200,8 @@ def theorem1(problem: DecentralizedProblem, *, step_size: float, steps: int, noi
     (1/T) sum_t E||grad F(theta^t)||²
         <= 2 (F(w0) - F*) K/(eta T B) + (2 eta L/(B K)) (varsigma² B + 6 upsilon² B² + d sigma²)
 
-    Args:
-        problem: the problem and the network.
-        step_size: eta > 0, of sums of gradients.
-        steps: T >= 1, mini-batches of all workers together.
-        noise_std: sigma on the sum; it is B times that of the mean.
+    `step_size` is eta > 0, of sums of gradients; `steps` is T >= 1, mini-batches of all workers together; `noise_std`
+    is sigma on the sum, B times that on the mean.
 
     Raises:
         ConditionError: C1 > 0, C2 >= 0 or C3 <= 1 fails: the step size is too large.
@@ -257,10 +235,8 @@ def minimal_steps(problem: DecentralizedProblem, *, as_printed: bool = False) ->
                        (K-1)^(1/2) K^(-1/6) (8 sqrt(6) tau^(2/3) + 8)² (tau + rho-bar K/(K-1))^(2/3) }
 
     It is not a practical run length: 2.2e14 for 16 workers, tau = 16 and L = 1. `largest_step_size` asks for much less.
-
-    Args:
-        problem: the problem and the network, of two workers at least: all terms but one vanish for K = 1.
-        as_printed: use the paper's 64 tau²/K² for 64 tau⁴/K², with which C3 <= 1 may fail.
+    K must be at least 2: for K = 1 all terms but one vanish. `as_printed` takes the paper's 64 tau²/K² for 64 tau⁴/K²,
+    with which C3 <= 1 may fail.
     """
     K, tau, bar = problem.num_workers, problem.staleness, problem.rhobar
     if K < 2:
@@ -280,66 +256,36 @@ def minimal_steps(problem: DecentralizedProblem, *, as_printed: bool = False) ->
 
 @dataclass(frozen=True)
 class AccountedView:
-    """The account of Theorem 2's noise in one view and neighboring relation.
+    """The account of Theorem 2's noise in one view and neighboring relation."""
 
-    Attributes:
-        view: `local_transcript`, every update is seen with its sender; `global_hidden`, the active worker is unknown.
-        neighbors: what neighboring data sets are.
-        sampling: how batches are drawn: without replacement as in the paper, Poisson where that has no epsilon.
-        sampling_rate: q of one release.
-        steps: releases that are composed.
-        epsilon: at the claim's delta.
-        certified: whether the epsilon is proven: amplification by a secret choice of the worker is not.
-        claim_holds: whether the epsilon is at most the one that Theorem 2 claims.
-    """
-
-    view: View
+    view: View  # local_transcript: every update is seen with its sender; global_hidden: the active worker is unknown
     neighbors: Neighbors
-    sampling: Sampling
-    sampling_rate: float
-    steps: int
-    epsilon: float
-    certified: bool
-    claim_holds: bool
+    sampling: Sampling  # of batches: without replacement as in the paper, Poisson where that has no epsilon
+    sampling_rate: float  # q of one release
+    steps: int  # releases that are composed
+    epsilon: float  # at the claim's delta
+    certified: bool  # whether the epsilon is proven: amplification by a secret choice of the worker is not
+    claim_holds: bool  # whether the epsilon is at most the one that Theorem 2 claims
 
 
 @dataclass(frozen=True)
 class Theorem2:
-    """Theorem 2: with this noise A(DP)²SGD is (epsilon, delta)-DP, by replacement.
+    """Theorem 2: with this noise A(DP)²SGD is (epsilon, delta)-DP, by replacement."""
 
-    Attributes:
-        epsilon: claimed.
-        delta: claimed.
-        num_workers: K.
-        examples: n_(1), of the worker who has fewest.
-        batch_size: B.
-        steps: T, mini-batches of all workers together.
-        gradient_bound: G, the clipping norm.
-        mu: share of epsilon that the noise pays; the rest pays for the conversion from Renyi divergence.
-        alpha: the order of that divergence.
-        largest_alpha: the largest order that condition (7) allows.
-        noise_std_for_mean: sigma, on the mean of a batch's gradients, per coordinate. This is Theorem 2's.
-        noise_std_for_sum: B sigma, on the sum; what Algorithm 1 has to add, though it prints sigma.
-        noise_multiplier: z = B sigma / G, noise on the sum over the clipping norm; what a scenario says.
-        zeta: B sigma / (2 G) = z / 2, noise over the sensitivity when one example is replaced.
-        neighbors: the theorem's, replace_one.
-        view: the theorem's, global_hidden.
-    """
-
-    epsilon: float
-    delta: float
-    num_workers: int
-    examples: int
-    batch_size: int
-    steps: int
-    gradient_bound: float
-    mu: float
-    alpha: float
-    largest_alpha: float
-    noise_std_for_mean: float
-    noise_std_for_sum: float
-    noise_multiplier: float
-    zeta: float
+    epsilon: float  # claimed
+    delta: float  # claimed
+    num_workers: int  # K
+    examples: int  # n_(1), of the worker with the fewest
+    batch_size: int  # B
+    steps: int  # T, mini-batches of all workers together
+    gradient_bound: float  # G, the clipping norm
+    mu: float  # share of epsilon for the noise; the rest is for the conversion from Renyi divergence
+    alpha: float  # the order of that divergence
+    largest_alpha: float  # the largest order that condition (7) allows
+    noise_std_for_mean: float  # sigma, on the mean of a batch's gradients, per coordinate: Theorem 2's
+    noise_std_for_sum: float  # B sigma, on the sum: what Algorithm 1 has to add, although it prints sigma
+    noise_multiplier: float  # z = B sigma / G, noise on the sum over the clipping norm: what a scenario takes
+    zeta: float  # B sigma / (2 G) = z / 2, noise over the sensitivity when one example is replaced
     neighbors: Neighbors = "replace_one"
     view: View = "global_hidden"
 
@@ -385,16 +331,20 @@ class _Setting:
     strength: float
     rate: float
 
-    def alpha(self, mu: NDArray[np.float64], epsilon: NDArray[np.float64] | float) -> NDArray[np.float64]:
-        return self.log_delta / ((1.0 - mu) * epsilon) + 1.0
+    def orders(self, mu: _Floats, epsilon: _Floats | float) -> tuple[_Floats, _Floats, _Floats]:
+        """Return alpha, the largest alpha of condition (7), and zeta².
 
-    def zeta_squared(self, mu: NDArray[np.float64], epsilon: NDArray[np.float64] | float) -> NDArray[np.float64]:
-        """(sigma B / 2G)², with sigma² = 20 G² T alpha / (K² n² mu eps)."""
-        return self.strength * self.alpha(mu, epsilon) / (mu * epsilon)
+        alpha = ln(1/delta) / ((1 - mu) eps) + 1, and zeta² = (sigma B / 2G)², with sigma² = 20 G² T alpha / (K² n² mu
+        eps). Condition (7) is alpha <= ln(K n / (B (1 + zeta²))).
+        """
+        alpha = self.log_delta / ((1.0 - mu) * epsilon) + 1.0
+        zeta_squared = self.strength * alpha / (mu * epsilon)
+        return alpha, -math.log(self.rate) - np.log1p(zeta_squared), zeta_squared
 
-    def largest_alpha(self, zeta_squared: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Condition (7): ln(K n / (B (1 + zeta²)))."""
-        return -math.log(self.rate) - np.log1p(zeta_squared)
+    def orders_at(self, mu: float, epsilon: float) -> tuple[float, float, float]:
+        """Return `orders` of one mu."""
+        alpha, largest, zeta_squared = self.orders(np.array([mu]), epsilon)
+        return float(alpha[0]), float(largest[0]), float(zeta_squared[0])
 
 
 # Large epsilon and small rates need small mu, so that the grid is fine there, too.
@@ -450,10 +400,8 @@ def theorem2(
             "smaller batches"
         )
         raise ConditionError(f"Theorem 2: {_violated(setting, epsilon)} at epsilon = {epsilon:g}; {advice}")
-    at = np.array([mu])
-    alpha = float(setting.alpha(at, epsilon)[0])
-    zeta_squared = setting.zeta_squared(at, epsilon)
-    zeta = math.sqrt(float(zeta_squared[0]))
+    alpha, largest_alpha, zeta_squared = setting.orders_at(mu, epsilon)
+    zeta = math.sqrt(zeta_squared)
     on_sum = 2.0 * gradient_bound * zeta
     return Theorem2(
         epsilon=epsilon,
@@ -465,7 +413,7 @@ def theorem2(
         gradient_bound=gradient_bound,
         mu=mu,
         alpha=alpha,
-        largest_alpha=float(setting.largest_alpha(zeta_squared)[0]),
+        largest_alpha=largest_alpha,
         noise_std_for_mean=on_sum / batch_size,
         noise_std_for_sum=on_sum,
         noise_multiplier=2.0 * zeta,
@@ -476,14 +424,8 @@ def theorem2(
 def smallest_admissible_epsilon(delta: float, *, num_workers: int, examples: int, batch_size: int, steps: int) -> float:
     """Return the smallest epsilon that Theorem 2 can claim, inf if it can claim none.
 
-    For each mu, condition (7) holds from some epsilon on; the smallest of these at which there is noise enough, too.
-
-    Args:
-        delta: in (0, 1).
-        num_workers: K >= 1.
-        examples: n, examples of the worker who has fewest.
-        batch_size: B, at most n.
-        steps: T >= 1, mini-batches of all workers together.
+    For each mu, condition (7) holds from some epsilon on. The result is the smallest of these epsilons at which the
+    noise is also large enough. The arguments are those of `theorem2`.
     """
     return _smallest_epsilon(_setting(delta, num_workers, examples, batch_size, steps))
 
@@ -497,15 +439,12 @@ def _setting(delta: float, num_workers: int, examples: int, batch_size: int, ste
 
 
 def _check_mu(setting: _Setting, epsilon: float, mu: float) -> None:
-    """Refuse a mu with which one of the two conditions fails."""
+    """Reject a mu with which one of the two conditions fails."""
     checks.open_unit(mu=mu)
-    at = np.array([mu])
-    zeta_squared = setting.zeta_squared(at, epsilon)
-    zeta, alpha = float(zeta_squared[0]), float(setting.alpha(at, epsilon)[0])
-    largest = float(setting.largest_alpha(zeta_squared)[0])
-    if zeta < _LEAST_ZETA_SQUARED * (1.0 - 1e-9):
+    alpha, largest, zeta_squared = setting.orders_at(mu, epsilon)
+    if zeta_squared < _LEAST_ZETA_SQUARED * (1.0 - 1e-9):
         raise ConditionError(
-            f"Theorem 2: condition (B sigma / 2G)² >= 1.5: it is {zeta:.4g} at mu = {mu:g}; take a smaller mu"
+            f"Theorem 2: condition (B sigma / 2G)² >= 1.5: it is {zeta_squared:.4g} at mu = {mu:g}; take a smaller mu"
         )
     if alpha > largest:
         raise ConditionError(
@@ -514,39 +453,35 @@ def _check_mu(setting: _Setting, epsilon: float, mu: float) -> None:
         )
 
 
+def _around(grid: _Floats, point: int, count: int) -> _Floats:
+    """Return a finer grid between the neighbors of a grid point."""
+    return np.linspace(grid[max(0, point - 1)], grid[min(len(grid) - 1, point + 1)], count)
+
+
 def _best_mu(setting: _Setting, epsilon: float) -> float | None:
     """Return the mu of the least noise under both conditions; None without one."""
 
-    def best(grid: NDArray[np.float64]) -> int | None:
-        zeta_squared = setting.zeta_squared(grid, epsilon)
-        fits = (zeta_squared >= _LEAST_ZETA_SQUARED) & (
-            setting.alpha(grid, epsilon) <= setting.largest_alpha(zeta_squared)
-        )
+    def best(grid: _Floats) -> int | None:
+        alpha, largest, zeta_squared = setting.orders(grid, epsilon)
+        fits = (zeta_squared >= _LEAST_ZETA_SQUARED) & (alpha <= largest)
         return int(np.argmin(np.where(fits, zeta_squared, np.inf))) if fits.any() else None
 
     grid = _GRID
-    best_mu = best(grid)
-    if best_mu is None:  # at the edge of what is admissible the feasible mu may lie between two points
-        near = _closest(setting, epsilon)
-        grid = np.linspace(_GRID[max(0, near - 1)], _GRID[min(len(_GRID) - 1, near + 1)], 4001)
-        best_mu = best(grid)
-        if best_mu is None:
+    point = best(grid)
+    if point is None:  # close to the smallest admissible epsilon, the feasible mu may lie between two grid points
+        alpha, largest, zeta_squared = setting.orders(grid, epsilon)
+        excess = np.where(zeta_squared >= _LEAST_ZETA_SQUARED, alpha - largest, np.inf)
+        grid = _around(grid, int(np.argmin(excess)), 4001)
+        point = best(grid)
+        if point is None:
             return None
-    refined = np.linspace(grid[max(0, best_mu - 1)], grid[min(len(grid) - 1, best_mu + 1)], 4001)
+    refined = _around(grid, point, 4001)
     again = best(refined)
-    return float(grid[best_mu] if again is None else refined[again])
-
-
-def _closest(setting: _Setting, epsilon: float) -> int:
-    """Return the grid point with enough noise that nearly meets condition (7)."""
-    zeta_squared = setting.zeta_squared(_GRID, epsilon)
-    excess = setting.alpha(_GRID, epsilon) - setting.largest_alpha(zeta_squared)
-    return int(np.argmin(np.where(zeta_squared >= _LEAST_ZETA_SQUARED, excess, np.inf)))
+    return float(grid[point] if again is None else refined[again])
 
 
 def _violated(setting: _Setting, epsilon: float) -> str:
-    zeta_squared = setting.zeta_squared(_GRID, epsilon)
-    alpha, largest = setting.alpha(_GRID, epsilon), setting.largest_alpha(zeta_squared)
+    alpha, largest, _ = setting.orders(_GRID, epsilon)
     if not (alpha <= largest).any():
         near = int(np.argmin(alpha - largest))
         where = f"alpha is {alpha[near]:.4g}, at most {largest[near]:.4g} is allowed"
@@ -555,31 +490,28 @@ def _violated(setting: _Setting, epsilon: float) -> str:
 
 
 def _smallest_epsilon(setting: _Setting) -> float:
-    def smallest(grid: NDArray[np.float64]) -> NDArray[np.float64]:
+    def smallest(grid: _Floats) -> _Floats:
         """Return the smallest epsilon of condition (7) for each mu, inf for none."""
+
+        def holds(epsilon: _Floats) -> NDArray[np.bool_]:
+            alpha, largest, _ = setting.orders(grid, epsilon)
+            return np.less_equal(alpha, largest)
+
         low, high = np.full_like(grid, 1e-9), np.full_like(grid, 1e9)
-
-        def holds(epsilon: NDArray[np.float64]) -> NDArray[np.bool_]:
-            fits: NDArray[np.bool_] = setting.alpha(grid, epsilon) <= setting.largest_alpha(
-                setting.zeta_squared(grid, epsilon)
-            )
-            return fits
-
         possible = holds(high)
-        for _ in range(100):  # the range is halved in ratio, down to rounding
+        for _ in range(100):  # bisection in logarithms, down to rounding
             middle = np.sqrt(low * high)
             enough = holds(middle)
             low, high = np.where(enough, low, middle), np.where(enough, middle, high)
-        noisy = setting.zeta_squared(grid, high) >= _LEAST_ZETA_SQUARED
+        noisy = setting.orders(grid, high)[2] >= _LEAST_ZETA_SQUARED
         return np.where(possible & noisy, high, np.inf)
 
     grid = _GRID
     epsilons = smallest(grid)
     for _ in range(2):
-        near = int(np.argmin(epsilons))
-        if math.isinf(float(epsilons[near])):
+        if np.isinf(epsilons.min()):
             return math.inf
-        grid = np.linspace(grid[max(0, near - 1)], grid[min(len(grid) - 1, near + 1)], 1001)
+        grid = _around(grid, int(np.argmin(epsilons)), 1001)
         epsilons = smallest(grid)
     return float(epsilons.min())
 
@@ -589,27 +521,17 @@ def _smallest_epsilon(setting: _Setting) -> float:
 
 @dataclass(frozen=True)
 class Proposition2:
-    """Proposition 2's claim about a run of the longest useful length.
+    """Proposition 2's claim about a run of the longest useful length."""
 
-    Attributes:
-        steps: T of equation (8).
-        bound: C4 G sqrt(d L (F(w0) - F* + L (varsigma²/B + 6 upsilon²)) ln(1/delta)) / (K n eps), for a random iterate.
-        c4: the constant in it.
-        exact_bound: Proposition 1's bound at T with Theorem 2's own noise; the closed form drops the 1 in alpha.
-        step_size: eta = K / (B sqrt(T)).
-        theorem2: the noise.
-        minimal_steps: T_min of Proposition 1.
-        long_enough: whether T >= T_min, without which the bound is proven for no run.
-    """
-
-    steps: int
+    steps: int  # T of equation (8)
     bound: float
-    c4: float
-    exact_bound: float
-    step_size: float
-    theorem2: Theorem2
-    minimal_steps: float
-    long_enough: bool
+    """C4 G sqrt(d L (F(w0) - F* + L (varsigma²/B + 6 upsilon²)) ln(1/delta)) / (K n eps), for a random iterate."""
+    c4: float  # the constant in it
+    exact_bound: float  # Proposition 1's bound at T with Theorem 2's own noise; the closed form drops the 1 in alpha
+    step_size: float  # eta = K / (B sqrt(T))
+    theorem2: Theorem2  # the noise
+    minimal_steps: float  # T_min of Proposition 1
+    long_enough: bool  # whether T >= T_min, without which the bound is not proven
 
 
 def proposition2(
@@ -630,18 +552,12 @@ def proposition2(
     sum and C4 = 4 sqrt(5) (1 + 1/(B² mu (1-mu))), for which there is no privacy.
     The bound is that of an iterate drawn at random: the paper's sum over theta^t is a misprint.
 
-    Args:
-        problem: the problem and the network, of two workers at least.
-        epsilon: > 0, to be claimed.
-        delta: in (0, 1).
-        examples: n, examples of the worker who has fewest.
-        gradient_bound: G > 0, to which each example's gradient is clipped.
-        mu: in (0, 1); by default that of the least noise.
-        as_printed: the paper's C4, its sigma on the sum, and its condition on T.
+    The problem has at least two workers; the other arguments are those of `theorem2`. `as_printed` takes the paper's
+    C4, its sigma on the sum, and its condition on T.
 
     Raises:
-        ConditionError: Theorem 2 cannot claim this epsilon for a run of that length, or there is no step to take.
-            That T is below Proposition 1's (it always is, in practice) is not an error; see `long_enough`.
+        ConditionError: Theorem 2 cannot claim this epsilon for a run of that length, or T is below 1. A T below
+            Proposition 1's (in practice it always is) is not an error; see `long_enough`.
     """
     K, B, L, d = problem.num_workers, problem.batch_size, problem.smoothness, problem.dimension
     checks.positive(epsilon=epsilon, gradient_bound=gradient_bound)

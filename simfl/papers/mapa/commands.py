@@ -11,52 +11,37 @@ from simfl.cli.privacy.shared import Arguments, AsJson, OptionsOf, Row, present,
 if TYPE_CHECKING:
     from simfl.papers.mapa.theory import AsynchronousProblem, RunCost, Stage
 
+#: Stages that are listed.
 _SHOWN = 12
-
-
 _THEORY = "simfl.papers.mapa.theory"
-_AUDP = "AUDP, for comparison"
+_STAGE = OptionsOf(
+    f"{_THEORY}:stages",
+    leave_out=("problem", "initial", "count", "rule"),
+    defaults={"epsilon": 0.1, "steps": 15_000},
+    helps={"steps": "T, updates of the model in all."},
+)
+_PROBLEM = OptionsOf(
+    f"{_THEORY}:AsynchronousProblem",
+    defaults={"batch_size": 12, "dimension": 7850, "sampling_std": 30.0, "smoothness": 10.0, "initial_gap": 50.0,
+              "staleness": None},
+    helps={"staleness": "tau, the largest; K by default."},
+)  # fmt: skip
+_FIRST = OptionsOf(f"{_THEORY}:initial_sensitivity", defaults={"failure_probability": 1e-3})
+_COST = OptionsOf(f"{_THEORY}:total", leave_out=("releases", "sampling_rate"))
+_AUDP = OptionsOf(
+    f"{_THEORY}:theorem2",
+    leave_out=("problem", "variance"),
+    defaults={"gradient_bound": 4.0, "radius": 50.0},
+    panel="AUDP, for comparison",
+)
 
 
 def command(
-    stage: Annotated[
-        Arguments,
-        OptionsOf(
-            f"{_THEORY}:stages",
-            leave_out=("problem", "initial", "count", "rule"),
-            defaults={"epsilon": 0.1, "steps": 15_000},
-            helps={"steps": "T, updates of the model in all."},
-        ),
-    ],
-    problem: Annotated[
-        Arguments,
-        OptionsOf(
-            f"{_THEORY}:AsynchronousProblem",
-            defaults={
-                "batch_size": 12,
-                "dimension": 7850,
-                "sampling_std": 30.0,
-                "smoothness": 10.0,
-                "staleness": None,
-                "initial_gap": 50.0,
-            },
-            helps={"staleness": "tau, the largest; K by default."},
-        ),
-    ],
-    first: Annotated[
-        Arguments,
-        OptionsOf(f"{_THEORY}:initial_sensitivity", defaults={"failure_probability": 1e-3}),
-    ],
-    cost: Annotated[Arguments, OptionsOf(f"{_THEORY}:total", leave_out=("releases", "sampling_rate"))],
-    audp: Annotated[
-        Arguments,
-        OptionsOf(
-            f"{_THEORY}:theorem2",
-            leave_out=("problem", "variance"),
-            defaults={"gradient_bound": 4.0, "radius": 50.0},
-            panel=_AUDP,
-        ),
-    ],
+    stage: Annotated[Arguments, _STAGE],
+    problem: Annotated[Arguments, _PROBLEM],
+    first: Annotated[Arguments, _FIRST],
+    cost: Annotated[Arguments, _COST],
+    audp: Annotated[Arguments, _AUDP],
     clients: Annotated[int, typer.Option("--clients", help="K, edge servers that take part equally often.")] = 5,
     examples: Annotated[
         int | None,
@@ -90,20 +75,14 @@ def command(
     leak = mapa.radius_only_delta(asynchronous.dimension, epsilon)
     literal = mapa.literal_epsilon(epsilon, batch)
     compared, audp_rows = _audp(asynchronous, epsilon, audp, stage["second_moment"])
+    as_printed = f"not certified: claim is {show(epsilon)}; clips the mean, b dS"
+    published = f"not certified: at epsilon = {show(epsilon)}, d = {asynchronous.dimension:,}, should be 0"
     rows: list[Row | str] = [
         *_stage_rows(stages, first["failure_probability"] if initial_clip is None else None),
         *_cost_rows(spent, steps, examples),
         "What the paper's algorithm and code do instead",
-        (
-            "epsilon of one release, as printed",
-            literal,
-            f"not certified: claim is {show(epsilon)}; clips the mean, b dS",
-        ),
-        (
-            "delta, published sampler",
-            leak,
-            f"not certified: at epsilon = {show(epsilon)}, d = {asynchronous.dimension:,}, should be 0",
-        ),
+        ("epsilon of one release, as printed", literal, as_printed),
+        ("delta, published sampler", leak, published),
         *audp_rows,
     ]
     result = {
@@ -118,11 +97,9 @@ def command(
 
 
 def _stage_rows(stages: tuple[Stage, ...], failure: float | None) -> list[Row | str]:
-    origin = (
-        "as given"
-        if failure is None
-        else f"(12) at delta = {show(failure)}: no bound for all data, clipping makes it one"
-    )
+    origin = "as given"
+    if failure is not None:
+        origin = f"(12) at delta = {show(failure)}: no bound for all data, clipping makes it one"
     rows: list[Row | str] = [
         "Stages, the paper's recipe: T_s updates, then dS is theta dS",
         ("first sensitivity of the mean, dS", stages[0].sensitivity, origin),
@@ -135,25 +112,19 @@ def _stage_rows(stages: tuple[Stage, ...], failure: float | None) -> list[Row | 
         rows.append((f"T_s of stage {stage.number}, from t = {stage.first_step:,}", stage.steps, note))
     if len(stages) > _SHOWN:
         rows.append(("stages in all", len(stages), "--json has them"))
-    last = stages[-1]
-    rows.append(
-        ("gradient norm after the last stage", last.gradient_bound, "claim: Theorem 4's bound, once its T_s are over")
-    )
-    return rows
+    bound = "claim: Theorem 4's bound, once its T_s are over"
+    return [*rows, ("gradient norm after the last stage", stages[-1].gradient_bound, bound)]
 
 
 def _cost_rows(cost: RunCost, steps: int, examples: int | None) -> list[Row | str]:
     at = f"delta = {show(cost.delta)}"
+    singly = f"certified, {at}: of noise in d dimensions, gradients clipped singly"
     rows: list[Row | str] = [
         f"One client in the whole run: {cost.releases:,} of {steps:,} releases, one example replaced",
         ("epsilon of one release", cost.epsilon, "claim, for the examples in the batch: all that the paper says"),
         ("epsilon of the run, added up", cost.basic, "claim, delta = 0: the paper mentions it"),
         ("epsilon of the run, advanced", cost.advanced, f"advanced composition, {at}"),
-        (
-            "epsilon of the run, exact",
-            cost.certified,
-            f"certified, {at}: of noise in d dimensions, gradients clipped singly",
-        ),
+        ("epsilon of the run, exact", cost.certified, singly),
     ]
     if examples is not None:
         rows += [
@@ -169,12 +140,12 @@ def _cost_rows(cost: RunCost, steps: int, examples: int | None) -> list[Row | st
 def _audp(
     problem: AsynchronousProblem, epsilon: float, audp: Arguments, second_moment: Any
 ) -> tuple[dict[str, Any], list[Row | str]]:
-    from simfl.papers.mapa.theory import audp_sensitivity, audp_step_size, theorem2
+    from simfl.papers.mapa import theory as mapa
 
-    sensitivity = audp_sensitivity(audp["gradient_bound"], problem.batch_size)
+    sensitivity = mapa.audp_sensitivity(audp["gradient_bound"], problem.batch_size)
     variance = problem.variance(sensitivity, epsilon, second_moment)
-    bound = theorem2(problem, variance, **audp)
-    first, other = (audp_step_size(problem, variance, 1, without_logarithm=flag) for flag in (False, True))
+    bound = mapa.theorem2(problem, variance, **audp)
+    first, other = (mapa.audp_step_size(problem, variance, 1, without_logarithm=flag) for flag in (False, True))
     result = {
         "sensitivity": sensitivity,
         "variance": variance,
@@ -193,14 +164,14 @@ def _audp(
 
 
 def _notes(stages: tuple[Stage, ...], steps: int, second_moment: str) -> list[str]:
+    here = (
+        "and so do these stages; --second-moment exact does not."
+        if second_moment == "paper"
+        else "these stages do not."
+    )
     notes = [
         "An observer of a client's releases sees all of them: epsilon per iteration does not describe a run.",
-        "Noise that gives epsilon has E||eta||² = d (d + 1) (dS/epsilon)². The paper takes 2 (dS/epsilon)², "
-        + (
-            "and so do these stages; --second-moment exact does not."
-            if second_moment == "paper"
-            else "these stages do not."
-        ),
+        f"Noise that gives epsilon has E||eta||² = d (d + 1) (dS/epsilon)². The paper takes 2 (dS/epsilon)², {here}",
     ]
     first = stages[0]
     if first.steps >= steps:

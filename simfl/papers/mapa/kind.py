@@ -1,7 +1,7 @@
 """Step sizes and stages of Table 2 of the AUDP and MAPA paper.
 
-The formulas are in `simfl.papers.mapa.theory`; here is what a run has for their symbols. The noise that counts in
-them is the one that the clients really add, unless the paper's second moment is asked for.
+The formulas are in `simfl.papers.mapa.theory`; this module gives their symbols the values of a run. They use the noise
+that the clients really add, unless the scenario asks for the paper's second moment.
 """
 
 from __future__ import annotations
@@ -19,23 +19,17 @@ from simfl.scenario import Scenario
 from simfl.scenario.privacy import LaplaceL2, LaplaceL2RadiusOnly
 from simfl.scenario.schedules import ConstantStep, Schedule
 
-#: Updates that stages are planned for where the run ends at a time: more than any run makes.
+#: Updates to plan stages for if the run ends at a time: more than any run makes.
 MANY = 2**40
 
 
 @dataclass(frozen=True, slots=True)
 class AudpSteps(Schedule):
-    """gamma_t of AUDP, t counting updates from 1.
-
-    Args:
-        problem: what the formula needs to know.
-        variance: Delta_b.
-        without_logarithm: rule (11).
-    """
+    """gamma_t of AUDP, t counting updates from 1."""
 
     problem: mapa.AsynchronousProblem
-    variance: float
-    without_logarithm: bool
+    variance: float  # Delta_b
+    without_logarithm: bool  # rule (11)
 
     def __call__(self, updates: int, examples: int, epochs: float) -> float:
         """Return gamma_t."""
@@ -45,13 +39,7 @@ class AudpSteps(Schedule):
 def formulas(
     kind: ServedSgdKind[Audp] | ServedSgdKind[Mapa], dimension: int, initial_gap: float = 1.0
 ) -> mapa.AsynchronousProblem:
-    """Return the inputs of the paper's formulas.
-
-    Args:
-        kind: of AUDP or MAPA.
-        dimension: number of parameters that carry noise.
-        initial_gap: f(x_1) - f*.
-    """
+    """Return the inputs of the paper's formulas; `dimension` counts noisy parameters."""
     config = kind.config
     return mapa.AsynchronousProblem(
         sampling_std=config.sampling_std,
@@ -85,7 +73,7 @@ class MapaKind(ServedSgdKind[Mapa]):
     kinds = ("mapa",)
 
     def theory_steps(self, setup: Setup) -> Schedule:
-        """Return that of the first stage; the algorithm knows those of the others."""
+        """Return the first stage's step size; the algorithm knows the others."""
         return ConstantStep(value=plan(self.scenario, setup.dimension)[0].step_size)
 
     def options(self, setup: Setup) -> dict[str, Any]:
@@ -104,9 +92,7 @@ def _sections(scenario: Scenario) -> tuple[Mapa, LaplaceL2 | LaplaceL2RadiusOnly
 def plan(scenario: Scenario, dimension: int) -> tuple[mapa.Stage, ...]:
     """Return MAPA's stages, as many as a run can reach or the scenario allows.
 
-    Args:
-        scenario: valid, with algorithm mapa.
-        dimension: parameters that carry noise.
+    The scenario is valid and has algorithm mapa; `dimension` counts the parameters with noise.
 
     Raises:
         ConditionError: a stage has no finite length.

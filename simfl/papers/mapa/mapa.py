@@ -29,19 +29,12 @@ from simfl.tape import Gradient
 
 @dataclass(frozen=True)
 class StageRule:
-    """The rule of a stage.
+    """The rule of a stage."""
 
-    Attributes:
-        first: the version of the server's model at which it begins.
-        clipping_norm: C = b dS/2, of each example's gradient; inf for no clipping.
-        noise: the noise in terms of that of the scenario's nominal clipping norm.
-        step_size: gamma.
-    """
-
-    first: int
-    clipping_norm: float
-    noise: float
-    step_size: float
+    first: int  # the version of the server's model at which it begins
+    clipping_norm: float  # C = b dS/2, of each example's gradient; inf for no clipping
+    noise: float  # the noise relative to that of the scenario's nominal clipping norm
+    step_size: float  # gamma
 
 
 class MAPA(AsyncSGD):
@@ -82,7 +75,7 @@ class MAPA(AsyncSGD):
         return self.tape.gradient(model, client, draw, self._nominal, scale, rule.clipping_norm)
 
     def step_size(self) -> float:
-        """The present stage's."""
+        """The current stage's step size."""
         return self.stages[self.stage].step_size
 
     @property
@@ -91,12 +84,12 @@ class MAPA(AsyncSGD):
         return self.stages[self.stage].clipping_norm
 
     def noise_std_of(self, client: int, gradient: Gradient) -> float:
-        """That of the rule which the gradient was made under."""
+        """The noise of the rule under which the gradient was computed."""
         scale = self._noise_scale[client]
         return self._noise_std[client] * gradient.noise_scale / scale if scale else 0.0
 
     def applied(self) -> None:
-        """One update more; perhaps the next stage begins."""
+        """Count an update; the next stage may begin."""
         super().applied()
         while self.stage + 1 < len(self.stages) and self.version >= self.stages[self.stage + 1].first:
             self.stage += 1

@@ -5,7 +5,7 @@ https://arxiv.org/abs/1912.07902. Names: K edge servers, batches of b examples, 
 example of the batch replaced), noise of density proportional to exp(-epsilon ||eta|| / dS) on the mean, staleness of at
 most tau, L-Lipschitz gradients of variance sigma² for one example. MAPA runs in stages: with dS falls the noise.
 
-What one has to know before using a number from here:
+Before you use a number from here:
 
 - The paper normalizes its noise as in one dimension and counts with E||eta||² = 2 (dS/epsilon)² everywhere. Noise of
   that density has d (d + 1) (dS/epsilon)². `second_moment` chooses: "paper", with which the paper's numbers come out,
@@ -73,10 +73,7 @@ class AsynchronousProblem:
     def variance(self, sensitivity: float, epsilon: float, second_moment: SecondMoment = "paper") -> float:
         """Return Delta_b = sigma²/b + E||eta||², of a noisy mean gradient.
 
-        Args:
-            sensitivity: dS > 0, of the mean.
-            epsilon: of the client with least, epsilon_0.
-            second_moment: see `SecondMoment`.
+        `sensitivity` is dS > 0 of the mean, `epsilon` is epsilon_0, the smallest of all clients.
         """
         noise = noise_second_moment(sensitivity, epsilon, self.dimension, second_moment)
         return self.sampling_std**2 / self.batch_size + noise
@@ -93,13 +90,9 @@ class AsynchronousProblem:
 def noise_second_moment(
     sensitivity: float, epsilon: float, dimension: int, second_moment: SecondMoment = "exact"
 ) -> float:
-    """Return E||eta||² of noise of scale dS/epsilon.
+    """Return E||eta||² of noise of scale dS/epsilon in d = `dimension` dimensions.
 
-    Args:
-        sensitivity: dS > 0.
-        epsilon: > 0, of one release.
-        dimension: d >= 1.
-        second_moment: "exact", d (d + 1) (dS/epsilon)²; "paper", 2 (dS/epsilon)², that of the radius-only sampler.
+    It is d (d + 1) (dS/epsilon)² ("exact"), or 2 (dS/epsilon)² ("paper"), that of the radius-only sampler.
     """
     checks.positive(sensitivity=sensitivity, epsilon=epsilon)
     checks.whole(1, dimension=dimension)
@@ -210,43 +203,26 @@ def audp_sensitivity(gradient_bound: float, batch_size: int) -> float:
 
 @dataclass(frozen=True)
 class Stage:
-    """One stage of MAPA.
+    """One stage of MAPA."""
 
-    Attributes:
-        number: from 1.
-        first_step: t at which it begins, from 1.
-        sensitivity: dS, of the mean.
-        clipping_norm: b dS/2, for each example's gradient.
-        variance: Delta_b.
-        coefficient: P of (16), at least 1.
-        step_size: gamma of (13), for mean gradients.
-        steps: T_s of (15), updates of the model in this stage.
-        gradient_bound: sqrt(2 Delta_b/(P (tau+1))), of the gradient's norm after these steps, by Theorem 4.
-        text_sensitivity: 2 gradient_bound/b, the next dS of Section 6.2; theta dS if P > 1, else smaller.
-        table2_sensitivity: 2 sqrt(Delta_b)/b, the next dS as Table 2 prints it.
-    """
-
-    number: int
-    first_step: int
-    sensitivity: float
-    clipping_norm: float
-    variance: float
-    coefficient: float
-    step_size: float
-    steps: int
-    gradient_bound: float
-    text_sensitivity: float
-    table2_sensitivity: float
+    number: int  # from 1
+    first_step: int  # t at which it begins, from 1
+    sensitivity: float  # dS, of the mean
+    clipping_norm: float  # b dS/2, for each example's gradient
+    variance: float  # Delta_b
+    coefficient: float  # P of (16), at least 1
+    step_size: float  # gamma of (13), for mean gradients
+    steps: int  # T_s of (15), updates of the model in this stage
+    gradient_bound: float  # sqrt(2 Delta_b/(P (tau+1))), of the gradient's norm after these steps, by Theorem 4
+    text_sensitivity: float  # 2 gradient_bound/b, the next dS of Section 6.2; theta dS if P > 1, else smaller
+    table2_sensitivity: float  # 2 sqrt(Delta_b)/b, the next dS as Table 2 prints it
 
 
 def coefficient(problem: AsynchronousProblem, variance: float, sensitivity: float, theta: float) -> float:
     """Return P = max{8 Delta_b / ((tau+1) b² dS² theta²), 1}, (16) and Table 2.
 
-    Args:
-        problem: the problem and the system.
-        variance: Delta_b.
-        sensitivity: the current dS. (Table 2 has the first one.)
-        theta: in (0, 1), by which dS is to fall.
+    `variance` is Delta_b, `sensitivity` the current dS (the first one in Table 2), and `theta` in (0, 1) the factor
+    from this dS to the next.
     """
     checks.positive(sensitivity=sensitivity)
     checks.open_unit(theta=theta)
@@ -277,14 +253,12 @@ def stages(
     """Return the stages of Algorithm 1, for `steps` updates or `count` stages.
 
     Args:
-        problem: the problem and the system.
         epsilon: epsilon_0, the smallest of all clients, of one release.
         initial: dS of the first stage, see `initial_sensitivity`; b dS/2 is the first clipping norm.
         theta: in (0, 1), by which dS falls from stage to stage.
         steps: T, updates of the model in all. The last stage is listed in full.
-        count: number of stages.
         second_moment: E||eta||² of the noise: 2 (dS/epsilon)² (paper), or d (d + 1) (dS/epsilon)² (exact).
-        rule: for the next dS, see `NextSensitivity`.
+        rule: for the next dS.
     """
     if (steps is None) == (count is None):
         raise ValueError("stages: expected either steps or count")
@@ -329,11 +303,8 @@ def audp_step_size(
 
     1/gamma_t = L (tau+1) + sqrt(Delta_b + 1) sqrt(t).
 
-    Args:
-        problem: the problem and the system.
-        variance: Delta_b, with the noise of the client with least epsilon.
-        step: t >= 1.
-        without_logarithm: equation (11), L ((tau+1)² + 1) in the first term, whose bound has no ln T.
+    `variance` is Delta_b, with the noise of the client with the smallest epsilon; `step` is t >= 1. With
+    `without_logarithm` it is equation (11), L ((tau+1)² + 1) in the first term, whose bound has no ln T.
     """
     checks.at_least(0.0, variance=variance)
     checks.whole(1, step=step)
@@ -346,21 +317,13 @@ def audp_step_size(
 
 @dataclass(frozen=True)
 class AudpBound:
-    """Theorem 2's bounds of E f(mean of x_1..x_T) - f*, for convex f.
+    """Theorem 2's bounds of E f(mean of x_1..x_T) - f*, for convex f."""
 
-    Attributes:
-        delay: R G tau/T.
-        drift: L (Delta_b + G²)/(2 (Delta_b + 1)) (tau+1)² ln T/T, with 1 + ln T for ln T, which its proof needs.
-        rest: ((4 + R²) sqrt(Delta_b + 1) + R²/gamma_1) / (2 sqrt(T)).
-        bound: the three together.
-        claimed: as printed, with ln T.
-    """
-
-    delay: float
-    drift: float
-    rest: float
-    bound: float
-    claimed: float
+    delay: float  # R G tau/T
+    drift: float  # L (Delta_b + G²)/(2 (Delta_b + 1)) (tau+1)² (1 + ln T)/T; its proof needs the 1
+    rest: float  # ((4 + R²) sqrt(Delta_b + 1) + R²/gamma_1) / (2 sqrt(T))
+    bound: float  # the sum of these three
+    claimed: float  # as printed, with ln T for 1 + ln T
 
 
 def theorem2(
@@ -368,9 +331,9 @@ def theorem2(
 ) -> AudpBound:
     """Return the bound of Theorem 2.
 
+    `variance` is Delta_b.
+
     Args:
-        problem: the problem and the system.
-        variance: Delta_b.
         radius: R, with ||x_t - x*|| <= R for all t. AUDP does not project, so this is an assumption.
         gradient_bound: G, with ||grad f|| <= G: to which gradients are clipped.
         steps: T, updates of the model in all.
@@ -396,32 +359,19 @@ class RunCost:
 
     It holds for noise of the right law and gradients clipped one by one: each release is then epsilon-DP. Amplified
     numbers need batches drawn at random for each release, without replacement, and hidden from the adversary.
-
-    Attributes:
-        epsilon: of one release; the paper's claim.
-        releases: T_k.
-        sampling_rate: q = b/n_k.
-        delta: at which the (epsilon, delta) below hold.
-        amplified: epsilon of one release with respect to all of the client's data, ln(1 + q (e^epsilon - 1)).
-        basic: T_k epsilon, delta = 0: the total that the paper mentions.
-        amplified_basic: T_k times `amplified`, delta = 0.
-        advanced: advanced composition without amplification.
-        amplified_advanced: advanced composition with it.
-        certified: the smallest epsilon that follows from each release being epsilon-DP, without amplification.
-        amplified_certified: the same with it.
     """
 
-    epsilon: float
-    releases: int
-    sampling_rate: float
-    delta: float
-    amplified: float
-    basic: float
-    amplified_basic: float
-    advanced: float
-    amplified_advanced: float
-    certified: float
-    amplified_certified: float
+    epsilon: float  # of one release; the paper's claim
+    releases: int  # T_k
+    sampling_rate: float  # q = b/n_k
+    delta: float  # of the advanced and certified (epsilon, delta) below
+    amplified: float  # of one release, with respect to all of the client's data: ln(1 + q (e^epsilon - 1))
+    basic: float  # T_k epsilon, delta = 0: the total that the paper mentions
+    amplified_basic: float  # T_k times `amplified`, delta = 0
+    advanced: float  # advanced composition without amplification
+    amplified_advanced: float  # advanced composition with it
+    certified: float  # the smallest epsilon that follows from each release being epsilon-DP, without amplification
+    amplified_certified: float  # the same with amplification
 
 
 def total(epsilon: float, releases: int, *, sampling_rate: float = 1.0, delta: float = 1e-5) -> RunCost:

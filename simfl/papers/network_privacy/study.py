@@ -1,9 +1,9 @@
 """Privacy of networks: what A(DP)²SGD's workers learn about each other.
 
-No paper has this study. It holds two claims of the literature on gossip, which are proved for rounds, against
-asynchronous runs: that who is farther away learns less (Muffliato, and accounts of gossip since), and that one node
-reconstructs what others far away hold (El Mrini, Cyffers and Bellet). Accounts and matrices come from the worlds of the
-runs, played again.
+No paper has this study. It compares asynchronous runs with two claims of the literature on gossip, which are proved for
+rounds. The first is that a node farther away learns less (Muffliato, and later accounts of gossip). The second is that
+one node reconstructs what distant others hold (El Mrini, Cyffers and Bellet). The worlds of the runs are replayed to
+get accounts and matrices.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ GRAPHS = ("ring", "torus", "exponential", "complete")
 ALL = "everybody"
 """SYNC's graph."""
 
-#: The paper's cases with so few and so large mini-batches that accounts of all pairs take seconds.
+#: The paper's cases with few, large mini-batches, so that accounts of all pairs take seconds.
 _BRIEF = (
     "algorithm.batch_size=512",
     "algorithm.step_size=1.0",
@@ -61,18 +61,18 @@ NETWORKS: dict[str, tuple[int, str]] = {
 }
 """Name -> clients, and the topology or the file of its links."""
 STEPS = (5, 10, 20, 40)
-"""Gradients of every client after which an attacker solves."""
+"""Gradients of every client that an attacker has seen when it solves for them."""
 EACH, NOISY = 10, 20
-"""The same where it solves for each by itself, and where it meets noise."""
+"""The same where it solves for each gradient by itself, and where gradients have noise."""
 SOLVERS = {"decentralized_sgd": ROUNDS, "adpsgd": "AD-PSGD"}
 KINDS = {"epsilon": "certified", "published": "as published"}
-"""Column of pairs -> what it is."""
+"""Column of pairs -> its name in tables."""
 CLOSE = 0.1
 """Relative error up to which a gradient from 32-bit messages counts as found."""
 SMALL = ("ring", "random regular", "Florentine families")
-"""Where that is done with noise."""
+"""The networks that are also solved with noise."""
 NOISE = 1.0
-"""Noise multiplier, at clipping norm 1, where attackers meet noise."""
+"""Noise multiplier, at clipping norm 1, of the gradients with noise."""
 
 
 def experiments(quick: bool) -> Sequence[Experiment]:
@@ -95,7 +95,7 @@ def experiments(quick: bool) -> Sequence[Experiment]:
     ]
 
 
-# -- what is read of runs --------------------------------------------------------------------------
+# -- measures --------------------------------------------------------------------------------------
 
 
 def account(run: Run) -> pd.DataFrame:
@@ -111,11 +111,8 @@ def _account(text: str) -> pd.DataFrame:
 def pairs(runs: Runs, cell: tuple[Any, ...], who: str, column: str) -> tuple[float, ...]:
     """Return the median epsilon of one worker for another, of the world of every seed.
 
-    Args:
-        runs: of the study.
-        cell: which.
-        who: "a neighbor", "the farthest", "the slow one" (of whom others learn) or "for the slow one" (who learns).
-        column: "epsilon", the certified one, or "published".
+    `who` is "a neighbor", "the farthest", "the slow one" (others learn about it) or "for the slow one" (it learns about
+    others); `column` is "epsilon", the certified one, or "published".
     """
     return runs.each(WORKERS, cell, functools.partial(_median, who=who, column=column))
 
@@ -123,14 +120,14 @@ def pairs(runs: Runs, cell: tuple[Any, ...], who: str, column: str) -> tuple[flo
 def _median(run: Run, who: str, column: str) -> float:
     table = account(run)
     slow, observer = table["client"] == SLOW, table["observer"] == str(SLOW)
-    others = table["distance"].where(~slow & ~observer)  # the farthest may be so from the slow one alone
-    chosen = {
+    others = table["distance"].where(~slow & ~observer)  # a largest distance may be that from the slow one alone
+    rows = {
         "a neighbor": others == 1.0,
         "the farthest": others == others.max(),
         "the slow one": slow,
         "for the slow one": observer,
     }[who]
-    return float(table[column][chosen].median())
+    return float(table[column][rows].median())
 
 
 def worst(run: Run) -> float:
@@ -143,17 +140,13 @@ def worst(run: Run) -> float:
 def solved(graph: str, kind: str, steps: int, noise: bool = False) -> dict[str, tuple[float, ...]]:
     """Return the mean share of other clients that one node solves for.
 
-    Args:
-        graph: one of `NETWORKS`.
-        kind: of the algorithm.
-        steps: gradients of each client.
-        noise: whether gradients have noise.
+    `graph` is one of `NETWORKS`, `kind` that of the algorithm, `steps` the number of gradients of each client.
 
     Returns:
-        "neighbors" (who are linked with it); "slow": if all gradients of a client are one; "32 bits": the same, with
-        the rounding of messages; after `EACH` steps "each", of whom it finds a gradient by itself, and "beyond", those
-        of them that are not neighbors; with noise "noise": found as "slow", with less error than a gradient has noise.
-        Each with one value per seed.
+        One value per seed of each of these shares. "neighbors": clients that are linked with the node. "slow": clients
+        that it solves for if all gradients of a client are equal. "32 bits": the same, with the rounding of messages.
+        With noise, "noise": as "slow", if the error is below the noise of a gradient. After `EACH` steps, "each":
+        clients of which it finds a single gradient, and "beyond": those of them that are not neighbors.
     """
     worlds = [_solved(graph, kind, steps, noise, seed) for seed in range(1, SEEDS + 1)]
     return {name: tuple(world[name] for world in worlds) for name in worlds[0]}
@@ -225,7 +218,7 @@ def trades(runs: Runs) -> Iterator[Number]:
 
 
 def reconstructed(runs: Runs) -> Iterator[Number]:
-    """Yield whom an attacker solves for."""
+    """Yield the shares of clients that an attacker solves for."""
     runs.require(WORKERS)
     part = (
         "Share of other clients that one attacker solves for (mean over attackers), by the number of gradients of each"
@@ -320,7 +313,7 @@ def asynchrony_protects(runs: Runs) -> Iterator[Reading]:
 
 
 def noise_hides(runs: Runs) -> Iterator[Reading]:
-    """Judge whether with noise only neighbors are estimated well."""
+    """Judge whether, with noise, only neighbors are estimated well."""
     runs.require(WORKERS)
     for (kind, name), graph in itertools.product(SOLVERS.items(), SMALL):
         shares = solved(graph, kind, NOISY, noise=True)

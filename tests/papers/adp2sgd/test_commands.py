@@ -42,7 +42,7 @@ def test_convergence_is_shown_on_request(simfl_):
     assert re.search(r"bound of Theorem 1 +\S+ +claim, after T steps", out)
 
 
-def test_conditions_are_one_line(simfl_):
+def test_violated_conditions_are_one_line(simfl_):
     code, out, err = simfl_(*WORDS, "--epsilon", 8, "--epochs", 300)
     assert (code, out) == (2, "")
     assert re.fullmatch(r"Theorem 2: condition \(7\) holds for no mu .*; expected at least epsilon = 8\.344; .*\n", err)
@@ -58,5 +58,5 @@ def test_conditions_are_one_line(simfl_):
         (("--steps", 10, "--delta", 2), "delta: expected a number in (0, 1), found 2"),
     ],
 )
-def test_bad_input(simfl_, more, message):
+def test_bad_input_is_one_line(simfl_, more, message):
     assert simfl_(*WORDS, "--epsilon", 10, *more) == (2, "", f"privacy adp2sgd: {message}\n")

@@ -64,14 +64,14 @@ def test_a_map_on_which_nothing_collapses_reproduces_nothing():
     assert verdict_of(found) == Verdict.NOT_REPRODUCED
 
 
-def test_seeds_at_the_edge():
+def test_the_edge_has_8_seeds_and_its_middle_16():
     counts = {own.cell: own.seeds for own in adp2sgd.experiments(False) if own.section is EDGE}
     assert min(counts.values()) == 8
     assert {cell for cell, count in counts.items() if count == 16} == {(*adp2sgd.MIDDLE, kind) for kind in
                                                                       (SYNC, "atomic", "messages")}  # fmt: skip
 
 
-def test_theorem_2_is_refuted_where_neighbors_see_whose_an_update_is():
+def test_theorem_2_is_refuted_where_neighbors_see_the_sender_of_an_update():
     found = list(adp2sgd.theorem_holds(Runs({})))
     paper = next(iter(adp2sgd.PRIVACY))
     assert [[part.held for part in reading.parts] for reading in found] == [[False, True], [True, True]] + [
@@ -109,7 +109,7 @@ def test_without_clipping_nothing_is_certified(spent, expected):
     [(3.0, 0.0, 5, True), (1.2, 0.0, 5, False), (3.0, 5.0, 5, False), (3.0, 0.0, 4, None)],
     ids=["faster", "not much", "less accurate", "four seeds"],
 )
-def test_faster_is_to_the_same_accuracy(time_s, gap, seeds, expected):
+def test_slow_learners_hold_only_if_faster_to_the_same_accuracy(time_s, gap, seeds, expected):
     def accuracy(section, cell, seed):
         return 90 + 0.01 * seed - gap * (cell[1] == "adpsgd")
 
@@ -133,7 +133,7 @@ def test_equal_accuracy_is_an_interval_within_the_bar():
     assert len(found) == 4 + 4 + 4 + 2
 
 
-def test_what_clipping_costs_is_not_what_noise_costs():
+def test_costs_of_clipping_and_of_noise_are_separate():
     def accuracy(section, cell, seed):
         return 90 + 0.1 * seed - (3 if cell[0] != "no noise" else 0) - (cell[0] == "large noise")
 
@@ -164,7 +164,7 @@ def test_more_noise_costs_accuracy_at_every_step(without, small, medium, large, 
     assert {own.choices["without noise"]: own.held for own in adp2sgd.noise_costs(runs)} == expected
 
 
-def test_the_lead_of_table_1_turns():
+def test_the_lead_is_lost_only_if_large_noise_costs_it():
     assert adp2sgd.lead_in_table1("no noise") == pytest.approx(4.70 / 9)
     assert adp2sgd.lead_in_table1("large noise") == pytest.approx(-12.07 / 8, abs=0.01)
 
@@ -197,7 +197,7 @@ def test_an_lstm_is_judged_by_its_loss_and_in_case_three_with_and_without_clippi
     }  # fmt: skip
 
 
-def test_numbers_show_the_paper_s_beside_ours():
+def test_numbers_include_the_papers():
     runs = runs_of(lambda section, cell, seed: 90 + 0.1 * seed, LENET5, RESNET, MLP, SOFTMAX, EDGE)
     numbers = {(own.part, own.row, own.column): own for own in counted(adp2sgd.PAPER, runs)}
     (lead,) = [own for place, own in numbers.items() if place[1:] == ("large noise", "LeNet-5")]
@@ -209,7 +209,7 @@ def test_numbers_show_the_paper_s_beside_ours():
 
 
 @pytest.mark.parametrize("printed", [False, True])
-def test_who_sees_less_learns_no_more(printed):
+def test_a_hidden_sender_never_costs_more_epsilon(printed):
     """Where there is next to no noise, all workers' updates together cost more than a worker's own: a looser bound."""
     (theorem, *_) = adp2sgd.claimed(*adp2sgd.PRIVACY["MNIST, 20 epochs, as run here"])
     hidden, seen = (adp2sgd.accounted(theorem, printed, shown) for shown in (False, True))

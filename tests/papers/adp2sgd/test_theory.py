@@ -69,7 +69,7 @@ def test_rho_is_the_second_eigenvalue_of_the_mean_square(num_workers, mixing):
     assert spectral_rho(num_workers, mixing) == pytest.approx(expected, abs=1e-12)
 
 
-def test_numbers_of_the_theory_page_on_mixing():
+def test_mixing_has_the_numbers_of_the_theory_page():
     rhos = [spectral_rho(16, mixing) for mixing in ("random_pair", "bipartite", "ring_edge")]
     assert rhos == pytest.approx([0.93333, 0.93750, 0.99524], abs=5e-6)
     for num_workers, pair, bipartite in ((16, 1589.531, 1815.469), (8, 300.562, 399.437), (4, 38.621, 75.373)):
@@ -122,7 +122,7 @@ def test_enough_steps_by_proposition_1_meet_the_conditions(here):
     assert constants(here, step_size).violated is None
 
 
-def test_the_printed_number_of_steps_does_not():
+def test_the_printed_number_of_steps_violates_a_condition():
     here = problem(num_workers=2, staleness=100.0, rho=0.0, batch_size=1)
     printed = minimal_steps(here, as_printed=True)
     assert printed < minimal_steps(here)
@@ -189,7 +189,9 @@ def test_noise_on_the_sum_is_batch_size_times_that_on_the_mean():
         (4.0, 16, 937500, 0.158769, 1.2702, 0.5271, 1.389, 6.696, 0.442, 2.03),
     ],
 )
-def test_what_theorem_2_really_gives(claimed, batch_size, steps, sigma, zeta, mu, hidden, local, hidden_aor, local_aor):
+def test_accounts_of_theorem_2_match_the_theory_page(
+    claimed, batch_size, steps, sigma, zeta, mu, hidden, local, hidden_aor, local_aor
+):
     found = theorem2(claimed, 1e-5, **{**CIFAR, "batch_size": batch_size, "steps": steps})
     assert found.noise_std_for_mean == close(sigma)
     assert found.zeta == close(zeta)
@@ -216,7 +218,7 @@ def test_few_workers_are_within_the_claim():
     assert 0.6 < local.epsilon / 10.0 <= 0.96
 
 
-def test_algorithm_1_taken_literally_protects_nobody():
+def test_algorithm_1_as_printed_gives_an_epsilon_above_a_million():
     found = theorem2(10.0, 1e-5, **CIFAR)
     literal = Release(found.noise_std_for_mean / found.gradient_bound, 256 / 3125, "without_replacement")
     assert literal.noise_multiplier / 2 == pytest.approx(0.0087, abs=5e-5)
@@ -234,7 +236,7 @@ settings_of_theorem2 = {
 
 @QUICK
 @given(**settings_of_theorem2, other=st.floats(1e-6, 1 - 1e-6))
-def test_no_other_mu_would_need_less_noise(epsilon, delta, num_workers, batch_size, steps, other):
+def test_no_other_mu_needs_less_noise(epsilon, delta, num_workers, batch_size, steps, other):
     n = 3125
     try:
         found = theorem2(
@@ -283,7 +285,7 @@ def test_theorem_2_applies_from_the_smallest_admissible_epsilon_on(epsilon, delt
         theorem2(smallest / epsilon, delta, **here)
 
 
-def test_what_is_not_admissible_is_named():
+def test_an_inadmissible_epsilon_is_named_with_the_smallest_one():
     with pytest.raises(ConditionError) as found:
         theorem2(8.3, 1e-5, **CIFAR)
     message = str(found.value)
@@ -339,7 +341,7 @@ def test_wrong_arguments_are_named(call, message):
 
 
 @pytest.mark.parametrize("mu", [None, 0.2])
-def test_proposition_2_is_proposition_1_at_the_steps_that_privacy_is_worth(mu):
+def test_proposition_2_is_proposition_1_at_the_steps_of_equation_8(mu):
     here, epsilon, delta, n = problem(dimension=100, batch_size=32), 40.0, 1e-5, 3125
     gap = here.initial_gap + here.sampling_variance / here.batch_size + 6 * here.worker_variance
     log_delta = math.log(1 / delta)
@@ -366,7 +368,7 @@ def test_proposition_2_needs_a_step_and_theorem_2():
         proposition2(problem(dimension=10), 0.1, 1e-5, examples=3125)
 
 
-def test_a_mu_of_ones_own_is_checked():
+def test_a_given_mu_is_checked():
     best = theorem2(10.0, 1e-5, **CIFAR)
     other = theorem2(10.0, 1e-5, **CIFAR, mu=0.9 * best.mu)
     assert other.noise_multiplier > best.noise_multiplier

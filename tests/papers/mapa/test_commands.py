@@ -6,7 +6,7 @@ import pytest
 WORDS = ("privacy", "mapa")
 
 
-def test_the_papers_stages_and_the_cost_of_a_run(simfl_):
+def test_stages_and_the_cost_of_a_run_match_the_paper(simfl_):
     code, out, err = simfl_(*WORDS)
     assert (code, err) == (0, "")
     assert "MAPA: epsilon = 0.1 per release, b = 12, K = 5, T = 15,000" in out.splitlines()[0]
@@ -65,7 +65,7 @@ def test_the_first_clip_may_be_given(simfl_):
     assert first["sensitivity"] == pytest.approx(400 / 12, rel=1e-12)
 
 
-def test_many_stages_are_cut(simfl_):
+def test_only_the_first_twelve_stages_are_listed(simfl_):
     code, out, _ = simfl_(*WORDS, "--theta", 0.9)
     assert code == 0
     assert "T_s of stage 13," not in out
@@ -85,5 +85,5 @@ def test_many_stages_are_cut(simfl_):
         (("--delta", 1), "delta: expected a number in (0, 1), found 1"),
     ],
 )
-def test_bad_input(simfl_, more, message):
+def test_bad_input_is_one_line(simfl_, more, message):
     assert simfl_(*WORDS, *more) == (2, "", f"privacy mapa: {message}\n")

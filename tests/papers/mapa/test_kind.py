@@ -36,7 +36,7 @@ def algorithm_of(setup):
     return build_algorithm(setup, build_world(setup), tape, lambda row: None)
 
 
-def test_stages_are_the_papers():
+def test_stages_match_the_papers():
     """sigma = 30, b = 12, delta = 1e-3, epsilon = 0.1, tau = 5, L = 10, f(x_1) - f* = 50: the table of Algorithm 1."""
     setup = setup_of({**STAGED, "failure_probability": 1e-3}, RADIUS_ONLY)
     stages = algorithm_of(setup).stages
@@ -58,7 +58,7 @@ def test_noise_belongs_to_the_clipping_norm():
     assert setup.ledger.levels == [0.1, 0.2, 0.4, 0.8, 1.6]
 
 
-def test_in_high_dimension_the_recipe_has_one_stage_and_says_so():
+def test_in_high_dimension_the_recipe_has_one_stage_and_warns():
     wide = {**CORRECT, "clipping_norm": 1000.0}
     setup = setup_of(STAGED, wide)
     assert len(algorithm_of(setup).stages) == 1
@@ -82,7 +82,7 @@ def test_in_high_dimension_the_recipe_has_one_stage_and_says_so():
     ],
     ids=["asgd", "asgd with options", "audp", "audp without logarithm"],
 )
-def test_steps_that_are_left_to_the_paper(algorithm, expected):
+def test_null_step_sizes_follow_the_papers_formulas(algorithm, expected):
     steps = setup_of({"batch_size": 12, "step_size": None, **algorithm}).training.step_size
     for t in (1, 2, 100, 5000):
         assert steps(t - 1, 0, 0.0) == pytest.approx(expected(t), rel=1e-12)
@@ -104,7 +104,7 @@ def test_one_machine_has_no_delay():
     ],
     ids=["exact", "paper", "radius only", "half the sensitivity", "gaussian"],
 )
-def test_audp_knows_the_noise_it_has(privacy, moment, expected):
+def test_audp_steps_use_the_variance_of_the_noise_added(privacy, moment, expected):
     algorithm = {"kind": "audp", "batch_size": 12, "sampling": "without_replacement", "second_moment": moment}
     steps = setup_of(algorithm, privacy).training.step_size
     assert steps.variance == pytest.approx(900 / 12 + expected, rel=1e-12)
@@ -138,7 +138,7 @@ def test_audp_knows_the_noise_it_has(privacy, moment, expected):
         ),
     ],
 )
-def test_what_does_not_fit_is_refused(algorithm, privacy, count, message):
+def test_contradictory_scenarios_are_refused(algorithm, privacy, count, message):
     with pytest.raises(ScenarioError, match=message):
         setup_of(algorithm, privacy, count)
 

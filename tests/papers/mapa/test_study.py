@@ -37,7 +37,7 @@ def figure6(value, seeds=5):
     return runs_of(mapa.ACCURACY, value, lambda task, *rest: task == str(LR), seeds)
 
 
-def test_sigma_and_g_decide_who_is_ahead():
+def test_sigma_and_g_decide_which_algorithm_is_ahead():
     def accuracy(task, algorithm, sigma, *rest):
         if algorithm == "MAPA":
             return 90.0 - 0.2 * sigma
@@ -80,7 +80,7 @@ def test_curves_grow_only_if_they_do_not_fall_on_the_way():
     }
 
 
-def test_mapa_is_held_against_algorithms_without_noise():
+def test_mapa_is_compared_with_algorithms_without_noise():
     def accuracy(task, algorithm, sigma, *rest):
         return {"ASGD": 88.0, "CSGD": 92.0}.get(algorithm, {5: 89.0, 14: 86.0, 30: 80.0}[sigma])
 
@@ -116,7 +116,7 @@ def figure7(count):
     return runs
 
 
-def test_counts_of_updates_are_those_of_the_mean_of_five_losses():
+def test_counts_of_updates_follow_from_the_mean_of_five_losses():
     runs = figure7(lambda *cell: 10_000)
     cell = str(LR), 10, "MAPA", 5
     run = runs.first(mapa.CONVERGENCE, cell)
@@ -127,7 +127,7 @@ def test_counts_of_updates_are_those_of_the_mean_of_five_losses():
     assert math.isinf(mapa.updates_until(run, -1.0))
 
 
-def test_a_run_that_ends_before_counts_as_many_updates_as_it_must_need():
+def test_a_run_that_ends_early_counts_a_lower_bound_of_updates():
     runs = figure7(lambda task, servers, algorithm, *rest: 1_000_000)
     asgd = runs.first(mapa.CONVERGENCE, (str(LR), 100, "ASGD", 5))
     assert math.isinf(mapa.updates_until(asgd, 0.3))
@@ -143,7 +143,7 @@ def test_a_run_that_ends_before_counts_as_many_updates_as_it_must_need():
         (4_000, 8_000, (Verdict.NOT_REPRODUCED, Verdict.NOT_REPRODUCED)),
     ],
 )
-def test_orders_of_magnitude_are_those_of_counts(audp, asgd, verdicts):
+def test_orders_of_magnitude_follow_from_counts_of_updates(audp, asgd, verdicts):
     def count(task, servers, algorithm, sigma, *bound):
         return {"AUDP": audp, "ASGD": asgd}.get(algorithm, 2_000)
 
@@ -156,7 +156,7 @@ def test_orders_of_magnitude_are_those_of_counts(audp, asgd, verdicts):
     assert verdict_of(at_100) == verdicts[1]
 
 
-def test_what_ends_too_early_does_not_decide_against_an_order():
+def test_runs_that_end_early_do_not_decide_against_an_order():
     runs = figure7(lambda task, servers, algorithm, *rest: 10**7 if algorithm == "AUDP" else 30_000)
     found = {reading.held for reading in mapa.saves_against_audp(runs)}
     assert found == {None}, "120,000 updates are less than ten times MAPA's, and AUDP was not there yet"
@@ -203,7 +203,7 @@ def test_parameters_matter_where_accuracies_differ():
         assert [reading.held for reading in mapa.faster_at_first(runs, name, not falling)] == [False]
 
 
-def test_privacy_is_what_the_account_certifies():
+def test_privacy_claims_follow_the_certified_epsilon():
     own = [*mapa.over_epsilon([LR], mapa.SIGMAS, mapa.EPSILONS), *mapa.private_noise()]
 
     def epsilon(one, seed):
@@ -216,11 +216,11 @@ def test_privacy_is_what_the_account_certifies():
     assert {reading.held for reading in mapa.useful_and_private(runs)} == {False}
 
 
-def test_without_clipping_the_noise_is_that_of_the_codes_bound():
+def test_without_clipping_the_noise_equals_that_of_the_codes_bound():
     """The same size of noise, sensitivity over epsilon, whether gradients are clipped to 4 or to what none exceeds."""
     sizes = {}
     for bound in (mapa.FOUR, mapa.UNCLIPPED):
-        privacy = load(scenarios_folder() / mapa._file("AUDP"), list(mapa._noise(LR, bound, 0.1))).privacy
+        privacy = load(scenarios_folder() / mapa.FILE.format("audp"), list(mapa._noise(LR, bound, 0.1))).privacy
         sizes[bound] = privacy.clipping_norm / privacy.epsilon_per_release
     assert sizes[mapa.UNCLIPPED] == pytest.approx(sizes[mapa.FOUR])
     assert 10 * max(task.bound for task in mapa.TASKS if task.choice) < mapa.NO_CLIP
@@ -232,17 +232,19 @@ def needs_data():
 
 
 @pytest.mark.parametrize("name", mapa.SETS)
-def test_the_largest_example_is_that_of_the_data(name):
+def test_the_largest_example_matches_the_data(name):
     needs_data()
-    data = load_data(load(scenarios_folder() / mapa._file("AUDP"), [f"data={mapa.SETS[name].format('')}"]), Streams(1))
+    data = load_data(
+        load(scenarios_folder() / mapa.FILE.format("audp"), [f"data={mapa.SETS[name].format('')}"]), Streams(1)
+    )
     x = data.train_x.reshape(len(data.train_x), -1).astype(np.float64) / (255.0 if data.train_x.max() > 1.0 else 1.0)
     assert math.sqrt((x * x).sum(axis=1).max() + 1.0) == pytest.approx(mapa.LARGEST[name], abs=1e-3)
 
 
-def test_the_largest_gradient_of_the_network_is_that_of_a_first_model():
+def test_the_largest_gradient_of_the_network_matches_a_first_model():
     """Of the third seed's, which is the largest of five."""
     needs_data()
     changes = [*mapa.Task("CNN", "", "USPS").changes, "seed=3"]
-    setup = assemble(load(scenarios_folder() / mapa._file("AUDP"), changes))
+    setup = assemble(load(scenarios_folder() / mapa.FILE.format("audp"), changes))
     norms = jax.jit(setup.model.gradient_norms)(setup.training.initial, setup.dataset.train_x, setup.dataset.train_y)
     assert float(norms.max()) == pytest.approx(mapa.AT_START["USPS"], abs=0.01)

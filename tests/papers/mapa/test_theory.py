@@ -47,7 +47,7 @@ moments = st.sampled_from(["paper", "exact"])
 # -- noise ------------------------------------------------------------------------------------------
 
 
-def test_second_moments():
+def test_second_moments_match_the_formulas():
     assert noise_second_moment(0.5, 0.1, 7850, "paper") == pytest.approx(2 * 25.0, rel=1e-12)
     assert noise_second_moment(0.5, 0.1, 7850) == pytest.approx(7850 * 7851 * 25.0, rel=1e-12)
     assert noise_second_moment(0.5, 0.1, 1) == noise_second_moment(0.5, 0.1, 1, "paper")
@@ -77,13 +77,13 @@ SHEET = {
 
 
 @pytest.mark.parametrize("d", SHEET)
-def test_the_published_sampler_gives_away_so_much(d):
+def test_delta_of_the_published_sampler_matches_the_formula_sheet(d):
     found = radius_only_delta(d, 0.1), radius_only_delta(d, 1.0)
     assert found == pytest.approx(SHEET[d], abs=0.003)
     assert radius_only_delta(d, 1.0, 2.0) < found[1] < radius_only_delta(d, 1.0, 0.5)
 
 
-def test_the_published_sampler_to_six_digits():
+def test_delta_of_the_published_sampler_is_exact_to_six_digits():
     assert radius_only_delta(2, 0.1) == pytest.approx(0.0922037, abs=5e-8)
     assert radius_only_delta(10, 1.0) == pytest.approx(0.7647104, abs=5e-8)
     assert radius_only_delta(784, 0.1) == pytest.approx(0.8198822, abs=5e-8)
@@ -122,7 +122,7 @@ def test_no_epsilon_repairs_the_published_sampler(d, nominal, factor):
 # -- the sensitivity to begin with --------------------------------------------------------------------
 
 
-def test_theorem_3():
+def test_theorem_3_has_the_papers_numbers():
     assert pytest.approx(223.578838, abs=5e-7) == INITIAL
     assert clipping_norm(INITIAL, 12) == pytest.approx(1341.473, abs=5e-4)
     assert failure_probability(INITIAL, 30.0, 12) == pytest.approx(1e-3, rel=1e-9)
@@ -133,7 +133,7 @@ def test_theorem_3():
 
 @settings(max_examples=50, deadline=None, derandomize=True)
 @given(sigma=st.floats(0.01, 100.0), b=st.integers(1, 1000), log_delta=st.floats(-25.0, -0.01))
-def test_theorem_3_and_its_inverse(sigma, b, log_delta):
+def test_failure_probability_inverts_theorem_3(sigma, b, log_delta):
     delta = math.exp(log_delta)
     sensitivity = initial_sensitivity(sigma, b, delta)
     assert failure_probability(sensitivity, sigma, b) == pytest.approx(delta, rel=1e-9)
@@ -151,7 +151,7 @@ TABLE = [
 ]
 
 
-def test_the_stage_table():
+def test_stages_match_the_table():
     found = stages(PAPER, 0.1, initial=INITIAL, count=5)
     for stage, row in zip(found, TABLE, strict=True):
         assert stage.sensitivity == pytest.approx(row[0], abs=5e-7)
@@ -198,7 +198,7 @@ def test_table_2s_rule_makes_the_sensitivity_grow():
     second_moment=moments,
     initial=st.floats(0.1, 100.0),
 )
-def test_what_holds_for_all_stages(problem, epsilon, theta, second_moment, initial):
+def test_stages_satisfy_theorem_4(problem, epsilon, theta, second_moment, initial):
     for stage in stages(problem, epsilon, initial=initial, theta=theta, count=3, second_moment=second_moment):
         assert stage.coefficient >= 1.0
         # Theorem 4 after T_s steps, 2 (f(x_1) - f*)/(T gamma) + 2 Delta_b L gamma, is what the next dS is made from
@@ -223,7 +223,7 @@ def test_text_and_algorithm_1_agree_where_p_is_above_1():
 # -- step sizes ---------------------------------------------------------------------------------------
 
 
-def test_step_sizes():
+def test_step_sizes_match_10_and_11():
     assert audp_step_size(PAPER, 99.0, 1) == pytest.approx(0.0142857, abs=5e-8)
     assert audp_step_size(PAPER, 99.0, 4) == pytest.approx(1 / (60 + 20), rel=1e-12)
     assert audp_step_size(PAPER, 99.0, 4, without_logarithm=True) == pytest.approx(1 / (370 + 20), rel=1e-12)
@@ -231,7 +231,7 @@ def test_step_sizes():
 
 @settings(max_examples=100, deadline=None, derandomize=True)
 @given(problem=problems, variance=st.floats(0.0, 1e6), step=st.integers(1, 10**6))
-def test_remark_2_as_it_must_read(problem, variance, step):
+def test_remark_2_holds_with_its_sign_corrected(problem, variance, step):
     """(11) satisfies gamma_t - L gamma_t² - L (tau+1)² gamma_t² >= 0; the paper prints <= 0."""
     gamma = audp_step_size(problem, variance, step, without_logarithm=True)
     squares = problem.smoothness * (1 + (problem.staleness + 1) ** 2) * gamma**2
@@ -242,7 +242,7 @@ def test_remark_2_as_it_must_read(problem, variance, step):
 # -- convergence --------------------------------------------------------------------------------------
 
 
-def test_theorem_2():
+def test_theorem_2_matches_a_calculation_by_hand():
     found = theorem2(PAPER, 99.0, radius=50.0, gradient_bound=4.0, steps=10_000)
     assert found.delay == pytest.approx(50 * 4 * 5 / 1e4, rel=1e-12)
     growth = 10 * (99 + 16) / 200 * 36 / 1e4
@@ -252,7 +252,7 @@ def test_theorem_2():
     assert found.bound - found.claimed == pytest.approx(growth, rel=1e-6)
 
 
-def test_the_sum_that_theorem_2_needs_a_one_more_for():
+def test_the_sum_in_theorem_2_needs_1_plus_ln_t():
     """sum_t gamma_t² <= (1 + ln T)/(Delta_b + 1); with ln T it fails, at T = 1 first of all."""
     steps = np.arange(1, 1001)
     squares = np.cumsum(1 / (100.0 * steps))
@@ -263,7 +263,7 @@ def test_the_sum_that_theorem_2_needs_a_one_more_for():
 # -- privacy ------------------------------------------------------------------------------------------
 
 
-def test_what_a_run_costs():
+def test_total_has_the_papers_and_the_exact_numbers():
     found = total(0.1, 3000, sampling_rate=12 / 12_000)
     assert found.basic == pytest.approx(300.0, rel=1e-12)
     assert found.amplified == pytest.approx(1.05165388e-4, rel=1e-8)

@@ -20,7 +20,7 @@ def runs_of(table):
     return study_runs, lambda run: table
 
 
-def test_medians_are_over_the_pairs_that_they_name(monkeypatch):
+def test_medians_are_over_the_named_pairs(monkeypatch):
     rows = [
         ("0", 1, 1.0, 4.0, 3.0), ("0", 2, 2.0, 3.0, 1.0), ("0", 3, 1.0, 0.5, 0.2),
         ("3", 1, 3.0, 2.0, 0.4), ("3", 2, 1.0, 2.5, 0.6), ("2", 1, 1.0, 6.0, 5.0),
@@ -35,7 +35,7 @@ def test_medians_are_over_the_pairs_that_they_name(monkeypatch):
 
 
 @pytest.mark.parametrize("kind", study.SOLVERS)
-def test_shares_are_those_of_the_reports_of_each_attacker(kind):
+def test_shares_equal_those_of_each_attackers_report(kind):
     """One matrix for all attackers says what `Network.reconstruction` says of each."""
     found = {name: values[0] for name, values in study.solved("Florentine families", kind, 5).items()}
     folder = study.scenarios_folder() / "network_privacy"
@@ -68,7 +68,7 @@ def test_distance_protects_if_the_farthest_learn_half(far, held, monkeypatch):
     assert readings[0].label == "account: certified, algorithm: A(DP)²SGD"
 
 
-def test_a_reading_with_its_own_worlds_needs_all_of_them(monkeypatch):
+def test_asynchrony_protects_only_if_all_worlds_agree(monkeypatch):
     """Where attackers on AD-PSGD solve for as many in some worlds, asynchrony is not shown to protect."""
     shares = {"decentralized_sgd": (0.5,) * 5, "adpsgd": (0.1, 0.2, 0.4, 0.6, 0.9)}
     monkeypatch.setattr(study, "solved", lambda graph, kind, steps: {"32 bits": shares[kind]})
@@ -82,7 +82,7 @@ def close(cell, value):
     return abs(float(cell.split()[0]) - value) <= 0.0051
 
 
-def test_the_page_says_what_was_measured():
+def test_the_page_has_the_measured_numbers():
     """The tables of docs/network_privacy.md are those of the full form."""
     root = Path(__file__).parents[3]
     with (root / "results" / "reference" / "network_privacy.csv").open(encoding="utf-8", newline="") as file:
