@@ -142,14 +142,7 @@ def _merged(outages: Sequence[Outage]) -> list[Outage]:
 
 
 class Availability:
-    """The availability of all clients; those without outages are always online.
-
-    Args:
-        streams: the run's streams.
-        outages: scripted outages per client.
-        random: random outages per client.
-        repeated: repeated outages per client.
-    """
+    """The availability of all clients; those without outages are always online."""
 
     def __init__(
         self,

@@ -152,7 +152,7 @@ def test_transfers_side_by_side_share_the_edges_beneath():
     graph = measured(nx.Graph([("a", "b")]), 0.0, float(MB))
     network = make_network(underlay=Underlay(graph, ["a", "b"] * 3), latency=constant(0.5), uplink=10.0 * MB)
     ring = [(k, (k + 1) % 6) for k in range(6)]
-    assert (network.repeats, network.steady) == (True, False)
+    assert (network.values.repeats, network.steady) == (True, False)
     assert network.transfers_s(ring, MB) == pytest.approx([3.5] * 6), "three in each direction"
     assert network.expected_s(ring, MB) == pytest.approx([3.5] * 6)
     assert network.expected_s([(0, 2), (1, 3)], MB) == pytest.approx([0.6] * 2)

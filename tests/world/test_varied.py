@@ -191,13 +191,6 @@ def test_servers_draw_nothing_beside_clients():
         assert found.of_link("latency", CLIENTS, CLIENTS + 1) > 0.0
 
 
-def test_the_next_change_is_that_of_any_window_or_trace():
-    trace = Listed({0: Steps((0.0, 3.0), (1.0 * MB, 2.0 * MB)), None: Steps((2.0,), (1.0 * MB,))})
-    found = lookup(Rule({"uplink": trace}), Rule({"latency": 0.1}, window=Window(1.0, 5.0)))
-    assert [found.next_change(time) for time in (0.0, 1.0, 2.0, 3.0, 5.0)] == [1.0, 2.0, 3.0, 5.0, math.inf]
-    assert lookup(Rule({"latency": 0.1})).next_change(0.0) == math.inf
-
-
 def test_what_is_drawn_for_every_message_follows_its_law():
     network = network_of(
         Rule({"latency": Drawn(exponential(0.05), "message", "x")}, ((frozenset({0}), None),)), latency=constant(1.0)
@@ -342,8 +335,8 @@ def test_a_servers_capacities_are_its_own_unless_a_rule_names_it():
     network = network_of(Rule({"uplink": 2.0 * MB}, nodes=frozenset({0, CLIENTS})), uplink=1.0 * MB, downlink=3.0 * MB)
     servers = network.add_node(5.0 * MB, 6.0 * MB), network.add_node(7.0 * MB, None)
     nodes = (0, 1, *servers)
-    assert [network.uplink(node) for node in nodes] == [2.0 * MB, 1.0 * MB, 2.0 * MB, 7.0 * MB]
-    assert [network.downlink(node) for node in nodes] == [3.0 * MB, 3.0 * MB, 6.0 * MB, None]
+    assert [network.values.uplink(node) for node in nodes] == [2.0 * MB, 1.0 * MB, 2.0 * MB, 7.0 * MB]
+    assert [network.values.downlink(node) for node in nodes] == [3.0 * MB, 3.0 * MB, 6.0 * MB, None]
 
 
 @pytest.mark.parametrize(
@@ -360,7 +353,7 @@ def test_a_servers_capacities_are_its_own_unless_a_rule_names_it():
     ],
 )
 def test_a_message_repeats_the_one_before_it_where_nothing_is_drawn_or_changes(rule, links, repeats):
-    assert network_of(rule, **links).repeats is repeats
+    assert network_of(rule, **links).values.repeats is repeats
 
 
 @pytest.mark.parametrize("fair", [False, True])
@@ -440,7 +433,7 @@ def test_an_all_reduce_over_links_that_differ_waits_for_the_slowest():
     slow = Rule({"latency": 0.5}, ((frozenset({1}), frozenset({2})),))
     network = network_of(slow, latency=constant(0.1), bandwidth=1e6)
     pairs = [(0, 1), (1, 2), (2, 3), (3, 0)]
-    assert network.repeats
+    assert network.values.repeats
     assert not network.steady
     assert network.transfers_s(pairs, MB) == pytest.approx([1.1, 1.5, 1.1, 1.1])
     assert network.expected_s(pairs, MB) == pytest.approx([1.1, 1.5, 1.1, 1.1])
