@@ -128,19 +128,15 @@ class Topology:
         num_clients = graph.number_of_nodes()
         if set(graph) != set(range(num_clients)):
             raise ScenarioError(f"topology: {kind}: the nodes must be numbered 0 to {num_clients - 1}")
-        neighbors: list[set[int]] = [set() for _ in range(num_clients)]
-        for one, other in graph.edges():
-            if one != other:
-                neighbors[one].add(other)
-                neighbors[other].add(one)
-        unread = tuple(graph.graph.get(_UNREAD, ()))
-        parts = nx.number_connected_components(graph.to_undirected(as_view=True))
+        undirected = graph.to_undirected(as_view=True)
+        parts = nx.number_connected_components(undirected)
         if parts != 1:
             raise ScenarioError(
                 f"topology: {kind}: the graph falls apart into {parts} parts that never exchange anything; "
                 "add edges until it is connected"
             )
-        return cls(kind, tuple(tuple(sorted(ids)) for ids in neighbors), unread, _of_links(graph))
+        adjacency = tuple(tuple(sorted(set(undirected[k]) - {k})) for k in range(num_clients))
+        return cls(kind, adjacency, tuple(graph.graph.get(_UNREAD, ())), _of_links(graph))
 
     @property
     def num_clients(self) -> int:
