@@ -25,7 +25,6 @@ an answer, unless that answer can never arrive.
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
 from typing import ClassVar
 
 import simpy
@@ -84,10 +83,6 @@ class ADPSGD(OwnUpdates):
         worker = self.atomic_worker if self.exchange == "atomic" else self.messaging_worker
         for client in range(self.num_clients):
             self.clock.start(worker(client), client)
-
-    def models(self) -> Sequence[Model]:
-        """Return one model per client."""
-        return self.model
 
     def atomic_worker(self, me: int) -> Process:
         """Run Algorithm 1: averaging with A_t and the gradient step at the same time."""

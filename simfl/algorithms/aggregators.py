@@ -48,8 +48,6 @@ class Aggregators:
     """The nodes between clients and server.
 
     Args:
-        network: to which the aggregators are added.
-        tape: records the sums.
         server: the root's number.
         levels: number of aggregators on each level, from the server down; () for none.
         num_clients: K, divided evenly among the lowest level.

@@ -27,14 +27,12 @@ from typing import Any, ClassVar
 
 import simpy
 
-from simfl.algorithms.server import ServerAlgorithm
+from simfl.algorithms.server import AsyncServerAlgorithm
 from simfl.algorithms.staleness import Apply
 from simfl.tape import Gradient
-from simfl.world.availability import Outcome
-from simfl.world.engine import Process
 
 
-class AsyncSGD(ServerAlgorithm):
+class AsyncSGD(AsyncServerAlgorithm):
     """A server that applies gradients as they arrive; no client waits for another."""
 
     summary: ClassVar[str] = "ASGD: a server applies each client's gradient as it arrives, and answers that client only"
@@ -55,41 +53,14 @@ class AsyncSGD(ServerAlgorithm):
         # If messages take no time and no client is ever offline or waits, messages need no events.
         self._at_once = self.world.network.free and self.world.server.free and not self.turns.waits and not self.cyclic
 
-    def start(self) -> None:
-        """Start the clients."""
-        for client in range(self.num_clients):
-            self.clock.start(self.client(client), client)
-
     # -- the clients ---------------------------------------------------------------------------
 
-    def client(self, me: int) -> Process:
-        """Pull, compute and push, repeatedly."""
-        yield self.joined(me)
+    def enter(self, me: int) -> None:
+        """Give the client a turn under cyclic delays."""
         self._taking_part.add(me)
-        came = self.hand_out(me) if self.clock.now == 0.0 else self.request(me)
-        while True:
-            since = self.clock.now
-            content = yield came
-            del came  # a suspended process would keep it, and the model in it, alive
-            self.exchanged(me, since)
-            if content is None:  # the client was offline when the model arrived
-                if not (yield from self.until_back(me)):
-                    break
-                came = self.request(me)
-                continue
-            gradient, read = self.gradient_at(me, content), content[1]
-            del content
-            outcome = yield self.compute(me)
-            if outcome is Outcome.DONE:
-                came = self.push(me, gradient, read)
-                del gradient
-                continue
-            self.lost(gradient)
-            del gradient
-            self.miss(me)
-            if outcome is Outcome.GONE:
-                break
-            came = self.request(me)
+
+    def leave(self, me: int) -> None:
+        """Skip the client's turns from now on."""
         self._taking_part.discard(me)
         self.when_up(self._take_turns)
 

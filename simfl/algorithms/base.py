@@ -143,9 +143,6 @@ class Algorithm(ABC):
     """Base of all algorithms.
 
     Args:
-        world: decides when things happen.
-        tape: records operations on models.
-        training: the plain values of local training.
         on_update: called with an `UpdateRow` for every applied update.
         options: the algorithm's own options, passed to `set_up`.
     """

@@ -133,21 +133,20 @@ class FedAvg(ServerAlgorithm):
     def _round(self, cohort: list[int]) -> Process:
         """Send the model, wait for the updates, step."""
         this = _RoundUnderWay(self.clock.event(), set(cohort), self.round_num, self.step_size(), self.clock.now)
+        model = self.server_model
         for client in cohort:
             self.busy.add(client)
-            if self.clock.now == 0.0:  # all clients have the initial model
-                self.clock.start(self.client(client, self.server_model, this), client)
-                continue
 
-            model = self.server_model
-
-            def begin(client: int = client, model: Model = model) -> None:
+            def begin(client: int = client) -> None:
                 self.clock.start(self.client(client, model, this), client)
 
             def missed(client: int = client) -> None:
                 self._done(client, this, None)
 
-            self.to_client(client, begin, None, missed, model)
+            if self.clock.now == 0.0:  # all clients have the initial model
+                begin()
+            else:
+                self.to_client(client, begin, None, missed, model)
         if self.deadline is not None:
             self.clock.call_at(this.began_s + self.deadline, lambda: self._expire(this))
         yield this.over

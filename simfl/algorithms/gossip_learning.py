@@ -25,7 +25,6 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
 from typing import ClassVar
 
 import simpy
@@ -77,10 +76,6 @@ class GossipLearning(OwnUpdates):
         for client in range(self.num_clients):
             self.clock.start(self.worker(client), client)
             self.clock.start(self.timer(client), client)
-
-    def models(self) -> Sequence[Model]:
-        """Return one model per client."""
-        return self.model
 
     def timer(self, me: int) -> Process:
         """Send the model to a random neighbor every period."""

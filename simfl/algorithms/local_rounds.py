@@ -12,14 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import simpy
 
-from simfl.algorithms.server import ServerAlgorithm
+from simfl.algorithms.server import AsyncServerAlgorithm
 from simfl.tape.recording import Round
-from simfl.world.availability import Outcome
 from simfl.world.compute import Draws
-from simfl.world.engine import Process
 
 
 @dataclass
@@ -45,7 +44,7 @@ class Update:
     taken_s: float
 
 
-class LocalRounds(ServerAlgorithm):
+class LocalRounds(AsyncServerAlgorithm):
     """Base of algorithms with updates of many local steps; subclasses write `take`."""
 
     combines_per_gradient = 0.0
@@ -72,46 +71,19 @@ class LocalRounds(ServerAlgorithm):
         """The number of rounds in progress at a time."""
         return min(self.concurrency, self.num_clients)
 
-    def start(self) -> None:
-        """Start the clients."""
-        for client in range(self.num_clients):
-            self.clock.start(self.client(client), client)
-
     # -- the clients ---------------------------------------------------------------------------
 
-    def client(self, me: int) -> Process:
-        """Wait for the model, train and send, repeatedly."""
-        yield self.joined(me)
-        came = self.hand_out(me) if self.clock.now == 0.0 else self.request(me)
-        while True:
-            since = self.clock.now
-            content = yield came
-            del came  # a suspended process would keep it, and the model in it, alive
-            self.exchanged(me, since)
-            if content is None:  # the client was offline when the model arrived
-                if not (yield from self.until_back(me)):
-                    return
-                came = self.request(me)
-                continue
-            model, read = content
-            step_size = self.step_size()
-            change = self.train(model, me, self.steps[me], (step_size, 0.0, 0.0, 0.0))
-            del content, model
-            outcome = yield self.compute(me, self.steps[me] * self._nominal)
-            if outcome is Outcome.DONE:
-                came = self.send(me, change, step_size, read)
-                del change
-                continue
-            self.lost(change)
-            del change
-            self.miss(me)
-            if outcome is Outcome.GONE:
-                return
-            came = self.request(me)
+    def gradient_at(self, me: int, content: Any) -> Round:
+        """Promise the client's next round at the model in the server's message."""
+        return self.train(content[0], me, self.steps[me], (self.step_size(), 0.0, 0.0, 0.0))
 
-    def send(self, me: int, change: Round, step_size: float, read: int) -> simpy.Event:
-        """Send an update to the server; returns the event of the next model's arrival."""
-        came = self.clock.event()
+    def compute(self, client: int, examples: int | None = None) -> simpy.Event:
+        """Let the client compute a round, or `examples`."""
+        return super().compute(client, examples or self.steps[client] * self._nominal)
+
+    def push(self, me: int, change: Round, read: int) -> simpy.Event:
+        """Send an update to the server, which answers with the next model."""
+        came, step_size = self.clock.event(), change.step[0]
         self.sent += 1
         self.release(change)
 

@@ -64,8 +64,6 @@ class Optimizer:
     """Takes steps and keeps the states.
 
     Args:
-        tape: records the operations.
-        plan: the optimizer.
         states: number of states: one for each client, or one.
         chain: whether steps follow one another, as those of one model do.
     """
@@ -124,20 +122,19 @@ class Optimizer:
 
         Rows that are not real numbers, and the number of updates, stay as they are.
         """
-        if self.plan.averages:
-            self._states[who] = self.blend(terms, self._states[who])
+        if not self.plan.averages:
+            return
+        if len(terms) == 1 and terms[0][0] == 1.0:
+            self.take(who, terms[0][1])
+            return
+        rows, updates = self._states[who]
+        averaged = [
+            self._tape.combine(*((coef, state.rows[k]) for coef, state in terms if state is not None))
+            for k in range(min(self.plan.averaged, len(rows)))
+        ]
+        self._states[who] = State((*averaged, *rows[len(averaged) :]), updates)
 
     def take(self, who: int, state: State | None) -> None:
         """Replace a state."""
         if state is not None:
             self._states[who] = state
-
-    def blend(self, terms: Sequence[tuple[float, State | None]], own: State) -> State:
-        """Return a linear combination of states; integer rows are those of `own`."""
-        if len(terms) == 1 and terms[0][0] == 1.0 and terms[0][1] is not None:
-            return terms[0][1]
-        averaged = [
-            self._tape.combine(*((coef, state.rows[k]) for coef, state in terms if state is not None))
-            for k in range(min(self.plan.averaged, len(own.rows)))
-        ]
-        return State((*averaged, *own.rows[len(averaged) :]), own.updates)

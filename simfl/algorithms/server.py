@@ -14,6 +14,7 @@ others wait for a client that a partition separates once the bound is reached.
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -24,6 +25,7 @@ from simfl.algorithms.optimizers import Optimizer
 from simfl.algorithms.staleness import Apply, StalenessBound, Turns
 from simfl.tape import Gradient, Model
 from simfl.world.availability import Outcome
+from simfl.world.engine import Process
 
 
 class ServerAlgorithm(Algorithm):
@@ -31,7 +33,7 @@ class ServerAlgorithm(Algorithm):
 
     A client repeats: wait for the event of `hand_out` or `request`, compute, send with `to_server`. The server calls
     `arrive` with the update and answers with `hand_out`, or calls `forget` if there will be no update. An algorithm
-    whose clients read without `hand_out` calls `admit` first.
+    whose clients read without `hand_out` calls `admit` first. `AsyncServerAlgorithm` has this loop.
     """
 
     def __init__(self, *arguments: Any, staleness: StalenessBound | None = None, **options: Any) -> None:
@@ -121,15 +123,10 @@ class ServerAlgorithm(Algorithm):
         return self.server_model, self.version
 
     def hand_out(self, client: int, came: simpy.Event | None = None) -> simpy.Event:
-        """Send a client the model as soon as it may read.
+        """Send a client the model as soon as it may read; return an event.
 
-        Args:
-            client: the reader.
-            came: the event to use; a new one by default.
-
-        Returns:
-            An event whose value is `content()` at the time of sending, or None if the client was offline on arrival
-            and has read nothing.
+        The event is `came`, or a new one. Its value is `content()` at the time of sending, or None if the client was
+        offline on arrival and has read nothing.
         """
         arrived = self.clock.event() if came is None else came
         since = self.clock.now
@@ -210,3 +207,56 @@ class ServerAlgorithm(Algorithm):
     def version_after(self, updates: int) -> int:
         """Return the version after further updates: one each by default."""
         return self.version + updates
+
+
+class AsyncServerAlgorithm(ServerAlgorithm):
+    """Base of algorithms whose clients do not wait for each other."""
+
+    def start(self) -> None:
+        """Start the clients."""
+        for client in range(self.num_clients):
+            self.clock.start(self.client(client), client)
+
+    def client(self, me: int) -> Process:
+        """Pull, compute and push, repeatedly."""
+        yield self.joined(me)
+        self.enter(me)
+        came = self.hand_out(me) if self.clock.now == 0.0 else self.request(me)
+        while True:
+            since = self.clock.now
+            content = yield came
+            del came  # a suspended process would keep it, and the model in it, alive
+            self.exchanged(me, since)
+            if content is None:  # the client was offline when the model arrived
+                if not (yield from self.until_back(me)):
+                    break
+                came = self.request(me)
+                continue
+            gradient, read = self.gradient_at(me, content), content[1]
+            del content
+            outcome = yield self.compute(me)
+            if outcome is Outcome.DONE:
+                came = self.push(me, gradient, read)
+                del gradient
+                continue
+            self.lost(gradient)
+            del gradient
+            self.miss(me)
+            if outcome is Outcome.GONE:
+                break
+            came = self.request(me)
+        self.leave(me)
+
+    def enter(self, me: int) -> None:
+        """Note that the client has joined."""
+
+    def leave(self, me: int) -> None:
+        """Note that the client has left permanently."""
+
+    @abstractmethod
+    def gradient_at(self, me: int, content: Any) -> Gradient:
+        """Promise what the client computes at the model in the server's message."""
+
+    @abstractmethod
+    def push(self, me: int, gradient: Any, read: int) -> simpy.Event:
+        """Send the result to the server; return the event of its answer."""

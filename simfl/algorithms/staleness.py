@@ -155,6 +155,10 @@ class OwnUpdates(Algorithm):
         self.waits = self.turns.waits
         super().__init__(*arguments, **options)
 
+    def models(self) -> Sequence[Model]:
+        """Return one model per client."""
+        return self.model
+
     def may_read(self, me: int) -> Generator[simpy.Event, Any, bool]:
         """Wait until the bound lets the client read; false if it has left permanently."""
         while True:

@@ -204,7 +204,7 @@ class SyncSGD(Algorithm):
             self._sent = sent(self._plan)
             if self.world.network.steady:
                 self._seconds = equal_seconds(self._plan, self._expected_s)
-            elif self.world.network.repeats:
+            elif self.world.network.values.repeats:
                 times = {id(step): self._expected_s(step) for step in self._plan}
                 self._seconds = seconds(self._plan, count, lambda step: times[id(step)])
         return self._plan
@@ -218,7 +218,7 @@ class SyncSGD(Algorithm):
     def all_reduce_s(self, members: list[int]) -> float:
         """Return the duration of the all-reduce, seconds, and count its messages."""
         network, plan = self.world.network, self.plan(members)
-        if network.repeats:
+        if network.values.repeats:
             for source, size, times in self._sent:
                 network.count(members[source], size, times)
             return self._seconds

@@ -142,14 +142,7 @@ def _merged(outages: Sequence[Outage]) -> list[Outage]:
 
 
 class Availability:
-    """The availability of all clients; those without outages are always online.
-
-    Args:
-        streams: the run's streams.
-        outages: scripted outages per client.
-        random: random outages per client.
-        repeated: repeated outages per client.
-    """
+    """The availability of all clients; those without outages are always online."""
 
     def __init__(
         self,
@@ -204,10 +197,8 @@ class Availability:
 
     def leaves_s(self, client: int) -> float:
         """Return when the client leaves forever; infinite if it does not."""
-        timeline = self._timelines.get(client)
-        if timeline is None:
-            return math.inf
-        return next((o.start_s for o in timeline.until(0.0) if math.isinf(o.end_s)), math.inf)
+        outages = self._timelines[client].until(0.0) if client in self._timelines else []
+        return next((o.start_s for o in outages if math.isinf(o.end_s)), math.inf)
 
     def finish(self, client: int, start: float, work: float) -> tuple[float, Outcome]:
         """Return the end and outcome of `work` seconds of computation from `start`.
@@ -235,24 +226,17 @@ class Availability:
 
     def outages(self, client: int, end: float) -> list[Outage]:
         """Return the client's outages that begin before `end`, in order of time."""
-        timeline = self._timelines.get(client)
-        if timeline is None:
-            return []
-        outages = timeline.until(end)
+        outages = self._timelines[client].until(end) if client in self._timelines else []
         return outages[: bisect.bisect_left(outages, end, key=lambda o: o.start_s)]
 
     def present(self, client: int, start: float, end: float) -> list[tuple[float, float]]:
         """Return the intervals of [start, end) in which the client is online."""
         pieces = []
-        timeline = self._timelines.get(client)
-        if timeline is not None:
-            outages = timeline.until(end)
-            for outage in outages[bisect.bisect_right(outages, start, key=lambda o: o.end_s) :]:
-                if outage.start_s >= end:
-                    break
-                if outage.start_s > start:
-                    pieces.append((start, outage.start_s))
-                start = outage.end_s
+        outages = self.outages(client, end)
+        for outage in outages[bisect.bisect_right(outages, start, key=lambda o: o.end_s) :]:
+            if outage.start_s > start:
+                pieces.append((start, outage.start_s))
+            start = outage.end_s
         if start < end:
             pieces.append((start, end))
         return pieces

@@ -22,6 +22,7 @@ import networkx as nx
 import numpy as np
 
 from simfl.world.cuts import Cut, Cuts
+from simfl.world.steps import repetition
 from simfl.world.topology import Others, Topology
 
 CHANGING: dict[str, str] = {
@@ -65,8 +66,6 @@ class Redrawn(Changing):
     """A new graph at regular times; every client has a neighbor in each.
 
     Args:
-        kind: the name of its family.
-        num_clients: K.
         draw: returns a graph by its number, always the same for one number.
         every_s: how long each graph is in force.
     """
@@ -101,7 +100,6 @@ class Scripted(Changing):
     """Given graphs at given times.
 
     Args:
-        kind: the name of its family.
         graphs: when each begins, and the graph; the first begins at 0.
         every_s: the period after which they repeat; infinite: the last one stays.
     """
@@ -135,7 +133,6 @@ class Contacts(Changing):
     """A contact plan.
 
     Args:
-        num_clients: K.
         contacts: (from, until, one, other), in seconds and ids; contacts of the same two clients may overlap.
         every_s: the period after which they repeat; infinite if they do not.
     """
@@ -161,20 +158,13 @@ class Contacts(Changing):
         self._changes = sorted({time for mine in spans.values() for span in mine for time in span})
         self._last: tuple[tuple[float, int], Topology] | None = None
 
-    def _phase(self, time: float) -> tuple[float, float]:
-        """Return when the repetition that contains `time` began, and the time since."""
-        if math.isinf(self._every_s):
-            return 0.0, time
-        begun = math.floor(time / self._every_s) * self._every_s
-        return begun, time - begun
-
     def contact(self, one: int, other: int, time: float) -> tuple[float, float]:
         """Return the interval of two clients' current or next contact."""
         mine = self._spans.get((min(one, other), max(one, other)))
         if not mine:
             return math.inf, math.inf
-        begun, phase = self._phase(time)
-        place = bisect_right(mine, phase, key=lambda span: span[1])
+        begun = repetition(time, self._every_s)
+        place = bisect_right(mine, time - begun, key=lambda span: span[1])
         while place < len(mine) and begun + mine[place][1] <= time:  # by rounding
             place += 1
         if place < len(mine):
@@ -194,8 +184,8 @@ class Contacts(Changing):
 
     def at(self, time: float) -> Topology:
         """Return the graph of all contacts at a time."""
-        begun, phase = self._phase(time)
-        place = begun, bisect_right(self._changes, phase)
+        begun = repetition(time, self._every_s)
+        place = begun, bisect_right(self._changes, time - begun)
         if self._last is None or self._last[0] != place:
             adjacency = tuple(self.neighbors(k, time) for k in range(self.num_clients))
             self._last = place, Topology(self.kind, adjacency)

@@ -127,10 +127,7 @@ def sent(plan: Plan) -> list[tuple[int, int, int]]:
 def fastest(count: int, size: int, travel_s: Callable[[Step], NDArray[np.float64]]) -> str:
     """Return the fastest all-reduce; of equals, with the fewest bytes and messages.
 
-    Args:
-        count: K > 1.
-        size: bytes of a vector.
-        travel_s: returns the expected time of each message of a step, [m].
+    `count` is K > 1; `travel_s` returns the expected time of each message of a step, [m].
     """
 
     def cost(name: str) -> tuple[float, int, int]:

@@ -61,7 +61,6 @@ class Draws:
     """An endless sequence of draws per client, in blocks.
 
     Args:
-        streams: the run's streams.
         purpose: name of the stream.
         sampler: draws a block.
         kept: the largest number of blocks in memory; others are drawn again when needed.
@@ -166,7 +165,6 @@ class Compute:
     Args:
         pace: of devices of speed 1; a number is seconds per example, > 0.
         speeds: factor on the compute time per client, [K]; 2 is half as fast.
-        streams: the run's streams.
         jitter: sampler of a factor per mini-batch, or None for exactly 1.
         slowdowns: their factors multiply.
         trace: factors over time, or None.

@@ -147,9 +147,7 @@ class Clock(simpy.Environment):  # type: ignore[misc]
     def start(self, process: Process, client: Integer | None = None) -> simpy.Process:
         """Start a process; its error ends the run, unless another process waits for it.
 
-        Args:
-            process: a generator that yields events.
-            client: whose process it is, for error messages.
+        Messages of errors name the client.
 
         Raises:
             TypeError: `process` is not a generator.
@@ -186,10 +184,7 @@ class Clock(simpy.Environment):  # type: ignore[misc]
     def interrupt(self, patience_s: float = PATIENCE_S) -> None:
         """End the run before its next event, from a signal handler.
 
-        An event that does not end is interrupted.
-
-        Args:
-            patience_s: wall time after which the main thread gets another Ctrl-C if the event is still under way.
+        If the event is still under way after `patience_s` of wall time, the main thread gets another Ctrl-C.
         """
         self.interrupted = True
         if self._insisting is None:
@@ -205,11 +200,7 @@ class Clock(simpy.Environment):  # type: ignore[misc]
     def run(self, until: float | None = None, events: int | None = None) -> None:
         """Run until `stop`, until `until`, until no event is left, or until `paused`.
 
-        After a pause it may be called again, without `until`.
-
-        Args:
-            until: virtual time in seconds.
-            events: pause after this number of events.
+        It pauses after `events` events. After a pause it may be called again, without `until`.
 
         Raises:
             RunError: a process or a call failed; or time stands still or is infinite, because a duration is too small

@@ -139,15 +139,9 @@ class FairShare:
         weight: float = 1.0,
         payload: Any = None,
     ) -> Flow:
-        """Begin a flow of `size` bytes.
+        """Begin a flow of `size` bytes that crosses the resources.
 
-        Args:
-            now: seconds.
-            resources: the resources that it crosses.
-            size: bytes.
-            limit: its largest rate, bytes per second.
-            weight: the number of flows that it counts as, > 0.
-            payload: kept in the flow for the caller.
+        It has a rate of at most `limit` bytes per second, counts as `weight` > 0 flows, and keeps `payload`.
         """
         self._at(now)
         flow = Flow(tuple(dict.fromkeys(resources)), size, limit, weight, self._numbers, payload)

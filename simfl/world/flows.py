@@ -45,7 +45,6 @@ class Flows(Carrier):
     """Max-min fair sharing.
 
     Args:
-        network: whose messages are carried.
         underlay: the network beneath; None: links share nothing with each other.
         by_latency: rates are proportional to one over the latency instead of equal.
     """

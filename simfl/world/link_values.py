@@ -205,17 +205,11 @@ class Rule:
 # -- what links have in a run ----------------------------------------------------------------------
 
 
-class _Each(Changing):
-    """A distribution that is drawn from for each message."""
+class _PerMessage(Changing):
+    """A value that is drawn for each message."""
 
     def __init__(self, draw: Callable[[], float], mean: float) -> None:
         self._draw, self._mean = draw, mean
-
-    def at(self, time: float) -> float:
-        return self._draw()
-
-    def next_change(self, time: float) -> float:
-        return math.inf
 
     def mean(self, time: float) -> float:
         return self._mean
@@ -223,34 +217,31 @@ class _Each(Changing):
     def ever(self, until: float) -> set[float | None]:
         return {self._mean}
 
+
+class _Each(_PerMessage):
+    """A distribution that is drawn from for each message."""
+
+    def at(self, time: float) -> float:
+        return self._draw()
+
     def settled(self) -> float:
         return self._draw()
 
 
-@dataclass(eq=False)
-class _Chain(Changing):
+class _Chain(_PerMessage):
     """The losses of one two-state chain, kept because they depend on past draws."""
 
-    law: TwoState
-    draws: Draws
-    number: int
-    bad: bool | None = None
-    time: float = 0.0
+    def __init__(self, law: TwoState, draw: Callable[[], float]) -> None:
+        super().__init__(draw, law.mean)
+        self._law = law
+        self._bad: bool | None = None
+        self._time = 0.0
 
     def at(self, time: float) -> float:
         """Return the loss at a time; times are in order, except in queues."""
-        self.bad = self.law.bad(self.bad, time - self.time, self.draws.next(self.number))
-        self.time = max(self.time, time)
-        return self.law.loss_bad if self.bad else self.law.loss_good
-
-    def next_change(self, time: float) -> float:
-        return math.inf
-
-    def mean(self, time: float) -> float:
-        return self.law.mean
-
-    def ever(self, until: float) -> set[float | None]:
-        return {self.law.mean}
+        self._bad = self._law.bad(self._bad, time - self._time, self._draw())
+        self._time = max(self._time, time)
+        return self._law.loss_bad if self._bad else self._law.loss_good
 
 
 @dataclass(frozen=True)
@@ -261,12 +252,14 @@ class _Worse(Changing):
     pick: Callable[[Iterable[float]], float]
 
     def at(self, time: float) -> float | None:
-        values = [value for part in self.parts if (value := part.at(time)) is not None]
-        return self.pick(values) if values else None
+        return self._worst(part.at(time) for part in self.parts)
 
     def mean(self, time: float) -> float | None:
-        means = [value for part in self.parts if (value := part.mean(time)) is not None]
-        return self.pick(means) if means else None
+        return self._worst(part.mean(time) for part in self.parts)
+
+    def _worst(self, values: Iterable[float | None]) -> float | None:
+        numbers = [value for value in values if value is not None]
+        return self.pick(numbers) if numbers else None
 
     def next_change(self, time: float) -> float:
         return min(part.next_change(time) for part in self.parts)
@@ -350,7 +343,7 @@ class Lookup:
             if part is None:
                 continue
             layers.append((rule.window, part))
-            if rule.window is None and isinstance(part, float | _Each | _Chain):
+            if rule.window is None and isinstance(part, float | _PerMessage):
                 break  # it has a value at all times: weaker rules never matter
         if not layers:
             return None
@@ -363,17 +356,12 @@ class Lookup:
     @property
     def constant(self) -> bool:
         """Whether no value depends on the time or the message."""
-        values = [value for rule in self._rules for value in rule.values.values()]
         return all(rule.window is None for rule in self._rules) and not any(
-            (isinstance(value, Drawn) and value.how == "message") or _traces(value) for value in values
+            (isinstance(value, Drawn) and value.how == "message")
+            or (isinstance(value, Listed) and any(isinstance(part, Steps) for part in value.values.values()))
+            for rule in self._rules
+            for value in rule.values.values()
         )
-
-    def next_change(self, time: float) -> float:
-        """Return when any capacity of any node changes next."""
-        changes = [rule.window.next_change(time) for rule in self._rules if rule.window is not None]
-        for rule in self._rules:
-            changes += [steps.next_change(time) for value in rule.values.values() for steps in _traces(value)]
-        return min(changes, default=math.inf)
 
     def _part(self, quantity: Quantity, rule: Rule, value: Drawn | Listed | TwoState, source: int, target: int) -> Part:
         if isinstance(value, Listed):
@@ -408,7 +396,7 @@ class Lookup:
         chain = self._chains.get((value.purpose, number))
         if chain is None:
             draws = self._stream(value.purpose, lambda g, n: g.random(n), KEPT_BLOCKS)
-            chain = self._chains[value.purpose, number] = _Chain(value, draws, number)
+            chain = self._chains[value.purpose, number] = _Chain(value, lambda: draws.next(number))
         return chain
 
     def _stream(self, purpose: str, sampler: Sampler, kept: float = math.inf) -> Draws:
@@ -416,10 +404,6 @@ class Lookup:
         if draws is None:
             draws = self._draws[purpose] = Draws(self._streams, purpose, sampler, kept)
         return draws
-
-
-def _traces(value: Value) -> list[Steps]:
-    return [part for part in value.values.values() if isinstance(part, Steps)] if isinstance(value, Listed) else []
 
 
 def _worst(quantity: Quantity, parts: Sequence[float | Changing]) -> float | Changing:

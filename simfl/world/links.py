@@ -121,11 +121,7 @@ class TcpStartup:
     def wait_s(self, size: Integer, round_trip_s: float, bandwidth: float | None, window: float) -> float:
         """Return how long a message waits for acknowledgements before its last window.
 
-        Args:
-            size: bytes.
-            round_trip_s: R.
-            bandwidth: bytes per second; None is infinite.
-            window: w at the first byte.
+        `window` is w at the first byte, and `round_trip_s` is R.
         """
         waited, left = 0.0, float(size) - window
         while left > 0.0:
@@ -381,10 +377,6 @@ class Values:
         """Return a node's total bytes per second in; None is infinite."""
         return self.downlinks.get(node, self._links.downlink)
 
-    def next_change(self, time: float) -> float:
-        """Return a time until which no capacity changes; infinite if none ever does."""
-        return math.inf
-
     def ever(
         self, quantity: Quantity, source: Integer, target: Integer, until: float = math.inf
     ) -> Collection[float | None]:
@@ -434,10 +426,6 @@ class Network:
     """Sends messages between clients and servers in virtual time.
 
     Args:
-        clock: the world's clock.
-        links: the behavior of links.
-        num_clients: K.
-        streams: the run's streams.
         availability: a message to an offline client waits for its return.
         on_delivery: called with a `MessageRow` for every delivered message, or None.
         carrier: makes the carrier; that of the links by default.
@@ -488,8 +476,7 @@ class Network:
     def add_node(self, uplink: float | None = None, downlink: float | None = None) -> int:
         """Add a node that is not a client, linked to all nodes; return its number.
 
-        Args:
-            uplink, downlink: bytes per second that its messages share, or None; those of clients do not apply to it.
+        Its messages share `uplink` and `downlink`, in bytes per second; those of clients do not apply to it.
         """
         node = len(self.traffic)
         self.traffic.append(Traffic())
@@ -506,27 +493,10 @@ class Network:
         """Messages sent by all clients and servers so far, resends included."""
         return sum(t.messages for t in self.traffic)
 
-    def bandwidth(self, source: Integer, target: Integer) -> float | None:
-        """Return the bytes per second of a link now, None for infinite."""
-        return self._now(self.values.bandwidth(source, target))
-
-    def uplink(self, node: int) -> float | None:
-        """Return a node's total bytes per second out now; None for infinite."""
-        return self._now(self.values.uplink(node))
-
-    def downlink(self, node: int) -> float | None:
-        """Return a node's total bytes per second in now; None for infinite."""
-        return self._now(self.values.downlink(node))
-
-    def _now(self, capacity: Capacity) -> float | None:
-        return capacity if capacity is None or isinstance(capacity, float | int) else capacity.at(self.clock.now)
-
     def transfers_s(self, pairs: Sequence[tuple[int, int]], size: Integer) -> list[float]:
         """Draw the seconds of simultaneous messages on an idle network; count them.
 
-        Args:
-            pairs: source and target of each message; no node is the source, or the target, of two.
-            size: bytes of each message.
+        See `Carrier.together_s`.
         """
         size, now, lost_s, latencies_s = size + self.links.overhead, self.clock.now, [], []
         for source, target in pairs:
@@ -552,11 +522,6 @@ class Network:
             times.append(seconds + values.mean_latency_s(source, target, now) + resends_s)
         return times
 
-    @property
-    def repeats(self) -> bool:
-        """Whether all messages of one size take the same time on an idle link."""
-        return self.values.repeats
-
     def _ready_s(self, source: Integer, target: Integer, size: Integer) -> float:
         """Return when a message sent now has its connection and last acknowledgement."""
         startup, now = self.links.startup, self.clock.now
@@ -580,7 +545,7 @@ class Network:
     @property
     def steady(self) -> bool:
         """Whether messages of one size take equally long on all links."""
-        return self.values.equal and self.repeats and not self.carrier.shares
+        return self.values.equal and self.values.repeats and not self.carrier.shares
 
     @property
     def in_flight(self) -> int:
@@ -642,8 +607,6 @@ class Network:
         """Send `size` bytes from source to target and call `deliver` when they arrive.
 
         Args:
-            source, target: nodes.
-            size: bytes.
             deliver: called at the time of delivery.
             refused: called, a resend timeout later, if the target is offline or unreachable when the message arrives;
                 without it the message waits until the target is back and reachable.
@@ -672,10 +635,7 @@ class Network:
     def lose(self, message: Message, at: float, until: float = 0.0) -> None:
         """Send an attempt that a partition destroyed again, or tell the sender.
 
-        Args:
-            message: the message.
-            at: when it was lost; the sender knows after a timeout.
-            until: when the partition is over.
+        It was lost at the time `at`, and the sender knows after a timeout. The partition is over at `until`.
         """
         self.lost += 1
         at += self.links.resend_timeout_s
@@ -720,10 +680,7 @@ class Network:
     def sent(self, message: Message, begin: float, end: float, latency_s: float | None) -> None:
         """Schedule the arrival, or the resend, of an attempt.
 
-        Args:
-            message: the message.
-            begin, end: when its first and its last byte leave; both may be in the future.
-            latency_s: the result of `launch`.
+        Its first and last byte leave at `begin` and `end`, perhaps in the future. `latency_s` comes from `launch`.
         """
         if latency_s is None:
             message.resends += 1

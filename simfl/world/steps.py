@@ -15,9 +15,9 @@ class Changing(ABC):
     def at(self, time: float) -> float | None:
         """Return the value at a time, drawn if it is random; None for no value."""
 
-    @abstractmethod
     def next_change(self, time: float) -> float:
         """Return a time until which the value stays the same; inf for always."""
+        return math.inf
 
     def mean(self, time: float) -> float | None:
         """Return the mean over draws of the value at a time, without drawing."""
@@ -32,6 +32,11 @@ class Changing(ABC):
         return self
 
 
+def repetition(time: float, every_s: float | None) -> float:
+    """Return when the current period of `every_s` seconds began; 0 if nothing repeats."""
+    return 0.0 if every_s is None or math.isinf(every_s) else math.floor(time / every_s) * every_s
+
+
 @dataclass(frozen=True)
 class Steps(Changing):
     """A trace of values, repeated every `every_s`; None before its first time."""
@@ -42,7 +47,7 @@ class Steps(Changing):
 
     def _place(self, time: float) -> tuple[float, int]:
         """Return when the current repetition began, and its steps until `time`."""
-        begun = 0.0 if self.every_s is None else math.floor(time / self.every_s) * self.every_s
+        begun = repetition(time, self.every_s)
         return begun, bisect_right(self.times, time - begun)
 
     def at(self, time: float) -> float | None:

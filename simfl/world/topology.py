@@ -128,20 +128,15 @@ class Topology:
         num_clients = graph.number_of_nodes()
         if set(graph) != set(range(num_clients)):
             raise ScenarioError(f"topology: {kind}: the nodes must be numbered 0 to {num_clients - 1}")
-        neighbors: list[set[int]] = [set() for _ in range(num_clients)]
-        for one, other in graph.edges():
-            if one != other:
-                neighbors[one].add(other)
-                neighbors[other].add(one)
-        unread = tuple(graph.graph.get(_UNREAD, ()))
-        topology = cls(kind, tuple(tuple(sorted(ids)) for ids in neighbors), unread, _of_links(graph))
-        parts = topology._count_parts()
+        undirected = graph.to_undirected(as_view=True)
+        parts = nx.number_connected_components(undirected)
         if parts != 1:
             raise ScenarioError(
                 f"topology: {kind}: the graph falls apart into {parts} parts that never exchange anything; "
                 "add edges until it is connected"
             )
-        return topology
+        adjacency = tuple(tuple(sorted(set(undirected[k]) - {k})) for k in range(num_clients))
+        return cls(kind, adjacency, tuple(graph.graph.get(_UNREAD, ())), _of_links(graph))
 
     @property
     def num_clients(self) -> int:
@@ -171,7 +166,7 @@ class Topology:
     def graph(self) -> nx.Graph[int]:
         """The networkx graph, built on first use."""
         graph: nx.Graph[int] = nx.empty_graph(self.num_clients)
-        graph.add_edges_from((i, j) for i, ids in enumerate(self.adjacency) for j in ids if i < j)
+        graph.add_edges_from(self.edges)
         return graph
 
     @functools.cached_property
@@ -216,11 +211,8 @@ class Topology:
     def mixing_matrix(self, rule: str = "metropolis") -> scipy.sparse.csr_array:
         """Return W, float64 [K, K], symmetric, non-negative, rows summing to 1.
 
-        Args:
-            rule: a key of `MIXING_RULES`.
-
         Raises:
-            ScenarioError: an unknown rule, or `uniform` on a graph that is not regular.
+            ScenarioError: the rule is not in `MIXING_RULES`, or `uniform` on a graph that is not regular.
         """
         if rule not in MIXING_RULES:
             raise ScenarioError(
@@ -272,17 +264,6 @@ class Topology:
         targets = np.fromiter((j for ids in self.adjacency for j in ids), np.int64, len(sources))
         return sources, targets
 
-    def _count_parts(self) -> int:
-        left, parts = set(range(self.num_clients)), 0
-        while left:
-            parts += 1
-            reached = [left.pop()]
-            while reached:
-                new = left.intersection(self.adjacency[reached.pop()])
-                left -= new
-                reached += new
-        return parts
-
 
 def _second_eigenvalue(matrix: scipy.sparse.csr_array) -> float:
     """Return max(|lambda_2|, |lambda_K|) of a large W.
@@ -326,20 +307,13 @@ def _torus(num_clients: int, rows: int | None = None) -> nx.Graph[int]:
             )
     expected = f"a divisor of {num_clients} with at least 2 rows and 2 columns"
     _check("rows", rows, rows >= 2 and num_clients % rows == 0 and num_clients // rows >= 2, expected)
-    columns = num_clients // rows
-    graph: nx.Graph[int] = nx.empty_graph(num_clients)
-    for row in range(rows):
-        for column in range(columns):
-            here = row * columns + column
-            graph.add_edge(here, row * columns + (column + 1) % columns)
-            graph.add_edge(here, (row + 1) % rows * columns + column)
-    return graph
+    grid: nx.Graph[Any] = nx.grid_2d_graph(rows, num_clients // rows, periodic=True)
+    return nx.convert_node_labels_to_integers(grid)
 
 
 def _exponential(num_clients: int) -> nx.Graph[int]:
     hops = [2**power for power in range(max(num_clients - 1, 0).bit_length())]
-    graph: nx.Graph[int] = nx.empty_graph(num_clients)
-    graph.add_edges_from((client, (client + hop) % num_clients) for client in range(num_clients) for hop in hops)
+    graph: nx.Graph[int] = nx.circulant_graph(num_clients, hops)
     return graph
 
 
@@ -352,9 +326,8 @@ def _tree(num_clients: int, branching: int = 2) -> nx.Graph[int]:
 
 def _regular(num_clients: int, generator: np.random.Generator, degree: int = 4) -> nx.Graph[int]:
     _check("degree", degree, 1 <= degree < num_clients, f"from 1 to {num_clients - 1}, less than the number of clients")
-    _check(
-        "degree", degree, num_clients * degree % 2 == 0, f"an even number, because the {num_clients} clients are odd"
-    )
+    expected = f"an even number, because the {num_clients} clients are odd"
+    _check("degree", degree, num_clients * degree % 2 == 0, expected)
     _check("degree", degree, degree >= 2 or num_clients == 2, "at least 2: pairs alone are not connected")
     _check_edges(num_clients * degree / 2, "lower topology.degree")
     graph: nx.Graph[int] = nx.random_regular_graph(degree, num_clients, seed=generator)
@@ -390,11 +363,7 @@ def _barabasi_albert(num_clients: int, generator: np.random.Generator, attachmen
 
 
 def read_graphml(path: str | Path, where: str = "topology.path") -> nx.Graph[Any]:
-    """Read a GraphML file.
-
-    Args:
-        path: the file.
-        where: the key of the scenario that names it.
+    """Read a GraphML file, which the key `where` of the scenario names.
 
     Raises:
         DataError: the file is missing or malformed.
@@ -577,8 +546,6 @@ def build_topology(kind: str, num_clients: int, generator: np.random.Generator, 
     """Build the graph of a scenario.
 
     Args:
-        kind: a key of `TOPOLOGIES`.
-        num_clients: K >= 1.
         generator: draws the random kinds, which are redrawn until they are connected.
         **options: options of the kind (`degree`, `probability`, `path`, ...); None means the default.
 

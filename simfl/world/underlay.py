@@ -162,9 +162,7 @@ def star_of_switches(switches: int) -> nx.Graph[str]:
 def two_level_tree(branches: int, racks: int, trunk: float | None = None) -> nx.Graph[str]:
     """Return a core, `branches` switches below it, and `racks` below each of those.
 
-    Args:
-        branches, racks: their numbers.
-        trunk: the bandwidth of the core's edges, in bytes per second; None: that of all edges.
+    `trunk` is the bandwidth of the core's edges, in bytes per second; None: that of all edges.
     """
     graph = nx.Graph(("core", f"branch{i}") for i in range(branches))
     graph.add_edges_from((f"branch{i}", f"rack{i * racks + j}") for i in range(branches) for j in range(racks))

@@ -63,13 +63,7 @@ class LinkState(NamedTuple):
 
 
 class VariedValues(Values):
-    """The values of links that differ, looked up in the rules on first use.
-
-    Args:
-        links: the links.
-        streams: the run's streams.
-        num_clients: K.
-    """
+    """The values of links that differ, looked up in the rules on first use."""
 
     def __init__(self, links: VariedLinks, streams: Streams, num_clients: int) -> None:
         super().__init__(links, streams)
@@ -138,10 +132,6 @@ class VariedValues(Values):
         """Return the downlink of a node."""
         return self._downlink(node)
 
-    def next_change(self, time: float) -> float:
-        """Return when any rule's value changes next."""
-        return self._lookup.next_change(time)
-
     def ever(self, quantity: Quantity, source: int, target: int, until: float = math.inf) -> Collection[float | None]:
         """Return all values in a run; see `Values.ever`."""
         if quantity not in self._varied and max(source, target) < self._num_clients:  # without a look-up per link
@@ -171,11 +161,7 @@ class VariedValues(Values):
 
 
 class VariedQueues(Queues):
-    """Queues whose capacities differ, and may change while a message passes.
-
-    Args:
-        network: whose messages are carried.
-    """
+    """Queues whose capacities differ, and may change while a message passes."""
 
     def __init__(self, network: Network) -> None:
         super().__init__(network)

@@ -352,7 +352,7 @@ def test_the_tape_draws_the_sizes_of_poisson_batches(size, tmp_path):
     assert drawn[0] != drawn[1], "each client draws its own"
 
 
-def test_what_was_sent_counts_whether_it_is_used_or_not(tmp_path):
+def test_sent_gradients_count_as_releases_even_if_unused(tmp_path):
     made, kinds = certified("Drops", tmp_path)
     assert made.clients["updates"].sum() == 60
     assert sum(kinds.values()) == 2 * 60 or sum(kinds.values()) == 2 * 60 - 3
@@ -375,7 +375,7 @@ def test_what_was_sent_counts_whether_it_is_used_or_not(tmp_path):
         ),
     ],
 )
-def test_what_cannot_be_certified_is_said_with_its_reason(name, reason, tmp_path):
+def test_uncertified_runs_state_their_reason(name, reason, tmp_path):
     asked = scenario(own(name), clients=STEADY)
     made, found = run(asked, tmp_path)
     assert reason in found
@@ -384,12 +384,12 @@ def test_what_cannot_be_certified_is_said_with_its_reason(name, reason, tmp_path
     assert all(math.isnan(finding.account) for finding in checked.findings)
 
 
-def test_an_account_that_says_more_is_the_algorithms_own_matter(tmp_path):
+def test_an_account_of_more_releases_than_the_tapes_is_accepted(tmp_path):
     _, kinds = certified("Generous", tmp_path)
     assert kinds == {(k, 16, 2.0): 30 for k in range(4)}
 
 
-def test_a_budget_is_kept_by_who_makes_several_releases_at_a_time(tmp_path):
+def test_budgets_hold_for_clients_with_several_releases_at_a_time(tmp_path):
     private = "{mechanism: gaussian, noise_multiplier: 2.0, epsilon: 1.0}"
     made = simfl.run(scenario(own("Twice"), private, stop="{updates: 100000}"), out=tmp_path)
     assert made.clients["epsilon"].max() <= 1.0

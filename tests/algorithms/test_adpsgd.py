@@ -107,7 +107,7 @@ def test_the_sum_counts_what_is_in_flight():
 
 
 @exchanges
-def test_gossip_brings_everybody_to_the_mean(exchange):
+def test_gossip_brings_all_models_to_the_mean(exchange):
     world = make_world(8, jitter=lognormal(0.3), links=LinkModel(latency=constant(1e-3), loss=0.1))
     tape = Tape(NumpyExecutor(2), window=50)
     models = np.random.default_rng(0).standard_normal((8, 2))
@@ -173,7 +173,7 @@ def test_only_one_side_of_a_bipartite_graph_starts_exchanges():
         starters("complete", pairing="senders")
 
 
-def test_an_exchange_needs_the_neighbor_to_be_there():
+def test_an_exchange_needs_an_online_neighbor():
     outages = {1: [Outage(0.1, 0.3)]}
     _, rows = run_without_numbers("adpsgd", make_world(4, outages=outages), until=0.5, exchange="atomic")
     assert any(row[2] == 1 for row in rows)

@@ -32,7 +32,7 @@ def redrawn(count=8, every_s=0.1):
 
 
 @ways
-def test_clients_talk_to_their_neighbors_of_now(kind, options):
+def test_clients_exchange_with_current_neighbors(kind, options):
     sent = []
     world = world_of(redrawn(), on_delivery=sent.append)
     _, rows = run_without_numbers(kind, world, until=1.0, **options)
@@ -47,7 +47,7 @@ def test_clients_talk_to_their_neighbors_of_now(kind, options):
 
 
 @ways
-def test_who_is_out_of_contact_goes_on_or_waits_and_comes_back(kind, options):
+def test_clients_out_of_contact_go_on_or_wait_and_come_back(kind, options):
     """Two pairs meet in turn; between 0.4 s and 1 s of every second nobody meets anybody."""
     plan = [(0.0, 0.2, 0, 1), (0.0, 0.2, 2, 3), (0.2, 0.4, 1, 2), (0.2, 0.4, 3, 0)]
     sent = []
@@ -63,7 +63,7 @@ def test_who_is_out_of_contact_goes_on_or_waits_and_comes_back(kind, options):
     assert algorithm.updates == len(rows)
 
 
-def test_a_message_under_way_when_a_contact_ends_waits_for_the_next():
+def test_a_message_in_flight_when_a_contact_ends_waits_for_the_next():
     """The request arrives at 0.1 s; its answer would at 0.2 s, but the contact ends at 0.15 s and is back at 1 s."""
     sent = []
     world = world_of(Contacts(2, [(0.0, 0.15, 0, 1), (1.0, 9.0, 0, 1)]), latency_s=0.1, on_delivery=sent.append)
@@ -85,7 +85,7 @@ def test_a_redrawn_graph_takes_nothing_away():
     assert len(rows) > 50
 
 
-def test_a_run_ends_when_nobody_meets_anybody_any_more():
+def test_a_run_ends_after_the_last_contact():
     world = world_of(Contacts(3, [(0.0, 0.3, 0, 1), (0.1, 0.3, 1, 2)]))
     algorithm, rows = run_without_numbers("gossip_learning", world)
     assert rows

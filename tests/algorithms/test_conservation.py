@@ -79,7 +79,7 @@ class Book:
 
 @every
 @pytest.mark.parametrize(("fifo", "carrier"), [(False, Queues), (True, Flows)])
-def test_nothing_vanishes_and_nothing_comes_twice(kind, options, fifo, carrier):
+def test_messages_arrive_exactly_once(kind, options, fifo, carrier):
     rows, books = [], []
     churn = {0: RandomOutages(exponential(0.5), exponential(0.1))}
     world = make_world(

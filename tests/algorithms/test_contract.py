@@ -89,7 +89,7 @@ def absences(draw, num_clients):
 @every
 @settings(max_examples=6, deadline=None, derandomize=True)
 @given(data=st.data(), topology=st.sampled_from(["ring", "complete", "star"]), seed=st.integers(0, 99))
-def test_who_is_there_makes_updates(kind, options, data, topology, seed):
+def test_online_clients_make_updates(kind, options, data, topology, seed):
     num_clients = 4
     outages = data.draw(absences(num_clients))
     world = make_world(
@@ -129,7 +129,7 @@ def test_who_is_there_makes_updates(kind, options, data, topology, seed):
 
 
 @every
-def test_random_churn_stops_nobody_for_good(kind, options):
+def test_random_churn_stops_no_client_permanently(kind, options):
     num_clients = 6
     churn = RandomOutages(exponential(1.0), exponential(0.3))
     world = make_world(
@@ -142,7 +142,7 @@ def test_random_churn_stops_nobody_for_good(kind, options):
 
 
 @every
-def test_a_world_that_everybody_has_left_comes_to_an_end(kind, options):
+def test_a_run_ends_when_all_clients_have_left(kind, options):
     never = Outage(0.0, math.inf, crash=True)
     world = make_world(4, outages={k: [never] for k in range(4)})
     algorithm, rows = run_without_numbers(kind, world, **options)
@@ -171,7 +171,7 @@ GOSSIP_IN_ROUNDS = [("decentralized_sgd", {}), *(("sgp", {"graph": graph}) for g
 
 @pytest.mark.parametrize(("kind", "options"), GOSSIP_IN_ROUNDS)
 @pytest.mark.parametrize("topology", ["ring", "star"])
-def test_who_joins_at_one_time_begins_in_one_round(kind, options, topology):
+def test_clients_that_join_at_one_time_begin_in_one_round(kind, options, topology):
     """A world in which everybody joins at 4 s is one that begins 4 s later."""
     found = []
     for begin in (0.0, 4.0):
@@ -193,7 +193,7 @@ def test_who_joins_at_one_time_begins_in_one_round(kind, options, topology):
 
 
 @every
-def test_work_under_way_counts_as_far_as_it_has_come(kind, options):
+def test_current_work_counts_up_to_now(kind, options):
     if kind == "gossip_learning":
         pytest.skip("begins to compute when it hears from somebody")
     world = make_world(2, speeds=[10.0, 10.0], outages={0: [Outage(0.02, 0.05)], 1: [Outage(0.01, 0.09, crash=True)]})
@@ -365,7 +365,7 @@ def test_a_client_that_joins_late_costs_no_memory_before(kind, options):
 
 
 @pytest.mark.parametrize("kind", ALONE)
-def test_who_is_alone_goes_on_after_every_absence(kind):
+def test_a_single_client_goes_on_after_every_outage(kind):
     outages = {0: [Outage(0.0, 0.5), Outage(1.0, 2.0), Outage(3.004, 3.5, crash=True)]}
     algorithm, rows = run_without_numbers(kind, make_world(1, outages=outages), until=4.0)
     times_s = np.array([row[0] for row in rows])

@@ -111,7 +111,7 @@ def test_clients_wait_for_their_neighbors_only():
     assert apart >= 3, "those far away may be further on"
 
 
-def test_rounds_are_those_that_everybody_there_has_completed():
+def test_rounds_are_those_that_all_active_clients_have_completed():
     outages = {2: [Outage(0.0, 0.4)], 5: [Outage(0.2, float("inf"), crash=True)]}
     algorithm, rows = run_without_numbers("decentralized_sgd", make_world(8, outages=outages), until=0.801)
     assert algorithm.rounds >= 90, "neither who joins late nor who has left holds the count"
@@ -120,7 +120,7 @@ def test_rounds_are_those_that_everybody_there_has_completed():
     assert max(row[3] for row in rows if row[1] == 5) == pytest.approx(0.2 / 0.008, abs=2)
 
 
-def test_the_weight_of_a_neighbor_that_left_goes_to_ones_own_model():
+def test_the_weight_of_a_neighbor_that_left_goes_to_the_clients_own_model():
     outages = {0: [Outage(0.012, float("inf"), crash=True)]}
     world = make_world(3, topology="star", outages=outages)
     models = np.array([[6.0], [0.0], [3.0]]) * np.ones((1, D))
@@ -134,7 +134,7 @@ def test_the_weight_of_a_neighbor_that_left_goes_to_ones_own_model():
         np.testing.assert_allclose(later[:, 0], [3.0, *second], atol=1e-6)
 
 
-def test_who_is_away_when_a_neighbor_leaves_goes_on_when_it_is_back():
+def test_a_client_that_is_offline_when_a_neighbor_leaves_goes_on_at_its_return():
     outages = {0: [Outage(0.02, 0.06)], 1: [Outage(0.03, float("inf"), crash=True)]}
     world = make_world(2, speeds=[1.0, 10.0], links=LinkModel(latency=constant(0.04)), outages=outages)
     _, rows = run_without_numbers("decentralized_sgd", world, until=0.1)

@@ -190,7 +190,7 @@ def test_a_round_takes_as_long_as_its_slowest_client_or_its_deadline():
     assert {row[5] for row in rows if row[1] == 0} == {40}
 
 
-def test_who_is_away_is_not_chosen_and_who_crashes_begins_again():
+def test_offline_clients_are_not_chosen_and_crashed_ones_begin_again():
     outages = {1: [Outage(0.1, 0.3)], 2: [Outage(0.004, 0.05, crash=True)], 3: [Outage(0.2, math.inf)]}
     _, rows = run("fedavg", make_world(4, outages=outages), until=0.5)
     first = [row for row in rows if row[3] == 0]

@@ -177,7 +177,7 @@ def test_counts_add_up_a_bound_is_kept_and_nothing_waits_for_ever(world, bound, 
     assert sum(row[0] > 4.0 for row in rows) > 20
 
 
-def test_only_so_many_clients_train_at_a_time():
+def test_at_most_concurrency_clients_train_at_a_time():
     world, training = make_world(8, jitter=lognormal(0.5)), []
 
     def watch(algorithm):
@@ -202,7 +202,7 @@ def test_a_round_takes_the_time_of_its_steps():
     assert [(round(row[0], 6), row[1]) for row in rows] == [(0.04, 0), (0.08, 1), (0.08, 0), (0.12, 0)]
 
 
-def test_who_waits_for_the_servers_step_waits():
+def test_clients_wait_for_the_servers_step_under_after_update_wait():
     world = make_world(4, speeds=[1.0, 1.0, 1.0, 3.0])
     algorithm, _ = run("fedbuff", world, updates=40, buffer_size=4, after_update="wait")
     assert world.clock.now == pytest.approx(10 * 0.024)
@@ -288,7 +288,7 @@ def test_a_budget_is_kept_by_the_server_too():
     assert len(algorithm.buffer) < 4
 
 
-def test_scenarios_say_whose_noise_it_is(tmp_path):
+def test_scenarios_choose_who_adds_noise(tmp_path):
     import simfl
 
     local = simfl.run(scenario(), out=tmp_path, run_id="local")

@@ -127,7 +127,7 @@ def test_timers_tick_once_a_period_from_a_random_moment_on():
     assert len({times[0] for times in sent.values()}) == 5
 
 
-def test_a_slow_device_trains_once_on_all_that_came_meanwhile():
+def test_a_slow_device_trains_once_on_all_models_received_meanwhile():
     world = make_world(4, topology="complete", speeds=[1.0, 1.0, 1.0, 20.0])
     algorithm, _ = run("gossip_learning", world, until=4.0, period_s=0.008)
     assert algorithm.client_updates[3] == pytest.approx(4.0 / 0.16, abs=2)
@@ -162,14 +162,14 @@ def test_messages_and_updates_add_up_and_those_left_go_on(world):
         assert sum(row[0] > 4.0 for row in rows) > 10 * len(there)
 
 
-def test_one_that_is_left_alone_comes_to_an_end():
+def test_a_client_whose_neighbors_have_left_comes_to_an_end():
     gone = {k: [Outage(0.5, float("inf"), crash=True)] for k in (1, 2, 3)}
     algorithm, rows = run("gossip_learning", make_world(4, topology="complete", outages=gone))
     assert 0.4 < rows[-1][0] < 0.6
     assert algorithm.world.clock.now < 0.7
 
 
-def test_who_has_spent_its_budget_takes_no_further_part():
+def test_a_client_with_a_spent_budget_takes_no_further_part():
     training = make_training([64] * 4)
     object.__setattr__(training, "allowances", [7, 5, 7, 7])
     algorithm, rows = run("gossip_learning", make_world(4), training=training)

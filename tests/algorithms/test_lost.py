@@ -93,13 +93,13 @@ class Late(Several):
 
 
 @pytest.mark.parametrize("sampling", ["shuffle", "poisson"])
-def test_who_makes_several_releases_at_a_time_is_stopped_before_the_first_that_are_too_many(sampling):
+def test_clients_with_several_releases_at_a_time_stop_before_their_budget_is_exceeded(sampling):
     algorithm = set_up(Several, sampling=sampling, allowances=[1, 5])
     seen = begin(algorithm, 1.0)
     assert (seen.counts, sorted(algorithm.exhausted_s)) == ([0, 4], [0, 1])
 
 
-def test_who_promises_too_late_to_be_stopped_ends_the_run():
+def test_a_promise_beyond_the_budget_ends_the_run():
     algorithm = set_up(Late, sampling="poisson", allowances=[5, 5])
     assert begin(algorithm, 1.0).counts == [4, 4], "by then it is known"
     algorithm = set_up(Late, sampling="poisson", allowances=[5, 1])

@@ -202,7 +202,7 @@ def test_learners_in_step_have_one_state():
 
 
 @pytest.mark.parametrize("state", [{}, {"average": True}, {"crash": "lose"}])
-def test_what_becomes_of_states(state):
+def test_states_are_kept_lost_or_averaged_as_planned(state):
     """AD-PSGD with atomic exchanges and two crashes, replayed: states are averaged, or lost, as the scenario says."""
     section = {"kind": "momentum", "momentum": 0.8, "state": state}
     problem, plans = optimized(make_problem(), "adpsgd", optimizer=section)

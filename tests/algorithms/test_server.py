@@ -185,7 +185,7 @@ def test_waiting_lets_as_many_compute_as_can_be_applied_in_time(bound):
         assert all(algorithm.waited_s(k) > 0 for k in range(algorithm.num_clients))
 
 
-def test_a_spent_budget_ends_a_clients_part_and_frees_who_waits_for_it():
+def test_a_spent_budget_ends_a_clients_part_and_frees_waiting_clients():
     world = make_world(3)
     training = make_training([64] * 3)
     object.__setattr__(training, "allowances", [5, 1000, 1000])

@@ -103,7 +103,7 @@ def test_without_steps_all_end_up_with_the_mean(graph):
     np.testing.assert_allclose(script.models, np.tile(apart.mean(axis=0), (K, 1)), rtol=0, atol=2e-4)
 
 
-def test_where_everybody_sends_to_everybody_it_is_synchronous_sgd():
+def test_on_a_complete_graph_it_is_synchronous_sgd():
     problem = make_problem(K)
     found = []
     for kind, options in (("sgp", {"graph": "topology"}), ("sync_sgd", {})):
@@ -151,7 +151,7 @@ def test_one_peer_sends_to_each_hop_in_turn():
     assert algorithm.edges(0)[0][5] == algorithm.edges(7)[0][5] == [6, 7, 1]
 
 
-def test_a_ring_closes_behind_one_that_leaves():
+def test_a_ring_closes_after_a_client_leaves():
     world = make_world(5, outages={2: [Outage(0.1, float("inf"), crash=True)]})
     algorithm, rows = run("sgp", world, updates=400, graph="ring")
     out, sources = algorithm.edges(rows[-1][3])
@@ -211,7 +211,7 @@ def test_halves_are_conserved_to_the_last_bit():
     assert np.ptp(algorithm.weight) > 0.1, "messages under way leave weights that differ"
 
 
-def test_what_a_client_takes_with_it_is_lost_in_proportion():
+def test_x_and_w_of_a_client_that_leaves_are_lost_in_proportion():
     """Models that begin equal stay equal where nobody steps, whoever leaves, and whatever is lost with it."""
     apart = np.ones((K, 650), np.float32)
     problem = make_problem(K)

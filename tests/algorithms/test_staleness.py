@@ -120,7 +120,7 @@ def test_as_many_compute_as_can_be_applied_in_time(exchange, bound):
     assert all(algorithm.waited_s(k) > 0 for k in range(4)) == (bound < 3)
 
 
-def test_nobody_waits_for_an_answer_that_never_comes():
+def test_clients_do_not_wait_for_an_answer_that_never_comes():
     """A partition for good falls between a request and its answer: who asked is stuck, and the others are not."""
     links = LinkModel(latency=constant(0.1), cuts=Cuts([Cut((frozenset({0}),), 0.15)]))
     algorithm, rows = run_without_numbers(
@@ -133,7 +133,7 @@ def test_nobody_waits_for_an_answer_that_never_comes():
 
 
 @ways
-def test_who_is_away_is_waited_for_and_who_leaves_is_not(kind, options):
+def test_offline_clients_are_waited_for_and_clients_that_left_are_not(kind, options):
     for end, others in ((2.0, False), (math.inf, True)):
         world = make_world(4, topology="complete", speeds=[20.0, 1.0, 1.0, 1.0], outages={0: [Outage(0.5, end)]})
         bound = StalenessBound(3, "wait")
@@ -144,7 +144,7 @@ def test_who_is_away_is_waited_for_and_who_leaves_is_not(kind, options):
 
 
 @ways
-def test_a_spent_budget_frees_who_waits(kind, options):
+def test_a_spent_budget_frees_waiting_clients(kind, options):
     training = make_training([64] * 3)
     object.__setattr__(training, "allowances", [5, 1000, 1000])
     algorithm, rows = run_without_numbers(
@@ -154,7 +154,7 @@ def test_a_spent_budget_frees_who_waits(kind, options):
 
 
 @ways
-def test_what_is_dropped_is_handed_out_again(kind, options):
+def test_dropped_batches_are_handed_out_again(kind, options):
     """Of shuffled data every pass has every mini-batch, whatever is dropped; nobody saw what was."""
     world = make_world(4, topology="complete", speeds=[1.0, 1.1, 1.2, 4.5], jitter=lognormal(0.3))
     used = []

@@ -121,7 +121,7 @@ def test_all_reduce_counts_its_bytes_and_the_slowest_link_decides():
     assert gaps.mean() - size / 1e6 == pytest.approx(25 / 12 * 1e-3, rel=5 * 0.6 / np.sqrt(100))
 
 
-def test_one_learner_alone_has_nobody_to_reduce_with():
+def test_a_single_learner_sends_nothing():
     world = single()
     world.network.links = LinkModel(latency=constant(1.0), bandwidth=1.0)
     _, rows = run_without_numbers("sync_sgd", world, updates=5)
@@ -156,7 +156,7 @@ def test_a_learner_that_joins_late_is_sent_the_model_and_the_others_wait_for_it(
     np.testing.assert_allclose(final, w, rtol=0, atol=1e-5)
 
 
-def test_a_learner_that_finds_nobody_with_the_model_starts_from_the_initial_one():
+def test_a_learner_starts_from_the_initial_model_if_no_other_has_the_current_one():
     problem, delivered = make_problem(4), []
     outages = {k: [Outage(0.02, float("inf"), crash=True)] for k in range(3)} | {3: [Outage(0.0, 0.05)]}
     world = make_world(4, outages=outages, on_delivery=delivered.append)

@@ -100,7 +100,7 @@ def test_atomic_adpsgd_takes_the_time_of_computing_alone(rule, link, updates):
 @rules
 @links
 @pytest.mark.parametrize("pairing", ["senders", "everyone"])
-def test_adpsgd_by_messages_hides_the_exchange_behind_the_gradient(rule, link, pairing):
+def test_adpsgd_by_messages_overlaps_the_exchange_with_the_gradient(rule, link, pairing):
     world = world_of(rule, link, topology="ring" if pairing == "senders" else "complete")
     starts = [k % 2 == 0 for k in range(8)] if pairing == "senders" else [True] * 8
     updates = 150

@@ -21,7 +21,7 @@ def there(*outages, random=None, seed=0):
     return Availability(Streams(seed), {0: outages}, {0: random} if random else None)
 
 
-def test_without_rules_everybody_is_always_there():
+def test_clients_without_outages_are_always_online():
     availability = Availability(Streams(0))
     assert availability.trivial
     assert availability.finish(3, 2.0, 1.5) == (3.5, Outcome.DONE)
@@ -32,7 +32,7 @@ def test_without_rules_everybody_is_always_there():
     assert not there(Outage(1.0, 2.0)).trivial
 
 
-def test_an_interval_holds_its_begin_and_not_its_end():
+def test_an_outage_includes_its_start_and_excludes_its_end():
     availability = there(Outage(1.0, 2.0))
     assert [availability.online(0, t) for t in (0.9, 1.0, 1.9, 2.0)] == [True, False, False, True]
     assert availability.outage(0, 1.5) == Outage(1.0, 2.0)
@@ -55,7 +55,7 @@ def test_a_crash_loses_the_work():
     assert availability.finish(0, 1.5, 1.0) == (3.0, Outcome.DONE), "what begins during the crash is not lost by it"
 
 
-def test_who_crashes_for_good_is_gone():
+def test_a_client_that_crashes_permanently_is_gone():
     availability = there(Outage(4.0, math.inf, crash=True))
     assert availability.finish(0, 0.0, 4.0) == (4.0, Outcome.DONE)
     assert availability.finish(0, 3.0, 4.0) == (4.0, Outcome.GONE)
@@ -66,7 +66,7 @@ def test_who_crashes_for_good_is_gone():
     assert availability.offline_s(0, 10.0) == 6.0
 
 
-def test_offline_and_crash_that_meet_are_a_crash():
+def test_an_outage_and_a_crash_that_touch_are_one_crash():
     availability = there(Outage(1.0, 2.0), Outage(1.5, 3.0, crash=True), Outage(3.0, 4.0))
     assert availability.outage(0, 1.2) == Outage(1.0, 4.0, crash=True)
     assert availability.finish(0, 0.0, 2.0) == (4.0, Outcome.CRASHED)
@@ -78,7 +78,7 @@ def test_a_late_client_joins_at_the_end_of_its_first_absence():
     assert there(Outage(0.0, math.inf, crash=True)).joins_s(0) == math.inf
 
 
-def test_back_says_when_the_client_is_there():
+def test_back_s_is_the_time_of_return():
     availability = there(Outage(1.0, 2.0), Outage(4.0, math.inf, crash=True))
     assert [availability.back_s(0, t) for t in (0.5, 1.0, 1.5, 2.0, 4.0)] == [0.5, 2.0, 2.0, 2.0, math.inf]
     assert availability.back_s(1, 1.5) == 1.5
@@ -137,7 +137,7 @@ def test_finish_agrees_with_stepping_through_time(spans, leaves, start, work):
 
 @QUICK
 @given(seed=st.integers(0, 1000), looks=st.lists(st.floats(0, 200), min_size=1, max_size=8))
-def test_random_outages_do_not_depend_on_when_one_looks(seed, looks):
+def test_random_outages_do_not_depend_on_the_order_of_queries(seed, looks):
     random = RandomOutages(exponential(3.0), exponential(1.0))
     once = there(random=random, seed=seed)
     expected = [once.online(0, t) for t in sorted(looks)]
@@ -150,7 +150,7 @@ def test_random_outages_do_not_depend_on_when_one_looks(seed, looks):
     )
 
 
-def test_random_outages_have_the_lengths_that_were_asked_for():
+def test_random_outages_have_the_given_mean_lengths():
     availability = there(random=RandomOutages(exponential(3.0), exponential(1.0)))
     horizon = 8000.0
     assert availability.offline_s(0, horizon) / horizon == pytest.approx(0.25, abs=0.03)
@@ -169,7 +169,7 @@ def test_random_and_scripted_outages_add_up():
     assert availability.finish(0, 0.0, 100.0) == (11.0, Outcome.GONE)
 
 
-def test_clients_are_away_at_times_of_their_own():
+def test_outages_of_clients_are_independent():
     random = RandomOutages(exponential(3.0), exponential(3.0))
     availability = Availability(Streams(0), random=dict.fromkeys(range(2), random))
     there_at = np.array([[availability.online(k, t) for t in np.arange(0, 20_000, 10.0)] for k in range(2)])
@@ -196,7 +196,7 @@ def test_looking_at_a_long_run_of_outages_merges_each_a_few_times_only(monkeypat
     start=times,
     length=times,
 )
-def test_where_somebody_is_present_adds_up(outages, start, length):
+def test_present_and_offline_times_add_up(outages, start, length):
     availability = there(*outages)
     end = start + length
     pieces = availability.present(0, start, end)
@@ -209,7 +209,7 @@ def test_where_somebody_is_present_adds_up(outages, start, length):
         assert until == end or not availability.online(0, until)
 
 
-def test_random_absences_end_with_a_crash_without_return():
+def test_random_outages_end_with_a_permanent_crash():
     churn = RandomOutages(exponential(1.0), exponential(0.1))
     availability = there(Outage(5.0, math.inf, crash=True), random=churn)
     assert availability.present(0, 4.0, math.inf)[-1][1] <= 5.0
@@ -217,7 +217,7 @@ def test_random_absences_end_with_a_crash_without_return():
     assert availability.gone(0, 6.0)
 
 
-def test_absences_without_number_are_refused(monkeypatch):
+def test_endlessly_many_random_outages_are_refused(monkeypatch):
     monkeypatch.setattr(availability_module, "MOST_OUTAGES", 1000)
     availability = there(random=RandomOutages(constant(1e-9), constant(1e-9)))
     assert availability.finish(0, 0.0, 1e-7) == (pytest.approx(2e-7), Outcome.DONE)
@@ -230,7 +230,7 @@ NIGHTS = Repeated((Outage(20.0, 22.0), Outage(22.5, 23.0, crash=True)), 24.0)
 
 @QUICK
 @given(st.lists(st.tuples(times, times, st.booleans()), max_size=3), st.lists(st.integers(0, 4000), max_size=6))
-def test_repeated_absences_are_those_that_are_written_out(spans, asked):
+def test_repeated_outages_equal_written_out_ones(spans, asked):
     scripted = [Outage(min(a, b), max(a, b), crash) for a, b, crash in spans]
     written = Availability(Streams(0), {0: [*scripted, *NIGHTS.between(0, 100)]})
     again = Availability(Streams(0), {0: scripted}, repeated={0: [NIGHTS]})
@@ -242,7 +242,7 @@ def test_repeated_absences_are_those_that_are_written_out(spans, asked):
         assert again.present(0, time / 2, time) == written.present(0, time / 2, time)
 
 
-def test_repeated_absences_go_on_beside_random_ones_and_end_with_who_leaves():
+def test_repeated_outages_combine_with_random_ones_and_end_when_the_client_leaves():
     random = RandomOutages(constant(3.0), constant(0.5))
     both = Availability(Streams(0), {0: [Outage(100.0, math.inf)]}, {0: random}, {0: [NIGHTS]})
     assert both.outage(0, 68.5) == Outage(68.0, 70.0)
@@ -251,7 +251,7 @@ def test_repeated_absences_go_on_beside_random_ones_and_end_with_who_leaves():
     assert both.gone(0, 1e12)
 
 
-def test_absences_that_come_again_too_often_are_a_mistake():
+def test_outages_that_repeat_too_often_are_refused():
     short = Availability(Streams(0), repeated={0: [Repeated((Outage(0.0, 1e-10),), 1e-9)]})
     with pytest.raises(RunError, match=r"^availability\.every: expected at most .* one every 1e-09 s"):
         short.finish(0, 0.0, 1.0)

@@ -63,7 +63,7 @@ def test_the_first_graph_is_that_of_a_scenario_without_changes():
         assert fixed.edges == known.edges == changing.at(0.5).edges
 
 
-def test_who_does_not_talk_to_neighbors_has_no_changing_graph():
+def test_algorithms_without_neighbors_have_no_changing_graph():
     for algorithm, changes in (("sync_sgd", False), ("sgp", False), ({"kind": "sgp", "graph": "topology"}, True)):
         assert (graphs(algorithm=algorithm, **KINDS[0])[1] is not None) is changes
 
@@ -115,7 +115,7 @@ def test_contacts_are_those_of_the_plan(plan, every, nows):
             assert contacts.meets_s(one, half) == min(met)
 
 
-def test_out_of_contact_is_as_across_a_partition():
+def test_clients_out_of_contact_are_separated_as_by_a_partition():
     contacts = Contacts(3, [(1.0, 2.0, 0, 1), (3.0, 4.0, 1, 0), (0.0, 9.0, 1, 2)], 10.0)
     cuts = ContactCuts(Cuts([Cut((frozenset({0}),), 2.5, 3.5)]), contacts)
     assert [cuts.joined_s((0, 1), t) for t in (0.0, 1.5, 2.0, 3.2, 4.0, 11.0)] == [1.0, 1.5, 3.5, 3.5, 11.0, 11.0]
@@ -158,7 +158,7 @@ def test_a_plan_is_read_from_a_file(tmp_path):
         ("0,1,0,1\n", r"topology: contacts: the graph falls apart into 2 parts that never exchange anything"),
     ],
 )
-def test_a_plan_that_makes_no_sense_is_refused(text, said, tmp_path):
+def test_an_invalid_contact_plan_is_refused(text, said, tmp_path):
     with pytest.raises((DataError, ScenarioError), match=said.replace("60 s", "(60 s|1 min)")) as raised:
         graphs(3, kind="contacts", path=write(tmp_path, text), every="1 min")
     assert "\n" not in str(raised.value)
@@ -193,11 +193,11 @@ def test_a_plan_that_makes_no_sense_is_refused(text, said, tmp_path):
         ({"kind": "regular", "redraw_every": 0}, r"topology\.redraw_every: expected a time > 0"),
     ],
 )
-def test_a_schedule_that_makes_no_sense_is_refused(topology, said):
+def test_an_invalid_schedule_is_refused(topology, said):
     with pytest.raises(ScenarioError, match=said):
         graphs(**topology)
 
 
-def test_senders_need_a_graph_that_stays():
+def test_pairing_by_senders_needs_a_constant_graph():
     with pytest.raises(ScenarioError, match=r"algorithm\.pairing: expected auto or everyone on a graph that changes"):
         graphs(algorithm={"kind": "adpsgd", "pairing": "senders"}, kind="one_peer", redraw_every=1)

@@ -18,7 +18,7 @@ def travel_s(size):
 
 @real
 @counts
-def test_everybody_hears_of_everybody(name, count):
+def test_every_node_receives_every_vector(name, count):
     """What a node has heard of grows by what its partner had heard before the step."""
     heard = [{k} for k in range(count)]
     for step in ALL_REDUCES[name](count, SIZE):
@@ -50,7 +50,7 @@ def test_times_on_equal_links_are_the_closed_forms(count):
 
 @real
 @pytest.mark.parametrize("count", [3, 6, 12])
-def test_a_count_that_is_no_power_of_two_costs_two_vectors_more_but_on_a_ring(name, count):
+def test_other_counts_than_powers_of_two_cost_two_more_vectors_except_on_a_ring(name, count):
     power = 2 ** int(math.log2(count))
     more = 0.0 if name == "ring" else 2 * travel_s(SIZE)
     whole = count if name == "ring" else power
@@ -62,7 +62,7 @@ def test_a_count_that_is_no_power_of_two_costs_two_vectors_more_but_on_a_ring(na
 
 
 @counts
-def test_what_is_sent_adds_up(count):
+def test_messages_of_nodes_add_up_to_those_of_the_plan(count):
     for name, build in ALL_REDUCES.items():
         plan = build(count, SIZE)
         assert sum(times for _, _, times in sent(plan)) == messages(plan)

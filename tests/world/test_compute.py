@@ -21,7 +21,7 @@ def test_the_time_of_a_batch_is_examples_times_seconds_times_speed():
     assert compute.duration(1, 8, 7.0) == pytest.approx(8 * 2e-3 * 2.5)
 
 
-def test_jitter_multiplies_every_batch_by_a_draw_of_its_own():
+def test_jitter_multiplies_each_batch_by_an_independent_draw():
     compute = make_compute([1.0, 2.0], jitter=lognormal(0.3))
     times = np.array([[compute.duration(k, 10, 0.0) for _ in range(20_000)] for k in (0, 1)]) / 0.01
     np.testing.assert_allclose(times.mean(axis=1), [1.0, 2.0], rtol=5 * 0.31 / np.sqrt(20_000))
@@ -42,7 +42,7 @@ def test_draws_that_are_not_kept_are_drawn_again(clients):
     assert len(some._blocks) <= 3
 
 
-def test_a_clients_draws_do_not_depend_on_who_else_draws():
+def test_draws_of_a_client_do_not_depend_on_other_clients():
     alone = make_compute([1.0] * 4, jitter=lognormal(0.5), slowdowns=[Slowdown(2.0, random=1)])
     expected = [alone.duration(2, 8, 0.0) for _ in range(700)]
     among = make_compute([1.0] * 4, jitter=lognormal(0.5), slowdowns=[Slowdown(2.0, random=1)])

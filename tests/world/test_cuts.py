@@ -21,7 +21,7 @@ cuts = st.builds(
 )
 
 
-def test_who_is_in_no_group_is_in_one_more():
+def test_nodes_in_none_of_the_groups_form_one_more_group():
     cut = Cut((frozenset({0, 1}), frozenset({2})))
     assert cut.separates([0, 2])
     assert not cut.separates([3, 4])
@@ -45,7 +45,7 @@ def test_cuts_agree_with_looking_at_every_moment(found, one, other, begin, lengt
     assert hit is None or hit.separates(pair)
 
 
-def test_a_message_under_way_is_lost_and_one_that_is_to_begin_waits():
+def test_a_message_in_flight_is_lost_and_a_later_one_waits():
     network = make_network(cuts=Cuts([SPLIT]), latency=constant(2.0), resend_timeout_s=0.5)
     sends = [
         (7.0, 0, 2, 10),  # there before the partition
@@ -77,7 +77,7 @@ def test_a_message_that_has_left_is_sent_again_a_timeout_after_the_partition_beg
     assert deliveries(network, [(8.5, 0, 2, MB)]) == [(13.5, 0)]
 
 
-def test_who_wants_to_know_learns_after_a_timeout_that_the_target_is_out_of_reach():
+def test_a_sender_with_refused_is_told_after_a_timeout_that_the_target_is_unreachable():
     network, seen = make_network(cuts=Cuts([SPLIT]), latency=constant(2.0), resend_timeout_s=0.5, fifo=True), []
     for time in (9.0, 12.0, 18.5):
         network.clock.call_at(
@@ -92,14 +92,14 @@ def test_who_wants_to_know_learns_after_a_timeout_that_the_target_is_out_of_reac
     assert (network.messages, network.delivered, network.lost) == (4, 1, 3)
 
 
-def test_for_good_a_message_is_stuck():
+def test_a_message_across_a_permanent_partition_is_stuck():
     network = make_network(cuts=Cuts([Cut(SPLIT.groups, 10.0)]), latency=constant(2.0))
     assert deliveries(network, [(9.0, 0, 2, 10), (11.0, 3, 1, 10)]) == []
     assert dict(network.stuck) == {(0, 2): 1, (3, 1): 1}
     assert (network.messages, network.lost, network.in_flight) == (1, 1, 0)
 
 
-def test_a_server_that_is_away_neither_sends_nor_takes():
+def test_an_offline_server_neither_sends_nor_receives():
     network = make_network(num_clients=2, outages={2: [Outage(1.0, 5.0), Outage(8.0, math.inf)]}, latency=constant(0.5))
     server = network.add_node()
     sends = [
@@ -113,7 +113,7 @@ def test_a_server_that_is_away_neither_sends_nor_takes():
     assert dict(network.stuck) == {(1, server): 1, (server, 1): 1}
 
 
-def test_nodes_behind_the_last_client_are_on_the_servers_side():
+def test_nodes_numbered_after_the_clients_are_on_the_servers_side():
     network = make_network(num_clients=2, cuts=Cuts([Cut((frozenset({2}),), 0.0, 4.0)]))
     server, aggregator = network.add_node(), network.add_node()
     assert (server, aggregator) == (2, 3)

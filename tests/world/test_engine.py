@@ -104,7 +104,7 @@ def test_an_error_in_a_process_names_the_client_and_the_time_and_keeps_its_cause
 
 
 @pytest.mark.parametrize("error", [SystemExit(0), GeneratorExit(), StopIteration(2), asyncio.CancelledError()])
-def test_what_is_no_exception_ends_a_run_with_an_error_all_the_same(error):
+def test_a_base_exception_ends_a_run_with_an_error(error):
     clock = Clock()
 
     def process():
@@ -126,7 +126,7 @@ def test_an_error_in_a_call_names_the_time():
 
 @pytest.mark.parametrize("error", [ScenarioError("as it is"), KeyboardInterrupt()])
 @pytest.mark.parametrize("way", ["process", "call"])
-def test_errors_that_speak_for_themselves_pass_unchanged(error, way):
+def test_simfl_errors_pass_unchanged(error, way):
     clock = Clock()
 
     def process():
@@ -166,7 +166,7 @@ def ctrl_c():
 
 
 @pytest.mark.usefixtures("ctrl_c")
-def test_an_event_that_does_not_end_is_broken_off():
+def test_an_event_that_does_not_end_is_interrupted():
     clock = Clock()
 
     def endless():
@@ -180,7 +180,7 @@ def test_an_event_that_does_not_end_is_broken_off():
 
 
 @pytest.mark.usefixtures("ctrl_c")
-def test_an_event_that_ends_in_time_is_not():
+def test_an_event_that_ends_in_time_is_not_interrupted():
     clock, seen = Clock(), []
     clock.call_at(1.0, lambda: (clock.interrupt(patience_s=0.2), seen.append(1)))
     clock.call_at(2.0, lambda: pytest.fail("the run went on"))
@@ -209,7 +209,7 @@ def test_time_that_stands_still_ends_the_run(monkeypatch):
 
 
 @pytest.mark.parametrize("pauses", [None, 100])
-def test_a_process_that_waits_for_no_time_for_ever_is_named(pauses, monkeypatch):
+def test_a_process_that_waits_zero_time_forever_is_named(pauses, monkeypatch):
     monkeypatch.setattr("simfl.world.engine.MOST_AT_ONCE", 1000)
     clock, steps = Clock(), []
 
@@ -245,7 +245,7 @@ def test_a_process_that_waits_for_no_time_for_ever_is_named(pauses, monkeypatch)
     assert 1000 <= len(steps) <= 1200
 
 
-def test_many_clients_may_do_something_at_one_moment(monkeypatch):
+def test_many_clients_may_have_events_at_one_moment(monkeypatch):
     monkeypatch.setattr("simfl.world.engine.MOST_AT_ONCE", 1000)
     clock = Clock()
 
@@ -267,7 +267,7 @@ def test_an_infinite_time_ends_the_run():
         clock.run()
 
 
-def test_what_is_no_event_cannot_be_waited_for():
+def test_a_process_that_yields_other_values_than_events_is_refused():
     clock = Clock()
 
     def process():
@@ -280,12 +280,12 @@ def test_what_is_no_event_cannot_be_waited_for():
 
 
 @pytest.mark.parametrize("process", [3, lambda: None, None])
-def test_what_is_no_process_cannot_be_started(process):
+def test_start_refuses_anything_but_a_process(process):
     with pytest.raises(TypeError, match="start: expected what a function with yield returns when it is called, found "):
         Clock().start(process)
 
 
-def test_a_time_that_is_no_number_is_refused():
+def test_a_time_that_is_not_a_number_is_refused():
     with pytest.raises(ValueError, match="timeout: expected a time >= 0, found nan"):
         Clock().timeout(math.nan)
 

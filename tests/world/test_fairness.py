@@ -86,7 +86,7 @@ def test_flows_of_one_resource_share_it_and_those_of_others_do_not():
     assert played(flows) == pytest.approx([4.0, 6.0, 3.0])
 
 
-def test_who_comes_later_slows_down_who_is_there():
+def test_a_new_flow_slows_down_earlier_ones():
     one = Resource(10.0)
     # Alone for 1 s (10 bytes), then half each: the first needs 2 s more, the second has 10 of its 30 bytes by then.
     assert played([(0.0, [one], 20.0, math.inf), (1.0, [one], 30.0, math.inf)]) == pytest.approx([3.0, 5.0])
@@ -112,7 +112,7 @@ def test_the_parking_lot():
     assert [share.rate(flow) for flow in begun] == pytest.approx([2.0, 8.0, 8.0, 2.0, 8.0])
 
 
-def test_nothing_to_share_takes_no_time_and_no_capacity_for_ever():
+def test_an_empty_flow_takes_no_time_and_one_without_capacity_never_ends():
     assert played([(1.0, [], 5.0, math.inf), (2.0, [], 6.0, 3.0), (3.0, [Resource(1.0)], 0.0, 1.0)]) == [1.0, 4.0, 3.0]
     stuck = Resource(0.0)
     assert played([(0.0, [stuck], 5.0, math.inf), (0.0, [stuck], 1.0, math.inf)]) == [None, None]
@@ -120,7 +120,7 @@ def test_nothing_to_share_takes_no_time_and_no_capacity_for_ever():
     assert played([(0.0, [stuck], 5.0, math.inf)], [(3.0, stuck, 5.0)]) == [4.0]
 
 
-def test_a_weight_is_as_good_as_so_many_flows():
+def test_a_flow_of_weight_w_counts_as_w_flows():
     one = Resource(10.0)
     flows = [(0.0, [one], 30.0, math.inf, 3.0), (0.0, [one], 10.0, math.inf, 1.0), (0.0, [one], 8.0, 2.0, 6.0)]
     # The capped one has 2 until 4, the others three and one quarter of the rest: 6 and 2, then 7.5 and 2.5.
@@ -151,7 +151,7 @@ def test_an_aborted_flow_gives_its_share_back():
     assert played(flows, aborts={1: 1.0}) == pytest.approx([2.5, None])
 
 
-def test_who_ends_at_one_moment_ends_in_the_order_of_beginning_and_is_computed_once(monkeypatch):
+def test_flows_that_end_at_one_moment_end_in_the_order_of_beginning_and_are_computed_once(monkeypatch):
     share, server = FairShare(), Resource(1e6)
     computed = []
     move = FairShare._move_level

@@ -46,7 +46,7 @@ def test_a_message_takes_its_latencies_and_then_its_bytes():
     assert deliveries(network, [(1.0, 0, 1, 2 * MB)]) == [(2.5, 0)]
 
 
-def test_nothing_to_pay_is_delivered_at_once():
+def test_a_message_without_costs_is_delivered_at_once():
     network = make_network()
     assert network.free
     assert deliveries(network, [(1.0, 0, 1, MB), (1.0, 1, 2, MB)]) == [(1.0, 0), (1.0, 1)]
@@ -72,7 +72,7 @@ def test_uploads_to_a_server_end_when_all_bytes_are_through():
     assert seen[0][0] == pytest.approx(0.5 + 10.0)
 
 
-def test_a_cut_ends_what_is_under_way_and_frees_its_share():
+def test_a_cut_ends_flows_and_frees_their_shares():
     cuts = Cuts([Cut((frozenset({3}),), 1.25, 4.0)])
     rows = []
     network = make_network(underlay=dumbbell(), cuts=cuts, resend_timeout_s=0.5, rows=rows)
@@ -109,7 +109,7 @@ def test_a_lost_message_is_missed_at_its_end_and_sent_again_after_the_timeout():
     away=st.booleans(),
     beneath=st.booleans(),
 )
-def test_whatever_is_lost_late_or_cut_off_arrives_exactly_once(seed, loss, fifo, cut, away, beneath):
+def test_messages_that_are_lost_late_or_cut_off_arrive_exactly_once(seed, loss, fifo, cut, away, beneath):
     generator = np.random.default_rng(seed)
     sends = [
         (float(t), int(s), int((s + d) % 6), 1000)
@@ -152,7 +152,7 @@ def test_transfers_side_by_side_share_the_edges_beneath():
     graph = measured(nx.Graph([("a", "b")]), 0.0, float(MB))
     network = make_network(underlay=Underlay(graph, ["a", "b"] * 3), latency=constant(0.5), uplink=10.0 * MB)
     ring = [(k, (k + 1) % 6) for k in range(6)]
-    assert (network.repeats, network.steady) == (True, False)
+    assert (network.values.repeats, network.steady) == (True, False)
     assert network.transfers_s(ring, MB) == pytest.approx([3.5] * 6), "three in each direction"
     assert network.expected_s(ring, MB) == pytest.approx([3.5] * 6)
     assert network.expected_s([(0, 2), (1, 3)], MB) == pytest.approx([0.6] * 2)
@@ -213,7 +213,7 @@ def test_links_may_differ_and_what_is_drawn_for_a_message_is_its_own():
     assert 0.5 < min(times) < 0.6 < 0.75 < max(times) < 1.0, "each at its own pace"
 
 
-def test_rates_go_by_one_over_the_latency_if_they_should():
+def test_rates_by_latency_are_proportional_to_one_over_it():
     graph = measured(nx.Graph([("near", "hub"), ("far", "hub"), ("hub", "target")]), 0.1, None)
     graph["far"]["hub"]["latency"] = 0.3
     graph["hub"]["target"]["bandwidth"] = float(MB)

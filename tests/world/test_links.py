@@ -84,7 +84,7 @@ def test_with_fifo_nothing_overtakes_on_a_link():
     downlink=st.sampled_from([None, 80_000.0]),
     away=st.booleans(),
 )
-def test_whatever_is_lost_late_or_queued_arrives_exactly_once(seed, loss, fifo, bandwidth, uplink, downlink, away):
+def test_messages_that_are_lost_late_or_queued_arrive_exactly_once(seed, loss, fifo, bandwidth, uplink, downlink, away):
     generator = np.random.default_rng(seed)
     size = 1000
     sends = [
@@ -168,7 +168,7 @@ def test_a_slow_link_leaves_the_uplink_to_others():
     assert [time for time, _ in seen] == pytest.approx([1.0, 1.1, 1.2, 1.3, 1.4])
 
 
-def test_a_message_to_someone_away_waits_or_is_refused():
+def test_a_message_to_an_offline_client_waits_or_is_refused():
     network = make_network(outages={1: [Outage(1.0, 5.0)]}, latency=constant(0.5), resend_timeout_s=0.25)
     clock, seen = network.clock, []
     clock.call_at(0.6, lambda: network.send(0, 1, 10, lambda: seen.append(("waited", clock.now))))
@@ -181,7 +181,7 @@ def test_a_message_to_someone_away_waits_or_is_refused():
     assert network.messages == 3
 
 
-def test_a_message_to_someone_gone_is_dropped_and_its_bytes_are_counted():
+def test_a_message_to_a_client_that_left_is_dropped_and_its_bytes_are_counted():
     network = make_network(outages={1: [Outage(1.0, math.inf, crash=True)]}, latency=constant(2.0))
     assert deliveries(network, [(0.0, 0, 1, 10), (0.0, 0, 2, 10)]) == [(2.0, 1)]
     assert network.bytes_sent == 20
@@ -203,7 +203,7 @@ def test_a_transfer_is_paced_by_the_slowest_part_of_the_way(links, seconds):
     assert (network.bytes_sent, network.messages) == (2 * MB, 1)
 
 
-def test_a_transfer_pays_for_what_is_lost():
+def test_a_transfer_includes_the_time_of_lost_attempts():
     network = make_network(bandwidth=MB, latency=constant(0.5), loss=0.4, resend_timeout_s=2.0)
     for _ in range(300):
         before = network.messages
@@ -233,7 +233,7 @@ class Bursts(LinkModel):
         return lost
 
 
-def test_a_kind_of_link_is_a_subclass_that_says_what_is_lost():
+def test_a_link_model_is_a_subclass_with_its_own_losses():
     network = Network(Clock(), Bursts(resend_timeout_s=1.0), 2, Streams(0), Availability(Streams(0)))
     assert not network.free
     seconds = [network.transfers_s([(0, 1)], MB)[0] for _ in range(4000)]
@@ -262,6 +262,6 @@ def test_a_network_is_free_if_messages_take_no_time(links, free):
     assert make_network(**links).free == free
 
 
-def test_a_network_in_which_somebody_is_away_is_not_free():
+def test_a_network_with_an_offline_client_is_not_free():
     availability = Availability(Streams(0), {0: [Outage(1.0, 2.0)]})
     assert not Network(Clock(), LinkModel(), 2, Streams(0), availability).free

@@ -56,7 +56,7 @@ def takacs(clients, mean_s, service_s):
 @pytest.mark.parametrize(
     ("latency", "loss"), [(None, 0.0), (exponential(5e-3), 0.0), (lognormal(1.0), 0.0), (constant(2e-3), 0.25)]
 )
-def test_each_client_goes_round_at_its_own_pace_where_nobody_waits(latency, loss):
+def test_clients_cycle_at_their_own_pace_if_none_waits(latency, loss):
     """Also its staleness: the others' updates during one round of its own, (L - l_k) / l_k with rates l and sum L."""
     if latency is not None and not loss:
         scaled = latency

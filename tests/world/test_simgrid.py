@@ -27,7 +27,7 @@ def test_times_of_the_same_fluid_model_agree(check, sharing):
     assert len(kinds) == 8
 
 
-def test_a_case_is_what_it_says(check):
+def test_cases_match_their_descriptions(check):
     for case in check["cases"](12, seed=2):
         times = [message[0] for message in case.messages]
         assert times == sorted(times)

@@ -142,7 +142,7 @@ def iter_of(clock, seen):
     seen.append("after")
 
 
-def test_simpys_heap_is_as_the_clock_needs_it():
+def test_simpys_heap_has_the_entries_that_the_clock_needs():
     """`Clock` and `Timeout` put tuples into the heap themselves, and take them out."""
     env = simpy.Environment(2.0)
     timeout, event = env.timeout(1.5, "value"), env.event().succeed()

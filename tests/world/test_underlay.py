@@ -116,7 +116,7 @@ def test_clients_are_at_the_ends_of_a_graph_or_everywhere():
         (nx.Graph([("alpha", "b")]), ["b", "alhpa"], r"client 1 is attached to the node 'alhpa', which .* 'alpha'"),
     ],
 )
-def test_what_is_no_underlay_is_refused(graph, attached, said):
+def test_an_invalid_underlay_is_refused(graph, attached, said):
     with pytest.raises(ScenarioError, match=said):
         Underlay(graph, attached)
 

@@ -121,7 +121,7 @@ def reference(rules, sends, base):
         st.tuples(st.integers(0, 24), st.integers(0, 3), st.integers(1, 3), st.integers(1, 6)), min_size=1, max_size=12
     ),
 )
-def test_messages_come_when_a_plain_loop_says(drawn, sends):
+def test_delivery_times_equal_those_of_a_plain_loop(drawn, sends):
     base = {"latency": 0.125, "bandwidth": 1.5 * MB, "uplink": 3.0 * MB, "downlink": 3.0 * MB}
     # Times that differ by a little each, so that no two events fall together and their order is plain.
     sent = sorted((t / 8 + i * 1e-7, s, (s + d) % CLIENTS, k * MB // 4) for i, (t, s, d, k) in enumerate(sends))
@@ -136,7 +136,7 @@ def test_messages_come_when_a_plain_loop_says(drawn, sends):
     assert seen == pytest.approx(reference(drawn, sent, base), abs=1e-6)
 
 
-def test_layers_that_say_nothing_are_as_if_they_were_not_there():
+def test_empty_rules_change_nothing():
     sends = [(0.01 * i, i % 4, (i * 7 + 1 + i % 4) % 4, 1000 * (i % 5)) for i in range(300)]
     sends = [send for send in sends if send[1] != send[2]]
     links = {
@@ -154,7 +154,7 @@ def lookup(*layers, num_clients=CLIENTS, seed=0):
     return Lookup(layers, Streams(seed), num_clients)
 
 
-def test_what_is_drawn_once_for_a_link_is_the_same_both_ways_whoever_asks_first():
+def test_a_draw_per_link_is_the_same_both_ways_in_any_order_of_lookups():
     rule = Rule({"latency": Drawn(exponential(1.0), "link", "x")})
     pairs = [(i, j) for i in range(CLIENTS) for j in range(CLIENTS) if i != j]
     one, other = lookup(rule), lookup(rule)
@@ -165,7 +165,7 @@ def test_what_is_drawn_once_for_a_link_is_the_same_both_ways_whoever_asks_first(
     assert lookup(rule, seed=1).of_link("latency", 0, 1) != forward[0, 1]
 
 
-def test_what_is_drawn_once_for_a_client_is_that_of_the_worse_end():
+def test_a_draw_per_client_gives_a_link_the_worse_of_its_ends():
     draws = {name: Drawn(exponential(1.0), "client", "x") for name in ("latency", "bandwidth", "uplink")}
     everybody = lookup(Rule(draws, nodes=frozenset(range(CLIENTS))))
     own = [everybody.of_node("uplink", k) for k in range(CLIENTS)]
@@ -179,7 +179,7 @@ def test_what_is_drawn_once_for_a_client_is_that_of_the_worse_end():
     assert some.of_node("uplink", 2) is None
 
 
-def test_servers_draw_nothing_beside_clients():
+def test_servers_have_no_draw_on_links_to_clients():
     rule = Rule({"latency": Drawn(exponential(0.1), "client", "a")})
     for seed in range(5):
         found = lookup(rule, seed=seed)
@@ -191,14 +191,7 @@ def test_servers_draw_nothing_beside_clients():
         assert found.of_link("latency", CLIENTS, CLIENTS + 1) > 0.0
 
 
-def test_the_next_change_is_that_of_any_window_or_trace():
-    trace = Listed({0: Steps((0.0, 3.0), (1.0 * MB, 2.0 * MB)), None: Steps((2.0,), (1.0 * MB,))})
-    found = lookup(Rule({"uplink": trace}), Rule({"latency": 0.1}, window=Window(1.0, 5.0)))
-    assert [found.next_change(time) for time in (0.0, 1.0, 2.0, 3.0, 5.0)] == [1.0, 2.0, 3.0, 5.0, math.inf]
-    assert lookup(Rule({"latency": 0.1})).next_change(0.0) == math.inf
-
-
-def test_what_is_drawn_for_every_message_follows_its_law():
+def test_a_draw_per_message_follows_its_distribution():
     network = network_of(
         Rule({"latency": Drawn(exponential(0.05), "message", "x")}, ((frozenset({0}), None),)), latency=constant(1.0)
     )
@@ -209,7 +202,7 @@ def test_what_is_drawn_for_every_message_follows_its_law():
     assert took.std() == pytest.approx(0.05, rel=0.2)
 
 
-def test_a_bandwidth_that_is_drawn_for_every_message_holds_for_it():
+def test_a_bandwidth_drawn_per_message_holds_for_the_whole_message():
     network = network_of(Rule({"bandwidth": Drawn(lambda g, n: g.uniform(1e6, 2e6, n), "message", "x")}))
     took = [at - 10.0 * i for at, i in deliveries(network, [(10.0 * i, 0, 1, 2 * MB) for i in range(200)])]
     assert len(np.unique(np.round(took, 9))) == 200
@@ -220,7 +213,7 @@ def test_a_bandwidth_that_is_drawn_for_every_message_holds_for_it():
 # -- matrices, edges, traces -----------------------------------------------------------------------
 
 
-def test_a_matrix_speaks_of_regions_an_edge_of_itself_and_rules_of_both():
+def test_later_rules_override_matrices_by_region_and_edges():
     matrix = Rule({"latency": Listed({(0, 0): 0.001, (0, 1): 0.040, (1, 0): 0.050}, regions={0: 0, 1: 0, 2: 1})})
     edges = Rule({"latency": Listed({(0, 1): 0.007, (1, 0): 0.007}), "bandwidth": Listed({(0, 3): 5.0})})
     base = Rule({"latency": 0.1})
@@ -231,7 +224,7 @@ def test_a_matrix_speaks_of_regions_an_edge_of_itself_and_rules_of_both():
     assert found.of_link("bandwidth", 3, 0) is None, "this edge has one direction"
 
 
-def test_a_trace_of_a_client_a_link_or_everybody():
+def test_traces_of_clients_links_and_all_links():
     steps = Steps((1.0, 2.0), (0.5, 0.25))
     assert [steps.at(t) for t in (0.0, 1.0, 1.5, 2.0, 99.0)] == [None, 0.5, 0.5, 0.25, 0.25]
     assert [steps.next_change(t) for t in (0.0, 1.0, 2.0)] == [1.0, 2.0, math.inf]
@@ -306,7 +299,7 @@ def test_the_mean_loss_of_two_chains_draws_nothing():
 
 @settings(max_examples=20, deadline=None, derandomize=True)
 @given(seed=st.integers(0, 1000), fifo=st.booleans(), startup=st.booleans(), cut=st.booleans(), away=st.booleans())
-def test_whatever_differs_every_message_comes_once(seed, fifo, startup, cut, away):
+def test_messages_on_differing_links_arrive_exactly_once(seed, fifo, startup, cut, away):
     generator, rows = np.random.default_rng(seed), []
     layers = [
         Rule({"loss": TwoState(0.3, 0.2, 0.05, 0.9, "client", "bursts")}, nodes=frozenset(range(3))),
@@ -338,12 +331,12 @@ def test_whatever_differs_every_message_comes_once(seed, fifo, startup, cut, awa
 # -- TCP -------------------------------------------------------------------------------------------
 
 
-def test_a_servers_capacities_are_its_own_unless_a_rule_names_it():
+def test_a_server_keeps_its_capacities_unless_a_rule_names_it():
     network = network_of(Rule({"uplink": 2.0 * MB}, nodes=frozenset({0, CLIENTS})), uplink=1.0 * MB, downlink=3.0 * MB)
     servers = network.add_node(5.0 * MB, 6.0 * MB), network.add_node(7.0 * MB, None)
     nodes = (0, 1, *servers)
-    assert [network.uplink(node) for node in nodes] == [2.0 * MB, 1.0 * MB, 2.0 * MB, 7.0 * MB]
-    assert [network.downlink(node) for node in nodes] == [3.0 * MB, 3.0 * MB, 6.0 * MB, None]
+    assert [network.values.uplink(node) for node in nodes] == [2.0 * MB, 1.0 * MB, 2.0 * MB, 7.0 * MB]
+    assert [network.values.downlink(node) for node in nodes] == [3.0 * MB, 3.0 * MB, 6.0 * MB, None]
 
 
 @pytest.mark.parametrize(
@@ -360,12 +353,12 @@ def test_a_servers_capacities_are_its_own_unless_a_rule_names_it():
     ],
 )
 def test_a_message_repeats_the_one_before_it_where_nothing_is_drawn_or_changes(rule, links, repeats):
-    assert network_of(rule, **links).repeats is repeats
+    assert network_of(rule, **links).values.repeats is repeats
 
 
 @pytest.mark.parametrize("fair", [False, True])
 @pytest.mark.parametrize("fifo", [False, True])
-def test_what_is_forgotten_of_links_changes_nothing(fair, fifo, monkeypatch):
+def test_dropping_the_state_of_links_changes_nothing(fair, fifo, monkeypatch):
     """Twelve clients talk in random pairs: whatever is kept of four pairs alone is found anew, bit for bit."""
     uniform = Law(lambda g, n: g.uniform(0.01, 0.05, n), 0.03)
     bytes_per_s = Law(lambda g, n: g.uniform(0.5 * MB, 2 * MB, n), 1.25 * MB)
@@ -413,7 +406,7 @@ def test_what_is_forgotten_of_links_changes_nothing(fair, fifo, monkeypatch):
     assert not network._arrived
 
 
-def test_slow_start_takes_its_round_trips_after_a_pause_alone():
+def test_slow_start_takes_round_trips_only_after_a_pause():
     startup = TcpStartup(window=10_000, pause_s=5.0, round_trips=1.0)
     network = network_of(latency=constant(0.1), bandwidth=1e6, startup=startup)
     # R = 0.2 s carries 200 kB: windows of 10, 20, 40 and 80 kB wait, 150 kB needs 10 + 20 + 40 + 80.
@@ -440,7 +433,7 @@ def test_an_all_reduce_over_links_that_differ_waits_for_the_slowest():
     slow = Rule({"latency": 0.5}, ((frozenset({1}), frozenset({2})),))
     network = network_of(slow, latency=constant(0.1), bandwidth=1e6)
     pairs = [(0, 1), (1, 2), (2, 3), (3, 0)]
-    assert network.repeats
+    assert network.values.repeats
     assert not network.steady
     assert network.transfers_s(pairs, MB) == pytest.approx([1.1, 1.5, 1.1, 1.1])
     assert network.expected_s(pairs, MB) == pytest.approx([1.1, 1.5, 1.1, 1.1])

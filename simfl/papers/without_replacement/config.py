@@ -9,14 +9,7 @@ from typing import Annotated, ClassVar, Literal, Self
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
 from simfl.scenario.algorithms.base import AlgorithmConfig, Sections
-from simfl.scenario.fields import (
-    Count,
-    Positive,
-    Settled,
-    Share,
-    Within,
-    variant,
-)
+from simfl.scenario.fields import Count, Positive, Settled, Share, Within, variant
 from simfl.scenario.problems import InvalidValueError, Problem, show
 from simfl.scenario.schedules import ConstantStep, InverseStep, RootOfCount, Schedule, StepSize
 

@@ -13,21 +13,19 @@ node.
 The reward of an action is minus the loss, on the batch it used, of the local model after it (the listing prints:
 before). eta_t counts the batches of the pair, as Assumption 2 has it: every node acts once per t.
 
-What the paper leaves open: a pair decides when its node turns to it, the tasks of a node taking turns; Global waits for
-the right to update (token mode of `passing`), and the node goes on with other tasks meanwhile. Every
-pair has a network of its own, because a state is the local model of one task and tasks share no models; `network: node`
-shares one.
+What the paper leaves open: the tasks of a node take turns, and a pair decides at its turn. Global waits for the right
+to update (token mode of `passing`), and the node goes on with other tasks meanwhile. Every pair has its own network,
+because a state is the local model of one task and tasks share no models; `network: node` shares one.
 
 Noise (Lemma 5): between two Global steps of a pair its Local steps go into w_L, and are published with the next Global
 one, whose noise covers them: std(N_t) = c 2L max_k eta_k / (eta_t b epsilon), k over the steps since. What no noise
 covers: that the network's choices depend on private losses and are visible; the ledger certifies `explore_to: 1` only.
 
 Numbers: a decision needs the pair's local model, so the tape is emptied. It is emptied rarely, because a decision
-depends on the pair's own state alone: as soon as one pair needs one, all that have begun their last batch decide. What
-comes of a batch is settled when it begins: no other node changes a local model, or a global one that was fetched.
+depends on the pair's own state alone: as soon as one pair needs one, all that have begun their last batch decide. The
+result of a batch is known when it begins, because no other node changes a local model or a fetched global model.
 
-Faults: those of `passing`; a node that is cut off works on its own model until it chooses the global
-one.
+Faults: those of `passing`; a node that is cut off works on its own model until it chooses the global one.
 """
 
 from __future__ import annotations
@@ -111,7 +109,7 @@ class DeepQSGD(PassedModels):
         return self.num_clients * self.num_tasks
 
     def client_models(self) -> Sequence[Model]:
-        """The local models: a row for each task of every node."""
+        """Return the local models, one for each task of each node."""
         return self.local
 
     def node(self, me: int) -> Process:

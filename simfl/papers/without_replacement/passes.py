@@ -19,9 +19,8 @@ releases of noise multiplier z, an example being replaced, that of one Gaussian 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,22 +36,15 @@ from simfl.privacy.terms import Terms, View
 class PassTally(Tally):
     """The releases seen by a tape; a promise's client is a node and task.
 
-    A node may keep a model of its own on which it takes steps without noise (`hold`). They are released, the tape hears
-    (`count`), with the batch's end; what they give away the noise of the pair's next publication covers, if the
-    conditions of Lemma 5 hold, which is the ledger's matter.
+    A node may keep a model of its own on which it takes steps without noise (`hold`). Such a batch counts as released
+    when it ends (`send`). The noise of the pair's next publication covers it if the conditions of Lemma 5 hold, which
+    the ledger checks.
     """
 
     ledger: OnePassLedger
 
-    def __init__(
-        self,
-        ledger: OnePassLedger,
-        scales: Sequence[float],
-        clipping_norm: float,
-        rounds: bool = False,
-        now: Callable[[], float] = lambda: 0.0,
-    ) -> None:
-        super().__init__(ledger, scales, clipping_norm, rounds, now)
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
         self._held: dict[int, Promise] = {}
 
     def hold(self, promise: Promise) -> None:
@@ -87,7 +79,7 @@ class PassTally(Tally):
             self.refuse(f"client {client} releases mini-batch {promise.draw} otherwise than passes over its data do")
 
     def look(self, client: int) -> None:
-        """Decisions by losses are the ledger's matter, which certifies those by coin only."""
+        """Do nothing: the ledger certifies only decisions by coin, not by losses."""
 
 
 @dataclass(frozen=True)
@@ -111,7 +103,7 @@ class OnePassClaim:
 def most_uses(sizes: NDArray[np.int64], batch_size: int, visits: int, copies: int) -> int:
     """Return the most releases of an example when all batches are used.
 
-    What is twice in a release, one that reaches from one visit into the next, is as dear as four releases.
+    A batch that reaches from one visit into the next may have an example twice, which costs as much as four releases.
     """
     each = ((int(n), {batch_size: visits * int(n) // batch_size}) for n in np.unique(sizes))
     return copies * max(KnownUses(planned_uses(n, batches)).cost for n, batches in each)
@@ -157,7 +149,7 @@ class OnePassLedger(Ledger):
 
     @property
     def most(self) -> int:
-        """How many releases an example may be in when all data is used up."""
+        """The most releases that an example may be in when all data is used up."""
         return most_uses(self.sizes, self.batch_size, self.claim.visits, self.tasks * self.holders)
 
     def epsilon_of_passes(self, passes: int) -> float:

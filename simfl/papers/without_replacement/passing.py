@@ -2,34 +2,32 @@
 
 Jin, He, Dai, "Decentralized Differentially Private Without-Replacement Stochastic Gradient Descent", section III.
 
-There is a global model for every task (one-vs-all classification has a task per class, other models are one task). It
-is at its *holder*, the node that updated it last; after an update the holder broadcasts, with two integers, that
-it has version t. Who wants to update asks the holder and gets the model. A node is one processor: it works on the
-models that have come in the order in which they came, and while it waits for one task it works on another.
+There is a global model for every task (one-vs-all classification has a task per class, other models are one task). Its
+*holder* is the node that updated it last. After an update the holder broadcasts two integers: the version t and its own
+number. A node that wants to update asks the holder and gets the model. A node is one processor: it works on models in
+the order in which they arrive, and while it waits for one task it works on another.
 
     task's model at node h:  broadcast (t, h)  ->  next node m asks h  ->  model travels h -> m
     m:                       w_{t+1} = w_t - eta_t (mean gradient of m's next batch + noise)
 
-Data: each (node, task) pair goes through the node's examples in a random order of its own, in batches of B that do not
-overlap, as often as `visits` says, and then takes no further part. With n examples that are floor(visits n / B)
-batches.
+Data: each (node, task) pair makes `visits` passes over the node's examples, in a random order of its own and in batches
+of B that do not overlap. Then it takes no further part. With n examples it has floor(visits n / B) batches.
 
 What the paper leaves open is an option:
 
-- `order`, the next of the nodes that wait for a task: random, or round robin by number. Nodes with data left wait.
-- `contention`, what happens when two nodes want one version. "token": there is a right to update, and who has fetched
-  the model has it until the update is made; the models are a chain. "race": nodes fetch whenever they have nothing to
-  do, so that several compute at one version; each adds its step to the newest version, which it takes over from the
-  holder if it is another than the one it knows. Its gradient is then stale, by as many updates of the task as were made
-  meanwhile.
+- `order` picks the next of the nodes that wait for a task: random, or round robin by number. Nodes with data left wait.
+- `contention` decides between two nodes that want one version. "token": one node at a time has the right to update,
+  from its fetch to its update, so that the models are a chain. "race": nodes fetch whenever they are idle, so that
+  several compute at one version. Each adds its step to the newest version, which it fetches from the holder if it does
+  not have it. The staleness of its gradient is the number of updates of the task since its fetch.
 
 A broadcast counts in full in the traffic, but travels only to nodes that wait. A node that is offline at its turn is
-passed over; one that leaves permanently passes on what it has. An offline holder still sends its model, after a
+skipped; a node that leaves permanently passes on its rights to update. An offline holder still sends its model, after a
 timeout.
 
-Faults. Lost messages are sent again, and broadcasts of two integers may overtake each other. No node gets the right to
-update who is away or out of reach of the holder: on the holder's side of a partition the model goes on, on the other
-side no node works. A node that crashes with the right keeps it, and computes again when it is back.
+Faults. Lost messages are sent again, and broadcasts of two integers may overtake each other. A node that is offline or
+cannot reach the holder does not get the right to update: the model goes on only on the holder's side of a partition. A
+node that crashes with the right keeps it, and computes again when it is back.
 """
 
 from __future__ import annotations
@@ -47,33 +45,27 @@ from simfl.tape import Gradient, Model
 from simfl.world.availability import Outcome
 from simfl.world.compute import Draws
 
-#: Two integers: the version, and who has it.
+#: Two integers: the version, and its holder.
 INTEGERS_BYTES = 8
 
-#: A task whose model has come: the task, the model as it was fetched, its version, from whom (-1: it was here already).
+#: A model that has arrived: the task, the model as it was fetched, its version, its sender (-1: it was here already).
 Arrived = tuple[int, Model, int, int]
 
 
 @dataclass(eq=False)
 class _Parked:
-    """The right to update, unused for now; `teller` made the last update."""
+    """An unused right to update; the node `teller` made the last update."""
 
     teller: int
 
 
 class PassedModels(Algorithm):
-    """Base of the paper's algorithms: tokens, fetches, and batches used."""
+    """Base of the paper's algorithms: rights to update, fetches, and batches used."""
 
     combines_per_gradient = 0.1
 
     def begin(self, order: str, contention: str, visits: int) -> None:
-        """Take the shared options and put the models on the tape.
-
-        Args:
-            order: "random" or "round_robin".
-            contention: "token" or "race".
-            visits: how often an example is used.
-        """
+        """Take the shared options, see above, and put the models on the tape."""
         self.order = order
         self.racing = contention == "race"
         self.visits = visits
@@ -82,11 +74,13 @@ class PassedModels(Algorithm):
         #: Batches that each pair (node * tasks + task) has used, or begun to use.
         self.used = [0] * pairs
         self._batches = [visits * int(n) // self._nominal for n in self.training.sizes]
-        own, constant = self.training.tasks_initial, self.tape.constant
-        #: The global model of each task, its version, and the node that has it (-1: all, at the start).
-        self.globals: list[Model] = (
-            [constant(self.training.initial)] * self.num_tasks if own is None else [constant(values) for values in own]
-        )
+        initial, constant = self.training.tasks_initial, self.tape.constant
+        #: The global model of each task, its version, and its holder (-1: all nodes, at the start).
+        self.globals: list[Model]
+        if initial is None:
+            self.globals = [constant(self.training.initial)] * self.num_tasks
+        else:
+            self.globals = [constant(values) for values in initial]
         self.version = [0] * self.num_tasks
         self.holder = [-1] * self.num_tasks
         #: Nodes that wait for the right to update a task; whether a node has it.
@@ -98,7 +92,7 @@ class PassedModels(Algorithm):
         self._idle: list[simpy.Event | None] = [None] * self.num_clients
 
     def models(self) -> Sequence[Model]:
-        """The global model: a row for each task."""
+        """Return the global model of each task."""
         return self.globals
 
     @property
@@ -110,10 +104,10 @@ class PassedModels(Algorithm):
         """Whether the pair has a batch left that it may use."""
         return self.used[node * self.num_tasks + task] < self._batches[node]
 
-    # -- the right to update, and the way of a model to a node ----------------------------------
+    # -- the right to update, and fetching a model ----------------------------------------------
 
     def want(self, node: int, task: int) -> None:
-        """The node wants to update the task's global model."""
+        """Let the node wait for the right to update the task's global model."""
         self._waiting[task].append(node)
         parked = self._parked[task]
         if parked is not None:
@@ -132,7 +126,7 @@ class PassedModels(Algorithm):
         self._taken[task], self._parked[task] = bool(waiting), None
         if not waiting:
             return
-        if not present:  # all are away, or cut off from the model: who is back first, or comes, makes it go on
+        if not present:  # all are offline or cut off from the holder: go on when one of them is back, or another waits
             parked = self._parked[task] = _Parked(teller)
             back_s = min(self._in_reach_s(k, task) for k in waiting)
             if not math.isinf(back_s):
@@ -143,7 +137,7 @@ class PassedModels(Algorithm):
         if teller in (-1, node) or self.world.network.free:
             self._fetch(node, task)
         else:
-            self.world.network.count(teller, INTEGERS_BYTES, -1)  # this one of the broadcast's messages counts itself
+            self.world.network.count(teller, INTEGERS_BYTES, -1)  # `send` counts this message of the broadcast
             self.world.network.send(
                 teller, node, INTEGERS_BYTES, lambda: self._fetch(node, task), lambda: self._refused(node, task)
             )
@@ -178,7 +172,7 @@ class PassedModels(Algorithm):
         if holder in (-1, node):
             arrive(-1)
         elif not self._connected and (joined_s := network.joined_s((node, holder), now)) > now:
-            if not math.isinf(joined_s):  # by then, another node may have it
+            if not math.isinf(joined_s):  # by then, another node may be the holder
                 self.clock.call_at(joined_s, lambda: self._fetch(node, task, then))
         elif network.free:
             network.hand_over(node, holder, INTEGERS_BYTES)
@@ -196,7 +190,7 @@ class PassedModels(Algorithm):
             network.send(node, holder, INTEGERS_BYTES, give, refused=give)
 
     def works_on_newest(self, node: int, task: int) -> None:
-        """Note what a node on the newest version sees; in a race it may be outdated."""
+        """Tell the witness that the node sees the newest version, in a race."""
         witness, holder = self.world.network.witness, self.holder[task]
         if witness is not None and self.racing and holder not in (-1, node):
             witness.shown(holder, node, self.globals[task])
@@ -217,7 +211,7 @@ class PassedModels(Algorithm):
             idle.succeed()
 
     def take(self, me: int) -> Generator[simpy.Event, Any, Any]:
-        """Wait for the node's next job, which is the result."""
+        """Wait for the node's next job, and return it."""
         jobs = self._jobs[me]
         if not jobs:
             idle = self._idle[me] = self.clock.event()
@@ -239,7 +233,7 @@ class PassedModels(Algorithm):
         return self.tape.gradient(model, pair, draw, self._nominal, noise_scale)
 
     def step_at(self, count: int) -> float:
-        """The step size of the update after `count` updates of the task."""
+        """Return the step size of the update after `count` updates of the task."""
         schedule = self._schedule
         if isinstance(schedule, float):
             return schedule
@@ -279,7 +273,7 @@ class PassedModels(Algorithm):
                 self._next(each, -1)
 
     def awaits(self, client: int) -> str:
-        """Its turn, or a model, where it has data left."""
+        """Name the model that a client with data left waits for."""
         left = [task for task in range(self.num_tasks) if self.has_data(client, task)]
         if not left:
             return f"has used its data {self.visits} time{'s' * (self.visits > 1)}"

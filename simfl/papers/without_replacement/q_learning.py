@@ -47,14 +47,8 @@ Parts = dict[str, jax.Array]
 class Settings:
     """Settings of all agents.
 
-    Attributes:
-        inputs: size of a state.
-        hidden: neurons of the hidden layer.
-        discount: weight of the next state's value.
-        learning_rate: of Adam.
-        memory: transitions remembered.
-        replay: transitions drawn for a step.
-        reset_every: steps after which the target is renewed.
+    A state has size `inputs`. The memory holds `memory` transitions, a step draws `replay` of them, and the target is
+    renewed after every `reset_every` steps.
     """
 
     inputs: int
@@ -68,19 +62,14 @@ class Settings:
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Shapes of a network's parameters."""
-        return {
-            "w1": (self.inputs, self.hidden),
-            "b1": (self.hidden,),
-            "w2": (self.hidden, ACTIONS),
-            "b2": (ACTIONS,),
-        }
+        inputs, hidden = self.inputs, self.hidden
+        return {"w1": (inputs, hidden), "b1": (hidden,), "w2": (hidden, ACTIONS), "b2": (ACTIONS,)}
 
 
 class QLearner:
     """Agents that learn whether to choose action 0 or 1.
 
     Args:
-        settings: see there.
         network_of: the network of each agent, int [agents]; agents may share one, and then its memory.
         key: uint32 [2], names all draws.
     """
@@ -138,8 +127,8 @@ class QLearner:
 
     def memory(self) -> dict[str, NDArray[Any]]:
         """Return all that agents and networks keep from one decision to the next."""
-        known = {"networks": self._networks, "agents": self._agents, "decisions": self._decisions}
-        return {name: np.array(value) for name, value in known.items()}
+        state = {"networks": self._networks, "agents": self._agents, "decisions": self._decisions}
+        return {name: np.array(value) for name, value in state.items()}
 
     def remember(self, memory: dict[str, NDArray[Any]]) -> None:
         """Restore the result of `memory`."""

@@ -14,17 +14,7 @@ from simfl.plots.style import PALETTE, color_of, shade
 from simfl.privacy.gaussian import gaussian_epsilon
 from simfl.records import Run
 from simfl.records.comparison import interval_of
-from simfl.studies.evidence import (
-    SEEDS,
-    Part,
-    Reading,
-    above,
-    all_of,
-    below,
-    exactly,
-    show,
-    within,
-)
+from simfl.studies.evidence import SEEDS, Part, Reading, above, all_of, below, exactly, show, within
 from simfl.studies.papers import Experiment, Number, Paper, PaperClaim, Runs, Section, accuracy, mean
 
 if TYPE_CHECKING:

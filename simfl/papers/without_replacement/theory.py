@@ -39,13 +39,7 @@ SAMPLING_CONSTANT = 2.0 + 12.0 * math.sqrt(2.0)
 
 @dataclass(frozen=True)
 class LossConstants:
-    """The constants of a loss that determine the noise.
-
-    Attributes:
-        lipschitz: L.
-        smoothness: mu.
-        strong_convexity: gamma.
-    """
+    """The constants L, mu and gamma of a loss, which determine the noise."""
 
     lipschitz: float
     smoothness: float
@@ -126,24 +120,15 @@ class OnePassNoise:
 
 
 def algorithm1_noise(
-    epsilon: float,
-    delta: float,
-    *,
-    batch_size: int,
-    lipschitz: float = 1.0,
-    calibration: Calibration = "classic",
+    epsilon: float, delta: float, *, batch_size: int, lipschitz: float = 1.0, calibration: Calibration = "classic"
 ) -> OnePassNoise:
     """Return the noise of Algorithm 1, every batch of every node used once.
 
     Lemma 4: one step moves the model by at most 2 eta_t L/b, so that std(N_t) = c 2L / (b epsilon) with
-    c = sqrt(2 ln(1.25/delta)), whatever the step size. Theorem 2: the whole run is (epsilon, delta)-private.
+    c = sqrt(2 ln(1.25/delta)), for every step size. Theorem 2: the whole run is (epsilon, delta)-private.
 
-    Args:
-        epsilon: > 0.
-        delta: in (0, 1).
-        batch_size: b >= 1.
-        lipschitz: L > 0, to which each example's gradient is clipped where the loss does not guarantee it.
-        calibration: of the noise.
+    Each example's gradient is clipped to L, `lipschitz`, if the loss does not guarantee that bound. The other arguments
+    are those of `dp_sgd_noise`.
     """
     return _noise(epsilon, delta, 1, batch_size, lipschitz, calibration)
 
@@ -177,9 +162,16 @@ def dp_sgd_noise(
 def _noise(
     epsilon: float, delta: float, visits: int, batch_size: int, lipschitz: float, calibration: Calibration
 ) -> OnePassNoise:
-    sensitivity = _sensitivity(batch_size, lipschitz)
+    checks.whole(1, batch_size=batch_size)
+    checks.positive(lipschitz=lipschitz)
+    sensitivity = 2.0 * lipschitz / batch_size
     step_epsilon, step_delta = epsilon / visits, delta / visits
-    std = _std(step_epsilon, step_delta, sensitivity, calibration)
+    checks.positive(epsilon=step_epsilon)
+    checks.one_of(get_args(Calibration), calibration=calibration)
+    if calibration == "classic":
+        std = classic_std(step_epsilon, step_delta, sensitivity, beyond=True)
+    else:
+        std = analytic_std(step_epsilon, step_delta, sensitivity)
     exact = gaussian_epsilon(delta, math.sqrt(visits) * sensitivity / std)
     return OnePassNoise(
         epsilon=epsilon,
@@ -197,33 +189,19 @@ def _noise(
     )
 
 
-def _sensitivity(batch_size: int, lipschitz: float) -> float:
-    checks.whole(1, batch_size=batch_size)
-    checks.positive(lipschitz=lipschitz)
-    return 2.0 * lipschitz / batch_size
-
-
-def _std(epsilon: float, delta: float, sensitivity: float, calibration: Calibration) -> float:
-    checks.positive(epsilon=epsilon)
-    checks.one_of(get_args(Calibration), calibration=calibration)
-    if calibration == "classic":
-        return classic_std(epsilon, delta, sensitivity, beyond=True)
-    return analytic_std(epsilon, delta, sensitivity)
-
-
 # -- convergence -----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Utility:
-    """A bound on the mean over steps of E F(w_t) - F(w*), and its parts.
+    """A bound on the mean over steps of E F(w_t) - F(w*), the sum of its parts.
 
     Attributes:
-        bound: the sum of the parts.
-        start: what the diameter of the set of models contributes.
-        gradients: what the size of gradients contributes.
-        noise: what the privacy noise contributes.
-        sampling: what drawing without replacement contributes.
+        bound: the sum.
+        start: the part of the diameter of the set of models.
+        gradients: the part of the size of gradients.
+        noise: the part of the privacy noise.
+        sampling: the part of drawing without replacement.
     """
 
     bound: float
@@ -250,39 +228,19 @@ def theorem3(
 
     R²/(2 eta T) + B² eta/2 + d eta std²/2 + (2 (2 + 12 sqrt 2) R L/3) (sqrt(bT)/n + 2/(sqrt n + sqrt(n - bT)))
 
-    With the paper's noise, d eta std²/2 = d 4 ln(1.25/delta) eta L²/(eps² b²).
-
-    Args:
-        examples: n, of all nodes.
-        batch_size: b.
-        steps: T, at most n/b.
-        step_size: eta > 0.
-        noise_std: std(N_t), on the mean gradient; of `algorithm1_noise`.
-        dimension: d, parameters of the model.
-        radius: R, diameter of the set of models.
-        gradient_bound: B, of the norm of every gradient.
-        lipschitz: L.
-        as_printed: without the factor d, as in the paper.
+    With the paper's noise, d eta std²/2 = d 4 ln(1.25/delta) eta L²/(eps² b²). The arguments are those of `theorem6`;
+    `as_printed` omits the factor d, as the paper does.
 
     Raises:
         ConditionError: T > n/b: there is more than one pass.
     """
-    _check_utility(
-        "Theorem 3",
-        examples,
-        batch_size,
-        steps,
-        noise_std,
-        dimension,
-        radius=radius,
-        gradient_bound=gradient_bound,
-        lipschitz=lipschitz,
-    )
+    checks.at_least(0.0, radius=radius, gradient_bound=gradient_bound, lipschitz=lipschitz)
+    _check_utility("Theorem 3", examples, batch_size, steps, noise_std, dimension)
     checks.positive(step_size=step_size)
     return _utility(
         start=radius**2 / (2.0 * step_size * steps),
         gradients=gradient_bound**2 * step_size / 2.0,
-        noise=_dimension(dimension, as_printed) * step_size * noise_std**2 / 2.0,
+        noise=(1 if as_printed else dimension) * step_size * noise_std**2 / 2.0,
         sampling=_sampling(examples, batch_size, steps, radius, lipschitz),
     )
 
@@ -304,21 +262,14 @@ def theorem4(
         + 2 B² (ln T + 1)/(gamma T) + d std² (ln T + 1)/(gamma T)
 
     With the paper's noise, d std² = d 8 ln(1.25/delta) L²/(b² eps²). The theorem prints G² for the second B².
-
-    Args:
-        examples: n, of all nodes.
-        batch_size: b.
-        steps: T, at most n/b.
-        noise_std: std(N_t), on the mean gradient; of `algorithm1_noise`.
-        strong_convexity: gamma > 0.
-        dimension: d, parameters of the model.
-        gradient_bound: B, of the norm of every gradient.
-        as_printed: without the factor d, as in the paper.
+    `strong_convexity` is gamma > 0. The other arguments are those of `theorem6`; `as_printed` omits the factor d, as
+    the paper does.
 
     Raises:
         ConditionError: T > n/b: there is more than one pass.
     """
-    _check_utility("Theorem 4", examples, batch_size, steps, noise_std, dimension, gradient_bound=gradient_bound)
+    checks.at_least(0.0, gradient_bound=gradient_bound)
+    _check_utility("Theorem 4", examples, batch_size, steps, noise_std, dimension)
     if not strong_convexity > 0.0:
         raise ValueError(f"strong_convexity: expected a number > 0, found {strong_convexity:g}; use Theorem 3")
     n, b, T = examples, batch_size, steps
@@ -327,7 +278,7 @@ def theorem4(
     return _utility(
         start=0.0,
         gradients=2.0 * gradient_bound**2 * (math.log(T) + 1.0) * per_step,
-        noise=_dimension(dimension, as_printed) * noise_std**2 * (math.log(T) + 1.0) * per_step,
+        noise=(1 if as_printed else dimension) * noise_std**2 * (math.log(T) + 1.0) * per_step,
         sampling=2.0 * (SAMPLING_CONSTANT * gradient_bound) ** 2 * per_step * spread,
     )
 
@@ -369,22 +320,13 @@ def theorem6(
     Raises:
         ConditionError: T > n/b: there is more than one pass.
     """
-    _check_utility(
-        "Theorem 6",
-        examples,
-        batch_size,
-        steps,
-        noise_std,
-        dimension,
-        radius=radius,
-        gradient_bound=gradient_bound,
-        lipschitz=lipschitz,
-    )
+    checks.at_least(0.0, radius=radius, gradient_bound=gradient_bound, lipschitz=lipschitz)
+    _check_utility("Theorem 6", examples, batch_size, steps, noise_std, dimension)
     checks.positive(step_size=step_size)
     checks.whole(1, nodes=nodes)
     if not 0.0 <= global_steps <= steps:
         raise ValueError(f"global_steps: expected a number from 0 to {steps}, found {global_steps:g}")
-    noise = _dimension(dimension, as_printed) * step_size * noise_std**2 * global_steps / 2.0
+    noise = (1 if as_printed else dimension) * step_size * noise_std**2 * global_steps / 2.0
     return _utility(
         start=(nodes + 1) * radius**2 / (4.0 * steps * step_size),
         gradients=step_size * gradient_bound**2,
@@ -405,15 +347,9 @@ def _sampling(examples: int, batch_size: int, steps: int, radius: float, lipschi
     )  # fmt: skip
 
 
-def _dimension(dimension: int, as_printed: bool) -> float:
-    return 1.0 if as_printed else float(dimension)
-
-
-def _check_utility(
-    theorem: str, examples: int, batch_size: int, steps: int, noise_std: float, dimension: int, **bounds: float
-) -> None:
+def _check_utility(theorem: str, examples: int, batch_size: int, steps: int, noise_std: float, dimension: int) -> None:
     checks.whole(1, examples=examples, batch_size=batch_size, steps=steps, dimension=dimension)
-    checks.at_least(0.0, noise_std=noise_std, **bounds)
+    checks.at_least(0.0, noise_std=noise_std)
     if steps * batch_size > examples:
         raise ConditionError(
             f"{theorem}: condition of one pass: {steps} steps of {batch_size} examples need {steps * batch_size}, "

@@ -84,7 +84,7 @@ class WithoutReplacementSGD(PassedModels):
             del model, gradient
 
     def _following(self, me: int, task: int) -> int | None:
-        """The node's next task that it has data left for: by number, or drawn."""
+        """Return the node's next task with data left, by number or drawn."""
         left = [task for task in range(self.num_tasks) if self.has_data(me, task)]
         if not left:
             return None

@@ -187,7 +187,7 @@ def test_few_calls_decide_for_all():
     assert np.mean(calls) > 8
 
 
-def test_nodes_that_leave_hold_nobody_up():
+def test_nodes_that_leave_delay_no_other_node():
     outages = {0: [Outage(0.05, 0.4)], 1: [Outage(0.1, 0.2, crash=True)], 2: [Outage(0.12, np.inf, crash=True)]}
     run = Events(KIND, make_task_problem(), world=rough_world(4, outages), **SMALL)
     together, local, _ = replay(run)

@@ -70,7 +70,7 @@ def test_a_joint_budget_has_all_tasks_nodes_and_visits_within_epsilon():
         assert not warnings
 
 
-def test_what_a_budget_per_task_does_not_say_is_said():
+def test_a_budget_per_task_warns_of_the_total_epsilon():
     protection, warnings = protected(holders=3)
     assert warnings == [
         "privacy.budget: per_task: epsilon 1 is that of one task and client; what an example spends in 10 tasks at 3 "

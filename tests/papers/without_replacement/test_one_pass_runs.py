@@ -56,7 +56,7 @@ def filled(kind, *, seed=1, window="auto", privacy=SOUND, partition="iid"):
 @pytest.mark.slow(but=["walk"])
 @pytest.mark.numbers
 @pytest.mark.parametrize("kind", ALGORITHMS)
-def test_one_seed_gives_the_same_tables_whatever_the_window(kind, tmp_path):
+def test_one_seed_gives_the_same_tables_for_every_window(kind, tmp_path):
     first, short = (run(scenario(kind, window=window), out=tmp_path) for window in ("auto", 37))
     assert first.manifest.digest == short.manifest.digest
     visits = 2 if kind == "walk" else 1

@@ -64,7 +64,7 @@ def test_visits_are_passes_and_batches_that_straddle_two_passes_count_four_times
     assert ledger.epsilon(done)[0] == pytest.approx(gaussian_epsilon(DELTA, 2 * math.sqrt(5) / LEVEL))
 
 
-def test_what_is_refused_has_no_epsilon_and_says_why_and_what_the_noise_is_made_for():
+def test_a_refusal_has_no_epsilon_and_states_its_reason_and_the_claim():
     ledger = make_ledger(refusal="somebody looked")
     done = releases([10] * 10, [10] * 10, [6] * 10)
     assert np.isnan(ledger.final_epsilon(done)).all()
@@ -75,7 +75,7 @@ def test_what_is_refused_has_no_epsilon_and_says_why_and_what_the_noise_is_made_
     )
 
 
-def test_the_statement_says_what_everything_costs_together():
+def test_the_statement_has_the_total_epsilon():
     assert make_ledger(visits=5).statement == (
         "(epsilon, delta = 2.77778e-10) per example, neighbors by replacing one example, all that was sent; exact for "
         "10 tasks on the same data and an example at 1 client at most, used 5 times: one pass of disjoint batches is "
@@ -156,7 +156,7 @@ def test_a_batch_with_less_noise_or_of_another_kind_is_not_certified(promise):
     )
 
 
-def test_a_release_of_what_was_kept_counts_however_small_its_noise():
+def test_a_release_of_a_kept_batch_counts_with_any_noise():
     tally = PassTally(make_ledger(tasks=2), [0.01] * 3, 1.0)
     published = Told(client=2, noise_scale=0.01)
     tally.hold(published)

@@ -42,7 +42,7 @@ def run(kind, world, *, tasks=3, sizes=None, executor=None, **options):
 @every
 @settings(max_examples=30, deadline=None, derandomize=True)
 @given(data=st.data(), seed=st.integers(0, 99))
-def test_whoever_stays_uses_all_of_its_data(kind, options, data, seed):
+def test_nodes_that_stay_use_all_of_their_data(kind, options, data, seed):
     outages = data.draw(absences(4))
     links = data.draw(st.sampled_from([LinkModel(), ROUGH_LINKS]))
     world = make_world(4, jitter=lognormal(0.3), links=links, outages=outages, seed=seed)

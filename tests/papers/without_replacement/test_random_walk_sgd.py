@@ -10,7 +10,7 @@ from tests.papers.without_replacement.test_without_replacement_sgd import replay
 
 @pytest.mark.slow
 @pytest.mark.parametrize("visits", [1, 3])
-def test_every_example_is_visited_so_often_and_the_numbers_are_those_of_a_plain_loop(visits):
+def test_every_example_is_visited_k_times_and_models_equal_those_of_a_plain_loop(visits):
     problem = make_task_problem(sizes=[40, 24, 32, 16])
     run = Events("random_walk_sgd", problem, world=rough_world(4), visits=visits, schedule=RootOfCount(1.0))
     assert run.models == pytest.approx(replay(run), abs=2e-5)

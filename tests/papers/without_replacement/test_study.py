@@ -125,7 +125,7 @@ def test_curves_that_cross_within_the_noise_are_no_order():
 
 
 @pytest.mark.parametrize(("lead", "found"), [(20.0, YES), (9.0, NO)])
-def test_a_lead_of_up_to_so_many_points_is_somewhere(lead, found):
+def test_a_lead_of_up_to_15_points_is_judged_where_it_is_largest(lead, found):
     def accuracy(reading, curve, case, epsilon=math.inf):
         return 70.0 + (lead if curve == "Algorithm 1" and epsilon == 0.5 else 0.0)
 
@@ -182,7 +182,7 @@ def test_algorithm_2_in_table_2_is_judged_by_global_and_own_models():
 
 
 @pytest.mark.parametrize(("lead", "spread", "found"), [(5.0, 1.0, YES), (0.3, 1.0, NO), (1.5, 8.0, NONE)])
-def test_what_the_network_learns_is_held_against_a_coin(lead, spread, found):
+def test_the_network_is_compared_with_a_coin(lead, spread, found):
     runs = runs_of(study.CHOICES, lambda choice, *rest: 70.0 - (lead if choice == study.COIN else 0.0), spread)
     assert verdict(study.learned(runs)) == found
 

@@ -56,7 +56,7 @@ def test_it_is_the_plain_loop_over_the_recorded_order(order, contention):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("radius", [None, 0.5, 2.0])
-def test_so_it_is_with_a_penalty_and_a_projection_and_steps_that_count_a_tasks_updates(radius):
+def test_it_is_the_plain_loop_with_penalty_projection_and_steps_by_a_tasks_updates(radius):
     problem = make_task_problem(l2=0.1, radius=radius)
     run = Events(KIND, problem, schedule=lambda t, examples, epochs: 2.0 / (0.1 * (t + 1)))
     assert run.models == pytest.approx(replay(run), abs=2e-4 * float(np.abs(run.models).max()))
@@ -96,7 +96,7 @@ def test_in_token_mode_the_models_of_a_task_are_a_chain():
     assert reached == [40] * TASKS
 
 
-def test_who_is_away_is_passed_over_and_who_leaves_hands_on_what_it_has():
+def test_offline_nodes_are_skipped_and_leaving_nodes_pass_on_their_rights():
     outages = {
         0: [Outage(0.05, 0.4)],
         1: [Outage(0.1, 0.2, crash=True)],
@@ -112,7 +112,7 @@ def test_who_is_away_is_passed_over_and_who_leaves_hands_on_what_it_has():
     assert min(finished[3]) > 0.3
 
 
-def test_a_model_travels_from_who_updated_it_last_after_two_integers():
+def test_a_model_travels_from_its_holder_after_two_integers():
     sent = []
     links = LinkModel(latency=constant(1e-3), bandwidth=1e6)
     world = make_world(3, links=links, on_delivery=sent.append)
