@@ -12,15 +12,7 @@ from simfl.scenario.problems import InvalidValueError
 from simfl.scenario.units import parse_bandwidth, parse_time
 from simfl.streams import Streams
 from simfl.world.topology import EDGE_LIMIT, build_topology, read_graphml
-from simfl.world.underlay import (
-    Underlay,
-    by_name,
-    fat_tree,
-    leaves,
-    single_edges,
-    star_of_switches,
-    two_level_tree,
-)
+from simfl.world.underlay import Underlay, by_name, fat_tree, leaves, single_edges, star_of_switches, two_level_tree
 
 if TYPE_CHECKING:
     import networkx as nx

@@ -334,7 +334,7 @@ def _underlay(scenario: Sections) -> Iterator[Problem]:
     """Check the underlay's graph, attachments and sharing."""
     if scenario.underlay is None:
         return
-    for problem in scenario.underlay.problems(scenario.clients.count):
+    for problem in scenario.underlay.impossible(scenario.clients.count):
         yield problem.below(("underlay",))
     if scenario.links.sharing == "fifo":
         advice = "leave sharing out, or write fair: where flows meet on edges, no queue says who comes first"

@@ -6,7 +6,7 @@ folder in it is relative to the current folder.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
@@ -26,10 +26,11 @@ from simfl.scenario.fields import (
     PositiveFraction,
     Text,
     Within,
+    option,
     variant,
 )
 from simfl.scenario.partitions import Iid, Partition
-from simfl.scenario.problems import InvalidValueError, Problem, show
+from simfl.scenario.problems import InvalidValueError, Problem, invalid, show
 
 TargetKind = Literal["classes", "binary", "regression", "points", "tokens", "unknown"]
 
@@ -58,7 +59,7 @@ class DataConfig(Config):
         """Whether it says by itself whose each example is."""
         return False
 
-    partition: Partition = Field(default=Iid(), description="how the training examples are divided over the clients")
+    partition: Partition = option(Iid(), "how the training examples are divided over the clients")
 
 
 class FitOn(Config):
@@ -72,28 +73,28 @@ class FitOn(Config):
 class RealData(DataConfig):
     """Base of the sets that are not synthetic."""
 
-    classes: tuple[Index, ...] | None = Field(
-        default=None,
-        description="the classes to keep, numbered anew from 0 in this order; null keeps all. Those of a file are "
+    classes: tuple[Index, ...] | None = option(
+        None,
+        "the classes to keep, numbered anew from 0 in this order; null keeps all. Those of a file are "
         "numbered from 0 in the order of their labels",
     )
-    normalize: Literal["none", "unit_sphere", "standard", "unit_sphere_with_constant"] = Field(
-        default="none",
-        description="none, unit_sphere (each example divided by its norm), standard (each feature to mean 0, "
+    normalize: Literal["none", "unit_sphere", "standard", "unit_sphere_with_constant"] = option(
+        "none",
+        "none, unit_sphere (each example divided by its norm), standard (each feature to mean 0, "
         "deviation 1), or unit_sphere_with_constant: (x/||x||, 1)/sqrt 2, for a model without intercept",
     )
-    pca: Count | None = Field(
-        default=None, description="number of principal components to keep, before `normalize`; null keeps all features"
+    pca: Count | None = option(
+        None, "number of principal components to keep, before `normalize`; null keeps all features"
     )
-    pca_center: Flag = Field(
-        default=True,
-        exclude_if=bool,
-        description="whether the mean is subtracted before `pca`; without, the first component is near the mean. Not "
+    pca_center: Flag = option(
+        True,
+        "whether the mean is subtracted before `pca`; without, the first component is near the mean. Not "
         "written where it is true",
+        exclude_if=bool,
     )
-    fit_on: FitOn | None = Field(
-        default=None,
-        description="what the axes of `pca` and the means and deviations of standard are taken from; null: from all "
+    fit_on: FitOn | None = option(
+        None,
+        "what the axes of `pca` and the means and deviations of standard are taken from; null: from all "
         "training examples, which is outside of any epsilon",
     )
 
@@ -102,16 +103,12 @@ class RealData(DataConfig):
         """The fields that ask for statistics of the data."""
         return ("pca",) * (self.pca is not None) + ("normalize",) * (self.normalize == "standard")
 
-    @model_validator(mode="after")
-    def _something_to_fit(self) -> RealData:
-        """Reject public examples without a use, and PCA options without PCA."""
+    def problems(self) -> Iterator[Problem]:
+        """Yield public examples without a use, and PCA options without PCA."""
         if not self.pca_center and self.pca is None:
-            raise InvalidValueError(Problem("pca beside it", "none", "remove it", ("pca_center",)))
+            yield Problem("pca beside it", "none", "remove it", ("pca_center",))
         if self.fit_on is not None and not self.fitted:
-            raise InvalidValueError(
-                Problem("pca, or normalize: standard, beside it", "neither", "remove it", ("fit_on",))
-            )
-        return self
+            yield Problem("pca, or normalize: standard, beside it", "neither", "remove it", ("fit_on",))
 
     @field_validator("classes")
     @classmethod
@@ -120,18 +117,18 @@ class RealData(DataConfig):
         if classes is None:
             return None
         if len(set(classes)) < max(2, len(classes)):
-            raise InvalidValueError(Problem("at least two different classes", show(list(classes)), "list each once"))
+            raise invalid("at least two different classes", show(list(classes)), "list each once")
         if cls.num_classes is not None and max(classes) >= cls.num_classes:
             expected = f"classes below {cls.num_classes}, as many as data set '{cls.model_fields['set'].default}' has"
-            raise InvalidValueError(Problem(expected, str(max(classes)), "classes are numbered from 0"))
+            raise invalid(expected, str(max(classes)), "classes are numbered from 0")
         return classes
 
 
 class SplitData(RealData):
     """Base of the sets whose test part may have to be split off."""
 
-    test_fraction: OpenShare = Field(
-        default=0.2, description="share of the examples set aside for testing; not used where the set has a test part"
+    test_fraction: OpenShare = option(
+        0.2, "share of the examples set aside for testing; not used where the set has a test part"
     )
 
 
@@ -153,9 +150,7 @@ class Mnist(RealData):
     images: ClassVar[bool | None] = True
 
     set: Literal["mnist"] = variant("mnist")
-    path: ContentFile | None = Field(
-        default=None, description="folder of the IDX files; null means 'mnist' below SIMFL_DATA"
-    )
+    path: ContentFile | None = option(None, "folder of the IDX files; null means 'mnist' below SIMFL_DATA")
 
 
 class Cifar10(RealData):
@@ -166,9 +161,7 @@ class Cifar10(RealData):
     images: ClassVar[bool | None] = True
 
     set: Literal["cifar10"] = variant("cifar10")
-    path: ContentFile | None = Field(
-        default=None, description="archive or folder; null means 'cifar10' below SIMFL_DATA"
-    )
+    path: ContentFile | None = option(None, "archive or folder; null means 'cifar10' below SIMFL_DATA")
 
 
 class Libsvm(SplitData):
@@ -178,13 +171,10 @@ class Libsvm(SplitData):
 
     set: Literal["libsvm"] = variant("libsvm")
     path: ContentFile = Field(description="file, or a bare name such as a9a in 'libsvm' below SIMFL_DATA")
-    test_path: ContentFile | None = Field(
-        default=None,
-        description="file of the test part; null means the bare name with .t if there is one, else test_fraction",
+    test_path: ContentFile | None = option(
+        None, "file of the test part; null means the bare name with .t if there is one, else test_fraction"
     )
-    features: Count | None = Field(
-        default=None, description="number of features to pad to; null means the largest index found"
-    )
+    features: Count | None = option(None, "number of features to pad to; null means the largest index found")
 
 
 class Npz(SplitData):
@@ -195,10 +185,8 @@ class Npz(SplitData):
 
     set: Literal["npz"] = variant("npz")
     path: ContentFile = Field(description="archive, or a bare name in 'npz' below SIMFL_DATA")
-    test_path: ContentFile | None = Field(
-        default=None, description="archive of the test part; null if the same archive has one"
-    )
-    scale: PositiveFraction | None = Field(default=None, description=_SCALE)
+    test_path: ContentFile | None = option(None, "archive of the test part; null if the same archive has one")
+    scale: PositiveFraction | None = option(None, _SCALE)
 
 
 class Table(SplitData):
@@ -211,14 +199,12 @@ class Table(SplitData):
 
     set: Literal["table"] = variant("table")
     path: ContentFile = Field(description="file, or a bare name in 'table' or 'csv' below SIMFL_DATA")
-    test_path: ContentFile | None = Field(
-        default=None, description="file of the test part with the same columns; null means test_fraction"
+    test_path: ContentFile | None = option(
+        None, "file of the test part with the same columns; null means test_fraction"
     )
-    target: Text = Field(default="target", description="the column of labels, or of targets of a regression")
-    owner: Text | None = Field(
-        default=None, description="the column of each example's owner, for partition natural; null: no owners"
-    )
-    drop: tuple[Text, ...] = Field(default=(), description="columns that are not features")
+    target: Text = option("target", "the column of labels, or of targets of a regression")
+    owner: Text | None = option(None, "the column of each example's owner, for partition natural; null: no owners")
+    drop: tuple[Text, ...] = option((), "columns that are not features")
 
     @property
     def has_owners(self) -> bool:
@@ -259,17 +245,17 @@ class Generated(Config):
     The best possible loss is known.
     """
 
-    characters: Annotated[int, Within(at_least=2, at_most=53)] = Field(default=8, description="different characters")
-    order: Annotated[int, Within(at_least=1, at_most=3)] = Field(
-        default=2, description="how many characters before it the next one depends on"
+    characters: Annotated[int, Within(at_least=2, at_most=53)] = option(8, "different characters")
+    order: Annotated[int, Within(at_least=1, at_most=3)] = option(
+        2, "how many characters before it the next one depends on"
     )
-    concentration: Annotated[float, Within(at_least=0.05, at_most=100)] = Field(
-        default=0.3,
-        description="of the Dirichlet distribution that the probabilities of the next character are drawn from: a "
+    concentration: Annotated[float, Within(at_least=0.05, at_most=100)] = option(
+        0.3,
+        "of the Dirichlet distribution that the probabilities of the next character are drawn from: a "
         "small one makes text that can be foretold",
     )
-    speakers: Count = Field(default=16, description="number of owners")
-    length: Count = Field(default=2000, description="characters of each speaker")
+    speakers: Count = option(16, "number of owners")
+    length: Count = option(2000, "characters of each speaker")
 
 
 class TextData(DataConfig):
@@ -281,23 +267,19 @@ class TextData(DataConfig):
     task: ClassVar[TargetKind] = "tokens"
 
     set: Literal["text"] = variant("text")
-    path: ContentFile | None = Field(
-        default=None, description="file in UTF-8, or a bare name in 'text' below SIMFL_DATA; null: generated text"
+    path: ContentFile | None = option(
+        None, "file in UTF-8, or a bare name in 'text' below SIMFL_DATA; null: generated text"
     )
-    owners: Literal["speaker", "paragraph", "none"] = Field(
-        default="speaker",
-        description="whose a text is, for partition natural: of whom 'NAME:' at the beginning of a line names, each "
+    owners: Literal["speaker", "paragraph", "none"] = option(
+        "speaker",
+        "whose a text is, for partition natural: of whom 'NAME:' at the beginning of a line names, each "
         "paragraph of its own, or no owner",
     )
-    length: Count = Field(default=32, description="characters of a window")
-    stride: Count | None = Field(default=None, description="characters from one window to the next; null: `length`")
-    vocabulary: Letters | None = Field(
-        default=None, description="all characters that there may be; null: those of the text"
-    )
-    test_fraction: OpenShare = Field(
-        default=0.2, description="share of every owner's text, its end, set aside for testing"
-    )
-    generate: Generated = Field(default=Generated(), description="what to generate where there is no file")
+    length: Count = option(32, "characters of a window")
+    stride: Count | None = option(None, "characters from one window to the next; null: `length`")
+    vocabulary: Letters | None = option(None, "all characters that there may be; null: those of the text")
+    test_fraction: OpenShare = option(0.2, "share of every owner's text, its end, set aside for testing")
+    generate: Generated = option(Generated(), "what to generate where there is no file")
 
     @property
     def has_owners(self) -> bool:
@@ -314,13 +296,9 @@ class ExternalData(SplitData, OwnCode):
         description="module and function that returns the data, as in my_data:load: arrays (x, y, x_test, y_test[, "
         "owner]), a mapping with these names, a frame or a Hugging Face set"
     )
-    scale: PositiveFraction | None = Field(default=None, description=_SCALE)
-    target: Text | None = Field(
-        default=None, description="of a frame: the column of labels; null: the one called label or target"
-    )
-    owner: Text | None = Field(
-        default=None, description="of a frame: the column that says whose each example is, for partition natural"
-    )
+    scale: PositiveFraction | None = option(None, _SCALE)
+    target: Text | None = option(None, "of a frame: the column of labels; null: the one called label or target")
+    owner: Text | None = option(None, "of a frame: the column that says whose each example is, for partition natural")
 
     @property
     def has_owners(self) -> bool:
@@ -333,20 +311,15 @@ class ExternalData(SplitData, OwnCode):
 class SyntheticData(DataConfig):
     """Base of the synthetic problems: all share one spectrum of curvatures."""
 
-    samples: Count = Field(default=1000, description="number of training examples")
-    dimension: Count | None = Field(
-        default=None, description="number of features, 20 by default; null with `curvature`"
+    samples: Count = option(1000, "number of training examples")
+    dimension: Count | None = option(None, "number of features, 20 by default; null with `curvature`")
+    condition_number: Annotated[float, Within(at_least=1)] | None = option(
+        None, "largest over smallest curvature, 10 by default; null with `curvature`"
     )
-    condition_number: Annotated[float, Within(at_least=1)] | None = Field(
-        default=None, description="largest over smallest curvature, 10 by default; null with `curvature`"
+    curvature: tuple[Positive, ...] | None = option(
+        None, "the spectrum itself, one number > 0 per dimension; null: from 1 down to 1/condition_number"
     )
-    curvature: tuple[Positive, ...] | None = Field(
-        default=None,
-        description="the spectrum itself, one number > 0 per dimension; null: from 1 down to 1/condition_number",
-    )
-    test_fraction: Positive = Field(
-        default=0.2, description="number of test examples as a share of `samples`, drawn likewise"
-    )
+    test_fraction: Positive = option(0.2, "number of test examples as a share of `samples`, drawn likewise")
 
     @model_validator(mode="before")
     @classmethod
@@ -375,7 +348,7 @@ class QuadraticData(SyntheticData):
     task: ClassVar[TargetKind] = "points"
 
     set: Literal["quadratic"] = variant("quadratic")
-    noise: NonNegative = Field(default=1.0, description="standard deviation of the points around their center")
+    noise: NonNegative = option(1.0, "standard deviation of the points around their center")
 
 
 class LogisticData(SyntheticData):
@@ -385,9 +358,7 @@ class LogisticData(SyntheticData):
     num_classes: ClassVar[int | None] = 2
 
     set: Literal["logistic"] = variant("logistic")
-    noise: Annotated[float, Within(at_least=0, at_most=0.5)] = Field(
-        default=0.05, description="share of flipped labels"
-    )
+    noise: Annotated[float, Within(at_least=0, at_most=0.5)] = option(0.05, "share of flipped labels")
 
 
 class LinearData(SyntheticData):
@@ -396,7 +367,7 @@ class LinearData(SyntheticData):
     task: ClassVar[TargetKind] = "regression"
 
     set: Literal["linear"] = variant("linear")
-    noise: NonNegative = Field(default=0.1, description="standard deviation of the noise on the targets")
+    noise: NonNegative = option(0.1, "standard deviation of the noise on the targets")
 
 
 CORE = Digits | Mnist | Cifar10 | Libsvm | Npz | Table | Leaf | TextData | QuadraticData | LogisticData | LinearData

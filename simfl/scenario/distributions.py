@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Generic, Literal, Self, TypeVar
+from collections.abc import Iterator
+from typing import Annotated, Any, Generic, Literal, TypeVar
 
-from pydantic import Field, PlainSerializer, model_validator
+from pydantic import Field, PlainSerializer
 
-from simfl.scenario.fields import ByKind, Config, Positive, PositiveSeconds, Seconds, Sigma, Text, WorldFile, variant
-from simfl.scenario.problems import InvalidValueError, Problem
+from simfl.scenario.fields import (
+    ByKind,
+    Config,
+    Positive,
+    PositiveSeconds,
+    Seconds,
+    Sigma,
+    Text,
+    WorldFile,
+    option,
+    variant,
+)
+from simfl.scenario.problems import Problem
 from simfl.scenario.units import format_bandwidth, format_time
 
 #: The type of a quantity: `Seconds`, `Bandwidth`, `Loss`, or a factor (`Positive`).
@@ -28,15 +40,14 @@ class Uniform(Config, Generic[Q]):
     low: Q = Field(description="smallest value")
     high: Q = Field(description="largest value")
 
-    @model_validator(mode="after")
-    def _ordered(self) -> Self:
+    def problems(self) -> Iterator[Problem]:
+        """Yield a problem if the bounds are in the wrong order."""
         if self.high < self.low:
             marks = type(self).model_fields["low"].metadata
             text: Any = next((mark.func for mark in marks if isinstance(mark, PlainSerializer)), "{:g}".format)
             noun = {format_time: "a time", format_bandwidth: "a bandwidth"}.get(text, "a number")
             expected = f"{noun} >= low, which is {text(self.low)}"
-            raise InvalidValueError(Problem(expected, text(self.high), "swap low and high", ("high",)))
-        return self
+            yield Problem(expected, text(self.high), "swap low and high", ("high",))
 
 
 class Exponential(Config, Generic[Q]):
@@ -57,7 +68,7 @@ class Lognormal(Config, Generic[Q]):
 class ConstantFactor(Constant[Positive]):
     """The same factor always; a plain number is short for it."""
 
-    value: Positive = Field(default=1.0, description="the factor, > 0")
+    value: Positive = option(1.0, "the factor, > 0")
 
 
 class UniformFactor(Uniform[Positive]):

@@ -11,7 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, TypeVar, get_args
+from typing import Annotated, Any, Self, TypeVar, get_args
 
 from pydantic import (
     AfterValidator,
@@ -24,13 +24,14 @@ from pydantic import (
     PlainSerializer,
     Strict,
     WithJsonSchema,
+    model_validator,
 )
 from pydantic.fields import FieldInfo
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
 
 from simfl.scenario.own_code import NAME
-from simfl.scenario.problems import InvalidValueError, Problem, one_of, show, suggestion
+from simfl.scenario.problems import InvalidValueError, Problem, invalid, one_of, show, suggestion
 from simfl.scenario.units import format_bandwidth, format_time, parse_bandwidth, parse_bytes, parse_time
 
 T = TypeVar("T")
@@ -50,6 +51,16 @@ class Config(BaseModel):
     def keys(cls) -> list[str]:
         """Return the keys of this section as they are written in YAML."""
         return [field.alias or name for name, field in cls.model_fields.items()]
+
+    def problems(self) -> Iterator[Problem]:
+        """Yield contradictions between the fields of this section."""
+        return iter(())
+
+    @model_validator(mode="after")
+    def _checked(self) -> Self:
+        if problems := tuple(self.problems()):
+            raise InvalidValueError(*problems)
+        return self
 
 
 @dataclass(frozen=True)
@@ -75,6 +86,11 @@ Settled = Annotated[T, SETTLED]
 def variant(name: T) -> T:
     """Return the field of a union member's name: `kind: Literal["ring"] = ...`."""
     return Field(default=name, description="names this variant")
+
+
+def option(default: T, description: str, **more: Any) -> T:
+    """Return a field that may be left out; `more` is for pydantic's `Field`."""
+    return Field(default=default, description=description, **more)  # type: ignore[no-any-return]
 
 
 _OWN_NAMES = {"set": "my_data:load"}
@@ -162,15 +178,15 @@ class ByKind:
             data = {self.key: self.listed, "values": data}
         if not isinstance(data, Mapping):
             advice = f"write {self.key}: and one of {one_of(valid)}"
-            raise InvalidValueError(Problem(f"a mapping with '{self.key}'", show(data), advice))
+            raise invalid(f"a mapping with '{self.key}'", show(data), advice)
         data = data if self.renew is None else self.renew(data)
         kind = data.get(self.key, self.default)
         if kind is None:
             advice = f"add {self.key}: {valid[0]}" if len(valid) == 1 else f"add '{self.key}' with one of them"
-            raise InvalidValueError(Problem(one_of(valid), "nothing", advice, (self.key,)))
+            raise invalid(one_of(valid), "nothing", advice, (self.key,))
         if not isinstance(kind, str) or (kind not in kinds and not self._is_external(kind)):
             advice = suggestion(kind, kinds, "choose one of them")
-            raise InvalidValueError(Problem(one_of(valid), show(kind), advice, (self.key,)))
+            raise invalid(one_of(valid), show(kind), advice, (self.key,))
         return {**data, self.key: kind}
 
 
@@ -282,19 +298,19 @@ class Within:
         """Return `value` as an integer of the range, or refuse it."""
         whole = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
         if isinstance(value, bool) or not whole:
-            raise InvalidValueError(Problem(self.expected("an integer"), show(value), "write a whole number"))
+            raise invalid(self.expected("an integer"), show(value), "write a whole number")
         if not self._holds(value):  # type: ignore[arg-type]
-            raise InvalidValueError(Problem(self.expected("an integer"), show(value), "choose a value in this range"))
+            raise invalid(self.expected("an integer"), show(value), "choose a value in this range")
         return int(value)  # type: ignore[call-overload,no-any-return]
 
     def number(self, value: object) -> float:
         """Return `value` as a float of the range, or refuse it."""
         if isinstance(value, bool) or not isinstance(value, int | float):
-            raise InvalidValueError(Problem(self.expected("a number"), show(value), "write a plain number"))
+            raise invalid(self.expected("a number"), show(value), "write a plain number")
         if not abs(value) < 10**300:
-            raise InvalidValueError(Problem(self.expected("a finite number"), show(value), "write a finite number"))
+            raise invalid(self.expected("a finite number"), show(value), "write a finite number")
         if not self._holds(value):
-            raise InvalidValueError(Problem(self.expected("a number"), show(value), "choose a value in this range"))
+            raise invalid(self.expected("a number"), show(value), "choose a value in this range")
         return float(value)
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
@@ -321,9 +337,9 @@ def _quantity(
     def check(value: object) -> float:
         number = parse(value)
         if longest < number < math.inf:
-            raise InvalidValueError(Problem(f"{what} of at most {longest:g} s", show(value), "choose a shorter time"))
+            raise invalid(f"{what} of at most {longest:g} s", show(value), "choose a shorter time")
         if not limits._holds(number) or not math.isfinite(number):
-            raise InvalidValueError(Problem(limits.expected(what), show(value), "choose a value in this range"))
+            raise invalid(limits.expected(what), show(value), "choose a value in this range")
         return number
 
     return BeforeValidator(check)
@@ -335,10 +351,10 @@ def _size(limits: Within) -> BeforeValidator:
 
 def _word(value: object) -> str:
     if isinstance(value, str) and value.strip() and not value.isprintable():
-        raise InvalidValueError(Problem("a text on one line", show(value), "remove the control characters"))
+        raise invalid("a text on one line", show(value), "remove the control characters")
     if not isinstance(value, str) or not value.strip():
         advice = "write something" if isinstance(value, str) or value is None else "put it in quotes"
-        raise InvalidValueError(Problem("a text", show(value), advice))
+        raise invalid("a text", show(value), advice)
     return value
 
 
@@ -347,11 +363,11 @@ def _distinct(what: str, advice: str) -> AfterValidator:
 
     def check(named: tuple[Any, ...]) -> tuple[Any, ...]:
         if not named:
-            raise InvalidValueError(Problem(f"at least one {what}", "[]", advice))
+            raise invalid(f"at least one {what}", "[]", advice)
         one, times = Counter(named).most_common(1)[0]
         if times > 1:
             found = f"{what} {one} more than once"
-            raise InvalidValueError(Problem(f"each {what} once", found, f"list every {what} only once"))
+            raise invalid(f"each {what} once", found, f"list every {what} only once")
         return named
 
     return AfterValidator(check)
@@ -364,7 +380,7 @@ def _one_or_each(limits: Within) -> BeforeValidator:
         if not isinstance(value, list | tuple):
             return limits.number(value)
         if not value:
-            raise InvalidValueError(Problem("at least one number", "[]", "write one number, or one for each client"))
+            raise invalid("at least one number", "[]", "write one number, or one for each client")
         return tuple(limits.number(item) for item in value)
 
     return BeforeValidator(check)
@@ -372,7 +388,7 @@ def _one_or_each(limits: Within) -> BeforeValidator:
 
 def _own_name(value: object) -> str:
     if not isinstance(value, str) or not NAME.fullmatch(value):
-        raise InvalidValueError(Problem("a name like my_module:my_name", show(value), "write module, colon, name"))
+        raise invalid("a name like my_module:my_name", show(value), "write module, colon, name")
     return value
 
 
@@ -396,7 +412,7 @@ def _number_or_array(**bounds: float) -> WithJsonSchema:
 
 def _letters(value: object) -> str:
     if not isinstance(value, str) or len(set(value)) < 2 or len(set(value)) < len(value):
-        raise InvalidValueError(Problem("two or more characters, each once", show(value), "list each character once"))
+        raise invalid("two or more characters, each once", show(value), "list each character once")
     return value
 
 
@@ -465,9 +481,7 @@ OwnOptions = Annotated[dict[str, Any], AfterValidator(_frozen)]
 class OwnCode(Config):
     """Base of sections that name a user's own code, by `kind` or `set`."""
 
-    options: OwnOptions = Field(
-        default={}, description="what the class or function is given, by keyword; checked by itself"
-    )
+    options: OwnOptions = option({}, "what the class or function is given, by keyword; checked by itself")
 
     def __hash__(self) -> int:
         return hash(hashable({name: getattr(self, name) for name in type(self).model_fields}))

@@ -24,6 +24,7 @@ from simfl.scenario.fields import (
     Probability,
     Text,
     WorldFile,
+    option,
     variant,
 )
 
@@ -34,16 +35,15 @@ _DRAWN = "for every message, once for each link (both directions alike), or once
 class PerMessage(Config):
     """Base of distributions that are drawn for every message by default."""
 
-    drawn: Drawing = Field(default="message", description=_DRAWN)
+    drawn: Drawing = option("message", _DRAWN)
 
 
 class PerLinkOrClient(Config):
     """Base of distributions of bandwidths."""
 
-    drawn: Drawing | None = Field(
-        default=None,
-        description="once for each link (both directions alike), once for each client, or for every message; null: "
-        "once for each",
+    drawn: Drawing | None = option(
+        None,
+        "once for each link (both directions alike), once for each client, or for every message; null: once for each",
     )
 
 
@@ -69,10 +69,8 @@ class Trace(Config):
     path: WorldFile = Field(
         description="CSV file with columns time and value, and client, or source and target, or neither for all"
     )
-    unit: Text | None = Field(
-        default=None, description="unit of plain numbers in the column value; null: values have units"
-    )
-    every: PositiveSeconds | None = Field(default=None, description="period after which the trace repeats; null: never")
+    unit: Text | None = option(None, "unit of plain numbers in the column value; null: values have units")
+    every: PositiveSeconds | None = option(None, "period after which the trace repeats; null: never")
 
 
 Latency = Annotated[
@@ -110,7 +108,7 @@ class ConstantLoss(Constant[Loss]):
 class UniformLoss(Uniform[Loss]):
     """A probability that is uniform between two bounds."""
 
-    drawn: Drawing = Field(default="link", description=_DRAWN)
+    drawn: Drawing = option("link", _DRAWN)
 
 
 class GilbertElliott(Config):
@@ -122,10 +120,10 @@ class GilbertElliott(Config):
     kind: Literal["gilbert_elliott"] = variant("gilbert_elliott")
     good: PositiveSeconds = Field(description="mean length of the good state")
     bad: PositiveSeconds = Field(description="mean length of the bad state")
-    loss_good: Loss = Field(default=0.0, description="probability that a message is lost in the good state")
-    loss_bad: Probability = Field(default=1.0, description="probability that a message is lost in the bad state")
-    drawn: Literal["link", "client"] = Field(
-        default="link", description="each link has states of its own (both directions alike), or each client"
+    loss_good: Loss = option(0.0, "probability that a message is lost in the good state")
+    loss_bad: Probability = option(1.0, "probability that a message is lost in the bad state")
+    drawn: Literal["link", "client"] = option(
+        "link", "each link has states of its own (both directions alike), or each client"
     )
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from simfl.errors import ScenarioError
-from simfl.scenario.problems import InvalidValueError, Path, Problem, show, spell
+from simfl.scenario.problems import InvalidValueError, Path, Problem, invalid, show, spell
 from simfl.scenario.syntax import read
 
 SOURCE = "--set"
@@ -46,7 +46,7 @@ def path_of(key: str) -> Path:
     """
     parts = key.split(".")
     if not all(part and part == part.strip() for part in parts):
-        raise InvalidValueError(Problem("a key path", show(key), "write for example algorithm.step_size"))
+        raise invalid("a key path", show(key), "write for example algorithm.step_size")
     return tuple(int(part) if part.isascii() and part.isdigit() and len(part) < 10 else part for part in parts)
 
 

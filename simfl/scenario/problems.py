@@ -48,6 +48,11 @@ class InvalidValueError(ValueError):
         self.problems = problems
 
 
+def invalid(expected: str, found: str, advice: str, at: Path = ()) -> InvalidValueError:
+    """Return the error of one `Problem`."""
+    return InvalidValueError(Problem(expected, found, advice, at))
+
+
 def show(value: object) -> str:
     """Return `value` as YAML on one line, at most about 40 characters."""
     if value is None:

@@ -8,10 +8,10 @@ import html
 import inspect
 import json
 import re
-from collections.abc import Iterable, Mapping
-from typing import Annotated, Any, Self
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Annotated, Any
 
-from pydantic import BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BeforeValidator, ConfigDict, Field, ValidationError
 
 from simfl.errors import ScenarioError
 from simfl.scenario import checks
@@ -21,11 +21,11 @@ from simfl.scenario.clients import Population, Slowdown
 from simfl.scenario.control import Evaluate, Every, Execution, Init, Record, Stop
 from simfl.scenario.data import Digits
 from simfl.scenario.errors import lines, problems_of
-from simfl.scenario.fields import DISCRIMINATORS, Config, Short, Within, kind_of, members_of
+from simfl.scenario.fields import DISCRIMINATORS, Config, Short, Within, kind_of, members_of, option
 from simfl.scenario.links import Links, Server
 from simfl.scenario.models import Softmax
 from simfl.scenario.overrides import Override, apply_override, path_of
-from simfl.scenario.problems import InvalidValueError, Path, Problem, show
+from simfl.scenario.problems import InvalidValueError, Path, Problem, invalid, show
 from simfl.scenario.regions import Regions
 from simfl.scenario.syntax import write
 from simfl.scenario.topologies import Ring
@@ -39,7 +39,7 @@ def checked_name(value: object) -> str:
     if not isinstance(value, str) or not _NAME.fullmatch(value):
         expected = "a name of at most 100 letters, digits and . _ + -, which begins with a letter or digit"
         advice = "it names a folder of results" if isinstance(value, str) else "put it in quotes"
-        raise InvalidValueError(Problem(expected, show(value), advice))
+        raise invalid(expected, show(value), advice)
     return value
 
 
@@ -53,44 +53,34 @@ class Scenario(Config):
 
     model_config = ConfigDict(defer_build=False)  # a later build would replace the signature that is set below
 
-    name: Annotated[str, BeforeValidator(checked_name)] = Field(
-        default="scenario",
-        description="names the folder of results; by default the name of the file without its ending",
+    name: Annotated[str, BeforeValidator(checked_name)] = option(
+        "scenario", "names the folder of results; by default the name of the file without its ending"
     )
-    description: str = Field(default="", description="free text for the reader")
-    seed: Annotated[int, Within(at_least=0, below=2**64)] = Field(
-        default=0, description="every random draw follows from it; runs of one seed can be compared in pairs"
+    description: str = option("", "free text for the reader")
+    seed: Annotated[int, Within(at_least=0, below=2**64)] = option(
+        0, "every random draw follows from it; runs of one seed can be compared in pairs"
     )
-    data: Data = Field(default=Digits(), description="data set and how it is divided over the clients")
-    model: Model = Field(default=Softmax(), description="what is trained")
-    init: Init | None = Field(
-        default=None, description="the model that is begun with; null: as `model` draws it, from the seed"
+    data: Data = option(Digits(), "data set and how it is divided over the clients")
+    model: Model = option(Softmax(), "what is trained")
+    init: Init | None = option(None, "the model that is begun with; null: as `model` draws it, from the seed")
+    clients: Annotated[Population, Short("count")] = option(
+        Population(), "how many clients there are and how fast they compute"
     )
-    clients: Annotated[Population, Short("count")] = Field(
-        default=Population(), description="how many clients there are and how fast they compute"
+    slowdowns: tuple[Slowdown, ...] = option((), "rules that make some clients slower; several on one client multiply")
+    topology: Topology = option(Ring(), "who is linked with whom")
+    regions: Regions | None = option(None, "where clients are, and how far that is; null: all in one place")
+    links: Links = option(Links(), "how the links behave")
+    underlay: Underlay | None = option(
+        None, "routers beneath the links, and who is attached where; null: every link is one of its own"
     )
-    slowdowns: tuple[Slowdown, ...] = Field(
-        default=(), description="rules that make some clients slower; several on one client multiply"
-    )
-    topology: Topology = Field(default=Ring(), description="who is linked with whom")
-    regions: Regions | None = Field(
-        default=None, description="where clients are, and how far that is; null: all in one place"
-    )
-    links: Links = Field(default=Links(), description="how the links behave")
-    underlay: Underlay | None = Field(
-        default=None,
-        description="routers beneath the links, and who is attached where; null: every link is one of its own",
-    )
-    server: Server = Field(default=Server(), description="what a server can take, where the algorithm has one")
-    availability: tuple[Absence, ...] = Field(default=(), description="rules that take some clients away for a while")
+    server: Server = option(Server(), "what a server can take, where the algorithm has one")
+    availability: tuple[Absence, ...] = option((), "rules that take some clients away for a while")
     algorithm: Algorithm = Field(description="what the clients do", examples=["{kind: sync_sgd}"])
-    privacy: Privacy | None = Field(default=None, description="noise on what the clients release; null: none")
-    stop: Stop = Field(default=Stop(epochs=20.0), description="when the run ends; 20 epochs where it is left out")
-    evaluate: Evaluate = Field(
-        default=Evaluate(every=Every(epochs=1.0)), description="when loss and accuracy are measured"
-    )
-    execution: Execution = Field(default=Execution(), description="how the recorded operations are executed")
-    record: Record = Field(default=Record(), description="which tables are written besides metrics and clients")
+    privacy: Privacy | None = option(None, "noise on what the clients release; null: none")
+    stop: Stop = option(Stop(epochs=20.0), "when the run ends; 20 epochs where it is left out")
+    evaluate: Evaluate = option(Evaluate(every=Every(epochs=1.0)), "when loss and accuracy are measured")
+    execution: Execution = option(Execution(), "how the recorded operations are executed")
+    record: Record = option(Record(), "which tables are written besides metrics and clients")
 
     def __init__(self, /, **sections: Any) -> None:
         """Check plain values; keywords are the sections of a scenario file.
@@ -131,12 +121,9 @@ class Scenario(Config):
             apply_override(content, Override(path, copy.deepcopy(value)), "replace")
         return validated(content, "replace")
 
-    @model_validator(mode="after")
-    def _consistent(self) -> Self:
-        problems = tuple(checks.contradictions(self))
-        if problems:
-            raise InvalidValueError(*problems)
-        return self
+    def problems(self) -> Iterator[Problem]:
+        """Yield contradictions between sections."""
+        return checks.contradictions(self)
 
     def warnings(self) -> tuple[str, ...]:
         """Return warnings for the user, one line each."""

@@ -10,13 +10,14 @@ import bisect
 import itertools
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field
 
-from simfl.scenario.fields import ByKind, Config, NonNegative, OpenShare, Positive, Share, variant
-from simfl.scenario.problems import InvalidValueError, Problem
+from simfl.scenario.fields import ByKind, Config, NonNegative, OpenShare, Positive, Share, option, variant
+from simfl.scenario.problems import Problem, invalid
 
 
 class Schedule(ABC):
@@ -84,7 +85,7 @@ def _increasing(boundaries: tuple[float, ...]) -> tuple[float, ...]:
     for index, (before, after) in enumerate(itertools.pairwise(boundaries), start=1):
         if after <= before:
             expected, advice = f"an epoch after {before:g}", "sort the boundaries"
-            raise InvalidValueError(Problem(expected, f"{after:g}", advice, (index,)))
+            raise invalid(expected, f"{after:g}", advice, (index,))
     return boundaries
 
 
@@ -93,18 +94,17 @@ class StepsByEpochs(Config, Schedule):
 
     kind: Literal["by_epochs"] = variant("by_epochs")
     values: tuple[NonNegative, ...] = Field(description="step sizes, one more than there are boundaries")
-    boundaries: Annotated[tuple[Positive, ...], AfterValidator(_increasing)] = Field(
-        default=(), description="epochs at which the next value begins, increasing"
+    boundaries: Annotated[tuple[Positive, ...], AfterValidator(_increasing)] = option(
+        (), "epochs at which the next value begins, increasing"
     )
 
-    @model_validator(mode="after")
-    def _one_more(self) -> Self:
+    def problems(self) -> Iterator[Problem]:
+        """Yield a problem unless there is one value more than boundaries."""
         wanted = len(self.boundaries) + 1
         if len(self.values) != wanted:
             expected = f"one step size more than boundaries, that is {wanted}"
             advice = "give one value before, between and after the boundaries"
-            raise InvalidValueError(Problem(expected, str(len(self.values)), advice, ("values",)))
-        return self
+            yield Problem(expected, str(len(self.values)), advice, ("values",))
 
     def __call__(self, updates: int, examples: int, epochs: float) -> float:
         """Return values[i] between boundaries[i-1] (included) and boundaries[i] epochs."""
@@ -161,7 +161,7 @@ class CosineStep(Config, Schedule):
 
     kind: Literal["cosine"] = variant("cosine")
     initial: NonNegative = Field(description="step size at t = 0")
-    final: NonNegative = Field(default=0.0, description="step size from t = length on")
+    final: NonNegative = option(0.0, "step size from t = length on")
     length: Positive = Field(description="how long it falls, in units of `count`")
     count: Counted = "updates"
 
@@ -178,7 +178,7 @@ class ExponentialStep(Config, Schedule):
     initial: NonNegative = Field(description="step size at t = 0")
     rate: Share = Field(description="factor by which it falls")
     every: Positive = Field(description="in this many units of `count`")
-    final: NonNegative = Field(default=0.0, description="the smallest step size")
+    final: NonNegative = option(0.0, "the smallest step size")
     count: Counted = "updates"
 
     def __call__(self, updates: int, examples: int, epochs: float) -> float:
@@ -196,9 +196,9 @@ class OneCycleStep(Config, Schedule):
     kind: Literal["one_cycle"] = variant("one_cycle")
     peak: NonNegative = Field(description="the largest step size")
     length: Positive = Field(description="of the cycle, in units of `count`")
-    rise: OpenShare = Field(default=0.3, description="share of the cycle in which it grows")
-    begin: Share = Field(default=0.04, description="step size at t = 0, as a share of the peak")
-    end: Share = Field(default=4e-6, description="step size from t = length on, as a share of the peak")
+    rise: OpenShare = option(0.3, "share of the cycle in which it grows")
+    begin: Share = option(0.04, "step size at t = 0, as a share of the peak")
+    end: Share = option(4e-6, "step size from t = length on, as a share of the peak")
     count: Counted = "updates"
 
     def __call__(self, updates: int, examples: int, epochs: float) -> float:

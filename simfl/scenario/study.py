@@ -23,10 +23,10 @@ from pydantic import BeforeValidator, Field, ValidationError, WithJsonSchema
 
 from simfl.errors import ScenarioError, to_path
 from simfl.scenario.errors import MAX_LINES, lines, problems_of
-from simfl.scenario.fields import DISCRIMINATORS, Config, Count, Share, Text, Within
+from simfl.scenario.fields import DISCRIMINATORS, Config, Count, Share, Text, Within, option
 from simfl.scenario.loading import file_text
 from simfl.scenario.overrides import SOURCE, Override, apply_override, parse_override, path_of
-from simfl.scenario.problems import InvalidValueError, Path, Problem, one_of, show, spell, suggestion
+from simfl.scenario.problems import Path, Problem, invalid, one_of, show, spell, suggestion
 from simfl.scenario.scenario import Scenario, checked_name, name_from
 from simfl.scenario.syntax import Document, read
 from simfl.version import __version__
@@ -44,13 +44,13 @@ def _seeds(value: object) -> tuple[int, ...] | int:
         return Within(at_least=1, at_most=MAX_RUNS).integer(value)
     seeds = tuple(one.integer(seed) for seed in value)
     if not seeds or len(set(seeds)) < len(seeds):
-        raise InvalidValueError(Problem("different seeds", show(value), "write a number of seeds, or list each once"))
+        raise invalid("different seeds", show(value), "write a number of seeds, or list each once")
     return seeds
 
 
 def _changes(value: object) -> dict[str, Any]:
     if not isinstance(value, Mapping):
-        raise InvalidValueError(Problem("a mapping of key paths", show(value), "write key.path: value"))
+        raise invalid("a mapping of key paths", show(value), "write key.path: value")
     for key in value:
         path_of(str(key))
     return dict(value)
@@ -60,7 +60,7 @@ def _no_seed(changes: Mapping[str, Any]) -> Mapping[str, Any]:
     """Reject seeds among the differences of groups, which are averaged over seeds."""
     if "seed" in changes:
         advice = "write seeds: [1, 2, 3], or how many, at the top of the study"
-        raise InvalidValueError(Problem("a key path other than seed", show(changes["seed"]), advice, ("seed",)))
+        raise invalid("a key path other than seed", show(changes["seed"]), advice, ("seed",))
     return changes
 
 
@@ -68,13 +68,11 @@ def _grid(value: object) -> dict[str, Any]:
     for key, values in _no_seed(_changes(value)).items():
         if not isinstance(values, list | tuple | Mapping) or not values:
             advice = "write a list of values, or a mapping from labels to values"
-            raise InvalidValueError(Problem("the values to try", show(values), advice, tuple(key.split("."))))
+            raise invalid("the values to try", show(values), advice, tuple(key.split(".")))
         for label in values if isinstance(values, Mapping) else ():
             if not label.strip() or not label.isprintable() or len(label) > 60:
                 advice = "it names runs in tables and figures"
-                raise InvalidValueError(
-                    Problem("a label of at most 60 characters", show(label), advice, tuple(key.split(".")))
-                )
+                raise invalid("a label of at most 60 characters", show(label), advice, tuple(key.split(".")))
     return dict(value)  # type: ignore[call-overload,no-any-return]
 
 
@@ -83,7 +81,7 @@ def _base(value: object) -> str | dict[str, Any]:
         return dict(value)
     if not isinstance(value, str) or not value.strip():
         advice = "name a file, seen from the study's folder, or write the scenario here"
-        raise InvalidValueError(Problem("a scenario", show(value), advice))
+        raise invalid("a scenario", show(value), advice)
     return value
 
 
@@ -95,48 +93,43 @@ class StudyCase(Config):
 
     label: Text = Field(description="names these runs in tables and figures")
     set: Annotated[dict[str, Any], BeforeValidator(lambda value: dict(_no_seed(_changes(value)))), _ANY_MAPPING] = (
-        Field(default={}, description="key paths with the values they take")
+        option({}, "key paths with the values they take")
     )
 
 
 class Comparison(Config):
     """The defaults of `simfl compare`."""
 
-    target: Share | None = Field(
-        default=None, description="the test accuracy to be reached; null: the best that all runs reached"
-    )
-    x: tuple[str, ...] = Field(default=("time",), description="what figures are drawn against: " + one_of(X_WORDS))
-    y: Text = Field(default="test_accuracy", description="the column of metrics that figures show")
+    target: Share | None = option(None, "the test accuracy to be reached; null: the best that all runs reached")
+    x: tuple[str, ...] = option(("time",), "what figures are drawn against: " + one_of(X_WORDS))
+    y: Text = option("test_accuracy", "the column of metrics that figures show")
 
 
 class Study(Config):
     """Runs for one question: a base scenario, changes to it, and seeds."""
 
-    name: Annotated[str, BeforeValidator(checked_name)] = Field(
-        default="study", description="names the folder of results; by default the name of the file without its ending"
+    name: Annotated[str, BeforeValidator(checked_name)] = option(
+        "study", "names the folder of results; by default the name of the file without its ending"
     )
-    description: str = Field(default="", description="the question, for the reader")
+    description: str = option("", "the question, for the reader")
     base: Annotated[str | dict[str, Any], BeforeValidator(_base), WithJsonSchema({"type": ["string", "object"]})] = (
         Field(description="a scenario file, seen from the study's folder, or a scenario written here")
     )
-    set: Annotated[dict[str, Any], BeforeValidator(_changes), _ANY_MAPPING] = Field(
-        default={}, description="key paths that take another value in every run"
+    set: Annotated[dict[str, Any], BeforeValidator(_changes), _ANY_MAPPING] = option(
+        {}, "key paths that take another value in every run"
     )
-    cases: tuple[StudyCase, ...] = Field(
-        default=(), alias="list", description="sets of changes to be tried one after the other"
-    )
-    grid: Annotated[dict[str, Any], BeforeValidator(_grid), _ANY_MAPPING] = Field(
-        default={},
-        description="key paths with the values to try, as a list or with a label each; all combinations are run",
+    cases: tuple[StudyCase, ...] = option((), "sets of changes to be tried one after the other", alias="list")
+    grid: Annotated[dict[str, Any], BeforeValidator(_grid), _ANY_MAPPING] = option(
+        {}, "key paths with the values to try, as a list or with a label each; all combinations are run"
     )
     seeds: Annotated[
         int | tuple[int, ...],
         BeforeValidator(_seeds),
         WithJsonSchema({"type": ["integer", "array"], "items": {"type": "integer"}}),
-    ] = Field(default=1, description="how many seeds, from the scenario's own onwards, or a list of them")
-    baseline: str | None = Field(default=None, description="the label that others are compared with")
-    compare: Comparison = Field(default=Comparison(), description="what a comparison shows")
-    jobs: Count | None = Field(default=None, description="runs at a time; null: as many as there are cores")
+    ] = option(1, "how many seeds, from the scenario's own onwards, or a list of them")
+    baseline: str | None = option(None, "the label that others are compared with")
+    compare: Comparison = option(Comparison(), "what a comparison shows")
+    jobs: Count | None = option(None, "runs at a time; null: as many as there are cores")
 
 
 @dataclass(frozen=True)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from simfl.scenario.fields import (
     ByKind,
@@ -18,9 +19,10 @@ from simfl.scenario.fields import (
     Share,
     Within,
     WorldFile,
+    option,
     variant,
 )
-from simfl.scenario.problems import InvalidValueError, Problem
+from simfl.scenario.problems import Problem
 from simfl.scenario.units import format_time
 
 
@@ -33,9 +35,8 @@ class TopologyConfig(Config):
     if TYPE_CHECKING:  # each class names itself
         kind: str
 
-    mixing: Literal["metropolis", "uniform", "max_degree"] = Field(
-        default="metropolis",
-        description="weights of gossip averaging: metropolis and max_degree for any graph, uniform for equal degrees",
+    mixing: Literal["metropolis", "uniform", "max_degree"] = option(
+        "metropolis", "weights of gossip averaging: metropolis and max_degree for any graph, uniform for equal degrees"
     )
 
     @property
@@ -55,8 +56,8 @@ class TopologyConfig(Config):
 class DrawnTopology(TopologyConfig):
     """Base of random graphs."""
 
-    redraw_every: PositiveSeconds | None = Field(
-        default=None, description="time after which the graph is drawn anew, and so on; null: drawn once"
+    redraw_every: PositiveSeconds | None = option(
+        None, "time after which the graph is drawn anew, and so on; null: drawn once"
     )
 
     @property
@@ -119,8 +120,8 @@ class Torus(TopologyConfig):
     equal_degrees: ClassVar[bool | None] = True
 
     kind: Literal["torus"] = variant("torus")
-    rows: Annotated[int, Within(at_least=2)] | None = Field(
-        default=None, description="number of rows, a divisor of clients.count; null: as square as it can be"
+    rows: Annotated[int, Within(at_least=2)] | None = option(
+        None, "number of rows, a divisor of clients.count; null: as square as it can be"
     )
 
     def _sides(self, count: int) -> tuple[int, int]:
@@ -148,7 +149,7 @@ class Regular(DrawnTopology):
     equal_degrees: ClassVar[bool | None] = True
 
     kind: Literal["regular"] = variant("regular")
-    degree: Count = Field(default=4, description="number of neighbors of every client")
+    degree: Count = option(4, "number of neighbors of every client")
 
     def impossible(self, count: int) -> Iterator[Problem]:
         """A graph with these degrees must exist, and be connected."""
@@ -168,8 +169,8 @@ class ErdosRenyi(DrawnTopology):
     """
 
     kind: Literal["erdos_renyi"] = variant("erdos_renyi")
-    probability: Share | None = Field(
-        default=None, description="probability of each link; null: 2 ln(count) / count, twice what makes it connected"
+    probability: Share | None = option(
+        None, "probability of each link; null: 2 ln(count) / count, twice what makes it connected"
     )
 
 
@@ -177,10 +178,8 @@ class WattsStrogatz(DrawnTopology):
     """A small world: a ring lattice, some of its links moved at random."""
 
     kind: Literal["watts_strogatz"] = variant("watts_strogatz")
-    neighbors: Annotated[int, Within(at_least=2)] = Field(
-        default=4, description="neighbors of every client in the lattice, even"
-    )
-    rewiring: Probability = Field(default=0.1, description="share of the links that are moved")
+    neighbors: Annotated[int, Within(at_least=2)] = option(4, "neighbors of every client in the lattice, even")
+    rewiring: Probability = option(0.1, "share of the links that are moved")
 
     def impossible(self, count: int) -> Iterator[Problem]:
         """The lattice takes half of the neighbors on either side."""
@@ -196,7 +195,7 @@ class BarabasiAlbert(DrawnTopology):
     equal_degrees: ClassVar[bool | None] = None
 
     kind: Literal["barabasi_albert"] = variant("barabasi_albert")
-    attachments: Count = Field(default=2, description="number of links of every newcomer")
+    attachments: Count = option(2, "number of links of every newcomer")
 
     def impossible(self, count: int) -> Iterator[Problem]:
         """The first newcomer must find as many clients."""
@@ -218,7 +217,7 @@ class Tree(TopologyConfig):
     equal_degrees: ClassVar[bool | None] = False
 
     kind: Literal["tree"] = variant("tree")
-    branching: Annotated[int, Within(at_least=2)] = Field(default=2, description="number of children of every client")
+    branching: Annotated[int, Within(at_least=2)] = option(2, "number of children of every client")
 
     def bipartite(self, count: int) -> bool:
         """Even against odd depths."""
@@ -297,7 +296,7 @@ class PeerSampling(ChangingTopology):
     equal_degrees: ClassVar[bool | None] = False
 
     kind: Literal["peer_sampling"] = variant("peer_sampling")
-    peers: Count = Field(default=1, description="how many others each client draws; it may be drawn by more")
+    peers: Count = option(1, "how many others each client draws; it may be drawn by more")
     redraw_every: PositiveSeconds = Field(description="time after which all clients draw again, repeatedly")
 
     def impossible(self, count: int) -> Iterator[Problem]:
@@ -309,15 +308,12 @@ class PeerSampling(ChangingTopology):
 class TimedGraph(Config):
     """A graph that is in force from a time on."""
 
-    start: Seconds = Field(default=0.0, alias="from", description="virtual time at which it begins")
+    start: Seconds = option(0.0, "virtual time at which it begins", alias="from")
     graph: FixedTopology = Field(description="who is linked with whom then", examples=["ring"])
 
-    @model_validator(mode="after")
-    def _one(self) -> Self:
-        problems = tuple(once(self.graph, "remove it: the next graph of the sequence is another"))
-        if problems:
-            raise InvalidValueError(*problems)
-        return self
+    def problems(self) -> Iterator[Problem]:
+        """Yield a problem if the graph changes by itself."""
+        return once(self.graph, "remove it: the next graph of the sequence is another")
 
 
 class Sequence(ChangingTopology):
@@ -327,29 +323,25 @@ class Sequence(ChangingTopology):
 
     kind: Literal["sequence"] = variant("sequence")
     graphs: tuple[TimedGraph, ...] = Field(description="graphs in the order of their times, the first from 0 s")
-    every: PositiveSeconds | None = Field(
-        default=None, description="time after which they begin anew, and so on; null: the last one stays"
+    every: PositiveSeconds | None = option(
+        None, "time after which they begin anew, and so on; null: the last one stays"
     )
 
-    @model_validator(mode="after")
-    def _in_order(self) -> Self:
+    def problems(self) -> Iterator[Problem]:
+        """Yield problems of the order of times."""
         times = [graph.start for graph in self.graphs]
-        problems = []
         if not times:
-            problems.append(Problem("at least one graph", "[]", "add one", ("graphs",)))
+            yield Problem("at least one graph", "[]", "add one", ("graphs",))
         elif times[0]:
             found = format_time(times[0])
-            problems.append(Problem("0 s for the first graph", found, "say what holds before", ("graphs", 0, "from")))
-        for i in range(1, len(times)):
-            if times[i] <= times[i - 1]:
-                expected = f"a time after that of the graph before, {format_time(times[i - 1])}"
-                problems.append(Problem(expected, format_time(times[i]), "sort them", ("graphs", i, "from")))
-        if self.every is not None and not problems and self.every <= times[-1]:
+            yield Problem("0 s for the first graph", found, "say what holds before", ("graphs", 0, "from"))
+        for i, (before, time) in enumerate(itertools.pairwise(times), start=1):
+            if time <= before:
+                expected = f"a time after that of the graph before, {format_time(before)}"
+                yield Problem(expected, format_time(time), "sort them", ("graphs", i, "from"))
+        if self.every is not None and times and self.every <= times[-1]:
             expected = f"a time after the last graph begins, at {format_time(times[-1])}"
-            problems.append(Problem(expected, format_time(self.every), "choose a longer time", ("every",)))
-        if problems:
-            raise InvalidValueError(*problems)
-        return self
+            yield Problem(expected, format_time(self.every), "choose a longer time", ("every",))
 
     def impossible(self, count: int) -> Iterator[Problem]:
         """Each of them must exist."""
@@ -371,8 +363,8 @@ class Contacts(ChangingTopology):
         description="CSV file, relative to the current folder, with the columns from and until (seconds, or with a "
         "unit), a and b (clients by number)"
     )
-    every: PositiveSeconds | None = Field(
-        default=None, description="time after which the plan begins anew, and so on; null: it comes once"
+    every: PositiveSeconds | None = option(
+        None, "time after which the plan begins anew, and so on; null: it comes once"
     )
 
 

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable
 from decimal import Context, Decimal
 
-from simfl.scenario.problems import InvalidValueError, Problem, show, suggestion
+from simfl.scenario.problems import invalid, show, suggestion
 
 _exact = Context(prec=60)
 _QUANTITY = re.compile(r"([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?)\s*(\S*)")
@@ -48,7 +48,7 @@ _BANDWIDTHS = {
 def _split(value: object, expected: str, advice: str) -> tuple[Decimal, str]:
     match = _QUANTITY.fullmatch(value.strip()) if isinstance(value, str) and len(value) <= _LONGEST else None
     if match is None:
-        raise InvalidValueError(Problem(expected, show(value), advice))
+        raise invalid(expected, show(value), advice)
     return Decimal(match[1]), match[2]
 
 
@@ -69,13 +69,13 @@ def parse_time(value: object) -> float:
     if isinstance(value, int | float) and not isinstance(value, bool):
         if abs(value) < math.inf and abs(value) < 10**300:
             return float(value)
-        raise InvalidValueError(Problem("a finite time", show(value), "leave the key out for no limit"))
+        raise invalid("a finite time", show(value), "leave the key out for no limit")
     number, unit = _split(value, expected, "write a number and one of the units ns, us, ms, s, min, h, d")
     if not unit:
         return float(number)
     if unit not in _TIME_SPELLINGS:
         otherwise = "use one of the units ns, us, ms, s, min, h, d"
-        raise InvalidValueError(Problem(expected, show(value), _nearest_unit(unit, _TIMES, otherwise)))
+        raise invalid(expected, show(value), _nearest_unit(unit, _TIMES, otherwise))
     return float(_exact.multiply(number, _TIME_SPELLINGS[unit]))
 
 
@@ -101,7 +101,7 @@ def parse_bandwidth(value: object) -> float:
     advice = "write a number and a unit such as Mbit/s or MB/s"
     number, unit = _split(value, expected, advice)
     if unit not in _BANDWIDTHS:
-        raise InvalidValueError(Problem(expected, show(value), _nearest_unit(unit, _BANDWIDTHS, advice)))
+        raise invalid(expected, show(value), _nearest_unit(unit, _BANDWIDTHS, advice))
     return float(_exact.multiply(number, _BANDWIDTHS[unit]))
 
 
@@ -124,10 +124,10 @@ def parse_bytes(value: object) -> int:
         return value
     number, unit = _split(value, expected, advice)
     if unit not in _SIZES:
-        raise InvalidValueError(Problem(expected, show(value), _nearest_unit(unit, _SIZES, advice)))
+        raise invalid(expected, show(value), _nearest_unit(unit, _SIZES, advice))
     size = _exact.multiply(number, _SIZES[unit])
     if size != size.to_integral_value():
-        raise InvalidValueError(Problem("a whole number of bytes", show(value), "choose a smaller unit"))
+        raise invalid("a whole number of bytes", show(value), "choose a smaller unit")
     return int(size)
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
-from simfl.scenario.fields import SETTLED, Config, Count
+from simfl.scenario.fields import SETTLED, Config, Count, option
 from simfl.scenario.optimizers import USUAL_STEPS, Optimizer, OptimizerState, Sgd, usual_step
 from simfl.scenario.problems import Problem
 from simfl.scenario.schedules import ConstantStep, StepSize
@@ -131,18 +131,16 @@ class AlgorithmConfig(Config):
             at = ("algorithm", "optimizer", "state", "travels")
             yield Problem("true or null where states are averaged", "false", "who averages them sends them", at)
 
-    step_size: StepSize = Field(
-        default=ConstantStep(value=0.4),
-        description="step size on the mean gradient of a mini-batch: a number or a schedule; beside an optimizer, "
+    step_size: StepSize = option(
+        ConstantStep(value=0.4),
+        "step size on the mean gradient of a mini-batch: a number or a schedule; beside an optimizer, "
         "0.001 for adam and 1 for one of your own where it is left out",
     )
-    optimizer: Optimizer = Field(
-        default=Sgd(), description="what a client's step makes of the mean gradient; sgd: the step is along it"
-    )
-    batch_size: Count = Field(default=32, description="examples per mini-batch; with sampling poisson, on average")
-    sampling: Literal["auto", "poisson", "without_replacement", "shuffle", "with_replacement"] = Field(
-        default="auto",
-        description="how mini-batches are drawn: poisson (each example on its own), without_replacement (a fresh "
+    optimizer: Optimizer = option(Sgd(), "what a client's step makes of the mean gradient; sgd: the step is along it")
+    batch_size: Count = option(32, "examples per mini-batch; with sampling poisson, on average")
+    sampling: Literal["auto", "poisson", "without_replacement", "shuffle", "with_replacement"] = option(
+        "auto",
+        "how mini-batches are drawn: poisson (each example on its own), without_replacement (a fresh "
         "subset of fixed size), shuffle (each example once per pass), with_replacement, or auto: poisson with privacy, "
         "shuffle without",
     )

@@ -9,13 +9,7 @@ from pydantic import Field, model_validator
 
 from simfl.scenario.algorithms.base import AlgorithmConfig, Sections
 from simfl.scenario.algorithms.staleness import ServerAlgorithmConfig
-from simfl.scenario.fields import (
-    Index,
-    NonNegative,
-    Positive,
-    Settled,
-    variant,
-)
+from simfl.scenario.fields import Index, NonNegative, Positive, Settled, option, variant
 from simfl.scenario.optimizers import USUAL_SERVER_STEPS, ServerSgd, Sgd, usual_step
 from simfl.scenario.problems import Problem
 from simfl.scenario.schedules import ConstantStep, StepSize
@@ -42,18 +36,16 @@ class WithPaperSteps(AlgorithmConfig):
                 "an optimizer; give one"
             )
 
-    smoothness: Settled[Positive] = Field(default=10.0, description="L of the paper's step sizes, of the gradient")
-    sampling_std: Settled[NonNegative] = Field(
-        default=5.0, description="sigma of the paper's step sizes: sigma² is the variance of an example's gradient"
+    smoothness: Settled[Positive] = option(10.0, "L of the paper's step sizes, of the gradient")
+    sampling_std: Settled[NonNegative] = option(
+        5.0, "sigma of the paper's step sizes: sigma² is the variance of an example's gradient"
     )
 
 
 class WithinRadius(WithPaperSteps):
     """Base of those whose step sizes know how far from the optimum models get."""
 
-    radius: Settled[Positive] = Field(
-        default=50.0, description="R of the paper's step sizes: how far from the optimum models get"
-    )
+    radius: Settled[Positive] = option(50.0, "R of the paper's step sizes: how far from the optimum models get")
 
 
 class CentralizedSgd(WithinRadius):
@@ -75,13 +67,13 @@ class CentralizedSgd(WithinRadius):
 class ServedSgd(WithPaperSteps, ServerAlgorithmConfig):
     """Base of the algorithms whose server applies each gradient as it comes."""
 
-    delays: Literal["world", "cyclic"] = Field(
-        default="world",
-        description="staleness of updates: as speeds and links make it (world), or clients take turns (cyclic), so "
+    delays: Literal["world", "cyclic"] = option(
+        "world",
+        "staleness of updates: as speeds and links make it (world), or clients take turns (cyclic), so "
         "that it is clients.count - 1 whatever their speeds",
     )
-    largest_staleness: Settled[Index | None] = Field(
-        default=None, description="tau of the paper's step sizes; null: clients.count, as in the paper"
+    largest_staleness: Settled[Index | None] = option(
+        None, "tau of the paper's step sizes; null: clients.count, as in the paper"
     )
 
     def contradictions(self, scenario: Sections) -> Iterator[Problem]:

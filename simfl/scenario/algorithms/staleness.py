@@ -8,11 +8,7 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from simfl.scenario.algorithms.base import AlgorithmConfig
-from simfl.scenario.fields import (
-    Config,
-    Index,
-    Settled,
-)
+from simfl.scenario.fields import Config, Index, Settled, option
 from simfl.scenario.optimizers import ServerOptimizer, ServerSgd
 from simfl.scenario.problems import Problem
 
@@ -21,9 +17,9 @@ class StalenessBound(Config):
     """The largest staleness of an update, and the policy for staler ones."""
 
     bound: Index = Field(description="updates applied between the read of a model and the application of its update")
-    policy: Literal["wait", "drop", "down_weight"] = Field(
-        default="wait",
-        description="wait: fast clients' updates are held back; drop: too stale updates are thrown away; "
+    policy: Literal["wait", "drop", "down_weight"] = option(
+        "wait",
+        "wait: fast clients' updates are held back; drop: too stale updates are thrown away; "
         "down_weight: they count (bound + 1) / (staleness + 1)",
     )
 
@@ -31,8 +27,8 @@ class StalenessBound(Config):
 class BoundedConfig(AlgorithmConfig):
     """Base of algorithms that can keep a bound on staleness."""
 
-    staleness_bound: Settled[StalenessBound | None] = Field(
-        default=None, description="the largest staleness of an update that is applied; null: any"
+    staleness_bound: Settled[StalenessBound | None] = option(
+        None, "the largest staleness of an update that is applied; null: any"
     )
 
 
@@ -44,9 +40,8 @@ class ServerAlgorithmConfig(BoundedConfig):
     #: Why its server takes no optimizer; "" where it does.
     no_server_optimizer: ClassVar[str] = ""
 
-    server_optimizer: Settled[ServerOptimizer] = Field(
-        default=ServerSgd(),
-        description="what the server's step makes of the mean change, or of a gradient; sgd: the step is along it",
+    server_optimizer: Settled[ServerOptimizer] = option(
+        ServerSgd(), "what the server's step makes of the mean change, or of a gradient; sgd: the step is along it"
     )
 
     def optimizer_problems(self) -> Iterator[Problem]:
