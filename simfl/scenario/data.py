@@ -305,8 +305,6 @@ class ExternalData(SplitData, OwnCode):
         """It may."""
         return True
 
-    __hash__ = OwnCode.__hash__
-
 
 class SyntheticData(DataConfig):
     """Base of the synthetic problems: all share one spectrum of curvatures."""

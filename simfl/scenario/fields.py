@@ -1,12 +1,13 @@
 """Parts of the schema: a strict frozen base, unions by `kind`, checked scalars.
 
-The scalars do their own checking, so that a message can say all that a field expects at once
-("an integer >= 1"), whatever was wrong with the value.
+The scalars check themselves, so that a message can say everything that a field expects ("an integer >= 1"), whatever is
+wrong with the value.
 """
 
 from __future__ import annotations
 
 import math
+import operator
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -37,11 +38,11 @@ from simfl.scenario.units import format_bandwidth, format_time, parse_bandwidth,
 T = TypeVar("T")
 
 DISCRIMINATORS = ("kind", "set", "mechanism", "correlated")
-"""The keys by which unions are told apart."""
+"""The keys that name a variant."""
 
 
 class Config(BaseModel):
-    """Base of every section: frozen, and unknown keys are refused."""
+    """Base of all sections: frozen, without unknown keys."""
 
     model_config = ConfigDict(
         frozen=True, extra="forbid", serialize_by_alias=True, validate_default=False, defer_build=True
@@ -51,6 +52,9 @@ class Config(BaseModel):
     def keys(cls) -> list[str]:
         """Return the keys of this section as they are written in YAML."""
         return [field.alias or name for name, field in cls.model_fields.items()]
+
+    def __hash__(self) -> int:
+        return hash(hashable({name: getattr(self, name) for name in type(self).model_fields}))
 
     def problems(self) -> Iterator[Problem]:
         """Yield contradictions between the fields of this section."""
@@ -84,7 +88,7 @@ Settled = Annotated[T, SETTLED]
 
 
 def variant(name: T) -> T:
-    """Return the field of a union member's name: `kind: Literal["ring"] = ...`."""
+    """Return the field that names a variant: `kind: Literal["ring"] = variant("ring")`."""
     return Field(default=name, description="names this variant")
 
 
@@ -93,25 +97,25 @@ def option(default: T, description: str, **more: Any) -> T:
     return Field(default=default, description=description, **more)  # type: ignore[no-any-return]
 
 
-_OWN_NAMES = {"set": "my_data:load"}
-"""What own code may be called, by the key that names it."""
+_EXAMPLE_NAMES = {"set": "my_data:load"}
+"""An example of a name of a user's code, by the key that has it."""
 
 
 @dataclass(frozen=True)
 class ByKind:
-    """Marks a union of `Config` classes by one key, whose class's keys are valid.
+    """Marks a union of `Config` classes, the variants; `key` names the variant.
 
     A bare word stands for the mapping that has only this key: `topology: ring` is `topology: {kind: ring}`.
 
     Args:
-        key: the key that tells the members apart.
-        default: its value where it is left out; None makes it required.
-        scalar: what a number (and, with `quantities`, a text) stands for: the member whose `value` it is.
-        quantities: texts are quantities such as "1 ms" rather than names of members.
-        listed: what a list stands for: the member whose `values` it is.
-        external: the member that takes names of the form "module:Class", or `names`.
-        names: returns the names that `external` takes, where they are not of that form.
-        renew: rewrites a mapping in an older form in today's.
+        key: the key that names the variant.
+        default: its value if it is left out; None makes it required.
+        scalar: the variant that a number stands for, as its `value`; with `quantities`, also a text.
+        quantities: texts are quantities such as "1 ms" instead of names of variants.
+        listed: the variant that a list stands for, as its `values`.
+        external: the variant whose names have the form "module:Class", or are `names`.
+        names: returns the names of `external`, if they do not have that form.
+        renew: rewrites a mapping in an older form in the present one.
     """
 
     key: str = "kind"
@@ -145,7 +149,7 @@ class ByKind:
         return core_schema.no_info_before_validator_function(prepare, union)
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        """Return a schema that editors can check and complete, with short forms."""
+        """Return a schema for editors that includes the short forms."""
         union = handler(schema)
         kinds: list[str] = []
         forms: list[JsonSchemaValue] = []
@@ -157,9 +161,7 @@ class ByKind:
                 forms += [external_kind, {"allOf": [member], **named}]
             else:
                 kinds.append(kind)
-                forms.append(
-                    {"allOf": [member]} if kind == self.default else {"allOf": [member], "required": [self.key]}
-                )
+                forms.append({"allOf": [member]} | ({} if kind == self.default else {"required": [self.key]}))
         if self.scalar:
             forms.append({"type": ["number", "string"] if self.quantities else "number"})
         if self.listed:
@@ -167,9 +169,9 @@ class ByKind:
         return {"anyOf": [{"enum": kinds}, *forms]}
 
     def _complete(self, data: object, kinds: Mapping[str, str]) -> Mapping[str, object]:
-        """Return the mapping that `data` stands for, with a known kind in it."""
-        own = self.names() if self.names is not None else [_OWN_NAMES.get(self.key, "my_module:MyClass")]
-        valid = list(kinds) + (own if self.external else [])
+        """Return the mapping that `data` stands for, with a valid kind in it."""
+        external = self.names() if self.names is not None else [_EXAMPLE_NAMES.get(self.key, "my_module:MyClass")]
+        valid = list(kinds) + (external if self.external else [])
         if self.scalar and isinstance(data, (int, float, str) if self.quantities else (int, float)):
             data = {self.key: self.scalar, "value": data}
         elif isinstance(data, str):
@@ -179,7 +181,8 @@ class ByKind:
         if not isinstance(data, Mapping):
             advice = f"write {self.key}: and one of {one_of(valid)}"
             raise invalid(f"a mapping with '{self.key}'", show(data), advice)
-        data = data if self.renew is None else self.renew(data)
+        if self.renew is not None:
+            data = self.renew(data)
         kind = data.get(self.key, self.default)
         if kind is None:
             advice = f"add {self.key}: {valid[0]}" if len(valid) == 1 else f"add '{self.key}' with one of them"
@@ -191,22 +194,22 @@ class ByKind:
 
 
 def file_marks(field: FieldInfo) -> list[NamesFile]:
-    """Return how a field names files: `[]`, or `WorldFile` or `ContentFile`."""
+    """Return the marks of a field that names a file, such as that of `WorldFile`."""
     marks, types = list(field.metadata), [field.annotation]
     while types:
-        one = types.pop()
-        marks += getattr(one, "__metadata__", ())
-        types += get_args(one)
+        annotation = types.pop()
+        marks += getattr(annotation, "__metadata__", ())
+        types += get_args(annotation)
     return [mark for mark in marks if isinstance(mark, NamesFile)]
 
 
 def world_files(section: Any) -> Iterator[str]:
-    """Yield the world's files of a section and those below, in the schema's order."""
+    """Yield the `WorldFile`s of a section and its subsections, in the schema's order."""
     return _named_files(section, of_world=True)
 
 
 def content_files(section: Any) -> Iterator[str]:
-    """Yield the files of data or models of a section and those below."""
+    """Yield the `ContentFile`s of a section and its subsections."""
     return _named_files(section, of_world=False)
 
 
@@ -227,8 +230,8 @@ class Short:
     """Marks a section with a short form: `clients: 4` is `clients: {count: 4}`.
 
     Args:
-        key: the key whose value it is.
-        text: whether it is a text such as "1 s"; else a number.
+        key: the key whose value the short form is.
+        text: whether the value is a text such as "1 s"; else it is a number.
     """
 
     key: str
@@ -254,20 +257,16 @@ def members_of(annotation: Any) -> tuple[type[Config], ...]:
 
 
 def kind_of(member: type[Config], key: str) -> str:
-    """Return the name by which a member of a union is chosen."""
+    """Return the name of a variant."""
     return str(member.model_fields[key].default)
+
+
+_COMPARISONS = {">=": operator.ge, ">": operator.gt, "<=": operator.le, "<": operator.lt}
 
 
 @dataclass(frozen=True)
 class Within:
-    """A number in a range; an `int` field takes whole numbers, also as 1e4.
-
-    Args:
-        at_least: lower bound, included.
-        above: lower bound, excluded.
-        at_most: upper bound, included.
-        below: upper bound, excluded.
-    """
+    """A number in a range; an `int` field takes whole numbers, also as 1e4."""
 
     at_least: float | None = None
     above: float | None = None
@@ -275,41 +274,35 @@ class Within:
     below: float | None = None
 
     @property
-    def _bounds(self) -> str:
-        bounds = {">=": self.at_least, ">": self.above, "<=": self.at_most, "<": self.below}
-        given = {sign: bound for sign, bound in bounds.items() if bound is not None}
-        return " and ".join(
-            f"{sign} {bound if isinstance(bound, int) else f'{bound:g}'}" for sign, bound in given.items()
-        )
+    def _bounds(self) -> Iterator[tuple[str, float]]:
+        bounds = zip(_COMPARISONS, (self.at_least, self.above, self.at_most, self.below), strict=True)
+        return ((sign, bound) for sign, bound in bounds if bound is not None)
 
-    def _holds(self, value: float) -> bool:
-        return (
-            (self.at_least is None or value >= self.at_least)
-            and (self.above is None or value > self.above)
-            and (self.at_most is None or value <= self.at_most)
-            and (self.below is None or value < self.below)
-        )
+    def holds(self, value: float) -> bool:
+        """Return whether a value is in the range."""
+        return all(_COMPARISONS[sign](value, bound) for sign, bound in self._bounds)
 
-    def expected(self, what: str) -> str:
-        """Return "a number > 0"."""
-        return f"{what} {self._bounds}".rstrip()
+    def expected(self, noun: str) -> str:
+        """Return "a number > 0" for "a number"."""
+        bounds = [f"{sign} {bound if isinstance(bound, int) else f'{bound:g}'}" for sign, bound in self._bounds]
+        return f"{noun} {' and '.join(bounds)}".rstrip()
 
     def integer(self, value: object) -> int:
-        """Return `value` as an integer of the range, or refuse it."""
+        """Return `value` as an integer in the range, or reject it."""
         whole = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
         if isinstance(value, bool) or not whole:
             raise invalid(self.expected("an integer"), show(value), "write a whole number")
-        if not self._holds(value):  # type: ignore[arg-type]
+        if not self.holds(value):  # type: ignore[arg-type]
             raise invalid(self.expected("an integer"), show(value), "choose a value in this range")
         return int(value)  # type: ignore[call-overload,no-any-return]
 
     def number(self, value: object) -> float:
-        """Return `value` as a float of the range, or refuse it."""
+        """Return `value` as a float in the range, or reject it."""
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise invalid(self.expected("a number"), show(value), "write a plain number")
         if not abs(value) < 10**300:
             raise invalid(self.expected("a finite number"), show(value), "write a finite number")
-        if not self._holds(value):
+        if not self.holds(value):
             raise invalid(self.expected("a number"), show(value), "choose a value in this range")
         return float(value)
 
@@ -318,28 +311,23 @@ class Within:
         return core_schema.no_info_before_validator_function(check, handler(source))
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        names = {
-            "minimum": self.at_least,
-            "exclusiveMinimum": self.above,
-            "maximum": self.at_most,
-            "exclusiveMaximum": self.below,
-        }
-        return handler(schema) | {name: bound for name, bound in names.items() if bound is not None}
+        names = {">=": "minimum", ">": "exclusiveMinimum", "<=": "maximum", "<": "exclusiveMaximum"}
+        return handler(schema) | {names[sign]: bound for sign, bound in self._bounds}
 
 
 LONGEST_S = 1e12
-"""The longest time that a scenario may name: beside some 30,000 years, the times of mini-batches would vanish."""
+"""The longest time of a scenario: added to some 30,000 years, the times of mini-batches would vanish."""
 
 
 def _quantity(
-    parse: Callable[[object], float], what: str, limits: Within, longest: float = math.inf
+    parse: Callable[[object], float], noun: str, limits: Within, longest: float = math.inf
 ) -> BeforeValidator:
     def check(value: object) -> float:
         number = parse(value)
         if longest < number < math.inf:
-            raise invalid(f"{what} of at most {longest:g} s", show(value), "choose a shorter time")
-        if not limits._holds(number) or not math.isfinite(number):
-            raise invalid(limits.expected(what), show(value), "choose a value in this range")
+            raise invalid(f"{noun} of at most {longest:g} s", show(value), "choose a shorter time")
+        if not limits.holds(number) or not math.isfinite(number):
+            raise invalid(limits.expected(noun), show(value), "choose a value in this range")
         return number
 
     return BeforeValidator(check)
@@ -358,23 +346,22 @@ def _word(value: object) -> str:
     return value
 
 
-def _distinct(what: str, advice: str) -> AfterValidator:
-    """At least one, each once."""
+def _distinct(noun: str, advice: str) -> AfterValidator:
+    """Return a check of lists: at least one item, each once."""
 
-    def check(named: tuple[Any, ...]) -> tuple[Any, ...]:
-        if not named:
-            raise invalid(f"at least one {what}", "[]", advice)
-        one, times = Counter(named).most_common(1)[0]
+    def check(items: tuple[Any, ...]) -> tuple[Any, ...]:
+        if not items:
+            raise invalid(f"at least one {noun}", "[]", advice)
+        item, times = Counter(items).most_common(1)[0]
         if times > 1:
-            found = f"{what} {one} more than once"
-            raise invalid(f"each {what} once", found, f"list every {what} only once")
-        return named
+            raise invalid(f"each {noun} once", f"{noun} {item} more than once", f"list every {noun} only once")
+        return items
 
     return AfterValidator(check)
 
 
 def _one_or_each(limits: Within) -> BeforeValidator:
-    """A number, or a list with one for each client."""
+    """Return a check of one number, or a list with one for each client."""
 
     def check(value: object) -> float | tuple[float, ...]:
         if not isinstance(value, list | tuple):
@@ -399,7 +386,7 @@ def _frozen(value: Any) -> Any:
 
 
 def hashable(value: Any) -> Any:
-    """Return plain values as something that has a hash: equal ones for equal values."""
+    """Return a hashable form of plain values; equal values have equal forms."""
     if isinstance(value, dict):
         return frozenset((key, hashable(item)) for key, item in value.items())
     return tuple(hashable(item) for item in value) if isinstance(value, tuple) else value
@@ -442,9 +429,9 @@ Sigma = Annotated[float, Within(at_least=0, at_most=5)]
 Flag = Annotated[bool, Strict()]
 Text = Annotated[str, BeforeValidator(_word)]
 WorldFile = Annotated[Text, NamesFile(of_world=True)]
-"""The path of a file that the world is read from: `world_files` finds it, checkpoints and sweeps compare its bytes."""
+"""The path of a file that the world is read from; checkpoints and sweeps compare its bytes."""
 ContentFile = Annotated[Text, NamesFile(of_world=False)]
-"""The path of data or of a model: checkpoints and sweeps compare what was read from it."""
+"""The path of data or of a model; checkpoints and sweeps compare the content that was read from it."""
 Letters = Annotated[str, BeforeValidator(_letters)]
 Clients = Annotated[tuple[Index, ...], _distinct("client", "list clients by number, the first is 0")]
 RegionNames = Annotated[tuple[Text, ...], _distinct("region", "list some of regions.names")]
@@ -473,15 +460,12 @@ PositiveBytes = Annotated[
     int, _size(Within(at_least=1)), WithJsonSchema({"type": ["integer", "string"], "format": "bytes > 0"})
 ]
 OwnName = Annotated[str, BeforeValidator(_own_name)]
-"""What own code is called: my_module:my_name."""
+"""The name of a user's code: my_module:my_name."""
 OwnOptions = Annotated[dict[str, Any], AfterValidator(_frozen)]
-"""What own code is given, by keyword; it checks them itself. See `hashable`."""
+"""The keyword arguments of a user's code, which checks them itself."""
 
 
 class OwnCode(Config):
     """Base of sections that name a user's own code, by `kind` or `set`."""
 
     options: OwnOptions = option({}, "what the class or function is given, by keyword; checked by itself")
-
-    def __hash__(self) -> int:
-        return hash(hashable({name: getattr(self, name) for name in type(self).model_fields}))

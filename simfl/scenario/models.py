@@ -167,7 +167,5 @@ class ExternalModel(ModelConfig, OwnCode):
         """As `targets` says."""
         return self.targets == "values"
 
-    __hash__ = OwnCode.__hash__
-
 
 CORE = Linear | Quadratic | Logistic | OneVsAll | Softmax | Svm | Mlp | Cnn | LeNet5 | ResNet | Lstm | Transformer

@@ -87,8 +87,6 @@ class OwnOptimizer(OptimizerConfig, OwnCode):
 
     kind: OwnName = Field(description="module and function that returns the transformation, as in my_module:make")
 
-    __hash__ = OwnCode.__hash__
-
 
 Optimizer = Annotated[Sgd | Momentum | Nesterov | Adam | OwnOptimizer, ByKind(external=OwnOptimizer)]
 
@@ -138,8 +136,6 @@ class OwnServerOptimizer(OwnCode):
     """A gradient transformation of your own, as in optax, from a module."""
 
     kind: OwnName = Field(description="module and function that returns the transformation, as in my_module:make")
-
-    __hash__ = OwnCode.__hash__
 
 
 ServerOptimizer = Annotated[

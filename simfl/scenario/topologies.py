@@ -30,7 +30,9 @@ class TopologyConfig(Config):
     """Base of all topologies."""
 
     equal_degrees: ClassVar[bool | None] = None
-    """Whether all clients have equally many neighbors; None if that is known only once the graph is built."""
+    """Whether all clients have the same number of neighbors; None if that depends on the graph that is built."""
+    two_sides: ClassVar[bool | None] = None
+    """Whether the graph is bipartite; None if that depends on the number of clients or on the graph that is built."""
 
     if TYPE_CHECKING:  # each class names itself
         kind: str
@@ -41,7 +43,7 @@ class TopologyConfig(Config):
 
     @property
     def changes(self) -> bool:
-        """Whether the graph is not the same all the time."""
+        """Whether the graph changes during a run."""
         return False
 
     def impossible(self, count: int) -> Iterator[Problem]:
@@ -50,7 +52,7 @@ class TopologyConfig(Config):
 
     def bipartite(self, count: int) -> bool | None:
         """Return whether the graph is bipartite; None if not known yet."""
-        return None
+        return self.two_sides
 
 
 class DrawnTopology(TopologyConfig):
@@ -62,7 +64,7 @@ class DrawnTopology(TopologyConfig):
 
     @property
     def changes(self) -> bool:
-        """Where it is drawn anew."""
+        """Whether it is drawn anew."""
         return self.redraw_every is not None
 
 
@@ -74,7 +76,7 @@ class Ring(TopologyConfig):
     kind: Literal["ring"] = variant("ring")
 
     def bipartite(self, count: int) -> bool:
-        """Only even cycles are (two clients are a single link)."""
+        """Return whether the cycle is even; two clients have a single link."""
         return count % 2 == 0
 
 
@@ -86,32 +88,25 @@ class Complete(TopologyConfig):
     kind: Literal["complete"] = variant("complete")
 
     def bipartite(self, count: int) -> bool:
-        """Three clients make a triangle."""
+        """Return whether there is no triangle."""
         return count <= 2
 
 
 class Bipartite(TopologyConfig):
     """Links between every even and every odd client."""
 
-    equal_degrees: ClassVar[bool | None] = None
+    two_sides: ClassVar[bool | None] = True
 
     kind: Literal["bipartite"] = variant("bipartite")
-
-    def bipartite(self, count: int) -> bool:
-        """Even against odd."""
-        return True
 
 
 class Star(TopologyConfig):
     """Client 0 in the middle, all others linked to it alone."""
 
     equal_degrees: ClassVar[bool | None] = False
+    two_sides: ClassVar[bool | None] = True
 
     kind: Literal["star"] = variant("star")
-
-    def bipartite(self, count: int) -> bool:
-        """The middle against the rest."""
-        return True
 
 
 class Torus(TopologyConfig):
@@ -129,7 +124,7 @@ class Torus(TopologyConfig):
         return rows, count // rows
 
     def impossible(self, count: int) -> Iterator[Problem]:
-        """The grid must be full, with at least two rows and two columns."""
+        """Yield a grid that is not full, or has less than two rows or columns."""
         if self.rows is None:
             if self._sides(count)[0] == 1:
                 advice = "choose clients.count with a divisor, or topology kind: ring"
@@ -139,7 +134,7 @@ class Torus(TopologyConfig):
             yield Problem(expected, str(self.rows), "change rows or clients.count", ("rows",))
 
     def bipartite(self, count: int) -> bool:
-        """A chessboard, if both sides are even."""
+        """Return whether both sides are even, as those of a chessboard."""
         return all(side % 2 == 0 for side in self._sides(count))
 
 
@@ -152,7 +147,7 @@ class Regular(DrawnTopology):
     degree: Count = option(4, "number of neighbors of every client")
 
     def impossible(self, count: int) -> Iterator[Problem]:
-        """A graph with these degrees must exist, and be connected."""
+        """Yield why no connected graph has these degrees."""
         if self.degree >= count:
             yield Problem(_fewer(count), str(self.degree), "lower degree or add clients", ("degree",))
         elif self.degree * count % 2:
@@ -182,7 +177,7 @@ class WattsStrogatz(DrawnTopology):
     rewiring: Probability = option(0.1, "share of the links that are moved")
 
     def impossible(self, count: int) -> Iterator[Problem]:
-        """The lattice takes half of the neighbors on either side."""
+        """Yield why the lattice cannot have half of the neighbors on each side."""
         if self.neighbors >= count:
             yield Problem(_fewer(count), str(self.neighbors), "lower neighbors or add clients", ("neighbors",))
         elif self.neighbors % 2:
@@ -192,13 +187,11 @@ class WattsStrogatz(DrawnTopology):
 class BarabasiAlbert(DrawnTopology):
     """Scale-free: every newcomer links with some clients, preferring the well linked."""
 
-    equal_degrees: ClassVar[bool | None] = None
-
     kind: Literal["barabasi_albert"] = variant("barabasi_albert")
     attachments: Count = option(2, "number of links of every newcomer")
 
     def impossible(self, count: int) -> Iterator[Problem]:
-        """The first newcomer must find as many clients."""
+        """Yield a problem if the first newcomer finds too few clients."""
         if self.attachments >= count:
             yield Problem(_fewer(count), str(self.attachments), "lower attachments or add clients", ("attachments",))
 
@@ -215,13 +208,10 @@ class Tree(TopologyConfig):
     """A balanced tree below client 0."""
 
     equal_degrees: ClassVar[bool | None] = False
+    two_sides: ClassVar[bool | None] = True
 
     kind: Literal["tree"] = variant("tree")
     branching: Annotated[int, Within(at_least=2)] = option(2, "number of children of every client")
-
-    def bipartite(self, count: int) -> bool:
-        """Even against odd depths."""
-        return True
 
 
 class GraphMl(TopologyConfig):
@@ -261,7 +251,7 @@ FixedTopology = Annotated[_Fixed, ByKind(default="ring")]
 
 
 def once(graph: TopologyConfig, advice: str) -> Iterator[Problem]:
-    """Yield that a graph changes which is to be one."""
+    """Yield a problem if a graph that has to stay is redrawn."""
     if isinstance(graph, DrawnTopology) and graph.redraw_every is not None:
         yield Problem("null: one graph", format_time(graph.redraw_every), advice, ("graph", "redraw_every"))
 
@@ -271,7 +261,7 @@ class ChangingTopology(TopologyConfig):
 
     @property
     def changes(self) -> bool:
-        """They do."""
+        """Whether the graph changes during a run: yes."""
         return True
 
 
@@ -344,10 +334,9 @@ class Sequence(ChangingTopology):
             yield Problem(expected, format_time(self.every), "choose a longer time", ("every",))
 
     def impossible(self, count: int) -> Iterator[Problem]:
-        """Each of them must exist."""
-        for i, one in enumerate(self.graphs):
-            for problem in one.graph.impossible(count):
-                yield problem.below(("graphs", i, "graph"))
+        """Yield why one of the graphs is impossible."""
+        for i, timed in enumerate(self.graphs):
+            yield from (problem.below(("graphs", i, "graph")) for problem in timed.graph.impossible(count))
 
 
 class Contacts(ChangingTopology):

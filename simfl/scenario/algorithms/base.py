@@ -56,22 +56,26 @@ class AlgorithmConfig(Config):
     uses_topology: ClassVar[bool] = True
     has_server: ClassVar[bool | None] = False
     """Whether there is a server; None if that is not known."""
-    #: Whether models are averaged by the weights of `topology.mixing`.
+    #: Whether models are averaged with the weights of `topology.mixing`.
     mixes: ClassVar[bool] = False
-    #: Why its clients take no optimizer; "" where they do.
+    #: Why its clients take no optimizer; "" if they take one.
     no_optimizer: ClassVar[str] = ""
-    #: What a scenario may say of an optimizer's state, and why it may not say the rest.
+    #: The fields of an optimizer's state that a scenario may set, and why it may not set the others.
     states: ClassVar[tuple[str, ...]] = ()
     no_states: ClassVar[str] = "its clients have no optimizer of their own beside the one model"
     #: Whether a run uses every example a number of times that is known beforehand.
     uses_data_up: ClassVar[bool] = False
+    #: The default step sizes of optimizers: the field of the step, that of the optimizer, and the steps by kind.
+    optimizer_steps: ClassVar[tuple[tuple[str, str, Mapping[str, float]], ...]] = (
+        ("step_size", "optimizer", USUAL_STEPS),
+    )
 
     if TYPE_CHECKING:  # each class names itself
         kind: str
 
     @classmethod
     def named(cls) -> bool:
-        """Whether this is an algorithm, and not only the base of some."""
+        """Return whether this is an algorithm, not only a base class."""
         return "kind" in cls.model_fields and not cls.model_fields["kind"].is_required()
 
     @property
@@ -90,7 +94,7 @@ class AlgorithmConfig(Config):
         return False
 
     def own_options(self) -> dict[str, Any]:
-        """Return the options that the algorithm is given as they are, by name."""
+        """Return the options that the algorithm's `set_up` takes, by name."""
         return {
             name: getattr(self, name)
             for name, field in type(self).model_fields.items()
@@ -107,12 +111,13 @@ class AlgorithmConfig(Config):
 
     @model_validator(mode="before")
     @classmethod
-    def _usual_step(cls, data: Any) -> Any:
-        """An optimizer has a step size that fits it, where nothing is said."""
-        if not isinstance(data, Mapping) or "step_size" in data or cls.no_optimizer:
-            return data
-        usual = usual_step(data.get("optimizer"), USUAL_STEPS)
-        return data if usual is None else {**data, "step_size": usual}
+    def _fill_in_steps(cls, data: Any) -> Any:
+        """Fill in the default step sizes of optimizers."""
+        for name, optimizer, steps in cls.optimizer_steps if isinstance(data, Mapping) else ():
+            if name in cls.model_fields and name not in data:
+                usual = usual_step(data.get(optimizer), steps)
+                data = data if usual is None else {**data, name: usual}
+        return data
 
     def optimizer_problems(self) -> Iterator[Problem]:
         """Yield the optimizer options that an algorithm does not support."""

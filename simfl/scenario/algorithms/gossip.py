@@ -43,7 +43,7 @@ class AdPsgd(BoundedConfig):
     )
 
     def contradictions(self, scenario: Sections) -> Iterator[Problem]:
-        """Senders need others to send to."""
+        """Yield a problem if pairing by senders lacks a constant bipartite graph."""
         topology, count = scenario.topology, scenario.clients.count
         impossible = count < 2 or any(topology.impossible(count))
         if self.pairing == "senders" and topology.changes:

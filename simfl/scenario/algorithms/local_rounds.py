@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any, ClassVar, Literal
-
-from pydantic import model_validator
+from collections.abc import Iterator
+from typing import ClassVar, Literal
 
 from simfl.scenario.algorithms.base import Sections
 from simfl.scenario.algorithms.staleness import ServerAlgorithmConfig
 from simfl.scenario.fields import Count, Index, NonNegative, Positive, PositiveSeconds, Settled, Share, option, variant
-from simfl.scenario.optimizers import USUAL_SERVER_STEPS, usual_step
+from simfl.scenario.optimizers import USUAL_SERVER_STEPS
 from simfl.scenario.problems import Problem
 
 
@@ -18,6 +16,7 @@ class LocalRoundsConfig(ServerAlgorithmConfig):
     """Base of algorithms whose clients train locally for many steps."""
 
     no_states: ClassVar[str] = "the state of an optimizer of local steps begins anew with each round"
+    optimizer_steps = (*ServerAlgorithmConfig.optimizer_steps, ("server_step", "server_optimizer", USUAL_SERVER_STEPS))
 
     sampling: Literal["auto", "without_replacement", "shuffle", "with_replacement"] = option(
         "auto",
@@ -36,15 +35,6 @@ class LocalRoundsConfig(ServerAlgorithmConfig):
     concurrency: Count | None = option(
         None, "clients that train at a time, chosen at random from those present; null: all"
     )
-
-    @model_validator(mode="before")
-    @classmethod
-    def _usual_server_step(cls, data: Any) -> Any:
-        """A server's optimizer has a step size that fits it, where nothing is said."""
-        if not isinstance(data, Mapping) or "server_step" in data or "server_step" not in cls.model_fields:
-            return data
-        usual = usual_step(data.get("server_optimizer"), USUAL_SERVER_STEPS)
-        return data if usual is None else {**data, "server_step": usual}
 
     def problems(self) -> Iterator[Problem]:
         """Yield two lengths of a round."""
@@ -154,7 +144,7 @@ class FedBuff(LocalRoundsConfig):
     )
 
     def contradictions(self, scenario: Sections) -> Iterator[Problem]:
-        """Clients that wait can fill the buffer."""
+        """Yield also a buffer that waiting clients cannot fill."""
         yield from super().contradictions(scenario)
         at_a_time = min(self.concurrency or scenario.clients.count, scenario.clients.count)
         if self.after_update == "wait" and self.buffer_size > at_a_time:
@@ -164,5 +154,5 @@ class FedBuff(LocalRoundsConfig):
 
     @property
     def noise_of_server(self) -> bool:
-        """As `noise` says."""
+        """Whether the server adds the noise."""
         return self.noise == "server"

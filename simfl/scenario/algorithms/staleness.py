@@ -45,7 +45,7 @@ class ServerAlgorithmConfig(BoundedConfig):
     )
 
     def optimizer_problems(self) -> Iterator[Problem]:
-        """As of all algorithms, and of the server's."""
+        """Yield also a server's optimizer that the algorithm does not support."""
         yield from super().optimizer_problems()
         if self.no_server_optimizer and self.server_optimizer != ServerSgd():
             at = ("algorithm", "server_optimizer")
