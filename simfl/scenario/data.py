@@ -138,7 +138,6 @@ class Digits(SplitData):
     task: ClassVar[TargetKind] = "classes"
     num_classes: ClassVar[int | None] = 10
     images: ClassVar[bool | None] = True
-
     set: Literal["digits"] = variant("digits")
 
 
@@ -148,7 +147,6 @@ class Mnist(RealData):
     task: ClassVar[TargetKind] = "classes"
     num_classes: ClassVar[int | None] = 10
     images: ClassVar[bool | None] = True
-
     set: Literal["mnist"] = variant("mnist")
     path: ContentFile | None = option(None, "folder of the IDX files; null means 'mnist' below SIMFL_DATA")
 
@@ -159,7 +157,6 @@ class Cifar10(RealData):
     task: ClassVar[TargetKind] = "classes"
     num_classes: ClassVar[int | None] = 10
     images: ClassVar[bool | None] = True
-
     set: Literal["cifar10"] = variant("cifar10")
     path: ContentFile | None = option(None, "archive or folder; null means 'cifar10' below SIMFL_DATA")
 
@@ -168,7 +165,6 @@ class Libsvm(SplitData):
     """Any file in LIBSVM format: plain, .gz or .bz2."""
 
     images: ClassVar[bool | None] = None
-
     set: Literal["libsvm"] = variant("libsvm")
     path: ContentFile = Field(description="file, or a bare name such as a9a in 'libsvm' below SIMFL_DATA")
     test_path: ContentFile | None = option(
@@ -182,7 +178,6 @@ class Npz(SplitData):
 
     images: ClassVar[bool | None] = None
     columns: ClassVar[bool] = True
-
     set: Literal["npz"] = variant("npz")
     path: ContentFile = Field(description="archive, or a bare name in 'npz' below SIMFL_DATA")
     test_path: ContentFile | None = option(None, "archive of the test part; null if the same archive has one")
@@ -196,7 +191,6 @@ class Table(SplitData):
     """
 
     columns: ClassVar[bool] = True
-
     set: Literal["table"] = variant("table")
     path: ContentFile = Field(description="file, or a bare name in 'table' or 'csv' below SIMFL_DATA")
     test_path: ContentFile | None = option(
@@ -227,7 +221,6 @@ class Leaf(SplitData):
     """
 
     images: ClassVar[bool | None] = None
-
     set: Literal["leaf"] = variant("leaf")
     path: ContentFile = Field(
         description="folder with train/*.json and perhaps test/*.json, or its name in 'leaf' below SIMFL_DATA"
@@ -265,7 +258,6 @@ class TextData(DataConfig):
     """
 
     task: ClassVar[TargetKind] = "tokens"
-
     set: Literal["text"] = variant("text")
     path: ContentFile | None = option(
         None, "file in UTF-8, or a bare name in 'text' below SIMFL_DATA; null: generated text"
@@ -344,7 +336,6 @@ class QuadraticData(SyntheticData):
     """
 
     task: ClassVar[TargetKind] = "points"
-
     set: Literal["quadratic"] = variant("quadratic")
     noise: NonNegative = option(1.0, "standard deviation of the points around their center")
 
@@ -354,7 +345,6 @@ class LogisticData(SyntheticData):
 
     task: ClassVar[TargetKind] = "binary"
     num_classes: ClassVar[int | None] = 2
-
     set: Literal["logistic"] = variant("logistic")
     noise: Annotated[float, Within(at_least=0, at_most=0.5)] = option(0.05, "share of flipped labels")
 
@@ -363,7 +353,6 @@ class LinearData(SyntheticData):
     """Least squares: targets linear in the features, with noise; the optimum is known."""
 
     task: ClassVar[TargetKind] = "regression"
-
     set: Literal["linear"] = variant("linear")
     noise: NonNegative = option(0.1, "standard deviation of the noise on the targets")
 

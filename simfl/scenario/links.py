@@ -9,7 +9,7 @@ from pydantic import BeforeValidator, WithJsonSchema, model_validator
 
 from simfl.scenario.availability import OpenInterval, out_of_order
 from simfl.scenario.clients import ends_after_start, exactly_one
-from simfl.scenario.distributions import ConstantTime
+from simfl.scenario.distributions import BandwidthRule, ConstantTime, Latency, LatencyRule, LossRule
 from simfl.scenario.fields import (
     Bandwidth,
     ByKind,
@@ -28,7 +28,6 @@ from simfl.scenario.fields import (
     option,
     variant,
 )
-from simfl.scenario.link_values import BandwidthRule, Latency, LatencyRule, LossRule
 from simfl.scenario.problems import InvalidValueError, Path, Problem, invalid, show
 from simfl.scenario.units import format_time
 

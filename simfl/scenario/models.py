@@ -33,7 +33,6 @@ class Linear(ModelConfig):
     """Linear regression with the squared error."""
 
     tasks: ClassVar[tuple[TargetKind, ...]] = ("regression", "unknown")
-
     kind: Literal["linear"] = variant("linear")
     intercept: Flag = option(True, "add a constant term")
 
@@ -45,7 +44,6 @@ class Quadratic(ModelConfig):
     """
 
     tasks: ClassVar[tuple[TargetKind, ...]] = ("points",)
-
     kind: Literal["quadratic"] = variant("quadratic")
 
 
@@ -53,7 +51,6 @@ class Logistic(ModelConfig):
     """Binary logistic regression."""
 
     tasks: ClassVar[tuple[TargetKind, ...]] = ("binary", "unknown")
-
     kind: Literal["logistic"] = variant("logistic")
     intercept: Flag = option(True, "add a constant term")
 
@@ -100,7 +97,6 @@ class Cnn(ModelConfig):
     """
 
     convolutional: ClassVar[bool] = True
-
     kind: Literal["cnn"] = variant("cnn")
     filters: tuple[Count, Count] = option((10, 10), "of the two convolutions of 5 x 5")
     activation: Literal["relu", "tanh"] = option("relu", "non-linearity: relu or tanh")
@@ -110,7 +106,6 @@ class LeNet5(ModelConfig):
     """LeNet-5, a small convolutional network for images."""
 
     convolutional: ClassVar[bool] = True
-
     kind: Literal["lenet5"] = variant("lenet5")
     activation: Literal["relu", "tanh"] = option("relu", "non-linearity: relu or tanh (the paper's)")
 
@@ -119,7 +114,6 @@ class ResNet(ModelConfig):
     """A small residual convolutional network for CIFAR-10, with group normalization."""
 
     convolutional: ClassVar[bool] = True
-
     kind: Literal["resnet"] = variant("resnet")
     blocks: Count = option(1, "residual blocks in each of the three stages: 6 blocks + 2 layers")
 

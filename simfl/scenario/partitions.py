@@ -52,7 +52,6 @@ class Dirichlet(PartitionConfig):
     """Each client draws its distribution of labels from a Dirichlet distribution."""
 
     needs_labels: ClassVar[bool] = True
-
     kind: Literal["dirichlet"] = variant("dirichlet")
     alpha: Positive = option(0.5, "concentration: small means few labels per client, large means iid")
 
@@ -61,7 +60,6 @@ class Shards(PartitionConfig):
     """Examples are sorted by label and cut into shards; each client gets some."""
 
     needs_labels: ClassVar[bool] = True
-
     kind: Literal["shards"] = variant("shards")
     shards_per_client: Count = option(2, "number of shards that each client gets")
 
@@ -70,7 +68,6 @@ class ByLabel(PartitionConfig):
     """Each client holds examples of some labels only."""
 
     needs_labels: ClassVar[bool] = True
-
     kind: Literal["by_label"] = variant("by_label")
     labels_per_client: Count = option(2, "number of labels that each client holds")
 
@@ -109,7 +106,6 @@ class ByColumn(Config):
 
     needs_labels: ClassVar[bool] = False
     sizes: ClassVar[EqualSizes] = EqualSizes()
-
     kind: Literal["by_column"] = variant("by_column")
     column: Text = Field(
         description="the column of a table, or the key of an array [n] in an npz archive; `clients.count` has to be "
@@ -122,7 +118,6 @@ class Natural(Config):
 
     needs_labels: ClassVar[bool] = False
     sizes: ClassVar[EqualSizes] = EqualSizes()
-
     kind: Literal["natural"] = variant("natural")
     owners: Literal["all", "drawn"] = option(
         "all",

@@ -264,7 +264,6 @@ class GaussianUpdate(_MultipliedGaussian):
     """
 
     unit = "client"
-
     mechanism: Literal["gaussian_update"] = variant("gaussian_update")
     clipping_norm: Positive = option(1.0, "C, the bound on the L2 norm of an update")
     noise_multiplier: NonNegativeEach | None = option(
@@ -295,7 +294,6 @@ class LaplaceL2(Accounted):
 
     each = ("epsilon", "epsilon_per_release")
     second_moment = "exact"
-
     mechanism: Literal["laplace_l2"] = variant("laplace_l2")
     clipping_norm: Positive = option(1.0, "C, the bound on the L2 norm of each example's gradient")
     epsilon_per_release: PositiveEach = option(
@@ -311,7 +309,6 @@ class Laplace(Accounted):
     """
 
     each = ("epsilon", "epsilon_per_release")
-
     mechanism: Literal["laplace"] = variant("laplace")
     clipping_norm: Positive = option(1.0, "C, the bound on the L2 norm of each example's gradient")
     epsilon_per_release: PositiveEach = option(
@@ -327,7 +324,6 @@ class LaplaceL2RadiusOnly(MechanismConfig):
 
     each = ("epsilon_per_release",)
     second_moment = "paper"
-
     mechanism: Literal["laplace_l2_radius_only"] = variant("laplace_l2_radius_only")
     clipping_norm: Positive = option(1.0, "C, the bound on the L2 norm of each example's gradient")
     epsilon_per_release: PositiveEach = option(
@@ -352,7 +348,6 @@ class OnePassGaussian(MechanismConfig):
     """
 
     counts_uses = True
-
     mechanism: Literal["one_pass_gaussian"] = variant("one_pass_gaussian")
     epsilon: Positive = option(1.0, "what the noise is made for")
     delta: Annotated[

@@ -72,7 +72,6 @@ class Ring(TopologyConfig):
     """A cycle: every client has two neighbors."""
 
     equal_degrees: ClassVar[bool | None] = True
-
     kind: Literal["ring"] = variant("ring")
 
     def bipartite(self, count: int) -> bool:
@@ -84,7 +83,6 @@ class Complete(TopologyConfig):
     """Every client is linked with every other."""
 
     equal_degrees: ClassVar[bool | None] = True
-
     kind: Literal["complete"] = variant("complete")
 
     def bipartite(self, count: int) -> bool:
@@ -96,7 +94,6 @@ class Bipartite(TopologyConfig):
     """Links between every even and every odd client."""
 
     two_sides: ClassVar[bool | None] = True
-
     kind: Literal["bipartite"] = variant("bipartite")
 
 
@@ -105,7 +102,6 @@ class Star(TopologyConfig):
 
     equal_degrees: ClassVar[bool | None] = False
     two_sides: ClassVar[bool | None] = True
-
     kind: Literal["star"] = variant("star")
 
 
@@ -113,7 +109,6 @@ class Torus(TopologyConfig):
     """A grid whose borders are joined."""
 
     equal_degrees: ClassVar[bool | None] = True
-
     kind: Literal["torus"] = variant("torus")
     rows: Annotated[int, Within(at_least=2)] | None = option(
         None, "number of rows, a divisor of clients.count; null: as square as it can be"
@@ -142,7 +137,6 @@ class Regular(DrawnTopology):
     """A random graph in which everyone has equally many neighbors."""
 
     equal_degrees: ClassVar[bool | None] = True
-
     kind: Literal["regular"] = variant("regular")
     degree: Count = option(4, "number of neighbors of every client")
 
@@ -200,7 +194,6 @@ class Exponential(TopologyConfig):
     """Links from client i to i ± 1, 2, 4, 8, ..., modulo the number of clients."""
 
     equal_degrees: ClassVar[bool | None] = True
-
     kind: Literal["exponential"] = variant("exponential")
 
 
@@ -209,7 +202,6 @@ class Tree(TopologyConfig):
 
     equal_degrees: ClassVar[bool | None] = False
     two_sides: ClassVar[bool | None] = True
-
     kind: Literal["tree"] = variant("tree")
     branching: Annotated[int, Within(at_least=2)] = option(2, "number of children of every client")
 
@@ -272,7 +264,6 @@ class OnePeer(ChangingTopology):
     """
 
     equal_degrees: ClassVar[bool | None] = True
-
     kind: Literal["one_peer"] = variant("one_peer")
     redraw_every: PositiveSeconds = Field(description="how long each power of two is in force")
 
@@ -284,7 +275,6 @@ class PeerSampling(ChangingTopology):
     """
 
     equal_degrees: ClassVar[bool | None] = False
-
     kind: Literal["peer_sampling"] = variant("peer_sampling")
     peers: Count = option(1, "how many others each client draws; it may be drawn by more")
     redraw_every: PositiveSeconds = Field(description="time after which all clients draw again, repeatedly")
@@ -310,7 +300,6 @@ class Sequence(ChangingTopology):
     """A list of graphs, each from its time on."""
 
     equal_degrees: ClassVar[bool | None] = False
-
     kind: Literal["sequence"] = variant("sequence")
     graphs: tuple[TimedGraph, ...] = Field(description="graphs in the order of their times, the first from 0 s")
     every: PositiveSeconds | None = option(
@@ -346,7 +335,6 @@ class Contacts(ChangingTopology):
     """
 
     equal_degrees: ClassVar[bool | None] = False
-
     kind: Literal["contacts"] = variant("contacts")
     path: WorldFile = Field(
         description="CSV file, relative to the current folder, with the columns from and until (seconds, or with a "

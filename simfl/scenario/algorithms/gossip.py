@@ -18,7 +18,6 @@ class DecentralizedSgd(AlgorithmConfig):
 
     states: ClassVar[tuple[str, ...]] = GOSSIPED
     mixes: ClassVar[bool] = True
-
     kind: Literal["decentralized_sgd"] = variant("decentralized_sgd")
 
 
@@ -29,7 +28,6 @@ class AdPsgd(BoundedConfig):
     """
 
     states: ClassVar[tuple[str, ...]] = GOSSIPED
-
     kind: Literal["adpsgd"] = variant("adpsgd")
     exchange: Literal["atomic", "messages"] = option(
         "messages",
@@ -63,7 +61,6 @@ class GossipLearning(BoundedConfig):
     """
 
     states: ClassVar[tuple[str, ...]] = GOSSIPED
-
     kind: Literal["gossip_learning"] = variant("gossip_learning")
     period: Settled[PositiveSeconds | None] = option(
         None, "time between two messages of a client; null: that of a mini-batch at speed 1"
@@ -80,7 +77,6 @@ class Sgp(AlgorithmConfig):
 
     states: ClassVar[tuple[str, ...]] = ("crash",)
     no_states: ClassVar[str] = "push-sum's weights are those of models"
-
     kind: Literal["sgp"] = variant("sgp")
     graph: Literal["one_peer", "exponential", "ring", "topology"] = option(
         "one_peer",

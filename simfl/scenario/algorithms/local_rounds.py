@@ -100,7 +100,6 @@ class FedAsync(LocalRoundsConfig):
     """
 
     no_server_optimizer: ClassVar[str] = "its server mixes models and takes no step; use fedbuff with buffer_size: 1"
-
     kind: Literal["fedasync"] = variant("fedasync")
     proximal: Settled[NonNegative] = option(
         0.005, "mu (the paper's rho) of the pull mu (w - w_0) towards the model w_0 of the server"

@@ -55,7 +55,6 @@ class CentralizedSgd(WithinRadius):
     """
 
     states: ClassVar[tuple[str, ...]] = ("crash",)
-
     kind: Literal["centralized_sgd"] = variant("centralized_sgd")
 
     def contradictions(self, scenario: Sections) -> Iterator[Problem]:
@@ -91,5 +90,4 @@ class AsyncSgd(WithinRadius, ServedSgd):
 
     no_optimizer: ClassVar[str] = "its clients send gradients and take no step; use server_optimizer"
     optimizer_steps = (("step_size", "server_optimizer", USUAL_SERVER_STEPS),)
-
     kind: Literal["async_sgd"] = variant("async_sgd")

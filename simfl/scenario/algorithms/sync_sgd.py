@@ -12,7 +12,6 @@ class SyncSgd(AlgorithmConfig):
     """SYNC: all clients compute at the same model and average by all-reduce."""
 
     uses_topology: ClassVar[bool] = False
-
     kind: Literal["sync_sgd"] = variant("sync_sgd")
     all_reduce: Literal["auto", "ring", "halving", "doubling", "ideal"] = option(
         "auto",
