@@ -1,4 +1,4 @@
-"""The composition of each release's noise, from `privacy.noise`."""
+"""Correlated noise, from `privacy.noise`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def noising_of(setup: Setup) -> tuple[float, ...] | None:
     """Return the coefficients of noise correlated over time; None for other noise.
 
     Raises:
-        ScenarioError: for what has no single mini-batches, or no planned number of them; or jax_privacy is missing.
+        ScenarioError: releases are not single mini-batches, their number is not planned, or jax_privacy is missing.
     """
     privacy, algorithm, stop = setup.scenario.privacy, setup.scenario.algorithm, setup.scenario.stop
     if not isinstance(privacy, Gaussian) or privacy.noise is None:
@@ -47,12 +47,12 @@ def correlation_of(setup: Setup, scales: Sequence[float], noising: tuple[float, 
     """Return the composition of each release's noise; None if it is independent.
 
     Args:
-        setup: with a scenario that `noising_of` has not refused.
+        setup: accepted by `noising_of`.
         scales: standard deviation of each client's own noise on the sum of a mini-batch, [K].
-        noising: as `noising_of` has it.
+        noising: the result of `noising_of`.
 
     Raises:
-        ScenarioError: for what has no neighbors, or none that stay, or no noise.
+        ScenarioError: there are no neighbors, they change, or there is no noise.
     """
     privacy, algorithm = setup.scenario.privacy, setup.scenario.algorithm
     if not isinstance(privacy, Gaussian) or privacy.noise is None:

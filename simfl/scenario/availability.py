@@ -18,10 +18,9 @@ def _never_or_time(value: object) -> float | None:
     if value is None or value == "never":
         return None
     try:
-        seconds = parse_time(value)
+        return parse_time(value)
     except InvalidValueError as refusal:
         raise invalid("a time like '10 ms', or never", show(value), refusal.problems[0].advice) from None
-    return seconds
 
 
 ReturnTime = Annotated[
@@ -115,7 +114,7 @@ class Absence(Config):
         return iter(problems)
 
     def _too_close(self, every: float) -> list[Problem]:
-        """Return why these times cannot repeat after `every`."""
+        """Return the reason why these times cannot repeat after `every`."""
         spans = sorted([*self.offline, *((crash.at, crash.back) for crash in self.crash)], key=lambda span: span[0])
         if not spans:
             if self.trace is not None and self.trace.layout == "plain":

@@ -93,9 +93,9 @@ def _metrics(value: object) -> object:
 
 Metric = Literal["macro_f1", "balanced_accuracy", "auc", "worst_decile", "worst_decile_models", "mae", "rmse", "r2"]
 METRICS: tuple[str, ...] = get_args(Metric)
+"""Metrics beside loss and accuracy; `simfl.tape.measures` defines them."""
 OF_REGRESSIONS = ("mae", "rmse", "r2")
-"""Those that are of targets; all others are of classes."""
-"""What evaluations may measure beside loss and accuracy; `simfl.tape.measures` says what each is."""
+"""The metrics of real-valued targets; all others are of classes."""
 
 
 class Evaluate(Config):
@@ -121,8 +121,8 @@ class Evaluate(Config):
     def problems(self) -> Iterator[Problem]:
         """Yield a metric of client models that are not evaluated."""
         if "worst_decile_models" in self.metrics and not self.clients:
-            advice = "set it, or choose worst_decile"
-            yield Problem("true with metric 'worst_decile_models'", show(self.clients), advice, ("clients",))
+            expected, advice = "true with metric 'worst_decile_models'", "set it, or choose worst_decile"
+            yield Problem(expected, show(self.clients), advice, ("clients",))
 
 
 def _auto_or_count(value: object) -> object:

@@ -47,16 +47,16 @@ class DataConfig(Config):
     task: ClassVar[TargetKind] = "unknown"
     num_classes: ClassVar[int | None] = None
     images: ClassVar[bool | None] = False
-    """Whether the examples are images, as convolutional models need them; None if only the file knows."""
+    """Whether the examples are images, for convolutional models; None if that depends on the file."""
     columns: ClassVar[bool] = False
-    """Whether a column or array of the file may say whose each example is."""
+    """Whether a column or array of the file may name the owner of each example."""
 
     if TYPE_CHECKING:  # each class names itself
         set: str
 
     @property
     def has_owners(self) -> bool:
-        """Whether it says by itself whose each example is."""
+        """Whether the data set names the owner of each example."""
         return False
 
     partition: Partition = option(Iid(), "how the training examples are divided over the clients")
@@ -100,7 +100,7 @@ class RealData(DataConfig):
 
     @property
     def fitted(self) -> tuple[str, ...]:
-        """The fields that ask for statistics of the data."""
+        """The fields that are set and need statistics of the data."""
         return ("pca",) * (self.pca is not None) + ("normalize",) * (self.normalize == "standard")
 
     def problems(self) -> Iterator[Problem]:
@@ -113,7 +113,7 @@ class RealData(DataConfig):
     @field_validator("classes")
     @classmethod
     def _different_classes(cls, classes: tuple[int, ...] | None) -> tuple[int, ...] | None:
-        """Refuse one class alone, a class twice, and those that the set does not have."""
+        """Reject a single class, repeated classes, and classes that the set does not have."""
         if classes is None:
             return None
         if len(set(classes)) < max(2, len(classes)):
@@ -125,7 +125,7 @@ class RealData(DataConfig):
 
 
 class SplitData(RealData):
-    """Base of the sets whose test part may have to be split off."""
+    """Base of the sets that may have no test part of their own."""
 
     test_fraction: OpenShare = option(
         0.2, "share of the examples set aside for testing; not used where the set has a test part"
@@ -202,7 +202,7 @@ class Table(SplitData):
 
     @property
     def has_owners(self) -> bool:
-        """Where a column says so."""
+        """Whether a column of owners is named."""
         return self.owner is not None
 
 
@@ -228,7 +228,7 @@ class Leaf(SplitData):
 
     @property
     def has_owners(self) -> bool:
-        """Its users."""
+        """Whether owners are known: yes, the users."""
         return True
 
 
@@ -275,7 +275,7 @@ class TextData(DataConfig):
 
     @property
     def has_owners(self) -> bool:
-        """Speakers or paragraphs."""
+        """Whether the owners are speakers or paragraphs."""
         return self.path is None or self.owners != "none"
 
 
@@ -294,7 +294,7 @@ class ExternalData(SplitData, OwnCode):
 
     @property
     def has_owners(self) -> bool:
-        """It may."""
+        """Whether owners may be known: yes, until the data are loaded."""
         return True
 
 
@@ -314,7 +314,7 @@ class SyntheticData(DataConfig):
     @model_validator(mode="before")
     @classmethod
     def _one_spectrum(cls, data: Any) -> Any:
-        """Fill in dimension and condition number, or reject them beside a spectrum."""
+        """Fill in dimension and condition number, or reject them with a spectrum."""
         if not isinstance(data, Mapping):
             return data
         given = {key: data[key] for key in ("dimension", "condition_number") if data.get(key) is not None}

@@ -16,14 +16,14 @@ class ModelConfig(Config):
     tasks: ClassVar[tuple[TargetKind, ...]] = ("classes", "binary", "unknown")
     convolutional: ClassVar[bool] = False
     tokens: ClassVar[bool] = False
-    """Whether it takes sequences of tokens."""
+    """Whether the model takes sequences of tokens."""
 
     if TYPE_CHECKING:  # each class names itself
         kind: str
 
     @property
     def regression(self) -> bool:
-        """Whether it fits targets rather than classes."""
+        """Whether the model fits real-valued targets instead of classes."""
         return "regression" in self.tasks
 
     l2: NonNegative = option(0.0, "lambda of the penalty lambda/2 ||w||² on all parameters")
@@ -158,7 +158,7 @@ class ExternalModel(ModelConfig, OwnCode):
 
     @property
     def regression(self) -> bool:
-        """As `targets` says."""
+        """Whether targets are values."""
         return self.targets == "values"
 
 

@@ -22,7 +22,7 @@ from simfl.scenario.fields import (
     variant,
 )
 
-#: Below 1, or the state would never decay.
+#: Below 1, since a state with factor 1 would never decay.
 Decay = Annotated[float, Within(at_least=0, below=1)]
 
 
@@ -145,17 +145,16 @@ ServerOptimizer = Annotated[
 
 
 def summaries() -> dict[str, str]:
-    """Return a line about each optimizer by name; it says which are only for servers."""
-    lines = {kind_of(one, "kind"): _line(one) for one in members_of(Optimizer) if one is not OwnOptimizer}
-    for one in members_of(ServerOptimizer):
-        if one is not OwnServerOptimizer:
-            kind = kind_of(one, "kind")
-            lines[kind] = f"{lines[kind]} At a server: {_line(one)}" if kind in lines else f"At a server: {_line(one)}"
+    """Return a line about each optimizer by name, with its use at a server."""
+    lines = {kind_of(section, "kind"): _line(section) for section in members_of(Optimizer)[:-1]}
+    for section in members_of(ServerOptimizer)[:-1]:
+        kind = kind_of(section, "kind")
+        lines[kind] = f"{lines.get(kind, '')} At a server: {_line(section)}".strip()
     return {**lines, "my_module:make": _line(OwnOptimizer)}
 
 
-def _line(one: type[Config]) -> str:
-    return (one.__doc__ or "").splitlines()[0]
+def _line(section: type[Config]) -> str:
+    return (section.__doc__ or "").splitlines()[0]
 
 
 #: Default step sizes of optimizers that scale gradients.
@@ -166,7 +165,7 @@ USUAL_SERVER_STEPS = dict.fromkeys(("adam", "yogi", "adagrad"), 0.01)
 def usual_step(section: object, steps: Mapping[str, float]) -> float | None:
     """Return an optimizer's default step size; None: the general default.
 
-    An optimizer of your own includes its learning rate, so its step size is 1.
+    A user's own optimizer includes its learning rate, so its step size is 1.
     """
     kind: Any = section.get("kind") if isinstance(section, Mapping) else getattr(section, "kind", section)
     if not isinstance(kind, str):

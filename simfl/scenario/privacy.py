@@ -1,4 +1,4 @@
-"""The clients' noise, and the protection it is meant to give."""
+"""The clients' noise, and the protection that it gives."""
 
 from __future__ import annotations
 
@@ -61,17 +61,17 @@ Claim = Annotated[
 class MechanismConfig(Config):
     """Options of every mechanism: who is protected from whom."""
 
-    #: The fields that may have one value for each client.
+    #: The fields that may list one value for each client.
     each: ClassVar[tuple[str, ...]] = ()
-    #: What a release protects: one example, or all data of a client.
+    #: The unit that a release protects: one example, or all data of a client.
     unit: ClassVar[Literal["example", "client"]] = "example"
-    #: Whether its noise is made for the number of times that an example is used.
+    #: Whether the noise depends on the number of times that an example is used.
     counts_uses: ClassVar[bool] = False
-    #: For noise of a random length in a random direction: the second moment of that length is that of noise in d
-    #: dimensions (exact), or of noise in one, as the MAPA paper counts; None for other noise.
+    #: For noise of a random length in a random direction: whether the second moment of the length is that of noise in
+    #: d dimensions (exact) or in one dimension, as in the MAPA paper (paper); None for other noise.
     second_moment: ClassVar[Literal["exact", "paper"] | None] = None
 
-    if TYPE_CHECKING:  # each class names itself, and those neighbors that it is about
+    if TYPE_CHECKING:  # each class has its own name and neighbors
         mechanism: str
 
         neighbors: Neighbors
@@ -117,7 +117,7 @@ class Accounted(MechanismConfig):
 
     @property
     def epsilon_budget(self) -> float | tuple[float, ...] | None:
-        """As `epsilon` says."""
+        """The value of `epsilon`."""
         return self.epsilon
 
     epsilon: PositiveEach | None = option(
@@ -138,22 +138,22 @@ class Accounted(MechanismConfig):
 
 
 class _MultipliedGaussian(Accounted):
-    """Gaussian noise whose size is given, or follows from a budget."""
+    """Gaussian noise with a given multiplier, or one that follows from a budget."""
 
     each = ("epsilon", "noise_multiplier")
 
-    if TYPE_CHECKING:  # each class says of what
+    if TYPE_CHECKING:  # each class has its own description
         noise_multiplier: NonNegativeEach | None
 
     @property
     def calibrated(self) -> bool:
-        """Where no noise multiplier is given."""
+        """Whether no noise multiplier is given."""
         return self.noise_multiplier is None
 
     @model_validator(mode="before")
     @classmethod
     def _usual_noise(cls, values: Any) -> Any:
-        """Fill in noise_multiplier: 1 unless a budget decides."""
+        """Fill in the noise multiplier 1 if there is no budget."""
         if isinstance(values, dict) and values.get("epsilon") is None and values.get("noise_multiplier") is None:
             return {**values, "noise_multiplier": 1.0}
         return values
@@ -248,12 +248,12 @@ class Gaussian(_MultipliedGaussian):
 
     @property
     def made_by(self) -> str:
-        """With noise on a grid it is another mechanism."""
+        """The name under which the mechanism is built; another one for noise on a grid."""
         return "gaussian_on_grid" if self.quantize else self.mechanism
 
     @property
     def correlated(self) -> str | None:
-        """As `noise` says."""
+        """The correlation of its noise; None for independent noise."""
         return None if self.noise is None else self.noise.correlated
 
 

@@ -1,4 +1,4 @@
-"""Regions: which clients are where, and how far it is from one to the other."""
+"""Regions: the clients of each region, and latencies and bandwidths between regions."""
 
 from __future__ import annotations
 
@@ -29,9 +29,8 @@ class Matrix(Config):
     """A list of one row for each sending region, one column for each receiving."""
 
     def shape(self, count: int) -> Iterator[Problem]:
-        """Yield the problems of the numbers of rows and columns."""
-        rows = getattr(self, "values", None)
-        if rows is None:
+        """Yield problems of the numbers of rows and columns."""
+        if (rows := getattr(self, "values", None)) is None:
             return
         if len(rows) != count:
             yield Problem(f"{count} rows, one for each of regions.names", str(len(rows)), "add or remove rows")

@@ -1,4 +1,4 @@
-"""Step sizes that change over a run: sections that are also functions.
+"""Schedules of step sizes: sections that are also functions.
 
 The count t is global: all updates (mini-batches) applied so far, all examples used so far, or all passes over the
 whole training set (epochs, a fraction during a pass).
@@ -61,7 +61,7 @@ class Capped(Schedule):
         return min(self.largest, self.then(updates, examples, epochs))
 
     def simplified(self) -> float | Schedule:
-        """Return the smaller of two constants, where both are."""
+        """Return the smaller value if both are constant."""
         then = self.then.simplified()
         return min(self.largest, then) if isinstance(then, float) else self
 
@@ -118,7 +118,7 @@ Counted = Annotated[
 
 
 def _counted(count: str, updates: int, examples: int, epochs: float) -> float:
-    return updates if count == "updates" else examples if count == "examples" else epochs
+    return {"updates": updates, "examples": examples, "epochs": epochs}[count]
 
 
 class InverseStep(Config, Schedule):
@@ -226,8 +226,8 @@ class WarmUpStep(Config, Schedule):
     def __call__(self, updates: int, examples: int, epochs: float) -> float:
         """Return initial + (then_t - initial) e / epochs in the warm-up, then then_t.
 
-        Goyal et al. 2017, section 2.2, https://arxiv.org/abs/1706.02677 ("gradual warmup"), for any schedule: aiming
-        at the value that `then` has at the same moment leaves no jump where the warm-up ends.
+        Goyal et al. 2017, section 2.2, https://arxiv.org/abs/1706.02677 ("gradual warmup"), for any schedule. The
+        target is the value of `then` at the same moment, so the step size does not jump when the warm-up ends.
         """
         target = self.then(updates, examples, epochs)
         return target if epochs >= self.epochs else self.initial + (target - self.initial) * epochs / self.epochs
