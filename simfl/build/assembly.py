@@ -141,7 +141,7 @@ def _check(setup: Setup) -> None:
 
 
 def _check_memory(setup: Setup, rows: int = 0) -> None:
-    """Reject devices too small for the model, its gradient, optimizer rows and a batch."""
+    """Reject devices too small for model, gradient, optimizer rows and a batch."""
     if setup.devices is not None:
         batch = setup.scenario.algorithm.batch_size * int(np.prod(setup.dataset.input_shape))
         check_memory(setup.scenario, setup.devices, 4 * ((2 + rows) * setup.moved.size + batch))

@@ -17,7 +17,7 @@ from simfl.scenario.units import parse_time
 
 
 def read_text(path: Path, where: str, expected: str) -> str:
-    """Return the text of a file; messages say `where` it is named, and the `expected` content.
+    """Return the text of a file; `where` and `expected` are parts of messages.
 
     Raises:
         DataError: the file is missing, or is not text.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections import defaultdict
 from collections.abc import Iterator
@@ -42,20 +43,20 @@ def links_of(scenario: Scenario, streams: Streams, topology: Topology, of_device
     """
     links, places = scenario.links, Places(scenario, streams)
     rules = (*([] if of_devices is None else [of_devices]), *_rules(scenario, topology, places))
+    model = functools.partial(VariedLinks, rules=rules) if rules else LinkModel
     tcp = links.startup
-    values: dict[str, Any] = {
-        "latency": sampler_of(links.latency, 0.0),
-        "bandwidth": links.bandwidth,
-        "loss": links.loss,
-        "resend_timeout_s": links.resend_timeout,
-        "fifo": links.fifo,
-        "uplink": links.uplink,
-        "downlink": links.downlink,
-        "overhead": links.overhead,
-        "startup": None if tcp.kind == "none" else TcpStartup(tcp.window, tcp.pause, tcp.round_trips),
-        "cuts": Cuts(cuts(scenario, places)),
-    }
-    return VariedLinks(**values, rules=rules) if rules else LinkModel(**values)
+    return model(
+        latency=sampler_of(links.latency, 0.0),
+        bandwidth=links.bandwidth,
+        loss=links.loss,
+        resend_timeout_s=links.resend_timeout,
+        fifo=links.fifo,
+        uplink=links.uplink,
+        downlink=links.downlink,
+        overhead=links.overhead,
+        startup=None if tcp.kind == "none" else TcpStartup(tcp.window, tcp.pause, tcp.round_trips),
+        cuts=Cuts(cuts(scenario, places)),
+    )
 
 
 def sampler_of(config: Any, neutral: float) -> Sampler | None:

@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfl.build.correlated import correlation_of, noising_of
-from simfl.build.protection import Protection
-from simfl.build.setup import Setup
+from simfl.build.setup import Protection, Setup
 from simfl.errors import ScenarioError
 from simfl.privacy.accounting import Accountant
 from simfl.privacy.calibration import least_noise
@@ -26,10 +25,10 @@ from simfl.records.display import show_range
 from simfl.scenario.data import RealData
 from simfl.tape.problem import widest_batch
 
-#: Examples of a client below which a warning says that they are few.
+#: A warning says that a client has few examples if it has less than this.
 HANDFUL = 10
 
-#: Levels of noise on grids that one run may have.
+#: The most levels of noise on grids in a run.
 MOST_GRIDS = 16
 
 _PARTIAL = (
@@ -65,10 +64,9 @@ def protect(setup: Setup) -> Protection:
     levels = _calibrated(setup, terms, given["epsilon"], noising) if level is None else _each(level, count)
     try:
         mechanisms = [make(**_arguments(make, {**given, make.level: level})) for level in levels]
-    except ValueError as error:  # what the schema cannot see, because calibration or a mechanism of its own decides
+    except ValueError as error:  # the schema does not know calibrated levels, or the limits of a plugin's mechanism
         raise ScenarioError(f"privacy.{error}") from None
-    # The noise is added to the sum of a mini-batch, which the algorithms divide by its size: a single gradient is an
-    # update only after that.
+    # Noise is added to the sum of a mini-batch, which the algorithms then divide by its size to get an update.
     share = batch_size if make.unit == "client" and not kind.local else 1
     scales = [share * mechanism.scale(setup.dimension) for mechanism in mechanisms]
     unit = unit_std(make.sampler, setup.dimension)
@@ -114,18 +112,17 @@ def _ledger(
     noising: tuple[float, ...] | None,
 ) -> Ledger:
     """Return the ledger for clients of these sizes."""
-    batch_size, sampling = setup.scenario.algorithm.batch_size, setup.kind.sampling
+    batches = setup.scenario.algorithm.batch_size, setup.kind.sampling
     if noising is None:
-        return Ledger(terms, sizes, batch_size, sampling, levels, pure)
-    terms = dataclasses.replace(terms, amplification=False)
-    return InTimeLedger(terms, sizes, batch_size, sampling, levels, noising)
+        return Ledger(terms, sizes, *batches, levels, pure)
+    return InTimeLedger(dataclasses.replace(terms, amplification=False), sizes, *batches, levels, noising)
 
 
 def _grid(setup: Setup, scales: Sequence[float], level: float) -> Grid:
     """Return the grids of all clients.
 
     Raises:
-        ScenarioError: for what cannot be rounded, or not be kept in 32 bits.
+        ScenarioError: releases cannot be rounded, or do not fit 32 bits.
     """
     algorithm, wrong = setup.scenario.algorithm, "privacy.quantize: expected false, found true, with"
     if not setup.kind.released_whole:
@@ -148,7 +145,7 @@ def _grid(setup: Setup, scales: Sequence[float], level: float) -> Grid:
 
 
 def not_counting(protection: Protection, setup: Setup) -> Protection:
-    """Return the protection; its ledger says if earlier releases are not counted."""
+    """Return the protection; its ledger names the releases that it does not count."""
     start, ledger, kind = setup.start, protection.ledger, setup.scenario.algorithm.kind
     if ledger is None:
         return protection
@@ -173,13 +170,13 @@ def not_counting(protection: Protection, setup: Setup) -> Protection:
 
 
 def privacy_warnings(setup: Setup) -> Iterator[str]:
-    """Yield warnings about facts that an epsilon does not tell."""
+    """Yield warnings about facts that epsilon does not cover."""
     ledger, data, sizes = setup.ledger, setup.scenario.data, setup.sizes
     if ledger is None or not ledger.accounted:
         return
     smallest, whole = int(np.argmin(sizes)), ledger.terms.unit == "client"
     n = len(sizes) if whole else int(sizes[smallest])
-    if ledger.delta * n > 1.001:  # 1/n itself, rounded, is what some papers take
+    if ledger.delta * n > 1.001:  # some papers take 1/n, rounded
         whose = "clients" if whole else f"examples of client {smallest}"
         yield (
             f"privacy.delta: {ledger.delta:g} is more than 1/{n}, one over the number of {whose}: publishing one of "
@@ -206,7 +203,7 @@ def privacy_warnings(setup: Setup) -> Iterator[str]:
 
 
 def _arguments(of: type[Any], given: dict[str, Any]) -> dict[str, Any]:
-    """Return those values that the fields of a dataclass are called by."""
+    """Return the values of the fields of a dataclass, by name."""
     return {field.name: given[field.name] for field in dataclasses.fields(of) if field.name in given}
 
 
@@ -217,9 +214,9 @@ def _each(value: float | Sequence[float], count: int) -> list[float]:
 def _calibrated(
     setup: Setup, terms: Terms, epsilon: float | Sequence[float], noising: tuple[float, ...] | None
 ) -> list[float]:
-    """Return the noise multiplier of each client that spends its budget as planned."""
+    """Return each client's noise multiplier that spends its budget as planned."""
     steps = setup.kind.planned_updates(setup.sizes.tolist())
-    # What one client's plan amounts to depends on its size and budget only.
+    # A client's planned epsilon depends only on its size and budget.
     kinds = list(zip(setup.sizes.tolist(), _each(epsilon, len(setup.sizes)), strict=True))
     accountant = terms.accountant if len(set(kinds)) <= 4 else "renyi"
     stds: dict[tuple[int, float], float] = {}

@@ -88,7 +88,7 @@ Settled = Annotated[T, SETTLED]
 
 
 def variant(name: T) -> T:
-    """Return the field that names a variant: `kind: Literal["ring"] = variant("ring")`."""
+    """Return the field that names a variant, as in `variant("ring")`."""
     return Field(default=name, description="names this variant")
 
 

@@ -1,4 +1,4 @@
-"""Regions: the clients of each region, and latencies and bandwidths between regions."""
+"""Regions of clients, and latencies and bandwidths between them."""
 
 from __future__ import annotations
 
