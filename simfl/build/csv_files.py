@@ -122,7 +122,8 @@ class CsvFile:
                 values[row] = empty
                 continue
             try:
-                values[row] = _number(word) if parse is None else parse(_number(word) if _is_number(word) else word)
+                number = _number(word)
+                values[row] = number if parse is None else parse(word if math.isnan(number) else number)
             except InvalidValueError as error:
                 raise self.refused(row, column, error.problems[0].expected, error.problems[0].advice) from None
             if not ((above is None or values[row] > above) and (at_least is None or values[row] >= at_least)):
@@ -143,7 +144,3 @@ def _number(word: str) -> float:
     except ValueError:
         return math.nan
     return int(number) if math.isfinite(number) and number.is_integer() else number
-
-
-def _is_number(word: str) -> bool:
-    return not math.isnan(_number(word))

@@ -21,6 +21,7 @@ from simfl.scenario.fields import (
     Short,
     Text,
     Within,
+    auto_or,
     option,
 )
 from simfl.scenario.problems import Problem, invalid, one_of, show, suggestion
@@ -125,17 +126,9 @@ class Evaluate(Config):
             yield Problem(expected, show(self.clients), advice, ("clients",))
 
 
-def _auto_or_count(value: object) -> object:
-    if value == "auto":
-        return value
-    if isinstance(value, str) or value is None:
-        raise invalid("auto or an integer >= 1", show(value), "write auto or a whole number")
-    return Within(at_least=1).integer(value)
-
-
 AutoOrCount = Annotated[
     int | Literal["auto"],
-    BeforeValidator(_auto_or_count),
+    auto_or(Within(at_least=1).integer, "an integer >= 1", "a whole number"),
     WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 1}, {"const": "auto"}]}),
 ]
 

@@ -373,6 +373,19 @@ def _one_or_each(limits: Within) -> BeforeValidator:
     return BeforeValidator(check)
 
 
+def auto_or(check: Callable[[object], float], expected: str, noun: str) -> BeforeValidator:
+    """Return a check of "auto" or a number."""
+
+    def check_value(value: object) -> object:
+        if value == "auto":
+            return value
+        if isinstance(value, str) or value is None:
+            raise invalid(f"auto or {expected}", show(value), f"write auto or {noun}")
+        return check(value)
+
+    return BeforeValidator(check_value)
+
+
 def _own_name(value: object) -> str:
     if not isinstance(value, str) or not NAME.fullmatch(value):
         raise invalid("a name like my_module:my_name", show(value), "write module, colon, name")

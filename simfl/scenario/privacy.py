@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
+from pydantic import Field, WithJsonSchema, model_validator
 
 from simfl import plugins
 from simfl.scenario.fields import (
@@ -18,10 +18,10 @@ from simfl.scenario.fields import (
     Positive,
     PositiveEach,
     Within,
+    auto_or,
     option,
     variant,
 )
-from simfl.scenario.problems import invalid, show
 
 Neighbors = Literal["add_or_remove", "replace_one"]
 View = Literal["local_transcript", "global_hidden"]
@@ -333,14 +333,6 @@ class LaplaceL2RadiusOnly(MechanismConfig):
     noise_on: NoiseOn = "all"
 
 
-def _auto_or_share(value: object) -> object:
-    if value == "auto":
-        return value
-    if isinstance(value, str) or value is None:
-        raise invalid("auto or a number > 0 and < 1", show(value), "write auto or a number")
-    return Within(above=0, below=1).number(value)
-
-
 class OnePassGaussian(MechanismConfig):
     """Gaussian noise for data that is used once.
 
@@ -352,7 +344,7 @@ class OnePassGaussian(MechanismConfig):
     epsilon: Positive = option(1.0, "what the noise is made for")
     delta: Annotated[
         float | Literal["auto"],
-        BeforeValidator(_auto_or_share),
+        auto_or(Within(above=0, below=1).number, "a number > 0 and < 1", "a number"),
         WithJsonSchema(
             {
                 "anyOf": [{"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1}, {"const": "auto"}],

@@ -143,7 +143,7 @@ class Regular(DrawnTopology):
     def impossible(self, count: int) -> Iterator[Problem]:
         """Yield why no connected graph has these degrees."""
         if self.degree >= count:
-            yield Problem(_fewer(count), str(self.degree), "lower degree or add clients", ("degree",))
+            yield _too_many(self.degree, "degree", count)
         elif self.degree * count % 2:
             expected = f"an even number, because {count} clients are odd"
             yield Problem(expected, str(self.degree), "change degree or clients.count by one", ("degree",))
@@ -173,7 +173,7 @@ class WattsStrogatz(DrawnTopology):
     def impossible(self, count: int) -> Iterator[Problem]:
         """Yield why the lattice cannot have half of the neighbors on each side."""
         if self.neighbors >= count:
-            yield Problem(_fewer(count), str(self.neighbors), "lower neighbors or add clients", ("neighbors",))
+            yield _too_many(self.neighbors, "neighbors", count)
         elif self.neighbors % 2:
             yield Problem("an even number", str(self.neighbors), "take as many on either side", ("neighbors",))
 
@@ -187,7 +187,7 @@ class BarabasiAlbert(DrawnTopology):
     def impossible(self, count: int) -> Iterator[Problem]:
         """Yield a problem if the first newcomer finds too few clients."""
         if self.attachments >= count:
-            yield Problem(_fewer(count), str(self.attachments), "lower attachments or add clients", ("attachments",))
+            yield _too_many(self.attachments, "attachments", count)
 
 
 class Exponential(TopologyConfig):
@@ -220,8 +220,8 @@ class EdgeList(TopologyConfig):
     path: WorldFile = Field(description="text file with one link per line, relative to the current folder")
 
 
-def _fewer(count: int) -> str:
-    return f"fewer than clients.count, which is {count}"
+def _too_many(number: int, key: str, count: int) -> Problem:
+    return Problem(f"fewer than clients.count, which is {count}", str(number), f"lower {key} or add clients", (key,))
 
 
 _Fixed = (
@@ -282,7 +282,7 @@ class PeerSampling(ChangingTopology):
     def impossible(self, count: int) -> Iterator[Problem]:
         """Yield a problem unless `peers` is smaller than the number of clients."""
         if self.peers >= count:
-            yield Problem(_fewer(count), str(self.peers), "lower peers or add clients", ("peers",))
+            yield _too_many(self.peers, "peers", count)
 
 
 class TimedGraph(Config):

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from simfl.algorithms import Algorithm
-from simfl.build.setup import Kind
+from simfl.algorithms.staleness import StalenessBound
+from simfl.build.setup import Kind, Setup
 from simfl.errors import ScenarioError, nearest
+from simfl.scenario.algorithms import BoundedConfig
 
-__all__ = ["Kind", "check_options", "options_of"]
+__all__ = ["BoundedKind", "Kind", "check_options", "options_of"]
 
 
 def options_of(algorithm: type[Algorithm]) -> tuple[dict[str, bool], bool]:
@@ -65,3 +67,16 @@ def check_options(algorithm: type[Algorithm], options: Mapping[str, Any]) -> Non
                 f"algorithm.options: expected a value of {name!r}, which {algorithm.__name__} asks for, found nothing; "
                 "add it"
             )
+
+
+B = TypeVar("B", bound=BoundedConfig)
+
+
+class BoundedKind(Kind[B]):
+    """Base of the kinds whose algorithms take a bound on staleness."""
+
+    def options(self, setup: Setup) -> dict[str, Any]:
+        """Add the bound on staleness."""
+        limit = self.config.staleness_bound
+        bound = None if limit is None else StalenessBound(limit.bound, limit.policy)
+        return {**super().options(setup), "staleness": bound}

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from simfl.build.devices import usual_batch_s
-from simfl.build.kinds.base import Kind
-from simfl.build.kinds.staleness import BoundedKind
+from simfl.build.kinds.base import BoundedKind, Kind
 from simfl.build.setup import Setup
 from simfl.build.traffic import cost_of, overloads
 from simfl.errors import ScenarioError

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import ClassVar, Literal
 
-from simfl.scenario.algorithms.base import AlgorithmConfig, Sections
-from simfl.scenario.algorithms.staleness import BoundedConfig
+from simfl.scenario.algorithms.base import AlgorithmConfig, BoundedConfig, Sections
 from simfl.scenario.fields import Index, PositiveSeconds, Settled, option, variant
 from simfl.scenario.problems import Problem
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import ClassVar, Literal
 
-from simfl.scenario.algorithms.base import Sections
-from simfl.scenario.algorithms.staleness import ServerAlgorithmConfig
+from simfl.scenario.algorithms.base import Sections, ServerAlgorithmConfig
 from simfl.scenario.fields import Count, Index, NonNegative, Positive, PositiveSeconds, Settled, Share, option, variant
 from simfl.scenario.optimizers import USUAL_SERVER_STEPS
 from simfl.scenario.problems import Problem

@@ -7,8 +7,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from simfl.scenario.algorithms.base import AlgorithmConfig, Sections
-from simfl.scenario.algorithms.staleness import ServerAlgorithmConfig
+from simfl.scenario.algorithms.base import AlgorithmConfig, Sections, ServerAlgorithmConfig
 from simfl.scenario.fields import Index, NonNegative, Positive, Settled, option, variant
 from simfl.scenario.optimizers import USUAL_SERVER_STEPS, ServerSgd, Sgd
 from simfl.scenario.problems import Problem
