@@ -25,7 +25,7 @@ FAILING = {
     "imports": ("import nowhere_at_all", r"\(No module named 'nowhere_at_all'\) in .*own_imports\.py:1, expected"),
     "looks": (
         "import nowhere_at_all",
-        r"; looked for it in .*/test_a_module_that_fails_is_on\S*,? .*and what Python has",
+        r"; looked for it in .*/test_error_of_an_\S*,? .*and what Python has",
     ),
     "empty": ("", r"\(module 'own_empty' has no attribute 'Mine'\), expected module:name"),
     "other": ("Mine = 3", r"'own_other:Mine' is not a subclass of simfl\.algorithms\.Algorithm"),
