@@ -28,6 +28,9 @@ from simfl.scenario.units import format_bandwidth, format_time
 #: The type of a quantity: `Seconds`, `Bandwidth`, `Loss`, or a factor (`Positive`).
 Q = TypeVar("Q", bound=float)
 
+_NUMBER = ByKind(scalar="constant")
+_QUANTITY = ByKind(scalar="constant", quantities=True)
+
 
 class Constant(Config, Generic[Q]):
     """The same value always; a plain value is short for it."""
@@ -106,13 +109,9 @@ class TracedFactors(Config):
     column: Text = Field(description="name of the column that holds the factors")
 
 
-Jitter = Annotated[
-    ConstantFactor | UniformFactor | LognormalFactor | ExponentialFactor,
-    ByKind(scalar="constant"),
-]
+Jitter = Annotated[ConstantFactor | UniformFactor | LognormalFactor | ExponentialFactor, _NUMBER]
 Speed = Annotated[
-    ConstantFactor | UniformFactor | LognormalFactor | ExponentialFactor | ListedFactors | TracedFactors,
-    ByKind(scalar="constant"),
+    ConstantFactor | UniformFactor | LognormalFactor | ExponentialFactor | ListedFactors | TracedFactors, _NUMBER
 ]
 
 
@@ -132,10 +131,7 @@ class LognormalTime(Lognormal[PositiveSeconds]):
     """Log-normal with a given mean: mean * exp(N(-sigma²/2, sigma²))."""
 
 
-Duration = Annotated[
-    ConstantTime | UniformTime | ExponentialTime | LognormalTime,
-    ByKind(scalar="constant", quantities=True),
-]
+Duration = Annotated[ConstantTime | UniformTime | ExponentialTime | LognormalTime, _QUANTITY]
 
 Drawing = Literal["message", "link", "client"]
 _DRAWN = "for every message, once for each link (both directions alike), or once for each client"
@@ -182,14 +178,8 @@ class Trace(Config):
     every: PositiveSeconds | None = option(None, "period after which the trace repeats; null: never")
 
 
-Latency = Annotated[
-    ConstantTime | UniformLatency | ExponentialLatency | LognormalLatency,
-    ByKind(scalar="constant", quantities=True),
-]
-LatencyRule = Annotated[
-    ConstantTime | UniformLatency | ExponentialLatency | LognormalLatency | Trace,
-    ByKind(scalar="constant", quantities=True),
-]
+Latency = Annotated[ConstantTime | UniformLatency | ExponentialLatency | LognormalLatency, _QUANTITY]
+LatencyRule = Annotated[ConstantTime | UniformLatency | ExponentialLatency | LognormalLatency | Trace, _QUANTITY]
 
 
 class ConstantBandwidth(Constant[Bandwidth]):
@@ -204,10 +194,7 @@ class LognormalBandwidth(PerLinkOrClient, Lognormal[Bandwidth]):
     """Log-normal with a given mean: mean * exp(N(-sigma²/2, sigma²))."""
 
 
-BandwidthRule = Annotated[
-    ConstantBandwidth | UniformBandwidth | LognormalBandwidth | Trace,
-    ByKind(scalar="constant", quantities=True),
-]
+BandwidthRule = Annotated[ConstantBandwidth | UniformBandwidth | LognormalBandwidth | Trace, _QUANTITY]
 
 
 class ConstantLoss(Constant[Loss]):
@@ -236,4 +223,4 @@ class GilbertElliott(Config):
     )
 
 
-LossRule = Annotated[ConstantLoss | UniformLoss | GilbertElliott | Trace, ByKind(scalar="constant")]
+LossRule = Annotated[ConstantLoss | UniformLoss | GilbertElliott | Trace, _NUMBER]

@@ -39,10 +39,7 @@ def problems_of(error: ValidationError, root: type[Config], document: object) ->
 
 
 def lines(
-    problems: Iterable[Problem],
-    source: str,
-    positions: Mapping[Path, tuple[int, int]],
-    overridden: Sequence[Path] = (),
+    problems: Iterable[Problem], source: str, positions: Mapping[Path, tuple[int, int]], overridden: Sequence[Path] = ()
 ) -> list[str]:
     """Return one line per problem, in the file's order, at most `MAX_LINES`.
 
