@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 
 from simfl.algorithms import Algorithm, Training
 from simfl.build.data import load_data, model_of, share_out, start_of
-from simfl.build.devices import check_memory
 from simfl.build.graphs import graphs_of
 from simfl.build.kinds import check_options, find_algorithm, find_kind
 from simfl.build.optimizers import optimizers_of
@@ -27,9 +26,10 @@ from simfl.build.setup import NOTHING_OWN, Own, Setup, Start
 from simfl.build.underlay import underlay_of
 from simfl.build.world import availability, longest_batch_s
 from simfl.data import Dataset, Partition
-from simfl.errors import RunError, ScenarioError, SimflError, nearest, raised
+from simfl.errors import DataError, RunError, ScenarioError, SimflError, nearest, raised
 from simfl.models import AbstractModel
 from simfl.privacy.correlated import InTime
+from simfl.records.display import show_bytes
 from simfl.records.tables import SCHEMAS, TAKEN, WALL_CLOCK_COLUMNS, further_metrics
 from simfl.scenario import Scenario
 from simfl.scenario.control import OF_REGRESSIONS
@@ -142,9 +142,18 @@ def _check(setup: Setup) -> None:
 
 def _check_memory(setup: Setup, rows: int = 0) -> None:
     """Reject devices too small for model, gradient, optimizer rows and a batch."""
-    if setup.devices is not None:
-        batch = setup.scenario.algorithm.batch_size * int(np.prod(setup.dataset.input_shape))
-        check_memory(setup.scenario, setup.devices, 4 * ((2 + rows) * setup.moved.size + batch))
+    scenario = setup.scenario
+    if setup.devices is None:
+        return
+    batch = scenario.algorithm.batch_size * int(np.prod(setup.dataset.input_shape))
+    needed_bytes = 4 * ((2 + rows) * setup.moved.size + batch)
+    smallest = min(setup.devices, key=lambda device: device.memory)
+    if smallest.memory < needed_bytes:
+        raise DataError(
+            f"clients.devices: {scenario.clients.devices}:{smallest.line}: memory: expected at least "
+            f"{show_bytes(needed_bytes)} for the model, its gradient and a mini-batch, found "
+            f"{show_bytes(smallest.memory)} ({smallest.name}); lower algorithm.batch_size, or take a smaller model"
+        )
 
 
 def _optimize(setup: Setup) -> None:

@@ -56,7 +56,7 @@ class CsvFile:
         open_to_others: bool = False,
     ) -> None:
         self.path, self.where = path, where
-        known = (*required, *optional)
+        columns = (*required, *optional)
         listed = ", ".join(required) + (f" (and perhaps {', '.join(optional)})" if optional else "")
         expected = f"a CSV file with the columns {listed}"
         lines = read_text(path, where, expected).splitlines()
@@ -70,8 +70,8 @@ class CsvFile:
                 found = ", ".join(names) or "an empty file"
                 raise DataError(f"{where}: {path}: expected {expected}, found {found}; add {name}")
         for name in names:
-            if (name not in known and not open_to_others) or names.count(name) > 1:
-                why = "twice" if names.count(name) > 1 else f"too{nearest(name, known)}"
+            if (name not in columns and not open_to_others) or names.count(name) > 1:
+                why = "twice" if names.count(name) > 1 else f"too{nearest(name, columns)}"
                 raise DataError(f"{where}: {path}: expected {expected}, found {show(name)} {why}")
         if len(rows) == 1:
             raise DataError(f"{where}: {path}: expected at least one line below the header, found none")

@@ -45,7 +45,7 @@ def load_data(scenario: Scenario, streams: Streams, given: Any = None) -> Datase
     """
     config = scenario.data
     options = config.model_dump(exclude={"set", "partition"})
-    # Some sets depend on the trained model: their known optimum, for example, is that of the model.
+    # Some sets depend on the trained model, since their known optimum is that of the model.
     model = scenario.model
     of_model = {"l2": model.l2, "intercept": getattr(model, "intercept", True), "regression": model.regression}
     if isinstance(config, ExternalData):
@@ -147,11 +147,11 @@ def is_same_data(scenario: Scenario, sources: Any, digest_of: Callable[[Path], s
     Raises:
         ScenarioError, DataError: a user's function cannot be called, or does not return data.
     """
-    known = sources if isinstance(sources, dict) else {}
+    recorded = sources if isinstance(sources, dict) else {}
     if isinstance(scenario.data, ExternalData):
         dataset = load_data(scenario, Streams(scenario.seed))
-        return bool(digest_of_data(dataset) == known.get("digest"))
-    files, root = known.get("files", {}), data_root()
+        return bool(digest_of_data(dataset) == recorded.get("digest"))
+    files, root = recorded.get("files", {}), data_root()
     if not isinstance(files, dict) or (any(content_files(scenario.data)) and not files):
         return False
     places = {name: [Path(name)] if root is None else [root / name, Path(name)] for name in files}

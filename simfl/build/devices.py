@@ -12,7 +12,7 @@ import numpy as np
 from simfl.build.csv_files import CsvFile
 from simfl.errors import DataError
 from simfl.scenario import Scenario
-from simfl.scenario.units import format_bytes, format_time, parse_bandwidth, parse_bytes
+from simfl.scenario.units import format_time, parse_bandwidth, parse_bytes
 from simfl.streams import Streams
 from simfl.world.compute import Pace, Trace
 from simfl.world.link_values import Key, Listed, Rule
@@ -87,10 +87,9 @@ def pace_of(scenario: Scenario, devices: Sequence[Device] | None) -> Pace:
 
 def usual_batch_s(scenario: Scenario, devices: Sequence[Device] | None) -> float:
     """Return the seconds of a mini-batch at speed 1, averaged over clients."""
-    size = scenario.algorithm.batch_size
-    if devices is None:
-        return scenario.clients.batch_s(size)
-    return float(np.mean([device.seconds_per_batch + size * device.seconds_per_example for device in devices]))
+    pace = pace_of(scenario, devices)
+    each_s = np.asarray(pace.seconds_per_batch) + pace.batch_size * np.asarray(pace.seconds_per_example)
+    return float(np.mean(each_s))
 
 
 def capacities_of(devices: Sequence[Device]) -> Rule | None:
@@ -98,21 +97,6 @@ def capacities_of(devices: Sequence[Device]) -> Rule | None:
     uplinks: dict[Key, float] = {i: device.uplink for i, device in enumerate(devices) if device.uplink is not None}
     downlinks: dict[Key, float] = {i: d.downlink for i, d in enumerate(devices) if d.downlink is not None}
     return Rule({"uplink": Listed(uplinks), "downlink": Listed(downlinks)}) if uplinks or downlinks else None
-
-
-def check_memory(scenario: Scenario, devices: Sequence[Device], needed: float) -> None:
-    """Reject devices with less memory than the `needed` bytes of training.
-
-    Raises:
-        DataError: a device is too small.
-    """
-    smallest = min(devices, key=lambda device: device.memory)
-    if smallest.memory < needed:
-        raise DataError(
-            f"clients.devices: {scenario.clients.devices}:{smallest.line}: memory: expected at least "
-            f"{format_bytes(needed)} for the model, its gradient and a mini-batch, found "
-            f"{format_bytes(smallest.memory)} ({smallest.name}); lower algorithm.batch_size, or take a smaller model"
-        )
 
 
 def speed_trace(scenario: Scenario) -> Trace | None:
@@ -142,4 +126,6 @@ def speed_trace(scenario: Scenario) -> Trace | None:
     def steps(rows: list[int]) -> Steps:
         return Steps(tuple(times[rows].tolist()), tuple(factors[rows].tolist()), config.every)
 
-    return Trace(steps(of_all), {k: steps(sorted(of_all + mine)) for k, mine in rows.items() if k is not None})
+    return Trace(
+        steps(of_all), {k: steps(sorted(of_all + of_client)) for k, of_client in rows.items() if k is not None}
+    )

@@ -119,9 +119,10 @@ def _rule(rule: Any, index: int, places: Places) -> Rule:
     window = Window(rule.start, math.inf if rule.until is None else rule.until, rule.every)
     timed = None if rule.start == 0.0 and rule.until is None else window
     if rule.between is not None:
-        one, other = (places.of(side) for side in rule.between)
-        ways = {"both": ((one, other), (other, one)), "out": ((one, other),), "in": ((other, one),)}[rule.direction]
-        return Rule(values, ways, one | other, timed)
+        first, second = (places.of(side) for side in rule.between)
+        out, back = (first, second), (second, first)
+        ways = {"both": (out, back), "out": (out,), "in": (back,)}[rule.direction]
+        return Rule(values, ways, first | second, timed)
     nodes = frozenset(places.chosen(rule, index, "link-clients"))
     if rule.all:
         return Rule(values, nodes=nodes, window=timed)

@@ -75,8 +75,8 @@ def own_model_of(scenario: Scenario, dataset: Dataset, given: Any = None) -> Abs
         options = {name: value for name, value in shapes.items() if name in parameters} | dict(config.options)
         given = make(config.kind, options, "model.kind")
         digests = digests_of([config.kind.partition(":")[0]])
-        known = (config.kind, hashable(config.options), tuple(digests.items()))
-        identity = known if is_known(digests) else Same(given)
+        source = (config.kind, hashable(config.options), tuple(digests.items()))
+        identity = source if is_known(digests) else Same(given)
     x, y = dataset.train_x[:EXAMPLES], dataset.train_y[:EXAMPLES]
     tokens = bool(getattr(given, "tokens", False))
     if tokens and x.dtype.kind == "f":

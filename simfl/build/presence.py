@@ -8,10 +8,10 @@ same mapping as JSON; docs/devices.md shows how to write it.
 
 from __future__ import annotations
 
+import functools
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,27 +23,8 @@ from simfl.scenario.units import format_time
 from simfl.streams import Streams
 from simfl.world.availability import Outage, Repeated
 
-
-@dataclass(frozen=True)
-class Presence:
-    """The intervals in which a client is online.
-
-    Attributes:
-        times_s: begins and ends, in order.
-        every_s: the period after which they repeat; infinite for never.
-    """
-
-    times_s: Sequence[tuple[float, float]]
-    every_s: float = math.inf
-
-    def outages(self) -> list[Outage]:
-        """Return the offline intervals of a period, or of the whole run."""
-        offline, end = [], 0.0
-        for begin, until in [*self.times_s, (self.every_s, math.inf)]:
-            if begin > end:
-                offline.append(Outage(end, begin))
-            end = until
-        return offline
+#: The online intervals of a client in order, and the seconds after which they repeat; infinite for never.
+Presence = tuple[list[tuple[float, float]], float]
 
 
 def absences_from_file(
@@ -68,7 +49,7 @@ def absences_from_file(
     read = _fedscale(trace, where) if trace.layout == "fedscale" else _plain(trace, where, rule.every)
     names = list(read)
     drawn = streams.generator("presence", index).integers(0, len(names), count).tolist() if trace.draw else []
-    shared: dict[str, tuple[list[Outage], list[Repeated]]] = {}  # by name, for clients that draw the same
+    absences_of = functools.cache(lambda name: _absences(*read[name]))
     absences = {}
     for client in clients:
         name = names[drawn[client]] if trace.draw else str(client)
@@ -77,16 +58,22 @@ def absences_from_file(
                 f"{where}.path: {trace.path}: expected times of client {client}, found none; add them, name other "
                 "clients, or use draw: true, which gives each client the times of a random client of the file"
             )
-        if name not in shared:
-            presence, outages = read[name], read[name].outages()
-            if not presence.times_s:
-                shared[name] = [Outage(0.0, math.inf)], []
-            elif math.isinf(presence.every_s):
-                shared[name] = outages, []
-            else:
-                shared[name] = [], [Repeated(tuple(outages), presence.every_s)] if outages else []
-        absences[client] = shared[name]
+        absences[client] = absences_of(name)
     return absences
+
+
+def _absences(online: list[tuple[float, float]], period_s: float) -> tuple[list[Outage], list[Repeated]]:
+    """Return the offline intervals between the online ones, single and repeated."""
+    if not online:
+        return [Outage(0.0, math.inf)], []
+    offline, end = [], 0.0
+    for begin, until in [*online, (period_s, math.inf)]:
+        if begin > end:
+            offline.append(Outage(end, begin))
+        end = until
+    if math.isinf(period_s):
+        return offline, []
+    return [], [Repeated(tuple(offline), period_s)] if offline else []
 
 
 def _plain(trace: PresenceTrace, where: str, every: float | None) -> dict[str, Presence]:
@@ -96,17 +83,17 @@ def _plain(trace: PresenceTrace, where: str, every: float | None) -> dict[str, P
     begins, ends = file.seconds("from"), file.seconds("to", above=0.0, empty=every_s)
     times: dict[str, list[tuple[float, float]]] = {}
     for row, (name, begin, end) in enumerate(zip(file.words("client"), begins.tolist(), ends.tolist(), strict=True)):
-        mine = times.setdefault(name, [])
-        if mine and begin < mine[-1][1]:
-            end_of_last = "never" if math.isinf(mine[-1][1]) else format_time(mine[-1][1])
+        intervals = times.setdefault(name, [])
+        if intervals and begin < intervals[-1][1]:
+            end_of_last = "never" if math.isinf(intervals[-1][1]) else format_time(intervals[-1][1])
             expected = f"a time not before the end of the client's last one, {end_of_last}"
             raise file.refused(row, "from", expected, "sort them and remove overlaps")
         if end <= begin:
             raise file.refused(row, "to", f"a time after 'from', which is {format_time(begin)}, or nothing for ever")
         if every is not None and end > every:
             raise file.refused(row, "to", f"a time up to 'every', which is {format_time(every)}", "lengthen 'every'")
-        mine.append((begin, end))
-    return {name: Presence(mine, every_s) for name, mine in times.items()}
+        intervals.append((begin, end))
+    return {name: (intervals, every_s) for name, intervals in times.items()}
 
 
 def _fedscale(trace: PresenceTrace, where: str) -> dict[str, Presence]:
@@ -146,7 +133,7 @@ def _presence(entry: Any, where: str) -> Presence:
         before = end
         if begin < min(end, period):
             intervals.append((float(begin), float(min(end, period))))
-    return Presence(intervals, float(period))
+    return intervals, float(period)
 
 
 def _is_time(value: object) -> bool:

@@ -183,7 +183,7 @@ def _correlation_of(setup: Setup, scales: Sequence[float], noising: tuple[float,
         raise ScenarioError(
             f"{wrong} topology '{setup.scenario.topology.kind}', which changes: seeds are shared over edges that stay"
         )
-    edges = sorted((one, other) for one in range(len(scales)) for other in setup.topology.neighbors(one) if one < other)
+    edges = sorted((k, m) for k in range(len(scales)) for m in setup.topology.neighbors(k) if k < m)
     std = privacy.noise.pair_multiplier * privacy.clipping_norm
     return Pairwise.over(edges, std, scales, setup.streams.key("pair-noise"))
 

@@ -100,9 +100,9 @@ class StepsByEpochs(Config, Schedule):
 
     def problems(self) -> Iterator[Problem]:
         """Yield a problem unless there is one value more than boundaries."""
-        wanted = len(self.boundaries) + 1
-        if len(self.values) != wanted:
-            expected = f"one step size more than boundaries, that is {wanted}"
+        expected_number = len(self.boundaries) + 1
+        if len(self.values) != expected_number:
+            expected = f"one step size more than boundaries, that is {expected_number}"
             advice = "give one value before, between and after the boundaries"
             yield Problem(expected, str(len(self.values)), advice, ("values",))
 

@@ -118,12 +118,6 @@ def parse_bytes(value: object) -> int:
     return int(size)
 
 
-def format_bytes(size: float) -> str:
-    """Return a size rounded to three digits, for display: "12.3 MB"."""
-    prefix = next((prefix for prefix in "TGMk" if abs(size) >= _PREFIXES[prefix]), "")
-    return f"{size / _PREFIXES[prefix]:.3g} {prefix}B" if prefix else f"{size:g} B"
-
-
 def _plain(number: Decimal) -> str:
     """Return the shortest digits, without an exponent where that stays readable."""
     short = number.normalize(_exact)

@@ -104,7 +104,7 @@ def test_devices_too_small_for_the_model_are_rejected(tmp_path):
         assemble(scenario_of(clients={"count": 4, "devices": path}, algorithm={"kind": "sync_sgd", "batch_size": 64}))
     needed = 4 * (2 * 650 + 64 * 64)
     assert str(raised.value).startswith(
-        f"clients.devices: {path}:2: memory: expected at least {needed / 1000:.3g} kB for the model, its gradient and "
+        f"clients.devices: {path}:2: memory: expected at least {needed / 1000:.4g} kB for the model, its gradient and "
         "a mini-batch, found 10 kB (watch); lower"
     )
 

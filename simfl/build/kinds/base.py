@@ -53,15 +53,15 @@ def check_options(algorithm: type[Algorithm], options: Mapping[str, Any]) -> Non
     Raises:
         ScenarioError: with one line.
     """
-    known, others = options_of(algorithm)
+    accepted, others = options_of(algorithm)
     for name in options:
-        if name not in known and not others:
-            listed = f"one of {', '.join(sorted(known))}" if known else "none"
+        if name not in accepted and not others:
+            listed = f"one of {', '.join(sorted(accepted))}" if accepted else "none"
             raise ScenarioError(
                 f"algorithm.options: expected {listed}, the options of {algorithm.__name__}, found {name!r}"
-                f"{nearest(name, known)}"
+                f"{nearest(name, accepted)}"
             )
-    for name, needed in known.items():
+    for name, needed in accepted.items():
         if needed and name not in options:
             raise ScenarioError(
                 f"algorithm.options: expected a value of {name!r}, which {algorithm.__name__} asks for, found nothing; "

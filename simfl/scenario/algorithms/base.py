@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 class Sections(Protocol):
     """The sections of a scenario that checks read; see `simfl.scenario.Scenario`."""
 
-    # A scenario has an algorithm, and an algorithm is asked about a scenario: both are known in this file.
+    # `Scenario` and `AlgorithmConfig` refer to each other; this protocol avoids a circular import.
 
     data: DataConfig
     model: ModelConfig
@@ -58,8 +58,8 @@ class Sections(Protocol):
 class AlgorithmConfig(Config):
     """Base of all algorithms: mini-batch gradient steps."""
 
-    # What a class adds are its algorithm's own options. Those that are `Settled[...]` the algorithm does not see: its
-    # kind in `simfl.build.kinds` makes something else of them.
+    # The fields of a subclass are the options of its algorithm. Fields that are `Settled[...]` are not passed to the
+    # algorithm: its kind in `simfl.build.kinds` uses them.
 
     uses_topology: ClassVar[bool] = True
     has_server: ClassVar[bool | None] = False
