@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import functools
+import dataclasses
 import math
 from collections import defaultdict
 from collections.abc import Iterator
@@ -43,9 +43,8 @@ def links_of(scenario: Scenario, streams: Streams, topology: Topology, of_device
     """
     links, places = scenario.links, Places(scenario, streams)
     rules = (*([] if of_devices is None else [of_devices]), *_rules(scenario, topology, places))
-    model = functools.partial(VariedLinks, rules=rules) if rules else LinkModel
     tcp = links.startup
-    return model(
+    model = LinkModel(
         latency=sampler_of(links.latency, 0.0),
         bandwidth=links.bandwidth,
         loss=links.loss,
@@ -57,6 +56,10 @@ def links_of(scenario: Scenario, streams: Streams, topology: Topology, of_device
         startup=None if tcp.kind == "none" else TcpStartup(tcp.window, tcp.pause, tcp.round_trips),
         cuts=Cuts(cuts(scenario, places)),
     )
+    if not rules:
+        return model
+    same = {field.name: getattr(model, field.name) for field in dataclasses.fields(model)}
+    return VariedLinks(**same, rules=rules)
 
 
 def sampler_of(config: Any, neutral: float) -> Sampler | None:

@@ -60,6 +60,9 @@ class Own:
     model: Any = None
     data: Any = None
 
+    def __bool__(self) -> bool:
+        return bool(self.given)
+
     @property
     def given(self) -> dict[str, Any]:
         """The objects by section."""
