@@ -152,9 +152,9 @@ class ServerModel:''',
         ),
         (
             "simfl/scenario/links.py",
-            "    resend_timeout: PositiveSeconds = Field(default=0.1,",
-            '    bursts: Annotated[int, Within(at_least=1)] | None = Field(default=None, description="of one period")\n'
-            "    resend_timeout: PositiveSeconds = Field(default=0.1,",
+            "    resend_timeout: PositiveSeconds = option(0.1,",
+            '    bursts: Annotated[int, Within(at_least=1)] | None = option(None, "of one period")\n'
+            "    resend_timeout: PositiveSeconds = option(0.1,",
         ),
         (
             "simfl/build/links.py",

@@ -1,7 +1,7 @@
 """Builds the objects of a run from a scenario, and checks them.
 
-Everything that can be wrong with a scenario is found here, before anything runs. What is special about an algorithm is
-asked of its `Kind`.
+Every error of a scenario is found here, before anything runs. The `Kind` of an algorithm answers what is special about
+it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 
 from simfl.algorithms import Algorithm, Training
 from simfl.build.data import load_data, model_of, share_out, start_of
-from simfl.build.devices import check_memory
 from simfl.build.graphs import graphs_of
 from simfl.build.kinds import check_options, find_algorithm, find_kind
 from simfl.build.optimizers import optimizers_of
@@ -30,9 +29,10 @@ from simfl.build.underlay import underlay_of
 from simfl.build.world import availability, longest_batch_s
 from simfl.compiled import is_compiled
 from simfl.data import Dataset, Partition
-from simfl.errors import RunError, ScenarioError, SimflError, nearest, raised
+from simfl.errors import DataError, RunError, ScenarioError, SimflError, nearest, raised
 from simfl.models import AbstractModel, lazy
 from simfl.privacy.correlated import InTime
+from simfl.records.display import show_bytes
 from simfl.records.tables import SCHEMAS, TAKEN, WALL_CLOCK_COLUMNS, further_metrics
 from simfl.scenario import Scenario
 from simfl.scenario.control import OF_REGRESSIONS
@@ -43,10 +43,10 @@ from simfl.tape.problem import Batches, ClientData, Clipping, Drawing, Keys, Mea
 from simfl.tape.tuning import tuned_interpreter
 from simfl.world import World
 
-#: Training examples on which the training loss is measured at most.
+#: The most training examples on which the training loss is measured.
 LOSS_EXAMPLES = 2000
 
-#: Data, shares and model of a scenario, changed together before anything is derived from them.
+#: Changes data, shares and model of a scenario before anything is derived from them.
 Adaptation = Callable[[Dataset, Partition, AbstractModel], tuple[Dataset, Partition, AbstractModel]]
 
 
@@ -73,12 +73,12 @@ def prepare(
 
 @tuned_interpreter()
 def assemble(scenario: Scenario, adapt: Adaptation | None = None, own: Own = NOTHING_OWN) -> Setup:
-    """Load, build and check everything a scenario asks for.
+    """Load, build and check everything that a scenario needs.
 
     Args:
         scenario: valid.
-        adapt: changes data, shares and model first; a privacy audit plants its canaries so.
-        own: objects that take the place of sections of the scenario.
+        adapt: changes data, shares and model, for example to plant the canaries of an audit.
+        own: objects that replace sections of the scenario.
 
     Raises:
         ScenarioError, DataError: with one line that says what to change.
@@ -111,7 +111,7 @@ def build_algorithm(setup: Setup, world: World, tape: Tape, on_update: Callable[
     """Return the scenario's algorithm, ready to start.
 
     Raises:
-        RunError: its class failed, which is a mistake in the class: its options were checked.
+        RunError: its class has an error; its options are valid.
     """
     with algorithm_in_one_line(setup):
         return setup.algorithm(world, tape, setup.training, on_update, **setup.options)
@@ -144,12 +144,11 @@ def _check(setup: Setup) -> None:
             "metric of this name"
         )
     _check_measures(setup)
-    asked, there = scenario.evaluate.gradients, len(setup.dataset.train_x)
-    if asked > there:
-        raise ScenarioError(
-            f"evaluate.gradients: expected at most {there}, the examples of the training set, found {asked}; lower it"
-        )
-    setup.links  # noqa: B018 - files that are missing or malformed
+    gradients, examples = scenario.evaluate.gradients, len(setup.dataset.train_x)
+    if gradients > examples:
+        expected = f"at most {examples}, the examples of the training set"
+        raise ScenarioError(f"evaluate.gradients: expected {expected}, found {gradients}; lower it")
+    setup.links  # noqa: B018 - raises errors of files
     _check_memory(setup)
     if any(rule.trace is not None for rule in scenario.availability):
         availability(scenario, setup.streams)
@@ -168,9 +167,18 @@ def _check(setup: Setup) -> None:
 
 def _check_memory(setup: Setup, rows: int = 0) -> None:
     """Reject devices too small for model, gradient, optimizer rows and a batch."""
-    if setup.devices is not None:
-        batch = setup.scenario.algorithm.batch_size * int(np.prod(setup.dataset.input_shape))
-        check_memory(setup.scenario, setup.devices, 4 * ((2 + rows) * setup.moved.size + batch))
+    scenario = setup.scenario
+    if setup.devices is None:
+        return
+    batch = scenario.algorithm.batch_size * int(np.prod(setup.dataset.input_shape))
+    needed_bytes = 4 * ((2 + rows) * setup.moved.size + batch)
+    smallest = min(setup.devices, key=lambda device: device.memory)
+    if smallest.memory < needed_bytes:
+        raise DataError(
+            f"clients.devices: {scenario.clients.devices}:{smallest.line}: memory: expected at least "
+            f"{show_bytes(needed_bytes)} for the model, its gradient and a mini-batch, found "
+            f"{show_bytes(smallest.memory)} ({smallest.name}); lower algorithm.batch_size, or take a smaller model"
+        )
 
 
 def _optimize(setup: Setup) -> None:
@@ -185,17 +193,17 @@ def _optimize(setup: Setup) -> None:
 
 
 def _check_measures(setup: Setup) -> None:
-    """Refuse metrics that the model cannot have, and a goal that nothing measures."""
-    model, stop, asked = setup.model, setup.scenario.stop, setup.scenario.evaluate.metrics
-    taken = next((name for name in model.metric_names if name in {*TAKEN, *asked}), None)
+    """Reject metrics that the model cannot have, and a goal without a metric."""
+    model, stop, metrics = setup.model, setup.scenario.stop, setup.scenario.evaluate.metrics
+    taken = next((name for name in model.metric_names if name in {*TAKEN, *metrics}), None)
     if taken is not None:
         raise ScenarioError(f"model: {model.kind}: metrics: {taken}: expected another name, this one is in use already")
-    for name in asked:
+    for name in metrics:
         fits = model.fits_targets if name in OF_REGRESSIONS else model.has_accuracy and setup.dataset.num_classes
         if not fits:
             what = "predictions of targets" if name in OF_REGRESSIONS else "classes and predictions"
             raise ScenarioError(f"evaluate.metrics: expected {what} with model '{model.kind}' for {name!r}, found none")
-    further = further_metrics(bool(setup.scenario.evaluate.gradients), (*model.metric_names, *asked))
+    further = further_metrics(bool(setup.scenario.evaluate.gradients), (*model.metric_names, *metrics))
     columns = [name for name in (*SCHEMAS["metrics"].names, *further.names) if name not in WALL_CLOCK_COLUMNS]
     if stop.metric is not None and stop.metric not in columns:
         raise ScenarioError(
@@ -209,25 +217,19 @@ def _problem(setup: Setup) -> LearningProblem:
     dataset, shares, streams, protection = setup.dataset, setup.shares, setup.streams, setup.protection
     correlation, sampling = protection.correlation, setup.kind.sampling
     drawing: Drawing = "same_order" if sampling == "shuffle" and isinstance(correlation, InTime) else sampling
-    chosen = streams.generator("loss-examples").permutation(len(dataset.train_x))[:LOSS_EXAMPLES]
+    loss_examples = np.sort(streams.generator("loss-examples").permutation(len(dataset.train_x))[:LOSS_EXAMPLES])
+    arrays = dataset.train_x, dataset.train_y, dataset.test_x, dataset.test_y
+    indices, offsets = np.asarray(shares.indices, dtype=np.int32), np.asarray(shares.offsets, dtype=np.int64)
+    noised = protection.grid is None and max(protection.scales) > 0.0
+    form = correlation.form if correlation else None
     return LearningProblem(
         model=setup.moved,
-        data=ClientData(
-            dataset.train_x,
-            dataset.train_y,
-            dataset.test_x,
-            dataset.test_y,
-            np.asarray(shares.indices, dtype=np.int32),
-            np.asarray(shares.offsets, dtype=np.int64),
-            dataset.scaling,
-        ),
+        data=ClientData(*arrays, indices, offsets, dataset.scaling),
         batches=Batches(drawing, setup.scenario.algorithm.batch_size),
         keys=Keys(streams.key("data"), streams.key("noise"), streams.key("maps")),
-        measured=Measured(np.sort(chosen), setup.scenario.evaluate.gradients, setup.scenario.evaluate.metrics),
+        measured=Measured(loss_examples, setup.scenario.evaluate.gradients, setup.scenario.evaluate.metrics),
         clipping=Clipping(protection.clipping_norm, protection.clip, setup.algorithm.own_clipping),
-        noise=Noise(protection.sampler, setup.noisy, correlation.form if correlation else None)
-        if protection.grid is None and max(protection.scales) > 0.0
-        else None,
+        noise=Noise(protection.sampler, setup.noisy, form) if noised else None,
         grid=protection.grid,
         correlation=correlation,
         tasks=Tasks(setup.tasks, setup.model) if setup.tasks > 1 else None,
@@ -238,7 +240,7 @@ def _problem(setup: Setup) -> LearningProblem:
 def _training(setup: Setup) -> Training:
     """Return the plain values of local training."""
     kind, protection, model, start = setup.kind, setup.protection, setup.moved, setup.start
-    begun = None if start is None else _begun(setup, start)
+    begun = None if start is None else _continued(setup, start)
     return Training(
         initial=np.asarray(model.init(setup.streams.key("init")), dtype=np.float32) if begun is None else begun[0],
         sizes=setup.sizes,
@@ -256,17 +258,17 @@ def _training(setup: Setup) -> Training:
     )
 
 
-def _begun(setup: Setup, start: Start) -> NDArray[np.float32]:
-    """Return the initial models of tasks, f32 [tasks, d], given one to continue."""
-    more = setup.model.size - len(start.params)  # the coordinates of an audit's canaries
-    begun = np.pad(start.params, (0, more)).reshape(setup.tasks, -1)
-    radius, norm = setup.problem.radius, float(np.linalg.norm(begun, axis=1).max())
+def _continued(setup: Setup, start: Start) -> NDArray[np.float32]:
+    """Return the initial models of tasks, f32 [tasks, d], from the model in a file."""
+    canaries = setup.model.size - len(start.params)  # coordinates that an audit adds
+    models = np.pad(start.params, (0, canaries)).reshape(setup.tasks, -1)
+    radius, norm = setup.problem.radius, float(np.linalg.norm(models, axis=1).max())
     if radius is not None and norm > radius * (1 + 1e-6):
         raise ScenarioError(
             f"init.from: {start.path}: expected a model in the ball of radius {radius:g} onto which this algorithm "
             f"projects, found one of norm {norm:g}; use one that it made"
         )
-    return begun
+    return models
 
 
 def _warnings(setup: Setup) -> Iterator[str]:

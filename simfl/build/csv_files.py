@@ -1,4 +1,4 @@
-"""CSV files of devices, traces and times that a scenario names."""
+"""Reads the CSV files of a scenario: devices, traces and times."""
 
 from __future__ import annotations
 
@@ -17,12 +17,7 @@ from simfl.scenario.units import parse_time
 
 
 def read_text(path: Path, where: str, expected: str) -> str:
-    """Return the text of a file.
-
-    Args:
-        path: of the file.
-        where: the key that names it, for messages.
-        expected: what it should be.
+    """Return the text of a file; `where` and `expected` are parts of messages.
 
     Raises:
         DataError: the file is missing, or is not text.
@@ -43,13 +38,13 @@ class CsvFile:
 
     Args:
         path: of the file.
-        where: the key that names it, for messages.
-        required: columns that it has.
-        optional: columns that it may have; others are rejected, since they would not be read.
-        open_to_others: they are not: the file has other readers too.
+        where: the key that names the file, for messages.
+        required: columns that the file must have.
+        optional: columns that the file may have.
+        open_to_others: accept further columns, which are not read; else they are rejected.
 
     Raises:
-        DataError: it cannot be read, or has other columns.
+        DataError: the file cannot be read, or has wrong columns.
     """
 
     def __init__(
@@ -61,7 +56,7 @@ class CsvFile:
         open_to_others: bool = False,
     ) -> None:
         self.path, self.where = path, where
-        known = (*required, *optional)
+        columns = (*required, *optional)
         listed = ", ".join(required) + (f" (and perhaps {', '.join(optional)})" if optional else "")
         expected = f"a CSV file with the columns {listed}"
         lines = read_text(path, where, expected).splitlines()
@@ -75,14 +70,13 @@ class CsvFile:
                 found = ", ".join(names) or "an empty file"
                 raise DataError(f"{where}: {path}: expected {expected}, found {found}; add {name}")
         for name in names:
-            if (name not in known and not open_to_others) or names.count(name) > 1:
-                why = "twice" if names.count(name) > 1 else f"too{nearest(name, known)}"
+            if (name not in columns and not open_to_others) or names.count(name) > 1:
+                why = "twice" if names.count(name) > 1 else f"too{nearest(name, columns)}"
                 raise DataError(f"{where}: {path}: expected {expected}, found {show(name)} {why}")
         if len(rows) == 1:
             raise DataError(f"{where}: {path}: expected at least one line below the header, found none")
-        #: Names, in the order of the file.
         self.names = names
-        #: Of each row, in the file.
+        #: The line of each row in the file.
         self.lines = [number for number, _ in rows[1:]]
         for number, cells in rows[1:]:
             if len(cells) != len(names):
@@ -99,7 +93,7 @@ class CsvFile:
         return DataError(f"{at}: expected {expected}, found {found}{end}")
 
     def words(self, column: str, otherwise: str = "") -> list[str]:
-        """Return a column's words, or `otherwise` without such a column."""
+        """Return a column's words, or `otherwise` in each row without the column."""
         return self._columns.get(column, [otherwise] * len(self))
 
     def numbers(
@@ -115,12 +109,12 @@ class CsvFile:
 
         Args:
             column: its name.
-            parse: of values with units.
+            parse: reads values with units.
             above, at_least: bounds.
-            empty: what an empty value, or a column that is not there, means; None: it is refused.
+            empty: the number for an empty value or a missing column; None: they are rejected.
         """
         if column not in self._columns:
-            assert empty is not None, "a column that may be left out says what that means"
+            assert empty is not None, "an optional column has a default"
             return np.full(len(self), empty)
         values = np.empty(len(self))
         for row, word in enumerate(self._columns[column]):
@@ -128,7 +122,8 @@ class CsvFile:
                 values[row] = empty
                 continue
             try:
-                values[row] = _number(word) if parse is None else parse(_number(word) if _is_number(word) else word)
+                number = _number(word)
+                values[row] = number if parse is None else parse(word if math.isnan(number) else number)
             except InvalidValueError as error:
                 raise self.refused(row, column, error.problems[0].expected, error.problems[0].advice) from None
             if not ((above is None or values[row] > above) and (at_least is None or values[row] >= at_least)):
@@ -149,7 +144,3 @@ def _number(word: str) -> float:
     except ValueError:
         return math.nan
     return int(number) if math.isfinite(number) and number.is_integer() else number
-
-
-def _is_number(word: str) -> bool:
-    return not math.isnan(_number(word))

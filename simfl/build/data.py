@@ -39,18 +39,15 @@ def data_root() -> Path | None:
 
 
 def load_data(scenario: Scenario, streams: Streams, given: Any = None) -> Dataset:
-    """Return the data set of a scenario; see `shared_data` for sharing.
+    """Return the data set of a scenario, or one that runs share (`shared_data`).
 
-    Args:
-        scenario: valid.
-        streams: of its seed.
-        given: data from Python, where the scenario says so.
+    `given` are data from Python, which a user passed in place of the section.
     """
     config = scenario.data
     options = config.model_dump(exclude={"set", "partition"})
-    # Some sets depend on the model that is trained: the optimum that is known, say, is its optimum.
+    # Some sets depend on the trained model, since their known optimum is that of the model.
     model = scenario.model
-    told = {"l2": model.l2, "intercept": getattr(model, "intercept", True), "regression": model.regression}
+    of_model = {"l2": model.l2, "intercept": getattr(model, "intercept", True), "regression": model.regression}
     if isinstance(config, ExternalData):
         load = functools.partial(_own_data, config, given, streams, model)
         digests = digests_of([config.set.partition(":")[0]])
@@ -59,16 +56,15 @@ def load_data(scenario: Scenario, streams: Streams, given: Any = None) -> Datase
         group = config.partition.column if isinstance(config.partition, ByColumn) else owner
         if group is not None:
             options["group"] = group
-        wanted = DATASETS[config.set].options
-        options.update((name, value) for name, value in told.items() if name in wanted)
+        options |= {name: value for name, value in of_model.items() if name in DATASETS[config.set].options}
         load = functools.partial(load_dataset, config.set, root=data_root(), streams=streams, **options)
         digests = {}
     shared = _shared if given is None and is_known(digests) else None
-    key = repr((config.set, sorted(options.items()), told, digests, data_root(), streams.seed))
+    key = repr((config.set, sorted(options.items()), of_model, digests, data_root(), streams.seed))
     if shared is not None and key in shared:
         return shared[key]
     if shared is not None:
-        shared.clear()  # one at a time: large ones need not fit side by side
+        shared.clear()  # two large sets may not fit into memory
     try:
         dataset = load()
     except ValueError as error:
@@ -103,10 +99,7 @@ _shared: dict[str, Dataset] | None = None
 
 @contextlib.contextmanager
 def shared_data() -> Iterator[None]:
-    """Let runs in this block load equal data once.
-
-    What is shared is the data set as loaded; no run writes into it.
-    """
+    """Let runs in this block load equal data once; no run writes into a data set."""
     global _shared
     before, _shared = _shared, {} if _shared is None else _shared
     try:
@@ -129,9 +122,7 @@ def digest_of_data(dataset: Dataset) -> str:
 def sources_of(scenario: Scenario, dataset: Dataset) -> dict[str, Any]:
     """Return the digests by which changed data are noticed.
 
-    They are of the user's files, or of the data that the user's code returned.
-
-    Built-in sets do not change: of these there is none.
+    They are of the user's files, or of the data from the user's code. Built-in sets do not change and have none.
     """
     if isinstance(scenario.data, ExternalData):
         return {"digest": digest_of_data(dataset)}
@@ -150,17 +141,17 @@ def is_same_data(scenario: Scenario, sources: Any, digest_of: Callable[[Path], s
 
     Args:
         scenario: of the run.
-        sources: what `sources_of` returned then.
-        digest_of: a file's digest.
+        sources: the result of `sources_of` at the time of the run.
+        digest_of: returns the digest of a file.
 
     Raises:
-        ScenarioError, DataError: a user's own function cannot be called, or returns something else than data.
+        ScenarioError, DataError: a user's function cannot be called, or does not return data.
     """
-    known = sources if isinstance(sources, dict) else {}
+    recorded = sources if isinstance(sources, dict) else {}
     if isinstance(scenario.data, ExternalData):
         dataset = load_data(scenario, Streams(scenario.seed))
-        return bool(digest_of_data(dataset) == known.get("digest"))
-    files, root = known.get("files", {}), data_root()
+        return bool(digest_of_data(dataset) == recorded.get("digest"))
+    files, root = recorded.get("files", {}), data_root()
     if not isinstance(files, dict) or (any(content_files(scenario.data)) and not files):
         return False
     places = {name: [Path(name)] if root is None else [root / name, Path(name)] for name in files}
@@ -168,7 +159,7 @@ def is_same_data(scenario: Scenario, sources: Any, digest_of: Callable[[Path], s
 
 
 def share_out(scenario: Scenario, dataset: Dataset, streams: Streams) -> Partition:
-    """Return which client holds which training examples."""
+    """Return the training examples of each client."""
     options = scenario.data.partition.model_dump()
     kind = options.pop("kind")
     if kind in ("by_column", "natural"):
@@ -178,10 +169,8 @@ def share_out(scenario: Scenario, dataset: Dataset, streams: Streams) -> Partiti
                 "return owners beside them, or name their column: data.owner"
             )
         options["groups"] = dataset.groups
-    sizes = options.pop("sizes", None)
-    if sizes is not None:
-        options["sizes"] = sizes.pop("kind")
-        options.update(sizes)
+    if (sizes := options.pop("sizes", None)) is not None:
+        options |= {"sizes": sizes.pop("kind")} | sizes
     generator = streams.generator("partition")
     try:
         return partition(kind, dataset.train_y, scenario.clients.count, generator, **options)
@@ -199,7 +188,7 @@ def start_of(scenario: Scenario, model: AbstractModel) -> Start | None:
     """Return the initial model from a file or run; None for a random one.
 
     Raises:
-        ScenarioError: there is none, or not one for this scenario's model and data.
+        ScenarioError: the file is missing, or does not fit the scenario's model and data.
     """
     if scenario.init is None:
         return None
@@ -231,13 +220,8 @@ def model_of(scenario: Scenario, dataset: Dataset, given: Any = None) -> Abstrac
     options = scenario.model.model_dump(exclude={"kind", "l2"})
     if dataset.curvature is not None and "curvature" in model_options(scenario.model.kind):
         options["curvature"] = tuple(float(c) for c in dataset.curvature)
+    options |= {"input_shape": dataset.input_shape, "num_classes": dataset.num_classes, "l2": scenario.model.l2}
     try:
-        return build_model(
-            scenario.model.kind,
-            input_shape=dataset.input_shape,
-            num_classes=dataset.num_classes,
-            l2=scenario.model.l2,
-            **options,
-        )
+        return build_model(scenario.model.kind, **options)
     except ValueError as error:
         raise ScenarioError(str(error)) from error

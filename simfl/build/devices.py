@@ -1,10 +1,9 @@
-"""The devices of the clients, and how fast they are over time, as files say it."""
+"""The devices of the clients and their speed over time, from files."""
 
 from __future__ import annotations
 
-import heapq
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,7 +12,7 @@ import numpy as np
 from simfl.build.csv_files import CsvFile
 from simfl.errors import DataError
 from simfl.scenario import Scenario
-from simfl.scenario.units import format_bytes, format_time, parse_bandwidth, parse_bytes
+from simfl.scenario.units import format_time, parse_bandwidth, parse_bytes
 from simfl.streams import Streams
 from simfl.world.compute import Pace, Trace
 from simfl.world.link_values import Key, Listed, Rule
@@ -25,10 +24,9 @@ class Device:
     """A kind of device.
 
     Attributes:
-        name: of the kind.
         seconds_per_example, seconds_per_batch: at speed 1.
-        memory: bytes; infinite where the file does not say.
-        uplink, downlink: bytes per second; None where the file does not say: as `links` has it.
+        memory: bytes; infinite if the file has none.
+        uplink, downlink: bytes per second; None if the file has none: the value of `links`.
         line: of the file.
     """
 
@@ -42,10 +40,10 @@ class Device:
 
 
 def devices_of(scenario: Scenario, streams: Streams) -> list[Device] | None:
-    """Return each client's device, [K]; None where all are as the scenario says.
+    """Return each client's device, [K]; None without a file of devices.
 
     Raises:
-        DataError: the file cannot be read, or makes no sense.
+        DataError: the file cannot be read, or is not valid.
     """
     path = scenario.clients.devices
     if path is None:
@@ -65,8 +63,8 @@ def devices_of(scenario: Scenario, streams: Streams) -> list[Device] | None:
     if not 0.0 < shares.sum() < math.inf:
         raise DataError(f"clients.devices: {path}: expected a share > 0 of at least one device, found none")
     kinds = [
-        Device(name, example_s, batch_s, held, _known(up), _known(down), line)
-        for name, example_s, batch_s, held, up, down, line in zip(
+        Device(name, example_s, batch_s, size, _known(up), _known(down), line)
+        for name, example_s, batch_s, size, up, down, line in zip(
             names, *(column.tolist() for column in (examples_s, batches_s, memory, *paces)), file.lines, strict=True
         )
     ]
@@ -88,11 +86,10 @@ def pace_of(scenario: Scenario, devices: Sequence[Device] | None) -> Pace:
 
 
 def usual_batch_s(scenario: Scenario, devices: Sequence[Device] | None) -> float:
-    """Return how long a mini-batch takes at speed 1, on average over the clients."""
-    size = scenario.algorithm.batch_size
-    if devices is None:
-        return scenario.clients.batch_s(size)
-    return float(np.mean([device.seconds_per_batch + size * device.seconds_per_example for device in devices]))
+    """Return the seconds of a mini-batch at speed 1, averaged over clients."""
+    pace = pace_of(scenario, devices)
+    each_s = np.asarray(pace.seconds_per_batch) + pace.batch_size * np.asarray(pace.seconds_per_example)
+    return float(np.mean(each_s))
 
 
 def capacities_of(devices: Sequence[Device]) -> Rule | None:
@@ -102,31 +99,11 @@ def capacities_of(devices: Sequence[Device]) -> Rule | None:
     return Rule({"uplink": Listed(uplinks), "downlink": Listed(downlinks)}) if uplinks or downlinks else None
 
 
-def check_memory(scenario: Scenario, devices: Sequence[Device], needed: float) -> None:
-    """Reject devices with less memory than training needs.
-
-    Args:
-        scenario: that names the file.
-        devices: of the clients.
-        needed: bytes of the model, its gradient and a mini-batch.
-
-    Raises:
-        DataError: one is too small.
-    """
-    smallest = min(devices, key=lambda device: device.memory)
-    if smallest.memory < needed:
-        raise DataError(
-            f"clients.devices: {scenario.clients.devices}:{smallest.line}: memory: expected at least "
-            f"{format_bytes(needed)} for the model, its gradient and a mini-batch, found "
-            f"{format_bytes(smallest.memory)} ({smallest.name}); lower algorithm.batch_size, or take a smaller model"
-        )
-
-
 def speed_trace(scenario: Scenario) -> Trace | None:
-    """Return the factors on compute times over time; None for none.
+    """Return the factors on compute times over time; None without a file.
 
     Raises:
-        DataError: the file cannot be read, or makes no sense.
+        DataError: the file cannot be read, or is not valid.
     """
     config = scenario.clients.trace
     if config is None:
@@ -135,23 +112,20 @@ def speed_trace(scenario: Scenario) -> Trace | None:
     file = CsvFile(Path(config.path), where, ("time", "factor"), ("client",))
     times, factors, words = file.seconds("time"), file.numbers("factor", above=0.0), file.words("client", "all")
     every_s = math.inf if config.every is None else config.every
-    whose: list[int | None] = []
+    rows: dict[int | None, list[int]] = {None: []}
     for row, word in enumerate(words):
         if word != "all" and not (word.isdecimal() and int(word) < count):
             raise file.refused(row, "client", f"all, or a client below clients.count, which is {count}")
-        whose.append(None if word == "all" else int(word))
+        rows.setdefault(None if word == "all" else int(word), []).append(row)
         if row and times[row] < times[row - 1]:
             raise file.refused(row, "time", f"a time not before that of the line above, {format_time(times[row - 1])}")
         if times[row] >= every_s:
             raise file.refused(row, "time", f"a time before clients.trace.every, which is {format_time(every_s)}")
-    rows: dict[int | None, list[int]] = {None: []}
-    for row, who in enumerate(whose):
-        rows.setdefault(who, []).append(row)
-    everyone = rows.pop(None)
+    of_all = rows.pop(None)
 
-    def steps(sizes: Iterable[int]) -> Steps:
-        in_order = list(sizes)
-        return Steps(tuple(times[in_order].tolist()), tuple(factors[in_order].tolist()), config.every)
+    def steps(rows: list[int]) -> Steps:
+        return Steps(tuple(times[rows].tolist()), tuple(factors[rows].tolist()), config.every)
 
-    own = {k: steps(heapq.merge(everyone, mine)) for k, mine in rows.items() if k is not None}
-    return Trace(steps(everyone), own)
+    return Trace(
+        steps(of_all), {k: steps(sorted(of_all + of_client)) for k, of_client in rows.items() if k is not None}
+    )

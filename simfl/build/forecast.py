@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,7 +16,7 @@ from simfl.build.world import build_world
 from simfl.errors import ScenarioError
 from simfl.records.display import show_count, show_range
 
-#: Links that are looked at.
+#: The most links whose latency is computed.
 MOST_LINKS = 2_000
 
 
@@ -26,20 +26,17 @@ class Forecast:
 
     Attributes:
         name, algorithm, topology, model: of the scenario, by kind.
-        clients: how many.
-        spectral_gap: of the mixing matrix; None where the algorithm has no topology, or that changes.
-        parameters: of the model.
-        model_bytes: of a model in a message (of one task, where models are sent task by task).
-        message_s, longest_message_s: virtual seconds from sending such a message over an idle link to its delivery, on
-            average over draws, without losses: over the fastest and the slowest of the first links, as they are at 0 s.
-        batch_s: virtual seconds that a mini-batch takes a client of factor 1, on average over devices.
-        epsilon: the largest over clients, if all take part equally often until the run ends, as the run's end reports
-            it. None where nothing is certified, or the number of releases is unknown.
-        delta: that of epsilon; None without one.
-        noise: the least and the most noise of a client, by its field of the privacy section.
-        limit: what ends a client's releases, its budget or the stop rule, in words; None without a budget.
+        clients, parameters: their numbers.
+        spectral_gap: of the mixing matrix; None without a topology, or with one that changes.
+        model_bytes: of a model in a message (of one task, if models are sent task by task).
+        message_s, longest_message_s: virtual seconds of such a message from sending to delivery over an idle link,
+            averaged over draws, without losses: for the fastest and the slowest of the first links, at 0 s.
+        batch_s: virtual seconds of a mini-batch at factor 1, averaged over devices.
+        epsilon: the largest over clients at the end of the run, if all take part equally often. None if nothing is
+            certified, or the number of releases is unknown.
+        noise: the least and the most noise of a client, by field of the privacy section.
+        limit: the end of a client's releases, its budget or the stop rule, in words; None without a budget.
         privacy: the ledger's statement; None without a privacy section.
-        warnings: lines the user should read.
     """
 
     name: str
@@ -97,12 +94,12 @@ def _travels_s(setup: Setup, size: int) -> Iterator[float]:
     carrier, values = network.carrier, network.values
     if algorithm.uses_topology:
         neighbors = setup.topology.neighbors
-        links: Iterator[tuple[int, int]] = ((one, other) for one in range(count) for other in neighbors(one))
+        links: Iterator[tuple[int, int]] = ((k, other) for k in range(count) for other in neighbors(k))
     elif algorithm.has_server:
         server = network.add_node(setup.scenario.server.uplink, setup.scenario.server.downlink)
-        links = (link for one in range(count) for link in ((one, server), (server, one)))
+        links = (link for k in range(count) for link in ((k, server), (server, k)))
     else:
-        links = ((one, (one + 1) % count) for one in range(count))
+        links = ((k, (k + 1) % count) for k in range(count))
     for link in itertools.islice(links, MOST_LINKS):
         yield carrier.paced_s(*link, size) + carrier.beneath_s(*link) + values.mean_latency_s(*link, 0.0)
 
@@ -125,7 +122,8 @@ def _limit(setup: Setup) -> str | None:
     privacy, allowed = setup.scenario.privacy, setup.training.allowances
     if privacy is None or allowed is None:
         return None
-    budget = show_range(*_ends(privacy.epsilon_budget))
+    epsilons = np.atleast_1d(np.asarray(privacy.epsilon_budget, dtype=float))
+    budget = show_range(float(epsilons.min()), float(epsilons.max()))
     try:
         setup.kind.check_planned()
     except ScenarioError:
@@ -137,8 +135,3 @@ def _limit(setup: Setup) -> str | None:
     if privacy.calibrated:
         return f"the stop rule; the noise is the least that keeps the budget of {budget} until then"
     return f"the stop rule, after {planned:,} releases of a client; the budget of {budget} allows {releases}"
-
-
-def _ends(values: float | Sequence[float] | None) -> tuple[float, float]:
-    each = np.atleast_1d(np.asarray(values, dtype=float))
-    return float(each.min()), float(each.max())

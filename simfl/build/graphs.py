@@ -17,13 +17,13 @@ from simfl.world.topology import build_topology
 
 
 def graphs_of(scenario: Scenario, streams: Streams) -> tuple[Topology, Changing | None]:
-    """Return the graph, or the known links and the graph at each time.
+    """Return the graph, or the links known beforehand and the graph at each time.
 
     Raises:
-        ScenarioError, DataError: a graph that cannot be, or a file that makes no sense.
+        ScenarioError, DataError: the graph is impossible, or its file is not valid.
     """
     config, count = scenario.topology, scenario.clients.count
-    if count == 1:  # no neighbors: only algorithms without a topology get this far
+    if count == 1:  # only algorithms without a topology accept a single client
         return Topology("single", ((),)), None
     if not config.changes:
         return _build(config, count, streams), None
@@ -32,9 +32,8 @@ def graphs_of(scenario: Scenario, streams: Streams) -> tuple[Topology, Changing 
 
 
 def _build(config: schema.TopologyConfig, count: int, streams: Streams, *number: int) -> Topology:
-    """Build one graph; `number` names its draws, where it is not the only one."""
-    options = config.model_dump(exclude={"kind", "mixing", "redraw_every"})
-    options = {name: value for name, value in options.items() if value is not None}
+    """Build one graph; `number` names its draws if there are several."""
+    options = config.model_dump(exclude={"kind", "mixing", "redraw_every"}, exclude_none=True)
     try:
         return build_topology(config.kind, count, streams.generator("topology", *number), **options)
     except (DataError, ScenarioError):
@@ -44,30 +43,23 @@ def _build(config: schema.TopologyConfig, count: int, streams: Streams, *number:
 
 
 def _changing(config: schema.TopologyConfig, count: int, streams: Streams) -> Changing:
-    if isinstance(config, schema.OnePeer):
-        return Redrawn(config.kind, count, lambda number: one_peer(count, number), config.redraw_every)
-    if isinstance(config, schema.PeerSampling):
-        peers = config.peers
-        return Redrawn(
-            config.kind,
-            count,
-            lambda number: sampled_peers(count, peers, streams.generator("topology", number)),
-            config.redraw_every,
-        )
-    if isinstance(config, schema.DrawnTopology):
-        assert config.redraw_every is not None, "it changes"
-        # The first graph is that of the same scenario without `redraw_every`.
-        return Redrawn(
-            config.kind,
-            count,
-            lambda number: _build(config, count, streams, *([number] if number else [])),
-            config.redraw_every,
-        )
+    if isinstance(config, schema.Contacts):
+        return _contacts(config, count)
     if isinstance(config, schema.Sequence):
-        graphs = [(one.start, _build(one.graph, count, streams, i)) for i, one in enumerate(config.graphs)]
+        graphs = [(timed.start, _build(timed.graph, count, streams, i)) for i, timed in enumerate(config.graphs)]
         return Scripted(config.kind, graphs, math.inf if config.every is None else config.every)
-    assert isinstance(config, schema.Contacts), "the last kind of a graph that changes"
-    return _contacts(config, count)
+    assert isinstance(config, schema.OnePeer | schema.PeerSampling | schema.DrawnTopology), "no other graph changes"
+    assert config.redraw_every is not None, "it changes"
+
+    def graph(number: int) -> Topology:
+        if isinstance(config, schema.OnePeer):
+            return one_peer(count, number)
+        if isinstance(config, schema.PeerSampling):
+            return sampled_peers(count, config.peers, streams.generator("topology", number))
+        # The first graph is that of the same scenario without `redraw_every`.
+        return _build(config, count, streams, *([number] if number else []))
+
+    return Redrawn(config.kind, count, graph, config.redraw_every)
 
 
 def _contacts(config: schema.Contacts, count: int) -> Contacts:
@@ -75,16 +67,13 @@ def _contacts(config: schema.Contacts, count: int) -> Contacts:
     every_s = math.inf if config.every is None else config.every
     file = CsvFile(Path(config.path), "topology.path", ("from", "until", "a", "b"))
     begins, ends = file.seconds("from").tolist(), file.seconds("until", above=0.0).tolist()
-    nodes: dict[str, list[int]] = {}
     for column in ("a", "b"):
-        nodes[column] = []
         for row, word in enumerate(file.words(column)):
             if not (word.isdecimal() and int(word) < count):
                 raise file.refused(row, column, f"a client below clients.count, which is {count}")
-            nodes[column].append(int(word))
-    contacts = list(zip(begins, ends, nodes["a"], nodes["b"], strict=True))
-    for row, (begin, end, one, other) in enumerate(contacts):
-        if one == other:
+    contacts = list(zip(begins, ends, map(int, file.words("a")), map(int, file.words("b")), strict=True))
+    for row, (begin, end, a, b) in enumerate(contacts):
+        if a == b:
             raise file.refused(row, "b", "another client than a")
         if end <= begin:
             raise file.refused(row, "until", f"a time after 'from', which is {format_time(begin)}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -33,8 +33,8 @@ def links_of(scenario: Scenario, streams: Streams, topology: Topology, of_device
     """Return the behavior of the links.
 
     Args:
-        scenario: the scenario.
-        streams: the run's streams.
+        scenario: valid.
+        streams: of the run.
         topology: its file may have values of links.
         of_devices: uplinks and downlinks of the clients' devices.
 
@@ -43,6 +43,7 @@ def links_of(scenario: Scenario, streams: Streams, topology: Topology, of_device
     """
     links, places = scenario.links, Places(scenario, streams)
     rules = (*([] if of_devices is None else [of_devices]), *_rules(scenario, topology, places))
+    tcp = links.startup
     model = LinkModel(
         latency=sampler_of(links.latency, 0.0),
         bandwidth=links.bandwidth,
@@ -52,9 +53,7 @@ def links_of(scenario: Scenario, streams: Streams, topology: Topology, of_device
         uplink=links.uplink,
         downlink=links.downlink,
         overhead=links.overhead,
-        startup=None
-        if links.startup.kind == "none"
-        else TcpStartup(links.startup.window, links.startup.pause, links.startup.round_trips),
+        startup=None if tcp.kind == "none" else TcpStartup(tcp.window, tcp.pause, tcp.round_trips),
         cuts=Cuts(cuts(scenario, places)),
     )
     if not rules:
@@ -64,11 +63,10 @@ def links_of(scenario: Scenario, streams: Streams, topology: Topology, of_device
 
 
 def sampler_of(config: Any, neutral: float) -> Sampler | None:
-    """Return a distribution's sampler; None for a constant without effect.
+    """Return a distribution's sampler; None for the constant `neutral`.
 
-    Args:
-        config: a distribution of factors, with mean 1, or of a quantity, with a mean of its own.
-        neutral: 1 for factors, 0 for seconds.
+    `config` is a distribution of factors, with mean 1, or of a quantity, with a mean of its own. `neutral` is 1 for
+    factors, and 0 for seconds.
     """
     kind, mean = config.kind, getattr(config, "mean", 1.0)
     if kind == "constant":
@@ -98,19 +96,16 @@ def cuts(scenario: Scenario, places: Places) -> list[Cut]:
 
 
 def _rules(scenario: Scenario, topology: Topology, places: Places) -> Iterator[Rule]:
-    """Yield the rules by which links differ, the strongest last."""
+    """Yield the rules for links that differ; later rules win."""
     latency = scenario.links.latency
     if getattr(latency, "drawn", "message") != "message":
         values: dict[Quantity, Value] = {"latency": _value(latency, "latency", "latency", "links.latency", places)}
         yield Rule(values, nodes=frozenset(range(places.count)))
     if (regions := scenario.regions) is not None:
-        by_region: dict[Quantity, Value] = {}
-        if regions.latency is not None:
-            by_region["latency"] = _matrix(regions.latency, regions.names, "latency", places)
-        if regions.bandwidth is not None:
-            by_region["bandwidth"] = _matrix(regions.bandwidth, regions.names, "bandwidth", places)
-        if by_region:
-            yield Rule(by_region)
+        matrices: dict[Quantity, Any] = {"latency": regions.latency, "bandwidth": regions.bandwidth}
+        given = {quantity: matrix for quantity, matrix in matrices.items() if matrix is not None}
+        if given:
+            yield Rule({q: _matrix(matrix, regions.names, q, places) for q, matrix in given.items()})
     if topology.of_links:
         yield _of_edges(topology, getattr(scenario.topology, "path", ""))
     for i, rule in enumerate(scenario.links.rules):
@@ -127,9 +122,10 @@ def _rule(rule: Any, index: int, places: Places) -> Rule:
     window = Window(rule.start, math.inf if rule.until is None else rule.until, rule.every)
     timed = None if rule.start == 0.0 and rule.until is None else window
     if rule.between is not None:
-        one, other = (places.of(side) for side in rule.between)
-        ways = {"both": ((one, other), (other, one)), "out": ((one, other),), "in": ((other, one),)}[rule.direction]
-        return Rule(values, ways, one | other, timed)
+        first, second = (places.of(side) for side in rule.between)
+        out, back = (first, second), (second, first)
+        ways = {"both": (out, back), "out": (out,), "in": (back,)}[rule.direction]
+        return Rule(values, ways, first | second, timed)
     nodes = frozenset(places.chosen(rule, index, "link-clients"))
     if rule.all:
         return Rule(values, nodes=nodes, window=timed)
@@ -157,7 +153,7 @@ def _number(cell: object, unit: str | None, quantity: Quantity) -> float:
     """Return a latency in seconds, a bandwidth in bytes per second, or a loss.
 
     Raises:
-        ValueError: it is malformed; the message says what was expected.
+        ValueError: the cell is malformed; the message is the expected form.
     """
     text = str(cell).strip()
     try:
@@ -168,15 +164,10 @@ def _number(cell: object, unit: str | None, quantity: Quantity) -> float:
         if plain is None or not 0.0 <= plain <= 0.9999:
             raise ValueError("a probability >= 0 and <= 0.9999")
         return plain
-    parse: Callable[[object], float] = parse_time if quantity == "latency" else parse_bandwidth
+    if unit and plain is not None:
+        text = f"{text} {unit}"
     try:
-        value = parse(
-            f"{text} {unit}"
-            if unit and plain is not None
-            else plain
-            if quantity == "latency" and plain is not None
-            else text
-        )
+        value = parse_time(text if unit or plain is None else plain) if quantity == "latency" else parse_bandwidth(text)
     except InvalidValueError as error:
         raise ValueError(error.problems[0].expected) from error
     if not math.isfinite(value) or value < 0 or (value == 0 and quantity != "latency"):
@@ -185,7 +176,7 @@ def _number(cell: object, unit: str | None, quantity: Quantity) -> float:
 
 
 def _trace(config: Any, quantity: Quantity, where: str, places: Places) -> Listed:
-    """Read a trace of all links, or one for each; times must increase."""
+    """Read a trace of all links, or one for each; times increase."""
     file = CsvFile(Path(config.path), f"{where}.path", ("time", "value"), ("client", "source", "target"))
     keys = [key for key in ("client", "source", "target") if key in file.names]
     if keys not in ([], ["client"], ["source", "target"]):
@@ -223,7 +214,7 @@ def _is_client(word: str, count: int) -> bool:
 
 
 def _matrix(config: Any, names: tuple[str, ...], quantity: Quantity, places: Places) -> Listed:
-    """Return a matrix between regions, from the scenario or from a file, [from][to]."""
+    """Return a matrix between regions, [from][to], from the scenario or a file."""
     rows = config.values if config.kind == "matrix" else _read_matrix(config, names, quantity)
     half = 0.5 if getattr(config, "round_trips", False) else 1.0
     cells: dict[Key, float] = {

@@ -25,8 +25,8 @@ class Optimizers(NamedTuple):
     """The optimizers of a run.
 
     Attributes:
-        optimizing: what the tape's programs are compiled for.
-        client, server: what the algorithm's steps and its server's are; None for plain SGD.
+        optimizing: the options for which the tape's programs are compiled.
+        client, server: the plans of the algorithm's and the server's steps; None for plain SGD.
     """
 
     optimizing: Optimizing
@@ -43,11 +43,11 @@ def optimizers_of(setup: Setup, initial: NDArray[np.float32]) -> Optimizers:
     """Return the optimizers of a scenario.
 
     Args:
-        setup: of which scenario, kind and algorithm are there.
-        initial: f32 [d], the parameters that a state begins beside.
+        setup: with scenario, kind and algorithm.
+        initial: f32 [d], the initial parameters, for the initial state.
 
     Raises:
-        ScenarioError: a user's own transformation is none, or raised.
+        ScenarioError: a user's object is not a gradient transformation, or raised an error.
     """
     config, size, plan = setup.scenario.algorithm, len(initial), Optimizers(Optimizing())
     given = config.optimizer
@@ -84,7 +84,7 @@ def optimizers_of(setup: Setup, initial: NDArray[np.float32]) -> Optimizers:
 def _plan(
     config: Any, initial: NDArray[np.float32], where: str, optimizing: Optimizing, serial: bool
 ) -> tuple[Optimizing, OptimizerPlan]:
-    """Return an optimizer as sums of models if linear, else as a transformation."""
+    """Return a linear optimizer as sums of models, another as a transformation."""
     if isinstance(config, schema.Sgd | schema.Momentum | schema.Nesterov | schema.ServerMomentum):
         decay = getattr(config, "weight_decay", 0.0)
         if getattr(config, "clip_norm", None) is None:
@@ -135,5 +135,5 @@ def _checked(rule: Transformation, size: int, where: str) -> StateRows:
 
 
 def _begins_alike(rows: StateRows | None, initial: NDArray[np.float32]) -> bool:
-    """Whether the state begins with the same numbers whatever the parameters are."""
+    """Return whether the initial state is the same for all parameters."""
     return rows is None or np.array_equal(rows.begin(initial), rows.begin(initial + np.float32(1.0)))

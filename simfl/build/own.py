@@ -25,15 +25,15 @@ from simfl.scenario.own_code import load as load_own
 from simfl.scenario.scenario import name_from
 from simfl.streams import Streams
 
-#: The key of a section that names what takes its place, and the class of the section then.
+#: The key of a section that names a user's object, and the class of such a section.
 EXTERNAL: dict[str, tuple[str, type[Config]]] = {"model": ("kind", ExternalModel), "data": ("set", ExternalData)}
 
 
 def opened(scenario: Scenario | Mapping[str, Any] | str | Path, own: Own) -> Scenario:
     """Return a scenario in which `object:NAME` replaces the given objects.
 
-    What else its sections say is kept where it is not about what was replaced: the partition, say. The scenario need
-    not be valid without the objects: a logistic model wants their two classes, and not the digits' ten.
+    Fields that do not describe the replaced object are kept, such as the partition. The scenario need not be valid
+    without the objects: a logistic model may be meant for their two classes, not for the ten of the digits.
     """
     if not own.given:
         return scenario if isinstance(scenario, Scenario) else load(scenario)
@@ -46,9 +46,9 @@ def opened(scenario: Scenario | Mapping[str, Any] | str | Path, own: Own) -> Sce
         content.setdefault("name", name_from(Path(scenario).stem))
     for section, value in own.given.items():
         key, external = EXTERNAL[section]
-        said = content.get(section)
+        fields = content.get(section)
         keys = {*external.keys()} - {"options"}
-        kept = {word: one for word, one in said.items() if word in keys} if isinstance(said, Mapping) else {}
+        kept = {k: field for k, field in fields.items() if k in keys} if isinstance(fields, Mapping) else {}
         content[section] = kept | {key: named_object(value)}
     return from_mapping(content, source)
 
@@ -57,26 +57,26 @@ def own_model_of(scenario: Scenario, dataset: Dataset, given: Any = None) -> Abs
     """Return a user's own model, tested on the first examples of the data.
 
     Args:
-        scenario: whose model is `module:name`, or an object.
-        dataset: what it is trained on.
+        scenario: its model is `module:name`, or an object.
+        dataset: the training data.
         given: the object.
 
     Raises:
-        ScenarioError: it cannot be loaded, or is not what a model has to be; one line says what.
+        ScenarioError: it cannot be loaded, or is not a valid model.
     """
     config = scenario.model
     assert isinstance(config, ExternalModel)
     identity: Any = Same(given)
     if given is None:
-        # What a function that makes a model is told of the data, if it asks for it by these names.
-        told = {"input_shape": dataset.input_shape, "num_classes": dataset.num_classes}
-        given_model = load_own(config.kind, "model.kind")
-        asks = inspect.signature(given_model).parameters if callable(given_model) else {}
-        options = {name: value for name, value in told.items() if name in asks} | dict(config.options)
+        # A function that makes a model may have parameters of these names.
+        shapes = {"input_shape": dataset.input_shape, "num_classes": dataset.num_classes}
+        maker = load_own(config.kind, "model.kind")
+        parameters = inspect.signature(maker).parameters if callable(maker) else {}
+        options = {name: value for name, value in shapes.items() if name in parameters} | dict(config.options)
         given = make(config.kind, options, "model.kind")
         digests = digests_of([config.kind.partition(":")[0]])
-        known = (config.kind, hashable(config.options), tuple(digests.items()))
-        identity = known if is_known(digests) else Same(given)
+        source = (config.kind, hashable(config.options), tuple(digests.items()))
+        identity = source if is_known(digests) else Same(given)
     x, y = dataset.train_x[:EXAMPLES], dataset.train_y[:EXAMPLES]
     tokens = bool(getattr(given, "tokens", False))
     if tokens and x.dtype.kind == "f":

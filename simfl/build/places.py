@@ -1,4 +1,4 @@
-"""The nodes that a scenario selects: numbers, the server, regions, fractions."""
+"""The nodes that rules of a scenario select."""
 
 from __future__ import annotations
 
@@ -15,20 +15,16 @@ from simfl.streams import Streams
 
 
 class Places:
-    """The nodes that a scenario selects: numbers, the server, regions, fractions.
+    """The nodes that rules select by number, by region, at random, or as server.
 
     Servers are numbered after the clients: the server is node K, its aggregators are K + 1 and so on.
-
-    Args:
-        scenario: whose words they are.
-        streams: the run's streams.
     """
 
     def __init__(self, scenario: Scenario, streams: Streams) -> None:
         self.count, self._streams = scenario.clients.count, streams
         beside = scenario.algorithm.nodes_beside_server
         self.servers = frozenset(range(self.count, self.count + 1 + beside))
-        #: Region of each node that is in one, by number.
+        #: The number of the region of each node that is in a region.
         self.regions: dict[int, int] = {}
         self._names: tuple[str, ...] = ()
         if (regions := scenario.regions) is None:
@@ -43,14 +39,13 @@ class Places:
 
     def _of_clients(self, regions: Any) -> Iterable[int]:
         if regions.counts is not None:
-            return [number for number, some in enumerate(regions.counts) for _ in range(some)]
+            return [number for number, count in enumerate(regions.counts) for _ in range(count)]
         if regions.clients is not None:
             return [self._names.index(name) for name in regions.clients]
         if regions.shares is not None:
             ends = np.round(np.cumsum(regions.shares) * self.count).astype(int)
             region = np.searchsorted(ends, np.arange(self.count), side="right").clip(max=len(self._names) - 1)
-            dealt: list[int] = self._streams.generator("region-clients").permutation(region).tolist()
-            return dealt
+            return map(int, self._streams.generator("region-clients").permutation(region))
         file = CsvFile(Path(regions.path), "regions.path", (regions.column,), open_to_others=True)
         if len(file) != self.count:
             raise DataError(
@@ -60,30 +55,26 @@ class Places:
         names = file.words(regions.column)
         for row, name in enumerate(names):
             if name not in self._names:
-                raise file.refused(
-                    row, regions.column, "one of regions.names", f"name it there{nearest(name, self._names)}"
-                )
+                advice = f"name it there{nearest(name, self._names)}"
+                raise file.refused(row, regions.column, "one of regions.names", advice)
         return [self._names.index(name) for name in names]
 
     def of(self, places: Iterable[int | str]) -> frozenset[int]:
         """Return the nodes that numbers, `server` and names of regions stand for."""
-        nodes: set[int] = set()
-        for place in places:
-            if isinstance(place, int):
-                nodes.add(place)
-            elif place == "server":
-                nodes |= self.servers
-            else:
-                region = self._names.index(place)
-                nodes |= {node for node, region_of_node in self.regions.items() if region_of_node == region}
-        return frozenset(nodes)
+        return frozenset(node for place in places for node in self._nodes(place))
+
+    def _nodes(self, place: int | str) -> Iterable[int]:
+        if isinstance(place, int):
+            return [place]
+        if place == "server":
+            return self.servers
+        number = self._names.index(place)
+        return [node for node, region in self.regions.items() if region == number]
 
     def share(self, fraction: float, purpose: str, index: int) -> list[int]:
         """Draw a share of all clients, at least one."""
-        some = max(1, round(fraction * self.count))
-        return [
-            int(k) for k in np.sort(self._streams.generator(purpose, index).choice(self.count, some, replace=False))
-        ]
+        size = max(1, round(fraction * self.count))
+        return sorted(map(int, self._streams.generator(purpose, index).choice(self.count, size, replace=False)))
 
     def clients(self, rule: Any, index: int, purpose: str) -> list[int]:
         """Return the clients that a rule selects, without servers in its regions."""

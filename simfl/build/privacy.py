@@ -10,25 +10,25 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from simfl.build.correlated import correlation_of, noising_of
-from simfl.build.protection import Protection
-from simfl.build.setup import Setup
+from simfl.build.setup import Protection, Setup
 from simfl.errors import ScenarioError
 from simfl.privacy.accounting import Accountant
 from simfl.privacy.calibration import least_noise
-from simfl.privacy.in_time import InTimeLedger
+from simfl.privacy.correlated import Correlation, InTime, Pairwise
+from simfl.privacy.in_time import InTimeLedger, noising_coefficients, participation
 from simfl.privacy.ledger import Ledger
 from simfl.privacy.mechanisms import MECHANISMS
 from simfl.privacy.rounding import FINENESS, MOST_COORDINATES, Grid
 from simfl.privacy.terms import Terms
 from simfl.records.display import show_range
 from simfl.scenario.data import RealData
+from simfl.scenario.privacy import BandedStrategy, BltStrategy, Gaussian, InTimeNoise, PairwiseNoise
 from simfl.tape.problem import widest_batch
 
-#: Examples of a client below which a warning says that they are few.
+#: A warning says that a client has few examples if it has less than this.
 HANDFUL = 10
 
-#: Levels of noise on grids that one run may have.
+#: The most levels of noise on grids in a run.
 MOST_GRIDS = 16
 
 _PARTIAL = (
@@ -62,18 +62,17 @@ def protect(setup: Setup) -> Protection:
         disregards=_SHARED if privacy.correlated == "pairwise" else None,
         **_arguments(Terms, {"clipping_norm": math.nan, **given}),
     )
-    level, noising = given[make.level], noising_of(setup)
+    level, noising = given[make.level], _noising_of(setup)
     levels = _calibrated(setup, terms, given["epsilon"], noising) if level is None else _each(level, count)
     try:
         mechanisms = [make(**_arguments(make, {**given, make.level: level})) for level in levels]
-    except ValueError as error:  # what the schema cannot see, because calibration or a mechanism of its own decides
+    except ValueError as error:  # the schema does not know calibrated levels, or the limits of a plugin's mechanism
         raise ScenarioError(f"privacy.{error}") from None
-    # The noise is added to the sum of a mini-batch, which the algorithms divide by its size: a single gradient is an
-    # update only after that.
+    # Noise is added to the sum of a mini-batch, which the algorithms then divide by its size to get an update.
     share = batch_size if make.unit == "client" and not kind.local else 1
     scales = [share * mechanism.scale(setup.dimension) for mechanism in mechanisms]
     unit = unit_std(make.sampler, setup.dimension)
-    correlation = correlation_of(setup, scales, noising)
+    correlation = _correlation_of(setup, scales, noising)
     stretch = [1.0 if correlation is None else correlation.stretch(client) for client in range(count)]
     return Protection(
         clipping_norm=given.get("clipping_norm"),
@@ -115,18 +114,86 @@ def _ledger(
     noising: tuple[float, ...] | None,
 ) -> Ledger:
     """Return the ledger for clients of these sizes."""
-    batch_size, sampling = setup.scenario.algorithm.batch_size, setup.kind.sampling
+    batches = setup.scenario.algorithm.batch_size, setup.kind.sampling
     if noising is None:
-        return Ledger(terms, sizes, batch_size, sampling, levels, pure)
-    terms = dataclasses.replace(terms, amplification=False)
-    return InTimeLedger(terms, sizes, batch_size, sampling, levels, noising)
+        return Ledger(terms, sizes, *batches, levels, pure)
+    return InTimeLedger(dataclasses.replace(terms, amplification=False), sizes, *batches, levels, noising)
+
+
+def _noising_of(setup: Setup) -> tuple[float, ...] | None:
+    """Return the coefficients of noise correlated over time; None for other noise.
+
+    Raises:
+        ScenarioError: releases are not single mini-batches, their number is not planned, or jax_privacy is missing.
+    """
+    privacy, algorithm, stop = setup.scenario.privacy, setup.scenario.algorithm, setup.scenario.stop
+    if not isinstance(privacy, Gaussian) or privacy.noise is None:
+        return None
+    single = setup.kind.released_whole and not setup.kind.local and not setup.algorithm.own_clipping
+    if not single or algorithm.noise_of_server or setup.tasks > 1:
+        raise ScenarioError(
+            f"privacy.noise: expected null, found {privacy.correlated}, with {algorithm.kind}: noise is correlated "
+            "between releases of single mini-batches of one model; use adpsgd or decentralized_sgd, for example"
+        )
+    if not isinstance(privacy.noise, InTimeNoise):
+        return None
+    noise = privacy.noise
+    strategy, window = noise.strategy, noise.window
+    if not isinstance(strategy, BandedStrategy | BltStrategy):
+        return noising_coefficients(strategy.kind, window)
+    if noise.horizon is None and stop.epochs is None and stop.updates is None:
+        raise ScenarioError(
+            "privacy.noise.horizon: expected a number of releases, or stop.epochs or stop.updates, from which it "
+            f"follows, found only a time; add it: strategy {strategy.kind} is made for a number of releases"
+        )
+    releases = noise.horizon or setup.kind.planned_updates(setup.sizes.tolist())
+    takes = participation(setup.kind.sampling, int(setup.sizes.min()), algorithm.batch_size, releases)
+    size = strategy.bands if isinstance(strategy, BandedStrategy) else strategy.buffers
+    return noising_coefficients(strategy.kind, window, size=size, releases=releases, takes=takes)
+
+
+def _correlation_of(setup: Setup, scales: Sequence[float], noising: tuple[float, ...] | None) -> Correlation | None:
+    """Return the composition of each release's noise; None if it is independent.
+
+    Args:
+        setup: accepted by `_noising_of`.
+        scales: standard deviation of each client's own noise on the sum of a mini-batch, [K].
+        noising: the result of `_noising_of`.
+
+    Raises:
+        ScenarioError: there are no neighbors, they change, or there is no noise.
+    """
+    privacy, algorithm = setup.scenario.privacy, setup.scenario.algorithm
+    if not isinstance(privacy, Gaussian) or privacy.noise is None:
+        return None
+    if min(scales) == 0.0:
+        raise ScenarioError(
+            "privacy.noise_multiplier: expected more than 0 beside noise, found 0: correlated noise comes in units of "
+            "a client's own, without which nothing is private; raise it"
+        )
+    if noising is not None:
+        return InTime(noising)
+    assert isinstance(privacy.noise, PairwiseNoise)
+    wrong = "privacy.noise: expected null, found pairwise, with"
+    if not algorithm.follows_topology:
+        raise ScenarioError(
+            f"{wrong} {algorithm.kind}, whose clients have no neighbors in topology; use decentralized_sgd, adpsgd, "
+            "gossip_learning, or sgp with graph: topology"
+        )
+    if setup.changing is not None:
+        raise ScenarioError(
+            f"{wrong} topology '{setup.scenario.topology.kind}', which changes: seeds are shared over edges that stay"
+        )
+    edges = sorted((k, m) for k in range(len(scales)) for m in setup.topology.neighbors(k) if k < m)
+    std = privacy.noise.pair_multiplier * privacy.clipping_norm
+    return Pairwise.over(edges, std, scales, setup.streams.key("pair-noise"))
 
 
 def _grid(setup: Setup, scales: Sequence[float], level: float) -> Grid:
     """Return the grids of all clients.
 
     Raises:
-        ScenarioError: for what cannot be rounded, or not be kept in 32 bits.
+        ScenarioError: releases cannot be rounded, or do not fit 32 bits.
     """
     algorithm, wrong = setup.scenario.algorithm, "privacy.quantize: expected false, found true, with"
     if not setup.kind.released_whole:
@@ -149,7 +216,7 @@ def _grid(setup: Setup, scales: Sequence[float], level: float) -> Grid:
 
 
 def not_counting(protection: Protection, setup: Setup) -> Protection:
-    """Return the protection; its ledger says if earlier releases are not counted."""
+    """Return the protection; its ledger names the releases that it does not count."""
     start, ledger, kind = setup.start, protection.ledger, setup.scenario.algorithm.kind
     if ledger is None:
         return protection
@@ -174,13 +241,13 @@ def not_counting(protection: Protection, setup: Setup) -> Protection:
 
 
 def privacy_warnings(setup: Setup) -> Iterator[str]:
-    """Yield warnings about facts that an epsilon does not tell."""
+    """Yield warnings about facts that epsilon does not cover."""
     ledger, data, sizes = setup.ledger, setup.scenario.data, setup.sizes
     if ledger is None or not ledger.accounted:
         return
     smallest, whole = int(np.argmin(sizes)), ledger.terms.unit == "client"
     n = len(sizes) if whole else int(sizes[smallest])
-    if ledger.delta * n > 1.001:  # 1/n itself, rounded, is what some papers take
+    if ledger.delta * n > 1.001:  # some papers take 1/n, rounded
         whose = "clients" if whole else f"examples of client {smallest}"
         yield (
             f"privacy.delta: {ledger.delta:g} is more than 1/{n}, one over the number of {whose}: publishing one of "
@@ -207,7 +274,7 @@ def privacy_warnings(setup: Setup) -> Iterator[str]:
 
 
 def _arguments(of: type[Any], given: dict[str, Any]) -> dict[str, Any]:
-    """Return those values that the fields of a dataclass are called by."""
+    """Return the values of the fields of a dataclass, by name."""
     return {field.name: given[field.name] for field in dataclasses.fields(of) if field.name in given}
 
 
@@ -218,9 +285,9 @@ def _each(value: float | Sequence[float], count: int) -> list[float]:
 def _calibrated(
     setup: Setup, terms: Terms, epsilon: float | Sequence[float], noising: tuple[float, ...] | None
 ) -> list[float]:
-    """Return the noise multiplier of each client that spends its budget as planned."""
+    """Return each client's noise multiplier that spends its budget as planned."""
     steps = setup.kind.planned_updates(setup.sizes.tolist())
-    # What one client's plan amounts to depends on its size and budget only.
+    # A client's planned epsilon depends only on its size and budget.
     kinds = list(zip(setup.sizes.tolist(), _each(epsilon, len(setup.sizes)), strict=True))
     accountant = terms.accountant if len(set(kinds)) <= 4 else "renyi"
     stds: dict[tuple[int, float], float] = {}

@@ -1,8 +1,8 @@
 """The checked inputs of a run, and the base class of algorithms' kinds.
 
-`simfl.build.assembly.assemble` serves all algorithms and knows none. What it needs to know of one it asks its `Kind`,
-in the order in which a `Setup` is filled; the answers here are those of most algorithms. A setup has a kind and a kind
-is asked about a setup: both are in this file.
+`simfl.build.assembly.assemble` serves all algorithms. It asks an algorithm's `Kind` for everything that depends on the
+algorithm, in the order in which a `Setup` is filled. The methods of `Kind` serve most algorithms. `Setup` and `Kind`
+refer to each other, so both are in this file.
 """
 
 from __future__ import annotations
@@ -21,18 +21,19 @@ from numpy.typing import NDArray
 from simfl.algorithms import Algorithm, Training
 from simfl.build.devices import Device, capacities_of, devices_of
 from simfl.build.links import links_of
-from simfl.build.protection import Protection
 from simfl.data import Dataset, Partition
 from simfl.errors import ScenarioError
 from simfl.models import AbstractModel
+from simfl.privacy.correlated import Correlation
 from simfl.privacy.ledger import Ledger
 from simfl.privacy.releases import Releases
+from simfl.privacy.rounding import Grid
 from simfl.scenario import Scenario
 from simfl.scenario.algorithms import AlgorithmConfig
 from simfl.scenario.schedules import Schedule
 from simfl.streams import Streams
 from simfl.tape import LearningProblem
-from simfl.tape.problem import Sampling
+from simfl.tape.problem import Clip, Sampling
 from simfl.world import Changing, Topology
 from simfl.world.changing import ContactCuts, Contacts
 from simfl.world.links import LinkModel
@@ -41,12 +42,9 @@ from simfl.world.underlay import Underlay
 
 @dataclass(frozen=True)
 class Start:
-    """A model to go on from.
+    """The model of a file from which training continues.
 
-    Attributes:
-        path: its file.
-        params: f32 [d].
-        digest: of its content, as in `simfl.records.models`.
+    `params` is f32 [d]; `digest` is that of `simfl.records.models`.
     """
 
     path: Path
@@ -56,12 +54,7 @@ class Start:
 
 @dataclass(frozen=True)
 class Own:
-    """Objects given from Python, as in `simfl.run(scenario, model=...)`.
-
-    Attributes:
-        model: takes the place of `model`; None: as the scenario says.
-        data: takes the place of the data set in `data`; likewise.
-    """
+    """Objects from Python that replace sections, as in `simfl.run(..., model=net)`."""
 
     model: Any = None
     data: Any = None
@@ -71,8 +64,35 @@ class Own:
 
     @property
     def given(self) -> dict[str, Any]:
-        """The given objects by name."""
+        """The objects by section."""
         return {name: value for name, value in (("model", self.model), ("data", self.data)) if value is not None}
+
+
+@dataclass(frozen=True)
+class Protection:
+    """The noise of each client, and the ledger that accounts for it.
+
+    Attributes:
+        clipping_norm: C, the bound of clipping; None for no clipping.
+        clip: the unit that is clipped.
+        sampler: name of the unit noise in `simfl.privacy.noise`.
+        scales: each client's factor on the unit noise on the sum of a mini-batch.
+        stds: each client's standard deviation of that noise on each coordinate.
+        ledger: None without privacy.
+        warnings: lines for the user.
+        grid: of gradients and noise; None for noise on real numbers.
+        correlation: of each client's noise with other noise; None if it is independent.
+    """
+
+    clipping_norm: float | None
+    clip: Clip
+    sampler: str
+    scales: list[float]
+    stds: list[float]
+    ledger: Ledger | None = None
+    warnings: tuple[str, ...] = ()
+    grid: Grid | None = None
+    correlation: Correlation | None = None
 
 
 NOTHING_OWN = Own()
@@ -81,28 +101,19 @@ C = TypeVar("C", bound=AlgorithmConfig)
 
 @dataclass
 class Setup:
-    """A scenario made ready: data loaded, graph built, everything checked.
+    """A scenario that is ready to run: data loaded, graph built, everything checked.
 
-    From `protection` on, attributes are filled in this order, and what fills one may read those before it.
+    From `protection` on, attributes are set in this order; each may depend on those before it.
 
     Attributes:
-        scenario: what was asked for.
-        kind: what is special about its algorithm.
-        algorithm: the class of its algorithm.
-        streams: the random streams of its seed.
-        dataset: the data.
-        shares: which client holds which examples.
-        model: pure functions; what is evaluated.
-        topology: the graph.
-        underlay: the network beneath, where there is one.
-        changing: the graph at each time, where it changes; `topology` then has the links that are known beforehand.
-        start: the model that is begun with, where that is not one that is drawn.
-        own: what was given from Python.
-        protection: the noise of each client, and the ledger that accounts for it.
-        problem: what the executor computes.
+        shares: the examples of each client.
+        model: is evaluated; `moved` is trained.
+        changing: the graph at each time, if it changes; `topology` then has the links that are known beforehand.
+        start: the initial model, if it is not random.
+        problem: for the executor.
         training: the plain values of local training.
-        options: what the algorithm is given beside them.
-        warnings: lines the user should read.
+        options: further arguments of the algorithm.
+        warnings: lines for the user.
     """
 
     scenario: Scenario
@@ -135,14 +146,14 @@ class Setup:
 
     @functools.cached_property
     def devices(self) -> list[Device] | None:
-        """Each client's device, [K]; None where all are as the scenario says."""
+        """Each client's device, [K]; None without a file of devices."""
         return devices_of(self.scenario, self.streams)
 
     @functools.cached_property
     def links(self) -> LinkModel:
-        """How the links behave."""
-        own = None if self.devices is None else capacities_of(self.devices)
-        links = links_of(self.scenario, self.streams, self.topology, own)
+        """The behavior of the links."""
+        capacities = None if self.devices is None else capacities_of(self.devices)
+        links = links_of(self.scenario, self.streams, self.topology, capacities)
         if not isinstance(self.changing, Contacts):
             return links
         return dataclasses.replace(links, cuts=ContactCuts(links.cuts, self.changing))
@@ -159,7 +170,7 @@ class Setup:
 
     @property
     def noisy(self) -> int | None:
-        """How many parameters, the first ones, carry noise; None for all."""
+        """The number of first parameters that carry noise; None for all."""
         privacy = self.scenario.privacy
         return self.moved.first_convolution if privacy is not None and privacy.partial else None
 
@@ -170,20 +181,16 @@ class Setup:
 
     @property
     def ledger(self) -> Ledger | None:
-        """Accounts for the releases, None without privacy."""
+        """The ledger of releases; None without privacy."""
         return self.protection.ledger
 
 
 class Kind(Generic[C]):
-    """The differences of one family of algorithms.
+    """The differences of one family of algorithms, for a valid scenario."""
 
-    Args:
-        scenario: valid.
-    """
-
-    #: The algorithms that it serves, by kind.
+    #: The names of its algorithms.
     kinds: ClassVar[tuple[str, ...]] = ()
-    #: How mini-batches are drawn where neither the scenario nor privacy says so.
+    #: The sampling of mini-batches with `sampling: auto` and without privacy.
     usual_sampling: ClassVar[Sampling] = "shuffle"
 
     def __init__(self, scenario: Scenario) -> None:
@@ -197,15 +204,15 @@ class Kind(Generic[C]):
 
     @property
     def refusal(self) -> str | None:
-        """Why nothing can be certified, whatever the mechanism; None if something can."""
+        """The reason why no mechanism can be certified; None if one can."""
         return None
 
     @property
     def sampling(self) -> Sampling:
-        """How mini-batches are drawn.
+        """The sampling of mini-batches.
 
-        Privacy is amplified by Poisson sampling, but local rounds, and updates that are clipped as a whole, have
-        batches of one size.
+        Poisson sampling amplifies privacy. Local rounds, and updates that are clipped as a whole, need batches of a
+        fixed size.
         """
         if self.config.sampling != "auto":
             return self.config.sampling
@@ -235,7 +242,7 @@ class Kind(Generic[C]):
         return max(1, math.ceil(min(ends) / len(sizes) - 1e-9))
 
     def protection(self, setup: Setup) -> Protection | None:
-        """Return a special protection; None: that of `build/privacy.py`."""
+        """Return a special protection; None for that of `build/privacy.py`."""
         return None
 
     def step_size(self, setup: Setup) -> Schedule:
@@ -255,7 +262,7 @@ class Kind(Generic[C]):
         return self.releases_within(ledger, budgets.tolist())
 
     def releases_within(self, ledger: Ledger, budgets: Sequence[float]) -> list[int]:
-        """Return how many releases the ledger grants each client for its budget."""
+        """Return the number of releases within each client's budget."""
         return ledger.allowances(budgets)
 
     def options(self, setup: Setup) -> dict[str, Any]:
@@ -267,10 +274,10 @@ class Kind(Generic[C]):
         return ()
 
     def check_planned(self) -> None:
-        """Refuse a run whose end says nothing about how often clients take part.
+        """Reject a run whose stop does not determine the number of releases.
 
         Raises:
-            ScenarioError: it ends at a time.
+            ScenarioError: the run ends at a time.
         """
         stop = self.scenario.stop
         if stop.epochs is None and stop.updates is None:

@@ -1,7 +1,7 @@
 """The cost of messages, and overloaded links, before a run.
 
-All that is said about links counts: their base, regions, files, rules, devices, the network beneath. Where values are
-drawn or change in time, what is said here holds for the least that they ever cost, so that a warning is never wrong.
+All settings of links count: base values, regions, files, rules, devices and the underlay. If values are random or
+change over time, the least cost is used, so that a warning is never wrong.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from simfl.world.changing import Contacts
 from simfl.world.link_values import Quantity
 from simfl.world.topology import Topology
 
-#: Directed links that are looked at, one by one.
+#: The most directed links that are checked one by one.
 MOST_LINKS = 1_000_000
 
 
 def cost_of(setup: Setup) -> str | None:
-    """Return the cost of a message in a word: latency, bandwidth, loss; or None."""
+    """Return a cost of messages in words: latency, bandwidth or losses; or None."""
     values = setup.links.values(setup.streams, setup.topology.num_clients)
     until = math.inf if (end_s := setup.scenario.stop.time) is None else end_s
     words: dict[Quantity, str] = {"latency": "a latency", "bandwidth": "a bandwidth", "loss": "losses"}
     words |= {"uplink": words["bandwidth"], "downlink": words["bandwidth"]}
-    one_as_the_other = values.equal and setup.underlay is None
-    for source, target in itertools.islice(_pairs(setup), 1 if one_as_the_other else MOST_LINKS):
+    all_equal = values.equal and setup.underlay is None
+    for source, target in itertools.islice(_pairs(setup), 1 if all_equal else MOST_LINKS):
         for quantity, word in words.items():
             if any(values.ever(quantity, source, target, until)):
                 return word
@@ -44,12 +44,11 @@ def overloads(setup: Setup, period_s: float) -> Iterator[tuple[str, float]]:
     """Yield the overloads if each client sends its model to a neighbor periodically.
 
     Args:
-        setup: as far as its training.
+        setup: with its training.
         period_s: time between two messages of a client.
 
     Yields:
-        In words what carries the least, of uplinks, downlinks, links and edges beneath, and the seconds that it takes
-        for a message, on average.
+        The worst uplink, downlink, link or edge of the underlay, in words, and its mean seconds for a message.
     """
     links, graph, changing = setup.links, setup.topology, setup.changing
     values, size = links.values(setup.streams, graph.num_clients), setup.training.model_bytes + links.overhead
@@ -62,31 +61,30 @@ def overloads(setup: Setup, period_s: float) -> Iterator[tuple[str, float]]:
             if (capacity := capacities[name]) and most / capacity > period_s:
                 yield f"links.{name}", most / capacity
         return
-    given: dict[tuple[Quantity | None, int, int], float] = defaultdict(float)  # bytes in a period, by what carries them
+    loads: dict[tuple[Quantity | None, int, int], float] = defaultdict(float)  # bytes in a period; None: of an edge
     if changing is not None or graph.degrees.sum() > MOST_LINKS:
         for source in range(graph.num_clients):
-            given["uplink", source, source] = size
+            loads["uplink", source, source] = size
     else:
         for source, target in _pairs(setup):
             loss = min(value or 0.0 for value in values.ever("loss", source, target, until))
             once = size / len(graph.neighbors(source))
-            given["uplink", source, source] += once / (1.0 - loss)
-            given["bandwidth", source, target] += once / (1.0 - loss)
-            given["downlink", target, target] += once
+            loads["uplink", source, source] += once / (1.0 - loss)
+            loads["bandwidth", source, target] += once / (1.0 - loss)
+            loads["downlink", target, target] += once
             for edge in () if setup.underlay is None else setup.underlay.path(source, target).edges:
-                given[None, edge, edge] += once / (1.0 - loss)
+                loads[None, edge, edge] += once / (1.0 - loss)
     worst: dict[Quantity | None, tuple[float, str]] = {}
-    for (quantity, source, target), sent in given.items():
+    for (quantity, source, target), sent in loads.items():
         if quantity is None:
-            assert setup.underlay is not None, "edges are its"
+            assert setup.underlay is not None, "only an underlay has edges"
             capacity = setup.underlay.bandwidths[source]
             name = "the edge {} - {} of the underlay".format(*setup.underlay.edges[source])
         else:
-            capacity = max(
-                math.inf if value is None else value for value in values.ever(quantity, source, target, until)
-            )
-            name = _named(quantity, source, target)
-        worst[quantity] = max(worst.get(quantity, (0.0, "")), (sent / capacity, name), key=lambda found: found[0])
+            over_time = values.ever(quantity, source, target, until)
+            capacity = max(math.inf if value is None else value for value in over_time)
+            name = f"the link {source} - {target}" if quantity == "bandwidth" else f"the {quantity} of client {target}"
+        worst[quantity] = max(worst.get(quantity, (0.0, "")), (sent / capacity, name), key=lambda pair: pair[0])
     yield from ((name, seconds) for seconds, name in worst.values() if seconds > period_s)
 
 
@@ -94,10 +92,10 @@ def _most_given(graph: Topology, size: int, loss: float, fixed: bool) -> dict[st
     """Return the most bytes of uplinks, links and downlinks in a period.
 
     Args:
-        graph: who sends to whom, each to all in turn.
+        graph: each client sends to its neighbors in turn.
         size: bytes of a message.
-        loss: the probability that it is sent again.
-        fixed: whether the graph stays as it is; else only uplinks are known.
+        loss: the probability that a message is sent again.
+        fixed: whether the graph is constant; else only uplinks are known.
     """
     sent = size / (1.0 - loss)
     if not (fixed and 0 < graph.degrees.sum() <= MOST_LINKS):
@@ -105,10 +103,6 @@ def _most_given(graph: Topology, size: int, loss: float, fixed: bool) -> dict[st
     sources, targets = graph.directed_edges()
     received = np.bincount(targets, size / graph.degrees[sources])
     return {"uplink": sent, "bandwidth": sent / int(graph.degrees.min()), "downlink": float(received.max())}
-
-
-def _named(quantity: Quantity, source: int, target: int) -> str:
-    return f"the link {source} - {target}" if quantity == "bandwidth" else f"the {quantity} of client {target}"
 
 
 def _pairs(setup: Setup) -> Iterator[tuple[int, int]]:

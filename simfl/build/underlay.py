@@ -12,15 +12,7 @@ from simfl.scenario.problems import InvalidValueError
 from simfl.scenario.units import parse_bandwidth, parse_time
 from simfl.streams import Streams
 from simfl.world.topology import EDGE_LIMIT, build_topology, read_graphml
-from simfl.world.underlay import (
-    Underlay,
-    by_name,
-    fat_tree,
-    leaves,
-    single_edges,
-    star_of_switches,
-    two_level_tree,
-)
+from simfl.world.underlay import Underlay, by_name, fat_tree, leaves, single_edges, star_of_switches, two_level_tree
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -31,7 +23,7 @@ def underlay_of(scenario: Scenario, streams: Streams) -> Underlay | None:
 
     Raises:
         ScenarioError: the graph is not connected, or a client is attached to a node outside it.
-        DataError: a file that is missing or malformed.
+        DataError: a file is missing or malformed.
     """
     config = scenario.underlay
     if config is None:
@@ -44,14 +36,15 @@ def underlay_of(scenario: Scenario, streams: Streams) -> Underlay | None:
 
 
 def _graph(config: schema.UnderlayConfig, streams: Streams) -> nx.Graph[Any]:
-    if isinstance(config, schema.StarOfSwitches):
-        return star_of_switches(config.switches)
-    if isinstance(config, schema.TwoLevelTree):
-        return two_level_tree(config.branches, config.racks, config.trunk)
-    if isinstance(config, schema.FatTree):
-        return fat_tree(config.ports)
-    if isinstance(config, schema.FromGraphMl):
-        return _measured(read_graphml(config.path, "underlay.path"), config.path)
+    match config:
+        case schema.StarOfSwitches():
+            return star_of_switches(config.switches)
+        case schema.TwoLevelTree():
+            return two_level_tree(config.branches, config.racks, config.trunk)
+        case schema.FatTree():
+            return fat_tree(config.ports)
+        case schema.FromGraphMl():
+            return _measured(read_graphml(config.path, "underlay.path"), config.path)
     assert isinstance(config, schema.Generated)
     options = config.graph.model_dump(exclude={"kind", "mixing", "redraw_every"})
     try:
@@ -70,13 +63,12 @@ def _measured(graph: nx.Graph[Any], path: str) -> nx.Graph[Any]:
     simple = single_edges(graph)
     if graph.is_multigraph() and simple.number_of_edges() < graph.number_of_edges():
         raise DataError(f"{path}: underlay.path: expected one edge between two nodes, found several; add them up")
-    for one, other, values in simple.edges(data=True):
-        for name, parse in parsers.items():
-            if name in values:
-                try:
-                    values[name] = parse(values[name])
-                except InvalidValueError as error:
-                    raise DataError(f"{path}: underlay.path: edge {one} - {other}: {name}: {error}") from error
+    for a, b, values in simple.edges(data=True):
+        for name in [name for name in parsers if name in values]:
+            try:
+                values[name] = parsers[name](values[name])
+            except InvalidValueError as error:
+                raise DataError(f"{path}: underlay.path: edge {a} - {b}: {name}: {error}") from error
     return simple
 
 

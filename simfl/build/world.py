@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
 
@@ -36,14 +37,12 @@ def build_world(setup: Setup, on_delivery: Callable[[MessageRow], None] | None =
         slowdowns(scenario, streams),
         speed_trace(scenario),
     )
-    there = availability(scenario, streams)
-    sharing = scenario.links.sharing
+    presence, sharing = availability(scenario, streams), scenario.links.sharing
     fair = sharing in ("fair", "by_latency") or setup.underlay is not None
     carrier = (lambda network: Flows(network, setup.underlay, sharing == "by_latency")) if fair else None
-    network = Network(clock, setup.links, scenario.clients.count, streams, there, on_delivery, carrier)
-    taking = scenario.server
-    server = ServerModel(taking.uplink, taking.downlink, taking.seconds_per_update)
-    return World(clock, compute, there, network, setup.topology, streams, server, setup.changing)
+    network = Network(clock, setup.links, scenario.clients.count, streams, presence, on_delivery, carrier)
+    server = ServerModel(scenario.server.uplink, scenario.server.downlink, scenario.server.seconds_per_update)
+    return World(clock, compute, presence, network, setup.topology, streams, server, setup.changing)
 
 
 def speeds(scenario: Scenario, streams: Streams) -> NDArray[np.float64]:
@@ -59,19 +58,17 @@ def speeds(scenario: Scenario, streams: Streams) -> NDArray[np.float64]:
 
 
 def longest_batch_s(setup: Setup) -> tuple[float, str]:
-    """Return the seconds of the slowest mini-batch, and its main cause.
-
-    Infinite where floating point cannot hold it.
-    """
+    """Return the seconds (or inf) of the slowest mini-batch, and the main cause."""
     scenario, pace = setup.scenario, pace_of(setup.scenario, setup.devices)
     clients, factors = scenario.clients, [rule.factor for rule in scenario.slowdowns]
     trace = speed_trace(scenario)
     jitter = getattr(clients.jitter, "high", getattr(clients.jitter, "value", 1.0))
     slowest = float(speeds(scenario, setup.streams).max())
-    examples_s, overhead_s = (float(np.max(each)) for each in (pace.seconds_per_example, pace.seconds_per_batch))
-    own = "clients.seconds_per_batch" if overhead_s > pace.batch_size * examples_s else "clients.seconds_per_example"
+    examples_s = pace.batch_size * float(np.max(pace.seconds_per_example))
+    overhead_s = float(np.max(pace.seconds_per_batch))
+    field = "clients.seconds_per_batch" if overhead_s > examples_s else "clients.seconds_per_example"
     shares = {
-        own if setup.devices is None else "clients.devices": overhead_s + pace.batch_size * examples_s,
+        field if setup.devices is None else "clients.devices": overhead_s + examples_s,
         "clients.speed": slowest,
         "clients.jitter": jitter,
         "clients.trace": 1.0 if trace is None else trace.largest,
@@ -85,44 +82,38 @@ def slowdowns(scenario: Scenario, streams: Streams) -> list[Slowdown]:
     rules, places = [], Places(scenario, streams)
     for index, rule in enumerate(scenario.slowdowns):
         until = math.inf if rule.until is None else rule.until
-        if rule.random is not None:
-            rules.append(Slowdown(rule.factor, None, rule.random, rule.start, until))
-        else:
-            clients = frozenset(places.clients(rule, index, "slowdown-clients"))
-            rules.append(Slowdown(rule.factor, clients, 0, rule.start, until))
+        clients = None if rule.random is not None else frozenset(places.clients(rule, index, "slowdown-clients"))
+        rules.append(Slowdown(rule.factor, clients, rule.random or 0, rule.start, until))
     return rules
 
 
 def availability(scenario: Scenario, streams: Streams) -> Availability:
     """Return the availability of clients and server."""
-    outages: dict[int, list[Outage]] = {}
-    places = Places(scenario, streams)
-    for begin, end in scenario.server.offline:
-        outages.setdefault(scenario.clients.count, []).append(Outage(begin, math.inf if end is None else end))
+    outages: dict[int, list[Outage]] = defaultdict(list)
+    repeated: dict[int, list[Repeated]] = defaultdict(list)
     random: dict[int, RandomOutages] = {}
-    repeated: dict[int, list[Repeated]] = {}
+    places, count = Places(scenario, streams), scenario.clients.count
+    for begin, end in scenario.server.offline:
+        outages[count].append(Outage(begin, math.inf if end is None else end))
     for index, rule in enumerate(scenario.availability):
         scripted = [Outage(0.0, rule.join)] if rule.join > 0 else []
         timed = [Outage(begin, end) for begin, end in rule.offline]
         timed += [Outage(c.at, math.inf if c.back is None else c.back, crash=True) for c in rule.crash]
+        periodic: list[Repeated] = []
         if rule.every is None:
             scripted += timed
-        again = (
-            []
-            if rule.every is None or not timed
-            else [Repeated(tuple(sorted(timed, key=lambda o: o.start_s)), rule.every)]
-        )
+        elif timed:
+            periodic.append(Repeated(tuple(sorted(timed, key=lambda outage: outage.start_s)), rule.every))
         churn = None
         if rule.random is not None:
             zero: Sampler = lambda g, n: np.zeros(n)  # noqa: E731
             churn = RandomOutages(sampler_of(rule.random.up, 0.0) or zero, sampler_of(rule.random.down, 0.0) or zero)
         clients = places.clients(rule, index, "availability-clients")
-        count = scenario.clients.count
         traced = {} if rule.trace is None else absences_from_file(rule, index, clients, count, streams)
         for client in clients:
             once, anew = traced.get(client, ((), ()))
-            outages.setdefault(client, []).extend([*scripted, *once])
-            repeated.setdefault(client, []).extend([*again, *anew])
+            outages[client] += [*scripted, *once]
+            repeated[client] += [*periodic, *anew]
             if churn is not None:
                 random[client] = churn
     return Availability(streams, dict(outages), random, dict(repeated))

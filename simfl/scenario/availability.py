@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from collections.abc import Iterator
+from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field, PlainSerializer, WithJsonSchema, model_validator
+from pydantic import BeforeValidator, Field, PlainSerializer, WithJsonSchema
 
 from simfl.scenario.clients import exactly_one
 from simfl.scenario.distributions import Duration
-from simfl.scenario.fields import Clients, Config, Flag, PositiveSeconds, RegionNames, Seconds, Share, WorldFile
-from simfl.scenario.problems import InvalidValueError, Path, Problem, show
+from simfl.scenario.fields import Clients, Config, Flag, PositiveSeconds, RegionNames, Seconds, Share, WorldFile, option
+from simfl.scenario.problems import InvalidValueError, Path, Problem, invalid, show
 from simfl.scenario.units import format_time, parse_time
 
 
@@ -17,12 +18,9 @@ def _never_or_time(value: object) -> float | None:
     if value is None or value == "never":
         return None
     try:
-        seconds = parse_time(value)
+        return parse_time(value)
     except InvalidValueError as refusal:
-        raise InvalidValueError(
-            Problem("a time like '10 ms', or never", show(value), refusal.problems[0].advice)
-        ) from None
-    return seconds
+        raise invalid("a time like '10 ms', or never", show(value), refusal.problems[0].advice) from None
 
 
 ReturnTime = Annotated[
@@ -35,7 +33,7 @@ ReturnTime = Annotated[
 
 def _interval(value: object) -> object:
     if not isinstance(value, list | tuple) or len(value) != 2:
-        raise InvalidValueError(Problem("an interval like [10 s, 20 s]", show(value), "write its begin and its end"))
+        raise invalid("an interval like [10 s, 20 s]", show(value), "write its begin and its end")
     return value
 
 
@@ -49,13 +47,12 @@ class Churn(Config):
     up: Duration = Field(description="length of each time online: a time or a distribution of times")
     down: Duration = Field(description="length of each time offline: a time or a distribution of times")
 
-    @model_validator(mode="after")
-    def _some_time_online(self) -> Self:
+    def problems(self) -> Iterator[Problem]:
+        """Yield a problem if the client is never online."""
         longest = {"constant": "value", "uniform": "high"}.get(self.up.kind)
         if longest is not None and getattr(self.up, longest) == 0:
             advice = "choose a longer time, or 'join' for clients that are absent at first"
-            raise InvalidValueError(Problem("a time > 0", "0 s", advice, ("up", longest)))
-        return self
+            yield Problem("a time > 0", "0 s", advice, ("up", longest))
 
 
 class Crash(Config):
@@ -65,22 +62,21 @@ class Crash(Config):
     """
 
     at: Seconds = Field(description="virtual time of the crash")
-    back: ReturnTime = Field(default=None, description="virtual time of the return, or never")
+    back: ReturnTime = option(None, "virtual time of the return, or never")
 
 
 class PresenceTrace(Config):
     """Intervals in which clients are online, from a file."""
 
     path: WorldFile = Field(description="a file, relative to the current folder")
-    layout: Literal["plain", "fedscale"] = Field(
-        default="plain",
-        description="plain: CSV with the columns client, from and to (empty: for ever), times in seconds or with a "
+    layout: Literal["plain", "fedscale"] = option(
+        "plain",
+        "plain: CSV with the columns client, from and to (empty: for ever), times in seconds or with a "
         "unit; fedscale: the public FedScale client availability trace as JSON, whose clients begin anew after their "
         "finish_time",
     )
-    draw: Flag = Field(
-        default=False,
-        description="true: each client has the times of a random one in the file; false: those of its number",
+    draw: Flag = option(
+        False, "true: each client has the times of a random one in the file; false: those of its number"
     )
 
 
@@ -90,22 +86,21 @@ class Absence(Config):
     Select them by exactly one of clients, fraction, regions and all.
     """
 
-    clients: Clients | None = Field(default=None, description="these clients, by number; the first is 0")
-    fraction: Share | None = Field(default=None, description="this share of all clients, drawn once")
-    regions: RegionNames | None = Field(default=None, description="the clients in these regions, of regions.names")
-    all: Flag | None = Field(default=None, description="true: every client")
-    join: Seconds = Field(default=0.0, description="virtual time at which the client takes part for the first time")
-    offline: tuple[Interval, ...] = Field(default=(), description="times offline as [begin, end], in order")
-    random: Churn | None = Field(default=None, description="times online and offline drawn at random; null: none")
-    crash: tuple[Crash, ...] = Field(default=(), description="crashes, in order")
-    trace: PresenceTrace | None = Field(default=None, description="times in which they are there; null: no file")
-    every: PositiveSeconds | None = Field(
-        default=None,
-        description="`offline`, `crash` and a plain `trace` come again after this time, and so on; null: once only",
+    clients: Clients | None = option(None, "these clients, by number; the first is 0")
+    fraction: Share | None = option(None, "this share of all clients, drawn once")
+    regions: RegionNames | None = option(None, "the clients in these regions, of regions.names")
+    all: Flag | None = option(None, "true: every client")
+    join: Seconds = option(0.0, "virtual time at which the client takes part for the first time")
+    offline: tuple[Interval, ...] = option((), "times offline as [begin, end], in order")
+    random: Churn | None = option(None, "times online and offline drawn at random; null: none")
+    crash: tuple[Crash, ...] = option((), "crashes, in order")
+    trace: PresenceTrace | None = option(None, "times in which they are there; null: no file")
+    every: PositiveSeconds | None = option(
+        None, "`offline`, `crash` and a plain `trace` come again after this time, and so on; null: once only"
     )
 
-    @model_validator(mode="after")
-    def _contradictions(self) -> Self:
+    def problems(self) -> Iterator[Problem]:
+        """Yield problems of the selection and of the times."""
         problems = list(exactly_one(self, "clients", "fraction", "regions", "all"))
         if self.all is False:
             problems.append(Problem("true", "false", "remove 'all' and name clients, fraction or regions", ("all",)))
@@ -116,12 +111,10 @@ class Absence(Config):
         problems += out_of_order([(("crash", i), crash.at, crash.back) for i, crash in enumerate(self.crash)])
         if not problems and self.every is not None:
             problems += self._too_close(self.every)
-        if problems:
-            raise InvalidValueError(*problems)
-        return self
+        return iter(problems)
 
     def _too_close(self, every: float) -> list[Problem]:
-        """Return why these times cannot repeat after `every`."""
+        """Return the reason why these times cannot repeat after `every`."""
         spans = sorted([*self.offline, *((crash.at, crash.back) for crash in self.crash)], key=lambda span: span[0])
         if not spans:
             if self.trace is not None and self.trace.layout == "plain":
@@ -139,29 +132,24 @@ class Absence(Config):
         return []
 
 
-def out_of_order(spans: list[tuple[Path, float, float | None]]) -> list[Problem]:
-    """Return the problem of intervals that must be in order; an end of None is never."""
-    problems = []
+def out_of_order(spans: list[tuple[Path, float, float | None]]) -> Iterator[Problem]:
+    """Yield problems of intervals that must be in order; an end of None is never."""
     previous: float | None = 0.0
     for at, begin, end in spans:
         crash = at[0] == "crash"
         where, word = ((*at, "at"), "crash") if crash else (at, "interval")
         if previous is None:
-            found = format_time(begin)
-            if crash:
-                problem = Problem("nothing after a crash without return", found, "remove it or add 'back'", where)
-            else:
-                problem = Problem("nothing after an interval without end", found, "remove it or name the end", where)
-            problems.append(problem)
+            expected = "nothing after a crash without return" if crash else "nothing after an interval without end"
+            advice = "remove it or add 'back'" if crash else "remove it or name the end"
+            yield Problem(expected, format_time(begin), advice, where)
         elif begin < previous:
             expected = f"a begin after the {word} before it has ended, at {format_time(previous)}"
-            problems.append(Problem(expected, format_time(begin), "sort them and remove overlaps", where))
+            yield Problem(expected, format_time(begin), "sort them and remove overlaps", where)
         if end is not None and end <= begin:
             expected = f"a return after the crash at {format_time(begin)}" if crash else "an end after the begin"
             found = format_time(end) if crash else f"[{format_time(begin)}, {format_time(end)}]"
-            problems.append(Problem(expected, found, "choose a later time", (*at, "back") if crash else at))
+            yield Problem(expected, found, "choose a later time", (*at, "back") if crash else at)
         previous = end
-    return problems
 
 
 Availability = tuple[Absence, ...]

@@ -19,10 +19,10 @@ from simfl.scenario.topologies import TopologyConfig
 
 
 def _union(core: Any, base: type[Config], choice: ByKind) -> Any:
-    """Return the union of the core's variants, those of plugins, and own code."""
+    """Return the union of the variants of the core, of plugins and of users' code."""
     members = members_of(core)
     external = [choice.external] if choice.external else []
-    added = [one for one in attached(base, "configs") if choice.key in vars(one).get("__annotations__", {})]
+    added = [section for section in attached(base, "configs") if choice.key in vars(section).get("__annotations__", {})]
     return Annotated[Union[(*members, *added, *external)], choice]
 
 
@@ -33,7 +33,8 @@ if TYPE_CHECKING:
     Privacy = MechanismConfig
     Topology = TopologyConfig
 else:
-    _named = [one for one in classes_in(algorithms.__name__, AlgorithmConfig, "configs") if one.named()]
+    _sections = classes_in(algorithms.__name__, AlgorithmConfig, "configs")
+    _named = [section for section in _sections if section.named()]
     Algorithm = Annotated[Union[(*_named, ExternalAlgorithm)], ByKind(external=ExternalAlgorithm)]
     Data = _union(data.CORE, DataConfig, ByKind("set", default="digits", external=ExternalData, renew=data.renewed))
     Model = _union(models.CORE, ModelConfig, ByKind(default="softmax", external=ExternalModel))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
 
 from simfl.scenario.algorithms.base import Sections
 from simfl.scenario.catalogues import Model
@@ -17,21 +17,16 @@ from simfl.scenario.privacy import Accounted, Gaussian
 from simfl.scenario.problems import Path, Problem, one_each, one_of, show, suggestion
 from simfl.scenario.units import format_time
 
-if TYPE_CHECKING:
-    from simfl.scenario.availability import Absence
-    from simfl.scenario.clients import Slowdown
-
-
 _NUMBERED = "clients are numbered from 0"
 
 #: The most evaluations of a run.
 MOST_EVALUATIONS = 1_000_000
-#: Evaluations between two updates: the models do not change meanwhile.
+#: The most evaluations between two updates, during which models do not change.
 MOST_EVALUATIONS_PER_UPDATE = 1_000
 
 
 def contradictions(scenario: Sections) -> Iterator[Problem]:
-    """Yield conflicts between sections, each with its full key path."""
+    """Yield contradictions between sections, each with its full key path."""
     yield from _clients(scenario)
     yield from _partition(scenario)
     yield from _model(scenario)
@@ -49,7 +44,7 @@ def contradictions(scenario: Sections) -> Iterator[Problem]:
         found = f"{scenario.stop.accuracy:g}"
         yield Problem(f"no accuracy with model '{scenario.model.kind}'", found, advice, ("stop", "accuracy"))
     if isinstance(scenario.model, ExternalModel):
-        return  # what it has is known when it was made
+        return  # its properties are known once it is made
     lacking = "classes" if not _has_accuracy(scenario) else "targets" if not scenario.model.regression else ""
     for name in scenario.evaluate.metrics:
         if (name in OF_REGRESSIONS) == (lacking == "targets"):
@@ -93,11 +88,8 @@ def warnings(scenario: Sections) -> Iterator[str]:
         )
     if sampling == "with_replacement":
         yield "algorithm.sampling: with_replacement has no certified epsilon; use auto or poisson"
-    elif (
-        sampling in ("shuffle", "without_replacement")
-        and privacy.neighbors == "add_or_remove"
-        and privacy.unit != "client"
-    ):
+    fixed_size = sampling in ("shuffle", "without_replacement")
+    if fixed_size and privacy.neighbors == "add_or_remove" and privacy.unit != "client":
         yield (
             f"algorithm.sampling: {sampling} has batches of a fixed size, which has no certified epsilon under "
             "neighbors: add_or_remove; use neighbors: replace_one, or sampling: auto or poisson"
@@ -121,47 +113,40 @@ def _evaluations(scenario: Sections) -> Iterator[Problem]:
 
 
 def _faults(scenario: Sections) -> Iterator[Problem]:
-    """Check that partitions separate known clients, and that a server exists."""
+    """Check the groups of network partitions, and outages of a server."""
     count, served = scenario.clients.count, scenario.algorithm.has_server
     if served is False and scenario.server.offline:
         advice = f"remove it: algorithm '{scenario.algorithm.kind}' has no server"
         yield Problem("no outage of a server that is not there", "one", advice, ("server", "offline"))
     for i, rule in enumerate(scenario.links.partitions):
         at: Path = ("links", "partitions", i, "groups")
-        wrong = [p for g, group in enumerate(rule.groups or ()) for n, node in enumerate(group)
-                 for p in _place(scenario, node, (*at, g, n))]  # fmt: skip
-        yield from wrong[:1]
-        nodes = {node for group in rule.groups or () for node in group}
-        everybody = len(nodes) == count + bool(served) and not nodes & {*_region_names(scenario)}
-        if not wrong and rule.groups is not None and len(rule.groups) == 1 and everybody:
+        nodes = [((*at, g, n), node) for g, group in enumerate(rule.groups or ()) for n, node in enumerate(group)]
+        wrong = list(_first_wrong(scenario, nodes))
+        yield from wrong
+        distinct = {node for _, node in nodes}
+        whole = len(distinct) == count + bool(served) and not distinct & {*_region_names(scenario)}
+        if not wrong and rule.groups is not None and len(rule.groups) == 1 and whole:
             yield Problem("a node that is cut off", "all nodes in one group", "leave some out, or add a group", at)
 
 
 def _execution(scenario: Sections) -> Iterator[Problem]:
-    """Every device has as many operations of a step."""
+    """Check that all devices get the same number of operations in a step."""
     width, devices = scenario.execution.width, scenario.execution.devices
     if width != "auto" and width % devices:
-        advice = "or leave it to auto"
-        yield Problem(f"a multiple of the {devices} devices", str(width), advice, ("execution", "width"))
+        at = ("execution", "width")
+        yield Problem(f"a multiple of the {devices} devices", str(width), "or leave it to auto", at)
 
 
 def _links(scenario: Sections) -> Iterator[Problem]:
-    """Check the clients and regions of link rules."""
+    """Check the clients and regions of link rules, and the regions of servers."""
     for i, rule in enumerate(scenario.links.rules):
-        for at, place in rule.places():
-            problems = list(_place(scenario, place, ("links", "rules", i, *at)))
-            yield from problems
-            if problems:
-                break
+        yield from _first_wrong(scenario, [(("links", "rules", i, *at), place) for at, place in rule.places()])
     if scenario.regions is not None:
-        for problem in scenario.regions.uneven(scenario.clients.count):
-            yield problem.below(("regions",))
-    named: list[tuple[Path, str]] = []
+        yield from (problem.below(("regions",)) for problem in scenario.regions.uneven(scenario.clients.count))
     if scenario.server.region is not None:
-        named.append((("region",), scenario.server.region))
-    named += [(("aggregator_regions", i), name) for i, name in enumerate(scenario.server.aggregator_regions)]
-    for at, name in named:
-        yield from _place(scenario, name, ("server", *at), only_regions=True)
+        yield from _place(scenario, scenario.server.region, ("server", "region"), only_regions=True)
+    for i, name in enumerate(scenario.server.aggregator_regions):
+        yield from _place(scenario, name, ("server", "aggregator_regions", i), only_regions=True)
     aggregators = scenario.algorithm.nodes_beside_server
     if len(scenario.server.aggregator_regions) > aggregators:
         expected, found = f"at most {aggregators}, the aggregators", str(len(scenario.server.aggregator_regions))
@@ -187,23 +172,22 @@ def _place(scenario: Sections, place: int | str, at: Path, only_regions: bool = 
         yield Problem(what, show(place), suggestion(place, regions, "name it there" if regions else "add regions"), at)
 
 
+def _first_wrong(
+    scenario: Sections, places: Iterable[tuple[Path, int | str]], only_regions: bool = False
+) -> Iterator[Problem]:
+    """Yield the problem of the first place that does not exist."""
+    problems = (problem for at, place in places for problem in _place(scenario, place, at, only_regions))
+    return itertools.islice(problems, 1)
+
+
 def _clients(scenario: Sections) -> Iterator[Problem]:
-    """Rules name clients that exist, and lists have one value per client."""
+    """Check that rules name existing clients, and lists have one value per client."""
     count = scenario.clients.count
-    sections: dict[str, Iterable[Slowdown | Absence]] = {
-        "slowdowns": scenario.slowdowns,
-        "availability": scenario.availability,
-    }
-    for section, rules in sections.items():
-        for i, rule in enumerate(rules):
+    for section in ("slowdowns", "availability"):
+        for i, rule in enumerate(getattr(scenario, section)):
             for key in ("clients", "regions"):
-                named = enumerate(getattr(rule, key) or ())
-                wrong = [
-                    problem
-                    for position, place in named
-                    for problem in _place(scenario, place, (section, i, key, position), only_regions=key == "regions")
-                ]
-                yield from wrong[:1]
+                places = [((section, i, key, n), place) for n, place in enumerate(getattr(rule, key) or ())]
+                yield from _first_wrong(scenario, places, only_regions=key == "regions")
     for i, rule in enumerate(scenario.slowdowns):
         if rule.random is not None and rule.random > count:
             expected = f"at most clients.count, which is {count}"
@@ -319,9 +303,8 @@ def _model(scenario: Sections) -> Iterator[Problem]:
         named = [member for member in models if not member.model_fields["kind"].is_required()]
         kinds = [kind_of(member, "kind") for member in named if _fits(member, scenario)]
         advice = f"set model.kind: {kinds[0]}" if len(kinds) == 1 else "choose one of them"
-        yield Problem(
-            f"{one_of(kinds)} for {what} of data set '{data.set}'", repr(model.kind), advice, ("model", "kind")
-        )
+        expected = f"{one_of(kinds)} for {what} of data set '{data.set}'"
+        yield Problem(expected, repr(model.kind), advice, ("model", "kind"))
     elif model.convolutional and isinstance(data, RealData) and data.pca is not None:
         advice = "remove pca, or choose model kind: softmax or mlp"
         yield Problem(f"no pca with model '{model.kind}', which needs images", str(data.pca), advice, ("data", "pca"))
@@ -334,8 +317,7 @@ def _underlay(scenario: Sections) -> Iterator[Problem]:
     """Check the underlay's graph, attachments and sharing."""
     if scenario.underlay is None:
         return
-    for problem in scenario.underlay.problems(scenario.clients.count):
-        yield problem.below(("underlay",))
+    yield from (problem.below(("underlay",)) for problem in scenario.underlay.impossible(scenario.clients.count))
     if scenario.links.sharing == "fifo":
         advice = "leave sharing out, or write fair: where flows meet on edges, no queue says who comes first"
         yield Problem("fair over an underlay", "'fifo'", advice, ("links", "sharing"))
@@ -351,13 +333,11 @@ def _topology(scenario: Sections) -> Iterator[Problem]:
     if count < 2:
         if scenario.algorithm.uses_topology:
             advice = "add clients, or use algorithm kind: sync_sgd"
-            yield Problem(
-                f"at least 2 clients for topology '{topology.kind}'", str(count), advice, ("clients", "count")
-            )
+            expected = f"at least 2 clients for topology '{topology.kind}'"
+            yield Problem(expected, str(count), advice, ("clients", "count"))
         return
-    impossible = [problem.below(("topology",)) for problem in topology.impossible(count)]
-    yield from impossible
-    if impossible:
+    if impossible := [problem.below(("topology",)) for problem in topology.impossible(count)]:
+        yield from impossible
         return
     unequal = topology.equal_degrees is False and count > 2
     if topology.mixing == "uniform" and unequal and scenario.algorithm.mixes:

@@ -6,7 +6,7 @@ folder in it is relative to the current folder.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
@@ -26,10 +26,11 @@ from simfl.scenario.fields import (
     PositiveFraction,
     Text,
     Within,
+    option,
     variant,
 )
 from simfl.scenario.partitions import Iid, Partition
-from simfl.scenario.problems import InvalidValueError, Problem, show
+from simfl.scenario.problems import InvalidValueError, Problem, invalid, show
 
 TargetKind = Literal["classes", "binary", "regression", "points", "tokens", "unknown"]
 
@@ -46,19 +47,19 @@ class DataConfig(Config):
     task: ClassVar[TargetKind] = "unknown"
     num_classes: ClassVar[int | None] = None
     images: ClassVar[bool | None] = False
-    """Whether the examples are images, as convolutional models need them; None if only the file knows."""
+    """Whether the examples are images, for convolutional models; None if that depends on the file."""
     columns: ClassVar[bool] = False
-    """Whether a column or array of the file may say whose each example is."""
+    """Whether a column or array of the file may name the owner of each example."""
 
     if TYPE_CHECKING:  # each class names itself
         set: str
 
     @property
     def has_owners(self) -> bool:
-        """Whether it says by itself whose each example is."""
+        """Whether the data set names the owner of each example."""
         return False
 
-    partition: Partition = Field(default=Iid(), description="how the training examples are divided over the clients")
+    partition: Partition = option(Iid(), "how the training examples are divided over the clients")
 
 
 class FitOn(Config):
@@ -72,66 +73,62 @@ class FitOn(Config):
 class RealData(DataConfig):
     """Base of the sets that are not synthetic."""
 
-    classes: tuple[Index, ...] | None = Field(
-        default=None,
-        description="the classes to keep, numbered anew from 0 in this order; null keeps all. Those of a file are "
+    classes: tuple[Index, ...] | None = option(
+        None,
+        "the classes to keep, numbered anew from 0 in this order; null keeps all. Those of a file are "
         "numbered from 0 in the order of their labels",
     )
-    normalize: Literal["none", "unit_sphere", "standard", "unit_sphere_with_constant"] = Field(
-        default="none",
-        description="none, unit_sphere (each example divided by its norm), standard (each feature to mean 0, "
+    normalize: Literal["none", "unit_sphere", "standard", "unit_sphere_with_constant"] = option(
+        "none",
+        "none, unit_sphere (each example divided by its norm), standard (each feature to mean 0, "
         "deviation 1), or unit_sphere_with_constant: (x/||x||, 1)/sqrt 2, for a model without intercept",
     )
-    pca: Count | None = Field(
-        default=None, description="number of principal components to keep, before `normalize`; null keeps all features"
+    pca: Count | None = option(
+        None, "number of principal components to keep, before `normalize`; null keeps all features"
     )
-    pca_center: Flag = Field(
-        default=True,
-        exclude_if=bool,
-        description="whether the mean is subtracted before `pca`; without, the first component is near the mean. Not "
+    pca_center: Flag = option(
+        True,
+        "whether the mean is subtracted before `pca`; without, the first component is near the mean. Not "
         "written where it is true",
+        exclude_if=bool,
     )
-    fit_on: FitOn | None = Field(
-        default=None,
-        description="what the axes of `pca` and the means and deviations of standard are taken from; null: from all "
+    fit_on: FitOn | None = option(
+        None,
+        "what the axes of `pca` and the means and deviations of standard are taken from; null: from all "
         "training examples, which is outside of any epsilon",
     )
 
     @property
     def fitted(self) -> tuple[str, ...]:
-        """The fields that ask for statistics of the data."""
+        """The fields that are set and need statistics of the data."""
         return ("pca",) * (self.pca is not None) + ("normalize",) * (self.normalize == "standard")
 
-    @model_validator(mode="after")
-    def _something_to_fit(self) -> RealData:
-        """Reject public examples without a use, and PCA options without PCA."""
+    def problems(self) -> Iterator[Problem]:
+        """Yield public examples without a use, and PCA options without PCA."""
         if not self.pca_center and self.pca is None:
-            raise InvalidValueError(Problem("pca beside it", "none", "remove it", ("pca_center",)))
+            yield Problem("pca beside it", "none", "remove it", ("pca_center",))
         if self.fit_on is not None and not self.fitted:
-            raise InvalidValueError(
-                Problem("pca, or normalize: standard, beside it", "neither", "remove it", ("fit_on",))
-            )
-        return self
+            yield Problem("pca, or normalize: standard, beside it", "neither", "remove it", ("fit_on",))
 
     @field_validator("classes")
     @classmethod
     def _different_classes(cls, classes: tuple[int, ...] | None) -> tuple[int, ...] | None:
-        """Refuse one class alone, a class twice, and those that the set does not have."""
+        """Reject a single class, repeated classes, and classes that the set does not have."""
         if classes is None:
             return None
         if len(set(classes)) < max(2, len(classes)):
-            raise InvalidValueError(Problem("at least two different classes", show(list(classes)), "list each once"))
+            raise invalid("at least two different classes", show(list(classes)), "list each once")
         if cls.num_classes is not None and max(classes) >= cls.num_classes:
             expected = f"classes below {cls.num_classes}, as many as data set '{cls.model_fields['set'].default}' has"
-            raise InvalidValueError(Problem(expected, str(max(classes)), "classes are numbered from 0"))
+            raise invalid(expected, str(max(classes)), "classes are numbered from 0")
         return classes
 
 
 class SplitData(RealData):
-    """Base of the sets whose test part may have to be split off."""
+    """Base of the sets that may have no test part of their own."""
 
-    test_fraction: OpenShare = Field(
-        default=0.2, description="share of the examples set aside for testing; not used where the set has a test part"
+    test_fraction: OpenShare = option(
+        0.2, "share of the examples set aside for testing; not used where the set has a test part"
     )
 
 
@@ -141,7 +138,6 @@ class Digits(SplitData):
     task: ClassVar[TargetKind] = "classes"
     num_classes: ClassVar[int | None] = 10
     images: ClassVar[bool | None] = True
-
     set: Literal["digits"] = variant("digits")
 
 
@@ -151,11 +147,8 @@ class Mnist(RealData):
     task: ClassVar[TargetKind] = "classes"
     num_classes: ClassVar[int | None] = 10
     images: ClassVar[bool | None] = True
-
     set: Literal["mnist"] = variant("mnist")
-    path: ContentFile | None = Field(
-        default=None, description="folder of the IDX files; null means 'mnist' below SIMFL_DATA"
-    )
+    path: ContentFile | None = option(None, "folder of the IDX files; null means 'mnist' below SIMFL_DATA")
 
 
 class Cifar10(RealData):
@@ -164,27 +157,20 @@ class Cifar10(RealData):
     task: ClassVar[TargetKind] = "classes"
     num_classes: ClassVar[int | None] = 10
     images: ClassVar[bool | None] = True
-
     set: Literal["cifar10"] = variant("cifar10")
-    path: ContentFile | None = Field(
-        default=None, description="archive or folder; null means 'cifar10' below SIMFL_DATA"
-    )
+    path: ContentFile | None = option(None, "archive or folder; null means 'cifar10' below SIMFL_DATA")
 
 
 class Libsvm(SplitData):
     """Any file in LIBSVM format: plain, .gz or .bz2."""
 
     images: ClassVar[bool | None] = None
-
     set: Literal["libsvm"] = variant("libsvm")
     path: ContentFile = Field(description="file, or a bare name such as a9a in 'libsvm' below SIMFL_DATA")
-    test_path: ContentFile | None = Field(
-        default=None,
-        description="file of the test part; null means the bare name with .t if there is one, else test_fraction",
+    test_path: ContentFile | None = option(
+        None, "file of the test part; null means the bare name with .t if there is one, else test_fraction"
     )
-    features: Count | None = Field(
-        default=None, description="number of features to pad to; null means the largest index found"
-    )
+    features: Count | None = option(None, "number of features to pad to; null means the largest index found")
 
 
 class Npz(SplitData):
@@ -192,13 +178,10 @@ class Npz(SplitData):
 
     images: ClassVar[bool | None] = None
     columns: ClassVar[bool] = True
-
     set: Literal["npz"] = variant("npz")
     path: ContentFile = Field(description="archive, or a bare name in 'npz' below SIMFL_DATA")
-    test_path: ContentFile | None = Field(
-        default=None, description="archive of the test part; null if the same archive has one"
-    )
-    scale: PositiveFraction | None = Field(default=None, description=_SCALE)
+    test_path: ContentFile | None = option(None, "archive of the test part; null if the same archive has one")
+    scale: PositiveFraction | None = option(None, _SCALE)
 
 
 class Table(SplitData):
@@ -208,21 +191,18 @@ class Table(SplitData):
     """
 
     columns: ClassVar[bool] = True
-
     set: Literal["table"] = variant("table")
     path: ContentFile = Field(description="file, or a bare name in 'table' or 'csv' below SIMFL_DATA")
-    test_path: ContentFile | None = Field(
-        default=None, description="file of the test part with the same columns; null means test_fraction"
+    test_path: ContentFile | None = option(
+        None, "file of the test part with the same columns; null means test_fraction"
     )
-    target: Text = Field(default="target", description="the column of labels, or of targets of a regression")
-    owner: Text | None = Field(
-        default=None, description="the column of each example's owner, for partition natural; null: no owners"
-    )
-    drop: tuple[Text, ...] = Field(default=(), description="columns that are not features")
+    target: Text = option("target", "the column of labels, or of targets of a regression")
+    owner: Text | None = option(None, "the column of each example's owner, for partition natural; null: no owners")
+    drop: tuple[Text, ...] = option((), "columns that are not features")
 
     @property
     def has_owners(self) -> bool:
-        """Where a column says so."""
+        """Whether a column of owners is named."""
         return self.owner is not None
 
 
@@ -241,7 +221,6 @@ class Leaf(SplitData):
     """
 
     images: ClassVar[bool | None] = None
-
     set: Literal["leaf"] = variant("leaf")
     path: ContentFile = Field(
         description="folder with train/*.json and perhaps test/*.json, or its name in 'leaf' below SIMFL_DATA"
@@ -249,7 +228,7 @@ class Leaf(SplitData):
 
     @property
     def has_owners(self) -> bool:
-        """Its users."""
+        """Whether owners are known: yes, the users."""
         return True
 
 
@@ -259,17 +238,17 @@ class Generated(Config):
     The best possible loss is known.
     """
 
-    characters: Annotated[int, Within(at_least=2, at_most=53)] = Field(default=8, description="different characters")
-    order: Annotated[int, Within(at_least=1, at_most=3)] = Field(
-        default=2, description="how many characters before it the next one depends on"
+    characters: Annotated[int, Within(at_least=2, at_most=53)] = option(8, "different characters")
+    order: Annotated[int, Within(at_least=1, at_most=3)] = option(
+        2, "how many characters before it the next one depends on"
     )
-    concentration: Annotated[float, Within(at_least=0.05, at_most=100)] = Field(
-        default=0.3,
-        description="of the Dirichlet distribution that the probabilities of the next character are drawn from: a "
+    concentration: Annotated[float, Within(at_least=0.05, at_most=100)] = option(
+        0.3,
+        "of the Dirichlet distribution that the probabilities of the next character are drawn from: a "
         "small one makes text that can be foretold",
     )
-    speakers: Count = Field(default=16, description="number of owners")
-    length: Count = Field(default=2000, description="characters of each speaker")
+    speakers: Count = option(16, "number of owners")
+    length: Count = option(2000, "characters of each speaker")
 
 
 class TextData(DataConfig):
@@ -279,29 +258,24 @@ class TextData(DataConfig):
     """
 
     task: ClassVar[TargetKind] = "tokens"
-
     set: Literal["text"] = variant("text")
-    path: ContentFile | None = Field(
-        default=None, description="file in UTF-8, or a bare name in 'text' below SIMFL_DATA; null: generated text"
+    path: ContentFile | None = option(
+        None, "file in UTF-8, or a bare name in 'text' below SIMFL_DATA; null: generated text"
     )
-    owners: Literal["speaker", "paragraph", "none"] = Field(
-        default="speaker",
-        description="whose a text is, for partition natural: of whom 'NAME:' at the beginning of a line names, each "
+    owners: Literal["speaker", "paragraph", "none"] = option(
+        "speaker",
+        "whose a text is, for partition natural: of whom 'NAME:' at the beginning of a line names, each "
         "paragraph of its own, or no owner",
     )
-    length: Count = Field(default=32, description="characters of a window")
-    stride: Count | None = Field(default=None, description="characters from one window to the next; null: `length`")
-    vocabulary: Letters | None = Field(
-        default=None, description="all characters that there may be; null: those of the text"
-    )
-    test_fraction: OpenShare = Field(
-        default=0.2, description="share of every owner's text, its end, set aside for testing"
-    )
-    generate: Generated = Field(default=Generated(), description="what to generate where there is no file")
+    length: Count = option(32, "characters of a window")
+    stride: Count | None = option(None, "characters from one window to the next; null: `length`")
+    vocabulary: Letters | None = option(None, "all characters that there may be; null: those of the text")
+    test_fraction: OpenShare = option(0.2, "share of every owner's text, its end, set aside for testing")
+    generate: Generated = option(Generated(), "what to generate where there is no file")
 
     @property
     def has_owners(self) -> bool:
-        """Speakers or paragraphs."""
+        """Whether the owners are speakers or paragraphs."""
         return self.path is None or self.owners != "none"
 
 
@@ -314,44 +288,33 @@ class ExternalData(SplitData, OwnCode):
         description="module and function that returns the data, as in my_data:load: arrays (x, y, x_test, y_test[, "
         "owner]), a mapping with these names, a frame or a Hugging Face set"
     )
-    scale: PositiveFraction | None = Field(default=None, description=_SCALE)
-    target: Text | None = Field(
-        default=None, description="of a frame: the column of labels; null: the one called label or target"
-    )
-    owner: Text | None = Field(
-        default=None, description="of a frame: the column that says whose each example is, for partition natural"
-    )
+    scale: PositiveFraction | None = option(None, _SCALE)
+    target: Text | None = option(None, "of a frame: the column of labels; null: the one called label or target")
+    owner: Text | None = option(None, "of a frame: the column that says whose each example is, for partition natural")
 
     @property
     def has_owners(self) -> bool:
-        """It may."""
+        """Whether owners may be known: yes, until the data are loaded."""
         return True
-
-    __hash__ = OwnCode.__hash__
 
 
 class SyntheticData(DataConfig):
     """Base of the synthetic problems: all share one spectrum of curvatures."""
 
-    samples: Count = Field(default=1000, description="number of training examples")
-    dimension: Count | None = Field(
-        default=None, description="number of features, 20 by default; null with `curvature`"
+    samples: Count = option(1000, "number of training examples")
+    dimension: Count | None = option(None, "number of features, 20 by default; null with `curvature`")
+    condition_number: Annotated[float, Within(at_least=1)] | None = option(
+        None, "largest over smallest curvature, 10 by default; null with `curvature`"
     )
-    condition_number: Annotated[float, Within(at_least=1)] | None = Field(
-        default=None, description="largest over smallest curvature, 10 by default; null with `curvature`"
+    curvature: tuple[Positive, ...] | None = option(
+        None, "the spectrum itself, one number > 0 per dimension; null: from 1 down to 1/condition_number"
     )
-    curvature: tuple[Positive, ...] | None = Field(
-        default=None,
-        description="the spectrum itself, one number > 0 per dimension; null: from 1 down to 1/condition_number",
-    )
-    test_fraction: Positive = Field(
-        default=0.2, description="number of test examples as a share of `samples`, drawn likewise"
-    )
+    test_fraction: Positive = option(0.2, "number of test examples as a share of `samples`, drawn likewise")
 
     @model_validator(mode="before")
     @classmethod
     def _one_spectrum(cls, data: Any) -> Any:
-        """Fill in dimension and condition number, or reject them beside a spectrum."""
+        """Fill in dimension and condition number, or reject them with a spectrum."""
         if not isinstance(data, Mapping):
             return data
         given = {key: data[key] for key in ("dimension", "condition_number") if data.get(key) is not None}
@@ -373,9 +336,8 @@ class QuadraticData(SyntheticData):
     """
 
     task: ClassVar[TargetKind] = "points"
-
     set: Literal["quadratic"] = variant("quadratic")
-    noise: NonNegative = Field(default=1.0, description="standard deviation of the points around their center")
+    noise: NonNegative = option(1.0, "standard deviation of the points around their center")
 
 
 class LogisticData(SyntheticData):
@@ -383,20 +345,16 @@ class LogisticData(SyntheticData):
 
     task: ClassVar[TargetKind] = "binary"
     num_classes: ClassVar[int | None] = 2
-
     set: Literal["logistic"] = variant("logistic")
-    noise: Annotated[float, Within(at_least=0, at_most=0.5)] = Field(
-        default=0.05, description="share of flipped labels"
-    )
+    noise: Annotated[float, Within(at_least=0, at_most=0.5)] = option(0.05, "share of flipped labels")
 
 
 class LinearData(SyntheticData):
     """Least squares: targets linear in the features, with noise; the optimum is known."""
 
     task: ClassVar[TargetKind] = "regression"
-
     set: Literal["linear"] = variant("linear")
-    noise: NonNegative = Field(default=0.1, description="standard deviation of the noise on the targets")
+    noise: NonNegative = option(0.1, "standard deviation of the noise on the targets")
 
 
 CORE = Digits | Mnist | Cifar10 | Libsvm | Npz | Table | Leaf | TextData | QuadraticData | LogisticData | LinearData

@@ -1,7 +1,7 @@
 """Edits a scenario's text in place; comments, order and style are kept.
 
-PyYAML says where each value of a text stands, and nothing but that is replaced. New text is written after its
-neighbors, in the style of what it becomes part of.
+PyYAML gives the position of each value, and only changed values are replaced. New entries follow the existing entries,
+in the style of the mapping that contains them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from simfl.scenario.syntax import write
 
 
 class _CannotEditError(Exception):
-    """The text has no single place for the change: aliases, merges, longer lists."""
+    """The text has no single place for the change: an alias, a merge, a longer list."""
 
 
 def edited(text: str, overrides: Iterable[str], name: str = "scenario") -> str | None:
@@ -28,10 +28,10 @@ def edited(text: str, overrides: Iterable[str], name: str = "scenario") -> str |
     Args:
         text: YAML of a valid scenario.
         overrides: applied in order.
-        name: what messages call the text.
+        name: of the text in messages.
 
     Raises:
-        ScenarioError: an override is malformed, or the text is not a scenario with them.
+        ScenarioError: an override is malformed, or the changed scenario is not valid.
     """
     changes = list(overrides)
     expected, edited_text = loads(text, name, changes), text
@@ -45,7 +45,7 @@ def edited(text: str, overrides: Iterable[str], name: str = "scenario") -> str |
 
 def _edited(text: str, path: Path, value: Any) -> str:
     holder: yaml.Node = yaml.compose(text, Loader=yaml.SafeLoader)  # type: ignore[assignment]
-    colon = 0  # after the colon of the innermost key on the way
+    colon = 0  # position after the colon of the innermost key so far
     for depth, part in enumerate(path):
         if _is_nothing(holder) and depth:
             return _put(text, colon, holder, _nested(path[depth:], value))
@@ -61,7 +61,7 @@ def _edited(text: str, path: Path, value: Any) -> str:
         else:
             raise _CannotEditError
         if not colon <= inner.start_mark.index <= _end(text, holder):
-            raise _CannotEditError  # an alias stands here, and its value elsewhere
+            raise _CannotEditError  # an alias, whose value is elsewhere
         holder = inner
     return _put(text, colon, holder, value)
 
@@ -69,7 +69,7 @@ def _edited(text: str, path: Path, value: Any) -> str:
 def _put(text: str, colon: int, node: yaml.Node, value: Any) -> str:
     """Write a value in place of a node."""
     begin, end = node.start_mark.index, _end(text, node)
-    if begin == end:  # nothing but a key
+    if begin == end:  # a key without a value
         begin = end = colon
     if isinstance(node, yaml.CollectionNode) and not node.flow_style:
         if isinstance(node, yaml.MappingNode) and isinstance(value, dict) and value:
@@ -108,7 +108,7 @@ def _is_nothing(node: yaml.Node) -> bool:
 
 
 def _end(text: str, node: yaml.Node) -> int:
-    """Return the end of a node's text; PyYAML includes what follows a block."""
+    """Return the end of a node's text, without the lines after a block."""
     if isinstance(node, yaml.CollectionNode) and not node.flow_style and node.value:
         last = node.value[-1]
         return _end(text, last[1] if isinstance(last, tuple) else last)
@@ -117,5 +117,5 @@ def _end(text: str, node: yaml.Node) -> int:
 
 
 def _flow(value: Any) -> str:
-    """Return a value as one line that may stand anywhere."""
+    """Return a value on one line that is valid anywhere in a document."""
     return write({"v": value}, one_line=True).strip()[len("{v: ") : -1]

@@ -1,16 +1,18 @@
-"""From pydantic's findings to lines that a user can act on.
+"""Pydantic's errors as lines that a user can act on.
 
-Each line reads `file: key.path: expected X, found Y; what to do`, in the order of the file. Nothing of pydantic's own
-wording or of the unions' inner names is left in it.
+Each line reads `file: key.path: expected X, found Y; what to do`, in the order of the file. Lines have neither
+pydantic's wording nor the inner names of unions.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from pydantic import ValidationError
+from pydantic.fields import FieldInfo
 
 from simfl.scenario.fields import DISCRIMINATORS, Config, kind_of, members_of
 from simfl.scenario.overrides import SOURCE
@@ -20,12 +22,12 @@ MAX_LINES = 10
 
 
 def problems_of(error: ValidationError, root: type[Config], document: object) -> list[Problem]:
-    """Return pydantic's findings as problems with paths into the document.
+    """Return pydantic's errors as problems with paths into the document.
 
     Args:
-        error: what validating `document` against `root` raised.
+        error: from the validation of `document` against `root`.
         root: the class of the whole document.
-        document: the plain values as they were given.
+        document: the plain values.
     """
     problems = []
     for entry in error.errors(include_url=False):
@@ -37,16 +39,13 @@ def problems_of(error: ValidationError, root: type[Config], document: object) ->
 
 
 def lines(
-    problems: Iterable[Problem],
-    source: str,
-    positions: Mapping[Path, tuple[int, int]],
-    overridden: Sequence[Path] = (),
+    problems: Iterable[Problem], source: str, positions: Mapping[Path, tuple[int, int]], overridden: Sequence[Path] = ()
 ) -> list[str]:
     """Return one line per problem, in the file's order, at most `MAX_LINES`.
 
     Args:
-        problems: what was found.
-        source: what the file is called.
+        problems: of the file.
+        source: the name of the file.
         positions: of the keys in the file.
         overridden: key paths that were set from the command line.
     """
@@ -56,25 +55,26 @@ def lines(
         nearest = next(problem.at[:n] for n in range(len(problem.at), -1, -1) if problem.at[:n] in positions or n == 0)
         where = f"{SOURCE if by_override else source}: {spell(problem.at)}: " if problem.at else f"{source}: "
         placed.append(((by_override, positions.get(nearest, (0, 0))), where + str(problem)))
-    written = list(dict.fromkeys(line for _, line in sorted(placed, key=lambda item: item[0])))
-    if len(written) > MAX_LINES:
-        more = len(written) - MAX_LINES
-        return [*written[:MAX_LINES], f"{source}: expected no more problems, found {more} more; fix these first"]
-    return written
+    return first_lines(list(dict.fromkeys(line for _, line in sorted(placed, key=lambda item: item[0]))), source)
+
+
+def first_lines(written: list[str], source: str) -> list[str]:
+    """Return at most `MAX_LINES` lines, and a line that counts the others."""
+    more = len(written) - MAX_LINES
+    rest = [f"{source}: expected no more problems, found {more} more; fix these first"] if more > 0 else []
+    return [*written[:MAX_LINES], *rest]
 
 
 def _from_override(at: Path, positions: Mapping[Path, tuple[int, int]], overridden: Sequence[Path]) -> bool:
-    """Whether a path, or all that the document has of it, was set by an override."""
-    here = tuple(map(str, at))
-    for path in overridden:
-        there = tuple(map(str, path))
-        if here[: len(there)] == there or (at not in positions and here and there[: len(here)] == here):
-            return True
-    return False
+    """Return whether an override set a path, or all of it that is in the document."""
+    words = tuple(map(str, at))
+    paths = [tuple(map(str, path)) for path in overridden]
+    whole = bool(words) and at not in positions
+    return any(words[: len(path)] == path or (whole and path[: len(words)] == words) for path in paths)
 
 
 def _in_document(problem: Problem, document: object) -> Problem:
-    """Cut a path where a shorthand ends it: `step_size: -1` has no key `value`."""
+    """Cut a path where a short form ends it: `step_size: -1` has no key `value`."""
     node = document
     for depth, part in enumerate(problem.at):
         if isinstance(node, Mapping):
@@ -84,17 +84,17 @@ def _in_document(problem: Problem, document: object) -> Problem:
         elif isinstance(node, list | tuple) and isinstance(part, int) and part < len(node):
             node = node[part]
         else:
-            return Problem(problem.expected, problem.found, problem.advice, problem.at[:depth])
+            return replace(problem, at=problem.at[:depth])
     return problem
 
 
 class _Spot:
-    """Where in the schema a finding is.
+    """The place of an error in the schema.
 
     Attributes:
-        path: the key path as the document has it.
-        owner: the section whose key is last in the path.
-        siblings: the members of the union that `owner` was chosen from.
+        path: the key path in the document.
+        owner: the section that has the last key of the path.
+        siblings: the variants of `owner`, and itself.
     """
 
     def __init__(self, root: type[Config], loc: tuple[int | str, ...]) -> None:
@@ -102,19 +102,17 @@ class _Spot:
         self.owner = root
         self.siblings: tuple[type[Config], ...] = ()
         inner: tuple[type[Config], ...] = (root,)
-        chosen: type[Config] | None = root
+        section: type[Config] | None = root
         for part in loc:
             member = next((member for member in inner if f"<{member.__name__}>" == part), None)
             if member is not None:
-                chosen = member
+                section = member
                 continue
             self.path += (part,)
-            if isinstance(part, int):
-                continue
-            if chosen is not None:
-                self.owner, self.siblings = chosen, inner
-                inner = members_of(_annotation(chosen, part))
-                chosen = inner[0] if len(inner) == 1 else None
+            if section is not None and isinstance(part, str):
+                self.owner, self.siblings = section, inner
+                inner = members_of(_annotation(section, part))
+                section = inner[0] if len(inner) == 1 else None
 
     def section(self) -> type[Config] | None:
         """Return the section at the path, if only one is possible."""
@@ -122,12 +120,16 @@ class _Spot:
         return inner[0] if len(inner) == 1 else None
 
     def key(self) -> str | None:
-        """Return the key that tells the owner from its siblings."""
+        """Return the key that names the owner's variant."""
         return next((key for key in DISCRIMINATORS if key in self.owner.model_fields), None)
 
 
+def _field(owner: type[Config], key: str) -> FieldInfo | None:
+    return next((field for name, field in owner.model_fields.items() if (field.alias or name) == key), None)
+
+
 def _annotation(owner: type[Config], key: str) -> Any:
-    return next((field.annotation for name, field in owner.model_fields.items() if (field.alias or name) == key), None)
+    return field.annotation if (field := _field(owner, key)) is not None else None
 
 
 def _translate(entry: dict[str, Any], spot: _Spot) -> Problem:
@@ -143,11 +145,8 @@ def _translate(entry: dict[str, Any], spot: _Spot) -> Problem:
     if kind in ("model_type", "model_attributes_type", "dict_type"):
         section = spot.section()
         keys = f" ({', '.join(section.keys())})" if section else ""
-        return Problem(
-            "a mapping",
-            found,
-            f"write key: value pairs{keys}" if entry["input"] is not None else "fill it in or remove it",
-        )
+        advice = f"write key: value pairs{keys}" if entry["input"] is not None else "fill it in or remove it"
+        return Problem("a mapping", found, advice)
     if kind in ("tuple_type", "too_short"):
         return Problem("a list" if kind == "tuple_type" else "a list that is not empty", found, "write it as [ ... ]")
     if kind == "bool_type":
@@ -180,7 +179,7 @@ def _listed(keys: list[str]) -> str:
 
 def _missing(spot: _Spot) -> Problem:
     key = str(spot.path[-1])
-    field = next((f for name, f in spot.owner.model_fields.items() if (f.alias or name) == key), None)
+    field = _field(spot.owner, key)
     meaning = f" ({field.description})" if field is not None and field.description else ""
     example = f": {field.examples[0]}" if field is not None and field.examples else ""
     return Problem(f"a value{meaning}", "nothing", f"add {key}{example}")

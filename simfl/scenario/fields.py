@@ -1,17 +1,18 @@
 """Parts of the schema: a strict frozen base, unions by `kind`, checked scalars.
 
-The scalars do their own checking, so that a message can say all that a field expects at once
-("an integer >= 1"), whatever was wrong with the value.
+The scalars check themselves, so that a message can say everything that a field expects ("an integer >= 1"), whatever is
+wrong with the value.
 """
 
 from __future__ import annotations
 
 import math
+import operator
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, TypeVar, get_args
+from typing import Annotated, Any, Self, TypeVar, get_args
 
 from pydantic import (
     AfterValidator,
@@ -24,23 +25,24 @@ from pydantic import (
     PlainSerializer,
     Strict,
     WithJsonSchema,
+    model_validator,
 )
 from pydantic.fields import FieldInfo
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
 
 from simfl.scenario.own_code import NAME
-from simfl.scenario.problems import InvalidValueError, Problem, one_of, show, suggestion
+from simfl.scenario.problems import InvalidValueError, Problem, invalid, one_of, show, suggestion
 from simfl.scenario.units import format_bandwidth, format_time, parse_bandwidth, parse_bytes, parse_time
 
 T = TypeVar("T")
 
 DISCRIMINATORS = ("kind", "set", "mechanism", "correlated")
-"""The keys by which unions are told apart."""
+"""The keys that name a variant."""
 
 
 class Config(BaseModel):
-    """Base of every section: frozen, and unknown keys are refused."""
+    """Base of all sections: frozen, without unknown keys."""
 
     model_config = ConfigDict(
         frozen=True, extra="forbid", serialize_by_alias=True, validate_default=False, defer_build=True
@@ -50,6 +52,19 @@ class Config(BaseModel):
     def keys(cls) -> list[str]:
         """Return the keys of this section as they are written in YAML."""
         return [field.alias or name for name, field in cls.model_fields.items()]
+
+    def __hash__(self) -> int:
+        return hash(hashable({name: getattr(self, name) for name in type(self).model_fields}))
+
+    def problems(self) -> Iterator[Problem]:
+        """Yield contradictions between the fields of this section."""
+        return iter(())
+
+    @model_validator(mode="after")
+    def _checked(self) -> Self:
+        if problems := tuple(self.problems()):
+            raise InvalidValueError(*problems)
+        return self
 
 
 @dataclass(frozen=True)
@@ -73,29 +88,34 @@ Settled = Annotated[T, SETTLED]
 
 
 def variant(name: T) -> T:
-    """Return the field of a union member's name: `kind: Literal["ring"] = ...`."""
+    """Return the field that names a variant, as in `variant("ring")`."""
     return Field(default=name, description="names this variant")
 
 
-_OWN_NAMES = {"set": "my_data:load"}
-"""What own code may be called, by the key that names it."""
+def option(default: T, description: str, **more: Any) -> T:
+    """Return a field that may be left out; `more` is for pydantic's `Field`."""
+    return Field(default=default, description=description, **more)  # type: ignore[no-any-return]
+
+
+_EXAMPLE_NAMES = {"set": "my_data:load"}
+"""An example of a name of a user's code, by the key that has it."""
 
 
 @dataclass(frozen=True)
 class ByKind:
-    """Marks a union of `Config` classes by one key, whose class's keys are valid.
+    """Marks a union of `Config` classes, the variants; `key` names the variant.
 
     A bare word stands for the mapping that has only this key: `topology: ring` is `topology: {kind: ring}`.
 
     Args:
-        key: the key that tells the members apart.
-        default: its value where it is left out; None makes it required.
-        scalar: what a number (and, with `quantities`, a text) stands for: the member whose `value` it is.
-        quantities: texts are quantities such as "1 ms" rather than names of members.
-        listed: what a list stands for: the member whose `values` it is.
-        external: the member that takes names of the form "module:Class", or `names`.
-        names: returns the names that `external` takes, where they are not of that form.
-        renew: rewrites a mapping in an older form in today's.
+        key: the key that names the variant.
+        default: its value if it is left out; None makes it required.
+        scalar: the variant that a number stands for, as its `value`; with `quantities`, also a text.
+        quantities: texts are quantities such as "1 ms" instead of names of variants.
+        listed: the variant that a list stands for, as its `values`.
+        external: the variant whose names have the form "module:Class", or are `names`.
+        names: returns the names of `external`, if they do not have that form.
+        renew: rewrites a mapping in an older form in the present one.
     """
 
     key: str = "kind"
@@ -129,7 +149,7 @@ class ByKind:
         return core_schema.no_info_before_validator_function(prepare, union)
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        """Return a schema that editors can check and complete, with short forms."""
+        """Return a schema for editors that includes the short forms."""
         union = handler(schema)
         kinds: list[str] = []
         forms: list[JsonSchemaValue] = []
@@ -141,9 +161,7 @@ class ByKind:
                 forms += [external_kind, {"allOf": [member], **named}]
             else:
                 kinds.append(kind)
-                forms.append(
-                    {"allOf": [member]} if kind == self.default else {"allOf": [member], "required": [self.key]}
-                )
+                forms.append({"allOf": [member]} | ({} if kind == self.default else {"required": [self.key]}))
         if self.scalar:
             forms.append({"type": ["number", "string"] if self.quantities else "number"})
         if self.listed:
@@ -151,9 +169,9 @@ class ByKind:
         return {"anyOf": [{"enum": kinds}, *forms]}
 
     def _complete(self, data: object, kinds: Mapping[str, str]) -> Mapping[str, object]:
-        """Return the mapping that `data` stands for, with a known kind in it."""
-        own = self.names() if self.names is not None else [_OWN_NAMES.get(self.key, "my_module:MyClass")]
-        valid = list(kinds) + (own if self.external else [])
+        """Return the mapping that `data` stands for, with a valid kind in it."""
+        external = self.names() if self.names is not None else [_EXAMPLE_NAMES.get(self.key, "my_module:MyClass")]
+        valid = list(kinds) + (external if self.external else [])
         if self.scalar and isinstance(data, (int, float, str) if self.quantities else (int, float)):
             data = {self.key: self.scalar, "value": data}
         elif isinstance(data, str):
@@ -162,35 +180,36 @@ class ByKind:
             data = {self.key: self.listed, "values": data}
         if not isinstance(data, Mapping):
             advice = f"write {self.key}: and one of {one_of(valid)}"
-            raise InvalidValueError(Problem(f"a mapping with '{self.key}'", show(data), advice))
-        data = data if self.renew is None else self.renew(data)
+            raise invalid(f"a mapping with '{self.key}'", show(data), advice)
+        if self.renew is not None:
+            data = self.renew(data)
         kind = data.get(self.key, self.default)
         if kind is None:
             advice = f"add {self.key}: {valid[0]}" if len(valid) == 1 else f"add '{self.key}' with one of them"
-            raise InvalidValueError(Problem(one_of(valid), "nothing", advice, (self.key,)))
+            raise invalid(one_of(valid), "nothing", advice, (self.key,))
         if not isinstance(kind, str) or (kind not in kinds and not self._is_external(kind)):
             advice = suggestion(kind, kinds, "choose one of them")
-            raise InvalidValueError(Problem(one_of(valid), show(kind), advice, (self.key,)))
+            raise invalid(one_of(valid), show(kind), advice, (self.key,))
         return {**data, self.key: kind}
 
 
 def file_marks(field: FieldInfo) -> list[NamesFile]:
-    """Return how a field names files: `[]`, or `WorldFile` or `ContentFile`."""
+    """Return the marks of a field that names a file, such as that of `WorldFile`."""
     marks, types = list(field.metadata), [field.annotation]
     while types:
-        one = types.pop()
-        marks += getattr(one, "__metadata__", ())
-        types += get_args(one)
+        annotation = types.pop()
+        marks += getattr(annotation, "__metadata__", ())
+        types += get_args(annotation)
     return [mark for mark in marks if isinstance(mark, NamesFile)]
 
 
 def world_files(section: Any) -> Iterator[str]:
-    """Yield the world's files of a section and those below, in the schema's order."""
+    """Yield the `WorldFile`s of a section and its subsections, in the schema's order."""
     return _named_files(section, of_world=True)
 
 
 def content_files(section: Any) -> Iterator[str]:
-    """Yield the files of data or models of a section and those below."""
+    """Yield the `ContentFile`s of a section and its subsections."""
     return _named_files(section, of_world=False)
 
 
@@ -211,8 +230,8 @@ class Short:
     """Marks a section with a short form: `clients: 4` is `clients: {count: 4}`.
 
     Args:
-        key: the key whose value it is.
-        text: whether it is a text such as "1 s"; else a number.
+        key: the key whose value the short form is.
+        text: whether the value is a text such as "1 s"; else it is a number.
     """
 
     key: str
@@ -238,20 +257,16 @@ def members_of(annotation: Any) -> tuple[type[Config], ...]:
 
 
 def kind_of(member: type[Config], key: str) -> str:
-    """Return the name by which a member of a union is chosen."""
+    """Return the name of a variant."""
     return str(member.model_fields[key].default)
+
+
+_COMPARISONS = {">=": operator.ge, ">": operator.gt, "<=": operator.le, "<": operator.lt}
 
 
 @dataclass(frozen=True)
 class Within:
-    """A number in a range; an `int` field takes whole numbers, also as 1e4.
-
-    Args:
-        at_least: lower bound, included.
-        above: lower bound, excluded.
-        at_most: upper bound, included.
-        below: upper bound, excluded.
-    """
+    """A number in a range; an `int` field takes whole numbers, also as 1e4."""
 
     at_least: float | None = None
     above: float | None = None
@@ -259,42 +274,36 @@ class Within:
     below: float | None = None
 
     @property
-    def _bounds(self) -> str:
-        bounds = {">=": self.at_least, ">": self.above, "<=": self.at_most, "<": self.below}
-        given = {sign: bound for sign, bound in bounds.items() if bound is not None}
-        return " and ".join(
-            f"{sign} {bound if isinstance(bound, int) else f'{bound:g}'}" for sign, bound in given.items()
-        )
+    def _bounds(self) -> Iterator[tuple[str, float]]:
+        bounds = zip(_COMPARISONS, (self.at_least, self.above, self.at_most, self.below), strict=True)
+        return ((sign, bound) for sign, bound in bounds if bound is not None)
 
-    def _holds(self, value: float) -> bool:
-        return (
-            (self.at_least is None or value >= self.at_least)
-            and (self.above is None or value > self.above)
-            and (self.at_most is None or value <= self.at_most)
-            and (self.below is None or value < self.below)
-        )
+    def holds(self, value: float) -> bool:
+        """Return whether a value is in the range."""
+        return all(_COMPARISONS[sign](value, bound) for sign, bound in self._bounds)
 
-    def expected(self, what: str) -> str:
-        """Return "a number > 0"."""
-        return f"{what} {self._bounds}".rstrip()
+    def expected(self, noun: str) -> str:
+        """Return "a number > 0" for "a number"."""
+        bounds = [f"{sign} {bound if isinstance(bound, int) else f'{bound:g}'}" for sign, bound in self._bounds]
+        return f"{noun} {' and '.join(bounds)}".rstrip()
 
     def integer(self, value: object) -> int:
-        """Return `value` as an integer of the range, or refuse it."""
+        """Return `value` as an integer in the range, or reject it."""
         whole = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
         if isinstance(value, bool) or not whole:
-            raise InvalidValueError(Problem(self.expected("an integer"), show(value), "write a whole number"))
-        if not self._holds(value):  # type: ignore[arg-type]
-            raise InvalidValueError(Problem(self.expected("an integer"), show(value), "choose a value in this range"))
+            raise invalid(self.expected("an integer"), show(value), "write a whole number")
+        if not self.holds(value):  # type: ignore[arg-type]
+            raise invalid(self.expected("an integer"), show(value), "choose a value in this range")
         return int(value)  # type: ignore[call-overload,no-any-return]
 
     def number(self, value: object) -> float:
-        """Return `value` as a float of the range, or refuse it."""
+        """Return `value` as a float in the range, or reject it."""
         if isinstance(value, bool) or not isinstance(value, int | float):
-            raise InvalidValueError(Problem(self.expected("a number"), show(value), "write a plain number"))
+            raise invalid(self.expected("a number"), show(value), "write a plain number")
         if not abs(value) < 10**300:
-            raise InvalidValueError(Problem(self.expected("a finite number"), show(value), "write a finite number"))
-        if not self._holds(value):
-            raise InvalidValueError(Problem(self.expected("a number"), show(value), "choose a value in this range"))
+            raise invalid(self.expected("a finite number"), show(value), "write a finite number")
+        if not self.holds(value):
+            raise invalid(self.expected("a number"), show(value), "choose a value in this range")
         return float(value)
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
@@ -302,28 +311,23 @@ class Within:
         return core_schema.no_info_before_validator_function(check, handler(source))
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        names = {
-            "minimum": self.at_least,
-            "exclusiveMinimum": self.above,
-            "maximum": self.at_most,
-            "exclusiveMaximum": self.below,
-        }
-        return handler(schema) | {name: bound for name, bound in names.items() if bound is not None}
+        names = {">=": "minimum", ">": "exclusiveMinimum", "<=": "maximum", "<": "exclusiveMaximum"}
+        return handler(schema) | {names[sign]: bound for sign, bound in self._bounds}
 
 
 LONGEST_S = 1e12
-"""The longest time that a scenario may name: beside some 30,000 years, the times of mini-batches would vanish."""
+"""The longest time of a scenario: added to some 30,000 years, the times of mini-batches would vanish."""
 
 
 def _quantity(
-    parse: Callable[[object], float], what: str, limits: Within, longest: float = math.inf
+    parse: Callable[[object], float], noun: str, limits: Within, longest: float = math.inf
 ) -> BeforeValidator:
     def check(value: object) -> float:
         number = parse(value)
         if longest < number < math.inf:
-            raise InvalidValueError(Problem(f"{what} of at most {longest:g} s", show(value), "choose a shorter time"))
-        if not limits._holds(number) or not math.isfinite(number):
-            raise InvalidValueError(Problem(limits.expected(what), show(value), "choose a value in this range"))
+            raise invalid(f"{noun} of at most {longest:g} s", show(value), "choose a shorter time")
+        if not limits.holds(number) or not math.isfinite(number):
+            raise invalid(limits.expected(noun), show(value), "choose a value in this range")
         return number
 
     return BeforeValidator(check)
@@ -335,44 +339,56 @@ def _size(limits: Within) -> BeforeValidator:
 
 def _word(value: object) -> str:
     if isinstance(value, str) and value.strip() and not value.isprintable():
-        raise InvalidValueError(Problem("a text on one line", show(value), "remove the control characters"))
+        raise invalid("a text on one line", show(value), "remove the control characters")
     if not isinstance(value, str) or not value.strip():
         advice = "write something" if isinstance(value, str) or value is None else "put it in quotes"
-        raise InvalidValueError(Problem("a text", show(value), advice))
+        raise invalid("a text", show(value), advice)
     return value
 
 
-def _distinct(what: str, advice: str) -> AfterValidator:
-    """At least one, each once."""
+def _distinct(noun: str, advice: str) -> AfterValidator:
+    """Return a check of lists: at least one item, each once."""
 
-    def check(named: tuple[Any, ...]) -> tuple[Any, ...]:
-        if not named:
-            raise InvalidValueError(Problem(f"at least one {what}", "[]", advice))
-        one, times = Counter(named).most_common(1)[0]
+    def check(items: tuple[Any, ...]) -> tuple[Any, ...]:
+        if not items:
+            raise invalid(f"at least one {noun}", "[]", advice)
+        item, times = Counter(items).most_common(1)[0]
         if times > 1:
-            found = f"{what} {one} more than once"
-            raise InvalidValueError(Problem(f"each {what} once", found, f"list every {what} only once"))
-        return named
+            raise invalid(f"each {noun} once", f"{noun} {item} more than once", f"list every {noun} only once")
+        return items
 
     return AfterValidator(check)
 
 
 def _one_or_each(limits: Within) -> BeforeValidator:
-    """A number, or a list with one for each client."""
+    """Return a check of one number, or a list with one for each client."""
 
     def check(value: object) -> float | tuple[float, ...]:
         if not isinstance(value, list | tuple):
             return limits.number(value)
         if not value:
-            raise InvalidValueError(Problem("at least one number", "[]", "write one number, or one for each client"))
+            raise invalid("at least one number", "[]", "write one number, or one for each client")
         return tuple(limits.number(item) for item in value)
 
     return BeforeValidator(check)
 
 
+def auto_or(check: Callable[[object], float], expected: str, noun: str) -> BeforeValidator:
+    """Return a check of "auto" or a number."""
+
+    def check_value(value: object) -> object:
+        if value == "auto":
+            return value
+        if isinstance(value, str) or value is None:
+            raise invalid(f"auto or {expected}", show(value), f"write auto or {noun}")
+        return check(value)
+
+    return BeforeValidator(check_value)
+
+
 def _own_name(value: object) -> str:
     if not isinstance(value, str) or not NAME.fullmatch(value):
-        raise InvalidValueError(Problem("a name like my_module:my_name", show(value), "write module, colon, name"))
+        raise invalid("a name like my_module:my_name", show(value), "write module, colon, name")
     return value
 
 
@@ -383,7 +399,7 @@ def _frozen(value: Any) -> Any:
 
 
 def hashable(value: Any) -> Any:
-    """Return plain values as something that has a hash: equal ones for equal values."""
+    """Return a hashable form of plain values; equal values have equal forms."""
     if isinstance(value, dict):
         return frozenset((key, hashable(item)) for key, item in value.items())
     return tuple(hashable(item) for item in value) if isinstance(value, tuple) else value
@@ -396,7 +412,7 @@ def _number_or_array(**bounds: float) -> WithJsonSchema:
 
 def _letters(value: object) -> str:
     if not isinstance(value, str) or len(set(value)) < 2 or len(set(value)) < len(value):
-        raise InvalidValueError(Problem("two or more characters, each once", show(value), "list each character once"))
+        raise invalid("two or more characters, each once", show(value), "list each character once")
     return value
 
 
@@ -426,9 +442,9 @@ Sigma = Annotated[float, Within(at_least=0, at_most=5)]
 Flag = Annotated[bool, Strict()]
 Text = Annotated[str, BeforeValidator(_word)]
 WorldFile = Annotated[Text, NamesFile(of_world=True)]
-"""The path of a file that the world is read from: `world_files` finds it, checkpoints and sweeps compare its bytes."""
+"""The path of a file that the world is read from; checkpoints and sweeps compare its bytes."""
 ContentFile = Annotated[Text, NamesFile(of_world=False)]
-"""The path of data or of a model: checkpoints and sweeps compare what was read from it."""
+"""The path of data or of a model; checkpoints and sweeps compare the content that was read from it."""
 Letters = Annotated[str, BeforeValidator(_letters)]
 Clients = Annotated[tuple[Index, ...], _distinct("client", "list clients by number, the first is 0")]
 RegionNames = Annotated[tuple[Text, ...], _distinct("region", "list some of regions.names")]
@@ -457,17 +473,12 @@ PositiveBytes = Annotated[
     int, _size(Within(at_least=1)), WithJsonSchema({"type": ["integer", "string"], "format": "bytes > 0"})
 ]
 OwnName = Annotated[str, BeforeValidator(_own_name)]
-"""What own code is called: my_module:my_name."""
+"""The name of a user's code: my_module:my_name."""
 OwnOptions = Annotated[dict[str, Any], AfterValidator(_frozen)]
-"""What own code is given, by keyword; it checks them itself. See `hashable`."""
+"""The keyword arguments of a user's code, which checks them itself."""
 
 
 class OwnCode(Config):
     """Base of sections that name a user's own code, by `kind` or `set`."""
 
-    options: OwnOptions = Field(
-        default={}, description="what the class or function is given, by keyword; checked by itself"
-    )
-
-    def __hash__(self) -> int:
-        return hash(hashable({name: getattr(self, name) for name in type(self).model_fields}))
+    options: OwnOptions = option({}, "what the class or function is given, by keyword; checked by itself")

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, Any, Literal, Self
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
+from pydantic import BeforeValidator, WithJsonSchema, model_validator
 
 from simfl.scenario.availability import OpenInterval, out_of_order
-from simfl.scenario.clients import exactly_one
-from simfl.scenario.distributions import ConstantTime
+from simfl.scenario.clients import ends_after_start, exactly_one
+from simfl.scenario.distributions import BandwidthRule, ConstantTime, Latency, LatencyRule, LossRule
 from simfl.scenario.fields import (
     Bandwidth,
     ByKind,
@@ -25,10 +25,10 @@ from simfl.scenario.fields import (
     Share,
     Text,
     Within,
+    option,
     variant,
 )
-from simfl.scenario.link_values import BandwidthRule, Latency, LatencyRule, LossRule
-from simfl.scenario.problems import InvalidValueError, Path, Problem, show
+from simfl.scenario.problems import InvalidValueError, Path, Problem, invalid, show
 from simfl.scenario.units import format_time
 
 
@@ -37,32 +37,21 @@ class Server(Config):
 
     # An offline server loses nothing: messages to it wait for its return.
 
-    uplink: Bandwidth | None = Field(
-        default=None, description="capacity that all its outgoing messages share; null: unlimited"
+    uplink: Bandwidth | None = option(None, "capacity that all its outgoing messages share; null: unlimited")
+    downlink: Bandwidth | None = option(None, "capacity that all its incoming messages share; null: unlimited")
+    seconds_per_update: Seconds = option(0.0, "time to process each update that arrives, one after the other")
+    region: Text | None = option(None, "its region, one of regions.names; null: none")
+    aggregator_regions: tuple[Text, ...] = option(
+        (), "the region of each aggregator, from those below the server down; others are in the server's"
     )
-    downlink: Bandwidth | None = Field(
-        default=None, description="capacity that all its incoming messages share; null: unlimited"
-    )
-    seconds_per_update: Seconds = Field(
-        default=0.0, description="time to process each update that arrives, one after the other"
-    )
-    region: Text | None = Field(default=None, description="its region, one of regions.names; null: none")
-    aggregator_regions: tuple[Text, ...] = Field(
-        default=(),
-        description="the region of each aggregator, from those below the server down; others are in the server's",
-    )
-    offline: tuple[OpenInterval, ...] = Field(
-        default=(),
-        description="outages as [begin, end], in order; the last may be [begin, never]; messages to the server wait "
-        "for its return",
+    offline: tuple[OpenInterval, ...] = option(
+        (),
+        "outages as [begin, end], in order; the last may be [begin, never]; messages to the server wait for its return",
     )
 
-    @model_validator(mode="after")
-    def _in_order(self) -> Self:
-        problems = out_of_order([(("offline", i), begin, end) for i, (begin, end) in enumerate(self.offline)])
-        if problems:
-            raise InvalidValueError(*problems)
-        return self
+    def problems(self) -> Iterator[Problem]:
+        """Yield problems of the order of outages."""
+        return out_of_order([(("offline", i), begin, end) for i, (begin, end) in enumerate(self.offline)])
 
 
 def _place(value: object) -> object:
@@ -70,7 +59,7 @@ def _place(value: object) -> object:
         return value
     if isinstance(value, str) or value is None:
         advice = "clients are numbered from 0"
-        raise InvalidValueError(Problem("a client by number, server, or a region", show(value), advice))
+        raise invalid("a client by number, server, or a region", show(value), advice)
     return Within(at_least=0).integer(value)
 
 
@@ -95,32 +84,26 @@ class NetworkPartition(Config):
     Give exactly one of groups and fraction.
     """
 
-    groups: tuple[tuple[Place, ...], ...] | None = Field(
-        default=None,
-        description="clients by number, server, and regions, that reach only each other; others form one more group",
+    groups: tuple[tuple[Place, ...], ...] | None = option(
+        None, "clients by number, server, and regions, that reach only each other; others form one more group"
     )
-    fraction: Share | None = Field(default=None, description="this share of all clients, drawn once, is separated")
-    start: Seconds = Field(default=0.0, alias="from", description="virtual time at which the partition begins")
-    until: PositiveSeconds | None = Field(default=None, description="virtual time at which it ends; null: never")
+    fraction: Share | None = option(None, "this share of all clients, drawn once, is separated")
+    start: Seconds = option(0.0, "virtual time at which the partition begins", alias="from")
+    until: PositiveSeconds | None = option(None, "virtual time at which it ends; null: never")
 
-    @model_validator(mode="after")
-    def _contradictions(self) -> Self:
-        problems = list(exactly_one(self, "groups", "fraction"))
-        if self.until is not None and self.until <= self.start:
-            expected = f"a time after 'from', which is {format_time(self.start)}"
-            problems.append(Problem(expected, format_time(self.until), "swap from and until", ("until",)))
+    def problems(self) -> Iterator[Problem]:
+        """Yield problems of the groups and of the times."""
+        yield from exactly_one(self, "groups", "fraction")
+        yield from ends_after_start(self.start, self.until)
         named = [node for group in self.groups or () for node in group]
         if self.groups is not None and not all(self.groups):
-            problems.append(Problem("at least one client in every group", "an empty group", "remove it", ("groups",)))
+            yield Problem("at least one client in every group", "an empty group", "remove it", ("groups",))
         elif self.groups is not None and not named:
-            problems.append(Problem("at least one group", "[]", "list clients by number", ("groups",)))
+            yield Problem("at least one group", "[]", "list clients by number", ("groups",))
         if len(set(named)) < len(named):
             twice = next(node for node in named if named.count(node) > 1)
             found = f"{twice if isinstance(twice, str) else f'client {twice}'} more than once"
-            problems.append(Problem("each client in one group", found, "list every client only once", ("groups",)))
-        if problems:
-            raise InvalidValueError(*problems)
-        return self
+            yield Problem("each client in one group", found, "list every client only once", ("groups",))
 
 
 class LinkRule(Config):
@@ -129,83 +112,63 @@ class LinkRule(Config):
     Select them by exactly one of clients, fraction, regions, between and all.
     """
 
-    clients: tuple[Place, ...] | None = Field(
-        default=None, description="all links of these clients, by number; server, for its own"
+    clients: tuple[Place, ...] | None = option(None, "all links of these clients, by number; server, for its own")
+    fraction: Share | None = option(None, "all links of this share of all clients, drawn once")
+    regions: RegionNames | None = option(None, "all links of the clients in these regions")
+    between: tuple[Side, Side] | None = option(
+        None, "links between two sides, each a client by number, server, a region, or a list of these"
     )
-    fraction: Share | None = Field(default=None, description="all links of this share of all clients, drawn once")
-    regions: RegionNames | None = Field(default=None, description="all links of the clients in these regions")
-    between: tuple[Side, Side] | None = Field(
-        default=None,
-        description="links between two sides, each a client by number, server, a region, or a list of these",
+    all: Flag | None = option(None, "true: every link, and every client")
+    direction: Literal["both", "out", "in"] = option(
+        "both", "messages both ways, out of the selected nodes (from the first side to the second), or into them"
     )
-    all: Flag | None = Field(default=None, description="true: every link, and every client")
-    direction: Literal["both", "out", "in"] = Field(
-        default="both",
-        description="messages both ways, out of the selected nodes (from the first side to the second), or into them",
+    latency: LatencyRule | None = option(None, "latency; null: unchanged")
+    bandwidth: BandwidthRule | None = option(None, "of a link, each way; null: unchanged")
+    loss: LossRule | None = option(None, "probability that a message is lost; null: unchanged")
+    uplink: BandwidthRule | None = option(
+        None, "capacity that all outgoing messages of one client share; null: unchanged"
     )
-    latency: LatencyRule | None = Field(default=None, description="latency; null: unchanged")
-    bandwidth: BandwidthRule | None = Field(default=None, description="of a link, each way; null: unchanged")
-    loss: LossRule | None = Field(default=None, description="probability that a message is lost; null: unchanged")
-    uplink: BandwidthRule | None = Field(
-        default=None, description="capacity that all outgoing messages of one client share; null: unchanged"
+    downlink: BandwidthRule | None = option(
+        None, "capacity that all incoming messages of one client share; null: unchanged"
     )
-    downlink: BandwidthRule | None = Field(
-        default=None, description="capacity that all incoming messages of one client share; null: unchanged"
-    )
-    start: Seconds = Field(default=0.0, alias="from", description="virtual time at which the rule begins to hold")
-    until: PositiveSeconds | None = Field(default=None, description="virtual time at which it ends; null: never")
-    every: PositiveSeconds | None = Field(
-        default=None, description="period after which the rule holds again; null: it holds once"
-    )
+    start: Seconds = option(0.0, "virtual time at which the rule begins to hold", alias="from")
+    until: PositiveSeconds | None = option(None, "virtual time at which it ends; null: never")
+    every: PositiveSeconds | None = option(None, "period after which the rule holds again; null: it holds once")
 
-    @model_validator(mode="after")
-    def _contradictions(self) -> Self:
-        problems = list(exactly_one(self, "clients", "fraction", "regions", "between", "all"))
+    def problems(self) -> Iterator[Problem]:
+        """Yield problems of the selection, of the values and of the times."""
+        yield from exactly_one(self, "clients", "fraction", "regions", "between", "all")
         if self.all is False:
-            problems.append(Problem("true", "false", "remove 'all' and say which links", ("all",)))
-        given = [
-            key for key in ("latency", "bandwidth", "loss", "uplink", "downlink") if getattr(self, key) is not None
-        ]
-        if not given:
+            yield Problem("true", "false", "remove 'all' and say which links", ("all",))
+        if all(getattr(self, key) is None for key in ("latency", "bandwidth", "loss", "uplink", "downlink")):
             expected, advice = "at least one of latency, bandwidth, loss, uplink and downlink", "say what differs"
-            problems.append(Problem(expected, "none of them", advice))
+            yield Problem(expected, "none of them", advice)
         if (named := self.clients) is not None and len(set(named)) < max(1, len(named)):
             found = "one twice" if named else "[]"
-            problems.append(Problem("at least one, each once", found, "list them by name or number", ("clients",)))
+            yield Problem("at least one, each once", found, "list them by name or number", ("clients",))
         for i, side in enumerate(self.between or ()):
             if not side:
-                problems.append(Problem("nodes on either side", "[]", "name clients or a region", ("between", i)))
-        problems += self._of_nodes(given)
-        problems += self._times()
-        if problems:
-            raise InvalidValueError(*problems)
-        return self
+                yield Problem("nodes on either side", "[]", "name clients or a region", ("between", i))
+        yield from self._node_problems()
+        yield from ends_after_start(self.start, self.until)
+        if self.every is not None and self.until is None:
+            yield Problem("'until' beside 'every'", "none", "say when it ends each time", ("every",))
+        elif self.every is not None and self.until is not None and self.every < self.until - self.start:
+            expected = f"at least {format_time(self.until - self.start)}, from 'from' to 'until'"
+            yield Problem(expected, format_time(self.every), "choose a longer time", ("every",))
 
-    def _of_nodes(self, given: list[str]) -> list[Problem]:
-        """Reject uplinks and downlinks in a rule for links."""
-        problems = []
-        for key in [key for key in given if key.endswith("link")]:
-            law, at = getattr(self, key), (key,)
+    def _node_problems(self) -> Iterator[Problem]:
+        """Yield uplinks and downlinks in a rule for links."""
+        for key in ("uplink", "downlink"):
+            if (law := getattr(self, key)) is None:
+                continue
             if self.between is not None or self.direction != "both":
                 found = f"{key} between two sides" if self.between is not None else f"{key} in one direction"
                 advice = "name clients, fraction, regions or all, without direction; or use bandwidth"
-                problems.append(Problem("clients whose own capacity it is", found, advice, at))
+                yield Problem("clients whose own capacity it is", found, advice, (key,))
             if getattr(law, "drawn", None) in ("link", "message"):
                 advice = "an uplink or downlink is drawn once for each client"
-                problems.append(Problem("client", repr(law.drawn), advice, (*at, "drawn")))
-        return problems
-
-    def _times(self) -> list[Problem]:
-        problems = []
-        if self.until is not None and self.until <= self.start:
-            expected = f"a time after 'from', which is {format_time(self.start)}"
-            problems.append(Problem(expected, format_time(self.until), "swap from and until", ("until",)))
-        elif self.every is not None and self.until is None:
-            problems.append(Problem("'until' beside 'every'", "none", "say when it ends each time", ("every",)))
-        elif self.every is not None and self.until is not None and self.every < self.until - self.start:
-            expected = f"at least {format_time(self.until - self.start)}, from 'from' to 'until'"
-            problems.append(Problem(expected, format_time(self.every), "choose a longer time", ("every",)))
-        return problems
+                yield Problem("client", repr(law.drawn), advice, (key, "drawn"))
 
     def places(self) -> list[tuple[Path, int | str]]:
         """Return the named clients and regions, with their path in the rule."""
@@ -229,14 +192,14 @@ class Tcp(Config):
     """
 
     kind: Literal["tcp"] = variant("tcp")
-    window: PositiveBytes = Field(
-        default=14_600, description="bytes that are sent before the first acknowledgement: RFC 6928's ten segments"
+    window: PositiveBytes = option(
+        14_600, "bytes that are sent before the first acknowledgement: RFC 6928's ten segments"
     )
-    pause: PositiveSeconds = Field(
-        default=1.0, description="time without messages after which a connection is opened anew and starts slowly again"
+    pause: PositiveSeconds = option(
+        1.0, "time without messages after which a connection is opened anew and starts slowly again"
     )
-    round_trips: NonNegative = Field(
-        default=1.0, description="before the first byte is sent: 1 for TCP, 2 with TLS 1.3, 0 if it is kept open"
+    round_trips: NonNegative = option(
+        1.0, "before the first byte is sent: 1 for TCP, 2 with TLS 1.3, 0 if it is kept open"
     )
 
 
@@ -246,34 +209,31 @@ class Links(Config):
     A lost message is resent after a timeout.
     """
 
-    latency: Latency = Field(default=ConstantTime(value=1e-3), description="latency: a time or a distribution of times")
-    bandwidth: Bandwidth | None = Field(default=1.25e8, description="of every link, each way; null: unlimited")
-    loss: Loss = Field(default=0.0, description="probability that a message is lost and has to be sent again")
-    resend_timeout: PositiveSeconds = Field(default=0.1, description="time after which a lost message is sent again")
-    fifo: Flag = Field(default=False, description="messages on one link arrive in the order in which they were sent")
-    sharing: Literal["fifo", "fair", "by_latency"] | None = Field(
-        default=None,
-        description="messages in flight queue for a link, an uplink or a downlink (fifo), or share them and the edges "
+    latency: Latency = option(ConstantTime(value=1e-3), "latency: a time or a distribution of times")
+    bandwidth: Bandwidth | None = option(1.25e8, "of every link, each way; null: unlimited")
+    loss: Loss = option(0.0, "probability that a message is lost and has to be sent again")
+    resend_timeout: PositiveSeconds = option(0.1, "time after which a lost message is sent again")
+    fifo: Flag = option(False, "messages on one link arrive in the order in which they were sent")
+    sharing: Literal["fifo", "fair", "by_latency"] | None = option(
+        None,
+        "messages in flight queue for a link, an uplink or a downlink (fifo), or share them and the edges "
         "beneath max-min fairly (fair), or fairly with rates proportional to one over the latency, as in TCP "
         "(by_latency); null: fair over an underlay, else fifo",
     )
-    uplink: Bandwidth | None = Field(
-        default=None, description="a client's own capacity that all its outgoing messages share; null: unlimited"
+    uplink: Bandwidth | None = option(
+        None, "a client's own capacity that all its outgoing messages share; null: unlimited"
     )
-    downlink: Bandwidth | None = Field(
-        default=None, description="a client's own capacity that all its incoming messages share; null: unlimited"
+    downlink: Bandwidth | None = option(
+        None, "a client's own capacity that all its incoming messages share; null: unlimited"
     )
-    rules: tuple[LinkRule, ...] = Field(
-        default=(),
-        description="links that differ from these values and those of regions and files; later rules win",
+    rules: tuple[LinkRule, ...] = option(
+        (), "links that differ from these values and those of regions and files; later rules win"
     )
-    startup: Annotated[Immediate | Tcp, ByKind()] = Field(
-        default=Immediate(), description="the delay of messages after a pause"
-    )
-    overhead: Bytes = Field(default=0, description="bytes that the protocol adds to each message")
-    partitions: tuple[NetworkPartition, ...] = Field(
-        default=(),
-        description="times in which groups of clients cannot reach each other; a message in flight between them is "
+    startup: Annotated[Immediate | Tcp, ByKind()] = option(Immediate(), "the delay of messages after a pause")
+    overhead: Bytes = option(0, "bytes that the protocol adds to each message")
+    partitions: tuple[NetworkPartition, ...] = option(
+        (),
+        "times in which groups of clients cannot reach each other; a message in flight between them is "
         "lost, and a new one waits for the end",
     )
 

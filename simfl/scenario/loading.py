@@ -1,4 +1,4 @@
-"""From a file, a text or plain values to a checked scenario."""
+"""Loads scenarios from files, texts and plain values."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ def load(path: str | PathLike[str] | Mapping[str, Any], overrides: Iterable[str]
     """Load a scenario file, or check plain values.
 
     Args:
-        path: a YAML file, or a mapping of what would stand in it.
+        path: a YAML file, or a mapping with its content.
         overrides: changes of the form `key.path=value`, applied in order.
 
     Raises:
-        ScenarioError: the file cannot be read, or it or an override is not a valid scenario; one line per problem.
+        ScenarioError: the file cannot be read, or it or an override is not valid; one line per problem.
     """
     if isinstance(path, Mapping):
         return from_mapping(path, overrides=overrides)
@@ -34,44 +34,41 @@ def load(path: str | PathLike[str] | Mapping[str, Any], overrides: Iterable[str]
 def loads(text: str, name: str = "scenario", overrides: Iterable[str] = ()) -> Scenario:
     """Load a scenario from YAML text.
 
-    Args:
-        text: the YAML.
-        name: what messages call the text, and the scenario's name where the text gives none.
-        overrides: changes of the form `key.path=value`, applied in order.
+    `name` is the name of the text in messages, and of the scenario if the text gives none.
     """
     return _load_text(text, name, name, overrides)
 
 
 def from_mapping(mapping: Mapping[str, Any], name: str = "scenario", overrides: Iterable[str] = ()) -> Scenario:
-    """Return the scenario of plain values, such as `Scenario.resolved` returns."""
-    parsed = [parse_override(override) for override in overrides]
-    content: dict[str, Any] = copy.deepcopy(dict(mapping)) if parsed else dict(mapping)
-    for override in parsed:
-        apply_override(content, override)
-    return validated({"name": name_from(name), **content}, name, {}, [override.path for override in parsed])
+    """Return the scenario of plain values, such as those of `Scenario.resolved`."""
+    return _overridden(Document(dict(mapping), {}), name, name, overrides)
 
 
 def content_of(path: str | PathLike[str]) -> dict[str, Any]:
     """Return the content of a scenario file, unchecked.
 
     Raises:
-        ScenarioError: it cannot be read, or holds something else.
+        ScenarioError: it cannot be read, or is not a scenario.
     """
     content: dict[str, Any] = _document(file_text(to_path(path, "the path of a scenario")), str(path)).content
     return content
 
 
 def _load_text(text: str, source: str, stem: str, overrides: Iterable[str]) -> Scenario:
-    document = _document(text, source)
+    return _overridden(_document(text, source), source, stem, overrides)
+
+
+def _overridden(document: Document, source: str, stem: str, overrides: Iterable[str]) -> Scenario:
     parsed = [parse_override(override) for override in overrides]
+    content = copy.deepcopy(document.content) if parsed else document.content
     for override in parsed:
-        apply_override(document.content, override)
-    content = {"name": name_from(stem), **document.content}
+        apply_override(content, override)
+    content = {"name": name_from(stem), **content}
     return validated(content, source, document.positions, [override.path for override in parsed])
 
 
 def _document(text: str, source: str) -> Document:
-    """Read a text that has to be that of a scenario."""
+    """Read a text; reject texts that are not scenarios."""
     document = read(text, source)
     if not isinstance(document.content, dict):
         found = "an empty document" if document.content is None else show(document.content)

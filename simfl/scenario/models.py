@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 from pydantic import Field
 
 from simfl.scenario.data import TargetKind
-from simfl.scenario.fields import Config, Count, Flag, NonNegative, OwnCode, OwnName, variant
+from simfl.scenario.fields import Config, Count, Flag, NonNegative, OwnCode, OwnName, option, variant
 
 
 class ModelConfig(Config):
@@ -16,26 +16,25 @@ class ModelConfig(Config):
     tasks: ClassVar[tuple[TargetKind, ...]] = ("classes", "binary", "unknown")
     convolutional: ClassVar[bool] = False
     tokens: ClassVar[bool] = False
-    """Whether it takes sequences of tokens."""
+    """Whether the model takes sequences of tokens."""
 
     if TYPE_CHECKING:  # each class names itself
         kind: str
 
     @property
     def regression(self) -> bool:
-        """Whether it fits targets rather than classes."""
+        """Whether the model fits real-valued targets instead of classes."""
         return "regression" in self.tasks
 
-    l2: NonNegative = Field(default=0.0, description="lambda of the penalty lambda/2 ||w||² on all parameters")
+    l2: NonNegative = option(0.0, "lambda of the penalty lambda/2 ||w||² on all parameters")
 
 
 class Linear(ModelConfig):
     """Linear regression with the squared error."""
 
     tasks: ClassVar[tuple[TargetKind, ...]] = ("regression", "unknown")
-
     kind: Literal["linear"] = variant("linear")
-    intercept: Flag = Field(default=True, description="add a constant term")
+    intercept: Flag = option(True, "add a constant term")
 
 
 class Quadratic(ModelConfig):
@@ -45,7 +44,6 @@ class Quadratic(ModelConfig):
     """
 
     tasks: ClassVar[tuple[TargetKind, ...]] = ("points",)
-
     kind: Literal["quadratic"] = variant("quadratic")
 
 
@@ -53,34 +51,32 @@ class Logistic(ModelConfig):
     """Binary logistic regression."""
 
     tasks: ClassVar[tuple[TargetKind, ...]] = ("binary", "unknown")
-
     kind: Literal["logistic"] = variant("logistic")
-    intercept: Flag = Field(default=True, description="add a constant term")
+    intercept: Flag = option(True, "add a constant term")
 
 
 class OneVsAll(ModelConfig):
     """A binary logistic regression for each class; the largest score wins."""
 
     kind: Literal["one_vs_all"] = variant("one_vs_all")
-    intercept: Flag = Field(default=True, description="add a constant term to each task")
+    intercept: Flag = option(True, "add a constant term to each task")
 
 
 class Softmax(ModelConfig):
     """Softmax regression over the classes."""
 
     kind: Literal["softmax"] = variant("softmax")
-    intercept: Flag = Field(default=True, description="add a constant term to each class")
+    intercept: Flag = option(True, "add a constant term to each class")
 
 
 class Svm(ModelConfig):
     """A linear support vector machine over the classes."""
 
     kind: Literal["svm"] = variant("svm")
-    intercept: Flag = Field(default=True, description="add a constant term to each class")
-    loss_kind: Literal["crammer_singer", "one_vs_rest"] = Field(
-        default="crammer_singer",
-        description="hinge of the margin to the worst other class (crammer_singer), or one hinge for each class "
-        "(one_vs_rest)",
+    intercept: Flag = option(True, "add a constant term to each class")
+    loss_kind: Literal["crammer_singer", "one_vs_rest"] = option(
+        "crammer_singer",
+        "hinge of the margin to the worst other class (crammer_singer), or one hinge for each class (one_vs_rest)",
     )
 
 
@@ -88,12 +84,10 @@ class Mlp(ModelConfig):
     """A multi-layer perceptron."""
 
     kind: Literal["mlp"] = variant("mlp")
-    hidden: Annotated[tuple[Count, ...], Field(min_length=1)] = Field(
-        default=(64,), description="width of each hidden layer, from the input on"
+    hidden: Annotated[tuple[Count, ...], Field(min_length=1)] = option(
+        (64,), "width of each hidden layer, from the input on"
     )
-    activation: Literal["relu", "tanh"] = Field(
-        default="relu", description="non-linearity of the hidden layers: relu or tanh"
-    )
+    activation: Literal["relu", "tanh"] = option("relu", "non-linearity of the hidden layers: relu or tanh")
 
 
 class Cnn(ModelConfig):
@@ -103,28 +97,25 @@ class Cnn(ModelConfig):
     """
 
     convolutional: ClassVar[bool] = True
-
     kind: Literal["cnn"] = variant("cnn")
-    filters: tuple[Count, Count] = Field(default=(10, 10), description="of the two convolutions of 5 x 5")
-    activation: Literal["relu", "tanh"] = Field(default="relu", description="non-linearity: relu or tanh")
+    filters: tuple[Count, Count] = option((10, 10), "of the two convolutions of 5 x 5")
+    activation: Literal["relu", "tanh"] = option("relu", "non-linearity: relu or tanh")
 
 
 class LeNet5(ModelConfig):
     """LeNet-5, a small convolutional network for images."""
 
     convolutional: ClassVar[bool] = True
-
     kind: Literal["lenet5"] = variant("lenet5")
-    activation: Literal["relu", "tanh"] = Field(default="relu", description="non-linearity: relu or tanh (the paper's)")
+    activation: Literal["relu", "tanh"] = option("relu", "non-linearity: relu or tanh (the paper's)")
 
 
 class ResNet(ModelConfig):
     """A small residual convolutional network for CIFAR-10, with group normalization."""
 
     convolutional: ClassVar[bool] = True
-
     kind: Literal["resnet"] = variant("resnet")
-    blocks: Count = Field(default=1, description="residual blocks in each of the three stages: 6 blocks + 2 layers")
+    blocks: Count = option(1, "residual blocks in each of the three stages: 6 blocks + 2 layers")
 
 
 class SequenceModel(ModelConfig):
@@ -133,9 +124,8 @@ class SequenceModel(ModelConfig):
     tasks: ClassVar[tuple[TargetKind, ...]] = ("tokens", "unknown")
     tokens: ClassVar[bool] = True
 
-    positions: Literal["all", "last"] = Field(
-        default="all",
-        description="whether the loss of an example is the mean over all places of its window, or that of the last one",
+    positions: Literal["all", "last"] = option(
+        "all", "whether the loss of an example is the mean over all places of its window, or that of the last one"
     )
 
 
@@ -143,17 +133,17 @@ class Lstm(SequenceModel):
     """LSTM over the characters of a text, to predict the next one."""
 
     kind: Literal["lstm"] = variant("lstm")
-    width: Count = Field(default=64, description="units of each layer")
-    layers: Count = Field(default=1, description="layers, one above the other")
+    width: Count = option(64, "units of each layer")
+    layers: Count = option(1, "layers, one above the other")
 
 
 class Transformer(SequenceModel):
     """A small transformer over the characters of a text, which predicts the next one."""
 
     kind: Literal["transformer"] = variant("transformer")
-    width: Count = Field(default=32, description="of the embeddings")
-    layers: Count = Field(default=1, description="blocks of attention and of a perceptron with 4 width hidden units")
-    heads: Count = Field(default=2, description="heads of attention; they divide the width")
+    width: Count = option(32, "of the embeddings")
+    layers: Count = option(1, "blocks of attention and of a perceptron with 4 width hidden units")
+    heads: Count = option(2, "heads of attention; they divide the width")
 
 
 class ExternalModel(ModelConfig, OwnCode):
@@ -162,17 +152,14 @@ class ExternalModel(ModelConfig, OwnCode):
     tasks: ClassVar[tuple[TargetKind, ...]] = ("classes", "binary", "regression", "points", "tokens", "unknown")
 
     kind: OwnName = Field(description="module and function (or class) that makes the model, as in my_net:make")
-    targets: Literal["classes", "values"] = Field(
-        default="classes",
-        description="what the labels of a data file are to it: classes, or values as they stand, as for a regression",
+    targets: Literal["classes", "values"] = option(
+        "classes", "what the labels of a data file are to it: classes, or values as they stand, as for a regression"
     )
 
     @property
     def regression(self) -> bool:
-        """As `targets` says."""
+        """Whether targets are values."""
         return self.targets == "values"
-
-    __hash__ = OwnCode.__hash__
 
 
 CORE = Linear | Quadratic | Logistic | OneVsAll | Softmax | Svm | Mlp | Cnn | LeNet5 | ResNet | Lstm | Transformer

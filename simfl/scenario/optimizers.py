@@ -18,41 +18,38 @@ from simfl.scenario.fields import (
     Within,
     kind_of,
     members_of,
+    option,
     variant,
 )
 
-#: Below 1, or the state would never decay.
+#: Below 1, since a state with factor 1 would never decay.
 Decay = Annotated[float, Within(at_least=0, below=1)]
 
 
 class OptimizerState(Config):
     """How an optimizer's state is kept, averaged and sent with its model."""
 
-    crash: Literal["keep", "lose"] = Field(
-        default="keep",
-        description="whether a client that crashes gets its state back with its last model, or starts anew",
+    crash: Literal["keep", "lose"] = option(
+        "keep", "whether a client that crashes gets its state back with its last model, or starts anew"
     )
-    average: Flag = Field(default=False, description="whether gossip averages states, with the weights of the models")
-    travels: Flag | None = Field(
-        default=None, description="whether states count in the bytes of messages; null: if they are averaged"
-    )
+    average: Flag = option(False, "whether gossip averages states, with the weights of the models")
+    travels: Flag | None = option(None, "whether states count in the bytes of messages; null: if they are averaged")
 
 
 class OptimizerConfig(Config):
     """Base of the optimizers of clients."""
 
-    state: OptimizerState = Field(default=OptimizerState(), description="how its state is kept, averaged and sent")
+    state: OptimizerState = option(OptimizerState(), "how its state is kept, averaged and sent")
 
 
 class BuiltInOptimizer(OptimizerConfig):
     """Base of the built-in optimizers of clients."""
 
-    weight_decay: NonNegative = Field(
-        default=0.0, description="lambda of the decoupled decay: a step of size eta also takes eta lambda w away"
+    weight_decay: NonNegative = option(
+        0.0, "lambda of the decoupled decay: a step of size eta also takes eta lambda w away"
     )
-    clip_norm: Positive | None = Field(
-        default=None,
-        description="bound on the L2 norm of the mean gradient, after noise and before the optimizer; null: none",
+    clip_norm: Positive | None = option(
+        None, "bound on the L2 norm of the mean gradient, after noise and before the optimizer; null: none"
     )
 
 
@@ -66,31 +63,29 @@ class Momentum(BuiltInOptimizer):
     """Heavy-ball momentum: v <- momentum v + g, w <- w - step v."""
 
     kind: Literal["momentum"] = variant("momentum")
-    momentum: Decay = Field(default=0.9, description="beta, the part of the velocity that is kept")
+    momentum: Decay = option(0.9, "beta, the part of the velocity that is kept")
 
 
 class Nesterov(BuiltInOptimizer):
     """Nesterov's momentum: v <- momentum v + g, w <- w - step (g + momentum v)."""
 
     kind: Literal["nesterov"] = variant("nesterov")
-    momentum: Decay = Field(default=0.9, description="beta, the part of the velocity that is kept")
+    momentum: Decay = option(0.9, "beta, the part of the velocity that is kept")
 
 
 class Adam(BuiltInOptimizer):
     """Adam; with weight_decay, AdamW."""
 
     kind: Literal["adam"] = variant("adam")
-    beta1: Decay = Field(default=0.9, description="of the first moment")
-    beta2: Decay = Field(default=0.999, description="of the second moment")
-    eps: Positive = Field(default=1e-8, description="added to the root of the second moment")
+    beta1: Decay = option(0.9, "of the first moment")
+    beta2: Decay = option(0.999, "of the second moment")
+    eps: Positive = option(1e-8, "added to the root of the second moment")
 
 
 class OwnOptimizer(OptimizerConfig, OwnCode):
     """A gradient transformation of your own, as in optax, from a module."""
 
     kind: OwnName = Field(description="module and function that returns the transformation, as in my_module:make")
-
-    __hash__ = OwnCode.__hash__
 
 
 Optimizer = Annotated[Sgd | Momentum | Nesterov | Adam | OwnOptimizer, ByKind(external=OwnOptimizer)]
@@ -106,43 +101,41 @@ class ServerMomentum(Config):
     """FedAvgM: momentum on the mean change, or gradient."""
 
     kind: Literal["momentum"] = variant("momentum")
-    momentum: Decay = Field(default=0.9, description="beta, the part of the velocity that is kept")
+    momentum: Decay = option(0.9, "beta, the part of the velocity that is kept")
 
 
 class ServerAdaptive(Config):
     """Base of the adaptive optimizers of a server, without bias correction."""
 
-    beta1: Decay = Field(default=0.9, description="of the first moment")
-    tau: Positive = Field(default=1e-3, description="added to the root of the second moment, which begins at tau²")
+    beta1: Decay = option(0.9, "of the first moment")
+    tau: Positive = option(1e-3, "added to the root of the second moment, which begins at tau²")
 
 
 class ServerAdam(ServerAdaptive):
     """FedAdam."""
 
     kind: Literal["adam"] = variant("adam")
-    beta2: Decay = Field(default=0.99, description="of the second moment")
+    beta2: Decay = option(0.99, "of the second moment")
 
 
 class ServerYogi(ServerAdaptive):
     """FedYogi."""
 
     kind: Literal["yogi"] = variant("yogi")
-    beta2: Decay = Field(default=0.99, description="of the second moment")
+    beta2: Decay = option(0.99, "of the second moment")
 
 
 class ServerAdagrad(ServerAdaptive):
     """FedAdagrad, whose second moment is a sum."""
 
     kind: Literal["adagrad"] = variant("adagrad")
-    beta1: Decay = Field(default=0.0, description="of the first moment")
+    beta1: Decay = option(0.0, "of the first moment")
 
 
 class OwnServerOptimizer(OwnCode):
     """A gradient transformation of your own, as in optax, from a module."""
 
     kind: OwnName = Field(description="module and function that returns the transformation, as in my_module:make")
-
-    __hash__ = OwnCode.__hash__
 
 
 ServerOptimizer = Annotated[
@@ -152,17 +145,16 @@ ServerOptimizer = Annotated[
 
 
 def summaries() -> dict[str, str]:
-    """Return a line about each optimizer by name; it says which are only for servers."""
-    lines = {kind_of(one, "kind"): _line(one) for one in members_of(Optimizer) if one is not OwnOptimizer}
-    for one in members_of(ServerOptimizer):
-        if one is not OwnServerOptimizer:
-            kind = kind_of(one, "kind")
-            lines[kind] = f"{lines[kind]} At a server: {_line(one)}" if kind in lines else f"At a server: {_line(one)}"
+    """Return a line about each optimizer by name, with its use at a server."""
+    lines = {kind_of(section, "kind"): _line(section) for section in members_of(Optimizer)[:-1]}
+    for section in members_of(ServerOptimizer)[:-1]:
+        kind = kind_of(section, "kind")
+        lines[kind] = f"{lines.get(kind, '')} At a server: {_line(section)}".strip()
     return {**lines, "my_module:make": _line(OwnOptimizer)}
 
 
-def _line(one: type[Config]) -> str:
-    return (one.__doc__ or "").splitlines()[0]
+def _line(section: type[Config]) -> str:
+    return (section.__doc__ or "").splitlines()[0]
 
 
 #: Default step sizes of optimizers that scale gradients.
@@ -173,7 +165,7 @@ USUAL_SERVER_STEPS = dict.fromkeys(("adam", "yogi", "adagrad"), 0.01)
 def usual_step(section: object, steps: Mapping[str, float]) -> float | None:
     """Return an optimizer's default step size; None: the general default.
 
-    An optimizer of your own includes its learning rate, so its step size is 1.
+    A user's own optimizer includes its learning rate, so its step size is 1.
     """
     kind: Any = section.get("kind") if isinstance(section, Mapping) else getattr(section, "kind", section)
     if not isinstance(kind, str):

@@ -8,23 +8,23 @@ from dataclasses import dataclass
 from typing import Any
 
 from simfl.errors import ScenarioError
-from simfl.scenario.problems import InvalidValueError, Path, Problem, show, spell
+from simfl.scenario.problems import InvalidValueError, Path, Problem, invalid, show, spell
 from simfl.scenario.syntax import read
 
 SOURCE = "--set"
-"""What messages call the place where overrides come from."""
+"""The source of overrides, for messages."""
 
 
 @dataclass(frozen=True)
 class Override:
-    """One change: the value that belongs at a key path."""
+    """A change: the new value at a key path."""
 
     path: Path
     value: Any
 
 
 def parse_override(text: str) -> Override:
-    """Return the change that `key.path=value` asks for; the value is read as YAML.
+    """Return the change of `key.path=value`; the value is read as YAML.
 
     Raises:
         ScenarioError: there is no key, no `=`, or the value is not YAML.
@@ -39,24 +39,24 @@ def parse_override(text: str) -> Override:
 
 
 def path_of(key: str) -> Path:
-    """Return the key path that is written `clients.count`.
+    """Return a key path, such as ("clients", "count") for `clients.count`.
 
     Raises:
         InvalidValueError: a part of it is empty, or has spaces around it.
     """
     parts = key.split(".")
     if not all(part and part == part.strip() for part in parts):
-        raise InvalidValueError(Problem("a key path", show(key), "write for example algorithm.step_size"))
+        raise invalid("a key path", show(key), "write for example algorithm.step_size")
     return tuple(int(part) if part.isascii() and part.isdigit() and len(part) < 10 else part for part in parts)
 
 
 def apply_overrides(mapping: Mapping[str, Any], overrides: Iterable[str]) -> dict[str, Any]:
     """Return a copy of `mapping` with the overrides applied in order.
 
-    Mappings and lists on the way that do not exist are made; a list grows by one item at its end.
+    Missing mappings and lists on the path are created; a list grows by one item at its end.
 
     Raises:
-        ScenarioError: an override is malformed, or leads through something that is neither mapping nor list.
+        ScenarioError: an override is malformed, or its path contains a value that is neither a mapping nor a list.
     """
     result = copy.deepcopy(dict(mapping))
     for override in overrides:
@@ -65,7 +65,7 @@ def apply_overrides(mapping: Mapping[str, Any], overrides: Iterable[str]) -> dic
 
 
 def apply_override(mapping: dict[str, Any], override: Override, source: str = SOURCE) -> None:
-    """Apply one override in place; `source` names its origin in messages."""
+    """Apply one override in place; `source` is its origin in messages."""
     holder: Any = mapping
     for depth, part in enumerate(override.path[:-1], start=1):
         inner = _item(holder, part, override.path, depth, source)

@@ -1,16 +1,15 @@
-"""A user's own code: where it is looked up, and how it is called.
+"""Loads and calls a user's own code.
 
-A scenario names it as `module:name`: an algorithm's class, or what makes a model, data or an optimizer when it is
-called with the `options` that stand beside the name. Loading runs the module, with all that its author's program may
-do: to validate or run a scenario is to trust its author and its folder. Results are data: a reader of results
-loads nothing (`nothing_loaded`).
+A scenario names it as `module:name`: the class of an algorithm, or a function that makes a model, data or an optimizer
+and is called with the `options` beside the name. Loading runs the module with all rights of the user: whoever
+validates or runs a scenario trusts its author and its folder. Reading results loads nothing (`nothing_loaded`).
 
-Whatever the code raises becomes one line with the user's own file and line number (`in_one_line`). A run depends on the
-source of the modules that it names, and of the user's modules that these import (`source_digests`). A module that
-changed since it was imported is imported again.
+An error of the code becomes one line with the user's file and line number (`in_one_line`). A run depends on the source
+of the modules that it names, and of the user's modules that these import (`source_digests`). A module that changed
+after its import is imported again.
 
-What is given from Python (`simfl.run(scenario, model=net)`) has no module that could be found again. It stands in the
-scenario of the run as `object:NAME`, and nothing can be loaded by such a name.
+An object from Python (`simfl.run(scenario, model=net)`) has no module to import later. The scenario of the run has
+`object:NAME` in its place, and nothing can be loaded by such a name.
 """
 
 from __future__ import annotations
@@ -35,15 +34,15 @@ from simfl.errors import ScenarioError, SimflError, libraries, nearest, place_of
 T = TypeVar("T", bound=type)  # a type of types: a base may be abstract
 
 OBJECT = "object"
-"""Stands for the module of what has none: it was given from Python."""
+"""Takes the place of the module for objects from Python."""
 
 NAME = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
-"""How own code is named: module, colon, name."""
+"""The form of a name of own code: module, colon, name."""
 
 _may_load = ContextVar("_may_load", default=True)
 _PACKAGE = Path(__file__).parents[1]
 _OTHERS = tuple({str(_PACKAGE), *(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))})
-#: Digests of the sources that modules were imported from: of each module, and of all that a named one uses.
+#: Digests of sources at the last import: of each module, and of all modules that a named module uses.
 _imported: dict[str, str] = {}
 _used: dict[str, dict[str, str]] = {}
 
@@ -51,7 +50,7 @@ _used: dict[str, dict[str, str]] = {}
 def look_beside(paths: Iterable[Path]) -> None:
     """Let `kind: my_module:MyAlgorithm` find modules beside these files.
 
-    They come last on Python's path, so that no file hides an installed module.
+    Their folders are last on Python's path, so that no file hides an installed module.
     """
     for folder in dict.fromkeys(["", *(str(path.parent.absolute()) for path in paths)]):
         if folder not in sys.path:
@@ -59,9 +58,9 @@ def look_beside(paths: Iterable[Path]) -> None:
 
 
 def _places() -> str:
-    """Say which folders are searched for modules."""
-    own = [folder or "." for folder in sys.path if not folder.startswith(libraries()) and not folder.endswith(".zip")]
-    return ", ".join(dict.fromkeys(os.path.abspath(folder) for folder in own)) + " and what Python has installed"
+    """Return the folders that are searched for modules, in words."""
+    folders = [path or "." for path in sys.path if not path.startswith(libraries()) and not path.endswith(".zip")]
+    return ", ".join(dict.fromkeys(map(os.path.abspath, folders))) + " and what Python has installed"
 
 
 def load(name: str, where: str) -> Any:
@@ -72,9 +71,9 @@ def load(name: str, where: str) -> Any:
         where: the key of the scenario that names it.
 
     Raises:
-        ScenarioError: the object does not exist, its module cannot be imported, or nothing may be loaded now.
+        ScenarioError: the object does not exist, its module cannot be imported, or loading is not allowed now.
     """
-    module, _, wanted = name.partition(":")
+    module, _, attribute = name.partition(":")
     if module == OBJECT:
         section = where.partition(".")[0]
         raise ScenarioError(
@@ -89,11 +88,9 @@ def load(name: str, where: str) -> Any:
     try:
         imported = _import(module)
     except (ImportError, AttributeError, ValueError) as error:
-        looked = f"; looked for it in {_places()}" if isinstance(error, ModuleNotFoundError) else ""
-        raise ScenarioError(
-            f"{where}: cannot load {name!r} ({error}){place_of(error)}, expected module:name of an importable module"
-            f"{looked}"
-        ) from error
+        searched = f"; looked for it in {_places()}" if isinstance(error, ModuleNotFoundError) else ""
+        expected = f"expected module:name of an importable module{searched}"
+        raise ScenarioError(f"{where}: cannot load {name!r} ({error}){place_of(error)}, {expected}") from error
     except KeyboardInterrupt:
         raise
     except BaseException as error:
@@ -101,13 +98,11 @@ def load(name: str, where: str) -> Any:
             f"{where}: cannot load {name!r}: importing the module {module!r} raised {raised(error)}; correct the module"
         ) from error
     try:
-        return getattr(imported, wanted)
+        return getattr(imported, attribute)
     except AttributeError as error:
-        has = [one for one in vars(imported) if not one.startswith("_")]
-        raise ScenarioError(
-            f"{where}: cannot load {name!r} ({error}), expected module:name of an importable module"
-            f"{nearest(wanted, has)}"
-        ) from None
+        names = [word for word in vars(imported) if not word.startswith("_")]
+        expected = f"expected module:name of an importable module{nearest(attribute, names)}"
+        raise ScenarioError(f"{where}: cannot load {name!r} ({error}), {expected}") from None
 
 
 def load_class(name: str, base: T, where: str) -> T:
@@ -123,26 +118,24 @@ def make(name: str, options: Mapping[str, Any], where: str) -> Any:
     """Import `module:name`, call it with the options, and return the result.
 
     Raises:
-        ScenarioError: as of `load`; it takes other options; or it raised.
+        ScenarioError: see `load`; it takes other options; or it raised an error.
     """
     loaded = load(name, where)
     if not callable(loaded):
         raise ScenarioError(f"{where}: {name!r} cannot be called, expected a function or a class")
     section = where.rpartition(".")[0]
     try:
-        taken = inspect.signature(loaded)
-    except (TypeError, ValueError):  # some built-in ones have none
-        taken = None
-    if taken is not None:
+        signature = inspect.signature(loaded)
+    except (TypeError, ValueError):  # some built-in functions have no signature
+        signature = None
+    if signature is not None:
         try:
-            taken.bind(**options)
+            signature.bind(**options)
         except TypeError as error:
-            takes = list(taken.parameters)
-            unknown = next((one for one in options if one not in takes), "")
-            raise ScenarioError(
-                f"{section}.options: {name!r} takes {taken}, found {', '.join(options) or 'none'} ({error})"
-                f"{nearest(unknown, takes)}"
-            ) from None
+            takes = list(signature.parameters)
+            advice = nearest(next((option for option in options if option not in takes), ""), takes)
+            given = f"found {', '.join(options) or 'none'} ({error}){advice}"
+            raise ScenarioError(f"{section}.options: {name!r} takes {signature}, {given}") from None
     with in_one_line(where, repr(name)):
         return loaded(**options)
 
@@ -160,7 +153,7 @@ def in_one_line(where: str, what: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def nothing_loaded() -> Iterator[None]:
-    """Refuse to load a user's code within a block."""
+    """Reject loading of a user's code within a block."""
     before = _may_load.set(False)
     try:
         yield
@@ -169,7 +162,7 @@ def nothing_loaded() -> Iterator[None]:
 
 
 def named_object(value: object) -> str:
-    """Return how an object that was given from Python stands in a scenario."""
+    """Return the name in a scenario of an object from Python."""
     return f"{OBJECT}:{re.sub(r'[^0-9a-zA-Z_]', '_', getattr(value, '__name__', type(value).__name__))}"
 
 
@@ -179,7 +172,7 @@ def modules_of(scenario: Any) -> list[str]:
 
 
 def has_objects(scenario: Any) -> bool:
-    """Return whether a resolved scenario names objects given from Python."""
+    """Return whether a resolved scenario names objects from Python."""
     return OBJECT in _named(scenario)
 
 
@@ -225,8 +218,8 @@ def digests_of(modules: Iterable[str]) -> dict[str, str]:
     """Return the SHA-256 of the sources of modules and of their user imports.
 
     Nothing is imported: `import` statements are read in the sources, and followed unless they lead to simfl, Python's
-    library or installed packages. A module of `modules` without a file that can be read has the digest "", which
-    `is_known` refuses: whether it has changed cannot be told.
+    library or installed packages. A module of `modules` without a readable file has the digest ""; `is_known` is then
+    False, since changes cannot be noticed.
     """
     importlib.invalidate_caches()
     digests: dict[str, str] = {}
@@ -268,7 +261,7 @@ def _imports(source: bytes, module: str, path: Path) -> list[str]:
     try:
         tree = ast.parse(source)
     except (SyntaxError, ValueError, RecursionError):
-        return []  # importing it says what is wrong
+        return []  # its import reports the error
     package = module if path.stem == "__init__" else module.rpartition(".")[0]
     names = [package]
     for node in ast.walk(tree):

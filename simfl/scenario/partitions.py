@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal, Self
+from collections.abc import Iterator
+from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
-from simfl.scenario.fields import ByKind, Config, Count, NonNegative, Positive, Text, variant
-from simfl.scenario.problems import InvalidValueError, Problem
+from simfl.scenario.fields import ByKind, Config, Count, NonNegative, Positive, Text, option, variant
+from simfl.scenario.problems import Problem
 
 
 class EqualSizes(Config):
@@ -20,7 +21,7 @@ class PowerLawSizes(Config):
     """The r-th largest client holds a share proportional to r^-exponent."""
 
     kind: Literal["power_law"] = variant("power_law")
-    exponent: NonNegative = Field(default=1.0, description="exponent of the power law; 0 is equal sizes")
+    exponent: NonNegative = option(1.0, "exponent of the power law; 0 is equal sizes")
 
 
 class ListedSizes(Config):
@@ -38,9 +39,7 @@ class PartitionConfig(Config):
 
     needs_labels: ClassVar[bool] = False
 
-    sizes: Sizes = Field(
-        default=EqualSizes(), description="how many examples each client holds: equal, power_law or listed"
-    )
+    sizes: Sizes = option(EqualSizes(), "how many examples each client holds: equal, power_law or listed")
 
 
 class Iid(PartitionConfig):
@@ -53,37 +52,30 @@ class Dirichlet(PartitionConfig):
     """Each client draws its distribution of labels from a Dirichlet distribution."""
 
     needs_labels: ClassVar[bool] = True
-
     kind: Literal["dirichlet"] = variant("dirichlet")
-    alpha: Positive = Field(
-        default=0.5, description="concentration: small means few labels per client, large means iid"
-    )
+    alpha: Positive = option(0.5, "concentration: small means few labels per client, large means iid")
 
 
 class Shards(PartitionConfig):
     """Examples are sorted by label and cut into shards; each client gets some."""
 
     needs_labels: ClassVar[bool] = True
-
     kind: Literal["shards"] = variant("shards")
-    shards_per_client: Count = Field(default=2, description="number of shards that each client gets")
+    shards_per_client: Count = option(2, "number of shards that each client gets")
 
 
 class ByLabel(PartitionConfig):
     """Each client holds examples of some labels only."""
 
     needs_labels: ClassVar[bool] = True
-
     kind: Literal["by_label"] = variant("by_label")
-    labels_per_client: Count = Field(default=2, description="number of labels that each client holds")
+    labels_per_client: Count = option(2, "number of labels that each client holds")
 
-    @model_validator(mode="after")
-    def _sizes_follow(self) -> Self:
+    def problems(self) -> Iterator[Problem]:
+        """Yield a problem for listed sizes."""
         if isinstance(self.sizes, ListedSizes):
-            advice = "use other sizes, or partition kind: iid"
-            found = "'listed', which by_label cannot keep"
-            raise InvalidValueError(Problem("equal or power_law", found, advice, ("sizes", "kind")))
-        return self
+            advice, found = "use other sizes, or partition kind: iid", "'listed', which by_label cannot keep"
+            yield Problem("equal or power_law", found, advice, ("sizes", "kind"))
 
 
 class Resample(PartitionConfig):
@@ -93,20 +85,17 @@ class Resample(PartitionConfig):
     """
 
     kind: Literal["resample"] = variant("resample")
-    size: Count | None = Field(
-        default=None, description="number of examples that each client draws; null with listed sizes"
-    )
+    size: Count | None = option(None, "number of examples that each client draws; null with listed sizes")
 
-    @model_validator(mode="after")
-    def _one_source(self) -> Self:
+    def problems(self) -> Iterator[Problem]:
+        """Yield a problem unless either `size` or a list says how many examples."""
         listed = isinstance(self.sizes, ListedSizes)
         if listed and self.size is not None:
             found = f"{self.size} beside listed sizes"
-            raise InvalidValueError(Problem("either 'size' or listed sizes", found, "remove one of the two", ("size",)))
+            yield Problem("either 'size' or listed sizes", found, "remove one of the two", ("size",))
         if not listed and self.size is None:
             advice = "add the number of examples that each client draws"
-            raise InvalidValueError(Problem("an integer >= 1", "nothing", advice, ("size",)))
-        return self
+            yield Problem("an integer >= 1", "nothing", advice, ("size",))
 
 
 class ByColumn(Config):
@@ -117,7 +106,6 @@ class ByColumn(Config):
 
     needs_labels: ClassVar[bool] = False
     sizes: ClassVar[EqualSizes] = EqualSizes()
-
     kind: Literal["by_column"] = variant("by_column")
     column: Text = Field(
         description="the column of a table, or the key of an array [n] in an npz archive; `clients.count` has to be "
@@ -130,11 +118,10 @@ class Natural(Config):
 
     needs_labels: ClassVar[bool] = False
     sizes: ClassVar[EqualSizes] = EqualSizes()
-
     kind: Literal["natural"] = variant("natural")
-    owners: Literal["all", "drawn"] = Field(
-        default="all",
-        description="all: `clients.count` has to be the number of owners; drawn: the seed draws this many, and "
+    owners: Literal["all", "drawn"] = option(
+        "all",
+        "all: `clients.count` has to be the number of owners; drawn: the seed draws this many, and "
         "the others take no part",
     )
 

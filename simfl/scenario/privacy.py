@@ -1,11 +1,11 @@
-"""The clients' noise, and the protection it is meant to give."""
+"""The clients' noise, and the protection that it gives."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
+from pydantic import Field, WithJsonSchema, model_validator
 
 from simfl import plugins
 from simfl.scenario.fields import (
@@ -18,9 +18,10 @@ from simfl.scenario.fields import (
     Positive,
     PositiveEach,
     Within,
+    auto_or,
+    option,
     variant,
 )
-from simfl.scenario.problems import InvalidValueError, Problem, show
 
 Neighbors = Literal["add_or_remove", "replace_one"]
 View = Literal["local_transcript", "global_hidden"]
@@ -31,11 +32,9 @@ class StatedClaim(Config):
 
     kind: Literal["stated"] = variant("stated")
     epsilon: Positive = Field(description="as stated, for the whole run")
-    delta: OpenShare | None = Field(default=None, description="as stated; privacy.delta by default")
-    neighbors: Neighbors | None = Field(
-        default=None, description="those of the statement; privacy.neighbors by default"
-    )
-    source: str = Field(default="", description="where it is stated")
+    delta: OpenShare | None = option(None, "as stated; privacy.delta by default")
+    neighbors: Neighbors | None = option(None, "those of the statement; privacy.neighbors by default")
+    source: str = option("", "where it is stated")
 
 
 class PerReleaseClaim(Config):
@@ -62,25 +61,23 @@ Claim = Annotated[
 class MechanismConfig(Config):
     """Options of every mechanism: who is protected from whom."""
 
-    #: The fields that may have one value for each client.
+    #: The fields that may list one value for each client.
     each: ClassVar[tuple[str, ...]] = ()
-    #: What a release protects: one example, or all data of a client.
+    #: The unit that a release protects: one example, or all data of a client.
     unit: ClassVar[Literal["example", "client"]] = "example"
-    #: Whether its noise is made for the number of times that an example is used.
+    #: Whether the noise depends on the number of times that an example is used.
     counts_uses: ClassVar[bool] = False
-    #: For noise of a random length in a random direction: the second moment of that length is that of noise in d
-    #: dimensions (exact), or of noise in one, as the MAPA paper counts; None for other noise.
+    #: For noise of a random length in a random direction: whether the second moment of the length is that of noise in
+    #: d dimensions (exact) or in one dimension, as in the MAPA paper (paper); None for other noise.
     second_moment: ClassVar[Literal["exact", "paper"] | None] = None
 
-    if TYPE_CHECKING:  # each class names itself, and those neighbors that it is about
+    if TYPE_CHECKING:  # each class has its own name and neighbors
         mechanism: str
 
         neighbors: Neighbors
 
-    delta: OpenShare = Field(default=1e-5, description="delta of the (epsilon, delta) that is reported")
-    claim: Claim | None = Field(
-        default=None, description="what a paper claims, for `simfl privacy check` to hold against the account"
-    )
+    delta: OpenShare = option(1e-5, "delta of the (epsilon, delta) that is reported")
+    claim: Claim | None = option(None, "what a paper claims, for `simfl privacy check` to hold against the account")
 
     @property
     def epsilon_budget(self) -> float | tuple[float, ...] | None:
@@ -120,49 +117,43 @@ class Accounted(MechanismConfig):
 
     @property
     def epsilon_budget(self) -> float | tuple[float, ...] | None:
-        """As `epsilon` says."""
+        """The value of `epsilon`."""
         return self.epsilon
 
-    epsilon: PositiveEach | None = Field(
-        default=None,
-        description="budget, of all clients or one for each: a client takes no further part when its next release "
-        "would exceed it",
+    epsilon: PositiveEach | None = option(
+        None,
+        "budget, of all clients or one for each: a client takes no further part when its next release would exceed it",
     )
-    neighbors: Neighbors = Field(
-        default="add_or_remove",
-        description="what neighboring data sets are: one example more or less, or one example replaced by another",
+    neighbors: Neighbors = option(
+        "add_or_remove", "what neighboring data sets are: one example more or less, or one example replaced by another"
     )
-    view: View = Field(
-        default="local_transcript",
-        description="what the adversary sees: all that one client ever sent, or all updates without knowing whose "
-        "they are",
+    view: View = option(
+        "local_transcript",
+        "what the adversary sees: all that one client ever sent, or all updates without knowing whose they are",
     )
-    accountant: Literal["tightest", "renyi", "pld"] = Field(
-        default="tightest",
-        description="tightest: Renyi over time, and at the end privacy loss distributions where they are affordable",
+    accountant: Literal["tightest", "renyi", "pld"] = option(
+        "tightest", "tightest: Renyi over time, and at the end privacy loss distributions where they are affordable"
     )
-    amplification: Flag = Field(
-        default=True, description="count on the adversary not knowing which examples are in a mini-batch"
-    )
+    amplification: Flag = option(True, "count on the adversary not knowing which examples are in a mini-batch")
 
 
 class _MultipliedGaussian(Accounted):
-    """Gaussian noise whose size is given, or follows from a budget."""
+    """Gaussian noise with a given multiplier, or one that follows from a budget."""
 
     each = ("epsilon", "noise_multiplier")
 
-    if TYPE_CHECKING:  # each class says of what
+    if TYPE_CHECKING:  # each class has its own description
         noise_multiplier: NonNegativeEach | None
 
     @property
     def calibrated(self) -> bool:
-        """Where no noise multiplier is given."""
+        """Whether no noise multiplier is given."""
         return self.noise_multiplier is None
 
     @model_validator(mode="before")
     @classmethod
     def _usual_noise(cls, values: Any) -> Any:
-        """Fill in noise_multiplier: 1 unless a budget decides."""
+        """Fill in the noise multiplier 1 if there is no budget."""
         if isinstance(values, dict) and values.get("epsilon") is None and values.get("noise_multiplier") is None:
             return {**values, "noise_multiplier": 1.0}
         return values
@@ -175,9 +166,9 @@ class PairwiseNoise(Config):
     """
 
     correlated: Literal["pairwise"] = variant("pairwise")
-    pair_multiplier: Positive = Field(
-        default=1.0,
-        description="the noise that two neighbors share has standard deviation pair_multiplier * clipping_norm; it "
+    pair_multiplier: Positive = option(
+        1.0,
+        "the noise that two neighbors share has standard deviation pair_multiplier * clipping_norm; it "
         "comes on top of noise_multiplier, which alone is what epsilon counts",
     )
 
@@ -198,9 +189,8 @@ class BandedStrategy(Config):
     """
 
     kind: Literal["banded"] = variant("banded")
-    bands: Annotated[int, Within(at_least=1, at_most=1000)] = Field(
-        default=8,
-        description="diagonals of the strategy; as many as mini-batches in a pass, or fewer, suit shuffled data",
+    bands: Annotated[int, Within(at_least=1, at_most=1000)] = option(
+        8, "diagonals of the strategy; as many as mini-batches in a pass, or fewer, suit shuffled data"
     )
 
 
@@ -211,9 +201,7 @@ class BltStrategy(Config):
     """
 
     kind: Literal["blt"] = variant("blt")
-    buffers: Annotated[int, Within(at_least=1, at_most=8)] = Field(
-        default=2, description="geometric sequences that make up the strategy"
-    )
+    buffers: Annotated[int, Within(at_least=1, at_most=8)] = option(2, "geometric sequences that make up the strategy")
 
 
 TimeStrategy = Annotated[SquareRootStrategy | BandedStrategy | BltStrategy, ByKind(default="square_root")]
@@ -223,17 +211,15 @@ class InTimeNoise(Config):
     """Noise correlated over a client's releases, so that their sum has less noise."""
 
     correlated: Literal["in_time"] = variant("in_time")
-    strategy: TimeStrategy = Field(
-        default=SquareRootStrategy(), description="where the coefficients of earlier noise come from"
-    )
-    window: Annotated[int, Within(at_least=1, at_most=1000)] = Field(
-        default=16,
-        description="number of a client's releases that noise reaches; it is drawn that often. What is cut off of a "
+    strategy: TimeStrategy = option(SquareRootStrategy(), "where the coefficients of earlier noise come from")
+    window: Annotated[int, Within(at_least=1, at_most=1000)] = option(
+        16,
+        "number of a client's releases that noise reaches; it is drawn that often. What is cut off of a "
         "strategy's coefficients is accounted for",
     )
-    horizon: Annotated[int, Within(at_least=1, at_most=100_000)] | None = Field(
-        default=None,
-        description="how many releases of a client a strategy is made for; null: as many as stop plans. The account is "
+    horizon: Annotated[int, Within(at_least=1, at_most=100_000)] | None = option(
+        None,
+        "how many releases of a client a strategy is made for; null: as many as stop plans. The account is "
         "of those that there are",
     )
 
@@ -245,30 +231,29 @@ class Gaussian(_MultipliedGaussian):
     """Gaussian noise on the sum of per-example clipped gradients (DP-SGD)."""
 
     mechanism: Literal["gaussian"] = variant("gaussian")
-    clipping_norm: Positive = Field(default=1.0, description="C, the bound on the L2 norm of each example's gradient")
-    noise_multiplier: NonNegativeEach | None = Field(
-        default=None,
-        description="z, of all clients or one for each: the noise on the sum has standard deviation z * clipping_norm; "
+    clipping_norm: Positive = option(1.0, "C, the bound on the L2 norm of each example's gradient")
+    noise_multiplier: NonNegativeEach | None = option(
+        None,
+        "z, of all clients or one for each: the noise on the sum has standard deviation z * clipping_norm; "
         "0 clips and adds none; left out, it is 1, or what spends epsilon in the planned number of releases",
     )
-    quantize: Flag = Field(
-        default=False,
-        description="round clipped gradients to a grid and add discrete Gaussian noise: floating point gives nothing "
+    quantize: Flag = option(
+        False,
+        "round clipped gradients to a grid and add discrete Gaussian noise: floating point gives nothing "
         "away; slower, and accounted for by Renyi divergences of integer orders",
     )
-    noise: CorrelatedNoise | None = Field(
-        default=None,
-        description="how noise is correlated between neighbors, or over time; null: every release has noise of its own",
+    noise: CorrelatedNoise | None = option(
+        None, "how noise is correlated between neighbors, or over time; null: every release has noise of its own"
     )
 
     @property
     def made_by(self) -> str:
-        """With noise on a grid it is another mechanism."""
+        """The name under which the mechanism is built; another one for noise on a grid."""
         return "gaussian_on_grid" if self.quantize else self.mechanism
 
     @property
     def correlated(self) -> str | None:
-        """As `noise` says."""
+        """The correlation of its noise; None for independent noise."""
         return None if self.noise is None else self.noise.correlated
 
 
@@ -279,17 +264,16 @@ class GaussianUpdate(_MultipliedGaussian):
     """
 
     unit = "client"
-
     mechanism: Literal["gaussian_update"] = variant("gaussian_update")
-    clipping_norm: Positive = Field(default=1.0, description="C, the bound on the L2 norm of an update")
-    noise_multiplier: NonNegativeEach | None = Field(
-        default=None,
-        description="z, of all clients or one for each: the noise on the update has standard deviation "
+    clipping_norm: Positive = option(1.0, "C, the bound on the L2 norm of an update")
+    noise_multiplier: NonNegativeEach | None = option(
+        None,
+        "z, of all clients or one for each: the noise on the update has standard deviation "
         "z * clipping_norm; left out, it is 1, or what spends epsilon in the planned number of releases",
     )
-    neighbors: Neighbors = Field(
-        default="add_or_remove",
-        description="what neighbors are: a client that takes part or sends noise only, or one whose data is replaced",
+    neighbors: Neighbors = option(
+        "add_or_remove",
+        "what neighbors are: a client that takes part or sends noise only, or one whose data is replaced",
     )
 
 
@@ -310,11 +294,10 @@ class LaplaceL2(Accounted):
 
     each = ("epsilon", "epsilon_per_release")
     second_moment = "exact"
-
     mechanism: Literal["laplace_l2"] = variant("laplace_l2")
-    clipping_norm: Positive = Field(default=1.0, description="C, the bound on the L2 norm of each example's gradient")
-    epsilon_per_release: PositiveEach = Field(
-        default=1.0, description="epsilon of one release without sampling, of all clients or one for each"
+    clipping_norm: Positive = option(1.0, "C, the bound on the L2 norm of each example's gradient")
+    epsilon_per_release: PositiveEach = option(
+        1.0, "epsilon of one release without sampling, of all clients or one for each"
     )
     noise_on: NoiseOn = "all"
 
@@ -326,11 +309,10 @@ class Laplace(Accounted):
     """
 
     each = ("epsilon", "epsilon_per_release")
-
     mechanism: Literal["laplace"] = variant("laplace")
-    clipping_norm: Positive = Field(default=1.0, description="C, the bound on the L2 norm of each example's gradient")
-    epsilon_per_release: PositiveEach = Field(
-        default=1.0, description="epsilon of one release without sampling, of all clients or one for each"
+    clipping_norm: Positive = option(1.0, "C, the bound on the L2 norm of each example's gradient")
+    epsilon_per_release: PositiveEach = option(
+        1.0, "epsilon of one release without sampling, of all clients or one for each"
     )
 
 
@@ -342,22 +324,13 @@ class LaplaceL2RadiusOnly(MechanismConfig):
 
     each = ("epsilon_per_release",)
     second_moment = "paper"
-
     mechanism: Literal["laplace_l2_radius_only"] = variant("laplace_l2_radius_only")
-    clipping_norm: Positive = Field(default=1.0, description="C, the bound on the L2 norm of each example's gradient")
-    epsilon_per_release: PositiveEach = Field(
-        default=1.0, description="epsilon that the paper claims for one release, of all clients or one for each"
+    clipping_norm: Positive = option(1.0, "C, the bound on the L2 norm of each example's gradient")
+    epsilon_per_release: PositiveEach = option(
+        1.0, "epsilon that the paper claims for one release, of all clients or one for each"
     )
-    neighbors: Neighbors = Field(default="replace_one", description="the neighbors of the claim")
+    neighbors: Neighbors = option("replace_one", "the neighbors of the claim")
     noise_on: NoiseOn = "all"
-
-
-def _auto_or_share(value: object) -> object:
-    if value == "auto":
-        return value
-    if isinstance(value, str) or value is None:
-        raise InvalidValueError(Problem("auto or a number > 0 and < 1", show(value), "write auto or a number"))
-    return Within(above=0, below=1).number(value)
 
 
 class OnePassGaussian(MechanismConfig):
@@ -367,12 +340,11 @@ class OnePassGaussian(MechanismConfig):
     """
 
     counts_uses = True
-
     mechanism: Literal["one_pass_gaussian"] = variant("one_pass_gaussian")
-    epsilon: Positive = Field(default=1.0, description="what the noise is made for")
+    epsilon: Positive = option(1.0, "what the noise is made for")
     delta: Annotated[
         float | Literal["auto"],
-        BeforeValidator(_auto_or_share),
+        auto_or(Within(above=0, below=1).number, "a number > 0 and < 1", "a number"),
         WithJsonSchema(
             {
                 "anyOf": [{"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1}, {"const": "auto"}],
@@ -382,19 +354,18 @@ class OnePassGaussian(MechanismConfig):
     ] = Field(  # type: ignore[assignment]
         default="auto", description="what the noise is made for, and reported; auto: 1/n², n examples in all"
     )
-    lipschitz: Positive | None = Field(
-        default=None,
-        description="L, to which each example's gradient is clipped: the guarantee holds whatever the data; null: as "
+    lipschitz: Positive | None = option(
+        None,
+        "L, to which each example's gradient is clipped: the guarantee holds whatever the data; null: as "
         "the paper has it for logistic regression, 1 without l2 and 1 + l2 R with it (1 is enough: the gradient of the "
         "penalty is not secret)",
     )
-    calibration: Literal["analytic", "classic"] = Field(
-        default="analytic",
-        description="analytic: exact for every epsilon; classic: sqrt(2 ln(1.25/delta))/epsilon, the paper's",
+    calibration: Literal["analytic", "classic"] = option(
+        "analytic", "analytic: exact for every epsilon; classic: sqrt(2 ln(1.25/delta))/epsilon, the paper's"
     )
-    budget: Literal["joint", "per_task"] = Field(
-        default="joint",
-        description="joint: epsilon is that of an example in all tasks and at all clients that hold it; per_task: the "
+    budget: Literal["joint", "per_task"] = option(
+        "joint",
+        "joint: epsilon is that of an example in all tasks and at all clients that hold it; per_task: the "
         "paper's, of one model and one client, so that all together cost more",
     )
 
@@ -406,9 +377,9 @@ class UnclippedOnePass(OnePassGaussian):
     """
 
     mechanism: Literal["one_pass_gaussian_unclipped"] = variant("one_pass_gaussian_unclipped")  # type: ignore[assignment]
-    lipschitz: Positive | None = Field(
-        default=None,
-        description="L, which the noise is made for, and which gradients should not exceed; null: 1 without l2 and "
+    lipschitz: Positive | None = option(
+        None,
+        "L, which the noise is made for, and which gradients should not exceed; null: 1 without l2 and "
         "1 + l2 R with it",
     )
 
@@ -420,9 +391,7 @@ class UnclippedGaussian(MechanismConfig):
     """
 
     mechanism: Literal["gaussian_unclipped"] = variant("gaussian_unclipped")
-    noise_std: NonNegative = Field(
-        default=1.0, description="standard deviation of the noise on the sum, per coordinate"
-    )
+    noise_std: NonNegative = option(1.0, "standard deviation of the noise on the sum, per coordinate")
 
 
 CORE = (

@@ -1,7 +1,7 @@
 """Problems of one value: where, expected, found, and advice.
 
-Every check of this room raises `InvalidValueError`, a `ValueError`, so that pydantic collects it with its own findings
-and `simfl.scenario.errors` can write all of them as lines of one form.
+Checks in this room raise `InvalidValueError`, a `ValueError`. Pydantic collects it with its own errors, and
+`simfl.scenario.errors` writes all of them as lines of one form.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ _WIDEST = 40
 
 @dataclass(frozen=True)
 class Problem:
-    """One finding.
+    """One problem.
 
     Args:
-        expected: what would have been right, a noun phrase.
-        found: what was there, as it should be shown; see `show`.
-        advice: what to do about it, an imperative.
-        at: the key path from the object that was checked to the value at fault.
+        expected: a valid value, as a noun phrase.
+        found: the present value, as `show` returns it.
+        advice: what to do, in the imperative.
+        at: the key path from the checked object to the value.
     """
 
     expected: str
@@ -41,11 +41,16 @@ class Problem:
 
 
 class InvalidValueError(ValueError):
-    """Problems of an object under validation; pydantic collects it as a `ValueError`."""
+    """Problems of an object under validation; a `ValueError`, as pydantic requires."""
 
     def __init__(self, *problems: Problem) -> None:
         super().__init__("\n".join(str(problem) for problem in problems))
         self.problems = problems
+
+
+def invalid(expected: str, found: str, advice: str, at: Path = ()) -> InvalidValueError:
+    """Return the error of one `Problem`."""
+    return InvalidValueError(Problem(expected, found, advice, at))
 
 
 def show(value: object) -> str:
@@ -57,7 +62,7 @@ def show(value: object) -> str:
     if isinstance(value, str):
         return repr(value if len(value) <= _WIDEST else value[: _WIDEST - 3] + "...")
     if isinstance(value, int | float):
-        # An integer of thousands of digits cannot even be printed; one of fifty is unreadable.
+        # An integer of thousands of digits cannot be printed; one of fifty is unreadable.
         return repr(value) if isinstance(value, float) or abs(value) < 10**_WIDEST else "a very large number"
     if isinstance(value, list | tuple):
         text = "[" + ", ".join(show(item) for item in value[:_WIDEST]) + "]"
@@ -86,6 +91,6 @@ def spell(path: Path) -> str:
 
 
 def one_each(values: int, count: int, at: Path) -> Iterator[Problem]:
-    """Yield a problem where a list does not have one value for each client."""
+    """Yield a problem if a list does not have one value for each client."""
     if values != count:
         yield Problem(f"{count} values, one for each client", str(values), "change the list or clients.count", at)

@@ -1,25 +1,36 @@
-"""Regions: which clients are where, and how far it is from one to the other."""
+"""Regions of clients, and latencies and bandwidths between them."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from simfl.scenario.clients import exactly_one
-from simfl.scenario.fields import Bandwidth, ByKind, Config, Flag, Index, Probability, Seconds, Text, WorldFile, variant
-from simfl.scenario.problems import InvalidValueError, Problem, one_each, show, suggestion
+from simfl.scenario.fields import (
+    Bandwidth,
+    ByKind,
+    Config,
+    Flag,
+    Index,
+    Probability,
+    Seconds,
+    Text,
+    WorldFile,
+    option,
+    variant,
+)
+from simfl.scenario.problems import Problem, one_each, show, suggestion
 
 
 class Matrix(Config):
     """A list of one row for each sending region, one column for each receiving."""
 
     def shape(self, count: int) -> Iterator[Problem]:
-        """Yield the problems of the numbers of rows and columns."""
-        rows = getattr(self, "values", None)
-        if rows is None:
+        """Yield problems of the numbers of rows and columns."""
+        if (rows := getattr(self, "values", None)) is None:
             return
         if len(rows) != count:
             yield Problem(f"{count} rows, one for each of regions.names", str(len(rows)), "add or remove rows")
@@ -35,7 +46,7 @@ class _Table(Matrix):
     path: WorldFile = Field(
         description="CSV file: a header of names, then for each region its name and a row of values"
     )
-    unit: Text | None = Field(default=None, description="of plain numbers in the file; null: they have theirs")
+    unit: Text | None = option(None, "of plain numbers in the file; null: they have theirs")
 
 
 class LatencyMatrix(Matrix):
@@ -45,14 +56,14 @@ class LatencyMatrix(Matrix):
     values: tuple[tuple[Seconds | None, ...], ...] = Field(
         description="rows and columns in the order of names; null: as links say"
     )
-    round_trips: Flag = Field(default=False, description="they are round trips: a message takes half of it")
+    round_trips: Flag = option(False, "they are round trips: a message takes half of it")
 
 
 class LatencyTable(_Table):
     """A CSV file with such a matrix; an empty cell is as links say."""
 
     kind: Literal["csv"] = variant("csv")
-    round_trips: Flag = Field(default=False, description="they are round trips: a message takes half of it")
+    round_trips: Flag = option(False, "they are round trips: a message takes half of it")
 
 
 class BandwidthMatrix(Matrix):
@@ -77,51 +88,43 @@ class Regions(Config):
     """
 
     names: tuple[Text, ...] = Field(description="of the regions; rules about links may name them")
-    counts: tuple[Index, ...] | None = Field(
-        default=None, description="clients in each region, in the order of their numbers: the first ones in the first"
+    counts: tuple[Index, ...] | None = option(
+        None, "clients in each region, in the order of their numbers: the first ones in the first"
     )
-    shares: tuple[Probability, ...] | None = Field(
-        default=None, description="share of all clients in each region, drawn once"
+    shares: tuple[Probability, ...] | None = option(None, "share of all clients in each region, drawn once")
+    clients: tuple[Text, ...] | None = option(None, "name of the region of each client")
+    path: WorldFile | None = option(None, "CSV file with a row for each client")
+    column: Text = option("region", "column of that file with the name of the client's region")
+    latency: Annotated[LatencyMatrix | LatencyTable, ByKind(listed="matrix")] | None = option(
+        None, "of messages from one region to another; a list of lists is short for a matrix"
     )
-    clients: tuple[Text, ...] | None = Field(default=None, description="name of the region of each client")
-    path: WorldFile | None = Field(default=None, description="CSV file with a row for each client")
-    column: Text = Field(default="region", description="column of that file with the name of the client's region")
-    latency: Annotated[LatencyMatrix | LatencyTable, ByKind(listed="matrix")] | None = Field(
-        default=None, description="of messages from one region to another; a list of lists is short for a matrix"
-    )
-    bandwidth: Annotated[BandwidthMatrix | BandwidthTable, ByKind(listed="matrix")] | None = Field(
-        default=None, description="of links from one region to another; a list of lists is short for a matrix"
+    bandwidth: Annotated[BandwidthMatrix | BandwidthTable, ByKind(listed="matrix")] | None = option(
+        None, "of links from one region to another; a list of lists is short for a matrix"
     )
 
-    @model_validator(mode="after")
-    def _contradictions(self) -> Self:
-        problems, count = list(exactly_one(self, "counts", "shares", "clients", "path")), len(self.names)
-        twice = [name for i, name in enumerate(self.names) if name in self.names[:i]]
+    def problems(self) -> Iterator[Problem]:
+        """Yield problems of the names, and of lists and matrices that do not fit them."""
+        yield from exactly_one(self, "counts", "shares", "clients", "path")
+        count, twice = len(self.names), [name for i, name in enumerate(self.names) if name in self.names[:i]]
         if not count:
-            problems.append(Problem("at least one name", "[]", "name the regions", ("names",)))
+            yield Problem("at least one name", "[]", "name the regions", ("names",))
         elif twice or "server" in self.names:
             found = f"{twice[0]!r} more than once" if twice else "'server', which is the server"
-            problems.append(Problem("a name of its own for each region", found, "rename it", ("names",)))
+            yield Problem("a name of its own for each region", found, "rename it", ("names",))
         for key in ("counts", "shares"):
             given = getattr(self, key)
             if given is not None and len(given) != count:
                 expected = f"{count} values, one for each of names"
-                problems.append(Problem(expected, str(len(given)), "change the list or names", (key,)))
+                yield Problem(expected, str(len(given)), "change the list or names", (key,))
         if self.shares is not None and not math.isclose(sum(self.shares), 1.0, abs_tol=1e-6):
-            problems.append(Problem("shares that add up to 1", f"{sum(self.shares):g}", "change them", ("shares",)))
+            yield Problem("shares that add up to 1", f"{sum(self.shares):g}", "change them", ("shares",))
         for i, name in enumerate(self.clients or ()):
-            problems += [problem.below(("clients", i)) for problem in self.unknown(name)][:1]
+            if name not in self.names:
+                advice = suggestion(name, self.names, "add it there")
+                yield Problem("one of regions.names", show(name), advice, ("clients", i))
         for key in ("latency", "bandwidth"):
             if (matrix := getattr(self, key)) is not None:
-                problems += [problem.below((key,)) for problem in matrix.shape(count)]
-        if problems:
-            raise InvalidValueError(*problems)
-        return self
-
-    def unknown(self, name: str) -> Iterator[Problem]:
-        """Yield a problem if no region has this name."""
-        if name not in self.names:
-            yield Problem("one of regions.names", show(name), suggestion(name, self.names, "add it there"))
+                yield from (problem.below((key,)) for problem in matrix.shape(count))
 
     def uneven(self, count: int) -> Iterator[Problem]:
         """Yield a problem if not each of `count` clients is in a region."""

@@ -8,10 +8,10 @@ import html
 import inspect
 import json
 import re
-from collections.abc import Iterable, Mapping
-from typing import Annotated, Any, Self
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Annotated, Any
 
-from pydantic import BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BeforeValidator, ConfigDict, Field, ValidationError
 
 from simfl.errors import ScenarioError
 from simfl.scenario import checks
@@ -21,11 +21,11 @@ from simfl.scenario.clients import Population, Slowdown
 from simfl.scenario.control import Evaluate, Every, Execution, Init, Record, Stop
 from simfl.scenario.data import Digits
 from simfl.scenario.errors import lines, problems_of
-from simfl.scenario.fields import DISCRIMINATORS, Config, Short, Within, kind_of, members_of
+from simfl.scenario.fields import DISCRIMINATORS, Config, Short, Within, kind_of, members_of, option
 from simfl.scenario.links import Links, Server
 from simfl.scenario.models import Softmax
 from simfl.scenario.overrides import Override, apply_override, path_of
-from simfl.scenario.problems import InvalidValueError, Path, Problem, show
+from simfl.scenario.problems import InvalidValueError, Path, Problem, invalid, show
 from simfl.scenario.regions import Regions
 from simfl.scenario.syntax import write
 from simfl.scenario.topologies import Ring
@@ -35,78 +35,68 @@ _NAME = re.compile(r"[^\W_][\w.+-]{0,99}")
 
 
 def checked_name(value: object) -> str:
-    """Return a name that can be that of a folder of results, or refuse it."""
+    """Return a name that is valid for a folder of results, or reject it."""
     if not isinstance(value, str) or not _NAME.fullmatch(value):
         expected = "a name of at most 100 letters, digits and . _ + -, which begins with a letter or digit"
         advice = "it names a folder of results" if isinstance(value, str) else "put it in quotes"
-        raise InvalidValueError(Problem(expected, show(value), advice))
+        raise invalid(expected, show(value), advice)
     return value
 
 
 def name_from(stem: str) -> str:
-    """Return a valid name of a scenario that is close to the stem of its file."""
+    """Return a valid name of a scenario that resembles the stem of its file."""
     return re.sub(r"[^\w.+-]+", "-", stem).lstrip("._+-")[:100] or "scenario"
 
 
 class Scenario(Config):
     """One run: clients, network, algorithm and noise."""
 
-    model_config = ConfigDict(defer_build=False)  # a later build would replace the signature that is set below
+    model_config = ConfigDict(defer_build=False)  # a later build would replace `__signature__`, which is set below
 
-    name: Annotated[str, BeforeValidator(checked_name)] = Field(
-        default="scenario",
-        description="names the folder of results; by default the name of the file without its ending",
+    name: Annotated[str, BeforeValidator(checked_name)] = option(
+        "scenario", "names the folder of results; by default the name of the file without its ending"
     )
-    description: str = Field(default="", description="free text for the reader")
-    seed: Annotated[int, Within(at_least=0, below=2**64)] = Field(
-        default=0, description="every random draw follows from it; runs of one seed can be compared in pairs"
+    description: str = option("", "free text for the reader")
+    seed: Annotated[int, Within(at_least=0, below=2**64)] = option(
+        0, "every random draw follows from it; runs of one seed can be compared in pairs"
     )
-    data: Data = Field(default=Digits(), description="data set and how it is divided over the clients")
-    model: Model = Field(default=Softmax(), description="what is trained")
-    init: Init | None = Field(
-        default=None, description="the model that is begun with; null: as `model` draws it, from the seed"
+    data: Data = option(Digits(), "data set and how it is divided over the clients")
+    model: Model = option(Softmax(), "what is trained")
+    init: Init | None = option(None, "the model that is begun with; null: as `model` draws it, from the seed")
+    clients: Annotated[Population, Short("count")] = option(
+        Population(), "how many clients there are and how fast they compute"
     )
-    clients: Annotated[Population, Short("count")] = Field(
-        default=Population(), description="how many clients there are and how fast they compute"
+    slowdowns: tuple[Slowdown, ...] = option((), "rules that make some clients slower; several on one client multiply")
+    topology: Topology = option(Ring(), "who is linked with whom")
+    regions: Regions | None = option(None, "where clients are, and how far that is; null: all in one place")
+    links: Links = option(Links(), "how the links behave")
+    underlay: Underlay | None = option(
+        None, "routers beneath the links, and who is attached where; null: every link is one of its own"
     )
-    slowdowns: tuple[Slowdown, ...] = Field(
-        default=(), description="rules that make some clients slower; several on one client multiply"
-    )
-    topology: Topology = Field(default=Ring(), description="who is linked with whom")
-    regions: Regions | None = Field(
-        default=None, description="where clients are, and how far that is; null: all in one place"
-    )
-    links: Links = Field(default=Links(), description="how the links behave")
-    underlay: Underlay | None = Field(
-        default=None,
-        description="routers beneath the links, and who is attached where; null: every link is one of its own",
-    )
-    server: Server = Field(default=Server(), description="what a server can take, where the algorithm has one")
-    availability: tuple[Absence, ...] = Field(default=(), description="rules that take some clients away for a while")
+    server: Server = option(Server(), "what a server can take, where the algorithm has one")
+    availability: tuple[Absence, ...] = option((), "rules that take some clients away for a while")
     algorithm: Algorithm = Field(description="what the clients do", examples=["{kind: sync_sgd}"])
-    privacy: Privacy | None = Field(default=None, description="noise on what the clients release; null: none")
-    stop: Stop = Field(default=Stop(epochs=20.0), description="when the run ends; 20 epochs where it is left out")
-    evaluate: Evaluate = Field(
-        default=Evaluate(every=Every(epochs=1.0)), description="when loss and accuracy are measured"
-    )
-    execution: Execution = Field(default=Execution(), description="how the recorded operations are executed")
-    record: Record = Field(default=Record(), description="which tables are written besides metrics and clients")
+    privacy: Privacy | None = option(None, "noise on what the clients release; null: none")
+    stop: Stop = option(Stop(epochs=20.0), "when the run ends; 20 epochs where it is left out")
+    evaluate: Evaluate = option(Evaluate(every=Every(epochs=1.0)), "when loss and accuracy are measured")
+    execution: Execution = option(Execution(), "how the recorded operations are executed")
+    record: Record = option(Record(), "which tables are written besides metrics and clients")
 
     def __init__(self, /, **sections: Any) -> None:
-        """Check plain values; keywords are the sections of a scenario file.
+        """Create a scenario; keywords are the sections of a scenario file.
 
             scenario = simfl.Scenario(algorithm="adpsgd", clients={"count": 8}, seed=1)
             slower = scenario.replace(algorithm__step_size=0.05, seed=2)
 
         Raises:
-            ScenarioError: they are not a valid scenario; one line per problem.
+            ScenarioError: the sections are not valid; one line per problem.
         """
         try:
             super().__init__(**sections)
         except ValidationError as error:
             raise refusal(error, sections, "scenario") from None
 
-    # Nothing but the exception differs: files and mappings need not pass through here.
+    # Only the exception differs, so validation of files and mappings may skip this method.
     __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]
 
     def replace(self, changes: Mapping[str, Any] | None = None, /, **fields: Any) -> Scenario:
@@ -115,12 +105,12 @@ class Scenario(Config):
         Fields that were never set take the defaults of the new values.
 
         Args:
-            changes: values by their key paths, such as `{"algorithm.step_size": 0.1, "slowdowns.0.factor": 3}`.
-            fields: the same as keywords, with two underscores for a dot: `replace(algorithm__step_size=0.1, seed=2)`.
-                A section that is given as a whole is replaced as a whole.
+            changes: values by key path, such as `{"algorithm.step_size": 0.1, "slowdowns.0.factor": 3}`.
+            fields: values by key path with two underscores for a dot: `replace(algorithm__step_size=0.1, seed=2)`. The
+                value of a section replaces the whole section.
 
         Raises:
-            ScenarioError: what results is not a valid scenario; one line per problem.
+            ScenarioError: the result is not a valid scenario; one line per problem.
         """
         content = self.given()
         for key, value in [*(changes or {}).items(), *((name.replace("__", "."), v) for name, v in fields.items())]:
@@ -131,12 +121,9 @@ class Scenario(Config):
             apply_override(content, Override(path, copy.deepcopy(value)), "replace")
         return validated(content, "replace")
 
-    @model_validator(mode="after")
-    def _consistent(self) -> Self:
-        problems = tuple(checks.contradictions(self))
-        if problems:
-            raise InvalidValueError(*problems)
-        return self
+    def problems(self) -> Iterator[Problem]:
+        """Yield contradictions between sections."""
+        return checks.contradictions(self)
 
     def warnings(self) -> tuple[str, ...]:
         """Return warnings for the user, one line each."""
@@ -144,38 +131,31 @@ class Scenario(Config):
 
     def given(self) -> dict[str, Any]:
         """Return the fields that were set, without defaults, as plain values."""
-        plain = _listed(self.model_dump(by_alias=True, exclude_unset=True))
-        assert isinstance(plain, dict)
-        return plain
+        return dict(_listed(self.model_dump(by_alias=True, exclude_unset=True)))
 
     def resolved(self) -> dict[str, Any]:
         """Return all fields as plain values, with defaults and units."""
-        plain = _listed(self.model_dump(by_alias=True))
-        assert isinstance(plain, dict)
-        return plain
+        return dict(_listed(self.model_dump(by_alias=True)))
 
     def to_yaml(self) -> str:
         """Return the resolved scenario as YAML; loading it gives an equal scenario."""
         return write(self.resolved())
 
     def __repr__(self) -> str:
-        named = {name: getattr(self, name) for name in ("data", "model", "topology", "algorithm")}
-        words = [next(str(getattr(one, key)) for key in DISCRIMINATORS if hasattr(one, key)) for one in named.values()]
-        data, model, topology, algorithm = words
+        what = f"{self.algorithm.kind}, {self.model.kind} on {self.data.set}"
         private = "" if self.privacy is None else f", privacy: {self.privacy.mechanism}"
-        clients = f"{self.clients.count} clients on {topology}"
-        return f"<Scenario {self.name}: {algorithm}, {model} on {data}, {clients}, seed {self.seed}{private}>"
+        clients = f"{self.clients.count} clients on {self.topology.kind}"
+        return f"<Scenario {self.name}: {what}, {clients}, seed {self.seed}{private}>"
 
     __str__ = __repr__
 
     def _repr_html_(self) -> str:
-        """Show in notebooks the fields that were set, as YAML."""
+        """Return the fields that were set as YAML, for notebooks."""
         return f"<pre>{html.escape(write(self.given()))}</pre>"
 
     def digest(self) -> str:
         """Return the SHA-256 of the resolved content, without name and description."""
-        content = self.resolved()
-        del content["name"], content["description"]
+        content = {key: value for key, value in self.resolved().items() if key not in ("name", "description")}
         return hashlib.sha256(json.dumps(content, sort_keys=True, ensure_ascii=True).encode()).hexdigest()
 
 
@@ -199,9 +179,9 @@ def validated(
     """Return the scenario of plain values.
 
     Args:
-        mapping: what would stand in a file.
-        source: what messages call it.
-        positions: lines and columns of its key paths, where it was a file.
+        mapping: the content of a scenario file.
+        source: its name in messages.
+        positions: lines and columns of key paths, if it was a file.
         overridden: key paths that overrides set.
 
     Raises:
@@ -229,12 +209,12 @@ def kinds(section: str) -> dict[str, str]:
     """Return a section's variants (data, model, ...), with one-line summaries."""
     members = members_of(Scenario.model_fields[section].annotation)
     key = next(key for key in DISCRIMINATORS if key in members[0].model_fields)
-    chosen = [member for member in members if not member.model_fields[key].is_required()]
-    return {kind_of(member, key): (member.__doc__ or "").splitlines()[0] for member in chosen}
+    named = [member for member in members if not member.model_fields[key].is_required()]
+    return {kind_of(member, key): (member.__doc__ or "").splitlines()[0] for member in named}
 
 
 def _listed(value: Any) -> Any:
-    """Return plain values, with lists for tuples and the variant's key first."""
+    """Return plain values, with lists for tuples and the key of the variant first."""
     if isinstance(value, dict):
         first = [key for key in DISCRIMINATORS if key in value]
         return {key: _listed(value[key]) for key in dict.fromkeys([*first, *value])}

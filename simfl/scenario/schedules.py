@@ -1,4 +1,4 @@
-"""Step sizes that change over a run: sections that are also functions.
+"""Schedules of step sizes: sections that are also functions.
 
 The count t is global: all updates (mini-batches) applied so far, all examples used so far, or all passes over the
 whole training set (epochs, a fraction during a pass).
@@ -10,13 +10,14 @@ import bisect
 import itertools
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field
 
-from simfl.scenario.fields import ByKind, Config, NonNegative, OpenShare, Positive, Share, variant
-from simfl.scenario.problems import InvalidValueError, Problem
+from simfl.scenario.fields import ByKind, Config, NonNegative, OpenShare, Positive, Share, option, variant
+from simfl.scenario.problems import Problem, invalid
 
 
 class Schedule(ABC):
@@ -60,7 +61,7 @@ class Capped(Schedule):
         return min(self.largest, self.then(updates, examples, epochs))
 
     def simplified(self) -> float | Schedule:
-        """Return the smaller of two constants, where both are."""
+        """Return the smaller value if both are constant."""
         then = self.then.simplified()
         return min(self.largest, then) if isinstance(then, float) else self
 
@@ -84,7 +85,7 @@ def _increasing(boundaries: tuple[float, ...]) -> tuple[float, ...]:
     for index, (before, after) in enumerate(itertools.pairwise(boundaries), start=1):
         if after <= before:
             expected, advice = f"an epoch after {before:g}", "sort the boundaries"
-            raise InvalidValueError(Problem(expected, f"{after:g}", advice, (index,)))
+            raise invalid(expected, f"{after:g}", advice, (index,))
     return boundaries
 
 
@@ -93,18 +94,17 @@ class StepsByEpochs(Config, Schedule):
 
     kind: Literal["by_epochs"] = variant("by_epochs")
     values: tuple[NonNegative, ...] = Field(description="step sizes, one more than there are boundaries")
-    boundaries: Annotated[tuple[Positive, ...], AfterValidator(_increasing)] = Field(
-        default=(), description="epochs at which the next value begins, increasing"
+    boundaries: Annotated[tuple[Positive, ...], AfterValidator(_increasing)] = option(
+        (), "epochs at which the next value begins, increasing"
     )
 
-    @model_validator(mode="after")
-    def _one_more(self) -> Self:
-        wanted = len(self.boundaries) + 1
-        if len(self.values) != wanted:
-            expected = f"one step size more than boundaries, that is {wanted}"
+    def problems(self) -> Iterator[Problem]:
+        """Yield a problem unless there is one value more than boundaries."""
+        expected_number = len(self.boundaries) + 1
+        if len(self.values) != expected_number:
+            expected = f"one step size more than boundaries, that is {expected_number}"
             advice = "give one value before, between and after the boundaries"
-            raise InvalidValueError(Problem(expected, str(len(self.values)), advice, ("values",)))
-        return self
+            yield Problem(expected, str(len(self.values)), advice, ("values",))
 
     def __call__(self, updates: int, examples: int, epochs: float) -> float:
         """Return values[i] between boundaries[i-1] (included) and boundaries[i] epochs."""
@@ -118,7 +118,7 @@ Counted = Annotated[
 
 
 def _counted(count: str, updates: int, examples: int, epochs: float) -> float:
-    return updates if count == "updates" else examples if count == "examples" else epochs
+    return {"updates": updates, "examples": examples, "epochs": epochs}[count]
 
 
 class InverseStep(Config, Schedule):
@@ -161,7 +161,7 @@ class CosineStep(Config, Schedule):
 
     kind: Literal["cosine"] = variant("cosine")
     initial: NonNegative = Field(description="step size at t = 0")
-    final: NonNegative = Field(default=0.0, description="step size from t = length on")
+    final: NonNegative = option(0.0, "step size from t = length on")
     length: Positive = Field(description="how long it falls, in units of `count`")
     count: Counted = "updates"
 
@@ -178,7 +178,7 @@ class ExponentialStep(Config, Schedule):
     initial: NonNegative = Field(description="step size at t = 0")
     rate: Share = Field(description="factor by which it falls")
     every: Positive = Field(description="in this many units of `count`")
-    final: NonNegative = Field(default=0.0, description="the smallest step size")
+    final: NonNegative = option(0.0, "the smallest step size")
     count: Counted = "updates"
 
     def __call__(self, updates: int, examples: int, epochs: float) -> float:
@@ -196,9 +196,9 @@ class OneCycleStep(Config, Schedule):
     kind: Literal["one_cycle"] = variant("one_cycle")
     peak: NonNegative = Field(description="the largest step size")
     length: Positive = Field(description="of the cycle, in units of `count`")
-    rise: OpenShare = Field(default=0.3, description="share of the cycle in which it grows")
-    begin: Share = Field(default=0.04, description="step size at t = 0, as a share of the peak")
-    end: Share = Field(default=4e-6, description="step size from t = length on, as a share of the peak")
+    rise: OpenShare = option(0.3, "share of the cycle in which it grows")
+    begin: Share = option(0.04, "step size at t = 0, as a share of the peak")
+    end: Share = option(4e-6, "step size from t = length on, as a share of the peak")
     count: Counted = "updates"
 
     def __call__(self, updates: int, examples: int, epochs: float) -> float:
@@ -226,8 +226,8 @@ class WarmUpStep(Config, Schedule):
     def __call__(self, updates: int, examples: int, epochs: float) -> float:
         """Return initial + (then_t - initial) e / epochs in the warm-up, then then_t.
 
-        Goyal et al. 2017, section 2.2, https://arxiv.org/abs/1706.02677 ("gradual warmup"), for any schedule: aiming
-        at the value that `then` has at the same moment leaves no jump where the warm-up ends.
+        Goyal et al. 2017, section 2.2, https://arxiv.org/abs/1706.02677 ("gradual warmup"), for any schedule. The
+        target is the value of `then` at the same moment, so the step size does not jump when the warm-up ends.
         """
         target = self.then(updates, examples, epochs)
         return target if epochs >= self.epochs else self.initial + (target - self.initial) * epochs / self.epochs

@@ -1,9 +1,9 @@
 """Studies: one base scenario, changes to it, and seeds; planned as scenarios.
 
 A study is list x grid x seeds. Each case of `list` is a set of changes; each entry of `grid` is a key path with the
-values to try there, a whole block if need be. They are applied in the order base, `set`, case, grid, seed, so that a
-grid may change a block that a case put in. Everything is checked here, before anything runs: a finding is traced back
-to the key of the study that caused it.
+values to try, which may be whole blocks. Changes are applied in the order base, `set`, case, grid, seed, so a grid may
+change a block of a case. Everything is checked here, before anything runs. Each problem is reported at the key of the
+study that caused it.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import hashlib
 import itertools
 import math
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
@@ -22,11 +23,11 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field, ValidationError, WithJsonSchema
 
 from simfl.errors import ScenarioError, to_path
-from simfl.scenario.errors import MAX_LINES, lines, problems_of
-from simfl.scenario.fields import DISCRIMINATORS, Config, Count, Share, Text, Within
+from simfl.scenario.errors import first_lines, lines, problems_of
+from simfl.scenario.fields import DISCRIMINATORS, Config, Count, Share, Text, Within, option
 from simfl.scenario.loading import file_text
 from simfl.scenario.overrides import SOURCE, Override, apply_override, parse_override, path_of
-from simfl.scenario.problems import InvalidValueError, Path, Problem, one_of, show, spell, suggestion
+from simfl.scenario.problems import Path, Problem, invalid, one_of, show, spell, suggestion
 from simfl.scenario.scenario import Scenario, checked_name, name_from
 from simfl.scenario.syntax import Document, read
 from simfl.version import __version__
@@ -39,42 +40,40 @@ X_WORDS = ("time", "updates", "epochs", "rounds", "bytes", "epsilon")
 
 
 def _seeds(value: object) -> tuple[int, ...] | int:
-    one = Within(at_least=0, below=2**64)
     if not isinstance(value, list | tuple):
         return Within(at_least=1, at_most=MAX_RUNS).integer(value)
-    seeds = tuple(one.integer(seed) for seed in value)
+    seeds = tuple(Within(at_least=0, below=2**64).integer(seed) for seed in value)
     if not seeds or len(set(seeds)) < len(seeds):
-        raise InvalidValueError(Problem("different seeds", show(value), "write a number of seeds, or list each once"))
+        raise invalid("different seeds", show(value), "write a number of seeds, or list each once")
     return seeds
 
 
 def _changes(value: object) -> dict[str, Any]:
     if not isinstance(value, Mapping):
-        raise InvalidValueError(Problem("a mapping of key paths", show(value), "write key.path: value"))
+        raise invalid("a mapping of key paths", show(value), "write key.path: value")
     for key in value:
         path_of(str(key))
     return dict(value)
 
 
 def _no_seed(changes: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Reject seeds among the differences of groups, which are averaged over seeds."""
+    """Reject a seed among the changes: results are averaged over seeds."""
     if "seed" in changes:
         advice = "write seeds: [1, 2, 3], or how many, at the top of the study"
-        raise InvalidValueError(Problem("a key path other than seed", show(changes["seed"]), advice, ("seed",)))
+        raise invalid("a key path other than seed", show(changes["seed"]), advice, ("seed",))
     return changes
 
 
 def _grid(value: object) -> dict[str, Any]:
     for key, values in _no_seed(_changes(value)).items():
+        at = tuple(key.split("."))
         if not isinstance(values, list | tuple | Mapping) or not values:
             advice = "write a list of values, or a mapping from labels to values"
-            raise InvalidValueError(Problem("the values to try", show(values), advice, tuple(key.split("."))))
+            raise invalid("the values to try", show(values), advice, at)
         for label in values if isinstance(values, Mapping) else ():
             if not label.strip() or not label.isprintable() or len(label) > 60:
                 advice = "it names runs in tables and figures"
-                raise InvalidValueError(
-                    Problem("a label of at most 60 characters", show(label), advice, tuple(key.split(".")))
-                )
+                raise invalid("a label of at most 60 characters", show(label), advice, at)
     return dict(value)  # type: ignore[call-overload,no-any-return]
 
 
@@ -83,72 +82,64 @@ def _base(value: object) -> str | dict[str, Any]:
         return dict(value)
     if not isinstance(value, str) or not value.strip():
         advice = "name a file, seen from the study's folder, or write the scenario here"
-        raise InvalidValueError(Problem("a scenario", show(value), advice))
+        raise invalid("a scenario", show(value), advice)
     return value
 
 
-_ANY_MAPPING = WithJsonSchema({"type": "object"})
+_OBJECT = WithJsonSchema({"type": "object"})
+Changes = Annotated[dict[str, Any], BeforeValidator(_changes), _OBJECT]
+CaseChanges = Annotated[dict[str, Any], BeforeValidator(lambda value: dict(_no_seed(_changes(value)))), _OBJECT]
+Grid = Annotated[dict[str, Any], BeforeValidator(_grid), _OBJECT]
+Base = Annotated[str | dict[str, Any], BeforeValidator(_base), WithJsonSchema({"type": ["string", "object"]})]
+Seeds = Annotated[
+    int | tuple[int, ...],
+    BeforeValidator(_seeds),
+    WithJsonSchema({"type": ["integer", "array"], "items": {"type": "integer"}}),
+]
 
 
 class StudyCase(Config):
     """One set of changes that belong together."""
 
     label: Text = Field(description="names these runs in tables and figures")
-    set: Annotated[dict[str, Any], BeforeValidator(lambda value: dict(_no_seed(_changes(value)))), _ANY_MAPPING] = (
-        Field(default={}, description="key paths with the values they take")
-    )
+    set: CaseChanges = option({}, "key paths with the values they take")
 
 
 class Comparison(Config):
     """The defaults of `simfl compare`."""
 
-    target: Share | None = Field(
-        default=None, description="the test accuracy to be reached; null: the best that all runs reached"
-    )
-    x: tuple[str, ...] = Field(default=("time",), description="what figures are drawn against: " + one_of(X_WORDS))
-    y: Text = Field(default="test_accuracy", description="the column of metrics that figures show")
+    target: Share | None = option(None, "the test accuracy to be reached; null: the best that all runs reached")
+    x: tuple[str, ...] = option(("time",), "what figures are drawn against: " + one_of(X_WORDS))
+    y: Text = option("test_accuracy", "the column of metrics that figures show")
 
 
 class Study(Config):
     """Runs for one question: a base scenario, changes to it, and seeds."""
 
-    name: Annotated[str, BeforeValidator(checked_name)] = Field(
-        default="study", description="names the folder of results; by default the name of the file without its ending"
+    name: Annotated[str, BeforeValidator(checked_name)] = option(
+        "study", "names the folder of results; by default the name of the file without its ending"
     )
-    description: str = Field(default="", description="the question, for the reader")
-    base: Annotated[str | dict[str, Any], BeforeValidator(_base), WithJsonSchema({"type": ["string", "object"]})] = (
-        Field(description="a scenario file, seen from the study's folder, or a scenario written here")
+    description: str = option("", "the question, for the reader")
+    base: Base = Field(description="a scenario file, seen from the study's folder, or a scenario written here")
+    set: Changes = option({}, "key paths that take another value in every run")
+    cases: tuple[StudyCase, ...] = option((), "sets of changes to be tried one after the other", alias="list")
+    grid: Grid = option(
+        {}, "key paths with the values to try, as a list or with a label each; all combinations are run"
     )
-    set: Annotated[dict[str, Any], BeforeValidator(_changes), _ANY_MAPPING] = Field(
-        default={}, description="key paths that take another value in every run"
-    )
-    cases: tuple[StudyCase, ...] = Field(
-        default=(), alias="list", description="sets of changes to be tried one after the other"
-    )
-    grid: Annotated[dict[str, Any], BeforeValidator(_grid), _ANY_MAPPING] = Field(
-        default={},
-        description="key paths with the values to try, as a list or with a label each; all combinations are run",
-    )
-    seeds: Annotated[
-        int | tuple[int, ...],
-        BeforeValidator(_seeds),
-        WithJsonSchema({"type": ["integer", "array"], "items": {"type": "integer"}}),
-    ] = Field(default=1, description="how many seeds, from the scenario's own onwards, or a list of them")
-    baseline: str | None = Field(default=None, description="the label that others are compared with")
-    compare: Comparison = Field(default=Comparison(), description="what a comparison shows")
-    jobs: Count | None = Field(default=None, description="runs at a time; null: as many as there are cores")
+    seeds: Seeds = option(1, "how many seeds, from the scenario's own onwards, or a list of them")
+    baseline: str | None = option(None, "the label that others are compared with")
+    compare: Comparison = option(Comparison(), "what a comparison shows")
+    jobs: Count | None = option(None, "runs at a time; null: as many as there are cores")
 
 
 @dataclass(frozen=True)
 class PlannedRun:
     """One run of a study.
 
-    Args:
-        label: what tells it from the others, seeds apart.
-        settings: the label of its value along every axis.
-        changes: the key paths that were changed, with their values; the seed is not among them.
-        seed: of the scenario.
-        scenario: checked.
+    Attributes:
+        label: distinguishes it from runs of other settings.
+        settings: the label of its value on each axis.
+        changes: the values of changed key paths, without the seed.
     """
 
     label: str
@@ -164,20 +155,20 @@ class PlannedRun:
 
     @property
     def folder(self) -> str:
-        """The name of its folder, for people; the end of it is the beginning of its key."""
+        """The name of its folder, which ends with the beginning of its key."""
         words = re.sub(r"[^\w.+=-]+", "-", self.label).strip("-.")[:60] or "run"
         return f"{words}-seed{self.seed}-{self.key[:8]}"
 
 
 @dataclass(frozen=True)
 class StudyPlan:
-    """A study, ready to be run.
+    """A study that is ready to run.
 
-    Args:
-        study: as it was read, with the base and all overrides in it, so that it needs no other file.
+    Attributes:
+        study: with the base and all overrides, so that it needs no other file.
         source: the file.
-        beside: files beside which users' own modules are looked for.
-        axes: the labels along every axis, in their order.
+        beside: files beside which modules of users are looked up.
+        axes: the labels on each axis, in order.
         runs: all runs, those of the first seed first; no two have the same key.
     """
 
@@ -201,10 +192,10 @@ def load_study(
     """Read a study and plan its runs.
 
     Args:
-        path: a YAML file, or a mapping of what would stand in it, whose base may be a `Scenario`, and whose files are
-            seen from the present folder.
-        overrides: changes to the scenario of every run, of the form `key.path=value`; grid and list come after them.
-        seeds: instead of the study's own.
+        path: a YAML file, or a mapping with its content. In a mapping the base may be a `Scenario`, and files are
+            relative to the current folder.
+        overrides: changes `key.path=value` to the scenario of every run, applied before grid and list.
+        seeds: take the place of the study's seeds.
 
     Raises:
         ScenarioError: the study, the base or one of the runs is not valid; one line per problem.
@@ -232,15 +223,14 @@ def load_study(
         raise ScenarioError("\n".join(lines(problems, str(file), document.positions))) from None
     for word in study.compare.x:
         if word not in X_WORDS:
-            advice = suggestion(word, X_WORDS, "choose some of them")
-            problem = Problem(one_of(X_WORDS), show(word), advice)
+            problem = Problem(one_of(X_WORDS), show(word), suggestion(word, X_WORDS, "choose some of them"))
             raise ScenarioError(f"{file}: compare.x: {problem}")
     return _Planner(study, file, [parse_override(override) for override in overrides]).plan()
 
 
 @dataclass(frozen=True)
 class _Change:
-    """A value at a key path, and where in the study it was written."""
+    """A value at a key path; `origin` says where in the study it is written."""
 
     path: Path
     value: Any
@@ -249,7 +239,7 @@ class _Change:
 
 @dataclass(frozen=True)
 class _Choice:
-    """One value on an axis: its label, its part of a run's label, its changes."""
+    """One value on an axis; `word` is its part of a run's label."""
 
     label: str
     word: str
@@ -267,43 +257,38 @@ class _Planner:
             if not isinstance(base, dict):
                 raise ScenarioError(f"{self.base_file}: expected key: value pairs, found {show(base)}")
         self.base: dict[str, Any] = base
-        everywhere = [_Change(path_of(key), value, f"{file}: set.{key}") for key, value in study.set.items()]
-        self.common = [
-            *everywhere,
-            *(_Change(each.path, each.value, f"{SOURCE}: {spell(each.path)}") for each in overrides),
-        ]
+        self.common = self._changes("set", study.set)
+        self.common += [_Change(each.path, each.value, f"{SOURCE}: {spell(each.path)}") for each in overrides]
+
+    def _changes(self, at: str, values: Mapping[str, Any]) -> list[_Change]:
+        return [_Change(path_of(key), value, f"{self.file}: {at}.{key}") for key, value in values.items()]
 
     def plan(self) -> StudyPlan:
         axes = self._axes()
         number = math.prod(len(choices) for choices in axes.values())
         seeds = self._seeds()
         if number * len(seeds) > MAX_RUNS:
-            advice = "make several studies of it"
-            problem = Problem(f"at most {MAX_RUNS:,} runs", f"{number * len(seeds):,}", advice)
+            problem = Problem(f"at most {MAX_RUNS:,} runs", f"{number * len(seeds):,}", "make several studies of it")
             raise ScenarioError(f"{self.file}: grid: {problem}")
-        lines: list[str] = []
+        wrong: list[str] = []
         runs: dict[str, PlannedRun] = {}
         for seed in seeds:
-            for chosen in itertools.product(*axes.values()):
+            for choices in itertools.product(*axes.values()):
                 try:
-                    run = self._run(dict(zip(axes, chosen, strict=True)), seed)
+                    run = self._run(dict(zip(axes, choices, strict=True)), seed)
                 except ScenarioError as error:
-                    lines += [line for line in str(error).splitlines() if line not in lines]
+                    wrong += [line for line in str(error).splitlines() if line not in wrong]
                 else:
                     runs.setdefault(run.key, run)
-            if lines:
-                break  # another seed would only repeat it
-        if lines:
-            more = len(lines) - MAX_LINES
-            rest = [f"{self.file}: expected no more problems, found {more} more; fix these first"] if more > 0 else []
-            raise ScenarioError("\n".join([*lines[:MAX_LINES], *rest]))
+            if wrong:  # other seeds have the same problems
+                raise ScenarioError("\n".join(first_lines(wrong, str(self.file))))
         labels = {name: tuple(choice.label for choice in choices) for name, choices in axes.items()}
         self._check_baseline(labels, [run.label for run in runs.values()])
-        beside = (self.file, *([self.base_file] if self.base_file is not None else []))
+        beside = (self.file,) if self.base_file is None else (self.file, self.base_file)
         return StudyPlan(self._whole(), self.file, beside, labels, tuple(runs.values()))
 
     def _whole(self) -> Study:
-        """Return the study with its base inside, independent of other files."""
+        """Return the study with the content of its base, independent of other files."""
         changed = dict(self.study.set)
         for change in self.common[len(changed) :]:
             changed.pop(spell(change.path), None)  # the last one counts, and comes last
@@ -331,14 +316,7 @@ class _Planner:
                     f"{self.file}: list: expected each label once, found {again!r} twice; give each its own label"
                 )
             axes[CASE] = [
-                _Choice(
-                    case.label,
-                    case.label,
-                    tuple(
-                        _Change(path_of(key), value, f"{self.file}: list.{i}.set.{key}")
-                        for key, value in case.set.items()
-                    ),
-                )
+                _Choice(case.label, case.label, tuple(self._changes(f"list.{i}.set", case.set)))
                 for i, case in enumerate(cases)
             ]
         names = _axis_names(list(self.study.grid))
@@ -357,9 +335,9 @@ class _Planner:
             word = label if isinstance(value, Mapping | str) else f"{name}={label}"
             yield _Choice(label, word, (_Change(path, value, f"{self.file}: grid.{key}.{i}"),))
 
-    def _run(self, chosen: dict[str, _Choice], seed: int) -> PlannedRun:
-        own = [change for choice in chosen.values() for change in choice.changes]
-        changes = [*self.common, *own, _Change(("seed",), seed, f"{self.file}: seeds")]
+    def _run(self, choices: dict[str, _Choice], seed: int) -> PlannedRun:
+        of_run = [change for choice in choices.values() for change in choice.changes]
+        changes = [*self.common, *of_run, _Change(("seed",), seed, f"{self.file}: seeds")]
         mapping = copy.deepcopy(self.base)
         for change in changes:
             try:
@@ -373,13 +351,13 @@ class _Planner:
         except ValidationError as error:
             problems = problems_of(error, Scenario, mapping)
             raise ScenarioError("\n".join(self._trace(problem, changes) for problem in problems)) from None
-        label = ", ".join(choice.word for choice in chosen.values()) or self.study.name
-        settings = {name: choice.label for name, choice in chosen.items()}
-        told = {".".join(map(str, change.path)): change.value for change in own}
-        return PlannedRun(label, settings, told, seed, scenario)
+        label = ", ".join(choice.word for choice in choices.values()) or self.study.name
+        settings = {name: choice.label for name, choice in choices.items()}
+        values = {".".join(map(str, change.path)): change.value for change in of_run}
+        return PlannedRun(label, settings, values, seed, scenario)
 
     def _trace(self, problem: Problem, changes: Sequence[_Change]) -> str:
-        """Return a problem's line, at its key in the study or the base."""
+        """Return a problem as a line with its key in the study or the base."""
         at = tuple(map(str, problem.at))
         for change in reversed(changes):
             path = tuple(map(str, change.path))
@@ -400,13 +378,13 @@ class _Planner:
 
 def _axis_names(keys: Sequence[str]) -> dict[str, str]:
     """Return the last word of every key path, or the whole path if ambiguous."""
-    last = [key.rsplit(".", 1)[-1] for key in keys]
-    own = {key: word for key, word in zip(keys, last, strict=True) if last.count(word) == 1 and not word.isdigit()}
-    return {key: own[key] if own.get(key, CASE) != CASE else key for key in keys}
+    last = {key: key.rsplit(".", 1)[-1] for key in keys}
+    counts = Counter(last.values())
+    return {k: k if counts[word] > 1 or word.isdigit() or word == CASE else word for k, word in last.items()}
 
 
 def _labels(values: Sequence[Any]) -> list[str]:
-    """Return a label for every value of an axis: the value, or a block's kind."""
+    """Return a label for each value of an axis: the value, or a block's kind."""
     labels = []
     for value in values:
         if isinstance(value, Mapping):

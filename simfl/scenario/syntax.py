@@ -1,8 +1,8 @@
 """YAML of scenarios: YAML 1.2's core schema, with the position of every key.
 
-PyYAML's own loader follows YAML 1.1, where `1e-4` is a text, `on` is true and `1:30` is 90; it keeps the last of two
-equal keys, and it builds whatever an alias or a tag asks for. Here numbers are numbers, each key comes once, no tag
-beyond the core ones is known, and size, depth and expansion by aliases are limited.
+PyYAML's own loader follows YAML 1.1, in which `1e-4` is a text, `on` is true and `1:30` is 90. It keeps the last of two
+equal keys, and builds whatever an alias or a tag names. This module reads `1e-4` as a number, and rejects repeated keys
+and all tags but those of the core schema. It limits size, depth and the expansion of aliases.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[mi
 
 
 class _Dumper(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[misc]
-    """Writes text that `read` and YAML 1.1 readers read alike; quotes if unsure."""
+    """Writes text that `read` and YAML 1.1 readers read alike, with quotes if needed."""
 
     def ignore_aliases(self, data: Any) -> bool:
         """Write equal lists out, without anchors."""
@@ -57,7 +57,7 @@ for _name, _pattern, _first in _RESOLVERS:
 
 
 def write(values: Any, one_line: bool = False) -> str:
-    """Return plain values as YAML, short lists and mappings on one line, or all of it."""
+    """Return plain values as YAML; short lists and mappings are on one line."""
     text: str = yaml.dump(
         values, Dumper=_Dumper, sort_keys=False, allow_unicode=True, default_flow_style=True if one_line else None,
         width=2**31 - 1 if one_line else 120,
@@ -70,7 +70,7 @@ class Document:
     """The content of a YAML text.
 
     Args:
-        content: mappings with texts as keys, lists, texts, numbers, booleans and None.
+        content: a mapping with texts as keys, a list, a text, a number, a boolean or None.
         positions: line and column, from 1, of every key and list item, by key path.
     """
 
@@ -79,11 +79,7 @@ class Document:
 
 
 def read(text: str, source: str) -> Document:
-    """Read a YAML text that holds one document.
-
-    Args:
-        text: the YAML.
-        source: what messages call it, a file name for example.
+    """Read a YAML text with one document; `source` is its name in messages.
 
     Raises:
         ScenarioError: it is malformed, hostile or too large.
@@ -174,7 +170,7 @@ class _Builder:
     def count(self, node: yaml.Node) -> int:
         """Return the number of values of a node, aliases counted once per use."""
         if id(node) not in self._values:
-            self._values[id(node)] = 1  # for an alias to what contains it, which `build` refuses
+            self._values[id(node)] = 1  # ends the recursion for an alias to its own container; `build` rejects it
             inner = [value for _, value in node.value] if isinstance(node, yaml.MappingNode) else node.value
             values = 1 if isinstance(node, yaml.ScalarNode) else 1 + sum(map(self.count, inner))
             if values > MAX_VALUES:
@@ -184,7 +180,7 @@ class _Builder:
         return self._values[id(node)]
 
     def build(self, node: yaml.Node, path: Path) -> Any:
-        """Return the value of `node`, which `path` leads to."""
+        """Return the value of the node at `path`."""
         self.positions.setdefault(path, (node.start_mark.line + 1, node.start_mark.column + 1))
         name = str(node.tag).removeprefix(_TAG)
         if isinstance(node, yaml.ScalarNode) and name in ("str", "int", "float", "bool", "null", "merge"):
@@ -208,7 +204,7 @@ class _Builder:
         self._open.discard(id(node))
 
     def _entries(self, node: yaml.MappingNode, path: Path) -> Iterator[tuple[str, yaml.Node]]:
-        """Yield a mapping's entries, merged mappings (`<<`) last and only new keys."""
+        """Yield a mapping's entries, then new keys of merged mappings (`<<`)."""
         seen: dict[str, int] = {}
         merged: list[yaml.MappingNode] = []
         for key_node, value_node in node.value:
@@ -245,7 +241,7 @@ class _Builder:
 
 
 def _scalar(name: str, text: str) -> Any:
-    """Return a scalar's value; text that does not fit its tag stays text."""
+    """Return a scalar's value; text that does not fit its tag remains text."""
     try:
         if name == "int":
             return int(text, 0 if text[:2].lower() in ("0x", "0o") else 10)

@@ -1,7 +1,7 @@
 """The scenario of `simfl new`: a complete small example with commented options.
 
-A line that begins with `#` and no space after it is an option: without the `#` it takes the place of the line with
-the same key, if there is one, and the scenario is still valid.
+A line that begins with `#` and no space is an option. Without the `#` it replaces the line with the same key, if there
+is one, and the scenario is still valid.
 """
 
 from pathlib import Path

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from simfl.scenario.fields import (
     ByKind,
@@ -18,9 +19,10 @@ from simfl.scenario.fields import (
     Share,
     Within,
     WorldFile,
+    option,
     variant,
 )
-from simfl.scenario.problems import InvalidValueError, Problem
+from simfl.scenario.problems import Problem
 from simfl.scenario.units import format_time
 
 
@@ -28,19 +30,20 @@ class TopologyConfig(Config):
     """Base of all topologies."""
 
     equal_degrees: ClassVar[bool | None] = None
-    """Whether all clients have equally many neighbors; None if that is known only once the graph is built."""
+    """Whether all clients have the same number of neighbors; None if that depends on the graph that is built."""
+    two_sides: ClassVar[bool | None] = None
+    """Whether the graph is bipartite; None if that depends on the number of clients or on the graph that is built."""
 
     if TYPE_CHECKING:  # each class names itself
         kind: str
 
-    mixing: Literal["metropolis", "uniform", "max_degree"] = Field(
-        default="metropolis",
-        description="weights of gossip averaging: metropolis and max_degree for any graph, uniform for equal degrees",
+    mixing: Literal["metropolis", "uniform", "max_degree"] = option(
+        "metropolis", "weights of gossip averaging: metropolis and max_degree for any graph, uniform for equal degrees"
     )
 
     @property
     def changes(self) -> bool:
-        """Whether the graph is not the same all the time."""
+        """Whether the graph changes during a run."""
         return False
 
     def impossible(self, count: int) -> Iterator[Problem]:
@@ -49,19 +52,19 @@ class TopologyConfig(Config):
 
     def bipartite(self, count: int) -> bool | None:
         """Return whether the graph is bipartite; None if not known yet."""
-        return None
+        return self.two_sides
 
 
 class DrawnTopology(TopologyConfig):
     """Base of random graphs."""
 
-    redraw_every: PositiveSeconds | None = Field(
-        default=None, description="time after which the graph is drawn anew, and so on; null: drawn once"
+    redraw_every: PositiveSeconds | None = option(
+        None, "time after which the graph is drawn anew, and so on; null: drawn once"
     )
 
     @property
     def changes(self) -> bool:
-        """Where it is drawn anew."""
+        """Whether it is drawn anew."""
         return self.redraw_every is not None
 
 
@@ -69,11 +72,10 @@ class Ring(TopologyConfig):
     """A cycle: every client has two neighbors."""
 
     equal_degrees: ClassVar[bool | None] = True
-
     kind: Literal["ring"] = variant("ring")
 
     def bipartite(self, count: int) -> bool:
-        """Only even cycles are (two clients are a single link)."""
+        """Return whether the cycle is even; two clients have a single link."""
         return count % 2 == 0
 
 
@@ -81,46 +83,35 @@ class Complete(TopologyConfig):
     """Every client is linked with every other."""
 
     equal_degrees: ClassVar[bool | None] = True
-
     kind: Literal["complete"] = variant("complete")
 
     def bipartite(self, count: int) -> bool:
-        """Three clients make a triangle."""
+        """Return whether there is no triangle."""
         return count <= 2
 
 
 class Bipartite(TopologyConfig):
     """Links between every even and every odd client."""
 
-    equal_degrees: ClassVar[bool | None] = None
-
+    two_sides: ClassVar[bool | None] = True
     kind: Literal["bipartite"] = variant("bipartite")
-
-    def bipartite(self, count: int) -> bool:
-        """Even against odd."""
-        return True
 
 
 class Star(TopologyConfig):
     """Client 0 in the middle, all others linked to it alone."""
 
     equal_degrees: ClassVar[bool | None] = False
-
+    two_sides: ClassVar[bool | None] = True
     kind: Literal["star"] = variant("star")
-
-    def bipartite(self, count: int) -> bool:
-        """The middle against the rest."""
-        return True
 
 
 class Torus(TopologyConfig):
     """A grid whose borders are joined."""
 
     equal_degrees: ClassVar[bool | None] = True
-
     kind: Literal["torus"] = variant("torus")
-    rows: Annotated[int, Within(at_least=2)] | None = Field(
-        default=None, description="number of rows, a divisor of clients.count; null: as square as it can be"
+    rows: Annotated[int, Within(at_least=2)] | None = option(
+        None, "number of rows, a divisor of clients.count; null: as square as it can be"
     )
 
     def _sides(self, count: int) -> tuple[int, int]:
@@ -128,7 +119,7 @@ class Torus(TopologyConfig):
         return rows, count // rows
 
     def impossible(self, count: int) -> Iterator[Problem]:
-        """The grid must be full, with at least two rows and two columns."""
+        """Yield a grid that is not full, or has less than two rows or columns."""
         if self.rows is None:
             if self._sides(count)[0] == 1:
                 advice = "choose clients.count with a divisor, or topology kind: ring"
@@ -138,7 +129,7 @@ class Torus(TopologyConfig):
             yield Problem(expected, str(self.rows), "change rows or clients.count", ("rows",))
 
     def bipartite(self, count: int) -> bool:
-        """A chessboard, if both sides are even."""
+        """Return whether both sides are even, as those of a chessboard."""
         return all(side % 2 == 0 for side in self._sides(count))
 
 
@@ -146,14 +137,13 @@ class Regular(DrawnTopology):
     """A random graph in which everyone has equally many neighbors."""
 
     equal_degrees: ClassVar[bool | None] = True
-
     kind: Literal["regular"] = variant("regular")
-    degree: Count = Field(default=4, description="number of neighbors of every client")
+    degree: Count = option(4, "number of neighbors of every client")
 
     def impossible(self, count: int) -> Iterator[Problem]:
-        """A graph with these degrees must exist, and be connected."""
+        """Yield why no connected graph has these degrees."""
         if self.degree >= count:
-            yield Problem(_fewer(count), str(self.degree), "lower degree or add clients", ("degree",))
+            yield _too_many(self.degree, "degree", count)
         elif self.degree * count % 2:
             expected = f"an even number, because {count} clients are odd"
             yield Problem(expected, str(self.degree), "change degree or clients.count by one", ("degree",))
@@ -168,8 +158,8 @@ class ErdosRenyi(DrawnTopology):
     """
 
     kind: Literal["erdos_renyi"] = variant("erdos_renyi")
-    probability: Share | None = Field(
-        default=None, description="probability of each link; null: 2 ln(count) / count, twice what makes it connected"
+    probability: Share | None = option(
+        None, "probability of each link; null: 2 ln(count) / count, twice what makes it connected"
     )
 
 
@@ -177,15 +167,13 @@ class WattsStrogatz(DrawnTopology):
     """A small world: a ring lattice, some of its links moved at random."""
 
     kind: Literal["watts_strogatz"] = variant("watts_strogatz")
-    neighbors: Annotated[int, Within(at_least=2)] = Field(
-        default=4, description="neighbors of every client in the lattice, even"
-    )
-    rewiring: Probability = Field(default=0.1, description="share of the links that are moved")
+    neighbors: Annotated[int, Within(at_least=2)] = option(4, "neighbors of every client in the lattice, even")
+    rewiring: Probability = option(0.1, "share of the links that are moved")
 
     def impossible(self, count: int) -> Iterator[Problem]:
-        """The lattice takes half of the neighbors on either side."""
+        """Yield why the lattice cannot have half of the neighbors on each side."""
         if self.neighbors >= count:
-            yield Problem(_fewer(count), str(self.neighbors), "lower neighbors or add clients", ("neighbors",))
+            yield _too_many(self.neighbors, "neighbors", count)
         elif self.neighbors % 2:
             yield Problem("an even number", str(self.neighbors), "take as many on either side", ("neighbors",))
 
@@ -193,22 +181,19 @@ class WattsStrogatz(DrawnTopology):
 class BarabasiAlbert(DrawnTopology):
     """Scale-free: every newcomer links with some clients, preferring the well linked."""
 
-    equal_degrees: ClassVar[bool | None] = None
-
     kind: Literal["barabasi_albert"] = variant("barabasi_albert")
-    attachments: Count = Field(default=2, description="number of links of every newcomer")
+    attachments: Count = option(2, "number of links of every newcomer")
 
     def impossible(self, count: int) -> Iterator[Problem]:
-        """The first newcomer must find as many clients."""
+        """Yield a problem if the first newcomer finds too few clients."""
         if self.attachments >= count:
-            yield Problem(_fewer(count), str(self.attachments), "lower attachments or add clients", ("attachments",))
+            yield _too_many(self.attachments, "attachments", count)
 
 
 class Exponential(TopologyConfig):
     """Links from client i to i ± 1, 2, 4, 8, ..., modulo the number of clients."""
 
     equal_degrees: ClassVar[bool | None] = True
-
     kind: Literal["exponential"] = variant("exponential")
 
 
@@ -216,13 +201,9 @@ class Tree(TopologyConfig):
     """A balanced tree below client 0."""
 
     equal_degrees: ClassVar[bool | None] = False
-
+    two_sides: ClassVar[bool | None] = True
     kind: Literal["tree"] = variant("tree")
-    branching: Annotated[int, Within(at_least=2)] = Field(default=2, description="number of children of every client")
-
-    def bipartite(self, count: int) -> bool:
-        """Even against odd depths."""
-        return True
+    branching: Annotated[int, Within(at_least=2)] = option(2, "number of children of every client")
 
 
 class GraphMl(TopologyConfig):
@@ -239,8 +220,8 @@ class EdgeList(TopologyConfig):
     path: WorldFile = Field(description="text file with one link per line, relative to the current folder")
 
 
-def _fewer(count: int) -> str:
-    return f"fewer than clients.count, which is {count}"
+def _too_many(number: int, key: str, count: int) -> Problem:
+    return Problem(f"fewer than clients.count, which is {count}", str(number), f"lower {key} or add clients", (key,))
 
 
 _Fixed = (
@@ -262,7 +243,7 @@ FixedTopology = Annotated[_Fixed, ByKind(default="ring")]
 
 
 def once(graph: TopologyConfig, advice: str) -> Iterator[Problem]:
-    """Yield that a graph changes which is to be one."""
+    """Yield a problem if a graph that has to stay is redrawn."""
     if isinstance(graph, DrawnTopology) and graph.redraw_every is not None:
         yield Problem("null: one graph", format_time(graph.redraw_every), advice, ("graph", "redraw_every"))
 
@@ -272,7 +253,7 @@ class ChangingTopology(TopologyConfig):
 
     @property
     def changes(self) -> bool:
-        """They do."""
+        """Whether the graph changes during a run: yes."""
         return True
 
 
@@ -283,7 +264,6 @@ class OnePeer(ChangingTopology):
     """
 
     equal_degrees: ClassVar[bool | None] = True
-
     kind: Literal["one_peer"] = variant("one_peer")
     redraw_every: PositiveSeconds = Field(description="how long each power of two is in force")
 
@@ -295,67 +275,57 @@ class PeerSampling(ChangingTopology):
     """
 
     equal_degrees: ClassVar[bool | None] = False
-
     kind: Literal["peer_sampling"] = variant("peer_sampling")
-    peers: Count = Field(default=1, description="how many others each client draws; it may be drawn by more")
+    peers: Count = option(1, "how many others each client draws; it may be drawn by more")
     redraw_every: PositiveSeconds = Field(description="time after which all clients draw again, repeatedly")
 
     def impossible(self, count: int) -> Iterator[Problem]:
         """Yield a problem unless `peers` is smaller than the number of clients."""
         if self.peers >= count:
-            yield Problem(_fewer(count), str(self.peers), "lower peers or add clients", ("peers",))
+            yield _too_many(self.peers, "peers", count)
 
 
 class TimedGraph(Config):
     """A graph that is in force from a time on."""
 
-    start: Seconds = Field(default=0.0, alias="from", description="virtual time at which it begins")
+    start: Seconds = option(0.0, "virtual time at which it begins", alias="from")
     graph: FixedTopology = Field(description="who is linked with whom then", examples=["ring"])
 
-    @model_validator(mode="after")
-    def _one(self) -> Self:
-        problems = tuple(once(self.graph, "remove it: the next graph of the sequence is another"))
-        if problems:
-            raise InvalidValueError(*problems)
-        return self
+    def problems(self) -> Iterator[Problem]:
+        """Yield a problem if the graph changes by itself."""
+        return once(self.graph, "remove it: the next graph of the sequence is another")
 
 
 class Sequence(ChangingTopology):
     """A list of graphs, each from its time on."""
 
     equal_degrees: ClassVar[bool | None] = False
-
     kind: Literal["sequence"] = variant("sequence")
     graphs: tuple[TimedGraph, ...] = Field(description="graphs in the order of their times, the first from 0 s")
-    every: PositiveSeconds | None = Field(
-        default=None, description="time after which they begin anew, and so on; null: the last one stays"
+    every: PositiveSeconds | None = option(
+        None, "time after which they begin anew, and so on; null: the last one stays"
     )
 
-    @model_validator(mode="after")
-    def _in_order(self) -> Self:
+    def problems(self) -> Iterator[Problem]:
+        """Yield problems of the order of times."""
         times = [graph.start for graph in self.graphs]
-        problems = []
         if not times:
-            problems.append(Problem("at least one graph", "[]", "add one", ("graphs",)))
+            yield Problem("at least one graph", "[]", "add one", ("graphs",))
         elif times[0]:
             found = format_time(times[0])
-            problems.append(Problem("0 s for the first graph", found, "say what holds before", ("graphs", 0, "from")))
-        for i in range(1, len(times)):
-            if times[i] <= times[i - 1]:
-                expected = f"a time after that of the graph before, {format_time(times[i - 1])}"
-                problems.append(Problem(expected, format_time(times[i]), "sort them", ("graphs", i, "from")))
-        if self.every is not None and not problems and self.every <= times[-1]:
+            yield Problem("0 s for the first graph", found, "say what holds before", ("graphs", 0, "from"))
+        for i, (before, time) in enumerate(itertools.pairwise(times), start=1):
+            if time <= before:
+                expected = f"a time after that of the graph before, {format_time(before)}"
+                yield Problem(expected, format_time(time), "sort them", ("graphs", i, "from"))
+        if self.every is not None and times and self.every <= times[-1]:
             expected = f"a time after the last graph begins, at {format_time(times[-1])}"
-            problems.append(Problem(expected, format_time(self.every), "choose a longer time", ("every",)))
-        if problems:
-            raise InvalidValueError(*problems)
-        return self
+            yield Problem(expected, format_time(self.every), "choose a longer time", ("every",))
 
     def impossible(self, count: int) -> Iterator[Problem]:
-        """Each of them must exist."""
-        for i, one in enumerate(self.graphs):
-            for problem in one.graph.impossible(count):
-                yield problem.below(("graphs", i, "graph"))
+        """Yield why one of the graphs is impossible."""
+        for i, timed in enumerate(self.graphs):
+            yield from (problem.below(("graphs", i, "graph")) for problem in timed.graph.impossible(count))
 
 
 class Contacts(ChangingTopology):
@@ -365,14 +335,13 @@ class Contacts(ChangingTopology):
     """
 
     equal_degrees: ClassVar[bool | None] = False
-
     kind: Literal["contacts"] = variant("contacts")
     path: WorldFile = Field(
         description="CSV file, relative to the current folder, with the columns from and until (seconds, or with a "
         "unit), a and b (clients by number)"
     )
-    every: PositiveSeconds | None = Field(
-        default=None, description="time after which the plan begins anew, and so on; null: it comes once"
+    every: PositiveSeconds | None = option(
+        None, "time after which the plan begins anew, and so on; null: it comes once"
     )
 
 

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
+from pydantic import BeforeValidator, Field, WithJsonSchema
 
-from simfl.scenario.fields import Bandwidth, ByKind, Config, Count, Seconds, Text, Within, WorldFile, variant
-from simfl.scenario.problems import InvalidValueError, Problem, show
+from simfl.scenario.fields import Bandwidth, ByKind, Config, Count, Seconds, Text, Within, WorldFile, option, variant
+from simfl.scenario.problems import Problem, invalid, show
 from simfl.scenario.topologies import FixedTopology, Ring, once
 
 
 def _router(value: object) -> object:
     if isinstance(value, bool) or not isinstance(value, str | int) or value == "":
-        raise InvalidValueError(Problem("the name of a node, or its number", show(value), "write one node"))
+        raise invalid("the name of a node, or its number", show(value), "write one node")
     return str(value)
 
 
@@ -47,7 +47,7 @@ class ByAttribute(Config):
     """At each node, as many clients as its attribute says, in the order of nodes."""
 
     kind: Literal["attribute"] = variant("attribute")
-    name: Text = Field(default="clients", description="attribute of nodes: a number of clients")
+    name: Text = option("clients", "attribute of nodes: a number of clients")
 
 
 Attachment = Annotated[RoundRobin | AtRandom | Listed | ByAttribute, ByKind(default="round_robin")]
@@ -56,23 +56,20 @@ Attachment = Annotated[RoundRobin | AtRandom | Listed | ByAttribute, ByKind(defa
 class UnderlayConfig(Config):
     """Base of all networks beneath."""
 
-    latency: Seconds = Field(default=1e-4, description="of every edge that has none of its own")
-    bandwidth: Bandwidth | None = Field(
-        default=1.25e8, description="of every edge that has none of its own, each way; null: unlimited"
+    latency: Seconds = option(1e-4, "of every edge that has none of its own")
+    bandwidth: Bandwidth | None = option(1.25e8, "of every edge that has none of its own, each way; null: unlimited")
+    paths: Literal["latency", "hops"] = option(
+        "latency", "messages take a path of least latency (of equals one of fewest edges), or of hops"
     )
-    paths: Literal["latency", "hops"] = Field(
-        default="latency",
-        description="messages take a path of least latency (of equals one of fewest edges), or of hops",
-    )
-    clients: Attachment = Field(default=RoundRobin(), description="the nodes to which clients are attached")
-    servers: tuple[Router, ...] = Field(
-        default=(),
-        description="nodes to which the server and then the aggregators are attached, round by round; []: the first "
+    clients: Attachment = option(RoundRobin(), "the nodes to which clients are attached")
+    servers: tuple[Router, ...] = option(
+        (),
+        "nodes to which the server and then the aggregators are attached, round by round; []: the first "
         "node of the graph, which is a core of those that have one",
     )
 
-    def problems(self, count: int) -> Iterator[Problem]:
-        """Yield conflicts with a number of clients."""
+    def impossible(self, count: int) -> Iterator[Problem]:
+        """Yield why this network is impossible for `count` clients."""
         if isinstance(self.clients, Listed) and len(self.clients.nodes) != count:
             expected = f"a node for each of clients.count, which is {count}"
             advice = "a client that is not attached cannot reach others: name as many nodes as clients"
@@ -86,7 +83,7 @@ class StarOfSwitches(UnderlayConfig):
     """
 
     kind: Literal["star"] = variant("star")
-    switches: Count = Field(default=4, description="number of switches around the core")
+    switches: Count = option(4, "number of switches around the core")
 
 
 class TwoLevelTree(UnderlayConfig):
@@ -96,11 +93,9 @@ class TwoLevelTree(UnderlayConfig):
     """
 
     kind: Literal["two_level"] = variant("two_level")
-    branches: Count = Field(default=2, description="number of branches of the core")
-    racks: Count = Field(default=4, description="number of racks of every branch")
-    trunk: Bandwidth | None = Field(
-        default=None, description="of edges between core and branches, each way; null: that of the others"
-    )
+    branches: Count = option(2, "number of branches of the core")
+    racks: Count = option(4, "number of racks of every branch")
+    trunk: Bandwidth | None = option(None, "of edges between core and branches, each way; null: that of the others")
 
 
 class FatTree(UnderlayConfig):
@@ -110,30 +105,26 @@ class FatTree(UnderlayConfig):
     """
 
     kind: Literal["fat_tree"] = variant("fat_tree")
-    ports: Annotated[int, Within(at_least=2, at_most=128)] = Field(
-        default=4, description="ports k of every switch, even: k²/4 cores, k²/2 aggregation and k²/2 edge switches"
+    ports: Annotated[int, Within(at_least=2, at_most=128)] = option(
+        4, "ports k of every switch, even: k²/4 cores, k²/2 aggregation and k²/2 edge switches"
     )
 
-    @model_validator(mode="after")
-    def _even(self) -> Self:
+    def problems(self) -> Iterator[Problem]:
+        """Yield a problem for an odd number of ports."""
         if self.ports % 2:
-            advice = "half of the ports lead up, half down"
-            raise InvalidValueError(Problem("an even number", str(self.ports), advice, ("ports",)))
-        return self
+            yield Problem("an even number", str(self.ports), "half of the ports lead up, half down", ("ports",))
 
 
 class Generated(UnderlayConfig):
     """Any of the graphs that `topology` knows, over routers. Nodes: 0, 1, ..."""
 
     kind: Literal["graph"] = variant("graph")
-    nodes: Count = Field(default=8, description="number of routers")
-    graph: FixedTopology = Field(
-        default=Ring(), description="how they are linked: a topology; its `mixing` does not count"
-    )
+    nodes: Count = option(8, "number of routers")
+    graph: FixedTopology = option(Ring(), "how they are linked: a topology; its `mixing` does not count")
 
-    def problems(self, count: int) -> Iterator[Problem]:
-        """Yield a problem if the graph is impossible for this number of nodes."""
-        yield from super().problems(count)
+    def impossible(self, count: int) -> Iterator[Problem]:
+        """Yield also why the graph is impossible for this number of nodes."""
+        yield from super().impossible(count)
         yield from once(self.graph, "remove it: what is beneath stays")
         for problem in self.graph.impossible(self.nodes):
             expected = problem.expected.replace("clients.count", "nodes").replace("clients", "nodes")

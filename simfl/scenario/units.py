@@ -1,17 +1,17 @@
 """Quantities with units: times in s, bandwidths in bytes per s, sizes in bytes.
 
-Numbers are scaled in decimal arithmetic, so that "100 us" is the float nearest to 0.0001, and what `format_time`
-and `format_bandwidth` write is read back as exactly the same float.
+Numbers are scaled in decimal arithmetic. "100 us" is therefore the float nearest to 0.0001, and the text that
+`format_time` and `format_bandwidth` write is read back as exactly the same float.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from decimal import Context, Decimal
 
-from simfl.scenario.problems import InvalidValueError, Problem, show, suggestion
+from simfl.scenario.problems import invalid, show, suggestion
 
 _exact = Context(prec=60)
 _QUANTITY = re.compile(r"([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?)\s*(\S*)")
@@ -28,6 +28,7 @@ _TIMES = {
 }
 _TIME_SPELLINGS = {
     **_TIMES,
+    "": _TIMES["s"],
     "µs": _TIMES["us"],  # MICRO SIGN
     "μs": _TIMES["us"],  # GREEK SMALL LETTER MU
     **dict.fromkeys(("sec", "second", "seconds"), _TIMES["s"]),
@@ -35,6 +36,7 @@ _TIME_SPELLINGS = {
     **dict.fromkeys(("hour", "hours"), _TIMES["h"]),
     **dict.fromkeys(("day", "days"), _TIMES["d"]),
 }
+_TIME_ADVICE = "one of the units ns, us, ms, s, min, h, d"
 _PREFIXES = {"": 1, "k": 10**3, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 _BINARY = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
 _SIZES = {prefix + "B": Decimal(factor) for prefix, factor in (_PREFIXES | _BINARY).items()}
@@ -45,18 +47,18 @@ _BANDWIDTHS = {
 }
 
 
-def _split(value: object, expected: str, advice: str) -> tuple[Decimal, str]:
+def _scaled(value: object, units: Mapping[str, Decimal], expected: str, advice: str, usual: Iterable[str]) -> Decimal:
+    """Return a quantity in the base unit; `usual` are the units that advice names."""
     match = _QUANTITY.fullmatch(value.strip()) if isinstance(value, str) and len(value) <= _LONGEST else None
     if match is None:
-        raise InvalidValueError(Problem(expected, show(value), advice))
-    return Decimal(match[1]), match[2]
-
-
-def _nearest_unit(unit: str, units: Iterable[str], otherwise: str) -> str:
-    """Return the advice for an unknown unit: first the same letters in another case."""
-    known = list(units)
-    same = [other for other in known if unit and other.lower() == unit.lower()]
-    return suggestion(same[0] if same else unit, known, otherwise)
+        raise invalid(expected, show(value), f"write a number and {advice}")
+    number, unit = Decimal(match[1]), match[2]
+    if unit not in units:
+        names = list(usual)
+        other_case = [name for name in names if unit and name.lower() == unit.lower()]
+        otherwise = f"use {advice}" if units is _TIME_SPELLINGS else f"write a number and {advice}"
+        raise invalid(expected, show(value), suggestion(other_case[0] if other_case else unit, names, otherwise))
+    return _exact.multiply(number, units[unit])
 
 
 def parse_time(value: object) -> float:
@@ -65,18 +67,11 @@ def parse_time(value: object) -> float:
     Raises:
         InvalidValueError: the value is not a time, or its unit is unknown.
     """
-    expected = "a time like '10 ms'"
     if isinstance(value, int | float) and not isinstance(value, bool):
         if abs(value) < math.inf and abs(value) < 10**300:
             return float(value)
-        raise InvalidValueError(Problem("a finite time", show(value), "leave the key out for no limit"))
-    number, unit = _split(value, expected, "write a number and one of the units ns, us, ms, s, min, h, d")
-    if not unit:
-        return float(number)
-    if unit not in _TIME_SPELLINGS:
-        otherwise = "use one of the units ns, us, ms, s, min, h, d"
-        raise InvalidValueError(Problem(expected, show(value), _nearest_unit(unit, _TIMES, otherwise)))
-    return float(_exact.multiply(number, _TIME_SPELLINGS[unit]))
+        raise invalid("a finite time", show(value), "leave the key out for no limit")
+    return float(_scaled(value, _TIME_SPELLINGS, "a time like '10 ms'", _TIME_ADVICE, _TIMES))
 
 
 def format_time(seconds: float) -> str:
@@ -92,17 +87,13 @@ def format_time(seconds: float) -> str:
 def parse_bandwidth(value: object) -> float:
     """Return bytes per second: "100 Mbit/s" is 1.25e7; the unit is required.
 
-    A plain number is refused: bits or bytes is a factor of eight that is easily missed.
+    A plain number is rejected: bits and bytes differ by a factor of eight, which is easily missed.
 
     Raises:
         InvalidValueError: the value is not a bandwidth, or its unit is missing or unknown.
     """
-    expected = "a bandwidth like '100 Mbit/s'"
-    advice = "write a number and a unit such as Mbit/s or MB/s"
-    number, unit = _split(value, expected, advice)
-    if unit not in _BANDWIDTHS:
-        raise InvalidValueError(Problem(expected, show(value), _nearest_unit(unit, _BANDWIDTHS, advice)))
-    return float(_exact.multiply(number, _BANDWIDTHS[unit]))
+    expected, advice = "a bandwidth like '100 Mbit/s'", "a unit such as Mbit/s or MB/s"
+    return float(_scaled(value, _BANDWIDTHS, expected, advice, _BANDWIDTHS))
 
 
 def format_bandwidth(bytes_per_s: float) -> str:
@@ -118,23 +109,13 @@ def parse_bytes(value: object) -> int:
     Raises:
         InvalidValueError: the value is not a size, its unit is unknown, or it is not a whole number of bytes.
     """
-    expected = "a size like '10 kB'"
-    advice = "write a number and one of the units B, kB, MB, GB, TB, KiB, MiB, GiB, TiB"
     if isinstance(value, int) and not isinstance(value, bool):
         return value
-    number, unit = _split(value, expected, advice)
-    if unit not in _SIZES:
-        raise InvalidValueError(Problem(expected, show(value), _nearest_unit(unit, _SIZES, advice)))
-    size = _exact.multiply(number, _SIZES[unit])
+    advice = "one of the units B, kB, MB, GB, TB, KiB, MiB, GiB, TiB"
+    size = _scaled(value, _SIZES, "a size like '10 kB'", advice, _SIZES)
     if size != size.to_integral_value():
-        raise InvalidValueError(Problem("a whole number of bytes", show(value), "choose a smaller unit"))
+        raise invalid("a whole number of bytes", show(value), "choose a smaller unit")
     return int(size)
-
-
-def format_bytes(size: float) -> str:
-    """Return a size for reading, rounded to three digits: "12.3 MB"."""
-    prefix = next((prefix for prefix in "TGMk" if abs(size) >= _PREFIXES[prefix]), "")
-    return f"{size / _PREFIXES[prefix]:.3g} {prefix}B" if prefix else f"{size:g} B"
 
 
 def _plain(number: Decimal) -> str:

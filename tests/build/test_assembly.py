@@ -1,4 +1,4 @@
-"""What is refused before a run because no run of it would end."""
+"""Scenarios whose runs would never end are rejected before they run."""
 
 import math
 
@@ -17,7 +17,7 @@ def ready(**sections):
     return assemble(from_mapping({**mapping, "stop": {"updates": 8}, **sections}))
 
 
-def test_times_beyond_all_measure_are_refused():
+def test_too_long_times_are_rejected():
     rule = {"clients": [0], "factor": 1e9}
     assert ready(slowdowns=[rule]).warnings == ready().warnings, "a billion times slower is slow, and no more"
     with pytest.raises(
@@ -28,7 +28,7 @@ def test_times_beyond_all_measure_are_refused():
         ready(clients={"count": 4, "speed": {"kind": "list", "values": [1, 1, 1e15, 1]}})
 
 
-def test_partitions_and_outages_of_the_server_come_into_the_world():
+def test_world_has_partitions_and_outages_of_the_server():
     rules = [{"groups": [["server", 0], [3]], "from": 1, "until": 2}, {"fraction": 0.5, "from": 3}]
     world = build_world(
         ready(
@@ -46,15 +46,17 @@ def test_partitions_and_outages_of_the_server_come_into_the_world():
     assert [world.availability.online(client, 1.5) for client in range(4)] == [True] * 4
 
 
-def test_messages_that_would_fill_the_memory_are_refused():
+def test_too_many_messages_in_flight_are_rejected():
     gossip = {"kind": "gossip_learning", "batch_size": 8, "period": "100 ms"}
     far = {"latency": "1000000 s"}
     with pytest.raises(ScenarioError, match=r"^algorithm\.period: expected at most 1,000,000 models under way"):
         ready(algorithm=gossip, links=far, topology="ring")
-    ready(algorithm=gossip, links=far, topology="ring", stop={"time": 10.0})  # there is no time for so many
+    ready(
+        algorithm=gossip, links=far, topology="ring", stop={"time": 10.0}
+    )  # the run ends before too many are in flight
 
 
-def test_messages_that_are_sent_faster_than_they_travel_are_warned_of(tmp_path, monkeypatch):
+def test_messages_faster_than_links_get_a_warning(tmp_path, monkeypatch):
     """A softmax model of the digits has 650 parameters: 2.6 kB take 20.8 ms at 1 Mbit/s."""
     gossip = {"kind": "gossip_learning", "batch_size": 8}
 

@@ -1,4 +1,4 @@
-"""Devices, traces of speeds and times of presence, from files."""
+"""Devices, speed traces and availability, from files."""
 
 import dataclasses
 import json
@@ -36,7 +36,7 @@ def write(folder, name, text):
     return str(folder / name)
 
 
-def test_devices_have_uplinks_and_downlinks_of_their_own(tmp_path):
+def test_devices_have_their_own_uplinks_and_downlinks(tmp_path):
     text = "name,seconds_per_example,uplink,downlink\none,1,8 bit/s,16 bit/s\n"
     (device,) = devices_of(scenario_of(1, clients={"count": 1, "devices": write(tmp_path, "d.csv", text)}), Streams(0))
     bare = dataclasses.replace(device, uplink=None, downlink=None)
@@ -47,14 +47,14 @@ def test_devices_have_uplinks_and_downlinks_of_their_own(tmp_path):
     assert capacities_of([bare, bare]) is None
 
 
-def test_a_call_costs_something_however_small_the_batch():
+def test_every_batch_has_its_overhead():
     compute = Compute(Pace(1e-3, 5e-3, batch_size=10), [1.0, 2.0], Streams(0))
     for examples, seconds in ((1, 6e-3), (10, 15e-3), (11, 21e-3), (40, 60e-3)):
         assert compute.duration(0, examples, 0.0) == pytest.approx(seconds)
         assert compute.duration(1, examples, 0.0) == pytest.approx(2 * seconds)
 
 
-def test_factors_over_time_are_those_of_the_beginning():
+def test_speed_factor_is_that_of_the_start_of_a_batch():
     trace = Trace(Steps((1.0, 2.0), (3.0, 0.5)), {1: Steps((0.5,), (10.0,))})
     compute = Compute(1.0, [1.0, 1.0], Streams(0), trace=trace)
     assert [compute.duration(0, 1, now) for now in (0.0, 0.999, 1.0, 1.5, 2.0, 99.0)] == [1.0, 1.0, 3.0, 3.0, 0.5, 0.5]
@@ -83,7 +83,7 @@ def test_devices_are_drawn_by_their_shares_and_have_their_own_times(tmp_path):
     assert devices_of(scenario_of(), Streams(0)) is None
 
 
-def test_a_world_has_them(tmp_path):
+def test_world_has_the_devices(tmp_path):
     path = write(tmp_path, "devices.csv", DEVICES)
     clients = {"count": 8, "devices": path, "speed": 2.0}
     algorithm = {"kind": "gossip_learning", "batch_size": 10}
@@ -98,13 +98,13 @@ def test_a_world_has_them(tmp_path):
     assert (setup.options["period_s"], forecast(setup).batch_s) == (usual_s, usual_s)
 
 
-def test_who_cannot_hold_the_model_is_refused(tmp_path):
+def test_devices_too_small_for_the_model_are_rejected(tmp_path):
     path = write(tmp_path, "devices.csv", "name,seconds_per_example,memory\nwatch,1,10 kB\n")
     with pytest.raises(DataError) as raised:
         assemble(scenario_of(clients={"count": 4, "devices": path}, algorithm={"kind": "sync_sgd", "batch_size": 64}))
     needed = 4 * (2 * 650 + 64 * 64)
     assert str(raised.value).startswith(
-        f"clients.devices: {path}:2: memory: expected at least {needed / 1000:.3g} kB for the model, its gradient and "
+        f"clients.devices: {path}:2: memory: expected at least {needed / 1000:.4g} kB for the model, its gradient and "
         "a mini-batch, found 10 kB (watch); lower"
     )
 
@@ -128,14 +128,14 @@ def test_who_cannot_hold_the_model_is_refused(tmp_path):
         ("name,seconds_per_example,share\na,1,-1\n", ":2: share: expected a number >= 0, found '-1'"),
     ],
 )
-def test_a_file_of_devices_that_makes_no_sense_is_refused(text, said, tmp_path):
+def test_invalid_file_of_devices_is_rejected(text, said, tmp_path):
     path = tmp_path / "devices.csv" if text is None else write(tmp_path, "devices.csv", text)
     with pytest.raises(DataError, match=rf"^clients\.devices: .*{said}") as raised:
         devices_of(scenario_of(clients={"count": 4, "devices": str(path)}), Streams(0))
     assert "\n" not in str(raised.value)
 
 
-def test_a_trace_is_read_line_by_line(tmp_path):
+def test_each_line_of_a_trace_is_read(tmp_path):
     path = write(tmp_path, "speeds.csv", "time,client,factor\n1 s,all,2\n2,3,7\n3 s,all,4\n4,3,1\n")
     trace = speed_trace(scenario_of(clients={"count": 4, "trace": {"path": path, "every": "1 min"}}))
     assert [trace.factor(0, t) for t in (0, 1, 2, 3, 5, 59.9, 60, 61)] == [1, 2, 2, 4, 4, 4, 4, 2]
@@ -154,7 +154,7 @@ def test_a_trace_is_read_line_by_line(tmp_path):
         ("time,client,factor\n60,all,1\n", r":2: time: expected a time before clients\.trace\.every, which is 10 s"),
     ],
 )
-def test_a_trace_that_makes_no_sense_is_refused(text, said, tmp_path):
+def test_invalid_trace_is_rejected(text, said, tmp_path):
     path = write(tmp_path, "speeds.csv", text)
     with pytest.raises(DataError, match=rf"^clients\.trace\.path: .*{said}"):
         speed_trace(scenario_of(clients={"count": 4, "trace": {"path": path, "every": "10 s"}}))
@@ -165,7 +165,7 @@ def there(scenario, client, times):
     return [found.online(client, time) for time in times]
 
 
-def test_clients_are_there_when_the_file_says_so(tmp_path):
+def test_clients_are_online_at_the_times_of_the_file(tmp_path):
     path = write(tmp_path, "hours.csv", "client,from,to\n0,1,2\n0,3,4\n1,0,\n2,0,10 s\n")
     rule = {"clients": [0, 1, 2], "trace": {"path": path}}
     once = scenario_of(availability=[rule])
@@ -182,7 +182,7 @@ def test_clients_are_there_when_the_file_says_so(tmp_path):
     ]  # fmt: skip
 
 
-def test_clients_may_draw_whose_times_they_have(tmp_path):
+def test_clients_can_draw_their_times(tmp_path):
     path = write(tmp_path, "hours.csv", "client,from,to\nearly,0,1\nlate,5,6\n")
     scenario = scenario_of(400, availability=[{"all": True, "trace": {"path": path, "draw": True}}])
     found = availability(scenario, Streams(3))
@@ -194,13 +194,13 @@ def test_clients_may_draw_whose_times_they_have(tmp_path):
     assert [alone.online(k, 0.5) for k in (7, 9)] == [early[7], early[9]]
 
 
-def test_fedscales_clients_begin_anew_after_their_finish_time(tmp_path):
+def test_fedscale_times_repeat_after_finish_time(tmp_path):
     lives = {
         "0": {"duration": 5, "active": [1, 4], "inactive": [2, 5], "finish_time": 6, "model": "A"},
         "1": {"active": [0], "inactive": [], "finish_time": 8},
         "2": {"active": [], "inactive": [], "finish_time": 8},
         "3": {"active": [2], "inactive": [90], "finish_time": 4},
-        "4": {"active": [0, 7], "inactive": [1, 9], "finish_time": 4},  # what is behind its end never comes
+        "4": {"active": [0, 7], "inactive": [1, 9], "finish_time": 4},  # times after the end are not used
     }
     path = write(tmp_path, "trace.json", json.dumps(lives))
     scenario = scenario_of(availability=[{"clients": [0, 1, 2, 3, 4], "trace": {"path": path, "layout": "fedscale"}}])
@@ -232,7 +232,7 @@ def test_fedscales_clients_begin_anew_after_their_finish_time(tmp_path):
         ("a.json", '{"0": {"active": [1, 2], "inactive": [3, 4], "finish_time": 9}}', "in turn that go on in time"),
     ],
 )
-def test_times_that_make_no_sense_are_refused(name, text, said, tmp_path):
+def test_invalid_times_are_rejected(name, text, said, tmp_path):
     path = write(tmp_path, name, text)
     rule = {"all": True, "trace": {"path": path, "layout": "fedscale" if name.endswith("json") else "plain"}}
     if name.endswith("csv"):

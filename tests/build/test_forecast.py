@@ -1,4 +1,4 @@
-"""What a scenario weighs before it runs."""
+"""The forecast of a run."""
 
 import re
 
@@ -35,14 +35,14 @@ def found(kind="sync_sgd", stop="{epochs: 2}", links="{latency: 1 ms}", privacy=
         ("{latency: {kind: lognormal, mean: 7 ms, sigma: 2}, bandwidth: null}", 0.007),
     ],
 )
-def test_a_message_takes_what_the_slowest_part_of_an_idle_link_takes(links, seconds):
+def test_message_time_is_that_of_the_slowest_part_of_an_idle_link(links, seconds):
     weighed = found(links=links)
     assert (weighed.parameters, weighed.model_bytes, weighed.batch_s) == (650, 2600, 0.008)
     assert weighed.message_s == pytest.approx(seconds)
     assert (weighed.epsilon, weighed.delta, weighed.privacy, weighed.spectral_gap) == (None, None, None, None)
 
 
-def test_where_links_differ_the_fastest_and_the_slowest_are_told():
+def test_forecast_has_the_fastest_and_the_slowest_link():
     def travels(kind, rules):
         weighed = found(kind, links=f"{{latency: 2 ms, bandwidth: null, rules: [{rules}]}}")
         return weighed.message_s, weighed.longest_message_s
@@ -60,7 +60,7 @@ def test_the_planned_epsilon_is_that_of_the_ledger():
     assert weighed.spectral_gap == pytest.approx(2 / 3)
 
 
-def test_what_nobody_knows_is_not_said():
+def test_unknown_properties_are_none():
     weighed = found(privacy=PRIVATE, stop="{time: 5 s}")
     assert (weighed.epsilon, weighed.delta) == (None, None)
     shuffled = PRIVATE.replace("noise_multiplier", "neighbors: add_or_remove, noise_multiplier")
@@ -80,7 +80,7 @@ def test_what_nobody_knows_is_not_said():
         ("{noise_multiplier: 1}", "{epochs: 2}", None, None),
     ],
 )
-def test_one_epsilon_is_planned_and_what_binds_is_named(privacy, stop, epsilon, limit):
+def test_forecast_names_the_limit_of_releases(privacy, stop, epsilon, limit):
     weighed = found(privacy=privacy, stop=stop)
     if epsilon is not None:
         assert weighed.epsilon == pytest.approx(epsilon, rel=0.02 if epsilon == 2.0 else 1.0)

@@ -31,7 +31,7 @@ def trace_of(tmp_path, text, **more):
     return model_of(links={"rules": [rule]})
 
 
-def test_links_that_do_not_differ_are_equal_links():
+def test_links_without_rules_are_equal():
     assert type(model_of()) is LinkModel
     assert type(model_of(regions={"names": ["here"], "counts": [2]})) is LinkModel
     assert isinstance(model_of(links={"rules": [{"all": True, "loss": 0.1}]}), VariedLinks)
@@ -63,7 +63,7 @@ def test_a_wrong_trace_is_one_line(tmp_path, text, message):
     assert "\n" not in str(caught.value)
 
 
-def test_a_trace_begins_anew_after_its_end_alone(tmp_path):
+def test_period_shorter_than_a_trace_is_rejected(tmp_path):
     with pytest.raises(DataError, match=r"uplink.every: expected more than 5 s, the last time of .*, found 3 s"):
         trace_of(tmp_path, "time,value\n0,1\n5,2\n", every="3 s")
 
@@ -91,7 +91,7 @@ def test_a_matrix_of_round_trips_in_a_file_is_halved(tmp_path):
         model_of(regions={"names": ["a", "b"], "counts": [1, 1], "latency": table})
 
 
-def test_edges_of_a_file_have_values_of_their_own(tmp_path):
+def test_edges_of_a_file_have_their_own_values(tmp_path):
     path = tmp_path / "edges.csv"
     path.write_text("source,target,latency,loss\n0,1,20 ms,\n1,2,,0.25\n")
     topology = build_topology("edge_list", 3, Streams(0).generator("topology"), path=path)
@@ -111,13 +111,13 @@ PAIRS = set(itertools.permutations(range(COUNT + 1), 2))
 
 
 def slow(time=0.0, **rule):
-    """The pairs that a rule makes slow at a time; the server is the last node."""
+    """Return the pairs that a rule makes slow at a time; the server is the last node."""
     links = {"latency": 0, "bandwidth": None, "rules": [{"latency": 1, **rule}]}
     values = links_of(scenario_of(COUNT, links=links), Streams(0), PAIR).values(Streams(0), COUNT)
     return {pair for pair in PAIRS if values.mean_latency_s(*pair, time)}
 
 
-def test_a_rule_is_about_whom_it_names_and_the_way_it_says():
+def test_rule_applies_to_its_links_and_direction():
     assert slow(all=True) == PAIRS
     assert slow(clients=[0]) == {pair for pair in PAIRS if 0 in pair}
     assert slow(clients=[0, "server"], direction="out") == {pair for pair in PAIRS if pair[0] in (0, COUNT)}
@@ -129,7 +129,7 @@ def test_a_rule_is_about_whom_it_names_and_the_way_it_says():
     assert len(half) == len(PAIRS) - 3 * 2, "all but those among the other two and the server"
 
 
-def test_a_rule_holds_in_its_times():
+def test_rule_applies_in_its_times():
     times = (0.5, 1.5, 2.5, 4.5, 7.5)
     assert [bool(slow(time, all=True, **{"from": 1, "until": 2})) for time in times] == [False, True] + [False] * 3
     assert [bool(slow(time, all=True, until=1)) for time in times] == [True] + [False] * 4
@@ -138,7 +138,7 @@ def test_a_rule_holds_in_its_times():
     assert [bool(slow(time, all=True, **again)) for time in times] == [False, True, False, True, True]
 
 
-def test_what_devices_have_is_weaker_than_any_rule():
+def test_rules_override_capacities_of_devices():
     def uplinks(**links):
         own = Rule({"uplink": Listed({0: 5.0})})
         scenario = scenario_of(links={"uplink": "8 bit/s", **links})
@@ -149,7 +149,7 @@ def test_what_devices_have_is_weaker_than_any_rule():
     assert uplinks(rules=[{"all": True, "uplink": "16 bit/s"}]) == [2.0, 2.0]
 
 
-def test_losses_in_bursts_and_how_often_a_law_is_drawn():
+def test_bursts_of_losses_and_frequency_of_draws_are_built():
     bursts = {"kind": "gilbert_elliott", "good": 9, "bad": 0.5, "loss_good": 0.01, "loss_bad": 0.9, "drawn": "client"}
     law = {"kind": "uniform", "low": "8 bit/s", "high": "16 bit/s"}
     first, second = model_of(

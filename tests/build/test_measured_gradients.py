@@ -40,7 +40,7 @@ def scenario(gradients, algorithm="{kind: adpsgd, batch_size: 8, step_size: 0.5}
 
 @pytest.fixture
 def evaluated(monkeypatch):
-    """The models that runs evaluate from now on, in their order, f32 [d] each: means of what the executor is given."""
+    """Return the list of models that later runs evaluate, f32 [d] each: means of the executor's models."""
     found = []
     evaluate = Executor.evaluate
 
@@ -53,7 +53,7 @@ def evaluated(monkeypatch):
 
 
 def expected(problem, count, models, norms):
-    """The columns `gradient_norm` and `clipped_share`, in float64."""
+    """Return the columns `gradient_norm` and `clipped_share`, in float64."""
     x, y = problem.data.train_x[:count], problem.data.train_y[:count]
     rows = []
     for model, norm in zip(models, norms, strict=True):
@@ -65,7 +65,7 @@ def expected(problem, count, models, norms):
 
 
 @pytest.mark.parametrize("privacy", ["", PRIVATE], ids=["plain", "private"])
-def test_measuring_changes_nothing_else(privacy, tmp_path, evaluated):
+def test_measuring_gradients_changes_nothing_else(privacy, tmp_path, evaluated):
     off = run(scenario(0, privacy=privacy), out=tmp_path)
     models = len(evaluated)
     setup = prepare(scenario(50, privacy=privacy))
@@ -86,7 +86,7 @@ def test_measuring_changes_nothing_else(privacy, tmp_path, evaluated):
     assert (shares > 0.0).all() if privacy else (shares == 0.0).all()
 
 
-def test_the_norm_is_that_of_the_servers_stage(tmp_path, evaluated, monkeypatch):
+def test_measured_norm_follows_the_servers_stage(tmp_path, evaluated, monkeypatch):
     monkeypatch.setattr("simfl.papers.mapa.kind.stage_rules", lambda scenario, size: STAGES)
     setup = prepare(scenario(50, MAPA, privacy=RADIUS_ONLY, links="{latency: 2 ms}"))
     found = run(setup, out=tmp_path)
@@ -111,7 +111,7 @@ def test_tasks_are_measured_at_the_joined_model(tmp_path):
     assert np.isfinite(found.metrics["gradient_norm"]).all()
 
 
-def test_more_examples_than_there_are():
+def test_more_examples_than_in_the_set_are_rejected():
     count = len(prepare(scenario(0)).problem.data.train_x)
     message = rf"^evaluate\.gradients: expected at most {count}, .* found {count + 1}; lower it$"
     assert prepare(scenario(count)).problem.measured.gradient_examples == count

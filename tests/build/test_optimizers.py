@@ -1,4 +1,4 @@
-"""Optimizers in runs: what a scenario says and what is refused, bytes, privacy, and runs that are resumed."""
+"""Optimizers in runs: scenarios, rejected options, bytes, privacy, and resumed runs."""
 
 import contextlib
 import math
@@ -49,12 +49,12 @@ def scenario(algorithm, **sections):
 
 @pytest.fixture
 def own(tmp_path, monkeypatch):
-    """A module of one's own optimizers, my_chain."""
+    """Write the module my_chain of a user's own optimizers."""
     (tmp_path / "my_chain.py").write_text(OWN, encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)
 
 
-# -- what is asked for -----------------------------------------------------------------------------
+# -- options -----------------------------------------------------------------------------
 
 MOMENTUM = {"kind": "momentum"}
 
@@ -97,7 +97,7 @@ def average(kind, **more):
         ),
     ],
 )
-def test_what_does_not_fit_is_one_line(algorithm, line):
+def test_unsupported_optimizer_is_one_line(algorithm, line):
     with pytest.raises(ScenarioError, match=line) as refused:
         from_mapping({"algorithm": algorithm})
     assert "\n" not in str(refused.value) or algorithm["kind"] in ("mapa", "audp")
@@ -111,18 +111,18 @@ def test_what_does_not_fit_is_one_line(algorithm, line):
         ("my_chain:mkae", r"optimizer\.kind: cannot load 'my_chain:mkae'.*make"),
     ],
 )
-def test_own_chains_that_are_none_are_one_line(own, name, line):
+def test_invalid_own_chain_is_one_line(own, name, line):
     with pytest.raises(ScenarioError, match=line) as refused:
         prepare(scenario({"kind": "adpsgd", "optimizer": name}))
     assert "\n" not in str(refused.value)
 
 
-def test_options_that_an_own_chain_does_not_take(own):
+def test_unknown_options_of_an_own_chain_are_rejected(own):
     with pytest.raises(ScenarioError, match=r"algorithm\.optimizer\.options: 'my_chain:make' takes .*found rat.*rate"):
         prepare(scenario({"kind": "adpsgd", "optimizer": {"kind": "my_chain:make", "options": {"rat": 1}}}))
 
 
-def test_a_state_that_begins_with_the_parameters_cannot_begin_anew(own):
+def test_state_of_the_parameters_cannot_be_lost(own):
     section = {"kind": "my_chain:remembers", "state": {"crash": "lose"}}
     with pytest.raises(ScenarioError, match=r"state\.crash: expected keep with 'my_chain:remembers'"):
         prepare(scenario({"kind": "adpsgd", "optimizer": section}))
@@ -130,13 +130,13 @@ def test_a_state_that_begins_with_the_parameters_cannot_begin_anew(own):
     assert prepare(scenario({"kind": "adpsgd", "optimizer": section})).training.optimizer.rows >= 1
 
 
-def test_an_algorithm_of_ones_own_says_that_it_takes_one():
+def test_own_algorithm_has_to_declare_that_it_takes_an_optimizer():
     algorithm = {"kind": "tests.algorithms.custom:Alone", "optimizer": "adam"}
     with pytest.raises(ScenarioError, match=r"algorithm\.optimizer: expected sgd .* make its steps with self\.descend"):
         prepare(scenario(algorithm))
 
 
-def test_optimizers_bring_step_sizes_that_fit_and_can_be_swept(tmp_path):
+def test_optimizers_have_default_step_sizes_and_can_be_swept(tmp_path):
     file = tmp_path / "one.yaml"
     file.write_text("algorithm: {kind: fedbuff}\n", encoding="utf-8")
 
@@ -154,14 +154,14 @@ def test_optimizers_bring_step_sizes_that_fit_and_can_be_swept(tmp_path):
     assert again.algorithm.step_size.simplified() == 0.001
 
 
-def test_step_sizes_of_a_theorem_are_those_of_plain_sgd():
+def test_theory_steps_with_an_optimizer_get_a_warning():
     algorithm = {"kind": "async_sgd", "step_size": None}
     assert not any("plain SGD" in line for line in scenario(algorithm).warnings())
     warned = scenario({**algorithm, "server_optimizer": "momentum"}).warnings()
     assert any(line.startswith("algorithm.step_size: Table 2's step sizes") for line in warned)
 
 
-# -- what does not depend on numbers ---------------------------------------------------------------
+# -- runs without numbers ---------------------------------------------------------------
 
 PRIVATE = {
     "example": {"mechanism": "gaussian", "clipping_norm": 1.0, "noise_multiplier": 1.0, "delta": 1e-5},
@@ -179,8 +179,8 @@ PRIVATE = {
         ({"kind": "fedbuff", "buffer_size": 3, "noise": "server", "server_optimizer": "yogi"}, "client"),
     ],
 )
-def test_what_is_released_and_what_it_costs_is_the_same_with_an_optimizer(without_numbers, tmp_path, algorithm, unit):
-    """Whatever is made of noisy gradients is post-processing: releases, epsilon and times of all updates are equal."""
+def test_optimizer_changes_neither_releases_nor_epsilon(without_numbers, tmp_path, algorithm, unit):
+    """Optimizers post-process noisy gradients: releases, epsilon and times of all updates are equal."""
     plain = {key: value for key, value in algorithm.items() if not key.endswith("optimizer")}
     runs = [run(scenario(one, privacy=PRIVATE[unit]), out=tmp_path) for one in (plain, algorithm)]
     tables = [(each.clients, each.releases, each.metrics.drop(columns="wall_s")) for each in runs]
@@ -192,7 +192,7 @@ def test_what_is_released_and_what_it_costs_is_the_same_with_an_optimizer(withou
         assert runs[0].updates[column].equals(runs[1].updates[column])
 
 
-def test_states_that_travel_count_in_bytes(without_numbers, tmp_path):
+def test_sent_states_count_in_bytes(without_numbers, tmp_path):
     def mean_bytes(**optimizer):
         found = run(scenario({"kind": "adpsgd", "optimizer": optimizer}, record={"messages": True}), out=tmp_path)
         return set(found.messages["bytes"])
@@ -206,7 +206,7 @@ def test_states_that_travel_count_in_bytes(without_numbers, tmp_path):
 
 # -- resumed runs ----------------------------------------------------------------------------------
 
-#: Of the four clients two, in the middle of mini-batches.
+#: Two of the four clients crash in the middle of mini-batches.
 CRASHES = [{"clients": [1, 2], "crash": [{"at": "0.0301 s", "back": "0.05 s"}, {"at": "0.0703 s", "back": "0.08 s"}]}]
 
 RESUMED = {
@@ -218,7 +218,7 @@ RESUMED = {
 
 
 @pytest.mark.parametrize("name", RESUMED)
-def test_a_run_that_is_interrupted_anywhere_goes_on_to_the_same_end(tmp_path, name):
+def test_run_interrupted_anywhere_resumes_to_the_same_end(tmp_path, name):
     algorithm = RESUMED[name]
     whole, events = run_until(prepare(scenario(algorithm, availability=CRASHES)), math.inf, tmp_path)
     assert whole.status == "done"
@@ -233,7 +233,7 @@ def test_a_run_that_is_interrupted_anywhere_goes_on_to_the_same_end(tmp_path, na
 
 
 def test_the_example_of_an_own_chain_learns(tmp_path):
-    """Within 20 lines, from beside its scenario; its source is part of what the run says of itself."""
+    """The example has at most 20 lines and lies beside its scenario; the manifest has the digest of its source."""
     file = Path(__file__).parents[2] / "notebooks" / "own_model" / "my_optimizer.yaml"
     assert len(file.with_suffix(".py").read_text(encoding="utf-8").splitlines()) <= 20
     look_beside([file])
@@ -242,8 +242,8 @@ def test_the_example_of_an_own_chain_learns(tmp_path):
     assert "my_optimizer" in found.manifest.extra["own_code"]
 
 
-def test_the_pages_example_and_what_it_says_of_who_takes_one():
-    """The table of docs/algorithms.md: who refuses which optimizer, and who takes it."""
+def test_table_of_optimizers_in_the_documentation_is_true():
+    """The table of docs/algorithms.md says which algorithms accept which optimizer."""
     page = (Path(__file__).parents[2] / "docs" / "algorithms.md").read_text(encoding="utf-8")
     section = page.partition("## Optimizers")[2].partition("\n## ")[0]
     from_mapping(yaml.safe_load(section.partition("```yaml")[2].partition("```")[0]))

@@ -65,7 +65,7 @@ def module(tmp_path, monkeypatch):
     return file
 
 
-def test_two_hundred_steps_are_those_of_a_plain_loop(module, tmp_path):
+def test_two_hundred_steps_equal_those_of_a_plain_loop(module, tmp_path):
     scenario = loads(TEXT, "own")
     found = run(scenario, out=tmp_path / "results")
     setup = prepare(scenario)
@@ -93,7 +93,7 @@ def test_two_hundred_steps_are_those_of_a_plain_loop(module, tmp_path):
     assert prepare(scenario).model != setup.model
 
 
-def test_an_object_stands_in_the_scenario_and_must_be_given_again(module, tmp_path):
+def test_object_is_named_in_the_scenario_and_needed_again(module, tmp_path):
     import own_net_of_a_test
 
     net = own_net_of_a_test.make((5,), 2)
@@ -116,7 +116,7 @@ def test_an_object_stands_in_the_scenario_and_must_be_given_again(module, tmp_pa
     assert opened(prepare(mapping, model=net).scenario, Own(model=net)).model.l2 == 0.01
 
 
-def test_a_run_that_was_killed_goes_on_with_its_object(module, tmp_path):
+def test_killed_run_resumes_with_its_object(module, tmp_path):
     import own_net_of_a_test
 
     net = own_net_of_a_test.make((5,), 2)
@@ -139,7 +139,7 @@ def cut_short(scenario, net, folder):
     return run_until(assemble(scenario, own=Own(model=net)), 100, folder)[0].folder
 
 
-def test_what_is_asked_of_a_model_that_cannot():
+def test_requests_that_a_model_cannot_serve_are_rejected():
     class Silent:
         init = staticmethod(lambda key: jnp.zeros(5))
         losses = staticmethod(lambda params, x, y: (x @ params - y) ** 2)
@@ -156,7 +156,7 @@ def regression(**metrics):
     return Network("line", lambda key, x: jnp.zeros(x.shape[1]), lambda w, x: x @ w, "squared", metrics)
 
 
-def test_own_metrics_are_columns_and_end_the_run(tmp_path, simfl_):
+def test_own_metrics_are_columns_and_can_end_the_run(tmp_path, simfl_):
     mapping = {"data": {"set": "linear", "samples": 80, "dimension": 5}, "name": "own"}
     mapping |= {"algorithm": {"kind": "adpsgd", "batch_size": 8, "step_size": 0.05}, "clients": {"count": 2}}
     mapping["evaluate"] = {"every": {"updates": 5}, "metrics": ["mae"]}
@@ -202,20 +202,20 @@ def test_own_metrics_are_columns_and_end_the_run(tmp_path, simfl_):
         ({"evaluate": {"metrics": ["error"]}}, r"evaluate\.metrics: expected macro_f1"),
     ],
 )
-def test_measures_that_are_none(change, message):
+def test_invalid_metrics_are_rejected(change, message):
     mapping = {"data": {"set": "linear", "dimension": 5}, "algorithm": "adpsgd"}
     with pytest.raises(ScenarioError, match=message):
         prepare(mapping | change, model=regression(error="mae"))
 
 
-def test_a_metric_takes_no_name_that_is_in_use():
+def test_metric_with_a_name_in_use_is_rejected():
     mapping = {"data": {"set": "linear", "dimension": 5}, "algorithm": "adpsgd"}
     for name, evaluate in (("test_loss", {}), ("mae", {"metrics": ["mae"]})):
         with pytest.raises(ScenarioError, match=rf"^model: object:line: metrics: {name}: expected another name"):
             prepare(mapping | {"evaluate": evaluate}, model=regression(**{name: "mae"}))
 
 
-def test_what_an_object_replaces_need_not_suit_the_rest(tmp_path):
+def test_replaced_section_need_not_fit_the_others(tmp_path):
     x = np.random.default_rng(0).normal(size=(40, 3))
     data = x, (x[:, 0] > 0).astype(int)
     mapping = {"name": "two", "model": "logistic", "data": {"partition": "iid"}, "algorithm": "sync_sgd"}
@@ -231,7 +231,7 @@ def test_what_an_object_replaces_need_not_suit_the_rest(tmp_path):
     assert opened({**mapping, "data": "digits"}, Own(model=object(), data=data)).model.kind == "object:object"
 
 
-def test_only_what_is_trained_travels_and_all_of_it_comes_back(module, tmp_path):
+def test_only_trained_parameters_are_sent_and_all_are_returned(module, tmp_path):
     import own_net_of_a_test
 
     whole, part = own_net_of_a_test.make((5,), 2, hidden=4), own_net_of_a_test.make((5,), 2, hidden=4)

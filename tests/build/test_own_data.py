@@ -1,4 +1,4 @@
-"""Data of one's own from end to end: named in a scenario, given from Python, read from files."""
+"""A user's own data from end to end: named in a scenario, given from Python, read from files."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_a_function_gives_the_data_and_owners_are_clients(module, tmp_path):
         simfl.read(given.folder).predict(x)
 
 
-def test_what_changed_is_noticed(module, tmp_path):
+def test_changed_data_are_noticed(module, tmp_path):
     cut = run_until(prepare(loads(TEXT, "own")), 20, tmp_path)[0].folder
     module.write_text(MODULE.replace("128", "127"))
     with pytest.raises(simfl.SimflError, match=r"source of the user's own modules|data"):
@@ -88,7 +88,7 @@ def test_what_changed_is_noticed(module, tmp_path):
     assert resume(cut).manifest.status in ("done", "finished", "completed")
 
 
-def test_frames_are_given_with_their_columns(tmp_path):
+def test_frames_use_their_columns(tmp_path):
     frame = pd.DataFrame({"age": range(20), "ward": list("ab") * 10, "sick": [0, 0, 1, 1] * 5, "site": list("xy") * 10})
     mapping = {
         "data": {"target": "sick", "owner": "site", "partition": "natural", "normalize": "standard"},
@@ -134,14 +134,14 @@ def test_a_file_that_changed_is_another_run(tmp_path):
         (("count: 4}", "count: 5}"), r"^clients\.count: expected 4, the number of owners .* set clients\.count: 4$"),
     ],
 )  # fmt: skip
-def test_mistakes_are_one_line(module, change, message):
+def test_mistakes_in_own_data_are_one_line(module, change, message):
     text = TEXT.replace(*change)
     with pytest.raises(simfl.SimflError, match=message) as refused:
         prepare(loads(text.replace("{count: 48}", "{}") if "broken" in change else text, "own"))
     assert "\n" not in str(refused.value)
 
 
-def test_texts_are_for_models_of_sequences_alone(tmp_path):
+def test_texts_need_models_of_sequences(tmp_path):
     for text in ("data: text\nmodel: softmax\nalgorithm: adpsgd", "data: digits\nmodel: lstm\nalgorithm: adpsgd"):
         with pytest.raises(ScenarioError, match=r"model: expected .* data set '(text|digits)', found '(softm|lst)"):
             loads(text)
@@ -151,6 +151,6 @@ def test_texts_are_for_models_of_sequences_alone(tmp_path):
         prepare(mapping)
 
 
-def test_a_set_that_says_nothing_of_owners():
+def test_natural_partition_without_owners_is_rejected():
     with pytest.raises(ScenarioError, match=r"data\.partition: expected another kind for data set 'digits'"):
         loads("data: {set: digits, partition: natural}\nalgorithm: adpsgd")

@@ -17,15 +17,15 @@ def places_of(seed=0, **sections):
     return Places(scenario_of(**sections), Streams(seed))
 
 
-def test_words_are_nodes():
+def test_words_stand_for_nodes():
     places = places_of(server={"region": "us"})
     assert places.of([4, "eu"]) == {0, 1, 4}
     assert places.of(["us"]) == {2, 3, 4, 5}  # the server, too
     assert places.of(["server"]) == {5}
-    assert places_of().of(["us"]) == {2, 3, 4}  # nobody said where the server is
+    assert places_of().of(["us"]) == {2, 3, 4}  # the server is in no region
 
 
-def test_aggregators_are_where_it_is_said_and_else_where_the_server_is():
+def test_aggregators_are_in_their_regions_or_the_servers():
     hierarchy = {"kind": "async_fl", "aggregators": [3]}
     places = places_of(algorithm=hierarchy, server={"region": "us", "aggregator_regions": ["eu"]})
     assert places.servers == {5, 6, 7, 8}
@@ -55,7 +55,7 @@ def test_clients_are_in_the_regions_of_a_file(tmp_path):
         places_of(regions=from_file)
 
 
-def test_rules_about_clients_leave_the_server_of_a_region_out():
+def test_rules_for_clients_exclude_the_server_of_a_region():
     scenario = scenario_of(
         server={"region": "us"},
         slowdowns=[{"regions": ["us"], "factor": 3}, {"clients": [0], "factor": 2}],

@@ -1,4 +1,4 @@
-"""From the privacy section to what clients add, and to when their budgets are spent."""
+"""From the privacy section to the noise of clients and the end of their budgets."""
 
 import math
 
@@ -40,7 +40,7 @@ def scenario(privacy, *, algorithm="adpsgd", sampling="auto", stop="{epochs: 2}"
         ("{mechanism: laplace_l2_radius_only}", "laplace_l2_radius_only", 2.0, 2.0 * math.sqrt(2 / D)),
     ],
 )
-def test_what_each_mechanism_adds_to_the_sum(privacy, sampler, scale, std):
+def test_each_mechanism_adds_its_noise_to_the_sum(privacy, sampler, scale, std):
     setup = assemble(scenario(privacy))
     assert setup.problem.noise == Noise(sampler)
     np.testing.assert_allclose(setup.training.noise_scale, [scale] * 8)
@@ -51,7 +51,7 @@ def test_what_each_mechanism_adds_to_the_sum(privacy, sampler, scale, std):
 @pytest.mark.parametrize("sampler", ["gaussian", "laplace", "laplace_l2", "laplace_l2_radius_only"])
 def test_the_noise_on_the_tape_has_the_stated_deviation(sampler):
     problem = make_problem(sampling="poisson", clipping_norm=1.0, noise=sampler)
-    with Lab(problem, capacity=1000) as lab:  # a bank that grows is another program each time
+    with Lab(problem, capacity=1000) as lab:  # avoids recompilation for a growing bank
         model = lab.tape.constant(np.zeros(D))
         release = lambda draw, scale: lab.tape.combine((1.0, lab.tape.gradient(model, draw % 8, draw, 8, scale)))  # noqa: E731
         noisy, clean = ([release(draw, scale) for draw in range(400)] for scale in (3.0, 0.0))
@@ -75,7 +75,7 @@ def test_an_update_is_clipped_as_a_whole():
 
 @pytest.mark.parametrize("kind", ["gossip_learning", "adpsgd"])
 def test_empty_batches_and_idle_lanes_are_not_divided_by_their_norm(kind):
-    """A Poisson batch of nobody has norm 0, and so has a lane that nobody uses: 0/0 would be everywhere at once."""
+    """An empty Poisson batch and an idle lane have norm 0; 0/0 would spread to all parameters."""
     problem = make_problem(clipping_norm=0.05, clip="update", sampling="poisson", batch_size=1)
     with Lab(problem) as lab:
         algorithm, rows = run_algorithm(kind, make_world(8), lab.tape, lab.training(), updates=60)
@@ -96,7 +96,7 @@ def test_every_client_has_noise_of_its_own(tmp_path):
 
 
 @pytest.mark.parametrize("algorithm", ["adpsgd", "sync_sgd", "decentralized_sgd"])
-def test_a_client_whose_budget_is_spent_takes_no_further_part(algorithm, tmp_path):
+def test_client_stops_when_its_budget_is_spent(algorithm, tmp_path):
     budgets = [2.0, 2.0, 3.0, 3.0, 3.0, 3.0, 3.0, 3.0]
     asked = scenario(f"{{epsilon: {budgets}, noise_multiplier: 2}}", algorithm=algorithm, stop="{epochs: 200}")
     allowed = assemble(asked).training.allowances
@@ -113,7 +113,7 @@ def test_a_client_whose_budget_is_spent_takes_no_further_part(algorithm, tmp_pat
     assert found.manifest.reason == "nothing left to happen: every client has spent its privacy budget"
 
 
-def test_a_budget_alone_chooses_the_noise_that_spends_it_as_planned(tmp_path):
+def test_noise_from_a_budget_spends_it_as_planned(tmp_path):
     asked = scenario("{epsilon: 3, delta: 1.0e-5}", algorithm="sync_sgd", stop="{epochs: 5}")
     setup = assemble(asked)
     planned = setup.kind.planned_updates(setup.sizes)
@@ -135,17 +135,17 @@ def test_a_budget_alone_chooses_the_noise_that_spends_it_as_planned(tmp_path):
     assert describe_noise(found) == f"z = {shown}, C = 1"
 
 
-def test_noise_that_is_given_needs_no_comment(tmp_path):
+def test_given_noise_has_no_comment(tmp_path):
     asked = scenario("{noise_multiplier: 2}", stop="{updates: 16}")
     found = run(asked, out=tmp_path)
     assert (found.folder / "scenario.yaml").read_text() == asked.to_yaml()
     assert found.noise == {"noise_multiplier": (2.0, 2.0)}
-    found.manifest.extra.pop("noise")  # as an older version wrote it
+    found.manifest.extra.pop("noise")  # as in an older version
     assert found.noise == {"noise_multiplier": (2.0, 2.0)}
     assert describe_noise(found) == "z = 2, C = 1"
 
 
-def test_a_budget_that_no_noise_can_keep_is_refused():
+def test_impossible_budget_is_rejected():
     with pytest.raises(
         ScenarioError, match=r"privacy\.epsilon: expected terms under which an epsilon holds; not certif"
     ):
@@ -181,7 +181,7 @@ def test_without_noise_and_clipping_privacy_changes_nothing(tmp_path):
         ("null", "{kind: resample, size: 100}", False),
     ],
 )
-def test_an_example_that_several_clients_hold_loses_more_than_epsilon_says(privacy, partition, warned):
+def test_examples_at_several_clients_get_a_warning(privacy, partition, warned):
     text = scenario(privacy).to_yaml()
     setup = assemble(loads(text, overrides=[f"data.partition={partition}"]))
     lines = [line for line in setup.warnings if line.startswith("data.partition: resample")]
@@ -190,8 +190,8 @@ def test_an_example_that_several_clients_hold_loses_more_than_epsilon_says(priva
 
 
 @pytest.mark.numbers
-def test_updates_that_are_not_finite_are_released_as_zero_and_told(tmp_path):
-    """Local steps of linear regression that overflow: what is sent is noise, as the epsilon says."""
+def test_infinite_updates_are_released_as_zero_with_a_warning(tmp_path):
+    """Local steps of linear regression overflow: clients send noise alone, and epsilon holds."""
     asked = loads(
         "name: test\ndata: {set: linear, samples: 160, dimension: 4}\nmodel: linear\nclients: {count: 4}\n"
         "stop: {updates: 24}\nprivacy: {mechanism: gaussian_update, noise_multiplier: 2}\n"
@@ -237,13 +237,13 @@ def test_updates_that_are_not_finite_are_released_as_zero_and_told(tmp_path):
         (["data.normalize=standard", "privacy="], None),
     ],
 )
-def test_what_an_epsilon_does_not_say_is_told_before_the_run(changes, expected):
+def test_limits_of_epsilon_are_warned_of_before_the_run(changes, expected):
     found = assemble(loads(scenario("{clipping_norm: 1}").to_yaml(), overrides=changes)).warnings
     assert len(found) == (expected is not None)
     assert all(line.startswith(expected) for line in found)
 
 
-def test_public_examples_are_held_by_nobody():
+def test_no_client_holds_public_examples():
     text = scenario("{clipping_norm: 1}").to_yaml()
     whole, apart = (
         assemble(loads(text, overrides=["data.normalize=standard", *more]))

@@ -1,4 +1,4 @@
-"""What is said of messages before a run holds for links as they really are."""
+"""Warnings about messages before a run hold for the actual links."""
 
 import pytest
 
@@ -40,7 +40,7 @@ def written(path, text):
         ({"links": {**FREE, "downlink": "1 Mbit/s"}}, "a bandwidth"),
         ({"links": {**FREE, "loss": 0.1}}, "losses"),
         ({"links": FREE}, None),
-        ({"links": {**FREE, "startup": "tcp"}}, None),  # round trips of no time
+        ({"links": {**FREE, "startup": "tcp"}}, None),  # round trips without latency
         ({"links": {**FREE, "rules": [{"between": [0, 1], "latency": "1 ms"}]}}, "a latency"),
         ({"links": {**FREE, "rules": [{"between": [0, 2], "latency": "1 ms"}]}}, None),  # no neighbors
         ({"links": {**FREE, "rules": [{"all": True, "loss": 0.1, "from": 5}]}}, "losses"),
@@ -56,18 +56,18 @@ def written(path, text):
         ({"links": FREE, "underlay": RACKS | {"switches": 1, "latency": "1 us"}}, None),  # all at one switch
     ],
 )  # fmt: skip
-def test_exchanges_that_take_no_time_are_warned_of_where_links_cost_something(sections, cost):
+def test_atomic_exchanges_over_costly_links_get_a_warning(sections, cost):
     setup = ready(**sections)
     assert cost_of(setup) == cost
     said = [line.split(";")[0] for line in setup.warnings if line.startswith("algorithm.exchange")]
     assert said == ([f"algorithm.exchange: atomic averages in no time, although links have {cost}"] if cost else [])
 
 
-def test_exchanges_by_messages_are_not_warned_of():
+def test_exchanges_by_messages_get_no_warning():
     assert not [line for line in ready(algorithm={"kind": "adpsgd", "batch_size": 4}).warnings if "exchange" in line]
 
 
-def test_links_of_devices_and_of_files_cost_something(tmp_path):
+def test_links_of_devices_and_files_have_a_cost(tmp_path):
     path = written(tmp_path / "devices.csv", "name,seconds_per_example,uplink\nphone,1 ms,1 Mbit/s\n")
     assert cost_of(ready(links=FREE, clients={"count": 4, "devices": path})) == "a bandwidth"
     for row, cost in (("0,1,0", None), ("0,1,5 ms", "a latency")):
@@ -75,7 +75,7 @@ def test_links_of_devices_and_of_files_cost_something(tmp_path):
         assert cost_of(ready(links=FREE, topology={"kind": "edge_list", "path": edges})) == cost
 
 
-def test_a_trace_that_holds_from_the_beginning_is_all_there_is(tmp_path):
+def test_trace_from_the_beginning_replaces_the_base_value(tmp_path):
     for first, cost in ((0, None), (1, "a latency")):
         trace = {"kind": "trace", "path": written(tmp_path / "ways.csv", f"time,value\n{first},0\n")}
         assert cost_of(ready(links={"bandwidth": None, "rules": [{"all": True, "latency": trace}]})) == cost
@@ -88,11 +88,13 @@ def gossip(**sections):
     return {name: pytest.approx(seconds) for name, seconds in overloads(setup, 1e-9)}
 
 
-def test_what_messages_need_is_told_of_the_narrowest_of_each_kind():
+def test_overloads_name_the_narrowest_of_each_kind():
     slow = {"clients": [2], "uplink": "672 bit/s"}  # 84 bytes a second
     assert gossip(links={**FREE, "rules": [slow]}) == {"the uplink of client 2": 1.0}
     assert gossip(links={**FREE, "loss": 0.5, "rules": [slow]}) == {"the uplink of client 2": 2.0}
-    assert gossip(links={**FREE, "loss": 0.5, "downlink": "672 bit/s"}) == {"links.downlink": 1.0}  # lost ones miss it
+    assert gossip(links={**FREE, "loss": 0.5, "downlink": "672 bit/s"}) == {
+        "links.downlink": 1.0
+    }  # lost messages do not reach it
     again = {"between": [2, [1, 3]], "direction": "out", "loss": 0.75}
     assert gossip(links={**FREE, "rules": [slow, again]}) == {"the uplink of client 2": 4.0}
     assert gossip(links={**FREE, "rules": [{"between": [0, 1], "direction": "out", "bandwidth": "672 bit/s"}]}) == {
@@ -100,17 +102,17 @@ def test_what_messages_need_is_told_of_the_narrowest_of_each_kind():
     }
     assert gossip(links={**FREE, "overhead": 84, "downlink": "672 bit/s"}) == {"links.downlink": 2.0}
     inner = gossip(topology="star", links={**FREE, "rules": [{"all": True, "downlink": "672 bit/s"}]})
-    assert inner == {"the downlink of client 0": 3.0}  # all that the other three send
+    assert inner == {"the downlink of client 0": 3.0}  # all messages of the other three
 
 
-def test_edges_beneath_carry_what_crosses_them():
+def test_edges_of_the_underlay_carry_all_messages_over_them():
     """Clients 0 and 2 at one switch, 1 and 3 at the other: on a ring all messages cross the core."""
     found = gossip(links=FREE, underlay=RACKS | {"bandwidth": "672 bit/s"})
     assert list(found.values()) == [2.0]
     assert all(" - " in name and name.endswith("of the underlay") for name in found)
 
 
-def test_what_is_wide_at_some_time_is_not_said_to_be_too_narrow(tmp_path):
+def test_links_that_are_wide_at_some_time_are_not_overloaded(tmp_path):
     def rules(**window):
         return {"links": {**FREE, "rules": [{"all": True, "uplink": "672 bit/s", **window}]}}
 
@@ -122,7 +124,7 @@ def test_what_is_wide_at_some_time_is_not_said_to_be_too_narrow(tmp_path):
     assert gossip(**trace, stop={"time": 4}) == {"the uplink of client 0": 1.0}
 
 
-def test_of_graphs_that_change_or_are_large_uplinks_alone_are_known(tmp_path, monkeypatch):
+def test_only_uplinks_are_checked_in_large_or_changing_graphs(tmp_path, monkeypatch):
     narrow = {**FREE, "uplink": "672 bit/s", "bandwidth": "672 bit/s"}
     assert gossip(links=narrow) == {"links.uplink": 1.0, "links.bandwidth": 0.5}
     with monkeypatch.context() as patch:

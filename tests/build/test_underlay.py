@@ -1,4 +1,4 @@
-"""From `underlay:` in a scenario to routers with clients at them, and what is refused on the way."""
+"""From `underlay:` in a scenario to routers with clients, and invalid underlays."""
 
 import networkx as nx
 import pytest
@@ -18,7 +18,7 @@ def places(underlay, count=6):
     return [underlay.names[underlay.node(k)] for k in range(count)]
 
 
-def test_clients_are_dealt_out_over_the_outermost_switches_and_the_server_is_at_the_core():
+def test_clients_are_at_the_outermost_switches_and_the_server_at_the_core():
     tree = built("{kind: two_level, branches: 2, racks: 2, trunk: 10 Gbit/s, bandwidth: 1 Gbit/s, latency: 50 us}")
     assert places(tree, 8) == ["rack0", "rack1", "rack2", "rack3", "rack0", "rack1", "core", "core"]
     path = tree.path(0, 2)
@@ -100,7 +100,7 @@ def test_clients_may_be_listed_drawn_or_counted_by_an_attribute(tmp_path):
         ("{kind: graphml, path: nowhere.graphml}", "{}", r"nowhere.graphml: underlay.path: cannot read the file"),
     ],
 )
-def test_what_cannot_be_is_refused_in_a_line(underlay, links, said):
+def test_impossible_underlay_is_rejected_in_one_line(underlay, links, said):
     with pytest.raises(SimflError, match=said) as caught:
         built(underlay, links=links)
     assert "\n" not in str(caught.value)
@@ -118,7 +118,7 @@ def test_what_cannot_be_is_refused_in_a_line(underlay, links, said):
         ([("a", "b", {}), ("c", "d", {})], r"underlay: expected a connected graph, found 2 parts"),
     ],
 )
-def test_a_file_that_cannot_be_is_refused_in_a_line(edges, said, tmp_path):
+def test_invalid_file_is_rejected_in_one_line(edges, said, tmp_path):
     nx.write_graphml(nx.Graph(edges), tmp_path / "net.graphml")
     with pytest.raises((ScenarioError, DataError), match=said) as caught:
         built(f"{{kind: graphml, path: {tmp_path}/net.graphml}}")

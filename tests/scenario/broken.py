@@ -1,4 +1,4 @@
-"""Scenarios that cannot be run, each with the exact line that says why.
+"""Invalid scenarios, each with its exact message.
 
 The line has `{file}` where the name of the file belongs; see `Broken.line`. The CLI tests use this table as well.
 """
@@ -18,12 +18,12 @@ class Broken(NamedTuple):
     message: str
 
     def line(self, file: object) -> str:
-        """Return the message about a file of this name."""
+        """Return the message for a file of this name."""
         return self.message.replace("{file}", str(file))
 
 
 def _bomb(first: str, begin: str, end: str) -> str:
-    """Return ten million values in a few lines: each line repeats the one before it ten times."""
+    """Return ten million values in a few lines: each line repeats the previous one ten times."""
     lines = [f"a: {first}"]
     for old, new in zip("abcdefg", "bcdefgh", strict=True):
         lines.append(f"{new}: &{new} {begin}{', '.join([f'*{old}'] * 10)}{end}")

@@ -15,13 +15,13 @@ bandwidths = st.builds(
     lambda number, unit: f"{number!r} {unit}", positive, st.sampled_from(["bit/s", "Mbit/s", "kB/s", "GiB/s", "Mbps"])
 )
 seldom = st.floats(1e11, 1e12)
-"""Times between evaluations of which there are not too many, whatever else is drawn."""
+"""Times between evaluations, so that no drawn scenario has too many evaluations."""
 counts = st.integers(1, 1000)
 words = st.text(st.characters(categories=("L", "N"), codec="utf-8"), min_size=1, max_size=12)
 
 
 def section(required: dict[str, Any] | None = None, **optional: Any) -> st.SearchStrategy[dict[str, Any]]:
-    """Draw a mapping that has the required keys and some of the optional ones."""
+    """Draw a mapping with the required keys and some of the optional ones."""
     fixed = {
         key: value if isinstance(value, st.SearchStrategy) else st.just(value)
         for key, value in (required or {}).items()
@@ -200,7 +200,7 @@ privacy = (
 def _scenario(problem: dict[str, Any], rest: dict[str, Any]) -> dict[str, Any]:
     algorithm = rest["algorithm"]
     if isinstance(algorithm, dict) and algorithm["kind"] in ("fedbuff", "fedasync"):
-        rest = {key: value for key, value in rest.items() if key != "privacy"}  # whole updates are protected there
+        rest = {key: value for key, value in rest.items() if key != "privacy"}  # privacy protects whole updates there
     return {**problem, **rest}
 
 

@@ -1,4 +1,4 @@
-"""The schema offers exactly what the other rooms build, under the same names."""
+"""The schema has exactly the items that other rooms build, under the same names."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from simfl.world.changing import CHANGING
 from simfl.world.topology import MIXING_RULES, TOPOLOGIES
 
 
-def test_data_sets_and_partitions() -> None:
+def test_schema_has_all_data_sets_and_partitions() -> None:
     assert set(kinds("data")) == set(DATASETS)
     assert {kind_of(member, "kind") for member in members_of(Partition)} == set(PARTITIONS)
     assert {kind_of(member, "kind") for member in members_of(Sizes)} == set(SIZES)
 
 
-def test_models_and_their_options() -> None:
+def test_schema_has_all_models_and_their_options() -> None:
     assert set(kinds("model")) == set(MODELS)
     for member in members_of(Model):
         assert issubclass(member, ModelConfig)
@@ -32,7 +32,7 @@ def test_models_and_their_options() -> None:
         assert member.convolutional == MODELS[kind].convolutional
 
 
-def test_topologies_and_mixing() -> None:
+def test_schema_has_all_topologies_and_mixing_rules() -> None:
     assert set(kinds("topology")) == {*TOPOLOGIES, *CHANGING}
     choices = TopologyConfig.model_json_schema()["properties"]["mixing"]["enum"]
     assert set(choices) == set(MIXING_RULES)

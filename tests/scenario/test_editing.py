@@ -1,4 +1,4 @@
-"""A scenario's text with some fields changed says what the overridden scenario says, and is otherwise as it was."""
+"""An edited text loads as the overridden scenario, and is otherwise unchanged."""
 
 import difflib
 from pathlib import Path
@@ -41,7 +41,7 @@ CHANGES = {
 }
 
 
-def test_comments_order_and_style_stay():
+def test_edits_keep_comments_order_and_style():
     changes = [
         "clients.seconds_per_batch=0.0123",
         "clients.seconds_per_example=1.2e-05",
@@ -77,7 +77,7 @@ def test_comments_order_and_style_stay():
         ("# nothing\n---\nalgorithm: sync_sgd\n", ["seed=2"], "# nothing\n---\nalgorithm: sync_sgd\nseed: 2\n"),
     ],
 )  # fmt: skip
-def test_styles(text, changes, expected):
+def test_edits_follow_the_style_of_their_surroundings(text, changes, expected):
     assert edited(text, changes) == expected
 
 
@@ -89,19 +89,19 @@ def test_styles(text, changes, expected):
         ("algorithm: sync_sgd\nslowdowns: []\n", "slowdowns.0={clients: [0], factor: 2}"),
     ],
 )
-def test_what_stands_in_no_single_place_is_left_to_others(text, change):
+def test_edit_returns_none_without_a_single_place(text, change):
     assert loads(text, overrides=[change]) != loads(text)
     assert edited(text, [change]) is None
 
 
-def test_a_wrong_change_is_refused():
+def test_invalid_change_is_rejected():
     with pytest.raises(ScenarioError, match=r"clients\.count: expected an integer >= 1"):
         edited(TEXT, ["clients.count=0"])
 
 
 @settings(max_examples=40, deadline=None, derandomize=True)
 @given(path=st.sampled_from(sorted(Path("scenarios").rglob("*.yaml"))), data=st.data())
-def test_the_scenarios_of_this_repository_can_be_changed_in_place(path, data):
+def test_shipped_scenarios_can_be_edited_in_place(path, data):
     text = path.read_text()
     if "\nbase:" in text or text.startswith("base:"):
         return

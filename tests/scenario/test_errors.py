@@ -1,4 +1,4 @@
-"""What is wrong with a scenario is one line per problem, in plain words, wherever it comes from."""
+"""Each problem of a scenario is one line in plain words, whatever its source."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LINE = re.compile(r"fuzz: ([\w.]+: )?expected .+, found .+; .+")
 
 
 @pytest.mark.parametrize("case", BROKEN, ids=[case.name for case in BROKEN])
-def test_each_broken_scenario_is_one_exact_line(case: Broken, tmp_path: Path) -> None:
+def test_each_broken_scenario_has_its_exact_message(case: Broken, tmp_path: Path) -> None:
     file = tmp_path / "broken.yaml"
     file.write_text(case.text, encoding="utf-8")
     with pytest.raises(ScenarioError) as caught:
@@ -33,11 +33,11 @@ def test_each_broken_scenario_is_one_exact_line(case: Broken, tmp_path: Path) ->
     assert not JARGON.search(case.message)
 
 
-def test_the_table_is_large_and_its_names_are_unique() -> None:
+def test_broken_scenarios_are_many_with_unique_names() -> None:
     assert len({case.name for case in BROKEN}) == len(BROKEN) >= 100
 
 
-def test_several_problems_come_in_the_order_of_the_file() -> None:
+def test_problems_are_in_the_order_of_the_file() -> None:
     text = "stop: {epochs: 0}\nclients:\n  jitter: {kind: lognormal, sigma: -1}\n  count: 0\n"
     text += "algorithm: {kind: adpsgd, batch: 3}\n"
     with pytest.raises(ScenarioError) as caught:
@@ -50,7 +50,7 @@ def test_several_problems_come_in_the_order_of_the_file() -> None:
     ]
 
 
-def test_contradictions_between_sections_are_all_told_at_once() -> None:
+def test_all_contradictions_between_sections_are_listed() -> None:
     text = "algorithm: decentralized_sgd\ntopology: {kind: tree, mixing: uniform}\n"
     text += "slowdowns: [{clients: [16], factor: 2}]\nmodel: linear\n"
     with pytest.raises(ScenarioError) as caught:
@@ -72,7 +72,7 @@ def test_at_most_ten_problems_are_listed() -> None:
     assert written[10] == "f.yaml: expected no more problems, found 2 more; fix these first"
 
 
-def test_a_shorthand_is_blamed_by_the_key_that_is_in_the_file() -> None:
+def test_problem_of_a_short_form_names_the_key_in_the_file() -> None:
     for text, key in [
         ("algorithm: adpsg", "algorithm"),
         ("algorithm: {kind: adpsgd, step_size: quick}", "algorithm.step_size"),
@@ -112,7 +112,7 @@ def _paths(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
 @pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(mapping=scenarios, seed=st.integers(0, 2**32))
-def test_junk_anywhere_is_told_in_plain_lines_or_accepted(mapping: dict[str, Any], seed: int) -> None:
+def test_junk_anywhere_is_accepted_or_has_plain_messages(mapping: dict[str, Any], seed: int) -> None:
     generator = random.Random(seed)
     resolved = from_mapping(mapping).resolved()
     path = generator.choice(_paths(resolved)[1:])
@@ -136,6 +136,6 @@ def _refused(action: Callable[[], object]) -> list[str]:
     return []
 
 
-def test_a_key_that_looks_like_a_tag_of_ours_is_just_unknown() -> None:
+def test_key_like_an_internal_tag_is_unknown() -> None:
     with pytest.raises(ScenarioError, match=r"'?<'?"):
         loads("{'<': 1, algorithm: adpsgd}")

@@ -1,4 +1,4 @@
-"""Scenarios broken at random: each is refused in short lines, in no time, and leaves nothing behind.
+"""Randomly broken scenarios: each is rejected in short lines, quickly, and without leftovers.
 
 Valid scenarios are damaged as values (types, missing, unknown and doubled keys, extremes, nesting) and as text (cut,
 bytes that are no text, anchors, doubled lines). Most are only loaded; some that are still valid are prepared as well.
@@ -25,7 +25,7 @@ from tests.helpers import limited
 
 TRIES = int(os.environ.get("SIMFL_FUZZ", 2000))
 PREPARED = 200
-"""One in so many of those that are valid is prepared."""
+"""One in this many valid scenarios is prepared."""
 
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
@@ -54,7 +54,7 @@ WORDS = [
 
 
 def originals():
-    """Return the shipped scenarios as plain values, the studies apart."""
+    """Return the shipped scenarios as plain values, without studies."""
     found = [
         yaml.load(path.read_text(), LOADER) for path in sorted(ROOT.rglob("*.yaml")) if "studies" not in path.parts
     ]
@@ -78,7 +78,7 @@ def break_values(content, rng):
             place[name] = rng.choice(ODD)
         elif kind == 6:
             other, name = anywhere(content, rng)
-            with contextlib.suppress(ValueError):  # a value within itself cannot be written
+            with contextlib.suppress(ValueError):  # a recursive value cannot be written
                 value = copy.deepcopy(other[name])
                 place[key] = value
         else:
@@ -136,7 +136,7 @@ def break_text(text, rng):
 
 
 def broken(scenarios, rng):
-    """Return a scenario that somebody broke, as bytes."""
+    """Return a broken scenario as bytes."""
     content = copy.deepcopy(rng.choice(scenarios))
     if rng.random() < 0.7:
         content = break_values(content, rng)
@@ -146,11 +146,11 @@ def broken(scenarios, rng):
     return b"?"
 
 
-# -- what is done with them --------------------------------------------------------------------
+# -- tests --------------------------------------------------------------------
 
 
 def opened(text, file):
-    """Load bytes as a scenario; through a file where they may be no text."""
+    """Load bytes as a scenario, from a file if they may not be text."""
     if not text.isascii():
         file.write_bytes(text)
         return load(file)
@@ -158,9 +158,9 @@ def opened(text, file):
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGPROF"), reason="signals of POSIX")
-def test_broken_scenarios_are_refused_in_lines(tmp_path, monkeypatch):
+def test_random_damage_is_rejected_in_short_lines(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("SIMFL_DATA", raising=False)  # to load real sets takes its time, and is not the question
+    monkeypatch.delenv("SIMFL_DATA", raising=False)  # loading real sets is slow, and not tested here
     scenarios, rng = originals(), random.Random(5)
     file = Path("s.yaml")
     refused = valid = 0

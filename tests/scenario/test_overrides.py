@@ -16,7 +16,7 @@ topology: ring
 """
 
 
-def test_overrides_change_mappings_and_lists_and_leave_the_original() -> None:
+def test_overrides_change_a_copy_of_mappings_and_lists() -> None:
     original = {"a": {"b": 1}, "c": [{"d": 2}]}
     changed = apply_overrides(original, ["a.b=5", "c.0.d=[1, 2]", "c.1.d=x", "e.f.g=10 ms", "h.0=1e-3", "a.i=null"])
     assert changed == {
@@ -38,12 +38,12 @@ def test_overrides_are_applied_in_order() -> None:
     assert (scenario.stop.time, scenario.stop.epochs) == (3600.0, None)
 
 
-def test_a_value_may_hold_an_equals_sign_and_nothing_is_null() -> None:
+def test_override_value_may_have_an_equals_sign_or_be_empty() -> None:
     assert loads(TEXT, overrides=["description=a=b"]).description == "a=b"
     assert loads(TEXT + "privacy: {mechanism: gaussian}\n", overrides=["privacy="]).privacy is None
 
 
-def test_an_override_may_mend_the_file() -> None:
+def test_override_can_correct_the_file() -> None:
     with pytest.raises(ScenarioError):
         loads(TEXT + "seed: x\n")
     assert loads(TEXT + "seed: x\n", overrides=["seed=3"]).seed == 3
@@ -101,13 +101,13 @@ def test_an_override_may_mend_the_file() -> None:
         ),
     ],
 )
-def test_what_is_wrong_with_an_override(override: str, message: str) -> None:
+def test_invalid_overrides_have_exact_messages(override: str, message: str) -> None:
     with pytest.raises(ScenarioError) as caught:
         loads(TEXT, "f.yaml", [override])
     assert str(caught.value) == message
 
 
-def test_problems_of_the_file_come_before_those_of_overrides() -> None:
+def test_problems_of_the_file_precede_those_of_overrides() -> None:
     with pytest.raises(ScenarioError) as caught:
         loads(TEXT + "seed: -1\n", "f.yaml", ["clients.count=0"])
     assert [line.split(":")[0] for line in str(caught.value).splitlines()] == ["f.yaml", "--set"]

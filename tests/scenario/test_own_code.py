@@ -1,4 +1,4 @@
-"""Users' own modules: found beside the scenario, one line when they fail, and never run to look at results."""
+"""Users' modules: they are found beside the scenario, fail in one line, and do not run when results are read."""
 
 import hashlib
 import sys
@@ -25,7 +25,7 @@ FAILING = {
     "imports": ("import nowhere_at_all", r"\(No module named 'nowhere_at_all'\) in .*own_imports\.py:1, expected"),
     "looks": (
         "import nowhere_at_all",
-        r"; looked for it in .*/test_a_module_that_fails_is_on\S*,? .*and what Python has",
+        r"; looked for it in .*/test_error_of_an_\S*,? .*and what Python has",
     ),
     "empty": ("", r"\(module 'own_empty' has no attribute 'Mine'\), expected module:name"),
     "other": ("Mine = 3", r"'own_other:Mine' is not a subclass of simfl\.algorithms\.Algorithm"),
@@ -33,7 +33,7 @@ FAILING = {
 
 
 @pytest.mark.parametrize("name", FAILING)
-def test_a_module_that_fails_is_one_line(name, tmp_path, monkeypatch):
+def test_error_of_an_imported_module_is_one_line(name, tmp_path, monkeypatch):
     text, message = FAILING[name]
     (tmp_path / f"own_{name}.py").write_text(text)
     monkeypatch.setattr(sys, "path", list(sys.path))
@@ -44,7 +44,7 @@ def test_a_module_that_fails_is_one_line(name, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("name", [":Mine", "own:", "..:x", ".own:Mine", "own mod:Mine", "\x00:Mine"])
-def test_names_that_are_none(name):
+def test_invalid_names_of_own_code_are_rejected(name):
     with pytest.raises(ScenarioError, match=r"^algorithm\.kind: cannot load"):
         load_class(name, Algorithm, "algorithm.kind")
 
@@ -67,7 +67,7 @@ def making(tmp_path, monkeypatch):
     return tmp_path / "own_making.py"
 
 
-def test_what_is_named_is_called_with_its_options_and_anew_where_it_changed(making):
+def test_own_code_gets_its_options_and_is_reloaded_after_changes(making):
     assert make("own_making:make", {"width": 3}, "model.kind") == 6
     making.write_text(MAKING.replace("depth=2", "depth=5"))
     assert make("own_making:make", {"width": 3}, "model.kind") == 15
@@ -87,7 +87,7 @@ def test_what_is_named_is_called_with_its_options_and_anew_where_it_changed(maki
         ("make", {"width": -1}, r"^model\.kind: 'own_making:make' raised JSONDecodeError: .* in .*own_making\.py:4$"),
     ],
 )
-def test_what_cannot_be_made_is_one_line(making, name, options, message):
+def test_failure_of_own_code_is_one_line(making, name, options, message):
     with pytest.raises(ScenarioError, match=message):
         make(f"own_making:{name}", options, "model.kind")
 
@@ -114,7 +114,7 @@ def test_sources_of_own_code_are_found_without_running_them(making):
     assert source_digests(scenario) != before
 
 
-def test_nothing_is_loaded_to_look_at_results(tmp_path, monkeypatch):
+def test_reading_results_loads_no_code(tmp_path, monkeypatch):
     (tmp_path / "own_marker.py").write_text("raise AssertionError('imported')")
     monkeypatch.syspath_prepend(str(tmp_path))
     with nothing_loaded(), pytest.raises(ScenarioError, match="is code beside the scenario, which is not run to look"):
@@ -122,7 +122,7 @@ def test_nothing_is_loaded_to_look_at_results(tmp_path, monkeypatch):
     assert "own_marker" not in sys.modules
 
 
-def test_a_claim_is_checked_without_the_code_that_lies_in_the_results(make_run, monkeypatch):
+def test_privacy_check_runs_no_code_in_the_results(make_run, monkeypatch):
     folder = make_run(privacy={"mechanism": "gaussian"})
     scenario = "algorithm: {kind: 'own_trap:Mine'}\nprivacy: {mechanism: gaussian}\nstop: {updates: 9}\n"
     RunFolder(folder).write_scenario(loads(scenario, "demo").to_yaml())

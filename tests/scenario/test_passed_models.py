@@ -1,4 +1,4 @@
-"""What the without-replacement paper's settings come out as: steps, bounds, radii, and what does not fit together."""
+"""Settings of the without-replacement paper: steps, bounds, radii, and contradictions."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _steps(kind: str, options: str = "", l2: float = 0.0) -> list[float]:
         ("random_walk_sgd", "", 0.0, [0.5, 0.5, 1e5**-0.5]),
     ],
 )
-def test_step_sizes(kind: str, options: str, l2: float, steps: list[float]) -> None:
+def test_step_sizes_follow_the_paper(kind: str, options: str, l2: float, steps: list[float]) -> None:
     assert _steps(kind, options, l2) == pytest.approx(steps)
 
 
@@ -46,7 +46,7 @@ def test_step_sizes(kind: str, options: str, l2: float, steps: list[float]) -> N
     ("options", "l2", "radius"),
     [("", 0.0, None), ("", 1e-4, 1e4), (", projection: null", 1e-4, None), (", projection: 7", 0.0, 7.0)],
 )
-def test_radius_of_the_projection(options: str, l2: float, radius: float | None) -> None:
+def test_radius_follows_the_paper(options: str, l2: float, radius: float | None) -> None:
     setup = assemble(loads(TEXT.format(kind="without_replacement_sgd", options=options, l2=l2), "s"))
     assert setup.problem.radius == (None if radius is None else pytest.approx(radius))
     assert setup.problem.num_tasks == setup.training.tasks == 10
@@ -93,7 +93,7 @@ def test_other_algorithms_train_all_tasks_together() -> None:
         ),
     ],
 )
-def test_what_does_not_fit(text: str, line: str) -> None:
+def test_contradictory_settings_are_rejected(text: str, line: str) -> None:
     with pytest.raises(ScenarioError) as caught:
         loads(text, "s")
     assert line in str(caught.value)

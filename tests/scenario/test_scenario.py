@@ -1,4 +1,4 @@
-"""The scenario as a whole: defaults, shorthands, the way to YAML and back, digest, warnings."""
+"""The whole scenario: defaults, short forms, YAML, digest and warnings."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from simfl.scenario.fields import Config
 from tests.scenario.strategies import scenarios
 
 
-def test_what_was_always_so_leaves_digests_alone() -> None:
+def test_default_of_pca_center_leaves_digests_unchanged() -> None:
     text = "algorithm: {kind: adpsgd}\ndata: {set: digits, pca: 5%s}"
     usual, said, other = (loads(text % more, "s") for more in ("", ", pca_center: true", ", pca_center: false"))
     assert usual.digest() == said.digest() != other.digest()
@@ -30,7 +30,7 @@ def test_what_was_always_so_leaves_digests_alone() -> None:
         loads("algorithm: {kind: adpsgd}\ndata: {pca_center: false}", "s")
 
 
-def test_an_algorithm_alone_is_a_scenario() -> None:
+def test_an_algorithm_is_a_complete_scenario() -> None:
     scenario = loads("algorithm: {kind: adpsgd}", "tiny")
     assert scenario.name == "tiny"
     assert scenario.resolved() == {
@@ -120,7 +120,7 @@ def test_an_algorithm_alone_is_a_scenario() -> None:
     }
 
 
-def test_a_scenario_in_the_words_of_the_design() -> None:
+def test_scenario_of_many_sections_is_valid() -> None:
     scenario = loads(
         """
 name: one-slow-learner
@@ -145,7 +145,7 @@ evaluate: {every: {epochs: 0.5}}
     assert scenario.warnings() == ()
 
 
-def test_bare_words_and_numbers_are_short_for_sections() -> None:
+def test_words_and_numbers_are_short_forms_of_sections() -> None:
     short = loads(
         "{algorithm: sync_sgd, topology: star, data: mnist, model: mlp, links: {latency: 2 ms}, privacy: gaussian, "
         "clients: 4, evaluate: {every: 1 s}}"
@@ -162,7 +162,7 @@ def test_bare_words_and_numbers_are_short_for_sections() -> None:
 
 @settings(max_examples=40, deadline=None)
 @given(scenarios)
-def test_resolved_scenarios_make_the_round_trip(mapping: dict[str, Any]) -> None:
+def test_resolved_scenarios_load_as_equal_scenarios(mapping: dict[str, Any]) -> None:
     scenario = from_mapping(mapping)
     again = loads(scenario.to_yaml(), "other")
     assert again == scenario
@@ -173,7 +173,7 @@ def test_resolved_scenarios_make_the_round_trip(mapping: dict[str, Any]) -> None
     assert pickle.loads(pickle.dumps(scenario)) == scenario
 
 
-def test_the_digest_knows_what_changes_a_run() -> None:
+def test_digest_changes_with_all_fields_that_change_a_run() -> None:
     base = loads("algorithm: adpsgd")
     assert len(base.digest()) == 64
     assert loads("{algorithm: adpsgd, name: other, description: other}").digest() == base.digest()
@@ -182,14 +182,14 @@ def test_the_digest_knows_what_changes_a_run() -> None:
     assert loads("{algorithm: adpsgd, links: {latency: 0.0011}}").digest() != base.digest()
 
 
-def test_scenarios_do_not_change() -> None:
+def test_scenarios_are_immutable() -> None:
     scenario = loads("algorithm: adpsgd")
     with pytest.raises(ValidationError, match="frozen"):
         scenario.seed = 3
     assert isinstance(loads("{algorithm: adpsgd, slowdowns: [{random: 1, factor: 2}]}").slowdowns, tuple)
 
 
-def test_set_csv_is_set_table_with_label_for_target() -> None:
+def test_csv_is_read_as_table_with_label_for_target() -> None:
     text = "algorithm: {kind: adpsgd}\ndata: {set: csv, path: a.csv, drop: [b]%s}"
     for more, target in (("", "label"), (", label: y", "y"), (", target: y", "y")):
         scenario = loads(text % more, "s")
@@ -224,7 +224,7 @@ def test_the_default_name_comes_from_the_file(stem: str, name: str, tmp_path: Pa
     assert load(str(file), ["name=chosen"]).name == "chosen"
 
 
-def test_an_algorithm_of_the_users_own() -> None:
+def test_own_algorithm_keeps_its_options() -> None:
     scenario = loads("algorithm: {kind: 'my_module:Mine', options: {depth: 3, sizes: [1, {a: 2}]}, batch_size: 8}")
     algorithm = scenario.algorithm
     assert isinstance(algorithm, ExternalAlgorithm)
@@ -233,7 +233,7 @@ def test_an_algorithm_of_the_users_own() -> None:
     assert hash(scenario) == hash(loads(scenario.to_yaml()))
 
 
-def test_warnings_about_privacy() -> None:
+def test_privacy_warnings_name_their_fields() -> None:
     def warned(privacy: str, sampling: str = "auto") -> tuple[str, ...]:
         return loads(f"{{algorithm: {{kind: adpsgd, sampling: {sampling}}}, privacy: {privacy}}}").warnings()
 
@@ -249,7 +249,7 @@ def test_warnings_about_privacy() -> None:
     assert "epsilon is infinite" in warned("{noise_multiplier: 0}")[0]
 
 
-def test_one_client_is_enough_for_sync_sgd_alone() -> None:
+def test_only_sync_sgd_accepts_a_single_client() -> None:
     assert loads("{algorithm: sync_sgd, clients: {count: 1}}").clients.count == 1
     with pytest.raises(ScenarioError, match=r"clients\.count: expected at least 2 clients"):
         loads("{algorithm: decentralized_sgd, clients: {count: 1}}")
@@ -271,9 +271,7 @@ def test_one_client_is_enough_for_sync_sgd_alone() -> None:
         ("exponential", 8, None),
     ],
 )
-def test_what_is_known_of_two_sides_before_the_graph_is_built(
-    topology: str, count: int, bipartite: bool | None
-) -> None:
+def test_bipartite_agrees_with_the_built_graph(topology: str, count: int, bipartite: bool | None) -> None:
     text = f"{{algorithm: {{kind: adpsgd, pairing: PAIRING}}, topology: {topology}, clients: {{count: {count}}}}}"
     assert loads(text.replace("PAIRING", "everyone")).topology.bipartite(count) is bipartite
     if bipartite is False:
@@ -318,7 +316,7 @@ def test_the_schema_can_be_written_as_json_schema() -> None:
     assert {"Ring", "AdPsgd", "Gaussian", "WarmUpStep"} <= set(schema["$defs"])
 
 
-def test_catalogues_have_one_line_each() -> None:
+def test_kinds_have_one_line_summaries() -> None:
     assert set(kinds("algorithm")) == set(ALGORITHMS)
     for section in ("algorithm", "data", "model", "topology", "privacy"):
         assert all(line.endswith(".") and "\n" not in line for line in kinds(section).values())
@@ -333,7 +331,7 @@ def test_keywords_are_the_sections_of_a_file() -> None:
     assert set(inspect.signature(Scenario).parameters) == set(Scenario.model_fields)
 
 
-def test_keywords_that_are_none_get_the_line_of_a_file() -> None:
+def test_invalid_keywords_have_the_message_of_a_file() -> None:
     with pytest.raises(ScenarioError, match=r"^scenario: clints: expected a key of a scenario, .*'clients'\?$"):
         Scenario(algorithm="adpsgd", clints={"count": 8})
     with pytest.raises(ScenarioError, match=r"^scenario: algorithm: expected a value"):
@@ -342,19 +340,19 @@ def test_keywords_that_are_none_get_the_line_of_a_file() -> None:
 
 @given(scenarios)
 @settings(max_examples=25)
-def test_what_was_set_is_all_that_a_scenario_is(mapping: dict[str, Any]) -> None:
+def test_given_fields_determine_a_scenario(mapping: dict[str, Any]) -> None:
     scenario = from_mapping(mapping)
     assert from_mapping(scenario.given()).digest() == scenario.digest()
     assert scenario.replace(seed=scenario.seed) == scenario
 
 
-def test_replacing_changes_what_is_named_and_takes_the_defaults_of_what_is_new() -> None:
+def test_replace_changes_named_fields_and_takes_new_defaults() -> None:
     scenario = loads("{algorithm: {kind: adpsgd, step_size: 0.3}, slowdowns: [{clients: [1], factor: 2}]}", "mine")
     other = scenario.replace({"slowdowns.0.factor": 5}, algorithm__step_size=0.1, seed=4, privacy="gaussian")
     assert (other.name, other.seed, other.slowdowns[0].factor) == ("mine", 4, 5.0)
     assert other.algorithm.step_size.value == 0.1  # type: ignore[union-attr]
     assert (other.privacy is None, scenario.privacy is None) == (False, True)
-    # adpsgd's own fields were never set: they are not in the way of another algorithm
+    # adpsgd's own fields were never set, so the algorithm can be replaced
     assert (
         scenario.replace(algorithm__kind="fedavg").algorithm
         == loads("algorithm: {kind: fedavg, step_size: 0.3}").algorithm
@@ -369,7 +367,7 @@ def test_replacing_changes_what_is_named_and_takes_the_defaults_of_what_is_new()
         ({"clients..count": 1}, "replace: expected a key path, found 'clients..count'; "),
     ],
 )
-def test_what_cannot_be_replaced_is_said_in_a_line(changes: dict[str, Any], line: str) -> None:
+def test_invalid_replacement_is_one_line(changes: dict[str, Any], line: str) -> None:
     with pytest.raises(ScenarioError) as caught:
         loads("{algorithm: adpsgd, seed: 0}").replace(changes)
     assert str(caught.value).startswith(line)

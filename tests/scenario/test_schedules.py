@@ -23,7 +23,7 @@ def schedule(step_size: Any) -> Schedule:
 
 
 @given(progress, st.floats(0, 10))
-def test_constant(at: tuple[int, int, float], value: float) -> None:
+def test_constant_step_never_changes(at: tuple[int, int, float], value: float) -> None:
     assert schedule(value)(*at) == schedule({"kind": "constant", "value": value})(*at) == value
 
 
@@ -40,7 +40,9 @@ def test_by_epochs_takes_the_next_value_at_the_boundary() -> None:
 
 
 @given(progress, st.floats(0, 10), st.floats(0, 10), st.sampled_from(["updates", "examples", "epochs"]))
-def test_inverse_and_inverse_root(at: tuple[int, int, float], initial: float, beta: float, count: str) -> None:
+def test_inverse_steps_follow_their_formulas(
+    at: tuple[int, int, float], initial: float, beta: float, count: str
+) -> None:
     t = dict(zip(("updates", "examples", "epochs"), at, strict=True))[count]
     options = {"initial": initial, "beta": beta, "count": count}
     assert schedule({"kind": "inverse", **options})(*at) == pytest.approx(initial / (1 + beta * t), rel=1e-12)
@@ -49,8 +51,8 @@ def test_inverse_and_inverse_root(at: tuple[int, int, float], initial: float, be
 
 
 @pytest.mark.parametrize("count", ["updates", "examples", "epochs"])
-def test_schedules_of_optax_have_its_values(count: str) -> None:
-    """At every count, where a cycle turns and beyond its end; warm-up of a cosine joins two schedules of optax."""
+def test_schedules_equal_those_of_optax(count: str) -> None:
+    """At each count, also at the peak and after the end; optax joins two schedules for a cosine with warm-up."""
     ours_and_theirs: dict[str, tuple[dict[str, Any], Any]] = {
         "cosine": ({"initial": 0.4, "final": 0.1, "length": 90}, optax.cosine_decay_schedule(0.4, 90, 0.25)),
         "exponential": (
@@ -68,7 +70,7 @@ def test_schedules_of_optax_have_its_values(count: str) -> None:
         np.testing.assert_allclose(found, jax.vmap(theirs)(at), atol=1e-6, err_msg=kind)
 
 
-def test_a_cosine_behind_a_warm_up() -> None:
+def test_a_cosine_follows_a_warm_up() -> None:
     cosine = {"kind": "cosine", "initial": 0.4, "length": 50, "count": "epochs"}
     ours = schedule({"kind": "warm_up", "initial": 0.0, "epochs": 10, "then": cosine})
     assert ours(0, 0, 30.0) == schedule(cosine)(0, 0, 30.0)

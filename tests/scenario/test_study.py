@@ -1,4 +1,4 @@
-"""Studies: what is planned, how it is called, and where errors are traced to."""
+"""Studies: their plans, names, and the places of errors."""
 
 import itertools
 import re
@@ -18,7 +18,7 @@ BASE = {"seed": 5, "algorithm": {"kind": "adpsgd", "batch_size": 8}, "clients": 
 
 @pytest.fixture
 def plan(tmp_path):
-    """A function that writes a study, with a base beside it, and plans it."""
+    """Return a function that writes a study and its base, and plans it."""
 
     def write(*, overrides=(), seeds=None, **study):
         (tmp_path / "base.yaml").write_text(yaml.safe_dump(BASE))
@@ -59,7 +59,7 @@ def test_a_study_is_list_times_grid_times_seeds(plan):
     assert len({run.folder for run in made.runs}) == len(made.runs)
 
 
-def test_whole_blocks_take_the_place_of_what_the_base_has(plan):
+def test_blocks_replace_those_of_the_base(plan):
     noise = {"mechanism": "gaussian", "clipping_norm": 1.0, "noise_multiplier": 2.0, "delta": 1e-5}
     made = plan(
         grid={
@@ -78,7 +78,7 @@ def test_whole_blocks_take_the_place_of_what_the_base_has(plan):
     assert made.runs[0].changes["algorithm"] == {"kind": "adpsgd", "batch_size": 4}
 
 
-def test_a_run_is_known_by_its_scenario_and_not_by_its_names(plan):
+def test_key_of_a_run_depends_on_its_scenario_not_its_names(plan):
     made = plan(grid={"algorithm.step_size": {"small": 0.1, "large": 0.5}})
     other = plan(name="other", grid={"algorithm.step_size": [0.5, 0.1]})
     assert [run.key for run in made.runs] == [run.key for run in reversed(other.runs)]
@@ -95,7 +95,7 @@ def test_a_scenario_may_be_written_in_the_study(plan, tmp_path):
     assert loads(made.runs[0].scenario.to_yaml()).digest() == made.runs[0].scenario.digest()
 
 
-def test_overrides_and_seeds_from_the_command_line(plan):
+def test_overrides_and_seeds_of_the_command_line_apply(plan):
     made = plan(overrides=["stop={updates: 3}", "seed=9"], seeds=2, grid={"clients.count": [4, 6]})
     assert [(run.seed, run.scenario.stop.updates) for run in made.runs] == [(9, 3), (9, 3), (10, 3), (10, 3)]
     assert [run.scenario.clients.count for run in made.runs[:2]] == [4, 6], "the grid comes after them"
@@ -142,7 +142,7 @@ def test_overrides_and_seeds_from_the_command_line(plan):
         ),
     ],
 )  # fmt: skip
-def test_what_is_wrong_is_said_where_it_was_written(plan, tmp_path, study, line):
+def test_problems_are_reported_where_they_are_written(plan, tmp_path, study, line):
     found = refused(plan, tmp_path, **study)
     assert found[0].startswith(line), found
     assert "; " in found[0], "what to do about it"
@@ -166,7 +166,7 @@ def test_a_scenario_in_the_place_of_a_study_and_the_reverse_is_one_line(tmp_path
     )
 
 
-def test_a_study_is_kept_with_its_base_and_overrides_in_it(tmp_path):
+def test_planned_study_includes_its_base_and_overrides(tmp_path):
     (tmp_path / "base.yaml").write_text("algorithm: {kind: adpsgd, batch_size: 8}\nclients: {count: 4}\nseed: 3\n")
     (tmp_path / "studies").mkdir()
     written = tmp_path / "studies" / "s.yaml"
@@ -182,13 +182,13 @@ def test_a_study_is_kept_with_its_base_and_overrides_in_it(tmp_path):
     ]
 
 
-def test_one_mistake_in_the_base_is_told_once(plan, tmp_path):
+def test_mistake_in_the_base_is_reported_once(plan, tmp_path):
     found = refused(plan, tmp_path, base={**BASE, "links": {"loss": 2}}, grid={"clients.count": [4, 5, 6]}, seeds=4)
     assert len(found) == 1
     assert found[0].startswith("my study.yaml: base.links.loss: expected ")
 
 
-def test_axes_are_called_by_the_ends_of_their_paths_where_that_is_clear(plan):
+def test_axes_are_named_by_unique_ends_of_their_paths(plan):
     grid = {"links.latency": ["1 ms"], "clients.count": [4], "slowdowns.0": [{"clients": [1], "factor": 2}]}
     assert list(plan(grid=grid).axes) == ["latency", "count", "slowdowns.0"]
 

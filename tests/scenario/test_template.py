@@ -17,7 +17,7 @@ def _options() -> list[int]:
 
 
 def _with_option(number: int) -> str:
-    """Return the template with one option switched on, in place of the line or block above that has the same key."""
+    """Return the template with one option, in place of the line or block above with the same key."""
     lines = template().splitlines()
     match = OPTION.match(lines[number])
     assert match
@@ -51,5 +51,5 @@ def test_the_template_has_options_of_every_section() -> None:
 
 
 @pytest.mark.parametrize("number", _options(), ids=[template().splitlines()[n].strip()[:40] for n in _options()])
-def test_every_option_in_a_comment_is_valid_once_its_sign_is_removed(number: int) -> None:
+def test_every_commented_option_is_valid_without_its_sign(number: int) -> None:
     assert loads(_with_option(number), "new") != loads(template(), "new")

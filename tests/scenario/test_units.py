@@ -1,4 +1,4 @@
-"""Times, bandwidths and sizes: read exactly, and what is written is read back as the same float."""
+"""Times, bandwidths and sizes are read exactly; written values are read back as the same float."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from simfl.scenario.units import format_bandwidth, format_bytes, format_time, parse_bandwidth, parse_bytes, parse_time
+from simfl.scenario.units import format_bandwidth, format_time, parse_bandwidth, parse_bytes, parse_time
 
 finite = st.floats(min_value=0, allow_infinity=False, allow_nan=False, max_value=1e300)
 
@@ -34,7 +34,7 @@ finite = st.floats(min_value=0, allow_infinity=False, allow_nan=False, max_value
         (0.25, 0.25),
     ],
 )
-def test_times(text: object, seconds: float) -> None:
+def test_times_are_parsed(text: object, seconds: float) -> None:
     assert parse_time(text) == seconds
 
 
@@ -50,14 +50,14 @@ def test_times(text: object, seconds: float) -> None:
         ("3 KB/s", 3000.0),
     ],
 )
-def test_bandwidths(text: str, bytes_per_s: float) -> None:
+def test_bandwidths_are_parsed(text: str, bytes_per_s: float) -> None:
     assert parse_bandwidth(text) == bytes_per_s
 
 
 @pytest.mark.parametrize(
     ("text", "size"), [("10 kB", 10_000), ("4 GiB", 2**32), ("7 B", 7), (12, 12), ("1.5 kB", 1500)]
 )
-def test_sizes(text: object, size: int) -> None:
+def test_sizes_are_parsed(text: object, size: int) -> None:
     assert parse_bytes(text) == size
 
 
@@ -76,15 +76,14 @@ def test_sizes(text: object, size: int) -> None:
         (1 / 3, "333.3333333333333 ms"),
     ],
 )
-def test_times_are_written_with_the_unit_that_suits(seconds: float, text: str) -> None:
+def test_times_are_written_with_a_suitable_unit(seconds: float, text: str) -> None:
     assert format_time(seconds) == text
 
 
-def test_bandwidths_and_sizes_are_written_readably() -> None:
+def test_bandwidths_are_written_readably() -> None:
     assert format_bandwidth(1.25e8) == "1 Gbit/s"
     assert format_bandwidth(12.5e6) == "100 Mbit/s"
     assert format_bandwidth(0.5) == "4 bit/s"
-    assert [format_bytes(size) for size in (7, 12_345, 3.2e9)] == ["7 B", "12.3 kB", "3.2 GB"]
 
 
 @given(finite)
@@ -92,14 +91,14 @@ def test_bandwidths_and_sizes_are_written_readably() -> None:
 @example(0.1 + 0.2)
 @example(86400.0 * 3)
 @example(1e22)
-def test_times_make_the_round_trip(seconds: float) -> None:
+def test_written_times_are_read_back_exactly(seconds: float) -> None:
     assert parse_time(format_time(seconds)) == seconds
 
 
 @given(finite)
 @example(5e-324)
 @example(1e15 / 3)
-def test_bandwidths_make_the_round_trip(bytes_per_s: float) -> None:
+def test_written_bandwidths_are_read_back_exactly(bytes_per_s: float) -> None:
     assert parse_bandwidth(format_bandwidth(bytes_per_s)) == bytes_per_s
 
 
@@ -143,7 +142,7 @@ def test_a_unit_scales_without_rounding(number: int, unit: tuple[str, int]) -> N
         (parse_bytes, "3 kb", "expected a size like '10 kB', found '3 kb'; did you mean 'kB'?"),
     ],
 )
-def test_what_is_no_quantity(parse: object, value: object, message: str) -> None:
+def test_invalid_quantities_have_exact_messages(parse: object, value: object, message: str) -> None:
     assert callable(parse)
     with pytest.raises(ValueError, match=r"^expected") as caught:
         parse(value)

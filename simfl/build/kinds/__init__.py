@@ -1,6 +1,6 @@
 """The kinds of algorithms, one file for each family.
 
-The files are the catalogue: a `Kind` here serves the algorithms that its `kinds` names, and `Kind` itself all others.
+A `Kind` in a file of this folder serves the algorithms in its `kinds`. The base class serves all others.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from simfl.errors import ScenarioError, nearest
 from simfl.scenario import Scenario
 from simfl.scenario.own_code import load_class
 
-#: The kinds by the algorithms that they serve.
+#: The kinds by the names of their algorithms.
 KINDS: Mapping[str, type[Kind[Any]]] = Catalogue(
     lambda: {name: kind for kind in classes_in(__name__, Kind, "kinds") for name in kind.kinds}
 )

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from simfl.build.devices import usual_batch_s
-from simfl.build.kinds.base import Kind
-from simfl.build.kinds.staleness import BoundedKind
+from simfl.build.kinds.base import BoundedKind, Kind
 from simfl.build.setup import Setup
 from simfl.build.traffic import cost_of, overloads
 from simfl.errors import ScenarioError
@@ -15,12 +14,12 @@ from simfl.scenario import algorithms as schema
 from simfl.scenario.units import format_time
 from simfl.world.links import LinkModel
 
-#: Models on their way that fit into memory: a kilobyte each, whatever the size of the model.
+#: Models in flight that fit into memory: a kilobyte each, for any size of the model.
 MOST_UNDER_WAY = 1_000_000
 
 
 class GossipLearningKind(BoundedKind[schema.GossipLearning]):
-    """Gossip learning: messages go by the clock."""
+    """Gossip learning: messages are sent periodically."""
 
     kinds = ("gossip_learning",)
 
@@ -34,8 +33,8 @@ class GossipLearningKind(BoundedKind[schema.GossipLearning]):
         graph, end_s = setup.topology, self.scenario.stop.time
         values = setup.links.values(setup.streams, graph.num_clients)
         talking = [(k, peers) for k in range(graph.num_clients) if (peers := graph.neighbors(k))]
-        looked = talking[:1] if values.equal else talking  # one is as the other
-        each_s = [values.mean_latency_s(k, peers[len(peers) // 2], 0.0) for k, peers in looked]
+        different = talking[:1] if values.equal else talking
+        each_s = [values.mean_latency_s(k, peers[len(peers) // 2], 0.0) for k, peers in different]
         latency_s = sum(each_s) / max(1, len(each_s))
         travel_s = latency_s if end_s is None else min(latency_s, end_s)
         under_way = len(talking) * travel_s / self.period_s(setup)
@@ -62,12 +61,12 @@ class GossipLearningKind(BoundedKind[schema.GossipLearning]):
 
 
 class AdPsgdKind(BoundedKind[schema.AdPsgd]):
-    """AD-PSGD: exchanges may take no time, whatever the links are."""
+    """AD-PSGD: atomic exchanges take no time on any links."""
 
     kinds = ("adpsgd",)
 
     def warnings(self, setup: Setup) -> Iterator[str]:
-        """Yield that exchanges take no time beside links that do."""
+        """Warn of exchanges that take no time although links do."""
         if self.config.exchange == "atomic" and (cost := cost_of(setup)) is not None:
             plain = type(setup.links) is LinkModel and setup.underlay is None
             instead = ", or links: {latency: 0 s, bandwidth: null}" if plain else ""

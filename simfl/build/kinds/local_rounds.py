@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from simfl.build.kinds.staleness import BoundedKind
+from simfl.build.kinds.base import BoundedKind
 from simfl.build.setup import Setup
 from simfl.scenario.algorithms import LocalRoundsConfig
 from simfl.tape.problem import LocalRounds

@@ -12,8 +12,7 @@ import math
 from dataclasses import dataclass
 from typing import TypeVar
 
-from simfl.build.kinds.base import Kind
-from simfl.build.kinds.staleness import BoundedKind
+from simfl.build.kinds.base import BoundedKind, Kind
 from simfl.build.setup import Setup
 from simfl.scenario import algorithms as schema
 from simfl.scenario.schedules import Schedule

@@ -4,12 +4,11 @@ The files are the catalogue: a class that gives `kind` a value is one of the alg
 of plugins are added in `simfl.scenario.catalogues`.
 """
 
-from simfl.scenario.algorithms.base import AlgorithmConfig
+from simfl.scenario.algorithms.base import AlgorithmConfig, BoundedConfig, ServerAlgorithmConfig, StalenessBound
 from simfl.scenario.algorithms.gossip import AdPsgd, DecentralizedSgd, GossipLearning, Sgp
 from simfl.scenario.algorithms.local_rounds import FedAsync, FedAvg, FedBuff, FedProx, LocalRoundsConfig
 from simfl.scenario.algorithms.own import ExternalAlgorithm
 from simfl.scenario.algorithms.served import AsyncSgd, CentralizedSgd, ServedSgd, WithinRadius, WithPaperSteps
-from simfl.scenario.algorithms.staleness import BoundedConfig, ServerAlgorithmConfig, StalenessBound
 from simfl.scenario.algorithms.sync_sgd import SyncSgd
 
 __all__ = [

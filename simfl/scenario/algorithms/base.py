@@ -1,4 +1,4 @@
-"""Options of all algorithms: mini-batches and step sizes."""
+"""Options of all algorithms, and of those with a server or a bound on staleness."""
 
 from __future__ import annotations
 
@@ -7,8 +7,16 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 from pydantic import Field, model_validator
 
-from simfl.scenario.fields import SETTLED, Config, Count
-from simfl.scenario.optimizers import USUAL_STEPS, Optimizer, OptimizerState, Sgd, usual_step
+from simfl.scenario.fields import SETTLED, Config, Count, Index, Settled, option
+from simfl.scenario.optimizers import (
+    USUAL_STEPS,
+    Optimizer,
+    OptimizerState,
+    ServerOptimizer,
+    ServerSgd,
+    Sgd,
+    usual_step,
+)
 from simfl.scenario.problems import Problem
 from simfl.scenario.schedules import ConstantStep, StepSize
 
@@ -28,7 +36,7 @@ if TYPE_CHECKING:
 class Sections(Protocol):
     """The sections of a scenario that checks read; see `simfl.scenario.Scenario`."""
 
-    # A scenario has an algorithm, and an algorithm is asked about a scenario: both are known in this file.
+    # `Scenario` and `AlgorithmConfig` refer to each other; this protocol avoids a circular import.
 
     data: DataConfig
     model: ModelConfig
@@ -50,28 +58,32 @@ class Sections(Protocol):
 class AlgorithmConfig(Config):
     """Base of all algorithms: mini-batch gradient steps."""
 
-    # What a class adds are its algorithm's own options. Those that are `Settled[...]` the algorithm does not see: its
-    # kind in `simfl.build.kinds` makes something else of them.
+    # The fields of a subclass are the options of its algorithm. Fields that are `Settled[...]` are not passed to the
+    # algorithm: its kind in `simfl.build.kinds` uses them.
 
     uses_topology: ClassVar[bool] = True
     has_server: ClassVar[bool | None] = False
     """Whether there is a server; None if that is not known."""
-    #: Whether models are averaged by the weights of `topology.mixing`.
+    #: Whether models are averaged with the weights of `topology.mixing`.
     mixes: ClassVar[bool] = False
-    #: Why its clients take no optimizer; "" where they do.
+    #: Why its clients take no optimizer; "" if they take one.
     no_optimizer: ClassVar[str] = ""
-    #: What a scenario may say of an optimizer's state, and why it may not say the rest.
+    #: The fields of an optimizer's state that a scenario may set, and why it may not set the others.
     states: ClassVar[tuple[str, ...]] = ()
     no_states: ClassVar[str] = "its clients have no optimizer of their own beside the one model"
     #: Whether a run uses every example a number of times that is known beforehand.
     uses_data_up: ClassVar[bool] = False
+    #: The default step sizes of optimizers: the field of the step, that of the optimizer, and the steps by kind.
+    optimizer_steps: ClassVar[tuple[tuple[str, str, Mapping[str, float]], ...]] = (
+        ("step_size", "optimizer", USUAL_STEPS),
+    )
 
     if TYPE_CHECKING:  # each class names itself
         kind: str
 
     @classmethod
     def named(cls) -> bool:
-        """Whether this is an algorithm, and not only the base of some."""
+        """Return whether this is an algorithm, not only a base class."""
         return "kind" in cls.model_fields and not cls.model_fields["kind"].is_required()
 
     @property
@@ -90,7 +102,7 @@ class AlgorithmConfig(Config):
         return False
 
     def own_options(self) -> dict[str, Any]:
-        """Return the options that the algorithm is given as they are, by name."""
+        """Return the options that the algorithm's `set_up` takes, by name."""
         return {
             name: getattr(self, name)
             for name, field in type(self).model_fields.items()
@@ -107,12 +119,13 @@ class AlgorithmConfig(Config):
 
     @model_validator(mode="before")
     @classmethod
-    def _usual_step(cls, data: Any) -> Any:
-        """An optimizer has a step size that fits it, where nothing is said."""
-        if not isinstance(data, Mapping) or "step_size" in data or cls.no_optimizer:
-            return data
-        usual = usual_step(data.get("optimizer"), USUAL_STEPS)
-        return data if usual is None else {**data, "step_size": usual}
+    def _fill_in_steps(cls, data: Any) -> Any:
+        """Fill in the default step sizes of optimizers."""
+        for name, optimizer, steps in cls.optimizer_steps if isinstance(data, Mapping) else ():
+            if name in cls.model_fields and name not in data:
+                usual = usual_step(data.get(optimizer), steps)
+                data = data if usual is None else {**data, name: usual}
+        return data
 
     def optimizer_problems(self) -> Iterator[Problem]:
         """Yield the optimizer options that an algorithm does not support."""
@@ -131,18 +144,55 @@ class AlgorithmConfig(Config):
             at = ("algorithm", "optimizer", "state", "travels")
             yield Problem("true or null where states are averaged", "false", "who averages them sends them", at)
 
-    step_size: StepSize = Field(
-        default=ConstantStep(value=0.4),
-        description="step size on the mean gradient of a mini-batch: a number or a schedule; beside an optimizer, "
+    step_size: StepSize = option(
+        ConstantStep(value=0.4),
+        "step size on the mean gradient of a mini-batch: a number or a schedule; beside an optimizer, "
         "0.001 for adam and 1 for one of your own where it is left out",
     )
-    optimizer: Optimizer = Field(
-        default=Sgd(), description="what a client's step makes of the mean gradient; sgd: the step is along it"
-    )
-    batch_size: Count = Field(default=32, description="examples per mini-batch; with sampling poisson, on average")
-    sampling: Literal["auto", "poisson", "without_replacement", "shuffle", "with_replacement"] = Field(
-        default="auto",
-        description="how mini-batches are drawn: poisson (each example on its own), without_replacement (a fresh "
+    optimizer: Optimizer = option(Sgd(), "what a client's step makes of the mean gradient; sgd: the step is along it")
+    batch_size: Count = option(32, "examples per mini-batch; with sampling poisson, on average")
+    sampling: Literal["auto", "poisson", "without_replacement", "shuffle", "with_replacement"] = option(
+        "auto",
+        "how mini-batches are drawn: poisson (each example on its own), without_replacement (a fresh "
         "subset of fixed size), shuffle (each example once per pass), with_replacement, or auto: poisson with privacy, "
         "shuffle without",
     )
+
+
+class StalenessBound(Config):
+    """The largest staleness of an update, and the policy for staler ones."""
+
+    bound: Index = Field(description="updates applied between the read of a model and the application of its update")
+    policy: Literal["wait", "drop", "down_weight"] = option(
+        "wait",
+        "wait: fast clients' updates are held back; drop: too stale updates are thrown away; "
+        "down_weight: they count (bound + 1) / (staleness + 1)",
+    )
+
+
+class BoundedConfig(AlgorithmConfig):
+    """Base of algorithms that can keep a bound on staleness."""
+
+    staleness_bound: Settled[StalenessBound | None] = option(
+        None, "the largest staleness of an update that is applied; null: any"
+    )
+
+
+class ServerAlgorithmConfig(BoundedConfig):
+    """Base of algorithms with a server, to which every client has a link."""
+
+    uses_topology: ClassVar[bool] = False
+    has_server: ClassVar[bool | None] = True
+    #: Why its server takes no optimizer; "" where it does.
+    no_server_optimizer: ClassVar[str] = ""
+
+    server_optimizer: Settled[ServerOptimizer] = option(
+        ServerSgd(), "what the server's step makes of the mean change, or of a gradient; sgd: the step is along it"
+    )
+
+    def optimizer_problems(self) -> Iterator[Problem]:
+        """Yield also a server's optimizer that the algorithm does not support."""
+        yield from super().optimizer_problems()
+        if self.no_server_optimizer and self.server_optimizer != ServerSgd():
+            at = ("algorithm", "server_optimizer")
+            yield Problem(f"sgd with '{self.kind}'", repr(self.server_optimizer.kind), self.no_server_optimizer, at)

@@ -5,16 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import ClassVar, Literal
 
-from pydantic import Field
-
-from simfl.scenario.algorithms.base import AlgorithmConfig, Sections
-from simfl.scenario.algorithms.staleness import BoundedConfig
-from simfl.scenario.fields import (
-    Index,
-    PositiveSeconds,
-    Settled,
-    variant,
-)
+from simfl.scenario.algorithms.base import AlgorithmConfig, BoundedConfig, Sections
+from simfl.scenario.fields import Index, PositiveSeconds, Settled, option, variant
 from simfl.scenario.problems import Problem
 
 GOSSIPED = ("crash", "average", "travels")
@@ -25,7 +17,6 @@ class DecentralizedSgd(AlgorithmConfig):
 
     states: ClassVar[tuple[str, ...]] = GOSSIPED
     mixes: ClassVar[bool] = True
-
     kind: Literal["decentralized_sgd"] = variant("decentralized_sgd")
 
 
@@ -36,21 +27,20 @@ class AdPsgd(BoundedConfig):
     """
 
     states: ClassVar[tuple[str, ...]] = GOSSIPED
-
     kind: Literal["adpsgd"] = variant("adpsgd")
-    exchange: Literal["atomic", "messages"] = Field(
-        default="messages",
-        description="pairs average by messages that travel over the links (messages), or in no time, whatever the "
+    exchange: Literal["atomic", "messages"] = option(
+        "messages",
+        "pairs average by messages that travel over the links (messages), or in no time, whatever the "
         "links are (atomic), as papers write it down",
     )
-    pairing: Literal["auto", "senders", "everyone"] = Field(
-        default="auto",
-        description="who starts exchanges: one side of a bipartite topology (senders), everyone, or auto: "
+    pairing: Literal["auto", "senders", "everyone"] = option(
+        "auto",
+        "who starts exchanges: one side of a bipartite topology (senders), everyone, or auto: "
         "senders where the topology is bipartite",
     )
 
     def contradictions(self, scenario: Sections) -> Iterator[Problem]:
-        """Senders need others to send to."""
+        """Yield a problem if pairing by senders lacks a constant bipartite graph."""
         topology, count = scenario.topology, scenario.clients.count
         impossible = count < 2 or any(topology.impossible(count))
         if self.pairing == "senders" and topology.changes:
@@ -70,14 +60,13 @@ class GossipLearning(BoundedConfig):
     """
 
     states: ClassVar[tuple[str, ...]] = GOSSIPED
-
     kind: Literal["gossip_learning"] = variant("gossip_learning")
-    period: Settled[PositiveSeconds | None] = Field(
-        default=None, description="time between two messages of a client; null: that of a mini-batch at speed 1"
+    period: Settled[PositiveSeconds | None] = option(
+        None, "time between two messages of a client; null: that of a mini-batch at speed 1"
     )
-    merge: Literal["age", "average", "none"] = Field(
-        default="age",
-        description="share of a received model: its age over the sum of both ages (age), a half (average), or all of "
+    merge: Literal["age", "average", "none"] = option(
+        "age",
+        "share of a received model: its age over the sum of both ages (age), a half (average), or all of "
         "it (none): models then walk at random",
     )
 
@@ -87,14 +76,13 @@ class Sgp(AlgorithmConfig):
 
     states: ClassVar[tuple[str, ...]] = ("crash",)
     no_states: ClassVar[str] = "push-sum's weights are those of models"
-
     kind: Literal["sgp"] = variant("sgp")
-    graph: Literal["one_peer", "exponential", "ring", "topology"] = Field(
-        default="one_peer",
-        description="who sends to whom: client i to i + 2^h, a single h per round, in turn (one_peer), or all h "
+    graph: Literal["one_peer", "exponential", "ring", "topology"] = option(
+        "one_peer",
+        "who sends to whom: client i to i + 2^h, a single h per round, in turn (one_peer), or all h "
         "(exponential); to i + 1 (ring); to all neighbors of the topology section, both ways (topology)",
     )
-    overlap: Index = Field(default=0, description="rounds that a message may take before its receiver waits for it")
+    overlap: Index = option(0, "rounds that a message may take before its receiver waits for it")
 
     @property
     def follows_topology(self) -> bool:

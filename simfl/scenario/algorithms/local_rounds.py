@@ -2,66 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any, ClassVar, Literal, Self
+from collections.abc import Iterator
+from typing import ClassVar, Literal
 
-from pydantic import Field, model_validator
-
-from simfl.scenario.algorithms.base import Sections
-from simfl.scenario.algorithms.staleness import ServerAlgorithmConfig
-from simfl.scenario.fields import (
-    Count,
-    Index,
-    NonNegative,
-    Positive,
-    PositiveSeconds,
-    Settled,
-    Share,
-    variant,
-)
-from simfl.scenario.optimizers import USUAL_SERVER_STEPS, usual_step
-from simfl.scenario.problems import InvalidValueError, Problem
+from simfl.scenario.algorithms.base import Sections, ServerAlgorithmConfig
+from simfl.scenario.fields import Count, Index, NonNegative, Positive, PositiveSeconds, Settled, Share, option, variant
+from simfl.scenario.optimizers import USUAL_SERVER_STEPS
+from simfl.scenario.problems import Problem
 
 
 class LocalRoundsConfig(ServerAlgorithmConfig):
     """Base of algorithms whose clients train locally for many steps."""
 
     no_states: ClassVar[str] = "the state of an optimizer of local steps begins anew with each round"
+    optimizer_steps = (*ServerAlgorithmConfig.optimizer_steps, ("server_step", "server_optimizer", USUAL_SERVER_STEPS))
 
-    sampling: Literal["auto", "without_replacement", "shuffle", "with_replacement"] = Field(
-        default="auto",
-        description="how mini-batches are drawn: without_replacement (a fresh subset of fixed size), shuffle (each "
+    sampling: Literal["auto", "without_replacement", "shuffle", "with_replacement"] = option(
+        "auto",
+        "how mini-batches are drawn: without_replacement (a fresh subset of fixed size), shuffle (each "
         "example once per pass), with_replacement, or auto: shuffle",
     )
-    local_steps: Settled[Count | None] = Field(
-        default=None, description="mini-batches of a round at a client; null: as many as local_epochs are"
+    local_steps: Settled[Count | None] = option(
+        None, "mini-batches of a round at a client; null: as many as local_epochs are"
     )
-    local_epochs: Settled[Positive | None] = Field(
-        default=None, description="passes over a client's data in a round; 1 where local_steps is null too"
+    local_epochs: Settled[Positive | None] = option(
+        None, "passes over a client's data in a round; 1 where local_steps is null too"
     )
-    proximal: Settled[NonNegative] = Field(
-        default=0.0, description="mu of the pull mu (w - w_0) towards the model w_0 that a round began with"
+    proximal: Settled[NonNegative] = option(
+        0.0, "mu of the pull mu (w - w_0) towards the model w_0 that a round began with"
     )
-    concurrency: Count | None = Field(
-        default=None, description="clients that train at a time, chosen at random from those present; null: all"
+    concurrency: Count | None = option(
+        None, "clients that train at a time, chosen at random from those present; null: all"
     )
 
-    @model_validator(mode="before")
-    @classmethod
-    def _usual_server_step(cls, data: Any) -> Any:
-        """A server's optimizer has a step size that fits it, where nothing is said."""
-        if not isinstance(data, Mapping) or "server_step" in data or "server_step" not in cls.model_fields:
-            return data
-        usual = usual_step(data.get("server_optimizer"), USUAL_SERVER_STEPS)
-        return data if usual is None else {**data, "server_step": usual}
-
-    @model_validator(mode="after")
-    def _one_length(self) -> Self:
+    def problems(self) -> Iterator[Problem]:
+        """Yield two lengths of a round."""
         if self.local_steps is not None and self.local_epochs is not None:
-            raise InvalidValueError(
-                Problem("local_steps or local_epochs", "both", "remove one of them", ("local_epochs",))
-            )
-        return self
+            yield Problem("local_steps or local_epochs", "both", "remove one of them", ("local_epochs",))
 
     def contradictions(self, scenario: Sections) -> Iterator[Problem]:
         """Yield conflicts of clipping, and of the number of clients."""
@@ -80,32 +57,29 @@ class FedAvg(LocalRoundsConfig):
     """FedAvg: rounds in which some clients train locally and a server averages."""
 
     kind: Literal["fedavg"] = variant("fedavg")
-    concurrency: Settled[Count | None] = Field(default=None, description="null: rounds are synchronous")
-    fraction: Share = Field(default=1.0, description="share of the clients that take part in a round, drawn at random")
-    weighting: Literal["data", "uniform"] = Field(
-        default="data", description="how the mean weighs clients: by their examples, or all alike"
+    concurrency: Settled[Count | None] = option(None, "null: rounds are synchronous")
+    fraction: Share = option(1.0, "share of the clients that take part in a round, drawn at random")
+    weighting: Literal["data", "uniform"] = option(
+        "data", "how the mean weighs clients: by their examples, or all alike"
     )
-    server_step: Positive = Field(
-        default=1.0,
-        description="step of the server on the mean change; 0.01 with server_optimizer adam, yogi and adagrad where it "
-        "is left out",
+    server_step: Positive = option(
+        1.0,
+        "step of the server on the mean change; 0.01 with server_optimizer adam, yogi and adagrad where it is left out",
     )
-    deadline: PositiveSeconds | None = Field(
-        default=None,
-        description="largest time of a round, if some client is done by then: late clients are dropped, or "
+    deadline: PositiveSeconds | None = option(
+        None,
+        "largest time of a round, if some client is done by then: late clients are dropped, or "
         "with fedprox stops in time; null: none",
     )
 
-    @model_validator(mode="after")
-    def _synchronous(self) -> Self:
+    def problems(self) -> Iterator[Problem]:
+        """Yield options that synchronous rounds do not have."""
+        yield from super().problems()
         if self.concurrency is not None:
-            raise InvalidValueError(
-                Problem("null in synchronous rounds", str(self.concurrency), "use fraction", ("concurrency",))
-            )
+            yield Problem("null in synchronous rounds", str(self.concurrency), "use fraction", ("concurrency",))
         if self.staleness_bound is not None:
             advice = "remove it: nothing is stale"
-            raise InvalidValueError(Problem("null in synchronous rounds", "a bound", advice, ("staleness_bound",)))
-        return self
+            yield Problem("null in synchronous rounds", "a bound", advice, ("staleness_bound",))
 
 
 class FedProx(FedAvg):
@@ -115,9 +89,7 @@ class FedProx(FedAvg):
     """
 
     kind: Literal["fedprox"] = variant("fedprox")  # type: ignore[assignment]
-    proximal: Settled[NonNegative] = Field(
-        default=0.1, description="mu of the pull mu (w - w_0) towards the server's model w_0"
-    )
+    proximal: Settled[NonNegative] = option(0.1, "mu of the pull mu (w - w_0) towards the server's model w_0")
 
 
 class FedAsync(LocalRoundsConfig):
@@ -127,20 +99,19 @@ class FedAsync(LocalRoundsConfig):
     """
 
     no_server_optimizer: ClassVar[str] = "its server mixes models and takes no step; use fedbuff with buffer_size: 1"
-
     kind: Literal["fedasync"] = variant("fedasync")
-    proximal: Settled[NonNegative] = Field(
-        default=0.005, description="mu (the paper's rho) of the pull mu (w - w_0) towards the model w_0 of the server"
+    proximal: Settled[NonNegative] = option(
+        0.005, "mu (the paper's rho) of the pull mu (w - w_0) towards the model w_0 of the server"
     )
-    mixing: Share = Field(default=0.6, description="alpha, the share of a client's model that is not stale")
-    weighting: Literal["constant", "polynomial", "hinge"] = Field(
-        default="polynomial",
-        description="factor on alpha at staleness u: 1 (constant), (u + 1)^-exponent (polynomial), or 1 up to "
+    mixing: Share = option(0.6, "alpha, the share of a client's model that is not stale")
+    weighting: Literal["constant", "polynomial", "hinge"] = option(
+        "polynomial",
+        "factor on alpha at staleness u: 1 (constant), (u + 1)^-exponent (polynomial), or 1 up to "
         "free_staleness and 1/(slope (u - free_staleness) + 1) beyond (hinge)",
     )
-    exponent: NonNegative = Field(default=0.5, description="of the polynomial")
-    slope: Positive = Field(default=10.0, description="of the hinge")
-    free_staleness: Index = Field(default=4, description="the staleness up to which the hinge takes updates in full")
+    exponent: NonNegative = option(0.5, "of the polynomial")
+    slope: Positive = option(10.0, "of the hinge")
+    free_staleness: Index = option(4, "the staleness up to which the hinge takes updates in full")
 
 
 class FedBuff(LocalRoundsConfig):
@@ -150,28 +121,28 @@ class FedBuff(LocalRoundsConfig):
     """
 
     kind: Literal["fedbuff"] = variant("fedbuff")
-    buffer_size: Count = Field(default=10, description="K, updates that make a step of the server")
-    server_step: Positive = Field(
-        default=1.0,
-        description="step of the server on the mean of the buffer; 0.01 with server_optimizer adam, yogi and adagrad "
+    buffer_size: Count = option(10, "K, updates that make a step of the server")
+    server_step: Positive = option(
+        1.0,
+        "step of the server on the mean of the buffer; 0.01 with server_optimizer adam, yogi and adagrad "
         "where it is left out",
     )
-    staleness_exponent: NonNegative = Field(
-        default=0.5, description="a of the weight 1/(1 + staleness)^a of an update; 0 weighs all alike"
+    staleness_exponent: NonNegative = option(
+        0.5, "a of the weight 1/(1 + staleness)^a of an update; 0 weighs all alike"
     )
-    after_update: Literal["continue", "wait"] = Field(
-        default="continue",
-        description="what a client does whose update is in the buffer: it goes on from the present model, or waits "
+    after_update: Literal["continue", "wait"] = option(
+        "continue",
+        "what a client does whose update is in the buffer: it goes on from the present model, or waits "
         "until the server has taken the step",
     )
-    noise: Literal["client", "server"] = Field(
-        default="client",
-        description="who adds the noise of privacy.mechanism gaussian_update: each client to its update, or the "
+    noise: Literal["client", "server"] = option(
+        "client",
+        "who adds the noise of privacy.mechanism gaussian_update: each client to its update, or the "
         "server to the sum of a buffer, which hides updates from those who see its models, not from the server",
     )
 
     def contradictions(self, scenario: Sections) -> Iterator[Problem]:
-        """Clients that wait can fill the buffer."""
+        """Yield also a buffer that waiting clients cannot fill."""
         yield from super().contradictions(scenario)
         at_a_time = min(self.concurrency or scenario.clients.count, scenario.clients.count)
         if self.after_update == "wait" and self.buffer_size > at_a_time:
@@ -181,5 +152,5 @@ class FedBuff(LocalRoundsConfig):
 
     @property
     def noise_of_server(self) -> bool:
-        """As `noise` says."""
+        """Whether the server adds the noise."""
         return self.noise == "server"

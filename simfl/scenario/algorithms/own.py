@@ -20,7 +20,5 @@ class ExternalAlgorithm(AlgorithmConfig, OwnCode):
     kind: OwnName = Field(description="module and class of the algorithm, as in my_module:MyAlgorithm")
 
     def own_options(self) -> dict[str, Any]:
-        """As `options` says."""
+        """Return `options`."""
         return dict(self.options)
-
-    __hash__ = OwnCode.__hash__

@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any, ClassVar, Literal
+from collections.abc import Iterator
+from typing import ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
-from simfl.scenario.algorithms.base import AlgorithmConfig, Sections
-from simfl.scenario.algorithms.staleness import ServerAlgorithmConfig
-from simfl.scenario.fields import (
-    Index,
-    NonNegative,
-    Positive,
-    Settled,
-    variant,
-)
-from simfl.scenario.optimizers import USUAL_SERVER_STEPS, ServerSgd, Sgd, usual_step
+from simfl.scenario.algorithms.base import AlgorithmConfig, Sections, ServerAlgorithmConfig
+from simfl.scenario.fields import Index, NonNegative, Positive, Settled, option, variant
+from simfl.scenario.optimizers import USUAL_SERVER_STEPS, ServerSgd, Sgd
 from simfl.scenario.problems import Problem
 from simfl.scenario.schedules import ConstantStep, StepSize
 
@@ -32,7 +25,7 @@ class WithPaperSteps(AlgorithmConfig):
     )
 
     def warnings(self, scenario: Sections) -> Iterator[str]:
-        """Step sizes of a theorem about plain SGD."""
+        """Warn of the theorem's step sizes with another optimizer than SGD."""
         yield from super().warnings(scenario)
         if self.step_size is None and (
             self.optimizer != Sgd() or getattr(self, "server_optimizer", ServerSgd()) != ServerSgd()
@@ -42,18 +35,16 @@ class WithPaperSteps(AlgorithmConfig):
                 "an optimizer; give one"
             )
 
-    smoothness: Settled[Positive] = Field(default=10.0, description="L of the paper's step sizes, of the gradient")
-    sampling_std: Settled[NonNegative] = Field(
-        default=5.0, description="sigma of the paper's step sizes: sigma² is the variance of an example's gradient"
+    smoothness: Settled[Positive] = option(10.0, "L of the paper's step sizes, of the gradient")
+    sampling_std: Settled[NonNegative] = option(
+        5.0, "sigma of the paper's step sizes: sigma² is the variance of an example's gradient"
     )
 
 
 class WithinRadius(WithPaperSteps):
-    """Base of those whose step sizes know how far from the optimum models get."""
+    """Base of algorithms whose step sizes depend on the distance from the optimum."""
 
-    radius: Settled[Positive] = Field(
-        default=50.0, description="R of the paper's step sizes: how far from the optimum models get"
-    )
+    radius: Settled[Positive] = option(50.0, "R of the paper's step sizes: how far from the optimum models get")
 
 
 class CentralizedSgd(WithinRadius):
@@ -63,11 +54,10 @@ class CentralizedSgd(WithinRadius):
     """
 
     states: ClassVar[tuple[str, ...]] = ("crash",)
-
     kind: Literal["centralized_sgd"] = variant("centralized_sgd")
 
     def contradictions(self, scenario: Sections) -> Iterator[Problem]:
-        """One machine is one client."""
+        """Yield a problem unless there is one client."""
         if (count := scenario.clients.count) != 1:
             yield Problem("1, the machine that has all the data", str(count), "set it to 1", ("clients", "count"))
 
@@ -75,17 +65,17 @@ class CentralizedSgd(WithinRadius):
 class ServedSgd(WithPaperSteps, ServerAlgorithmConfig):
     """Base of the algorithms whose server applies each gradient as it comes."""
 
-    delays: Literal["world", "cyclic"] = Field(
-        default="world",
-        description="staleness of updates: as speeds and links make it (world), or clients take turns (cyclic), so "
+    delays: Literal["world", "cyclic"] = option(
+        "world",
+        "staleness of updates: as speeds and links make it (world), or clients take turns (cyclic), so "
         "that it is clients.count - 1 whatever their speeds",
     )
-    largest_staleness: Settled[Index | None] = Field(
-        default=None, description="tau of the paper's step sizes; null: clients.count, as in the paper"
+    largest_staleness: Settled[Index | None] = option(
+        None, "tau of the paper's step sizes; null: clients.count, as in the paper"
     )
 
     def contradictions(self, scenario: Sections) -> Iterator[Problem]:
-        """Clients that take turns have the staleness that follows from that."""
+        """Yield a staleness bound for clients that take turns."""
         if self.delays == "cyclic" and self.staleness_bound is not None:
             advice = "remove it, or use delays: world"
             yield Problem("no bound with delays 'cyclic'", "a bound", advice, ("algorithm", "staleness_bound"))
@@ -98,14 +88,5 @@ class AsyncSgd(WithinRadius, ServedSgd):
     """
 
     no_optimizer: ClassVar[str] = "its clients send gradients and take no step; use server_optimizer"
-
+    optimizer_steps = (("step_size", "server_optimizer", USUAL_SERVER_STEPS),)
     kind: Literal["async_sgd"] = variant("async_sgd")
-
-    @model_validator(mode="before")
-    @classmethod
-    def _usual_server_step(cls, data: Any) -> Any:
-        """The server's optimizer has a step size that fits it, where nothing is said."""
-        if not isinstance(data, Mapping) or "step_size" in data:
-            return data
-        usual = usual_step(data.get("server_optimizer"), USUAL_SERVER_STEPS)
-        return data if usual is None else {**data, "step_size": usual}

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
-from pydantic import Field
-
 from simfl.scenario.algorithms.base import AlgorithmConfig
-from simfl.scenario.fields import variant
+from simfl.scenario.fields import option, variant
 
 
 class SyncSgd(AlgorithmConfig):
     """SYNC: all clients compute at the same model and average by all-reduce."""
 
     uses_topology: ClassVar[bool] = False
-
     kind: Literal["sync_sgd"] = variant("sync_sgd")
-    all_reduce: Literal["auto", "ring", "halving", "doubling", "ideal"] = Field(
-        default="auto",
-        description="how gradients are averaged among K clients: in 2 (K-1) steps around a ring, by recursive halving "
+    all_reduce: Literal["auto", "ring", "halving", "doubling", "ideal"] = option(
+        "auto",
+        "how gradients are averaged among K clients: in 2 (K-1) steps around a ring, by recursive halving "
         "and doubling back (2 lg K steps) or by recursive doubling of whole models (lg K steps); auto: the fastest of "
         "these; ideal: one latency and 2 (K-1)/K model bytes, a bound that no library reaches",
     )

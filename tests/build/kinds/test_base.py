@@ -1,4 +1,4 @@
-"""What holds for the kinds of all algorithms: options fit constructors, and own algorithms get theirs untouched."""
+"""All kinds: options fit constructors, and own algorithms get their options unchanged."""
 
 import inspect
 
@@ -19,7 +19,7 @@ from tests.build.kinds import own
 from tests.helpers import NullExecutor
 
 OWN = "tests.build.kinds.own"
-#: What a scenario of an algorithm needs beside its kind.
+#: Further sections that a scenario of an algorithm needs.
 SECTIONS = {
     "centralized_sgd": {"clients": {"count": 1}},
     "mapa": {"privacy": {"mechanism": "laplace_l2", "neighbors": "replace_one"}},
@@ -38,19 +38,19 @@ def algorithm_of(setup):
 
 
 @every
-def test_options_and_constructor_name_the_same(kind):
-    """Neither can be misspelt: what the kind gives, the class takes, and what it takes is given."""
+def test_options_are_the_arguments_of_the_class(kind):
+    """The kind passes exactly the arguments that the class takes, so no name can be misspelled."""
     setup = setup_of(kind, **SECTIONS.get(kind, {}))
     known, others = options_of(setup.algorithm)
-    without = {"staleness"} if kind == "async_fl" else set()  # has a server, and its gate in the place of a bound
+    without = {"staleness"} if kind == "async_fl" else set()  # its gate replaces a bound
     assert set(setup.options) == set(known) - without
     assert not others
     algorithm_of(setup)
 
 
 @every
-def test_every_option_of_the_schema_is_handed_on_or_settled(kind):
-    """An option that is settled is read by the algorithm's kind, or a base of it, and not lost."""
+def test_every_option_of_the_schema_is_passed_on_or_settled(kind):
+    """Each settled option is read by the algorithm's kind or a base of it."""
     config = setup_of(kind, **SECTIONS.get(kind, {})).scenario.algorithm
     settled = [name for name, field in type(config).model_fields.items() if SETTLED in field.metadata]
     assert set(settled).isdisjoint(config.own_options())
@@ -61,7 +61,7 @@ def test_every_option_of_the_schema_is_handed_on_or_settled(kind):
         assert f".{name}" in source or f"self.{name}" in schema, f"nobody reads {name}"
 
 
-def test_the_three_catalogues_are_about_the_same_algorithms():
+def test_the_three_catalogues_have_the_same_algorithms():
     named = {
         str(member.model_fields["kind"].default)
         for member in members_of(Scenario.model_fields["algorithm"].annotation)
@@ -71,12 +71,12 @@ def test_the_three_catalogues_are_about_the_same_algorithms():
     assert set(KINDS) <= set(ALGORITHMS)
 
 
-def test_the_default_serves_the_others():
+def test_the_default_kind_serves_all_other_algorithms():
     assert type(find_kind(from_mapping({"algorithm": "sgp"}))) is Kind
     assert type(find_kind(from_mapping({"algorithm": f"{OWN}:Named"}))) is Kind
 
 
-def test_a_bound_on_staleness_and_the_steps_of_rounds_arrive():
+def test_staleness_bound_and_steps_of_rounds_are_passed_on():
     setup = setup_of({"kind": "fedbuff", "staleness_bound": {"bound": 3, "policy": "drop"}, "local_steps": 2})
     assert setup.options["staleness"] == StalenessBound(3, "drop")
     assert setup.options["steps"] == [2] * 4
@@ -84,13 +84,13 @@ def test_a_bound_on_staleness_and_the_steps_of_rounds_arrive():
     assert algorithm.steps == [2] * 4
 
 
-def test_own_options_may_be_called_as_those_of_others():
+def test_own_options_may_have_names_of_settled_options():
     given = {"rule": "mine", "radius": 2.0, "period": 3, "step_clip": 4, "proximal": 5, "stages": [6], "options": 7}
     algorithm = algorithm_of(setup_of({"kind": f"{OWN}:Named", "options": given}))
     assert algorithm.given == ("mine", 2.0, 3, 4, 5, (6,), 7)
 
 
-def test_a_mistake_of_ones_own_is_said_as_it_is():
+def test_error_of_an_own_algorithm_is_reported_in_one_line():
     setup = setup_of({"kind": f"{OWN}:Mistaken"})
     with pytest.raises(
         RunError, match=rf"{OWN}:Mistaken: TypeError: object of type 'int' has no len\(\) in \S*own\.py:\d+$"
@@ -120,12 +120,12 @@ def test_a_mistake_of_ones_own_is_said_as_it_is():
         ),
     ],
 )
-def test_options_that_do_not_fit_are_one_line_before_the_run(name, options, message):
+def test_wrong_options_are_one_line_before_the_run(name, options, message):
     with pytest.raises(ScenarioError, match=message):
         setup_of({"kind": f"{OWN}:{name}", "options": options})
 
 
-def test_what_a_class_does_with_options_that_it_hands_on_nobody_knows():
+def test_class_that_passes_options_on_accepts_any():
     algorithm = algorithm_of(setup_of({"kind": f"{OWN}:Open", "options": {"strength": 2.0, "anything": 1}}))
     assert (algorithm.boost, algorithm.given) == (2.0, {"anything": 1})
     assert algorithm_of(setup_of({"kind": f"{OWN}:Built", "options": {"gamma": 0.25}})).boost == 0.25
@@ -134,7 +134,7 @@ def test_what_a_class_does_with_options_that_it_hands_on_nobody_knows():
     assert others
 
 
-def test_an_algorithm_without_options_says_so():
+def test_message_says_that_an_algorithm_has_no_options():
     class Bare(Algorithm):
         def set_up(self):
             """Nothing."""
