@@ -1,0 +1,38 @@
+"""Dissensus. He, Karimireddy, Jaggi 2022, https://arxiv.org/abs/2202.01545."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from simfl.models.lazy import jax, jnp
+from simfl.robust.base import AbstractAttack, weights_of
+
+if TYPE_CHECKING:
+    from simfl.tape.maps import Given
+
+
+@dataclass(frozen=True)
+class Dissensus(AbstractAttack):
+    """Move the target's gossip average away from its neighbors.
+
+    x_0 - epsilon sum_j w_j (x_j - x_0) / w_0
+
+    Row 0 is the target's model, the others are those of its honest neighbors. The scalars of the call are weights at
+    the target: first those of all attackers together, then those of the honest neighbors. Without, all are equal.
+
+    Attributes:
+        epsilon: > 1 moves the target beyond where it was.
+    """
+
+    kind: ClassVar[str] = "dissensus"
+    summary: ClassVar[str] = "pushes a target away from its neighbors"
+
+    epsilon: float = 1.5
+
+    def __call__(self, rows: Any, given: Given) -> jax.Array:
+        """Return the model for the target."""
+        models = jnp.asarray(rows)
+        weights = weights_of(models, given)
+        towards = jnp.where(given.present[:, None], models - models[0], 0.0)
+        return models[0] - self.epsilon * (weights[:, None] * towards).sum(axis=0) / weights[0]

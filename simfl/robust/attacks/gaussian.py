@@ -1,0 +1,34 @@
+"""Gaussian noise in a model's place."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from simfl.models.lazy import jax, jnp
+from simfl.robust.base import AbstractAttack
+
+if TYPE_CHECKING:
+    from simfl.tape.maps import Given
+
+
+@dataclass(frozen=True)
+class GaussianModel(AbstractAttack):
+    """Send mean + std N(0, I) in the place of a model.
+
+    The call names a client, whose random numbers these are.
+
+    Attributes:
+        mean, std: of each coordinate.
+    """
+
+    kind: ClassVar[str] = "gaussian"
+    summary: ClassVar[str] = "Gaussian noise in a model's place"
+
+    mean: float = 0.0
+    std: float = 1.0
+
+    def __call__(self, rows: Any, given: Given) -> jax.Array:
+        """Return noise, f32 [d]."""
+        noise: jax.Array = self.mean + self.std * jax.random.normal(given.key, jnp.asarray(rows)[0].shape)
+        return noise

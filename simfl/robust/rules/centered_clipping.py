@@ -1,0 +1,39 @@
+"""Centered clipping.
+
+Karimireddy, He, Jaggi 2021, https://arxiv.org/abs/2012.10333.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from simfl.models.lazy import jax, jnp
+from simfl.robust.base import AbstractRule, clipped, mean_where
+
+
+@dataclass(frozen=True)
+class CenteredClipping(AbstractRule):
+    """Steps v <- v + mean_j clip(x_j - v, tau).
+
+    clip(z, tau) = z min(1, tau / |z|).
+
+    Attributes:
+        tau: > 0, the bound on the L2 norm of a difference.
+        steps: L >= 1.
+        from_own: whether v begins with the client's own model (row 0), which is its last aggregate; else with 0.
+    """
+
+    kind: ClassVar[str] = "centered_clipping"
+    summary: ClassVar[str] = "mean of differences to a center that are clipped to norm tau"
+
+    tau: float = 100.0
+    steps: int = 1
+    from_own: bool = True
+
+    def aggregate(self, models: jax.Array, present: jax.Array, weights: jax.Array) -> jax.Array:
+        """Return the center after the last step."""
+        center = models[0] if self.from_own else jnp.zeros_like(models[0])
+        for _ in range(self.steps):
+            center = center + mean_where(clipped(models - center, self.tau), present)
+        return center

@@ -1,0 +1,33 @@
+"""ClippedGossip.
+
+He, Karimireddy, Jaggi 2022, https://arxiv.org/abs/2202.01545.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from simfl.models.lazy import jax, jnp
+from simfl.robust.base import AbstractRule, clipped
+
+
+@dataclass(frozen=True)
+class ClippedGossip(AbstractRule):
+    """Self-centered clipping.
+
+    x_i + sum_j w_ij clip(x_j - x_i, tau), where x_i is row 0.
+
+    Attributes:
+        tau: > 0, the bound on the L2 norm of a difference. The paper's adaptive bound is not here.
+    """
+
+    kind: ClassVar[str] = "clipped_gossip"
+    summary: ClassVar[str] = "gossip with differences to the own model that are clipped to norm tau"
+
+    tau: float = 1.0
+
+    def aggregate(self, models: jax.Array, present: jax.Array, weights: jax.Array) -> jax.Array:
+        """Return the own model plus the weighted sum of clipped differences."""
+        moved = jnp.where(present[:, None], clipped(models - models[0], self.tau), 0.0)
+        return models[0] + (weights[:, None] * moved).sum(axis=0)

@@ -1,0 +1,40 @@
+"""The geometric median.
+
+Pillutla et al. 2022 (RFA), https://arxiv.org/abs/1912.13445.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from simfl.models.lazy import jax, jnp
+from simfl.robust.base import AbstractRule
+
+
+@dataclass(frozen=True)
+class GeometricMedian(AbstractRule):
+    """Smoothed Weiszfeld steps to the geometric median.
+
+    From z = 0: z <- sum_j b_j x_j / sum_j b_j with b_j = 1 / max(nu, |x_j - z|).
+
+    Attributes:
+        nu: > 0, the smallest distance in a denominator.
+        steps: T >= 1.
+    """
+
+    kind: ClassVar[str] = "geometric_median"
+    summary: ClassVar[str] = "smoothed Weiszfeld steps to the geometric median"
+
+    nu: float = 0.1
+    steps: int = 3
+
+    def aggregate(self, models: jax.Array, present: jax.Array, weights: jax.Array) -> jax.Array:
+        """Return the point after the last step."""
+        usable = present & jnp.isfinite(models).all(axis=1)
+        known = jnp.where(usable[:, None], models, 0.0)
+        z = jnp.zeros_like(models[0])
+        for _ in range(self.steps):
+            share = jnp.where(usable, 1.0 / jnp.maximum(self.nu, jnp.linalg.norm(known - z, axis=1)), 0.0)
+            z = (share[:, None] * known).sum(axis=0) / share.sum()
+        return z

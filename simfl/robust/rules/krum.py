@@ -1,0 +1,35 @@
+"""Krum. Blanchard et al. 2017, Machine learning with adversaries, NeurIPS."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from simfl.models.lazy import jax, jnp
+from simfl.robust.base import AbstractRule, distances, mean_where, tolerated
+
+
+@dataclass(frozen=True)
+class Krum(AbstractRule):
+    """The model with the smallest mean squared distance to its nearest n - f - 1.
+
+    Attributes:
+        f: attackers that are tolerated; less than half of the models.
+    """
+
+    kind: ClassVar[str] = "krum"
+    summary: ClassVar[str] = "the model that is nearest to its n - f - 1 nearest others"
+
+    f: int = 1
+
+    def scores(self, models: jax.Array, present: jax.Array) -> jax.Array:
+        """Return mean squared distances to the nearest, f32 [n]; infinite if absent."""
+        ordered = jnp.sort(distances(models, present), axis=1).T
+        place = jnp.arange(len(models))
+        near = (place >= 1) & (place < present.sum() - tolerated(self.f, present))
+        usable = present & jnp.isfinite(models).all(axis=1)
+        return jnp.where(usable, mean_where(ordered, near), jnp.inf)
+
+    def aggregate(self, models: jax.Array, present: jax.Array, weights: jax.Array) -> jax.Array:
+        """Return the model with the smallest score."""
+        return models[jnp.argmin(self.scores(models, present))]

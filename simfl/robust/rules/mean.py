@@ -1,0 +1,21 @@
+"""The weighted mean, which one attacker can move anywhere."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from simfl.models.lazy import jax, jnp
+from simfl.robust.base import AbstractRule
+
+
+@dataclass(frozen=True)
+class Mean(AbstractRule):
+    """The weighted mean: sum_j w_j x_j."""
+
+    kind: ClassVar[str] = "mean"
+    summary: ClassVar[str] = "weighted mean; not robust"
+
+    def aggregate(self, models: jax.Array, present: jax.Array, weights: jax.Array) -> jax.Array:
+        """Return the weighted mean."""
+        return (weights[:, None] * jnp.where(present[:, None], models, 0.0)).sum(axis=0)

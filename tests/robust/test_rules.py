@@ -1,0 +1,133 @@
+"""Robust rules: published vectors, NumPy loops, padding, and attackers that send anything."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from simfl.robust.base import padded
+from simfl.robust.rules import RULES
+from simfl.robust.rules.centered_clipping import CenteredClipping
+from simfl.robust.rules.clipped_gossip import ClippedGossip
+from simfl.robust.rules.geometric_median import GeometricMedian
+from simfl.robust.rules.krum import Krum
+from simfl.robust.rules.mean import Mean
+from simfl.robust.rules.median import Median
+from simfl.robust.rules.multi_krum import MultiKrum
+from simfl.robust.rules.nearest_neighbor_mixing import NearestNeighborMixing
+from simfl.robust.rules.trimmed_mean import TrimmedMean
+from simfl.tape import Tape
+from tests.helpers import Lab, make_problem
+from tests.robust.helpers import PUBLISHED, given_of
+
+CLOSE = {"rtol": 1e-5, "atol": 1e-5}
+
+
+def distances(x):
+    return np.array([[np.sum((a - b) ** 2) for b in x] for a in x])
+
+
+def scores(x, f):
+    return [np.mean(np.sort(row)[1 : len(x) - f]) for row in distances(x)]
+
+
+def mixed(x, f):
+    return np.array([x[np.argsort(row, kind="stable")[: len(x) - f]].mean(axis=0) for row in distances(x)])
+
+
+def trimmed(x, f):
+    return np.array([np.mean(sorted(column)[f : len(x) - f]) for column in x.T])
+
+
+def weiszfeld(x):
+    z = np.zeros(x.shape[1])
+    for _ in range(3):
+        share = [1.0 / max(0.1, np.linalg.norm(one - z)) for one in x]
+        z = sum(b * one for b, one in zip(share, x, strict=True)) / sum(share)
+    return z
+
+
+def clip(z, tau):
+    return z * min(1.0, tau / max(np.linalg.norm(z), 1e-30))
+
+
+ORACLES = {
+    Mean(): lambda x: x.mean(axis=0),
+    Median(): lambda x: np.median(x, axis=0),
+    TrimmedMean(2): lambda x: trimmed(x, 2),
+    Krum(2): lambda x: x[np.argmin(scores(x, 2))],
+    MultiKrum(2): lambda x: x[np.argsort(scores(x, 2))[: len(x) - 2]].mean(axis=0),
+    GeometricMedian(): weiszfeld,
+    CenteredClipping(tau=1.0): lambda x: x[0] + np.mean([clip(one - x[0], 1.0) for one in x], axis=0),
+    CenteredClipping(tau=1.0, from_own=False): lambda x: np.mean([clip(one, 1.0) for one in x], axis=0),
+    ClippedGossip(0.5): lambda x: x[0] + np.mean([clip(one - x[0], 0.5) for one in x], axis=0),
+    NearestNeighborMixing(2, TrimmedMean(2)): lambda x: trimmed(mixed(x, 2), 2),
+}
+
+
+def test_every_rule_has_an_oracle_and_an_equal_one_is_the_same_function():
+    assert {type(rule) for rule in ORACLES} == set(RULES.values())
+    for kind, rule in RULES.items():
+        assert rule.kind == kind
+        assert rule.summary
+        assert rule() == rule()
+        assert hash(rule()) == hash(rule())
+
+
+@pytest.mark.parametrize("count", [5, 7, 8, 11])
+@pytest.mark.parametrize("rule", ORACLES, ids=lambda rule: rule.kind)
+def test_a_rule_is_its_numpy_loop_with_any_padding(rule, count):
+    x = np.random.default_rng(count).normal(size=(count, 6))
+    np.testing.assert_allclose(rule(*given_of(x)), ORACLES[rule](x), **CLOSE)
+    np.testing.assert_allclose(rule(*given_of(x, pads=True)), ORACLES[rule](x), **CLOSE)
+
+
+def test_published_vectors():
+    """Examples in the documentation of byzfl 0.0.11."""
+    rows, given = given_of(PUBLISHED)
+    np.testing.assert_allclose(TrimmedMean(1)(rows, given), [4, 5, 6], **CLOSE)
+    np.testing.assert_allclose(GeometricMedian()(rows, given)[0], 3.78788764, **CLOSE)
+    means = NearestNeighborMixing(1).mix(jnp.asarray(rows), given.present)
+    np.testing.assert_allclose(means, [[2.5, 3.5, 4.5], [2.5, 3.5, 4.5], [5.5, 6.5, 7.5]], **CLOSE)
+
+
+ROBUST = [Median(), TrimmedMean(2), Krum(2), MultiKrum(2), GeometricMedian(), NearestNeighborMixing(2, TrimmedMean(2))]
+ROBUST += [ClippedGossip(1.0), CenteredClipping(1.0)]
+
+
+@pytest.mark.parametrize("sent", [1e6, -np.inf, np.inf, np.nan])
+@pytest.mark.parametrize("rule", ROBUST, ids=lambda rule: rule.kind)
+def test_two_of_eight_attackers_do_not_move_a_robust_rule_far(rule, sent):
+    x = np.random.default_rng(0).normal(size=(8, 6))
+    x[5:7] = sent
+    assert np.abs(rule(*given_of(x, pads=True))).max() < 5.0
+    if sent == 1e6:
+        assert np.abs(Mean()(*given_of(x))).max() > 1e5
+
+
+@pytest.mark.parametrize("rule", ORACLES, ids=lambda rule: rule.kind)
+def test_a_client_without_neighbors_keeps_its_model(rule):
+    x = np.random.default_rng(0).normal(size=(1, 6)) * 0.1
+    np.testing.assert_allclose(rule(*given_of(x, pads=True)), x[0], **CLOSE)
+
+
+def test_weights_are_the_scalars_of_a_call():
+    x, weights = np.random.default_rng(0).normal(size=(3, 6)), [0.5, 0.3, 0.2]
+    rows, given = given_of(x, pads=True, weights=padded(weights))
+    np.testing.assert_allclose(Mean()(rows, given), np.average(x, axis=0, weights=weights), **CLOSE)
+    expected = x[0] + sum(w * clip(one - x[0], 0.5) for w, one in zip(weights, x, strict=True))
+    np.testing.assert_allclose(ClippedGossip(0.5)(rows, given), expected, **CLOSE)
+    loose = ClippedGossip(1e9)(rows, given)
+    np.testing.assert_allclose(loose, Mean()(rows, given), **CLOSE)
+
+
+@pytest.mark.parametrize("rule", [TrimmedMean(1), Krum(1), ClippedGossip(0.5)], ids=lambda rule: rule.kind)
+def test_a_tape_runs_a_rule_over_any_number_of_models(rule):
+    problem = make_problem(2)
+    x = np.random.default_rng(0).normal(size=(6, problem.model.size)).astype(np.float32)
+    with Lab(problem) as lab:
+        tape: Tape = lab.tape
+        models = [tape.constant(one) for one in x]
+        made = [tape.map(rule, models[:count], pads=True)[0] for count in (3, 5, 6)]
+        values = tape.values(made)
+    for count, value in zip((3, 5, 6), values, strict=True):
+        np.testing.assert_allclose(value, rule(*given_of(x[:count])), **CLOSE)
