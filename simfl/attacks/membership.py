@@ -232,8 +232,8 @@ def _listener(
     named: list[Observer] = list(dict.fromkeys(listening))
     if all(observer == client for observer in named for client in targets):
         raise ScenarioError(
-            f"--observer: expected another one than the client that is attacked, found only {named[0]}; name others "
-            "or another client"
+            f"--observer: expected an observer other than the attacked client, found only {named[0]}; name another "
+            "observer or another client"
         )
     return Wiretap(named, distances, models, count)
 

@@ -21,7 +21,7 @@ def fit_log(path: Path) -> tuple[Pace, list[str]]:
         DataError: the file is not such a log; one line says where.
     """
     clients, seconds, examples = zip(*_rows(path), strict=True)
-    names = sorted(set(clients), key=lambda name: (not name.isdigit(), int(name) if name.isdigit() else 0, name))
+    names = sorted(set(clients), key=lambda name: (not name.isdecimal(), int(name) if name.isdecimal() else 0, name))
     numbers = {name: index for index, name in enumerate(names)}
     return fit_pace(examples, seconds, [numbers[name] for name in clients]), names
 

@@ -180,7 +180,10 @@ class Tally(Releases):
 
     def hold(self, promise: Promise) -> None:
         """Refuse an account: the client keeps a promise until a later release covers it."""
-        self.refuse(f"client {promise.client} keeps what it makes of a gradient, and nothing proves what protects it")
+        self.refuse(
+            f"client {promise.client} keeps the result of a gradient until later, and the account cannot prove which "
+            "noise protects it"
+        )
 
     def name(self, promise: Promise) -> None:
         """Record a new promise with noise; each number may be used for noise once."""
@@ -193,7 +196,7 @@ class Tally(Releases):
         else:
             self.refuse(
                 f"client {promise.client} draws the noise of mini-batch {promise.draw} after that of mini-batch "
-                f"{newest}, perhaps a second time; number mini-batches in the order in which they are drawn"
+                f"{newest}, so the same noise may be used twice; number mini-batches in the order of their draws"
             )
 
     def forget(self, promise: Promise) -> None:
@@ -220,7 +223,7 @@ class Tally(Releases):
 
     def look(self, client: int) -> None:
         """Refuse an account: the algorithm reads a loss on a client's examples."""
-        self.refuse(f"the algorithm looks at losses of client {client}, which nothing hides")
+        self.refuse(f"the algorithm reads losses of client {client}, which no noise protects")
 
     def count_sum(self, terms: Sequence[tuple[float, Promise]], noise_scale: float) -> None:
         """Count the releases of a sum of promises to which a server adds noise.
@@ -232,7 +235,7 @@ class Tally(Releases):
         for _, promise in terms:
             promise.released = True
         if not self.ledger.terms.by_server or self.passes is not None:
-            self.refuse("a server adds noise to what clients send without, and sees it before")
+            self.refuse("the server adds the noise, and receives the updates of clients before it does")
             return
         largest = max(1.0, *(abs(coef) for coef, _ in terms))
         for client, share in shares.items():
@@ -255,8 +258,8 @@ class Tally(Releases):
             self.refuse(f"client {client} releases mini-batch {promise.draw} without noise")
         elif not batch:
             self.refuse(
-                f"client {client} releases mini-batch {promise.draw} of {promise.examples} examples, and it is not "
-                "known at which rate they were drawn; use whole promises of self.gradient or self.tape.gradient"
+                f"client {client} releases mini-batch {promise.draw} of {promise.examples} examples, whose "
+                "sampling rate is unknown; use whole promises of self.gradient or self.tape.gradient"
             )
         elif self.ledger.sampling == "without_replacement" and batch > self.ledger.sizes[client]:
             self.refuse(

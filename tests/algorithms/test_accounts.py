@@ -363,11 +363,11 @@ def test_sent_gradients_count_as_releases_even_if_unused(tmp_path):
     ("name", "reason"),
     [
         ("Bare", r"client 1 releases mini-batch 4 without noise (at 0.08 s of virtual time)"),
-        ("Pieces", "client 0 releases mini-batch 0 of 32 examples, and it is not known at which rate they were drawn"),
-        ("Again", "client 0 draws the noise of mini-batch 0 after that of mini-batch 0, perhaps a second time"),
-        ("Nosy", "the algorithm looks at losses of client"),
-        ("Keeps", "client 0 keeps what it makes of a gradient"),
-        ("Central", "a server adds noise to what clients send without, and sees it before"),
+        ("Pieces", "client 0 releases mini-batch 0 of 32 examples, whose sampling rate is unknown"),
+        ("Again", "client 0 draws the noise of mini-batch 0 after that of mini-batch 0, so the same noise may be"),
+        ("Nosy", "the algorithm reads losses of client"),
+        ("Keeps", "client 0 keeps the result of a gradient until later"),
+        ("Central", "the server adds the noise, and receives the updates of clients before it does"),
         (
             "Modest",
             "the algorithm's own account says too little: expected 10 releases of client 0 with batch size 16 and "

@@ -206,7 +206,9 @@ def test_current_work_counts_up_to_now(kind, options):
 @every
 def test_a_rows_staleness_is_the_number_of_updates_since_its_read(kind, options):
     if kind in ("async_fl", "fedavg", "fedprox"):
-        pytest.skip("nobody reads by himself: tests/papers/async_fl/test_algorithm.py and test_fedavg.py count")
+        pytest.skip(
+            "clients read no models on their own; test_algorithm.py of async_fl and test_fedavg.py count staleness"
+        )
     read_at = {}
     world = make_world(
         8, topology="complete", jitter=lognormal(0.5), links=ROUGH_LINKS, slowdowns=[Slowdown(5.0, frozenset({3}))]
