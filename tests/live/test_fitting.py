@@ -73,6 +73,10 @@ def test_a_log_gives_speeds_relative_to_the_median(tmp_path):
     assert pace.seconds_per_batch == pytest.approx(1e-3, rel=0.3)
 
 
+def test_a_digit_that_is_not_decimal_is_a_name(tmp_path):
+    assert fit_log(log_of({"²": 1.0, "10": 1.0, "9": 1.0}, tmp_path))[1] == ["9", "10", "²"]
+
+
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
