@@ -78,7 +78,7 @@ def batch_positions(
     """Return the examples at entries first..first+lanes-1 of a batch, int32 [lanes].
 
     - `shuffle`: consecutive pieces of a fresh permutation per epoch; a batch may span two epochs.
-    - `same_order`: likewise, of one permutation for all epochs.
+    - `same_order`: the same, with one permutation for all epochs.
     - `poisson`: a uniform subset without replacement. The number of examples is drawn by the world
       (binomial), and a binomial number of distinct examples is Poisson sampling.
     - `without_replacement`: a uniform subset of B examples, afresh for every batch.

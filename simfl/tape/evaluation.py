@@ -16,10 +16,9 @@ from simfl.tape.inputs import Inputs, inputs_of
 
 #: Examples evaluated at a time.
 CHUNK_EXAMPLES = 500
-#: The same for convolutional models, whose forward pass must fit into one piece to be shared by
-#: the loss and the accuracy.
+#: Examples evaluated at a time by convolutional models. Loss and accuracy share one forward pass, which must be small.
 CHUNK_IMAGES = 100
-#: Examples that lie on the device at a time where a model answers for all of a large set.
+#: Examples on the device at a time, when a model predicts for a large set.
 CHUNK_ANSWERS = 20_000
 
 Params: TypeAlias = jax.Array | NDArray[np.float32]

@@ -49,7 +49,7 @@ def choose_device(kind: str | None) -> jax.Device:
     """Return the first device of `kind` ("cpu", "gpu"), or JAX's default.
 
     Raises:
-        ScenarioError: there is none of this kind.
+        ScenarioError: this machine has no such device.
         RunError: see `simfl.models.lazy.start_jax`.
     """
     start_jax()
@@ -258,7 +258,7 @@ class Executor:
         Args:
             rows: int32 [k, reads], -1 for none.
             coefs: f32 [k, reads].
-            clients: whether to evaluate each of these models as well, or the forms of others to evaluate one by one.
+            clients: True to evaluate each of these models too; forms to evaluate other models one by one.
             clipping_norm: the one in force, inf for none, where gradients are measured (`Measured.gradient_examples`).
         """
         return self._request(lambda: self._evaluate(rows, coefs, clients, clipping_norm))

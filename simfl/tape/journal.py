@@ -1,11 +1,11 @@
 """The journal: all values that the world learns from numbers, in order.
 
-It stands between the tape and the executor. The world is deterministic and asks for numbers nowhere else, so that a
-world that is played again, with the answers of a journal, does the same without anything being computed. Whatever
-new request for numbers there will be has to pass here.
+It stands between the tape and the executor. The world is deterministic and asks for numbers only here. A world that is
+replayed with the journal's answers therefore repeats itself, and nothing is computed. Every new kind of request for
+numbers must pass through here.
 
-A row's number is used again after its death, and when depends on the windows. What names it for good is the operation
-that wrote it: its kind, and how many of that kind were recorded before it.
+The number of a dead row is reused, at a time that depends on the windows. The permanent name of a row is the operation
+that wrote it: its kind, and the count of operations of that kind before it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Record:
 
     Attributes:
         evaluations: in the order in which they were asked for.
-        answers: to requests for values, or what was decided by them, likewise.
+        answers: the answers to requests for values or decisions, in the same order.
         zeroed: gradients (or updates) that were not finite.
     """
 
@@ -125,7 +125,7 @@ class Journal:
 
     def replay(self, past: Record) -> None:
         """Answer requests from a record from now on, and compute nothing."""
-        assert self._keeps, "who is born during the replay has to be known"
+        assert self._keeps, "a replay needs the names of the rows that it writes"
         self._past = past
 
     def go_on(self) -> None:

@@ -1,7 +1,7 @@
 """The jitted programs: one window of steps, and the evaluation of models.
 
-Shapes and what is static are chosen so that one scenario compiles each program once, whatever the
-window, and so that runs that differ in seed, noise level, step size or speeds share the program.
+Shapes and static arguments are chosen so that a scenario compiles each program once, for any window. Runs that differ
+only in seed, noise level, step size or speeds share the program.
 """
 
 from __future__ import annotations
@@ -196,7 +196,7 @@ def masked(
 ) -> Callable[..., tuple[jax.Array, jax.Array]]:
     """Return `gradient_of_batch` with one random block of entries kept.
 
-    Entry j belongs to block j mod D, D = `blocks`; what is kept is D times as large, so that its mean is the whole:
+    Entry j belongs to block j mod D, D = `blocks`. Kept entries are multiplied by D, so that their mean is the gradient:
     d_xi S_u of the general recursion of Nguyen et al. 2018, https://arxiv.org/abs/1802.03801.
     """
 
@@ -258,7 +258,7 @@ def change_of_round(operation: Operation) -> Callable[..., tuple[jax.Array, jax.
         def step(h: jax.Array, carried: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
             w, zeroed = carried
             gradient, rate, zeroed = descent(h, w, zeroed)
-            # Selected: a lane whose steps are done keeps its bits, whatever the gradient is there.
+            # Selected: a lane that has done its steps keeps its bits, even if its gradient is not finite.
             return jnp.where(h < steps, w - rate * gradient, w), zeroed
 
         def step_by_rule(h: jax.Array, carried: tuple[jax.Array, jax.Array, Any]) -> tuple[jax.Array, jax.Array, Any]:
@@ -325,7 +325,7 @@ def _step_narrow(bank: jax.Array, coefs: jax.Array, places: jax.Array, scale: ja
 
 
 def _mix_wide(bank: jax.Array, coefs: jax.Array, places: jax.Array) -> jax.Array:
-    """The same as `_mix_narrow` for the hundreds of lanes of a GPU: one gather."""
+    """Return linear forms, f32 [lanes, d], by one gather: for many lanes on a GPU."""
     rows = bank.at[places.reshape(-1)].get(mode="promise_in_bounds").reshape(*places.shape, -1)
     total = coefs[:, 0, None] * rows[:, 0]
     for j in range(1, places.shape[1]):
@@ -334,7 +334,7 @@ def _mix_wide(bank: jax.Array, coefs: jax.Array, places: jax.Array) -> jax.Array
 
 
 def _step_wide(bank: jax.Array, coefs: jax.Array, places: jax.Array, scale: jax.Array, total: jax.Array) -> jax.Array:
-    """The same as `_step_narrow` for many lanes."""
+    """Return linear forms + scale * total, f32 [lanes, d], for many lanes."""
     return _mix_wide(bank, coefs, places) + scale[:, None] * total
 
 
@@ -387,7 +387,7 @@ def window_program(
         branches: the functions of models.
 
     On several devices each has all of the bank, computes the gradients of its lanes, and gets the rows of the others
-    before it writes: what is written, and in which order, is that of one device.
+    before it writes. Rows are written in the order of a single device.
 
     bank is f32 [places + 1, d] and donated; zeroed int32[] counts what was not finite where it was clipped, and so was
     released as zero. The body writes once, after all that it reads: with two
@@ -480,7 +480,7 @@ def window_program(
         def gradients(bank: jax.Array, gi: jax.Array, gf: jax.Array, s: jax.Array) -> tuple[jax.Array, jax.Array]:
             """Return the rows that the lanes write, f32 [own, d], and the number set to zero."""
             total, more = totals(take(bank, gi[:, 0]), gi, gf, s)
-            # A lane without an operation reads the spare row, whatever is there.
+            # A lane without an operation reads the spare row, which may hold anything.
             more = jnp.sum(jnp.where(gi[:, size_column] > 0, more, 0))
             stepped = step(bank, gf[:, :reads], gi[:, 1 : each.reads], gf[:, factor], total)
             return into_ball(stepped, data["radius"]) if operation.projects else stepped, more
@@ -505,7 +505,7 @@ def window_program(
         def maps_if_any(bank: jax.Array, mi: jax.Array, mf: jax.Array) -> jax.Array:
             """Return the rows that functions of models write, f32 [width * mapped.writes, d]."""
             used = mi[:, 0] != len(bank) - 1
-            # A lane without an operation writes 0 to the spare row: 0 times what is there must be 0.
+            # A lane without an operation writes 0 to the spare row, so that 0 times the spare row is 0.
             made: jax.Array = jax.lax.cond(
                 jnp.any(used),
                 lambda: jnp.where(used[:, None, None], jnp.stack(jax.vmap(one_of, (None, 0, 0))(bank, mi, mf), 1), 0.0),

@@ -5,16 +5,16 @@ https://arxiv.org/abs/2402.10001) takes what an observer v has received for
 
     view = A g + B xi,
 
-a row for every message, in the order of their coming: g holds the sums of clipped gradients of mini-batches, xi
-standard normals, a column of A for every mini-batch, one of B for every noise. The entries depend on step sizes and on
-who averaged with whom when: on the world, not on data. A tape records just these forms, so that a world that is played
-with a `KnowledgeTape` records them.
+with a row for every message, in the order of arrival. g holds the sums of clipped gradients of mini-batches, a column
+of A for each; xi holds standard normals, a column of B for each noise. The entries depend on step sizes and on the
+averages that took place: on the world, not on data. A tape records these forms, so a world that runs on a `KnowledgeTape` yields
+them.
 
 A function of models (`Tape.map`) is not a linear form. Its result is post-processing of what it reads, so an observer
 of the result, or of a sum with it, is charged as if it saw each row that the function reads.
 
-What depends on data in another way is refused: decisions by values or losses of models, and optimizers, whose steps
-are not linear forms. A round of local steps is a release as it stands: a column like that of a mini-batch.
+Everything else that depends on data is refused: decisions by values or losses of models, and optimizers whose steps are
+not linear forms. The change of a round of local steps is one release, with a column like a mini-batch.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Batch:
     """A mini-batch's gradient, or a round's change: a column of A.
 
     Attributes:
-        client: who promised it: node * tasks + task where several tasks are trained.
+        client: the client that promised it: node * tasks + task if several tasks are trained.
         draw: its number.
         begin: where it begins in the client's shuffled data: (draw of the nominal size, first example).
         examples: in it.
@@ -66,10 +66,10 @@ class Sight:
 
     Attributes:
         sent_s, came_s: virtual times; infinite for what never came.
-        source: whose message; -1 for what a node made of all that came to it in a round.
-        target: who saw it.
+        source: the sender; -1 for a node's own sum of the messages of a round.
+        target: the node that saw it.
         row: what it was.
-        sent, came: numbers of these two events among all that were noted, in their order; -1 for what never came.
+        sent, came: numbers of these two events in the order of all recorded events; -1 for a message that never came.
         is_message: whether the row is the message itself, rather than what a function in it read.
     """
 
@@ -430,7 +430,7 @@ class KnowledgeTape(Tape):
         return promise
 
     def gradient_in_pieces(self, *words: Any, **options: Any) -> Gradient:
-        """The same of a batch in pieces: together they are one."""
+        """See `Tape.gradient_in_pieces`; notes the pieces as one batch."""
         promise = super().gradient_in_pieces(*words, **options)
         # Noise that has an operation of its own is not part of the data.
         parts = sorted(promise.pieces, key=lambda part: part.draw >= NOISE_DRAWS)
@@ -438,7 +438,7 @@ class KnowledgeTape(Tape):
         return promise
 
     def train(self, *words: Any, **options: Any) -> Round:
-        """The same of a round."""
+        """See `Tape.train`; notes the round as a batch."""
         promise = super().train(*words, **options)
         self.knowledge.promised(promise)
         return promise
@@ -524,7 +524,7 @@ class Listener:
         return arrived
 
     def shown(self, source: int, target: int, content: Model | Gradient) -> None:
-        """Note a message that arrives as it is sent."""
+        """Note a message that arrives at the moment of sending."""
         self._knowledge.messages += self._at_once(source, target, content)
 
     def merged(self, node: int, content: Model) -> None:

@@ -35,7 +35,7 @@ class Branch:
 
     Attributes:
         function: see `simfl.tape.maps`.
-        inputs: rows that it reads, with those that fill up the number.
+        inputs: rows that it reads, padding included.
         outputs: rows that it writes.
         numbers: its scalars.
         pads: whether fewer rows than `inputs` may be present.

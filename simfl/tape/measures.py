@@ -12,7 +12,7 @@ class 1. A class that the examples do not have is left out of a mean over classe
   the clients for whom it is lowest (at least one).
 - Of a regression, with targets y [m] and predictions z [m]: `mae`, the mean of |z - y|; `rmse`, the root of the mean of
   (z - y)^2; `r2` = 1 - sum (z - y)^2 / sum (y - mean y)^2.
-- `worst_decile_models`: accuracy of each client's own model on the test set, the mean over the lowest tenth likewise.
+- `worst_decile_models`: accuracy of each client's own model on the test set, again the mean over the lowest tenth.
 """
 
 from __future__ import annotations

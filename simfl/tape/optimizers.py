@@ -31,7 +31,7 @@ class Transformation:
     Attributes:
         name: equal for rules that do the same.
         init: parameters -> state.
-        update: (gradient, state, parameters) -> (what is added to the parameters, state).
+        update: (gradient, state, parameters) -> (change of the parameters, state).
     """
 
     name: Hashable
@@ -117,9 +117,9 @@ def adaptive(kind: Adaptive, beta1: float, beta2: float, tau: float) -> Any:
 class StateRows:
     """A rule's state as rows f32 [rows, d]: real numbers first, then integers.
 
-    A whole number is two halves of 16 bits, each a float of that value, so that no arithmetic on the way could take its
-    bits for a number that is not normal. A counter (`count`, as optax calls it), which is the number of updates
-    whatever the gradients are, is not in the rows: who records the operation knows it.
+    An integer is stored as two floats, the values of its upper and lower 16 bits, because arithmetic might change the
+    bits of a float that is not a normal number. A counter (`count` in optax) that always equals the number of updates
+    is not stored: the recorded operation has that number.
 
     Attributes:
         rule: whose state.
@@ -262,7 +262,7 @@ def _shapes(tree: Any) -> str:
 
 
 def _counters(rule: Transformation, size: int, leaves: int) -> tuple[bool, ...]:
-    """Return which leaves of the state count updates, whatever the gradients."""
+    """Return which leaves of the state count updates for all gradients."""
     probes = [jnp.linspace(-1.0, 1.0, size), jnp.zeros(size), jnp.full(size, jnp.nan)]
 
     def seen(params: jax.Array) -> list[list[Any]]:

@@ -149,7 +149,7 @@ class Optimizing:
         local: the rule of the steps within a round; None: plain SGD.
         applied: the step of an optimizer with a state; None where there is none.
         serial: whether steps are serial operations, after the gradients of a level.
-        pauses: whether steps without a gradient are frequent, because each waits for what is made of the last.
+        pauses: whether steps without a gradient are frequent, because each step waits for the result of the last one.
         beside: whether functions of models run beside gradients rather than serially.
     """
 

@@ -9,9 +9,9 @@ and only a gradient, or a form of too many terms, becomes an operation. One oper
 so a gossip average, a stale read and a gradient step read a few rows and write one. A `Round` stands in the
 place of the gradient where clients train locally: many SGD steps that run as one operation.
 
-A server that applies what arrives makes a long chain of cheap sums, each of which is read. `Tape.apply`
-records such a sum as a serial operation: those of a level run one after the other, after all else of that level, so
-that a thousand gradients side by side do not wait for a thousand levels of sums.
+A server that applies updates on arrival makes a long chain of cheap sums, and clients read each of them. `Tape.apply`
+records such a sum as a serial operation. The serial operations of a level run one after the other, after all other
+operations of the level, so that a thousand gradients side by side do not wait for a thousand levels of sums.
 
 What is not linear is a function of models (`simfl.tape.maps`): `Tape.map` reads k rows and some scalars, and writes w
 rows. A step of an optimizer with a state is one of these. They are serial operations, or run beside others of their
@@ -147,14 +147,14 @@ class Gradient:
         return twin
 
     def _again(self) -> Gradient:
-        """Promise the same once more."""
+        """Return the same promise again."""
         return Gradient(self.model, self.client, self.draw, self.size, self.noise_scale, self.expected)
 
 
 class GradientInPieces(Gradient):
     """The gradient of a batch in parts; one part has the noise.
 
-    Its `size` says that no operation takes it as it is.
+    Its `size` marks it, because no operation can take all of it.
 
     Attributes:
         pieces: gradients of parts of the batch.
@@ -212,7 +212,7 @@ class ClippedGradient(Gradient):
         self.step = (clipping_norm,)
 
     def _again(self) -> Gradient:
-        """The same with the norm."""
+        """Return the same promise again, with its norm."""
         assert self.own_norm is not None
         return ClippedGradient(
             self.model, self.client, self.draw, self.size, self.noise_scale, self.own_norm, self.expected
@@ -252,7 +252,7 @@ class Round(Gradient):
         self.step = step
 
     def _again(self) -> Gradient:
-        """The same with its steps."""
+        """Return the same promise again, with its steps."""
         eta, beta, t, dt = self.step
         return Round(
             self.model,
@@ -446,7 +446,7 @@ class Tape:
             clipping_norm: of each example's gradient, where each gradient has a norm of its own.
 
         Raises:
-            ValueError: one of these cannot be.
+            ValueError: an argument is out of its range.
         """
         if (
             draw.__class__ is not int
@@ -615,7 +615,8 @@ class Tape:
     def apply(self, *terms: tuple[Number, Model | Gradient]) -> Model:
         """Return sum c * value, computed in the order of recording, as at a server.
 
-        Equal to `combine`, but for the order in which things run: a chain of these makes no level of its own.
+        The result is that of `combine`. Only the order of execution differs: a chain of such sums needs no levels of
+        its own.
         """
         if len(terms) == 2:  # the hot path: a model, and a gradient that one operation can process
             (c0, one), (c1, other) = terms

@@ -75,11 +75,11 @@ def test_the_past_answers_in_its_order_and_nothing_is_computed():
     assert [one.train_loss for one in past.record().evaluations] == [3.0, 1.0], "the next checkpoint knows both"
 
 
-def test_without_a_wish_to_keep_nothing_is_kept():
+def test_a_journal_that_keeps_nothing_has_an_empty_record():
     journal = Journal(RunWithoutNumbers(make_problem(4)))
     journal.evaluate(np.zeros((1, 4), np.int32), np.zeros((1, 4), np.float32))
     assert journal.record() == Record()
-    with pytest.raises(AssertionError, match="who is born"):
+    with pytest.raises(AssertionError, match="a replay needs the names of the rows"):
         journal.replay(Record())
 
 
