@@ -196,7 +196,7 @@ def masked(
 ) -> Callable[..., tuple[jax.Array, jax.Array]]:
     """Return `gradient_of_batch` with one random block of entries kept.
 
-    Entry j belongs to block j mod D, D = `blocks`. Kept entries are multiplied by D, so that their mean is the gradient:
+    Entry j belongs to block j mod D, D = `blocks`. Kept entries are multiplied by D; their mean is the gradient:
     d_xi S_u of the general recursion of Nguyen et al. 2018, https://arxiv.org/abs/1802.03801.
     """
 

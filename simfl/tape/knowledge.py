@@ -7,8 +7,8 @@ https://arxiv.org/abs/2402.10001) takes what an observer v has received for
 
 with a row for every message, in the order of arrival. g holds the sums of clipped gradients of mini-batches, a column
 of A for each; xi holds standard normals, a column of B for each noise. The entries depend on step sizes and on the
-averages that took place: on the world, not on data. A tape records these forms, so a world that runs on a `KnowledgeTape` yields
-them.
+averages that took place: on the world, not on data. A tape records these forms, so a world that runs on a
+`KnowledgeTape` yields them.
 
 A function of models (`Tape.map`) is not a linear form. Its result is post-processing of what it reads, so an observer
 of the result, or of a sum with it, is charged as if it saw each row that the function reads.
