@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from simfl.models.lazy import jax, jnp
+from simfl.tape.layout import padded_size
 
 if TYPE_CHECKING:
     from simfl.tape.maps import Given
@@ -56,7 +57,7 @@ class AbstractAttack(ABC):
 
 def padded(weights: Sequence[float]) -> list[float]:
     """Return weights as the scalars of a call that pads: zeros up to a power of 2."""
-    return [*weights, *[0.0] * ((1 << (len(weights) - 1).bit_length()) - len(weights))]
+    return [*weights, *[0.0] * (padded_size(len(weights)) - len(weights))]
 
 
 def weights_of(rows: jax.Array, given: Given) -> jax.Array:

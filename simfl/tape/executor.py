@@ -190,9 +190,9 @@ class Executor:
         self._gradients = self._gradient_program()
         self._rows_bank = put(np.zeros((self.bank.capacity + 1, model.size), dtype=np.float32))
         self._counted = put(np.int32(0))
-        #: Forms whose mean an evaluation has computed since anything was written, and that mean.
         #: Whether a window has been computed, so that its program is compiled.
         self.compiled = False
+        #: Forms whose mean an evaluation has computed since anything was written, and that mean.
         self._evaluated: tuple[NDArray[np.int32], NDArray[np.float32], jax.Array] | None = None
         self._zeroed = 0
         self._queue: queue.Queue[Callable[[], None] | None] = queue.Queue(maxsize=2)

@@ -410,7 +410,7 @@ def window_program(
     factor, noise_scale, further = reads + FACTOR, reads + NOISE, reads + STEP
     steps_column, size_column = each.rest.start + STEPS, each.rest.start + SIZE
 
-    def map_of(
+    def made_by(
         branch: Branch, bank: jax.Array, ints: jax.Array, floats: jax.Array, names: jax.Array, seed: jax.Array
     ) -> list[jax.Array]:
         """Return the rows f32[d] that a function makes; further rows are 0."""
@@ -418,6 +418,12 @@ def window_program(
         rows: Any = _take_wide(bank, places) if branch.pads else [_at(bank, places[k]) for k in range(branch.inputs)]
         made = called(branch, rows, places != len(bank) - 1, names, floats, seed)
         return [*made, *[jnp.zeros(bank.shape[1])] * (size.writes - branch.outputs)]
+
+    def choices(
+        bank: jax.Array, ints: jax.Array, floats: jax.Array, names: jax.Array, seed: jax.Array
+    ) -> list[Callable[[], list[jax.Array]]]:
+        """Return what each branch makes of an operation."""
+        return [functools.partial(made_by, one, bank, ints, floats, names, seed) for one in branches]
 
     def run(
         bank: jax.Array,
@@ -448,10 +454,9 @@ def window_program(
                     return [form, *[jnp.zeros(bank.shape[1])] * (size.writes - 1)]
 
                 names, floats = ints[serials.rest], _at(s_floats, i)
-                choices = [functools.partial(map_of, one, bank, ints, floats, names, seed) for one in branches]
                 # What a branch makes is made before anything is written: fused with the writing, XLA would copy the
                 # bank for each row.
-                made = jax.lax.switch(names[BRANCH], [sum_of_rows, *choices])
+                made = jax.lax.switch(names[BRANCH], [sum_of_rows, *choices(bank, ints, floats, names, seed)])
                 for k, row in enumerate(made):
                     at = ints[serials.reads + k], 0
                     bank = jax.lax.dynamic_update_slice(bank, row[None], at, allow_negative_indices=False)
@@ -498,8 +503,7 @@ def window_program(
 
         def one_of(bank: jax.Array, ints: jax.Array, floats: jax.Array) -> list[jax.Array]:
             names = ints[mapped.rest]
-            choices = [functools.partial(map_of, one, bank, ints, floats, names, seed) for one in branches]
-            made: list[jax.Array] = jax.lax.switch(names[BRANCH] - 1, choices)
+            made: list[jax.Array] = jax.lax.switch(names[BRANCH] - 1, choices(bank, ints, floats, names, seed))
             return made
 
         def maps_if_any(bank: jax.Array, mi: jax.Array, mf: jax.Array) -> jax.Array:

@@ -29,6 +29,11 @@ BRANCH, MAP_CLIENT, MAP_DRAW = range(3)
 LINEAR = 0
 
 
+def padded_size(count: int) -> int:
+    """Return the number of rows to which a call that pads fills up: a power of two."""
+    return 1 << (count - 1).bit_length()
+
+
 @dataclass(frozen=True)
 class Branch:
     """A function of models, as programs are compiled for it; hashable.

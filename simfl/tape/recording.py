@@ -37,7 +37,7 @@ from numpy.typing import NDArray
 from simfl.compiled import Integer, Number
 from simfl.errors import RunError
 from simfl.privacy.releases import Tally
-from simfl.tape.layout import LINEAR, NO_ROW, Branch, Layout, Layouts, MapSize, Operations
+from simfl.tape.layout import LINEAR, NO_ROW, Branch, Layout, Layouts, MapSize, Operations, padded_size
 
 Decide = Callable[[NDArray[np.float32], NDArray[np.float32]], NDArray[Any]]
 """A decision from models f32 [k, d] and their losses f32 [k, m]; the world sees only the decision."""
@@ -399,11 +399,11 @@ class Tape:
         self._map_size = MapSize()
         #: Random functions recorded so far, by client.
         self._map_draws: dict[int, int] = {}
-        layouts = Layouts(reads, self._extra)
+        layouts = self._layouts()
         self._gradients = Buffer(layouts.gradient)
         self._combines = Buffer(layouts.combine)
         self._serials = Buffer(layouts.serials)
-        self._maps = Buffer(layouts.mapped) if maps_beside else self._serials
+        self._mapped = Buffer(layouts.mapped)  # functions beside gradients; serial ones are in `_serials`
         self._recorded = 0
         self._graveyard: list[int] = []
         self._free: list[int] = []
@@ -411,6 +411,10 @@ class Tape:
         self._floor = 0  # level of everything computed by earlier windows
         self._top = 0
         self._constants: list[tuple[int, NDArray[np.float32]]] = []
+
+    def _layouts(self) -> Layouts:
+        """Return the columns that the functions of models in use need."""
+        return Layouts(self.reads, self._extra, self._map_size, self._beside)
 
     def _count(self) -> None:
         """One operation more is recorded; a full window is handed over."""
@@ -902,10 +906,10 @@ class Tape:
     ) -> list[Row]:
         """Record a function of rows; None stands for a row that is not there."""
         count = len(rows)
-        inputs = 1 << (count - 1).bit_length() if pads else count
-        branch = self._branch_of.get((function, inputs, outputs, len(scalars), pads), 0)
+        key = function, padded_size(count) if pads else count, outputs, len(scalars), pads
+        branch = self._branch_of.get(key, 0)
         if not branch:
-            branch = self._add_branch(Branch(function, inputs, outputs, len(scalars), pads))
+            branch = self._branch_of[key] = self._add_branch(Branch(*key))
         level = self._floor
         for row in rows:
             if row is not None and row.level > level:
@@ -914,7 +918,7 @@ class Tape:
         if level > self._top:
             self._top = level
         outs = [self._new_row(level) for _ in range(outputs)]
-        buffer = self._maps
+        buffer = self._mapped if self._beside else self._serials
         layout = buffer.layout
         buffer.ints += [NO_ROW if row is None else row.number for row in rows]
         buffer.ints += [*[NO_ROW] * (layout.reads - count), *(row.number for row in outs)]
@@ -935,13 +939,10 @@ class Tape:
         if size != self._map_size:  # the columns change: what is recorded goes first
             self.flush()
             self._map_size = size
-            layouts = Layouts(self.reads, self._extra, size, self._beside)
-            self._serials = Buffer(layouts.serials)
-            self._maps = Buffer(layouts.mapped) if self._beside else self._serials
+            layouts = self._layouts()
+            self._serials, self._mapped = Buffer(layouts.serials), Buffer(layouts.mapped)
         self._branches.append(branch)
-        number = len(self._branches)
-        self._branch_of[branch.function, branch.inputs, branch.outputs, branch.numbers, branch.pads] = number
-        return number
+        return len(self._branches)
 
     def _reduce(self, form: dict[Row, Number]) -> Row:
         """Sum any number of rows into one, as a tree with `reads` children per node."""
@@ -1031,7 +1032,7 @@ class Tape:
             self._gradients.take(floor),
             self._combines.take(floor),
             self._serials.take(floor),
-            self._maps.take(floor) if self._beside else Buffer(Layouts(self.reads).mapped).take(0),
+            self._mapped.take(floor),
             dead,
             self._constants,
             self._next_number,
