@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -18,7 +17,7 @@ from simfl.records import Run
 from simfl.records.claims import MOST_GROUPS, RELATIONS, VIEWS, Check
 from simfl.records.comparison import FEW
 from simfl.records.display import show_bytes, show_count, show_factor, show_number, show_range, show_share, show_time
-from simfl.records.writer import remove
+from simfl.records.writer import replacing
 from simfl.reports.content import TIMES, Content, Part, axis_labels, describe_run, gather
 from simfl.scenario.syntax import write
 
@@ -41,12 +40,10 @@ def write_report(
     """
     place = to_path(out, "out: the path of an HTML file")
     text = page(gather(paths, target=target, baseline=baseline, check=check, tell=tell))
-    partial = place.with_name(place.name + ".partial")
     try:
-        partial.write_text(text, encoding="utf-8")
-        os.replace(partial, place)
+        with replacing(place) as partial:
+            partial.write_text(text, encoding="utf-8")
     except OSError as error:
-        remove(partial)
         raise ScenarioError(f"{place}: cannot write the report: {error.strerror}") from error
     return place
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +20,7 @@ from typing import IO, Any
 from simfl.errors import DataError, ScenarioError
 from simfl.records import ACTIVITIES, Run, RunFolder
 from simfl.records.tables import SCHEMAS, read_between
-from simfl.records.writer import remove
+from simfl.records.writer import replacing
 
 #: The processes of a trace.
 RUN, CLIENTS, LINKS = 1, 2, 3
@@ -88,17 +87,12 @@ def write_trace(
         if not 0 <= client < count:
             raise ScenarioError(f"trace: clients: expected numbers from 0 to {count - 1}, found {client}")
     target = Path(path)
-    partial = target.with_name(target.name + ".partial")
     try:
-        with open(partial, "w", encoding="utf-8") as file:
+        with replacing(target) as partial, open(partial, "w", encoding="utf-8") as file:
             writer = _Writer(file, run, (start_s, end_s), range(count) if clients is None else clients, count)
             writer.write(missing)
-        os.replace(partial, target)
-    except BaseException as error:
-        remove(partial)
-        if isinstance(error, OSError):
-            raise ScenarioError(f"{target}: cannot write the trace: {error.strerror}") from error
-        raise
+    except OSError as error:
+        raise ScenarioError(f"{target}: cannot write the trace: {error.strerror}") from error
     return Trace(target, writer.events, missing)
 
 

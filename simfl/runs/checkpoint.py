@@ -15,7 +15,6 @@ import gc
 import hashlib
 import importlib.metadata
 import json
-import os
 import platform
 import threading
 import time
@@ -37,7 +36,7 @@ from simfl.errors import DataError, RunError, ScenarioError
 from simfl.models.trial import EXAMPLES
 from simfl.records import RunFolder
 from simfl.records.folder import versions
-from simfl.records.writer import cannot_write, regular
+from simfl.records.writer import cannot_write, regular, replacing
 from simfl.runs.context import Context
 from simfl.runs.recorder import write_models
 from simfl.scenario.fields import world_files
@@ -232,25 +231,16 @@ def _answers(content: NDArray[np.uint8], kinds: list[tuple[str, list[int]]]) -> 
 
 
 def _write(path: Path, about: dict[str, Any], arrays: dict[str, Any], shape: tuple[int, int], values: Any) -> None:
-    partial = path.with_name(path.name + ".partial")
-    try:
-        with open(partial, "wb") as file:
-            with zipfile.ZipFile(file, "w", allowZip64=True) as archive:
-                archive.writestr("about.json", json.dumps(about))
-                for name, array in arrays.items():
-                    with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
-                        np.lib.format.write_array(member, np.ascontiguousarray(array), allow_pickle=False)
-                with archive.open("values.npy", "w", force_zip64=True) as member:
-                    described = {"descr": "<f4", "fortran_order": False, "shape": shape}
-                    np.lib.format.write_array_header_1_0(member, described)
-                    for part in values:
-                        member.write(part.data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(partial, path)
-    except BaseException:
-        partial.unlink(missing_ok=True)
-        raise
+    with replacing(path) as partial, zipfile.ZipFile(partial, "w", allowZip64=True) as archive:
+        archive.writestr("about.json", json.dumps(about))
+        for name, array in arrays.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                np.lib.format.write_array(member, np.ascontiguousarray(array), allow_pickle=False)
+        with archive.open("values.npy", "w", force_zip64=True) as member:
+            described = {"descr": "<f4", "fortran_order": False, "shape": shape}
+            np.lib.format.write_array_header_1_0(member, described)
+            for part in values:
+                member.write(part.data)
 
 
 class Keeper:
