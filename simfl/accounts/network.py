@@ -338,13 +338,13 @@ class Network:
         One, and those that functions in it read."""
         return [self.knowledge.charged(one.read) for one in self.knowledge.batches]
 
-    def _rows_read(self, gradients: Iterable[int]) -> list[int]:
+    def _rows_at(self, gradients: Iterable[int]) -> list[int]:
         return [row for gradient in gradients for row in self._read_rows[gradient]]
 
     @functools.cached_property
     def _reads(self) -> tuple[dict[int, int], Matrix, Matrix]:
         """The places of all rows in `_read_rows`, and A and B of these rows."""
-        rows = list(dict.fromkeys(self._rows_read(range(len(self._read_rows)))))
+        rows = list(dict.fromkeys(self._rows_at(range(len(self._read_rows)))))
         return {row: place for place, row in enumerate(rows)}, *self._matrices(rows)
 
     @functools.cached_property
@@ -397,14 +397,14 @@ class Network:
         """
         needed = self.needed(a, observer) if needed is None else needed
         view = self.view(*self.closure(a, b, observer, needed))
-        reads = self._rows_read(needed.tolist())
+        reads = self._rows_at(needed.tolist())
         return view if self.resolved([*rows, *reads], observer, view) else None
 
     def closure(self, a: Matrix, b: Matrix, observer: Observer, needed: NDArray[np.int64] | None = None) -> Matrices:
         """Return A and B with the models at which all `needed` gradients were taken."""
         places, reads, noises = self._reads
         needed = self.needed(a, observer) if needed is None else needed
-        chosen = [places[row] for row in self._rows_read(needed.tolist())]
+        chosen = [places[row] for row in self._rows_at(needed.tolist())]
         more = self._without((reads[chosen], noises[chosen]), observer)
         return np.concatenate((a, more[0])), np.concatenate((b, more[1]))
 
