@@ -173,7 +173,7 @@ class Network:
                 return Observer(LINKS, frozenset())
             if node == "server" and self.servers:
                 number = self.servers[0]
-            elif str(node).isdigit() and int(node) < self.count + len(self.servers):
+            elif str(node).isdecimal() and int(node) < self.count + len(self.servers):
                 number = int(node)
             else:
                 expected = f"a client, 0 to {self.count - 1}" + (', "server"' if self.servers else "")

@@ -179,7 +179,7 @@ class _Download:
         try:
             with _OPENER.open(urllib.request.Request(url, headers=headers), timeout=self.timeout_s) as response:
                 length = response.headers.get("Content-Length", "")
-                total = int(length) if length.isdigit() else None
+                total = int(length) if length.isdecimal() else None
                 if response.status == 206:
                     start, total = _content_range(response.headers.get("Content-Range"))
                     if start != offset:

@@ -61,7 +61,7 @@ def speaks() -> bool:
 
 
 def _number(names: Sequence[str]) -> int:
-    return next((int(value) for name in names if (value := os.environ.get(name, "")).isdigit()), 0)
+    return next((int(value) for name in names if (value := os.environ.get(name, "")).isdecimal()), 0)
 
 
 def take_part(job: dict[str, Any]) -> list[Any] | None:

@@ -120,8 +120,8 @@ def plot_knowledge(pairs: pd.DataFrame, edges: pd.DataFrame, delta: float, obser
     observer = last["observer"].iloc[0] if observer is None else observer
     of_observer = last[last["observer"] == observer].set_index("client")
     nodes = {*map(str, last["client"]), *edges["source"], *edges["target"]}
-    clients = sorted(int(node) for node in nodes if node.isdigit())
-    servers = sorted(node for node in nodes if not node.isdigit())
+    clients = sorted(int(node) for node in nodes if node.isdecimal())
+    servers = sorted(node for node in nodes if not node.isdecimal())
     numbers = {name: number for number, name in enumerate([*map(str, clients), *servers])}
     graph: nx.Graph[int] = nx.Graph()
     graph.add_nodes_from(numbers.values())

@@ -24,7 +24,7 @@ from simfl.scenario import loads
 from simfl.tape import Tape
 from simfl.tape.executor import Executor
 from simfl.world import World
-from tests.algorithms.custom import ERRORS, Alone
+from tests.algorithms.custom import ERRORS
 
 pytestmark = pytest.mark.usefixtures("without_numbers")
 
@@ -349,7 +349,8 @@ def test_an_error_in_a_users_algorithm_is_one_line_with_file_and_line(where, err
 
 @pytest.mark.parametrize("models", [None, [], {}, "ab", [1, 2]])
 def test_a_users_algorithm_with_invalid_models_is_rejected(models, tmp_path, monkeypatch):
-    monkeypatch.setattr(Alone, "models", lambda self: models)
+    # By name: tests of edited code reload this module, and the run takes the class of the reloaded one.
+    monkeypatch.setattr("tests.algorithms.custom.Alone.models", lambda self: models)
     own = "{kind: 'tests.algorithms.custom:Alone', batch_size: 8}"
     with pytest.raises(RunError, match=r"^models: expected a list of models of the tape, .*, found "):
         run(scenario(algorithm=own), out=tmp_path)

@@ -71,6 +71,7 @@ def test_messages_are_written_with_their_coefficients(simfl_, path, tmp_path):
     [
         (("--observer", 6), "observer: expected a client, 0 to 5, or \"links\", found '6'"),
         (("--coalition", ""), "observer: expected a client, 0 to 5, or \"links\", found ''"),
+        (("--observer", "²"), "observer: expected a client, 0 to 5, or \"links\", found '²'"),
         (
             ("--coalition", "0,1,2,3,4,5"),
             "observer: expected at least one client that is not an observer, found all clients",
