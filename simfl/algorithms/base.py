@@ -18,6 +18,7 @@ import simpy
 from numpy.typing import NDArray
 
 from simfl.algorithms.optimizers import Optimizer, OptimizerPlan, Terms
+from simfl.compression.base import CompressionPlan
 from simfl.privacy.releases import Releases
 from simfl.streams import Streams
 from simfl.tape import Gradient, Model, Tape
@@ -53,6 +54,7 @@ class Training:
         clipping_norm: C of each example's gradient, or of each update where these are clipped; inf for no clipping.
         optimizer: takes steps on single gradients; None: plain SGD.
         server_optimizer: takes a server's steps; None: plain SGD.
+        compression: how messages are compressed; None: they are not.
     """
 
     initial: NDArray[np.float32]
@@ -70,6 +72,7 @@ class Training:
     clipping_norm: float = math.inf
     optimizer: OptimizerPlan | None = None
     server_optimizer: OptimizerPlan | None = None
+    compression: CompressionPlan | None = None
 
     def each_noise_std(self) -> list[float]:
         """Return the standard deviation of each client's noise, [K]."""
@@ -82,6 +85,11 @@ class Training:
         optimizer = self.optimizer
         rows = optimizer.rows if optimizer is not None and optimizer.travels else 0
         return 4 * len(self.initial) * (1 + rows)
+
+    @property
+    def message_bytes(self) -> int:
+        """Bytes of what takes a model's place in a message: compressed, or the model."""
+        return self.model_bytes if self.compression is None else self.compression.bytes
 
 
 @dataclass(slots=True)

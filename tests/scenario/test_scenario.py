@@ -100,6 +100,7 @@ def test_an_algorithm_is_a_complete_scenario() -> None:
             "pairing": "auto",
         },
         "privacy": None,
+        "compression": None,
         "stop": {
             "time": None,
             "updates": None,
