@@ -265,7 +265,7 @@ def test_a_message_that_would_never_end_is_refused(monkeypatch):
     monkeypatch.setattr(link_values, "MOST_CHANGES", 1000)
     flicker = Rule({"bandwidth": 2.0}, window=Window(0.0, 1e-6, 2e-6))
     link = lookup(Rule({"bandwidth": 1.0}), flicker).of_link("bandwidth", 0, 1)
-    with pytest.raises(RunError, match="under way for more than 1,000 changes"):
+    with pytest.raises(RunError, match="in flight during more than 1,000 changes"):
         finish_s(10, 0.0, link)
 
 
