@@ -6,7 +6,7 @@ import pytest
 
 from simfl.papers.adp2sgd import study as adp2sgd
 from simfl.papers.adp2sgd.study import CLIPPED, EDGE, LARGE, LENET5, LSTM, MLP, RESNET, SLOW, SOFTMAX, SYNC, UNCLIPPED
-from simfl.studies.evidence import Judged, Verdict, verdict_of
+from simfl.studies.evidence import Verdict, under, verdict_of
 from simfl.studies.papers import Runs
 from simfl.studies.reading import counted
 from tests.papers.made_up import made_up
@@ -51,9 +51,8 @@ def test_case_three_depends_on_how_models_are_averaged():
         return 20 + seed if section is EDGE and cell[3] in (SYNC, "messages") else 90 + 0.1 * seed
 
     found = tuple(adp2sgd.large_batches(runs_of(accuracy, EDGE, SOFTMAX)))
-    assert verdict_of(found) == Verdict.UNDER
-    words = Judged("", Verdict.UNDER, found).words
-    assert words == "reproduced under models are averaged: at once (Algorithm 1)"
+    assert verdict_of(found) == Verdict.MIXED
+    assert under(found) == "models are averaged: at once (Algorithm 1)"
     at_middle = [one for one in found if (one.choices["batch"], one.choices["step"]) == ("128", "0.8")]
     assert len(at_middle) == 2 * 3 + 1, "three levels of noise, two exchanges; softmax regression"
     assert not found[-1].held, "with clipping nothing collapses"
@@ -77,9 +76,7 @@ def test_theorem_2_is_refuted_where_neighbors_see_the_sender_of_an_update():
     assert [[part.held for part in reading.parts] for reading in found] == [[False, True], [True, True]] + [
         [False, False]
     ] * 2
-    assert Judged("", verdict_of(found), found).words == (
-        "reproduced under noise: σ on the mean (as the proof has it) and whose an update is: hidden from all"
-    )
+    assert under(found) == "noise: σ on the mean (as the proof has it) and whose an update is: hidden from all"
     # Computed apart from simfl, with dp-accounting's distributions of privacy losses.
     known = {True: (8.917, 12.213, 20.34), False: (1.790, 2.381, 3.755)}
     for shown, expected in known.items():

@@ -16,7 +16,7 @@ from simfl.studies.reproducing import scenarios_folder
 
 pytestmark = pytest.mark.slow
 
-YES, UNDER, NO, NONE = Verdict.REPRODUCED, Verdict.UNDER, Verdict.NOT_REPRODUCED, Verdict.NONE
+YES, UNDER, NO, NONE = Verdict.REPRODUCED, Verdict.MIXED, Verdict.NOT_REPRODUCED, Verdict.UNDECIDABLE
 SPREAD = (0.0, 0.4, -0.3, 0.2, -0.3)
 """What seeds differ by."""
 
