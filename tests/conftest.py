@@ -81,10 +81,10 @@ def compile_plainly():
     thorough = compiler.get_compile_options
 
     def options(*args, **kwargs):
-        found = thorough(*args, **kwargs)
-        if found.executable_build_options.debug_options.xla_backend_optimization_level == 0:
-            found.env_option_overrides = [*found.env_option_overrides, *PLAINLY.items()]
-        return found
+        compile_options = thorough(*args, **kwargs)
+        if compile_options.executable_build_options.debug_options.xla_backend_optimization_level == 0:
+            compile_options.env_option_overrides = [*compile_options.env_option_overrides, *PLAINLY.items()]
+        return compile_options
 
     compiler.get_compile_options = options
     jaxlib.xla_client.CompileOptions()  # reads XLA_FLAGS, once

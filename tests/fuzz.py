@@ -58,7 +58,7 @@ class Drawer:
         if deciding:
             count = 2  # one size of networks to compile
         horizon = 1.5
-        found = {
+        content = {
             "name": f"drawn-{kind}",
             "seed": int(self._random.integers(1000)),
             "data": {
@@ -78,23 +78,23 @@ class Drawer:
             "record": {"messages": True, "timeline": self.chance(0.5)},
         }  # fmt: skip
         if count > 1:
-            found["topology"] = self.one("ring", "complete", "star", "exponential", "tree")
+            content["topology"] = self.one("ring", "complete", "star", "exponential", "tree")
         if served and self.chance(0.6):
-            found["server"] = self.server(horizon)
+            content["server"] = self.server(horizon)
         if deciding:
-            found["stop"]["updates"] = 30
-        if "time" in found["evaluate"]["every"]:  # else somebody who is slow is waited for, evaluation by evaluation
-            found["stop"].setdefault("time", horizon)
+            content["stop"]["updates"] = 30
+        if "time" in content["evaluate"]["every"]:  # else somebody who is slow is waited for, evaluation by evaluation
+            content["stop"].setdefault("time", horizon)
         if kind == "mapa":
-            found["privacy"] = {"mechanism": "laplace_l2", "epsilon_per_release": 1.0, "clipping_norm": 1.0}
-            found["privacy"]["neighbors"] = "replace_one"
+            content["privacy"] = {"mechanism": "laplace_l2", "epsilon_per_release": 1.0, "clipping_norm": 1.0}
+            content["privacy"]["neighbors"] = "replace_one"
         self._random = np.random.default_rng([self._seed, 1])  # what is above stays as it is
-        self.differ(found, count, served, horizon)
-        return found
+        self.differ(content, count, served, horizon)
+        return content
 
     def algorithm(self, kind: str, count: int) -> dict[str, Any]:
         """An algorithm with some of its options."""
-        found: dict[str, Any] = {"kind": kind, "batch_size": self.one(1, 8, 16)}
+        section: dict[str, Any] = {"kind": kind, "batch_size": self.one(1, 8, 16)}
         options: dict[str, dict[str, Any]] = {
             "adpsgd": {"exchange": self.one("atomic", "messages"), "pairing": "everyone"},
             "sgp": {
@@ -116,20 +116,20 @@ class Drawer:
             "random_walk_sgd": {"visits": self.one(1, 3)},
             "deep_q_sgd": {"hidden": 4, "memory": 4, "replay": 2},
         }  # fmt: skip
-        found |= {name: value for name, value in options.get(kind, {}).items() if self.chance(0.6)}
+        section |= {name: value for name, value in options.get(kind, {}).items() if self.chance(0.6)}
         if kind == "deep_q_sgd":
-            found |= options[kind]
+            section |= options[kind]
         if kind in LOCAL:
-            found |= self.maybe(0.6, local_steps=lambda: self.one(1, 2, 5))
+            section |= self.maybe(0.6, local_steps=lambda: self.one(1, 2, 5))
         bounded = ("adpsgd", "gossip_learning", "async_sgd", "audp", "mapa", "fedasync", "fedbuff")
-        if kind in bounded and found.get("delays") != "cyclic":
+        if kind in bounded and section.get("delays") != "cyclic":
             bound = {"bound": self.one(0, 1, 5), "policy": self.one("wait", "drop", "down_weight")}
-            found |= self.maybe(0.4, staleness_bound=bound)
+            section |= self.maybe(0.4, staleness_bound=bound)
         if kind == "mapa":
-            found |= {"smoothness": 10, "sampling_std": 30, "failure_probability": 1e-3, "initial_gap": 50}
+            section |= {"smoothness": 10, "sampling_std": 30, "failure_probability": 1e-3, "initial_gap": 50}
         if kind in ("audp", "async_sgd", "centralized_sgd"):
-            found["step_size"] = 0.1
-        return found
+            section["step_size"] = 0.1
+        return section
 
     def clients(self, count: int) -> dict[str, Any]:
         """How fast they are: up to a billion times slower."""
@@ -202,15 +202,15 @@ class Drawer:
 
     # -- links, devices and graphs that differ, and change -----------------------------------------
 
-    def differ(self, found: dict[str, Any], count: int, served: bool, horizon: float) -> None:
+    def differ(self, scenario: dict[str, Any], count: int, served: bool, horizon: float) -> None:
         """Let links differ, devices come from files, and the graph change."""
-        links, clients = found["links"], found["clients"]
+        links, clients = scenario["links"], scenario["clients"]
         if count > 1 and self.chance(0.3):
-            found["regions"] = self.regions(count)
+            scenario["regions"] = self.regions(count)
             if served and self.chance(0.5):
-                found["server"] = {**found.get("server", {}), "region": self.one(*self._regions)}
+                scenario["server"] = {**scenario.get("server", {}), "region": self.one(*self._regions)}
             for section in ("slowdowns", "availability"):
-                for rule in found[section]:
+                for rule in scenario[section]:
                     if "fraction" in rule and self.chance(0.5):
                         del rule["fraction"]
                         rule["regions"] = [self.one(*self._regions)]
@@ -223,7 +223,7 @@ class Drawer:
             startup=lambda: {"kind": "tcp", "window": self.one(100, 14_600), "pause": self.between(1e-3, 1.0)},
         )  # fmt: skip
         if self.chance(0.25):
-            found["underlay"] = self.underlay(count)
+            scenario["underlay"] = self.underlay(count)
         clients |= self.maybe(
             0.2,
             seconds_per_batch=lambda: self.between(1e-4, 5e-3),
@@ -238,9 +238,9 @@ class Drawer:
         )  # fmt: skip
         if self.chance(0.15):
             path = self.file("there.csv", "client,from,to", "a,0,0.2", "a,0.3,0.45", "b,0.1,0.5")
-            found["availability"].append({"fraction": 0.5, "trace": {"path": path, "draw": True}, "every": 0.5})
+            scenario["availability"].append({"fraction": 0.5, "trace": {"path": path, "draw": True}, "every": 0.5})
         if count > 1 and self.chance(0.3):
-            found["topology"] = self.changing(count, horizon)
+            scenario["topology"] = self.changing(count, horizon)
 
     def file(self, name: str, *lines: str) -> str:
         """Write a file, and return its path."""

@@ -247,8 +247,8 @@ def batch_examples(problem, client, draw, size):
     n = int(problem.data.sizes[client])
     lanes = problem.batches.size if problem.batches.sampling == "shuffle" else max(64, problem.max_batch)
     positions = _positions(problem.batches.sampling, problem.batches.size, lanes)
-    found = positions(problem.keys.data, np.int32(client), np.int32(draw), np.int32(n))
-    return problem.data.indices[problem.data.offsets[client] + np.asarray(found)[:size]]
+    places = positions(problem.keys.data, np.int32(client), np.int32(draw), np.int32(n))
+    return problem.data.indices[problem.data.offsets[client] + np.asarray(places)[:size]]
 
 
 def softmax_gradient(params, x, y, clipping_norm=None):
@@ -324,9 +324,9 @@ class RunWithoutNumbers:
         self.evaluations += 1
         loss = 1.0 / self.evaluations
         each = np.full(len(own[0]), loss) if own else None
-        found = Future()
-        found.set_result(Evaluation(loss, loss, 1.0 - loss / 2, 0.1, each, each, further=self.further))
-        return found
+        future = Future()
+        future.set_result(Evaluation(loss, loss, 1.0 - loss / 2, 0.1, each, each, further=self.further))
+        return future
 
     def mean(self, rows, coefs):
         return np.zeros(self.whole, dtype=np.float32)
@@ -487,14 +487,14 @@ def run_until(setup, event, out, *, since=None, folder=None):
 
     engine.heappop = watched
     try:
-        found = simulation.run(RunFolder(folder) if folder else RunFolder.create(out, setup.scenario.name))
+        result = simulation.run(RunFolder(folder) if folder else RunFolder.create(out, setup.scenario.name))
     finally:
         engine.heappop = take
         simulation.release()
     # The thread of a canceled timer may take a moment to end.
     waiting = [one for one in threading.enumerate() if isinstance(one, threading.Timer) and not one.finished.is_set()]
     assert not waiting, "no timer of the run is left"
-    return found, clock.events
+    return result, clock.events
 
 
 def tally_of(training, *, rounds=False, by_server=False):

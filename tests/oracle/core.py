@@ -113,22 +113,22 @@ class Presence:
     @staticmethod
     def of(client: int, scenario: Scenario, streams: Streams, horizon: float) -> Presence:
         """The absences of a client up to a time, from all rules that name it."""
-        found: list[tuple[float, float, bool]] = []
+        absences: list[tuple[float, float, bool]] = []
         for rule in scenario.availability:
             if not (rule.all or client in (rule.clients or ())):
                 continue
-            found.append((0.0, rule.join, False))
+            absences.append((0.0, rule.join, False))
             timed = [(begin, end, False) for begin, end in rule.offline]
             timed += [(crash.at, math.inf if crash.back is None else crash.back, True) for crash in rule.crash]
             shifts = [0.0] if rule.every is None else [n * rule.every for n in range(int(horizon / rule.every) + 1)]
-            found += [(begin + shift, end + shift, crash) for shift in shifts for begin, end, crash in timed]
+            absences += [(begin + shift, end + shift, crash) for shift in shifts for begin, end, crash in timed]
             if rule.random is not None:
                 generator, time = streams.generator("availability", client), 0.0
                 while time < horizon:
                     begin = time + law(rule.random.up, generator, 1)[0]
                     time = begin + law(rule.random.down, generator, 1)[0]
-                    found.append((begin, time, False))
-        return Presence(merged(found))
+                    absences.append((begin, time, False))
+        return Presence(merged(absences))
 
     def away(self, time: float) -> float | None:
         """Return when the absence ends that the node is in, None if it is there."""
@@ -156,13 +156,13 @@ class Presence:
 
 def merged(absences: list[tuple[float, float, bool]]) -> list[tuple[float, float, bool]]:
     """Absences that overlap or touch are one, and a crash if one of them is."""
-    found: list[tuple[float, float, bool]] = []
+    joined: list[tuple[float, float, bool]] = []
     for begin, end, crash in sorted(one for one in absences if one[0] < one[1]):
-        if found and begin <= found[-1][1]:
-            last = found.pop()
+        if joined and begin <= joined[-1][1]:
+            last = joined.pop()
             begin, end, crash = last[0], max(end, last[1]), crash or last[2]
-        found.append((begin, end, crash))
-    return found
+        joined.append((begin, end, crash))
+    return joined
 
 
 # -- messages ----------------------------------------------------------------------------------
@@ -215,11 +215,11 @@ class Network:
 
     def _last(self, name: str, nodes: list[int]) -> float | None:
         """Return what the last rule says that names one of the nodes, else what holds for everybody."""
-        found = getattr(self.taking if name != "bandwidth" and nodes == [self.server] else self.links, name)
+        value = getattr(self.taking if name != "bandwidth" and nodes == [self.server] else self.links, name)
         for rule in self.links.rules:
             if getattr(rule, name) is not None and not {*nodes}.isdisjoint(rule.clients):
-                found = getattr(rule, name).value
-        return found
+                value = getattr(rule, name).value
+        return value
 
     def cuts(self, one: int, other: int) -> Iterator[tuple[float, float]]:
         """Yield when two nodes do not reach each other, in the order in which that begins."""

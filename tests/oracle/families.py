@@ -204,15 +204,15 @@ def adpsgd(world: World) -> None:
 
 def senders(world: World) -> set[int]:
     """The side of a bipartite graph that client 0 is on; all clients if there is an odd cycle."""
-    side, found = {0: 0}, [0]
-    for k in found:
+    side, reached = {0: 0}, [0]
+    for k in reached:
         for j in world.neighbors[k]:
             if j not in side:
                 side[j] = 1 - side[k]
-                found.append(j)
+                reached.append(j)
             elif side[j] == side[k]:
                 return set(range(world.clients))
-    return {k for k in found if side[k] == 0}
+    return {k for k in reached if side[k] == 0}
 
 
 def gossip_learning(world: World) -> None:
