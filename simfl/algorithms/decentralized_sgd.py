@@ -8,12 +8,12 @@ Lian et al. 2017, https://arxiv.org/abs/1705.09056:
 A client waits for its neighbors only. It does not wait for a neighbor that has not joined or has left: the weight of
 that neighbor goes to the client's own model.
 
-Faults. Neighbors, and through them all clients, wait for a lost message, a partition and a crashed client; messages of
+Faults. A lost message, a partition or a crashed client delays the neighbors, and through them all clients. Messages of
 later rounds that arrive early are kept. A client that crashes computes its round again. If a partition does not end, no
-client goes on.
+client continues.
 
 If the graph changes, a round uses the graph at the time at which the first client starts it. W is doubly stochastic in
-every round, and a client without neighbors goes on alone.
+every round, and a client without neighbors continues alone.
 """
 
 from __future__ import annotations
@@ -53,20 +53,20 @@ class DecentralizedSGD(NeighborRounds):
         """Take the options.
 
         Args:
-            mixing: rule of the mixing matrix, see `Topology.mixing_matrix`.
+            mixing: rule of the mixing matrix; see `Topology.mixing_matrix`.
         """
         super().set_up()
         self._mixing = mixing
         self._changing = self.world.changing
         topology = self.world.topology if self._changing is None else self._changing.at(0.0)
         self._graph = _Graph(topology, mixing)
-        self._graphs: dict[int, _Graph] = {}  # of current rounds, if the graph changes
+        self._graphs: dict[int, _Graph] = {}  # by round, for current rounds, if the graph changes
         self._inbox: list[dict[tuple[int, int], tuple[Model, State | None]]] = [{} for _ in range(self.num_clients)]
         self._complete = topology.is_complete and self.world.availability.trivial and self._changing is None
         self._average: tuple[tuple[int, int], Model] | None = None
 
     def _graph_of(self, round_num: int) -> _Graph:
-        """Return the graph of a round, which its first use determines."""
+        """Return the graph of a round: the graph in force when the round was first used."""
         if self._changing is None:
             return self._graph
         graph = self._graphs.get(round_num)

@@ -200,8 +200,8 @@ def happens(kind, options, fault):
 @pytest.mark.parametrize(("kind", "options"), ROWS, ids=[heading(*row) for row in ROWS])
 def test_the_table_says_what_happens(kind, options):
     cells, _ = table()
-    found = {fault: happens(kind, options, fault) for fault in FAULTS}
-    assert {fault: cells.get((heading(kind, options), fault)) for fault in FAULTS} == found
+    outcomes = {fault: happens(kind, options, fault) for fault in FAULTS}
+    assert {fault: cells.get((heading(kind, options), fault)) for fault in FAULTS} == outcomes
 
 
 def test_the_table_has_every_algorithm_once():
