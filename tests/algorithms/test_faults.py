@@ -68,7 +68,7 @@ FAULTS = {
     "a client crashes, returns": away(1, END, crash=True),
     "a client leaves": away(1, math.inf, crash=True),
     "partition": cut(END),
-    "partition for good": cut(math.inf),
+    "lasting partition": cut(math.inf),
     "server away": away(SERVER, END),
     "server gone": away(SERVER, math.inf),
 }
@@ -165,7 +165,7 @@ def happens(kind, options, fault):
     world = dict(FAULTS[fault])
     if alone:
         world["outages"] = {0: world["outages"][1]}
-    lasting = fault in ("a client leaves", "partition for good", "server gone")
+    lasting = fault in ("a client leaves", "lasting partition", "server gone")
     walks = issubclass(ALGORITHMS[kind], PassedModels)  # one updates, the others wait for their turns
     life = Life(kind, options, until=2 * OVER if walks else OVER, **world)
     life.invariants()
