@@ -61,7 +61,7 @@ def test_permute_is_a_permutation_of_large_sets(n):
     assert images.max() == n - 1
 
 
-def test_permute_sends_everything_everywhere_equally_often():
+def test_permute_sends_each_item_to_each_place_equally_often():
     n, trials = 10, 20_000
     many = jax.jit(jax.vmap(permute, in_axes=(0, None, None)))
     images = np.asarray(many(np.arange(trials, dtype=np.uint32), np.arange(n, dtype=np.int32), np.int32(n)))
@@ -104,7 +104,7 @@ def test_shuffle_shows_every_example_once_per_epoch(n, client, epoch, seed):
     assert len(entries) >= n
 
 
-def test_shuffle_orders_every_epoch_and_client_afresh():
+def test_shuffle_gives_each_epoch_and_client_another_order():
     positions = batches("shuffle", np.arange(4), np.arange(40), 80).reshape(4, 4, 80)  # 4 clients, 4 epochs of 80
     orders = positions.reshape(16, 80)
     assert len({tuple(order) for order in orders}) == 16

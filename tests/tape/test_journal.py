@@ -43,7 +43,7 @@ def test_names_of_rows_do_not_depend_on_the_window(serial):
     assert len(set(first[0])) == len(first[0])
 
 
-def test_the_past_answers_in_its_order_and_nothing_is_computed():
+def test_a_replay_gives_recorded_answers_in_order_and_computes_nothing():
     def decide(models, losses):
         return np.array([len(models), 7])
 

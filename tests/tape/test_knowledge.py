@@ -106,7 +106,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("kind", "sampling", "options"), CASES)
-def test_messages_hold_what_was_computed(kind, sampling, options):
+def test_followed_messages_equal_computed_ones(kind, sampling, options):
     training = make_training(
         [40] * CLIENTS, d=2 * CLIENTS * DRAWS, batch_size=8, sampling=sampling, step_size=0.3, l2=0.01, noise_std=2.0
     )
@@ -152,7 +152,7 @@ def test_a_batch_in_pieces_is_one_column():
     assert tape.knowledge.own_noise() is None  # its noise has an operation of its own
 
 
-def test_noise_of_a_server_is_in_what_it_sends_only():
+def test_noise_of_a_server_is_in_its_messages_only():
     tape = KnowledgeTape(local=True)
     model = tape.constant(np.zeros(3, np.float32))
     rounds = [tape.train(model, client, 0, 2, 4, (0.1, 0.0, 0.0, 0.0)) for client in range(2)]

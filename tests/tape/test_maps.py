@@ -37,7 +37,7 @@ def noisy(rows, given):
 
 @pytest.mark.parametrize("beside", [False, True])
 @pytest.mark.parametrize("window", [5, 64, 1000])
-def test_functions_read_and_write_rows_like_all_else(beside, window):
+def test_functions_equal_numpy_at_any_window(beside, window):
     """Chains of gradients, averages, serial sums and functions; the bank is as small as can be."""
     executor = NumpyExecutor(D, lambda params, *_: params + 1.0, width=3, capacity=4)
     tape = Tape(executor, window=window, maps_beside=beside)
@@ -69,7 +69,7 @@ def test_functions_read_and_write_rows_like_all_else(beside, window):
     assert executor.peak <= 24
 
 
-def test_a_chain_of_serial_functions_makes_no_level():
+def test_a_chain_of_serial_functions_adds_no_level():
     steps = {}
     for beside in (False, True):
         executor = NumpyExecutor(D, width=8)

@@ -33,7 +33,7 @@ def test_errors_of_a_regression_are_those_of_scikit_learn():
     assert np.isnan(measure(("r2",), np.ones(50, np.float32), z)["r2"])
 
 
-def test_classes_count_alike():
+def test_all_classes_count_equally():
     answers = Z.argmax(axis=1)
     recall, f1 = [], []
     for label in (0, 1, 3):
@@ -70,7 +70,7 @@ def test_what_cannot_be_measured_is_nan():
     assert all(np.isnan(value) for value in measure(tuple(OF_SCORES), Y, broken).values())
 
 
-def test_the_worst_tenth_of_clients():
+def test_worst_decile_is_the_mean_of_the_worst_tenth_of_clients():
     assert worst_decile(np.array([0.5, 0.1, 0.9])) == 0.1
     accuracy = GENERATOR.random(47)
     assert worst_decile(accuracy) == pytest.approx(sorted(accuracy)[0:4] @ np.full(4, 0.25))

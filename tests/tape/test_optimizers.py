@@ -29,7 +29,7 @@ def halved_rows(rows, given):
 
 @pytest.mark.parametrize("serial", [False, True])
 @pytest.mark.parametrize("window", [5, 64, 1000])
-def test_transformations_read_and_write_rows_like_all_else(serial, window):
+def test_transformations_equal_numpy_at_any_window(serial, window):
     """Four chains that are averaged now and then, whose steps are transformations; the bank is as small as can be."""
     executor = NumpyExecutor(D, lambda params, *_: params + 1.0, width=3, capacity=4)
     tape = Tape(executor, window=window, optimizer=halved_rows, serial_steps=serial, maps_beside=not serial)
@@ -56,7 +56,7 @@ def test_transformations_read_and_write_rows_like_all_else(serial, window):
     assert executor.peak <= 24, "living rows: four models, eight of states, and what is under way"
 
 
-def test_steps_of_independent_chains_share_lanes_and_serial_ones_make_no_level():
+def test_independent_chains_share_lanes_and_serial_steps_add_no_level():
     steps = {}
     for serial in (False, True):
         executor = NumpyExecutor(D, width=8)
@@ -106,7 +106,7 @@ RULES = {
 
 @pytest.mark.slow(but=["nothing"])
 @pytest.mark.parametrize("name", RULES)
-def test_a_state_in_rows_is_the_state(name):
+def test_a_state_kept_in_rows_equals_that_of_optax(name):
     """Eight updates through rows are those of optax, bit for bit; one gradient is not finite."""
     rule = RULES[name]
     rows = state_rows(rule, D)
@@ -127,7 +127,7 @@ def test_a_state_in_rows_is_the_state(name):
     jax.tree.map(lambda one, other: np.testing.assert_allclose(one, other, rtol=1e-6), back, state)
 
 
-def test_a_counter_takes_no_row_where_it_counts_whatever_comes():
+def test_a_counter_that_counts_every_step_takes_no_row():
     rows = {name: (state_rows(rule, D).reals, state_rows(rule, D).wholes) for name, rule in RULES.items()}
     assert rows["adam"] == (2, 0)
     assert rows["a schedule"] == (1, 0)
@@ -165,6 +165,6 @@ def test_adaptive_steps_of_a_server_are_those_of_the_listing(kind):
         (optax.GradientTransformation(lambda p: jax.random.key(0), lambda g, s, p: (g, s)), "numbers of at most 32"),
     ],
 )
-def test_what_is_no_state_is_refused(made, said):
+def test_invalid_transformations_are_refused(made, said):
     with pytest.raises(TypeError, match=said):
         state_rows(Transformation(object(), made.init, made.update), D)

@@ -105,7 +105,7 @@ def test_a_long_run_fills_lanes_and_keeps_the_bank_small(kind, options, lanes):
     assert executor.gradients / (4 * executor.steps) > lanes, "steps are filled"
 
 
-def test_places_of_the_dead_are_used_again_at_once():
+def test_places_of_dead_rows_are_reused_at_once():
     """A chain of any length needs two places: the value that is read, and the one that is written."""
     executor = NumpyExecutor(D, width=1, combines=1, capacity=2)
     tape = Tape(executor, window=1000)
@@ -117,7 +117,7 @@ def test_places_of_the_dead_are_used_again_at_once():
     assert executor.steps == 500
 
 
-def test_results_that_nobody_reads_do_no_harm():
+def test_unread_results_do_not_change_others():
     executor = NumpyExecutor(D, lambda params, *_: params, width=2, combines=1, capacity=2)
     tape = Tape(executor, window=1000)
     model = tape.constant(np.ones(D))
@@ -127,7 +127,7 @@ def test_results_that_nobody_reads_do_no_harm():
     np.testing.assert_allclose(tape.values([model])[0], 0.5)
 
 
-def test_a_bank_grows_and_keeps_what_it_holds():
+def test_a_bank_that_grows_keeps_its_places():
     bank = Bank(3)
     assert bank.spare == 3
     taken = [bank.free.pop(), bank.free.pop()]

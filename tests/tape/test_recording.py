@@ -166,7 +166,7 @@ def test_a_server_that_applies_what_arrives_gives_what_direct_evaluation_gives(s
     assert executor.bank.capacity <= 2 + 64, "places are used again"
 
 
-def test_a_chain_of_applied_updates_makes_no_levels_of_its_own():
+def test_a_chain_of_applied_updates_adds_no_levels():
     class Keeping(NullExecutor):
         def submit(self, window):
             self.window = window
@@ -183,7 +183,7 @@ def test_a_chain_of_applied_updates_makes_no_levels_of_its_own():
     assert executor.window.serials.levels.tolist() == [1] * 100
 
 
-def test_averaging_alone_costs_nothing():
+def test_averaging_alone_takes_no_operation():
     executor = NumpyExecutor(D)
     tape = Tape(executor, window=10)
     one, two = tape.constant(vector(1)), tape.constant(vector(2))
@@ -224,7 +224,7 @@ def test_a_batch_over_the_fixed_width_takes_more_operations_and_one_noise(size, 
     assert executor.window.gradients.floats[:, -2].tolist() == [-0.5] * pieces
 
 
-def test_windows_hold_as_many_operations_as_asked_for():
+def test_windows_hold_the_given_number_of_operations():
     sizes = []
 
     class Keeping(NullExecutor):
