@@ -36,7 +36,7 @@ def train(lab, *, updates=120, step_size=0.5, noise_std=0.0, seed=2, exchange="m
 
 
 def softmax_loss(params, x, y):
-    """Mean loss and accuracy in float64."""
+    """Return the mean loss and the accuracy in float64."""
     weights, bias = params[:640].reshape(10, 64).astype(np.float64), params[640:].astype(np.float64)
     logits = x @ weights.T + bias
     largest = logits.max(axis=1)
@@ -140,7 +140,7 @@ def test_the_mean_is_current_if_a_row_reuses_the_number_of_another():
         lab.executor.evaluate(*before).result()
         np.testing.assert_array_equal(lab.executor.mean(*before), one)
         held = None
-        for _ in range(2):  # the number is free again after the window in which the row died
+        for _ in range(2):  # a number is reused after the window in which its row died
             held = lab.tape.constant(other)
             lab.tape.flush()
         now = lab.tape.forms([held])
@@ -149,7 +149,7 @@ def test_the_mean_is_current_if_a_row_reuses_the_number_of_another():
 
 
 def test_an_evaluation_in_several_chunks_counts_every_example_once(monkeypatch):
-    monkeypatch.setattr("simfl.tape.evaluation.CHUNK_EXAMPLES", 30)  # 100 tests: three chunks and a third
+    monkeypatch.setattr("simfl.tape.evaluation.CHUNK_EXAMPLES", 30)  # 100 test examples are three chunks and a third
     problem = make_problem()
     model = np.random.default_rng(0).standard_normal(650).astype(np.float32)
     with Lab(problem) as lab:
@@ -171,7 +171,7 @@ def test_a_loss_that_is_not_finite_is_reported():
 
 
 def test_an_evaluation_sees_the_models_as_they_were():
-    """It is queued between two windows and computed later."""
+    """An evaluation is queued between two windows and computed later."""
     with Lab(make_problem(), window=4) as lab:
         model = lab.tape.constant(np.zeros(650))
         futures = []
@@ -185,7 +185,7 @@ def test_an_evaluation_sees_the_models_as_they_were():
 
 
 def compilations(caplog, action):
-    """What JAX says about the programs that it compiles during the action, in any thread."""
+    """Return the messages of JAX about programs that it compiles during an action, in any thread."""
     caplog.clear()
     jax.config.update("jax_log_compiles", True)
     try:
@@ -217,7 +217,7 @@ def test_each_kernel_shape_is_traced_once(caplog):
     )
     assert not again
     other = compilations(caplog, lambda: run(noise_std=0.5, capacity=201))
-    assert any("run" in line for line in other), "a bank of another shape is another program, and it shows"
+    assert any("run" in line for line in other), "a bank of another shape is another program, and this test sees it"
 
 
 def wait_for(condition, seconds=120.0):
@@ -245,10 +245,10 @@ def test_a_pending_evaluation_raises_if_the_thread_fails():
     gate = threading.Event()
     lab.executor._enqueue(gate.wait)
     lab.executor.submit("no window at all")
-    asked = lab.executor.evaluate(np.zeros((1, 4), np.int32), np.zeros((1, 4), np.float32))  # before it fails
+    pending = lab.executor.evaluate(np.zeros((1, 4), np.int32), np.zeros((1, 4), np.float32))  # before it fails
     gate.set()
     with pytest.raises(RunError, match="the executor failed: "):
-        asked.result(timeout=120)
+        pending.result(timeout=120)
     with pytest.raises(RunError, match="the executor failed: "):
         lab.executor.close()
 
@@ -262,7 +262,7 @@ def test_closing_ends_the_thread():
 
 
 def test_a_fast_world_waits_for_a_slow_device():
-    """The queue is bounded, and so is the memory that windows take."""
+    """The queue is bounded, so the memory of waiting windows is bounded too."""
     lab = Lab(make_problem())
     gate = threading.Event()
     lab.executor._enqueue(gate.wait)
@@ -302,7 +302,7 @@ def test_the_automatic_width_follows_model_and_device(kind, platform, widths):
 
 
 def test_padding_of_the_last_chunk_does_not_count():
-    """The last chunk is filled up with examples of weight 0, whose losses may be anything."""
+    """The last chunk is filled up with examples of weight 0, whatever their losses are."""
     model = build_model("softmax", input_shape=(64,), num_classes=10)
     data = make_problem().data
     x, y, params = data.test_x[:7], data.test_y[:7], np.random.default_rng(0).normal(size=650).astype(np.float32)
@@ -337,7 +337,7 @@ def test_a_process_forked_after_a_computation_is_told_to_spawn():
     os.waitpid(child, 0)
     with os.fdopen(reading) as pipe:
         assert re.fullmatch(r"this process was forked from .*; start processes with .*'spawn'.*", pipe.read())
-    assert choose_device("cpu").platform == "cpu", "this process may go on"
+    assert choose_device("cpu").platform == "cpu", "the parent process still works"
 
 
 @pytest.mark.slow
@@ -369,7 +369,7 @@ def test_objects_frozen_before_a_run_stay_frozen():
     gc.freeze()
     frozen = gc.get_freeze_count()
     with tuned_interpreter():
-        assert gc.get_freeze_count() == pytest.approx(frozen, rel=0.01), "and nothing more"
+        assert gc.get_freeze_count() == pytest.approx(frozen, rel=0.01), "nothing else is frozen"
     assert gc.get_freeze_count() == pytest.approx(frozen, rel=0.01)
     gc.unfreeze()
     try:

@@ -1,4 +1,4 @@
-"""Integers stay as they are on the device, and mean there, bit for bit, what they mean on the host."""
+"""Integers are stored on the device as they are, and converted there to the same bits as on the host."""
 
 import jax
 import jax.numpy as jnp
@@ -17,7 +17,7 @@ PER_COLOR = Scaling(np.float32(255), np.array([0.49, 0.48, 0.45], np.float32), n
 
 @pytest.fixture
 def pixels():
-    """Every byte in every color, in some order: [16, 16, 3] four times."""
+    """Return images with every byte in every color: uint8 [4, 16, 16, 3]."""
     return np.random.default_rng(0).permuted(np.arange(4 * 16 * 16 * 3) % 256).astype(np.uint8).reshape(4, 16, 16, 3)
 
 
@@ -25,7 +25,7 @@ def pixels():
 def test_the_device_converts_as_the_host_does_and_as_ieee_says(scaling, pixels):
     model = build_model("softmax", input_shape=(16, 16, 3), num_classes=10)
     with optimized():
-        # In a loop, as windows and evaluations take them.
+        # In a loop, as in windows and evaluations.
         taken = jax.jit(lambda x: jax.lax.map(lambda i: x[i], jnp.arange(4)[::-1]))(inputs_of(pixels, scaling, model))
     expected = pixels[::-1].astype(np.float32)
     if scaling.divisor is not None:

@@ -1,4 +1,4 @@
-"""Gradients measured at evaluations, against NumPy in float64."""
+"""Gradients measured at evaluations equal NumPy in float64."""
 
 import dataclasses
 
@@ -116,7 +116,7 @@ def test_gradients_of_a_quadratic_point_to_its_points():
 
 @dataclasses.dataclass(frozen=True)
 class Unclippable(AbstractModel):
-    """Least squares whose author left per-example gradients out."""
+    """Least squares without per-example gradients."""
 
     kind = "unclippable"
     summary = "a model without per-example clipping"

@@ -1,4 +1,4 @@
-"""Measures beside loss and accuracy, against plain counting."""
+"""Measures other than loss and accuracy equal plain counting and scikit-learn."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ Z = (GENERATOR.normal(size=(60, 4)) + 1.5 * np.eye(4)[Y]).astype(np.float32)
 
 
 def ranked_above(scores, positive):
-    """The share of pairs in which the positive example has the larger score; half a pair for equal ones."""
+    """Return the share of pairs in which the positive example has the larger score; equal scores count half."""
     ahead = scores[positive][:, None] - scores[~positive][None, :]
     return (np.sum(ahead > 0) + 0.5 * np.sum(ahead == 0)) / ahead.size
 
@@ -54,7 +54,7 @@ def test_the_area_is_the_share_of_pairs_in_order():
     expected = ranked_above(score, binary == 1)
     assert measure(("auc",), binary, score)["auc"] == pytest.approx(expected)
     assert measure(("auc",), binary, np.stack([-score, score], axis=1))["auc"] == pytest.approx(expected)
-    # Huge scores, whose chances are all 0 or 1, keep their order.
+    # Huge scores, whose probabilities are all 0 or 1, keep their order.
     assert measure(("auc",), binary, 1e4 * score)["auc"] == pytest.approx(expected)
 
 

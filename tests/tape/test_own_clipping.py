@@ -1,4 +1,4 @@
-"""Gradients with clipping norms of their own, and noise on some parameters only, against NumPy."""
+"""Gradients with one clipping norm each, and noise on some parameters only, equal NumPy."""
 
 import dataclasses
 
@@ -65,7 +65,7 @@ def test_examples_whose_gradient_is_not_finite_are_released_as_zero_and_counted(
 @pytest.mark.slow
 @pytest.mark.parametrize(("clip", "own"), [("update", False), ("update", True), ("example", True)])
 def test_idle_lanes_do_not_change_values(clip, own):
-    """Their bound is 0 and so is their norm: 0/0 in the spare row would reach every model that reads it 0 times."""
+    """Bound and norm of an idle lane are 0; 0/0 in the spare row would reach each model that reads it with weight 0."""
     problem = make_problem(4, sampling="without_replacement", clipping_norm=0.05, own_clipping=own, clip=clip)
     curved = build_model("quadratic", input_shape=(64,), num_classes=0)  # clipped by the general rule
     for tried in (problem, dataclasses.replace(problem, model=curved)):

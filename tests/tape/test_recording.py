@@ -1,4 +1,4 @@
-"""The tape and its packing against direct evaluation: whatever is recorded, in whatever windows."""
+"""Results of the tape and its packing equal direct evaluation, for any operations in any windows."""
 
 import functools
 
@@ -20,7 +20,7 @@ def vector(*name):
 
 
 def fake_gradient(params, client, draw, first, size):
-    """A sum over examples that depends on everything a gradient may depend on."""
+    """Return a sum over examples that depends on all arguments on which a gradient may depend."""
     return sum((0.25 * params + vector(0, client, draw, e) for e in range(first, first + size)), np.zeros(D))
 
 
@@ -29,7 +29,7 @@ def fake_noise(client, draw):
 
 
 class Mirror:
-    """Records on a tape and computes at once, side by side."""
+    """Records operations on a tape, and also computes them directly."""
 
     def __init__(self, tape):
         self.tape = tape
@@ -117,13 +117,13 @@ def test_any_dataflow_gives_what_direct_evaluation_gives(operations, window, rea
     for name, *arguments in operations:
         getattr(mirror, name)(*arguments)
     mirror.check()
-    mirror.check()  # looking changes nothing
+    mirror.check()  # a check changes nothing
 
 
 @settings(max_examples=20, deadline=None, derandomize=True)
 @given(seed=st.integers(0, 1000), window=st.sampled_from([3, 40, 1000]), reads=st.sampled_from([3, 4]))
 def test_long_gossip_gives_what_direct_evaluation_gives(seed, window, reads):
-    """Stale reads, averages and steps as the algorithms make them, many per window."""
+    """Stale reads, averages and steps, as algorithms record them, with many per window."""
     generator = np.random.default_rng(seed)
     executor = NumpyExecutor(D, fake_gradient, fake_noise, capacity=2)
     mirror = Mirror(Tape(executor, window=window, reads=reads, max_batch=4))

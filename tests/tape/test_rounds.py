@@ -1,4 +1,4 @@
-"""Rounds of local steps as one operation, against the steps written out in NumPy."""
+"""Rounds of local steps, each one operation, equal their steps written out in NumPy."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ def model_values(seed=3):
 
 
 def train(problem, start, client, draw, steps, *, beta=0.0, t=0.0, dt=0.0, power=1.0, proximal=0.0, l2=0.0):
-    """The change that a round makes, f64 [D]."""
+    """Return the change that a round makes, f64 [D]."""
     w = start.copy()
     for h in range(steps):
         gradient = batch_gradient(problem, w, client, draw + h, problem.batches.size) / problem.batches.size
@@ -91,7 +91,7 @@ def test_each_example_is_clipped_in_every_step():
 
 @pytest.mark.parametrize("width", [1, 4])
 def test_a_change_that_overflows_is_released_as_noise_only(width):
-    """Client 0 takes a million-fold step: 0 times infinity would be NaN, in its lane and, once done, beside others."""
+    """Client 0 takes a huge step. 0 times infinity would be NaN in its lane, and after it is done, in other lanes."""
     problem = make_problem(local=True, clip="update", clipping_norm=0.1, noise="gaussian")
     start = model_values()
     with Lab(problem, width=width) as lab:

@@ -1,4 +1,4 @@
-"""Several tasks on the same data: who draws what, what is evaluated, losses on request, and projection."""
+"""Several tasks on the same data: batches of each pair, evaluations, probes of losses, and projection."""
 
 import numpy as np
 import pytest
