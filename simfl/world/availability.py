@@ -110,6 +110,14 @@ class _Timeline:
             self._merge()
         return self.outages
 
+    def next_s(self, time: float) -> float:
+        """Return the start of the next outage, `time` during one; inf if there is none."""
+        rules = zip(self._repeated, self._rounds, strict=True)
+        for unwritten_s in (time, *[rule.outages[0].start_s + count * rule.every_s for rule, count in rules]):
+            outages = self.until(max(time, unwritten_s))
+        at = bisect.bisect_right(outages, time, key=lambda o: o.end_s)
+        return max(time, outages[at].start_s) if at < len(outages) else math.inf
+
     def _repeat(self, time: float) -> None:
         """Extend repeated outages to `time` or later, at least to twice their number."""
         known = sum(self._rounds)
@@ -190,6 +198,11 @@ class Availability:
         while not math.isinf(time) and (outage := self.outage(client, time)) is not None:
             time = outage.end_s
         return time
+
+    def away_s(self, client: int, time: float) -> float:
+        """Return when the client is next offline, from `time` on; inf for never."""
+        timeline = self._timelines.get(client)
+        return math.inf if timeline is None else timeline.next_s(time)
 
     def joins_s(self, client: int) -> float:
         """Return when the client is online first; infinite if never."""
