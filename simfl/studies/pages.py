@@ -70,8 +70,8 @@ def page_of(outcome: Reproduction) -> str:
         f"# {paper.title}",
         f"Written by `{command}` (simfl {__version__}): {len(swept.finished)} of {len(swept.runs)} runs, "
         f"{seconds / 60:.0f} minutes of computing in total. Intervals are 95 % intervals of Student's t over seeds. "
-        "A number without an interval was measured with one seed, or does not depend on random draws. If runs diverged, "
-        "medians are given.",
+        "A number without an interval was measured with one seed, or does not depend on random draws. If runs "
+        "diverged, medians are given.",
         *(["This is the quick form, with fewer settings and seeds; its verdicts are preliminary."]
           if outcome.quick else []),
         "## Claims",
