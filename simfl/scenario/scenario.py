@@ -76,7 +76,7 @@ class Scenario(Config):
     server: Server = option(Server(), "what a server can take, where the algorithm has one")
     availability: tuple[Absence, ...] = option((), "rules that take some clients away for a while")
     algorithm: Algorithm = Field(description="what the clients do", examples=["{kind: sync_sgd}"])
-    privacy: Privacy | None = option(None, "noise on what the clients release; null: none")
+    privacy: Privacy | None = option(None, "noise on what clients release; null: no noise and no account")
     stop: Stop = option(Stop(epochs=20.0), "when the run ends; 20 epochs where it is left out")
     evaluate: Evaluate = option(Evaluate(every=Every(epochs=1.0)), "when loss and accuracy are measured")
     execution: Execution = option(Execution(), "how the recorded operations are executed")
