@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import mean_absolute_error, mean_squared_error, r2_score
 
-from simfl.scenario.control import METRICS, OF_REGRESSIONS
+from simfl.scenario.control import METRICS, OF_KNOWN_OPTIMA, OF_REGRESSIONS
 from simfl.tape.measures import OF_CLIENTS, OF_SCORES, OF_TARGETS, measure, worst_decile
 
 GENERATOR = np.random.default_rng(3)
@@ -20,7 +20,7 @@ def ranked_above(scores, positive):
 
 
 def test_the_names_are_those_of_scenarios():
-    assert {*OF_SCORES, *OF_CLIENTS, *OF_TARGETS} == set(METRICS)
+    assert {*OF_SCORES, *OF_CLIENTS, *OF_TARGETS, *OF_KNOWN_OPTIMA} == set(METRICS)
     assert set(OF_TARGETS) == set(OF_REGRESSIONS)
 
 
