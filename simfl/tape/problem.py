@@ -174,11 +174,13 @@ class Measured:
         loss_examples: int [k], training examples that measure the training loss.
         gradient_examples: how many training examples, the first ones, measure gradients; 0: none.
         further: names of `simfl.tape.measures`, of classifiers.
+        clients: int [k], the clients among which the worst are measured; None: all.
     """
 
     loss_examples: NDArray[np.int64]
     gradient_examples: int = 0
     further: tuple[str, ...] = ()
+    clients: NDArray[np.int64] | None = None
 
 
 @dataclass(frozen=True)
