@@ -80,7 +80,7 @@ class Scenario(Config):
         None, "rule that makes one model of several; null: the algorithm's weighted mean"
     )
     attackers: Attackers | None = option(None, "hostile clients, and what they send; null: none")
-    privacy: Privacy | None = option(None, "noise on what the clients release; null: none")
+    privacy: Privacy | None = option(None, "noise on what clients release; null: no noise and no account")
     stop: Stop = option(Stop(epochs=20.0), "when the run ends; 20 epochs where it is left out")
     evaluate: Evaluate = option(Evaluate(every=Every(epochs=1.0)), "when loss and accuracy are measured")
     execution: Execution = option(Execution(), "how the recorded operations are executed")

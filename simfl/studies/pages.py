@@ -19,9 +19,19 @@ from simfl.studies.reading import Reproduction, argument_of, counted, judged
 from simfl.version import __version__
 
 NUMBER_FIELDS = ("part", "row", "column", "unit", "paper", "ours", "low", "high", "difference", "seeds")
-CLAIM_FIELDS = ("claim", "verdict", "words", "evidence", "headline", "figure")
-READING_FIELDS = ("claim", "reading", "held", "afterwards", "evidence")
-HELD = {True: "yes", False: "no", None: "not decided"}
+CLAIM_FIELDS = ("claim", "verdict", "yes", "no", "undecided", "words", "evidence", "headline", "figure")
+READING_FIELDS = ("claim", "reading", "held", "own", "afterwards", "evidence")
+#: What the five words mean, for pages.
+VERDICTS = """\
+| verdict | rule |
+| --- | --- |
+| reproduced | every reading holds |
+| mostly | at least two thirds of the readings that decide hold, the paper's own setting among them |
+| mixed | neither mostly nor not reproduced |
+| not reproduced | at most one in ten of the readings that decide holds, and none that is the paper's own setting |
+| not decidable here | most readings are undecided, no run is possible, or the claim fails at a smaller budget \
+than the paper's; the measurement names what it would take |"""
+HELD = {True: "yes", False: "no", None: "undecided"}
 
 
 def write(paper: Paper, quick: bool, swept: Sweep, runs: Runs, root: Path) -> Reproduction:
@@ -65,8 +75,9 @@ def page_of(outcome: Reproduction) -> str:
           if outcome.quick else []),
         "## Claims",
         f"A claim is judged under every reading of what the paper leaves open, each with at least {SEEDS} seeds: it "
-        "holds or fails by its interval, and is not decided where that spans the bar. An interval misses on one side "
+        "holds or fails by its interval, and is undecided where that spans the bar. An interval misses on one side "
         "in one case of forty: a claim that holds under one reading of dozens may do so by chance.",
+        VERDICTS,
         claims_of(outcome.claims),
         *(f"![{caption}]({path.relative_to(outcome.page.parent).as_posix()})" for path, caption in outcome.figures),
         *(["## What differs from the paper", "\n".join(f"- {deviation}" for deviation in paper.deviations)]
@@ -153,15 +164,19 @@ def number_table(numbers: Iterable[Number]) -> str:
 
 def claim_table(claims: Iterable[Judged], drawn: Sequence[str]) -> str:
     """Return the claims as CSV, with the names of the figures in `drawn`."""
-    rows = [[claim.text, str(claim.verdict), claim.words, claim.evidence, str(claim.headline).lower(),
-             claim.figure * (claim.figure in drawn)] for claim in claims]  # fmt: skip
+    rows = []
+    for claim in claims:
+        counts = (claim.counts.yes, claim.counts.no, claim.counts.undecided)
+        figure = claim.figure * (claim.figure in drawn)
+        rows.append([claim.text, str(claim.verdict), *map(str, counts), claim.words, claim.evidence,
+                     str(claim.headline).lower(), figure])  # fmt: skip
     return _csv(CLAIM_FIELDS, rows)
 
 
 def reading_table(claims: Iterable[Judged]) -> str:
     """Return every reading of the claims as CSV."""
-    rows = [[claim.text, reading.label, HELD[reading.held], str(reading.afterwards).lower(), reading.evidence]
-            for claim in claims for reading in claim.readings]  # fmt: skip
+    rows = [[claim.text, reading.label, HELD[reading.held], str(reading.own).lower(), str(reading.afterwards).lower(),
+             reading.evidence] for claim in claims for reading in claim.readings]  # fmt: skip
     return _csv(READING_FIELDS, rows)
 
 

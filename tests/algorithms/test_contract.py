@@ -173,12 +173,12 @@ GOSSIP_IN_ROUNDS = [("decentralized_sgd", {}), *(("sgp", {"graph": graph}) for g
 @pytest.mark.parametrize("topology", ["ring", "star"])
 def test_clients_that_join_at_one_time_begin_in_one_round(kind, options, topology):
     """A world in which everybody joins at 4 s is one that begins 4 s later."""
-    found = []
+    outcomes = []
     for begin in (0.0, 4.0):
         world = make_world(6, topology=topology, outages={k: [Outage(0.0, begin)] for k in range(6)} if begin else None)
         algorithm, rows = run_without_numbers(kind, world, until=begin + 1.001, **options)
-        found.append((rows, getattr(algorithm, "weight", None), world.network.bytes_sent))
-    (first, weights, sent), (late, late_weights, late_sent) = found
+        outcomes.append((rows, getattr(algorithm, "weight", None), world.network.bytes_sent))
+    (first, weights, sent), (late, late_weights, late_sent) = outcomes
     assert len(first) == 6 * 125
     assert [row[1:] for row in late] == [row[1:] for row in first]
     assert [row[0] - 4.0 for row in late] == pytest.approx([row[0] for row in first])

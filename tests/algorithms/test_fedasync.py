@@ -22,10 +22,10 @@ WEIGHTS = {
 @pytest.mark.parametrize("kind", WEIGHTS)
 def test_weights_fall_from_one(kind):
     weight = staleness_weight(kind, 0.5, 10.0, 4)
-    found = [weight(u) for u in range(40)]
-    assert found == pytest.approx([WEIGHTS[kind](u) for u in range(40)], rel=1e-12)
-    assert found[0] == 1.0
-    assert (np.diff(found) <= 0).all()
+    weights = [weight(u) for u in range(40)]
+    assert weights == pytest.approx([WEIGHTS[kind](u) for u in range(40)], rel=1e-12)
+    assert weights[0] == 1.0
+    assert (np.diff(weights) <= 0).all()
 
 
 def test_a_weighting_that_does_not_exist_is_refused():
@@ -80,9 +80,9 @@ def test_one_client_whose_model_replaces_the_servers_is_plain_sgd():
         algorithm, rows = run_algorithm(
             "fedasync", make_world(1, topology="complete"), lab.tape, training, updates=5, mixing=1.0, steps=[4]
         )
-        found = lab.tape.values(algorithm.models())[0]
+        model = lab.tape.values(algorithm.models())[0]
     expected = training.initial + change(problem, training.initial.astype(np.float64), 0, 0, 20)
-    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
+    np.testing.assert_allclose(model, expected, rtol=0, atol=1e-5)
     assert [row[4] for row in rows] == [0] * 5
 
 

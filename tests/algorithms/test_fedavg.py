@@ -80,7 +80,7 @@ def test_rounds_written_out_in_numpy(kind, options):
 
         algorithm.train = trained
 
-    found, w, algorithm, rows = numbers(kind, problem, world, 60, watch, steps=STEPS, **options)
+    final, w, algorithm, rows = numbers(kind, problem, world, 60, watch, steps=STEPS, **options)
     rounds = [[row for row in rows if row[3] == r] for r in range(algorithm.round_num)]
     weights = sizes if options.get("weighting", "data") == "data" else [1] * K
     for r, members in enumerate(rounds):
@@ -92,8 +92,8 @@ def test_rounds_written_out_in_numpy(kind, options):
             assert steps == STEPS[client] or kind == "fedprox"
             share = options.get("server_step", 1.0) * weights[client] / total
             w = w + share * change(problem, start, client, draw, steps, proximal)
-    assert np.abs(found - algorithm.training.initial).max() > 0.1, "the run went somewhere"
-    np.testing.assert_allclose(found, w, rtol=0, atol=1e-5)
+    assert np.abs(final - algorithm.training.initial).max() > 0.1, "the run went somewhere"
+    np.testing.assert_allclose(final, w, rtol=0, atol=1e-5)
     assert all(row[4] == 0 for row in rows)
     assert {len(members) for members in rounds} == {3} if "fraction" in options else True
     assert sum(algorithm.client_dropped) > 0 if "deadline" in options else sum(algorithm.client_dropped) == 0

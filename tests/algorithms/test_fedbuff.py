@@ -114,15 +114,15 @@ def test_with_equal_speeds_a_full_buffer_and_waiting_clients_it_is_federated_ave
         algorithm, rows = run_algorithm(
             "fedbuff", world, lab.tape, training, updates=30, buffer_size=6, after_update="wait", steps=[4] * 6
         )
-        found = lab.tape.values(algorithm.models())[0]
+        model = lab.tape.values(algorithm.models())[0]
     w = training.initial.astype(np.float64)
     for r in range(5):
         w = w + np.mean([change(problem, w, k, 4 * r, 4) for k in range(6)], axis=0)
-    np.testing.assert_allclose(found, w, rtol=0, atol=1e-5)
+    np.testing.assert_allclose(model, w, rtol=0, atol=1e-5)
     with Lab(problem) as lab:
         other = make_world(6, topology="complete")
         averaged, _ = run_algorithm("fedavg", other, lab.tape, lab.training(step_size=ETA), updates=30, steps=[4] * 6)
-        np.testing.assert_allclose(found, lab.tape.values(averaged.models())[0], rtol=0, atol=1e-6)
+        np.testing.assert_allclose(model, lab.tape.values(averaged.models())[0], rtol=0, atol=1e-6)
     assert other.clock.now == pytest.approx(world.clock.now)
     assert [row[3] for row in rows] == [r for r in range(5) for _ in range(6)]
     assert all(row[4] == 0 for row in rows)

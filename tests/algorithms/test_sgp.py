@@ -105,7 +105,7 @@ def test_without_steps_all_end_up_with_the_mean(graph):
 
 def test_on_a_complete_graph_it_is_synchronous_sgd():
     problem = make_problem(K)
-    found = []
+    finals = []
     for kind, options in (("sgp", {"graph": "topology"}), ("sync_sgd", {})):
         with Lab(problem) as lab:
             world = make_world(K, topology="complete")
@@ -115,8 +115,8 @@ def test_on_a_complete_graph_it_is_synchronous_sgd():
                 assert algorithm.rounds >= 11
             else:
                 models = lab.tape.values(algorithm.models())
-            found.append(np.array(models[0]))
-    np.testing.assert_allclose(found[0], found[1], rtol=0, atol=1e-5)
+            finals.append(np.array(models[0]))
+    np.testing.assert_allclose(finals[0], finals[1], rtol=0, atol=1e-5)
 
 
 def test_on_a_doubly_stochastic_graph_weights_stay_one_and_it_is_gossip_sgd():
@@ -130,7 +130,7 @@ def test_on_a_doubly_stochastic_graph_weights_stay_one_and_it_is_gossip_sgd():
         )
         while algorithm.rounds < rounds:
             algorithm.world.clock.step()
-        found = lab.tape.values(algorithm.models())
+        values = lab.tape.values(algorithm.models())
     assert algorithm.weight == pytest.approx([1.0] * K, abs=1e-12)
     matrix = np.zeros((K, K))
     for k in range(K):
@@ -140,7 +140,7 @@ def test_on_a_doubly_stochastic_graph_weights_stay_one_and_it_is_gossip_sgd():
         gradients = np.array([batch_gradient(problem, w[k], k, r, 8) / 8 for k in range(K)])
         w = matrix @ (w - STEP * gradients)
     assert len(rows) == K * rounds
-    np.testing.assert_allclose(found, w, rtol=0, atol=1e-5)
+    np.testing.assert_allclose(values, w, rtol=0, atol=1e-5)
 
 
 def test_one_peer_sends_to_each_hop_in_turn():
@@ -218,8 +218,8 @@ def test_x_and_w_of_a_client_that_leaves_are_lost_in_proportion():
     with Lab(problem) as lab:
         world = make_world(K, jitter=lognormal(0.5), links=LINKS, outages={2: [Outage(0.1, float("inf"), crash=True)]})
         algorithm, rows = run_algorithm("sgp", world, lab.tape, lab.training(step_size=0.0), updates=300, models=apart)
-        found = lab.tape.values(algorithm.models())
+        values = lab.tape.values(algorithm.models())
     assert rows[-1][0] > 0.3
     here = [k for k in range(K) if k != 2]
     assert sum(algorithm.weight[k] for k in here) < 5.9
-    np.testing.assert_allclose(found[here], 1.0, rtol=0, atol=1e-5)
+    np.testing.assert_allclose(values[here], 1.0, rtol=0, atol=1e-5)

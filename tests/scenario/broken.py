@@ -718,8 +718,8 @@ BROKEN = [
     Broken(
         "degree_odd",
         ADPSGD + "clients: {count: 5}\ntopology: {kind: regular, degree: 3}\n",
-        "{file}: topology.degree: expected an even number, because 5 clients are odd, found 3; change degree "
-        "or clients.count by one",
+        "{file}: topology.degree: expected an even number, because the number of clients, 5, is odd, found 3; "
+        "change degree or clients.count by one",
     ),
     Broken(
         "torus_rows",

@@ -46,13 +46,13 @@ def softmax_loss(params, x, y):
 
 @pytest.mark.slow
 def test_results_do_not_depend_on_the_window_bit_by_bit():
-    found = []
+    models = []
     for window in (1, 7, 64, 100_000):
         with Lab(make_problem(sampling="poisson", clipping_norm=1.0, noisy=True), window=window) as lab:
-            found.append(train(lab, noise_std=0.5))
-    assert np.isfinite(found[0]).all()
-    for other in found[1:]:
-        np.testing.assert_array_equal(other, found[0])
+            models.append(train(lab, noise_std=0.5))
+    assert np.isfinite(models[0]).all()
+    for other in models[1:]:
+        np.testing.assert_array_equal(other, models[0])
 
 
 @pytest.mark.slow
@@ -112,22 +112,22 @@ def test_an_evaluation_measures_the_mean_model(tests):
         held[3] = lab.tape.combine((0.5, held[3]), (0.5, held[4]))
         models[3] = (models[3] + models[4]) / 2
         lab.tape.flush()
-        found = lab.executor.evaluate(*lab.tape.forms(held), clients=True).result()
+        evaluation = lab.executor.evaluate(*lab.tape.forms(held), clients=True).result()
     mean = models.mean(axis=0, dtype=np.float64)
     penalty = 0.005 * (mean @ mean)
     chosen = problem.measured.loss_examples
     train_loss, _ = softmax_loss(mean, problem.data.train_x[chosen], problem.data.train_y[chosen])
     test_loss, accuracy = softmax_loss(mean, problem.data.test_x, problem.data.test_y)
-    assert found.train_loss == pytest.approx(train_loss + penalty, rel=1e-5)
-    assert found.test_loss == pytest.approx(test_loss + penalty, rel=1e-5)
-    assert found.test_accuracy == pytest.approx(accuracy, abs=1e-6)
+    assert evaluation.train_loss == pytest.approx(train_loss + penalty, rel=1e-5)
+    assert evaluation.test_loss == pytest.approx(test_loss + penalty, rel=1e-5)
+    assert evaluation.test_accuracy == pytest.approx(accuracy, abs=1e-6)
     spread = np.sqrt(((models - mean) ** 2).sum(axis=1).mean())
-    assert found.consensus_distance == pytest.approx(spread, rel=1e-5)
-    assert found.finite
+    assert evaluation.consensus_distance == pytest.approx(spread, rel=1e-5)
+    assert evaluation.finite
     for k, model in enumerate(models.astype(np.float64)):
         loss, accuracy = softmax_loss(model, problem.data.test_x, problem.data.test_y)
-        assert found.client_loss[k] == pytest.approx(loss + 0.005 * (model @ model), rel=1e-5)
-        assert found.client_accuracy[k] == pytest.approx(accuracy, abs=1e-6)
+        assert evaluation.client_loss[k] == pytest.approx(loss + 0.005 * (model @ model), rel=1e-5)
+        assert evaluation.client_accuracy[k] == pytest.approx(accuracy, abs=1e-6)
 
 
 def test_the_mean_is_that_of_now_also_where_a_row_has_the_number_of_one_before():
@@ -155,11 +155,11 @@ def test_an_evaluation_in_several_chunks_counts_every_example_once(monkeypatch):
     with Lab(problem) as lab:
         held = lab.tape.constant(model)
         lab.tape.flush()
-        found = lab.executor.evaluate(*lab.tape.forms([held])).result()
+        evaluation = lab.executor.evaluate(*lab.tape.forms([held])).result()
     loss, accuracy = softmax_loss(model, problem.data.test_x, problem.data.test_y)
-    assert found.test_loss == pytest.approx(loss, rel=1e-5)
-    assert found.test_accuracy == pytest.approx(accuracy, abs=1e-6)
-    assert found.consensus_distance == 0.0
+    assert evaluation.test_loss == pytest.approx(loss, rel=1e-5)
+    assert evaluation.test_accuracy == pytest.approx(accuracy, abs=1e-6)
+    assert evaluation.consensus_distance == 0.0
 
 
 def test_a_loss_that_is_not_finite_is_told():
@@ -310,9 +310,9 @@ def test_a_part_of_a_chunk_is_evaluated_as_it_is():
     filling = np.full((5, 64), np.inf, np.float32), np.zeros(5, np.int32)
     weight = np.repeat(np.float32([1, 0]), [7, 5])
     filled = np.concatenate((x, filling[0])), np.concatenate((y, filling[1])), weight
-    found = kernels.evaluation_program((12,), model, 4)(params, *filled)
-    np.testing.assert_allclose(found[:2], expected[:2], rtol=1e-6)
-    assert found[2] == {}, "no metrics of its own"
+    sums = kernels.evaluation_program((12,), model, 4)(params, *filled)
+    np.testing.assert_allclose(sums[:2], expected[:2], rtol=1e-6)
+    assert sums[2] == {}, "no metrics of its own"
 
 
 def test_a_device_that_is_not_there_is_named():

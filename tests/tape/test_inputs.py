@@ -52,11 +52,11 @@ def test_bytes_are_evaluated_like_the_floats_that_they_mean_and_take_a_quarter_o
     stored, plain = Evaluator(model, device, PER_COLOR), Evaluator(model, device)
     assert stored.examples(pixels, y)[0].stored.nbytes * 4 == plain.examples(PER_COLOR(pixels), y)[0].nbytes
     for x, evaluator in ((pixels, stored), (PER_COLOR(pixels), plain)):
-        found = evaluator.measure(params, evaluator.examples(x, y)), *evaluator.answers(params, x, y)
+        evaluated = evaluator.measure(params, evaluator.examples(x, y)), *evaluator.answers(params, x, y)
         if x is pixels:
-            expected = found
-    assert found[0] == expected[0]
-    for one, other in zip(found[1:], expected[1:], strict=True):
+            expected = evaluated
+    assert evaluated[0] == expected[0]
+    for one, other in zip(evaluated[1:], expected[1:], strict=True):
         np.testing.assert_array_equal(one, other)
 
 

@@ -90,10 +90,10 @@ def test_rows_are_read_and_written_bit_for_bit():
         models = [lab.tape.constant(row) for row in values]
         lab.tape.flush()
         numbers = lab.tape.living()
-        found = lab.executor.read(numbers)
-        assert found.tobytes() == values[[numbers.tolist().index(m.rows[0].number) for m in models]].tobytes()
+        rows = lab.executor.read(numbers)
+        assert rows.tobytes() == values[[numbers.tolist().index(m.rows[0].number) for m in models]].tobytes()
     with Lab(make_problem(4), capacity=3) as lab:
-        lab.executor.write(numbers[:40], found[:40], 60)
-        lab.executor.write(numbers[40:], found[40:], 60)
+        lab.executor.write(numbers[:40], rows[:40], 60)
+        lab.executor.write(numbers[40:], rows[40:], 60)
         assert lab.executor.bank.capacity >= 60
-        assert lab.executor.read(numbers).tobytes() == found.tobytes()
+        assert lab.executor.read(numbers).tobytes() == rows.tobytes()

@@ -29,27 +29,27 @@ class Watcher:
 
     def __init__(self, tape, clock):
         self.tape, self.clock = tape, clock
-        self.found, self.merged_found = [], []
+        self.messages, self.sums = [], []
 
     def _value(self, content):
         model = content if isinstance(content, Model) else self.tape.combine((1.0, content.twin()))
         return self.tape.values([model])[0]
 
     def sent(self, source, target, content, deliver):
-        number = len(self.found)
-        self.found.append([source, target, np.inf, self._value(content)])
+        number = len(self.messages)
+        self.messages.append([source, target, np.inf, self._value(content)])
 
         def arrived():
-            self.found[number][2] = self.clock.now
+            self.messages[number][2] = self.clock.now
             deliver()
 
         return arrived
 
     def shown(self, source, target, content):
-        self.found.append([source, target, self.clock.now, self._value(content)])
+        self.messages.append([source, target, self.clock.now, self._value(content)])
 
     def merged(self, node, content):
-        self.merged_found.append((node, self._value(content)))
+        self.sums.append((node, self._value(content)))
 
 
 def computed(kind, training, updates, options):
@@ -84,12 +84,12 @@ def followed(kind, training, updates, options):
 def placed(known, rows):
     """A and B of rows, with columns where `computed` has its directions."""
     a, b = known.matrices(rows)
-    found = np.zeros((len(rows), 2, CLIENTS, DRAWS))
+    matrix = np.zeros((len(rows), 2, CLIENTS, DRAWS))
     for column, one in enumerate(known.batches):
-        found[:, 0, one.client, one.draw] += a[:, column]
+        matrix[:, 0, one.client, one.draw] += a[:, column]
     for column, (client, draw) in enumerate(known.noises):
-        found[:, 1, client, draw] += b[:, column]
-    return found.reshape(len(rows), -1)
+        matrix[:, 1, client, draw] += b[:, column]
+    return matrix.reshape(len(rows), -1)
 
 
 CASES = [
@@ -112,15 +112,15 @@ def test_messages_hold_what_was_computed(kind, sampling, options):
     )
     known = followed(kind, training, 60, options)
     watcher = computed(kind, training, 60, options)
-    assert len(known.messages) == len(watcher.found) > 20
-    assert len(known.merged) == len(watcher.merged_found)
+    assert len(known.messages) == len(watcher.messages) > 20
+    assert len(known.merged) == len(watcher.sums)
     assert (len(known.merged) > 0) == (kind in ("decentralized_sgd", "sgp", "sync_sgd", "fedavg"))
-    expected = np.array([value for *_, value in watcher.found])
-    for sight, (source, target, came_s, _) in zip(known.messages, watcher.found, strict=True):
+    expected = np.array([value for *_, value in watcher.messages])
+    for sight, (source, target, came_s, _) in zip(known.messages, watcher.messages, strict=True):
         assert (sight.source, sight.target, sight.came_s) == (source, target, came_s)
     np.testing.assert_allclose(placed(known, [one.row for one in known.messages]), expected, atol=2e-6)
     if known.merged:
-        made = np.array([value for _, value in watcher.merged_found])
+        made = np.array([value for _, value in watcher.sums])
         np.testing.assert_allclose(placed(known, [one.row for one in known.merged]), made, atol=2e-6)
     assert np.abs(expected).max() > 0.01
     # each gradient has a noise of its own, which the matrices are told by

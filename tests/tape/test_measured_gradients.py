@@ -18,8 +18,8 @@ def measured(problem, models, norm=float("inf")):
     with Lab(problem) as lab:
         held = [lab.tape.constant(model) for model in models]
         lab.tape.flush()
-        found = lab.executor.evaluate(*lab.tape.forms(held), clipping_norm=norm).result()
-    return found.gradient_norm, found.clipped_share
+        evaluation = lab.executor.evaluate(*lab.tape.forms(held), clipping_norm=norm).result()
+    return evaluation.gradient_norm, evaluation.clipped_share
 
 
 def of_each(gradients, norm=float("inf")):

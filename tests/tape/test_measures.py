@@ -26,9 +26,9 @@ def test_the_names_are_those_of_scenarios():
 
 def test_errors_of_a_regression_are_those_of_scikit_learn():
     y, z = GENERATOR.normal(size=50).astype(np.float32), GENERATOR.normal(size=50).astype(np.float32)
-    found = measure(("mae", "rmse", "r2"), y, z)
+    measures = measure(("mae", "rmse", "r2"), y, z)
     wanted = {"mae": mean_absolute_error(y, z), "rmse": mean_squared_error(y, z) ** 0.5, "r2": r2_score(y, z)}
-    assert found == pytest.approx(wanted, rel=1e-5)
+    assert measures == pytest.approx(wanted, rel=1e-5)
     assert measure(("mae",), y, z[:, None]) == pytest.approx({"mae": wanted["mae"]}, rel=1e-5)
     assert np.isnan(measure(("r2",), np.ones(50, np.float32), z)["r2"])
 
@@ -40,8 +40,8 @@ def test_classes_count_alike():
         hits = np.sum((answers == label) & (label == Y))
         recall.append(hits / np.sum(label == Y))
         f1.append(2 * hits / (np.sum(answers == label) + np.sum(label == Y)))
-    found = measure(("macro_f1", "balanced_accuracy"), Y, Z)
-    assert found == pytest.approx({"macro_f1": np.mean(f1), "balanced_accuracy": np.mean(recall)})
+    measures = measure(("macro_f1", "balanced_accuracy"), Y, Z)
+    assert measures == pytest.approx({"macro_f1": np.mean(f1), "balanced_accuracy": np.mean(recall)})
 
 
 def test_the_area_is_the_share_of_pairs_in_order():
@@ -59,8 +59,8 @@ def test_the_area_is_the_share_of_pairs_in_order():
 
 
 def test_one_score_is_that_of_class_1():
-    found = measure(("macro_f1", "balanced_accuracy"), np.int32([0, 0, 1, 1]), np.float32([-1, 2, 3, 0.5]))
-    assert found == pytest.approx({"macro_f1": (2 / 3 + 4 / 5) / 2, "balanced_accuracy": 0.75})
+    measures = measure(("macro_f1", "balanced_accuracy"), np.int32([0, 0, 1, 1]), np.float32([-1, 2, 3, 0.5]))
+    assert measures == pytest.approx({"macro_f1": (2 / 3 + 4 / 5) / 2, "balanced_accuracy": 0.75})
 
 
 def test_what_cannot_be_measured_is_nan():

@@ -50,9 +50,9 @@ def test_transformations_read_and_write_rows_like_all_else(serial, window):
             states[k] = (tape.combine((0.5, states[k][0]), (0.5, states[other][0])), states[k][1])
             kept[k] = [0.5 * (kept[k][0] + kept[other][0]), kept[k][1]]
     del gradient, zero
-    found = tape.values([*models, *(row for state in states for row in state)])
-    np.testing.assert_allclose(found[:4], values, atol=1e-5)
-    np.testing.assert_allclose(found[4:], np.concatenate(kept), atol=1e-4)
+    rows = tape.values([*models, *(row for state in states for row in state)])
+    np.testing.assert_allclose(rows[:4], values, atol=1e-5)
+    np.testing.assert_allclose(rows[4:], np.concatenate(kept), atol=1e-4)
     assert executor.peak <= 24, "living rows: four models, eight of states, and what is under way"
 
 
@@ -128,12 +128,12 @@ def test_a_state_in_rows_is_the_state(name):
 
 
 def test_a_counter_takes_no_row_where_it_counts_whatever_comes():
-    found = {name: (state_rows(rule, D).reals, state_rows(rule, D).wholes) for name, rule in RULES.items()}
-    assert found["adam"] == (2, 0)
-    assert found["a schedule"] == (1, 0)
-    assert found["nothing"] == (0, 0)
-    assert found["steps that are not finite"][1] > 0
-    assert found["steps that are gathered"][1] > 0
+    rows = {name: (state_rows(rule, D).reals, state_rows(rule, D).wholes) for name, rule in RULES.items()}
+    assert rows["adam"] == (2, 0)
+    assert rows["a schedule"] == (1, 0)
+    assert rows["nothing"] == (0, 0)
+    assert rows["steps that are not finite"][1] > 0
+    assert rows["steps that are gathered"][1] > 0
 
 
 @pytest.mark.parametrize("kind", ["adam", "yogi", "adagrad"])

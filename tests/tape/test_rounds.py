@@ -37,10 +37,10 @@ def test_a_round_is_many_steps(width, sampling):
             for k, draw, steps in rounds
         ]
         moved = [lab.tape.combine((1.0, model), (0.5, changes[2])), lab.tape.apply((1.0, model), (1.0, changes[1]))]
-        found = lab.tape.values([*changes, *moved])
+        values = lab.tape.values([*changes, *moved])
     expected = [train(problem, start, k, draw, steps) for k, draw, steps in rounds]
-    np.testing.assert_allclose(found[:6], expected, atol=2e-6)
-    np.testing.assert_allclose(found[6:], [start + 0.5 * expected[2], start + expected[1]], atol=2e-6)
+    np.testing.assert_allclose(values[:6], expected, atol=2e-6)
+    np.testing.assert_allclose(values[6:], [start + 0.5 * expected[2], start + expected[1]], atol=2e-6)
 
 
 @pytest.mark.slow(but=["options2-extra2"])
@@ -59,8 +59,8 @@ def test_steps_that_decay_pull_back_and_shrink(options, extra):
     step = (ETA, options.get("beta", 0.0), options.get("t", 0.0), options.get("dt", 0.0))
     with Lab(problem) as lab:
         change = lab.tape.combine((1.0, lab.tape.train(lab.tape.constant(start), 1, 2, 9, 8, step)))
-        found = lab.tape.values([change])[0]
-    np.testing.assert_allclose(found, train(problem, start, 1, 2, 9, **options), atol=3e-6)
+        value = lab.tape.values([change])[0]
+    np.testing.assert_allclose(value, train(problem, start, 1, 2, 9, **options), atol=3e-6)
 
 
 @pytest.mark.slow
@@ -84,9 +84,9 @@ def test_each_example_is_clipped_in_every_step():
     with Lab(problem) as lab:
         model = lab.tape.constant(start)
         change = lab.tape.combine((1.0, lab.tape.train(model, 2, 0, 5, 8, (ETA, 0.0, 0.0, 0.0))))
-        found = lab.tape.values([change])[0]
-    np.testing.assert_allclose(found, train(problem, start, 2, 0, 5), atol=2e-6)
-    assert np.linalg.norm(found) <= 5 * ETA * 0.05 * (1 + 1e-5)
+        value = lab.tape.values([change])[0]
+    np.testing.assert_allclose(value, train(problem, start, 2, 0, 5), atol=2e-6)
+    assert np.linalg.norm(value) <= 5 * ETA * 0.05 * (1 + 1e-5)
 
 
 @pytest.mark.parametrize("width", [1, 4])

@@ -35,12 +35,12 @@ def test_bounds_on_request(simfl_):
     assert re.search(r"Theorem 3, Algorithm 1 +0\.386879 +claim; start", out)
     assert "Theorem 6, Algorithm 2" in out
     code, out, _ = simfl_(*WORDS, "--epsilon", 1, "--dimension", 50, "--as-printed", "--json")
-    found = json.loads(out)["result"]["convergence"]
-    assert found["theorem3"]["bound"] == pytest.approx(0.212617, abs=5e-7)
+    result = json.loads(out)["result"]["convergence"]
+    assert result["theorem3"]["bound"] == pytest.approx(0.212617, abs=5e-7)
     code, out, _ = simfl_(*WORDS, "--epsilon", 1, "--dimension", 50, "--l2", 1e-4, "--json")
-    found = json.loads(out)["result"]
-    assert list(found["convergence"]) == ["theorem4"]
-    assert found["loss"] == {"lipschitz": 2.0, "smoothness": 1.0001, "strong_convexity": 1e-4}
+    result = json.loads(out)["result"]
+    assert list(result["convergence"]) == ["theorem4"]
+    assert result["loss"] == {"lipschitz": 2.0, "smoothness": 1.0001, "strong_convexity": 1e-4}
 
 
 def test_steps_of_algorithm_2(simfl_):

@@ -25,8 +25,8 @@ DELTA = 1 / 60000**2
 def protected(privacy=CLASSIC, *, kind="without_replacement_sgd", algorithm="", l2=0.0, model="one_vs_all", **options):
     scenario = loads(TEXT.format(privacy=privacy, kind=kind, algorithm=algorithm, l2=l2, model=model), "s")
     values = {"sizes": SIZES, "tasks": 10, "holders": 1, "norm": 1.0, **options}
-    found = protect_one_pass(scenario, values["sizes"], values["tasks"], values["holders"], values["norm"])
-    return found, list(found.warnings)
+    protection = protect_one_pass(scenario, values["sizes"], values["tasks"], values["holders"], values["norm"])
+    return protection, list(protection.warnings)
 
 
 @pytest.mark.parametrize(
