@@ -37,6 +37,7 @@ def contradictions(scenario: Sections) -> Iterator[Problem]:
     yield from _underlay(scenario)
     yield from scenario.algorithm.contradictions(scenario)
     yield from scenario.algorithm.optimizer_problems()
+    yield from _attackers(scenario)
     yield from _privacy(scenario)
     yield from _evaluations(scenario)
     yield from _faults(scenario)
@@ -214,6 +215,28 @@ def _clients(scenario: Sections) -> Iterator[Problem]:
     sizes = scenario.data.partition.sizes
     if isinstance(sizes, ListedSizes):
         yield from one_each(len(sizes.values), count, ("data", "partition", "sizes", "values"))
+
+
+def _attackers(scenario: Sections) -> Iterator[Problem]:
+    """Check that attackers exist, that others are honest, and what noise allows."""
+    attackers, count, server = scenario.attackers, scenario.clients.count, scenario.algorithm.noise_of_server
+    if attackers is not None and attackers.clients is not None:
+        yield from _first_wrong(
+            scenario, [(("attackers", "clients", n), client) for n, client in enumerate(attackers.clients)]
+        )
+    if attackers is not None and count - len(attackers.clients or (0,)) < 1:
+        expected = f"fewer attackers than clients.count, which is {count}"
+        yield Problem(expected, str(len(attackers.clients or (0,))), "leave an honest client", ("attackers",))
+    if scenario.privacy is not None and server and scenario.aggregation is not None:
+        advice = "a rule sees single updates, of which the server's noise protects only the sum; use noise: client"
+        yield Problem("null with noise of the server", repr(scenario.aggregation.kind), advice, ("aggregation",))
+    if scenario.privacy is not None and attackers is not None:
+        if server and not attackers.on_data:
+            advice = "an attacker reads single updates, of which the server's noise protects only the sum"
+            yield Problem("null with noise of the server", repr(attackers.kind), advice, ("attackers",))
+        if getattr(scenario.privacy, "view", None) == "global_hidden":
+            advice = "hidden senders protect only among clients that follow the algorithm; use local_transcript"
+            yield Problem("local_transcript with attackers", "'global_hidden'", advice, ("privacy", "view"))
 
 
 def _privacy(scenario: Sections) -> Iterator[Problem]:

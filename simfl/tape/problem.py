@@ -175,6 +175,7 @@ class Measured:
         loss_examples: int [k], training examples that measure the training loss.
         gradient_examples: how many training examples, the first ones, measure gradients; 0: none.
         further: names of `simfl.tape.measures`.
+        clients: int [k], the clients among which the worst are measured; None: all.
         optimum: the minimizer w* of the training loss f, f64 [d], for `distance`.
         suboptimality: returns f(w) - f(w*) for parameters, f64 [d].
     """
@@ -182,6 +183,7 @@ class Measured:
     loss_examples: NDArray[np.int64]
     gradient_examples: int = 0
     further: tuple[str, ...] = ()
+    clients: NDArray[np.int64] | None = None
     optimum: NDArray[np.float64] | None = None
     suboptimality: Callable[[NDArray[np.float64]], float] | None = None
 

@@ -100,6 +100,8 @@ def test_an_algorithm_is_a_complete_scenario() -> None:
             "exchange": "messages",
             "pairing": "auto",
         },
+        "aggregation": None,
+        "attackers": None,
         "privacy": None,
         "stop": {
             "time": None,

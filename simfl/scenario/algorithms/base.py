@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from simfl.scenario.models import ModelConfig
     from simfl.scenario.privacy import MechanismConfig
     from simfl.scenario.regions import Regions
+    from simfl.scenario.robust import AttackConfig, RuleConfig
     from simfl.scenario.topologies import TopologyConfig
     from simfl.scenario.underlay import Underlay
 
@@ -49,6 +50,8 @@ class Sections(Protocol):
     server: Server
     availability: tuple[Absence, ...]
     algorithm: AlgorithmConfig
+    aggregation: RuleConfig | None
+    attackers: AttackConfig | None
     privacy: MechanismConfig | None
     stop: Stop
     evaluate: Evaluate
