@@ -40,36 +40,29 @@ NO_NUMBER = -1
 class Training:
     """The plain values of local training, the same for every algorithm.
 
-        Attributes:
-            initial: f32 [d], the initial model of all clients.
-            sizes: number of examples of each client, int [K].
-            batch_size: B, nominal examples of a mini-batch.
-            sampling: "poisson", "shuffle" or "with_replacement".
-            step_size: step on the mean gradient: a number, or (updates, examples, epochs) -> number.
-            l2: lambda of lambda/2 ||w||^2; its gradient does not depend on data and is added without clipping or noise.
-            noise_std: standard deviation of the noise on each coordinate of the sum of a mini-batch's gradients: one number
-                for all clients, or one per client, [K].
-            noise_scale: factor by which noise of unit scale is multiplied, per client, [K]; the default is noise_std, which
-                is right for Gaussian noise.
-            allowances: releases that each client may make before its privacy budget is spent; None for no budget.
-            tasks: number of models that are trained independently on the same data.
-            tasks_initial: f32 [tasks, d], the initial model of each task; None: all start with `initial`.
-    <<<<<<< HEAD
-            update_examples: average examples of an update that is a round of several mini-batches; 0: B.
-            clipping_norm: C of each example's gradient, or of each update where these are clipped; inf for no clipping.
-            optimizer: takes steps on single gradients; None: plain SGD.
-            server_optimizer: takes a server's steps; None: plain SGD.
-            rule: makes one model of several; None: the algorithm's weighted mean.
-            hostility: the hostile clients; None: all are honest.
-            planned_updates: of all clients until the end of the run, as far as is known; inf if it is not.
-    =======
-            update_examples: average number of examples of an update, if an update is a round of several mini-batches; 0
-                means B.
-            clipping_norm: C, the bound on each example's gradient, or on each update if updates are clipped; inf for no
-                clipping.
-            optimizer: the optimizer of steps on single gradients; None: plain SGD.
-            server_optimizer: the optimizer of a server's steps; None: plain SGD.
-    >>>>>>> main
+    Attributes:
+        initial: f32 [d], the initial model of all clients.
+        sizes: number of examples of each client, int [K].
+        batch_size: B, nominal examples of a mini-batch.
+        sampling: "poisson", "shuffle" or "with_replacement".
+        step_size: step on the mean gradient: a number, or (updates, examples, epochs) -> number.
+        l2: lambda of lambda/2 ||w||^2; its gradient does not depend on data and is added without clipping or noise.
+        noise_std: standard deviation of the noise on each coordinate of the sum of a mini-batch's gradients: one number
+            for all clients, or one per client, [K].
+        noise_scale: factor by which noise of unit scale is multiplied, per client, [K]; the default is noise_std, which
+            is right for Gaussian noise.
+        allowances: releases that each client may make before its privacy budget is spent; None for no budget.
+        tasks: number of models that are trained independently on the same data.
+        tasks_initial: f32 [tasks, d], the initial model of each task; None: all start with `initial`.
+        update_examples: average number of examples of an update, if an update is a round of several mini-batches; 0
+            means B.
+        clipping_norm: C, the bound on each example's gradient, or on each update if updates are clipped; inf for no
+            clipping.
+        optimizer: the optimizer of steps on single gradients; None: plain SGD.
+        server_optimizer: the optimizer of a server's steps; None: plain SGD.
+        rule: makes one model of several; None: the algorithm's weighted mean.
+        hostility: the hostile clients; None: all are honest.
+        planned_updates: of all clients until the end of the run, as far as is known; inf if it is not.
     """
 
     initial: NDArray[np.float32]
