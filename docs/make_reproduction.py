@@ -17,6 +17,7 @@ from collections import Counter
 from pathlib import Path
 
 from simfl.studies.evidence import Verdict
+from simfl.studies.pages import VERDICTS
 from simfl.studies.reproducing import PAPERS, find_paper
 
 ROOT = Path(__file__).parents[1]
@@ -24,7 +25,7 @@ TARGET = Path(__file__).with_name("reproduction.md")
 TABLES = ROOT / "results" / "reference"
 FIGURES = Path("figures") / "reproduction"
 
-INTRODUCTION = """\
+INTRODUCTION = f"""\
 # What was reproduced
 
 <!-- Written by docs/make_reproduction.py from results/reference/; run it again. -->
@@ -32,9 +33,11 @@ INTRODUCTION = """\
 After this page you know which claims simfl reproduces: those of five papers, and of a study of whole networks.
 
 `simfl reproduce` runs the studies and judges the claims. A paper leaves settings open. A claim is therefore judged
-under every defensible *reading* of them, by the intervals of at least five seeds. The verdict says under which readings
-the claim holds, and which choice decides. Every verdict below was computed from the tables of runs. The page of a paper
-has a table of the readings of every claim.
+under every defensible *reading* of them, by the intervals of at least five seeds. The verdict is one of five words, and
+the numbers of readings that say yes, that say no, and that do not decide. Every verdict below was computed from the
+tables of runs. The page of a paper has a table of the readings of every claim.
+
+{VERDICTS}
 
 ```sh
 simfl reproduce --list

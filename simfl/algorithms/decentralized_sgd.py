@@ -8,22 +8,24 @@ Lian et al. 2017, https://arxiv.org/abs/1705.09056:
 A client waits for its neighbors only. It does not wait for a neighbor that has not joined or has left: the weight of
 that neighbor goes to the client's own model.
 
-Faults. Neighbors, and through them all clients, wait for a lost message, a partition and a crashed client; messages of
+Faults. A lost message, a partition or a crashed client delays the neighbors, and through them all clients. Messages of
 later rounds that arrive early are kept. A client that crashes computes its round again. If a partition does not end, no
-client goes on.
+client continues.
 
 If the graph changes, a round uses the graph at the time at which the first client starts it. W is doubly stochastic in
-every round, and a client without neighbors goes on alone.
+every round, and a client without neighbors continues alone.
 """
 
 from __future__ import annotations
 
 from typing import ClassVar
 
+from simfl.algorithms.aggregation import Message, Weighted
 from simfl.algorithms.neighbor_rounds import GraphRounds
 from simfl.algorithms.optimizers import State
 from simfl.compression.base import AbstractScheme
 from simfl.compression.schemes import SCHEMES
+from simfl.robust.base import Among
 from simfl.tape import Model
 from simfl.world.availability import Outcome
 from simfl.world.engine import Process
@@ -34,17 +36,20 @@ class DecentralizedSGD(GraphRounds):
 
     kind: ClassVar[str] = "decentralized_sgd"
     summary: ClassVar[str] = "D-PSGD: synchronous gossip with the mixing matrix; waits for the neighbors"
+    aggregates: ClassVar[frozenset[Among]] = frozenset({"many", "own"})
 
     def set_up(self, mixing: str = "metropolis") -> None:
         """Take the options.
 
         Args:
-            mixing: rule of the mixing matrix, see `Topology.mixing_matrix`.
+            mixing: rule of the mixing matrix; see `Topology.mixing_matrix`.
         """
         super().set_up(mixing)
         trivial = self.world.availability.trivial and self._changing is None
         self._complete = self._graph.topology.is_complete and trivial
         self._average: tuple[tuple[int, int], Model] | None = None
+        most = self.num_clients if self._changing is not None else max(map(len, self._graph.neighbors))
+        self.aggregation = self.aggregator(most)
         plan = self.training.compression
         self._scheme: AbstractScheme | None = None
         if plan is not None:
@@ -87,6 +92,9 @@ class DecentralizedSGD(GraphRounds):
 
     def _mix(self, me: int, round_num: int) -> Model:
         """Return sum_j W_kj w_j; the weight of missing models goes to `me`'s own."""
+        if self.aggregation is not None:
+            weights, inbox = self._graph_of(round_num).weights[me], self._inbox[me]
+            senders = [j for j in weights if j != me and (round_num, j) in inbox]
         own_weight, messages = self.received(me, round_num)
         if self._scheme is not None:
             return self._scheme.mix(me, self.model[me], [(weight, shown) for weight, (shown, _) in messages])
@@ -95,6 +103,9 @@ class DecentralizedSGD(GraphRounds):
         if self.optimizer is not None:
             states: list[tuple[float, State | None]] = [(weight, state) for weight, (_, state) in messages]
             self.optimizer.average(me, [*states, (own_weight, self.optimizer.shown(me))])
+        if self.aggregation is not None:
+            mail = [Message(j, model, weight) for j, (weight, model) in zip(senders, terms[:-1], strict=True)]
+            return self.aggregation(me, sorted(mail), Weighted(self.model[me], own_weight))
         if not self._complete:
             return self.tape.combine(*terms)
         # On a complete graph all clients average the same models: compute the average once a round.

@@ -17,7 +17,7 @@ from simfl.world.topology import Topology
 
 
 class NeighborRounds(Algorithm):
-    """Clients in rounds; late clients start in a round that no partner has started.
+    """Clients in rounds; a late client starts in a round that no partner has started.
 
     Subclasses write `worker`. It calls `join` first, `wait_for` to wait for messages, and `leave` when it ends.
     """
@@ -68,7 +68,7 @@ class NeighborRounds(Algorithm):
         return range(self.num_clients)
 
     def takes_part(self, client: int, round_num: int) -> bool:
-        """Whether the client has not left and has joined by that round."""
+        """Whether the client has joined by that round and has not left."""
         return not self._left[client] and self._first_round[client] <= round_num
 
     def join(self, me: int) -> Process:

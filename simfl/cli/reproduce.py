@@ -83,7 +83,12 @@ def show_verdicts(outcome: Reproduction) -> None:
     from simfl.cli.screen import output
     from simfl.studies.evidence import Verdict
 
-    colors = {Verdict.REPRODUCED: "green", Verdict.UNDER: "yellow", Verdict.NOT_REPRODUCED: "red"}
+    colors = {
+        Verdict.REPRODUCED: "green",
+        Verdict.MOSTLY: "green",
+        Verdict.MIXED: "yellow",
+        Verdict.NOT_REPRODUCED: "red",
+    }
     table = Table(show_edge=False, pad_edge=False, title=outcome.paper.title, title_justify="left")
     table.add_column("claim", overflow="fold", ratio=3)
     table.add_column("verdict", overflow="fold", min_width=10)

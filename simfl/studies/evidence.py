@@ -10,7 +10,7 @@ from __future__ import annotations
 import enum
 import itertools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from simfl.errors import SimflError
@@ -21,16 +21,19 @@ from simfl.records.display import show_fixed
 SEEDS = 5
 
 
+#: The share of the deciding readings that must hold for "mostly", and the largest share of "not reproduced".
+MOST, FEW = 2 / 3, 1 / 10
+
+
 class Verdict(enum.StrEnum):
-    """The verdict on a claim."""
+    """The verdict on a claim, by the rule of `verdict_of`."""
 
     REPRODUCED = "reproduced"
-    UNDER = "reproduced under a reading"
-    NOT_REPRODUCED = "not reproduced under any reading"
-    NOT_AT_BUDGET = "not tested at the paper's budget"
-    NOT_TESTABLE = "not testable here"
-    NONE = "no verdict"
-    """The seeds do not decide, or runs are missing: the quick form leaves some out."""
+    MOSTLY = "mostly"
+    MIXED = "mixed"
+    NOT_REPRODUCED = "not reproduced"
+    UNDECIDABLE = "not decidable here"
+    """The seeds or the budget do not decide, runs are missing, or nothing here can test the claim."""
 
 
 class NotMeasuredError(SimflError):
@@ -49,13 +52,15 @@ class Part:
 class Reading:
     """A claim under one choice of the settings that the paper leaves open.
 
-    `choices` maps an open setting to its value. All `parts` must hold. `afterwards` says whether the choice was made
-    after seeing how the result compares with the paper's.
+    `choices` maps an open setting to its value. All `parts` must hold: a claim "at every noise level" has a part for
+    each level. `afterwards` says whether the choice was made after seeing how the result compares with the paper's, and
+    `own` whether it is the paper's own setting, as far as its text says.
     """
 
     choices: Mapping[str, str]
     parts: Sequence[Part]
     afterwards: bool = False
+    own: bool = field(default=False, kw_only=True)
 
     @property
     def held(self) -> bool | None:
@@ -66,7 +71,9 @@ class Reading:
     def label(self) -> str:
         """Its name in tables."""
         words = ", ".join(_choice(key, value) for key, value in self.choices.items()) or "the paper's setting"
-        return words + " (chosen after the result was seen)" * self.afterwards
+        marks = ["the paper's own"] * (self.own and bool(self.choices))
+        marks += ["chosen after the result was seen"] * self.afterwards
+        return words + (f" ({'; '.join(marks)})" if marks else "")
 
     @property
     def evidence(self) -> str:
@@ -128,29 +135,56 @@ def _decide(interval: Interval, held: bool, failed: bool) -> bool | None:
     return True if held else False if failed else None
 
 
+@dataclass(frozen=True)
+class Counts:
+    """How many readings say yes, say no, and do not decide."""
+
+    yes: int
+    no: int
+    undecided: int
+
+    @classmethod
+    def of(cls, readings: Iterable[Reading]) -> Counts:
+        """Count the readings by their results."""
+        results = [reading.held for reading in readings]
+        return cls(results.count(True), results.count(False), results.count(None))
+
+    def __str__(self) -> str:
+        return f"{self.yes} yes, {self.no} no, {self.undecided} undecided"
+
+
 def verdict_of(readings: Sequence[Reading], short: str = "") -> Verdict:
     """Return the verdict over all readings, of which there must be at least one.
 
-    `short` says how the runs fall short of the paper's budget: a claim that fails here may hold at that budget.
+    *Reproduced*: every reading holds. *Mostly*: at least two thirds of those that decide hold, the paper's own setting
+    among them. *Not reproduced*: at most one in ten of those that decide holds, and none that is the paper's own.
+    *Not decidable here*: most readings are undecided. *Mixed*: all else. Where no reading is marked as the paper's own,
+    its text leaves the setting open, and the shares alone decide.
+
+    `short` says how the runs fall short of the paper's budget: a claim that no reading supports may hold at that
+    budget, so it is not decidable here.
     """
-    held = [reading.held for reading in readings]
-    if not held:
+    if not readings:
         raise NotMeasuredError("no run that it could be judged by")
-    if all(held):
+    counts, own = Counts.of(readings), [reading.held for reading in readings if reading.own]
+    decided = counts.yes + counts.no
+    if counts.yes == len(readings):
         return Verdict.REPRODUCED
-    if any(held):
-        return Verdict.UNDER
-    if short:
-        return Verdict.NOT_AT_BUDGET
-    return Verdict.NONE if None in held else Verdict.NOT_REPRODUCED
+    if 2 * counts.undecided > len(readings) or (short and not counts.yes):
+        return Verdict.UNDECIDABLE
+    if counts.yes >= MOST * decided and (not own or (True in own and False not in own)):
+        return Verdict.MOSTLY
+    if counts.yes <= FEW * decided and True not in own:
+        return Verdict.NOT_REPRODUCED
+    return Verdict.MIXED
 
 
 @dataclass(frozen=True)
 class Judged:
     """A claim and its verdict.
 
-    `readings` are empty without runs; `why` is the evidence without readings. `headline`, `figure` and `instead` are as
-    in `PaperClaim`.
+    `readings` are empty without runs; `why` is the evidence without readings, or what it would take to decide.
+    `headline`, `figure` and `instead` are as in `PaperClaim`.
     """
 
     text: str
@@ -163,31 +197,39 @@ class Judged:
     quick: bool = field(default=False, kw_only=True)
 
     @property
+    def counts(self) -> Counts:
+        """How many readings say yes, say no, and do not decide."""
+        return Counts.of(self.readings)
+
+    @property
     def words(self) -> str:
-        """The verdict in words, with the reading."""
-        count = len(self.readings)
-        words = {
-            Verdict.UNDER: f"reproduced under {under(self.readings)}" if self.readings else "",
-            Verdict.NOT_REPRODUCED: f"not reproduced under any of {count} readings" if count > 1 else "not reproduced",
-        }.get(self.verdict, str(self.verdict))
-        if self.instead and self.verdict not in (Verdict.NOT_TESTABLE, Verdict.NONE):
+        """The verdict in words, with the counts of the readings where there are several."""
+        words = str(self.verdict) + f": {self.counts}" * (len(self.readings) > 1)
+        if self.instead and self.readings:
             words += f" ({self.instead})"
-        return words + ", quick form" * (self.quick and self.verdict != Verdict.NOT_TESTABLE)
+        return words + ", quick form" * (self.quick and bool(self.readings))
 
     @property
     def evidence(self) -> str:
         """The measurements: which readings hold, and which choice decides."""
         if not self.readings:
             return self.why
-        if len(self.readings) == 1:
-            return self.readings[0].evidence
-        findings = []
-        for held, word in ((True, "holds"), (False, "does not hold"), (None, "is not decided")):
-            readings = [reading for reading in self.readings if reading.held is held]
-            if readings:
-                others = f" and {len(readings) - 1} more" * (len(readings) > 1)
-                findings.append(f"{word} under {readings[0].label}{others}: {readings[0].evidence}")
-        return ". ".join(piece[:1].upper() + piece[1:] for piece in (*findings, decides(self.readings)) if piece)
+        findings = [self.readings[0].evidence] if len(self.readings) == 1 else list(_by_result(self.readings))
+        if self.verdict in (Verdict.MOSTLY, Verdict.MIXED) and len(self.readings) > 2:
+            findings.insert(0, f"it holds under {under(self.readings)}")
+        needed = f"it would take: {self.why}" if self.why else ""
+        pieces = (*findings, decides(self.readings), needed)
+        return ". ".join(piece[:1].upper() + piece[1:] for piece in pieces if piece)
+
+
+def _by_result(readings: Sequence[Reading]) -> Iterator[str]:
+    """Yield which readings hold, fail and do not decide, with the measurement of one."""
+    for held, word in ((True, "holds"), (False, "does not hold"), (None, "is not decided")):
+        some = [reading for reading in readings if reading.held is held]
+        if some:
+            example = max(some, key=lambda reading: reading.own)
+            others = f" and {len(some) - 1} more" * (len(some) > 1)
+            yield f"{word} under {example.label}{others}: {example.evidence}"
 
 
 def under(readings: Sequence[Reading]) -> str:

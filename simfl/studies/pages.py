@@ -19,9 +19,19 @@ from simfl.studies.reading import Reproduction, argument_of, counted, judged
 from simfl.version import __version__
 
 NUMBER_FIELDS = ("part", "row", "column", "unit", "paper", "ours", "low", "high", "difference", "seeds")
-CLAIM_FIELDS = ("claim", "verdict", "words", "evidence", "headline", "figure")
-READING_FIELDS = ("claim", "reading", "held", "afterwards", "evidence")
-HELD = {True: "yes", False: "no", None: "not decided"}
+CLAIM_FIELDS = ("claim", "verdict", "yes", "no", "undecided", "words", "evidence", "headline", "figure")
+READING_FIELDS = ("claim", "reading", "held", "own", "afterwards", "evidence")
+#: What the five words mean, for pages.
+VERDICTS = """\
+| verdict | rule |
+| --- | --- |
+| reproduced | every reading holds |
+| mostly | at least two thirds of the readings that decide hold, the paper's own setting among them |
+| mixed | neither mostly nor not reproduced |
+| not reproduced | at most one in ten of the readings that decide holds, and none that is the paper's own setting |
+| not decidable here | most readings are undecided, no run is possible, or the claim fails at a smaller budget \
+than the paper's; the measurement names what it would take |"""
+HELD = {True: "yes", False: "no", None: "undecided"}
 
 
 def write(paper: Paper, quick: bool, swept: Sweep, runs: Runs, root: Path) -> Reproduction:
@@ -59,21 +69,24 @@ def page_of(outcome: Reproduction) -> str:
     blocks = [
         f"# {paper.title}",
         f"Written by `{command}` (simfl {__version__}): {len(swept.finished)} of {len(swept.runs)} runs, "
-        f"{seconds / 60:.0f} minutes one after the other. Intervals are 95 % intervals of Student's t over seeds; "
-        "a number without one was measured with one seed, or no draw has a part in it. Where runs diverged, medians.",
-        *(["This is the quick form, with fewer settings and seeds: its verdicts are those of a first look."]
+        f"{seconds / 60:.0f} minutes of computing in total. Intervals are 95 % intervals of Student's t over seeds. "
+        "A number without an interval was measured with one seed, or does not depend on random draws. If runs "
+        "diverged, medians are given.",
+        *(["This is the quick form, with fewer settings and seeds; its verdicts are preliminary."]
           if outcome.quick else []),
         "## Claims",
-        f"A claim is judged under every reading of what the paper leaves open, each with at least {SEEDS} seeds: it "
-        "holds or fails by its interval, and is not decided where that spans the bar. An interval misses on one side "
-        "in one case of forty: a claim that holds under one reading of dozens may do so by chance.",
+        "The paper leaves some settings open; a choice of them is a reading. A claim is judged under every reading, "
+        f"with at least {SEEDS} seeds each. It holds or fails by its interval, and is undecided if the interval "
+        "contains the bar. An interval misses on one side in one case of forty, so a claim that holds under one of "
+        "dozens of readings may do so by chance.",
+        VERDICTS,
         claims_of(outcome.claims),
         *(f"![{caption}]({path.relative_to(outcome.page.parent).as_posix()})" for path, caption in outcome.figures),
         *(["## What differs from the paper", "\n".join(f"- {deviation}" for deviation in paper.deviations)]
           if paper.deviations else []),
         *readings_of(outcome.claims),
         "## Numbers",
-        "Ours, with the paper's number and the difference in brackets where the paper has one.",
+        "Our numbers. If the paper has the number too, it is in brackets, with the difference.",
         *numbers_of(outcome.numbers),
     ]  # fmt: skip
     if lost:
@@ -83,13 +96,13 @@ def page_of(outcome: Reproduction) -> str:
 
 
 def claims_of(claims: Iterable[Judged]) -> str:
-    """Return a table of claims."""
+    """Return the table of claims, with their verdicts and measurements."""
     rows = [[claim.text, f"**{claim.words}**", claim.evidence] for claim in claims]
     return table([["claim", "verdict", "what was measured"], *rows])
 
 
 def readings_of(claims: Sequence[Judged]) -> Iterable[str]:
-    """Yield the measurements under every reading, with headings."""
+    """Yield a heading and a table of readings for every claim with several readings."""
     several = [claim for claim in claims if len(claim.readings) > 1]
     if several:
         yield "## Readings"
@@ -102,13 +115,13 @@ def readings_of(claims: Sequence[Judged]) -> Iterable[str]:
 
 
 def numbers_of(numbers: Sequence[Number]) -> Iterable[str]:
-    """Yield a heading and a table for every part."""
+    """Yield a heading and a table of numbers for every part."""
     for part in dict.fromkeys(number.part for number in numbers):
         of_part = [number for number in numbers if number.part == part]
         columns = list(dict.fromkeys(number.column for number in of_part))
         places = {(number.row, number.column): number for number in of_part}
         if len(places) < len(of_part):
-            raise ValueError(f"{part}: two numbers in one place")
+            raise ValueError(f"{part}: expected one number for each row and column, found several for one of them")
         rows = [["", *columns]]
         for row in dict.fromkeys(number.row for number in of_part):
             cells = (places.get((row, column)) for column in columns)
@@ -153,15 +166,19 @@ def number_table(numbers: Iterable[Number]) -> str:
 
 def claim_table(claims: Iterable[Judged], drawn: Sequence[str]) -> str:
     """Return the claims as CSV, with the names of the figures in `drawn`."""
-    rows = [[claim.text, str(claim.verdict), claim.words, claim.evidence, str(claim.headline).lower(),
-             claim.figure * (claim.figure in drawn)] for claim in claims]  # fmt: skip
+    rows = []
+    for claim in claims:
+        counts = (claim.counts.yes, claim.counts.no, claim.counts.undecided)
+        figure = claim.figure * (claim.figure in drawn)
+        rows.append([claim.text, str(claim.verdict), *map(str, counts), claim.words, claim.evidence,
+                     str(claim.headline).lower(), figure])  # fmt: skip
     return _csv(CLAIM_FIELDS, rows)
 
 
 def reading_table(claims: Iterable[Judged]) -> str:
     """Return every reading of the claims as CSV."""
-    rows = [[claim.text, reading.label, HELD[reading.held], str(reading.afterwards).lower(), reading.evidence]
-            for claim in claims for reading in claim.readings]  # fmt: skip
+    rows = [[claim.text, reading.label, HELD[reading.held], str(reading.own).lower(), str(reading.afterwards).lower(),
+             reading.evidence] for claim in claims for reading in claim.readings]  # fmt: skip
     return _csv(READING_FIELDS, rows)
 
 

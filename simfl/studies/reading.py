@@ -36,12 +36,13 @@ def judged(paper: Paper, runs: Runs, quick: bool = False) -> tuple[Judged, ...]:
         readings: tuple[Reading, ...] = ()
         try:
             readings = tuple(claim.check(runs))
-            verdict, why = verdict_of(readings, claim.short), ""
+            verdict = verdict_of(readings, claim.short)
+            why = (claim.short or "more seeds") if verdict is Verdict.UNDECIDABLE else ""
         except NotMeasuredError as error:
-            verdict, why = Verdict.NONE, "not part of the quick form" if quick else str(error)
+            verdict, why = Verdict.UNDECIDABLE, "not part of the quick form" if quick else str(error)
         of_claim = claim.headline, claim.figure, claim.instead
         claims.append(Judged(claim.text, verdict, readings, why, *of_claim, quick=quick))
-    return (*claims, *(Judged(text, Verdict.NOT_TESTABLE, why=why, quick=quick) for text, why in paper.untested))
+    return (*claims, *(Judged(text, Verdict.UNDECIDABLE, why=why, quick=quick) for text, why in paper.untested))
 
 
 def counted(paper: Paper, runs: Runs) -> tuple[Number, ...]:

@@ -76,7 +76,7 @@ def test_all_claims_numbers_and_figures_come_from_runs(name, tmp_path):
 
     runs = made_up(experiments, accuracy, epsilon=0.5)
     claims = judged(paper, runs)
-    assert all(claim.readings or claim.verdict == Verdict.NOT_TESTABLE for claim in claims), claims
+    assert all(claim.readings or claim.verdict == Verdict.UNDECIDABLE for claim in claims), claims
     for claim in claims:
         labels = [reading.label for reading in claim.readings]
         assert len(set(labels)) == len(labels), "readings of a claim are told apart by their choices"
@@ -110,5 +110,5 @@ def test_missing_runs_are_neither_judged_nor_drawn(name, tmp_path):
             assert text
     claims = judged(paper, made_up([]))
     # What is computed by a calculator alone needs no run.
-    assert any(claim.verdict == Verdict.NONE for claim in claims)
+    assert any(claim.verdict == Verdict.UNDECIDABLE for claim in claims)
     assert not any(claim.verdict == Verdict.REPRODUCED and claim.headline for claim in claims)

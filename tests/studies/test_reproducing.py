@@ -25,8 +25,8 @@ def numbers(runs):
 
 
 def learns(runs):
-    found = runs.accuracy(DEMO, ("sync",))
-    yield Reading({}, [exactly(min(found) > 20, f"{found[0]:.1f} %")])
+    accuracies = runs.accuracy(DEMO, ("sync",))
+    yield Reading({}, [exactly(min(accuracies) > 20, f"{accuracies[0]:.1f} %")])
 
 
 def both(runs):
@@ -62,7 +62,7 @@ def quick(tmp_path_factory):
 
 def test_a_study_is_run_and_its_claims_are_judged(quick):
     assert [run.status for run in quick.swept.runs] == ["done", "done"]
-    assert [str(claim.verdict) for claim in quick.claims] == ["reproduced", "no verdict", "not testable here"]
+    assert [str(claim.verdict) for claim in quick.claims] == ["reproduced", "not decidable here", "not decidable here"]
     assert quick.claims[1].evidence == "not part of the quick form"
     page = quick.page.read_text(encoding="utf-8")
     assert quick.page.name == "made_up-quick.md"
@@ -91,10 +91,10 @@ def test_the_full_form_reuses_runs_of_the_quick_one(quick):
     assert len(full.swept.finished) == 4
     assert before < {run.folder for run in full.swept.finished}
     assert stamps == {name: (full.swept.folder / name / "manifest.json").stat().st_mtime_ns for name in before}
-    assert [claim.verdict for claim in full.claims][:2] == [Verdict.REPRODUCED, Verdict.UNDER]
+    assert [claim.verdict for claim in full.claims][:2] == [Verdict.REPRODUCED, Verdict.MIXED]
     page = full.page.read_text(encoding="utf-8")
     assert "quick form" not in page
-    assert "### So does AD-PSGD.\n\nReproduced under bar = 20.\n\n| reading |" in page
+    assert "### So does AD-PSGD.\n\nMixed: 1 yes, 1 no, 0 undecided.\n\n| reading |" in page
     assert "| bar = 99 | no | AD-PSGD |" in page
     with (full.page.parent / "made_up-readings.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
@@ -111,7 +111,7 @@ def test_a_failed_run_leaves_its_claims_without_a_verdict(tmp_path, monkeypatch)
 
     monkeypatch.setattr(runner, "run", fail)
     outcome = reproduce(PAPER, quick=True, out=tmp_path, jobs=1)
-    assert [str(claim.verdict) for claim in outcome.claims][:1] == ["no verdict"]
+    assert [str(claim.verdict) for claim in outcome.claims][:1] == ["not decidable here"]
     assert not outcome.numbers
     page = outcome.page.read_text(encoding="utf-8")
     assert "- demo, sync, seed 1: failed RuntimeError: a mistake" in page
