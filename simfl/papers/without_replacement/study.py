@@ -198,7 +198,7 @@ def over_epsilon(
 def over_size(
     seeds: Mapping[int, Mapping[float, int]], cases: Sequence[str] | Mapping[str, str], curves: Sequence[str]
 ) -> Iterator[Experiment]:
-    """Yield figures 5 and 6: the same for several sizes of a batch, with seeds by size and epsilon."""
+    """Yield Figures 5 and 6: sizes of a batch, with seeds by size and epsilon."""
     for case, curve, (size, by_epsilon) in itertools.product(cases, curves, seeds.items()):
         for epsilon, count in by_epsilon.items():
             changes = (f"privacy.epsilon={epsilon}", f"algorithm.batch_size={size}", *_LEAN, *taken(FIRST, curve, case))
@@ -333,7 +333,7 @@ def all_above(by_name: Mapping[str, tuple[float, ...]], bar: float, text: str, l
 
 
 def lead(runs: Runs, one: Cell, other: Cell, measure: Callable[[Run], float]) -> tuple[float, ...]:
-    """Return by how much a model of the first cell is ahead of the second's in Table II, by seed."""
+    """Return the lead of a cell of Table II in points, by seed."""
     return runs.pairs(TABLE, one, other, lambda first, second: measure(first) - accuracy(second))
 
 
@@ -353,20 +353,20 @@ def ahead_in_table(runs: Runs) -> Iterator[Reading]:
 
 
 def table_reading(choices: Mapping[str, str], parts: Sequence[Part]) -> Reading:
-    """Return a reading of a setting: the first is what the paper's proofs ask for."""
+    """Return a reading of Table II; the first is what the proofs ask for."""
     setting = choices["setting"]
     return Reading(choices, parts, afterwards=setting == SECOND, own=setting == FIRST)
 
 
 def in_figures(runs: Runs) -> Iterator[tuple[dict[str, str], str, str]]:
-    """Yield readings of settings and orders in Figures 3 and 4: choices, setting and Algorithm 2's curve."""
+    """Yield readings of Figures 3 and 4: choices, setting, curve of Algorithm 2."""
     for setting, (order, curve) in itertools.product(READINGS, TURNS.items()):
         if runs.cells(FIGURES, setting, curve):
             yield {"setting": setting, "order": order}, setting, curve
 
 
 def ahead_in_figures(epsilons: Sequence[float], runs: Runs) -> Iterator[Reading]:
-    """Judge whether Algorithm 2 beats Algorithm 1 in both cases at all epsilons where nodes divide the data."""
+    """Judge whether Algorithm 2 beats Algorithm 1 where nodes divide the data."""
     for choices, setting, curve in in_figures(runs):
         parts = []
         for case, epsilon in itertools.product(CASES, epsilons):
@@ -379,7 +379,7 @@ def ahead_in_figures(epsilons: Sequence[float], runs: Runs) -> Iterator[Reading]
 
 
 def figure_reading(choices: Mapping[str, str], parts: Sequence[Part]) -> Reading:
-    """Return a reading of a setting and an order; the paper's own are the first and rounds."""
+    """Return a reading of figures; the paper's own: the first setting, in rounds."""
     setting, own = choices["setting"], choices["setting"] == FIRST and choices["order"] == "rounds"
     return Reading(choices, parts, afterwards=setting == SECOND, own=own)
 
@@ -467,7 +467,7 @@ def cells(curve: str, runs: Runs) -> Iterator[Reading]:
 
 
 def more_nodes(runs: Runs) -> Iterator[Reading]:
-    """Judge whether accuracy grows with the number of nodes that hold everything, for every method and case."""
+    """Judge whether the accuracy of every method grows with the number of nodes."""
     for reading in READINGS:
         parts = []
         for curve, case in PRINTED:
@@ -490,7 +490,7 @@ def more_nodes(runs: Runs) -> Iterator[Reading]:
 
 
 def within_noiseless(runs: Runs) -> Iterator[Reading]:
-    """Judge whether 20 nodes come within 6 points of what they reach without noise, in both cases."""
+    """Judge whether noise costs 20 nodes 6 points at most, in both cases."""
     for reading, (model, measure) in itertools.product(READINGS, MODELS.items()):
         parts = []
         for case in CASES:
@@ -504,7 +504,7 @@ def within_noiseless(runs: Runs) -> Iterator[Reading]:
 
 
 def larger_batches(algorithm: str, epsilons: Sequence[float], sign: int, runs: Runs) -> Iterator[Reading]:
-    """Judge whether batches of 200 are better (sign 1) or worse (-1) than 50 in both cases at all epsilons."""
+    """Judge whether batches of 200 are better (sign 1) or worse (-1) than 50."""
     for order, curve in TURNS.items() if algorithm == "Algorithm 2" else [("", algorithm)]:
         parts = []
         for case, epsilon in itertools.product(CASES, epsilons):
