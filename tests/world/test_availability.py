@@ -232,7 +232,9 @@ def test_endlessly_many_random_outages_are_refused(monkeypatch):
     monkeypatch.setattr(availability_module, "MOST_OUTAGES", 1000)
     availability = there(random=RandomOutages(constant(1e-9), constant(1e-9)))
     assert availability.finish(0, 0.0, 1e-7) == (pytest.approx(2e-7), Outcome.DONE)
-    with pytest.raises(RunError, match=r"^availability\.random: expected at most 1000 absences .* of 2e-09 s each"):
+    with pytest.raises(
+        RunError, match=r"^availability\.random: expected at most 1000 absences .* every 2e-09 s on average"
+    ):
         availability.finish(0, 0.0, 1.0)
 
 
