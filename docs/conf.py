@@ -82,7 +82,14 @@ BELOW = {
         "api-robust",
         "api-privacy",
     ],
-    "scenario": ["scenario-data", "scenario-clients", "scenario-network", "scenario-algorithm", "scenario-privacy"],
+    "scenario": [
+        "scenario-data",
+        "scenario-clients",
+        "scenario-network",
+        "scenario-algorithm",
+        "scenario-robust",
+        "scenario-privacy",
+    ],
     "papers": ["reproduction", "adp2sgd", "async_fl", "mapa", "proactive_dp", "without_replacement"],
     "design": ["validation", "benchmarks", "contributing"],
 }
@@ -115,6 +122,7 @@ TITLES = {
     "scenario-clients": "Clients and server",
     "scenario-network": "Network",
     "scenario-algorithm": "Algorithm",
+    "scenario-robust": "Hostile clients",
     "scenario-privacy": "Privacy",
     "algorithms": "Algorithms",
     "faults": "Faults",

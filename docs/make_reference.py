@@ -65,6 +65,11 @@ PAGES: dict[str, tuple[str, str, tuple[str, ...]]] = {
         ("topology", "regions", "links", "underlay"),
     ),
     "scenario-algorithm": ("The algorithm", "Every algorithm with its options.", ("algorithm",)),
+    "scenario-robust": (
+        "Hostile clients",
+        "Robust rules that combine models, and clients that send something else.",
+        ("aggregation", "attackers"),
+    ),
     "scenario-privacy": ("Privacy", "Clipping, noise, and what the reported epsilon refers to.", ("privacy",)),
 }
 FIRST = "scenario"

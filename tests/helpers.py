@@ -328,6 +328,11 @@ class RunWithoutNumbers:
         future.set_result(Evaluation(loss, loss, 1.0 - loss / 2, 0.1, each, each, further=self.further))
         return future
 
+    def look(self, rows, places):
+        found = Future()
+        found.set_result(np.zeros(len(places), dtype=np.float32))
+        return found
+
     def mean(self, rows, coefs):
         return np.zeros(self.whole, dtype=np.float32)
 

@@ -18,8 +18,10 @@ import numpy as np
 import simpy
 from numpy.typing import NDArray
 
+from simfl.algorithms.aggregation import Aggregation, Hostility
 from simfl.algorithms.optimizers import Optimizer, OptimizerPlan, Terms
 from simfl.privacy.releases import Releases
+from simfl.robust.base import AbstractRule, Among
 from simfl.streams import Streams
 from simfl.tape import Gradient, Model, Tape
 from simfl.tape.recording import Round
@@ -58,6 +60,9 @@ class Training:
             clipping.
         optimizer: the optimizer of steps on single gradients; None: plain SGD.
         server_optimizer: the optimizer of a server's steps; None: plain SGD.
+        rule: makes one model of several; None: the algorithm's weighted mean.
+        hostility: the hostile clients; None: all are honest.
+        planned_updates: of all clients until the end of the run, as far as is known; inf if it is not.
     """
 
     initial: NDArray[np.float32]
@@ -75,6 +80,9 @@ class Training:
     clipping_norm: float = math.inf
     optimizer: OptimizerPlan | None = None
     server_optimizer: OptimizerPlan | None = None
+    rule: AbstractRule | None = None
+    hostility: Hostility | None = None
+    planned_updates: float = math.inf
 
     def each_noise_std(self) -> list[float]:
         """Return the standard deviation of each client's noise, [K]."""
@@ -166,6 +174,8 @@ class Algorithm(ABC):
     takes_optimizer: ClassVar[bool] = False
     #: Whether all clients train one model, so that each step starts from the result of the step before.
     one_model: ClassVar[bool] = False
+    #: The classes of aggregation rules and attacks that it takes: it combines messages by `aggregator`.
+    aggregates: ClassVar[frozenset[Among]] = frozenset()
     #: Approximate number of linear combinations per gradient; the executor reserves lanes for them.
     combines_per_gradient: float = 0.25
     #: Steps that the executor runs per call; a window of recorded operations has at least as many.
@@ -226,6 +236,8 @@ class Algorithm(ABC):
         self.busy_until = [0.0] * self.num_clients
         #: None for plain SGD.
         self.optimizer: Optimizer | None = None
+        #: None if messages are combined as the algorithm says.
+        self.aggregation: Aggregation | None = None
         if training.optimizer is not None:
             states = 1 if self.one_model else self.num_clients
             self.optimizer = Optimizer(tape, training.optimizer, states, self.one_model)
@@ -258,6 +270,34 @@ class Algorithm(ABC):
     def remember(self, memory: dict[str, NDArray[Any]]) -> None:
         """Restore what `memory` returned at the same moment of an earlier run."""
         assert not memory, "an algorithm with a memory restores it itself"
+
+    def evaluated(self) -> Sequence[Model]:
+        """Return the models whose mean is evaluated, without those of attackers."""
+        models, hostility = self.models(), self.training.hostility
+        if hostility is None or len(models) != self.num_clients:
+            return models
+        return [model for client, model in enumerate(models) if client not in hostility.clients]
+
+    def aggregator(self, most_senders: int) -> Aggregation | None:
+        """Return what combines messages; None without a rule and an attack.
+
+        `most_senders` is the largest number of clients that one receiver hears.
+        """
+        training = self.training
+        hostility = None if training.hostility is None or training.hostility.attack is None else training.hostility
+        if training.rule is None and hostility is None:
+            return None
+        planned = training.planned_updates
+        self.aggregation = Aggregation(
+            self.tape,
+            training.rule,
+            hostility,
+            len(training.initial),
+            most_senders,
+            lambda: self.clock.now,
+            lambda: min(1.0, self.updates / planned),
+        )
+        return self.aggregation
 
     def client_models(self) -> Sequence[Model]:
         """Return the models of clients that are evaluated one by one; by default `models`."""

@@ -20,8 +20,10 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from simfl.algorithms.aggregation import Message, Weighted
 from simfl.algorithms.neighbor_rounds import GraphRounds
 from simfl.algorithms.optimizers import State
+from simfl.robust.base import Among
 from simfl.tape import Model
 from simfl.world.availability import Outcome
 from simfl.world.engine import Process
@@ -32,6 +34,7 @@ class DecentralizedSGD(GraphRounds):
 
     kind: ClassVar[str] = "decentralized_sgd"
     summary: ClassVar[str] = "D-PSGD: synchronous gossip with the mixing matrix; waits for the neighbors"
+    aggregates: ClassVar[frozenset[Among]] = frozenset({"many", "own"})
 
     def set_up(self, mixing: str = "metropolis") -> None:
         """Take the options.
@@ -43,6 +46,8 @@ class DecentralizedSGD(GraphRounds):
         trivial = self.world.availability.trivial and self._changing is None
         self._complete = self._graph.topology.is_complete and trivial
         self._average: tuple[tuple[int, int], Model] | None = None
+        most = self.num_clients if self._changing is not None else max(map(len, self._graph.neighbors))
+        self.aggregation = self.aggregator(most)
 
     def worker(self, me: int) -> Process:
         """Send, compute, wait for the neighbors, mix and step."""
@@ -71,12 +76,18 @@ class DecentralizedSGD(GraphRounds):
 
     def _mix(self, me: int, round_num: int) -> Model:
         """Return sum_j W_kj w_j; the weight of missing models goes to `me`'s own."""
+        if self.aggregation is not None:
+            weights, inbox = self._graph_of(round_num).weights[me], self._inbox[me]
+            senders = [j for j in weights if j != me and (round_num, j) in inbox]
         own_weight, messages = self.received(me, round_num)
         terms: list[tuple[float, Model]] = [(weight, model) for weight, (model, _) in messages]
         terms.append((own_weight, self.model[me]))
         if self.optimizer is not None:
             states: list[tuple[float, State | None]] = [(weight, state) for weight, (_, state) in messages]
             self.optimizer.average(me, [*states, (own_weight, self.optimizer.shown(me))])
+        if self.aggregation is not None:
+            mail = [Message(j, model, weight) for j, (weight, model) in zip(senders, terms[:-1], strict=True)]
+            return self.aggregation(me, sorted(mail), Weighted(self.model[me], own_weight))
         if not self._complete:
             return self.tape.combine(*terms)
         # On a complete graph all clients average the same models: compute the average once a round.

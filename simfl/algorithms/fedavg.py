@@ -32,7 +32,9 @@ from typing import Any, ClassVar
 
 import simpy
 
+from simfl.algorithms.aggregation import Message
 from simfl.algorithms.server import ServerAlgorithm
+from simfl.robust.base import Among
 from simfl.tape import Model
 from simfl.tape.recording import Round
 from simfl.world.availability import Outcome
@@ -45,6 +47,7 @@ class FedAvg(ServerAlgorithm):
 
     summary: ClassVar[str] = "FedAvg: rounds in which some clients train locally and a server averages"
     kind: ClassVar[str] = "fedavg"
+    aggregates: ClassVar[frozenset[Among]] = frozenset({"many"})
     combines_per_gradient: float = 0.3
     #: Whether a client that would miss the deadline sends the steps completed by then.
     partial_work: ClassVar[bool] = False
@@ -72,6 +75,7 @@ class FedAvg(ServerAlgorithm):
         self.weights = [float(n) if weighting == "data" else 1.0 for n in self.training.sizes]
         self.server_step = server_step
         self.deadline = deadline
+        self.aggregation = self.aggregator(self.num_clients)
         #: Clients that are training or sending; they are not chosen again before they are done.
         self.busy: set[int] = set()
         self._freed: simpy.Event | None = None
@@ -159,6 +163,9 @@ class FedAvg(ServerAlgorithm):
         total = sum(self.weights[k] for k in came)
         step = self.server_step if self.server_optimizer is None else -1.0
         terms: list[tuple[float, Model | Round]] = [(step * self.weights[k] / total, this.came[k]) for k in came]
+        if self.aggregation is not None:
+            changes = [Message(k, self.tape.combine((1.0, this.came[k])), self.weights[k] / total) for k in came]
+            terms = [(step, self.aggregation(self.server, changes))]
         if self.server_optimizer is None:
             self.server_model = self.tape.combine((1.0, self.server_model), *terms)
         else:  # minus the mean change serves as the gradient

@@ -30,7 +30,9 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
+from simfl.algorithms.aggregation import Message
 from simfl.algorithms.local_rounds import LocalRounds, Update
+from simfl.robust.base import Among
 from simfl.tape import Model
 from simfl.tape.recording import Round
 
@@ -40,6 +42,7 @@ class FedBuff(LocalRounds):
 
     summary: ClassVar[str] = "FedBuff: a server takes a step for every K updates in its buffer; clients need not wait"
     kind: ClassVar[str] = "fedbuff"
+    aggregates: ClassVar[frozenset[Among]] = frozenset({"many"})
 
     def set_up(  # type: ignore[override]
         self,
@@ -66,6 +69,7 @@ class FedBuff(LocalRounds):
         self.waiting = after_update == "wait"
         self.buffer: list[Update] = []
         super().set_up(**options)
+        self.aggregation = self.aggregator(self.num_clients)
         #: Scale of the server's noise on the sum of a buffer; None if clients add noise.
         self.server_noise: float | None = None
         if noise == "server":
@@ -111,10 +115,15 @@ class FedBuff(LocalRounds):
         optimizer = self.server_optimizer
         if self.server_noise is not None:
             noise_std[-1] = self.server_noise
-        if optimizer is None:
-            self.server_model = self._added(self.server_model, scale, terms)
-        else:  # minus the mean change serves as the gradient
+        if self.aggregation is not None:
+            mean = self._aggregate(buffer, weights)
+        elif optimizer is not None:
             mean = self._added(self.tape.combine(), 1.0 / len(buffer), terms)
+        if optimizer is None and self.aggregation is None:
+            self.server_model = self._added(self.server_model, scale, terms)
+        elif optimizer is None:
+            self.server_model = self.tape.apply((1.0, self.server_model), (self.server_step, mean))
+        else:  # minus the mean change serves as the gradient
             self.server_model = optimizer.step(0, self.server_model, ((-1.0, mean),), self.server_step)
         self.merged(self.server, self.server_model)
         self.applied()
@@ -128,6 +137,15 @@ class FedBuff(LocalRounds):
             for update in buffer:
                 self._wait(update.client, update.taken_s)
                 self.hand_out(update.client, update.came)
+
+    def _aggregate(self, buffer: Sequence[Update], weights: Sequence[float]) -> Model:
+        """Return what the rule makes of the weighted changes s(tau) Delta."""
+        assert self.aggregation is not None
+        changes = [
+            Message(update.client, self.tape.combine((weight, update.change)), 1.0 / len(buffer))
+            for update, weight in sorted(zip(buffer, weights, strict=True), key=lambda one: one[0].client)
+        ]
+        return self.aggregation(self.server, changes)
 
     def _added(self, base: Model, scale: float, terms: Sequence[tuple[float, Round]]) -> Model:
         """Return base + scale * (sum of the terms, with the server's noise)."""
