@@ -263,6 +263,28 @@ class Executor:
         """
         return self._request(lambda: self._evaluate(rows, coefs, clients, clipping_norm))
 
+    def look(self, rows: NDArray[np.int32], places: NDArray[np.int64]) -> Future[NDArray[np.float32]]:
+        """Queue a look at some numbers in rows, which are joined one after the other.
+
+        Args:
+            rows: their numbers, int32 [k].
+            places: which of their k d numbers, int64 [m]; the result is f32 [m].
+        """
+        size, step = self.problem.model.size, self.rows_at_a_time
+        row, column = np.divmod(places, size)
+
+        def task() -> NDArray[np.float32]:
+            values = np.empty(len(places), dtype=np.float32)
+            for at in range(0, len(rows), step):
+                block = rows[at : at + step]
+                filled = np.concatenate((block, np.full(step - len(block), -1, dtype=np.int32)))
+                numbers = np.asarray(self._gather(self._rows_bank, self.bank.places(filled)))
+                here = (row >= at) & (row < at + step)
+                values[here] = numbers[row[here] - at, column[here]]
+            return values
+
+        return self._request(task)
+
     def mean(self, rows: NDArray[np.int32], coefs: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return the mean of models that evaluations measure, f32 [d of a whole model]."""
 
@@ -461,15 +483,23 @@ class Executor:
     def _further(self, mean: jax.Array, client_accuracy: NDArray[np.float64] | None) -> dict[str, float]:
         """Return the further measures; NaN if clients have no models of their own."""
         names, data = self.problem.measured.further, self.problem.data
+        whose = slice(None) if self.problem.measured.clients is None else self.problem.measured.clients
         values = {}
         if any(name in measures.OF_SCORES | measures.OF_TARGETS for name in names):
             values = measures.measure(names, data.test_y, self._evaluator.answers(mean, data.test_x, data.test_y)[0])
         if "worst_decile" in names:
             right = self._evaluator.answers(mean, data.train_x, data.train_y)[1]
             own = right.astype(np.float64)[data.indices]
-            values["worst_decile"] = measures.worst_decile(np.add.reduceat(own, data.offsets[:-1]) / data.sizes)
+            values["worst_decile"] = measures.worst_decile(
+                (np.add.reduceat(own, data.offsets[:-1]) / data.sizes)[whose]
+            )
         if "worst_decile_models" in names and client_accuracy is not None:
-            values["worst_decile_models"] = measures.worst_decile(client_accuracy)
+            values["worst_decile_models"] = measures.worst_decile(client_accuracy[whose])
+        measured = self.problem.measured
+        if measured.optimum is not None and measured.suboptimality is not None:
+            w = np.asarray(mean, dtype=np.float64)
+            values["suboptimality"] = measured.suboptimality(w)
+            values["distance"] = float(np.linalg.norm(w - measured.optimum))
         return {name: values.get(name, float("nan")) for name in names}
 
     def _mean(self, rows: NDArray[np.int32], coefs: NDArray[np.float32]) -> tuple[jax.Array, jax.Array]:

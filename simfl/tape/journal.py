@@ -54,7 +54,7 @@ class Journal:
         self._keeps = keeps
         self._past: Record | None = None
         self._evaluations: list[Future[Evaluation]] = []
-        self._answers: list[NDArray[Any]] = []
+        self._answers: list[NDArray[Any] | Future[NDArray[np.float32]]] = []
         self._zeroed = 0
         self._born = np.zeros(0, dtype=np.int64)  # row number -> the name of the row
         #: Operations so far, by kind.
@@ -101,6 +101,17 @@ class Journal:
             self._evaluations.append(future)
         return future
 
+    def look(self, rows: NDArray[np.int32], places: NDArray[np.int64]) -> Future[NDArray[np.float32]]:
+        """As `Executor.look`."""
+        if self._past is not None:
+            future: Future[NDArray[np.float32]] = Future()
+            future.set_result(self._past.answers[len(self._answers)])
+        else:
+            future = self._executor.look(rows, places)
+        if self._keeps:
+            self._answers.append(future)
+        return future
+
     def zeroed(self) -> int:
         """As `Executor.zeroed`, from the beginning of the run."""
         return self._zeroed + self._executor.zeroed()
@@ -121,7 +132,8 @@ class Journal:
     def record(self) -> Record:
         """Return all requests so far, after their answers."""
         zeroed = self.zeroed()  # of everything submitted before: what follows does not wait
-        return Record([future.result() for future in self._evaluations], list(self._answers), zeroed)
+        answers = [answer.result() if isinstance(answer, Future) else answer for answer in self._answers]
+        return Record([future.result() for future in self._evaluations], answers, zeroed)
 
     def replay(self, past: Record) -> None:
         """Answer requests from a record from now on, and compute nothing."""

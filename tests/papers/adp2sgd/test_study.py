@@ -50,17 +50,17 @@ def test_case_three_depends_on_how_models_are_averaged():
     def accuracy(section, cell, seed):
         return 20 + seed if section is EDGE and cell[3] in (SYNC, "messages") else 90 + 0.1 * seed
 
-    found = tuple(adp2sgd.large_batches(runs_of(accuracy, EDGE, SOFTMAX)))
-    assert verdict_of(found) == Verdict.MIXED
-    assert under(found) == "models are averaged: at once (Algorithm 1)"
-    at_middle = [one for one in found if (one.choices["batch"], one.choices["step"]) == ("128", "0.8")]
+    readings = tuple(adp2sgd.large_batches(runs_of(accuracy, EDGE, SOFTMAX)))
+    assert verdict_of(readings) == Verdict.MIXED
+    assert under(readings) == "models are averaged: at once (Algorithm 1)"
+    at_middle = [one for one in readings if (one.choices["batch"], one.choices["step"]) == ("128", "0.8")]
     assert len(at_middle) == 2 * 3 + 1, "three levels of noise, two exchanges; softmax regression"
-    assert not found[-1].held, "with clipping nothing collapses"
+    assert not readings[-1].held, "with clipping nothing collapses"
 
 
 def test_a_map_on_which_nothing_collapses_reproduces_nothing():
-    found = tuple(adp2sgd.large_batches(runs_of(lambda section, cell, seed: 90 + 0.1 * seed, EDGE, SOFTMAX)))
-    assert verdict_of(found) == Verdict.NOT_REPRODUCED
+    readings = tuple(adp2sgd.large_batches(runs_of(lambda section, cell, seed: 90 + 0.1 * seed, EDGE, SOFTMAX)))
+    assert verdict_of(readings) == Verdict.NOT_REPRODUCED
 
 
 def test_the_edge_has_8_seeds_and_its_middle_16():
@@ -71,12 +71,12 @@ def test_the_edge_has_8_seeds_and_its_middle_16():
 
 
 def test_theorem_2_is_refuted_where_neighbors_see_the_sender_of_an_update():
-    found = list(adp2sgd.theorem_holds(Runs({})))
+    readings = list(adp2sgd.theorem_holds(Runs({})))
     paper = next(iter(adp2sgd.PRIVACY))
-    assert [[part.held for part in reading.parts] for reading in found] == [[False, True], [True, True]] + [
+    assert [[part.held for part in reading.parts] for reading in readings] == [[False, True], [True, True]] + [
         [False, False]
     ] * 2
-    assert under(found) == "noise: σ on the mean (as the proof has it) and whose an update is: hidden from all"
+    assert under(readings) == "noise: σ on the mean (as the proof has it) and whose an update is: hidden from all"
     # Computed apart from simfl, with dp-accounting's distributions of privacy losses.
     known = {True: (8.917, 12.213, 20.34), False: (1.790, 2.381, 3.755)}
     for shown, expected in known.items():
@@ -94,9 +94,9 @@ def test_theorem_2_is_refuted_where_neighbors_see_the_sender_of_an_update():
 )
 def test_without_clipping_nothing_is_certified(spent, expected):
     runs = runs_of(lambda *cell: 90, SOFTMAX, MLP, epsilon=spent)
-    found = list(adp2sgd.runs_are_private(runs))
-    assert [own.held for own in found] == expected
-    assert found[1].evidence == "nothing is certified"
+    readings = list(adp2sgd.runs_are_private(runs))
+    assert [own.held for own in readings] == expected
+    assert readings[1].evidence == "nothing is certified"
     certified = {own.part for own in adp2sgd.accuracies(runs) if own.column.startswith("certified")}
     assert certified == {f"Accuracy at the end ({SOFTMAX})"}
 
@@ -115,8 +115,8 @@ def test_slow_learners_hold_only_if_faster_to_the_same_accuracy(time_s, gap, see
 
     runs = runs_of(accuracy, SOFTMAX, MLP, LSTM, seeds=seeds, time_s=time)
     for sections, count in (((SOFTMAX, MLP), 4), ((LSTM,), 2)):
-        found = list(adp2sgd.slow_learners(runs, sections))
-        assert [own.held for own in found] == [expected] * count
+        readings = list(adp2sgd.slow_learners(runs, sections))
+        assert [own.held for own in readings] == [expected] * count
 
 
 def test_equal_accuracy_is_an_interval_within_the_bar():
@@ -124,10 +124,10 @@ def test_equal_accuracy_is_an_interval_within_the_bar():
         away = {SOFTMAX: 0.1, MLP: 3.0, LENET5: 3.0 * (-1) ** seed}.get(section, 0.0)
         return 90 + 0.1 * seed + away * (cell[1] == "adpsgd")
 
-    found = list(adp2sgd.equal_accuracy(runs_of(accuracy, SOFTMAX, MLP, LENET5, RESNET)))
-    by_network = {own.choices["network"]: own.held for own in found}
+    readings = list(adp2sgd.equal_accuracy(runs_of(accuracy, SOFTMAX, MLP, LENET5, RESNET)))
+    by_network = {own.choices["network"]: own.held for own in readings}
     assert by_network == {"softmax regression": True, "MLP": False, "LeNet-5": None, "residual network": True}
-    assert len(found) == 4 + 4 + 4 + 2
+    assert len(readings) == 4 + 4 + 4 + 2
 
 
 def test_costs_of_clipping_and_of_noise_are_separate():
@@ -140,10 +140,10 @@ def test_costs_of_clipping_and_of_noise_are_separate():
         "network: softmax regression, without noise: not clipped": None,
         "network: softmax regression, without noise: clipped": None,
     }, "small and medium noise cost the same, to the digit"
-    found = {(own.row, own.column): own.interval.mean for own in adp2sgd.costs(runs)}
-    assert found["clipping", SYNC] == pytest.approx(3.0)
-    assert found["small noise beside clipping", SYNC] == pytest.approx(0.0)
-    assert found["large noise beside clipping", "A(DP)²SGD"] == pytest.approx(1.0)
+    costs = {(own.row, own.column): own.interval.mean for own in adp2sgd.costs(runs)}
+    assert costs["clipping", SYNC] == pytest.approx(3.0)
+    assert costs["small noise beside clipping", SYNC] == pytest.approx(0.0)
+    assert costs["large noise beside clipping", "A(DP)²SGD"] == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize(
@@ -172,9 +172,9 @@ def test_the_lead_is_lost_only_if_large_noise_costs_it():
         return of
 
     for turns, expected in ((2.0, True), (0.0, False), (-2.0, False)):
-        found = held(adp2sgd.lead_is_lost(runs_of(accuracy(turns), LENET5, RESNET, MLP)))
-        assert set(found.values()) == {expected}
-        assert sum("a worker's own model" in label for label in found) == 2
+        held_by_label = held(adp2sgd.lead_is_lost(runs_of(accuracy(turns), LENET5, RESNET, MLP)))
+        assert set(held_by_label.values()) == {expected}
+        assert sum("a worker's own model" in label for label in held_by_label) == 2
     few = held(adp2sgd.lead_is_lost(runs_of(accuracy(2.0), LENET5, seeds=4)))
     assert set(few.values()) == {None}
 
@@ -187,8 +187,8 @@ def test_an_lstm_is_judged_by_its_loss_and_in_case_three_with_and_without_clippi
     assert set(held(adp2sgd.equal_losses(runs)).values()) == {True}
     for run in runs.of(LSTM, ("no noise", "adpsgd")).values():
         run.metrics["test_loss"] += 0.2
-    found = [own for own in adp2sgd.equal_losses(runs) if not own.held]
-    assert [own.choices for own in found] == [{"measured": "held-out loss", "": "no noise"}]
+    failing = [own for own in adp2sgd.equal_losses(runs) if not own.held]
+    assert [own.choices for own in failing] == [{"measured": "held-out loss", "": "no noise"}]
     assert held(adp2sgd.large_batches_of_sequences(runs)) == {
         "gradients: clipped": False, "gradients: not clipped": True,
     }  # fmt: skip

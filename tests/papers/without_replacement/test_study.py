@@ -75,7 +75,7 @@ def test_both_readings_are_those_of_table_2():
 
 
 @pytest.mark.parametrize(
-    ("ahead", "spread", "found"),
+    ("ahead", "spread", "expected"),
     [
         (lambda case, epsilon: 3.0, 1.0, YES),
         (lambda case, epsilon: 3.0 if case == "strongly convex" else -3.0, 1.0, UNDER),
@@ -84,13 +84,13 @@ def test_both_readings_are_those_of_table_2():
     ],
     ids=["ahead", "in one case", "behind", "level within the noise"],
 )
-def test_deep_q_against_fully_collaborative(ahead, spread, found):
+def test_the_lead_of_deep_q_decides_the_verdict(ahead, spread, expected):
     def accuracy(reading, curve, case, epsilon=math.inf):
         return 60.0 + (ahead(case, epsilon) if curve == "Algorithm 2" else 0.0)
 
     runs = runs_of(study.FIGURES, accuracy, spread)
     readings = list(study.ahead_in_figures((0.1, 0.2, 0.5, 1.0), runs))
-    assert verdict_of(readings) == found
+    assert verdict_of(readings) == expected
     assert {len(reading.choices) for reading in readings} == {3}
     assert [reading.afterwards for reading in readings] == [
         reading.choices["setting"] == study.SECOND for reading in readings
@@ -107,15 +107,15 @@ def test_a_lead_at_small_epsilon_is_none_at_5():
 
 
 @pytest.mark.parametrize(
-    ("order", "found"),
+    ("order", "expected"),
     [
         (["Noiseless", "Algorithm 2", "Algorithm 1", "DP-SGD-5"], YES),
         (["Noiseless", "Algorithm 1", "Algorithm 2", "DP-SGD-5"], NO),
     ],
 )
-def test_the_order_of_the_curves(order, found):
+def test_the_order_of_the_curves_decides_the_verdict(order, expected):
     runs = runs_of(study.FIGURES, lambda reading, curve, *rest: 90.0 - 10 * order.index(curve))
-    assert verdict(study.ordering(runs)) == found
+    assert verdict(study.ordering(runs)) == expected
 
 
 def test_curves_that_cross_within_the_noise_are_no_order():
@@ -124,19 +124,19 @@ def test_curves_that_cross_within_the_noise_are_no_order():
     assert verdict(study.ordering(runs)) == NONE
 
 
-@pytest.mark.parametrize(("lead", "found"), [(20.0, YES), (9.0, NO)])
-def test_a_lead_of_up_to_15_points_is_judged_where_it_is_largest(lead, found):
+@pytest.mark.parametrize(("lead", "expected"), [(20.0, YES), (9.0, NO)])
+def test_a_lead_of_up_to_15_points_is_judged_where_it_is_largest(lead, expected):
     def accuracy(reading, curve, case, epsilon=math.inf):
         return 70.0 + (lead if curve == "Algorithm 1" and epsilon == 0.5 else 0.0)
 
     runs = runs_of(study.FIGURES, accuracy)
     readings = list(study.up_to("Algorithm 1", "DP-SGD-5", 15.0, runs))
-    assert verdict_of(readings) == found
+    assert verdict_of(readings) == expected
     assert all("at ε = 0.5 (bar: 15)" in reading.evidence for reading in readings)
 
 
 @pytest.mark.parametrize("curve", ["Noiseless", "Algorithm 1", "Algorithm 2"])
-def test_the_cells_of_table_2(curve):
+def test_cells_of_table_2_decide_the_verdict(curve):
     right = runs_of(study.TABLE, lambda *cell: (printed(*cell) or 0.0) + 1.0, 0.1)
     wrong = runs_of(study.TABLE, lambda *cell: (printed(*cell) or 0.0) + 5.0, 0.1)
     assert verdict(study.cells(curve, right)) == YES
@@ -158,7 +158,7 @@ def test_a_cell_may_be_off_by_what_one_run_is():
 
 
 @pytest.mark.parametrize(
-    ("accuracy", "spread", "found"),
+    ("accuracy", "spread", "expected"),
     [
         (lambda count: 60 + count, 0.1, YES),
         (lambda count: 60 + count - 8 * (count == 10), 0.1, NO),
@@ -166,9 +166,9 @@ def test_a_cell_may_be_off_by_what_one_run_is():
     ],
     ids=["grows", "drops at ten", "within the noise"],
 )
-def test_more_nodes(accuracy, spread, found):
+def test_the_accuracy_with_more_nodes_decides_the_verdict(accuracy, spread, expected):
     runs = runs_of(study.TABLE, lambda reading, curve, case, count: accuracy(count), spread)
-    assert verdict(study.more_nodes(runs)) == found
+    assert verdict(study.more_nodes(runs)) == expected
 
 
 def test_algorithm_2_in_table_2_is_judged_by_global_and_own_models():
@@ -181,16 +181,16 @@ def test_algorithm_2_in_table_2_is_judged_by_global_and_own_models():
     assert {reading.choices["Algorithm 2's model"] for reading in readings if reading.held} == {"the global one"}
 
 
-@pytest.mark.parametrize(("lead", "spread", "found"), [(5.0, 1.0, YES), (0.3, 1.0, NO), (1.5, 8.0, NONE)])
-def test_the_network_is_compared_with_a_coin(lead, spread, found):
+@pytest.mark.parametrize(("lead", "spread", "expected"), [(5.0, 1.0, YES), (0.3, 1.0, NO), (1.5, 8.0, NONE)])
+def test_the_network_is_compared_with_a_coin(lead, spread, expected):
     runs = runs_of(study.CHOICES, lambda choice, *rest: 70.0 - (lead if choice == study.COIN else 0.0), spread)
-    assert verdict(study.learned(runs)) == found
+    assert verdict(study.learned(runs)) == expected
 
 
 @pytest.mark.parametrize(
     ("slope", "small", "large"), [(0.05, YES, NO), (-0.05, NO, YES)], ids=["larger is better", "larger is worse"]
 )
-def test_batches(slope, small, large):
+def test_the_accuracy_with_larger_batches_decides_the_verdict(slope, small, large):
     runs = runs_of(study.SIZES, lambda curve, case, size, epsilon: 60 + slope * size)
     assert verdict(study.larger_batches((0.2, 0.5, 1.0), 1, runs)) == small
     assert verdict(study.larger_batches((5.0,), -1, runs)) == large
