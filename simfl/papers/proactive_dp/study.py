@@ -25,7 +25,7 @@ LENET5, STEPS = Section("Figures 9 and 13", ("ε = {:g}",)), Section("first step
 STRONGLY, PLAIN = "strongly convex", "plain convex"
 FILES = {STRONGLY: "proactive_dp/phishing-strongly.yaml", PLAIN: "proactive_dp/phishing-plain.yaml"}
 OWN, ALL = "a client's own gradients", "all clients' gradients"
-"""The gradients that t in the step size counts. The paper's sizes are those of a client; those at the server fit too."""
+"""The gradients that t in the step size counts. The paper has sizes of a client; those at the server fit as well."""
 FIRST = {(STRONGLY, OWN): 0.1, (PLAIN, OWN): 0.1, (STRONGLY, ALL): 0.3, (PLAIN, ALL): 0.1}
 """First steps eta_0 of the figures. The paper used a grid search; our copy of its text lacks the result."""
 TRIED_STEPS = {STRONGLY: (0.1, 0.3, 1.0), PLAIN: (0.03, 0.1, 0.3)}
