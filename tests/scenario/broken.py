@@ -200,6 +200,12 @@ BROKEN = [
         "'by_column'; use iid, or a set that is a file: table or npz",
     ),
     Broken(
+        "rule_of_compressed_messages",
+        "algorithm: {kind: decentralized_sgd}\ncompression: {kind: top_k}\naggregation: {kind: median}\n",
+        "{file}: aggregation: expected null beside compression, found 'median'; a rule compares models, and no scheme "
+        "here tells a forged estimate: remove one of the two",
+    ),
+    Broken(
         "unknown_metric",
         ADPSGD + "evaluate: {every: {epochs: 1}, metrics: [makro_f1]}\n",
         "{file}: evaluate.metrics: expected macro_f1, balanced_accuracy, auc, worst_decile, worst_decile_models, mae, "
