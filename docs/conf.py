@@ -82,7 +82,14 @@ BELOW = {
         "api-robust",
         "api-privacy",
     ],
-    "scenario": ["scenario-data", "scenario-clients", "scenario-network", "scenario-algorithm", "scenario-robust", "scenario-privacy"],
+    "scenario": [
+        "scenario-data",
+        "scenario-clients",
+        "scenario-network",
+        "scenario-algorithm",
+        "scenario-robust",
+        "scenario-privacy",
+    ],
     "papers": ["reproduction", "adp2sgd", "async_fl", "mapa", "proactive_dp", "without_replacement"],
     "design": ["validation", "benchmarks", "contributing"],
 }

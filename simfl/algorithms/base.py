@@ -54,22 +54,15 @@ class Training:
         allowances: releases that each client may make before its privacy budget is spent; None for no budget.
         tasks: number of models that are trained independently on the same data.
         tasks_initial: f32 [tasks, d], the initial model of each task; None: all start with `initial`.
-<<<<<<< HEAD
-        update_examples: average examples of an update that is a round of several mini-batches; 0: B.
-        clipping_norm: C of each example's gradient, or of each update where these are clipped; inf for no clipping.
-        optimizer: takes steps on single gradients; None: plain SGD.
-        server_optimizer: takes a server's steps; None: plain SGD.
-        rule: makes one model of several; None: the algorithm's weighted mean.
-        hostility: the hostile clients; None: all are honest.
-        planned_updates: of all clients until the end of the run, as far as is known; inf if it is not.
-=======
         update_examples: average number of examples of an update, if an update is a round of several mini-batches; 0
             means B.
         clipping_norm: C, the bound on each example's gradient, or on each update if updates are clipped; inf for no
             clipping.
         optimizer: the optimizer of steps on single gradients; None: plain SGD.
         server_optimizer: the optimizer of a server's steps; None: plain SGD.
->>>>>>> main
+        rule: makes one model of several; None: the algorithm's weighted mean.
+        hostility: the hostile clients; None: all are honest.
+        planned_updates: of all clients until the end of the run, as far as is known; inf if it is not.
     """
 
     initial: NDArray[np.float32]

@@ -75,12 +75,8 @@ class FedAvg(ServerAlgorithm):
         self.weights = [float(n) if weighting == "data" else 1.0 for n in self.training.sizes]
         self.server_step = server_step
         self.deadline = deadline
-<<<<<<< HEAD
         self.aggregation = self.aggregator(self.num_clients)
-        #: Clients that train or send, which are not chosen again meanwhile.
-=======
         #: Clients that are training or sending; they are not chosen again before they are done.
->>>>>>> main
         self.busy: set[int] = set()
         self._freed: simpy.Event | None = None
         self._choice = Draws(self.world.streams, "cohort", lambda g, n: g.random(n))
