@@ -36,7 +36,7 @@ from simfl.privacy.correlated import InTime
 from simfl.records.display import show_bytes
 from simfl.records.tables import SCHEMAS, TAKEN, WALL_CLOCK_COLUMNS, further_metrics
 from simfl.scenario import Scenario
-from simfl.scenario.control import OF_REGRESSIONS
+from simfl.scenario.control import OF_KNOWN_OPTIMA, OF_REGRESSIONS
 from simfl.scenario.fields import LONGEST_S
 from simfl.streams import Streams
 from simfl.tape import LearningProblem, Tape
@@ -198,11 +198,11 @@ def _optimize(setup: Setup) -> None:
 
 def _check_measures(setup: Setup) -> None:
     """Reject metrics that the model cannot have, and a goal without a metric."""
-    model, stop, metrics = setup.model, setup.scenario.stop, setup.scenario.evaluate.metrics
+    model, stop, metrics = setup.model, setup.scenario.stop, _further_measures(setup.scenario)
     taken = next((name for name in model.metric_names if name in {*TAKEN, *metrics}), None)
     if taken is not None:
         raise ScenarioError(f"model: {model.kind}: metrics: {taken}: expected another name, this one is in use already")
-    for name in metrics:
+    for name in (name for name in metrics if name not in OF_KNOWN_OPTIMA):
         fits = model.fits_targets if name in OF_REGRESSIONS else model.has_accuracy and setup.dataset.num_classes
         if not fits:
             what = "predictions of targets" if name in OF_REGRESSIONS else "classes and predictions"
@@ -214,6 +214,13 @@ def _check_measures(setup: Setup) -> None:
             f"stop.metric: expected a column of metrics, one of {', '.join(columns)}, found {stop.metric!r}"
             f"{nearest(stop.metric, columns)}"
         )
+
+
+def _further_measures(scenario: Scenario) -> tuple[str, ...]:
+    """Return the metrics that are listed, and the one that ends the run."""
+    listed = scenario.evaluate.metrics
+    goal = scenario.stop.suboptimality is not None and "suboptimality" not in listed
+    return (*listed, "suboptimality") if goal else listed
 
 
 def _problem(setup: Setup) -> LearningProblem:
@@ -236,7 +243,12 @@ def _problem(setup: Setup) -> LearningProblem:
         batches=Batches(drawing, setup.scenario.algorithm.batch_size),
         keys=Keys(streams.key("data"), streams.key("noise"), streams.key("maps")),
         measured=Measured(
-            np.sort(order[:LOSS_EXAMPLES]), setup.scenario.evaluate.gradients, setup.scenario.evaluate.metrics, honest
+            np.sort(order[:LOSS_EXAMPLES]),
+            setup.scenario.evaluate.gradients,
+            _further_measures(setup.scenario),
+            honest,
+            dataset.optimum,
+            dataset.suboptimality,
         ),
         clipping=Clipping(protection.clipping_norm, protection.clip, setup.algorithm.own_clipping),
         noise=Noise(protection.sampler, setup.noisy, form) if noised else None,

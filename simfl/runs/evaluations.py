@@ -173,6 +173,8 @@ def goals_of(stop: Stop) -> dict[str, Callable[[Mapping[str, float]], bool]]:
     goals: dict[str, Callable[[Mapping[str, float]], bool]] = {}
     if (accuracy := stop.accuracy) is not None:
         goals["accuracy"] = lambda row: row["test_accuracy"] >= accuracy
+    if (suboptimality := stop.suboptimality) is not None:
+        goals["suboptimality"] = lambda row: row["suboptimality"] <= suboptimality
     if (metric := stop.metric) is not None:
         least, most = stop.at_least, stop.at_most
         words = f"at least {least:g}" if least is not None else f"at most {most:g}"

@@ -6,8 +6,8 @@ import itertools
 from collections.abc import Iterable, Iterator
 
 from simfl.scenario.algorithms.base import Sections
-from simfl.scenario.catalogues import Model
-from simfl.scenario.control import OF_REGRESSIONS
+from simfl.scenario.catalogues import Data, Model
+from simfl.scenario.control import OF_KNOWN_OPTIMA, OF_REGRESSIONS
 from simfl.scenario.data import RealData, SyntheticData, Table, TargetKind
 from simfl.scenario.distributions import ListedFactors
 from simfl.scenario.fields import kind_of, members_of
@@ -16,6 +16,9 @@ from simfl.scenario.partitions import ByColumn, ByLabel, ListedSizes, Natural, R
 from simfl.scenario.privacy import Accounted, Gaussian
 from simfl.scenario.problems import Path, Problem, one_each, one_of, show, suggestion
 from simfl.scenario.units import format_time
+
+#: The data sets whose optimum is known, which is that of the model of the same name.
+KNOWN_OPTIMA = tuple(kind_of(member, "set") for member in members_of(Data) if issubclass(member, SyntheticData))
 
 _NUMBERED = "clients are numbered from 0"
 
@@ -44,14 +47,27 @@ def contradictions(scenario: Sections) -> Iterator[Problem]:
         advice = "stop by time, updates or epochs"
         found = f"{scenario.stop.accuracy:g}"
         yield Problem(f"no accuracy with model '{scenario.model.kind}'", found, advice, ("stop", "accuracy"))
+    yield from _known_optimum(scenario)
     if isinstance(scenario.model, ExternalModel):
         return  # its properties are known once it is made
     lacking = "classes" if not _has_accuracy(scenario) else "targets" if not scenario.model.regression else ""
-    for name in scenario.evaluate.metrics:
+    for name in (name for name in scenario.evaluate.metrics if name not in OF_KNOWN_OPTIMA):
         if (name in OF_REGRESSIONS) == (lacking == "targets"):
             expected = f"none with model '{scenario.model.kind}', which has no {lacking}"
             yield Problem(expected, repr(name), "remove it", ("evaluate", "metrics"))
             break
+
+
+def _known_optimum(scenario: Sections) -> Iterator[Problem]:
+    """Yield a measure of the optimum of a problem whose optimum is not known."""
+    listed = [name for name in scenario.evaluate.metrics if name in OF_KNOWN_OPTIMA]
+    goal = scenario.stop.suboptimality
+    if (goal is None and not listed) or scenario.data.set == scenario.model.kind in KNOWN_OPTIMA:
+        return
+    at, value = (("stop", "suboptimality"), f"{goal:g}") if goal is not None else (("evaluate", "metrics"), listed[0])
+    expected = f"data of known optimum ({', '.join(KNOWN_OPTIMA)}) with the model of that kind"
+    found = f"{value} with data '{scenario.data.set}' and model '{scenario.model.kind}'"
+    yield Problem(expected, found, "remove it, or choose such data and model", at)
 
 
 def warnings(scenario: Sections) -> Iterator[str]:
@@ -233,6 +249,9 @@ def _privacy(scenario: Sections) -> Iterator[Problem]:
     privacy = scenario.privacy
     if privacy is None:
         return
+    if noise := scenario.algorithm.gradient_noise:
+        advice = "remove it: no account counts this noise"
+        yield Problem("0 beside privacy", f"{noise:g}", advice, ("algorithm", "gradient_noise"))
     for name, values in privacy.lists():
         yield from one_each(len(values), scenario.clients.count, ("privacy", name))
     if privacy.counts_uses and not scenario.algorithm.uses_data_up:

@@ -133,7 +133,7 @@ class SplitData(RealData):
 
 
 class Digits(SplitData):
-    """1,797 handwritten digits of 8x8 pixels, embedded in scikit-learn: needs no file."""
+    """1,797 handwritten digits of 8x8 pixels; part of scikit-learn, needs no file."""
 
     task: ClassVar[TargetKind] = "classes"
     num_classes: ClassVar[int | None] = 10

@@ -495,6 +495,11 @@ class Executor:
             )
         if "worst_decile_models" in names and client_accuracy is not None:
             values["worst_decile_models"] = measures.worst_decile(client_accuracy[whose])
+        measured = self.problem.measured
+        if measured.optimum is not None and measured.suboptimality is not None:
+            w = np.asarray(mean, dtype=np.float64)
+            values["suboptimality"] = measured.suboptimality(w)
+            values["distance"] = float(np.linalg.norm(w - measured.optimum))
         return {name: values.get(name, float("nan")) for name in names}
 
     def _mean(self, rows: NDArray[np.int32], coefs: NDArray[np.float32]) -> tuple[jax.Array, jax.Array]:

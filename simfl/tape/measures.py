@@ -12,6 +12,8 @@ class 1. A class that the examples do not have is left out of a mean over classe
   the clients for whom it is lowest (at least one).
 - Of a regression, with targets y [m] and predictions z [m]: `mae`, the mean of |z - y|; `rmse`, the root of the mean of
   (z - y)^2; `r2` = 1 - sum (z - y)^2 / sum (y - mean y)^2.
+- Of a problem whose minimizer w* is known (`simfl.data.synthetic`), in float64: `suboptimality`, f(w) - f(w*) with the
+  training loss f, and `distance`, the Euclidean norm of w - w*.
 - `worst_decile_models`: accuracy of each client's own model on the test set, again the mean over the lowest tenth.
 """
 

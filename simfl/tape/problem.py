@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -173,14 +174,18 @@ class Measured:
     Attributes:
         loss_examples: int [k], training examples that measure the training loss.
         gradient_examples: how many training examples, the first ones, measure gradients; 0: none.
-        further: names of `simfl.tape.measures`, of classifiers.
+        further: names of `simfl.tape.measures`.
         clients: int [k], the clients among which the worst are measured; None: all.
+        optimum: the minimizer w* of the training loss f, f64 [d], for `distance`.
+        suboptimality: returns f(w) - f(w*) for parameters, f64 [d].
     """
 
     loss_examples: NDArray[np.int64]
     gradient_examples: int = 0
     further: tuple[str, ...] = ()
     clients: NDArray[np.int64] | None = None
+    optimum: NDArray[np.float64] | None = None
+    suboptimality: Callable[[NDArray[np.float64]], float] | None = None
 
 
 @dataclass(frozen=True)

@@ -416,7 +416,7 @@ WRONG = [
 
 @pytest.mark.slow(but=["-3"])
 @pytest.mark.parametrize(("options", "reason"), WRONG, ids=[str(options)[:60] for options, _ in WRONG])
-def test_what_an_algorithm_misstates_ends_the_run_in_one_line_with_its_place(options, reason, tmp_path):
+def test_a_wrong_statement_of_an_algorithm_ends_the_run_with_one_line_that_names_it(options, reason, tmp_path):
     asked = scenario(own("Asks", **options), clients=STEADY)
     with pytest.raises(RunError) as caught:
         simfl.run(asked, out=tmp_path)
@@ -434,7 +434,7 @@ def test_a_fixed_batch_larger_than_the_data_is_not_certified(tmp_path):
     assert "client 0 releases mini-batch 0 of 361 examples, and has 360" in refusal
 
 
-def test_the_statement_says_what_the_account_takes_an_own_algorithms_word_for(tmp_path):
+def test_the_statement_lists_what_the_account_assumes_of_an_own_algorithm(tmp_path):
     made, _ = certified("Own", tmp_path)
     assert made.manifest.extra["privacy"].endswith(
         "not counting what the code of tests.algorithms.test_accounts:Own makes of data beside the gradients of the "

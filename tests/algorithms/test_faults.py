@@ -199,7 +199,7 @@ def happens(kind, options, fault):
 
 
 @pytest.mark.parametrize(("kind", "options"), ROWS, ids=[heading(*row) for row in ROWS])
-def test_the_table_says_what_happens(kind, options):
+def test_outcomes_of_faults_equal_those_in_the_table(kind, options):
     cells, _ = table()
     outcomes = {fault: happens(kind, options, fault) for fault in FAULTS}
     assert {fault: cells.get((heading(kind, options), fault)) for fault in FAULTS} == outcomes
@@ -230,7 +230,7 @@ EXTREMES = {
 
 @pytest.mark.parametrize("extreme", EXTREMES)
 @pytest.mark.parametrize(("kind", "options"), ROWS, ids=[heading(*row) for row in ROWS])
-def test_what_holds_in_every_world_holds_at_its_edges(kind, options, extreme):
+def test_invariants_hold_at_the_edges_of_the_world(kind, options, extreme):
     world, until = EXTREMES[extreme]
     if kind == "gossip_learning" and "seconds_per_example" in world:
         options = {**options, "period_s": 8 * world["seconds_per_example"]}

@@ -104,7 +104,7 @@ def expected(name):
     + [("adpsgd", name, True) for name in ("nesterov", "clipped")]
     + [("adpsgd", name, False) for name in ("momentum", "adam", "own")],
 )
-def test_a_client_on_its_own_is_a_plain_loop_of_optax(kind, name, one_by_one):
+def test_one_client_equals_a_plain_loop_of_optax(kind, name, one_by_one):
     """200 steps: of one model, and beside those of another client, one by one as on a CPU and in lanes."""
     section, _, step_size = LOOPS[name]
     alone = kind == "centralized_sgd"
@@ -120,7 +120,7 @@ def test_a_client_on_its_own_is_a_plain_loop_of_optax(kind, name, one_by_one):
 
 
 @pytest.mark.parametrize("name", ["nesterov", "adam"])
-def test_local_steps_are_a_plain_loop_whose_state_begins_anew_with_each_round(name):
+def test_local_steps_equal_a_plain_loop_whose_state_restarts_in_each_round(name):
     section, parts, step_size = LOOPS[name]
     problem, _ = optimized(make_problem(4, local=True, l2=0.01), "fedavg", start(), optimizer=section)
     rounds = [(0, 0, 5), (1, 3, 2), (3, 7, 9)]
@@ -179,7 +179,7 @@ def test_servers_take_the_steps_of_the_listings(kind, server):
     assert np.abs(looped - start()).max() > 0.05
 
 
-def test_a_server_takes_gradients_as_they_come():
+def test_a_server_steps_on_gradients_as_they_arrive():
     """ASGD with Nesterov's momentum at the server: client 0 alone, so that nothing is stale."""
     problem = make_problem(1)
     models = run(problem, "async_sgd", {"server_optimizer": "momentum"}, updates=50, step_size=0.1, initial=start())
@@ -284,7 +284,7 @@ CURVATURE = np.geomspace(0.01, 1.0, 4)  # a condition number of 100
 
 @pytest.mark.slow(but=["adpsgd"])
 @pytest.mark.parametrize("kind", ACCELERATED)
-def test_momentum_takes_the_root_of_the_condition_number_and_adam_does_not_mind_it(kind):
+def test_momentum_needs_the_root_of_the_condition_number_and_adam_is_independent_of_it(kind):
     """Four clients with one optimum at distance 1, step sizes eta, smallest curvature mu. Without momentum the distance
     is (1 - eta mu)^t; with beta = r^2, r = 1 - sqrt(eta mu), it is r^t up to a factor that is linear in t (Polyak
     1964). At the best step sizes these are ((kappa - 1) / (kappa + 1))^t and ((sqrt(kappa) - 1) / (sqrt(kappa) + 1))^t.
@@ -313,7 +313,7 @@ def test_momentum_takes_the_root_of_the_condition_number_and_adam_does_not_mind_
 
 
 @pytest.mark.parametrize("average", [False, True])
-def test_momentum_multiplies_the_bias_of_unlike_data(average):
+def test_momentum_multiplies_the_bias_of_heterogeneous_data(average):
     """D-PSGD ends at (I - W + eta H) x = eta H a, with momentum as if the step were eta / (1 - beta): what data unlike
     each other cost grows by 1 / (1 - beta)^2 (Yuan et al. 2021, DecentLaM, https://arxiv.org/abs/2104.11981). Averaged
     velocities, (I - beta W) v = H (x - a), take most of that away."""

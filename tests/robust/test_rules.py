@@ -87,7 +87,7 @@ def test_a_rule_is_its_numpy_loop_with_any_padding(rule, count):
     np.testing.assert_allclose(rule(*given_of(x, pads=True)), ORACLES[rule](x), **CLOSE)
 
 
-def test_published_vectors():
+def test_rules_give_published_vectors():
     """Examples in the documentation of byzfl 0.0.11."""
     rows, given = given_of(PUBLISHED)
     np.testing.assert_allclose(TrimmedMean(1)(rows, given), [4, 5, 6], **CLOSE)

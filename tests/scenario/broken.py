@@ -170,7 +170,7 @@ BROKEN = [
         "key_of_another_algorithm",
         "algorithm: {kind: sync_sgd, exchange: atomic}\n",
         "{file}: algorithm.exchange: expected a key of kind sync_sgd (step_size, optimizer, batch_size, sampling, "
-        "all_reduce), found 'exchange'; remove it, or choose kind adpsgd",
+        "gradient_noise, all_reduce), found 'exchange'; remove it, or choose kind adpsgd",
     ),
     Broken(
         "key_of_another_set",
@@ -202,7 +202,7 @@ BROKEN = [
         "unknown_metric",
         ADPSGD + "evaluate: {every: {epochs: 1}, metrics: [makro_f1]}\n",
         "{file}: evaluate.metrics: expected macro_f1, balanced_accuracy, auc, worst_decile, worst_decile_models, mae, "
-        "rmse or r2, found 'makro_f1'; did you mean 'macro_f1'?",
+        "rmse, r2, suboptimality or distance, found 'makro_f1'; did you mean 'macro_f1'?",
     ),
     Broken(
         "metrics_of_no_classes",

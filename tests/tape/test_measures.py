@@ -1,10 +1,10 @@
-"""Measures beside loss and accuracy, against plain counting."""
+"""Measures other than loss and accuracy equal plain counting and scikit-learn."""
 
 import numpy as np
 import pytest
 from sklearn.metrics import mean_absolute_error, mean_squared_error, r2_score
 
-from simfl.scenario.control import METRICS, OF_REGRESSIONS
+from simfl.scenario.control import METRICS, OF_KNOWN_OPTIMA, OF_REGRESSIONS
 from simfl.tape.measures import OF_CLIENTS, OF_SCORES, OF_TARGETS, measure, worst_decile
 
 GENERATOR = np.random.default_rng(3)
@@ -14,13 +14,13 @@ Z = (GENERATOR.normal(size=(60, 4)) + 1.5 * np.eye(4)[Y]).astype(np.float32)
 
 
 def ranked_above(scores, positive):
-    """The share of pairs in which the positive example has the larger score; half a pair for equal ones."""
+    """Return the share of pairs in which the positive example has the larger score; equal scores count half."""
     ahead = scores[positive][:, None] - scores[~positive][None, :]
     return (np.sum(ahead > 0) + 0.5 * np.sum(ahead == 0)) / ahead.size
 
 
 def test_the_names_are_those_of_scenarios():
-    assert {*OF_SCORES, *OF_CLIENTS, *OF_TARGETS} == set(METRICS)
+    assert {*OF_SCORES, *OF_CLIENTS, *OF_TARGETS, *OF_KNOWN_OPTIMA} == set(METRICS)
     assert set(OF_TARGETS) == set(OF_REGRESSIONS)
 
 
@@ -33,7 +33,7 @@ def test_errors_of_a_regression_are_those_of_scikit_learn():
     assert np.isnan(measure(("r2",), np.ones(50, np.float32), z)["r2"])
 
 
-def test_classes_count_alike():
+def test_all_classes_count_equally():
     answers = Z.argmax(axis=1)
     recall, f1 = [], []
     for label in (0, 1, 3):
@@ -54,7 +54,7 @@ def test_the_area_is_the_share_of_pairs_in_order():
     expected = ranked_above(score, binary == 1)
     assert measure(("auc",), binary, score)["auc"] == pytest.approx(expected)
     assert measure(("auc",), binary, np.stack([-score, score], axis=1))["auc"] == pytest.approx(expected)
-    # Huge scores, whose chances are all 0 or 1, keep their order.
+    # Huge scores, whose probabilities are all 0 or 1, keep their order.
     assert measure(("auc",), binary, 1e4 * score)["auc"] == pytest.approx(expected)
 
 
@@ -70,7 +70,7 @@ def test_what_cannot_be_measured_is_nan():
     assert all(np.isnan(value) for value in measure(tuple(OF_SCORES), Y, broken).values())
 
 
-def test_the_worst_tenth_of_clients():
+def test_worst_decile_is_the_mean_of_the_worst_tenth_of_clients():
     assert worst_decile(np.array([0.5, 0.1, 0.9])) == 0.1
     accuracy = GENERATOR.random(47)
     assert worst_decile(accuracy) == pytest.approx(sorted(accuracy)[0:4] @ np.full(4, 0.25))

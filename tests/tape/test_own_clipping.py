@@ -1,4 +1,4 @@
-"""Gradients with clipping norms of their own, and noise on some parameters only, against NumPy."""
+"""Gradients with one clipping norm each, and noise on some parameters only, equal NumPy."""
 
 import dataclasses
 
@@ -64,8 +64,8 @@ def test_examples_whose_gradient_is_not_finite_are_released_as_zero_and_counted(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("clip", "own"), [("update", False), ("update", True), ("example", True)])
-def test_lanes_without_an_operation_leave_nothing_behind(clip, own):
-    """Their bound is 0 and so is their norm: 0/0 in the spare row would reach every model that reads it 0 times."""
+def test_idle_lanes_do_not_change_values(clip, own):
+    """Bound and norm of an idle lane are 0; 0/0 in the spare row would reach each model that reads it with weight 0."""
     problem = make_problem(4, sampling="without_replacement", clipping_norm=0.05, own_clipping=own, clip=clip)
     curved = build_model("quadratic", input_shape=(64,), num_classes=0)  # clipped by the general rule
     for tried in (problem, dataclasses.replace(problem, model=curved)):
@@ -79,7 +79,7 @@ def test_lanes_without_an_operation_leave_nothing_behind(clip, own):
 
 
 @pytest.mark.slow
-def test_noise_on_the_first_parameters_only():
+def test_noise_can_be_limited_to_the_first_parameters():
     quiet = make_problem(2)
     noisy = dataclasses.replace(make_problem(2), noise=Noise("laplace_l2", first=100))
     totals = []

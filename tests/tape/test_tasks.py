@@ -1,4 +1,4 @@
-"""Several tasks on the same data: who draws what, what is evaluated, losses on request, and projection."""
+"""Several tasks on the same data: batches of each pair, evaluations, probes of losses, and projection."""
 
 import numpy as np
 import pytest
@@ -24,7 +24,7 @@ def test_each_pair_draws_batches_of_its_nodes_data_and_its_own_labels():
         assert values == pytest.approx(expected, abs=1e-5)
 
 
-def test_a_probe_gives_models_and_their_losses_on_batches_to_come():
+def test_a_probe_gives_models_and_their_losses_on_future_batches():
     problem = make_task_problem(l2=0.1)
     generator = np.random.default_rng(0)
     models = generator.standard_normal((5, 64)).astype(np.float32)

@@ -70,7 +70,7 @@ def test_the_same_seed_draws_the_same_graph_and_another_seed_another(kind):
 
 
 @pytest.mark.parametrize("rule", MIXING_RULES)
-def test_known_spectral_gaps(rule):
+def test_spectral_gaps_equal_known_values(rule):
     assert build("complete", 9).spectral_gap(rule) == 1
     for num_clients in (4, 5, 16, 33):
         expected = 2 / 3 * (1 - np.cos(2 * np.pi / num_clients))
@@ -108,7 +108,7 @@ def test_ten_thousand_clients_are_built_quickly(kind):
     assert sum(len(ids) for ids in neighbors) == topology.degrees.sum()
 
 
-def test_the_gap_of_a_long_ring():
+def test_the_gap_of_a_long_ring_has_its_closed_form():
     gap = build("ring", 4 * DENSE_LIMIT).spectral_gap()
     assert gap == pytest.approx(2 / 3 * (1 - np.cos(2 * np.pi / (4 * DENSE_LIMIT))), rel=1e-5)
 
@@ -135,7 +135,7 @@ def test_exponential_hops_are_powers_of_two():
     assert build("exponential", 10).neighbors(0) == (1, 2, 4, 6, 8, 9)
 
 
-def test_tree_and_torus_shapes():
+def test_trees_and_tori_have_their_shapes():
     assert build("tree", 7, branching=3).edges == ((0, 1), (0, 2), (0, 3), (1, 4), (1, 5), (1, 6))
     torus = build("torus", 12, rows=3)
     assert torus.neighbors(0) == (1, 3, 4, 8)
@@ -144,7 +144,7 @@ def test_tree_and_torus_shapes():
 
 @pytest.mark.parametrize("kind", ["ring", "complete", "star", "tree", "exponential", "erdos_renyi"])
 @pytest.mark.parametrize("num_clients", [1, 2])
-def test_one_and_two_clients(kind, num_clients):
+def test_graphs_of_one_and_two_clients_are_valid(kind, num_clients):
     topology = build(kind, num_clients)
     assert topology.edges == (() if num_clients == 1 else ((0, 1),))
     assert topology.spectral_gap() == pytest.approx(1)

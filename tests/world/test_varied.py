@@ -224,7 +224,7 @@ def test_later_rules_override_matrices_by_region_and_edges():
     assert values.of_link("bandwidth", 3, 0) is None, "this edge has one direction"
 
 
-def test_traces_of_clients_links_and_all_links():
+def test_traces_of_clients_links_and_all_links_apply():
     steps = Steps((1.0, 2.0), (0.5, 0.25))
     assert [steps.at(t) for t in (0.0, 1.0, 1.5, 2.0, 99.0)] == [None, 0.5, 0.5, 0.25, 0.25]
     assert [steps.next_change(t) for t in (0.0, 1.0, 2.0)] == [1.0, 2.0, math.inf]
@@ -244,7 +244,7 @@ def test_traces_of_clients_links_and_all_links():
     assert of_link.of_link("latency", 1, 0) == 1.0
 
 
-def test_a_message_goes_at_the_pace_of_each_moment():
+def test_a_message_travels_at_the_bandwidth_of_each_moment():
     rule = Rule({"uplink": 1e6}, nodes=frozenset({0}), window=Window(0.5, 1.0))
     network = network_of(rule, uplink=4e6)
     # Half a second at 4 MB/s, half a second at 1 MB/s, the rest at 4 MB/s again.

@@ -56,7 +56,7 @@ def replay(run, decay=None):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("options", [{}, {"l2": 0.05, "radius": 1.5}], ids=["convex", "strongly"])
-def test_it_is_rules_9_and_10_over_the_recorded_order(options):
+def test_models_follow_rules_9_and_10_in_the_recorded_order(options):
     problem = make_task_problem(sizes=[40, 80, 64, 56], clipping_norm=0.9, noisy=True, **options)
     run = Events(KIND, problem, world=rough_world(), noise_std=0.3, **SMALL)
     together, local, _ = replay(run)
@@ -121,7 +121,7 @@ def test_local_models_stay_private_until_a_global_action():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("reward", ["after", "before"])
-def test_states_and_rewards_are_what_the_paper_says(reward, monkeypatch):
+def test_states_and_rewards_equal_those_of_the_paper(reward, monkeypatch):
     seen = {}
     decide = QLearner.decide
 
@@ -259,7 +259,7 @@ def test_nodes_that_leave_delay_no_other_node():
 
 
 @pytest.mark.slow
-def test_a_coin_never_looks_at_the_numbers():
+def test_a_coin_decides_without_values_of_models():
     problem, other = make_task_problem(), make_task_problem(clipping_norm=0.1)
     coin = {"explore_from": 1.0, "explore_to": 1.0, **SMALL}
     one, two = Events(KIND, problem, **coin), Events(KIND, other, **coin)

@@ -108,7 +108,7 @@ def test_gradients_that_are_really_clipped_are_reported():
         ({"algorithm": ", explore_to: 1", "model": "softmax", "tasks": 1}, "Lemma 5 needs a convex loss"),
     ],
 )
-def test_the_proof_does_not_cover(options, reason):
+def test_settings_outside_the_proof_are_not_certified(options, reason):
     protection, warnings = protected(kind="deep_q_sgd", **options)
     assert not protection.ledger.certified
     assert warnings[0].startswith("privacy: epsilon is not certified: ")
@@ -126,6 +126,6 @@ def test_delta_may_be_given():
     assert protection.ledger.delta == 1e-5
 
 
-def test_the_largest_norm_of_an_example():
+def test_the_largest_norm_is_over_whole_examples():
     assert largest_norm(np.array([[3.0, 4.0], [1.0, 0.0]], np.float32)) == 5.0
     assert largest_norm(np.ones((2, 2, 2), np.float32)) == 2.0

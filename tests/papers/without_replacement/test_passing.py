@@ -100,7 +100,7 @@ def test_an_algorithm_that_is_in_the_catalogue_is_in_a_contract_suite():
 
 
 @pytest.mark.parametrize("order", ["random", "round_robin", "fewest", "rounds"])
-def test_the_order_of_turns(order):
+def test_turns_have_the_order_of_the_schedule(order):
     _, rows = run("without_replacement_sgd", make_world(4), tasks=1, sizes=[800] * 4, order=order)
     nodes = np.array([row[1] for row in rows])
     rounds = nodes.reshape(100, 4)
@@ -150,7 +150,7 @@ def test_a_node_works_on_another_task_while_it_waits():
 
 
 @pytest.mark.parametrize("shared", ["uplink", "downlink", "bandwidth"])
-def test_the_way_of_a_model_takes_the_time_of_its_bytes(shared):
+def test_a_transfer_of_a_model_takes_the_time_of_its_bytes(shared):
     """Two integers to the next node, two to the holder, 16 bytes of model: 32 bytes between two batches of 8 ms."""
     world = make_world(2, links=LinkModel(**{shared: 1e4}))
     _, rows = run("without_replacement_sgd", world, tasks=1, order="round_robin", sizes=[160, 160])

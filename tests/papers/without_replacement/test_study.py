@@ -84,7 +84,7 @@ def test_both_readings_are_those_of_table_2():
     ],
     ids=["ahead", "in one case", "behind", "level within the noise"],
 )
-def test_deep_q_against_fully_collaborative(ahead, spread, expected):
+def test_the_lead_of_deep_q_decides_the_verdict(ahead, spread, expected):
     def accuracy(reading, curve, case, epsilon=math.inf):
         return 60.0 + (ahead(case, epsilon) if curve == "Algorithm 2" else 0.0)
 
@@ -113,7 +113,7 @@ def test_a_lead_at_small_epsilon_is_none_at_5():
         (["Noiseless", "Algorithm 1", "Algorithm 2", "DP-SGD-5"], NO),
     ],
 )
-def test_the_order_of_the_curves(order, expected):
+def test_the_order_of_the_curves_decides_the_verdict(order, expected):
     runs = runs_of(study.FIGURES, lambda reading, curve, *rest: 90.0 - 10 * order.index(curve))
     assert verdict(study.ordering(runs)) == expected
 
@@ -136,7 +136,7 @@ def test_a_lead_of_up_to_15_points_is_judged_where_it_is_largest(lead, expected)
 
 
 @pytest.mark.parametrize("curve", ["Noiseless", "Algorithm 1", "Algorithm 2"])
-def test_the_cells_of_table_2(curve):
+def test_cells_of_table_2_decide_the_verdict(curve):
     right = runs_of(study.TABLE, lambda *cell: (printed(*cell) or 0.0) + 1.0, 0.1)
     wrong = runs_of(study.TABLE, lambda *cell: (printed(*cell) or 0.0) + 5.0, 0.1)
     assert verdict(study.cells(curve, right)) == YES
@@ -166,7 +166,7 @@ def test_a_cell_may_be_off_by_what_one_run_is():
     ],
     ids=["grows", "drops at ten", "within the noise"],
 )
-def test_more_nodes(accuracy, spread, expected):
+def test_the_accuracy_with_more_nodes_decides_the_verdict(accuracy, spread, expected):
     runs = runs_of(study.TABLE, lambda reading, curve, case, count: accuracy(count), spread)
     assert verdict(study.more_nodes(runs)) == expected
 
@@ -190,7 +190,7 @@ def test_the_network_is_compared_with_a_coin(lead, spread, expected):
 @pytest.mark.parametrize(
     ("slope", "small", "large"), [(0.05, YES, NO), (-0.05, NO, YES)], ids=["larger is better", "larger is worse"]
 )
-def test_batches(slope, small, large):
+def test_the_accuracy_with_larger_batches_decides_the_verdict(slope, small, large):
     runs = runs_of(study.SIZES, lambda curve, case, size, epsilon: 60 + slope * size)
     assert verdict(study.larger_batches((0.2, 0.5, 1.0), 1, runs)) == small
     assert verdict(study.larger_batches((5.0,), -1, runs)) == large

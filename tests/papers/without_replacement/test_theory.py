@@ -27,7 +27,7 @@ both = pytest.mark.parametrize("calibration", ["classic", "analytic"])
 # -- losses ----------------------------------------------------------------------------------
 
 
-def test_constants_of_the_logistic_loss():
+def test_the_logistic_loss_has_its_constants():
     assert logistic_constants() == LossConstants(1.0, 1.0, 0.0)
     assert logistic_constants(0.1, 5.0) == LossConstants(1.5, 1.1, 0.1)
     assert logistic_constants(1e-4) == LossConstants(2.0, 1.0001, 1e-4), "the paper's R = 1/lambda makes L = 2"
@@ -69,14 +69,14 @@ def test_the_multiplier_means_the_same_to_the_accountant(calibration):
 
 
 @pytest.mark.parametrize("delta", [1e-3, 1e-5, DELTA])
-def test_where_the_classical_claim_ends(delta):
+def test_the_classical_claim_ends_at_its_limit(delta):
     limit = classic_limit(delta)
     assert algorithm1_noise(0.99 * limit, delta, batch_size=50).claim_holds
     assert not algorithm1_noise(1.01 * limit, delta, batch_size=50).claim_holds
     assert algorithm1_noise(1.01 * limit, delta, batch_size=50, calibration="analytic").claim_holds
 
 
-def test_joint_release_of_one_against_all_models():
+def test_a_joint_release_of_several_models_costs_more_than_one():
     noise = algorithm1_noise(1.0, DELTA, batch_size=50)
     assert noise.joint(models=10) == pytest.approx(2.852, abs=5e-4)
     assert noise.joint() == pytest.approx(noise.exact_epsilon)
@@ -84,7 +84,7 @@ def test_joint_release_of_one_against_all_models():
     assert three.joint(models=2) > three.joint() == pytest.approx(three.exact_epsilon)
 
 
-def test_records_that_several_nodes_hold():
+def test_records_at_several_nodes_cost_as_many_copies():
     # Section C: each of 20 nodes draws all 60000 examples; n is 1.2 million, and delta = 1/n².
     noise = algorithm1_noise(1.0, 1 / (20 * 60000) ** 2, batch_size=50)
     assert noise.joint(copies=20) == pytest.approx(4.18, abs=5e-3)
