@@ -142,7 +142,8 @@ BROKEN = [
     Broken(
         "no_algorithm",
         "seed: 1\n",
-        "{file}: algorithm: expected a value (what the clients do), found nothing; add algorithm: {kind: sync_sgd}",
+        "{file}: algorithm: expected a value (the algorithm that trains the model), found nothing; "
+        "add algorithm: {kind: sync_sgd}",
     ),
     Broken(
         "unknown_section",
