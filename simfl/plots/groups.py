@@ -142,9 +142,9 @@ def plot_groups(
     """Plot each group's mean with its 95% band; below four seeds, thin lines.
 
     `groups` are from `open_groups`. `among` are all groups of the study, so that a group has the same color and line in
-    every figure. `x` is time, updates, epochs, rounds, bytes or epsilon. `y` is a column of the metrics table; consensus
-    distances have a logarithmic axis. `target` is an accuracy to mark, or a `Target` of another metric. `interpolation`
-    is "linear", or "step", which holds the last value. Returns the axes, for `save`.
+    every figure. `x` is time, updates, epochs, rounds, bytes or epsilon. `y` is a column of the metrics table, and
+    consensus distances have a logarithmic axis. `target` is an accuracy to mark, or a `Target` of another metric.
+    `interpolation` is "linear", or "step", which holds the last value. Returns the axes, for `save`.
     """
     column, x_label = x_axis(x)
     check_y(y, (run for group in groups for run in group.good.values()))
