@@ -54,7 +54,7 @@ copyright = "the authors of simfl, Apache-2.0"
 #: Page -> the pages below it, in their order. Pages that nobody names stand below the papers, so that none is lost.
 BELOW = {
     "index": ["tutorial", "examples", "guides", "reference", "papers", "design"],
-    "examples": [f"notebooks/{path.stem}" for path in sorted(NOTEBOOKS.glob("*.ipynb"))],
+    "examples": ["notebooks/quickstart", *sorted(f"notebooks/{path.stem}" for path in NOTEBOOKS.glob("[!q]*.ipynb"))],
     "guides": [
         "looking",
         "studies",
