@@ -297,10 +297,6 @@ def _compression(scenario: Sections) -> Iterator[Problem]:
         able = [kind_of(section, "kind") for section in members_of(Algorithm) if section.compresses]  # type: ignore[attr-defined]
         yield Problem(f"null with algorithm '{algorithm.kind}'", found, f"remove it, or use {one_of(able)}", at)
         return
-    for name, section in (("aggregation", scenario.aggregation), ("attackers", scenario.attackers)):
-        if section is not None:
-            advice = "a rule compares models, and no scheme here tells a forged estimate: remove one of the two"
-            yield Problem("null beside compression", repr(section.kind), advice, (name,))
     scheme = compression.scheme or schemes[0]
     if scheme not in schemes:
         expected = f"{one_of(schemes)} with algorithm '{algorithm.kind}'"
@@ -311,6 +307,10 @@ def _compression(scenario: Sections) -> Iterator[Problem]:
     if scheme == "deep_squeeze" and compression.gamma is None:
         advice = "no theory gives one; begin with the share of what a message keeps"
         yield Problem("a number with scheme 'deep_squeeze'", "nothing", advice, (*at, "gamma"))
+    for name in ("aggregation", "attackers"):
+        if (other := getattr(scenario, name)) is not None:
+            advice = "rules and attacks are about models, not about changes of estimates: remove one of the two"
+            yield Problem("null with compressed messages", repr(other.kind), advice, (name,))
     if algorithm.noise_of_server:
         advice = "messages would be compressed before noise is added: use noise: client"
         yield Problem("null with noise of the server", found, advice, at)
