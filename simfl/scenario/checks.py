@@ -315,8 +315,8 @@ def _partition(scenario: Sections) -> Iterator[Problem]:
 def _labels(scenario: Sections) -> tuple[TargetKind, int | None]:
     """Return the target and its number of classes, as far as known without loading."""
     data = scenario.data
-    if isinstance(data, RealData) and data.classes is not None:
-        return "binary" if len(data.classes) == 2 else "classes", len(data.classes)
+    if isinstance(data, RealData) and data.num_kept is not None:
+        return "binary" if data.num_kept == 2 else "classes", data.num_kept
     return data.task, data.num_classes
 
 
