@@ -632,6 +632,35 @@ def draw_epsilon(runs: Runs) -> Figure:
     return labeled(figure, axes, "ε that the noise is made for, of one task", columns=4)
 
 
+def draw_nodes(runs: Runs) -> Figure:
+    """Draw Table II: accuracy over nodes, with the paper's numbers as crosses."""
+    cases = [case for case in CASES if runs.cells(TABLE, FIRST, "Noiseless", case)]
+    figure, axes = panels(1, len(cases), (4.2 * len(cases), 3.6), sharey=True)
+    for axis, case in zip(axes.flat, cases, strict=True):
+        for curve, line in zip(_ALL, ("-", "--", "-."), strict=True):
+            color = color_of(KINDS[curve]) if curve in KINDS else "#000000"
+            if accuracies := runs.accuracies(TABLE, FIRST, curve, case):
+                with_bars(axis, list(accuracies), list(accuracies.values()), color=color, ls=line, label=curve)
+            papers = [math.nan if paper is None else paper for paper in PRINTED[curve, case]]
+            axis.plot(NODES, papers, "x", color=color, ms=7, label=f"{curve}, the paper's")
+        log_axis(axis, NODES)
+        axis.set(title=case)
+    return labeled(figure, axes, "nodes M that each hold 60,000 examples", columns=3)
+
+
+def draw_turns(runs: Runs) -> Figure:
+    """Draw Algorithm 2 over sizes of a batch, by the order in which nodes act."""
+    epsilons = dict.fromkeys(cell[3] for cell in runs.cells(SIZES, TURNS["random"]))
+    places = list(itertools.product(CASES, epsilons))
+    figure, axes = panels(len(places) // max(1, len(epsilons)), len(epsilons), (8.4, 6.4), sharex=True, sharey=True)
+    for axis, (case, epsilon) in zip(axes.flat, places, strict=True):
+        for (order, curve), color in zip(TURNS.items(), PALETTE, strict=False):
+            accuracies = [runs.accuracy(SIZES, (curve, case, size, epsilon)) for size in (50, 200)]
+            with_bars(axis, (50, 200), accuracies, color=color, label=order)
+        axis.set(title=f"{case}, ε = {epsilon:g}", xlim=(30, 220), xticks=(50, 200))
+    return labeled(figure, axes, "batch size b", columns=4)
+
+
 def draw_sizes(runs: Runs) -> Figure:
     """Draw accuracy over epsilon for every batch size."""
     cases = [case for case in CASES if runs.cells(SIZES, _BOTH[0], case)]
@@ -682,7 +711,8 @@ PAPER = Paper(
                    functools.partial(ahead_in_figures, (0.1, 0.2, 0.5, 1.0)), headline=True, figure="epsilon"),
         PaperClaim("It does so at epsilon 5 too (Figures 3 and 4).", functools.partial(ahead_in_figures, (5.0,)),
                    figure="epsilon"),
-        PaperClaim("It does so at epsilon 1 where each node holds everything (Table II).", ahead_in_table),
+        PaperClaim("It does so at epsilon 1 where each node holds everything (Table II).", ahead_in_table,
+                   figure="nodes"),
         PaperClaim("It is up to 15 points more accurate (Figures 3 and 4).",
                    functools.partial(up_to, "Algorithm 2", "Algorithm 1", 10.0), figure="epsilon"),
         PaperClaim("It is better by what its network learns.", learned),
@@ -690,11 +720,12 @@ PAPER = Paper(
                    figure="epsilon"),
         PaperClaim("Algorithm 1 is up to 20 points more accurate than DP-SGD-5.",
                    functools.partial(up_to, "Algorithm 1", "DP-SGD-5", 15.0), figure="epsilon"),
-        *(PaperClaim(f"Table II's accuracies: {curve}.", functools.partial(cells, curve))
+        *(PaperClaim(f"Table II's accuracies: {curve}.", functools.partial(cells, curve), figure="nodes")
           for curve in _ALL),
-        PaperClaim("More nodes that each hold all data make every method more accurate (Table II).", more_nodes),
+        PaperClaim("More nodes that each hold all data make every method more accurate (Table II).", more_nodes,
+                   figure="nodes"),
         PaperClaim("With 20 nodes that each hold all data Algorithm 2 loses at most 6 points to noise (Table II).",
-                   within_noiseless),
+                   within_noiseless, figure="nodes"),
         *(PaperClaim(f"Larger batches help {algorithm} at small epsilon (Figures 5 and 6).",
                      functools.partial(larger_batches, algorithm, (0.2, 0.5, 1.0), 1), figure="batch-size")
           for algorithm in _BOTH),
@@ -707,7 +738,9 @@ PAPER = Paper(
     ),
     figures={
         "epsilon": ("accuracy over epsilon, 10 nodes that divide MNIST", draw_epsilon),
+        "nodes": ("Table II: accuracy over nodes, ours beside the paper's", draw_nodes),
         "batch-size": ("accuracy over epsilon for several batch sizes", draw_sizes),
+        "turns": ("accuracy of Algorithm 2 by the order in which nodes act", draw_turns),
         "passes": ("speed-up of one pass over the number of nodes", draw_passes),
     },
     untested=(
