@@ -9,17 +9,17 @@ Decentralized Parallel SGD with Differential Privacy", Algorithm 1 and Appendix 
         meanwhile: average with a random neighbor j            w_k, w_j <- (w_k + w_j) / 2
         w_k <- w_k - step * gradient
 
-Staleness is the paper's: the number of mini-batches that all workers applied between the read and the update.
+Staleness is defined as in the paper: the number of mini-batches that all workers applied between read and update.
 `simfl.algorithms.staleness` enforces a bound on it, which the paper assumes. An exchange completes even if the
 gradient is dropped.
 
 Faults. A lost message is sent again, which delays the exchange. Messages may overtake each other. A worker that crashes
 loses its gradient but not an exchange: it subtracts the difference when it is back. An exchange with a neighbor that is
-offline or unreachable is abandoned before any model changes. If a partition delays an answer, the asking worker
-waits for it, forever if the partition does not end; the others go on, each side by itself. `atomic` exchanges choose
-among reachable online neighbors only. If the graph changes, an exchange starts with a current neighbor; a worker
-without neighbors skips it. Under a staleness bound with the policy `wait`, the others wait for a worker that waits for
-an answer, unless that answer can never arrive.
+offline or unreachable is abandoned before any model changes. If a partition delays an answer, the worker that started
+the exchange waits for it, forever if the partition does not end; the others continue, separately on each side. `atomic`
+exchanges choose among reachable online neighbors only. If the graph changes, an exchange starts with a current
+neighbor; a worker without neighbors skips it. Under a staleness bound with the policy `wait`, the others wait for a
+worker that waits for an answer, unless that answer can never arrive.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class ADPSGD(OwnUpdates):
         self.in_flight: dict[int, Model] = {}
         #: The neighbor's state in flight to each client. Not a difference: a second moment must not become negative.
         self._states_in_flight: dict[int, State | None] = {}
-        if self.waits:  # only an answer can be stuck: a request is refused
+        if self.waits:  # only an answer can be stuck: a first message that cannot arrive is refused
             self.world.network.on_stuck = lambda peer, me: self.turns.forget(me)
 
     def start(self) -> None:
@@ -114,7 +114,7 @@ class ADPSGD(OwnUpdates):
         peer = self.choose(me) if self._starts[me] else None
         if peer is not None:
             self._count_exchange(me, peer)
-            # The average has no name: a suspended process would keep it, and its rows, alive.
+            # The average is not bound to a local name: a suspended process would keep it, and its rows, alive.
             self.model[me] = self.model[peer] = self.tape.combine((0.5, self.model[me]), (0.5, self.model[peer]))
             if self.optimizer is not None:
                 states = [(0.5, self.optimizer.shown(me)), (0.5, self.optimizer.shown(peer))]
@@ -183,7 +183,7 @@ class ADPSGD(OwnUpdates):
             if optimizer is not None and state is not None:
                 self._states_in_flight[me] = own = optimizer.shown(peer)
                 optimizer.average(peer, [(0.5, state), (0.5, own)])
-            # A receiver that knows its sent model derives the neighbor's model from the difference.
+            # The content is the neighbor's model: the receiver can derive it from the difference and what it sent.
             network.send(peer, me, size, at_home, content=other)
 
         def at_home() -> None:
@@ -192,7 +192,7 @@ class ADPSGD(OwnUpdates):
                 optimizer.average(me, [(0.5, optimizer.shown(me)), (0.5, self._states_in_flight.pop(me))])
             done.succeed(True)
 
-        # An offline neighbor cannot answer: the exchange is abandoned before any model changes.
+        # If the neighbor is offline or unreachable, the exchange is abandoned before any model changes.
         network.send(me, peer, size, at_peer, lambda: done.succeed(False), sent)
         return peer, done
 

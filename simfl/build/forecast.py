@@ -14,6 +14,7 @@ from simfl.build.privacy import noise_of
 from simfl.build.setup import Setup
 from simfl.build.world import build_world
 from simfl.errors import ScenarioError
+from simfl.privacy.ledger import greatest
 from simfl.records.display import show_count, show_range
 
 #: The most links whose latency is computed.
@@ -113,7 +114,7 @@ def _planned(setup: Setup) -> tuple[float | None, str | None]:
         releases = setup.kind.planned(setup)
     except ScenarioError:  # the run ends at a time
         return None, ledger.statement
-    epsilon = float(ledger.final_epsilon(releases).max()) if ledger.accounts_for(releases) else math.nan
+    epsilon = greatest(ledger.final_epsilon(releases)) if ledger.accounts_for(releases) else math.nan
     return None if math.isnan(epsilon) else epsilon, ledger.statement_of(releases)
 
 

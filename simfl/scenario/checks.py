@@ -6,8 +6,8 @@ import itertools
 from collections.abc import Iterable, Iterator
 
 from simfl.scenario.algorithms.base import Sections
-from simfl.scenario.catalogues import Model
-from simfl.scenario.control import OF_REGRESSIONS
+from simfl.scenario.catalogues import Data, Model
+from simfl.scenario.control import OF_KNOWN_OPTIMA, OF_REGRESSIONS
 from simfl.scenario.data import RealData, SyntheticData, Table, TargetKind
 from simfl.scenario.distributions import ListedFactors
 from simfl.scenario.fields import kind_of, members_of
@@ -16,6 +16,9 @@ from simfl.scenario.partitions import ByColumn, ByLabel, ListedSizes, Natural, R
 from simfl.scenario.privacy import Accounted, Gaussian
 from simfl.scenario.problems import Path, Problem, one_each, one_of, show, suggestion
 from simfl.scenario.units import format_time
+
+#: The data sets whose optimum is known, which is that of the model of the same name.
+KNOWN_OPTIMA = tuple(kind_of(member, "set") for member in members_of(Data) if issubclass(member, SyntheticData))
 
 _NUMBERED = "clients are numbered from 0"
 
@@ -34,6 +37,7 @@ def contradictions(scenario: Sections) -> Iterator[Problem]:
     yield from _underlay(scenario)
     yield from scenario.algorithm.contradictions(scenario)
     yield from scenario.algorithm.optimizer_problems()
+    yield from _attackers(scenario)
     yield from _privacy(scenario)
     yield from _evaluations(scenario)
     yield from _faults(scenario)
@@ -43,14 +47,27 @@ def contradictions(scenario: Sections) -> Iterator[Problem]:
         advice = "stop by time, updates or epochs"
         found = f"{scenario.stop.accuracy:g}"
         yield Problem(f"no accuracy with model '{scenario.model.kind}'", found, advice, ("stop", "accuracy"))
+    yield from _known_optimum(scenario)
     if isinstance(scenario.model, ExternalModel):
         return  # its properties are known once it is made
     lacking = "classes" if not _has_accuracy(scenario) else "targets" if not scenario.model.regression else ""
-    for name in scenario.evaluate.metrics:
+    for name in (name for name in scenario.evaluate.metrics if name not in OF_KNOWN_OPTIMA):
         if (name in OF_REGRESSIONS) == (lacking == "targets"):
             expected = f"none with model '{scenario.model.kind}', which has no {lacking}"
             yield Problem(expected, repr(name), "remove it", ("evaluate", "metrics"))
             break
+
+
+def _known_optimum(scenario: Sections) -> Iterator[Problem]:
+    """Yield a measure of the optimum of a problem whose optimum is not known."""
+    listed = [name for name in scenario.evaluate.metrics if name in OF_KNOWN_OPTIMA]
+    goal = scenario.stop.suboptimality
+    if (goal is None and not listed) or scenario.data.set == scenario.model.kind in KNOWN_OPTIMA:
+        return
+    at, value = (("stop", "suboptimality"), f"{goal:g}") if goal is not None else (("evaluate", "metrics"), listed[0])
+    expected = f"data of known optimum ({', '.join(KNOWN_OPTIMA)}) with the model of that kind"
+    found = f"{value} with data '{scenario.data.set}' and model '{scenario.model.kind}'"
+    yield Problem(expected, found, "remove it, or choose such data and model", at)
 
 
 def warnings(scenario: Sections) -> Iterator[str]:
@@ -200,11 +217,36 @@ def _clients(scenario: Sections) -> Iterator[Problem]:
         yield from one_each(len(sizes.values), count, ("data", "partition", "sizes", "values"))
 
 
+def _attackers(scenario: Sections) -> Iterator[Problem]:
+    """Check that attackers exist, that others are honest, and what noise allows."""
+    attackers, count, server = scenario.attackers, scenario.clients.count, scenario.algorithm.noise_of_server
+    if attackers is not None and attackers.clients is not None:
+        yield from _first_wrong(
+            scenario, [(("attackers", "clients", n), client) for n, client in enumerate(attackers.clients)]
+        )
+    if attackers is not None and count - len(attackers.clients or (0,)) < 1:
+        expected = f"fewer attackers than clients.count, which is {count}"
+        yield Problem(expected, str(len(attackers.clients or (0,))), "leave an honest client", ("attackers",))
+    if scenario.privacy is not None and server and scenario.aggregation is not None:
+        advice = "a rule sees single updates, of which the server's noise protects only the sum; use noise: client"
+        yield Problem("null with noise of the server", repr(scenario.aggregation.kind), advice, ("aggregation",))
+    if scenario.privacy is not None and attackers is not None:
+        if server and not attackers.on_data:
+            advice = "an attacker reads single updates, of which the server's noise protects only the sum"
+            yield Problem("null with noise of the server", repr(attackers.kind), advice, ("attackers",))
+        if getattr(scenario.privacy, "view", None) == "global_hidden":
+            advice = "hidden senders protect only among clients that follow the algorithm; use local_transcript"
+            yield Problem("local_transcript with attackers", "'global_hidden'", advice, ("privacy", "view"))
+
+
 def _privacy(scenario: Sections) -> Iterator[Problem]:
     """Check lists per client, the mechanism's sampling, and a budget's plan."""
     privacy = scenario.privacy
     if privacy is None:
         return
+    if noise := scenario.algorithm.gradient_noise:
+        advice = "remove it: no account counts this noise"
+        yield Problem("0 beside privacy", f"{noise:g}", advice, ("algorithm", "gradient_noise"))
     for name, values in privacy.lists():
         yield from one_each(len(values), scenario.clients.count, ("privacy", name))
     if privacy.counts_uses and not scenario.algorithm.uses_data_up:
@@ -273,8 +315,8 @@ def _partition(scenario: Sections) -> Iterator[Problem]:
 def _labels(scenario: Sections) -> tuple[TargetKind, int | None]:
     """Return the target and its number of classes, as far as known without loading."""
     data = scenario.data
-    if isinstance(data, RealData) and data.classes is not None:
-        return "binary" if len(data.classes) == 2 else "classes", len(data.classes)
+    if isinstance(data, RealData) and data.num_kept is not None:
+        return "binary" if data.num_kept == 2 else "classes", data.num_kept
     return data.task, data.num_classes
 
 

@@ -54,7 +54,7 @@ class Population(Config):
     speed: Speed = option(
         ConstantFactor(), "factor on a client's compute time, drawn once per client: 2 is half as fast"
     )
-    jitter: Jitter = option(ConstantFactor(), "factor on each single computation, drawn afresh every time")
+    jitter: Jitter = option(ConstantFactor(), "factor on each single computation, drawn for each of them")
     trace: SpeedTrace | None = option(None, "a factor on compute times that changes over time, from a file; null: none")
 
     def batch_s(self, examples: int) -> float:
@@ -71,7 +71,7 @@ class Slowdown(Config):
     clients: Clients | None = option(None, "these clients, by number; the first is 0")
     fraction: Share | None = option(None, "this share of all clients, drawn once")
     regions: RegionNames | None = option(None, "the clients in these regions, of regions.names")
-    random: Count | None = option(None, "this many clients, drawn afresh in every iteration")
+    random: Count | None = option(None, "this many clients, drawn again in every iteration")
     factor: Positive = Field(description="factor on the compute time: 10 is ten times slower")
     start: Seconds = option(0.0, "virtual time at which the slowdown begins", alias="from")
     until: PositiveSeconds | None = option(None, "virtual time at which it ends; null: at the end of the run")

@@ -46,6 +46,11 @@ class Stop(Config):
     epochs: Positive | None = option(None, "passes over the whole training set")
     accuracy: Share | None = option(None, "test accuracy at which the run ends, looked at in each evaluation")
 
+    suboptimality: Positive | None = option(
+        None,
+        "training loss above its minimum at which the run ends, looked at in each evaluation; for data whose optimum "
+        "is known (quadratic, linear, logistic)",
+    )
     metric: Text | None = option(
         None,
         "a column of metrics, such as test_loss or one of a model of your own, that ends the run when it "
@@ -63,7 +68,8 @@ class Stop(Config):
             found = "both" if given else "neither"
             yield Problem("at_least or at_most beside it", found, "give one of them", ("metric",))
         if self.time is None and self.updates is None and self.epochs is None:
-            goal = "accuracy" if self.accuracy is not None else self.metric
+            goals = [name for name in ("accuracy", "suboptimality") if getattr(self, name) is not None]
+            goal = goals[0] if goals else self.metric
             found = "none of them" if goal is None else f"only {goal}, which may never be reached"
             yield Problem("at least one of time, updates and epochs", found, "add for example epochs: 20")
 
@@ -92,11 +98,17 @@ def _metrics(value: object) -> object:
     return value
 
 
-Metric = Literal["macro_f1", "balanced_accuracy", "auc", "worst_decile", "worst_decile_models", "mae", "rmse", "r2"]
+Metric = Literal[
+    "macro_f1", "balanced_accuracy", "auc", "worst_decile", "worst_decile_models",
+    "mae", "rmse", "r2",
+    "suboptimality", "distance",
+]  # fmt: skip
 METRICS: tuple[str, ...] = get_args(Metric)
 """Metrics beside loss and accuracy; `simfl.tape.measures` defines them."""
 OF_REGRESSIONS = ("mae", "rmse", "r2")
-"""The metrics of real-valued targets; all others are of classes."""
+"""The metrics of real-valued targets."""
+OF_KNOWN_OPTIMA = ("suboptimality", "distance")
+"""The metrics of problems whose optimum is known; all others are of classes."""
 
 
 class Evaluate(Config):
@@ -116,7 +128,9 @@ class Evaluate(Config):
         "further columns of metrics, of classifiers: macro_f1, balanced_accuracy, auc (one against the "
         "rest), worst_decile (accuracy on own training examples, mean of the lowest tenth of clients), "
         "worst_decile_models (the same of clients' own models on the test set, with `clients`); of regressions: mae, "
-        "rmse, r2. The metrics of a model of your own are columns in any case",
+        "rmse, r2; of data whose optimum is known (quadratic, linear, logistic): suboptimality (training loss above "
+        "its minimum) and distance (from the model to the minimizer). The metrics of a model of your own are columns "
+        "in any case",
     )
 
     def problems(self) -> Iterator[Problem]:

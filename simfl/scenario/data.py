@@ -41,6 +41,10 @@ _SCALE = (
 )
 
 
+def _is_null(value: object) -> bool:
+    return value is None
+
+
 class DataConfig(Config):
     """Base of all data sets."""
 
@@ -78,6 +82,12 @@ class RealData(DataConfig):
         "the classes to keep, numbered anew from 0 in this order; null keeps all. Those of a file are "
         "numbered from 0 in the order of their labels",
     )
+    class_groups: tuple[tuple[Index, ...], ...] | None = option(
+        None,
+        "groups of classes: each becomes one class, numbered from 0 in this order, such as [[0, 2, 4, 6, 8], "
+        "[1, 3, 5, 7, 9]] for even against odd digits; classes in no group are left out. Not written where it is null",
+        exclude_if=_is_null,
+    )
     normalize: Literal["none", "unit_sphere", "standard", "unit_sphere_with_constant"] = option(
         "none",
         "none, unit_sphere (each example divided by its norm), standard (each feature to mean 0, "
@@ -104,7 +114,9 @@ class RealData(DataConfig):
         return ("pca",) * (self.pca is not None) + ("normalize",) * (self.normalize == "standard")
 
     def problems(self) -> Iterator[Problem]:
-        """Yield public examples without a use, and PCA options without PCA."""
+        """Yield public examples and PCA options without a use, and two choices of classes."""
+        if self.classes is not None and self.class_groups is not None:
+            yield Problem("classes or class_groups", "both", "remove one", ("class_groups",))
         if not self.pca_center and self.pca is None:
             yield Problem("pca beside it", "none", "remove it", ("pca_center",))
         if self.fit_on is not None and not self.fitted:
@@ -119,9 +131,31 @@ class RealData(DataConfig):
         if len(set(classes)) < max(2, len(classes)):
             raise invalid("at least two different classes", show(list(classes)), "list each once")
         if cls.num_classes is not None and max(classes) >= cls.num_classes:
-            expected = f"classes below {cls.num_classes}, as many as data set '{cls.model_fields['set'].default}' has"
-            raise invalid(expected, str(max(classes)), "classes are numbered from 0")
+            raise cls._no_such_class(max(classes))
         return classes
+
+    @field_validator("class_groups")
+    @classmethod
+    def _different_groups(cls, groups: tuple[tuple[int, ...], ...] | None) -> tuple[tuple[int, ...], ...] | None:
+        """Reject fewer than two groups, empty ones, and repeated or unknown classes."""
+        members = [member for group in groups or () for member in group]
+        if groups is not None and (len(groups) < 2 or not all(groups) or len(set(members)) < len(members)):
+            expected = "at least two groups, with every class in at most one"
+            raise invalid(expected, show([list(group) for group in groups]), "list each class once")
+        if cls.num_classes is not None and members and max(members) >= cls.num_classes:
+            raise cls._no_such_class(max(members))
+        return groups
+
+    @classmethod
+    def _no_such_class(cls, number: int) -> InvalidValueError:
+        expected = f"classes below {cls.num_classes}, as many as data set '{cls.model_fields['set'].default}' has"
+        return invalid(expected, str(number), "classes are numbered from 0")
+
+    @property
+    def num_kept(self) -> int | None:
+        """The number of classes that `classes` or `class_groups` keep; None: all."""
+        kept = self.classes if self.class_groups is None else self.class_groups
+        return None if kept is None else len(kept)
 
 
 class SplitData(RealData):
@@ -133,7 +167,7 @@ class SplitData(RealData):
 
 
 class Digits(SplitData):
-    """1,797 handwritten digits of 8x8 pixels, embedded in scikit-learn: needs no file."""
+    """1,797 handwritten digits of 8x8 pixels; part of scikit-learn, needs no file."""
 
     task: ClassVar[TargetKind] = "classes"
     num_classes: ClassVar[int | None] = 10

@@ -16,7 +16,7 @@ from pydantic import BeforeValidator, ConfigDict, Field, ValidationError
 from simfl.errors import ScenarioError
 from simfl.scenario import checks
 from simfl.scenario.availability import Absence
-from simfl.scenario.catalogues import Algorithm, Data, Model, Privacy, Topology
+from simfl.scenario.catalogues import Aggregation, Algorithm, Attackers, Data, Model, Privacy, Topology
 from simfl.scenario.clients import Population, Slowdown
 from simfl.scenario.control import Evaluate, Every, Execution, Init, Record, Stop
 from simfl.scenario.data import Digits
@@ -76,7 +76,11 @@ class Scenario(Config):
     server: Server = option(Server(), "what a server can take, where the algorithm has one")
     availability: tuple[Absence, ...] = option((), "rules that take some clients away for a while")
     algorithm: Algorithm = Field(description="what the clients do", examples=["{kind: sync_sgd}"])
-    privacy: Privacy | None = option(None, "noise on what the clients release; null: none")
+    aggregation: Aggregation | None = option(
+        None, "rule that makes one model of several; null: the algorithm's weighted mean"
+    )
+    attackers: Attackers | None = option(None, "hostile clients, and what they send; null: none")
+    privacy: Privacy | None = option(None, "noise on what clients release; null: no noise and no account")
     stop: Stop = option(Stop(epochs=20.0), "when the run ends; 20 epochs where it is left out")
     evaluate: Evaluate = option(Evaluate(every=Every(epochs=1.0)), "when loss and accuracy are measured")
     execution: Execution = option(Execution(), "how the recorded operations are executed")

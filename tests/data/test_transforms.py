@@ -8,7 +8,14 @@ import pytest
 
 from simfl.data import load_dataset
 from simfl.data.base import Dataset
-from simfl.data.transforms import keep_classes, principal_axes, project_to_sphere, standard_scale, transform
+from simfl.data.transforms import (
+    keep_classes,
+    merge_classes,
+    principal_axes,
+    project_to_sphere,
+    standard_scale,
+    transform,
+)
 from simfl.errors import DataError, ScenarioError
 from simfl.streams import Streams
 
@@ -100,6 +107,27 @@ def test_classes_are_kept_in_their_order(streams: Streams) -> None:
         assert y.dtype == np.int32
 
 
+def test_groups_of_classes_become_classes(streams: Streams) -> None:
+    whole = load_dataset("digits", root=None, streams=streams)
+    parity = load_dataset("digits", root=None, streams=streams, class_groups=[[0, 2, 4, 6, 8], [1, 3, 5, 7, 9]])
+    np.testing.assert_array_equal(parity.train_x, whole.train_x)
+    np.testing.assert_array_equal(parity.test_y, whole.test_y % 2)
+    assert (parity.num_classes, parity.class_labels) == (2, ("0 or 2 or 4 or 6 or 8", "1 or 3 or 5 or 7 or 9"))
+    some = load_dataset("digits", root=None, streams=streams, class_groups=[[9], [0, 1]])
+    np.testing.assert_array_equal(
+        some.test_y, np.array([1, 1, *[-1] * 7, 0])[whole.test_y[np.isin(whole.test_y, [0, 1, 9])]]
+    )
+
+
+@pytest.mark.parametrize("groups", [[[0, 1]], [[0], []], [[0, 1], [1, 2]], [[0], [10]]])
+def test_groups_that_cannot_be_classes_are_refused(streams: Streams, groups: list[list[int]]) -> None:
+    with pytest.raises(
+        ScenarioError,
+        match=r"^data\.class_groups: expected at least two groups of the classes 0 to 9, with every class",
+    ):
+        load_dataset("digits", root=None, streams=streams, class_groups=groups)
+
+
 @pytest.mark.parametrize("classes", [[3], [3, 3], [3, 10], [-1, 3]])
 def test_classes_that_cannot_be_kept_are_refused(streams: Streams, classes: list[int]) -> None:
     with pytest.raises(
@@ -115,29 +143,35 @@ def test_classes_without_examples_are_refused() -> None:
     targets = y.astype(np.float32)
     with pytest.raises(ScenarioError, match=r"^data\.classes: has no meaning for a regression"):
         keep_classes(Dataset("mine", x, targets, x[:2], targets[:2], 0), [0, 1])
+    with pytest.raises(ScenarioError, match=r"^data\.class_groups: has no meaning for a regression"):
+        merge_classes(Dataset("mine", x, targets, x[:2], targets[:2], 0), [[0], [1]])
 
 
 def test_fits_use_public_examples_that_no_client_holds() -> None:
     x, test = features(60, 8), features(5, 8, seed=1)
     data = Dataset("made", x, np.arange(60, dtype=np.int32), test, np.arange(5, dtype=np.int32), num_classes=60)
     options = {"pca": 3, "normalize": "standard", "fit_on": {"public": 20}}
-    found = transform(data, **options, streams=Streams(7))
-    left = found.train_y
-    assert len(left) == len(found.train_x) == 40
+    transformed = transform(data, **options, streams=Streams(7))
+    left = transformed.train_y
+    assert len(left) == len(transformed.train_x) == 40
     public = x[np.setdiff1d(np.arange(60), left)]
     project = principal_axes(public, 3)
     reduced, mapped, axes = project(x[left]), project(test), project(public)
     np.testing.assert_allclose(axes.mean(axis=0), 0.0, atol=1e-5)
-    np.testing.assert_allclose(found.train_x, (reduced - axes.mean(axis=0)) / axes.std(axis=0), rtol=1e-4, atol=1e-5)
-    np.testing.assert_allclose(found.test_x, (mapped - axes.mean(axis=0)) / axes.std(axis=0), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(
+        transformed.train_x, (reduced - axes.mean(axis=0)) / axes.std(axis=0), rtol=1e-4, atol=1e-5
+    )
+    np.testing.assert_allclose(
+        transformed.test_x, (mapped - axes.mean(axis=0)) / axes.std(axis=0), rtol=1e-4, atol=1e-5
+    )
     again, other = (transform(data, **options, streams=Streams(seed)) for seed in (7, 8))
-    np.testing.assert_array_equal(found.train_x, again.train_x)
+    np.testing.assert_array_equal(transformed.train_x, again.train_x)
     assert not np.array_equal(left, other.train_y)
     # What others hold changes nothing of the map.
     moved = transform(
         replace(data, train_x=np.where(np.isin(np.arange(60), left)[:, None], 2 * x, x)), **options, streams=Streams(7)
     )
-    np.testing.assert_array_equal(moved.test_x, found.test_x)
+    np.testing.assert_array_equal(moved.test_x, transformed.test_x)
 
 
 @pytest.mark.parametrize(

@@ -170,13 +170,14 @@ BROKEN = [
         "key_of_another_algorithm",
         "algorithm: {kind: sync_sgd, exchange: atomic}\n",
         "{file}: algorithm.exchange: expected a key of kind sync_sgd (step_size, optimizer, batch_size, sampling, "
-        "all_reduce), found 'exchange'; remove it, or choose kind adpsgd",
+        "gradient_noise, all_reduce), found 'exchange'; remove it, or choose kind adpsgd",
     ),
     Broken(
         "key_of_another_set",
         ADPSGD + "data: {set: digits, path: digits.csv}\n",
-        "{file}: data.path: expected a key of set digits (partition, classes, normalize, pca, pca_center, fit_on, "
-        "test_fraction), found 'path'; remove it, or choose set mnist, cifar10, libsvm, npz, table, leaf or text",
+        "{file}: data.path: expected a key of set digits (partition, classes, class_groups, normalize, pca, "
+        "pca_center, fit_on, test_fraction), found 'path'; remove it, or choose set mnist, cifar10, libsvm, npz, "
+        "table, leaf or text",
     ),
     Broken(
         "unknown_kind",
@@ -202,7 +203,7 @@ BROKEN = [
         "unknown_metric",
         ADPSGD + "evaluate: {every: {epochs: 1}, metrics: [makro_f1]}\n",
         "{file}: evaluate.metrics: expected macro_f1, balanced_accuracy, auc, worst_decile, worst_decile_models, mae, "
-        "rmse or r2, found 'makro_f1'; did you mean 'macro_f1'?",
+        "rmse, r2, suboptimality or distance, found 'makro_f1'; did you mean 'macro_f1'?",
     ),
     Broken(
         "metrics_of_no_classes",
@@ -687,6 +688,23 @@ BROKEN = [
         "numbered from 0",
     ),
     Broken(
+        "one_group_of_classes",
+        ADPSGD + "data: {set: digits, class_groups: [[0, 1, 2]]}\n",
+        "{file}: data.class_groups: expected at least two groups, with every class in at most one, found [[0, 1, 2]]; "
+        "list each class once",
+    ),
+    Broken(
+        "group_of_no_digit",
+        ADPSGD + "data: {set: mnist, class_groups: [[0, 1], [10]]}\n",
+        "{file}: data.class_groups: expected classes below 10, as many as data set 'mnist' has, found 10; classes are "
+        "numbered from 0",
+    ),
+    Broken(
+        "classes_and_groups",
+        ADPSGD + "data: {set: mnist, classes: [0, 1], class_groups: [[0, 1], [2]]}\n",
+        "{file}: data.class_groups: expected classes or class_groups, found both; remove one",
+    ),
+    Broken(
         "classes_of_a_regression",
         ADPSGD + "data: {set: libsvm, path: a9a, classes: [0, 1]}\nmodel: {kind: linear}\n",
         "{file}: model.kind: expected logistic, one_vs_all, softmax, svm, mlp, cnn, lenet5 or resnet for the two "
@@ -718,8 +736,8 @@ BROKEN = [
     Broken(
         "degree_odd",
         ADPSGD + "clients: {count: 5}\ntopology: {kind: regular, degree: 3}\n",
-        "{file}: topology.degree: expected an even number, because 5 clients are odd, found 3; change degree "
-        "or clients.count by one",
+        "{file}: topology.degree: expected an even number, because the number of clients, 5, is odd, found 3; "
+        "change degree or clients.count by one",
     ),
     Broken(
         "torus_rows",

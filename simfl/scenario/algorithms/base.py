@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 from pydantic import Field, model_validator
 
-from simfl.scenario.fields import SETTLED, Config, Count, Index, Settled, option
+from simfl.scenario.fields import SETTLED, Config, Count, Index, NonNegative, Settled, option
 from simfl.scenario.optimizers import (
     USUAL_STEPS,
     Optimizer,
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from simfl.scenario.models import ModelConfig
     from simfl.scenario.privacy import MechanismConfig
     from simfl.scenario.regions import Regions
+    from simfl.scenario.robust import AttackConfig, RuleConfig
     from simfl.scenario.topologies import TopologyConfig
     from simfl.scenario.underlay import Underlay
 
@@ -49,6 +50,8 @@ class Sections(Protocol):
     server: Server
     availability: tuple[Absence, ...]
     algorithm: AlgorithmConfig
+    aggregation: RuleConfig | None
+    attackers: AttackConfig | None
     privacy: MechanismConfig | None
     stop: Stop
     evaluate: Evaluate
@@ -156,6 +159,11 @@ class AlgorithmConfig(Config):
         "how mini-batches are drawn: poisson (each example on its own), without_replacement (a fresh "
         "subset of fixed size), shuffle (each example once per pass), with_replacement, or auto: poisson with privacy, "
         "shuffle without",
+    )
+    gradient_noise: NonNegative = option(
+        0.0,
+        "sigma of noise that is added to each mini-batch's mean gradient, whatever its size: N(0, sigma^2/d I), so "
+        "that its mean square is sigma^2, as theory assumes it; it protects nobody, and stands without privacy",
     )
 
 

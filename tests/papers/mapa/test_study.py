@@ -43,9 +43,9 @@ def test_sigma_and_g_decide_which_algorithm_is_ahead():
             return 90.0 - 0.2 * sigma
         return {"G: measured": 86.0, "G: 4": 88.0, "G: 4, unclipped": 91.0}.get(rest[0] if rest else "", 90.0)
 
-    found = held(mapa.beats_audp(figure6(accuracy), "LR"))
+    held_by_label = held(mapa.beats_audp(figure6(accuracy), "LR"))
     where = "data: USPS, classes: ten-way, "
-    assert found == {
+    assert held_by_label == {
         f"{where}σ = {sigma}, G = {bound}": 90.0 - 0.2 * sigma > other
         for sigma in mapa.SIGMAS
         for bound, other in zip(mapa.BOUNDS, (86.0, 88.0, 91.0), strict=True)
@@ -158,8 +158,8 @@ def test_orders_of_magnitude_follow_from_counts_of_updates(audp, asgd, verdicts)
 
 def test_runs_that_end_early_do_not_decide_against_an_order():
     runs = figure7(lambda task, servers, algorithm, *rest: 10**7 if algorithm == "AUDP" else 30_000)
-    found = {reading.held for reading in mapa.saves_against_audp(runs)}
-    assert found == {None}, "120,000 updates are less than ten times MAPA's, and AUDP was not there yet"
+    verdicts = {reading.held for reading in mapa.saves_against_audp(runs)}
+    assert verdicts == {None}, "120,000 updates are less than ten times MAPA's, and AUDP was not there yet"
 
 
 def test_more_servers_cost_every_algorithm_updates():
