@@ -18,6 +18,7 @@ from simfl.scenario import checks
 from simfl.scenario.availability import Absence
 from simfl.scenario.catalogues import Aggregation, Algorithm, Attackers, Data, Model, Privacy, Topology
 from simfl.scenario.clients import Population, Slowdown
+from simfl.scenario.compression import Compression
 from simfl.scenario.control import Evaluate, Every, Execution, Init, Record, Stop
 from simfl.scenario.data import Digits
 from simfl.scenario.errors import lines, problems_of
@@ -81,6 +82,7 @@ class Scenario(Config):
     )
     attackers: Attackers | None = option(None, "hostile clients, and what they send; null: none")
     privacy: Privacy | None = option(None, "noise on what clients release; null: no noise and no account")
+    compression: Compression | None = option(None, "how messages are compressed; null: they are not")
     stop: Stop = option(Stop(epochs=20.0), "when the run ends; 20 epochs by default")
     evaluate: Evaluate = option(Evaluate(every=Every(epochs=1.0)), "when loss and accuracy are measured")
     execution: Execution = option(Execution(), "how the recorded operations are executed")

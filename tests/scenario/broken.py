@@ -201,6 +201,12 @@ BROKEN = [
         "'by_column'; use iid, or a set that is a file: table or npz",
     ),
     Broken(
+        "rule_of_compressed_messages",
+        "algorithm: {kind: decentralized_sgd}\ncompression: {kind: top_k}\naggregation: {kind: median}\n",
+        "{file}: aggregation: expected null with compressed messages, found 'median'; rules and attacks are about models, "
+        "not about changes of estimates: remove one of the two",
+    ),
+    Broken(
         "unknown_metric",
         ADPSGD + "evaluate: {every: {epochs: 1}, metrics: [makro_f1]}\n",
         "{file}: evaluate.metrics: expected macro_f1, balanced_accuracy, auc, worst_decile, worst_decile_models, mae, "

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 from pydantic import Field, model_validator
 
+from simfl.scenario.compression import Compression, Scheme
 from simfl.scenario.fields import SETTLED, Config, Count, Index, NonNegative, Settled, option
 from simfl.scenario.optimizers import (
     USUAL_STEPS,
@@ -53,6 +54,7 @@ class Sections(Protocol):
     aggregation: RuleConfig | None
     attackers: AttackConfig | None
     privacy: MechanismConfig | None
+    compression: Compression | None
     stop: Stop
     evaluate: Evaluate
     execution: Execution
@@ -74,6 +76,8 @@ class AlgorithmConfig(Config):
     #: The fields of an optimizer's state that a scenario may set, and why it may not set the others.
     states: ClassVar[tuple[str, ...]] = ()
     no_states: ClassVar[str] = "its clients have no optimizer of their own beside the one model"
+    #: The schemes of compression that it can use; the first is the default.
+    compresses: ClassVar[tuple[Scheme, ...]] = ()
     #: Whether a run uses every example a number of times that is known beforehand.
     uses_data_up: ClassVar[bool] = False
     #: The default step sizes of optimizers: the field of the step, that of the optimizer, and the steps by kind.

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import ClassVar, Literal
 
 from simfl.scenario.algorithms.base import AlgorithmConfig, BoundedConfig, Sections
+from simfl.scenario.compression import GOSSIP, Scheme
 from simfl.scenario.fields import Index, PositiveSeconds, Settled, option, variant
 from simfl.scenario.problems import Problem
 
@@ -17,6 +18,7 @@ class DecentralizedSgd(AlgorithmConfig):
 
     states: ClassVar[tuple[str, ...]] = GOSSIPED
     mixes: ClassVar[bool] = True
+    compresses: ClassVar[tuple[Scheme, ...]] = GOSSIP
     kind: Literal["decentralized_sgd"] = variant("decentralized_sgd")
 
 
