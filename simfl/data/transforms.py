@@ -7,16 +7,17 @@ that no client holds: they stand for public data.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 
-from simfl.data.base import Dataset, FloatArray, Step
+from simfl.data.base import Dataset, FloatArray, Step, show_label
 from simfl.errors import DataError, ScenarioError, nearest
 from simfl.streams import Streams
 
-OPTIONS = ("classes", "pca", "pca_center", "normalize", "fit_on")
+OPTIONS = ("classes", "class_groups", "pca", "pca_center", "normalize", "fit_on")
 """Options of `transform`."""
 NORMALIZATIONS = ("none", "unit_sphere", "standard", "unit_sphere_with_constant")
 
@@ -24,6 +25,7 @@ NORMALIZATIONS = ("none", "unit_sphere", "standard", "unit_sphere_with_constant"
 def transform(
     data: Dataset,
     classes: Sequence[int] | None = None,
+    class_groups: Sequence[Sequence[int]] | None = None,
     pca: int | None = None,
     pca_center: bool = True,
     normalize: str = "none",
@@ -32,7 +34,8 @@ def transform(
 ) -> Dataset:
     """Keep some classes, apply PCA, then normalize.
 
-    `classes` are renumbered in their order; None keeps all. `pca` is the number of principal components, None keeps the
+    `classes` are renumbered in their order, and so are `class_groups`, each of which becomes one class; None keeps all
+    as they are. `pca` is the number of principal components, None keeps the
     features; `pca_center` subtracts the mean before. `normalize` is "none", "unit_sphere" (each example divided by its
     L2 norm), "unit_sphere_with_constant" (with a constant feature) or "standard" (features with mean 0 and deviation
     1). `fit_on` of {"public": N} takes N training examples out, drawn from `streams` ("public"), and fits on them.
@@ -44,6 +47,8 @@ def transform(
         )
     if classes is not None:
         data = keep_classes(data, classes)
+    if class_groups is not None:
+        data = merge_classes(data, class_groups)
     public = None
     if fit_on is not None:
         n, count = len(data.train_x), fit_on["public"]
@@ -76,13 +81,37 @@ def keep_classes(data: Dataset, classes: Sequence[int]) -> Dataset:
             f"data.classes: expected at least two different classes of 0 to {data.num_classes - 1}, found "
             f"{list(classes)}"
         )
+    return _renumbered(data, [[kept] for kept in classes], tuple(data.class_labels[kept] for kept in classes))
+
+
+def merge_classes(data: Dataset, groups: Sequence[Sequence[int]]) -> Dataset:
+    """Make one class of each group of classes, numbered 0, 1, ... in their order.
+
+    Its label is made of theirs: `0 or 2 or 4`. Classes in no group are left out.
+    """
+    if data.num_classes == 0:
+        raise ScenarioError(f"data.class_groups: has no meaning for a regression, which has no classes ({data.name})")
+    members = list(itertools.chain(*groups))
+    known = all(0 <= member < data.num_classes for member in members)
+    if len(groups) < 2 or not all(groups) or len(set(members)) < len(members) or not known:
+        raise ScenarioError(
+            f"data.class_groups: expected at least two groups of the classes 0 to {data.num_classes - 1}, with every "
+            f"class in at most one, found {[list(group) for group in groups]}"
+        )
+    names = [show_label(label).strip("'") for label in data.class_labels]
+    return _renumbered(data, groups, tuple(" or ".join(names[member] for member in group) for group in groups))
+
+
+def _renumbered(data: Dataset, groups: Sequence[Sequence[int]], labels: tuple[float | str, ...]) -> Dataset:
+    """Return the set with a class of each group; the classes of no group are left out."""
     numbers = np.full(data.num_classes, -1, np.int32)
-    numbers[list(classes)] = np.arange(len(classes), dtype=np.int32)
+    for number, group in enumerate(groups):
+        numbers[list(group)] = number
     parts = []
-    for part, labels in (("training", data.train_y), ("test", data.test_y)):
-        renumbered = numbers[labels.astype(np.int32)]
+    for part, targets in (("training", data.train_y), ("test", data.test_y)):
+        renumbered = numbers[targets.astype(np.int32)]
         if not (renumbered >= 0).any():
-            raise DataError(f"{data.name}: no {part} example of the classes {list(classes)}; name others")
+            raise DataError(f"{data.name}: no {part} example of the classes {[*itertools.chain(*groups)]}; name others")
         parts.append(renumbered)
     train, test = (renumbered >= 0 for renumbered in parts)
     return replace(
@@ -90,8 +119,8 @@ def keep_classes(data: Dataset, classes: Sequence[int]) -> Dataset:
         train_y=parts[0][train],
         test_x=data.test_x[test],
         test_y=parts[1][test],
-        num_classes=len(classes),
-        labels=tuple(data.class_labels[kept] for kept in classes),
+        num_classes=len(groups),
+        labels=labels,
     )
 
 

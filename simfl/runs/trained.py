@@ -120,7 +120,7 @@ class Trained:
         order = np.argsort(names)
         at = order[np.minimum(np.searchsorted(names[order], y), len(names) - 1)]
         is_known = names[at] == y
-        has_subset = isinstance(self.scenario.data, RealData) and self.scenario.data.classes is not None
+        has_subset = isinstance(self.scenario.data, RealData) and self.scenario.data.num_kept is not None
         if not is_known.all() and not (has_subset and is_known.any()):
             label = show_label(y[int(np.argmin(is_known))].item())
             shown = ", ".join(map(show_label, dataset.class_labels[:12])) + (", ..." if len(names) > 12 else "")

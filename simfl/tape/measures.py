@@ -1,7 +1,7 @@
 """Further measures of evaluations: for classes, targets and the worst clients.
 
-Of labels y [m] in 0..c-1 and scores z [m, c], what the model predicts; of two classes z may be [m], the score of
-class 1. A class that the examples do not have is left out of a mean over classes.
+For classifiers, y [m] are labels in 0..c-1 and z [m, c] are the scores that the model predicts; for two classes z may
+be [m], the score of class 1. A class that the examples do not have is left out of a mean over classes.
 
 - `macro_f1`: mean over classes of 2 P R / (P + R), with precision P and recall R.
 - `balanced_accuracy`: mean over classes of recall.
@@ -99,3 +99,5 @@ OF_TARGETS: dict[str, Callable[[NDArray[np.float64], NDArray[np.float64]], float
 
 OF_CLIENTS = ("worst_decile", "worst_decile_models")
 """Measures of all clients' accuracies."""
+#: Measures of a problem whose minimizer is known.
+OF_OPTIMA = frozenset({"suboptimality", "distance"})

@@ -8,7 +8,14 @@ import pytest
 
 from simfl.data import load_dataset
 from simfl.data.base import Dataset
-from simfl.data.transforms import keep_classes, principal_axes, project_to_sphere, standard_scale, transform
+from simfl.data.transforms import (
+    keep_classes,
+    merge_classes,
+    principal_axes,
+    project_to_sphere,
+    standard_scale,
+    transform,
+)
 from simfl.errors import DataError, ScenarioError
 from simfl.streams import Streams
 
@@ -100,6 +107,27 @@ def test_classes_are_kept_in_their_order(streams: Streams) -> None:
         assert y.dtype == np.int32
 
 
+def test_groups_of_classes_become_classes(streams: Streams) -> None:
+    whole = load_dataset("digits", root=None, streams=streams)
+    parity = load_dataset("digits", root=None, streams=streams, class_groups=[[0, 2, 4, 6, 8], [1, 3, 5, 7, 9]])
+    np.testing.assert_array_equal(parity.train_x, whole.train_x)
+    np.testing.assert_array_equal(parity.test_y, whole.test_y % 2)
+    assert (parity.num_classes, parity.class_labels) == (2, ("0 or 2 or 4 or 6 or 8", "1 or 3 or 5 or 7 or 9"))
+    some = load_dataset("digits", root=None, streams=streams, class_groups=[[9], [0, 1]])
+    np.testing.assert_array_equal(
+        some.test_y, np.array([1, 1, *[-1] * 7, 0])[whole.test_y[np.isin(whole.test_y, [0, 1, 9])]]
+    )
+
+
+@pytest.mark.parametrize("groups", [[[0, 1]], [[0], []], [[0, 1], [1, 2]], [[0], [10]]])
+def test_groups_that_cannot_be_classes_are_refused(streams: Streams, groups: list[list[int]]) -> None:
+    with pytest.raises(
+        ScenarioError,
+        match=r"^data\.class_groups: expected at least two groups of the classes 0 to 9, with every class",
+    ):
+        load_dataset("digits", root=None, streams=streams, class_groups=groups)
+
+
 @pytest.mark.parametrize("classes", [[3], [3, 3], [3, 10], [-1, 3]])
 def test_classes_that_cannot_be_kept_are_refused(streams: Streams, classes: list[int]) -> None:
     with pytest.raises(
@@ -115,6 +143,8 @@ def test_classes_without_examples_are_refused() -> None:
     targets = y.astype(np.float32)
     with pytest.raises(ScenarioError, match=r"^data\.classes: has no meaning for a regression"):
         keep_classes(Dataset("mine", x, targets, x[:2], targets[:2], 0), [0, 1])
+    with pytest.raises(ScenarioError, match=r"^data\.class_groups: has no meaning for a regression"):
+        merge_classes(Dataset("mine", x, targets, x[:2], targets[:2], 0), [[0], [1]])
 
 
 def test_fits_use_public_examples_that_no_client_holds() -> None:

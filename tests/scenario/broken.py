@@ -142,7 +142,8 @@ BROKEN = [
     Broken(
         "no_algorithm",
         "seed: 1\n",
-        "{file}: algorithm: expected a value (what the clients do), found nothing; add algorithm: {kind: sync_sgd}",
+        "{file}: algorithm: expected a value (the algorithm that trains the model), found nothing; "
+        "add algorithm: {kind: sync_sgd}",
     ),
     Broken(
         "unknown_section",
@@ -175,8 +176,9 @@ BROKEN = [
     Broken(
         "key_of_another_set",
         ADPSGD + "data: {set: digits, path: digits.csv}\n",
-        "{file}: data.path: expected a key of set digits (partition, classes, normalize, pca, pca_center, fit_on, "
-        "test_fraction), found 'path'; remove it, or choose set mnist, cifar10, libsvm, npz, table, leaf or text",
+        "{file}: data.path: expected a key of set digits (partition, classes, class_groups, normalize, pca, "
+        "pca_center, fit_on, test_fraction), found 'path'; remove it, or choose set mnist, cifar10, libsvm, npz, "
+        "table, leaf or text",
     ),
     Broken(
         "unknown_kind",
@@ -197,6 +199,12 @@ BROKEN = [
         ADPSGD + "data: {set: digits, partition: {kind: by_column, column: writer}}\n",
         "{file}: data.partition.kind: expected another kind for data set 'digits', which has no columns, found "
         "'by_column'; use iid, or a set that is a file: table or npz",
+    ),
+    Broken(
+        "rule_of_compressed_messages",
+        "algorithm: {kind: decentralized_sgd}\ncompression: {kind: top_k}\naggregation: {kind: median}\n",
+        "{file}: aggregation: expected null with compressed messages, found 'median'; rules and attacks are about "
+        "models, not about changes of estimates: remove one of the two",
     ),
     Broken(
         "unknown_metric",
@@ -685,6 +693,23 @@ BROKEN = [
         ADPSGD + "data: {set: mnist, classes: [0, 10]}\n",
         "{file}: data.classes: expected classes below 10, as many as data set 'mnist' has, found 10; classes are "
         "numbered from 0",
+    ),
+    Broken(
+        "one_group_of_classes",
+        ADPSGD + "data: {set: digits, class_groups: [[0, 1, 2]]}\n",
+        "{file}: data.class_groups: expected at least two groups, with every class in at most one, found [[0, 1, 2]]; "
+        "list each class once",
+    ),
+    Broken(
+        "group_of_no_digit",
+        ADPSGD + "data: {set: mnist, class_groups: [[0, 1], [10]]}\n",
+        "{file}: data.class_groups: expected classes below 10, as many as data set 'mnist' has, found 10; classes are "
+        "numbered from 0",
+    ),
+    Broken(
+        "classes_and_groups",
+        ADPSGD + "data: {set: mnist, classes: [0, 1], class_groups: [[0, 1], [2]]}\n",
+        "{file}: data.class_groups: expected classes or class_groups, found both; remove one",
     ),
     Broken(
         "classes_of_a_regression",
