@@ -61,10 +61,15 @@ PAGES: dict[str, tuple[str, str, tuple[str, ...]]] = {
     ),
     "scenario-network": (
         "The network",
-        "Who is connected to whom, and the latency, bandwidth, loss and partitions of each link.",
-        ("topology", "regions", "links", "underlay"),
+        "Who is connected to whom, the latency, bandwidth, loss and partitions of each link, and compressed messages.",
+        ("topology", "regions", "links", "underlay", "compression"),
     ),
     "scenario-algorithm": ("The algorithm", "Every algorithm with its options.", ("algorithm",)),
+    "scenario-robust": (
+        "Hostile clients",
+        "Robust rules that combine models, and clients that send something else.",
+        ("aggregation", "attackers"),
+    ),
     "scenario-privacy": ("Privacy", "Clipping, noise, and what the reported epsilon refers to.", ("privacy",)),
 }
 FIRST = "scenario"
@@ -180,7 +185,9 @@ def _fields(section: type[Config]) -> list[tuple[str, FieldInfo]]:
 def _tag(member: type[Config], key: str) -> str:
     """Return the word that chooses a variant."""
     field = member.model_fields[key]
-    return "my_module:MyClass" if field.is_required() else str(field.default)
+    if field.is_required():
+        return " or ".join(map(str, field.examples or ["my_module:MyClass"]))
+    return str(field.default)
 
 
 def _summary(section: type[Config]) -> str:

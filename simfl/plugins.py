@@ -32,7 +32,7 @@ from simfl.errors import ScenarioError
 
 GROUP = "simfl.plugins"
 
-Catalogue = Literal["configs", "algorithms", "kinds", "models", "data", "mechanisms", "topologies"]
+Catalogue = Literal["configs", "algorithms", "kinds", "models", "data", "mechanisms", "topologies", "rules", "attacks"]
 Named = Literal["commands", "claims", "studies"]
 
 
@@ -45,13 +45,15 @@ class Plugin:
     Attributes:
         summary: one line for `simfl list`.
         configs: modules with sections of a scenario, subclasses of `AlgorithmConfig`, `ModelConfig`, `DataConfig`,
-            `MechanismConfig` or `TopologyConfig`.
+            `MechanismConfig`, `TopologyConfig`, `RuleConfig` or `AttackConfig`.
         algorithms: modules with subclasses of `simfl.algorithms.Algorithm` that have a `kind`.
         kinds: modules with subclasses of `simfl.build.kinds.Kind`.
         models: modules with subclasses of `simfl.models.AbstractModel` that have a `kind`.
         data: modules with a `simfl.data.Loader`.
         mechanisms: modules with subclasses of `simfl.privacy.mechanisms.AbstractMechanism`.
         topologies: modules with a `simfl.world.topology.Family`.
+        rules: modules with subclasses of `simfl.robust.base.AbstractRule` that have a `kind`.
+        attacks: modules with subclasses of `simfl.robust.base.AbstractAttack` that have a `kind`.
         commands: the words after `simfl`, such as "live" or "privacy mapa", and the function that runs.
         claims: a kind of `privacy.claim`, and the function that computes the claims of all clients.
         studies: a name for `simfl reproduce`, and a `simfl.studies.papers.Paper`.
@@ -65,6 +67,8 @@ class Plugin:
     data: tuple[str, ...] = ()
     mechanisms: tuple[str, ...] = ()
     topologies: tuple[str, ...] = ()
+    rules: tuple[str, ...] = ()
+    attacks: tuple[str, ...] = ()
     commands: Mapping[str, str] = field(default_factory=dict)
     claims: Mapping[str, str] = field(default_factory=dict)
     studies: Mapping[str, str] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""Fixtures that several rooms share, and one folder for what JAX compiles in all processes of a session."""
+"""Fixtures that several folders share, and how the programs of a session are compiled, kept and timed."""
 
 import contextlib
 import ctypes
@@ -24,25 +24,25 @@ from simfl.records import Manifest, RunFolder
 from simfl.records.folder import combine_digests
 from tests.helpers import RunWithoutNumbers, optimized
 
-# A slow machine is no failure, and what every change must pass may not depend on chance; at a desk
-# hypothesis goes on looking for new examples.
+# A slow machine must not fail a test: no deadline. In CI, hypothesis draws the same examples in every session, so that
+# the result does not depend on chance; elsewhere it draws new ones.
 settings.register_profile("simfl", deadline=None, derandomize="CI" in os.environ)
 settings.load_profile("simfl")
 
 
-#: Where a worker begins to forget: hundreds of shapes of tiny problems would take gigabytes.
+#: Memory above which a worker drops its compiled programs: hundreds of shapes of tiny problems would take gigabytes.
 MEMORY_BYTES = 3 * 2**28
-#: How much more there has to be to forget than was left the last time.
+#: It drops them again only if memory has grown by this much since.
 GROWTH_BYTES = 2**27
-#: What is compiled is kept for the next session, up to so much.
+#: Compiled programs are kept for the next session, up to this size.
 CACHE_BYTES = 2 * 2**30
-#: What is about the compiled arithmetic itself is compiled as users have it. Elsewhere a program runs for milliseconds,
-#: and compiling it without optimization takes half the time.
+#: Tests of compiled arithmetic, whose programs are optimized as for users. In other tests a program runs for
+#: milliseconds, and compiling it without optimization takes half the time.
 OPTIMIZED = ("tape", "models", "bench", "privacy/test_noise.py")
-#: But for what goes through all models: each has a file that is.
+#: An exception: it goes through all models, each of which also has a file of its own with optimization.
 NOT_OPTIMIZED = ("models/test_contract.py",)
-#: How the rest is compiled: options of XLA.
-PLAINLY = {"xla_cpu_use_fusion_emitters": False, "xla_cpu_parallel_codegen_split_count": 1}
+#: Options of XLA for programs without optimization.
+UNOPTIMIZED = {"xla_cpu_use_fusion_emitters": False, "xla_cpu_parallel_codegen_split_count": 1}
 HERE = Path(__file__).parent
 #: Processor seconds of tests, with their names.
 CPU = pytest.StashKey[list[tuple[float, str]]]()
@@ -51,44 +51,44 @@ _left_bytes = 0
 
 
 def pytest_configure(config):
-    """Compile nothing twice: workers, notebooks and command lines find here what was compiled, the next session too."""
+    """Keep compiled programs in a folder that workers, notebooks, command lines and the next session share."""
     if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
         if hasattr(config, "cache"):
             folder = config.cache.mkdir("compiled")
             if sum(file.stat().st_size for file in folder.iterdir()) > CACHE_BYTES:
                 shutil.rmtree(folder)
                 folder.mkdir()
-        else:  # -p no:cacheprovider: for this session alone
+        else:  # -p no:cacheprovider: a folder for this session only
             folder = Path(tempfile.mkdtemp(prefix="simfl-tests-"))
             config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
         os.environ |= {"JAX_COMPILATION_CACHE_DIR": str(folder), "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
     compile_plainly()
-    # Some hundred processes import simfl; where no bytecode may be written, each compiles all of it.
+    # Some hundred processes import simfl; without stored bytecode, each of them would compile all modules.
     sys.dont_write_bytecode = False
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-    os.fsync = lambda file: None  # what tests write need not survive a power cut
-    # JAX has read the environment by now if a plugin has imported it.
+    os.fsync = lambda file: None  # files of tests need not survive a power cut
+    # If a plugin has imported JAX, it has already read the environment.
     jax.config.update("jax_compilation_cache_dir", os.environ["JAX_COMPILATION_CACHE_DIR"])
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
 
 
 def compile_plainly():
-    """What is not optimized is compiled by XLA's simplest way of making loops: in a third of the time.
+    """Compile programs without optimization by XLA's simplest emitter of loops, in a third of the time.
 
-    In this process that is said with every program, because a few are optimized; notebooks and command lines read their
-    environment, which XLA must not have seen here before.
+    In this process the options go with every program, because a few programs are optimized. Notebooks and command lines
+    take them from the environment, which XLA must read in this process before they are set.
     """
     thorough = compiler.get_compile_options
 
     def options(*args, **kwargs):
-        found = thorough(*args, **kwargs)
-        if found.executable_build_options.debug_options.xla_backend_optimization_level == 0:
-            found.env_option_overrides = [*found.env_option_overrides, *PLAINLY.items()]
-        return found
+        compile_options = thorough(*args, **kwargs)
+        if compile_options.executable_build_options.debug_options.xla_backend_optimization_level == 0:
+            compile_options.env_option_overrides = [*compile_options.env_option_overrides, *UNOPTIMIZED.items()]
+        return compile_options
 
     compiler.get_compile_options = options
     jaxlib.xla_client.CompileOptions()  # reads XLA_FLAGS, once
-    flags = (f"--{name}={str(value).lower()}" for name, value in PLAINLY.items())
+    flags = (f"--{name}={str(value).lower()}" for name, value in UNOPTIMIZED.items())
     os.environ["XLA_FLAGS"] = " ".join((os.environ.get("XLA_FLAGS", ""), *flags)).strip()
     os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"
 
@@ -107,14 +107,14 @@ def pytest_collection_modifyitems(config, items):
 
 
 def cpu_s():
-    """Processor seconds of this process and of its children that ended."""
+    """Return the processor seconds of this process and of its children that have ended."""
     times = os.times()
     return times.user + times.system + times.children_user + times.children_system
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item):
-    """Note the processor time of each test: reports carry it from the workers to the session that adds it up."""
+    """Note the processor time of each test; workers hand it to the session that adds it up."""
     begun = cpu_s()
     try:
         return (yield)
@@ -135,7 +135,7 @@ def pytest_testnodedown(node):
 
 
 def pytest_terminal_summary(terminalreporter, config):
-    """Say what took most, and fail beyond the budget."""
+    """Print the processor time; above the budget, list the most expensive tests and fail."""
     spent = config.stash.get(CPU, [])
     total, budget = sum(seconds for seconds, _ in spent), config.getoption("--cpu-budget")
     terminalreporter.write_line(f"{total:.0f} s of processor time in {len(spent)} tests")
@@ -148,14 +148,14 @@ def pytest_terminal_summary(terminalreporter, config):
 
 
 def pytest_collection_finish():
-    """What is there by now stays, modules and tests: a collection takes a tenth of the time without it."""
+    """Exclude modules and tests from garbage collection, which then takes a tenth of the time."""
     gc.collect()
     gc.freeze()
 
 
 @pytest.fixture(autouse=True, scope="module")
 def how_to_compile(request):
-    """Optimize where that is the subject."""
+    """Optimize programs in tests of compiled arithmetic."""
     jax.config.update("jax_disable_most_optimizations", True)
     inside = request.path.relative_to(HERE)
     subject = any(inside.is_relative_to(name) for name in OPTIMIZED) and str(inside) not in NOT_OPTIMIZED
@@ -164,7 +164,7 @@ def how_to_compile(request):
 
 
 def pytest_runtest_teardown():
-    """Close figures, and let go of what was compiled before it fills the worker: it is found again in its folder."""
+    """Close figures, and drop compiled programs before they fill the worker's memory; their folder keeps them."""
     if (pyplot := sys.modules.get("matplotlib.pyplot")) is not None:
         pyplot.close("all")
     global _left_bytes
@@ -172,7 +172,7 @@ def pytest_runtest_teardown():
         return
     jax.clear_caches()
     gc.collect()
-    with contextlib.suppress(OSError, AttributeError):  # what is free goes back to the system, where that is glibc
+    with contextlib.suppress(OSError, AttributeError):  # return free memory to the system; glibc only
         ctypes.CDLL("libc.so.6").malloc_trim(0)
     _left_bytes = psutil.Process().memory_info().rss
 
@@ -207,14 +207,14 @@ def write_run(
 
 @pytest.fixture
 def without_numbers(request, monkeypatch):
-    """Runs compute nothing, unless a test is marked with `numbers`: for what the world, ledger and tables say."""
+    """Let runs compute nothing, for tests of the world, the ledger and tables; the mark `numbers` turns it off."""
     if request.node.get_closest_marker("numbers") is None:
         monkeypatch.setattr("simfl.runs.context.Executor", RunWithoutNumbers)
 
 
 @pytest.fixture
 def make_run(tmp_path):
-    """A function that writes a made-up run below the test's own folder."""
+    """Return a function that writes a made-up run into the test's folder."""
 
     def make(**options):
         return write_run(tmp_path / "results", **options)
@@ -224,7 +224,7 @@ def make_run(tmp_path):
 
 @pytest.fixture
 def simfl_(monkeypatch, tmp_path, capsys):
-    """A function that runs the command line in the test's folder and returns (exit code, stdout, stderr)."""
+    """Return a function that runs the command line in the test's folder; it returns (exit code, stdout, stderr)."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("SIMFL_DATA", raising=False)
 

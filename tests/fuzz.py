@@ -1,7 +1,7 @@
 """Valid scenarios drawn from the whole schema of the world and the algorithms, small and short enough to run.
 
-Plain draws from a seed, so that a number says which scenario it was: `drawn(17, folder)`; the folder is for the files
-that some read.
+A scenario follows from its seed, so that a number identifies it: `drawn(17, folder)`. Files that the scenario reads are
+written into the folder.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ import numpy as np
 
 from simfl.algorithms import ALGORITHMS
 
-#: Those that move models of several tasks, or one machine alone, need a model, or a count, of their own.
+#: Algorithms of one client.
 ONE_CLIENT = ("centralized_sgd",)
+#: Algorithms whose clients train in rounds of many steps.
 LOCAL = ("fedavg", "fedprox", "fedasync", "fedbuff")
 
 
@@ -22,8 +23,8 @@ class Drawer:
     """Draws a scenario.
 
     Args:
-        seed: of all draws.
-        folder: for files.
+        seed: the seed of all draws.
+        folder: where files are written.
     """
 
     def __init__(self, seed: int, folder: Path) -> None:
@@ -38,11 +39,11 @@ class Drawer:
         return choices[int(self._random.integers(len(choices)))]
 
     def between(self, low: float, high: float) -> float:
-        """A number, as likely in each order of magnitude."""
+        """Draw a number whose logarithm is uniform."""
         return float(np.exp(self._random.uniform(np.log(low), np.log(high))))
 
     def maybe(self, probability: float, **entries: Any) -> dict[str, Any]:
-        """The entries that are drawn, each with the same probability; a function is called then."""
+        """Keep each entry with the given probability; a value that is a function is called if it is kept."""
         return {
             key: value() if callable(value) else value for key, value in entries.items() if self.chance(probability)
         }
@@ -50,7 +51,7 @@ class Drawer:
     # -- sections ------------------------------------------------------------------------------
 
     def scenario(self) -> dict[str, Any]:
-        """A whole scenario."""
+        """Draw a whole scenario."""
         kind = self.one(*ALGORITHMS)
         alone, served = kind in ONE_CLIENT, kind in ("async_fl", "async_sgd", "audp", "mapa", *LOCAL)
         count = 1 if alone else self.one(2, 3, 4, 6, 9)
@@ -58,7 +59,7 @@ class Drawer:
         if deciding:
             count = 2  # one size of networks to compile
         horizon = 1.5
-        found = {
+        content = {
             "name": f"drawn-{kind}",
             "seed": int(self._random.integers(1000)),
             "data": {
@@ -78,23 +79,23 @@ class Drawer:
             "record": {"messages": True, "timeline": self.chance(0.5)},
         }  # fmt: skip
         if count > 1:
-            found["topology"] = self.one("ring", "complete", "star", "exponential", "tree")
+            content["topology"] = self.one("ring", "complete", "star", "exponential", "tree")
         if served and self.chance(0.6):
-            found["server"] = self.server(horizon)
+            content["server"] = self.server(horizon)
         if deciding:
-            found["stop"]["updates"] = 30
-        if "time" in found["evaluate"]["every"]:  # else somebody who is slow is waited for, evaluation by evaluation
-            found["stop"].setdefault("time", horizon)
+            content["stop"]["updates"] = 30
+        if "time" in content["evaluate"]["every"]:  # else a very slow client leads to very many evaluations
+            content["stop"].setdefault("time", horizon)
         if kind == "mapa":
-            found["privacy"] = {"mechanism": "laplace_l2", "epsilon_per_release": 1.0, "clipping_norm": 1.0}
-            found["privacy"]["neighbors"] = "replace_one"
-        self._random = np.random.default_rng([self._seed, 1])  # what is above stays as it is
-        self.differ(found, count, served, horizon)
-        return found
+            content["privacy"] = {"mechanism": "laplace_l2", "epsilon_per_release": 1.0, "clipping_norm": 1.0}
+            content["privacy"]["neighbors"] = "replace_one"
+        self._random = np.random.default_rng([self._seed, 1])  # a second stream: draws below do not change those above
+        self.differ(content, count, served, horizon)
+        return content
 
     def algorithm(self, kind: str, count: int) -> dict[str, Any]:
-        """An algorithm with some of its options."""
-        found: dict[str, Any] = {"kind": kind, "batch_size": self.one(1, 8, 16)}
+        """Draw an algorithm with some of its options."""
+        section: dict[str, Any] = {"kind": kind, "batch_size": self.one(1, 8, 16)}
         options: dict[str, dict[str, Any]] = {
             "adpsgd": {"exchange": self.one("atomic", "messages"), "pairing": "everyone"},
             "sgp": {
@@ -116,23 +117,23 @@ class Drawer:
             "random_walk_sgd": {"visits": self.one(1, 3)},
             "deep_q_sgd": {"hidden": 4, "memory": 4, "replay": 2},
         }  # fmt: skip
-        found |= {name: value for name, value in options.get(kind, {}).items() if self.chance(0.6)}
+        section |= {name: value for name, value in options.get(kind, {}).items() if self.chance(0.6)}
         if kind == "deep_q_sgd":
-            found |= options[kind]
+            section |= options[kind]
         if kind in LOCAL:
-            found |= self.maybe(0.6, local_steps=lambda: self.one(1, 2, 5))
+            section |= self.maybe(0.6, local_steps=lambda: self.one(1, 2, 5))
         bounded = ("adpsgd", "gossip_learning", "async_sgd", "audp", "mapa", "fedasync", "fedbuff")
-        if kind in bounded and found.get("delays") != "cyclic":
+        if kind in bounded and section.get("delays") != "cyclic":
             bound = {"bound": self.one(0, 1, 5), "policy": self.one("wait", "drop", "down_weight")}
-            found |= self.maybe(0.4, staleness_bound=bound)
+            section |= self.maybe(0.4, staleness_bound=bound)
         if kind == "mapa":
-            found |= {"smoothness": 10, "sampling_std": 30, "failure_probability": 1e-3, "initial_gap": 50}
+            section |= {"smoothness": 10, "sampling_std": 30, "failure_probability": 1e-3, "initial_gap": 50}
         if kind in ("audp", "async_sgd", "centralized_sgd"):
-            found["step_size"] = 0.1
-        return found
+            section["step_size"] = 0.1
+        return section
 
     def clients(self, count: int) -> dict[str, Any]:
-        """How fast they are: up to a billion times slower."""
+        """Draw the speeds of clients; some are a billion times slower."""
         values = [self.one(1.0, 1.0, 3.0, 1e9) for _ in range(count)]
         return {
             "count": count,
@@ -144,7 +145,7 @@ class Drawer:
         }
 
     def slowdown(self, count: int, horizon: float) -> dict[str, Any]:
-        """Some clients are slower for a while."""
+        """Slow some clients down for a while."""
         who = self.one({"fraction": 0.5}, {"random": self.one(1, count)}, {"clients": [0]})
         return {
             **who,
@@ -153,7 +154,7 @@ class Drawer:
         }
 
     def links(self, count: int, served: bool, horizon: float) -> dict[str, Any]:
-        """From free to a million seconds away."""
+        """Draw links, with latencies from 0 to a million seconds."""
         latency = self.one(
             0, "1 ms", {"kind": "exponential", "mean": "10 ms"}, {"kind": "lognormal", "mean": "5 ms", "sigma": 1},
             {"kind": "uniform", "low": 0, "high": "30 ms"}, "1000000 s",
@@ -169,14 +170,14 @@ class Drawer:
         }
 
     def partition(self, count: int, served: bool, horizon: float) -> dict[str, Any]:
-        """Some are cut off, for a while or for good."""
+        """Cut off some clients, for a while or permanently."""
         begin = self.between(0.01, horizon)
         group = self.one([0], ["server"] if served else [1], [0, 1] if count > 2 or served else [1])
         until = {} if self.chance(0.2) else {"until": begin + self.between(1e-3, 1.0)}
         return {**self.one({"fraction": 0.4}, {"groups": [group]}), "from": begin, **until}
 
     def absence(self, count: int, horizon: float) -> dict[str, Any]:
-        """Some are away, at a time, at random, or for good."""
+        """Let some clients be offline, at given times, at random times, or permanently."""
         who = self.one({"fraction": 0.5}, {"all": True}, {"clients": [count - 1]})
         begin, length = self.between(0.01, horizon), self.between(1e-3, 0.5)
         how = self.one(
@@ -190,7 +191,7 @@ class Drawer:
         return {**who, **how}
 
     def server(self, horizon: float) -> dict[str, Any]:
-        """What it can take, and when it is away."""
+        """Draw the capacities of the server, and when it is offline."""
         begin = self.between(0.01, horizon)
         offline = self.one([], [[begin, begin + 0.2]], [[begin, begin + 0.01], [begin + 0.5, "never"]])
         return {
@@ -202,15 +203,15 @@ class Drawer:
 
     # -- links, devices and graphs that differ, and change -----------------------------------------
 
-    def differ(self, found: dict[str, Any], count: int, served: bool, horizon: float) -> None:
-        """Let links differ, devices come from files, and the graph change."""
-        links, clients = found["links"], found["clients"]
+    def differ(self, scenario: dict[str, Any], count: int, served: bool, horizon: float) -> None:
+        """Let links differ, take devices from files, and let the graph change, each by chance."""
+        links, clients = scenario["links"], scenario["clients"]
         if count > 1 and self.chance(0.3):
-            found["regions"] = self.regions(count)
+            scenario["regions"] = self.regions(count)
             if served and self.chance(0.5):
-                found["server"] = {**found.get("server", {}), "region": self.one(*self._regions)}
+                scenario["server"] = {**scenario.get("server", {}), "region": self.one(*self._regions)}
             for section in ("slowdowns", "availability"):
-                for rule in found[section]:
+                for rule in scenario[section]:
                     if "fraction" in rule and self.chance(0.5):
                         del rule["fraction"]
                         rule["regions"] = [self.one(*self._regions)]
@@ -223,7 +224,7 @@ class Drawer:
             startup=lambda: {"kind": "tcp", "window": self.one(100, 14_600), "pause": self.between(1e-3, 1.0)},
         )  # fmt: skip
         if self.chance(0.25):
-            found["underlay"] = self.underlay(count)
+            scenario["underlay"] = self.underlay(count)
         clients |= self.maybe(
             0.2,
             seconds_per_batch=lambda: self.between(1e-4, 5e-3),
@@ -238,9 +239,9 @@ class Drawer:
         )  # fmt: skip
         if self.chance(0.15):
             path = self.file("there.csv", "client,from,to", "a,0,0.2", "a,0.3,0.45", "b,0.1,0.5")
-            found["availability"].append({"fraction": 0.5, "trace": {"path": path, "draw": True}, "every": 0.5})
+            scenario["availability"].append({"fraction": 0.5, "trace": {"path": path, "draw": True}, "every": 0.5})
         if count > 1 and self.chance(0.3):
-            found["topology"] = self.changing(count, horizon)
+            scenario["topology"] = self.changing(count, horizon)
 
     def file(self, name: str, *lines: str) -> str:
         """Write a file, and return its path."""
@@ -249,7 +250,7 @@ class Drawer:
         return str(path)
 
     def regions(self, count: int) -> dict[str, Any]:
-        """Two regions, with what lies between them."""
+        """Draw two regions, and the latency and bandwidth within and between them."""
         self._regions = ["here", "there"]
         first = int(self._random.integers(count + 1))
         where = self.one(
@@ -265,7 +266,7 @@ class Drawer:
         }
 
     def link_rule(self, count: int, served: bool, horizon: float) -> dict[str, Any]:
-        """Some links are different, perhaps at some times."""
+        """Draw a rule that makes some links different, perhaps at some times only."""
         nodes: list[Any] = [*range(count), *(["server"] if served else []), *self._regions]
         who = self.one(
             {"all": True},
@@ -286,7 +287,7 @@ class Drawer:
         return {**who, **way, **(values or {"latency": "3 ms"}), **window}
 
     def pace(self, name: str) -> Any:
-        """A bandwidth, an uplink or a downlink."""
+        """Draw a bandwidth, an uplink or a downlink."""
         drawn = self.one("link", "client", "message") if name == "bandwidth" else "client"
         return self.one(
             "2 Mbit/s",
@@ -299,7 +300,7 @@ class Drawer:
         )  # fmt: skip
 
     def latency(self) -> Any:
-        """A latency, or its law."""
+        """Draw a latency, or its distribution."""
         drawn = self.one("link", "client", "message")
         return self.one(
             0, "4 ms",
@@ -309,7 +310,7 @@ class Drawer:
         )  # fmt: skip
 
     def loss(self) -> Any:
-        """A loss, or its law."""
+        """Draw a probability of loss, or its distribution."""
         return self.one(
             0.2,
             {"kind": "uniform", "low": 0, "high": 0.5, "drawn": self.one("link", "client", "message")},
@@ -317,7 +318,7 @@ class Drawer:
         )
 
     def underlay(self, count: int) -> dict[str, Any]:
-        """A network beneath."""
+        """Draw a network beneath the links."""
         names = [f"switch{self.one(0, 1)}" for _ in range(count)]
         shape = self.one(
             {"kind": "star", "switches": 2, **self.maybe(0.5, clients={"kind": "nodes", "nodes": names})},
@@ -331,7 +332,7 @@ class Drawer:
         }  # fmt: skip
 
     def changing(self, count: int, horizon: float) -> dict[str, Any]:
-        """Graphs that change."""
+        """Draw a topology that changes."""
         every = self.between(0.01, horizon)
         middle = self.between(0.05, 0.5)
         met = [f"{begin},{begin + 0.3},{k},{(k + 1) % count}" for k in range(count) for begin in (0.1 * k, 0.1 * k + 1)]
@@ -351,5 +352,5 @@ class Drawer:
 
 
 def drawn(seed: int, folder: Path) -> dict[str, Any]:
-    """Return the scenario of a number, as a mapping; what it reads is written into the folder."""
+    """Return the scenario of a seed, as a mapping; the files that it reads are written into the folder."""
     return Drawer(seed, folder).scenario()

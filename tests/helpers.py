@@ -4,9 +4,9 @@
     with Lab(make_problem(8)) as lab:
         algorithm, rows = run_algorithm("adpsgd", world, lab.tape, lab.training(), updates=100)
 
-A `Lab` computes with the real executor. Where numbers do not matter, `NullExecutor` takes the windows and does
-nothing (whole runs take the fixture `without_numbers`); where they matter and the gradient does not, `NumpyExecutor`
-interprets them in float64.
+A `Lab` computes with the real executor. If a test does not need numbers, `NullExecutor` takes the windows and does
+nothing (for whole runs there is the fixture `without_numbers`). If it needs numbers, but not gradients of a model,
+`NumpyExecutor` interprets the windows in float64.
 """
 
 from __future__ import annotations
@@ -48,23 +48,23 @@ LOCAL = tuple(kind for kind, one in ALGORITHMS.items() if issubclass(one, (local
 
 @contextlib.contextmanager
 def optimized():
-    """Compile as users have it; what was compiled before is forgotten, and so is what is compiled here."""
+    """Compile with optimization, as for users; drop the programs compiled before and inside."""
     jax.clear_caches()
     jax.config.update("jax_disable_most_optimizations", False)
     try:
         yield
-    finally:  # a test that fails must not leave the others another way to compile
+    finally:  # also if a test fails, so that later tests compile as before
         jax.config.update("jax_disable_most_optimizations", True)
         jax.clear_caches()
 
 
 class TooLongError(Exception):
-    """Something took longer than anybody would wait; no OSError, which what is tested might catch."""
+    """Something took too long. It is not an OSError, which the code under test might catch."""
 
 
 @contextlib.contextmanager
 def limited(seconds, what):
-    """Let nothing compute for longer: a busy machine is no failure."""
+    """Raise `TooLongError` after `seconds` of processor time; a busy machine does not count."""
 
     def stop(number, frame):
         raise TooLongError(f"{what} takes more than {seconds} s")
@@ -82,17 +82,17 @@ def limited(seconds, what):
 
 
 def lognormal(sigma):
-    """A sampler of log-normal factors with mean 1."""
+    """Return a sampler of log-normal factors with mean 1."""
     return lambda generator, n: np.exp(generator.normal(-0.5 * sigma**2, sigma, n))
 
 
 def exponential(mean):
-    """A sampler of exponential times."""
+    """Return a sampler of exponential times."""
     return lambda generator, n: generator.exponential(mean, n)
 
 
 def constant(value):
-    """A sampler of one value."""
+    """Return a sampler of one value."""
     return Constant(float(value))
 
 
@@ -112,7 +112,7 @@ def make_world(
     carrier=None,
     **topology_options,
 ):
-    """Return a world at virtual time 0; by default everybody is there, equally fast, and links take no time."""
+    """Return a world at virtual time 0; by default all clients are online, equally fast, and links take no time."""
     streams = Streams(seed)
     clock = Clock()
     availability = Availability(streams, outages, random_outages)
@@ -158,7 +158,7 @@ def make_problem(
     proximal=0.0,
     blocks=1,
 ):
-    """Return softmax regression (d = 650) on digits; by default 320 examples dealt out evenly."""
+    """Return softmax regression (d = 650) on digits; by default all clients have equal shares of 320 examples."""
     (train_x, train_y), (test_x, test_y) = digits()
     sizes = [320 // num_clients] * num_clients if sizes is None else list(sizes)
     streams = Streams(seed)
@@ -202,7 +202,7 @@ def make_training(sizes, *, d=4, batch_size=8, sampling="shuffle", step_size=0.5
 
 
 class Lab(contextlib.AbstractContextManager):
-    """A problem with an executor and a tape; everything that decides what is compiled is the same by default."""
+    """A problem with an executor and a tape; with the default sizes, tests share compiled programs."""
 
     def __init__(self, problem, *, window=64, width=4, combines=2, capacity=200, reads=4):
         self.problem = problem
@@ -247,12 +247,12 @@ def batch_examples(problem, client, draw, size):
     n = int(problem.data.sizes[client])
     lanes = problem.batches.size if problem.batches.sampling == "shuffle" else max(64, problem.max_batch)
     positions = _positions(problem.batches.sampling, problem.batches.size, lanes)
-    found = positions(problem.keys.data, np.int32(client), np.int32(draw), np.int32(n))
-    return problem.data.indices[problem.data.offsets[client] + np.asarray(found)[:size]]
+    places = positions(problem.keys.data, np.int32(client), np.int32(draw), np.int32(n))
+    return problem.data.indices[problem.data.offsets[client] + np.asarray(places)[:size]]
 
 
 def softmax_gradient(params, x, y, clipping_norm=None):
-    """Return the sum of the examples' (clipped) gradients of softmax regression in float64, as a textbook has it."""
+    """Return the sum of the examples' (clipped) gradients of softmax regression in float64, by the textbook formula."""
     params, x = np.asarray(params, np.float64), np.asarray(x, np.float64)
     features, classes = x.shape[1], len(params) // (x.shape[1] + 1)
     weights, bias = params[: features * classes].reshape(classes, features), params[features * classes :]
@@ -276,7 +276,7 @@ def batch_gradient(problem, params, client, draw, size):
     return softmax_gradient(params, problem.data.train_x[rows], problem.data.train_y[rows], problem.clipping.norm)
 
 
-# -- executors that compute nothing, or plainly ------------------------------------------------
+# -- executors that compute nothing, or in NumPy -----------------------------------------------
 
 
 class NullExecutor:
@@ -298,11 +298,11 @@ class NullExecutor:
 
 
 class RunWithoutNumbers:
-    """Stands in the place of a run's executor and computes nothing: every model is 0, every loss falls a little.
+    """Replaces a run's executor and computes nothing: every model is 0, and the loss falls at each evaluation.
 
     Args:
-        problem: of which the number of parameters counts.
-        options: of `simfl.tape.Executor`.
+        problem: gives the number of parameters and the names of measures.
+        options: the options of `simfl.tape.Executor`, which are ignored.
     """
 
     def __init__(self, problem, **options):
@@ -312,7 +312,7 @@ class RunWithoutNumbers:
         self.evaluations = 0
 
     def submit(self, window):
-        """Forget it."""
+        """Ignore the window."""
 
     def fetch(self, rows, coefs):
         return np.zeros((len(rows), self.size), dtype=np.float32)
@@ -324,8 +324,13 @@ class RunWithoutNumbers:
         self.evaluations += 1
         loss = 1.0 / self.evaluations
         each = np.full(len(own[0]), loss) if own else None
+        future = Future()
+        future.set_result(Evaluation(loss, loss, 1.0 - loss / 2, 0.1, each, each, further=self.further))
+        return future
+
+    def look(self, rows, places):
         found = Future()
-        found.set_result(Evaluation(loss, loss, 1.0 - loss / 2, 0.1, each, each, further=self.further))
+        found.set_result(np.zeros(len(places), dtype=np.float32))
         return found
 
     def mean(self, rows, coefs):
@@ -338,25 +343,25 @@ class RunWithoutNumbers:
         return np.zeros((len(rows), self.size), dtype=np.float32)
 
     def write(self, rows, values, numbers):
-        """Forget them."""
+        """Ignore the values."""
 
     def zeroed(self):
         return 0
 
     def close(self):
-        """There is nothing to stop."""
+        """Do nothing: there is no thread to stop."""
 
 
 class NumpyExecutor:
-    """Packs windows and interprets the steps one by one in float64, watching what they touch.
+    """Packs windows, interprets the steps one by one in float64, and checks what each step reads and writes.
 
-    Places that no living row needs hold NaN, so that reading one of them shows.
+    Places without a living row hold NaN, so that a step that reads one of them fails.
 
     Args:
         d: parameters of a model.
         gradient: (params, client, draw, first, size) -> f64 [d].
         noise: (client, draw) -> f64 [d].
-        seed: what functions of models are given as `Given.seed`.
+        seed: the `Given.seed` that functions of models get.
     """
 
     def __init__(self, d, gradient=None, noise=None, *, width=3, combines=2, capacity=4, seed=0):
@@ -440,7 +445,7 @@ class NumpyExecutor:
         return len(written) + done
 
     def _mapped(self, values, branches, layout, ints, floats):
-        """One function of models: what is written where."""
+        """Run a function of models; return the values that it writes, by place."""
         rest = ints[layout.rest]
         branch, spare = branches[rest[BRANCH] - 1], self.bank.spare
         read = ints[: branch.inputs]
@@ -466,14 +471,14 @@ class NumpyExecutor:
 
 
 def run_until(setup, event, out, *, since=None, folder=None):
-    """Run, with checkpoints, and be interrupted before an event; return the run and how many events there were.
+    """Run with checkpoints, and interrupt the run before an event; return the run and its number of events.
 
     Args:
-        setup: what `prepare` returned.
-        event: its number, from 1; inf for never.
+        setup: the result of `prepare`.
+        event: the number of the event, from 1; inf for no interruption.
         out: the folder of all results.
-        since: a checkpoint to go on from.
-        folder: of the run that is resumed.
+        since: a checkpoint to resume from.
+        folder: the folder of the run that is resumed.
     """
     simulation = Simulation(setup, choose_device("cpu"), every_s=1e6, since=since)
     clock, happened = simulation.world.clock, 0
@@ -487,18 +492,18 @@ def run_until(setup, event, out, *, since=None, folder=None):
 
     engine.heappop = watched
     try:
-        found = simulation.run(RunFolder(folder) if folder else RunFolder.create(out, setup.scenario.name))
+        result = simulation.run(RunFolder(folder) if folder else RunFolder.create(out, setup.scenario.name))
     finally:
         engine.heappop = take
         simulation.release()
     # The thread of a canceled timer may take a moment to end.
     waiting = [one for one in threading.enumerate() if isinstance(one, threading.Timer) and not one.finished.is_set()]
     assert not waiting, "no timer of the run is left"
-    return found, clock.events
+    return result, clock.events
 
 
 def tally_of(training, *, rounds=False, by_server=False):
-    """Return what counts releases, as under Gaussian noise with C = 1."""
+    """Return the counter of releases for Gaussian noise with C = 1."""
     stds = training.each_noise_std()
     terms = Terms("gaussian", 1e-5, unit="client" if rounds else "example", by_server=by_server)
     if training.tasks > 1:
@@ -519,7 +524,7 @@ def make_algorithm(kind, world, tape, training, on_update=lambda row: None, **op
 
 
 def begin_apart(algorithm, models):
-    """Give every client a model of its own, f32 [K, d], before the start."""
+    """Give every client another initial model, f32 [K, d], before the start."""
     algorithm.model = [algorithm.tape.constant(model) for model in models]
 
 
@@ -555,7 +560,7 @@ def run_algorithm(
 
 
 def run_without_numbers(kind, world, *, batch_size=8, updates=None, until=None, **options):
-    """Run an algorithm in a world where nothing is computed: for questions of time."""
+    """Run an algorithm in a world without arithmetic, for tests of times."""
     training = options.pop("training", None) or make_training([64] * world.num_clients, batch_size=batch_size)
     tape = Tape(
         NullExecutor(),

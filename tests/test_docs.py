@@ -140,7 +140,8 @@ def test_the_numbers_of_the_tutorial_are_those_of_its_runs(tmp_path):
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_commands_and_their_options_exist(page):
     text = re.sub(r"\\\\\n", " ", page.read_text(encoding="utf-8"))
-    blocks = "\n".join(re.findall(r"```(?:sh|bash)?\n(.*?)```", text, re.DOTALL))
+    fenced = re.findall(r"^```(\S*)\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+    blocks = "\n".join(block for language, block in fenced if language in ("", "sh", "bash"))
     for line in [*re.findall(r"^(?:\$ )?simfl (.*)$", blocks, re.MULTILINE), *re.findall(r"`simfl ([^`]*)`", text)]:
         command, rest = command_of(line.split(" #")[0].split())
         assert not (command.name == "simfl" and rest and re.fullmatch(r"[a-z]\w*", rest[0])), f"no such command: {line}"

@@ -20,7 +20,7 @@ from tests.helpers import RunWithoutNumbers
 FIRST, LAST = map(int, os.environ.get("SIMFL_FUZZ", "0:200").split(":"))
 LOTS = 10
 #: 2768: a message across an absence whose seconds left a residue of rounding, and a gap in the timeline.
-FOUND = (12, 2768)
+ONCE_FAILED = (12, 2768)
 
 
 def check(run: Run, simulation: runner.Simulation) -> None:
@@ -93,7 +93,7 @@ def test_drawn_scenarios_end_and_add_up(lot, tmp_path):
 @pytest.mark.usefixtures("without_numbers")
 def test_scenarios_that_failed_once_pass(tmp_path):
     with shared_data():
-        assert all(_named(seed, tmp_path) for seed in FOUND)
+        assert all(_named(seed, tmp_path) for seed in ONCE_FAILED)
 
 
 def _named(seed, folder):

@@ -32,7 +32,7 @@ ATTACHED = ("papers", "bench", "live")
 HOMES = {
     "dp_accounting": ("privacy",),
     "distributed": ("studies",),
-    "jax": ("models", "tape", "robust", "privacy", "attacks"),
+    "jax": ("models", "tape", "compression", "robust", "privacy", "attacks"),
     "jax_privacy": ("privacy",),
     "jinja2": ("reports",),
     "matplotlib": ("plots",),
@@ -206,13 +206,13 @@ def test_guests_are_few():
 @pytest.mark.parametrize("code", ["import simfl", "import simfl.cli.app"])
 def test_nothing_heavy_is_imported_before_it_is_needed(code):
     heavy = {"jax", "numpy", "pandas", "matplotlib", "pyarrow", "scipy", "networkx", "pydantic", "sklearn", "yaml"}
-    found = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", f"import sys; {code}; print(*{heavy} & set(sys.modules))"],
         capture_output=True,
         text=True,
         check=True,
     )
-    assert found.stdout.split() == []
+    assert process.stdout.split() == []
 
 
 def test_a_run_imports_no_more_than_it_needs():
@@ -227,8 +227,8 @@ load_dataset("digits", root=None, streams=Streams(1))
 build_topology("ring", 16, Streams(1).generator("topology"))
 print(*{"sklearn", "pandas", "matplotlib", "scipy.sparse", "scipy.special", "scipy.stats"} & set(sys.modules))
 """
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert found.stdout.split() == []
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert process.stdout.split() == []
 
 
 @pytest.mark.parametrize(

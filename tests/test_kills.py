@@ -32,9 +32,9 @@ def test_a_copy_of_the_folder_at_any_moment_can_be_resumed(kind, tmp_path, monke
     monkeypatch.setattr(checkpoint.Keeper, "take", copied)
     whole = run(prepared(kind, private=True, window="auto"), out=tmp_path, checkpoint_every=1e-3)
     assert taken
-    found = resume(tmp_path / "left", checkpoint_every="never")
-    assert found.manifest.extra["resumed"] == 1
-    assert equal(found, whole)
+    resumed = resume(tmp_path / "left", checkpoint_every="never")
+    assert resumed.manifest.extra["resumed"] == 1
+    assert equal(resumed, whole)
 
 
 @pytest.mark.slow

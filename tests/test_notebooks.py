@@ -56,7 +56,7 @@ def cells_of(path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_notebook_runs(path, tmp_path, monkeypatch):
+def test_every_notebook_runs(path, tmp_path, monkeypatch):
     """It runs in this process, which has imported JAX and compiled many programs."""
     here, temporary = tmp_path / "here", tmp_path / "temporary"
     here.mkdir()

@@ -79,8 +79,8 @@ def rough(
     return loads(text, "rough")
 
 
-def tables(found):
-    frames = {name: getattr(found, name) for name in TABLES if name in found.manifest.tables}
+def tables(result):
+    frames = {name: getattr(result, name) for name in TABLES if name in result.manifest.tables}
     frames["metrics"] = frames["metrics"].drop(columns="wall_s")
     return frames
 
@@ -96,8 +96,8 @@ def test_the_same_seed_gives_the_same_tables_for_every_window(algorithm, tmp_pat
     runs = [run(rough(algorithm, window=window), out=tmp_path) for window in ("auto", "auto", 7, 60)]
     first = runs[0]
     assert (first.status, first.manifest.reason) == ("done", "updates")
-    assert {found.manifest.window for found in runs} == {first.manifest.window, 7, 60}
-    assert all(found.manifest.extra["models"] == first.manifest.extra["models"] for found in runs)
+    assert {result.manifest.window for result in runs} == {first.manifest.window, 7, 60}
+    assert all(result.manifest.extra["models"] == first.manifest.extra["models"] for result in runs)
     for other in runs[1:]:
         check_equal(first, other)
     assert first.metrics["train_loss"].iloc[-1] < first.metrics["train_loss"].iloc[0]
@@ -158,7 +158,7 @@ def test_every_algorithm_repeats_itself_for_any_window_and_interruptions(kind, p
     for other in runs:
         check_equal(first, other)
         assert other.manifest.extra["models"] == first.manifest.extra["models"]
-    assert {first.manifest.window, 7} == {found.manifest.window for found in (first, *runs)}
+    assert {first.manifest.window, 7} == {result.manifest.window for result in (first, *runs)}
     assert runs[-1].manifest.extra["resumed"] == 1
     assert first.manifest.updates >= 100
     assert first.metrics["epsilon"].notna().any() or kind == "deep_q_sgd" or not private

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import jax
 import jax.numpy as jnp
-from simfl.algorithms.neighbor_rounds import NeighborRounds
+from simfl.algorithms.neighbor_rounds import GraphRounds
 from simfl.world.availability import Outcome
 
 
@@ -29,7 +29,7 @@ class TopK:
         return message, estimate + message
 
 
-class Choco(NeighborRounds):
+class Choco(GraphRounds):
     """Rounds of compressed gossip on a ring, or any other graph."""
 
     summary = "CHOCO-SGD: gossip of the largest changes"
@@ -37,21 +37,10 @@ class Choco(NeighborRounds):
     def set_up(self, share=0.05, gamma=0.3):
         """Take the options, and put the initial models on the tape."""
         super().set_up()  # gives every client the initial model
-        size = len(self.training.initial)
-        self.compress = TopK(max(1, round(share * size)))
+        self.compress = TopK(max(1, round(share * len(self.training.initial))))
         self.gamma = gamma
         self.message_bytes = 8 * self.compress.k  # a value and a place, four bytes each
-        self.weights = self.world.topology.mixing_matrix("metropolis").toarray().tolist()
         self.estimate = list(self.model)
-        self.came = [{} for _ in range(self.num_clients)]  # round and sender -> estimate
-
-    def partners(self, client):
-        """Return the clients that are waited for."""
-        return self.world.topology.neighbors(client)
-
-    def missing(self, me, round_num):
-        """Yield the neighbors whose messages of the round have not arrived."""
-        return (j for j in self.partners(me) if (round_num, j) not in self.came[me])
 
     def worker(self, me):
         """Send, compute, wait, mix and step."""
@@ -59,8 +48,8 @@ class Choco(NeighborRounds):
             round_num = self._client_round[me]
             gradient = self.gradient(self.model[me], me)
             message, self.estimate[me] = self.tape.map(self.compress, [self.model[me], self.estimate[me]], outputs=2)
-            for neighbor in self.partners(me):
-                self.send(me, neighbor, round_num, message)
+            for neighbor in self.receivers(me, round_num):  # what arrives is the sender's estimate of this round
+                self.send(me, neighbor, round_num, self.estimate[me], self.message_bytes, message)
             if (yield self.compute(me)) is not Outcome.DONE or not (yield from self.wait_for(me, round_num)):
                 return
             step_size, size = self.step_size(), gradient.size
@@ -68,20 +57,9 @@ class Choco(NeighborRounds):
             self._client_round[me] = round_num + 1
             self.updated(me, 0, size, step_size, round_num=round_num)
 
-    def send(self, me, neighbor, round_num, message):
-        """Send a message; what arrives is the sender's estimate of this round."""
-        estimate = self.estimate[me]
-
-        def deliver():
-            self.came[neighbor][round_num, me] = estimate
-            self.wake(neighbor)
-
-        self.world.network.send(me, neighbor, self.message_bytes, deliver, content=message)
-
     def mix(self, me, round_num, gradient, step_size):
         """Return w + gamma * sum_j W_kj (e_j - e_k) - step * gradient."""
         terms = [(1.0, self.model[me])]
-        for j in self.partners(me):
-            weight = self.gamma * self.weights[me][j]
-            terms += [(weight, self.came[me].pop((round_num, j))), (-weight, self.estimate[me])]
+        for weight, estimate in self.received(me, round_num)[1]:
+            terms += [(self.gamma * weight, estimate), (-self.gamma * weight, self.estimate[me])]
         return self.tape.combine(*terms, *self.descent(gradient, step_size))

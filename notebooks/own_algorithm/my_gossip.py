@@ -1,7 +1,7 @@
-"""An algorithm of one's own, in a file of one's own: frugal gossip.
+"""Your own algorithm in your own file: frugal gossip.
 
-Every client trains alone and sends its model to a random neighbor after every few updates only. Whoever gets a model
-averages it with its own. Nobody ever waits.
+Every client trains alone, and sends its model to a random neighbor only once in `every` updates. The neighbor averages
+the model with its own. No client ever waits.
 """
 
 from simfl.algorithms import Algorithm
@@ -10,28 +10,28 @@ from simfl.world.compute import Draws
 
 
 class FrugalGossip(Algorithm):
-    """Gossip by push, once in `every` updates."""
+    """Push gossip: a client sends its model once in `every` updates."""
 
-    summary = "frugal gossip: a model goes to a random neighbor once in `every` updates"
+    summary = "frugal gossip: a client sends its model to a random neighbor once in `every` updates"
 
     def set_up(self, every=1):
         """Take the options, and put the initial model on the tape."""
         self.every = every
         self.model = [self.tape.constant(self.training.initial)] * self.num_clients
-        # Random draws have a stream of their own, so that nothing else changes when they do.
+        # These draws have their own stream, so that they change no other draw.
         self.choice = Draws(self.world.streams, "neighbor", lambda generator, n: generator.random(n))
 
     def start(self):
-        """Start one process for each client, in order of their numbers."""
+        """Start one process for each client, in the order of their numbers."""
         for client in range(self.num_clients):
             self.clock.start(self.client(client), client)
 
     def models(self):
-        """What is evaluated: the mean of these."""
+        """Return the models whose mean is evaluated."""
         return self.model
 
     def client(self, me):
-        """The life of a client; a process of SimPy, which lets time pass where it says `yield`."""
+        """Train; a process of SimPy, in which time passes at each `yield`."""
         yield self.joined(me)
         count = 0
         while True:
@@ -50,7 +50,7 @@ class FrugalGossip(Algorithm):
                 self.push(me)
 
     def push(self, me):
-        """Send my model to a random neighbor, which averages it with its own when it comes."""
+        """Send the model to a random neighbor, which averages it with its own on arrival."""
         neighbors = self.world.topology.neighbors(me)
         peer = neighbors[int(self.choice.next(me) * len(neighbors))]
         sent = self.model[me]

@@ -8,14 +8,14 @@ Rounds of D-PSGD (Lian et al. 2017, https://arxiv.org/abs/1705.09056), whose ave
 An attacker trains like the others and replaces what it sends. Only honest clients' models are evaluated.
 """
 
-from simfl.algorithms.neighbor_rounds import NeighborRounds
+from simfl.algorithms.neighbor_rounds import GraphRounds
 from simfl.robust.attacks import ATTACKS
 from simfl.robust.base import padded
 from simfl.robust.rules import RULES
 from simfl.world.availability import Outcome
 
 
-class RobustGossip(NeighborRounds):
+class RobustGossip(GraphRounds):
     """Rounds of gossip with a robust rule."""
 
     summary = "gossip with a robust rule, among attackers"
@@ -25,20 +25,10 @@ class RobustGossip(NeighborRounds):
         super().set_up()  # gives every client the initial model
         self.rule, self.attack = RULES[rule](**(rule_options or {})), ATTACKS[attack](**(attack_options or {}))
         self.attackers = set(attackers)
-        self.weights = self.world.topology.mixing_matrix("metropolis").toarray().tolist()
-        self.came = [{} for _ in range(self.num_clients)]  # round and sender -> model
 
     def models(self):
         """Return the models of honest clients, which are evaluated."""
         return [model for client, model in enumerate(self.model) if client not in self.attackers]
-
-    def partners(self, client):
-        """Return the clients that are waited for."""
-        return self.world.topology.neighbors(client)
-
-    def missing(self, me, round_num):
-        """Yield the neighbors whose messages of the round have not arrived."""
-        return (j for j in self.partners(me) if (round_num, j) not in self.came[me])
 
     def worker(self, me):
         """Send, compute, wait, mix and step."""
@@ -48,8 +38,8 @@ class RobustGossip(NeighborRounds):
             message = self.model[me]
             if me in self.attackers:
                 (message,) = self.tape.map(self.attack, self.models(), client=me, pads=True)
-            for neighbor in self.partners(me):
-                self.send(me, neighbor, round_num, message)
+            for neighbor in self.receivers(me, round_num):
+                self.send(me, neighbor, round_num, message, self.training.model_bytes, message)
             if (yield self.compute(me)) is not Outcome.DONE or not (yield from self.wait_for(me, round_num)):
                 return
             step_size, size = self.step_size(), gradient.size
@@ -58,18 +48,9 @@ class RobustGossip(NeighborRounds):
             self._client_round[me] = round_num + 1
             self.updated(me, 0, size, step_size, round_num=round_num)
 
-    def send(self, me, neighbor, round_num, message):
-        """Send a model over the link."""
-
-        def deliver():
-            self.came[neighbor][round_num, me] = message
-            self.wake(neighbor)
-
-        self.world.network.send(me, neighbor, self.training.model_bytes, deliver, content=message)
-
     def mix(self, me, round_num):
         """Return what the rule makes of the client's own model and those received."""
-        peers = list(self.partners(me))
-        models = [self.model[me], *(self.came[me].pop((round_num, j)) for j in peers)]
-        weights = padded([self.weights[me][j] for j in (me, *peers)])
+        own_weight, messages = self.received(me, round_num)
+        models = [self.model[me], *(model for _, model in messages)]
+        weights = padded([own_weight, *(weight for weight, _ in messages)])
         return self.tape.map(self.rule, models, scalars=weights, pads=True)[0]

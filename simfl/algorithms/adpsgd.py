@@ -9,17 +9,17 @@ Decentralized Parallel SGD with Differential Privacy", Algorithm 1 and Appendix 
         meanwhile: average with a random neighbor j            w_k, w_j <- (w_k + w_j) / 2
         w_k <- w_k - step * gradient
 
-Staleness is the paper's: the number of mini-batches that all workers applied between the read and the update.
+Staleness is defined as in the paper: the number of mini-batches that all workers applied between read and update.
 `simfl.algorithms.staleness` enforces a bound on it, which the paper assumes. An exchange completes even if the
 gradient is dropped.
 
 Faults. A lost message is sent again, which delays the exchange. Messages may overtake each other. A worker that crashes
 loses its gradient but not an exchange: it subtracts the difference when it is back. An exchange with a neighbor that is
-offline or unreachable is abandoned before any model changes. If a partition delays an answer, the asking worker
-waits for it, forever if the partition does not end; the others go on, each side by itself. `atomic` exchanges choose
-among reachable online neighbors only. If the graph changes, an exchange starts with a current neighbor; a worker
-without neighbors skips it. Under a staleness bound with the policy `wait`, the others wait for a worker that waits for
-an answer, unless that answer can never arrive.
+offline or unreachable is abandoned before any model changes. If a partition delays an answer, the worker that started
+the exchange waits for it, forever if the partition does not end; the others continue, separately on each side. `atomic`
+exchanges choose among reachable online neighbors only. If the graph changes, an exchange starts with a current
+neighbor; a worker without neighbors skips it. Under a staleness bound with the policy `wait`, the others wait for a
+worker that waits for an answer, unless that answer can never arrive.
 """
 
 from __future__ import annotations
@@ -29,9 +29,11 @@ from typing import ClassVar
 
 import simpy
 
+from simfl.algorithms.aggregation import Message, Weighted
 from simfl.algorithms.optimizers import State
 from simfl.algorithms.staleness import OwnUpdates
 from simfl.errors import ScenarioError
+from simfl.robust.base import Among
 from simfl.tape import Gradient, Model
 from simfl.world.availability import Outcome
 from simfl.world.compute import Draws
@@ -43,6 +45,7 @@ class ADPSGD(OwnUpdates):
 
     kind: ClassVar[str] = "adpsgd"
     summary: ClassVar[str] = "AD-PSGD: asynchronous gossip in pairs; with privacy, A(DP)^2SGD"
+    aggregates: ClassVar[frozenset[Among]] = frozenset({"own"})
 
     def set_up(self, exchange: str = "messages", pairing: str = "auto") -> None:
         """Take the options.
@@ -75,7 +78,10 @@ class ADPSGD(OwnUpdates):
         self.in_flight: dict[int, Model] = {}
         #: The neighbor's state in flight to each client. Not a difference: a second moment must not become negative.
         self._states_in_flight: dict[int, State | None] = {}
-        if self.waits:  # only an answer can be stuck: a request is refused
+        changing = self.world.changing is not None
+        most = self.num_clients if changing else max(len(topology.neighbors(k)) for k in range(self.num_clients))
+        self.aggregation = self.aggregator(most)
+        if self.waits:  # only an answer can be stuck: a first message that cannot arrive is refused
             self.world.network.on_stuck = lambda peer, me: self.turns.forget(me)
 
     def start(self) -> None:
@@ -114,8 +120,14 @@ class ADPSGD(OwnUpdates):
         peer = self.choose(me) if self._starts[me] else None
         if peer is not None:
             self._count_exchange(me, peer)
-            # The average has no name: a suspended process would keep it, and its rows, alive.
-            self.model[me] = self.model[peer] = self.tape.combine((0.5, self.model[me]), (0.5, self.model[peer]))
+            # The average is not bound to a local name: a suspended process would keep it, and its rows, alive.
+            if self.aggregation is None:
+                self.model[me] = self.model[peer] = self.tape.combine((0.5, self.model[me]), (0.5, self.model[peer]))
+            else:
+                self.model[me], self.model[peer] = (
+                    self._after_hearing(one, other, self.model[one], self.model[other])
+                    for one, other in ((me, peer), (peer, me))
+                )
             if self.optimizer is not None:
                 states = [(0.5, self.optimizer.shown(me)), (0.5, self.optimizer.shown(peer))]
                 self.optimizer.average(me, states)
@@ -177,13 +189,17 @@ class ADPSGD(OwnUpdates):
 
         def at_peer() -> None:
             other = self.model[peer]
-            difference = combine((0.5, sent), (-0.5, other))
-            self.model[peer] = combine((1.0, other), (1.0, difference))
+            if self.aggregation is None:
+                difference = combine((0.5, sent), (-0.5, other))
+                self.model[peer] = combine((1.0, other), (1.0, difference))
+            else:
+                difference = combine((1.0, sent), (-1.0, self._after_hearing(me, peer, sent, other)))
+                self.model[peer] = self._after_hearing(peer, me, other, sent)
             self.in_flight[me] = difference
             if optimizer is not None and state is not None:
                 self._states_in_flight[me] = own = optimizer.shown(peer)
                 optimizer.average(peer, [(0.5, state), (0.5, own)])
-            # A receiver that knows its sent model derives the neighbor's model from the difference.
+            # The content is the neighbor's model: the receiver can derive it from the difference and what it sent.
             network.send(peer, me, size, at_home, content=other)
 
         def at_home() -> None:
@@ -192,9 +208,18 @@ class ADPSGD(OwnUpdates):
                 optimizer.average(me, [(0.5, optimizer.shown(me)), (0.5, self._states_in_flight.pop(me))])
             done.succeed(True)
 
-        # An offline neighbor cannot answer: the exchange is abandoned before any model changes.
+        # If the neighbor is offline or unreachable, the exchange is abandoned before any model changes.
         network.send(me, peer, size, at_peer, lambda: done.succeed(False), sent)
         return peer, done
+
+    def _after_hearing(self, me: int, peer: int, mine: Model, sent: Model) -> Model:
+        """Return what the rule makes of a client's model and its neighbor's."""
+        assert self.aggregation is not None
+        hostility, known = self.training.hostility, []
+        if hostility is not None and peer in hostility.clients:
+            honest = [k for k in self._neighbors(me) if k not in hostility.clients]
+            known = [Weighted(self.model[k], 0.5 / len(honest)) for k in honest]
+        return self.aggregation(me, [Message(peer, sent, 0.5)], Weighted(mine, 0.5), known)
 
     def awaits(self, client: int) -> str:
         """Name the neighbor whose answer the client waits for."""

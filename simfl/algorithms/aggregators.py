@@ -1,9 +1,9 @@
 """A tree of aggregators between clients and server; each forwards sums of updates.
 
 Van Dijk et al. 2020, https://arxiv.org/abs/2007.09208, appendix A: "we may think of the server as a number of connected
-separate aggregators that serve as proxies between the clients and server". In each round, an aggregator waits for all
-participating clients below it and sends the sum of their updates up. It forwards later updates at once. Broadcasts go
-down the same tree.
+separate aggregators that serve as proxies between the clients and server". In each round, an aggregator waits for the
+updates of all participating clients below it and sends their sum up. It forwards updates that arrive later at once.
+Broadcasts go down the same tree.
 """
 
 from __future__ import annotations
@@ -51,10 +51,10 @@ class Aggregators:
         server: the root's number.
         levels: number of aggregators on each level, from the server down; () for none.
         num_clients: K, divided evenly among the lowest level.
-        update_bytes: size of a client's update; a sum of several has at most `model_bytes`.
+        update_bytes: size of a client's update; a sum of n updates has min(n * update_bytes, model_bytes).
         model_bytes: size of a model.
-        expected: round -> the clients to wait for; empty for a complete round.
-        arrive: called with the bundles that reach the server.
+        expected: a function from a round to the clients to wait for; empty if the round is complete.
+        arrive: called with each bundle that reaches the server.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class Aggregators:
         self._spread(self._server, set(clients), receive, size, model)
 
     def forget(self, complete: int) -> None:
-        """Forget the arrivals of rounds below `complete`."""
+        """Forget which updates have arrived in rounds below `complete`."""
         for node in self._nodes.values():
             for round_num in [r for r in node.arrived if r < complete and r not in node.waiting]:
                 del node.arrived[round_num]

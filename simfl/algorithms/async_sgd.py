@@ -6,8 +6,8 @@ https://arxiv.org/abs/1912.07902, Sections 3.2 and 5.1.
 
     client k:               pull the model x, compute the gradient g of a mini-batch at x     (takes time)
                             push g (clipped, with noise)                                      (takes time)
-    server, one at a time,  x <- x - gamma_t g, send x only to the client that sent g
-    first in, first out:
+    server, one by one in   x <- x - gamma_t g, send x only to the client that sent g
+    order of arrival:
 
 All clients start with the initial model. A client that joins later, or is back online, requests the current model.
 
@@ -15,7 +15,7 @@ With `delays: cyclic` the server applies updates in turn, client 0, 1, ..., K - 
 arrive out of turn. This gives the paper's simulated staleness, min(t - 1, K - 1) at the t-th update, at any speeds.
 Clients that have left permanently, or have not joined, are skipped.
 
-A gradient is released when it is sent to the server, applied or not.
+For privacy, a gradient counts as released when it is sent to the server, whether or not it is applied.
 
 Faults: those of `simfl.algorithms.server`. With `delays: cyclic` the server waits for an unreachable or crashed client
 at its turn.
@@ -43,14 +43,14 @@ class AsyncSGD(AsyncServerAlgorithm):
         """Take the options.
 
         Args:
-            delays: "world": from speeds and links; "cyclic": clients take turns.
+            delays: "world": delays follow from speeds and links; "cyclic": clients take turns.
         """
         super().set_up()
         self.cyclic = delays == "cyclic"
         self._turn = 0
         self._taking_part: set[int] = set()
         self._out_of_turn: dict[int, tuple[int, Apply]] = {}
-        # If messages take no time and no client is ever offline or waits, messages need no events.
+        # Messages need no events if they take no time, clients are always online and no client ever waits.
         self._at_once = self.world.network.free and self.world.server.free and not self.turns.waits and not self.cyclic
 
     # -- the clients ---------------------------------------------------------------------------

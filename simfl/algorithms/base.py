@@ -1,7 +1,8 @@
 """The base class of algorithms: clients that compute, a tape, and counters.
 
 An algorithm is a file of SimPy processes close to its paper's pseudo-code. It decides when things happen and records
-on the tape what happens to models; it never sees a parameter of a model.
+on the tape (`simfl.tape`) what happens to models. It never sees a parameter of a model: a `Model` or a `Gradient` is a
+promise of a value that JAX computes later.
 """
 
 from __future__ import annotations
@@ -17,8 +18,11 @@ import numpy as np
 import simpy
 from numpy.typing import NDArray
 
+from simfl.algorithms.aggregation import Aggregation, Hostility
 from simfl.algorithms.optimizers import Optimizer, OptimizerPlan, Terms
+from simfl.compression.base import CompressionPlan
 from simfl.privacy.releases import Releases
+from simfl.robust.base import AbstractRule, Among
 from simfl.streams import Streams
 from simfl.tape import Gradient, Model, Tape
 from simfl.tape.recording import Round
@@ -39,20 +43,28 @@ class Training:
 
     Attributes:
         initial: f32 [d], the initial model of all clients.
-        sizes: examples per client, int [K].
+        sizes: number of examples of each client, int [K].
         batch_size: B, nominal examples of a mini-batch.
         sampling: "poisson", "shuffle" or "with_replacement".
         step_size: step on the mean gradient: a number, or (updates, examples, epochs) -> number.
         l2: lambda of lambda/2 ||w||^2; its gradient does not depend on data and is added without clipping or noise.
-        noise_std: standard deviation of the noise on each coordinate of a mini-batch's sum, of all clients or of each.
-        noise_scale: factor of the noise of unit scale, [K]; the default is noise_std, which suits Gaussian noise.
+        noise_std: standard deviation of the noise on each coordinate of the sum of a mini-batch's gradients: one number
+            for all clients, or one per client, [K].
+        noise_scale: factor by which noise of unit scale is multiplied, per client, [K]; the default is noise_std, which
+            is right for Gaussian noise.
         allowances: releases that each client may make before its privacy budget is spent; None for no budget.
-        tasks: number of models that are trained on the same data, each on its own.
+        tasks: number of models that are trained independently on the same data.
         tasks_initial: f32 [tasks, d], the initial model of each task; None: all start with `initial`.
-        update_examples: average examples of an update that is a round of several mini-batches; 0: B.
-        clipping_norm: C of each example's gradient, or of each update where these are clipped; inf for no clipping.
-        optimizer: takes steps on single gradients; None: plain SGD.
-        server_optimizer: takes a server's steps; None: plain SGD.
+        update_examples: average number of examples of an update, if an update is a round of several mini-batches; 0
+            means B.
+        clipping_norm: C, the bound on each example's gradient, or on each update if updates are clipped; inf for no
+            clipping.
+        optimizer: the optimizer of steps on single gradients; None: plain SGD.
+        server_optimizer: the optimizer of a server's steps; None: plain SGD.
+        rule: makes one model of several; None: the algorithm's weighted mean.
+        hostility: the hostile clients; None: all are honest.
+        planned_updates: number of updates of all clients until the end of the run; inf if it is not known.
+        compression: how messages are compressed; None: they are not.
     """
 
     initial: NDArray[np.float32]
@@ -70,6 +82,10 @@ class Training:
     clipping_norm: float = math.inf
     optimizer: OptimizerPlan | None = None
     server_optimizer: OptimizerPlan | None = None
+    rule: AbstractRule | None = None
+    hostility: Hostility | None = None
+    planned_updates: float = math.inf
+    compression: CompressionPlan | None = None
 
     def each_noise_std(self) -> list[float]:
         """Return the standard deviation of each client's noise, [K]."""
@@ -78,15 +94,20 @@ class Training:
 
     @property
     def model_bytes(self) -> int:
-        """Bytes of a model in a message, with the optimizer's state where that travels."""
+        """Bytes of a model in a message, with the optimizer's state if it is sent too."""
         optimizer = self.optimizer
         rows = optimizer.rows if optimizer is not None and optimizer.travels else 0
         return 4 * len(self.initial) * (1 + rows)
 
+    @property
+    def message_bytes(self) -> int:
+        """Bytes of what takes a model's place in a message: compressed, or the model."""
+        return self.model_bytes if self.compression is None else self.compression.bytes
+
 
 @dataclass(slots=True)
 class Times:
-    """Seconds of virtual time that a client computed and communicated."""
+    """Seconds of virtual time that a client spent computing and communicating."""
 
     compute_s: float = 0.0
     communicate_s: float = 0.0
@@ -157,13 +178,15 @@ class Algorithm(ABC):
     moves_tasks: ClassVar[bool] = False
     #: Whether each of its gradients has its own clipping norm.
     own_clipping: ClassVar[bool] = False
-    #: Whether it takes all its steps by `descend`, so that it can use an optimizer.
+    #: Whether it takes all its steps by `descend`, and so can use an optimizer.
     takes_optimizer: ClassVar[bool] = False
-    #: Whether it has one model, whose steps follow one another.
+    #: Whether all clients train one model, so that each step starts from the result of the step before.
     one_model: ClassVar[bool] = False
+    #: The classes of aggregation rules and attacks that it takes: it combines messages by `aggregator`.
+    aggregates: ClassVar[frozenset[Among]] = frozenset()
     #: Approximate number of linear combinations per gradient; the executor reserves lanes for them.
     combines_per_gradient: float = 0.25
-    #: Steps of the executor per call; a window has at least as many.
+    #: Steps that the executor runs per call; a window of recorded operations has at least as many.
     steps_per_call: int = STEPS
 
     def __init__(
@@ -184,12 +207,12 @@ class Algorithm(ABC):
         self.client_updates = [0] * self.num_clients
         self.client_dropped = [0] * self.num_clients
         self.times = [Times() for _ in range(self.num_clients)]
-        #: May be set before the start.
+        #: Receives the intervals in `times`; may be set before `start`.
         self.observer: Observer | None = None
         #: Called when `updates` reaches `next_mark`; returns the next mark.
         self.on_mark: Callable[[], int] = lambda: 2**62
         self.next_mark = 2**62
-        #: May be replaced before the start.
+        #: May be replaced before `start`.
         self.on_update = on_update
         self._draws = [0] * self.num_clients
         self._in_passes = training.sampling == "shuffle"
@@ -208,7 +231,7 @@ class Algorithm(ABC):
         scale = training.noise_scale
         self._noise_scale = self._noise_std if scale is None else [float(value) for value in scale]
         self._seen = tape.releases or Releases([0] * self.num_clients)
-        #: Releases of each client: those that the tape counts, unless the algorithm keeps its own account.
+        #: Releases of each client, as counted by the tape, or by the algorithm if it keeps its own account.
         self.releases = self._seen
         self._allowances = training.allowances
         self._counted = [0] * self.num_clients
@@ -217,22 +240,24 @@ class Algorithm(ABC):
             tape.releases.limits = training.allowances
         #: Virtual time at which each client's privacy budget was spent, seconds.
         self.exhausted_s: dict[int, float] = {}
-        #: End of each client's current computation, by completion, crash or departure.
+        #: Time at which each client's current computation ends: it is done, or the client crashes or leaves.
         self.busy_until = [0.0] * self.num_clients
         #: None for plain SGD.
         self.optimizer: Optimizer | None = None
+        #: None if messages are combined as the algorithm says.
+        self.aggregation: Aggregation | None = None
         if training.optimizer is not None:
             states = 1 if self.one_model else self.num_clients
             self.optimizer = Optimizer(tape, training.optimizer, states, self.one_model)
         self.set_up(**options)
-        if self.optimizer is not None and not tape.serial_steps:  # each step adds a sum
+        if self.optimizer is not None and not tape.serial_steps:  # each step of the optimizer is one more combination
             self.combines_per_gradient += 1.0
 
     @abstractmethod
     def set_up(self, *arguments: Any, **options: Any) -> None:
         """Take the algorithm's options by name and put the initial models on the tape.
 
-        The options of a scenario are checked against the signature in the subclass.
+        The options in a scenario must match the signature of this method in the subclass.
         """
 
     @abstractmethod
@@ -254,6 +279,34 @@ class Algorithm(ABC):
         """Restore what `memory` returned at the same moment of an earlier run."""
         assert not memory, "an algorithm with a memory restores it itself"
 
+    def evaluated(self) -> Sequence[Model]:
+        """Return the models whose mean is evaluated, without those of attackers."""
+        models, hostility = self.models(), self.training.hostility
+        if hostility is None or len(models) != self.num_clients:
+            return models
+        return [model for client, model in enumerate(models) if client not in hostility.clients]
+
+    def aggregator(self, most_senders: int) -> Aggregation | None:
+        """Return what combines messages; None without a rule and an attack.
+
+        `most_senders` is the largest number of clients that one receiver hears.
+        """
+        training = self.training
+        hostility = None if training.hostility is None or training.hostility.attack is None else training.hostility
+        if training.rule is None and hostility is None:
+            return None
+        planned = training.planned_updates
+        self.aggregation = Aggregation(
+            self.tape,
+            training.rule,
+            hostility,
+            len(training.initial),
+            most_senders,
+            lambda: self.clock.now,
+            lambda: min(1.0, self.updates / planned),
+        )
+        return self.aggregation
+
     def client_models(self) -> Sequence[Model]:
         """Return the models of clients that are evaluated one by one; by default `models`."""
         return self.models()
@@ -265,7 +318,7 @@ class Algorithm(ABC):
 
     @property
     def clipping_norm(self) -> float:
-        """The clipping norm in use where the evaluated model is held; inf for none.
+        """The clipping norm that the holder of the evaluated model uses; inf for none.
 
         Algorithms that change the norm during a run override this.
         """
@@ -278,7 +331,7 @@ class Algorithm(ABC):
 
     @property
     def ending(self) -> str:
-        """Why no event is left, if not by departures and spent privacy budgets."""
+        """Why no event is left, if not due to departures or spent privacy budgets."""
         return ""
 
     def awaits(self, client: int) -> str:
@@ -311,7 +364,7 @@ class Algorithm(ABC):
             return self._timeout(seconds, Outcome.DONE)
         when, outcome = self.world.availability.finish(client, now, seconds)
         if outcome is not Outcome.DONE:
-            seconds = self.present_s(client, now, when)  # computed until it crashed or left, and lost
+            seconds = self.present_s(client, now, when)  # until the client crashes or leaves; this work is lost
         self.times[client].compute_s += seconds
         self.busy_until[client] = when
         if self.observer is not None:
@@ -333,9 +386,10 @@ class Algorithm(ABC):
     def exhausted(self, client: int) -> bool:
         """Whether the client's next release would exceed its privacy budget.
 
-        The next release is assumed to be as large as the largest so far, or as the number promised. A client that
-        promised a release above the planned cost has no budget left. With shuffled data or numbered releases, batches
-        that were handed out count as well: lost batches use up a pass without a release.
+        The next computation is assumed to make as many releases as the one with the most so far, and at least
+        those that are promised. A client that promised a release above the planned cost has no budget left. With
+        shuffled data or numbered releases, the mini-batches that were handed out count too: a lost one uses up a part
+        of a pass without a release.
         """
         if self._allowances is None:
             return False
@@ -349,7 +403,7 @@ class Algorithm(ABC):
         return True
 
     def computed_s(self, client: int) -> float:
-        """Return the seconds computed up to now, with lost and current work."""
+        """Return the seconds of computation up to now, including lost and current work."""
         now, until = self.clock.now, self.busy_until[client]
         ahead = self.present_s(client, now, until) if until > now else 0.0
         return self.times[client].compute_s - ahead
@@ -361,7 +415,7 @@ class Algorithm(ABC):
         """
         now = self.clock.now
         waited = self.present_s(client, 0.0, now) - self.computed_s(client) - self.times[client].communicate_s
-        return waited if waited > 1e-11 * now else 0.0  # rounding
+        return waited if waited > 1e-11 * now else 0.0  # less is a rounding error
 
     def present_s(self, client: int, start: float, end: float) -> float:
         """Return the seconds of [start, end] in which the client is online."""
@@ -395,7 +449,7 @@ class Algorithm(ABC):
         return True
 
     def gradient(self, model: Model, client: int) -> Gradient:
-        """Promise the client's next mini-batch gradient at `model`: a sum, with noise."""
+        """Promise the client's next mini-batch gradient at `model`: a sum with noise."""
         draw = self._draws[client]
         self._draws[client] = draw + 1
         return self.tape.gradient(model, client, draw, self._nominal, self._noise_scale[client])
@@ -410,10 +464,11 @@ class Algorithm(ABC):
         return self.tape.train(model, client, draw, steps, self._nominal, step, self._noise_scale[client])
 
     def lost(self, promise: Gradient) -> bool:
-        """Drop a promise that a crash destroyed; return if its batch is used again.
+        """Drop a promise that a crash destroyed; return whether its batch is used again.
 
-        With shuffled data the client's next mini-batch is the lost one, so that every pass is complete; its noise
-        was never seen. This requires that nothing was promised to the client after it.
+        With shuffled data, the client's next mini-batch is the lost one, so that every pass over the data is complete.
+        Its noise can be drawn again because it was never revealed. This requires that the lost promise is the client's
+        newest.
         """
         client, last = promise.client, promise.draw + promise.steps
         again = self.tape.lose(promise) and self._in_passes and last == self._draws[client]
@@ -475,7 +530,7 @@ class Algorithm(ABC):
             self.next_mark = self.on_mark()
 
     def merged(self, node: int, model: Model) -> None:
-        """Tell the witness that the sum of a round is in the node's model."""
+        """Tell the network's witness that the node's model contains a round's sum."""
         if self.world.network.witness is not None:
             self.world.network.witness.merged(node, model)
 

@@ -41,7 +41,7 @@ class CentralizedSGD(Algorithm):
         return [self.model]
 
     def iterations(self) -> Process:
-        """Compute and step, again after a crash."""
+        """Compute a gradient and take a step, repeatedly; retry after a crash."""
         yield self.joined(0)
         while True:
             gradient = self.gradient(self.model, 0)

@@ -10,14 +10,14 @@ Xie, Koyejo, Gupta 2019, "Asynchronous federated optimization", https://arxiv.or
     polynomial:  s(u) = (u + 1)^-a
     hinge:       s(u) = 1 for u <= b, else 1 / (a (u - b) + 1)
 
-Here u counts the updates that the server applied in between. It is 0 for an update that no other overtook, which then
-has full weight. (By the letter of the listing, its t - tau is 1.) Clients send the change w_H - w; the server knows w
-and adds the two. The paper's scheduler gives tasks to random workers from time to time; here all clients, or
-`concurrency` clients at a time, train without pause.
+Here u is the number of updates that the server applied between the client's read and the update's arrival. If there
+were none, u is 0 and the update has full weight. (The paper's listing, read literally, has t - tau = 1 in this case.)
+Clients send the change w_H - w; the server knows w and adds the two. The paper's scheduler gives tasks to random
+workers from time to time; here all clients, or `concurrency` clients at a time, train without pause.
 
 With privacy, each client clips its change to norm C and adds noise before it sends it.
 
-Faults: those of `simfl.algorithms.server`. Reachable clients go on, and late updates have less weight.
+Faults: those of `simfl.algorithms.server`. Reachable clients continue, and late updates have less weight.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from simfl.algorithms.local_rounds import LocalRounds, Update
 
 
 def staleness_weight(kind: str, exponent: float, slope: float, free: float) -> Callable[[int], float]:
-    """Return s, from a staleness to a factor in (0, 1].
+    """Return s, a function from a staleness to a factor in (0, 1].
 
     Args:
         kind: "constant", "polynomial" or "hinge".
@@ -49,7 +49,7 @@ def staleness_weight(kind: str, exponent: float, slope: float, free: float) -> C
 class FedAsync(LocalRounds):
     """A server that mixes in models as they arrive; no client waits for another."""
 
-    summary: ClassVar[str] = "FedAsync: a server mixes each client's model into its own, the less the staler it is"
+    summary: ClassVar[str] = "FedAsync: a server mixes each client's model into its own; a staler model has less weight"
     kind: ClassVar[str] = "fedasync"
 
     def set_up(  # type: ignore[override]
@@ -66,7 +66,7 @@ class FedAsync(LocalRounds):
         Args:
             mixing: alpha in (0, 1].
             weighting, exponent, slope, free_staleness: see `staleness_weight`.
-            options: of `LocalRounds`.
+            options: the options of `LocalRounds`.
         """
         self.mixing = mixing
         self.weighting = staleness_weight(weighting, exponent, slope, free_staleness)

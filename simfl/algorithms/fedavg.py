@@ -7,19 +7,19 @@ decentralized data", https://arxiv.org/abs/1602.05629, Algorithm 1 (FederatedAve
                   each k in S takes w, trains for H mini-batches (or E passes over its data), sends w_k - w
                   w <- w + sum over S of n_k (w_k - w) / sum over S of n_k        (times a server step, 1 by default)
 
-A server optimizer uses minus the mean change as the gradient, and the server step as its step size: FedAvgM (Hsu, Qi,
-Brown 2019, https://arxiv.org/abs/1909.06335), FedAdam, FedYogi and FedAdagrad (Reddi et al. 2021,
+A server optimizer uses minus the mean change as the gradient, and the server step as its step size. This gives FedAvgM
+(Hsu, Qi, Brown 2019, https://arxiv.org/abs/1909.06335), FedAdam, FedYogi and FedAdagrad (Reddi et al. 2021,
 https://arxiv.org/abs/2003.00295, Algorithm 2).
 
-The server waits for all clients of S that have not left permanently; with a `deadline`, for those that are done by
-then, and at least one. Later updates are dropped. Only online clients are chosen. A client that crashes starts its
-round again; a client that is offline when the model arrives skips the round.
+The server waits for all clients of S that have not left permanently. With a `deadline`, it waits for those that are
+done by then, and for at least one. Later updates are dropped. Only online clients are chosen. A client that crashes
+starts its round again; a client that is offline when the model arrives skips the round.
 
 Privacy protects all data of a client together: each client clips its update to norm C and adds noise before it sends
-it. The server sees which clients take part, and no epsilon relies on that being secret.
+it. The server sees which clients take part, and no epsilon assumes that this is secret.
 
 Faults. Lost messages make a round longer. The server chooses clients that are online and reachable. It waits for the
-update of a client that becomes unreachable, unless there is a deadline. While the server is offline no round starts or
+update of a client that becomes unreachable, unless there is a deadline. While the server is offline, no round starts or
 ends.
 """
 
@@ -32,7 +32,9 @@ from typing import Any, ClassVar
 
 import simpy
 
+from simfl.algorithms.aggregation import Message
 from simfl.algorithms.server import ServerAlgorithm
+from simfl.robust.base import Among
 from simfl.tape import Model
 from simfl.tape.recording import Round
 from simfl.world.availability import Outcome
@@ -45,6 +47,7 @@ class FedAvg(ServerAlgorithm):
 
     summary: ClassVar[str] = "FedAvg: rounds in which some clients train locally and a server averages"
     kind: ClassVar[str] = "fedavg"
+    aggregates: ClassVar[frozenset[Among]] = frozenset({"many"})
     combines_per_gradient: float = 0.3
     #: Whether a client that would miss the deadline sends the steps completed by then.
     partial_work: ClassVar[bool] = False
@@ -62,9 +65,9 @@ class FedAvg(ServerAlgorithm):
         Args:
             steps: mini-batches of a round at each client, [K]; one each by default.
             fraction: share of the clients that take part in a round.
-            weighting: "data": by examples, "uniform": equal weights.
-            server_step: step of the server on the mean change.
-            deadline: maximum seconds of a round, if some client is done by then; None: no deadline.
+            weighting: "data": weights proportional to the clients' numbers of examples; "uniform": equal weights.
+            server_step: factor of the server on the mean change.
+            deadline: seconds after which a round ends, as soon as at least one client is done; None: no deadline.
         """
         super().set_up()
         self.steps = [1] * self.num_clients if steps is None else list(steps)
@@ -72,7 +75,8 @@ class FedAvg(ServerAlgorithm):
         self.weights = [float(n) if weighting == "data" else 1.0 for n in self.training.sizes]
         self.server_step = server_step
         self.deadline = deadline
-        #: Clients that train or send, which are not chosen again meanwhile.
+        self.aggregation = self.aggregator(self.num_clients)
+        #: Clients that are training or sending; they are not chosen again before they are done.
         self.busy: set[int] = set()
         self._freed: simpy.Event | None = None
         self._choice = Draws(self.world.streams, "cohort", lambda g, n: g.random(n))
@@ -159,6 +163,9 @@ class FedAvg(ServerAlgorithm):
         total = sum(self.weights[k] for k in came)
         step = self.server_step if self.server_optimizer is None else -1.0
         terms: list[tuple[float, Model | Round]] = [(step * self.weights[k] / total, this.came[k]) for k in came]
+        if self.aggregation is not None:
+            changes = [Message(k, self.tape.combine((1.0, this.came[k])), self.weights[k] / total) for k in came]
+            terms = [(step, self.aggregation(self.server, changes))]
         if self.server_optimizer is None:
             self.server_model = self.tape.combine((1.0, self.server_model), *terms)
         else:  # minus the mean change serves as the gradient
@@ -197,7 +204,7 @@ class FedAvg(ServerAlgorithm):
     # -- clients -------------------------------------------------------------------------------
 
     def client(self, me: int, model: Model, this: _RoundUnderWay) -> Process:
-        """Train, again after a crash, and send."""
+        """Train and send the update; train again after a crash."""
         since = self.clock.now
         self.communicated(me, self.present_s(me, this.began_s, since))
         while True:

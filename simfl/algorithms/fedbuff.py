@@ -8,17 +8,17 @@ https://arxiv.org/abs/2106.06639, Algorithms 1 and 2:
               when there are K in the buffer:                  w^{t+1} = w^t + eta_g / K * buffer,  buffer <- 0
 
 with s(tau) = 1 / (1 + tau)^a, a = 1/2. (The paper has the opposite sign of Delta.) Staleness counts the server's steps,
-not single updates; it is fixed when an update enters the buffer, since the model does not change until the step. With
+not single updates. It is fixed when an update enters the buffer, because the model does not change until the step. With
 `after_update: wait` and K clients this is federated averaging. If no client is left that could fill the buffer, the
-server takes the step without waiting.
+server takes the step with the updates that it has.
 
 Privacy protects all data of a client together: each update is clipped to norm C, and Gaussian noise is added
 
 - by each client to its own update, which protects its messages from everyone (local view); or
-- by the server to the sum of a buffer, as in the paper: this protects the models, but not from the server, which sees
+- by the server to the sum of a buffer, as in the paper. This protects the models, but not from the server, which sees
   each update (or their sum, under secure aggregation). Weights are at most 1, so one update moves the sum by at most C,
-  and m updates of one client in one buffer by m C: they are accounted as m^2 releases, which is exact. The paper's
-  noise comes from DP-FTRL and is correlated over the steps; here it is independent.
+  and m updates of one client in one buffer move it by at most m C: they are accounted as m^2 releases, which is exact.
+  The paper's noise comes from DP-FTRL and is correlated over the steps; here it is independent.
 
 Faults: those of `simfl.algorithms.server`. With `after_update: wait` an unreachable client delays the buffer if the
 others cannot fill it.
@@ -30,7 +30,9 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
+from simfl.algorithms.aggregation import Message
 from simfl.algorithms.local_rounds import LocalRounds, Update
+from simfl.robust.base import Among
 from simfl.tape import Model
 from simfl.tape.recording import Round
 
@@ -40,6 +42,7 @@ class FedBuff(LocalRounds):
 
     summary: ClassVar[str] = "FedBuff: a server takes a step for every K updates in its buffer; clients need not wait"
     kind: ClassVar[str] = "fedbuff"
+    aggregates: ClassVar[frozenset[Among]] = frozenset({"many"})
 
     def set_up(  # type: ignore[override]
         self,
@@ -53,12 +56,12 @@ class FedBuff(LocalRounds):
         """Take the options.
 
         Args:
-            buffer_size: K.
-            server_step: eta_g.
+            buffer_size: K, the number of updates per step.
+            server_step: eta_g, the server's step size.
             staleness_exponent: a in s(tau) = 1 / (1 + tau)^a.
             after_update: "continue": a client gets the current model at once; "wait": after the server's step.
-            noise: "client" or "server", which adds it.
-            options: of `LocalRounds`.
+            noise: who adds the noise, "client" or "server".
+            options: the options of `LocalRounds`.
         """
         self.buffer_size = buffer_size
         self.server_step = server_step
@@ -66,6 +69,7 @@ class FedBuff(LocalRounds):
         self.waiting = after_update == "wait"
         self.buffer: list[Update] = []
         super().set_up(**options)
+        self.aggregation = self.aggregator(self.num_clients)
         #: Scale of the server's noise on the sum of a buffer; None if clients add noise.
         self.server_noise: float | None = None
         if noise == "server":
@@ -111,10 +115,15 @@ class FedBuff(LocalRounds):
         optimizer = self.server_optimizer
         if self.server_noise is not None:
             noise_std[-1] = self.server_noise
-        if optimizer is None:
-            self.server_model = self._added(self.server_model, scale, terms)
-        else:  # minus the mean change serves as the gradient
+        if self.aggregation is not None:
+            mean = self._aggregate(buffer, weights)
+        elif optimizer is not None:
             mean = self._added(self.tape.combine(), 1.0 / len(buffer), terms)
+        if optimizer is None and self.aggregation is None:
+            self.server_model = self._added(self.server_model, scale, terms)
+        elif optimizer is None:
+            self.server_model = self.tape.apply((1.0, self.server_model), (self.server_step, mean))
+        else:  # minus the mean change serves as the gradient
             self.server_model = optimizer.step(0, self.server_model, ((-1.0, mean),), self.server_step)
         self.merged(self.server, self.server_model)
         self.applied()
@@ -129,6 +138,15 @@ class FedBuff(LocalRounds):
                 self._wait(update.client, update.taken_s)
                 self.hand_out(update.client, update.came)
 
+    def _aggregate(self, buffer: Sequence[Update], weights: Sequence[float]) -> Model:
+        """Return what the rule makes of the weighted changes s(tau) Delta."""
+        assert self.aggregation is not None
+        changes = [
+            Message(update.client, self.tape.combine((weight, update.change)), 1.0 / len(buffer))
+            for update, weight in sorted(zip(buffer, weights, strict=True), key=lambda one: one[0].client)
+        ]
+        return self.aggregation(self.server, changes)
+
     def _added(self, base: Model, scale: float, terms: Sequence[tuple[float, Round]]) -> Model:
         """Return base + scale * (sum of the terms, with the server's noise)."""
         if self.server_noise is None:
@@ -136,7 +154,7 @@ class FedBuff(LocalRounds):
         return self.tape.apply_with_noise(base, scale, terms, self.server_noise)
 
     def version_after(self, updates: int) -> int:
-        """Return the version after further updates: only a full buffer makes a step."""
+        """Return the version after further updates; only a full buffer increases it."""
         return self.version + (len(self.buffer) + updates) // self.buffer_size
 
     # -- privacy -------------------------------------------------------------------------------

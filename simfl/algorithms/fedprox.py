@@ -6,10 +6,10 @@ https://arxiv.org/abs/1812.06127, Algorithm 2:
     each chosen k:  w_{h+1} = w_h - eta ( gradient at w_h + mu (w_h - w) ),  for as many steps as it has time for
     server:         w <- weighted mean of the clients' models
 
-mu = 0 without a deadline is FedAvg. With a deadline, FedAvg drops late clients; here a client stops in time and sends
-its result, after at least one step.
+With mu = 0 and no deadline this is FedAvg. With a deadline, FedAvg drops late updates; here a client stops in time,
+after at least one step, and sends its result.
 
-Faults: as FedAvg.
+Faults: those of `simfl.algorithms.fedavg`.
 """
 
 from __future__ import annotations

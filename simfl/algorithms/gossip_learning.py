@@ -10,15 +10,16 @@ https://doi.org/10.1007/978-3-030-22496-7_5:
                                     w <- w - step * gradient at w;  t <- t + 1
 
 t is a model's age, the number of its updates. Two models of age 0 have equal weights. A merge takes no time. Models
-that arrive while a client computes are merged at once and trained on together afterwards: the period sets the rate of
-messages, the device the rate of training. Each timer starts at a random time of its first period. A message to an
-offline neighbor is lost, as in the paper; a client trains only after it has received a model.
+that arrive while a client computes are merged at once; afterwards the client takes one training step on the merged
+model. So the period sets the rate of messages, and the device sets the rate of training. Each timer starts at a random
+time of its first period. A message to an offline neighbor is lost, as in the paper; a client trains only after it has
+received a model.
 
-Faults. A message that the link loses is sent again; one to an offline or unreachable client is lost, so that the two
-sides of a partition go on by themselves and merge by age when it ends. Messages may overtake each other. A client that
-crashes loses its current gradient; no client waits for it. `simfl.algorithms.staleness` enforces a bound on staleness:
-under `wait`, others wait for a client that computes, even while it is offline. If the graph changes, models go to
-current neighbors, and a client without neighbors waits for one.
+Faults. A message that the link loses is sent again. A message to an offline or unreachable client is lost and not sent
+again, so the two sides of a partition train separately and merge by age when it ends. Messages may overtake each other.
+A client that crashes loses its current gradient; no client waits for it. `simfl.algorithms.staleness` enforces a bound
+on staleness: under `wait`, others wait for a client that computes, even while it is offline. If the graph changes,
+models go to current neighbors, and a client without neighbors waits for one.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class GossipLearning(OwnUpdates):
     """Models that travel, merge and train; no client waits for an answer."""
 
     kind: ClassVar[str] = "gossip_learning"
-    summary: ClassVar[str] = "gossip learning: models pushed to random neighbors by the clock, merged by age, trained"
+    summary: ClassVar[str] = "gossip learning: models pushed to random neighbors at intervals, merged by age, trained"
     combines_per_gradient: float = 0.5
 
     def set_up(self, period_s: float = 0.01, merge: str = "age") -> None:
@@ -61,11 +62,12 @@ class GossipLearning(OwnUpdates):
         self._phase = Draws(self.world.streams, "phase", lambda g, n: g.random(n))
         initial = self.tape.constant(self.training.initial)
         self.model: list[Model] = [initial] * self.num_clients
-        #: t of each client's model.
+        #: t, the age of each client's model.
         self.age = [0] * self.num_clients
         #: Number of models in flight.
         self.flying = 0
-        self._untrained: list[int | None] = [None] * self.num_clients  # sender of the last merge, until trained on
+        #: Sender of the last merged model, by client; None once the client has begun to train on it.
+        self._untrained: list[int | None] = [None] * self.num_clients
         self._waiting: list[simpy.Event | None] = [None] * self.num_clients
         self._over = [False] * self.num_clients
         #: Whether all clients stay online and keep their neighbors.

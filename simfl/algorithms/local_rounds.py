@@ -4,8 +4,8 @@
                w_{h+1} = w_h - eta * (mean gradient of a mini-batch at w_h + mu (w_h - w_0)),  h = 0 ... H - 1
                send the update w_H - w_0
 
-A round is one operation on the tape. The server may limit the number of clients that train at a time (`concurrency`): a
-client that is done makes room for a random one of those that wait.
+A client's round is one operation on the tape. The server may limit the number of clients that train at a time
+(`concurrency`): when one of them is done, a random one of those that wait may start.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Update:
     Attributes:
         client: the sender.
         change: the promised change of the model `change.model`.
-        step_size: of the local steps.
+        step_size: the step size of the local steps.
         weight: the factor from the staleness bound; 0 if the update is dropped.
         staleness: steps of the server between the read and the arrival.
         came: succeeds when the client receives the next model.
@@ -130,7 +130,7 @@ class LocalRounds(AsyncServerAlgorithm):
         super().forget(client)
 
     def _choose_soon(self) -> None:
-        """Choose after all events of this time, so that all ready clients are equal."""
+        """Choose after this moment's events, so that all ready clients have equal chances."""
         if not self._choosing:
             self._choosing = True
             self.clock.call_at(self.clock.now, self._choose)

@@ -1,7 +1,8 @@
-"""Base of synchronous gossip: rounds in which clients wait for their neighbors."""
+"""Bases of synchronous gossip: rounds in which clients wait for their neighbors."""
 
 from __future__ import annotations
 
+import itertools
 import math
 from abc import abstractmethod
 from collections.abc import Generator, Iterable, Sequence
@@ -12,10 +13,11 @@ import simpy
 from simfl.algorithms.base import Algorithm
 from simfl.tape import Model
 from simfl.world.engine import Process
+from simfl.world.topology import Topology
 
 
 class NeighborRounds(Algorithm):
-    """Clients in rounds; late clients start in a round that no partner has started.
+    """Clients in rounds; a late client starts in a round that no partner has started.
 
     Subclasses write `worker`. It calls `join` first, `wait_for` to wait for messages, and `leave` when it ends.
     """
@@ -66,7 +68,7 @@ class NeighborRounds(Algorithm):
         return range(self.num_clients)
 
     def takes_part(self, client: int, round_num: int) -> bool:
-        """Whether the client has not left and has joined by that round."""
+        """Whether the client has joined by that round and has not left."""
         return not self._left[client] and self._first_round[client] <= round_num
 
     def join(self, me: int) -> Process:
@@ -108,3 +110,99 @@ class NeighborRounds(Algorithm):
         if waiting is not None:
             self._waiting[me] = None
             waiting.succeed()
+
+
+class _Graph:
+    """The neighbors and the rows of the mixing matrix of a topology."""
+
+    def __init__(self, topology: Topology, rule: str) -> None:
+        matrix = topology.mixing_matrix(rule).tocsr()
+        self.topology = topology
+        self.weights: list[dict[int, float]] = [
+            dict(zip(matrix.indices[begin:end].tolist(), matrix.data[begin:end].tolist(), strict=True))
+            for begin, end in itertools.pairwise(matrix.indptr)
+        ]
+        self.neighbors = [list(topology.neighbors(k)) for k in range(topology.num_clients)]
+
+
+class GraphRounds(NeighborRounds):
+    """Rounds in which clients send to their neighbors in the graph, and wait for them.
+
+    A `worker` calls `send` for each of its `receivers`, waits, and takes the messages of the round with `received`. If
+    the graph changes, a round uses the graph at the time at which the first client starts it.
+    """
+
+    def set_up(self, mixing: str = "metropolis") -> None:
+        """Take the options.
+
+        Args:
+            mixing: rule of the mixing matrix, see `Topology.mixing_matrix`.
+        """
+        super().set_up()
+        self._mixing = mixing
+        self._changing = self.world.changing
+        self._graph = _Graph(self.world.topology if self._changing is None else self._changing.at(0.0), mixing)
+        self._graphs: dict[int, _Graph] = {}  # of current rounds, if the graph changes
+        self._inbox: list[dict[tuple[int, int], Any]] = [{} for _ in range(self.num_clients)]
+
+    def _graph_of(self, round_num: int) -> _Graph:
+        """Return the graph of a round, which its first use determines."""
+        if self._changing is None:
+            return self._graph
+        graph = self._graphs.get(round_num)
+        if graph is None:
+            topology = self._changing.at(self.clock.now)
+            if topology is not self._graph.topology:
+                self._graph = _Graph(topology, self._mixing)
+            oldest = self.rounds
+            self._graphs = {kept: old for kept, old in self._graphs.items() if kept >= oldest}
+            graph = self._graphs[round_num] = self._graph
+        return graph
+
+    def partners(self, client: int) -> Iterable[int]:
+        """Return the neighbors, or all clients if the graph changes."""
+        return super().partners(client) if self._changing is not None else self._graph.neighbors[client]
+
+    def receivers(self, me: int, round_num: int) -> list[int]:
+        """Return the neighbors that take part in a round."""
+        return [j for j in self._graph_of(round_num).neighbors[me] if self.takes_part(j, round_num)]
+
+    def send(self, me: int, neighbor: int, round_num: int, message: Any, size: int, content: Model) -> None:
+        """Send a neighbor a message of `size` bytes; `content` is what an observer sees."""
+        self.world.network.send(
+            me, neighbor, size, lambda: self._receive(neighbor, me, round_num, message), content=content
+        )
+
+    def _receive(self, me: int, source: int, round_num: int, message: Any) -> None:
+        if round_num >= self._client_round[me]:  # a message of a client that left may arrive too late
+            self._inbox[me][round_num, source] = message
+            self.wake(me)
+
+    def missing(self, me: int, round_num: int) -> Iterable[int]:
+        """Yield the neighbors whose messages have not arrived."""
+        inbox = self._inbox[me]
+        neighbors = self._graph_of(round_num).neighbors[me]
+        return (j for j in neighbors if (round_num, j) not in inbox and self.takes_part(j, round_num))
+
+    def awaits(self, client: int) -> str:
+        """Name the neighbors whose messages are missing."""
+        round_num = self._client_round[client]
+        missing = ", ".join(map(str, self.missing(client, round_num)))
+        return f"waits for the model of round {round_num} of client {missing}"
+
+    def received(self, me: int, round_num: int) -> tuple[float, list[tuple[float, Any]]]:
+        """Return the client's own weight, and the messages of a round with theirs.
+
+        The weight of neighbors that sent nothing goes to the client itself. Messages are taken out of the inbox.
+        """
+        inbox, weights = self._inbox[me], self._graph_of(round_num).weights[me]
+        own_weight, messages = weights.get(me, 0.0), []
+        for j, weight in weights.items():
+            if j == me:
+                continue
+            message = inbox.pop((round_num, j), None)
+            if message is None:
+                own_weight += weight
+            else:
+                messages.append((weight, message))
+        return own_weight, messages

@@ -1,12 +1,12 @@
 """Optimizers: momentum as sums of models, others as transformations on the tape.
 
-    momentum:   v <- beta v + g,   w <- (1 - eta lambda) w - eta v             (v, and so w, are linear forms)
+    momentum:   v <- beta v + g,   w <- (1 - eta lambda) w - eta v             (v and w are linear in gradients)
     Nesterov:   the same v,        w <- (1 - eta lambda) w - eta (g + beta v)
     any other:  (w, state) <- `Tape.transform` of (g, w, state)
 
-g is the mean gradient plus the penalty's, after clipping and noise; lambda is the decoupled weight decay. A step starts
-from the model it is applied to, which may differ from the model of the gradient. A state belongs to a client, or to the
-one model of all clients.
+g is the mean gradient after clipping and noise, plus the gradient of the L2 penalty; lambda is the decoupled weight
+decay. A step starts from the model that it is applied to, which may differ from the model at which the gradient was
+taken. A state belongs to a client, or to the one model of all clients.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ class OptimizerPlan:
     Attributes:
         momentum: beta >= 0.
         nesterov: whether momentum is Nesterov's.
-        weight_decay: lambda >= 0, of linear optimizers.
+        weight_decay: lambda >= 0; for linear optimizers (SGD and momentum) only.
         initial: f32 [s, d], the initial state of a transformation on the tape; None for linear optimizers.
-        averaged: number of leading rows of that state that are real numbers and may be averaged.
+        averaged: number of leading rows of that state that hold real numbers and may be averaged.
         loses: whether a client that crashes loses its state.
         averages: whether states are averaged with the models.
         travels: whether messages with a model contain the state.
@@ -64,8 +64,8 @@ class Optimizer:
     """Takes steps and keeps the states.
 
     Args:
-        states: number of states: one for each client, or one.
-        chain: whether steps follow one another, as those of one model do.
+        states: number of states: one for each client, or one in all.
+        chain: whether each step starts from the result of the step before, as with one model.
     """
 
     def __init__(self, tape: Tape, plan: OptimizerPlan, states: int, chain: bool) -> None:
@@ -120,7 +120,7 @@ class Optimizer:
     def average(self, who: int, terms: Sequence[tuple[float, State | None]]) -> None:
         """Replace a state by a linear combination of states that includes it.
 
-        Rows that are not real numbers, and the number of updates, stay as they are.
+        Rows that do not hold real numbers, and the number of updates, stay as they are.
         """
         if not self.plan.averages:
             return

@@ -6,9 +6,9 @@ on the staleness of updates.
 
 Faults, for all these algorithms: a lost message is sent again, and messages to or from an offline or unreachable server
 wait. A client that is unreachable when its model arrives requests another one; its next update is stale. The server
-forgets a crashed client at once (or when the server is back), and the client requests the model again. An offline
-server applies no updates; it keeps its model, and later takes the updates that arrived in order. Under `wait`, the
-others wait for a client that a partition separates once the bound is reached.
+stops expecting the update of a crashed client at once (or when the server is back), and the client requests the model
+again. An offline server applies no updates; it keeps its model, and later takes the updates that arrived, in order.
+Under the staleness policy `wait`, once the bound is reached, the others wait for a client that a partition separates.
 """
 
 from __future__ import annotations
@@ -101,14 +101,14 @@ class ServerAlgorithm(Algorithm):
         refused: Callable[[], None] | None = None,
         content: Model | None = None,
     ) -> None:
-        """Send the model (or `size` bytes) to a client; see `Network.send`."""
+        """Send the model, or `size` bytes, to a client; see `Network.send`."""
         self.world.network.send(self.server, client, self._bytes(size), receive, refused, content)
 
     def _bytes(self, size: int | None) -> int:
         return self.training.model_bytes if size is None else size
 
     def _turn_to(self, receive: Callable[[], None]) -> None:
-        """Process one message after the other."""
+        """Process the server's messages one by one, each for `seconds_per_update`."""
         seconds = self.world.server.seconds_per_update
         if not seconds:
             receive()
@@ -156,7 +156,10 @@ class ServerAlgorithm(Algorithm):
         return came
 
     def exchanged(self, client: int, since: float) -> None:
-        """Count the time since a client sent: as communication, less its wait there."""
+        """Count a client's time since sending as communication, less its wait there.
+
+        Its wait is the time at the server that `_wait` noted.
+        """
         now = self.clock.now
         if now == since:
             return
@@ -205,7 +208,7 @@ class ServerAlgorithm(Algorithm):
         self.version += 1
 
     def version_after(self, updates: int) -> int:
-        """Return the version after further updates: one each by default."""
+        """Return the version after further updates; by default each increases it by 1."""
         return self.version + updates
 
 
@@ -255,7 +258,7 @@ class AsyncServerAlgorithm(ServerAlgorithm):
 
     @abstractmethod
     def gradient_at(self, me: int, content: Any) -> Gradient:
-        """Promise what the client computes at the model in the server's message."""
+        """Promise the result that the client computes at the model in the message."""
 
     @abstractmethod
     def push(self, me: int, gradient: Any, read: int) -> simpy.Event:

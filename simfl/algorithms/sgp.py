@@ -9,21 +9,21 @@ https://arxiv.org/abs/1811.10792, Algorithm 1, and Algorithm 2 (overlap):
                               x_i <- x_i + all x received,  w_i <- w_i + all w received,  z_i = x_i / w_i
 
 Every column of P sums to 1 (p_ji = 1 / (1 + number of out-neighbors)); its rows need not. The weight w_i starts at 1
-and measures the bias of x_i, which z_i removes. The sum of all w, in flight included, is the number of clients,
-however late messages are. The x and w of a client that leaves permanently, or in flight to it, are lost in proportion,
-so that z stays an average of models.
+and measures the bias of x_i, which z_i removes. The sum of all w, including those in flight, is the number of clients,
+however late messages are. If a client leaves permanently, its x and w, and those in flight to it, are lost in the same
+proportion, so that z stays an average of models.
 
 A client waits for its in-neighbors only: with overlap 0 for this round's messages, with overlap s for those sent s
-rounds ago, so that messages travel while it computes. Clients that have left or have not joined are neither sent to nor
-waited for. A client that joins late starts in a round that no client has reached.
+rounds ago, so that messages travel while it computes. Clients neither send to nor wait for clients that have left or
+have not joined. A client that joins late starts in a round that no client has reached.
 
 Graphs: `one_peer` (the paper's: in round k, client i sends to i + 2^(k mod P) only, P hops in turn), `exponential` (to
-all i + 2^h), `ring` (to i + 1), `topology` (both ways over the scenario's links). The first three number the clients
-that are left when the first client reaches the round; on a ring without its predecessor, a client would give its weight
-away and get none. If the `topology` changes, a round uses the graph at that time.
+all i + 2^h), `ring` (to i + 1), `topology` (both ways over the scenario's links). In the first three, i is a position
+among the clients that are left when the first client reaches the round. (On a fixed ring, a client whose predecessor
+has left would give its weight away and get none.) If the `topology` changes, a round uses the graph at that time.
 
 Faults. Clients wait, `overlap` rounds later, for a lost message, a partition and a crashed client. Weight in flight is
-counted, and is lost only with a client that leaves permanently. If a partition does not end, no client goes on.
+counted, and is lost only with a client that leaves permanently. If a partition does not end, no client continues.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class SGP(NeighborRounds):
         """Take the options.
 
         Args:
-            graph: as above; `model` holds x of every client.
+            graph: "one_peer", "exponential", "ring" or "topology"; see the module's docstring.
             overlap: rounds that a message may take before its receiver waits for it.
         """
         super().set_up()
@@ -60,9 +60,9 @@ class SGP(NeighborRounds):
         self.graph = graph
         self._neighbors = self.world.neighbors()
         self._changes = graph == "topology" and self.world.changing is not None
-        self._edges: dict[int, Edges] = {}  # of current rounds, if clients come and go
+        self._edges: dict[int, Edges] = {}  # by round, for current rounds, if clients come and go
         self._built: dict[int, tuple[Sequence[int], Edges]] = {}  # clients and edges of the last graph, by phase
-        #: w of every client.
+        #: w of every client; `model` holds x.
         self.weight = [1.0] * self.num_clients
         #: Sum of w in flight to clients or in their inboxes.
         self.flying = 0.0
@@ -70,7 +70,7 @@ class SGP(NeighborRounds):
         self._received: list[set[tuple[int, int]]] = [set() for _ in range(self.num_clients)]
 
     def edges(self, round_num: int) -> Edges:
-        """Return the edges of a round, which their first use determines."""
+        """Return the edges of a round, built when a client first asks for them."""
         if self._trivial and self._allowances is None and not self._changes:
             return self._build(range(self.num_clients), round_num)
         edges = self._edges.get(round_num)
@@ -113,7 +113,7 @@ class SGP(NeighborRounds):
         return model if weight == 1.0 else self.tape.combine((1.0 / weight, model))
 
     def worker(self, me: int) -> Process:
-        """Compute, step, push, wait, absorb."""
+        """Repeat: compute, step, push, wait, absorb."""
         yield from self.join(me)
         while True:
             round_num = self._client_round[me]
@@ -154,7 +154,7 @@ class SGP(NeighborRounds):
             )
 
     def absorb(self, me: int, round_num: int) -> None:
-        """Add the shares received of rounds up to this one."""
+        """Add the received shares of rounds up to this one."""
         inbox = self._inbox[me]
         ready = [key for key in inbox if key[0] <= round_num]
         if not ready:

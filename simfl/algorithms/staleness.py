@@ -1,12 +1,12 @@
-"""Bounds on staleness: when a client may read, and an update be applied.
+"""Bounds on staleness: when a client may read, and when an update may be applied.
 
 The staleness of an update is the number of updates applied between the read of its model and its own application.
 Policies that enforce a bound on it:
 
-- `wait`: an update is held back if applying it would make the others, in progress or held back, exceed the bound. At
-  most bound + 1 clients compute at a time; the next one reads when one of them is done. Applying the oldest first is
-  then always possible, so there is no deadlock: a client that is waited for computes, or has crashed (and reads again),
-  or has left (and is forgotten).
+- `wait`: an update is held back if applying it would make others, in progress or held back, exceed the bound. At most
+  bound + 1 clients compute at a time; the next one reads when one of them is done. The oldest update can then always be
+  applied first, so there is no deadlock: a client that others wait for either computes, or has crashed (and reads
+  again), or has left (and its update is no longer expected).
 - `drop`: an update above the bound is dropped; its client continues from the current model.
 - `down_weight`: an update above the bound is multiplied by (bound + 1) / (staleness + 1).
 

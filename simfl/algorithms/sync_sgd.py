@@ -5,16 +5,17 @@
 
 One iteration counts one update per learner, all at the same time: a run stops after a whole iteration. The all-reduce
 is one of `simfl.world.collectives`, step by step over idle links: `ring`, `halving`, `doubling`, or the fastest of
-these for the model's size (`auto`, as libraries do). `ideal`, the papers' view, is a bound that none of them reaches:
-one latency and 2 (K-1)/K model bytes. A learner that goes offline after it has computed is not waited for.
+these for the model's size (`auto`, as libraries do). `ideal`, which papers assume, is a lower bound that none of them
+reaches: one latency and 2 (K-1)/K model bytes. The others do not wait for a learner that goes offline after it has
+computed.
 
 A learner that joins late knows the initial model only. The lowest-numbered reachable learner with the current model
 sends it, with the optimizer's state; the others wait for the newcomer's first mini-batch. If all learners with the
-current model have left permanently, the next ones start again from the initial model.
+current model have left permanently, the learners that join next start again from the initial model.
 
-Faults. A lost message makes the all-reduce longer. A learner that crashes computes its mini-batch again, and all wait.
-A partition between learners that have computed aborts the current all-reduce and delays the next one until it ends; if
-it does not end, no learner goes on.
+Faults. A lost message makes the all-reduce longer. A learner that crashes computes its mini-batch again, and all others
+wait for it. A partition between learners that have computed aborts the current all-reduce and delays the next one until
+the partition ends; if it does not end, no learner continues.
 """
 
 from __future__ import annotations

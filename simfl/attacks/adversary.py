@@ -45,9 +45,9 @@ class ListeningTape(Tape):
     """
 
     def __init__(
-        self, *words: Any, clients: Mapping[int, float], hear: Hear, factor: float = 1.0, **options: Any
+        self, *arguments: Any, clients: Mapping[int, float], hear: Hear, factor: float = 1.0, **options: Any
     ) -> None:
-        super().__init__(*words, **options)
+        super().__init__(*arguments, **options)
         self._left = dict(clients)
         self._hear = hear
         self._factor = factor

@@ -18,12 +18,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfl.algorithms import Algorithm, Training
+from simfl.build.compression import compression_of
 from simfl.build.data import load_data, model_of, share_out, start_of
 from simfl.build.graphs import graphs_of
 from simfl.build.kinds import check_options, find_algorithm, find_kind
 from simfl.build.optimizers import optimizers_of
 from simfl.build.own import opened
 from simfl.build.privacy import not_counting, privacy_warnings, protect
+from simfl.build.robust import attackers_of, held_by_attackers, hostility_of, rule_of, with_flipped_labels
 from simfl.build.setup import NOTHING_OWN, Own, Setup, Start
 from simfl.build.underlay import underlay_of
 from simfl.build.world import availability, longest_batch_s
@@ -35,7 +37,7 @@ from simfl.privacy.correlated import InTime
 from simfl.records.display import show_bytes
 from simfl.records.tables import SCHEMAS, TAKEN, WALL_CLOCK_COLUMNS, further_metrics
 from simfl.scenario import Scenario
-from simfl.scenario.control import OF_REGRESSIONS
+from simfl.scenario.control import OF_KNOWN_OPTIMA, OF_REGRESSIONS
 from simfl.scenario.fields import LONGEST_S
 from simfl.streams import Streams
 from simfl.tape import LearningProblem, Tape
@@ -89,6 +91,7 @@ def assemble(scenario: Scenario, adapt: Adaptation | None = None, own: Own = NOT
     dataset = load_data(scenario, streams, own.data)
     shares = share_out(scenario, dataset, streams)
     model = model_of(scenario, dataset, own.model)
+    dataset = with_flipped_labels(scenario, streams, dataset, shares)
     if "jax" in sys.modules:  # imported by a user's model, perhaps, which computes next
         lazy.start_jax()
     start = start_of(scenario, model)
@@ -98,9 +101,12 @@ def assemble(scenario: Scenario, adapt: Adaptation | None = None, own: Own = NOT
     setup = Setup(scenario, kind, algorithm, streams, dataset, shares, model, topology, underlay, start, changing, own)
     _check(setup)
     setup.protection = not_counting(kind.protection(setup) or protect(setup), setup)
+    if setup.ledger is not None:
+        setup.ledger.attackers = attackers_of(scenario, streams)
     setup.problem = _problem(setup)
     setup.training = _training(setup)
     _optimize(setup)
+    setup.training = dataclasses.replace(setup.training, compression=compression_of(setup))
     setup.options = kind.options(setup)
     check_options(algorithm, setup.options)
     setup.warnings = [*scenario.warnings(), *setup.protection.warnings, *kind.warnings(setup), *_warnings(setup)]
@@ -194,11 +200,11 @@ def _optimize(setup: Setup) -> None:
 
 def _check_measures(setup: Setup) -> None:
     """Reject metrics that the model cannot have, and a goal without a metric."""
-    model, stop, metrics = setup.model, setup.scenario.stop, setup.scenario.evaluate.metrics
+    model, stop, metrics = setup.model, setup.scenario.stop, _further_measures(setup.scenario)
     taken = next((name for name in model.metric_names if name in {*TAKEN, *metrics}), None)
     if taken is not None:
         raise ScenarioError(f"model: {model.kind}: metrics: {taken}: expected another name, this one is in use already")
-    for name in metrics:
+    for name in (name for name in metrics if name not in OF_KNOWN_OPTIMA):
         fits = model.fits_targets if name in OF_REGRESSIONS else model.has_accuracy and setup.dataset.num_classes
         if not fits:
             what = "predictions of targets" if name in OF_REGRESSIONS else "classes and predictions"
@@ -212,12 +218,23 @@ def _check_measures(setup: Setup) -> None:
         )
 
 
+def _further_measures(scenario: Scenario) -> tuple[str, ...]:
+    """Return the metrics that are listed, and the one that ends the run."""
+    listed = scenario.evaluate.metrics
+    goal = scenario.stop.suboptimality is not None and "suboptimality" not in listed
+    return (*listed, "suboptimality") if goal else listed
+
+
 def _problem(setup: Setup) -> LearningProblem:
     """Return the problem that the executor computes."""
     dataset, shares, streams, protection = setup.dataset, setup.shares, setup.streams, setup.protection
     correlation, sampling = protection.correlation, setup.kind.sampling
     drawing: Drawing = "same_order" if sampling == "shuffle" and isinstance(correlation, InTime) else sampling
-    loss_examples = np.sort(streams.generator("loss-examples").permutation(len(dataset.train_x))[:LOSS_EXAMPLES])
+    hostile = attackers_of(setup.scenario, streams)
+    order = streams.generator("loss-examples").permutation(len(dataset.train_x))
+    if hostile:
+        order = order[~np.isin(order, held_by_attackers(shares, hostile))]
+    honest = np.array([client for client in range(shares.num_clients) if client not in hostile]) if hostile else None
     arrays = dataset.train_x, dataset.train_y, dataset.test_x, dataset.test_y
     indices, offsets = np.asarray(shares.indices, dtype=np.int32), np.asarray(shares.offsets, dtype=np.int64)
     noised = protection.grid is None and max(protection.scales) > 0.0
@@ -227,7 +244,14 @@ def _problem(setup: Setup) -> LearningProblem:
         data=ClientData(*arrays, indices, offsets, dataset.scaling),
         batches=Batches(drawing, setup.scenario.algorithm.batch_size),
         keys=Keys(streams.key("data"), streams.key("noise"), streams.key("maps")),
-        measured=Measured(loss_examples, setup.scenario.evaluate.gradients, setup.scenario.evaluate.metrics),
+        measured=Measured(
+            np.sort(order[:LOSS_EXAMPLES]),
+            setup.scenario.evaluate.gradients,
+            _further_measures(setup.scenario),
+            honest,
+            dataset.optimum,
+            dataset.suboptimality,
+        ),
         clipping=Clipping(protection.clipping_norm, protection.clip, setup.algorithm.own_clipping),
         noise=Noise(protection.sampler, setup.noisy, form) if noised else None,
         grid=protection.grid,
@@ -240,6 +264,7 @@ def _problem(setup: Setup) -> LearningProblem:
 def _training(setup: Setup) -> Training:
     """Return the plain values of local training."""
     kind, protection, model, start = setup.kind, setup.protection, setup.moved, setup.start
+    stop, sizes = setup.scenario.stop, setup.sizes.tolist()
     begun = None if start is None else _continued(setup, start)
     return Training(
         initial=np.asarray(model.init(setup.streams.key("init")), dtype=np.float32) if begun is None else begun[0],
@@ -253,8 +278,11 @@ def _training(setup: Setup) -> Training:
         allowances=kind.allowances(setup),
         tasks=setup.tasks,
         tasks_initial=begun if setup.tasks > 1 else None,
-        update_examples=kind.update_examples(setup.sizes.tolist()),
+        update_examples=kind.update_examples(sizes),
         clipping_norm=math.inf if protection.clipping_norm is None else protection.clipping_norm,
+        rule=rule_of(setup),
+        hostility=hostility_of(setup),
+        planned_updates=kind.planned_updates(sizes) * len(sizes) if stop.updates or stop.epochs else math.inf,
     )
 
 

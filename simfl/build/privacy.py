@@ -49,7 +49,8 @@ def protect(setup: Setup) -> Protection:
     privacy, kind, count = setup.scenario.privacy, setup.kind, len(setup.sizes)
     batch_size = setup.scenario.algorithm.batch_size
     if privacy is None:
-        return Protection(None, "example", "gaussian", [0.0] * count, [0.0] * count)
+        noise = _noise_of_theory(setup)
+        return Protection(None, "example", "gaussian", [noise] * count, [noise] * count)
     from simfl.privacy.noise import unit_std  # imports JAX
 
     make = MECHANISMS[privacy.made_by]
@@ -84,6 +85,17 @@ def protect(setup: Setup) -> Protection:
         grid=None if terms.rounding is None else _grid(setup, scales, min(levels)),
         correlation=correlation,
     )
+
+
+def _noise_of_theory(setup: Setup) -> float:
+    """Return the deviation of `algorithm.gradient_noise` per coordinate of a sum."""
+    algorithm = setup.scenario.algorithm
+    if algorithm.gradient_noise and (setup.kind.local or setup.algorithm.own_clipping or setup.tasks > 1):
+        raise ScenarioError(
+            f"algorithm.gradient_noise: expected 0 with {algorithm.kind}, found {algorithm.gradient_noise:g}: noise is "
+            "added to single mini-batch gradients of one model; use decentralized_sgd or sync_sgd, for example"
+        )
+    return algorithm.batch_size * algorithm.gradient_noise / math.sqrt(setup.dimension)
 
 
 def noise_of(setup: Setup) -> dict[str, tuple[float, float]]:

@@ -89,8 +89,9 @@ class Dataset:
         train_y: class labels int32 [n] in 0..num_classes-1, or regression targets f32 [n]; `test_y` likewise, [m].
         num_classes: 0 for a regression and for the points of a quadratic.
         image_shape: height, width (and channels) of images, also when they are stored flat.
-        optimum: minimizer of the training loss, f32 [d], as flat parameters of the model, if known; `optimal_loss` is
-            the training loss there with l2, `curvature` the diagonal of H, f32 [d], of a quadratic problem.
+        optimum: minimizer w* of the training loss f, f64 [d], as flat parameters of the model, if known; `optimal_loss`
+            is f(w*) with l2, `curvature` the diagonal of H, f32 [d], of a quadratic problem.
+        suboptimality: returns f(w) - f(w*) in float64 for parameters w, f64 [d], if the optimum is known.
         labels: original names of the classes in order; None: their numbers.
         groups: owner of each training example, [n] of any values, if known.
         reader: makes features from tables or texts, if the set was read from one.
@@ -107,8 +108,9 @@ class Dataset:
     test_y: Labels
     num_classes: int
     image_shape: tuple[int, ...] | None = None
-    optimum: FloatArray | None = None
+    optimum: npt.NDArray[np.float64] | None = None
     optimal_loss: float | None = None
+    suboptimality: Callable[[npt.NDArray[np.float64]], float] | None = None
     curvature: FloatArray | None = None
     labels: tuple[float | str, ...] | None = None
     groups: npt.NDArray[Any] | None = None

@@ -94,6 +94,10 @@ def load_quadratic(root: Path | None, streams: Streams, **options: Any) -> Datas
     points = train.astype(np.float64)
     best = h * points.mean(axis=0) / (h + spec.l2)
     loss = 0.5 * float(((points - best) ** 2 @ h).mean()) + 0.5 * spec.l2 * float(best @ best)
+
+    def suboptimality(w: DoubleArray) -> float:
+        return 0.5 * float((h + spec.l2) @ (w - best) ** 2)
+
     return Dataset(
         "quadratic",
         train,
@@ -101,8 +105,9 @@ def load_quadratic(root: Path | None, streams: Streams, **options: Any) -> Datas
         test,
         np.zeros(m, np.float32),
         num_classes=0,
-        optimum=best.astype(np.float32),
+        optimum=best,
         optimal_loss=loss,
+        suboptimality=suboptimality,
         curvature=h.astype(np.float32),
     )
 
@@ -131,9 +136,13 @@ def load_linear(root: Path | None, streams: Streams, **options: Any) -> Dataset:
         rcond=None,
     )[0]
     loss = 0.5 * float(((design @ best - train_y) ** 2).mean()) + 0.5 * spec.l2 * float(best @ best)
-    return Dataset(
-        "linear", train_x, train_y, test_x, test_y, num_classes=0, optimum=best.astype(np.float32), optimal_loss=loss
-    )
+
+    def suboptimality(w: DoubleArray) -> float:
+        away = w - best  # the loss is quadratic, so this difference does not cancel
+        return 0.5 * float(((design @ away) ** 2).mean()) + 0.5 * spec.l2 * float(away @ away)
+
+    arrays = train_x, train_y, test_x, test_y
+    return Dataset("linear", *arrays, 0, optimum=best, optimal_loss=loss, suboptimality=suboptimality)
 
 
 def load_logistic(root: Path | None, streams: Streams, **options: Any) -> Dataset:
@@ -155,10 +164,15 @@ def load_logistic(root: Path | None, streams: Streams, **options: Any) -> Datase
         positive = generator.random(size) < 1.0 / (1.0 + np.exp(-(x @ weights)))
         parts.append((x, (positive ^ (generator.random(size) < noise)).astype(np.int32)))
     (train_x, train_y), (test_x, test_y) = parts
-    best, loss = _logistic_optimum(_design(train_x, spec.intercept), train_y, spec.l2)
-    return Dataset(
-        "logistic", train_x, train_y, test_x, test_y, num_classes=2, optimum=best.astype(np.float32), optimal_loss=loss
-    )
+    design, signs = _design(train_x, spec.intercept), 2.0 * train_y - 1.0
+    best, loss = _logistic_optimum(design, train_y, spec.l2)
+
+    def suboptimality(w: DoubleArray) -> float:
+        margins = signs * (design @ w)
+        return float(np.logaddexp(0.0, -margins).mean()) + 0.5 * spec.l2 * float(w @ w) - loss
+
+    arrays = train_x, train_y, test_x, test_y
+    return Dataset("logistic", *arrays, 2, optimum=best, optimal_loss=loss, suboptimality=suboptimality)
 
 
 def _design(x: FloatArray, intercept: bool) -> DoubleArray:

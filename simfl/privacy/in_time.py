@@ -42,7 +42,7 @@ from simfl.errors import ScenarioError
 from simfl.privacy.accounting import Accountant, Release
 from simfl.privacy.calibration import releases_within
 from simfl.privacy.gaussian import gaussian_epsilon
-from simfl.privacy.ledger import Composition, Ledger
+from simfl.privacy.ledger import Composition, Ledger, greatest
 from simfl.privacy.releases import Promise, Releases, Tally
 from simfl.privacy.terms import Terms, View
 
@@ -252,7 +252,7 @@ class InTimeLedger(Ledger):
 
     def largest(self, releases: Releases) -> float:
         """Return the largest epsilon over clients."""
-        return float(self.epsilon(releases).max())
+        return greatest(self.epsilon(releases))
 
     def epsilon_after(self, client: int, count: int, accountant: Accountant, level: float | None = None) -> float:
         """Return a client's epsilon after `count` releases at the nominal or given level."""

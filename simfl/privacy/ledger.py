@@ -53,12 +53,19 @@ Composition = tuple[tuple[Release, int], ...]
 NOT_CERTIFIED = "not certified: "
 #: End of a statement: outputs of a run that no epsilon covers.
 OUTSIDE = "outside of it: evaluations, statistics of the data taken before training, the sizes that batches really had"
+#: End of a statement where some clients are hostile.
+HONEST = "for honest clients, whatever the attackers send; the attackers themselves have no epsilon"
 #: Maximum number of compositions whose privacy loss distributions are computed at the end of a run.
 AFFORDABLE = 8
 #: Share of a budget at which the search for the number of releases ends.
 ENOUGH = 0.998
 #: Number of kinds of releases above which the Renyi accountant uses integer orders only.
 MANY_KINDS = 24
+
+
+def greatest(epsilons: NDArray[np.float64]) -> float:
+    """Return the largest epsilon of clients that have one; NaN if none has."""
+    return float(np.fmax.reduce(epsilons))
 
 
 class Ledger:
@@ -74,6 +81,8 @@ class Ledger:
     counted_by: ClassVar[type[Tally]] = Tally
     #: Number of models trained on the same data; their promises have client * tasks + task as the client.
     tasks: int = 1
+    #: Hostile clients, which may send their data as they are: they have no epsilon.
+    attackers: frozenset[int] = frozenset()
 
     def __init__(
         self,
@@ -167,7 +176,7 @@ class Ledger:
 
     @property
     def _sampled(self) -> str:
-        """How examples are chosen for a release, in words, and what of that is secret."""
+        """In words: how examples are chosen for a release, and which part is secret."""
         if self.terms.unit == "client":
             return "no sampling within a client"
         if self.terms.view == "global_hidden" and not self.by_passes and self.terms.amplification:
@@ -191,8 +200,10 @@ class Ledger:
         """Return the meaning of the releases' epsilon in one line, or why there is none."""
         if self.accounted and releases.refusal is not None:
             return f"{NOT_CERTIFIED}{releases.refusal}"
-        uncounted = self.terms.uncounted if self.accounted else None
-        return self.statement if uncounted is None else f"{self.statement}; not counting {uncounted}"
+        statement, uncounted = self.statement, self.terms.uncounted
+        if self.accounted and uncounted is not None:
+            statement = f"{statement}; not counting {uncounted}"
+        return f"{statement}; {HONEST}" if self.accounted and self.attackers else statement
 
     # -- releases ------------------------------------------------------------------------------
 
@@ -348,8 +359,8 @@ class Ledger:
         """
         if not self.accounts_for(releases):
             return math.nan
-        if self._hides(None):
-            return float(self.epsilon(releases).max())
+        if self._hides(None) or self.attackers:
+            return greatest(self.epsilon(releases))
         if releases.others or self.by_passes:
             compositions = self.compositions(releases)
         else:
@@ -375,7 +386,7 @@ class Ledger:
 
     def epsilon(self, releases: Releases, view: View | None = None) -> NDArray[np.float64]:
         """Return each client's epsilon by the Renyi accountant, float [K]; NaN if none."""
-        return self._epsilons(releases, view, final=False)
+        return self._of_honest(self._epsilons(releases, view, final=False))
 
     def final_epsilon(self, releases: Releases, view: View | None = None) -> NDArray[np.float64]:
         """Return each client's epsilon at the end, as tight as is affordable, float [K].
@@ -384,7 +395,11 @@ class Ledger:
         releases differ then counts as if all of them were as expensive as the most expensive one. A number in between
         gets the epsilon of the next larger number. Both only replace a client's Renyi epsilon if they are smaller.
         """
-        return self._epsilons(releases, view, final=True)
+        return self._of_honest(self._epsilons(releases, view, final=True))
+
+    def _of_honest(self, epsilons: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the epsilons with NaN for attackers."""
+        return np.where(np.isin(np.arange(len(self.sizes)), list(self.attackers)), math.nan, epsilons)
 
     def _epsilons(self, releases: Releases, view: View | None, final: bool) -> NDArray[np.float64]:
         if not self.accounts_for(releases):
@@ -443,7 +458,7 @@ class Ledger:
     def lasts(self, composed: Callable[[int], Composition], budget: float, most: int, by: Accountant) -> int:
         """Return how many releases a client may make within its budget, at most `most`.
 
-        Where one epsilon takes a second of numerical composition, the last 0.2 % of a budget may stay unused.
+        If one epsilon takes a second of numerical composition, the last 0.2 % of a budget may stay unused.
         `composed` is number of releases -> composition.
         """
 

@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from simfl.scenario.control import METRICS, OF_REGRESSIONS
+from simfl.scenario.control import METRICS, OF_KNOWN_OPTIMA, OF_REGRESSIONS
 
 NOTHING = "–"
 """Stands for a value that does not exist."""
@@ -113,7 +113,7 @@ def show_count(value: float, half: float = math.nan) -> str:
 
 def show_measure(name: str, value: float, half: float = math.nan) -> str:
     """Write an additional measure as a share or a number."""
-    is_share = name in METRICS and name not in OF_REGRESSIONS
+    is_share = name in METRICS and name not in (*OF_REGRESSIONS, *OF_KNOWN_OPTIMA)
     return show_share(value, half) if is_share else show_number(value, half)
 
 

@@ -44,6 +44,7 @@ _HOW_TO_RECORD = {
     "releases": "add a privacy section",
     "uses": "add a privacy section about examples, with sampling: shuffle",
     "edges": f"only graphs of up to {MOST_EDGES:,} edges are kept, by this version of simfl and later ones",
+    "aggregation": "add an aggregation section",
     "client_epsilon": "add a privacy section whose epsilon can be certified, and set record.epsilon: true",
 }
 
@@ -121,7 +122,10 @@ class Run:
     messages = _frame("messages", "One row per message, with `record.messages`.")
     client_metrics = _frame("client_metrics", "One row per client and evaluation, with `evaluate.clients`.")
     releases = _frame("releases", "One row per client and kind of noisy release.")
-    uses = _frame("uses", "Largest numbers of uses of a client's example in releases from shuffled data.")
+    uses = _frame("uses", "One row per client and number of copies of an example in a release (shuffled data).")
+    aggregation = _frame(
+        "aggregation", "One row per evaluation, receiver and sender: messages, and how much of them counted."
+    )
     client_epsilon = _frame("client_epsilon", "One row per client and evaluation: the epsilon spent so far.")
     timeline = _frame("timeline", "One row per interval of a client's activity (`ACTIVITIES`), with `record.timeline`.")
     edges = _frame("edges", "One row per pair of communicating clients; a server is numbered after the last client.")

@@ -104,6 +104,23 @@ allow another release; NaN if that never happened.
 DEVICE = _schema(device=pa.string())
 """An additional column of `clients` for devices from a file (`clients.devices`): each client's device name."""
 
+ATTACKER = _schema(attacker=pa.bool_())
+"""An additional column of `clients` where there are `attackers`: whether the client is one."""
+
+
+def further_of_clients(devices: bool, attackers: bool) -> pa.Schema:
+    """Return the additional columns of `clients`: `DEVICE` and `ATTACKER`."""
+    return pa.schema([*(DEVICE if devices else ()), *(ATTACKER if attackers else ())])
+
+
+AGGREGATION = _schema(time_s=_SECONDS, receiver=_CLIENT, sender=_CLIENT, messages=_COUNT, accepted=_REAL)
+"""One row per evaluation, receiver and sender that it heard since the last one (`aggregation`).
+
+messages counts what the rule took from the sender. accepted is how much of it counted, the mean over these messages: 1
+all, 0 nothing; what is between depends on the rule (docs/robust.md). NaN if the rule does not say. A server has the
+number after the last client's.
+"""
+
 MESSAGES = _schema(sent_s=_SECONDS, delivered_s=_SECONDS, source=_CLIENT, target=_CLIENT, bytes=_COUNT, resends=_CLIENT)
 """One row per message in order of delivery (`record.messages`)."""
 
@@ -153,6 +170,7 @@ SCHEMAS: dict[str, pa.Schema] = {
     "uses": USES,
     "client_epsilon": CLIENT_EPSILON,
     "timeline": TIMELINE,
+    "aggregation": AGGREGATION,
 }
 """Tables with measurements; the run's digest covers them."""
 
@@ -305,7 +323,7 @@ def _check_columns(path: Path, actual: pa.Schema, schema: pa.Schema) -> None:
     if missing:
         raise DataError(f"{path}: the table lacks the columns {', '.join(missing)}; run it again")
     for field in actual:
-        source = schema if field.name in schema.names else DEVICE
+        source = schema if field.name in schema.names else further_of_clients(devices=True, attackers=True)
         expected = source.field(field.name).type if field.name in source.names else pa.float64()
         if field.type != expected:
             raise DataError(

@@ -11,13 +11,18 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+
+from numpy.typing import NDArray
 
 from simfl.models.lazy import jax, jnp
 from simfl.tape.layout import padded_size
 
 if TYPE_CHECKING:
     from simfl.tape.maps import Given
+
+#: What a rule or an attack needs: messages of many clients, or the receiver's own model beside one message or more.
+Among = Literal["many", "own"]
 
 
 @dataclass(frozen=True)
@@ -26,33 +31,69 @@ class AbstractRule(ABC):
 
     kind: ClassVar[str]
     summary: ClassVar[str]
+    #: Whether it needs messages of many clients, or compares each with the receiver's own model.
+    among: ClassVar[Among] = "many"
 
     def __call__(self, rows: Any, given: Given) -> jax.Array:
         """Return the aggregate, f32 [d]."""
         rows = jnp.asarray(rows)
-        return self.aggregate(rows, given.present, weights_of(rows, given))
+        return self.aggregate(rows, given.present, weights_of(rows, given), 0.0)
 
     @abstractmethod
-    def aggregate(self, models: jax.Array, present: jax.Array, weights: jax.Array) -> jax.Array:
+    def aggregate(
+        self, models: jax.Array, present: jax.Array, weights: jax.Array, progress: float | jax.Array
+    ) -> jax.Array:
         """Return the aggregate of the models that are present, f32 [d].
 
         Args:
             models: f32 [n, d]; row 0 is the client's own.
             present: bool [n].
             weights: f32 [n], which sum to 1.
+            progress: share of the run that is over, 0 to 1.
         """
+
+    def accepted(
+        self, models: jax.Array, present: jax.Array, weights: jax.Array, progress: float | jax.Array
+    ) -> jax.Array:
+        """Return how much of each model counts, f32 [n]: 1 all of it, 0 nothing.
+
+        Rows that are absent may have any value. NaN, which is the default, says that the rule does not know.
+        """
+        return jnp.full(len(models), jnp.nan, models.dtype)
+
+    def without_own(self) -> Self:
+        """Return the rule for a server, whose messages are updates of its model.
+
+        Its own model is then the update 0.
+        """
+        return self
 
 
 @dataclass(frozen=True)
 class AbstractAttack(ABC):
-    """Makes the model that an attacker sends."""
+    """Makes the model that an attacker sends.
+
+    The rows are models that it knows: with `knows = "own"` the one that it would send if it were honest; with
+    "everything" those that its receiver has from honest clients. Where the receiver has a model of its own, that is
+    row 0, unless the attack is about messages only (`messages_only`).
+    """
 
     kind: ClassVar[str]
     summary: ClassVar[str]
+    knows: ClassVar[Literal["own", "everything"]] = "everything"
+    messages_only: ClassVar[bool] = False
+    #: What it needs; None for an attack on any receiver.
+    among: ClassVar[Among | None] = None
+    #: Whether it changes the attackers' labels, from the start, and not what they send.
+    on_data: ClassVar[bool] = False
 
     @abstractmethod
     def __call__(self, rows: Any, given: Given) -> jax.Array:
         """Return the sent model, f32 [d], made of the honest models in `rows`."""
+
+    def labels(self, y: NDArray[Any], num_classes: int) -> NDArray[Any]:
+        """Return the labels that the attackers train on, int [n], where `on_data`."""
+        return y
 
 
 def padded(weights: Sequence[float]) -> list[float]:
@@ -96,8 +137,21 @@ def ranks(values: jax.Array) -> jax.Array:
     return jnp.argsort(jnp.argsort(values, axis=-1), axis=-1)
 
 
+def sortable(models: jax.Array, present: jax.Array) -> jax.Array:
+    """Return the models with infinity for absent rows and for NaN."""
+    return jnp.where(present[:, None] & ~jnp.isnan(models), models, jnp.inf)
+
+
+def factors(differences: jax.Array, tau: float) -> jax.Array:
+    """Return what scales rows down to an L2 norm of at most tau, f32 [n].
+
+    It is 0 for rows that are not finite.
+    """
+    norms = jnp.linalg.norm(differences, axis=1)
+    return jnp.where(jnp.isfinite(norms), jnp.minimum(1.0, tau / jnp.maximum(norms, 1e-30)), 0.0)
+
+
 def clipped(differences: jax.Array, tau: float) -> jax.Array:
     """Return rows scaled down to an L2 norm of at most tau; not finite ones are 0."""
-    norms = jnp.linalg.norm(differences, axis=1, keepdims=True)
-    scaled = differences * jnp.minimum(1.0, tau / jnp.maximum(norms, 1e-30))
-    return jnp.where(jnp.isfinite(norms), scaled, 0.0)
+    scale = factors(differences, tau)[:, None]
+    return jnp.where(scale > 0.0, differences * scale, 0.0)

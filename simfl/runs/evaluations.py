@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 
 import numpy as np
+from numpy.typing import NDArray
 
 from simfl.errors import RunError
 from simfl.runs.context import Context
@@ -16,6 +17,9 @@ from simfl.scenario.checks import MOST_EVALUATIONS
 from simfl.scenario.control import Stop
 from simfl.tape.executor import Evaluation
 from simfl.world.engine import Process
+
+#: Pairs of clients that exchanged messages, how many, and how much of these counted.
+_Counted = tuple[list[tuple[int, int, int]], Future[NDArray[np.float32]]]
 
 
 class Evaluations:
@@ -37,7 +41,7 @@ class Evaluations:
         self._report = report
         self._known_wall_times_s = deque(known_wall_times_s)
         self._goals = goals_of(context.setup.scenario.stop)
-        self._pending: deque[tuple[dict[str, float], Future[Evaluation]]] = deque()
+        self._pending: deque[tuple[dict[str, float], Future[Evaluation], _Counted | None]] = deque()
         self._last: tuple[float, int] | None = None
 
     def take(self) -> None:
@@ -59,10 +63,10 @@ class Evaluations:
             "epsilon": self._recorder.spent_epsilon(),
             "clipping_norm": norm if np.isfinite(norm) else np.nan,
         }
-        rows, coefs = context.tape.forms(algorithm.models())
+        rows, coefs = context.tape.forms(algorithm.evaluated())
         each = context.each_client and context.tape.forms(algorithm.client_models())
         future = context.journal.evaluate(rows, coefs, each, norm)
-        self._pending.append((taken, future))
+        self._pending.append((taken, future, self._counted()))
         # A goal needs the number now. Divergence is checked one evaluation later, always at the same one, so that the
         # device can lag after the world and the run still ends at the same event.
         while len(self._pending) > (0 if self._goals else 1):
@@ -83,14 +87,25 @@ class Evaluations:
                 context.status, context.reason = "diverged", "the loss was not finite at the end"
 
     def _collect_oldest(self) -> tuple[Evaluation, dict[str, float]]:
-        taken, future = self._pending.popleft()
+        taken, future, counted = self._pending.popleft()
         evaluation = future.result()
         earlier = self._known_wall_times_s
         wall_s = earlier.popleft() if earlier else self._context.wall_s
         self._context.wall_times_s.append(wall_s)
         row = self._recorder.evaluated(taken, evaluation, wall_s)
+        if counted is not None:
+            self._recorder.aggregated(taken["time_s"], counted[0], counted[1].result())
         self._report(row)
         return evaluation, row
+
+    def _counted(self) -> _Counted | None:
+        """Look at how much of each message counted since the last evaluation."""
+        aggregation = self._context.algorithm.aggregation
+        tallies = None if aggregation is None else aggregation.tallies()
+        if tallies is None or not tallies.pairs:
+            return None
+        rows = np.array([model.rows[0].number for model in tallies.models], dtype=np.int32)
+        return tallies.pairs, self._context.journal.look(rows, np.array(tallies.places, dtype=np.int64))
 
 
 class Schedule:
@@ -158,6 +173,8 @@ def goals_of(stop: Stop) -> dict[str, Callable[[Mapping[str, float]], bool]]:
     goals: dict[str, Callable[[Mapping[str, float]], bool]] = {}
     if (accuracy := stop.accuracy) is not None:
         goals["accuracy"] = lambda row: row["test_accuracy"] >= accuracy
+    if (suboptimality := stop.suboptimality) is not None:
+        goals["suboptimality"] = lambda row: row["suboptimality"] <= suboptimality
     if (metric := stop.metric) is not None:
         least, most = stop.at_least, stop.at_most
         words = f"at least {least:g}" if least is not None else f"at most {most:g}"

@@ -15,10 +15,11 @@ from simfl.build.privacy import annotated, noise_of
 from simfl.build.setup import Setup
 from simfl.compiled import is_compiled
 from simfl.errors import RunError
+from simfl.privacy.ledger import greatest
 from simfl.records import Manifest, RunFolder, TableWriter
 from simfl.records.folder import combine_digests, digest_of_file, digest_text
 from simfl.records.models import write_models as write_parts
-from simfl.records.tables import DEVICE, MOST_EDGES, further_metrics
+from simfl.records.tables import MOST_EDGES, further_metrics, further_of_clients
 from simfl.records.writer import Amend
 from simfl.runs.context import Context
 from simfl.runs.timeline import Timeline
@@ -63,14 +64,15 @@ class Recorder:
         names = ["metrics", "clients"]
         names += ["updates"] * record.updates + ["messages"] * record.messages + ["timeline"] * record.timeline
         names += ["client_metrics"] * context.each_client
+        names += ["aggregation"] * (setup.training.rule is not None)
         if ledger is not None:
             names += ["releases"] + ["uses"] * ledger.by_passes
             names += ["client_epsilon"] * (ledger.accounted and record.epsilon)
         measured = setup.problem.measured
         named = (*setup.model.metric_names, *measured.further)
         further = {"metrics": further_metrics(bool(measured.gradient_examples), named)}
-        if setup.devices is not None:
-            further["clients"] = DEVICE
+        if setup.devices is not None or setup.training.hostility is not None:
+            further["clients"] = further_of_clients(setup.devices is not None, setup.training.hostility is not None)
         self._tables = {name: folder.table(name, further=further.get(name)) for name in names}
         if record.updates:
             context.algorithm.on_update = self._tables["updates"].append
@@ -109,7 +111,7 @@ class Recorder:
                 "epsilon": spent,
             }
         )
-        return float(spent.max())
+        return greatest(spent)
 
     def evaluated(self, taken: dict[str, float], evaluation: Evaluation, wall_s: float) -> dict[str, float]:
         """Write an evaluation's rows; return the row of `metrics` by column.
@@ -131,6 +133,19 @@ class Recorder:
                 }
             )
         return {name: float(row[name]) for name in table.schema.names}
+
+    def aggregated(self, time_s: float, pairs: list[tuple[int, int, int]], sums: NDArray[np.float32]) -> None:
+        """Write how much of the messages (receiver, sender, number) counted."""
+        receivers, senders, counts = np.array(pairs, dtype=np.int64).T
+        self._tables["aggregation"].extend_columns(
+            {
+                "time_s": np.full(len(pairs), time_s),
+                "receiver": receivers.astype(np.int32),
+                "sender": senders.astype(np.int32),
+                "messages": counts,
+                "accepted": sums / counts,
+            }
+        )
 
     def write_models(self) -> None:
         """Write the trained models, and count the gradients set to zero."""
@@ -175,8 +190,16 @@ class Recorder:
                 "delta": np.full(count, np.nan if ledger is None else ledger.delta),
                 "exhausted_s": np.array([algorithm.exhausted_s.get(k, np.nan) for k in range(count)]),
                 **({} if setup.devices is None else {"device": np.array([device.name for device in setup.devices])}),
+                **self._hostile(),
             }
         )
+
+    def _hostile(self) -> dict[str, NDArray[np.bool_]]:
+        """Return the column of `clients` that marks attackers, if there are any."""
+        training = self._context.setup.training
+        if training.hostility is None:
+            return {}
+        return {"attacker": np.isin(np.arange(len(training.sizes)), list(training.hostility.clients))}
 
     def close(self) -> RunError | None:
         """Complete the tables and write the last manifest; return the disk's error."""
@@ -213,7 +236,7 @@ class Recorder:
             last = (rows["time_s"] == now) & (rows["updates"] == updates)
             amended = {name: np.where(last, count, rows[name]) for name, count in counts.items()}
             if final is not None:
-                largest = float(final.max())
+                largest = greatest(final)
                 amended["epsilon"] = np.where(last | (rows["epsilon"] > largest), largest, rows["epsilon"])
             return amended
 
@@ -280,7 +303,7 @@ def write_models(context: Context, folder: RunFolder) -> dict[str, str]:
     """Write the current model, and the clients' if wanted; return digests by name."""
     tape, algorithm, model = context.tape, context.algorithm, context.setup.model
     tape.flush()
-    mean = context.executor.mean(*tape.forms(algorithm.models()))
+    mean = context.executor.mean(*tape.forms(algorithm.evaluated()))
     digests = {"model": write_parts(folder.models_path("model"), model.parts(mean))}
     if context.keeps_each:
         # Not through the journal: the world does not see these numbers.

@@ -6,8 +6,9 @@ import itertools
 from collections.abc import Iterable, Iterator
 
 from simfl.scenario.algorithms.base import Sections
-from simfl.scenario.catalogues import Model
-from simfl.scenario.control import OF_REGRESSIONS
+from simfl.scenario.catalogues import Algorithm, Data, Model
+from simfl.scenario.compression import WITH_GAMMA
+from simfl.scenario.control import OF_KNOWN_OPTIMA, OF_REGRESSIONS
 from simfl.scenario.data import RealData, SyntheticData, Table, TargetKind
 from simfl.scenario.distributions import ListedFactors
 from simfl.scenario.fields import kind_of, members_of
@@ -16,6 +17,9 @@ from simfl.scenario.partitions import ByColumn, ByLabel, ListedSizes, Natural, R
 from simfl.scenario.privacy import Accounted, Gaussian
 from simfl.scenario.problems import Path, Problem, one_each, one_of, show, suggestion
 from simfl.scenario.units import format_time
+
+#: The data sets whose optimum is known, which is that of the model of the same name.
+KNOWN_OPTIMA = tuple(kind_of(member, "set") for member in members_of(Data) if issubclass(member, SyntheticData))
 
 _NUMBERED = "clients are numbered from 0"
 
@@ -34,7 +38,9 @@ def contradictions(scenario: Sections) -> Iterator[Problem]:
     yield from _underlay(scenario)
     yield from scenario.algorithm.contradictions(scenario)
     yield from scenario.algorithm.optimizer_problems()
+    yield from _attackers(scenario)
     yield from _privacy(scenario)
+    yield from itertools.islice(_compression(scenario), 1)
     yield from _evaluations(scenario)
     yield from _faults(scenario)
     yield from _links(scenario)
@@ -43,14 +49,27 @@ def contradictions(scenario: Sections) -> Iterator[Problem]:
         advice = "stop by time, updates or epochs"
         found = f"{scenario.stop.accuracy:g}"
         yield Problem(f"no accuracy with model '{scenario.model.kind}'", found, advice, ("stop", "accuracy"))
+    yield from _known_optimum(scenario)
     if isinstance(scenario.model, ExternalModel):
         return  # its properties are known once it is made
     lacking = "classes" if not _has_accuracy(scenario) else "targets" if not scenario.model.regression else ""
-    for name in scenario.evaluate.metrics:
+    for name in (name for name in scenario.evaluate.metrics if name not in OF_KNOWN_OPTIMA):
         if (name in OF_REGRESSIONS) == (lacking == "targets"):
             expected = f"none with model '{scenario.model.kind}', which has no {lacking}"
             yield Problem(expected, repr(name), "remove it", ("evaluate", "metrics"))
             break
+
+
+def _known_optimum(scenario: Sections) -> Iterator[Problem]:
+    """Yield a measure of the optimum of a problem whose optimum is not known."""
+    listed = [name for name in scenario.evaluate.metrics if name in OF_KNOWN_OPTIMA]
+    goal = scenario.stop.suboptimality
+    if (goal is None and not listed) or scenario.data.set == scenario.model.kind in KNOWN_OPTIMA:
+        return
+    at, value = (("stop", "suboptimality"), f"{goal:g}") if goal is not None else (("evaluate", "metrics"), listed[0])
+    expected = f"data of known optimum ({', '.join(KNOWN_OPTIMA)}) with the model of that kind"
+    found = f"{value} with data '{scenario.data.set}' and model '{scenario.model.kind}'"
+    yield Problem(expected, found, "remove it, or choose such data and model", at)
 
 
 def warnings(scenario: Sections) -> Iterator[str]:
@@ -200,11 +219,41 @@ def _clients(scenario: Sections) -> Iterator[Problem]:
         yield from one_each(len(sizes.values), count, ("data", "partition", "sizes", "values"))
 
 
+def _attackers(scenario: Sections) -> Iterator[Problem]:
+    """Check that attackers exist, that others are honest, and what noise allows."""
+    attackers, count, server = scenario.attackers, scenario.clients.count, scenario.algorithm.noise_of_server
+    if attackers is not None and attackers.clients is not None:
+        yield from _first_wrong(
+            scenario, [(("attackers", "clients", n), client) for n, client in enumerate(attackers.clients)]
+        )
+    if attackers is not None and count - len(attackers.clients or (0,)) < 1:
+        expected = f"fewer attackers than clients.count, which is {count}"
+        yield Problem(expected, str(len(attackers.clients or (0,))), "leave an honest client", ("attackers",))
+    replaces = scenario.aggregation is not None or (attackers is not None and not attackers.on_data)
+    if replaces and scenario.algorithm.optimizer.state.average:
+        advice = "a rule is about models, not about what an optimizer keeps beside them"
+        at = ("algorithm", "optimizer", "state", "average")
+        yield Problem("false with aggregation or attackers", "true", advice, at)
+    if scenario.privacy is not None and server and scenario.aggregation is not None:
+        advice = "a rule sees single updates, of which the server's noise protects only the sum; use noise: client"
+        yield Problem("null with noise of the server", repr(scenario.aggregation.kind), advice, ("aggregation",))
+    if scenario.privacy is not None and attackers is not None:
+        if server and not attackers.on_data:
+            advice = "an attacker reads single updates, of which the server's noise protects only the sum"
+            yield Problem("null with noise of the server", repr(attackers.kind), advice, ("attackers",))
+        if getattr(scenario.privacy, "view", None) == "global_hidden":
+            advice = "hidden senders protect only among clients that follow the algorithm; use local_transcript"
+            yield Problem("local_transcript with attackers", "'global_hidden'", advice, ("privacy", "view"))
+
+
 def _privacy(scenario: Sections) -> Iterator[Problem]:
     """Check lists per client, the mechanism's sampling, and a budget's plan."""
     privacy = scenario.privacy
     if privacy is None:
         return
+    if noise := scenario.algorithm.gradient_noise:
+        advice = "remove it: no account counts this noise"
+        yield Problem("0 beside privacy", f"{noise:g}", advice, ("algorithm", "gradient_noise"))
     for name, values in privacy.lists():
         yield from one_each(len(values), scenario.clients.count, ("privacy", name))
     if privacy.counts_uses and not scenario.algorithm.uses_data_up:
@@ -235,6 +284,44 @@ def _privacy(scenario: Sections) -> Iterator[Problem]:
     if privacy.calibrated and not planned:
         advice = "add it, or stop.epochs, from which the number of releases follows"
         yield Problem("a noise multiplier beside epsilon", "nothing", advice, ("privacy", "noise_multiplier"))
+
+
+def _compression(scenario: Sections) -> Iterator[Problem]:
+    """Check that algorithm, scheme, noise and optimizer suit compressed messages."""
+    compression, algorithm, privacy = scenario.compression, scenario.algorithm, scenario.privacy
+    if compression is None:
+        return
+    at: Path = ("compression",)
+    schemes, found = algorithm.compresses, repr(compression.kind)
+    if not schemes:
+        able = [kind_of(section, "kind") for section in members_of(Algorithm) if section.compresses]  # type: ignore[attr-defined]
+        yield Problem(f"null with algorithm '{algorithm.kind}'", found, f"remove it, or use {one_of(able)}", at)
+        return
+    scheme = compression.scheme or schemes[0]
+    if scheme not in schemes:
+        expected = f"{one_of(schemes)} with algorithm '{algorithm.kind}'"
+        yield Problem(expected, repr(scheme), "choose one of them", (*at, "scheme"))
+    if scheme not in WITH_GAMMA and compression.gamma is not None:
+        advice = "remove it: only choco, deep_squeeze and direct have a step size of mixing"
+        yield Problem(f"null with scheme '{scheme}'", f"{compression.gamma:g}", advice, (*at, "gamma"))
+    if scheme == "deep_squeeze" and compression.gamma is None:
+        advice = "no theory gives one; begin with the share of what a message keeps"
+        yield Problem("a number with scheme 'deep_squeeze'", "nothing", advice, (*at, "gamma"))
+    for name in ("aggregation", "attackers"):
+        if (other := getattr(scenario, name)) is not None:
+            advice = "rules and attacks are about models, not about changes of estimates: remove one of the two"
+            yield Problem("null with compressed messages", repr(other.kind), advice, (name,))
+    if algorithm.noise_of_server:
+        advice = "messages would be compressed before noise is added: use noise: client"
+        yield Problem("null with noise of the server", found, advice, at)
+    if privacy is not None and getattr(privacy, "view", None) == "global_hidden":
+        advice = "what a message changes shows whose estimate it is: leave the view out"
+        yield Problem("local_transcript with compressed messages", "'global_hidden'", advice, ("privacy", "view"))
+    state = algorithm.optimizer.state
+    if state.average or state.travels:
+        advice = "messages have no room for states: remove average and travels"
+        where = ("algorithm", "optimizer", "state", "average" if state.average else "travels")
+        yield Problem("false with compressed messages", "true", advice, where)
 
 
 def _partition(scenario: Sections) -> Iterator[Problem]:

@@ -28,28 +28,30 @@ View = Literal["local_transcript", "global_hidden"]
 
 
 class StatedClaim(Config):
-    """An (epsilon, delta) that a paper or a report states."""
+    """An (epsilon, delta) that a paper or a report states for a whole run."""
 
     kind: Literal["stated"] = variant("stated")
-    epsilon: Positive = Field(description="as stated, for the whole run")
-    delta: OpenShare | None = option(None, "as stated; privacy.delta by default")
-    neighbors: Neighbors | None = option(None, "those of the statement; privacy.neighbors by default")
-    source: str = option("", "where it is stated")
+    epsilon: Positive = Field(description="the stated epsilon, of the whole run")
+    delta: OpenShare | None = option(None, "the stated delta; null: that of privacy.delta")
+    neighbors: Neighbors | None = option(
+        None, "the neighboring relation of the stated epsilon; null: that of privacy.neighbors"
+    )
+    source: str = option("", "where the claim is published; shown beside it")
 
 
 class PerReleaseClaim(Config):
-    """The epsilon of a single release, as some papers state it (AUDP and MAPA)."""
+    """The epsilon of a single release, which some papers state (AUDP and MAPA).
+
+    Only with Laplace noise.
+    """
 
     kind: Literal["per_release"] = variant("per_release")
 
 
 class TheoremClaim(Config):
-    """The claim of a paper's theorem for the run's noise and releases.
+    """The epsilon that a paper's theorem gives for the run's noise and releases."""
 
-    Papers: adp2sgd, proactive_dp.
-    """
-
-    kind: str = Field(description="a claim that a plugin adds: adp2sgd or proactive_dp, of the papers of simfl")
+    kind: str = Field(description="a claim that a plugin adds", examples=["adp2sgd", "proactive_dp"])
 
 
 Claim = Annotated[
@@ -77,7 +79,9 @@ class MechanismConfig(Config):
         neighbors: Neighbors
 
     delta: OpenShare = option(1e-5, "delta of the (epsilon, delta) that is reported")
-    claim: Claim | None = option(None, "what a paper claims, for `simfl privacy check` to hold against the account")
+    claim: Claim | None = option(
+        None, "the epsilon that a paper claims; `simfl privacy check` compares it with the certified epsilon"
+    )
 
     @property
     def epsilon_budget(self) -> float | tuple[float, ...] | None:
@@ -122,19 +126,24 @@ class Accounted(MechanismConfig):
 
     epsilon: PositiveEach | None = option(
         None,
-        "budget, of all clients or one for each: a client takes no further part when its next release would exceed it",
+        "budget, one for all clients or one for each; a client stops before a release that would exceed it; null: none",
     )
     neighbors: Neighbors = option(
-        "add_or_remove", "what neighboring data sets are: one example more or less, or one example replaced by another"
+        "add_or_remove",
+        "how neighboring data sets differ: one example more or less, or one example replaced by another",
     )
     view: View = option(
         "local_transcript",
-        "what the adversary sees: all that one client ever sent, or all updates without knowing whose they are",
+        "what the adversary sees: everything that one client ever sent, or all updates without their senders",
     )
     accountant: Literal["tightest", "renyi", "pld"] = option(
-        "tightest", "tightest: Renyi over time, and at the end privacy loss distributions where they are affordable"
+        "tightest",
+        "tightest: renyi during the run; at the end the smaller one of renyi and pld (privacy loss distributions), if "
+        "pld is affordable",
     )
-    amplification: Flag = option(True, "count on the adversary not knowing which examples are in a mini-batch")
+    amplification: Flag = option(
+        True, "assume that the adversary does not know which examples are in a mini-batch; this lowers epsilon"
+    )
 
 
 class _MultipliedGaussian(Accounted):
@@ -160,16 +169,16 @@ class _MultipliedGaussian(Accounted):
 
 
 class PairwiseNoise(Config):
-    """Noise that cancels in the sums of neighbors (DECOR).
+    """Noise that two neighbors share and that cancels in their sum (DECOR).
 
-    Neighbors share the seed of their edge.
+    The neighbors draw it from the seed of their edge.
     """
 
     correlated: Literal["pairwise"] = variant("pairwise")
     pair_multiplier: Positive = option(
         1.0,
-        "the noise that two neighbors share has standard deviation pair_multiplier * clipping_norm; it "
-        "comes on top of noise_multiplier, which alone is what epsilon counts",
+        "the shared noise of two neighbors has standard deviation pair_multiplier * clipping_norm. It is "
+        "added to the noise of noise_multiplier; epsilon counts only the latter",
     )
 
 
@@ -183,44 +192,46 @@ class SquareRootStrategy(Config):
 
 
 class BandedStrategy(Config):
-    """A banded matrix with the least mean squared error of prefix sums.
+    """The banded matrix with the least mean squared error of prefix sums.
 
-    It is computed by jax_privacy.
+    jax_privacy computes it.
     """
 
     kind: Literal["banded"] = variant("banded")
     bands: Annotated[int, Within(at_least=1, at_most=1000)] = option(
-        8, "diagonals of the strategy; as many as mini-batches in a pass, or fewer, suit shuffled data"
+        8, "number of diagonals; for shuffled data, at most the number of mini-batches in a pass works well"
     )
 
 
 class BltStrategy(Config):
-    """A buffered linear Toeplitz matrix, the least maximal error of prefix sums.
+    """The buffered linear Toeplitz matrix with the least maximal error of prefix sums.
 
-    It is computed by jax_privacy.
+    jax_privacy computes it.
     """
 
     kind: Literal["blt"] = variant("blt")
-    buffers: Annotated[int, Within(at_least=1, at_most=8)] = option(2, "geometric sequences that make up the strategy")
+    buffers: Annotated[int, Within(at_least=1, at_most=8)] = option(
+        2, "number of geometric sequences that make up the strategy"
+    )
 
 
 TimeStrategy = Annotated[SquareRootStrategy | BandedStrategy | BltStrategy, ByKind(default="square_root")]
 
 
 class InTimeNoise(Config):
-    """Noise correlated over a client's releases, so that their sum has less noise."""
+    """Noise that is correlated over a client's releases: their sum has less noise."""
 
     correlated: Literal["in_time"] = variant("in_time")
-    strategy: TimeStrategy = option(SquareRootStrategy(), "where the coefficients of earlier noise come from")
+    strategy: TimeStrategy = option(SquareRootStrategy(), "how the coefficients of earlier noise are computed")
     window: Annotated[int, Within(at_least=1, at_most=1000)] = option(
         16,
-        "number of a client's releases that noise reaches; it is drawn that often. What is cut off of a "
-        "strategy's coefficients is accounted for",
+        "number of a client's releases that one noise vector enters; each vector is drawn that many times. "
+        "Coefficients beyond the window are cut off, and the account is that of the strategy after the cut",
     )
     horizon: Annotated[int, Within(at_least=1, at_most=100_000)] | None = option(
         None,
-        "how many releases of a client a strategy is made for; null: as many as stop plans. The account is "
-        "of those that there are",
+        "number of releases of a client for which the strategy is computed; null: the number planned by "
+        "stop. The account counts the actual releases",
     )
 
 
@@ -234,16 +245,17 @@ class Gaussian(_MultipliedGaussian):
     clipping_norm: Positive = option(1.0, "C, the bound on the L2 norm of each example's gradient")
     noise_multiplier: NonNegativeEach | None = option(
         None,
-        "z, of all clients or one for each: the noise on the sum has standard deviation z * clipping_norm; "
-        "0 clips and adds none; left out, it is 1, or what spends epsilon in the planned number of releases",
+        "z, one for all clients or one for each: the noise on the sum has standard deviation "
+        "z * clipping_norm. 0 clips without noise. null: 1 without a budget; with a budget (epsilon), the noise that "
+        "spends it in the planned number of releases",
     )
     quantize: Flag = option(
         False,
-        "round clipped gradients to a grid and add discrete Gaussian noise: floating point gives nothing "
-        "away; slower, and accounted for by Renyi divergences of integer orders",
+        "round clipped gradients to a grid and add discrete Gaussian noise, so that the last bits of "
+        "floating-point numbers reveal nothing; slower, and the account uses Renyi divergences of integer orders",
     )
     noise: CorrelatedNoise | None = option(
-        None, "how noise is correlated between neighbors, or over time; null: every release has noise of its own"
+        None, "how noise is correlated between neighbors or over time; null: the noise of each release is independent"
     )
 
     @property
@@ -268,20 +280,21 @@ class GaussianUpdate(_MultipliedGaussian):
     clipping_norm: Positive = option(1.0, "C, the bound on the L2 norm of an update")
     noise_multiplier: NonNegativeEach | None = option(
         None,
-        "z, of all clients or one for each: the noise on the update has standard deviation "
-        "z * clipping_norm; left out, it is 1, or what spends epsilon in the planned number of releases",
+        "z, one for all clients or one for each: the noise on the update has standard deviation "
+        "z * clipping_norm. null: 1 without a budget; with a budget (epsilon), the noise that spends it in the planned "
+        "number of releases",
     )
     neighbors: Neighbors = option(
         "add_or_remove",
-        "what neighbors are: a client that takes part or sends noise only, or one whose data is replaced",
+        "how neighboring data sets differ: one client sends only noise instead of its updates, or its data is replaced",
     )
 
 
 NoiseOn = Annotated[
     Literal["all", "first_convolution"],
     Field(
-        description="which parameters carry noise: all, or those of the first convolution, as the MAPA paper has it, "
-        "which protects nothing and is never certified"
+        description="which parameters get noise: all, or only those of the first convolution, as in the MAPA paper; "
+        "first_convolution protects nothing and is never certified"
     ),
 ]
 
@@ -297,7 +310,7 @@ class LaplaceL2(Accounted):
     mechanism: Literal["laplace_l2"] = variant("laplace_l2")
     clipping_norm: Positive = option(1.0, "C, the bound on the L2 norm of each example's gradient")
     epsilon_per_release: PositiveEach = option(
-        1.0, "epsilon of one release without sampling, of all clients or one for each"
+        1.0, "epsilon of one release without sampling, one for all clients or one for each"
     )
     noise_on: NoiseOn = "all"
 
@@ -312,14 +325,14 @@ class Laplace(Accounted):
     mechanism: Literal["laplace"] = variant("laplace")
     clipping_norm: Positive = option(1.0, "C, the bound on the L2 norm of each example's gradient")
     epsilon_per_release: PositiveEach = option(
-        1.0, "epsilon of one release without sampling, of all clients or one for each"
+        1.0, "epsilon of one release without sampling, one for all clients or one for each"
     )
 
 
 class LaplaceL2RadiusOnly(MechanismConfig):
     """The noise of the MAPA paper's code: not private, never certified.
 
-    Its norm is one-dimensional.
+    Its norm has a one-dimensional distribution.
     """
 
     each = ("epsilon_per_release",)
@@ -327,21 +340,21 @@ class LaplaceL2RadiusOnly(MechanismConfig):
     mechanism: Literal["laplace_l2_radius_only"] = variant("laplace_l2_radius_only")
     clipping_norm: Positive = option(1.0, "C, the bound on the L2 norm of each example's gradient")
     epsilon_per_release: PositiveEach = option(
-        1.0, "epsilon that the paper claims for one release, of all clients or one for each"
+        1.0, "epsilon that the paper claims for one release, one for all clients or one for each"
     )
-    neighbors: Neighbors = option("replace_one", "the neighbors of the claim")
+    neighbors: Neighbors = option("replace_one", "the neighboring relation of the claim")
     noise_on: NoiseOn = "all"
 
 
 class OnePassGaussian(MechanismConfig):
-    """Gaussian noise for data that is used once.
+    """Gaussian noise on the mean gradient, for examples that are used once.
 
-    It is the noise of the without-replacement paper, on the mean gradient.
+    It is the noise of the without-replacement paper.
     """
 
     counts_uses = True
     mechanism: Literal["one_pass_gaussian"] = variant("one_pass_gaussian")
-    epsilon: Positive = option(1.0, "what the noise is made for")
+    epsilon: Positive = option(1.0, "epsilon for which the noise is computed")
     delta: Annotated[
         float | Literal["auto"],
         auto_or(Within(above=0, below=1).number, "a number > 0 and < 1", "a number"),
@@ -352,42 +365,46 @@ class OnePassGaussian(MechanismConfig):
             }
         ),
     ] = Field(  # type: ignore[assignment]
-        default="auto", description="what the noise is made for, and reported; auto: 1/n², n examples in all"
+        default="auto",
+        description="delta for which the noise is computed, also the reported one; auto: 1/n², n the "
+        "number of examples of all clients",
     )
     lipschitz: Positive | None = option(
         None,
-        "L, to which each example's gradient is clipped: the guarantee holds whatever the data; null: as "
-        "the paper has it for logistic regression, 1 without l2 and 1 + l2 R with it (1 is enough: the gradient of the "
-        "penalty is not secret)",
+        "L, the norm to which each example's gradient is clipped, so that the guarantee holds for any data; "
+        "null: the paper's value for logistic regression, 1 without l2 and 1 + l2 R with it (1 is enough, because the "
+        "gradient of the penalty is not secret)",
     )
     calibration: Literal["analytic", "classic"] = option(
-        "analytic", "analytic: exact for every epsilon; classic: sqrt(2 ln(1.25/delta))/epsilon, the paper's"
+        "analytic",
+        "how the noise is computed; analytic: exact for every epsilon; classic: sqrt(2 ln(1.25/delta))/epsilon, as in "
+        "the paper",
     )
     budget: Literal["joint", "per_task"] = option(
         "joint",
-        "joint: epsilon is that of an example in all tasks and at all clients that hold it; per_task: the "
-        "paper's, of one model and one client, so that all together cost more",
+        "joint: epsilon covers an example in all tasks and at all clients that hold it; per_task: epsilon "
+        "covers one task (model) and one client, as in the paper, and all of them together cost more",
     )
 
 
 class UnclippedOnePass(OnePassGaussian):
-    """The noise of one_pass_gaussian without clipping: no account.
+    """The noise of one_pass_gaussian without clipping: never certified.
 
-    The paper's listings have it so.
+    The paper's listings do not clip.
     """
 
     mechanism: Literal["one_pass_gaussian_unclipped"] = variant("one_pass_gaussian_unclipped")  # type: ignore[assignment]
     lipschitz: Positive | None = option(
         None,
-        "L, which the noise is made for, and which gradients should not exceed; null: 1 without l2 and "
-        "1 + l2 R with it",
+        "L, the bound on gradients for which the noise is computed; gradients should not exceed it. null: 1 "
+        "without l2 and 1 + l2 R with it",
     )
 
 
 class UnclippedGaussian(MechanismConfig):
     """Gaussian noise on gradients without clipping: never certified.
 
-    Some papers print it so.
+    Some papers print it like this.
     """
 
     mechanism: Literal["gaussian_unclipped"] = variant("gaussian_unclipped")

@@ -59,7 +59,7 @@ class DrawnTopology(TopologyConfig):
     """Base of random graphs."""
 
     redraw_every: PositiveSeconds | None = option(
-        None, "time after which the graph is drawn anew, and so on; null: drawn once"
+        None, "time after which the graph is drawn again, repeatedly; null: drawn once"
     )
 
     @property
@@ -98,7 +98,7 @@ class Bipartite(TopologyConfig):
 
 
 class Star(TopologyConfig):
-    """Client 0 in the middle, all others linked to it alone."""
+    """Client 0 in the center; the others are linked with it only."""
 
     equal_degrees: ClassVar[bool | None] = False
     two_sides: ClassVar[bool | None] = True
@@ -111,7 +111,7 @@ class Torus(TopologyConfig):
     equal_degrees: ClassVar[bool | None] = True
     kind: Literal["torus"] = variant("torus")
     rows: Annotated[int, Within(at_least=2)] | None = option(
-        None, "number of rows, a divisor of clients.count; null: as square as it can be"
+        None, "number of rows, a divisor of clients.count; null: as square as possible"
     )
 
     def _sides(self, count: int) -> tuple[int, int]:
@@ -134,7 +134,7 @@ class Torus(TopologyConfig):
 
 
 class Regular(DrawnTopology):
-    """A random graph in which everyone has equally many neighbors."""
+    """A random graph in which every client has the same number of neighbors."""
 
     equal_degrees: ClassVar[bool | None] = True
     kind: Literal["regular"] = variant("regular")
@@ -145,7 +145,7 @@ class Regular(DrawnTopology):
         if self.degree >= count:
             yield _too_many(self.degree, "degree", count)
         elif self.degree * count % 2:
-            expected = f"an even number, because {count} clients are odd"
+            expected = f"an even number, because the number of clients, {count}, is odd"
             yield Problem(expected, str(self.degree), "change degree or clients.count by one", ("degree",))
         elif self.degree == 1 and count > 2:
             yield Problem("at least 2", "1", "pairs alone are not connected: raise degree", ("degree",))
@@ -179,13 +179,13 @@ class WattsStrogatz(DrawnTopology):
 
 
 class BarabasiAlbert(DrawnTopology):
-    """Scale-free: every newcomer links with some clients, preferring the well linked."""
+    """Scale-free: each new client links with others, preferably those with many links."""
 
     kind: Literal["barabasi_albert"] = variant("barabasi_albert")
-    attachments: Count = option(2, "number of links of every newcomer")
+    attachments: Count = option(2, "number of links that each new client makes")
 
     def impossible(self, count: int) -> Iterator[Problem]:
-        """Yield a problem if the first newcomer finds too few clients."""
+        """Yield a problem if the first new client finds too few clients."""
         if self.attachments >= count:
             yield _too_many(self.attachments, "attachments", count)
 
@@ -286,10 +286,10 @@ class PeerSampling(ChangingTopology):
 
 
 class TimedGraph(Config):
-    """A graph that is in force from a time on."""
+    """A graph that is in force from its time on."""
 
     start: Seconds = option(0.0, "virtual time at which it begins", alias="from")
-    graph: FixedTopology = Field(description="who is linked with whom then", examples=["ring"])
+    graph: FixedTopology = Field(description="the graph from then on: a topology", examples=["ring"])
 
     def problems(self) -> Iterator[Problem]:
         """Yield a problem if the graph changes by itself."""
@@ -302,9 +302,7 @@ class Sequence(ChangingTopology):
     equal_degrees: ClassVar[bool | None] = False
     kind: Literal["sequence"] = variant("sequence")
     graphs: tuple[TimedGraph, ...] = Field(description="graphs in the order of their times, the first from 0 s")
-    every: PositiveSeconds | None = option(
-        None, "time after which they begin anew, and so on; null: the last one stays"
-    )
+    every: PositiveSeconds | None = option(None, "time after which they repeat; null: the last one stays")
 
     def problems(self) -> Iterator[Problem]:
         """Yield problems of the order of times."""
@@ -340,9 +338,7 @@ class Contacts(ChangingTopology):
         description="CSV file, relative to the current folder, with the columns from and until (seconds, or with a "
         "unit), a and b (clients by number)"
     )
-    every: PositiveSeconds | None = option(
-        None, "time after which the plan begins anew, and so on; null: it comes once"
-    )
+    every: PositiveSeconds | None = option(None, "time after which the plan repeats; null: it does not repeat")
 
 
 CORE = _Fixed | OnePeer | PeerSampling | Sequence | Contacts

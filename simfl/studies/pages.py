@@ -69,14 +69,16 @@ def page_of(outcome: Reproduction) -> str:
     blocks = [
         f"# {paper.title}",
         f"Written by `{command}` (simfl {__version__}): {len(swept.finished)} of {len(swept.runs)} runs, "
-        f"{seconds / 60:.0f} minutes one after the other. Intervals are 95 % intervals of Student's t over seeds; "
-        "a number without one was measured with one seed, or no draw has a part in it. Where runs diverged, medians.",
-        *(["This is the quick form, with fewer settings and seeds: its verdicts are those of a first look."]
+        f"{seconds / 60:.0f} minutes of computing in total. Intervals are 95 % intervals of Student's t over seeds. "
+        "A number without an interval was measured with one seed, or does not depend on random draws. If runs "
+        "diverged, medians are given.",
+        *(["This is the quick form, with fewer settings and seeds; its verdicts are preliminary."]
           if outcome.quick else []),
         "## Claims",
-        f"A claim is judged under every reading of what the paper leaves open, each with at least {SEEDS} seeds: it "
-        "holds or fails by its interval, and is undecided where that spans the bar. An interval misses on one side "
-        "in one case of forty: a claim that holds under one reading of dozens may do so by chance.",
+        "The paper leaves some settings open; a choice of them is a reading. A claim is judged under every reading, "
+        f"with at least {SEEDS} seeds each. It holds or fails by its interval, and is undecided if the interval "
+        "contains the bar. An interval misses on one side in one case of forty, so a claim that holds under one of "
+        "dozens of readings may do so by chance.",
         VERDICTS,
         claims_of(outcome.claims),
         *(f"![{caption}]({path.relative_to(outcome.page.parent).as_posix()})" for path, caption in outcome.figures),
@@ -84,7 +86,7 @@ def page_of(outcome: Reproduction) -> str:
           if paper.deviations else []),
         *readings_of(outcome.claims),
         "## Numbers",
-        "Ours, with the paper's number and the difference in brackets where the paper has one.",
+        "Our numbers. If the paper has the number too, it is in brackets, with the difference.",
         *numbers_of(outcome.numbers),
     ]  # fmt: skip
     if lost:
@@ -94,13 +96,13 @@ def page_of(outcome: Reproduction) -> str:
 
 
 def claims_of(claims: Iterable[Judged]) -> str:
-    """Return a table of claims."""
+    """Return the table of claims, with their verdicts and measurements."""
     rows = [[claim.text, f"**{claim.words}**", claim.evidence] for claim in claims]
     return table([["claim", "verdict", "what was measured"], *rows])
 
 
 def readings_of(claims: Sequence[Judged]) -> Iterable[str]:
-    """Yield the measurements under every reading, with headings."""
+    """Yield a heading and a table of readings for every claim with several readings."""
     several = [claim for claim in claims if len(claim.readings) > 1]
     if several:
         yield "## Readings"
@@ -113,13 +115,13 @@ def readings_of(claims: Sequence[Judged]) -> Iterable[str]:
 
 
 def numbers_of(numbers: Sequence[Number]) -> Iterable[str]:
-    """Yield a heading and a table for every part."""
+    """Yield a heading and a table of numbers for every part."""
     for part in dict.fromkeys(number.part for number in numbers):
         of_part = [number for number in numbers if number.part == part]
         columns = list(dict.fromkeys(number.column for number in of_part))
         places = {(number.row, number.column): number for number in of_part}
         if len(places) < len(of_part):
-            raise ValueError(f"{part}: two numbers in one place")
+            raise ValueError(f"{part}: expected one number for each row and column, found several for one of them")
         rows = [["", *columns]]
         for row in dict.fromkeys(number.row for number in of_part):
             cells = (places.get((row, column)) for column in columns)

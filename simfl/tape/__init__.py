@@ -1,11 +1,14 @@
 """The tape: operations recorded by the world, and the executor that runs them.
 
-- `recording`: `Tape`, `Model`, `Gradient`: operations on model values, written down and not run.
-- `packing`: a window of operations becomes levels, steps, lanes and rows of the bank.
-- `draws`: batches and noise, drawn on the device from counters.
-- `problem`: `LearningProblem` and its parts: what the arithmetic is about.
-- `kernels`: the jitted programs: one window, an evaluation.
-- `executor`: the thread that runs them beside the world.
+- `recording`: `Tape`, `Model`, `Gradient`: operations on models, which are recorded and not run.
+- `maps`, `optimizers`: operations that are not linear: functions of models, and steps of optimizers with a state.
+- `layout`, `packing`: a window of operations becomes levels, steps, lanes and rows of the bank.
+- `draws`: mini-batches, drawn on the device from counters.
+- `problem`: `LearningProblem` and its parts, the arithmetic in plain values.
+- `kernels`: the jitted programs: one window, an evaluation; `inputs`, `evaluation`, `measures`: their data and results.
+- `executor`: the thread that runs the programs at the same time as the world.
+- `journal`: the values that the world has read, for checkpoints.
+- `knowledge`: messages as linear forms of noisy gradients, for accounts of networks.
 """
 
 from simfl.tape.problem import LearningProblem

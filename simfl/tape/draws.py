@@ -77,11 +77,11 @@ def batch_positions(
 ) -> jax.Array:
     """Return the examples at entries first..first+lanes-1 of a batch, int32 [lanes].
 
-    - `shuffle`: consecutive pieces of a fresh permutation per epoch; a batch may span two epochs.
+    - `shuffle`: consecutive pieces of a new permutation per epoch; a batch may span two epochs.
     - `same_order`: the same, with one permutation for all epochs.
     - `poisson`: a uniform subset without replacement. The number of examples is drawn by the world
       (binomial), and a binomial number of distinct examples is Poisson sampling.
-    - `without_replacement`: a uniform subset of B examples, afresh for every batch.
+    - `without_replacement`: a uniform subset of B examples, drawn for every batch.
     - `with_replacement`: independent uniform examples.
 
     Args:
@@ -89,7 +89,7 @@ def batch_positions(
         keys: uint32 [2], the stream "data" of the run.
         client: int32, draw: int32 (count of the client's mini-batches), first: int32.
         batch_size: nominal size B, static; the length of a piece of the permutation.
-        lanes: number of entries wanted, static.
+        lanes: number of entries to return, static.
         n: int32, examples of the client; `lanes` <= n for `shuffle`.
     """
     entry = first + jnp.arange(lanes, dtype=jnp.int32)

@@ -22,7 +22,7 @@ CHUNK_IMAGES = 100
 CHUNK_ANSWERS = 20_000
 
 Params: TypeAlias = jax.Array | NDArray[np.float32]
-#: Examples on the device in whole chunks: x, y, and weight, which is 0 for what fills the last one up.
+#: Examples on the device in whole chunks: x, y, and weight, which is 0 for the padding of the last chunk.
 Examples = tuple[Inputs, jax.Array, jax.Array]
 
 
@@ -31,8 +31,8 @@ class Evaluator:
 
     Args:
         model: pure functions of a flat vector.
-        device: where to compute, or how examples lie on several devices.
-        scaling: what integers among the features mean.
+        device: where to compute, or how examples are distributed over several devices.
+        scaling: how integer features are converted.
     """
 
     def __init__(self, model: AbstractModel, device: jax.Device | NamedSharding, scaling: Scaling = AS_IS) -> None:

@@ -17,7 +17,7 @@ from typing import Any
 import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
-from jaxlib import xla_client  # JAX itself makes devices of a CPU only once in a process
+from jaxlib import xla_client  # JAX itself divides a CPU into devices only once in a process
 from numpy.typing import NDArray
 
 from simfl.errors import RunError, ScenarioError, raised
@@ -30,18 +30,18 @@ from simfl.tape.problem import LearningProblem
 from simfl.tape.recording import Decide, Window
 from simfl.tape.tuning import STEPS
 
-#: Models as the tape describes them: rows int32 [k, reads] (-1 for none) and coefs f32 [k, reads].
+#: Models as linear forms of rows: rows int32 [k, reads] (-1 for none) and coefs f32 [k, reads].
 Forms = tuple[NDArray[np.int32], NDArray[np.float32]]
 
-#: Serial operations come in multiples of this.
+#: The number of serial operations is padded to a multiple of this.
 SERIAL = 8192
 #: Models averaged at a time.
 CHUNK_MODELS = 16
-#: Numbers that the gradients of a chunk of examples may have together, 64 MB: a model may compute them one by one.
+#: Largest number of floats in the gradients of a chunk of examples, 64 MB: a model may compute them one by one.
 CHUNK_GRADIENTS = 2**24
-#: Numbers that are read from the bank, or written to it, at a time: 16 MB.
+#: Number of floats that are read from the bank, or written to it, at a time: 16 MB.
 CHUNK_VALUES = 2**22
-#: Devices that a CPU may be divided into.
+#: Largest number of devices into which a CPU is divided.
 MOST_CPU_DEVICES = 64
 
 
@@ -91,10 +91,10 @@ class Evaluation:
         train_loss, test_loss: of the mean model, with the regularizer.
         test_accuracy: share of correct answers of the mean model; NaN for regression.
         consensus_distance: sqrt( (1/K) sum_k ||w_k - w_mean||^2 ).
-        client_loss, client_accuracy: float [K] of each model, or None when not asked for.
-        gradient_norm, clipped_share: of gradients at the mean model, as `simfl.records.tables.GRADIENTS` says; NaN when
-            not asked for.
-        further: the model's own metrics on the test set, and the further measures that were asked for
+        client_loss, client_accuracy: float [K] of each model, or None if not requested.
+        gradient_norm, clipped_share: of gradients at the mean model, see `simfl.records.tables.GRADIENTS`; NaN if not
+            requested.
+        further: the model's own metrics on the test set, and the further measures that were requested
             (`simfl.tape.problem.Measured.further`), by name.
     """
 
@@ -119,9 +119,9 @@ def automatic_width(model: AbstractModel, num_clients: int, platform: str) -> in
 
     Measured; see docs/benchmarks.md.
 
-    A convolution with weights per client must not be batched on a CPU; a model of tens of kilobytes
-    gains nothing beyond 8, where the rows of a step fill the cache, a smaller one little beyond 16;
-    few clients leave few independent operations; a GPU wants hundreds.
+    On a CPU, a convolution with weights per client must not be batched. A model of tens of kilobytes gains nothing
+    beyond 8 gradients, where the rows of a step fill the cache, and a smaller model gains little beyond 16. Few clients
+    have few independent operations. A GPU needs hundreds of gradients.
     """
     if platform != "cpu":
         return int(min(256, max(8, 2 ** int(np.log2(max(num_clients, 1))))))
@@ -141,8 +141,8 @@ class Executor:
         width: gradients per step (W).
         combines: linear combinations per step (C).
         capacity: expected number of rows alive at once; the bank grows when it is exceeded.
-        steps: steps per call of the window program; fewer where windows are short, since a call draws the batches of
-            all of them.
+        steps: steps per call of the window program; fewer if windows are short, because a call draws the batches of all
+            its steps.
         device: where to compute.
         devices: how many devices of its kind share the lanes of a step; `width` is a multiple of them.
     """
@@ -166,7 +166,7 @@ class Executor:
         self.steps = steps
         self.device: jax.Device | NamedSharding = device or choose_device(None)
         mesh = None
-        if devices > 1:  # all of them hold everything; the window's program alone gives each its lanes
+        if devices > 1:  # every device holds all data; only the window's program divides the lanes among them
             mesh = Mesh(choose_devices(self.device, devices), kernels.LANES)
             self.device = NamedSharding(mesh, PartitionSpec())
         self.bank = Bank(capacity)
@@ -230,8 +230,8 @@ class Executor:
     ) -> NDArray[Any]:
         """Return the decision about models f32 [k, d] and losses f32 [k, m].
 
-        As `Tape.probe` says; waits for everything submitted before. k is filled up to a power of four, so that few
-        sizes are compiled.
+        See `Tape.probe`. It waits for everything submitted before. k is padded to a power of four, so that few sizes
+        are compiled.
         """
         count = len(rows)
         fill = np.zeros((1 << 2 * -(-(count - 1).bit_length() // 2)) - count, dtype=np.int64)
@@ -259,9 +259,31 @@ class Executor:
             rows: int32 [k, reads], -1 for none.
             coefs: f32 [k, reads].
             clients: True to evaluate each of these models too; forms to evaluate other models one by one.
-            clipping_norm: the one in force, inf for none, where gradients are measured (`Measured.gradient_examples`).
+            clipping_norm: the current one, inf for none; used if gradients are measured (`Measured.gradient_examples`).
         """
         return self._request(lambda: self._evaluate(rows, coefs, clients, clipping_norm))
+
+    def look(self, rows: NDArray[np.int32], places: NDArray[np.int64]) -> Future[NDArray[np.float32]]:
+        """Queue a look at some numbers in rows, which are joined one after the other.
+
+        Args:
+            rows: their numbers, int32 [k].
+            places: which of their k d numbers, int64 [m]; the result is f32 [m].
+        """
+        size, step = self.problem.model.size, self.rows_at_a_time
+        row, column = np.divmod(places, size)
+
+        def task() -> NDArray[np.float32]:
+            values = np.empty(len(places), dtype=np.float32)
+            for at in range(0, len(rows), step):
+                block = rows[at : at + step]
+                filled = np.concatenate((block, np.full(step - len(block), -1, dtype=np.int32)))
+                numbers = np.asarray(self._gather(self._rows_bank, self.bank.places(filled)))
+                here = (row >= at) & (row < at + step)
+                values[here] = numbers[row[here] - at, column[here]]
+            return values
+
+        return self._request(task)
 
     def mean(self, rows: NDArray[np.int32], coefs: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return the mean of models that evaluations measure, f32 [d of a whole model]."""
@@ -277,7 +299,7 @@ class Executor:
     def zeroed(self) -> int:
         """Return the number of gradients or updates that were not finite, set to zero.
 
-        Of everything submitted before, which is waited for.
+        It counts those of everything submitted before, and waits for it.
         """
         result: int = self._request(self._count).result()
         return result
@@ -300,12 +322,12 @@ class Executor:
         return result
 
     def write(self, rows: NDArray[np.int32], values: NDArray[np.float32], numbers: int) -> None:
-        """Give places to some rows that have none, and values f32 [k, d] to them.
+        """Give places in the bank, and values f32 [k, d], to rows that have none.
 
         Args:
             rows: their numbers, [k].
-            values: what `read` returned.
-            numbers: how many numbers of rows there are in all.
+            values: as returned by `read`.
+            numbers: the total number of row numbers.
         """
 
         def task() -> None:
@@ -324,7 +346,7 @@ class Executor:
         if self._thread.is_alive():
             self._queue.put(None)
             self._thread.join()
-        # The data is the largest thing there is: do not wait for the garbage collector.
+        # The data takes most of the memory: free it without waiting for the garbage collector.
         for name in ("_data", "_test", "_train", "_gradients", "_rows_bank", "_counted", "_evaluated", "problem"):
             self.__dict__.pop(name, None)
         self._check()
@@ -334,7 +356,7 @@ class Executor:
 
         def run() -> None:
             try:
-                self._check()  # after a failure no caller may wait for an answer
+                self._check()  # after a failure, callers get the error instead of waiting
                 future.set_result(task())
             except BaseException as error:
                 future.set_exception(error)
@@ -393,7 +415,7 @@ class Executor:
             values = np.stack([values for _, values in window.constants])
             self._rows_bank = self._constants(self._rows_bank, places, values)
         self._rows_bank.block_until_ready()
-        self._count()  # the device is at rest, and a window has too few operations for the count to overflow
+        self._count()  # the device is idle, and a window has too few operations for the count to overflow
         serial, program = self._serial(steps), self._program_of(window.branches)
         for at in range(0, steps.count, self.steps):
             self._call(program, steps, at, min(self.steps, steps.count - at), serial)
@@ -461,15 +483,27 @@ class Executor:
     def _further(self, mean: jax.Array, client_accuracy: NDArray[np.float64] | None) -> dict[str, float]:
         """Return the further measures; NaN if clients have no models of their own."""
         names, data = self.problem.measured.further, self.problem.data
+        whose = slice(None) if self.problem.measured.clients is None else self.problem.measured.clients
         values = {}
         if any(name in measures.OF_SCORES | measures.OF_TARGETS for name in names):
             values = measures.measure(names, data.test_y, self._evaluator.answers(mean, data.test_x, data.test_y)[0])
         if "worst_decile" in names:
             right = self._evaluator.answers(mean, data.train_x, data.train_y)[1]
             own = right.astype(np.float64)[data.indices]
-            values["worst_decile"] = measures.worst_decile(np.add.reduceat(own, data.offsets[:-1]) / data.sizes)
+            values["worst_decile"] = measures.worst_decile(
+                (np.add.reduceat(own, data.offsets[:-1]) / data.sizes)[whose]
+            )
         if "worst_decile_models" in names and client_accuracy is not None:
-            values["worst_decile_models"] = measures.worst_decile(client_accuracy)
+            values["worst_decile_models"] = measures.worst_decile(client_accuracy[whose])
+        measured = self.problem.measured
+        if (
+            not measures.OF_OPTIMA.isdisjoint(names)
+            and measured.optimum is not None
+            and measured.suboptimality is not None
+        ):
+            w = np.asarray(mean, dtype=np.float64)
+            values["suboptimality"] = measured.suboptimality(w)
+            values["distance"] = float(np.linalg.norm(w - measured.optimum))
         return {name: values.get(name, float("nan")) for name in names}
 
     def _mean(self, rows: NDArray[np.int32], coefs: NDArray[np.float32]) -> tuple[jax.Array, jax.Array]:

@@ -1,7 +1,7 @@
 """Examples on the device: floats, or integers with a scale.
 
-A quarter of the memory, and of what a gather moves, where an image lies there as bytes. What is taken out of them is
-converted at once, in the one place that gradients, evaluations and measures share.
+An image that is stored as bytes takes a quarter of the memory, and a gather moves a quarter of the data. Examples are
+converted as soon as they are taken out, in one place that gradients, evaluations and measures share.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from simfl.models import AbstractModel
 class Integers:
     """Integer examples [n, ...]; indexing returns the model's inputs.
 
-    That is int32 tokens, or f32 as the scaling says. Behaves, as far as programs look at examples, like an array.
+    The inputs are int32 tokens, or f32 numbers converted by the scaling. For programs, it behaves like an array.
     """
 
     stored: Any
@@ -36,7 +36,7 @@ class Integers:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of all of them."""
+        """The shape of all examples."""
         shape: tuple[int, ...] = self.stored.shape
         return shape
 
@@ -51,7 +51,7 @@ class Integers:
 def _divide(x: jax.Array, divisor: jax.Array) -> jax.Array:
     """Return x / divisor, rounded as IEEE 754 says.
 
-    XLA would multiply by 1/divisor where one divisor serves many numbers, so each gets one that looks like its own.
+    XLA would multiply by 1/divisor if many numbers had one divisor. So the divisor is written as one that depends on x.
     """
     return x / jnp.where(x == -jnp.inf, 1.0, divisor)
 
@@ -60,5 +60,5 @@ Inputs: TypeAlias = "jax.Array | Integers"
 
 
 def inputs_of(x: NDArray[Any], scaling: Scaling, model: AbstractModel) -> Any:
-    """Return examples [n, ...] as programs take them, still on the host."""
+    """Return examples [n, ...] as the inputs of programs, still on the host."""
     return x if x.dtype.kind == "f" else Integers(x, scaling, model.tokens)

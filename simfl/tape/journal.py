@@ -1,8 +1,8 @@
 """The journal: all values that the world learns from numbers, in order.
 
-It stands between the tape and the executor. The world is deterministic and asks for numbers only here. A world that is
+It is between the tape and the executor. The world is deterministic, and requests numbers only here. A world that is
 replayed with the journal's answers therefore repeats itself, and nothing is computed. Every new kind of request for
-numbers must pass through here.
+numbers must pass through the journal.
 
 The number of a dead row is reused, at a time that depends on the windows. The permanent name of a row is the operation
 that wrote it: its kind, and the count of operations of that kind before it.
@@ -22,7 +22,7 @@ from simfl.tape.executor import Evaluation, Executor, Forms
 from simfl.tape.layout import NO_ROW
 from simfl.tape.recording import Decide, Window
 
-#: What writes a row: a gradient, a combination, a serial operation, a constant, a function beside gradients.
+#: Kinds of operations that write rows: gradients, combinations, serial ones, constants, functions beside gradients.
 KINDS = 5
 
 
@@ -31,7 +31,7 @@ class Record:
     """The recorded answers so far.
 
     Attributes:
-        evaluations: in the order in which they were asked for.
+        evaluations: in the order in which they were requested.
         answers: the answers to requests for values or decisions, in the same order.
         zeroed: gradients (or updates) that were not finite.
     """
@@ -45,7 +45,7 @@ class Journal:
     """Passes requests to an executor, or answers them from an earlier run's record.
 
     Args:
-        executor: computes.
+        executor: computes what is not replayed.
         keeps: whether to record requests; without the record nothing can be replayed, and no memory is used.
     """
 
@@ -54,7 +54,7 @@ class Journal:
         self._keeps = keeps
         self._past: Record | None = None
         self._evaluations: list[Future[Evaluation]] = []
-        self._answers: list[NDArray[Any]] = []
+        self._answers: list[NDArray[Any] | Future[NDArray[np.float32]]] = []
         self._zeroed = 0
         self._born = np.zeros(0, dtype=np.int64)  # row number -> the name of the row
         #: Operations so far, by kind.
@@ -70,7 +70,7 @@ class Journal:
             self._executor.submit(window)
 
     def fetch(self, rows: NDArray[np.int32], coefs: NDArray[np.float32]) -> NDArray[np.float32]:
-        """As `Executor.fetch`."""
+        """See `Executor.fetch`."""
         return self._answer(lambda: self._executor.fetch(rows, coefs))
 
     def probe(
@@ -91,7 +91,7 @@ class Journal:
         clients: bool | Forms = False,
         clipping_norm: float = float("inf"),
     ) -> Future[Evaluation]:
-        """As `Executor.evaluate`."""
+        """See `Executor.evaluate`."""
         if self._past is not None:
             future: Future[Evaluation] = Future()
             future.set_result(self._past.evaluations[len(self._evaluations)])
@@ -101,8 +101,19 @@ class Journal:
             self._evaluations.append(future)
         return future
 
+    def look(self, rows: NDArray[np.int32], places: NDArray[np.int64]) -> Future[NDArray[np.float32]]:
+        """As `Executor.look`."""
+        if self._past is not None:
+            future: Future[NDArray[np.float32]] = Future()
+            future.set_result(self._past.answers[len(self._answers)])
+        else:
+            future = self._executor.look(rows, places)
+        if self._keeps:
+            self._answers.append(future)
+        return future
+
     def zeroed(self) -> int:
-        """As `Executor.zeroed`, from the beginning of the run."""
+        """See `Executor.zeroed`; counted from the beginning of the run."""
         return self._zeroed + self._executor.zeroed()
 
     def _answer(self, ask: Callable[[], NDArray[Any]]) -> NDArray[Any]:
@@ -111,7 +122,7 @@ class Journal:
             self._answers.append(np.array(answer))
         return answer
 
-    # -- the past ----------------------------------------------------------------------------
+    # -- replays -----------------------------------------------------------------------------
 
     @property
     def replaying(self) -> bool:
@@ -120,8 +131,9 @@ class Journal:
 
     def record(self) -> Record:
         """Return all requests so far, after their answers."""
-        zeroed = self.zeroed()  # of everything submitted before: what follows does not wait
-        return Record([future.result() for future in self._evaluations], list(self._answers), zeroed)
+        zeroed = self.zeroed()  # waits for everything submitted before, so the lines below do not wait
+        answers = [answer.result() if isinstance(answer, Future) else answer for answer in self._answers]
+        return Record([future.result() for future in self._evaluations], answers, zeroed)
 
     def replay(self, past: Record) -> None:
         """Answer requests from a record from now on, and compute nothing."""
@@ -129,7 +141,7 @@ class Journal:
         self._past = past
 
     def go_on(self) -> None:
-        """Compute from now on."""
+        """End the replay, and compute from now on."""
         assert self._past is not None, "nothing was replayed"
         self._zeroed = self._past.zeroed
         self._past = None

@@ -41,10 +41,10 @@ KEPT = 16
 
 
 def kept(factory: Callable[..., Any]) -> Callable[..., Any]:
-    """Cache a factory's jitted programs by the shapes, its further first argument.
+    """Cache a factory's jitted programs by the shapes, an additional first argument.
 
-    A jitted function holds what was compiled for every set of shapes for as long as it lives: one for all of them would
-    grow with every number of clients or examples that a notebook tries.
+    A jitted function keeps the compiled code of every set of shapes for as long as it lives. One function for all
+    shapes would grow with every number of clients or examples that a notebook tries.
     """
     return functools.lru_cache(maxsize=KEPT)(lambda shapes, *arguments: factory(*arguments))
 
@@ -54,7 +54,7 @@ def positions_of_batch(
 ) -> Callable[[dict[str, jax.Array], jax.Array], jax.Array]:
     """Return the function (data, ints) -> positions of a mini-batch, int32 [lanes].
 
-    With several tasks, `client` is node * tasks + task: each task goes through the node's data in an order of its own.
+    With several tasks, `client` is node * tasks + task: each task goes through the node's data in its own order.
     """
     batches, tasks = operation.batches, operation.tasks
     width = operation.lanes if lanes is None else lanes
@@ -80,7 +80,7 @@ def bounded(vector: jax.Array, bound: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Clip f32[d] to a norm, and count (int32[]) a vector that is not finite as 0."""
     squared = jnp.sum(vector * vector)
     finite = squared < jnp.inf
-    # Selected: 0 times a part that is not finite would be NaN.
+    # A selection, not a product: 0 times a part that is not finite would be NaN.
     return jnp.where(finite, vector * clipping_factor(squared, bound), 0.0), (~finite).astype(jnp.int32)
 
 
@@ -111,10 +111,10 @@ def unit_noise(noise: Noise, data: dict[str, jax.Array], client: jax.Array, draw
 def gradient_of_batch(operation: Operation) -> Callable[..., tuple[jax.Array, jax.Array]]:
     """Return one lane's function: a clipped and noised sum of gradients, and a count.
 
-    That is how many of them (or of sums, where these are clipped) count as zero, because they are not finite, int32[].
-    It takes the parameters f32[d], the data, the operation's integers (client, draw, first, size),
-    the positions of its examples in the client's data int32 [lanes], the noise's scale, and the clipping norm where it
-    is the operation's own.
+    The count, int32[], is the number of gradients (or of sums, if these are clipped) that count as zero, because they
+    are not finite. The function takes the parameters f32[d], the data, the operation's integers (client, draw, first,
+    size), the positions of its examples in the client's data int32 [lanes], the noise's scale, and the clipping norm if
+    the operation has its own.
     """
     if operation.on_grid:
         rounded = rounded_gradient_of_batch(operation.model)
@@ -153,8 +153,8 @@ def gradient_of_batch(operation: Operation) -> Callable[..., tuple[jax.Array, ja
 def rounded_gradient_of_batch(model: AbstractModel) -> Callable[..., tuple[jax.Array, jax.Array]]:
     """Return `gradient_of_batch` with gradients and noise on a grid.
 
-    Example by example, in a loop: what one adds to the sum of integers must not depend on its place in the batch, as
-    the last bits of a product of matrices may. See `simfl.privacy.rounding`.
+    Examples are processed one by one, in a loop: the integers that an example adds to the sum must not depend on its
+    place in the batch, as the last bits of a product of matrices may. See `simfl.privacy.rounding`.
     """
 
     def gradient(
@@ -220,10 +220,11 @@ def masked(
 def change_of_round(operation: Operation) -> Callable[..., tuple[jax.Array, jax.Array]]:
     """Return one lane's function: the clipped, noised change of a model, and a count.
 
-    The change is f32[d], as `simfl.tape.recording.Round` says; the count is of gradients (or changes, where these are
-    clipped) that are not finite and count as zero, int32[]. It takes the parameters f32[d], the data, the operation's
-    integers (client, draw, steps, size), its floats (noise scale, eta, beta, t, dt), and the largest number of steps of
-    all lanes. Sampling is not poisson, whose batches have sizes of their own. An optimizer's state begins anew.
+    The change is f32[d], see `simfl.tape.recording.Round`. The count, int32[], is the number of gradients (or changes,
+    if these are clipped) that are not finite and count as zero. The function takes the parameters f32[d], the data, the
+    operation's integers (client, draw, steps, size), its floats (noise scale, eta, beta, t, dt), and the largest number
+    of steps of all lanes. Sampling must not be Poisson, because the sizes of its batches differ. An optimizer starts
+    from its initial state.
     """
     model, clip, noise, lanes = operation.model, operation.clip, operation.noise, operation.lanes
     rule: Any = operation.optimizing.local
@@ -258,7 +259,7 @@ def change_of_round(operation: Operation) -> Callable[..., tuple[jax.Array, jax.
         def step(h: jax.Array, carried: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
             w, zeroed = carried
             gradient, rate, zeroed = descent(h, w, zeroed)
-            # Selected: a lane that has done its steps keeps its bits, even if its gradient is not finite.
+            # A selection: a lane that has done its steps keeps its bits, even if its gradient is not finite.
             return jnp.where(h < steps, w - rate * gradient, w), zeroed
 
         def step_by_rule(h: jax.Array, carried: tuple[jax.Array, jax.Array, Any]) -> tuple[jax.Array, jax.Array, Any]:
@@ -286,7 +287,8 @@ def change_of_round(operation: Operation) -> Callable[..., tuple[jax.Array, jax.
 def _at(array: jax.Array, place: jax.Array) -> jax.Array:
     """Return array[place] for a place that is never negative.
 
-    What NumPy's negative indices take is seven operations more: of a window's program, most are such reads.
+    Negative indices, as in NumPy, would take seven more operations, and most operations of a window's program are such
+    reads.
     """
     return array.at[place].get(mode="promise_in_bounds", wrap_negative_indices=False)
 
@@ -341,8 +343,9 @@ def _step_wide(bank: jax.Array, coefs: jax.Array, places: jax.Array, scale: jax.
 def _write(bank: jax.Array, places: jax.Array, rows: jax.Array) -> jax.Array:
     """Return the bank with rows f32 [lanes, d] at these places.
 
-    A few row by row: XLA makes a loop of a scatter on a CPU, which takes longer. All rows are made before one is
-    written: else each would be fused with the writing, and XLA would copy the bank for it.
+    Few rows are written one by one: on a CPU, XLA turns a scatter into a loop, which takes longer. All rows are
+    computed before the first is written: otherwise XLA would fuse each computation with its write, and copy the bank
+    for it.
     """
     if len(places) > FEW:
         return bank.at[places].set(rows, mode="promise_in_bounds")
@@ -386,13 +389,13 @@ def window_program(
         mesh: devices that share the lanes of gradients, one axis; `width` is a multiple of them. None: one device.
         branches: the functions of models.
 
-    On several devices each has all of the bank, computes the gradients of its lanes, and gets the rows of the others
-    before it writes. Rows are written in the order of a single device.
+    With several devices, each device has the whole bank, computes the gradients of its lanes, and gets the rows of the
+    other devices before it writes. Rows are written in the order of a single device.
 
-    bank is f32 [places + 1, d] and donated; zeroed int32[] counts what was not finite where it was clipped, and so was
-    released as zero. The body writes once, after all that it reads: with two
-    scatters on the carried bank XLA would copy all of it in every step. Functions of models that run beside gradients
-    have their integers and floats last.
+    bank is f32 [places + 1, d] and donated; zeroed int32[] counts clipped gradients or updates that were not finite,
+    and so were released as zero. The body writes once, after all its reads: with two scatters on the carried bank, XLA
+    would copy the whole bank in every step. Functions of models that run beside gradients have their integers and
+    floats last.
     """
     gradient, change = gradient_of_batch(operation), change_of_round(operation)
     local, own_norms = operation.local, operation.own_norms
@@ -422,7 +425,7 @@ def window_program(
     def choices(
         bank: jax.Array, ints: jax.Array, floats: jax.Array, names: jax.Array, seed: jax.Array
     ) -> list[Callable[[], list[jax.Array]]]:
-        """Return what each branch makes of an operation."""
+        """Return the results of all branches for an operation."""
         return [functools.partial(made_by, one, bank, ints, floats, names, seed) for one in branches]
 
     def run(
@@ -454,8 +457,8 @@ def window_program(
                     return [form, *[jnp.zeros(bank.shape[1])] * (size.writes - 1)]
 
                 names, floats = ints[serials.rest], _at(s_floats, i)
-                # What a branch makes is made before anything is written: fused with the writing, XLA would copy the
-                # bank for each row.
+                # The rows of a branch are computed before any of them is written: if XLA fused the two, it would copy
+                # the bank for each row.
                 made = jax.lax.switch(names[BRANCH], [sum_of_rows, *choices(bank, ints, floats, names, seed)])
                 for k, row in enumerate(made):
                     at = ints[serials.reads + k], 0
@@ -556,7 +559,7 @@ def average_program(reads: int, chunk: int) -> Any:
 
     The consensus distance is the root mean square distance of the models to their mean,
     sqrt( (1/K) sum_k ||w_k - w_mean||^2 ). Clients are summed in their order, so that the result
-    does not depend on where the bank holds what. k is padded to a multiple of `chunk`.
+    does not depend on the places of rows in the bank. k is padded to a multiple of `chunk`.
     """
 
     def run(bank: jax.Array, places: jax.Array, coefs: jax.Array, valid: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -700,7 +703,7 @@ def gradients_program(model: AbstractModel, chunk: int, clips: bool, tasks: int 
 
     The mean is over a set padded to a multiple of `chunk`, of each example's gradient clipped to clipping_norm, which
     may be inf; without `clips` nothing is clipped and the share is 0. With several tasks, params holds the models of
-    all, one after the other; each clips gradients of its own, and the share is that of all of them.
+    all tasks, one after the other; each task clips its own gradients, and the share is that over all of them.
     """
 
     def of_task(

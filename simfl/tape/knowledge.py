@@ -1,13 +1,13 @@
 """What each node saw: messages as linear forms of noisy gradients.
 
 Theory of whole networks (Bellet et al. 2026, https://arxiv.org/abs/2510.17480; El Mrini, Cyffers, Bellet 2024,
-https://arxiv.org/abs/2402.10001) takes what an observer v has received for
+https://arxiv.org/abs/2402.10001) writes everything that an observer v has received as
 
     view = A g + B xi,
 
 with a row for every message, in the order of arrival. g holds the sums of clipped gradients of mini-batches, a column
 of A for each; xi holds standard normals, a column of B for each noise. The entries depend on step sizes and on the
-averages that took place: on the world, not on data. A tape records these forms, so a world that runs on a
+averages that took place, that is on the world and not on data. A tape records these forms, so a world that runs on a
 `KnowledgeTape` yields them.
 
 A function of models (`Tape.map`) is not a linear form. Its result is post-processing of what it reads, so an observer
@@ -33,7 +33,7 @@ from simfl.privacy.correlated import Correlation, noise_matrix
 from simfl.privacy.exact import PRIME, Residues, residues
 from simfl.tape.recording import NOISE_DRAWS, Gradient, Model, Round, Row, Tape
 
-#: Entries of the matrices that are held at a time: two gigabytes of them.
+#: Largest number of entries of the matrices in memory: two gigabytes.
 MOST_ENTRIES = 2**28
 
 
@@ -45,9 +45,9 @@ class Batch:
         client: the client that promised it: node * tasks + task if several tasks are trained.
         draw: its number.
         begin: where it begins in the client's shuffled data: (draw of the nominal size, first example).
-        examples: in it.
-        expected: the expected number.
-        norm: C that its gradients were clipped to, where it has one of its own.
+        examples: the number of examples in it.
+        expected: the expected number of examples.
+        norm: C, to which its gradients were clipped, if it has its own.
         read: the row of the model at which it was taken.
     """
 
@@ -65,12 +65,12 @@ class Sight:
     """A message seen by a node.
 
     Attributes:
-        sent_s, came_s: virtual times; infinite for what never came.
+        sent_s, came_s: virtual times of sending and arrival, seconds; infinite if it never arrived.
         source: the sender; -1 for a node's own sum of the messages of a round.
         target: the node that saw it.
-        row: what it was.
+        row: its content.
         sent, came: numbers of these two events in the order of all recorded events; -1 for a message that never came.
-        is_message: whether the row is the message itself, rather than what a function in it read.
+        is_message: whether the row is the message itself, rather than a row that a function in it read.
     """
 
     sent_s: float
@@ -88,7 +88,7 @@ class Read:
     """A model at which a node began to compute.
 
     Attributes:
-        client: as of `Batch`.
+        client: as in `Batch`.
         row: the model.
         read: the number of this event, as in `Sight`.
     """
@@ -105,11 +105,11 @@ class Knowledge:
 
     Attributes:
         batches: columns of A.
-        noises: of releases, (client, draw); without a correlation they are the columns of B.
-        correlation: what the noise of a release is made of, whose normals then are the columns of B.
-        messages: what was sent, in the order of sending.
-        merged: what nodes made of a round's messages, in the order of making.
-        reads: the models at which nodes began to compute, what was lost later included.
+        noises: the noise of releases, (client, draw); without a correlation these are the columns of B.
+        correlation: how the noise of a release is made of normals, which are then the columns of B.
+        messages: the messages, in the order of sending.
+        merged: the models that nodes made from a round's messages, in order.
+        reads: the models at which nodes began to compute, also if the result was lost later.
     """
 
     def __init__(self) -> None:
@@ -126,7 +126,7 @@ class Knowledge:
         self._terms, self._coefs, self._ends = array("q"), array("d"), array("q")
         self._batch, self._gain = array("q"), array("d")
         self._noise, self._share = array("q"), array("d")
-        #: What functions read, by the row of the result; and the results that are parts of a row, by the row.
+        #: The rows that a function read, by the row of its result; and the results that are parts of a row, by the row.
         self._inputs: dict[int, tuple[int, ...]] = {}
         self._results: dict[int, frozenset[int]] = {}
         #: Rows with which a node's reads were charged, by client.
@@ -189,7 +189,7 @@ class Knowledge:
     def charged(self, row: int, seen: Collection[int] = ()) -> list[int]:
         """Return the rows that an observer of `row` is charged with.
 
-        They are the row itself and what functions in it read.
+        They are the row itself and the rows that functions in it read.
 
         Args:
             row: as a linear form, without the results of functions.
@@ -247,7 +247,7 @@ class Knowledge:
         return column
 
     def row_of(self, content: Model | Gradient) -> int:
-        """Return the row that a message's content is."""
+        """Return the row of a message's content."""
         if isinstance(content, Model):
             rows, coefs = content.rows, content.coefs
             if len(rows) == 1 and coefs[0] == 1.0:
@@ -268,7 +268,7 @@ class Knowledge:
 
         Args:
             rows: in any order.
-            noises: whether B is wanted; else it has no columns.
+            noises: whether to compute B; otherwise it has no columns.
 
         Raises:
             ScenarioError: they would not fit into memory.
@@ -300,7 +300,7 @@ class Knowledge:
         a, b = result[:, :columns], result[:, columns:width]
         if noises and self.correlation is not None:
             made = noise_matrix(self.correlation, self.noises)[0]
-            made.data = residues(made.data)  # of few products each, which int64 holds
+            made.data = residues(made.data)  # each is a sum of few products, which int64 can hold
             b = (made.T @ b.T).T % PRIME
         return wanted, a, b
 
@@ -316,7 +316,7 @@ class Knowledge:
     ) -> Iterator[tuple[int, NDArray[Any]]]:
         """Yield rows in rising order with their contents, f64 [batches (+ noises)].
 
-        What is held at a time are the rows that some later one reads. Exact: int64, residues modulo `PRIME`.
+        Only rows that a later row reads are kept in memory. With `exact`, values are int64 residues modulo `PRIME`.
         """
         columns, count = len(self.batches), max(rows, default=-1) + 1
         last, kept = self._last_reads(count), set(rows)
@@ -361,7 +361,7 @@ class Knowledge:
     def own_noise(self) -> NDArray[np.float64] | None:
         """Return each batch's noise std, [batches], if no two batches share noise.
 
-        Then B says no more than A. None where noises and batches come in other ways.
+        Then B follows from A. None if a batch has no noise, or shares its noise.
         """
         batch, noise = (np.frombuffer(one, dtype=np.int64) for one in (self._batch, self._noise))
         gain, share = (np.frombuffer(one, dtype=np.float64) for one in (self._gain, self._share))
@@ -395,7 +395,7 @@ class KnowledgeTape(Tape):
     """A tape without an executor: operations become rows of `knowledge`.
 
     Args:
-        options: of `Tape`.
+        options: the options of `Tape`.
     """
 
     def __init__(self, executor: None = None, **options: Any) -> None:
@@ -407,44 +407,44 @@ class KnowledgeTape(Tape):
         del values
         return Model((self._row(self.knowledge.add(())),), (1.0,))
 
-    def transform(self, *words: Any, **options: Any) -> Any:
+    def transform(self, *arguments: Any, **options: Any) -> Any:
         """Refuse: the result is not a linear form."""
         raise ScenarioError(
-            "algorithm.optimizer: expected none, found one, whose steps are not linear forms of noisy gradients: what "
-            "each one saw cannot be followed; use plain SGD"
+            "algorithm.optimizer: expected none, found one, whose steps are not linear forms of noisy gradients, so "
+            "that the view of an observer cannot be computed; use plain SGD"
         )
 
-    def values(self, *words: Any, **options: Any) -> Any:
+    def values(self, *arguments: Any, **options: Any) -> Any:
         """Refuse: an action on values of models is an action on data."""
         raise ScenarioError(
             "algorithm.kind: expected an algorithm that does not look at values of models or losses, found one that "
-            "decides by them: what each one saw depends on data"
+            "decides by them: its messages depend on data"
         )
 
     probe = values
 
-    def gradient(self, *words: Any, **options: Any) -> Gradient:
+    def gradient(self, *arguments: Any, **options: Any) -> Gradient:
         """See `Tape.gradient`; notes the batch."""
-        promise = super().gradient(*words, **options)
+        promise = super().gradient(*arguments, **options)
         self.knowledge.promised(promise)
         return promise
 
-    def gradient_in_pieces(self, *words: Any, **options: Any) -> Gradient:
+    def gradient_in_pieces(self, *arguments: Any, **options: Any) -> Gradient:
         """See `Tape.gradient_in_pieces`; notes the pieces as one batch."""
-        promise = super().gradient_in_pieces(*words, **options)
+        promise = super().gradient_in_pieces(*arguments, **options)
         # Noise that has an operation of its own is not part of the data.
         parts = sorted(promise.pieces, key=lambda part: part.draw >= NOISE_DRAWS)
         self.knowledge.promised(promise, parts)
         return promise
 
-    def train(self, *words: Any, **options: Any) -> Round:
+    def train(self, *arguments: Any, **options: Any) -> Round:
         """See `Tape.train`; notes the round as a batch."""
-        promise = super().train(*words, **options)
+        promise = super().train(*arguments, **options)
         self.knowledge.promised(promise)
         return promise
 
     def flush(self) -> None:
-        """There is nothing to hand on."""
+        """Do nothing: there is no executor."""
         self._graveyard.clear()
 
     # -- recording ---------------------------------------------------------------------------
@@ -482,7 +482,7 @@ class KnowledgeTape(Tape):
         noise_scale: float,
     ) -> Row:
         known = self.knowledge
-        # What one operation cannot take is added by further ones: it is of the same batch, and counted with the first.
+        # Examples that one operation cannot take are added by further ones, and counted in the batch of the first.
         batch = known.batch(gradient) if first == gradient.first_or_steps else -1
         noise = known.noise(gradient) if noise_scale else -1
         terms = zip((row.number for row in rows), coefs, strict=True)
@@ -493,8 +493,8 @@ class Listener:
     """A network's witness (`simfl.world.links.Witness`) that keeps all contents.
 
     Args:
-        knowledge: of the tape.
-        now: virtual time in seconds.
+        knowledge: that of the tape.
+        now: returns the virtual time in seconds.
     """
 
     def __init__(self, knowledge: Knowledge, now: Callable[[], float]) -> None:
@@ -506,7 +506,7 @@ class Listener:
     def sent(
         self, source: int, target: int, content: Model | Gradient, deliver: Callable[[], None]
     ) -> Callable[[], None]:
-        """Note a message that sets out, and when it arrives."""
+        """Note a message that is sent, and its arrival."""
         known, messages = self._knowledge, self._knowledge.messages
         charged = self._charged.setdefault(target, set())
         rows, event = known.charged(known.row_of(content), charged), known.event()

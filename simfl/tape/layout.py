@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-#: Stands for a row where an operation reads fewer than it can.
+#: Stands for no row, if an operation reads fewer rows than it can.
 NO_ROW = -1
 
-#: Further integers of an operation with a gradient. A round has its number of steps where a gradient has the first
-#: example of its part of a mini-batch.
+#: Further integers of an operation with a gradient. A round has its number of steps in the place where a gradient has
+#: the first example of its part of a mini-batch.
 CLIENT, DRAW, FIRST, SIZE = range(4)
 STEPS = FIRST
 #: Numbers of an operation with a gradient, after the coefficients of its base: the gradient's coefficient, the scale of
@@ -111,9 +111,9 @@ class Layouts:
 
     Args:
         reads: rows of a linear form, at most.
-        extra: numbers of a gradient's own: 1 for a clipping norm, 4 for a round, else 0.
-        maps: of the functions of models.
-        beside: whether these run beside gradients; else they are serial.
+        extra: additional numbers of a gradient: 1 for a clipping norm, 4 for a round, otherwise 0.
+        maps: the sizes of the functions of models.
+        beside: whether these run beside gradients; otherwise they are serial.
     """
 
     reads: int

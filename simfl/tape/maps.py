@@ -1,4 +1,4 @@
-"""Functions of models: what `Tape.map` records, and what they are given.
+"""Functions of models, which `Tape.map` records, and their arguments.
 
 A function takes rows and `Given`, and returns one row f32[d], or a sequence of rows:
 
@@ -6,11 +6,12 @@ A function takes rows and `Given`, and returns one row f32[d], or a sequence of 
         return jnp.where(jnp.abs(rows[0]) >= given.scalars[0], rows[0], 0.0)
 
 It is traced by JAX and compiled into the program of a window, so it must be pure: no side effects, and no numbers from
-elsewhere that change during the run. Those are scalars. `rows` has the models in order, f32[d] each. With `pads=True`
-it is an array f32 [n, d] whose rows are models where `given.present` is true; the others hold anything.
+elsewhere that change during the run. Such numbers are passed as scalars. `rows` has the models in order, f32[d] each.
+With `pads=True` it is an array f32 [n, d] whose rows are models where `given.present` is true; the other rows hold
+arbitrary numbers.
 
-In an account of a network, the result is post-processing: whoever sees it is charged as if it saw all that the
-function read.
+In an account of a network, the result is post-processing: an observer of the result is charged as if it saw everything
+that the function read.
 """
 
 from __future__ import annotations
@@ -26,13 +27,13 @@ from simfl.tape.layout import MAP_CLIENT, MAP_DRAW, Branch
 
 @dataclass(frozen=True)
 class Given:
-    """What a function of models is given beside the models.
+    """The arguments of a function of models besides the models.
 
     Attributes:
         scalars: f32 [n], the numbers of this call.
         present: bool [k], which rows are models; all of them unless the call pads.
         client, draw: int32, the names of the random numbers; `draw` counts the client's calls from 0.
-        seed: uint32 [2], of the run.
+        seed: uint32 [2], the key of the run.
     """
 
     scalars: jax.Array
@@ -45,7 +46,7 @@ class Given:
     def key(self) -> jax.Array:
         """The key of this call's random numbers, for `jax.random`.
 
-        Each (seed, client, draw) has a key of its own."""
+        Each (seed, client, draw) has its own key."""
         key = jax.random.wrap_key_data(self.seed, impl="threefry2x32")
         return jax.random.fold_in(jax.random.fold_in(key, self.client), self.draw)
 

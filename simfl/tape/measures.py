@@ -1,7 +1,7 @@
 """Further measures of evaluations: for classes, targets and the worst clients.
 
-Of labels y [m] in 0..c-1 and scores z [m, c], what the model predicts; of two classes z may be [m], the score of
-class 1. A class that the examples do not have is left out of a mean over classes.
+For classifiers, y [m] are labels in 0..c-1 and z [m, c] are the scores that the model predicts; for two classes z may
+be [m], the score of class 1. A class that the examples do not have is left out of a mean over classes.
 
 - `macro_f1`: mean over classes of 2 P R / (P + R), with precision P and recall R.
 - `balanced_accuracy`: mean over classes of recall.
@@ -12,6 +12,8 @@ class 1. A class that the examples do not have is left out of a mean over classe
   the clients for whom it is lowest (at least one).
 - Of a regression, with targets y [m] and predictions z [m]: `mae`, the mean of |z - y|; `rmse`, the root of the mean of
   (z - y)^2; `r2` = 1 - sum (z - y)^2 / sum (y - mean y)^2.
+- Of a problem whose minimizer w* is known (`simfl.data.synthetic`), in float64: `suboptimality`, f(w) - f(w*) with the
+  training loss f, and `distance`, the Euclidean norm of w - w*.
 - `worst_decile_models`: accuracy of each client's own model on the test set, again the mean over the lowest tenth.
 """
 
@@ -97,3 +99,5 @@ OF_TARGETS: dict[str, Callable[[NDArray[np.float64], NDArray[np.float64]], float
 
 OF_CLIENTS = ("worst_decile", "worst_decile_models")
 """Measures of all clients' accuracies."""
+#: Measures of a problem whose minimizer is known.
+OF_OPTIMA = frozenset({"suboptimality", "distance"})

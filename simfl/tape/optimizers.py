@@ -29,7 +29,7 @@ class Transformation:
     """A gradient transformation; its `name` identifies compiled programs.
 
     Attributes:
-        name: equal for rules that do the same.
+        name: equal for equal rules.
         init: parameters -> state.
         update: (gradient, state, parameters) -> (change of the parameters, state).
     """
@@ -47,10 +47,10 @@ def transformation_of(
     Weight decay is decoupled (Loshchilov and Hutter 2019, https://arxiv.org/abs/1711.05101).
 
     Args:
-        name: of the core, with its values.
+        name: the name of the core, with its values.
         core: a gradient transformation of optax.
         clip_norm: bound on the L2 norm of the gradient; None for none.
-        weight_decay: of the parameters that the step starts from.
+        weight_decay: applied to the parameters that the step starts from.
     """
     import optax
 
@@ -87,7 +87,7 @@ def adaptive(kind: Adaptive, beta1: float, beta2: float, tau: float) -> Any:
 
     Args:
         kind: as above.
-        beta1, beta2: of the two moments.
+        beta1, beta2: the decay of the two moments.
         tau: degree of adaptivity.
     """
     import optax
@@ -122,11 +122,11 @@ class StateRows:
     is not stored: the recorded operation has that number.
 
     Attributes:
-        rule: whose state.
+        rule: the rule that has the state.
         size: d.
-        structure: of the state.
+        structure: the tree structure of the state.
         leaves: dtype and shape of its leaves.
-        counters: which of them count updates.
+        counters: which leaves count updates.
     """
 
     rule: Transformation
@@ -203,7 +203,7 @@ class StateRows:
         """Return params + step_size * update and the next state, as a function of models.
 
         Args:
-            rows: the gradient, those of the linear form that the parameters are, and the state.
+            rows: the gradient, the rows of the linear form of the parameters, and the state.
             given: its scalars are the coefficients of the form and the step size, its draw is the number of updates.
         """
         *coefs, step_size = given.scalars
@@ -240,7 +240,7 @@ def state_rows(rule: Transformation, size: int) -> StateRows:
     """Return how a rule's state becomes rows of d = `size` numbers.
 
     Raises:
-        TypeError: its state holds something else than numbers, or `update` changes shapes.
+        TypeError: its state holds other objects than numbers, or `update` changes shapes.
     """
     params = jax.ShapeDtypeStruct((size,), jnp.float32)
     state = jax.eval_shape(rule.init, params)

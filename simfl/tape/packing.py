@@ -26,7 +26,7 @@ from simfl.tape.recording import Window
 class Lanes:
     """Operations of one kind, as int32 and float32 tables in their `Layout`.
 
-    Operations side by side have a step and a lane as first axes; serial ones have their order.
+    Parallel operations have a step and a lane as first axes; serial ones are in the order in which they run.
     """
 
     ints: NDArray[np.int32]
@@ -90,7 +90,7 @@ class Bank:
         self.capacity = capacity
 
     def take(self, rows: Sequence[int]) -> None:
-        """Give places to rows that come from outside."""
+        """Give places to rows whose values are given, such as constants."""
         if len(self.free) < len(rows):
             self.grow(len(rows))
         for number in rows:

@@ -1,7 +1,7 @@
 """The arithmetic of a run in plain values: data, batches, clipping and noise.
 
-A `LearningProblem` needs a model, data, batches and keys. What a paper does beyond that is a part of its own (clipping,
-noise, tasks, local rounds, blocks, a ball), neutral by default, so that an algorithm adds what it needs:
+A `LearningProblem` needs a model, data, batches and keys. Everything else is an optional part (clipping, noise, tasks,
+local rounds, blocks, a ball) with a neutral default, so that an algorithm adds only the parts that it needs:
 
     dataclasses.replace(problem, rounds=LocalRounds(proximal=0.1))
 """
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -24,7 +25,7 @@ from simfl.tape.optimizers import StateRows, Transformation
 
 Clip = Literal["example", "update"]
 Sampling = Literal["poisson", "without_replacement", "shuffle", "with_replacement"]
-#: And `shuffle` with the same order in every pass, where an account needs it; no scenario asks for it by name.
+#: `same_order` is `shuffle` with the same order in every pass, for accounts that need it; scenarios cannot name it.
 Drawing = Literal[Sampling, "same_order"]
 
 
@@ -37,7 +38,7 @@ class ClientData:
         test_x: [m, ...], as train_x; test_y: as train_y.
         indices: int32 [total], examples of client 0, then of client 1, ...
         offsets: int [K + 1], where each client's part of `indices` begins.
-        scaling: what integers mean to a model that does not take tokens.
+        scaling: how integers are converted for a model that does not take tokens.
     """
 
     train_x: NDArray[Any]
@@ -59,9 +60,9 @@ class Keys:
     """Keys of the device streams, uint32 [2] each.
 
     Attributes:
-        data: of mini-batches.
-        noise: of noise and blocks.
-        maps: of functions of models.
+        data: the key of mini-batches.
+        noise: the key of noise and blocks.
+        maps: the key of functions of models.
     """
 
     data: NDArray[np.uint32]
@@ -84,7 +85,7 @@ class Clipping:
     Attributes:
         norm: C > 0; None for no clipping.
         what: each example's gradient, or the mean over a mini-batch (of local rounds: their change).
-        own: every gradient has a norm of its own; `norm` only says that there is one.
+        own: whether every gradient has its own norm; `norm` then only says that gradients are clipped.
     """
 
     norm: float | None = None
@@ -103,8 +104,8 @@ class Noise:
 
     Attributes:
         sampler: its name in `simfl.privacy.noise`.
-        first: how many parameters, the first ones, carry it; None: all.
-        form: how it is correlated, see `simfl.privacy.correlated`; None: every release has noise of its own.
+        first: the number of leading parameters that get noise; None: all.
+        form: how it is correlated, see `simfl.privacy.correlated`; None: every release has independent noise.
     """
 
     sampler: str
@@ -116,8 +117,8 @@ class Noise:
 class Tasks:
     """Binary models, one for each of c classes, trained separately.
 
-    The problem's `model` is that of one task, what the tape calls a client is node * c + task, and indices and offsets
-    are those of the nodes.
+    The problem's `model` is that of one task. The number that the tape calls a client is node * c + task. Indices and
+    offsets are those of the nodes.
 
     Attributes:
         count: c > 1.
@@ -147,7 +148,7 @@ class Optimizing:
 
     Attributes:
         local: the rule of the steps within a round; None: plain SGD.
-        applied: the step of an optimizer with a state; None where there is none.
+        applied: the step of an optimizer with a state; None if there is none.
         serial: whether steps are serial operations, after the gradients of a level.
         pauses: whether steps without a gradient are frequent, because each step waits for the result of the last one.
         beside: whether functions of models run beside gradients rather than serially.
@@ -172,13 +173,19 @@ class Measured:
 
     Attributes:
         loss_examples: int [k], training examples that measure the training loss.
-        gradient_examples: how many training examples, the first ones, measure gradients; 0: none.
-        further: names of `simfl.tape.measures`, of classifiers.
+        gradient_examples: number of leading training examples whose gradients are measured; 0: none.
+        further: names of `simfl.tape.measures`.
+        clients: int [k], the clients among which the worst are measured; None: all.
+        optimum: the minimizer w* of the training loss f, f64 [d], for `distance`.
+        suboptimality: returns f(w) - f(w*) for parameters, f64 [d].
     """
 
     loss_examples: NDArray[np.int64]
     gradient_examples: int = 0
     further: tuple[str, ...] = ()
+    clients: NDArray[np.int64] | None = None
+    optimum: NDArray[np.float64] | None = None
+    suboptimality: Callable[[NDArray[np.float64]], float] | None = None
 
 
 @dataclass(frozen=True)
@@ -188,18 +195,18 @@ class Operation:
     Runs that differ in values alone (norms, noise scales, radius, p and mu of local rounds) share their programs.
 
     Attributes:
-        model: what the gradient is of.
+        model: the model whose loss is differentiated.
         batches: how its mini-batch is drawn.
         lanes: examples that it can process.
         clip: each example's gradient, or the mean over the mini-batch, or nothing.
-        own_norms: whether the clipping norm is the operation's own.
+        own_norms: whether each operation has its own clipping norm.
         noise: None for none.
         tasks: with more than one, `client` is node * tasks + task and y is whether the label is the task's.
         blocks: with D > 1, one of D blocks of the entries is kept.
-        local: whether a round of local steps stands in the place of the gradient.
-        projects: whether what it writes is projected onto a ball.
+        local: whether a round of local steps replaces the gradient.
+        projects: whether its result is projected onto a ball.
         on_grid: whether clipped gradients are rounded and the noise is on a grid; `noise` is None then.
-        optimizing: what optimizers that are not linear do.
+        optimizing: the optimizers that are not linear.
     """
 
     model: AbstractModel
@@ -224,18 +231,18 @@ class LearningProblem:
         model: pure functions of a flat vector of d parameters.
         data: examples of all clients.
         batches: how mini-batches are drawn.
-        keys: of the device streams.
-        measured: what evaluations look at.
-        clipping: of gradients.
-        noise: on them; None for none.
-        tasks: None where one model is trained.
-        rounds: None where clients send gradients.
+        keys: the keys of the device streams.
+        measured: what evaluations measure.
+        clipping: the clipping of gradients.
+        noise: the noise on them; None for none.
+        tasks: None if one model is trained.
+        rounds: None if clients send gradients.
         blocks: D > 1 keeps a random 1/D of the entries of every gradient, the penalty's included, D times as large.
         radius: every gradient step ends with a projection onto the ball of this radius; None: no projection.
-        grid: of gradients and noise, which is in the place of `noise`; None: real numbers.
-        optimizing: what optimizers do that the tape's sums cannot say.
-        correlation: what the noise of a release is made of, where that is not the client's own alone; `noise.form`
-            names it.
+        grid: the grid of gradients and noise, instead of `noise`; None: real numbers.
+        optimizing: the steps of optimizers that sums on the tape cannot express.
+        correlation: how the noise of a release is made, if it is not only the client's own noise; `noise.form` names
+            it.
     """
 
     model: AbstractModel
@@ -321,7 +328,7 @@ class LearningProblem:
         """Examples that one operation processes (lanes of the batch).
 
         A Poisson batch has B examples on average; about one in a hundred exceeds this width and
-        takes a second operation. On a grid none may: the sum is one.
+        takes a second operation. On a grid no batch may exceed it: its sum is one operation.
         """
         size = self.batches.size
         if self.batches.sampling != "poisson":

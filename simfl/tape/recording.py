@@ -6,19 +6,19 @@ and only a gradient, or a form of too many terms, becomes an operation. One oper
 
     out = sum_j b_j row_j + g * ( sum_i [grad f(row_read; x_i)]_C  +  noise_scale * noise )
 
-so a gossip average, a stale read and a gradient step read a few rows and write one. A `Round` stands in the
-place of the gradient where clients train locally: many SGD steps that run as one operation.
+so a gossip average, a stale read and a gradient step read a few rows and write one. If clients train locally, a
+`Round` replaces the gradient: many SGD steps that run as one operation.
 
 A server that applies updates on arrival makes a long chain of cheap sums, and clients read each of them. `Tape.apply`
 records such a sum as a serial operation. The serial operations of a level run one after the other, after all other
 operations of the level, so that a thousand gradients side by side do not wait for a thousand levels of sums.
 
-What is not linear is a function of models (`simfl.tape.maps`): `Tape.map` reads k rows and some scalars, and writes w
-rows. A step of an optimizer with a state is one of these. They are serial operations, or run beside others of their
-level.
+Operations that are not linear are functions of models (`simfl.tape.maps`): `Tape.map` reads k rows and some scalars,
+and writes w rows. A step of an optimizer with a state is such a function. Functions are serial operations, or run
+beside other operations of their level.
 
-A row lives as long as some model mentions it: Python's own reference counting is the count. A
-row without references is released at the next flush and its place used again.
+A row lives as long as some model refers to it, by Python's reference counting. A row without references is released at
+the next flush, and its place is used again.
 """
 
 from __future__ import annotations
@@ -51,16 +51,17 @@ _IN_PIECES = -2  # size of a gradient that is consumed piece by piece
 _ZERO = [(0.0,) * n for n in range(16)]
 _NO_ROWS = [(NO_ROW,) * n for n in range(16)]
 
-#: Noise that has an operation of its own has numbers of its own, from here on.
+#: Draws of noise that is added by a separate operation have numbers from here on.
 NOISE_DRAWS = 2**30
 #: Chains over which a sum of many gradients is split: enough to fill the lanes of a step.
 CHAINS = 16
-#: Functions of models that a run may use; each number of inputs, outputs and scalars counts. All are compiled.
+#: Largest number of functions of models in a run; a function counts once for each number of inputs, outputs and
+#: scalars. All are compiled.
 MOST_BRANCHES = 64
 
 
 class Row:
-    """One row of the bank, with a number; reports its own death to the tape."""
+    """One row of the bank, with a number; tells the tape when it is no longer used."""
 
     __slots__ = ("_graveyard", "level", "number")
 
@@ -91,25 +92,25 @@ class Gradient:
 
     Attributes:
         model: the (possibly stale) model it is taken at.
-        client: whose data.
+        client: the client whose data is used.
         draw: counts the client's mini-batches; names the batch and the noise.
         size: number of examples in the batch.
-        noise_scale: what multiplies the mechanism's noise of unit scale, which is added to the sum; its standard
-            deviation where that is Gaussian.
-        expected: number of examples that the batch has on average, where the tape drew `size`; else 0.
+        noise_scale: factor on the mechanism's noise of unit scale, which is added to the sum; the standard deviation
+            for Gaussian noise.
+        expected: average number of examples in the batch, if the tape drew `size`; otherwise 0.
         released: whether the tape's tally has counted it.
         heard: whether a listener of the tape has heard it.
     """
 
     __slots__ = ("client", "draw", "expected", "first_or_steps", "heard", "model", "noise_scale", "released", "size")
 
-    #: What an operation of a round knows besides; nothing here.
+    #: Additional numbers of the operation of a round; none here.
     step: tuple[Number, ...] = ()
-    #: How many of the client's mini-batches it takes.
+    #: Number of the client's mini-batches that it takes.
     steps: Integer = 1
-    #: The clipping norm, where it has one of its own.
+    #: The clipping norm, if it has its own.
     own_norm: Number | None = None
-    #: Promises that are consumed in its place, together.
+    #: Promises that are consumed together instead of this one.
     pieces: Sequence[Gradient] = ()
 
     def __init__(
@@ -227,7 +228,7 @@ class Round(Gradient):
         w_{h+1} = w_h - eta_h ( (1/B) sum_i [grad f(w_h; x_i)]_C + l2 w_h + mu (w_h - w_0) ),
         eta_h = eta / (1 + beta (t + dt h)^p),
 
-    and the change is [w_H - w_0]_C + noise_scale * noise, where one of the two is clipped, or none.
+    and the change is [w_H - w_0]_C + noise_scale * noise. Either the gradients or the change is clipped, or neither.
 
     Attributes:
         steps: H; the round takes the client's mini-batches draw to draw + H - 1.
@@ -300,8 +301,8 @@ class Window:
         serials: operations that run one after the other, after all others of their level.
         mapped: functions of models that run beside gradients.
         dead: rows that are not needed after this window.
-        constants: rows that are given, with their values f32[d].
-        rows: how many numbers of rows there are.
+        constants: rows with given values, and these values f32[d].
+        rows: the number of row numbers.
         branches: the functions of models, in the order of their numbers from 1.
     """
 
@@ -337,7 +338,7 @@ class AbstractExecutor(Protocol):
         draws: NDArray[np.int32],
         decide: Decide,
     ) -> NDArray[Any]:
-        """Return what `decide` says of models [k, d] and losses [k, m]."""
+        """Return the result of `decide` for models [k, d] and losses [k, m]."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -352,12 +353,12 @@ class Tape:
         max_batch: examples that one operation can process; a larger batch takes several operations.
         on_flush: called after every submitted window.
         local: whether the promises are rounds; a run has either these or gradients.
-        own_clipping: whether each gradient has a clipping norm of its own.
-        releases: counts what is released; None without privacy.
-        whole: whether the sum of a batch is one operation's, as noise on a grid needs it.
-        optimizer: the step of an optimizer with a state, as `transform` records it; None where there is none.
-        serial_steps: whether what makes a model of a gradient are serial operations.
-        maps_beside: whether functions of models run beside gradients; else they are serial operations.
+        own_clipping: whether each gradient has its own clipping norm.
+        releases: counts releases; None without privacy.
+        whole: whether the sum of a batch must be one operation, as noise on a grid requires.
+        optimizer: the step of an optimizer with a state, as `transform` records it; None if there is none.
+        serial_steps: whether operations that make a model from a gradient are serial.
+        maps_beside: whether functions of models run beside gradients; otherwise they are serial operations.
     """
 
     def __init__(
@@ -388,7 +389,7 @@ class Tape:
         self.releases = releases
         self.whole = whole
         self.serial_steps = serial_steps
-        #: Draws the sizes of mini-batches, with Poisson sampling; None where a batch has the size that is asked for.
+        #: Draws the sizes of mini-batches, with Poisson sampling; None if a batch always has the requested size.
         self.draw_size: DrawSize | None = None
         self._optimizer = optimizer
         self._extra = 4 * local + own_clipping
@@ -417,7 +418,7 @@ class Tape:
         return Layouts(self.reads, self._extra, self._map_size, self._beside)
 
     def _count(self) -> None:
-        """One operation more is recorded; a full window is handed over."""
+        """Count a recorded operation, and submit the window when it is full."""
         self._recorded += 1
         if self._recorded >= self.window:
             self.flush()
@@ -442,12 +443,12 @@ class Tape:
         """Promise the sum of one mini-batch's gradients at `model`; see `Gradient`.
 
         Args:
-            model: what the gradients are taken at.
-            client: whose data.
+            model: the model at which the gradients are taken.
+            client: the client whose data is used.
             draw: number of the mini-batch, larger than that of the client's last one.
-            size: examples of the batch; with Poisson sampling on average, and the tape draws how many there are.
-            noise_scale: what multiplies the unit noise.
-            clipping_norm: of each example's gradient, where each gradient has a norm of its own.
+            size: examples of the batch; with Poisson sampling their average number, and the tape draws the number.
+            noise_scale: factor on the noise of unit scale.
+            clipping_norm: bound on each example's gradient, if each gradient has its own norm.
 
         Raises:
             ValueError: an argument is out of its range.
@@ -514,8 +515,8 @@ class Tape:
 
         Args:
             model, client, draw, size, noise_scale: as in `gradient`.
-            start: where a shuffled batch begins, (draw, first example of it), where batches have other sizes than the
-                nominal; the noise then has an operation of its own.
+            start: where a shuffled batch begins, (draw, first example of it), if batches have other sizes than the
+                nominal one; the noise is then added by a separate operation.
         """
         self._refuse_parts("a batch in pieces")
         client, draw, size = _checked(client, draw, size, noise_scale)
@@ -574,7 +575,7 @@ class Tape:
         """Drop a promise whose mini-batch and noise were never seen.
 
         Returns:
-            Whether that is so: false for one that was used, or released.
+            Whether it was dropped; false if it had been used or released.
         """
         if promise.released or promise.size == _USED:
             return False
@@ -596,7 +597,7 @@ class Tape:
     ) -> Model:
         """Return base + factor * (sum_j c_j U_j + noise_scale * noise), at a server.
 
-        The noise comes with the last of the updates, none of which has noise of its own.
+        The noise is added with the last of the updates. The updates must not have noise.
         """
         self._refuse_parts("a sum of updates")
         coef, last = terms[-1]
@@ -654,7 +655,7 @@ class Tape:
         buffer, count = self._serials, len(items)
         layout = buffer.layout
         buffer.ints += [*(row.number for row, _ in items), *[NO_ROW] * (layout.reads - count), out.number]
-        if layout.further:  # functions of models are serial operations, too
+        if layout.further:  # functions of models are serial operations too
             buffer.ints += [*[NO_ROW] * (layout.writes - 1), LINEAR, 0, 0]
         buffer.floats += [*(coef for _, coef in items), *[0.0] * (layout.numbers - count)]
         buffer.levels.append(level)
@@ -711,7 +712,7 @@ class Tape:
         return self._sum_of_gradients(form, gradients)
 
     def _settled(self, terms: Sequence[tuple[Number, Model | Gradient]]) -> dict[Row, Number]:
-        """The form of the models in `terms`, each made a single row first.
+        """Return the form of the models in `terms`, each made a single row first.
 
         Settling the terms, not their sum, serves other holders of one of them: the partner of a
         gossip average, for example.
@@ -740,7 +741,7 @@ class Tape:
         client: Integer | None = None,
         pads: bool = False,
     ) -> tuple[Model, ...]:
-        """Return what a function makes of models, without waiting for any of them.
+        """Return the results of a function of models, without waiting for values.
 
         Args:
             function: (rows, given) -> a row f32[d], or a sequence of `outputs` rows, in JAX and without side effects;
@@ -748,12 +749,12 @@ class Tape:
             models: k >= 1.
             scalars: numbers that may change from call to call: `given.scalars`.
             outputs: w >= 1, the number of models that it makes.
-            client: whose random numbers `given.key` names; a client's calls are counted. None: no random numbers.
-            pads: k differs from call to call. The function is given an array f32 [n, d], n >= k a power of two, and
+            client: the client whose random numbers `given.key` names; its calls are counted. None: no random numbers.
+            pads: k differs from call to call. The function gets an array f32 [n, d], n >= k a power of two, and
                 `given.present` bool [n] says which rows are models.
 
         Raises:
-            ValueError: there are no models, something is not a model, or too many functions are in use.
+            ValueError: there are no models, an argument is not a model, or too many functions are in use.
         """
         if not models or not all(isinstance(model, Model) for model in models):
             raise ValueError(f"map: expected models of the tape, at least one, found {reprlib.repr(models)}")
@@ -773,10 +774,10 @@ class Tape:
         """Return base + step_size * (the optimizer's direction), and the next state.
 
         Args:
-            gradient: the direction of ascent, of a mean.
-            base: what the step starts from, the parameters that the optimizer sees.
+            gradient: the mean gradient.
+            base: the model from which the step starts; the optimizer sees it as the parameters.
             state: as many models as the optimizer has rows of state.
-            count: how often this state was updated so far.
+            count: number of updates of this state so far.
             step_size: eta.
         """
         assert self._optimizer is not None, "the problem has no optimizer with a state"
@@ -809,18 +810,18 @@ class Tape:
     ) -> NDArray[Any]:
         """Decide by numbers and losses of models: flushes the tape and waits.
 
-        A run that is resumed is given the answers of then, and `decide` is not called: what it keeps for the next time
-        belongs to the algorithm's `memory`.
+        A resumed run gets the recorded answers, and `decide` is not called. So values that `decide` keeps for later
+        calls must be in the algorithm's `memory`.
 
         Args:
             models: k models.
-            clients: whose data, [k].
+            clients: the clients whose data is used, [k].
             draws: the numbers of mini-batches, [k, m]; below 0 for none. Batches have the nominal size.
             decide: given the models f32 [k, d], and their losses f32 [k, m]: the mean over each mini-batch with the
                 regularizer, 0 where there is none.
 
         Returns:
-            What `decide` answers.
+            The result of `decide`.
         """
         self.flush()
         assert self.executor is not None, "no executor"
@@ -835,7 +836,7 @@ class Tape:
         """Return models as forms: rows int32 [k, reads] (-1: none), coefs f32 [k, reads].
 
         Raises:
-            RunError: there are none, or they are something else.
+            RunError: there are no models, or one of them is not a model.
         """
         if not hasattr(models, "__len__") or not len(models) or not all(isinstance(model, Model) for model in models):
             raise RunError(
@@ -863,7 +864,7 @@ class Tape:
         return np.flatnonzero(alive).astype(np.int32)
 
     def bury(self) -> None:
-        """Forget the dead without a word to the executor, which has never seen them."""
+        """Forget dead rows without telling the executor, which has never seen them."""
         dead = self._graveyard[:]
         del self._graveyard[: len(dead)]
         self._free += dead
@@ -904,7 +905,7 @@ class Tape:
         draw: int,
         pads: bool,
     ) -> list[Row]:
-        """Record a function of rows; None stands for a row that is not there."""
+        """Record a function of rows; None stands for padding."""
         count = len(rows)
         key = function, padded_size(count) if pads else count, outputs, len(scalars), pads
         branch = self._branch_of.get(key, 0)
@@ -936,7 +937,7 @@ class Tape:
                 f"{branch.function!r}; give the same object at every call, and what changes as scalars"
             )
         size = MapSize.of([*self._branches, branch])
-        if size != self._map_size:  # the columns change: what is recorded goes first
+        if size != self._map_size:  # the columns change: submit the recorded operations first
             self.flush()
             self._map_size = size
             layouts = self._layouts()
@@ -972,7 +973,7 @@ class Tape:
         )
         first = size
         while first < total:
-            # What does not fit the fixed width of a batch is added by further operations, without
+            # Examples beyond the fixed width of a batch are added by further operations, without
             # noise: the batch is never truncated, which would change the mechanism.
             size = min(total - first, self.max_batch)
             out = self._record((out,), _ONE, gradient, coef, first, size, 0.0)
@@ -1052,7 +1053,7 @@ def _checked(client: Integer, draw: Integer, size: Integer, noise_scale: Number)
     """Return a mini-batch's names as Python integers.
 
     Raises:
-        ValueError: one of them is none, or below 0, or the noise has no size.
+        ValueError: one of them is not an integer >= 0, or the noise scale is not a finite number >= 0.
     """
     numbers = []
     for name, value in (("client", client), ("draw", draw), ("size", size)):

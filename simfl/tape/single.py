@@ -20,8 +20,8 @@ class SingleClient:
     """One client's gradients and local rounds, with a simulated run's mini-batches.
 
     Args:
-        problem: of all clients, without noise and clipping; the other clients' examples are let go.
-        client: which.
+        problem: that of all clients, without noise and clipping; the other clients' examples are dropped.
+        client: its number.
         device: where to compute.
     """
 

@@ -10,8 +10,8 @@ import gc
 import sys
 from collections.abc import Iterator
 
-#: Steps per call of the window program; a longer window takes several calls. A short window pays
-#: for the batches of all of them, a few microseconds a step.
+#: Steps per call of the window program; a longer window takes several calls. A call draws the batches of
+#: all its steps, also for a short window: a few microseconds a step.
 STEPS = 64
 
 
@@ -20,9 +20,9 @@ def tuned_interpreter(switch_interval_s: float = 1e-4) -> Iterator[None]:
     """Set the interpreter's thread switching interval for a run.
 
     The executor's thread gets the interpreter soon after its kernel ends (Python's default is 5 ms,
-    as long as a window takes), and the garbage collector does not walk over everything that was
-    there before the run: nothing on the hot path needs it, references are counted. If other code
-    has frozen objects already, they stay: a part cannot be unfrozen.
+    as long as a window takes). The garbage collector skips objects that existed before the run: the hot path does not
+    need it, because references are counted. If other code has already frozen objects, they stay frozen: a part of them
+    cannot be unfrozen.
     """
     interval, threshold, frozen = sys.getswitchinterval(), gc.get_threshold(), gc.get_freeze_count()
     if not frozen:

@@ -1,10 +1,13 @@
 """The world: the times of all events. It never touches a float array.
 
-- `engine`: the clock (SimPy).
+- `engine`: the clock, a SimPy environment.
 - `compute`: compute times; slowdowns.
 - `availability`: late joins, outages, crashes.
-- `links`: messages.
+- `links`: messages, losses, queues; `varied`, `link_values`: links that differ; `cuts`: network partitions.
+- `flows`, `fairness`: messages that share capacities fairly; `underlay`: the routers beneath the links.
+- `collectives`: the messages of an all-reduce.
 - `topology`: the graph of clients; `changing`: graphs that change over time.
+- `steps`: values that change over time.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from simfl.errors import RunError
 from simfl.streams import Streams
 from simfl.world.compute import Sampler
 
-#: Outages of a client during one computation before the run ends with an error.
+#: Largest number of outages of a client during one computation; with more, the run ends with an error.
 MOST_OUTAGES = 2**17
 
 
@@ -79,7 +79,7 @@ class _Timeline:
         self._scripted = _merged(outages)
         self._drawn: list[Outage] = []
         self._known = 0.0 if random else math.inf
-        #: When the client leaves forever; draws beyond that do not matter.
+        #: When the client leaves permanently; later outages do not matter.
         self._leaves_s = next((o.start_s for o in self._scripted if math.isinf(o.end_s)), math.inf)
         self._merge()
 
@@ -99,8 +99,8 @@ class _Timeline:
             while self._known <= time or len(self._drawn) < enough:
                 if len(self._drawn) - before > MOST_OUTAGES and self._known <= time:
                     raise RunError(
-                        f"availability.random: expected at most {MOST_OUTAGES} absences of a client while it computes "
-                        f"once, found more, of {self._known / len(self._drawn):.3g} s each with the time between; "
+                        f"availability.random: expected at most {MOST_OUTAGES} absences of a client during one "
+                        f"computation, found more, one every {self._known / len(self._drawn):.3g} s on average; "
                         "choose longer times for up and down"
                     )
                 start = self._known + float(self._random.up(self._generator, 1)[0])
@@ -110,8 +110,16 @@ class _Timeline:
             self._merge()
         return self.outages
 
+    def next_s(self, time: float) -> float:
+        """Return the start of the next outage, `time` during one; inf if there is none."""
+        rules = zip(self._repeated, self._rounds, strict=True)
+        for unwritten_s in (time, *[rule.outages[0].start_s + count * rule.every_s for rule, count in rules]):
+            outages = self.until(max(time, unwritten_s))
+        at = bisect.bisect_right(outages, time, key=lambda o: o.end_s)
+        return max(time, outages[at].start_s) if at < len(outages) else math.inf
+
     def _repeat(self, time: float) -> None:
-        """Extend repeated outages to `time`, or to twice their length."""
+        """Extend repeated outages to `time` or later, at least to twice their number."""
         known = sum(self._rounds)
         for index, rule in enumerate(self._repeated):
             before, first_s = self._rounds[index], rule.outages[0].start_s
@@ -120,7 +128,7 @@ class _Timeline:
             needed = int((time - first_s) // rule.every_s) + 2 - before
             if needed > MOST_OUTAGES:
                 raise RunError(
-                    f"availability.every: expected at most {MOST_OUTAGES} absences of a client while it computes once, "
+                    f"availability.every: expected at most {MOST_OUTAGES} absences of a client during one computation, "
                     f"found {needed}, one every {rule.every_s:.3g} s; choose a longer time"
                 )
             self._rounds[index] = before + max(8, before, needed)
@@ -130,7 +138,7 @@ class _Timeline:
 
 
 def _merged(outages: Sequence[Outage]) -> list[Outage]:
-    """Sort outages and join those that touch; a crash in one makes the join a crash."""
+    """Sort outages and join those that touch; if one is a crash, their join is one."""
     result: list[Outage] = []
     for outage in sorted(outages, key=lambda o: (o.start_s, o.end_s)):
         if result and outage.start_s <= result[-1].end_s:
@@ -191,20 +199,25 @@ class Availability:
             time = outage.end_s
         return time
 
+    def away_s(self, client: int, time: float) -> float:
+        """Return when the client is next offline, from `time` on; inf for never."""
+        timeline = self._timelines.get(client)
+        return math.inf if timeline is None else timeline.next_s(time)
+
     def joins_s(self, client: int) -> float:
         """Return when the client is online first; infinite if never."""
         return self.back_s(client, 0.0)
 
     def leaves_s(self, client: int) -> float:
-        """Return when the client leaves forever; infinite if it does not."""
+        """Return when the client leaves permanently; infinite if it does not."""
         outages = self._timelines[client].until(0.0) if client in self._timelines else []
         return next((o.start_s for o in outages if math.isinf(o.end_s)), math.inf)
 
     def finish(self, client: int, start: float, work: float) -> tuple[float, Outcome]:
         """Return the end and outcome of `work` seconds of computation from `start`.
 
-        DONE: it is done at that time. CRASHED: the work was lost and the client returns at that time. GONE: the client
-        left forever at that time.
+        DONE: the work is complete at that time. CRASHED: the work is lost, and the client is back at that time. GONE:
+        the client leaves permanently at that time.
         """
         timeline = self._timelines.get(client)
         if timeline is None:

@@ -27,11 +27,11 @@ from simfl.world.topology import Others, Topology
 
 CHANGING: dict[str, str] = {
     "one_peer": "client i is linked with i ± 1, then i ± 2, i ± 4, ...: one power of two at a time, in turn",
-    "peer_sampling": "everyone links with `peers` others, drawn afresh again and again",
-    "sequence": "a list of graphs, each from its time on",
-    "contacts": "a contact plan: who meets whom from when to when (path)",
+    "peer_sampling": "every client links with `peers` others, drawn again at regular intervals",
+    "sequence": "a list of graphs, each with the time at which it begins",
+    "contacts": "a contact plan: which clients are in contact, and from when until when (path)",
 }
-"""The kinds of topologies that change by themselves; the random ones of `topology` may be redrawn."""
+"""The kinds of topologies that always change; random kinds of `topology` change if they are redrawn."""
 
 
 class Changing(ABC):
@@ -63,10 +63,10 @@ class Changing(ABC):
 
 
 class Redrawn(Changing):
-    """A new graph at regular times; every client has a neighbor in each.
+    """A new graph at regular intervals; every client has a neighbor in each.
 
     Args:
-        draw: returns a graph by its number, always the same for one number.
+        draw: returns the graph of a number; the same number must give the same graph.
         every_s: how long each graph is in force.
     """
 
@@ -165,7 +165,7 @@ class Contacts(Changing):
             return math.inf, math.inf
         begun = repetition(time, self._every_s)
         place = bisect_right(mine, time - begun, key=lambda span: span[1])
-        while place < len(mine) and begun + mine[place][1] <= time:  # by rounding
+        while place < len(mine) and begun + mine[place][1] <= time:  # already over; `time - begun` was rounded
             place += 1
         if place < len(mine):
             return begun + mine[place][0], begun + mine[place][1]
@@ -179,7 +179,7 @@ class Contacts(Changing):
         return max(time, self.contact(one, other, time)[0])
 
     def neighbors(self, client: int, time: float) -> Sequence[int]:
-        """Return the clients that it is in contact with."""
+        """Return the clients with which this client is in contact at a time."""
         return tuple(k for k in self._peers[client] if self.contact(client, k, time)[0] <= time)
 
     def at(self, time: float) -> Topology:
@@ -192,11 +192,11 @@ class Contacts(Changing):
         return self._last[1]
 
     def meets_s(self, client: int, time: float) -> float:
-        """Return when the client is in contact next."""
+        """Return when the client is next in contact, from `time` on; inf for never."""
         return min((self.linked_s(client, k, time) for k in self._peers[client]), default=math.inf)
 
     def acquaintances(self, client: int) -> Sequence[int]:
-        """Return the clients that it is ever in contact with."""
+        """Return the clients with which this client is ever in contact."""
         return self._peers[client]
 
     def known(self) -> Topology:
@@ -207,7 +207,7 @@ class Contacts(Changing):
 
 
 class ContactCuts(Cuts):
-    """Partitions, and clients that reach each other only in contacts."""
+    """The partitions of a run whose clients reach each other only during contacts."""
 
     def __init__(self, cuts: Cuts, contacts: Contacts) -> None:
         super().__init__(cuts._cuts)

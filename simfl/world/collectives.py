@@ -28,10 +28,10 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True)
 class Step:
-    """Messages that are sent side by side.
+    """Messages that are sent at the same time.
 
     Attributes:
-        sources, targets: their ends, int [m], as positions among the K members; no node is the target of two.
+        sources, targets: their ends, int [m], as positions among the K members; no node is the target of two messages.
         size: bytes of each message.
         times: number of repetitions of the step.
     """
@@ -93,7 +93,7 @@ ALL_REDUCES: dict[str, Callable[[int, int], Plan]] = {
 
 
 def seconds(plan: Plan, count: int, travel_s: Callable[[Step], NDArray[np.float64]]) -> float:
-    """Return when the last node has the sum, given times of messages [m].
+    """Return when the last node has the sum; `travel_s` gives a step's times, [m].
 
     t_j <- max(t_j, t_i + travel_ij) for all messages i -> j of a step at once.
     """
@@ -125,7 +125,7 @@ def sent(plan: Plan) -> list[tuple[int, int, int]]:
 
 
 def fastest(count: int, size: int, travel_s: Callable[[Step], NDArray[np.float64]]) -> str:
-    """Return the fastest all-reduce; of equals, with the fewest bytes and messages.
+    """Return the fastest all-reduce; among equals, by fewest bytes, then messages.
 
     `count` is K > 1; `travel_s` returns the expected time of each message of a step, [m].
     """

@@ -3,9 +3,9 @@
 compute time of a mini-batch of b examples begun at t
     = (seconds_per_batch_k + b * seconds_per_example_k) * speed_k * slowdown_k(t, i) * trace_k(t) * jitter_{k,i}
 
-with i the client's iteration. Several mini-batches in a row are one computation, and all of them have the factors at
-its beginning. Every factor of client k in its iteration i is a function of the seed, k and i alone, so two algorithms
-under one seed have the same devices.
+with i the client's iteration. Several mini-batches in a row are one computation, and all of them use the factors at its
+beginning. Every random factor of client k in its iteration i is a function of the seed, k and i alone, so two
+algorithms with the same seed run on the same devices.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ Sampler = Callable[[np.random.Generator, int], NDArray[np.float64]]
 
 @dataclass(frozen=True)
 class Constant:
-    """The sampler of one value."""
+    """A sampler that always returns one value."""
 
     value: float
 
     def __call__(self, generator: np.random.Generator, count: int) -> NDArray[np.float64]:
-        """Return it `count` times."""
+        """Return the value `count` times."""
         return np.full(count, self.value)
 
 
@@ -52,7 +52,7 @@ class Law:
 _DRAWS = 32
 #: Iterations for which the random clients of a slowdown are drawn together.
 _BLOCK = 256
-#: Memory of drawn clients; a few blocks are kept in any case.
+#: Bytes of drawn slow clients in memory; `_LEAST_KEPT` blocks are kept in any case.
 _KEPT_BYTES = 2**25
 _LEAST_KEPT = 8
 
@@ -74,7 +74,7 @@ class Draws:
         self._kept = kept
         self._blocks: dict[int, list[float]] = {}
         self._counts: dict[int, int] = {}
-        self._left: dict[int, int] = {}  # of blocks that were not kept
+        self._left: dict[int, int] = {}  # by client: draws left in its block, which was not kept
 
     def next(self, client: Integer) -> float:
         """Return the client's next draw."""
@@ -106,7 +106,7 @@ class Slowdown:
         factor: multiplies the compute time, > 0.
         clients: the slow clients; None if they are drawn.
         random: number of clients drawn for every iteration (when `clients` is None).
-        start_s, end_s: virtual time in which a mini-batch must begin to be slow.
+        start_s, end_s: a computation is slow if it begins in the virtual time [start_s, end_s).
     """
 
     factor: float
@@ -118,7 +118,7 @@ class Slowdown:
 
 @dataclass(frozen=True)
 class Trace:
-    """Factors on compute times that change over time; 1 before the first.
+    """Factors on compute times that change over time; 1 before the first one.
 
     Attributes:
         everyone: factors of all clients that are not in `own`.
@@ -144,9 +144,9 @@ class Pace:
     """The compute time of a mini-batch on a device of speed 1.
 
     Attributes:
-        seconds_per_example: of all clients, or of each, [K]; > 0.
-        seconds_per_batch: fixed cost of a mini-batch, of all clients or of each, [K]; >= 0.
-        batch_size: examples of a mini-batch; more examples are several mini-batches.
+        seconds_per_example: one number for all clients, or one per client, [K]; > 0.
+        seconds_per_batch: fixed cost of a mini-batch: one number for all clients, or one per client, [K]; >= 0.
+        batch_size: examples of a mini-batch; a computation of more examples is several mini-batches.
     """
 
     seconds_per_example: float | Sequence[float]
@@ -163,10 +163,10 @@ class Compute:
     """The compute times of all clients.
 
     Args:
-        pace: of devices of speed 1; a number is seconds per example, > 0.
+        pace: the compute time on devices of speed 1; a number is seconds per example, > 0.
         speeds: factor on the compute time per client, [K]; 2 is half as fast.
         jitter: sampler of a factor per mini-batch, or None for exactly 1.
-        slowdowns: their factors multiply.
+        slowdowns: if several apply, their factors are multiplied.
         trace: factors over time, or None.
     """
 
@@ -189,7 +189,7 @@ class Compute:
         self._streams = streams
         self._jitter = Draws(streams, "jitter", jitter) if jitter else None
         self._slowdowns = tuple(slowdowns)
-        self._drawn: dict[tuple[int, int], NDArray[np.int32]] = {}  # those used last
+        self._drawn: dict[tuple[int, int], NDArray[np.int32]] = {}  # recent blocks, by slowdown and block number
         self._iteration = [0] * self._num_clients
 
     def duration(self, client: Integer, examples: Number, now: Number) -> float:
@@ -216,7 +216,7 @@ class Compute:
         block = self._drawn.get(key)
         if block is None:
             if len(self._drawn) >= max(_LEAST_KEPT, _KEPT_BYTES // (4 * _BLOCK * slowdown.random)):
-                del self._drawn[next(iter(self._drawn))]  # the oldest; a client that lags behind has it drawn again
+                del self._drawn[next(iter(self._drawn))]  # the oldest; it is drawn again if a slow client needs it
             # The same k clients are slow in iteration i for every client and algorithm.
             generator = self._streams.generator("slowdown", *key)
             if slowdown.random == 1:

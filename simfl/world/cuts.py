@@ -15,7 +15,7 @@ from dataclasses import dataclass
 class Cut:
     """Nodes of different groups cannot reach each other from `start_s` to `end_s`.
 
-    Nodes that are in none of the groups form one more.
+    The nodes that are in none of the groups form one more group.
     """
 
     groups: tuple[frozenset[int], ...]

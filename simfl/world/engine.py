@@ -3,9 +3,10 @@
 `Clock` is a `simpy.Environment`, and `Clock.start` makes a `simpy.Process`: timeouts, conditions, interrupts, resources
 and stores are SimPy's own. Added are three things:
 
-- What a process raises ends the run, with the client, the virtual time and the line of the user's code.
+- An exception in a process ends the run; the message names the client, the virtual time and the line of the user's
+  code.
 - `call_at` and `tell_at` call a function at a time, without an event that a process could wait for. A message on a
-  link needs no more than that, and most of what happens in a world is a message.
+  link needs no more than that, and most events of a world are messages.
 - `run` can pause after a number of events, for checkpoints, and be interrupted by a signal.
 
 Events at one time happen in the order in which they were scheduled.
@@ -33,12 +34,12 @@ from simfl.errors import RunError, SimflError, raised
 #: The behavior of a client: a generator that yields events.
 Process = Generator[simpy.Event, Any, None]
 
-#: Number of events at one moment, beyond which time is taken to stand still: more than the messages of any world that
-#: fits into memory at one moment, and a few seconds.
+#: With more events than this at one virtual time, time is assumed to stand still. It is more than the messages at one
+#: time in any world that fits into memory, and that many events take a few seconds.
 MOST_AT_ONCE = 2**22
-#: Number of times that this is checked meanwhile.
+#: Number of checks of progress during `MOST_AT_ONCE` events.
 CHECKS = 16
-#: How long the event under way may take when the run is to end, in seconds of wall time.
+#: How long the current event may still take after an interrupt, in seconds of wall time.
 PATIENCE_S = 20.0
 
 
@@ -52,7 +53,7 @@ class Timeout(simpy.Timeout):  # type: ignore[misc]
     def __init__(self, env: Clock, delay: Number, value: Any = None) -> None:
         if not delay >= 0:
             raise ValueError(f"timeout: expected a time >= 0, found {delay}")
-        # What the constructors of SimPy do, inlined as SimPy inlines that of Event: one is made for every event.
+        # The code of SimPy's constructors, inlined for speed, as SimPy inlines that of Event: timeouts are frequent.
         self.env = env
         self.callbacks: list[Callable[[Any], None]] | None = []
         self._value = value
@@ -65,8 +66,8 @@ class ClientProcess(simpy.Process):  # type: ignore[misc]
     """A SimPy process that knows its client.
 
     Attributes:
-        client: its number; None for a process of no client.
-        generator: what it runs.
+        client: the client's number; None for a process that belongs to no client.
+        generator: the generator that it runs.
     """
 
     def __init__(self, env: Clock, generator: Process, client: Integer | None = None) -> None:
@@ -80,7 +81,7 @@ class ClientProcess(simpy.Process):  # type: ignore[misc]
         inner: Any = self.generator
         while hasattr(inner, "gi_code") and hasattr(inner.gi_yieldfrom, "gi_code"):
             inner = inner.gi_yieldfrom
-        if not hasattr(inner, "gi_code"):  # it is compiled
+        if not hasattr(inner, "gi_code"):  # a compiled generator does not know its line
             return client, ""
         code = inner.gi_code
         return client, f", the next of process {code.co_name} in {code.co_filename}:{inner.gi_frame.f_lineno}"
@@ -91,9 +92,9 @@ def _perform(call: Call) -> None:
 
 
 class Call:
-    """A function to call at a time, an event that no process waits for.
+    """A function to call at a time: an event that no process waits for.
 
-    It has what `simpy.Environment.step` asks of an event, so that SimPy's own step can handle it, too.
+    It has the attributes that `simpy.Environment.step` reads, so SimPy's own step can handle it too.
     """
 
     __slots__ = ("argument", "callbacks", "function")
@@ -131,7 +132,7 @@ class Clock(simpy.Environment):  # type: ignore[misc]
     def __init__(self) -> None:
         super().__init__(0.0)
         self._failure: BaseException | None = None
-        #: When progress was checked, the first event at that time, and the event at which to check next.
+        #: Virtual time at the last check of progress, number of events when it was first seen, and at the next check.
         self._moment, self._moment_began, self._next_check = math.nan, 0, MOST_AT_ONCE // CHECKS
         self.events = 0
         self.stopped = False
@@ -153,7 +154,7 @@ class Clock(simpy.Environment):  # type: ignore[misc]
             TypeError: `process` is not a generator.
         """
         if not hasattr(process, "throw"):
-            raise TypeError(f"start: expected what a function with yield returns when it is called, found {process!r}")
+            raise TypeError(f"start: expected a generator (the result of a function that yields), found {process!r}")
         return ClientProcess(self, process, client)
 
     def fail(self, error: BaseException, client: Integer | None) -> None:
@@ -167,24 +168,24 @@ class Clock(simpy.Environment):  # type: ignore[misc]
         self.stop()
 
     def call_at(self, time: Number, call: Callable[[], None]) -> None:
-        """Call a function at a virtual time (now, if that has passed by rounding)."""
+        """Call a function at a virtual time; now, if rounding puts that in the past."""
         self.tell_at(time, _call, call)
 
     def tell_at(self, time: Number, function: Callable[[Any], None], argument: Any) -> None:
-        """Call a function with an argument at a virtual time; as `call_at` otherwise."""
+        """Call a function with an argument at a virtual time; see `call_at`."""
         now = self.now
         wait_s = time - now
         when = now + (wait_s if wait_s > 0.0 else 0.0)
         heappush(self._queue, (when, NORMAL, next(self._eid), Call(function, argument)))
 
     def stop(self) -> None:
-        """End the run: nothing that is scheduled after now happens."""
+        """End the run after the current event; no other event happens."""
         self.stopped = True
 
     def interrupt(self, patience_s: float = PATIENCE_S) -> None:
         """End the run before its next event, from a signal handler.
 
-        If the event is still under way after `patience_s` of wall time, the main thread gets another Ctrl-C.
+        If the current event still runs after `patience_s` seconds of wall time, the main thread gets another Ctrl-C.
         """
         self.interrupted = True
         if self._insisting is None:
@@ -239,7 +240,10 @@ class Clock(simpy.Environment):  # type: ignore[misc]
         if self._failure is not None:
             raise self._failure
         if math.isinf(self.now):
-            raise RunError("virtual time: expected a finite time, found infinity: something takes too long; shorten it")
+            raise RunError(
+                "virtual time: expected a finite time, found infinity: a duration is too long; "
+                "shorten compute times, latencies or periods"
+            )
 
     def step(self) -> None:
         """Let the next event happen, as SimPy does."""
@@ -262,7 +266,7 @@ class Clock(simpy.Environment):  # type: ignore[misc]
             return
         _, invalid, value = str(error).rpartition("Invalid yield value ")
         if invalid:  # SimPy's message has three lines
-            error = TypeError(f"a process yields events, and {value.strip(chr(34))} is none")
+            error = TypeError(f"a process must yield events, and {value.strip(chr(34))} is not an event")
         self.fail(error, getattr(process, "client", None))
 
     def _check_progress(self, events: int) -> None:
@@ -273,13 +277,13 @@ class Clock(simpy.Environment):  # type: ignore[misc]
         elif events - self._moment_began >= MOST_AT_ONCE:
             client, place = self._whose_turn()
             raise RunError(
-                f"{client}virtual time {self.now:.6g} s: expected it to go on, found {MOST_AT_ONCE} events at one "
-                f"moment{place}; something takes no time, or too little to be added to it: lengthen compute times, "
+                f"{client}virtual time {self.now:.6g} s: expected time to advance, found {MOST_AT_ONCE} events at this "
+                f"time{place}; a duration is 0, or too small to be added to the time: lengthen compute times, "
                 "latencies or periods"
             )
 
     def _whose_turn(self) -> tuple[str, str]:
-        """Return the client and its code line that wait for the next event, or ""."""
+        """Return the client that waits for the next event, and its line of code, or ""."""
         event = self._queue[0][3] if self._queue else None
         for callback in getattr(event, "callbacks", None) or ():
             process = getattr(callback, "__self__", None)

@@ -1,22 +1,23 @@
 """Max-min fair sharing: rates of flows over limited resources, and their ends.
 
-Rates are max-min fair if no flow can be faster except at the cost of a flow that is not faster than it: the fluid model
-of TCP flows with equal round trips. They follow from progressive filling (Bertsekas and Gallager 1992, Data Networks,
-section 6.5.2): all rates rise together; a flow stops rising at its own cap, and all flows across a full resource stop.
-A flow of weight w rises w times as fast. SimGrid computes its network in the same way (Casanova et al. 2014,
-https://doi.org/10.1016/j.jpdc.2014.06.008).
+Rates are max-min fair if a flow can become faster only by slowing down a flow that is not faster than it. This is the
+fluid model of TCP flows with equal round trips. The rates follow from progressive filling (Bertsekas and Gallager 1992,
+Data Networks, section 6.5.2): all rates rise together; a flow stops rising at its own cap, and all flows across a full
+resource stop. A flow of weight w rises w times as fast. SimGrid computes its network in the same way (Casanova et al.
+2014, https://doi.org/10.1016/j.jpdc.2014.06.008).
 
-It is fast because of what is *not* recomputed when a flow begins or ends:
+It is fast because most values are *not* recomputed when a flow begins or ends:
 
-- A resource that its flows cannot fill, each at its cap, limits none of them: only `contended` resources connect flows.
-  A client's uplink with a single message is not contended; it is part of that flow's cap.
+- A resource limits no flow if its flows cannot fill it even with each at its cap. Only the other resources, the
+  `contended` ones, make the rates of flows depend on each other. A client's uplink with a single message is not
+  contended; it is part of that flow's cap.
 - Flows that cross the same contended resources form a *class*. They differ only in their caps, so all that are below
-  their cap have one rate. A class keeps the bytes that such a flow has had so far (its `virtual` bytes, as in processor
-  sharing), so that the next flow to end is the top of a heap, and a change of rate touches no flow.
-- Rates change only among classes that contended resources connect with the change. If that is one class (all uploads
-  to one server), its level moves from its last value, in O(log n) for n flows. Otherwise the classes are filled anew,
-  at the cost of the classes, their resources, and the flows at their caps.
-- Everything that happens at one moment is computed once, when the next end is needed.
+  their cap have one rate. A class counts the bytes that such a flow has sent so far (its `virtual` bytes, as in
+  processor sharing), so that the next flow to end is the top of a heap, and a change of rate touches no flow.
+- Rates change only in classes that are connected with the change by contended resources. If that is one class (all
+  uploads to one server), its rate is updated from its last value, in O(log n) for n flows. Otherwise the classes are
+  filled again from 0, at the cost of the classes, their resources, and the flows at their caps.
+- All changes at one moment are computed together, when the next end is needed.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-#: A resource counts as contended if its flows could use it up to this share: sums of floats are not exact.
+#: A resource counts as contended if its flows could use more than this share of it: sums of floats are not exact.
 _NEARLY = 1.0 - 1e-9
 
 
@@ -43,7 +44,7 @@ class Resource:
     def __init__(self, capacity: float) -> None:
         self.capacity = capacity
         self.flows: dict[Flow, None] = {}
-        self.wanted = 0.0  # the use of its flows, each at its cap
+        self.wanted = 0.0  # sum of its flows' caps
         self.contended = False
         self.classes: dict[_Class, None] = {}
 
@@ -120,9 +121,10 @@ class FairShare:
         self._now = 0.0
         self._numbers = self._pushed = self._alive = 0
         self._classes: dict[tuple[Resource, ...], _Class] = {}
-        #: (time, number of the entry, the flow or class that ends, its version).
+        #: A heap of predicted ends: (time, number of the entry, the flow or class that ends, its version).
         self._due: list[tuple[float, int, Flow | _Class, int]] = []
-        # Changes since rates were computed: loads, flows whose class may change, capacities to share anew.
+        # Changes since rates were computed: resources with other flows, flows whose class may change, and resources
+        # whose capacity must be shared again.
         self._touched: dict[Resource, None] = {}
         self._moved: dict[Flow, None] = {}
         self._dirty: dict[Resource, None] = {}
@@ -172,12 +174,12 @@ class FairShare:
             self._attach(flow)
 
     def rate(self, flow: Flow) -> float:
-        """Return the present bytes per second of a flow."""
+        """Return the current rate of a flow, in bytes per second."""
         self._settle()
         return flow.cap if flow.bound else flow.weight * flow.klass.rate  # type: ignore[union-attr]
 
     def backlog_s(self, resource: Resource, now: float) -> float:
-        """Return how long a resource would take for the remaining bytes of its flows."""
+        """Return how long a resource needs for the remaining bytes of its flows."""
         self._at(now)
         self._settle()
         left = sum(map(self._left, resource.flows))
@@ -246,7 +248,7 @@ class FairShare:
         flow.cap = cap
         for resource in flow.resources:
             resource.flows[flow] = None
-            if cap < math.inf:  # else all its resources are infinite
+            if cap < math.inf:  # otherwise all its resources have an infinite capacity
                 resource.wanted += cap
             self._touched[resource] = None
         self._moved[flow] = None
@@ -390,7 +392,7 @@ class FairShare:
         return list(classes), list(resources)
 
     def _move_level(self, klass: _Class) -> None:
-        """Share a single class's resources, from its last level on."""
+        """Update the rate of a class connected with no other, from its last rate on."""
         capacity = min(resource.capacity for resource in klass.resources)
         order, bound, rate, weight = klass.order, klass.bound, klass.bound_rate, klass.bound_weight
         count = len(order)

@@ -1,9 +1,9 @@
 """Messages as flows that share uplinks, links, edges and downlinks fairly.
 
 A message first waits for its latency: that of its link and of the edges beneath. Then its bytes flow at one rate
-through everything on its way: the source's uplink, the link, each edge of the underlay in its direction, the target's
-downlink. It arrives with its last byte. This is SimGrid's fluid model, without its corrections for TCP. With rates by
-latency, a message has a weight of one over its latency wherever it shares: of two TCP flows, the one with half the
+through all capacities on its way: the source's uplink, the link, each edge of the underlay in its direction, the
+target's downlink. It arrives with its last byte. This is SimGrid's fluid model, without its corrections for TCP. With
+rates by latency, the weight of a message in sharing is one over its latency: of two TCP flows, the one with half the
 round trip has twice the rate (Mathis et al. 1997, https://doi.org/10.1145/263932.264023; SimGrid does so, too).
 
 A lost message uses capacity like any other until its end. A partition ends the flows that it separates when it begins.
@@ -22,7 +22,7 @@ from simfl.world.links import Carrier, Message, Network
 from simfl.world.steps import Changing
 from simfl.world.underlay import Underlay
 
-#: With rates by latency, the lower bound on latencies: 1 us.
+#: With rates by latency, shorter latencies count as this one: 1 us.
 _SHORTEST_S = 1e-6
 #: A shared capacity: ("up", node), ("down", node), (source, target), or the number of an edge.
 _Place = tuple[str, int] | tuple[int, int] | int
@@ -30,7 +30,7 @@ _Place = tuple[str, int] | tuple[int, int] | int
 
 @dataclass(slots=True, eq=False)
 class _Trip:
-    """A send attempt; without a flow it still waits for its latency."""
+    """A send attempt; it has no flow while it waits for its latency."""
 
     message: Message
     begin_s: float
@@ -45,8 +45,8 @@ class Flows(Carrier):
     """Max-min fair sharing.
 
     Args:
-        underlay: the network beneath; None: links share nothing with each other.
-        by_latency: rates are proportional to one over the latency instead of equal.
+        underlay: the network beneath; None: links do not share capacity with each other.
+        by_latency: whether rates are proportional to one over the latency, instead of equal.
     """
 
     def __init__(self, network: Network, underlay: Underlay | None = None, by_latency: bool = False) -> None:
@@ -75,7 +75,7 @@ class Flows(Carrier):
             self._begin(trip)
 
     def paced_s(self, source: int, target: int, size: int) -> float:
-        """Return the seconds of `size` bytes at the smallest capacity of each time."""
+        """Return the seconds that `size` bytes take at each time's smallest capacity."""
         capacities = [capacity for _, capacity in self._way(source, target)]
         begin = 0.0 if all(isinstance(capacity, float) for capacity in capacities) else self.clock.now
         return finish_s(size, begin, *capacities) - begin
@@ -164,7 +164,7 @@ class Flows(Carrier):
             self.clock.call_at(time, self._change)
 
     def _change(self) -> None:
-        """Set the present capacities."""
+        """Set the capacities that change to their current values."""
         now, self._change_s = self.clock.now, math.inf
         for resource, capacity in list(self._changing.items()):
             if resource.flows:
@@ -190,7 +190,7 @@ class Flows(Carrier):
     def _wake(self) -> None:
         """Deliver the flows that have ended."""
         now = self.clock.now
-        if now + 4.0 * math.ulp(now) >= self._wake_s:  # the clock adds durations: it may be off by a bit
+        if now + 4.0 * math.ulp(now) >= self._wake_s:  # the clock adds durations, and so may be off by rounding
             now, self._wake_s = max(now, self._wake_s), math.inf
         for flow in self._share.advance(now):
             trip: _Trip = flow.payload

@@ -1,10 +1,10 @@
 """Values of links that differ: ordered rules with values for selected links.
 
-The latency, bandwidth or loss of a link, or the uplink or downlink of a node, is that of the last rule that selects it
-at the time and has a value. A value is a constant, a distribution (drawn per message, once per link or once per
-client), a list by link, node or region (constants or traces), or, for losses, a two-state chain. What is drawn once
-depends only on the seed and the link's ends, so it is the same in every run of a seed, in whatever order links are
-looked up.
+The latency, bandwidth or loss of a link, or the uplink or downlink of a node, comes from the last rule that selects the
+link or node at the time and has a value. A value is a constant, a distribution (drawn per message, once per link or
+once per client), a list by link, node or region (constants or traces), or, for losses, a two-state chain. A value that
+is drawn once depends only on the seed and the link's ends, so it is the same in every run of a seed, in whatever order
+links are looked up.
 
 Where both ends of a link have a value (drawn once per client, or traced per client), the link has the worse of the two:
 the longer latency, the smaller bandwidth, the larger loss.
@@ -25,16 +25,17 @@ from simfl.streams import Streams
 from simfl.world.compute import Constant, Draws, Law, Sampler
 from simfl.world.steps import Changing, Steps
 
-#: Those of links, and the last two those of nodes.
+#: The names of values: the first three are of links, the last two of nodes.
 Quantity = Literal["latency", "bandwidth", "loss", "uplink", "downlink"]
+#: How often a random value is drawn: for each message, once per link, or once per client.
 Ways = Literal["message", "link", "client"]
 
-#: Changes of a capacity during one message before the run ends with an error.
+#: Largest number of changes of capacities during one message; with more, the run ends with an error.
 MOST_CHANGES = 100_000
-#: Blocks of draws of links that are kept: some 70 MB.
+#: Number of blocks of draws of links that are kept in memory: some 70 MB.
 KEPT_BLOCKS = 2**16
 
-#: The value of one link or node: a constant, or one that depends on the time; None: no rule has one.
+#: The value of one link or node: a constant, or one that depends on the time; None: no rule has a value.
 Part = float | Changing | None
 #: Bytes per second; None is infinite.
 Capacity = Part
@@ -43,7 +44,7 @@ Capacity = Part
 def finish_s(size: int, begin: float, *capacities: Capacity) -> float:
     """Return when `size` bytes from `begin` have passed the smallest capacity.
 
-    The t with  int_begin^t min_i c_i(s) ds = size.
+    This is the t with  int_begin^t min_i c_i(s) ds = size.
     """
     fixed = [c for c in capacities if isinstance(c, float)]
     changing = [c for c in capacities if c is not None and not isinstance(c, float)]
@@ -60,14 +61,14 @@ def finish_s(size: int, begin: float, *capacities: Capacity) -> float:
             left -= (change - now) * min(paces)
         now = change
     raise RunError(
-        f"links: a message of {size} bytes is under way for more than {MOST_CHANGES:,} changes of what carries it; "
-        "use longer windows or a coarser trace"
+        f"links: a message of {size} bytes is in flight during more than {MOST_CHANGES:,} changes of the capacities on "
+        "its way; use longer windows or a coarser trace"
     )
 
 
 @dataclass(frozen=True)
 class Window:
-    """From `start_s` until `end_s`, and again every `every_s`."""
+    """The time from `start_s` until `end_s`, repeated every `every_s` seconds."""
 
     start_s: float = 0.0
     end_s: float = math.inf
@@ -89,11 +90,11 @@ class Window:
         begun, _ = self._phase(time)
         after = [begun, begun + self.end_s - self.start_s]
         if self.every_s is not None:
-            after += [begun + self.every_s, begun + 2.0 * self.every_s]  # the second where the first is rounded down
+            after += [begun + self.every_s, begun + 2.0 * self.every_s]  # the second if the first is rounded to `time`
         return min((t for t in after if t > time), default=math.inf)
 
 
-# -- what a scenario gives -------------------------------------------------------------------------
+# -- the values of a scenario ----------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -111,7 +112,7 @@ class Drawn:
     purpose: str
 
 
-#: A link, a node, or all others.
+#: A link (source, target), a node, or None for all others.
 Key = tuple[int, int] | int | None
 
 
@@ -121,7 +122,7 @@ class Listed:
 
     Attributes:
         values: by link (source, target), by node, and under None for all others; without None, others have no value.
-        regions: by node: links are then looked up by the regions of both ends. None: by the nodes themselves.
+        regions: the region of each node: links are then looked up by the regions of their ends. None: by their ends.
     """
 
     values: Mapping[Key, float] | Mapping[Key, Steps]
@@ -133,8 +134,8 @@ class TwoState:
     """Losses in bursts: a two-state Markov chain in continuous time.
 
     Gilbert 1960, "Capacity of a burst-noise channel", https://doi.org/10.1002/j.1538-7305.1960.tb03959.x; Elliott 1963,
-    "Estimates of error rates for codes on burst-noise channels". The state after a time s follows from that before:
-    P(bad) = p + (1{was bad} - p) exp(-s (1/good_s + 1/bad_s)) with p = bad_s / (good_s + bad_s).
+    "Estimates of error rates for codes on burst-noise channels". The state at a time s later depends on the state now:
+    P(bad) = p + (1{bad now} - p) exp(-s (1/good_s + 1/bad_s)) with p = bad_s / (good_s + bad_s).
 
     Attributes:
         good_s, bad_s: mean lengths of the two states.
@@ -157,11 +158,14 @@ class TwoState:
 
     @property
     def mean(self) -> float:
-        """The loss over a long time."""
+        """The mean probability of a loss over a long time."""
         return self.share * self.loss_bad + (1.0 - self.share) * self.loss_good
 
     def bad(self, before: bool | None, seconds: float, uniform: float) -> bool:
-        """Return the state `seconds` after `before` (None: unknown), from a uniform."""
+        """Return whether the state is bad `seconds` after the state `before`.
+
+        `before` is whether that state was bad, None if it is unknown; `uniform` is a random number from [0, 1).
+        """
         chance = self.share
         if before is not None:
             chance += (before - chance) * math.exp(-max(0.0, seconds) * (1.0 / self.good_s + 1.0 / self.bad_s))
@@ -178,9 +182,9 @@ class Rule:
     Attributes:
         values: by quantity.
         ways: directions of links as pairs of sources and targets, any of which selects a link; None is every node.
-        nodes: those whose uplinks and downlinks are selected, and whose values count where they are drawn once per
+        nodes: the nodes whose uplinks and downlinks are selected, and whose values count if values are drawn once per
             client; None is every node.
-        window: when the rule holds; None is always.
+        window: the time in which the rule holds; None is always.
     """
 
     values: Mapping[Quantity, Value]
@@ -198,11 +202,11 @@ class Rule:
         )
 
     def concerns(self, node: int) -> bool:
-        """Return whether a value of this node counts."""
+        """Return whether this node is selected: its value counts."""
         return self.nodes is None or node in self.nodes
 
 
-# -- what links have in a run ----------------------------------------------------------------------
+# -- the values of links in a run ------------------------------------------------------------------
 
 
 class _PerMessage(Changing):
@@ -246,7 +250,7 @@ class _Chain(_PerMessage):
 
 @dataclass(frozen=True)
 class _Worse(Changing):
-    """The worst of several values at any time."""
+    """The worst of several values at each time."""
 
     parts: Sequence[Changing]
     pick: Callable[[Iterable[float]], float]
@@ -270,7 +274,7 @@ class _Worse(Changing):
 
 @dataclass(frozen=True)
 class _Stack(Changing):
-    """The values of several rules, the strongest first."""
+    """The values of several rules; the first one with a value at a time counts."""
 
     layers: Sequence[tuple[Window | None, float | Changing]]
 
@@ -313,7 +317,7 @@ def mean_of(part: Part, time: float) -> float | None:
 
 
 def ever(part: Part, until: float = math.inf) -> set[float | None]:
-    """Return all values of a part before a time; the mean of draws."""
+    """Return all values of a part before a time; of random values, the mean."""
     return {part} if part is None or isinstance(part, float) else part.ever(until)
 
 
@@ -323,7 +327,7 @@ class Lookup:
     Args:
         rules: later ones win.
         streams: the run's streams.
-        num_clients: K. A server (a node from K on) has no draw of its own on a link to a client.
+        num_clients: K. For a server (a node from K on), no value is drawn on a link to a client.
     """
 
     def __init__(self, rules: Sequence[Rule], streams: Streams, num_clients: int) -> None:
@@ -344,7 +348,7 @@ class Lookup:
                 continue
             layers.append((rule.window, part))
             if rule.window is None and isinstance(part, float | _PerMessage):
-                break  # it has a value at all times: weaker rules never matter
+                break  # it has a value at all times: earlier rules never matter
         if not layers:
             return None
         return layers[0][1] if len(layers) == 1 and layers[0][0] is None else _Stack(layers)
@@ -416,7 +420,7 @@ def _worst(quantity: Quantity, parts: Sequence[float | Changing]) -> float | Cha
 
 @functools.lru_cache(maxsize=64)
 def mean_of_sampler(sampler: Sampler) -> float:
-    """Return the mean of a sampler: of one without a known mean, that of 1000 draws."""
+    """Return the mean of a sampler; if that is unknown, the mean of 1000 draws."""
     if isinstance(sampler, Constant):
         return sampler.value
     if isinstance(sampler, Law):

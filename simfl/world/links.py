@@ -8,7 +8,7 @@ network partition:
 
 - A message between separated nodes waits for the end of the partition before it is sent.
 - A message in flight when a partition begins is lost. It is sent again after the timeout, or when the partition ends.
-- A sender that asked to be told that the target is away (`refused`) is told after the timeout, in both cases.
+- A sender that asked to be told (it gave a function `refused`) is told after the timeout, in both cases.
 
 The `Carrier` decides how bytes travel; the default, `Queues`, sends one message at a time.
 
@@ -35,7 +35,8 @@ from simfl.world.cuts import Cut, Cuts
 from simfl.world.engine import Clock
 from simfl.world.link_values import Capacity, Quantity, mean_of_sampler
 
-#: Links whose state is kept; that of idle links is dropped and computed again, or no longer matters.
+#: Number of links whose state is kept in memory; with more, that of idle links is dropped. It is computed again, or no
+#: longer matters.
 KEPT_LINKS = 2**19
 
 
@@ -50,7 +51,7 @@ class LinkModel:
         latency: sampler of seconds.
         bandwidth: bytes per second of a link; None is infinite.
         loss: probability that a message is lost and sent again, 0 <= loss < 1.
-        resend_timeout_s: from a loss to the next attempt.
+        resend_timeout_s: seconds from a loss to the next attempt.
         fifo: whether messages on one link in one direction arrive in the order of sending.
         uplink, downlink: bytes per second that all messages out of (into) one node share, or None.
         overhead: bytes that the protocol adds to each message.
@@ -111,7 +112,7 @@ class TcpStartup:
     Attributes:
         window: bytes, > 0.
         pause_s: time without a message after which the connection is opened anew.
-        round_trips: before the first byte is sent; 0 if connections are kept open.
+        round_trips: number of them before the first byte is sent; 0 if connections are kept open.
     """
 
     window: int = 14_600
@@ -165,11 +166,11 @@ class Message:
 
     Attributes:
         size: bytes.
-        deliver: called when it arrives; None: given up.
+        deliver: called when it arrives; None if it will not arrive.
         refused: called if it cannot arrive, or None.
         number: counts the messages of its link, for links that keep their order.
-        paced_s: time that the slowest capacity on its way needed for it.
-        started: whether it has waited for its connection.
+        paced_s: time that the smallest capacity on its way needed for it.
+        started: whether it has already waited for its connection.
     """
 
     __slots__ = ("deliver", "number", "paced_s", "refused", "resends", "sent_s", "size", "source", "started", "target")
@@ -204,7 +205,7 @@ class Carrier(ABC):
 
     Attributes:
         costs: whether the carrier takes time that the links do not account for.
-        shares: whether messages between different pairs of nodes may meet on the way.
+        shares: whether messages with different sources and different targets may share a capacity on the way.
     """
 
     costs = False
@@ -239,14 +240,14 @@ class Carrier(ABC):
             pairs: source and target of each message; no node is the source, or the target, of two.
             size: bytes of each message.
             lost_s: time lost to earlier attempts, per message.
-            latency_s: of the link, per message.
+            latency_s: latency of the link, per message.
         """
         delays = zip(pairs, lost_s, latency_s, strict=True)
         return [lost + self.paced_s(source, target, size) + latency for (source, target), lost, latency in delays]
 
     @abstractmethod
     def backlog_s(self) -> float:
-        """Return for how long the busiest queue has bytes to send."""
+        """Return how long the busiest queue needs for the bytes in it."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -331,7 +332,7 @@ class Queues(Carrier):
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Values:
-    """The values of the links of one run; here identical."""
+    """The values of the links of one run; here, all links are identical."""
 
     def __init__(self, links: LinkModel, streams: Streams) -> None:
         self._links = links
@@ -380,7 +381,7 @@ class Values:
     def ever(
         self, quantity: Quantity, source: Integer, target: Integer, until: float = math.inf
     ) -> Collection[float | None]:
-        """Return all values that a link has in a run; the mean of draws.
+        """Return all values that a link has in a run; of random values, the mean.
 
         Args:
             quantity: of the link, of its source's uplink, or of its target's downlink.
@@ -419,7 +420,7 @@ class Witness(Protocol):
         """Observe a message that arrives at once."""
 
     def merged(self, node: int, content: Any) -> None:
-        """Observe that a node holds the sum of a round's messages and its content."""
+        """Observe that `content`, held by a node, contains the sum of a round's messages."""
 
 
 class Network:
@@ -428,7 +429,7 @@ class Network:
     Args:
         availability: a message to an offline client waits for its return.
         on_delivery: called with a `MessageRow` for every delivered message, or None.
-        carrier: makes the carrier; that of the links by default.
+        carrier: makes the carrier; by default that of `links`.
     """
 
     def __init__(
@@ -459,7 +460,7 @@ class Network:
         self._sent: dict[tuple[int, int], int] = {}
         self._arrived: dict[tuple[int, int], int] = {}
         self._held: dict[tuple[int, int, int], Message] = {}
-        #: Per connection: when its last message could begin and when it was through, and its window.
+        #: Per connection: when its last message could begin, when its last byte was sent, and the window.
         self._connections: dict[tuple[int, int], tuple[float, float, float]] = {}
         self._most_connections = KEPT_LINKS
         self._on_delivery = on_delivery
@@ -494,7 +495,7 @@ class Network:
         return sum(t.messages for t in self.traffic)
 
     def transfers_s(self, pairs: Sequence[tuple[int, int]], size: Integer) -> list[float]:
-        """Draw the seconds of simultaneous messages on an idle network; count them.
+        """Draw how long simultaneous messages take on an idle network; count them.
 
         See `Carrier.together_s`.
         """
@@ -523,7 +524,7 @@ class Network:
         return times
 
     def _ready_s(self, source: Integer, target: Integer, size: Integer) -> float:
-        """Return when a message sent now has its connection and last acknowledgement."""
+        """Return when a message sent now has its connection and acknowledgements."""
         startup, now = self.links.startup, self.clock.now
         if startup is None:
             return now
@@ -633,9 +634,9 @@ class Network:
         self.on_stuck(message.source, message.target)
 
     def lose(self, message: Message, at: float, until: float = 0.0) -> None:
-        """Send an attempt that a partition destroyed again, or tell the sender.
+        """Send a message again whose attempt a partition destroyed, or tell the sender.
 
-        It was lost at the time `at`, and the sender knows after a timeout. The partition is over at `until`.
+        It was lost at the time `at`, and the sender knows after a timeout. The partition ends at `until`.
         """
         self.lost += 1
         at += self.links.resend_timeout_s
@@ -696,7 +697,7 @@ class Network:
         self._held[*link, message.number] = message
         while (ready := self._held.pop((*link, self._arrived.get(link, 0)), None)) is not None:
             self._arrived[link] = ready.number + 1
-            if ready.number + 1 == self._sent[link]:  # nothing is under way: numbers begin anew
+            if ready.number + 1 == self._sent[link]:  # no message is in flight: numbers start at 0 again
                 del self._sent[link], self._arrived[link]
             if ready.deliver is not None:
                 self._reach(ready)

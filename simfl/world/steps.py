@@ -25,10 +25,13 @@ class Changing(ABC):
 
     @abstractmethod
     def ever(self, until: float) -> set[float | None]:
-        """Return all values before a time, perhaps more; the mean of draws; or None."""
+        """Return all values before a time, perhaps more; of random values, the mean.
+
+        None stands for times without a value.
+        """
 
     def settled(self) -> float | Changing:
-        """Return the value of one message, drawn now if each message draws."""
+        """Return the value for one message, drawn now if it is drawn per message."""
         return self
 
 

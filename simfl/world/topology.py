@@ -35,12 +35,12 @@ OF_LINKS = ("latency", "bandwidth", "loss")
 MIXING_RULES = {
     "metropolis": "W_ij = 1 / (1 + max(degree i, degree j)): doubly stochastic on every graph",
     "max_degree": "W_ij = 1 / (1 + largest degree of the graph): doubly stochastic on every graph, lazier",
-    "uniform": "W_ij = 1 / (1 + degree i): the plain mean over oneself and the neighbors, regular graphs only",
+    "uniform": "W_ij = 1 / (1 + degree i): the plain mean over a client and its neighbors, regular graphs only",
 }
 
 DENSE_LIMIT = 1000  # below this many clients, eigenvalues come from the dense matrix
-EDGE_LIMIT = 5_000_000  # explicit graphs beyond it would not fit into a laptop's memory as a networkx graph
-TRIES = 100  # draws of a random graph until it is connected
+EDGE_LIMIT = 5_000_000  # a networkx graph with more edges would not fit into a laptop's memory
+TRIES = 100  # largest number of draws of a random graph until it is connected
 
 
 class Others(Sequence[int]):
@@ -104,9 +104,9 @@ class Topology:
     """A connected undirected graph over the clients 0..K-1.
 
     Args:
-        kind: the name of its family, for messages.
+        kind: the name of its family, used in messages.
         adjacency: item k holds the sorted ids of client k's neighbors; computed on demand for a complete graph.
-        unread: the parts of its file that were not read, a phrase each.
+        unread: the parts of its file that were not read, one phrase each.
         of_links: values of links in its file, (source, target) -> name in `OF_LINKS` -> text or number in the file.
     """
 
@@ -132,7 +132,7 @@ class Topology:
         parts = nx.number_connected_components(undirected)
         if parts != 1:
             raise ScenarioError(
-                f"topology: {kind}: the graph falls apart into {parts} parts that never exchange anything; "
+                f"topology: {kind}: expected a connected graph, found {parts} separate parts; "
                 "add edges until it is connected"
             )
         adjacency = tuple(tuple(sorted(set(undirected[k]) - {k})) for k in range(num_clients))
@@ -230,7 +230,7 @@ class Topology:
         largest = int(degrees.max())
         if rule == "uniform" and int(degrees.min()) != largest:
             raise ScenarioError(
-                f"topology.mixing: uniform is doubly stochastic only where all degrees are equal, and {self.kind} has "
+                f"topology.mixing: uniform is doubly stochastic only if all degrees are equal, and {self.kind} has "
                 f"degrees from {degrees.min()} to {largest}; use metropolis"
             )
         everyone = np.arange(num_clients)
@@ -252,7 +252,7 @@ class Topology:
             return 1.0
         if self.num_clients >= DENSE_LIMIT:
             return 1.0 - _second_eigenvalue(self.mixing_matrix(rule))
-        dense = np.zeros((self.num_clients, self.num_clients))  # importing SciPy takes longer than the eigenvalues
+        dense = np.zeros((self.num_clients, self.num_clients))  # quicker than to import SciPy
         places, values = self._weights(rule)
         dense[places] = values
         eigenvalues = np.linalg.eigvalsh(dense)
@@ -274,7 +274,7 @@ def _second_eigenvalue(matrix: scipy.sparse.csr_array) -> float:
     from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigsh
 
     size = matrix.shape[0]
-    start = np.random.Generator(np.random.Philox(0)).standard_normal(size)  # ARPACK's own start is a global draw
+    start = np.random.Generator(np.random.Philox(0)).standard_normal(size)  # ARPACK's default is drawn globally
     centered = LinearOperator((size, size), matvec=lambda x: matrix @ x - np.mean(x), dtype=np.float64)
     try:
         values = eigsh(centered, k=1, which="LM", v0=start, ncv=40, maxiter=100, tol=1e-9, return_eigenvectors=False)
@@ -326,7 +326,7 @@ def _tree(num_clients: int, branching: int = 2) -> nx.Graph[int]:
 
 def _regular(num_clients: int, generator: np.random.Generator, degree: int = 4) -> nx.Graph[int]:
     _check("degree", degree, 1 <= degree < num_clients, f"from 1 to {num_clients - 1}, less than the number of clients")
-    expected = f"an even number, because the {num_clients} clients are odd"
+    expected = f"an even number, because the number of clients, {num_clients}, is odd"
     _check("degree", degree, num_clients * degree % 2 == 0, expected)
     _check("degree", degree, degree >= 2 or num_clients == 2, "at least 2: pairs alone are not connected")
     _check_edges(num_clients * degree / 2, "lower topology.degree")
@@ -373,7 +373,7 @@ def read_graphml(path: str | Path, where: str = "topology.path") -> nx.Graph[Any
         graph: nx.Graph[Any] = nx.read_graphml(path)
     except OSError as error:
         raise _unreadable(path, error, where) from error
-    except Exception as error:  # malformed XML surfaces as whatever the parser meets first
+    except Exception as error:  # malformed XML raises many kinds of exceptions
         raise DataError(f"{path}: {where}: expected a GraphML file, found {_one_line(error)}") from error
     return graph
 
@@ -507,12 +507,14 @@ class Family:
 
 _CORE: dict[str, Family] = {
     "ring": Family("a cycle: every client has two neighbors", nx.cycle_graph),
-    "complete": Family("everyone is linked with everyone", lambda count: Topology("complete", _Complete(count))),
+    "complete": Family("every client is linked with every other", lambda count: Topology("complete", _Complete(count))),
     "bipartite": Family("every even client is linked with every odd one", _bipartite),
-    "star": Family("client 0 in the middle, all others linked to it alone", lambda count: nx.star_graph(count - 1)),
-    "torus": Family("a grid whose borders are joined, as square as it can be (rows)", _torus, ("rows",)),
+    "star": Family(
+        "client 0 in the center; the others are linked with it only", lambda count: nx.star_graph(count - 1)
+    ),
+    "torus": Family("a grid whose borders are joined, as square as possible (rows)", _torus, ("rows",)),
     "regular": Family(
-        "a random graph in which everyone has `degree` neighbors (4)", _regular, ("degree",), random=True
+        "a random graph in which every client has `degree` neighbors (4)", _regular, ("degree",), random=True
     ),
     "erdos_renyi": Family(
         "every pair is linked with `probability` (2 ln K / K)", _erdos_renyi, ("probability",), random=True
@@ -524,7 +526,7 @@ _CORE: dict[str, Family] = {
         random=True,
     ),
     "barabasi_albert": Family(
-        "scale-free: every newcomer links with `attachments` (2) clients, preferring the well linked",
+        "scale-free: each new client links with `attachments` (2) others, preferably those with many links",
         _barabasi_albert,
         ("attachments",),
         random=True,
@@ -576,5 +578,5 @@ def build_topology(kind: str, num_clients: int, generator: np.random.Generator, 
             return Topology.from_graph(graph, kind)
     raise ScenarioError(
         f"topology: {kind} of {num_clients} clients with {given or 'its defaults'} was not connected in {TRIES} draws; "
-        "ask for more edges"
+        "choose options with more edges"
     )

@@ -1,11 +1,11 @@
 """The network beneath the links: routers, edges, and paths of messages.
 
 Clients and servers are attached to nodes of a graph. A message follows a shortest path, by latency (of equally long
-paths, one with fewer edges) or by the number of edges, and crosses each edge in one of its two directions, which share
-nothing. Of several shortest paths, each pair of nodes uses one, picked by a hash at every node on the way, like routers
-that spread flows over paths of equal cost (ECMP, RFC 2992): in a fat tree all cores are used.
+paths, one with fewer edges) or by the number of edges. It crosses each edge in one of two directions, which do not
+share capacity. If there are several shortest paths, each pair of nodes uses one, picked by a hash at every node on the
+way, like routers that spread flows over paths of equal cost (ECMP, RFC 2992): in a fat tree all cores are used.
 
-Memory is bounded for any number of clients: a limited number of distances to targets and of paths is kept.
+Memory is bounded for any number of clients: only a limited number of paths, and of distances to targets, is kept.
 
 Sources: Al-Fares, Loukissas, Vahdat 2008, https://doi.org/10.1145/1402958.1402967 (fat tree of k-port switches).
 """
@@ -25,10 +25,11 @@ from numpy.typing import NDArray
 
 from simfl.errors import ScenarioError, nearest
 
-#: Latencies are rounded to this part of the longest, and each edge adds a little that decides between paths of equal
-#: latency. With fewer nodes than `_LONGEST` over `_LATENCY_STEPS`, sums are exact, so that lengths can be compared.
+#: Latencies are rounded to multiples of the longest one over `_LATENCY_STEPS`; each edge adds `_EDGE_STEP` multiples,
+#: so that paths of equal latency differ by their number of edges. With fewer nodes than `_LONGEST` over
+#: `_LATENCY_STEPS`, sums are exact, so that lengths can be compared.
 _LATENCY_STEPS, _LONGEST, _EDGE_STEP = 2**28, 2**38, 2**-14
-#: Numbers that are kept: distances, and paths.
+#: Number of distances and of paths that are kept in memory.
 _KEPT_DISTANCES, _KEPT_PATHS = 2**23, 2**17
 
 
@@ -45,7 +46,7 @@ class Underlay:
 
     Args:
         graph: edges have a `latency` in seconds and a `bandwidth` in bytes per second (None: unlimited), in both
-            directions, or one each if the graph is directed. Without them: 0 and None.
+            directions, or one each if the graph is directed. The defaults are 0 and None.
         attached: the node of each client.
         servers: the nodes of servers, used in turn.
         by: "latency" or "hops".
@@ -132,7 +133,7 @@ class Underlay:
 
 
 def _mixed(*numbers: int) -> int:
-    """Return hashes of node numbers, the same on every machine (SplitMix64)."""
+    """Return a hash of node numbers, the same on every machine (SplitMix64)."""
     mixed = 0
     for number in numbers:
         mixed = (mixed + (number + 1) * 0x9E3779B97F4A7C15) % 2**64
@@ -184,7 +185,7 @@ def fat_tree(ports: int) -> nx.Graph[str]:
 
 
 def by_name(graph: nx.Graph[int]) -> nx.Graph[Any]:
-    """Return a graph whose nodes have their numbers as names."""
+    """Return a graph whose nodes are named by their numbers, as strings."""
     named: nx.Graph[Any] = nx.relabel_nodes(graph, str)
     return named
 
@@ -195,7 +196,7 @@ def single_edges(graph: nx.Graph[Any]) -> nx.Graph[Any]:
 
 
 def leaves(graph: nx.Graph[Any]) -> list[Any]:
-    """Return the default nodes of clients: edge switches, else ends, else all nodes."""
+    """Return default nodes of clients: edge switches, else nodes of degree 1, or all."""
     built = graph.graph.get("leaves")
     return built or [node for node in graph if len(set(graph.to_undirected()[node]) - {node}) == 1] or list(graph)
 

@@ -30,7 +30,7 @@ class VariedLinks(LinkModel):
         return VariedValues(self, streams, num_clients)
 
     def carrier(self, network: Network) -> Carrier:
-        """Return queues of links with a bandwidth each."""
+        """Return queues of links whose bandwidths may differ."""
         return VariedQueues(network)
 
     def base_rules(self, num_clients: int) -> tuple[Rule, Rule]:
@@ -53,7 +53,7 @@ class LinkState(NamedTuple):
     Attributes:
         latency, loss: constants, or values that depend on the time.
         bandwidth: of the link.
-        paces: its bandwidth and its source's uplink, where neither depends on the time; else None.
+        paces: its bandwidth and its source's uplink, if neither depends on the time; otherwise None.
     """
 
     latency: float | Changing
@@ -74,7 +74,7 @@ class VariedValues(Values):
         servers = Rule({quantity: Listed(paces) for quantity, paces in self._of_servers.items()})
         self._lookup = Lookup((*self._base, servers, *links.rules), streams, num_clients)
         self._losing = Draws(streams, "loss", lambda g, n: g.random(n))
-        #: The links that were used last; what is dropped is looked up again, with the same draws.
+        #: Values of links that were used recently; dropped ones are looked up again, with the same draws.
         self.states: dict[tuple[int, int], LinkState] = {}
         self._uplink = functools.cache(functools.partial(self._lookup.of_node, "uplink"))
         self._downlink = functools.cache(functools.partial(self._lookup.of_node, "downlink"))
@@ -84,7 +84,7 @@ class VariedValues(Values):
 
     @property
     def free(self) -> bool:
-        """Links that differ take time."""
+        """Whether messages take no time: never, because links that differ take time."""
         return False
 
     @property
@@ -99,7 +99,7 @@ class VariedValues(Values):
                 paces[node] = float(pace)
 
     def bandwidth(self, source: int, target: int) -> Capacity:
-        """Return the bandwidth of a link; one that is drawn per message is drawn here."""
+        """Return the bandwidth of a link, drawn now if it is drawn per message."""
         bandwidth = self.of(source, target).bandwidth
         return bandwidth if bandwidth is None or isinstance(bandwidth, float) else bandwidth.settled()
 
@@ -134,7 +134,7 @@ class VariedValues(Values):
 
     def ever(self, quantity: Quantity, source: int, target: int, until: float = math.inf) -> Collection[float | None]:
         """Return all values in a run; see `Values.ever`."""
-        if quantity not in self._varied and max(source, target) < self._num_clients:  # without a look-up per link
+        if quantity not in self._varied and max(source, target) < self._num_clients:  # the same for all clients
             value = next((rule.values[quantity] for rule in self._base if quantity in rule.values), None)
             return (value if isinstance(value, float | None) else self.mean_latency_s(source, target, 0.0),)
         if quantity in ("uplink", "downlink"):
@@ -170,7 +170,7 @@ class VariedQueues(Queues):
         self._queue = super().carry
 
     def carry(self, message: Message, now: float, paces: tuple[float | None, float | None] | None = None) -> None:
-        """Send when the link and the uplink are free next, at their paces of each time."""
+        """Send when link and uplink are free, at the pace that they have at each time."""
         link = message.source, message.target
         paces = (self._states.get(link) or self._values.look_up(*link)).paces
         if paces is not None:
@@ -192,7 +192,7 @@ class VariedQueues(Queues):
         network.sent(message, begin, end, network.launch(message, begin))
 
     def reach(self, message: Message) -> None:
-        """Queue for the downlink, which slower bytes have already passed."""
+        """Queue for the downlink, less the bytes that have passed it on the way."""
         downlink = self._values.downlink(message.target)
         if downlink.__class__ is float:
             self._pass(message, downlink)
@@ -206,7 +206,7 @@ class VariedQueues(Queues):
         self.clock.tell_at(end, self.network.arrive, message)
 
     def paced_s(self, source: int, target: int, size: int) -> float:
-        """Return the seconds of `size` bytes at the smallest capacity of each time."""
+        """Return the seconds that `size` bytes take at each time's smallest capacity."""
         values = self.network.values
         capacities = values.bandwidth(source, target), values.uplink(source), values.downlink(target)
         begin = 0.0 if all(isinstance(capacity, float | None) for capacity in capacities) else self.clock.now

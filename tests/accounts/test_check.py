@@ -35,12 +35,12 @@ stop: {stop}
     return loads(text + "".join(f"{key}: {value}\n" for key, value in more.items()))
 
 
-def found(privacy, **options):
+def checked(privacy, **options):
     return check(assemble(scenario(privacy, **options)))
 
 
 def test_a_stated_claim_is_compared_with_both_views():
-    result = found("{noise_multiplier: 4, claim: {epsilon: 5.0, source: a report}}")
+    result = checked("{noise_multiplier: 4, claim: {epsilon: 5.0, source: a report}}")
     assert result.planned
     assert not result.understated
     finding = result.findings[0]
@@ -53,17 +53,17 @@ def test_a_stated_claim_is_compared_with_both_views():
 
 
 def test_a_claim_below_the_account_is_understated():
-    result = found("{noise_multiplier: 1, claim: {epsilon: 0.5, delta: 1.0e-6}}")
+    result = checked("{noise_multiplier: 1, claim: {epsilon: 0.5, delta: 1.0e-6}}")
     assert result.understated
     assert all(finding.understated for finding in result.findings)
     assert result.delta == 1e-6
-    unclipped = found("{mechanism: gaussian_unclipped, noise_std: 3, claim: {epsilon: 2}}")
+    unclipped = checked("{mechanism: gaussian_unclipped, noise_std: 3, claim: {epsilon: 2}}")
     assert unclipped.understated, "without a certificate every claim is too small"
     assert math.isnan(unclipped.findings[0].account)
 
 
 def test_without_a_claim_only_the_account_is_reported():
-    result = found("{noise_multiplier: 1}")
+    result = checked("{noise_multiplier: 1}")
     assert not result.understated
     assert result.findings[0].claimed is None
     assert math.isnan(result.findings[0].ratio)
@@ -75,7 +75,7 @@ def test_the_claim_of_theorem_2_is_inverted():
     level = theorem2(10.0, 1e-5, **setting).noise_multiplier
     data = "{set: quadratic, samples: 50000}"
     privacy = f"{{noise_multiplier: {level!r}, neighbors: replace_one, claim: adp2sgd}}"
-    result = found(privacy, data=data, count=16, batch_size=256, stop="{updates: 58594}", model="quadratic")
+    result = checked(privacy, data=data, count=16, batch_size=256, stop="{updates: 58594}", model="quadratic")
     (finding,) = result.findings
     assert finding.claimed.epsilon == pytest.approx(10.0, rel=1e-3)
     assert finding.claimed.neighbors == "replace_one"
@@ -84,28 +84,28 @@ def test_the_claim_of_theorem_2_is_inverted():
 
 
 def test_a_violated_condition_of_theorem_2_is_named():
-    result = found("{noise_multiplier: 0.2, claim: adp2sgd}")
+    result = checked("{noise_multiplier: 0.2, claim: adp2sgd}")
     assert all(math.isnan(finding.claimed.epsilon) for finding in result.findings)
     assert result.findings[0].claimed.objection
     assert not result.understated
 
 
 def test_proactive_dp_claims_follow_each_clients_rounds():
-    result = found("{noise_multiplier: 12, delta: 1.0e-4, claim: proactive_dp}", batch_size=2)
+    result = checked("{noise_multiplier: 12, delta: 1.0e-4, claim: proactive_dp}", batch_size=2)
     for finding in result.findings:
         n = int(assemble(scenario("{noise_multiplier: 12}")).training.sizes[finding.clients[0]])
         expected = claimed_epsilon([(2, finding.releases[1])], n, sigma=12.0, delta=1e-4)
         assert finding.claimed.epsilon == pytest.approx(expected)
         assert finding.ratio > 1
-    refused = found("{noise_multiplier: 12, claim: proactive_dp}", batch_size=200)
+    refused = checked("{noise_multiplier: 12, claim: proactive_dp}", batch_size=200)
     assert "condition (32)" in refused.findings[0].claimed.objection
 
 
 def test_the_epsilon_of_one_release_is_less_than_that_of_all():
-    result = found("{mechanism: laplace_l2, epsilon_per_release: 0.5, claim: per_release}", batch_size=100)
+    result = checked("{mechanism: laplace_l2, epsilon_per_release: 0.5, claim: per_release}", batch_size=100)
     assert result.understated
     assert result.findings[0].claimed.epsilon == 0.5
-    assert math.isnan(found("{mechanism: laplace_l2_radius_only, claim: per_release}").findings[0].account)
+    assert math.isnan(checked("{mechanism: laplace_l2_radius_only, claim: per_release}").findings[0].account)
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ def test_the_epsilon_of_one_release_is_less_than_that_of_all():
 )
 def test_scenarios_that_cannot_be_checked_are_refused(privacy, options, message):
     with pytest.raises(ScenarioError, match=message):
-        found(privacy, **options)
+        checked(privacy, **options)
 
 
 @pytest.mark.slow
@@ -187,9 +187,9 @@ def test_uses_of_shuffled_examples_are_read_back(tmp_path):
             table.extend(rows)
     folder.write_manifest(Manifest("done", 1, "cpu", extra={"privacy": ledger.statement}))
     opened = Run(tmp_path)
-    found = recorded(ledger, opened)
-    assert (found.counts, found.others) == (made.counts, made.others)
-    assert [uses.cost for uses in found.passes] == [10, 3**2 + 2**2]
-    assert ledger.final_epsilon(found).tolist() == ledger.final_epsilon(made).tolist()
+    read_releases = recorded(ledger, opened)
+    assert (read_releases.counts, read_releases.others) == (made.counts, made.others)
+    assert [uses.cost for uses in read_releases.passes] == [10, 3**2 + 2**2]
+    assert ledger.final_epsilon(read_releases).tolist() == ledger.final_epsilon(made).tolist()
     folder.table_path("uses").unlink()
     assert np.isnan(ledger.final_epsilon(recorded(ledger, opened))).all()

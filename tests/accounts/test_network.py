@@ -96,8 +96,8 @@ def test_a_client_of_a_server_learns_as_much_as_in_central_privacy():
     assert set(of_clients["account"]) == {"pairwise"}
     of_server = report.pairs[report.pairs["observer"] == "server"]
     assert of_server["pairwise_mu"].to_numpy() == pytest.approx(math.sqrt(5) / 2.0)
-    found = network(scenario("fedavg", **summed), sees="neighbor_sums")
-    of_server = found.pairs[found.pairs["observer"] == "server"]
+    account = network(scenario("fedavg", **summed), sees="neighbor_sums")
+    of_server = account.pairs[account.pairs["observer"] == "server"]
     assert of_server["pairwise_mu"].to_numpy() == pytest.approx(math.sqrt(5 / 8) / 2.0)
 
 
@@ -130,20 +130,20 @@ def test_replacing_an_example_doubles_mu():
 
 
 def test_the_closure_contains_all_dependencies_of_a_gradient():
-    found = Network(scenario(updates=60))
-    reads, _ = found.knowledge.matrices([one.read for one in found.knowledge.batches])
-    observer = found.observer([0])
-    others = set(np.flatnonzero(found.owners != 0).tolist())
+    account = Network(scenario(updates=60))
+    reads, _ = account.knowledge.matrices([one.read for one in account.knowledge.batches])
+    observer = account.observer([0])
+    others = set(np.flatnonzero(account.owners != 0).tolist())
     last = max(others)
     alone = np.zeros((1, len(reads)))
     alone[0, last] = 1.0  # as if an observer saw this one by itself
-    needed = set(found.needed(alone, observer).tolist())
+    needed = set(account.needed(alone, observer).tolist())
     assert {last} < needed <= others
     for gradient in needed:
         assert set(np.flatnonzero(reads[gradient]).tolist()) & others <= needed
-    a, _ = found.closure(alone, np.zeros((1, 0)), observer)
+    a, _ = account.closure(alone, np.zeros((1, 0)), observer)
     assert len(a) == 1 + len(needed)
-    assert not a[:, found.owners == 0].any()
+    assert not a[:, account.owners == 0].any()
 
 
 @pytest.mark.parametrize("batch_size", [8, 16])
@@ -159,14 +159,14 @@ def test_a_clipped_mean_moves_its_sum_by_the_number_of_examples(batch_size):
     [("poisson", "add_or_remove", 1.02), ("without_replacement", "replace_one", 1.1)],
 )
 def test_levels_of_single_releases_are_rounded_down(sampling, neighbors, step):
-    found = Network(scenario(options={"sampling": sampling}, privacy={"neighbors": neighbors}))
-    observer = found.observer([0])
-    view = found.view(*found.matrices(found.seen(observer), observer))
+    account = Network(scenario(options={"sampling": sampling}, privacy={"neighbors": neighbors}))
+    observer = account.observer([0])
+    view = account.view(*account.matrices(account.seen(observer), observer))
     for client in (1, 2):
-        own = np.flatnonzero(found.owners == client)
+        own = np.flatnonzero(account.owners == client)
         precisions = view.precisions(own)
         exact = np.sort(1.0 / np.sqrt(precisions[precisions > 0.0]))  # C = 1: levels as of one example more or less
-        kinds = found._kinds(view, found._columns[client])[client]
+        kinds = account._kinds(view, account._columns[client])[client]
         rounded = np.sort([level for (_, level), count in kinds.items() for _ in range(count)])
         assert {size for size, _ in kinds} == {16}
         assert (rounded <= exact * (1 + 1e-9)).all()
@@ -175,7 +175,7 @@ def test_levels_of_single_releases_are_rounded_down(sampling, neighbors, step):
 
 def test_passes_name_the_batches_that_may_hold_an_example():
     """239 and 240 examples in batches of 17: what a pass leaves over and the first of the next are in one batch."""
-    found = Network(
+    account = Network(
         scenario(
             clients=6,
             updates=200,
@@ -184,15 +184,15 @@ def test_passes_name_the_batches_that_may_hold_an_example():
         )
     )
     for client in range(2):
-        own, n = np.flatnonzero(found.owners == client), int(found.setup.sizes[client])
-        draws = [found.knowledge.batches[column].draw for column in own]
+        own, n = np.flatnonzero(account.owners == client), int(account.setup.sizes[client])
+        draws = [account.knowledge.batches[column].draw for column in own]
         assert n % 17
         holding = [
             {place for place, draw in enumerate(draws) if draw * 17 <= position < draw * 17 + 17}
             for position in range(n * 4)
         ]
         expected = [set().union(*holding[n * number : n * number + n]) for number in range(4)]
-        passes = found.passes(own)
+        passes = account.passes(own)
         assert [set(one.tolist()) for one in passes] == [one for one in expected if one]
         assert len(passes) > 2
 
@@ -208,8 +208,8 @@ def test_knowledge_grows_with_time():
 @pytest.mark.usefixtures("without_numbers")
 def test_a_run_and_its_scenario_have_the_same_account(tmp_path):
     run = simfl.run(scenario(), out=tmp_path)
-    found, expected = (network(one, observers=[1]).pairs for one in (run.folder, scenario()))
-    pd.testing.assert_frame_equal(found, expected)
+    of_run, expected = (network(one, observers=[1]).pairs for one in (run.folder, scenario()))
+    pd.testing.assert_frame_equal(of_run, expected)
 
 
 @pytest.mark.parametrize(
@@ -311,11 +311,11 @@ FAULTS = {
 def test_models_of_a_node_follow_from_its_messages(kind, options, privacy, fault):
     """Otherwise it has seen more than is accounted for: in a race, newer versions than those sent to it."""
     privacy = {key: value for key, value in {**scenario()["privacy"], **privacy}.items() if value is not None}
-    found = Network({**scenario(kind, options=options, updates=60, **FAULTS[fault]), "privacy": privacy})
-    assert all(found.check(observer) for observer in found.observers)
-    if found.knowledge.merged:
-        assert all(found.check(observer, "neighbor_sums") for observer in found.observers)
-    made = sum(len(found._arrivals_and_sends(observer, "messages")[1]) for observer in found.observers)
+    account = Network({**scenario(kind, options=options, updates=60, **FAULTS[fault]), "privacy": privacy})
+    assert all(account.check(observer) for observer in account.observers)
+    if account.knowledge.merged:
+        assert all(account.check(observer, "neighbor_sums") for observer in account.observers)
+    made = sum(len(account._arrivals_and_sends(observer, "messages")[1]) for observer in account.observers)
     assert made > 20
 
 
@@ -335,25 +335,25 @@ def test_an_unrecorded_message_is_refused(monkeypatch):
 @pytest.mark.parametrize("rest", [0.0, 1e-16, 1e-13])
 def test_a_small_difference_of_two_messages_survives_rounding(rest):
     """An observer of x and x + rest * y knows y, for any small rest."""
-    found = Network(scenario("async_sgd", updates=40))
-    known = found.knowledge
+    account = Network(scenario("async_sgd", updates=40))
+    known = account.knowledge
     other = [one for one in known.messages if one.source == 1][-1]
     seen = [one for one in known.messages if one.target == 0 and one.came_s < math.inf][-1]
-    before = network(found, observers=[0]).pairs.set_index("client").loc[1]
-    found = Network(found.setup)
-    known = found.knowledge
+    before = network(account, observers=[0]).pairs.set_index("client").loc[1]
+    account = Network(account.setup)
+    known = account.knowledge
     nearly = known.add(((seen.row, 1.0), (other.row, rest)))
     known.messages.append(replace(seen, row=nearly))
-    after = network(found, observers=[0]).pairs.set_index("client").loc[1]
+    after = network(account, observers=[0]).pairs.set_index("client").loc[1]
     if rest == 0.0:
         assert after["pairwise_mu"] == pytest.approx(before["pairwise_mu"])
     elif rest == 1e-16:  # below the rounding error: no account of the view is certified
         assert np.isnan(after["pairwise_mu"])
         assert (after["account"], after["epsilon"]) == ("local", after["local"])
     else:
-        a = found.matrices([*found.seen(found.observer([0])), other.row], found.observer([0]))
-        exact = found.view(*found.closure(*a, found.observer([0])))  # as if it saw y itself
-        assert after["pairwise_mu"] == pytest.approx(found.spent(exact, [1])[0][0], rel=1e-2)
+        a = account.matrices([*account.seen(account.observer([0])), other.row], account.observer([0]))
+        exact = account.view(*account.closure(*a, account.observer([0])))  # as if it saw y itself
+        assert after["pairwise_mu"] == pytest.approx(account.spent(exact, [1])[0][0], rel=1e-2)
         assert after["pairwise_mu"] > 1.01 * before["pairwise_mu"]
 
 
@@ -370,24 +370,24 @@ HELD_BY_SEVERAL = [
 def test_an_example_counts_with_the_gradients_of_all_holders(kind, options, privacy):
     updates = 4 if kind == "without_replacement_sgd" else 18
     privacy = {key: value for key, value in {**scenario()["privacy"], **privacy}.items() if value is not None}
-    found = Network({**scenario(kind, updates=updates, options=options, **HELD), "privacy": privacy})
-    pairs = network(found).pairs
-    holders = {frozenset(np.flatnonzero(row).tolist()) for row in found.setup.holders}
+    account = Network({**scenario(kind, updates=updates, options=options, **HELD), "privacy": privacy})
+    pairs = network(account).pairs
+    holders = {frozenset(np.flatnonzero(row).tolist()) for row in account.setup.holders}
     assert max(map(len, holders)) > 2
-    shares = [set(found.setup.shares.of(client).tolist()) for client in range(6)]
+    shares = [set(account.setup.shares.of(client).tolist()) for client in range(6)]
     assert holders == {frozenset(k for k in range(6) if e in shares[k]) for e in set().union(*shares)}
-    for observer in (found.observer([2]), found.observer([4])):
-        view = found.view(*found.closure(*found.matrices(found.seen(observer), observer), observer))
+    for observer in (account.observer([2]), account.observer([4])):
+        view = account.view(*account.closure(*account.matrices(account.seen(observer), observer), observer))
         of_set = {}
         for held in holders:
-            columns = np.flatnonzero(np.isin(found.owners, sorted(held - observer.nodes)))
-            of_set[held] = view.mu(columns, found.changes[columns], found.passes(columns))
+            columns = np.flatnonzero(np.isin(account.owners, sorted(held - observer.nodes)))
+            of_set[held] = view.mu(columns, account.changes[columns], account.passes(columns))
         told = pairs[pairs["observer"] == observer.name].set_index("client")
         for client in told.index:
             expected = max(mu for held, mu in of_set.items() if client in held)
             assert told["pairwise_mu"][client] == pytest.approx(expected)
     assert (pairs["epsilon"] <= pairs["local"]).all()
-    silent = sorted(set(range(6)) - set(found.owners.tolist()))
+    silent = sorted(set(range(6)) - set(account.owners.tolist()))
     assert silent or kind != "without_replacement_sgd"
     assert (pairs.loc[pairs["client"].isin(silent), "local"] > 0.0).all(), (
         "other clients released the examples that it holds"
@@ -445,16 +445,16 @@ def test_likelihood_ratios_have_the_mean_and_variance_of_mu(kind, tmp_path):
         simulation.run(RunFolder.create(tmp_path, "seen"))
     finally:
         simulation.release()
-    found = Network(setup)
-    assert len(watcher.found) == len(found.knowledge.messages)
-    rows = [(one.row, value) for one, (*_, value) in zip(found.knowledge.messages, watcher.found, strict=True)
+    account = Network(setup)
+    assert len(watcher.messages) == len(account.knowledge.messages)
+    rows = [(one.row, value) for one, (*_, value) in zip(account.knowledge.messages, watcher.messages, strict=True)
             if one.target == 2 and one.came_s < math.inf]  # fmt: skip
     assert len(rows) > 3
-    a, b = found.knowledge.matrices([row for row, _ in rows])
+    a, b = account.knowledge.matrices([row for row, _ in rows])
     seen = np.array([value for _, value in rows], dtype=np.float64)
     expected = a.sum(axis=1) * batch  # every gradient is a sum of ones
     sigma = b @ b.T  # the observer's own noise too, as if it did not know it
-    s = a[:, found.owners == 1].sum(axis=1) * 0.05
+    s = a[:, account.owners == 1].sum(axis=1) * 0.05
     weights = np.linalg.pinv(sigma, rcond=1e-10) @ s
     mu2 = float(s @ weights)
     ratios = weights @ (seen - expected[:, None]) + mu2 / 2  # of views under the neighbor, which s moves

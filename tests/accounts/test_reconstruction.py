@@ -61,7 +61,7 @@ def test_slow_gradients_of_rounds_equal_the_papers_matrix(tmp_path):
     """Its section 5: the messages of target neighbors in round t are the rows of the sum of W_TT^s over s <= t."""
     graph = nx.convert_node_labels_to_integers(nx.florentine_families_graph())
     nx.write_edgelist(graph, tmp_path / "edges", data=False)
-    found = Network(
+    account = Network(
         scenario("decentralized_sgd", 15, f"{{kind: edge_list, path: {tmp_path / 'edges'}}}", rounds=6, sigma=0.0)
     )
     degrees = dict(graph.degree())
@@ -73,8 +73,8 @@ def test_slow_gradients_of_rounds_equal_the_papers_matrix(tmp_path):
     for node in range(15):
         targets = [other for other in range(15) if other != node]
         inner, power, rows = w[np.ix_(targets, targets)], np.eye(14), []
-        observer = found.observer([node])
-        seen, _ = found.matrices(found.seen(observer), observer)
+        observer = account.observer([node])
+        seen, _ = account.matrices(account.seen(observer), observer)
         rounds, left = divmod(np.count_nonzero(seen.any(axis=1)), degrees[node])
         assert (rounds in (5, 6), left) == (True, 0)
         for _ in range(rounds):
@@ -82,7 +82,7 @@ def test_slow_gradients_of_rounds_equal_the_papers_matrix(tmp_path):
             power = inner @ power + np.eye(14)
         rank = np.linalg.matrix_rank(np.concatenate(rows), tol=1e-9)
         beside = [np.linalg.matrix_rank(np.concatenate((*rows, np.eye(14)[[k]])), tol=1e-9) for k in range(14)]
-        mine = found.reconstruction(observer, slow=True)
+        mine = account.reconstruction(observer, slow=True)
         assert mine["client"].tolist() == targets
         assert mine["recovered"].tolist() == [bool(other == rank) for other in beside]
         solved.add(int(mine["recovered"].sum()))
@@ -91,12 +91,12 @@ def test_slow_gradients_of_rounds_equal_the_papers_matrix(tmp_path):
 
 @pytest.mark.parametrize("kind", ["adpsgd", "gossip_learning", "sgp"])
 def test_least_squares_recovers_the_same_gradients(kind):
-    found = Network(scenario(kind, topology="{kind: ring}", privacy=NOISE))
-    observer = found.observer([2])
-    a, _ = found.matrices(found.seen(observer), observer)
-    each = found.reconstruction(observer)
-    others = np.flatnonzero(found.owners != 2)
-    assert each["client"].tolist() == found.owners[others].tolist()
+    account = Network(scenario(kind, topology="{kind: ring}", privacy=NOISE))
+    observer = account.observer([2])
+    a, _ = account.matrices(account.seen(observer), observer)
+    each = account.reconstruction(observer)
+    others = np.flatnonzero(account.owners != 2)
+    assert each["client"].tolist() == account.owners[others].tolist()
     rng = np.random.default_rng(1)
     g = rng.normal(size=a.shape[1])
     solution, *_ = np.linalg.lstsq(a, a @ g, rcond=1e-10)
@@ -107,8 +107,8 @@ def test_least_squares_recovers_the_same_gradients(kind):
     assert not each["recovered"].all()
     np.testing.assert_allclose(solution[others][each["recovered"]], g[others][each["recovered"]], atol=1e-8)
     # Best linear unbiased estimates of the gradients of one size, from messages with their noise.
-    slow = found.reconstruction(observer, slow=True)
-    groups = np.array(found.owners[:, None] == slow["client"].to_numpy(), dtype=float)
+    slow = account.reconstruction(observer, slow=True)
+    groups = np.array(account.owners[:, None] == slow["client"].to_numpy(), dtype=float)
     covariance = 1.5**2 * a @ a.T
     information = groups.T @ a.T @ np.linalg.pinv(covariance, rcond=1e-10, hermitian=True) @ a @ groups
     std = np.sqrt(np.diag(np.linalg.pinv(information, rcond=1e-10, hermitian=True)))

@@ -34,8 +34,8 @@ def pair_examples(problem, pair, draw):
     """Return the rows of the training set in mini-batch number `draw` of a pair, int [B]."""
     node = pair // problem.num_tasks
     positions = _positions("shuffle", problem.batches.size, problem.batches.size)
-    found = positions(problem.keys.data, np.int32(pair), np.int32(draw), np.int32(problem.data.sizes[node]))
-    return problem.data.indices[problem.data.offsets[node] + np.asarray(found)]
+    places = positions(problem.keys.data, np.int32(pair), np.int32(draw), np.int32(problem.data.sizes[node]))
+    return problem.data.indices[problem.data.offsets[node] + np.asarray(places)]
 
 
 def pair_gradient(problem, params, pair, draw):
@@ -60,8 +60,8 @@ def pair_loss(problem, params, pair, draw):
 def pair_noise(problem, pair, draw):
     """Return the unit noise that a pair's gradient number `draw` carries."""
     with np.errstate(over="ignore"):
-        found = gaussian(problem.keys.noise, np.int32(pair), np.int32(draw), problem.model.size)
-    return np.asarray(found, np.float64)
+        noise = gaussian(problem.keys.noise, np.int32(pair), np.int32(draw), problem.model.size)
+    return np.asarray(noise, np.float64)
 
 
 def into_ball(model, radius):

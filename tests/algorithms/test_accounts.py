@@ -377,10 +377,10 @@ def test_sent_gradients_count_as_releases_even_if_unused(tmp_path):
 )
 def test_uncertified_runs_state_their_reason(name, reason, tmp_path):
     asked = scenario(own(name), clients=STEADY)
-    made, found = run(asked, tmp_path)
-    assert reason in found
+    made, refusal = run(asked, tmp_path)
+    assert reason in refusal
     checked = check.check(assemble(asked), made)
-    assert checked.statement == f"not certified: {found}"
+    assert checked.statement == f"not certified: {refusal}"
     assert all(math.isnan(finding.account) for finding in checked.findings)
 
 
@@ -416,7 +416,7 @@ WRONG = [
 
 @pytest.mark.slow(but=["-3"])
 @pytest.mark.parametrize(("options", "reason"), WRONG, ids=[str(options)[:60] for options, _ in WRONG])
-def test_what_an_algorithm_misstates_ends_the_run_in_one_line_with_its_place(options, reason, tmp_path):
+def test_a_wrong_statement_of_an_algorithm_ends_the_run_with_one_line_that_names_it(options, reason, tmp_path):
     asked = scenario(own("Asks", **options), clients=STEADY)
     with pytest.raises(RunError) as caught:
         simfl.run(asked, out=tmp_path)
@@ -430,11 +430,11 @@ def test_a_fixed_batch_larger_than_the_data_is_not_certified(tmp_path):
     """Its last example would be in it several times."""
     private = "{mechanism: gaussian, noise_multiplier: 2.0, neighbors: replace_one}"
     algorithm = own("Asks", size=361)[:-1] + ", sampling: without_replacement}"
-    _, found = run(scenario(algorithm, private, clients=STEADY), tmp_path)
-    assert "client 0 releases mini-batch 0 of 361 examples, and has 360" in found
+    _, refusal = run(scenario(algorithm, private, clients=STEADY), tmp_path)
+    assert "client 0 releases mini-batch 0 of 361 examples, and has 360" in refusal
 
 
-def test_the_statement_says_what_the_account_takes_an_own_algorithms_word_for(tmp_path):
+def test_the_statement_lists_what_the_account_assumes_of_an_own_algorithm(tmp_path):
     made, _ = certified("Own", tmp_path)
     assert made.manifest.extra["privacy"].endswith(
         "not counting what the code of tests.algorithms.test_accounts:Own makes of data beside the gradients of the "

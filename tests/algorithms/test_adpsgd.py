@@ -67,7 +67,7 @@ def total(tape, algorithm):
 @exchanges
 @settings(max_examples=30, deadline=None, derandomize=True)
 @given(world=rough_worlds(), until=st.floats(0.05, 0.3))
-def test_without_steps_the_sum_of_models_stays(exchange, world, until):
+def test_without_steps_the_sum_of_models_is_constant(exchange, world, until):
     d = 3
     models = np.random.default_rng(0).standard_normal((8, d))
     tape = Tape(NumpyExecutor(d, lambda params, *_: params + 1.0), window=37, max_batch=8)
@@ -83,7 +83,7 @@ def test_without_steps_the_sum_of_models_stays(exchange, world, until):
 @exchanges
 @settings(max_examples=8, deadline=None, derandomize=True)
 @given(world=rough_worlds())
-def test_on_the_device_the_sum_of_models_stays_up_to_float_rounding(exchange, world):
+def test_on_the_device_the_sum_of_models_is_constant_up_to_rounding(exchange, world):
     with Lab(make_problem()) as lab:
         models = np.random.default_rng(0).standard_normal((8, lab.problem.model.size)).astype(np.float32)
         algorithm, _ = run_algorithm(
@@ -93,7 +93,7 @@ def test_on_the_device_the_sum_of_models_stays_up_to_float_rounding(exchange, wo
         np.testing.assert_allclose(after, models.astype(np.float64).sum(axis=0), rtol=0, atol=2e-5)
 
 
-def test_the_sum_counts_what_is_in_flight():
+def test_the_constant_sum_includes_differences_in_flight():
     """The test above would pass without differences in flight if none ever were: they are."""
     world = make_world(8, jitter=lognormal(0.3), links=LinkModel(latency=constant(5e-3)))
     tape = Tape(NumpyExecutor(2), window=50)

@@ -99,7 +99,7 @@ class Script:
     [({"sampling": "poisson", "clipping_norm": 0.7}, "world"), ({"l2": 0.05}, "world"), ({"l2": 0.05}, "cyclic")],
     ids=["clipped", "l2", "cyclic"],
 )
-def test_async_sgd_is_the_papers_server(problem, delays):
+def test_async_sgd_equals_the_papers_server(problem, delays):
     script = Script("async_sgd", make_problem(K, **problem), delays=delays)
     stale = [row[4] for row in script.rows]
     assert max(stale) >= K - 1
@@ -116,7 +116,7 @@ def rule_at(version):
     return [rule for rule in STAGES if rule.first <= version][-1]
 
 
-def test_mapa_clips_as_the_server_said_and_steps_as_the_stage_has_it():
+def test_mapa_uses_the_clipping_norm_of_the_server_and_the_step_of_the_stage():
     noise = 0.003
     problem = make_problem(K, sampling="poisson", clipping_norm=2.0, own_clipping=True, noise="laplace_l2")
     script = Script("mapa", problem, noise=noise, stages=STAGES)
@@ -128,7 +128,7 @@ def test_mapa_clips_as_the_server_said_and_steps_as_the_stage_has_it():
     assert stds[30] == pytest.approx(noise), "made in one stage and applied in the next"
 
 
-def test_mapa_with_one_stage_is_audp_at_its_constant_rate():
+def test_mapa_with_one_stage_equals_audp_at_its_constant_rate():
     common = {"sampling": "without_replacement", "clipping_norm": 0.7, "noise": "laplace_l2"}
     stages = [StageRule(0, 0.7, 1.0, STEP)]
     staged = Script("mapa", make_problem(K, own_clipping=True, **common), noise=0.01, stages=stages)
@@ -168,7 +168,7 @@ def test_with_one_client_asgd_is_sgd_on_one_machine():
     np.testing.assert_allclose(models["async_sgd"], models["centralized_sgd"], atol=1e-6)
 
 
-def test_stages_begin_at_the_versions_they_say_and_every_push_is_one_release():
+def test_stages_begin_at_their_versions_and_every_push_is_one_release():
     tape = Tape(NullExecutor(), max_batch=8, own_clipping=True)
     world = make_world(4, jitter=lognormal(0.3), links=ROUGH_LINKS)
     rows = []
@@ -183,7 +183,7 @@ def test_stages_begin_at_the_versions_they_say_and_every_push_is_one_release():
     assert {row[7] for row in rows[:30]} == {2.0}
 
 
-def test_what_is_refused():
+def test_wrong_numbers_of_clients_and_unknown_options_are_refused():
     with pytest.raises(ValueError, match=r"^centralized_sgd: expected 1 client, found 4$"):
         run_without_numbers("centralized_sgd", make_world(4), updates=1)
     for kind in ("centralized_sgd", "audp"):

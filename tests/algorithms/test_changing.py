@@ -47,7 +47,7 @@ def test_clients_exchange_with_current_neighbors(kind, options):
 
 
 @ways
-def test_clients_out_of_contact_go_on_or_wait_and_come_back(kind, options):
+def test_clients_out_of_contact_continue_or_wait_and_resume(kind, options):
     """Two pairs meet in turn; between 0.4 s and 1 s of every second nobody meets anybody."""
     plan = [(0.0, 0.2, 0, 1), (0.0, 0.2, 2, 3), (0.2, 0.4, 1, 2), (0.2, 0.4, 3, 0)]
     sent = []
@@ -75,7 +75,7 @@ def test_a_message_in_flight_when_a_contact_ends_waits_for_the_next():
     assert algorithm.updates == len(rows)
 
 
-def test_a_redrawn_graph_takes_nothing_away():
+def test_a_redrawn_graph_loses_no_message():
     """An answer arrives although the two are no neighbors any more: the graph says whom one turns to."""
     sent = []
     changing = redrawn(8, 0.05)

@@ -171,14 +171,14 @@ GOSSIP_IN_ROUNDS = [("decentralized_sgd", {}), *(("sgp", {"graph": graph}) for g
 
 @pytest.mark.parametrize(("kind", "options"), GOSSIP_IN_ROUNDS)
 @pytest.mark.parametrize("topology", ["ring", "star"])
-def test_clients_that_join_at_one_time_begin_in_one_round(kind, options, topology):
+def test_clients_that_join_together_start_in_the_same_round(kind, options, topology):
     """A world in which everybody joins at 4 s is one that begins 4 s later."""
-    found = []
+    outcomes = []
     for begin in (0.0, 4.0):
         world = make_world(6, topology=topology, outages={k: [Outage(0.0, begin)] for k in range(6)} if begin else None)
         algorithm, rows = run_without_numbers(kind, world, until=begin + 1.001, **options)
-        found.append((rows, getattr(algorithm, "weight", None), world.network.bytes_sent))
-    (first, weights, sent), (late, late_weights, late_sent) = found
+        outcomes.append((rows, getattr(algorithm, "weight", None), world.network.bytes_sent))
+    (first, weights, sent), (late, late_weights, late_sent) = outcomes
     assert len(first) == 6 * 125
     assert [row[1:] for row in late] == [row[1:] for row in first]
     assert [row[0] - 4.0 for row in late] == pytest.approx([row[0] for row in first])
@@ -251,7 +251,7 @@ def test_a_rows_staleness_is_the_number_of_updates_since_its_read(kind, options)
 
 
 @every
-def test_rows_say_what_was_done(kind, options):
+def test_rows_of_updates_equal_what_the_algorithm_did(kind, options):
     if kind == "async_fl":
         pytest.skip("its schedule counts rounds: tests/papers/async_fl/test_algorithm.py")
     schedule = []
@@ -326,7 +326,7 @@ def test_a_deterministic_world_repeats_itself(kind, options):
 
 
 @every
-def test_an_option_that_does_not_exist_is_refused(kind, options):
+def test_an_unknown_option_is_refused(kind, options):
     with pytest.raises(TypeError, match=r"unexpected keyword argument 'speling'"):
         run_without_numbers(kind, make_world(4), updates=1, speling=1, **options)
 
@@ -351,7 +351,7 @@ def test_rows_of_the_bank_stay_few_in_a_long_run(kind, options):
 
 @pytest.mark.slow(but=["adpsgd-atomic"])
 @every
-def test_a_client_that_joins_late_costs_no_memory_before(kind, options):
+def test_a_client_that_joins_late_takes_no_memory_before(kind, options):
     """Nobody keeps models for it that it could never use."""
 
     def rows(until):
@@ -367,7 +367,7 @@ def test_a_client_that_joins_late_costs_no_memory_before(kind, options):
 
 
 @pytest.mark.parametrize("kind", ALONE)
-def test_a_single_client_goes_on_after_every_outage(kind):
+def test_a_single_client_continues_after_every_outage(kind):
     outages = {0: [Outage(0.0, 0.5), Outage(1.0, 2.0), Outage(3.004, 3.5, crash=True)]}
     algorithm, rows = run_without_numbers(kind, make_world(1, outages=outages), until=4.0)
     times_s = np.array([row[0] for row in rows])
@@ -382,7 +382,7 @@ def test_a_single_client_goes_on_after_every_outage(kind):
         run_without_numbers(kind, make_world(1), updates=1, speling=1)
 
 
-def test_algorithms_are_found_by_name_or_by_module_and_class():
+def test_algorithms_are_named_by_kind_or_by_module_and_class():
     assert find_algorithm("adpsgd") is ALGORITHMS["adpsgd"]
     assert find_algorithm("simfl.algorithms.sync_sgd:SyncSGD") is ALGORITHMS["sync_sgd"]
     with pytest.raises(ScenarioError, match=r"^algorithm\.kind: found 'adpsdg', expected one of .*adpsgd"):

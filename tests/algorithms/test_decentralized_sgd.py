@@ -73,7 +73,7 @@ def test_on_a_complete_graph_one_round_is_consensus(mixing):
 
 
 @pytest.mark.parametrize("topology", ["ring", "complete"])
-def test_the_mean_of_all_models_stays_however_late_messages_are(topology):
+def test_the_mean_of_all_models_is_constant_however_late_messages_are(topology):
     links = LinkModel(latency=exponential(5e-3), bandwidth=1e5, loss=0.3, resend_timeout_s=0.01)
     world = make_world(8, topology=topology, jitter=lognormal(0.5), links=links, outages={3: [Outage(0.02, 0.06)]})
     models = np.random.default_rng(0).standard_normal((8, D))
@@ -134,14 +134,14 @@ def test_the_weight_of_a_neighbor_that_left_goes_to_the_clients_own_model():
         np.testing.assert_allclose(later[:, 0], [3.0, *second], atol=1e-6)
 
 
-def test_a_client_that_is_offline_when_a_neighbor_leaves_goes_on_at_its_return():
+def test_a_client_that_is_offline_when_a_neighbor_leaves_continues_at_its_return():
     outages = {0: [Outage(0.02, 0.06)], 1: [Outage(0.03, float("inf"), crash=True)]}
     world = make_world(2, speeds=[1.0, 10.0], links=LinkModel(latency=constant(0.04)), outages=outages)
     _, rows = run_without_numbers("decentralized_sgd", world, until=0.1)
     assert rows[0][:2] == (pytest.approx(0.06), 0), "it waited for its neighbor's model, which is lost"
 
 
-def test_a_slow_link_is_waited_for():
+def test_clients_wait_for_a_slow_link():
     world = make_world(4, links=LinkModel(latency=constant(0.02)))
     algorithm, rows = run_without_numbers("decentralized_sgd", world, updates=40)
     assert rows[-1][0] == pytest.approx(10 * 0.02)

@@ -22,13 +22,13 @@ WEIGHTS = {
 @pytest.mark.parametrize("kind", WEIGHTS)
 def test_weights_fall_from_one(kind):
     weight = staleness_weight(kind, 0.5, 10.0, 4)
-    found = [weight(u) for u in range(40)]
-    assert found == pytest.approx([WEIGHTS[kind](u) for u in range(40)], rel=1e-12)
-    assert found[0] == 1.0
-    assert (np.diff(found) <= 0).all()
+    weights = [weight(u) for u in range(40)]
+    assert weights == pytest.approx([WEIGHTS[kind](u) for u in range(40)], rel=1e-12)
+    assert weights[0] == 1.0
+    assert (np.diff(weights) <= 0).all()
 
 
-def test_a_weighting_that_does_not_exist_is_refused():
+def test_an_unknown_weighting_is_refused():
     with pytest.raises(ValueError, match="weighting: expected constant, polynomial or hinge, found 'linear'"):
         staleness_weight("linear", 0.5, 10.0, 4)
 
@@ -45,7 +45,7 @@ def test_a_weighting_that_does_not_exist_is_refused():
     ],
     ids=["paper", "hinge", "concurrency", "down_weight", "drop", "wait"],
 )
-def test_a_server_in_numpy_ends_up_with_the_same_model(options):
+def test_the_model_equals_that_of_a_numpy_server(options):
     problem = make_problem(6, local=True, proximal=0.1)
     watched = Watched(problem, "fedasync", updates=60, **options)
     alpha, kind = options.get("mixing", 0.6), options.get("weighting", "polynomial")
@@ -80,15 +80,15 @@ def test_one_client_whose_model_replaces_the_servers_is_plain_sgd():
         algorithm, rows = run_algorithm(
             "fedasync", make_world(1, topology="complete"), lab.tape, training, updates=5, mixing=1.0, steps=[4]
         )
-        found = lab.tape.values(algorithm.models())[0]
+        model = lab.tape.values(algorithm.models())[0]
     expected = training.initial + change(problem, training.initial.astype(np.float64), 0, 0, 20)
-    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
+    np.testing.assert_allclose(model, expected, rtol=0, atol=1e-5)
     assert [row[4] for row in rows] == [0] * 5
 
 
 @settings(max_examples=25, deadline=None, derandomize=True)
 @given(world=rough_worlds(5), bound=st.none() | bounds, concurrency=st.none() | st.integers(1, 5))
-def test_counts_add_up_a_bound_is_kept_and_nothing_waits_for_ever(world, bound, concurrency):
+def test_counts_add_up_the_bound_holds_and_no_client_waits_forever(world, bound, concurrency):
     algorithm, rows = run("fedasync", world, until=6.0, staleness=bound, concurrency=concurrency)
     staleness = np.array([row[4] for row in rows])
     assert (staleness >= 0).all()

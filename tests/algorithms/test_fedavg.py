@@ -63,7 +63,7 @@ def numbers(kind, problem, world, updates, prepare=None, **options):
     ],
     ids=["all", "some", "deadline", "fedprox"],
 )
-def test_rounds_written_out_in_numpy(kind, options):
+def test_rounds_equal_those_written_out_in_numpy(kind, options):
     proximal = 0.2 if kind == "fedprox" else 0.0
     sizes = [40, 60, 80, 50, 70, 60]
     problem = make_problem(K, sizes=sizes, local=True, proximal=proximal)
@@ -80,7 +80,7 @@ def test_rounds_written_out_in_numpy(kind, options):
 
         algorithm.train = trained
 
-    found, w, algorithm, rows = numbers(kind, problem, world, 60, watch, steps=STEPS, **options)
+    final, w, algorithm, rows = numbers(kind, problem, world, 60, watch, steps=STEPS, **options)
     rounds = [[row for row in rows if row[3] == r] for r in range(algorithm.round_num)]
     weights = sizes if options.get("weighting", "data") == "data" else [1] * K
     for r, members in enumerate(rounds):
@@ -92,8 +92,8 @@ def test_rounds_written_out_in_numpy(kind, options):
             assert steps == STEPS[client] or kind == "fedprox"
             share = options.get("server_step", 1.0) * weights[client] / total
             w = w + share * change(problem, start, client, draw, steps, proximal)
-    assert np.abs(found - algorithm.training.initial).max() > 0.1, "the run went somewhere"
-    np.testing.assert_allclose(found, w, rtol=0, atol=1e-5)
+    assert np.abs(final - algorithm.training.initial).max() > 0.1, "the run went somewhere"
+    np.testing.assert_allclose(final, w, rtol=0, atol=1e-5)
     assert all(row[4] == 0 for row in rows)
     assert {len(members) for members in rounds} == {3} if "fraction" in options else True
     assert sum(algorithm.client_dropped) > 0 if "deadline" in options else sum(algorithm.client_dropped) == 0
@@ -109,7 +109,7 @@ def test_one_step_of_all_clients_is_synchronous_sgd():
     np.testing.assert_allclose(fedavg, sync, rtol=0, atol=3e-6)
 
 
-def test_it_is_fedbuff_with_a_full_buffer_and_clients_that_wait():
+def test_fedavg_equals_fedbuff_with_a_full_buffer_and_waiting_clients():
     problem = make_problem(K, local=True)
     ours, *_ = numbers("fedavg", problem, make_world(K), 30, steps=[4] * K)
     options = {"buffer_size": K, "after_update": "wait"}
@@ -133,7 +133,7 @@ def test_without_pull_and_deadline_fedprox_is_fedavg():
     deadline=st.sampled_from([None, 0.03]),
     seed=st.integers(0, 99),
 )
-def test_nothing_waits_for_ever_and_counts_add_up(data, kind, fraction, deadline, seed):
+def test_no_client_waits_forever_and_counts_add_up(data, kind, fraction, deadline, seed):
     world = make_world(
         4,
         jitter=lognormal(0.3),
@@ -162,7 +162,7 @@ def test_nothing_waits_for_ever_and_counts_add_up(data, kind, fraction, deadline
         assert sum(algorithm.client_dropped) == 0
 
 
-def test_cohorts_are_drawn_from_all_alike():
+def test_cohorts_are_uniform_over_clients():
     _, rows = run("fedavg", make_world(K), updates=900, fraction=0.5)
     cohorts = [frozenset(row[1] for row in rows if row[3] == r) for r in range(300)]
     assert {len(cohort) for cohort in cohorts} == {3}
@@ -190,7 +190,7 @@ def test_a_round_takes_as_long_as_its_slowest_client_or_its_deadline():
     assert {row[5] for row in rows if row[1] == 0} == {40}
 
 
-def test_offline_clients_are_not_chosen_and_crashed_ones_begin_again():
+def test_offline_clients_are_not_chosen_and_crashed_clients_start_again():
     outages = {1: [Outage(0.1, 0.3)], 2: [Outage(0.004, 0.05, crash=True)], 3: [Outage(0.2, math.inf)]}
     _, rows = run("fedavg", make_world(4, outages=outages), until=0.5)
     first = [row for row in rows if row[3] == 0]
@@ -209,6 +209,6 @@ def test_budgets_end_a_run():
     assert sorted(algorithm.exhausted_s) == [0, 1, 2, 3]
 
 
-def test_an_option_that_does_not_exist_is_refused():
+def test_an_unknown_option_is_refused():
     with pytest.raises(TypeError, match=r"unexpected keyword argument 'speling'"):
         run("fedprox", make_world(4), updates=1, speling=1)

@@ -75,7 +75,7 @@ class Watched:
     ],
     ids=["paper", "plain", "concurrency", "down_weight", "drop", "wait", "waiting"],
 )
-def test_a_server_in_numpy_ends_up_with_the_same_model(options):
+def test_the_model_equals_that_of_a_numpy_server(options):
     problem = make_problem(6, local=True, proximal=0.1)
     watched = Watched(problem, updates=60, **{"buffer_size": 4, **options})
     size, step = options.get("buffer_size", 4), options.get("server_step", 1.0)
@@ -106,7 +106,7 @@ def test_a_server_in_numpy_ends_up_with_the_same_model(options):
     assert [row[5] for row in watched.rows] == [8 * STEPS[row[1]] for row in watched.rows]
 
 
-def test_with_equal_speeds_a_full_buffer_and_waiting_clients_it_is_federated_averaging():
+def test_with_equal_speeds_a_full_buffer_and_waiting_clients_fedbuff_is_federated_averaging():
     problem = make_problem(6, local=True)
     with Lab(problem) as lab:
         training = lab.training(step_size=ETA)
@@ -114,22 +114,22 @@ def test_with_equal_speeds_a_full_buffer_and_waiting_clients_it_is_federated_ave
         algorithm, rows = run_algorithm(
             "fedbuff", world, lab.tape, training, updates=30, buffer_size=6, after_update="wait", steps=[4] * 6
         )
-        found = lab.tape.values(algorithm.models())[0]
+        model = lab.tape.values(algorithm.models())[0]
     w = training.initial.astype(np.float64)
     for r in range(5):
         w = w + np.mean([change(problem, w, k, 4 * r, 4) for k in range(6)], axis=0)
-    np.testing.assert_allclose(found, w, rtol=0, atol=1e-5)
+    np.testing.assert_allclose(model, w, rtol=0, atol=1e-5)
     with Lab(problem) as lab:
         other = make_world(6, topology="complete")
         averaged, _ = run_algorithm("fedavg", other, lab.tape, lab.training(step_size=ETA), updates=30, steps=[4] * 6)
-        np.testing.assert_allclose(found, lab.tape.values(averaged.models())[0], rtol=0, atol=1e-6)
+        np.testing.assert_allclose(model, lab.tape.values(averaged.models())[0], rtol=0, atol=1e-6)
     assert other.clock.now == pytest.approx(world.clock.now)
     assert [row[3] for row in rows] == [r for r in range(5) for _ in range(6)]
     assert all(row[4] == 0 for row in rows)
     assert world.clock.now == pytest.approx(5 * 4 * 8e-3)
 
 
-def test_waiting_clients_with_a_buffer_for_some_are_sampled_rounds():
+def test_waiting_clients_with_a_small_buffer_equal_sampled_rounds():
     """Cohorts of three of six, drawn afresh for every round: every client takes part, and nothing is stale."""
     algorithm, rows = run("fedbuff", make_world(6), updates=300, buffer_size=3, concurrency=3, after_update="wait")
     cohorts = [{row[1] for row in rows[i : i + 3]} for i in range(0, 300, 3)]
@@ -148,7 +148,7 @@ def test_waiting_clients_with_a_buffer_for_some_are_sampled_rounds():
     concurrency=st.none() | st.integers(1, 5),
     after_update=st.sampled_from(["continue", "wait"]),
 )
-def test_counts_add_up_a_bound_is_kept_and_nothing_waits_for_ever(world, bound, size, concurrency, after_update):
+def test_counts_add_up_the_bound_holds_and_no_client_waits_forever(world, bound, size, concurrency, after_update):
     if after_update == "wait":
         size = min(size, concurrency or 5)
     algorithm, rows = run(
@@ -211,7 +211,7 @@ def test_clients_wait_for_the_servers_step_under_after_update_wait():
     )
 
 
-def test_a_client_that_leaves_is_not_waited_for():
+def test_clients_do_not_wait_for_a_client_that_left():
     world = make_world(4, outages={3: [Outage(0.02, float("inf"), crash=True)]})
     algorithm, rows = run("fedbuff", world, until=1.0, buffer_size=4, after_update="wait")
     assert sum(row[0] > 0.9 for row in rows) > 20
@@ -235,7 +235,7 @@ def scenario(**changes):
     return from_mapping(sections)
 
 
-def test_noise_of_the_server_lands_once_on_a_buffer():
+def test_noise_of_the_server_is_added_once_per_buffer():
     """In the middle of a step of the server: w + eta_g/K (sum + z C noise)."""
     problem = make_problem(6, local=True, clip="update", clipping_norm=0.4, noise="gaussian")
     models = []
@@ -277,7 +277,7 @@ def test_a_clients_updates_in_one_buffer_are_accounted_together():
     assert together == pytest.approx(apart, rel=1e-3)
 
 
-def test_a_budget_is_kept_by_the_server_too():
+def test_a_budget_holds_if_the_server_adds_noise():
     training = make_training([64] * 8, noise_std=1.0)
     object.__setattr__(training, "allowances", [9] * 8)
     world = make_world(8, speeds=[1.0] * 7 + [0.1])
@@ -314,7 +314,7 @@ def test_scenarios_choose_who_adds_noise(tmp_path):
 @pytest.mark.slow(but=["down_weight-fedbuff"])
 @pytest.mark.parametrize("kind", ["fedbuff", "fedasync"])
 @pytest.mark.parametrize("policy", ["wait", "drop", "down_weight"])
-def test_a_bound_shows_in_the_tables(kind, policy, tmp_path):
+def test_the_bound_limits_staleness_in_the_tables(kind, policy, tmp_path):
     import simfl
 
     own = {"buffer_size": 2, "local_steps": 2} if kind == "fedbuff" else {"local_steps": 2}
@@ -355,7 +355,7 @@ def test_a_bound_shows_in_the_tables(kind, policy, tmp_path):
         ),
     ],
 )
-def test_scenarios_that_contradict_themselves(changes, message):
+def test_contradictory_scenarios_are_rejected(changes, message):
     with pytest.raises(ScenarioError) as caught:
         scenario(**changes)
     assert message in str(caught.value)

@@ -84,7 +84,7 @@ class Script:
 
 
 @pytest.mark.parametrize("merge", ["age", "average", "none"])
-def test_a_loop_in_numpy_ends_up_with_the_same_models(merge):
+def test_models_equal_those_of_a_numpy_loop(merge):
     script = Script(make_problem(K), updates=150, merge=merge, period_s=6e-3)
     start = [script.training.initial.astype(np.float64)] * K
     models, ages = script.replay(merge, start)
@@ -95,7 +95,7 @@ def test_a_loop_in_numpy_ends_up_with_the_same_models(merge):
         assert sum(ages) > 150, "a merged model is as old as the older one"
 
 
-def test_without_steps_models_agree_within_what_they_began_with():
+def test_without_steps_models_agree_within_their_initial_range():
     apart = np.random.default_rng(2).standard_normal((K, 650)).astype(np.float32)
     script = Script(make_problem(K), updates=400, step=0.0, models=apart, merge="average", period_s=4e-3)
     models, _ = script.replay("average", apart.astype(np.float64), 0.0)
@@ -109,7 +109,7 @@ def test_without_steps_models_agree_within_what_they_began_with():
     ("merge", "own", "other", "share"),
     [("age", 0, 0, 0.5), ("age", 3, 1, 0.25), ("age", 0, 5, 1.0), ("average", 3, 1, 0.5), ("none", 3, 1, 1.0)],
 )
-def test_shares(merge, own, other, share):
+def test_shares_of_a_merge_follow_the_ages(merge, own, other, share):
     algorithm, _ = run("gossip_learning", make_world(4), updates=1, merge=merge)
     assert algorithm.share(own, other) == share
 
@@ -136,7 +136,7 @@ def test_a_slow_device_trains_once_on_all_models_received_meanwhile():
 
 @settings(max_examples=20, deadline=None, derandomize=True)
 @given(world=rough_worlds(5))
-def test_messages_and_updates_add_up_and_those_left_go_on(world):
+def test_messages_and_updates_add_up_and_remaining_clients_continue(world):
     tally = dict.fromkeys(("sent", "merged"), 0)
 
     def watch(algorithm):
@@ -162,7 +162,7 @@ def test_messages_and_updates_add_up_and_those_left_go_on(world):
         assert sum(row[0] > 4.0 for row in rows) > 10 * len(there)
 
 
-def test_a_client_whose_neighbors_have_left_comes_to_an_end():
+def test_a_client_whose_neighbors_have_left_stops():
     gone = {k: [Outage(0.5, float("inf"), crash=True)] for k in (1, 2, 3)}
     algorithm, rows = run("gossip_learning", make_world(4, topology="complete", outages=gone))
     assert 0.4 < rows[-1][0] < 0.6

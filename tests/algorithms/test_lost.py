@@ -38,7 +38,7 @@ CRASHES = {0: [Outage(at, at + 0.001, crash=True) for at in np.arange(0.012, 1.0
 
 @pytest.mark.parametrize("kind", ["adpsgd", "async_sgd", "gossip_learning", "centralized_sgd", "async_fl"])
 @pytest.mark.parametrize("sampling", ["shuffle", "poisson"])
-def test_a_lost_batch_of_shuffled_data_comes_again(kind, sampling):
+def test_a_lost_batch_of_shuffled_data_is_handed_out_again(kind, sampling):
     """8 ms for a batch: with 20 ms between crashes, one or two of three come to their end."""
     algorithm = set_up(kind, sampling=sampling, outages=CRASHES, clients=1 if kind == "centralized_sgd" else 2)
     seen = begin(algorithm, 1.0)
@@ -53,7 +53,7 @@ def test_a_lost_batch_of_shuffled_data_comes_again(kind, sampling):
     assert 0 <= seen.promised[0] <= 1
 
 
-def test_only_the_newest_batch_comes_again_and_a_lost_promise_cannot_be_used():
+def test_only_the_newest_batch_is_handed_out_again_and_a_lost_promise_cannot_be_used():
     algorithm = set_up("adpsgd")
     tape, model = algorithm.tape, algorithm.model[0]
     first, second = algorithm.gradient(model, 0), algorithm.gradient(model, 0)
@@ -123,14 +123,14 @@ class Dear(Alone):
             self.updated(me, 0, 8, 0.1)
 
 
-def test_a_release_that_is_dearer_than_planned_is_not_made():
+def test_a_release_above_the_planned_cost_is_not_made():
     seen = begin(set_up(Dear, allowances=[10], clients=1), 1.0)
     assert (seen.counts, seen.others, seen.dearer) == ([2], {}, {0})
     free = begin(set_up(Dear, clients=1), 1.0)
     assert free.others[0][8, 1.0] > 10
 
 
-def test_late_joiners_spend_the_rounds_that_are_left():
+def test_late_clients_make_fewer_releases_than_their_budget():
     """Growing rounds: who comes at the fourth may not make as many of those as of the first."""
     from simfl.papers.async_fl.round_sizes import RoundSizes
     from simfl.papers.async_fl.sizes import PolynomialSizes

@@ -31,9 +31,9 @@ def optimized(problem, kind, initial=None, **algorithm):
     scenario = from_mapping({"algorithm": {"kind": kind, **algorithm}, "clients": {"count": 1 + (kind[0] != "c")}})
     setup = SimpleNamespace(scenario=scenario, kind=find_kind(scenario), algorithm=ALGORITHMS[kind])
     initial = np.zeros(problem.model.size, np.float32) if initial is None else initial
-    found = optimizers_of(setup, initial)
-    plans = {"optimizer": found.client, "server_optimizer": found.server}
-    return dataclasses.replace(problem, optimizing=found.optimizing), plans
+    chosen_optimizers = optimizers_of(setup, initial)
+    plans = {"optimizer": chosen_optimizers.client, "server_optimizer": chosen_optimizers.server}
+    return dataclasses.replace(problem, optimizing=chosen_optimizers.optimizing), plans
 
 
 def run(
@@ -104,23 +104,23 @@ def expected(name):
     + [("adpsgd", name, True) for name in ("nesterov", "clipped")]
     + [("adpsgd", name, False) for name in ("momentum", "adam", "own")],
 )
-def test_a_client_on_its_own_is_a_plain_loop_of_optax(kind, name, one_by_one):
+def test_one_client_equals_a_plain_loop_of_optax(kind, name, one_by_one):
     """200 steps: of one model, and beside those of another client, one by one as on a CPU and in lanes."""
     section, _, step_size = LOOPS[name]
     alone = kind == "centralized_sgd"
     problem = make_problem(1 if alone else 2, sizes=[320] if alone else [320, 80], l2=0.01)
     more = {} if alone else {"exchange": "atomic", "prepare": quiet, "world": make_world(2, speeds=[1.0, 1.3])}
     updates = 200 if alone else 354  # of two clients, of which the first is faster
-    found = run(
+    models = run(
         problem, kind, {"optimizer": section}, updates=updates, step_size=step_size, initial=start(),
         one_by_one=one_by_one, **more,
     )  # fmt: skip
-    np.testing.assert_allclose(found[0], expected(name), rtol=0, atol=1e-5)
-    assert np.abs(found[0] - start()).max() > 0.05
+    np.testing.assert_allclose(models[0], expected(name), rtol=0, atol=1e-5)
+    assert np.abs(models[0] - start()).max() > 0.05
 
 
 @pytest.mark.parametrize("name", ["nesterov", "adam"])
-def test_local_steps_are_a_plain_loop_whose_state_begins_anew_with_each_round(name):
+def test_local_steps_equal_a_plain_loop_whose_state_restarts_in_each_round(name):
     section, parts, step_size = LOOPS[name]
     problem, _ = optimized(make_problem(4, local=True, l2=0.01), "fedavg", start(), optimizer=section)
     rounds = [(0, 0, 5), (1, 3, 2), (3, 7, 9)]
@@ -130,10 +130,10 @@ def test_local_steps_are_a_plain_loop_whose_state_begins_anew_with_each_round(na
             lab.tape.combine((1.0, lab.tape.train(model, k, draw, steps, 8, (step_size, 0.0, 0.0, 0.0))))
             for k, draw, steps in rounds
         ]
-        found = lab.tape.values(changes)
+        values = lab.tape.values(changes)
     chain = optax.chain(*parts, optax.scale(-1.0))
     looped = [plain_loop(problem, start(), chain, steps, step_size, k, draw) - start() for k, draw, steps in rounds]
-    np.testing.assert_allclose(found, looped, rtol=0, atol=1e-5)
+    np.testing.assert_allclose(values, looped, rtol=0, atol=1e-5)
 
 
 def adaptive_loop(kind, rounds, x, mean_change, beta1=0.9, beta2=0.99, tau=1e-3, eta=0.01):
@@ -160,7 +160,7 @@ def test_servers_take_the_steps_of_the_listings(kind, server):
     problem = make_problem(4, local=True)
     server_step = 0.5 if server == "momentum" else 0.01
     options = {"buffer_size": 4, "after_update": "wait"} if kind == "fedbuff" else {}
-    found = run(
+    models = run(
         problem, kind, {"server_optimizer": server}, updates=40, step_size=STEP, initial=start(),
         server_step=server_step, steps=[3] * 4, **options,
     )  # fmt: skip
@@ -175,27 +175,27 @@ def test_servers_take_the_steps_of_the_listings(kind, server):
         return total
 
     looped = adaptive_loop(server, 10, start().astype(np.float64), mean_change, eta=server_step)
-    np.testing.assert_allclose(found[0], looped, rtol=0, atol=2e-4 if server != "momentum" else 1e-5)
+    np.testing.assert_allclose(models[0], looped, rtol=0, atol=2e-4 if server != "momentum" else 1e-5)
     assert np.abs(looped - start()).max() > 0.05
 
 
-def test_a_server_takes_gradients_as_they_come():
+def test_a_server_steps_on_gradients_as_they_arrive():
     """ASGD with Nesterov's momentum at the server: client 0 alone, so that nothing is stale."""
     problem = make_problem(1)
-    found = run(problem, "async_sgd", {"server_optimizer": "momentum"}, updates=50, step_size=0.1, initial=start())
+    models = run(problem, "async_sgd", {"server_optimizer": "momentum"}, updates=50, step_size=0.1, initial=start())
     looped = plain_loop(problem, start(), optax.chain(optax.trace(0.9), optax.scale(-1.0)), 50, 0.1)
-    np.testing.assert_allclose(found[0], looped, rtol=0, atol=1e-5)
+    np.testing.assert_allclose(models[0], looped, rtol=0, atol=1e-5)
 
 
 def test_learners_in_step_have_one_state():
     problem = make_problem(4)
-    found = run(problem, "sync_sgd", {"optimizer": "nesterov"}, updates=80, step_size=0.1, initial=start())
+    models = run(problem, "sync_sgd", {"optimizer": "nesterov"}, updates=80, step_size=0.1, initial=start())
     w, v = start().astype(np.float64), np.zeros(D)
     for t in range(20):
         gradient = sum(batch_gradient(problem, w, k, t, 8) for k in range(4)) / 32
         v = 0.9 * v + gradient
         w = w - 0.1 * (gradient + 0.9 * v)
-    np.testing.assert_allclose(found[0], w, rtol=0, atol=1e-5)
+    np.testing.assert_allclose(models[0], w, rtol=0, atol=1e-5)
 
 
 # -- states and neighbors, states and crashes ------------------------------------------------------
@@ -244,8 +244,8 @@ def test_states_are_blended_taken_and_lost_one_by_one():
     optimizer.average(1, [(0.25, other), (0.75, optimizer.shown(1))])
     optimizer.take(2, other)
     moved = [optimizer.step(who, base, ((1.0, base),), 0.5) for who in range(3)]
-    found = tape.values([*moved, *optimizer.shown(1).rows, *optimizer.shown(2).rows])[:, 0].tolist()
-    assert found == [0.0, 0.0, 2.0, 2.0, 3.0, 9.0, 5.0, 6.0, 7.0]
+    values = tape.values([*moved, *optimizer.shown(1).rows, *optimizer.shown(2).rows])[:, 0].tolist()
+    assert values == [0.0, 0.0, 2.0, 2.0, 3.0, 9.0, 5.0, 6.0, 7.0]
     assert [optimizer.shown(who).updates for who in range(3)] == [1, 1, 5]
     optimizer.lose(2)
     assert optimizer.shown(2).updates == 0
@@ -284,7 +284,7 @@ CURVATURE = np.geomspace(0.01, 1.0, 4)  # a condition number of 100
 
 @pytest.mark.slow(but=["adpsgd"])
 @pytest.mark.parametrize("kind", ACCELERATED)
-def test_momentum_takes_the_root_of_the_condition_number_and_adam_does_not_mind_it(kind):
+def test_momentum_needs_the_root_of_the_condition_number_and_adam_is_independent_of_it(kind):
     """Four clients with one optimum at distance 1, step sizes eta, smallest curvature mu. Without momentum the distance
     is (1 - eta mu)^t; with beta = r^2, r = 1 - sqrt(eta mu), it is r^t up to a factor that is linear in t (Polyak
     1964). At the best step sizes these are ((kappa - 1) / (kappa + 1))^t and ((sqrt(kappa) - 1) / (sqrt(kappa) + 1))^t.
@@ -294,11 +294,11 @@ def test_momentum_takes_the_root_of_the_condition_number_and_adam_does_not_mind_
 
     def distance(optimizer, step_size, server_step=1.0):
         steps = {"server_step": server_step} if kind in LOCAL else {}
-        found = run(
+        models = run(
             problem, kind, {section: optimizer}, updates=4 * rounds, step_size=step_size,
             initial=np.zeros(4, np.float32), **steps, **options,
         )  # fmt: skip
-        return np.abs(found - 1.0).max(axis=0)
+        return np.abs(models - 1.0).max(axis=0)
 
     plain = distance("sgd", plain_step).max()
     assert plain == pytest.approx((1 - 0.01 * plain_step) ** rounds, rel=0.02)
@@ -313,7 +313,7 @@ def test_momentum_takes_the_root_of_the_condition_number_and_adam_does_not_mind_
 
 
 @pytest.mark.parametrize("average", [False, True])
-def test_momentum_multiplies_the_bias_of_unlike_data(average):
+def test_momentum_multiplies_the_bias_of_heterogeneous_data(average):
     """D-PSGD ends at (I - W + eta H) x = eta H a, with momentum as if the step were eta / (1 - beta): what data unlike
     each other cost grows by 1 / (1 - beta)^2 (Yuan et al. 2021, DecentLaM, https://arxiv.org/abs/2104.11981). Averaged
     velocities, (I - beta W) v = H (x - a), take most of that away."""
@@ -326,7 +326,7 @@ def test_momentum_multiplies_the_bias_of_unlike_data(average):
         "sgd": {"optimizer": "sgd"},
         "momentum": {"optimizer": {"kind": "momentum", "momentum": beta, "state": {"average": average}}},
     }
-    found = {
+    models_by_name = {
         name: run(
             quadratic(points, [h] * 3), "decentralized_sgd", section, updates=400 * K, step_size=eta,
             initial=np.zeros(3, np.float32), world=make_world(K, topology="ring"),
@@ -339,8 +339,8 @@ def test_momentum_multiplies_the_bias_of_unlike_data(average):
         "momentum": np.linalg.solve(eye - W + eta * h * velocity, eta * h * velocity @ points),
     }
     for name, limit in limits.items():
-        np.testing.assert_allclose(found[name], limit, atol=2e-4)
-    bias = {name: float((models**2).sum()) for name, models in found.items()}
+        np.testing.assert_allclose(models_by_name[name], limit, atol=2e-4)
+    bias = {name: float((models**2).sum()) for name, models in models_by_name.items()}
     if average:
         assert bias["momentum"] < 10 * bias["sgd"]
     else:

@@ -99,7 +99,7 @@ class Script:
 
 @problems
 @pytest.mark.parametrize("topology", ["ring", "complete"])
-def test_adpsgd_atomic(problem, topology):
+def test_atomic_adpsgd_equals_a_replay_in_numpy(problem, topology):
     script = Script("adpsgd", make_problem(**PROBLEMS[problem]), updates=200, topology=topology, exchange="atomic")
     w, reads, exchanges = script.start(), {}, 0
     for event, client, *rest in script.events:
@@ -118,7 +118,7 @@ def test_adpsgd_atomic(problem, topology):
 
 @problems
 @pytest.mark.parametrize("topology", ["ring", "complete"])
-def test_adpsgd_by_messages(problem, topology):
+def test_adpsgd_by_messages_equals_a_replay_in_numpy(problem, topology):
     outages = {2: [Outage(0.02, 0.05)], 5: [Outage(0.03, 0.06, crash=True)]}
     script = Script(
         "adpsgd",
@@ -155,7 +155,7 @@ def test_adpsgd_by_messages(problem, topology):
 
 @problems
 @pytest.mark.parametrize("topology", ["star", "complete"])
-def test_decentralized_sgd(problem, topology):
+def test_decentralized_sgd_equals_a_replay_in_numpy(problem, topology):
     script = Script("decentralized_sgd", make_problem(**PROBLEMS[problem]), updates=200, topology=topology)
     neighbors = [set(script.topology.neighbors(k)) for k in range(K)]
     w, history, reads = script.start(), [{} for _ in range(K)], {}
@@ -178,7 +178,7 @@ def test_decentralized_sgd(problem, topology):
 
 
 @problems
-def test_sync_sgd(problem):
+def test_sync_sgd_equals_a_replay_in_numpy(problem):
     script = Script("sync_sgd", make_problem(**PROBLEMS[problem]), updates=200)
     w, reads, updated = script.start()[0], {}, []
     for event, client, *rest in script.events:

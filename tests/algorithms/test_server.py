@@ -74,7 +74,7 @@ bounds = st.builds(StalenessBound, st.integers(0, 6), st.sampled_from(["wait", "
 
 @settings(max_examples=30, deadline=None, derandomize=True)
 @given(world=rough_worlds(5), bound=st.none() | bounds)
-def test_a_bound_is_kept_counts_add_up_and_nothing_waits_for_ever(world, bound):
+def test_the_bound_holds_counts_add_up_and_no_client_waits_forever(world, bound):
     algorithm, rows, watch = run(world, staleness=bound)
     staleness = np.array([row[4] for row in rows])
     assert (staleness >= 0).all()
@@ -111,7 +111,7 @@ def test_clients_that_take_turns_are_served_in_order(world):
 
 
 @pytest.mark.parametrize("links", [LinkModel(), LinkModel(latency=exponential(0.05))], ids=["at once", "late"])
-def test_cyclic_staleness_is_the_papers(links):
+def test_cyclic_staleness_equals_that_of_the_paper(links):
     """tau(t) = min(t - 1, K - 1), k(t) = (t - 1) mod K, whatever the speeds."""
     world = make_world(5, speeds=[1.0, 9.0, 2.0, 0.1, 3.0], jitter=lognormal(0.5), links=links)
     _, rows = run_without_numbers("async_sgd", world, updates=60, delays="cyclic")
@@ -119,7 +119,7 @@ def test_cyclic_staleness_is_the_papers(links):
     assert [row[4] for row in rows] == [min(t, 4) for t in range(60)]
 
 
-def test_first_in_first_out_and_only_the_sender_is_answered():
+def test_updates_are_applied_in_order_of_arrival_and_only_the_sender_is_answered():
     """Without delays a client's next update is computed at the model that its last one made."""
     world = make_world(3, speeds=[1.0, 1.0, 2.5])
     _, rows = run_without_numbers("async_sgd", world, updates=40)
@@ -130,7 +130,7 @@ def test_first_in_first_out_and_only_the_sender_is_answered():
     assert [row[0] for row in rows] == sorted(row[0] for row in rows)
 
 
-def test_a_server_takes_one_message_after_the_other():
+def test_a_server_processes_messages_one_by_one():
     world = make_world(4)
     world.server = ServerModel(seconds_per_update=5e-3)
     _, rows = run_without_numbers("async_sgd", world, updates=4)
@@ -175,7 +175,7 @@ def test_dropped_updates_are_counted_and_released():
 
 
 @pytest.mark.parametrize("bound", [0, 1, 2, 5])
-def test_waiting_lets_as_many_compute_as_can_be_applied_in_time(bound):
+def test_with_wait_at_most_bound_plus_one_clients_compute(bound):
     """With bound 0 clients compute one after the other; time goes by as that says."""
     world = make_world(4)
     algorithm, rows = run_without_numbers("async_sgd", world, updates=48, staleness=StalenessBound(bound, "wait"))
@@ -185,7 +185,7 @@ def test_waiting_lets_as_many_compute_as_can_be_applied_in_time(bound):
         assert all(algorithm.waited_s(k) > 0 for k in range(algorithm.num_clients))
 
 
-def test_a_spent_budget_ends_a_clients_part_and_frees_waiting_clients():
+def test_a_client_with_a_spent_budget_stops_and_frees_waiting_clients():
     world = make_world(3)
     training = make_training([64] * 3)
     object.__setattr__(training, "allowances", [5, 1000, 1000])

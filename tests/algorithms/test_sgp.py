@@ -84,7 +84,7 @@ class Script:
 @pytest.mark.slow(but=["one_peer-3"])
 @pytest.mark.parametrize("overlap", [0, 1, 3])
 @pytest.mark.parametrize("graph", GRAPHS)
-def test_a_loop_in_numpy_ends_up_with_the_same_models(graph, overlap):
+def test_models_equal_those_of_a_numpy_loop(graph, overlap):
     script = Script(make_problem(K), updates=90, graph=graph, overlap=overlap)
     start = [script.training.initial.astype(np.float64)] * K
     x, w = script.replay(start)
@@ -96,16 +96,16 @@ def test_a_loop_in_numpy_ends_up_with_the_same_models(graph, overlap):
 
 
 @pytest.mark.parametrize("graph", GRAPHS)
-def test_without_steps_all_end_up_with_the_mean(graph):
+def test_without_steps_all_models_reach_the_mean(graph):
     """Push-sum: z goes to the plain mean of what the clients began with, though P is not doubly stochastic."""
     apart = np.random.default_rng(2).standard_normal((K, 650)).astype(np.float32)
     script = Script(make_problem(K), updates=K * 120, step=0.0, models=apart, graph=graph, topology="star")
     np.testing.assert_allclose(script.models, np.tile(apart.mean(axis=0), (K, 1)), rtol=0, atol=2e-4)
 
 
-def test_on_a_complete_graph_it_is_synchronous_sgd():
+def test_on_a_complete_graph_sgp_is_synchronous_sgd():
     problem = make_problem(K)
-    found = []
+    finals = []
     for kind, options in (("sgp", {"graph": "topology"}), ("sync_sgd", {})):
         with Lab(problem) as lab:
             world = make_world(K, topology="complete")
@@ -115,11 +115,11 @@ def test_on_a_complete_graph_it_is_synchronous_sgd():
                 assert algorithm.rounds >= 11
             else:
                 models = lab.tape.values(algorithm.models())
-            found.append(np.array(models[0]))
-    np.testing.assert_allclose(found[0], found[1], rtol=0, atol=1e-5)
+            finals.append(np.array(models[0]))
+    np.testing.assert_allclose(finals[0], finals[1], rtol=0, atol=1e-5)
 
 
-def test_on_a_doubly_stochastic_graph_weights_stay_one_and_it_is_gossip_sgd():
+def test_on_a_doubly_stochastic_graph_weights_stay_one_and_sgp_is_gossip_sgd():
     """x <- W (x - step * gradient), with the W of a ring to whose neighbors everybody sends alike."""
     problem = make_problem(K)
     rounds = 10
@@ -130,7 +130,7 @@ def test_on_a_doubly_stochastic_graph_weights_stay_one_and_it_is_gossip_sgd():
         )
         while algorithm.rounds < rounds:
             algorithm.world.clock.step()
-        found = lab.tape.values(algorithm.models())
+        values = lab.tape.values(algorithm.models())
     assert algorithm.weight == pytest.approx([1.0] * K, abs=1e-12)
     matrix = np.zeros((K, K))
     for k in range(K):
@@ -140,7 +140,7 @@ def test_on_a_doubly_stochastic_graph_weights_stay_one_and_it_is_gossip_sgd():
         gradients = np.array([batch_gradient(problem, w[k], k, r, 8) / 8 for k in range(K)])
         w = matrix @ (w - STEP * gradients)
     assert len(rows) == K * rounds
-    np.testing.assert_allclose(found, w, rtol=0, atol=1e-5)
+    np.testing.assert_allclose(values, w, rtol=0, atol=1e-5)
 
 
 def test_one_peer_sends_to_each_hop_in_turn():
@@ -177,7 +177,7 @@ def test_overlap_hides_the_messages():
 
 @settings(max_examples=25, deadline=None, derandomize=True, phases=[Phase.generate])
 @given(world=rough_worlds(5), graph=st.sampled_from(GRAPHS), overlap=st.integers(0, 3))
-def test_weight_is_conserved_and_nothing_waits_for_ever(world, graph, overlap):
+def test_weight_is_conserved_and_no_client_waits_forever(world, graph, overlap):
     totals = []
 
     def watch(algorithm):
@@ -218,8 +218,8 @@ def test_x_and_w_of_a_client_that_leaves_are_lost_in_proportion():
     with Lab(problem) as lab:
         world = make_world(K, jitter=lognormal(0.5), links=LINKS, outages={2: [Outage(0.1, float("inf"), crash=True)]})
         algorithm, rows = run_algorithm("sgp", world, lab.tape, lab.training(step_size=0.0), updates=300, models=apart)
-        found = lab.tape.values(algorithm.models())
+        values = lab.tape.values(algorithm.models())
     assert rows[-1][0] > 0.3
     here = [k for k in range(K) if k != 2]
     assert sum(algorithm.weight[k] for k in here) < 5.9
-    np.testing.assert_allclose(found[here], 1.0, rtol=0, atol=1e-5)
+    np.testing.assert_allclose(values[here], 1.0, rtol=0, atol=1e-5)

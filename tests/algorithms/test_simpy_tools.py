@@ -32,11 +32,11 @@ def test_clients_share_machines(tmp_path):
 def test_a_client_that_is_interrupted_loses_its_mini_batch(tmp_path):
     scenario = {**SCENARIO, "slowdowns": [{"clients": [1], "factor": 20}]}
     scenario["algorithm"] = {**SCENARIO["algorithm"], "options": {"machines": 1, "patience_s": 0.05}}
-    found = simfl.run(scenario, out=tmp_path)
-    assert found.clients["updates"].to_list()[1] == 0
-    assert len(found.updates) == 40
+    result = simfl.run(scenario, out=tmp_path)
+    assert result.clients["updates"].to_list()[1] == 0
+    assert len(result.updates) == 40
     # Three updates of 8 ms, then 50 ms of patience for client 1, who has the machine.
-    assert found.updates["time_s"].iloc[:6].to_list() == pytest.approx([0.008, 0.066, 0.074, 0.082, 0.140, 0.148])
+    assert result.updates["time_s"].iloc[:6].to_list() == pytest.approx([0.008, 0.066, 0.074, 0.082, 0.140, 0.148])
 
 
 def test_a_run_with_simpys_tools_repeats_itself(tmp_path):

@@ -73,7 +73,7 @@ def run(kind, world, **options):
 @ways
 @settings(max_examples=15, deadline=None, derandomize=True)
 @given(world=rough_worlds(), bound=bounds)
-def test_a_bound_is_kept_counts_add_up_and_nothing_waits_for_ever(kind, options, world, bound):
+def test_the_bound_holds_counts_add_up_and_no_client_waits_forever(kind, options, world, bound):
     algorithm, rows, watch = run(kind, world, until=6.0, staleness=bound, **options)
     staleness = np.array([row[4] for row in rows])
     assert staleness.min(initial=0) >= 0
@@ -109,7 +109,7 @@ def test_a_bound_that_never_binds_changes_nothing(kind, options):
 
 @pytest.mark.parametrize("exchange", ["messages", "atomic"])
 @pytest.mark.parametrize("bound", [0, 1, 2, 5])
-def test_as_many_compute_as_can_be_applied_in_time(exchange, bound):
+def test_at_most_bound_plus_one_clients_compute_at_a_time(exchange, bound):
     """With bound 0 clients compute one after the other; time goes by as that says."""
     world = make_world(4)
     algorithm, rows = run_without_numbers(
@@ -133,7 +133,7 @@ def test_clients_do_not_wait_for_an_answer_that_never_comes():
 
 
 @ways
-def test_offline_clients_are_waited_for_and_clients_that_left_are_not(kind, options):
+def test_clients_wait_for_offline_clients_but_not_for_those_that_left(kind, options):
     for end, others in ((2.0, False), (math.inf, True)):
         world = make_world(4, topology="complete", speeds=[20.0, 1.0, 1.0, 1.0], outages={0: [Outage(0.5, end)]})
         bound = StalenessBound(3, "wait")
@@ -189,7 +189,7 @@ def test_stale_updates_take_smaller_steps(kind, options):
         assert row[6] == pytest.approx(0.5 * min(1.0, 4 / (row[4] + 1)))
 
 
-def test_late_clients_are_let_in():
+def test_late_clients_may_read():
     world = make_world(4, topology="complete", outages={2: [Outage(0.0, 1.0)]}, links=LinkModel(exponential(2e-3)))
     _, rows = run_without_numbers("adpsgd", world, until=2.0, staleness=StalenessBound(1, "wait"))
     first = next(row[0] for row in rows if row[1] == 2)

@@ -54,7 +54,7 @@ def test_many_workers_equal_one_with_all_their_batches(options):
     np.testing.assert_allclose(many, one, rtol=0, atol=2e-6)
 
 
-def test_a_learner_that_left_counts_no_more_and_one_that_crashed_computes_again():
+def test_a_learner_that_left_no_longer_counts_and_one_that_crashed_computes_again():
     outages = {3: [Outage(0.012, float("inf"), crash=True)], 5: [Outage(0.018, 0.05, crash=True)]}
     problem = make_problem()
     world = make_world(8, outages=outages)
@@ -170,7 +170,7 @@ def test_a_learner_starts_from_the_initial_model_if_no_other_has_the_current_one
     np.testing.assert_allclose(final, expected, rtol=0, atol=1e-5)
 
 
-def test_a_learner_that_leaves_before_the_model_has_come_is_not_waited_for():
+def test_learners_do_not_wait_for_one_that_leaves_before_it_gets_the_model():
     outages = {3: [Outage(0.0, 0.02), Outage(0.03, float("inf"))]}
     world = make_world(4, links=LinkModel(latency=constant(0.05)), outages=outages)
     algorithm, rows = run_without_numbers("sync_sgd", world, until=2.0, all_reduce="ideal")

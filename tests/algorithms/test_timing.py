@@ -153,7 +153,7 @@ def test_on_a_ring_a_slow_client_delays_its_neighbors_one_round_later_each():
             assert time == pytest.approx(10 * c * (round_num - away + 1))
 
 
-def test_a_slowdown_in_a_window_counts_for_what_begins_in_it():
+def test_a_slowdown_applies_to_computations_that_begin_in_its_window():
     window = Slowdown(4.0, frozenset(range(8)), start_s=0.010, end_s=0.030)
     world = make_world(8, slowdowns=[window], seconds_per_example=SECONDS)
     _, rows = run_without_numbers("sync_sgd", world, training=TRAINING, updates=8 * 5)
@@ -161,7 +161,7 @@ def test_a_slowdown_in_a_window_counts_for_what_begins_in_it():
     assert sorted({round(row[0], 9) for row in rows}) == [0.008, 0.016, 0.048, 0.056, 0.064]
 
 
-def test_absent_clients_are_accounted_for():
+def test_offline_time_is_counted():
     outages = {1: [Outage(0.100, 0.150)], 2: [Outage(0.2, 0.3, crash=True)], 5: [Outage(0.0, 0.05)]}
     world = make_world(8, outages=outages, links=LINKS["both"], seconds_per_example=SECONDS, speeds=SPEEDS)
     algorithm, _ = run_without_numbers("sync_sgd", world, training=TRAINING, updates=8 * 40)
@@ -184,7 +184,7 @@ def rate(kind, num_clients, slowdowns, horizon, **options):
 
 
 @pytest.mark.parametrize("num_clients", [4, 16])
-def test_case_one_a_random_learner_twice_as_slow_in_every_iteration(num_clients):
+def test_adpsgd_is_faster_than_sync_with_a_random_slow_learner(num_clients):
     horizon, rule = 1000, [Slowdown(2.0, random=1)]
     sync, adpsgd = (rate(kind, num_clients, rule, horizon) for kind in ("sync_sgd", "adpsgd"))
     assert sync == pytest.approx(num_clients / 2)
@@ -194,7 +194,7 @@ def test_case_one_a_random_learner_twice_as_slow_in_every_iteration(num_clients)
 
 @pytest.mark.parametrize("num_clients", [4, 16])
 @pytest.mark.parametrize("exchange", ["atomic", "messages"])
-def test_case_two_one_learner_ten_times_slower(num_clients, exchange):
+def test_adpsgd_is_faster_than_sync_with_one_slow_learner(num_clients, exchange):
     horizon, rule = 500, [Slowdown(10.0, frozenset({1}))]
     sync = rate("sync_sgd", num_clients, rule, horizon)
     adpsgd = rate("adpsgd", num_clients, rule, horizon, exchange=exchange)

@@ -211,23 +211,23 @@ def test_missing_noise_of_an_asynchronous_client_is_refuted():
 
 def heard(plan):
     """Return an empty list, and the tape that adds (models, releases, gradients) to it as the adversary hears them."""
-    found = []
-    tape = functools.partial(ListeningTape, clients={plan.client: math.inf}, hear=lambda *words: found.append(words))
-    return found, tape
+    reports = []
+    tape = functools.partial(ListeningTape, clients={plan.client: math.inf}, hear=lambda *words: reports.append(words))
+    return reports, tape
 
 
 def test_heard_releases_are_those_that_moved_the_model(tmp_path):
     """One client, plain SGD: w_(t+1) = w_t - step / B * release."""
     plan = Audit(scenario(updates=HEARD_AT_A_TIME + 3), canaries=1438, in_place=True)
-    found, tape = heard(plan)
+    reports, tape = heard(plan)
     simulation = Simulation(plan.setup, choose_device("cpu"), tape=tape)
     simulation.run(RunFolder.create(tmp_path, "heard"))
     simulation.tape.deliver()
-    models, releases = (np.concatenate([words[part] for words in found]) for part in range(2))
-    gradients = [gradient for words in found for gradient in words[2]]
+    models, releases = (np.concatenate([words[part] for words in reports]) for part in range(2))
+    gradients = [gradient for words in reports for gradient in words[2]]
     last = simulation.tape.values(simulation.algorithm.models())
     simulation.release()
-    assert [len(words[0]) for words in found] == [HEARD_AT_A_TIME, 3]
+    assert [len(words[0]) for words in reports] == [HEARD_AT_A_TIME, 3]
     assert [gradient.draw for gradient in gradients] == list(range(len(gradients)))
     assert {gradient.noise_scale for gradient in gradients} == {1.0}  # z * C = 2 * 0.5
     following = np.concatenate((models[1:], last))
@@ -246,7 +246,7 @@ def test_listening_does_not_change_results(tmp_path):
     digests = []
     for name in ("heard", "unheard"):
         plan = Audit(scenario(**SAMPLED), canaries=719, in_place=True, client=1)
-        found, tape = heard(plan)
+        reports, tape = heard(plan)
         simulation = Simulation(plan.setup, choose_device("cpu"), **({"tape": tape} if name == "heard" else {}))
         try:
             digests.append(simulation.run(RunFolder.create(tmp_path, name)).manifest.digest)
@@ -254,7 +254,7 @@ def test_listening_does_not_change_results(tmp_path):
                 simulation.tape.deliver()
         finally:
             simulation.release()
-        assert bool(found) == (name == "heard")
+        assert bool(reports) == (name == "heard")
     assert digests[0] == digests[1]
 
 

@@ -50,11 +50,11 @@ def test_ordinary_examples_equal_those_of_the_inner_model(name, canaries):
     weight = np.array([1, 0, 1, 1, 0.5], np.float32)
     coded = with_codes(x, ORDINARY)
     assert coded.shape == (5, 7)
-    for found, expected in zip(
+    for computed, expected in zip(
         sums(model)(params, coded, y, weight, 0.7), sums(inner)(own, x, y, weight, 0.7), strict=True
     ):
-        np.testing.assert_array_equal(np.asarray(found)[: len(expected)], expected)
-        assert not np.asarray(found)[len(expected) :].any()
+        np.testing.assert_array_equal(np.asarray(computed)[: len(expected)], expected)
+        assert not np.asarray(computed)[len(expected) :].any()
     np.testing.assert_array_equal(model.losses(params, coded, y), inner.losses(own, x, y))
     np.testing.assert_array_equal(model.predict(params, coded), inner.predict(own, x))
     np.testing.assert_array_equal(model.correct(params, coded, y), inner.correct(own, x, y))

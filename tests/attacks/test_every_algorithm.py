@@ -146,8 +146,8 @@ def test_noise_used_twice_is_detected(kind):
 
 def heard(audit):
     """(releases f32 [k, d], promises [k]) of the audited client."""
-    found = []
-    tape = functools.partial(ListeningTape, clients={0: math.inf}, hear=lambda *words: found.append(words))
+    reports = []
+    tape = functools.partial(ListeningTape, clients={0: math.inf}, hear=lambda *words: reports.append(words))
     simulation = Simulation(audit.setup, audit.device, tape=tape)
     try:
         with tempfile.TemporaryDirectory() as folder:
@@ -155,7 +155,7 @@ def heard(audit):
         simulation.tape.deliver()
     finally:
         simulation.release()
-    return np.concatenate([words[1] for words in found]), [promise for words in found for promise in words[2]]
+    return np.concatenate([words[1] for words in reports]), [promise for words in reports for promise in words[2]]
 
 
 def test_canaries_are_scored_in_the_batches_that_hold_them():

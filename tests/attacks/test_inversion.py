@@ -61,9 +61,9 @@ def test_few_examples_are_reconstructed_from_their_gradient():
     gradient = np.asarray(jax.jit(model.gradient_sum)(params, x, y, np.ones(3, np.float32)))
     labels = labels_from(model, params, gradient, 3, 0.5)
     np.testing.assert_array_equal(labels, y)
-    found, distance = search(model, params, gradient, labels, bounds=(0.0, 1.0), image_shape=(3, 4), steps=400)
+    reconstructed, distance = search(model, params, gradient, labels, bounds=(0.0, 1.0), image_shape=(3, 4), steps=400)
     assert distance < 1e-3
-    correlations = [similarity(*pair, 1.0)[0] for pair in zip(x, matched(x, found), strict=True)]
+    correlations = [similarity(*pair, 1.0)[0] for pair in zip(x, matched(x, reconstructed), strict=True)]
     assert min(correlations) > 0.9
     wrong = np.random.default_rng(1).normal(size=gradient.shape).astype(np.float32)
     assert search(model, params, wrong, labels, bounds=(0.0, 1.0), image_shape=(3, 4), steps=400)[1] > 0.3

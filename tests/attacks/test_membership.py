@@ -56,8 +56,8 @@ def test_the_roc_curve_equals_that_of_scikit_learn():
 def test_the_interval_has_its_coverage():
     generator = np.random.default_rng(2)
     truth = 0.7602  # P[N(1, 2) > 0]
-    found = [area(generator.normal(1, 1, 40), generator.normal(0, 1, 80)) for _ in range(400)]
-    held = np.mean([low <= truth <= high for _, low, high in found])
+    areas = [area(generator.normal(1, 1, 40), generator.normal(0, 1, 80)) for _ in range(400)]
+    held = np.mean([low <= truth <= high for _, low, high in areas])
     assert 0.91 < held < 0.98
 
 
@@ -150,10 +150,10 @@ def test_both_examples_of_a_pair_have_one_label():
 
 def test_an_account_is_refuted_at_the_confidence_of_all_inferences_together():
     judge = _Judge(prepare(loads(TEXT)), 0.95)
-    found = Inference("1", 0, 1, 5, 0, "gain", 200, 0.9, 0.8, 1.0, 0.3, 95, 100, math.nan, 1.9, "local", math.nan)
+    inference = Inference("1", 0, 1, 5, 0, "gain", 200, 0.9, 0.8, 1.0, 0.3, 95, 100, math.nan, 1.9, "local", math.nan)
     alone = pair_lower_bound(95, 100, 200, 1e-5, "replace_one")
     assert alone > 1.9
-    one = dataclasses.replace(found, lower_bound=alone)
+    one = dataclasses.replace(inference, lower_bound=alone)
     assert judge.against_account(one, 1).refuted
     assert not judge.against_account(one, 10_000).refuted
     assert not judge.against_account(dataclasses.replace(one, account=math.nan), 1).refuted
@@ -229,21 +229,21 @@ def test_neighbors_see_more_than_the_others(attacked):
 
 def test_half_of_the_examples_are_left_out_by_coins():
     scenario = loads(TEXT.replace("updates: 400", "updates: 200"))
-    found = infer_membership(scenario, observers=[1], clients=[0], held_out="coins", models=3)
-    one = found.inferences[0]
+    report = infer_membership(scenario, observers=[1], clients=[0], held_out="coins", models=3)
+    one = report.inferences[0]
     assert 40 <= one.members <= 50
-    assert (one.models, one.observer, found.held_out) == (3, "1", "coins")
+    assert (one.models, one.observer, report.held_out) == (3, "1", "coins")
 
 
 def test_noise_of_the_server_does_not_cover_messages_to_it():
     text = TEXT.replace("adpsgd, batch_size: 10, step_size: 0.5", "fedbuff, batch_size: 10, noise: server")
     private = "privacy: {mechanism: gaussian_update, clipping_norm: 1, noise_multiplier: 1, delta: 1.0e-3}\nstop"
     scenario = loads(text.replace("stop", private, 1).replace("updates: 400", "updates: 20"))
-    found = infer_membership(scenario, observers=[2, "server"], clients=[0]).frame.set_index("observer")
-    assert found.loc["2", "account"].between(1, 50).all()
-    assert found.loc["server", "account"].isna().all()
-    assert (found.loc["2", "distance"] == 2).all()
-    assert (found.loc["server", "from_distance"] == 0).all()
+    table = infer_membership(scenario, observers=[2, "server"], clients=[0]).frame.set_index("observer")
+    assert table.loc["2", "account"].between(1, 50).all()
+    assert table.loc["server", "account"].isna().all()
+    assert (table.loc["2", "distance"] == 2).all()
+    assert (table.loc["server", "from_distance"] == 0).all()
 
 
 @pytest.mark.parametrize(

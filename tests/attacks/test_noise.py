@@ -81,10 +81,10 @@ def test_noise_used_twice_is_detected_beside_data(sampler, sign):
     assert judged(sampler, afresh + added).dependent > 1e-3
     twice = afresh.copy()
     twice[9] = sign * twice[2]
-    found = judged(sampler, twice + added)
-    assert found.dependent < FALSE_ALARMS
-    assert found.too_small > 1e-3
-    assert found.pairs == 66
+    verdict = judged(sampler, twice + added)
+    assert verdict.dependent < FALSE_ALARMS
+    assert verdict.too_small > 1e-3
+    assert verdict.pairs == 66
     two_clients = np.concatenate((afresh, sign * afresh)) + np.concatenate((added, -added))
     assert judged(sampler, two_clients, clients=2).dependent < FALSE_ALARMS
     # Contributions of examples larger than the noise hide this.
@@ -136,11 +136,11 @@ def test_the_cosine_of_independent_vectors_has_its_law(size):
     """The smallest chance of one comparison is uniform for any other vector."""
     generator = np.random.default_rng(0)
     other = np.geomspace(1.0, 100.0, size)
-    found = []
+    chances = []
     for _ in range(3000):
         noise = generator.standard_normal(size)
-        found.append(_smallest_chance(noise @ other, noise @ noise, other @ other, size))
-    assert stats.kstest(found, "uniform").pvalue > 1e-3
+        chances.append(_smallest_chance(noise @ other, noise @ noise, other @ other, size))
+    assert stats.kstest(chances, "uniform").pvalue > 1e-3
     assert _smallest_chance(0.0, 0.0, 1.0, size) == 1.0, "a zero vector has no direction"
 
 

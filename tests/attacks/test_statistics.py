@@ -45,8 +45,8 @@ def test_lower_bound_equals_that_of_the_paper(correct, guesses, canaries, delta,
 def test_without_delta_the_p_value_is_a_binomial_tail(count, epsilon):
     correct, guesses, canaries = count
     expected = stats.binom.sf(correct - 1, guesses, special.expit(epsilon))
-    found = p_value(correct, guesses, canaries, epsilon, 0.0)
-    assert found == pytest.approx(expected if expected <= 0.5 else 1.0, rel=1e-9, abs=1e-300)
+    value = p_value(correct, guesses, canaries, epsilon, 0.0)
+    assert value == pytest.approx(expected if expected <= 0.5 else 1.0, rel=1e-9, abs=1e-300)
 
 
 @pytest.mark.parametrize(("guesses", "confidence"), [(2, 0.7), (20, 0.95), (400, 0.99)])
@@ -76,13 +76,13 @@ def test_p_value_is_monotone_in_each_argument(count, epsilon, delta):
 @given(count=counts(), delta=st.sampled_from([0.0, 1e-5, 1e-3]), confidence=st.sampled_from([0.6, 0.95, 0.999]))
 def test_lower_bound_is_where_the_p_value_crosses_the_level(count, delta, confidence):
     correct, guesses, canaries = count
-    found = epsilon_lower_bound(correct, guesses, canaries, delta, confidence)
-    assert found >= 0.0
-    assert p_value(correct, guesses, canaries, found * (1 + 1e-6) + 1e-9, delta) >= (1 - confidence) * (1 - 1e-6)
-    if found > 0.0:
-        assert p_value(correct, guesses, canaries, found * (1 - 1e-6), delta) < 1 - confidence
-        assert epsilon_lower_bound(correct, guesses, canaries, delta, (1 + confidence) / 2) <= found
-        assert epsilon_lower_bound(correct, guesses, canaries, delta * 3, confidence) <= found + 1e-9
+    bound = epsilon_lower_bound(correct, guesses, canaries, delta, confidence)
+    assert bound >= 0.0
+    assert p_value(correct, guesses, canaries, bound * (1 + 1e-6) + 1e-9, delta) >= (1 - confidence) * (1 - 1e-6)
+    if bound > 0.0:
+        assert p_value(correct, guesses, canaries, bound * (1 - 1e-6), delta) < 1 - confidence
+        assert epsilon_lower_bound(correct, guesses, canaries, delta, (1 + confidence) / 2) <= bound
+        assert epsilon_lower_bound(correct, guesses, canaries, delta * 3, confidence) <= bound + 1e-9
 
 
 def test_an_infinite_epsilon_and_no_right_guess_are_never_refuted():
@@ -101,10 +101,10 @@ def test_delta_term_is_the_best_way_to_spend_a_mean(correct, guesses, canaries, 
     """The largest P[W + F >= v] over all laws of F >= 0 with mean 2 m delta, as a linear program."""
     failures = np.arange(guesses + 1)
     reached = stats.binom.sf(correct - 1 - failures, guesses, special.expit(epsilon))
-    found = optimize.linprog(
+    solution = optimize.linprog(
         -reached, A_ub=[failures], b_ub=[2 * canaries * delta], A_eq=[np.ones(guesses + 1)], b_eq=[1.0]
     )
-    assert p_value(correct, guesses, canaries, epsilon, delta) == pytest.approx(-found.fun, rel=1e-6)
+    assert p_value(correct, guesses, canaries, epsilon, delta) == pytest.approx(-solution.fun, rel=1e-6)
 
 
 def test_delta_term_equals_simulated_failures():
@@ -157,9 +157,9 @@ def worst_mechanism(canaries, guesses, points):
     tails = [1.0]
     for correct in range(1, guesses + 1):
         gain = np.concatenate(((right >= correct).ravel() / len(coins), np.zeros(slacks)))
-        found = optimize.linprog(-gain, A_ub=inequality, b_ub=bounds, A_eq=equality, b_eq=np.ones(len(coins)))
-        assert found.success
-        tails.append(-found.fun)
+        solution = optimize.linprog(-gain, A_ub=inequality, b_ub=bounds, A_eq=equality, b_eq=np.ones(len(coins)))
+        assert solution.success
+        tails.append(-solution.fun)
     return tails
 
 
@@ -175,9 +175,9 @@ def test_no_mechanism_with_a_whole_curve_beats_the_profile_test():
     points = ((0.0, 0.3), (0.5, 0.15), (1.5, 0.02))
     for canaries, guesses in ((2, 2), (3, 2), (3, 3)):
         for correct, worst in enumerate(worst_mechanism(canaries, guesses, points)):
-            found = profile_p_value(correct, guesses, canaries, points)
-            assert worst <= found + 1e-5
-            assert found <= min(profile_p_value(correct, guesses, canaries, [point]) for point in points) + 1e-9
+            value = profile_p_value(correct, guesses, canaries, points)
+            assert worst <= value + 1e-5
+            assert value <= min(profile_p_value(correct, guesses, canaries, [point]) for point in points) + 1e-9
 
 
 @pytest.mark.parametrize("canaries", [1, 2, 3])

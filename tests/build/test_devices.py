@@ -161,8 +161,8 @@ def test_invalid_trace_is_rejected(text, said, tmp_path):
 
 
 def there(scenario, client, times):
-    found = availability(scenario, Streams(scenario.seed))
-    return [found.online(client, time) for time in times]
+    presence = availability(scenario, Streams(scenario.seed))
+    return [presence.online(client, time) for time in times]
 
 
 def test_clients_are_online_at_the_times_of_the_file(tmp_path):
@@ -170,10 +170,10 @@ def test_clients_are_online_at_the_times_of_the_file(tmp_path):
     rule = {"clients": [0, 1, 2], "trace": {"path": path}}
     once = scenario_of(availability=[rule])
     assert there(once, 0, (0.0, 1.0, 1.9, 2.0, 3.5, 4.0, 99.0)) == [False, True, True, False, True, False, False]
-    found = availability(once, Streams(0))
-    assert found.gone(0, 4.0)
-    assert found.outages(1, 99.0) == found.outages(5, 99.0) == []
-    assert found.joins_s(0) == 1.0
+    presence = availability(once, Streams(0))
+    assert presence.gone(0, 4.0)
+    assert presence.outages(1, 99.0) == presence.outages(5, 99.0) == []
+    assert presence.joins_s(0) == 1.0
     again = scenario_of(availability=[{**rule, "every": "10 s"}])
     assert there(again, 0, (10.0, 11.0, 12.0, 23.0, 24.0, 1001.5)) == [False, True, False, True, False, True]
     assert availability(again, Streams(0)).outages(2, 99.0) == []
@@ -185,10 +185,10 @@ def test_clients_are_online_at_the_times_of_the_file(tmp_path):
 def test_clients_can_draw_their_times(tmp_path):
     path = write(tmp_path, "hours.csv", "client,from,to\nearly,0,1\nlate,5,6\n")
     scenario = scenario_of(400, availability=[{"all": True, "trace": {"path": path, "draw": True}}])
-    found = availability(scenario, Streams(3))
-    early = np.array([found.online(k, 0.5) for k in range(400)])
+    presence = availability(scenario, Streams(3))
+    early = np.array([presence.online(k, 0.5) for k in range(400)])
     assert 140 < early.sum() < 260
-    assert all(found.online(k, 5.5) != early[k] for k in range(400))
+    assert all(presence.online(k, 5.5) != early[k] for k in range(400))
     some = scenario_of(400, availability=[{"clients": [7, 9], "trace": {"path": path, "draw": True}}])
     alone = availability(some, Streams(3))
     assert [alone.online(k, 0.5) for k in (7, 9)] == [early[7], early[9]]
@@ -205,9 +205,9 @@ def test_fedscale_times_repeat_after_finish_time(tmp_path):
     path = write(tmp_path, "trace.json", json.dumps(lives))
     scenario = scenario_of(availability=[{"clients": [0, 1, 2, 3, 4], "trace": {"path": path, "layout": "fedscale"}}])
     assert there(scenario, 0, (0, 1, 2, 4.5, 5, 6, 7, 8, 10.5)) == [0, 1, 0, 1, 0, 0, 1, 0, 1]
-    found = availability(scenario, Streams(0))
-    assert found.outages(1, 99.0) == []
-    assert found.gone(2, 0.0)
+    presence = availability(scenario, Streams(0))
+    assert presence.outages(1, 99.0) == []
+    assert presence.gone(2, 0.0)
     assert there(scenario, 3, (1, 2, 3.9, 4, 6)) == [0, 1, 1, 0, 1]
     assert there(scenario, 4, (0.5, 2, 4.5, 8.5)) == [1, 0, 1, 1]
 

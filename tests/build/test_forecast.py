@@ -21,7 +21,7 @@ BUDGET = "{epsilon: 2"
 PRIVATE = "{mechanism: gaussian, clipping_norm: 1, noise_multiplier: 2}"
 
 
-def found(kind="sync_sgd", stop="{epochs: 2}", links="{latency: 1 ms}", privacy="null"):
+def forecast_for(kind="sync_sgd", stop="{epochs: 2}", links="{latency: 1 ms}", privacy="null"):
     return forecast(prepare(loads(TEXT.format(kind=kind, stop=stop, links=links, privacy=privacy), "weighed")))
 
 
@@ -36,7 +36,7 @@ def found(kind="sync_sgd", stop="{epochs: 2}", links="{latency: 1 ms}", privacy=
     ],
 )
 def test_message_time_is_that_of_the_slowest_part_of_an_idle_link(links, seconds):
-    weighed = found(links=links)
+    weighed = forecast_for(links=links)
     assert (weighed.parameters, weighed.model_bytes, weighed.batch_s) == (650, 2600, 0.008)
     assert weighed.message_s == pytest.approx(seconds)
     assert (weighed.epsilon, weighed.delta, weighed.privacy, weighed.spectral_gap) == (None, None, None, None)
@@ -44,7 +44,7 @@ def test_message_time_is_that_of_the_slowest_part_of_an_idle_link(links, seconds
 
 def test_forecast_has_the_fastest_and_the_slowest_link():
     def travels(kind, rules):
-        weighed = found(kind, links=f"{{latency: 2 ms, bandwidth: null, rules: [{rules}]}}")
+        weighed = forecast_for(kind, links=f"{{latency: 2 ms, bandwidth: null, rules: [{rules}]}}")
         return weighed.message_s, weighed.longest_message_s
 
     assert travels("adpsgd", "{clients: [0], latency: 30 ms}") == pytest.approx((0.002, 0.03))
@@ -52,7 +52,7 @@ def test_forecast_has_the_fastest_and_the_slowest_link():
 
 
 def test_the_planned_epsilon_is_that_of_the_ledger():
-    weighed = found("adpsgd", privacy=PRIVATE)
+    weighed = forecast_for("adpsgd", privacy=PRIVATE)
     setup = prepare(loads(TEXT.format(kind="adpsgd", stop="{epochs: 2}", links="{}", privacy=PRIVATE), "weighed"))
     assert weighed.epsilon == np.max(setup.ledger.final_epsilon(setup.kind.planned(setup)))
     assert weighed.delta == setup.ledger.delta
@@ -61,7 +61,7 @@ def test_the_planned_epsilon_is_that_of_the_ledger():
 
 
 def test_unknown_properties_are_none():
-    weighed = found(privacy=PRIVATE, stop="{time: 5 s}")
+    weighed = forecast_for(privacy=PRIVATE, stop="{time: 5 s}")
     assert (weighed.epsilon, weighed.delta) == (None, None)
     shuffled = PRIVATE.replace("noise_multiplier", "neighbors: add_or_remove, noise_multiplier")
     text = TEXT.format(kind="sync_sgd, sampling: shuffle", stop="{epochs: 2}", links="{}", privacy=shuffled)
@@ -81,7 +81,7 @@ def test_unknown_properties_are_none():
     ],
 )
 def test_forecast_names_the_limit_of_releases(privacy, stop, epsilon, limit):
-    weighed = found(privacy=privacy, stop=stop)
+    weighed = forecast_for(privacy=privacy, stop=stop)
     if epsilon is not None:
         assert weighed.epsilon == pytest.approx(epsilon, rel=0.02 if epsilon == 2.0 else 1.0)
         assert weighed.epsilon <= 2.0

@@ -41,15 +41,15 @@ def scenario(gradients, algorithm="{kind: adpsgd, batch_size: 8, step_size: 0.5}
 @pytest.fixture
 def evaluated(monkeypatch):
     """Return the list of models that later runs evaluate, f32 [d] each: means of the executor's models."""
-    found = []
+    means = []
     evaluate = Executor.evaluate
 
     def listening(self, rows, coefs, *more):
-        found.append(self.fetch(rows, coefs).mean(axis=0, dtype=np.float64))
+        means.append(self.fetch(rows, coefs).mean(axis=0, dtype=np.float64))
         return evaluate(self, rows, coefs, *more)
 
     monkeypatch.setattr(Executor, "evaluate", listening)
-    return found
+    return means
 
 
 def expected(problem, count, models, norms):
@@ -76,7 +76,7 @@ def test_measuring_gradients_changes_nothing_else(privacy, tmp_path, evaluated):
     written = [name for name in SCHEMAS if (off.folder / f"{name}.parquet").exists()]
     assert {"metrics", "clients", "updates", "messages", "timeline", "client_metrics"} <= set(written)
     for name in written:
-        paths = [found.folder / f"{name}.parquet" for found in (off, on)]
+        paths = [result.folder / f"{name}.parquet" for result in (off, on)]
         assert digest_table(paths[0], skip) == digest_table(paths[1], skip), name
     metrics, norm = on.metrics, 0.5 if privacy else np.inf
     lengths, shares = expected(setup.problem, 50, evaluated[models:], [norm] * len(metrics))
@@ -89,13 +89,13 @@ def test_measuring_gradients_changes_nothing_else(privacy, tmp_path, evaluated):
 def test_measured_norm_follows_the_servers_stage(tmp_path, evaluated, monkeypatch):
     monkeypatch.setattr("simfl.papers.mapa.kind.stage_rules", lambda scenario, size: STAGES)
     setup = prepare(scenario(50, MAPA, privacy=RADIUS_ONLY, links="{latency: 2 ms}"))
-    found = run(setup, out=tmp_path)
+    result = run(setup, out=tmp_path)
     norms = [5.0, 5.0, 2.0, 2.0, 2.0]
-    assert found.metrics["updates"].tolist() == [0, 15, 30, 45, 60], "the third stage begins with the third evaluation"
-    np.testing.assert_array_equal(found.metrics["clipping_norm"], norms)
+    assert result.metrics["updates"].tolist() == [0, 15, 30, 45, 60], "the third stage begins with the third evaluation"
+    np.testing.assert_array_equal(result.metrics["clipping_norm"], norms)
     lengths, shares = expected(setup.problem, 50, evaluated, norms)
-    np.testing.assert_allclose(found.metrics["gradient_norm"], lengths, rtol=2e-5)
-    np.testing.assert_allclose(found.metrics["clipped_share"], shares, atol=1e-6)
+    np.testing.assert_allclose(result.metrics["gradient_norm"], lengths, rtol=2e-5)
+    np.testing.assert_allclose(result.metrics["clipped_share"], shares, atol=1e-6)
     assert shares[0] == 0.0 < shares[2]
 
 
@@ -103,12 +103,12 @@ def test_tasks_are_measured_at_the_joined_model(tmp_path):
     model = "{kind: one_vs_all, intercept: false}"
     setup = prepare(scenario(50, PASSING, model=model, stop="{updates: 400}", evaluate=EVALUATE_ONCE))
     assert setup.problem.num_tasks == 10
-    found = run(setup, out=tmp_path)
-    first = found.metrics.iloc[0]
+    result = run(setup, out=tmp_path)
+    first = result.metrics.iloc[0]
     x, y = setup.problem.data.train_x[:50], setup.problem.data.train_y[:50]
     mean = ((0.5 - (y[:, None] == np.arange(10)))[:, :, None] * x[:, None, :].astype(float)).mean(axis=0)
     assert first["gradient_norm"] == pytest.approx(np.linalg.norm(mean), rel=1e-5), "all tasks begin at zero"
-    assert np.isfinite(found.metrics["gradient_norm"]).all()
+    assert np.isfinite(result.metrics["gradient_norm"]).all()
 
 
 def test_more_examples_than_in_the_set_are_rejected():
@@ -122,13 +122,13 @@ def test_more_examples_than_in_the_set_are_rejected():
 
 
 def test_measured_gradients_can_be_drawn(tmp_path):
-    found = run(scenario(20, privacy=PRIVATE), out=tmp_path)
+    result = run(scenario(20, privacy=PRIVATE), out=tmp_path)
     plain = run(scenario(0), out=tmp_path)
     for column in GRADIENTS.names:
-        (line,) = simfl.plot(found, x="updates", y=column).get_lines()
-        np.testing.assert_array_equal(line.get_ydata(), found.metrics[column])
-        assert len(simfl.plots.plot_groups(open_groups([found.folder])[0], "updates", column).get_lines()) == 1
+        (line,) = simfl.plot(result, x="updates", y=column).get_lines()
+        np.testing.assert_array_equal(line.get_ydata(), result.metrics[column])
+        assert len(simfl.plots.plot_groups(open_groups([result.folder])[0], "updates", column).get_lines()) == 1
     with pytest.raises(DataError, match=r"measured no norm of .*; set evaluate\.gradients: 1000, or choose one of "):
-        simfl.plot([found, plain], y="gradient_norm")
+        simfl.plot([result, plain], y="gradient_norm")
     with pytest.raises(DataError, match=r"measured no share of .*; set evaluate\.gradients: 1000, or choose one of "):
         simfl.plots.plot_groups(open_groups([plain.folder])[0], "updates", "clipped_share")

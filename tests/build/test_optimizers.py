@@ -194,8 +194,8 @@ def test_optimizer_changes_neither_releases_nor_epsilon(without_numbers, tmp_pat
 
 def test_sent_states_count_in_bytes(without_numbers, tmp_path):
     def mean_bytes(**optimizer):
-        found = run(scenario({"kind": "adpsgd", "optimizer": optimizer}, record={"messages": True}), out=tmp_path)
-        return set(found.messages["bytes"])
+        result = run(scenario({"kind": "adpsgd", "optimizer": optimizer}, record={"messages": True}), out=tmp_path)
+        return set(result.messages["bytes"])
 
     size = 4 * 650
     assert mean_bytes(kind="adam") == {size}
@@ -227,9 +227,9 @@ def test_run_interrupted_anywhere_resumes_to_the_same_end(tmp_path, name):
         prepare(scenario(algorithm, availability=CRASHES)), random.Random(name).randrange(20, events), tmp_path
     )
     assert cut.status == "interrupted"
-    found = resume(cut.folder)
-    assert found.manifest.digest == whole.manifest.digest
-    assert found.manifest.extra["models"] == whole.manifest.extra["models"]
+    resumed = resume(cut.folder)
+    assert resumed.manifest.digest == whole.manifest.digest
+    assert resumed.manifest.extra["models"] == whole.manifest.extra["models"]
 
 
 def test_the_example_of_an_own_chain_learns(tmp_path):
@@ -237,9 +237,9 @@ def test_the_example_of_an_own_chain_learns(tmp_path):
     file = Path(__file__).parents[2] / "notebooks" / "own_model" / "my_optimizer.yaml"
     assert len(file.with_suffix(".py").read_text(encoding="utf-8").splitlines()) <= 20
     look_beside([file])
-    found = run(load(file, ["stop={epochs: 6}", "evaluate={every: {epochs: 6}}"]), out=tmp_path)
-    assert found.metrics["test_accuracy"].iloc[-1] > 0.8
-    assert "my_optimizer" in found.manifest.extra["own_code"]
+    result = run(load(file, ["stop={epochs: 6}", "evaluate={every: {epochs: 6}}"]), out=tmp_path)
+    assert result.metrics["test_accuracy"].iloc[-1] > 0.8
+    assert "my_optimizer" in result.manifest.extra["own_code"]
 
 
 def test_table_of_optimizers_in_the_documentation_is_true():

@@ -67,7 +67,7 @@ def module(tmp_path, monkeypatch):
 
 def test_two_hundred_steps_equal_those_of_a_plain_loop(module, tmp_path):
     scenario = loads(TEXT, "own")
-    found = run(scenario, out=tmp_path / "results")
+    result = run(scenario, out=tmp_path / "results")
     setup = prepare(scenario)
     net, x, y = setup.model.given, *map(jnp.asarray, (setup.dataset.train_x, setup.dataset.train_y))
     own, streams = jnp.asarray(setup.shares.indices), Streams(scenario.seed)
@@ -83,11 +83,11 @@ def test_two_hundred_steps_equal_those_of_a_plain_loop(module, tmp_path):
 
     for draw in range(200):
         params = step(params, draw)
-    for name, part in found.model.items():
+    for name, part in result.model.items():
         np.testing.assert_allclose(part, params[name], atol=1e-5)
     assert setup.model.kind == "own_net_of_a_test:make"
-    assert found.evaluate()["accuracy"] == found.metrics["test_accuracy"].iloc[-1]
-    assert set(found.manifest.extra["own_code"]) == {"own_net_of_a_test"}
+    assert result.evaluate()["accuracy"] == result.metrics["test_accuracy"].iloc[-1]
+    assert set(result.manifest.extra["own_code"]) == {"own_net_of_a_test"}
     assert prepare(scenario).model == setup.model, "programs are shared"
     module.write_text(MODULE + "# changed")
     assert prepare(scenario).model != setup.model
@@ -224,10 +224,10 @@ def test_replaced_section_need_not_fit_the_others(tmp_path):
     file.write_text(yaml.safe_dump(mapping))
     with pytest.raises(ScenarioError, match="for the 10 classes of data set 'digits', found 'logistic'"):
         simfl.load(file)
-    found = [opened(scenario, Own(data=data)) for scenario in (mapping, file)]
-    assert found[0] == found[1]
-    assert found[0].model.kind == "logistic"
-    assert opened(found[0], Own(data=data)) == found[0]
+    scenarios = [opened(scenario, Own(data=data)) for scenario in (mapping, file)]
+    assert scenarios[0] == scenarios[1]
+    assert scenarios[0].model.kind == "logistic"
+    assert opened(scenarios[0], Own(data=data)) == scenarios[0]
     assert opened({**mapping, "data": "digits"}, Own(model=object(), data=data)).model.kind == "object:object"
 
 

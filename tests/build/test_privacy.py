@@ -63,14 +63,14 @@ def test_the_noise_on_the_tape_has_the_stated_deviation(sampler):
 
 def test_an_update_is_clipped_as_a_whole():
     with Lab(make_problem(clipping_norm=0.05, clip="update")) as lab, Lab(make_problem()) as plain:
-        found = []
+        updates = []
         for one in (lab, plain):
             model = one.tape.constant(np.zeros(D))
             sums = [one.tape.combine((1.0, one.tape.gradient(model, k, 0, 8))) for k in range(8)]
-            found.append(one.tape.values(sums).astype(float))
-    norms = np.linalg.norm(found[1], axis=1) / 8
+            updates.append(one.tape.values(sums).astype(float))
+    norms = np.linalg.norm(updates[1], axis=1) / 8
     assert (norms > 0.05).all()
-    np.testing.assert_allclose(found[0], found[1] * (0.05 / norms)[:, None], rtol=1e-5)
+    np.testing.assert_allclose(updates[0], updates[1] * (0.05 / norms)[:, None], rtol=1e-5)
 
 
 @pytest.mark.parametrize("kind", ["gossip_learning", "adpsgd"])
@@ -87,12 +87,12 @@ def test_empty_batches_and_idle_lanes_are_not_divided_by_their_norm(kind):
 
 def test_every_client_has_noise_of_its_own(tmp_path):
     levels = [0.5, 1, 1.5, 2, 2.5, 3, 3.5, 4]
-    found = run(scenario(f"{{noise_multiplier: {levels}, clipping_norm: 2}}"), out=tmp_path)
+    result = run(scenario(f"{{noise_multiplier: {levels}, clipping_norm: 2}}"), out=tmp_path)
     for client, level in enumerate(levels):
-        assert set(found.updates.loc[found.updates["client"] == client, "noise_std"]) == {2.0 * level}
-    row = found.clients.iloc[3]
+        assert set(result.updates.loc[result.updates["client"] == client, "noise_std"]) == {2.0 * level}
+    row = result.clients.iloc[3]
     assert row["epsilon"] == epsilon_of([(Release(2.0, 16 / row["samples"]), int(row["updates"]))], 1e-5)
-    assert found.clients["epsilon"].is_monotonic_decreasing
+    assert result.clients["epsilon"].is_monotonic_decreasing
 
 
 @pytest.mark.parametrize("algorithm", ["adpsgd", "sync_sgd", "decentralized_sgd"])
@@ -101,16 +101,16 @@ def test_client_stops_when_its_budget_is_spent(algorithm, tmp_path):
     asked = scenario(f"{{epsilon: {budgets}, noise_multiplier: 2}}", algorithm=algorithm, stop="{epochs: 200}")
     allowed = assemble(asked).training.allowances
     assert allowed[0] < allowed[2]
-    found = run(asked, out=tmp_path)
-    clients = found.clients
+    result = run(asked, out=tmp_path)
+    clients = result.clients
     assert clients["updates"].tolist() == allowed
     assert (clients["epsilon"] <= budgets).all()
     assert (clients["epsilon"] > 0.9 * np.array(budgets)).all()
     assert clients["exhausted_s"].notna().all()
     assert clients["exhausted_s"][:2].max() < clients["exhausted_s"][2:].min()
-    last = found.updates.groupby("client")["time_s"].max()
+    last = result.updates.groupby("client")["time_s"].max()
     assert (last <= clients["exhausted_s"]).all()
-    assert found.manifest.reason == "nothing left to happen: every client has spent its privacy budget"
+    assert result.manifest.reason == "nothing left to happen: every client has spent its privacy budget"
 
 
 def test_noise_from_a_budget_spends_it_as_planned(tmp_path):
@@ -118,31 +118,31 @@ def test_noise_from_a_budget_spends_it_as_planned(tmp_path):
     setup = assemble(asked)
     planned = setup.kind.planned_updates(setup.sizes)
     assert planned == math.ceil(5 * sum(setup.training.sizes) / 16 / 8)
-    found = run(asked, out=tmp_path)
-    assert found.manifest.reason == "epochs"
-    assert found.clients["epsilon"].max() == pytest.approx(3.0, rel=2e-3)
-    assert found.clients["epsilon"].max() <= 3.0
+    result = run(asked, out=tmp_path)
+    assert result.manifest.reason == "epochs"
+    assert result.clients["epsilon"].max() == pytest.approx(3.0, rel=2e-3)
+    assert result.clients["epsilon"].max() <= 3.0
     least, most = min(setup.ledger.levels), max(setup.ledger.levels)
-    assert found.noise == {"noise_multiplier": (least, most)}
-    row = found.summary().iloc[0]
+    assert result.noise == {"noise_multiplier": (least, most)}
+    row = result.summary().iloc[0]
     assert (row["noise_multiplier_least"], row["noise_multiplier_most"]) == (least, most)
-    assert read(found.folder).manifest.extra["noise"] == {"noise_multiplier": [least, most]}
-    assert found.updates["noise_std"].between(least, most).all(), "the clipping norm is 1"
-    first, *rest = (found.folder / "scenario.yaml").read_text().splitlines(keepends=True)
+    assert read(result.folder).manifest.extra["noise"] == {"noise_multiplier": [least, most]}
+    assert result.updates["noise_std"].between(least, most).all(), "the clipping norm is 1"
+    first, *rest = (result.folder / "scenario.yaml").read_text().splitlines(keepends=True)
     shown = show_range(least, most)
     assert first == f"# Noise of this run: privacy.noise_multiplier = {shown}, computed from privacy.epsilon.\n"
     assert "".join(rest) == asked.to_yaml()
-    assert describe_noise(found) == f"z = {shown}, C = 1"
+    assert describe_noise(result) == f"z = {shown}, C = 1"
 
 
 def test_given_noise_has_no_comment(tmp_path):
     asked = scenario("{noise_multiplier: 2}", stop="{updates: 16}")
-    found = run(asked, out=tmp_path)
-    assert (found.folder / "scenario.yaml").read_text() == asked.to_yaml()
-    assert found.noise == {"noise_multiplier": (2.0, 2.0)}
-    found.manifest.extra.pop("noise")  # as in an older version
-    assert found.noise == {"noise_multiplier": (2.0, 2.0)}
-    assert describe_noise(found) == "z = 2, C = 1"
+    result = run(asked, out=tmp_path)
+    assert (result.folder / "scenario.yaml").read_text() == asked.to_yaml()
+    assert result.noise == {"noise_multiplier": (2.0, 2.0)}
+    result.manifest.extra.pop("noise")  # as in an older version
+    assert result.noise == {"noise_multiplier": (2.0, 2.0)}
+    assert describe_noise(result) == "z = 2, C = 1"
 
 
 def test_impossible_budget_is_rejected():
@@ -153,16 +153,18 @@ def test_impossible_budget_is_rejected():
 
 
 def test_fixed_batches_are_certified_where_an_example_is_replaced(tmp_path):
-    found = run(scenario("{neighbors: replace_one, noise_multiplier: 4}", sampling="without_replacement"), out=tmp_path)
-    row = found.clients.iloc[0]
+    result = run(
+        scenario("{neighbors: replace_one, noise_multiplier: 4}", sampling="without_replacement"), out=tmp_path
+    )
+    row = result.clients.iloc[0]
     expected = epsilon_of(
         [(Release(4.0, 16 / row["samples"], "without_replacement"), int(row["updates"]))],
         1e-5,
         neighbors="replace_one",
     )
     assert row["epsilon"] == expected
-    assert found.updates["sample_size"].unique().tolist() == [16]
-    assert "replacing one example" in found.manifest.extra["privacy"]
+    assert result.updates["sample_size"].unique().tolist() == [16]
+    assert "replacing one example" in result.manifest.extra["privacy"]
 
 
 def test_without_noise_and_clipping_privacy_changes_nothing(tmp_path):
@@ -198,11 +200,11 @@ def test_infinite_updates_are_released_as_zero_with_a_warning(tmp_path):
         "algorithm: {kind: fedavg, batch_size: 8, local_steps: 40, step_size: 1.0e+6}\n"
     )
     with pytest.warns(UserWarning, match=r"privacy: 24 updates were not finite and were released as zero"):
-        found = run(asked, out=tmp_path)
-    assert found.status == "done"
-    assert found.manifest.extra["released_as_zero"] == 24
-    assert found.manifest.extra["warnings"] == ["privacy: 24 updates were not finite and were released as zero"]
-    assert np.isfinite(found.metrics["train_loss"]).all()
+        result = run(asked, out=tmp_path)
+    assert result.status == "done"
+    assert result.manifest.extra["released_as_zero"] == 24
+    assert result.manifest.extra["warnings"] == ["privacy: 24 updates were not finite and were released as zero"]
+    assert np.isfinite(result.metrics["train_loss"]).all()
 
 
 @pytest.mark.parametrize(
@@ -238,9 +240,9 @@ def test_infinite_updates_are_released_as_zero_with_a_warning(tmp_path):
     ],
 )
 def test_limits_of_epsilon_are_warned_of_before_the_run(changes, expected):
-    found = assemble(loads(scenario("{clipping_norm: 1}").to_yaml(), overrides=changes)).warnings
-    assert len(found) == (expected is not None)
-    assert all(line.startswith(expected) for line in found)
+    warnings = assemble(loads(scenario("{clipping_norm: 1}").to_yaml(), overrides=changes)).warnings
+    assert len(warnings) == (expected is not None)
+    assert all(line.startswith(expected) for line in warnings)
 
 
 def test_no_client_holds_public_examples():

@@ -107,9 +107,9 @@ def test_overloads_name_the_narrowest_of_each_kind():
 
 def test_edges_of_the_underlay_carry_all_messages_over_them():
     """Clients 0 and 2 at one switch, 1 and 3 at the other: on a ring all messages cross the core."""
-    found = gossip(links=FREE, underlay=RACKS | {"bandwidth": "672 bit/s"})
-    assert list(found.values()) == [2.0]
-    assert all(" - " in name and name.endswith("of the underlay") for name in found)
+    loads = gossip(links=FREE, underlay=RACKS | {"bandwidth": "672 bit/s"})
+    assert list(loads.values()) == [2.0]
+    assert all(" - " in name and name.endswith("of the underlay") for name in loads)
 
 
 def test_links_that_are_wide_at_some_time_are_not_overloaded(tmp_path):

@@ -344,7 +344,7 @@ def test_a_comparison_keeps_its_columns_at_any_width(make_run, monkeypatch, caps
     ("words", "line"),
     [
         (["list", "modls"], "simfl list: Invalid value for 'WHAT': 'modls' is not one of 'algorithms', 'models', "
-         "'data', 'topologies', 'optimizers', 'plugins'; did you mean 'models'?"),
+         "'data', 'topologies', 'optimizers', 'compressors', 'plugins'; did you mean 'models'?"),
         (["new", "--forc"], "simfl new: No such option: --forc (Possible options: --force); see simfl new --help"),
         (["rum"], "simfl: No such command 'rum'. Did you mean 'run', 'resume'?; see simfl --help"),
         (["privacy", "account", "--neighbors", "replace", "-z", "1", "--steps", "3"],
@@ -439,13 +439,13 @@ def test_json_is_alone_on_standard_output(simfl_, scenario, fake_runs, tmp_path)
     for words in (["list", "models"], ["validate", scenario], ["run", scenario]):
         code, out, err = simfl_(*words, "--json", "-")
         assert (code, err) == (0, "")
-        found = json.loads(out)
+        printed = json.loads(out)
         code, shown, _ = simfl_(*words, "--json", "folder/found.json")
         assert code == 0
         assert shown
-        assert words[0] == "run" or json.loads((tmp_path / "folder" / "found.json").read_text()) == found
+        assert words[0] == "run" or json.loads((tmp_path / "folder" / "found.json").read_text()) == printed
     assert sorted(path.name for path in tmp_path.iterdir()) == ["folder", "results", "tiny.yaml"]
-    (run,) = found
+    (run,) = printed
     assert (run["algorithm"], run["status"], run["epsilon"]) == ("sync_sgd", "done", None)
     assert Path(run["folder"]).parent == tmp_path / "results" / "tiny"
 

@@ -259,8 +259,8 @@ def test_the_next_mirror_is_tried_after_wrong_content(tmp_path: Path, site: Site
 def test_a_body_of_unknown_length_needs_a_checksum(tmp_path: Path, site: Site, known: bool) -> None:
     site.length, site.cuts = False, [1000]
     wanted = source(site.url, **({"sha256": sha256(CONTENT)} if known else {}))
-    found = "sha256: expected" if known else "the server does not say how long the file is, and no checksum is known"
-    with pytest.raises(DataError, match=found):
+    message = "sha256: expected" if known else "the server does not say how long the file is, and no checksum is known"
+    with pytest.raises(DataError, match=message):
         get(tmp_path, wanted)
     assert not (tmp_path / "libsvm" / "set").exists()
     if known:

@@ -206,8 +206,10 @@ def test_ten_thousand_clients_take_under_three_seconds(kind: str, options: dict[
 
 def test_each_group_is_a_client_in_sorted_order() -> None:
     groups = np.array(["south", "north", "west", "north", "south", "north"])
-    found = partition("by_column", np.zeros(6, np.int32), 3, np.random.default_rng(0), groups=groups, column="hospital")
-    assert [found.of(client).tolist() for client in range(3)] == [[1, 3, 5], [0, 4], [2]]
+    shares = partition(
+        "by_column", np.zeros(6, np.int32), 3, np.random.default_rng(0), groups=groups, column="hospital"
+    )
+    assert [shares.of(client).tolist() for client in range(3)] == [[1, 3, 5], [0, 4], [2]]
     with pytest.raises(
         ScenarioError, match=r"^clients\.count: expected 3, .* column 'hospital' .*set clients\.count: 3"
     ):

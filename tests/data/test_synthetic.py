@@ -54,10 +54,10 @@ def test_quadratic_with_l2_has_no_gradient_at_its_optimum() -> None:
 def test_no_other_point_beats_the_optimum(kind: str, loss, intercept: bool, l2: float) -> None:
     data = make(kind, l2=l2, intercept=intercept)
     assert data.optimum.shape == (4 + intercept,)
-    found = minimize(loss, np.zeros(len(data.optimum)), (data.train_x, data.train_y, l2), tol=1e-12)
-    assert data.optimal_loss == pytest.approx(found.fun, abs=1e-9)
-    assert data.optimal_loss <= found.fun + 1e-12
-    np.testing.assert_allclose(data.optimum, found.x, atol=1e-4)
+    minimum = minimize(loss, np.zeros(len(data.optimum)), (data.train_x, data.train_y, l2), tol=1e-12)
+    assert data.optimal_loss == pytest.approx(minimum.fun, abs=1e-9)
+    assert data.optimal_loss <= minimum.fun + 1e-12
+    np.testing.assert_allclose(data.optimum, minimum.x, atol=1e-4)
     assert loss(data.optimum.astype(np.float64), data.train_x, data.train_y, l2) == pytest.approx(
         data.optimal_loss, abs=1e-9
     )

@@ -151,23 +151,27 @@ def test_fits_use_public_examples_that_no_client_holds() -> None:
     x, test = features(60, 8), features(5, 8, seed=1)
     data = Dataset("made", x, np.arange(60, dtype=np.int32), test, np.arange(5, dtype=np.int32), num_classes=60)
     options = {"pca": 3, "normalize": "standard", "fit_on": {"public": 20}}
-    found = transform(data, **options, streams=Streams(7))
-    left = found.train_y
-    assert len(left) == len(found.train_x) == 40
+    transformed = transform(data, **options, streams=Streams(7))
+    left = transformed.train_y
+    assert len(left) == len(transformed.train_x) == 40
     public = x[np.setdiff1d(np.arange(60), left)]
     project = principal_axes(public, 3)
     reduced, mapped, axes = project(x[left]), project(test), project(public)
     np.testing.assert_allclose(axes.mean(axis=0), 0.0, atol=1e-5)
-    np.testing.assert_allclose(found.train_x, (reduced - axes.mean(axis=0)) / axes.std(axis=0), rtol=1e-4, atol=1e-5)
-    np.testing.assert_allclose(found.test_x, (mapped - axes.mean(axis=0)) / axes.std(axis=0), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(
+        transformed.train_x, (reduced - axes.mean(axis=0)) / axes.std(axis=0), rtol=1e-4, atol=1e-5
+    )
+    np.testing.assert_allclose(
+        transformed.test_x, (mapped - axes.mean(axis=0)) / axes.std(axis=0), rtol=1e-4, atol=1e-5
+    )
     again, other = (transform(data, **options, streams=Streams(seed)) for seed in (7, 8))
-    np.testing.assert_array_equal(found.train_x, again.train_x)
+    np.testing.assert_array_equal(transformed.train_x, again.train_x)
     assert not np.array_equal(left, other.train_y)
     # What others hold changes nothing of the map.
     moved = transform(
         replace(data, train_x=np.where(np.isin(np.arange(60), left)[:, None], 2 * x, x)), **options, streams=Streams(7)
     )
-    np.testing.assert_array_equal(moved.test_x, found.test_x)
+    np.testing.assert_array_equal(moved.test_x, transformed.test_x)
 
 
 @pytest.mark.parametrize(

@@ -51,8 +51,8 @@ def test_sums_and_norms_equal_automatic_differentiation(name: str) -> None:
     moving = norms[norms > 1e-12]  # behind the margin of a hinge there is no gradient
     assert len(moving) >= 3
     for clipping_norm in (0.01 * moving.min(), np.median(moving), 2 * moving.max()):
-        plain, clipped, found = all_gradients(model, params, x, y, WEIGHT, np.float32(clipping_norm))
-        close(found, norms)
+        plain, clipped, computed_norms = all_gradients(model, params, x, y, WEIGHT, np.float32(clipping_norm))
+        close(computed_norms, norms)
         close(plain, WEIGHT @ gradients)
         close(clipped / clipping_norm, plain_clipped_sum(gradients, WEIGHT, clipping_norm) / clipping_norm)
         assert np.linalg.norm(clipped) <= clipping_norm * WEIGHT.sum() * (1 + 1e-5)
@@ -194,15 +194,15 @@ def test_a_gradient_that_is_not_finite_contributes_exactly_zero_and_is_counted(n
         "tanh and normalizing saturate: no gradient there"
     )
     expected, _ = all_clipped(model, params, x, y, np.where(unbounded, np.float32(0), WEIGHT), np.float32(0.3))
-    found, count = all_clipped(model, params, x, y, WEIGHT, np.float32(0.3))
-    np.testing.assert_array_equal(found, expected)
-    assert np.linalg.norm(found) <= 0.3 * WEIGHT.sum() * (1 + 1e-5)
+    total, count = all_clipped(model, params, x, y, WEIGHT, np.float32(0.3))
+    np.testing.assert_array_equal(total, expected)
+    assert np.linalg.norm(total) <= 0.3 * WEIGHT.sum() * (1 + 1e-5)
     assert count == unbounded.sum()
     # Parameters that have overflowed: infinities and NaN in all layers, or a saturated gradient that is finite.
     for broken in (np.full_like(params, np.nan), np.float32(3e38) * np.sign(params)):
-        found, count = all_clipped(model, broken, x, y, WEIGHT, np.float32(0.3))
-        assert np.linalg.norm(found) <= 0.3 * WEIGHT.sum() * (1 + 1e-5), "0 times infinity would be NaN"
-        assert found.any() or count == np.count_nonzero(WEIGHT) or model.kind == "svm", "a hinge has no gradient at NaN"
+        total, count = all_clipped(model, broken, x, y, WEIGHT, np.float32(0.3))
+        assert np.linalg.norm(total) <= 0.3 * WEIGHT.sum() * (1 + 1e-5), "0 times infinity would be NaN"
+        assert total.any() or count == np.count_nonzero(WEIGHT) or model.kind == "svm", "a hinge has no gradient at NaN"
 
 
 @every_model

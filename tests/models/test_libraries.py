@@ -138,7 +138,7 @@ def test_metrics_by_name_and_by_function():
     model = made(net, y=x[:, 0], num_classes=0)
     assert model.metric_names == ("error", "one")
     assert model.fits_targets
-    found = model.metrics(jnp.ones(SIZE), x, x[:, 0])
-    np.testing.assert_allclose(found["error"], abs(x.sum(axis=1) - x[:, 0]), rtol=1e-5)
+    metrics = model.metrics(jnp.ones(SIZE), x, x[:, 0])
+    np.testing.assert_allclose(metrics["error"], abs(x.sum(axis=1) - x[:, 0]), rtol=1e-5)
     with pytest.raises(ScenarioError, match=r"^metrics: expected one of accuracy, .*, found 'acuracy'; did you mean"):
         Network("net", None, None, "squared", ["acuracy"])

@@ -40,10 +40,10 @@ def test_an_own_model_computes_what_the_built_in_one_does():
         sums = [model.clipped_gradient_sum(params, x, y, WEIGHT, norm) for norm in (0.3, np.inf)]
         return *told, model.gradient_norms(params, x, y), *sums
 
-    found, wanted = jax.jit(partial(answers, own))(params), jax.jit(partial(answers, ours))(flat)
-    for one, other in zip(found[:4], wanted[:4], strict=True):
+    computed, wanted = jax.jit(partial(answers, own))(params), jax.jit(partial(answers, ours))(flat)
+    for one, other in zip(computed[:4], wanted[:4], strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-5)
-    for one, other in zip(found[4:], wanted[4:], strict=True):
+    for one, other in zip(computed[4:], wanted[4:], strict=True):
         np.testing.assert_allclose(swapped(np.asarray(one)), other, atol=1e-5)
 
 
@@ -61,8 +61,8 @@ def test_clipped_sums_equal_those_of_jax_privacy():
         return own.clipped_gradient_sum(params, x, y, np.ones(7, np.float32), norm), wanted
 
     norms = (0.1, 0.8, 20.0)
-    for found, wanted in jax.jit(lambda params: [both_sums(params, norm) for norm in norms])(params):
-        np.testing.assert_allclose(found, wanted, atol=1e-5)
+    for computed, wanted in jax.jit(lambda params: [both_sums(params, norm) for norm in norms])(params):
+        np.testing.assert_allclose(computed, wanted, atol=1e-5)
 
 
 @pytest.mark.slow
@@ -120,8 +120,8 @@ def test_the_gradient_of_trained_parts_is_part_of_the_whole_gradient():
     x, y = examples(5)
     params = np.linspace(-1, 1, 7).astype(np.float32)
     whole = jax.jit(jax.grad(lambda tree: given.losses(tree, x, y).sum()))(model.own.tree(params))
-    found = jax.jit(model.gradient_sum)(params, x, y, np.ones(5, np.float32))
-    np.testing.assert_allclose(found, np.concatenate([np.ravel(leaf) for leaf in whole["lora"]]), atol=1e-5)
+    gradient = jax.jit(model.gradient_sum)(params, x, y, np.ones(5, np.float32))
+    np.testing.assert_allclose(gradient, np.concatenate([np.ravel(leaf) for leaf in whole["lora"]]), atol=1e-5)
 
 
 @pytest.mark.parametrize("mask", [{"w": True, "b": False}, lambda params: {"w": True, "b": False}])

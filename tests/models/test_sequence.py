@@ -23,13 +23,13 @@ def lstm(model: Any, parts: dict[str, np.ndarray], x: np.ndarray) -> np.ndarray:
     u = np.eye(model.num_classes)[x]
     for layer in range(1, model.layers + 1):
         w, r, b = (parts[f"layer{layer}.{name}"] for name in ("input", "recurrent", "bias"))
-        h, c, found = np.zeros(model.width), np.zeros(model.width), []
+        h, c, states = np.zeros(model.width), np.zeros(model.width), []
         for u_t in u:
             i, f, g, o = np.split(w @ u_t + r @ h + b, 4)
             c = sigmoid(f) * c + sigmoid(i) * np.tanh(g)
             h = sigmoid(o) * np.tanh(c)
-            found.append(h)
-        u = np.array(found)
+            states.append(h)
+        u = np.array(states)
     return u @ parts["output.weights"].T + parts["output.bias"]
 
 

@@ -1,7 +1,7 @@
-"""A second, independent simulator of events, written from the pages in docs/: the runs of simfl are held against it.
+"""A second, independent simulator of events, written from the pages in docs/; tests compare simfl's runs with it.
 
-It knows a parsed scenario, the links of its graph and simfl's random streams, because a draw is defined by its name.
-It imports nothing else of simfl, no SimPy and no JAX. It is slow and plain: rates are filled anew at every event.
+It uses a parsed scenario, the links of its graph, and simfl's random streams, because a draw is defined by its name.
+It imports nothing else of simfl, no SimPy and no JAX. It is slow and simple: all rates are computed at every event.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from simfl.scenario import Scenario
 from simfl.streams import Streams
 
 DRAWS_PER_STREAM = 32
-#: Bytes of a flow that are left over by rounding alone, as a share of its size.
+#: Bytes of a flow that rounding alone may leave over, as a share of its size.
 ROUNDING = 1e-10
 Call = Callable[[], None]
 
 
 def law(config: Any, generator: Any, count: int) -> list[float]:
-    """Draw from a distribution of the scenario; the mean is 1 where it has none."""
+    """Draw from a distribution of the scenario; the mean is 1 if it has none."""
     mean = getattr(config, "mean", 1.0)
     if config.kind == "constant":
         return [config.value] * count
@@ -38,7 +38,7 @@ def law(config: Any, generator: Any, count: int) -> list[float]:
 
 
 class Draws:
-    """One endless sequence for each client: stream (purpose, client, n) has the n-th 32 of them."""
+    """An endless sequence of draws for each client; stream (purpose, client, n) gives block n of 32 draws."""
 
     def __init__(self, streams: Streams, purpose: str, block: Callable[[Any, int], list[float]]) -> None:
         self._streams, self._purpose, self._block = streams, purpose, block
@@ -53,7 +53,7 @@ class Draws:
 
 
 class Promise:
-    """A value that comes once; the one process that waits for it goes on then, in the order of keeping promises."""
+    """A value that is set once; then the process that waits for it continues, in the order of `keep` calls."""
 
     def __init__(self, clock: Clock) -> None:
         self.clock, self.process, self.value, self.kept, self.over = clock, None, None, False, False
@@ -66,16 +66,16 @@ class Promise:
     def _come(self) -> None:
         self.over = True
         if self.process is not None:
-            self.clock.go_on(self.process, self.value)
+            self.clock.advance(self.process, self.value)
 
     def wait(self, process: Generator) -> None:
         self.process = process
         if self.over:
-            self.clock.go_on(process, self.value)
+            self.clock.advance(process, self.value)
 
 
 class Clock:
-    """A heap of calls. Those of one time happen in the order in which they were put there."""
+    """A heap of calls. Calls at one time happen in the order in which they were added."""
 
     def __init__(self) -> None:
         self.now, self._heap, self._count = 0.0, [], itertools.count()
@@ -84,8 +84,8 @@ class Clock:
         if time < math.inf:
             heapq.heappush(self._heap, (max(time, self.now), next(self._count), call))
 
-    def go_on(self, process: Generator, value: Any = None) -> None:
-        """Let a process go on until it yields the time, or the promise, that it waits for."""
+    def advance(self, process: Generator, value: Any = None) -> None:
+        """Run a process until it yields the time, or the promise, that it waits for next."""
         try:
             wait = process.send(value)
         except StopIteration:
@@ -93,7 +93,7 @@ class Clock:
         if isinstance(wait, Promise):
             wait.wait(process)
         else:
-            self.at(wait, lambda: self.go_on(process))
+            self.at(wait, lambda: self.advance(process))
 
     def run(self, until: float) -> None:
         while self._heap and self._heap[0][0] < until:
@@ -101,44 +101,44 @@ class Clock:
             call()
 
 
-# -- who is there ------------------------------------------------------------------------------
+# -- outages -----------------------------------------------------------------------------------
 
 
 @dataclass
 class Presence:
-    """When one node is away: (begin, end, whether it is a crash), in order and apart from each other."""
+    """When one node is offline: (begin, end, whether it is a crash), sorted and disjoint."""
 
     absences: list[tuple[float, float, bool]] = field(default_factory=list)
 
     @staticmethod
     def of(client: int, scenario: Scenario, streams: Streams, horizon: float) -> Presence:
-        """The absences of a client up to a time, from all rules that name it."""
-        found: list[tuple[float, float, bool]] = []
+        """Return the absences of a client up to `horizon`, from all rules that name it."""
+        absences: list[tuple[float, float, bool]] = []
         for rule in scenario.availability:
             if not (rule.all or client in (rule.clients or ())):
                 continue
-            found.append((0.0, rule.join, False))
+            absences.append((0.0, rule.join, False))
             timed = [(begin, end, False) for begin, end in rule.offline]
             timed += [(crash.at, math.inf if crash.back is None else crash.back, True) for crash in rule.crash]
             shifts = [0.0] if rule.every is None else [n * rule.every for n in range(int(horizon / rule.every) + 1)]
-            found += [(begin + shift, end + shift, crash) for shift in shifts for begin, end, crash in timed]
+            absences += [(begin + shift, end + shift, crash) for shift in shifts for begin, end, crash in timed]
             if rule.random is not None:
                 generator, time = streams.generator("availability", client), 0.0
                 while time < horizon:
                     begin = time + law(rule.random.up, generator, 1)[0]
                     time = begin + law(rule.random.down, generator, 1)[0]
-                    found.append((begin, time, False))
-        return Presence(merged(found))
+                    absences.append((begin, time, False))
+        return Presence(merged(absences))
 
     def away(self, time: float) -> float | None:
-        """Return when the absence ends that the node is in, None if it is there."""
+        """Return when the node's current absence ends, None if it is online."""
         return next((end for begin, end, _ in self.absences if begin <= time < end), None)
 
     def back(self, time: float) -> float:
         return time if (end := self.away(time)) is None else end
 
     def finish(self, start: float, work: float) -> tuple[float, str]:
-        """Return when, and how, a computation ends: an absence suspends it, a crash destroys it."""
+        """Return when and how a computation ends: an absence suspends it, a crash destroys it."""
         now, left = start, work
         for begin, end, crash in self.absences:
             if end <= now:
@@ -155,14 +155,14 @@ class Presence:
 
 
 def merged(absences: list[tuple[float, float, bool]]) -> list[tuple[float, float, bool]]:
-    """Absences that overlap or touch are one, and a crash if one of them is."""
-    found: list[tuple[float, float, bool]] = []
+    """Join absences that overlap or touch; the result is a crash if one of them is."""
+    joined: list[tuple[float, float, bool]] = []
     for begin, end, crash in sorted(one for one in absences if one[0] < one[1]):
-        if found and begin <= found[-1][1]:
-            last = found.pop()
+        if joined and begin <= joined[-1][1]:
+            last = joined.pop()
             begin, end, crash = last[0], max(end, last[1]), crash or last[2]
-        found.append((begin, end, crash))
-    return found
+        joined.append((begin, end, crash))
+    return joined
 
 
 # -- messages ----------------------------------------------------------------------------------
@@ -170,7 +170,7 @@ def merged(absences: list[tuple[float, float, bool]]) -> list[tuple[float, float
 
 @dataclass(eq=False)
 class Message:
-    """A message, and the attempt to send it that is under way."""
+    """A message, and its current send attempt."""
 
     source: int
     target: int
@@ -181,7 +181,7 @@ class Message:
     number: int
     resends: int = 0
     paced_s: float = 0.0
-    # The attempt, where bytes flow.
+    # The attempt, used by `Flows`.
     left: float = 0.0
     lost: bool = False
     weight: float = 1.0
@@ -190,11 +190,11 @@ class Message:
 
 
 class Network:
-    """What becomes of messages; a subclass says how their bytes get to the other end of the link."""
+    """Delivers messages; a subclass decides how their bytes reach the other end of the link."""
 
     def __init__(self, clock: Clock, scenario: Scenario, presence: list[Presence], streams: Streams) -> None:
         links, self.server = scenario.links, scenario.clients.count
-        self.clock, self.links, self.presence, self.taking = clock, links, presence, scenario.server
+        self.clock, self.links, self.presence, self.server_limits = clock, links, presence, scenario.server
         self.rows: list[tuple[float, float, int, int, int, int]] = []
         self.attempts, self.bytes = Counter(), Counter()
         self.on_stuck: Callable[[int, int], None] = lambda source, target: None
@@ -214,15 +214,15 @@ class Network:
         return self._last("bandwidth", [source, target]) or math.inf
 
     def _last(self, name: str, nodes: list[int]) -> float | None:
-        """Return what the last rule says that names one of the nodes, else what holds for everybody."""
-        found = getattr(self.taking if name != "bandwidth" and nodes == [self.server] else self.links, name)
+        """Return the value of the last rule that names one of the nodes, else the value for all links."""
+        value = getattr(self.server_limits if name != "bandwidth" and nodes == [self.server] else self.links, name)
         for rule in self.links.rules:
             if getattr(rule, name) is not None and not {*nodes}.isdisjoint(rule.clients):
-                found = getattr(rule, name).value
-        return found
+                value = getattr(rule, name).value
+        return value
 
     def cuts(self, one: int, other: int) -> Iterator[tuple[float, float]]:
-        """Yield when two nodes do not reach each other, in the order in which that begins."""
+        """Yield the intervals in which two nodes cannot reach each other, sorted by their begin."""
         for begin, end, rule in self._cuts:
             sides = [
                 next((i for i, group in enumerate(rule.groups) if self._in(node, group)), -1) for node in (one, other)
@@ -243,7 +243,10 @@ class Network:
     # -- one message ---------------------------------------------------------------------------
 
     def send(self, source: int, target: int, size: int, deliver: Call, refused: Call | None = None) -> None:
-        """Send; `refused`: called a timeout later if the target is away then or out of reach, else it is waited for."""
+        """Send a message.
+
+        If the target is offline or unreachable, `refused` is called a timeout later; without it the message waits.
+        """
         number = self._sent[source, target]
         self._sent[source, target] += 1
         self._try(Message(source, target, size + self.links.overhead, deliver, refused, self.clock.now, number))
@@ -271,7 +274,7 @@ class Network:
         self.bytes[message.source] += message.size
 
     def launch(self, message: Message) -> float | None:
-        """Count an attempt to send, and draw what becomes of it: its latency, None if it is lost."""
+        """Count a send attempt, and draw its latency; None if it is lost."""
         self._count(message)
         if self.links.loss and self._loss.next(message.source) < self.links.loss:
             return None
@@ -282,12 +285,15 @@ class Network:
         raise NotImplementedError
 
     def missed(self, message: Message, end: float) -> None:
-        """An attempt is lost whose last byte leaves at a time."""
+        """Send again after a lost attempt, whose last byte leaves at `end`."""
         message.resends += 1
         self.clock.at(end + self.links.resend_timeout, lambda: self._try(message))
 
     def _destroyed(self, message: Message, at: float, until: float) -> None:
-        """A partition, which ends at a time, has destroyed an attempt; the sender learns it a timeout after `at`."""
+        """Send again, or tell the sender, a timeout after `at`, when a partition destroyed an attempt.
+
+        The partition ends at `until`.
+        """
         at += self.links.resend_timeout
         if message.refused is None:
             message.resends += 1
@@ -297,13 +303,13 @@ class Network:
             self._skip(message)
 
     def _skip(self, message: Message) -> None:
-        """It never comes: nobody waits for it."""
+        """Let later messages stop waiting for one that will never arrive."""
         message.deliver = None
         if self.links.fifo:
-            self.there(message)
+            self.passed_link(message)
 
-    def there(self, message: Message) -> None:
-        """A message has passed its link: with `fifo` it goes on behind all that were sent there before it."""
+    def passed_link(self, message: Message) -> None:
+        """Handle a message that has passed its link; with `fifo` it waits for all that were sent before it."""
         if not self.links.fifo:
             self.take_in(message)
             return
@@ -315,7 +321,7 @@ class Network:
                 self.take_in(first)
 
     def take_in(self, message: Message) -> None:
-        """The target takes in what has passed the link."""
+        """Handle a message at the target's end of the link."""
         self.arrive(message)
 
     def arrive(self, message: Message) -> None:
@@ -333,7 +339,7 @@ class Network:
 
 
 class Queues(Network):
-    """Messages wait for one another: for the link, the uplink, and at the end for the downlink."""
+    """Messages queue for the link and the uplink, and then for the downlink."""
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
@@ -344,7 +350,7 @@ class Queues(Network):
         begin = max(self.clock.now, self._free[link], self._free["up", source])
         message.paced_s = message.size / min(self.bandwidth(*link), self.uplink(source))
         end = self._free[link] = begin + message.paced_s
-        if self.uplink(source) < math.inf:  # in order: a message that waits for its link holds up those behind it
+        if self.uplink(source) < math.inf:  # in order: a message that waits for its link delays later ones
             self._free["up", source] = begin + message.size / self.uplink(source)
         if latency is None:
             self.missed(message, end)
@@ -353,10 +359,10 @@ class Queues(Network):
             if cut <= end + latency and begin < over:
                 self._destroyed(message, max(end, cut), over)
                 return
-        self.clock.at(end + latency, lambda: self.there(message))
+        self.clock.at(end + latency, lambda: self.passed_link(message))
 
     def take_in(self, message: Message) -> None:
-        """Bytes pass the downlink as they come; those that come faster than it takes them wait."""
+        """Let bytes pass the downlink as they arrive; if they arrive faster than its pace, they wait."""
         now, target = self.clock.now, message.target
         if math.isinf(self.downlink(target)):
             self.arrive(message)
@@ -368,7 +374,7 @@ class Queues(Network):
 
 
 class Flows(Network):
-    """Messages that are under way share what they cross, max-min fairly."""
+    """Messages in flight share the capacities on their way, max-min fairly."""
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
@@ -408,7 +414,7 @@ class Flows(Network):
         self._at = now
 
     def _share(self) -> None:
-        """Let all rates rise together, each at its weight, until something is full: who crosses it rises no more."""
+        """Raise all rates together, in proportion to their weights; flows across a full capacity stop rising."""
         room: dict[Any, float] = {}
         crossing = defaultdict(list)
         for flow in self._flows:
@@ -443,20 +449,20 @@ class Flows(Network):
             if flow.lost:
                 self.missed(flow, self.clock.now)
             else:
-                self.clock.at(self.clock.now, lambda flow=flow: self.there(flow))
+                self.clock.at(self.clock.now, lambda flow=flow: self.passed_link(flow))
         self._share()
 
 
-# -- all of it ---------------------------------------------------------------------------------
+# -- the world ---------------------------------------------------------------------------------
 
 
 class World:
     """A scenario at time 0.
 
     Args:
-        scenario: parsed.
-        edges: of its graph, as in the table `edges`.
-        model_bytes: of a message with a model.
+        scenario: the parsed scenario.
+        edges: the links of its graph, as in the table `edges`.
+        model_bytes: bytes of a message with a model.
     """
 
     def __init__(self, scenario: Scenario, edges: list[tuple[int, int]], model_bytes: int) -> None:
@@ -475,7 +481,7 @@ class World:
         self._speeds = law(clients.speed, self.streams.generator("speed"), self.clients)
 
     def seconds(self, client: int, batches: int = 1) -> float:
-        """How long the client's next computation takes if it begins now."""
+        """Return how long the client's next computation takes if it begins now."""
         clients, now, size = self.scenario.clients, self.clock.now, self.scenario.algorithm.batch_size
         seconds = batches * (clients.seconds_per_batch + size * clients.seconds_per_example) * self._speeds[client]
         for rule in self.scenario.slowdowns:
@@ -484,7 +490,7 @@ class World:
         return seconds * self._jitter.next(client)
 
     def finish(self, client: int, batches: int = 1) -> tuple[float, str]:
-        """When, and how, that comes to its end."""
+        """Return when and how a computation that begins now ends."""
         return self.presence[client].finish(self.clock.now, self.seconds(client, batches))
 
     def updated(self, client: int, staleness: int, peer: int = -1) -> None:

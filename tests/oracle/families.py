@@ -1,6 +1,6 @@
-"""Four families of algorithms on the oracle's world: when which update happens, and how stale it is.
+"""Four families of algorithms in the oracle's world: when each update happens, and how stale it is.
 
-Each function starts its processes in a world; the rows are there when the world's clock has run.
+Each function or class starts its processes in a world; `World.updates` has the rows after the world's clock has run.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from tests.oracle.core import Call, Draws, Promise, World
 
 
 class Turns:
-    """A bound on staleness. With `wait`, who reads and what is applied waits until all updates can keep the bound.
+    """A bound on staleness. With `wait`, reads and updates wait until all updates can keep the bound.
 
     Args:
-        limit: of the scenario, or None.
-        version: the updates that count, after so many more.
+        limit: the scenario's `staleness_bound`, or None.
+        version: returns the version after the given number of further updates.
     """
 
     def __init__(self, limit: Any, version: Callable[[int], int]) -> None:
@@ -71,7 +71,7 @@ class Turns:
 # -- without a server --------------------------------------------------------------------------
 
 
-class Own:
+class OwnUpdates:
     """Clients that apply their own updates."""
 
     def __init__(self, world: World) -> None:
@@ -88,10 +88,10 @@ class Own:
             admitted = Promise(self.clock)
 
             def give(admitted: Promise = admitted) -> None:
-                there = self.back(me) == self.clock.now
-                if there:
+                online = self.back(me) == self.clock.now
+                if online:
                     self.turns.read(me)
-                admitted.keep(there)
+                admitted.keep(online)
 
             self.turns.admit(give)
             if (yield admitted):
@@ -101,17 +101,17 @@ class Own:
             yield self.back(me)
 
     def in_turn(self, me: int, read: int, peer: int) -> Generator:
-        """Apply an update when the bound allows it and the client is there; false if it has left."""
+        """Apply an update when the bound allows it and the client is online; false if it has left."""
         while True:
             turn = Promise(self.clock)
 
             def apply(staleness: int, turn: Promise = turn) -> None:
-                there = self.back(me) == self.clock.now
-                if there:
+                online = self.back(me) == self.clock.now
+                if online:
                     self.apply(me, staleness, peer)
                 else:
                     self.turns.reading[me] = read
-                turn.keep(there)
+                turn.keep(online)
 
             self.turns.arrive(me, read, apply)
             if (yield turn):
@@ -140,17 +140,17 @@ class Own:
 
 
 def adpsgd(world: World) -> None:
-    """A gradient, and meanwhile an exchange with a random neighbor; the update when both are done."""
-    own, clock, network = Own(world), world.clock, world.network
-    atomic = own.options.exchange == "atomic"
-    starts = senders(world) if own.options.pairing != "everyone" else set(range(world.clients))
+    """Compute gradients while exchanging models with a random neighbor; update when both are done."""
+    clients, clock, network = OwnUpdates(world), world.clock, world.network
+    atomic = clients.options.exchange == "atomic"
+    starts = senders(world) if clients.options.pairing != "everyone" else set(range(world.clients))
 
     def reached(me: int) -> list[int]:
         near, now = world.neighbors[me], clock.now
         return [k for k in near if world.presence[k].back(now) == now == network.joined(me, k, now)] if atomic else near
 
     def choose(me: int) -> int:
-        near, draw = reached(me), own.choice.next(me)
+        near, draw = reached(me), clients.choice.next(me)
         return near[int(draw * len(near))] if near else -1
 
     def exchange(me: int, peer: int, done: Promise) -> None:
@@ -161,7 +161,7 @@ def adpsgd(world: World) -> None:
 
     def worker(me: int) -> Generator:
         yield world.presence[me].back(0.0)
-        while (read := (yield from own.begin(me))) is not None:
+        while (read := (yield from clients.begin(me))) is not None:
             peer, done = -1, Promise(clock)
             if not atomic and me in starts:
                 peer = choose(me)
@@ -169,24 +169,24 @@ def adpsgd(world: World) -> None:
             end, how = world.finish(me)
             yield end
             if how != "done":
-                own.turns.forget(me)
+                clients.turns.forget(me)
                 if how == "gone":
                     return
             if peer >= 0:
                 if not (yield done):
                     peer = -1
-                while (back := own.back(me)) > clock.now:
+                while (back := clients.back(me)) > clock.now:
                     if math.isinf(back):
-                        own.turns.forget(me)
+                        clients.turns.forget(me)
                         return
                     yield back
             if how == "crashed":
                 continue
-            if not (yield from own.end(me, read, peer)):
+            if not (yield from clients.end(me, read, peer)):
                 return
 
     if atomic:
-        plain = own.apply
+        plain = clients.apply
 
         def apply(me: int, staleness: int, peer: int) -> None:
             if me in starts and (peer := choose(me)) >= 0:
@@ -195,32 +195,32 @@ def adpsgd(world: World) -> None:
                     network.bytes[one] += world.model_bytes + network.links.overhead
             plain(me, staleness, peer)
 
-        own.apply = apply
-    if own.turns.waits:
-        network.on_stuck = lambda peer, me: own.turns.forget(me)
+        clients.apply = apply
+    if clients.turns.waits:
+        network.on_stuck = lambda peer, me: clients.turns.forget(me)
     for me in range(world.clients):
-        clock.go_on(worker(me))
+        clock.advance(worker(me))
 
 
 def senders(world: World) -> set[int]:
-    """The side of a bipartite graph that client 0 is on; all clients if there is an odd cycle."""
-    side, found = {0: 0}, [0]
-    for k in found:
+    """Return client 0's side of a bipartite graph; all clients if there is an odd cycle."""
+    side, reached = {0: 0}, [0]
+    for k in reached:
         for j in world.neighbors[k]:
             if j not in side:
                 side[j] = 1 - side[k]
-                found.append(j)
+                reached.append(j)
             elif side[j] == side[k]:
                 return set(range(world.clients))
-    return {k for k in found if side[k] == 0}
+    return {k for k in reached if side[k] == 0}
 
 
 def gossip_learning(world: World) -> None:
-    """A timer of each client pushes its model to random neighbors; who has merged a model trains on it."""
-    own, clock, network = Own(world), world.clock, world.network
+    """Push models to random neighbors by a timer; a client that has merged a model trains on it."""
+    clients, clock, network = OwnUpdates(world), world.clock, world.network
     phase = Draws(world.streams, "phase", lambda generator, count: generator.random(count).tolist())
-    period = own.options.period
-    source = [-1] * world.clients  # of what was merged last and not trained on yet
+    period = clients.options.period
+    source = [-1] * world.clients  # sender of the last merged model; -1 once the client trains on it
     merged = [Promise(clock) for _ in range(world.clients)]
 
     def received(me: int, peer: int) -> None:
@@ -231,12 +231,12 @@ def gossip_learning(world: World) -> None:
         yield world.presence[me].back(0.0)
         yield clock.now + phase.next(me) * period
         while True:
-            while (back := own.back(me)) > clock.now:
+            while (back := clients.back(me)) > clock.now:
                 yield back
             near = world.neighbors[me]
-            if all(math.isinf(own.back(k)) for k in near):
+            if all(math.isinf(clients.back(k)) for k in near):
                 return
-            peer = near[int(own.choice.next(me) * len(near))]
+            peer = near[int(clients.choice.next(me) * len(near))]
             network.send(me, peer, world.model_bytes, lambda peer=peer: received(peer, me), lambda: None)
             yield clock.now + period
 
@@ -246,28 +246,28 @@ def gossip_learning(world: World) -> None:
             if source[me] < 0:
                 merged[me] = Promise(clock)
                 yield merged[me]
-            if (read := (yield from own.begin(me))) is None:
+            if (read := (yield from clients.begin(me))) is None:
                 return
             peer, source[me] = source[me], -1
             end, how = world.finish(me)
             yield end
             if how != "done":
-                own.turns.forget(me)
+                clients.turns.forget(me)
                 if how == "gone":
                     return
-            elif not (yield from own.end(me, read, peer)):
+            elif not (yield from clients.end(me, read, peer)):
                 return
 
     for me in range(world.clients):
-        clock.go_on(worker(me))
-        clock.go_on(timer(me))
+        clock.advance(worker(me))
+        clock.advance(timer(me))
 
 
 # -- with a server -----------------------------------------------------------------------------
 
 
 class Served:
-    """Clients that pull a model, compute and push; a server that works on what comes, one after the other."""
+    """Clients that pull a model, compute and push; a server that processes their updates one by one."""
 
     batches = 1
 
@@ -276,7 +276,7 @@ class Served:
         self.server, self.version, self._busy_until = world.clients, 0, 0.0
         self.turns = Turns(self.options.staleness_bound, self.version_after)
         for me in range(world.clients):
-            self.clock.go_on(self.client(me))
+            self.clock.advance(self.client(me))
 
     def version_after(self, more: int) -> int:
         return self.version + more
@@ -292,7 +292,7 @@ class Served:
         while True:
             read = yield came
             came = Promise(clock)
-            if read is None:  # it was away when the model came
+            if read is None:  # the client was offline when the model arrived
                 while clock.now < (back := presence.back(clock.now)) < math.inf:
                     yield back
                 if math.isinf(back):
@@ -304,14 +304,14 @@ class Served:
             if how == "done":
                 self.push(me, read, came)
                 continue
-            self.when_there(lambda: self.forget(me))
+            self.when_online(lambda: self.forget(me))
             if how == "gone":
                 break
             self.ask(me, came)
         self.left(me)
 
     def left(self, me: int) -> None:
-        """A client has left for good."""
+        """Handle a client that has left permanently."""
 
     def ask(self, me: int, came: Promise) -> None:
         self.network.send(me, self.server, 0, lambda: self.hand_out(me, came))
@@ -322,15 +322,15 @@ class Served:
 
         self.network.send(me, self.server, self.world.model_bytes, lambda: self.work(arrived))
 
-    def when_there(self, call: Call) -> None:
-        """What the server does as soon as it is there."""
+    def when_online(self, call: Call) -> None:
+        """Call an action of the server as soon as it is online."""
         if (back := self.world.presence[self.server].back(self.clock.now)) == self.clock.now:
             call()
         else:
             self.clock.at(back, call)
 
     def work(self, call: Call) -> None:
-        """The server works on one update after the other; while it is away it pauses."""
+        """Process an update after those before it; the server pauses while it is offline."""
         seconds = self.world.scenario.server.seconds_per_update
         if not seconds:
             call()
@@ -341,7 +341,7 @@ class Served:
             self.clock.at(self._busy_until, call)
 
     def hand_out(self, me: int, came: Promise) -> None:
-        """Send the model as soon as the bound allows it; at time 0 everybody has it."""
+        """Send the model as soon as the bound allows it; at time 0 all clients have it."""
 
         def give() -> None:
             version = self.turns.read(me)
@@ -351,25 +351,25 @@ class Served:
                 self.network.send(self.server, me, self.world.model_bytes, lambda: came.keep(version), refused)
 
         def refused() -> None:
-            self.when_there(lambda: self.forget(me))
+            self.when_online(lambda: self.forget(me))
             came.keep(None)
 
         self.turns.admit(give)
 
     def forget(self, me: int) -> None:
-        """The update of a client will not come."""
+        """Stop expecting the update of a client."""
         self.turns.forget(me)
 
     def arrive(self, me: int, read: int, apply: Callable[[int], None]) -> None:
         self.turns.arrive(me, read, apply)
 
     def take(self, me: int, staleness: int, came: Promise) -> None:
-        """The server applies an update."""
+        """Apply an update at the server."""
         raise NotImplementedError
 
 
 class AsyncSGD(Served):
-    """The server applies gradients as they come, or in turn, and answers who sent it."""
+    """The server applies gradients as they arrive, or in turn, and answers the sender."""
 
     def __init__(self, world: World) -> None:
         self.turn, self.present, self.early = 0, set(), {}
@@ -403,11 +403,11 @@ class AsyncSGD(Served):
 
     def left(self, me: int) -> None:
         self.present.discard(me)
-        self.when_there(self.take_turns)
+        self.when_online(self.take_turns)
 
 
 class FedBuff(Served):
-    """The server gathers updates of whole rounds and steps when its buffer is full."""
+    """The server collects updates of local rounds, and steps when its buffer is full."""
 
     def __init__(self, world: World) -> None:
         options = world.scenario.algorithm
@@ -442,7 +442,7 @@ class FedBuff(Served):
                 self.hand_out(me, came)
 
     def step_if_alone(self) -> None:
-        """Clients that wait for the step do not wait for a buffer that no update is under way to."""
+        """Step if clients wait for the step and no update is in progress that could fill the buffer."""
         turns = self.turns
         if self.waiting and self.buffer and not (turns.reading or turns.held or turns.queue or self.ready):
             self.step()
@@ -454,7 +454,7 @@ class FedBuff(Served):
         self.step_if_alone()
 
     def hand_out(self, me: int, came: Promise) -> None:
-        """Of those that are ready, so many train at a time; who is next is drawn when all of a moment are ready."""
+        """Let at most `most` clients train at a time; the next is drawn after all events of the moment."""
         self.training.discard(me)
         if self.most == self.world.clients:
             super().hand_out(me, came)
@@ -470,9 +470,9 @@ class FedBuff(Served):
     def choose(self) -> None:
         self.choosing = False
         while self.ready and len(self.training) < self.most:
-            there = [k for k in self.ready if self.world.presence[k].back(self.clock.now) == self.clock.now]
-            there = there or list(self.ready)
-            me = there[int(self.choice.next(0) * len(there))]
+            online = [k for k in self.ready if self.world.presence[k].back(self.clock.now) == self.clock.now]
+            candidates = online or list(self.ready)
+            me = candidates[int(self.choice.next(0) * len(candidates))]
             self.training.add(me)
             super().hand_out(me, self.ready.pop(me))
 

@@ -1,4 +1,4 @@
-"""Runs are those of an independent simulator, in worlds that are drawn: when, who with whom, how stale, which bytes."""
+"""Runs equal those of an independent simulator in random worlds: times, peers, staleness, messages and bytes."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.usefixtures("without_numbers")
 
 
 def drawn(family: str, number: int) -> dict[str, Any]:
-    """Return a scenario; those of odd numbers have links that messages share."""
+    """Return a scenario; in those with odd numbers, messages share links fairly."""
     draw = np.random.default_rng([sorted(FAMILIES).index(family), number])
     count, special = int(draw.choice([4, 5, 6, 8])), number % 5 == 4
 
@@ -36,7 +36,10 @@ def drawn(family: str, number: int) -> dict[str, Any]:
         return begin, begin + between(0.1, 1.0) * longest
 
     def pace() -> str:
-        """Some milliseconds for a model of 84 bytes. Where links are shared and full, rounding grows exponentially."""
+        """Return a bandwidth at which a model of 84 bytes takes some milliseconds.
+
+        On links that are shared and full, rounding errors would grow exponentially.
+        """
         return f"{between(80, 400) * (1 + number % 2):.1f} kbit/s"
 
     def exponential(mean: str) -> dict[str, str]:
@@ -56,7 +59,7 @@ def drawn(family: str, number: int) -> dict[str, Any]:
     policy = (None, "wait", "wait", "drop", None, "down_weight")[number % 6]
     if policy and algorithm.get("delays") != "cyclic":
         algorithm["staleness_bound"] = {"bound": one(1, 2, 3), "policy": policy}
-    waits = special or policy == "wait"  # for who is cut off, too
+    waits = special or policy == "wait"  # then others wait for a client that is cut off, too
     (begin, end), (later, again), down = span(0.6), span(0.4), span(0.2)
     served = family in ("async_sgd", "fedbuff")
     server = {"uplink": one(None, pace()), "downlink": one(None, pace()), "seconds_per_update": one(0, "2 ms")}
@@ -67,7 +70,7 @@ def drawn(family: str, number: int) -> dict[str, Any]:
         {"groups": [[count - 1], [0, 2]], "from": later, "until": again},
         {"groups": [[count - 1]], "from": later, **({"until": again} if waits else {})},
     ]
-    # Shorter than a message takes: what is cut then begins anew when its last byte has left.
+    # Shorter than a message takes: a message that is cut is sent again after its last byte has left.
     flaps = [
         {"groups": [group], "from": t, "until": t + between(1e-3, 1e-2)} for t in np.arange(0.11, SECONDS, 0.1).tolist()
     ]
@@ -138,7 +141,7 @@ def test_the_worlds_of_a_family_have_all_kinds_of_links_and_faults(family):
 
 @pytest.mark.parametrize("number", range(WORLDS))
 @pytest.mark.parametrize("family", FAMILIES)
-def test_a_run_is_that_of_the_oracle(family, number, tmp_path):
+def test_a_run_equals_that_of_the_oracle(family, number, tmp_path):
     scenario = from_mapping(drawn(family, number))
     with shared_data():
         simulation = runner.Simulation(runner.prepare(scenario), choose_device(None))

@@ -25,9 +25,9 @@ def test_u0_u1_and_r_match_the_lemmas_values():
 def test_size_moments_are_the_sums_of_the_definition():
     N, sizes = 100, [3, 5, 0, 20]
     used = [s for s in sizes if s > 0]
-    found = moments.size_moments(sizes, N)
-    assert (found.rounds, found.gradients, found.largest_rate) == (3, 28, 0.2)
-    for j, value in ((1, found.first), (2, found.second), (3, found.third)):
+    computed = moments.size_moments(sizes, N)
+    assert (computed.rounds, computed.gradients, computed.largest_rate) == (3, 28, 0.2)
+    for j, value in ((1, computed.first), (2, computed.second), (3, computed.third)):
         assert value == pytest.approx(sum(s**j / (N * (N - s) ** (j - 1)) for s in used) / 3, rel=1e-14)
 
 
@@ -51,10 +51,10 @@ def test_largest_order_respects_the_lemma_and_its_proof():
 
 
 def test_explicit_moment_accountant_matches_example_3():
-    found = moments.explicit_moments(**EXAMPLE, delta=5.5e-8)
-    assert found.epsilon == pytest.approx(0.396774, rel=1e-5)
-    assert (found.order, found.largest_order) == (64, 64)
-    assert moments.explicit_moment_epsilon(**EXAMPLE, delta=5.5e-8) == found.epsilon
+    account = moments.explicit_moments(**EXAMPLE, delta=5.5e-8)
+    assert account.epsilon == pytest.approx(0.396774, rel=1e-5)
+    assert (account.order, account.largest_order) == (64, 64)
+    assert moments.explicit_moment_epsilon(**EXAMPLE, delta=5.5e-8) == account.epsilon
     closed = moments.explicit_moments(**EXAMPLE, delta=5.5e-8, strict=True)
     assert closed.epsilon == pytest.approx(0.700715, rel=1e-5)
     assert closed.largest_order == 25
@@ -79,13 +79,13 @@ def test_explicit_epsilon_is_at_most_every_other_bound_of_the_lemma(sizes, sigma
     r0 = sigma * max(sizes) / N
     assume(moments.u0(sigma, r0) < 1 and moments.u1(sigma, r0) < 1 and r0 <= 1 / math.e)
     sizes = sizes * repeat
-    found = moments.explicit_moment_epsilon(sizes, N, sigma, delta)
-    assert found <= moments.explicit_moment_epsilon(sizes, N, sigma, delta, strict=True)
-    assert found <= moments.explicit_moment_epsilon([*sizes, 60], N, sigma, delta) + 1e-12
+    computed = moments.explicit_moment_epsilon(sizes, N, sigma, delta)
+    assert computed <= moments.explicit_moment_epsilon(sizes, N, sigma, delta, strict=True)
+    assert computed <= moments.explicit_moment_epsilon([*sizes, 60], N, sigma, delta) + 1e-12
     # What Theorem 3's closed form proves at lambda = floor(sigma^2 - 1) the explicit one proves too.
     m, factor = moments.size_moments(sizes, N), moments.third_order_factor(sigma, r0)
     closed = 2 * m.rounds * (m.second + factor * sigma * m.third)
-    assert found <= max(closed, 2 * math.log(1 / delta) / math.floor(sigma**2 - 1)) * (1 + 1e-12)
+    assert computed <= max(closed, 2 * math.log(1 / delta) / math.floor(sigma**2 - 1)) * (1 + 1e-12)
 
 
 @pytest.mark.parametrize(

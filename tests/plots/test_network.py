@@ -81,7 +81,7 @@ def test_pairs_without_a_path_have_their_own_tick():
 def test_clients_on_the_graph_are_colored_by_one_observers_knowledge():
     figure = plot_knowledge(table(), EDGES, 1e-5, "2")
     certified, _ = panels(figure)
-    shades = [found.get_array() for found in certified.collections if found.get_array() is not None]
+    shades = [collection.get_array() for collection in certified.collections if collection.get_array() is not None]
     assert shades[0].tolist() == [2.0, 4.0, 4.0, 2.0, pytest.approx(4.0 / 3.0)]
     assert any("for client 2" in ax.get_ylabel() for ax in figure.axes)
     save_and_close(figure)

@@ -45,12 +45,12 @@ def test_many_clients_share_one_color_and_label(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize(("claim", "bars"), [("", 2), (", claim: {epsilon: 1}", 3), (", claim: adp2sgd", 5)])
 def test_claimed_and_certified_epsilons_are_bars_side_by_side(claim, bars, tmp_path):
-    found = check(assemble(scenario(privacy=f"{{noise_multiplier: 2{claim}}}")))
-    ax = plot_claims(found)
+    report = check(assemble(scenario(privacy=f"{{noise_multiplier: 2{claim}}}")))
+    ax = plot_claims(report)
     assert len(ax.containers) == bars
     widths = [[bar.get_width() for bar in container] for container in ax.containers]
-    own = [list(f.certified.values()) for f in found.findings]
+    own = [list(f.certified.values()) for f in report.findings]
     assert widths[-len(own[0]) :] == [list(column) for column in zip(*own, strict=True)]
     if claim:
-        assert math.isnan(widths[0][0]) == math.isnan(found.findings[0].claimed.epsilon)
+        assert math.isnan(widths[0][0]) == math.isnan(report.findings[0].claimed.epsilon)
     assert save(ax, tmp_path / "c.pdf").exists()

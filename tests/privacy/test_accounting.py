@@ -47,9 +47,9 @@ def test_epsilon_equals_that_of_dp_accounting(noise, rate, count, delta):
     assert renyi(noise, rate, count, delta) == pytest.approx(by_renyi.get_epsilon(delta), rel=1e-9)
     exact = pld.PLDAccountant(value_discretization_interval=1e-4)
     exact.compose(event, count)
-    found = epsilon_of([(Release(noise, rate), count)], delta)
-    assert found == pytest.approx(exact.get_epsilon(delta), rel=2e-3)
-    assert found <= by_renyi.get_epsilon(delta)
+    epsilon = epsilon_of([(Release(noise, rate), count)], delta)
+    assert epsilon == pytest.approx(exact.get_epsilon(delta), rel=2e-3)
+    assert epsilon <= by_renyi.get_epsilon(delta)
 
 
 def test_many_compositions_at_once_agree_with_the_library():
@@ -65,9 +65,9 @@ def test_many_compositions_at_once_agree_with_the_library():
 
 def test_closed_form_at_integer_orders_equals_the_library():
     z, q = np.array([0.6, 1.1, 5.0, 2.0]), np.array([0.3, 0.004, 0.05, 1.0])
-    found = integer_renyi(z, q)
+    computed = integer_renyi(z, q)
     orders = RenyiTable(closed_form=True).orders
-    for row, noise, rate in zip(found, z, q, strict=True):
+    for row, noise, rate in zip(computed, z, q, strict=True):
         accountant = rdp.RdpAccountant(orders.astype(int).tolist())
         accountant.compose(dp_accounting.PoissonSampledDpEvent(rate, dp_accounting.GaussianDpEvent(noise)))
         np.testing.assert_allclose(row, accountant.rdp, rtol=1e-9, atol=1e-15)
@@ -120,13 +120,13 @@ def test_batches_of_fixed_size_attain_the_doubled_pair():
 def test_loss_distribution_of_one_release_equals_the_library(z, q):
     """For pairs of dp-accounting; its bins lose digits at negative losses, ours do not."""
     eps = np.array([0.0, 1e-4, 0.01, 0.1, 1.0, 8.0])
-    for adjacency, found in zip(
+    for adjacency, deltas in zip(
         (mechanism.AdjacencyType.REMOVE, mechanism.AdjacencyType.ADD, mechanism.AdjacencyType.REPLACE),
         (*hockey_sticks(Pair(z, q), eps), *hockey_sticks(Pair(z, q, True), eps)),
         strict=True,
     ):
         loss = mechanism.GaussianPrivacyLoss(z, sampling_prob=q, adjacency_type=adjacency)
-        np.testing.assert_allclose(found, loss.get_delta_for_epsilon(eps.tolist()), rtol=1e-9, atol=1e-15)
+        np.testing.assert_allclose(deltas, loss.get_delta_for_epsilon(eps.tolist()), rtol=1e-9, atol=1e-15)
 
 
 def composed_delta(z, q, count, epsilon, width, up):
@@ -196,8 +196,8 @@ def test_divergences_of_replaced_examples_equal_integrals(z, q):
     fixed = replaced_renyi(Pair(z, q, True, fixed=True), orders)
     u = np.geomspace(1e-6 * q, 40.0, 100_001)
     for alpha, drawn, one in zip(orders.tolist(), poisson, fixed, strict=True):
-        found = excess(alpha, z, mixed(z, 1.0), mixed(z, -1.0))
-        assert drawn == pytest.approx(math.log1p(found) / (alpha - 1), rel=1e-6)
+        surplus = excess(alpha, z, mixed(z, 1.0), mixed(z, -1.0))
+        assert drawn == pytest.approx(math.log1p(surplus) / (alpha - 1), rel=1e-6)
         plain = excess(alpha, s, mixed(s, 1.0), lambda x: -0.5 * (x / s) ** 2)
         more = alpha * (alpha - 1) * np.trapezoid(np.exp(-alpha * u) * sticks(u), u)
         assert one == pytest.approx(math.log1p(plain + more) / (alpha - 1), rel=1e-5)
@@ -206,12 +206,12 @@ def test_divergences_of_replaced_examples_equal_integrals(z, q):
 
 def test_hundreds_of_kinds_use_the_mirrored_pair_too():
     kinds = [(Release(2.0, rate, "without_replacement"), 5) for rate in np.linspace(0.01, 0.03, 40).tolist()]
-    found = epsilon_of(kinds, 1e-5, neighbors="replace_one", accountant="renyi")
+    epsilon = epsilon_of(kinds, 1e-5, neighbors="replace_one", accountant="renyi")
     ends = [
         epsilon_of([(Release(2.0, rate, "without_replacement"), 200)], 1e-5, neighbors="replace_one", accountant="pld")
         for rate in (0.01, 0.03)
     ]
-    assert ends[0] < found < 1.2 * ends[1]
+    assert ends[0] < epsilon < 1.2 * ends[1]
 
 
 @pytest.mark.slow
@@ -287,10 +287,10 @@ def test_pure_mechanisms_compose_and_amplify():
 @pytest.mark.parametrize(("z", "q"), [(0.8, 0.001), (3.0, 0.1), (0.05, 1e-4)])
 def test_epsilon_never_decreases_with_more_releases(z, q):
     """Bins change their width with the epsilon that is near: a budget relies on it."""
-    found = [
+    epsilons = [
         epsilon_of([(Release(z, q), count)], 1e-5) for count in (1, 2, 3, 5, 8, 30, 100, 1000, 10**4, 10**6, 10**9)
     ]
-    assert found == sorted(found)
+    assert epsilons == sorted(epsilons)
 
 
 def test_epsilon_is_zero_without_releases_and_infinite_without_noise():

@@ -31,10 +31,10 @@ def test_calibrated_noise_is_the_least_that_suffices(accountant, epsilon, steps,
 
 
 def test_the_tightest_accountant_needs_the_least_noise():
-    found = [
+    multipliers = [
         noise_multiplier_for(1.0, 1e-5, steps=500, sampling_rate=0.02, accountant=a) for a in ("tightest", "renyi")
     ]
-    assert found[0] < 0.99 * found[1]
+    assert multipliers[0] < 0.99 * multipliers[1]
 
 
 @settings(max_examples=100, deadline=None, derandomize=True)
@@ -53,15 +53,15 @@ def test_the_largest_number_of_releases_is_found_in_few_evaluations(budget, slop
         looks.append(count)
         return start + slope * count**power
 
-    found = releases_within(spent, budget, most, first)
+    releases = releases_within(spent, budget, most, first)
     assert len(looks) == len(set(looks)) <= 40
-    assert 0 <= found <= most
-    assert found == 0 or spent(found) <= budget
-    assert found == most or spent(found + 1) > budget
+    assert 0 <= releases <= most
+    assert releases == 0 or spent(releases) <= budget
+    assert releases == most or spent(releases + 1) > budget
     looks.clear()
     nearly = releases_within(spent, budget, most, first, close=0.99)
-    assert nearly <= found
-    assert nearly == found or spent(nearly) >= 0.99 * budget
+    assert nearly <= releases
+    assert nearly == releases or spent(nearly) >= 0.99 * budget
     assert len(looks) <= 30
 
 
@@ -79,6 +79,6 @@ def test_wrong_arguments_are_refused(options, message):
 
 
 def test_a_single_release_has_the_noise_of_the_closed_form():
-    found = noise_multiplier_for(1.0, 1e-5, sampling_rate=1.0, steps=1, sampling="none", neighbors="add_or_remove")
-    assert analytic_std(1.0, 1e-5, 1.0) <= found * (1 + 1e-9)
-    assert found == pytest.approx(analytic_std(1.0, 1e-5, 1.0), rel=2e-3)
+    multiplier = noise_multiplier_for(1.0, 1e-5, sampling_rate=1.0, steps=1, sampling="none", neighbors="add_or_remove")
+    assert analytic_std(1.0, 1e-5, 1.0) <= multiplier * (1 + 1e-9)
+    assert multiplier == pytest.approx(analytic_std(1.0, 1e-5, 1.0), rel=2e-3)

@@ -55,8 +55,8 @@ def test_pairwise_noise_equals_a_plain_loop_and_cancels_in_the_sum():
             for draw in draws
             for client in range(6)
         ]
-        found = lab.tape.values(promised).astype(np.float64).reshape(2, 6, D)
-    for row, draw in zip(found, draws, strict=True):
+        rows = lab.tape.values(promised).astype(np.float64).reshape(2, 6, D)
+    for row, draw in zip(rows, draws, strict=True):
         own = np.stack([SCALES[client] * normal(problem.keys.noise, client, draw) for client in range(6)])
         expected = own.copy()
         for number, (one, other) in enumerate(EDGES):
@@ -135,9 +135,9 @@ def test_noise_in_time_equals_a_plain_loop():
             for client in (1, 4)
         ]
         in_two = lab.tape.combine((1.0, lab.tape.gradient(model, 1, 3, 2 * problem.max_batch, SCALES[1])))
-        *found, of_two = lab.tape.values([*promised, in_two]).astype(np.float64)
-    np.testing.assert_allclose(of_two, found[4], atol=1e-6)  # the noise is added once
-    for row, (draw, client) in zip(found, ((draw, client) for draw in draws for client in (1, 4)), strict=True):
+        *rows, of_two = lab.tape.values([*promised, in_two]).astype(np.float64)
+    np.testing.assert_allclose(of_two, rows[4], atol=1e-6)  # the noise is added once
+    for row, (draw, client) in zip(rows, ((draw, client) for draw in draws for client in (1, 4)), strict=True):
         expected = np.zeros(D)
         for back, weight in enumerate(weights):
             if draw - back >= 0:
@@ -276,24 +276,24 @@ def test_budgets_hold_in_runs_that_crash(tmp_path, monkeypatch):
         "- {clients: [5], crash: [{at: 16.5 ms, back: 16.6 ms}]}\n"  # with its last number
     )
     scenario = loads(text + faults, "s.yaml")
-    found = run(scenario, out=tmp_path)
+    result = run(scenario, out=tmp_path)
     setup = assemble(scenario)
     allowed, ledger = setup.training.allowances, setup.ledger
-    assert found.clients["epsilon"].max() <= 12.0
-    counted, made = found.releases["count"].to_numpy(), found.clients["updates"].to_numpy()
+    assert result.clients["epsilon"].max() <= 12.0
+    counted, made = result.releases["count"].to_numpy(), result.clients["updates"].to_numpy()
     assert (counted <= allowed).all()
-    assert found.clients["exhausted_s"].notna().all()
+    assert result.clients["exhausted_s"].notna().all()
     assert (made[[1, 3]] < counted[[1, 3]]).all(), "numbers were skipped"
     assert made[5] == counted[5] == allowed[5] - 1
     assert (made[[0, 2]] == counted[[0, 2]]).all()
-    np.testing.assert_array_equal(ledger.final_epsilon(recorded(ledger, found)), found.clients["epsilon"])
+    np.testing.assert_array_equal(ledger.final_epsilon(recorded(ledger, result)), result.clients["epsilon"])
 
 
 def known(privacy, sampling, **observers):
     """The mu of client 1 for each observer of a ring of six, and the local epsilon."""
     text = scenario(f"noise_multiplier: 2, neighbors: replace_one, {privacy}", f"kind: adpsgd, sampling: {sampling}")
-    found = network(from_mapping({**text.resolved(), "clients": {"count": 6}, "stop": {"updates": 60}}), **observers)
-    pairs = found.pairs[found.pairs.client == 1]
+    account = network(from_mapping({**text.resolved(), "clients": {"count": 6}, "stop": {"updates": 60}}), **observers)
+    pairs = account.pairs[account.pairs.client == 1]
     return dict(zip(pairs.observer, pairs.itertuples(), strict=True))
 
 

@@ -27,8 +27,8 @@ def rank_of_fractions(rows):
 
 def test_residues_equal_those_of_fractions():
     values = np.array([[0.0, 1.0, -1.0, 1 / 3], [5e-324, 1e-13, -(2.0**70), 1e300]])
-    found = residues(values)
-    for value, residue in zip(values.ravel(), found.ravel(), strict=True):
+    computed = residues(values)
+    for value, residue in zip(values.ravel(), computed.ravel(), strict=True):
         exact = Fraction(float(value))
         assert residue == exact.numerator * pow(exact.denominator, -1, PRIME) % PRIME
 

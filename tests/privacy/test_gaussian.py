@@ -121,10 +121,10 @@ def test_classical_noise_exceeds_exact_noise_where_its_theorem_holds(epsilon, de
 def test_classical_noise_is_refused_at_epsilon_one():
     with pytest.raises(
         ConditionError, match=r"condition epsilon < 1 of its theorem: epsilon is 1; use analytic"
-    ) as found:
+    ) as refused:
         classic_std(1.0, 1e-5)
-    assert isinstance(found.value, ScenarioError)
-    assert "\n" not in str(found.value)
+    assert isinstance(refused.value, ScenarioError)
+    assert "\n" not in str(refused.value)
 
 
 def test_composition_equals_numerical_composition():
@@ -142,8 +142,8 @@ def test_composition_equals_numerical_composition():
     ],
 )
 def test_central_limit_has_the_numbers_of_the_theory_page(z, rate, steps, delta, uniform):
-    found = gdp_central_limit_epsilon(delta, z, sampling_rate=rate, steps=steps, sampling="uniform")
-    assert found == pytest.approx(uniform, abs=5e-5)
+    epsilon = gdp_central_limit_epsilon(delta, z, sampling_rate=rate, steps=steps, sampling="uniform")
+    assert epsilon == pytest.approx(uniform, abs=5e-5)
     # 2 to 6 per cent above the exact Poisson epsilon; its Poisson form is below it, so it is not a bound.
     assert gdp_central_limit_epsilon(delta, z, sampling_rate=rate, steps=steps) < uniform
 

@@ -53,10 +53,10 @@ def test_sensitivity_equals_that_of_dense_matrices(noising):
         takes = Participation(separation, times)
         strategy = np.linalg.inv(dense(noising, releases))
         np.testing.assert_allclose(strategy[:, 0], strategy_coefficients(noising, releases), atol=1e-12)
-        exact, found = largest(strategy.T @ strategy, releases, takes), sensitivity(noising, releases, takes) ** 2
+        exact, squared = largest(strategy.T @ strategy, releases, takes), sensitivity(noising, releases, takes) ** 2
         if noising in FALLING:
-            assert found == pytest.approx(exact, rel=1e-8)
-        assert found >= exact * (1 - 1e-12)
+            assert squared == pytest.approx(exact, rel=1e-8)
+        assert squared >= exact * (1 - 1e-12)
     assert sensitivity(noising, 0, Participation(1, 1)) == 0.0
 
 
@@ -99,9 +99,9 @@ def test_participation_follows_from_sampling():
     for n, size, releases in ((10, 3, 12), (7, 7, 3), (8, 5, 9)):
         takes = participation("shuffle", n, size, releases)
         for example in range(n):
-            found = sorted({t for t in range(releases) for i in range(size) if (t * size + i) % n == example})
-            assert len(found) <= takes.times
-            assert all(later - sooner >= takes.separation for sooner, later in itertools.pairwise(found))
+            rounds = sorted({t for t in range(releases) for i in range(size) if (t * size + i) % n == example})
+            assert len(rounds) <= takes.times
+            assert all(later - sooner >= takes.separation for sooner, later in itertools.pairwise(rounds))
 
 
 def ledger(sampling="shuffle", noising=FALLING[2], sizes=(100, 40), levels=(2.0, 3.0), **terms):

@@ -84,10 +84,10 @@ def test_epsilons_of_many_clients_with_two_levels_are_at_least_exact(pure, usual
     counts = list(range(10, 16))
     book = ledger([100] * 6, levels=usual, pure=pure, accountant="tightest")
     made = Releases(counts, {client: {(10, other): 2} for client in range(6)})
-    found = book.final_epsilon(made)
+    epsilons = book.final_epsilon(made)
     for client, count in enumerate(counts):
         release = (lambda level: Release(0.0, 0.1, "poisson", level)) if pure else (lambda level: Release(level, 0.1))
-        assert found[client] >= epsilon_of([(release(usual), count), (release(other), 2)], 1e-5) * (1 - 1e-9)
+        assert epsilons[client] >= epsilon_of([(release(usual), count), (release(other), 2)], 1e-5) * (1 - 1e-9)
 
 
 def test_kinds_have_the_rate_at_which_their_batches_are_drawn():
@@ -223,12 +223,12 @@ def test_final_epsilon_is_as_tight_as_affordable():
     assert few.final_epsilon(counts).tolist() == exact
     many = Releases(list(range(200, 240)))
     book = ledger([100] * 40)
-    found = book.final_epsilon(many)
-    assert (np.diff(found) >= 0).all()
-    assert (found <= book.epsilon(many)).all()
-    assert found[-1] == epsilon_of([(Release(2.0, 0.1), 239)], 1e-5), "the largest is exact"
+    epsilons = book.final_epsilon(many)
+    assert (np.diff(epsilons) >= 0).all()
+    assert (epsilons <= book.epsilon(many)).all()
+    assert epsilons[-1] == epsilon_of([(Release(2.0, 0.1), 239)], 1e-5), "the largest is exact"
     for client in (0, 17, 30):
-        assert found[client] >= epsilon_of([(Release(2.0, 0.1), 200 + client)], 1e-5)
+        assert epsilons[client] >= epsilon_of([(Release(2.0, 0.1), 200 + client)], 1e-5)
     assert ledger([100] * 3, accountant="renyi").final_epsilon(counts).tolist() == few.epsilon(counts).tolist()
     by_pld = ledger([100] * 3, accountant="pld")
     assert by_pld.largest(counts) == by_pld.final_epsilon(counts).max() < few.largest(counts)
@@ -241,12 +241,12 @@ def test_a_thousand_different_clients_are_affordable():
     book = ledger(sizes, batch_size=50, levels=rng.uniform(0.8, 3.0, 1000).tolist())
     releases = Releases(rng.integers(100, 1000, 1000).tolist())
     begin = time.process_time()
-    found = book.final_epsilon(releases)
+    epsilons = book.final_epsilon(releases)
     assert time.process_time() - begin < 10
     for client in (0, 500):
         rate = 50 / sizes[client]
-        assert found[client] == pytest.approx(renyi(book.levels[client], rate, releases.counts[client]), rel=0.05)
-        assert found[client] >= epsilon_of([(Release(book.levels[client], rate), releases.counts[client])], 1e-5)
+        assert epsilons[client] == pytest.approx(renyi(book.levels[client], rate, releases.counts[client]), rel=0.05)
+        assert epsilons[client] >= epsilon_of([(Release(book.levels[client], rate), releases.counts[client])], 1e-5)
 
 
 @pytest.mark.parametrize("accountant", ["renyi", "tightest"])
@@ -276,16 +276,16 @@ def test_budgets_use_the_accountant_of_the_final_epsilon(level, rate, neighbors,
     assert 0.99 * fit <= allowed[0] <= fit
     # Clients that stopped earlier, for any reason, are within it too.
     counts = Releases([allowed[0] - 40 * client for client in range(20)])
-    found = book.final_epsilon(counts)
-    assert 0.98 * budget <= found.max() <= budget
+    epsilons = book.final_epsilon(counts)
+    assert 0.98 * budget <= epsilons.max() <= budget
 
 
 def test_different_budgets_are_never_exceeded():
     sizes, budgets = [100, 100, 50, 100], [1.0, 3.0, 2.0, 0.0]
     book = ledger(sizes)
-    found = book.final_epsilon(Releases(book.allowances(budgets)))
-    assert (found <= budgets).all()
-    assert (found >= 0.95 * np.array(budgets)).all()
+    epsilons = book.final_epsilon(Releases(book.allowances(budgets)))
+    assert (epsilons <= budgets).all()
+    assert (epsilons >= 0.95 * np.array(budgets)).all()
     many = ledger(sizes * 5)
     allowed = many.allowances(budgets * 5)
     counts = Releases([max(0, count - k) for k, count in enumerate(allowed)])
@@ -305,9 +305,9 @@ def test_few_releases_of_another_kind_do_not_raise_the_cost_of_others():
     book, releases = ledger([100] * 12), Releases([100 + 5 * client for client in range(12)])
     plain = book.final_epsilon(releases)
     releases.add(3, 5, 2.0)
-    found = book.final_epsilon(releases)
-    assert (found[:3] == plain[:3]).all()
-    assert plain[3] <= found[3] < 0.97 * book.epsilon(releases)[3]
+    epsilons = book.final_epsilon(releases)
+    assert (epsilons[:3] == plain[:3]).all()
+    assert plain[3] <= epsilons[3] < 0.97 * book.epsilon(releases)[3]
 
 
 @pytest.mark.parametrize(

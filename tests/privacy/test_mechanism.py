@@ -113,32 +113,32 @@ def setup(privacy, sampling="auto"):
 
 
 def test_noise_of_a_scenario_is_the_multiplier_times_the_clipping_norm():
-    found = setup("{mechanism: gaussian, clipping_norm: 0.5, noise_multiplier: 3.0, delta: 1.0e-6}")
-    assert found.problem.clipping.norm == 0.5
-    assert found.training.noise_std == [1.5] * 8
-    assert found.problem.noise == Noise("gaussian")
-    assert found.problem.batches.sampling == found.training.sampling == "poisson"
-    assert found.ledger.certified
-    assert (found.ledger.levels, found.ledger.delta) == ([3.0] * 8, 1e-6)
-    ((release, count),) = found.ledger.compositions(Releases([1] * 8))[0]
+    assembled = setup("{mechanism: gaussian, clipping_norm: 0.5, noise_multiplier: 3.0, delta: 1.0e-6}")
+    assert assembled.problem.clipping.norm == 0.5
+    assert assembled.training.noise_std == [1.5] * 8
+    assert assembled.problem.noise == Noise("gaussian")
+    assert assembled.problem.batches.sampling == assembled.training.sampling == "poisson"
+    assert assembled.ledger.certified
+    assert (assembled.ledger.levels, assembled.ledger.delta) == ([3.0] * 8, 1e-6)
+    ((release, count),) = assembled.ledger.compositions(Releases([1] * 8))[0]
     assert (release.noise_multiplier, release.sampling, count) == (3.0, "poisson", 1)
-    assert release.sampling_rate == 16 / found.shares.sizes[0]
+    assert release.sampling_rate == 16 / assembled.shares.sizes[0]
 
 
 def test_the_papers_literal_setting_is_not_certified():
-    found = setup("{mechanism: gaussian_unclipped, noise_std: 2.0}")
-    assert found.problem.clipping.norm is None
-    assert found.training.noise_std == [2.0] * 8
-    assert not found.ledger.certified
-    assert any("never certified" in line for line in found.warnings)
+    assembled = setup("{mechanism: gaussian_unclipped, noise_std: 2.0}")
+    assert assembled.problem.clipping.norm is None
+    assert assembled.training.noise_std == [2.0] * 8
+    assert not assembled.ledger.certified
+    assert any("never certified" in line for line in assembled.warnings)
     assert not setup("{mechanism: gaussian}", sampling="shuffle").ledger.certified
 
 
 def test_without_privacy_nothing_is_clipped_noised_or_accounted():
-    found = setup("null")
-    assert (found.problem.clipping.norm, found.problem.noise, found.ledger) == (None, None, None)
-    assert found.training.noise_std == [0.0] * 8
-    assert found.training.sampling == "shuffle"
+    assembled = setup("null")
+    assert (assembled.problem.clipping.norm, assembled.problem.noise, assembled.ledger) == (None, None, None)
+    assert assembled.training.noise_std == [0.0] * 8
+    assert assembled.training.sampling == "shuffle"
     silent = setup("{mechanism: gaussian, noise_multiplier: 0.0}")
     assert (silent.problem.clipping.norm, silent.problem.noise) == (1.0, None)
     assert silent.ledger.largest(Releases([1] * 8)) == math.inf

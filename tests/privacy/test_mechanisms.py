@@ -147,7 +147,7 @@ def test_a_release_of_the_tape_is_the_clipped_sum_with_the_mechanisms_noise(kind
     start = 0.1 * np.random.default_rng(1).standard_normal(650).astype(np.float32)
     with Lab(problem) as lab:
         promise = lab.tape.gradient(lab.tape.constant(start), client, draw, size, mechanism.scale(650))
-        found = lab.tape.values([lab.tape.combine((1.0, promise))])[0]
+        value = lab.tape.values([lab.tape.combine((1.0, promise))])[0]
     at = batch_examples(problem, client, draw, size)
     expected = softmax_gradient(start, problem.data.train_x[at], problem.data.train_y[at], None if whole else norm)
     if whole:  # the mean is clipped; the tape holds its sum
@@ -155,7 +155,7 @@ def test_a_release_of_the_tape_is_the_clipped_sum_with_the_mechanisms_noise(kind
     with np.errstate(over="ignore"):  # the hash wraps around
         unit = SAMPLERS[kind.sampler](problem.keys.noise, np.int32(client), np.int32(draw), 650)
     expected = expected + mechanism.scale(650) * np.asarray(unit, np.float64)
-    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5 * coordinate_std(mechanism, 650))
+    np.testing.assert_allclose(value, expected, rtol=1e-4, atol=1e-5 * coordinate_std(mechanism, 650))
 
 
 # -- wrong arguments ----------------------------------------------------------------------------------

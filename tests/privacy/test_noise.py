@@ -55,8 +55,8 @@ DIGITS_OF_PI = (0x13198A2E, 0x03707344), (0x243F6A88, 0x85A308D3)
 )
 def test_threefry_gives_the_test_vectors_of_its_authors(rounds, key, counter, words):
     with jax.disable_jit():
-        found = threefry(*(jnp.uint32(word) for word in key + counter), rounds=rounds)
-    assert tuple(int(word) for word in found) == words
+        drawn = threefry(*(jnp.uint32(word) for word in key + counter), rounds=rounds)
+    assert tuple(int(word) for word in drawn) == words
     assert (threefry_of_the_paper(rounds, key, counter)) == words
 
 
@@ -83,10 +83,10 @@ def release_words(client=3, draw=9, size=2**14, key=WORDS_OF_KEY):
 
 def test_the_words_of_a_coordinate_are_threefrys_under_the_key_of_the_release():
     """The rounds that pass BigCrush, and a margin; all 20 for the key of a release."""
-    found, key = release_words(), threefry_of_the_paper(20, WORDS_OF_KEY, (3, 9))
+    drawn, key = release_words(), threefry_of_the_paper(20, WORDS_OF_KEY, (3, 9))
     assert noise.ROUNDS >= 13 + 3
     for i in (0, 1, 12_345, 2**14 - 1):
-        assert tuple(found[:, i].tolist()) == threefry_of_the_paper(noise.ROUNDS, key, (i, 0))
+        assert tuple(drawn[:, i].tolist()) == threefry_of_the_paper(noise.ROUNDS, key, (i, 0))
 
 
 def check_fair(bits):
@@ -132,8 +132,8 @@ def test_each_bit_of_counter_and_key_changes_half_of_all_bits():
     run = jax.jit(jax.vmap(lambda given: jnp.stack(threefry(*given, rounds=noise.ROUNDS))))
     flips = np.zeros((129, 4, 1), np.uint32)
     flips[np.arange(128) + 1, np.arange(128) // 32, 0] = np.uint32(1) << np.arange(128, dtype=np.uint32) % 32
-    found = np.array(run(inputs ^ flips))
-    changed = found[1:] ^ found[0]
+    outputs = np.array(run(inputs ^ flips))
+    changed = outputs[1:] ^ outputs[0]
     for bit in range(32):
         share = (changed >> np.uint32(bit) & 1).mean(axis=2)
         assert np.abs(share - 0.5).max() < 5.5 * 0.5 / math.sqrt(n)
@@ -141,13 +141,13 @@ def test_each_bit_of_counter_and_key_changes_half_of_all_bits():
 
 def test_noise_is_standard_normal_and_independent_between_clients_and_draws():
     clients, draws, d = 6, 20, 3000
-    found = noises("gaussian", clients, draws, d)
-    n = found.size
-    assert abs(found.mean()) < 5 / math.sqrt(n)
-    assert found.var() == pytest.approx(1.0, abs=5 * math.sqrt(2 / n))
-    assert (found**4).mean() == pytest.approx(3.0, abs=5 * math.sqrt(96 / n))
-    assert stats.kstest(found.ravel()[:20_000], "norm").pvalue > 1e-4
-    rows = found.reshape(clients * draws, d)
+    values = noises("gaussian", clients, draws, d)
+    n = values.size
+    assert abs(values.mean()) < 5 / math.sqrt(n)
+    assert values.var() == pytest.approx(1.0, abs=5 * math.sqrt(2 / n))
+    assert (values**4).mean() == pytest.approx(3.0, abs=5 * math.sqrt(96 / n))
+    assert stats.kstest(values.ravel()[:20_000], "norm").pvalue > 1e-4
+    rows = values.reshape(clients * draws, d)
     correlations = np.corrcoef(rows)[np.triu_indices(clients * draws, 1)]
     assert np.abs(correlations).max() < 6 / math.sqrt(d)
     np.testing.assert_allclose(rows.std(axis=1), 1.0, atol=6 / math.sqrt(2 * d))
@@ -178,9 +178,9 @@ def test_normals_invert_the_distribution_function_to_a_millionth():
     v = (m + fraction(further)) * 2.0**-31
     p = (2.0**31 - 1 - np.where(m < 0, -m - 1, m) + fraction(further)) * 2.0**-31
     expected = math.sqrt(2) * np.where(p < 0.5, np.sign(v) * special.erfcinv(p), special.erfinv(v))
-    found = np.asarray(jax.jit(normal)(bits, further), np.float64)
-    np.testing.assert_allclose(found, expected, rtol=1e-6)
-    assert found[0] == -found[1] == pytest.approx(stats.norm.isf(2.0**-56), rel=1e-6)
+    normals = np.asarray(jax.jit(normal)(bits, further), np.float64)
+    np.testing.assert_allclose(normals, expected, rtol=1e-6)
+    assert normals[0] == -normals[1] == pytest.approx(stats.norm.isf(2.0**-56), rel=1e-6)
 
 
 def test_exponentials_are_the_inverse_of_their_distribution_function():
@@ -188,19 +188,19 @@ def test_exponentials_are_the_inverse_of_their_distribution_function():
     bits >>= (np.arange(len(bits)) % 32).astype(np.uint32)
     bits[:2] = further[:2] = 0
     p = ((bits >> 1) + fraction(further)) * 2.0**-31
-    found = np.asarray(jax.jit(exponential)(bits, further), np.float64)
-    np.testing.assert_allclose(found, -np.log(p), rtol=1e-6, atol=1e-7)
-    assert found.max() == pytest.approx(55 * math.log(2), rel=1e-6)
+    exponentials = np.asarray(jax.jit(exponential)(bits, further), np.float64)
+    np.testing.assert_allclose(exponentials, -np.log(p), rtol=1e-6, atol=1e-7)
+    assert exponentials.max() == pytest.approx(55 * math.log(2), rel=1e-6)
 
 
 def test_tails_have_the_counts_of_the_law():
     """Four million draws; the thousand largest are those of a law, not the last steps of a grid."""
-    found = np.abs(np.asarray(jax.jit(normal)(*words(4_000_000)), np.float64))
-    assert stats.kstest(found[:200_000], stats.halfnorm.cdf).pvalue > 1e-3
+    sizes = np.abs(np.asarray(jax.jit(normal)(*words(4_000_000)), np.float64))
+    assert stats.kstest(sizes[:200_000], stats.halfnorm.cdf).pvalue > 1e-3
     for threshold in (1.0, 2.0, 3.0, 4.0, 4.5):
-        expected = len(found) * 2 * stats.norm.sf(threshold)
-        assert abs((found > threshold).sum() - expected) < 6 * math.sqrt(expected)
-    tail = np.sort(found)[-1000:]
+        expected = len(sizes) * 2 * stats.norm.sf(threshold)
+        assert abs((sizes > threshold).sum() - expected) < 6 * math.sqrt(expected)
+    tail = np.sort(sizes)[-1000:]
     assert len(np.unique(tail)) > 990
 
 
@@ -215,8 +215,8 @@ def test_tails_have_the_counts_of_the_law():
 def test_the_law_continues_in_the_last_cell_of_the_grid(law, last, beyond):
     """The outermost bits: the law beyond 6.2 standard deviations is followed."""
     bits, further = words(20_000)
-    found = np.asarray(jax.jit(law)(np.full_like(bits, last), further), np.float64)
-    assert stats.kstest(beyond(found) * 2.0**31, "uniform").pvalue > 1e-3
+    values = np.asarray(jax.jit(law)(np.full_like(bits, last), further), np.float64)
+    assert stats.kstest(beyond(values) * 2.0**31, "uniform").pvalue > 1e-3
 
 
 # -- the laws of all samplers -----------------------------------------------------------------------
@@ -263,10 +263,10 @@ def test_isotropic_laplace_noise_of_a_large_model_has_the_right_norm(d):
 @pytest.mark.parametrize("name", NAMES)
 def test_noise_has_mean_zero_and_the_stated_covariance(name):
     d, count = 5, 40_000
-    found = vectors(name, count, d)
+    values = vectors(name, count, d)
     variance = SECOND_MOMENT[name](d) / d
-    np.testing.assert_allclose(found.mean(axis=0), 0.0, atol=4.5 * math.sqrt(variance / count))
-    covariance = found.T @ found / count / variance
+    np.testing.assert_allclose(values.mean(axis=0), 0.0, atol=4.5 * math.sqrt(variance / count))
+    covariance = values.T @ values / count / variance
     # Var(x_i^2) / variance^2 is at most 5 for these laws except for the exponential norm, which has E r^4 = 24.
     spread = math.sqrt({"laplace_l2_radius_only": 24 * 3 * d / (4 * (d + 2))}.get(name, 6.0) / count)
     np.testing.assert_allclose(covariance, np.eye(d), atol=4.5 * spread)
@@ -275,9 +275,9 @@ def test_noise_has_mean_zero_and_the_stated_covariance(name):
 @pytest.mark.parametrize("name", NORM)
 def test_direction_is_uniform_and_independent_of_the_norm(name):
     d, count = 5, 40_000
-    found = vectors(name, count, d)
-    norms = np.linalg.norm(found, axis=1)
-    direction = found / norms[:, None]
+    drawn = vectors(name, count, d)
+    norms = np.linalg.norm(drawn, axis=1)
+    direction = drawn / norms[:, None]
     # One coordinate of a uniform direction: (u + 1) / 2 ~ Beta((d-1)/2, (d-1)/2).
     law = stats.beta((d - 1) / 2, (d - 1) / 2, loc=-1, scale=2)
     long = norms > np.median(norms)
@@ -291,12 +291,14 @@ def test_direction_is_uniform_and_independent_of_the_norm(name):
 
 
 def test_coordinates_of_laplace_noise_are_laplace_and_independent():
-    found = vectors("laplace", 200, 1001)
-    assert stats.kstest(found.ravel(), "laplace").pvalue > 1e-3
-    assert (found > 0).mean() == pytest.approx(0.5, abs=4.5 * 0.5 / math.sqrt(found.size))
-    assert abs(stats.spearmanr(np.abs(found.ravel()), found.ravel() > 0).statistic) < 4.5 / math.sqrt(found.size)
+    values = vectors("laplace", 200, 1001)
+    assert stats.kstest(values.ravel(), "laplace").pvalue > 1e-3
+    assert (values > 0).mean() == pytest.approx(0.5, abs=4.5 * 0.5 / math.sqrt(values.size))
+    assert abs(stats.spearmanr(np.abs(values.ravel()), values.ravel() > 0).statistic) < 4.5 / math.sqrt(values.size)
     for lag in (1, 500, 501):  # 501 is the partner that comes from the same threefry call
-        assert abs(np.corrcoef(found[:, :-lag].ravel(), found[:, lag:].ravel())[0, 1]) < 4.5 / math.sqrt(found.size / 2)
+        assert abs(np.corrcoef(values[:, :-lag].ravel(), values[:, lag:].ravel())[0, 1]) < 4.5 / math.sqrt(
+            values.size / 2
+        )
 
 
 def test_laplace_samplers_agree_in_one_dimension():
@@ -313,10 +315,10 @@ def test_gamma_variables_have_their_law_for_all_shapes(shape):
     counter = jnp.arange(count * ATTEMPTS, dtype=jnp.uint32)
     words = [word.reshape(count, ATTEMPTS) for word in threefry(key[0], key[1], counter, counter)]
     roots = jax.jit(jax.vmap(lambda a, b: root_gamma(a, b, shape)))(*words)
-    found = np.asarray(roots, np.float64) ** 2
-    assert stats.kstest(found, stats.gamma(shape).cdf).pvalue > 1e-3
-    assert found.mean() == pytest.approx(shape, abs=4.5 * math.sqrt(shape / count))
-    assert found.var() == pytest.approx(shape, rel=4.5 * math.sqrt((2 + 6 / shape) / count))
+    values = np.asarray(roots, np.float64) ** 2
+    assert stats.kstest(values, stats.gamma(shape).cdf).pvalue > 1e-3
+    assert values.mean() == pytest.approx(shape, abs=4.5 * math.sqrt(shape / count))
+    assert values.var() == pytest.approx(shape, rel=4.5 * math.sqrt((2 + 6 / shape) / count))
 
 
 def test_the_first_accepted_attempt_is_used():

@@ -228,11 +228,11 @@ def gaussian(mu):
 
 def sampled_kinds(n, releases, sampling):
     """(sampling rate, noise multiplier) -> number of releases."""
-    found = Counter()
+    counts = Counter()
     for made in releases:
         examples = made.expected if sampling == "poisson" else sum(size for _, _, size in made.parts)
-        found[round(examples / n, 9), round(made.scale / (made.norm or 1.0), 9)] += 1
-    return found
+        counts[round(examples / n, 9), round(made.scale / (made.norm or 1.0), 9)] += 1
+    return counts
 
 
 def held_against(ledger, tape, account, scale=1.0):
@@ -254,10 +254,10 @@ def held_against(ledger, tape, account, scale=1.0):
         elif exact:
             squares = worst_of_passes(n, releases)
         else:
-            found = Counter()
+            counts = Counter()
             for release, count in counted[client]:
-                found[round(release.sampling_rate, 9), round(release.noise_multiplier, 9)] += count
-            assert found == sampled_kinds(n, releases, ledger.sampling)
+                counts[round(release.sampling_rate, 9), round(release.noise_multiplier, 9)] += count
+            assert counts == sampled_kinds(n, releases, ledger.sampling)
             continue
         assert spent[client] >= gaussian((1 + (neighbors == "replace_one")) * math.sqrt(squares)) * (1 - 1e-6)
 

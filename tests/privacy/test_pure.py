@@ -25,12 +25,12 @@ def by_hand(epsilon, releases, total):
 @settings(max_examples=100, deadline=None, derandomize=True)
 @given(epsilon=epsilons, releases=counts, delta=deltas)
 def test_composed_epsilon_is_the_smallest_valid_one(epsilon, releases, delta):
-    found = composed_epsilon(epsilon, releases, delta)
-    assert 0.0 <= found <= min(releases * epsilon, advanced_epsilon(epsilon, releases, delta)) * (1 + 1e-12)
-    assert by_hand(epsilon, releases, found) <= delta * (1 + 1e-7) + 1e-14
-    if found > 1e-6:
-        assert by_hand(epsilon, releases, found * (1 - 1e-6)) > delta * (1 - 1e-7) - 1e-14
-    assert composed_epsilon(epsilon, releases + 1, delta) >= found - 1e-12
+    composed = composed_epsilon(epsilon, releases, delta)
+    assert 0.0 <= composed <= min(releases * epsilon, advanced_epsilon(epsilon, releases, delta)) * (1 + 1e-12)
+    assert by_hand(epsilon, releases, composed) <= delta * (1 + 1e-7) + 1e-14
+    if composed > 1e-6:
+        assert by_hand(epsilon, releases, composed * (1 - 1e-6)) > delta * (1 - 1e-7) - 1e-14
+    assert composed_epsilon(epsilon, releases + 1, delta) >= composed - 1e-12
 
 
 def test_composed_epsilon_has_known_values():
@@ -50,9 +50,9 @@ def test_composed_epsilon_has_known_values():
 @pytest.mark.parametrize(("epsilon", "releases"), [(0.1, 3000), (8.65e-4, 5000), (1.0, 400)])
 def test_the_accountants_are_not_below_what_randomized_responses_attain(epsilon, releases):
     release = Release(math.nan, sampling="none", pure_epsilon=epsilon)
-    found = epsilon_of([(release, releases)], 1e-5, neighbors="replace_one")
+    computed = epsilon_of([(release, releases)], 1e-5, neighbors="replace_one")
     exact = composed_epsilon(epsilon, releases, 1e-5)
-    assert exact * (1 - 1e-9) <= found <= 1.2 * exact
+    assert exact * (1 - 1e-9) <= computed <= 1.2 * exact
 
 
 def test_sampling_reduces_epsilon():
@@ -85,12 +85,12 @@ def test_wrong_arguments_are_refused(call, message):
 )
 def test_billions_of_releases_are_a_gaussian_or_less_than_azumas_bound(epsilon, releases):
     begin = time.process_time()
-    found = composed_epsilon(epsilon, releases, 1e-5)
+    composed = composed_epsilon(epsilon, releases, 1e-5)
     assert time.process_time() - begin < 2
     # a loss of +-eps has mean m = eps tanh(eps/2) and variance eps^2 - m^2: for that many, the normal law
     mean = epsilon * math.tanh(epsilon / 2)
     std = math.sqrt((epsilon**2 - mean**2) * releases)
     if releases <= 2**36:
         normal = gaussian_epsilon(1e-5, std) - std**2 / 2 + mean * releases
-        assert found == pytest.approx(normal, rel=1e-3)
-    assert found <= mean * releases + epsilon * math.sqrt(2 * releases * math.log(1e5))
+        assert composed == pytest.approx(normal, rel=1e-3)
+    assert composed <= mean * releases + epsilon * math.sqrt(2 * releases * math.log(1e5))

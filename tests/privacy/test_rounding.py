@@ -51,10 +51,10 @@ def test_every_entry_of_the_table_is_exact():
         mass = [(-decimal.Decimal(j * j * square.denominator) / square.numerator).exp() for j in range(4 * count)]
         whole = mass[0] + 2 * sum(mass[1:])
         right = [int((mass[0] + 2 * sum(mass[1 : j + 1])) / whole * 2**127) * 2 for j in range(count)]
-    found = numbers(table[:count])
-    assert max(abs(one - other) for one, other in zip(found, right, strict=True)) <= 2
-    assert found[-1] < 2**128
-    assert not any(number % 2 for number in found)
+    entries = numbers(table[:count])
+    assert max(abs(one - other) for one, other in zip(entries, right, strict=True)) <= 2
+    assert entries[-1] < 2**128
+    assert not any(number % 2 for number in entries)
     assert (table[count:] == 0xFFFFFFFF).all()
 
 
@@ -83,18 +83,18 @@ def draws():
 
 @pytest.mark.slow
 def test_draws_follow_the_law(draws):
-    found = draws(0, 0, 0, SMALL, 10**6)
-    expected = pmf(SMALL, 28) * len(found)
-    cells = np.bincount(found + 28, minlength=57)
+    values = draws(0, 0, 0, SMALL, 10**6)
+    expected = pmf(SMALL, 28) * len(values)
+    cells = np.bincount(values + 28, minlength=57)
     kept = expected > 20
     assert stats.chisquare(cells[kept], expected[kept] / expected[kept].sum() * cells[kept].sum()).pvalue > 1e-4
     assert cells[~kept].sum() < 200
 
-    found = draws(0, 0, 1, LARGE, 10**6)
+    values = draws(0, 0, 1, LARGE, 10**6)
     at = np.ceil(np.arange(-4, 4.01, 0.125) * float(LARGE)) - 0.5  # between integers
     shares = np.diff(np.concatenate(([0.0], special.ndtr(at / float(LARGE)), [1.0])))
-    cells = np.diff(np.concatenate(([0], [np.count_nonzero(found < edge) for edge in at], [len(found)])))
-    assert stats.chisquare(cells, shares * len(found)).pvalue > 1e-4
+    cells = np.diff(np.concatenate(([0], [np.count_nonzero(values < edge) for edge in at], [len(values)])))
+    assert stats.chisquare(cells, shares * len(values)).pvalue > 1e-4
 
 
 def test_draws_depend_on_client_and_draw_only(draws):
@@ -160,10 +160,10 @@ def test_the_account_is_at_least_that_of_noise_on_real_numbers(z, rate, count, s
     rounding = Rounding(size)
     assert rounding.multiplier(z) < z
     on_grid = [(Release(rounding.multiplier(z), rate, drift=rounding.drift), count)]
-    found = epsilon_of(on_grid, 1e-5)
-    assert found == epsilon_of(on_grid, 1e-5, accountant="pld") == epsilon_of(on_grid, 1e-5, accountant="renyi")
-    assert found > epsilon_of([(Release(z, rate), count)], 1e-5)
-    assert 0.9e-5 < delta_of(on_grid, found) <= 1e-5
+    epsilon = epsilon_of(on_grid, 1e-5)
+    assert epsilon == epsilon_of(on_grid, 1e-5, accountant="pld") == epsilon_of(on_grid, 1e-5, accountant="renyi")
+    assert epsilon > epsilon_of([(Release(z, rate), count)], 1e-5)
+    assert 0.9e-5 < delta_of(on_grid, epsilon) <= 1e-5
 
 
 def test_the_drift_of_draws_is_taken_from_delta():

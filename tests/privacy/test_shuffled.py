@@ -15,12 +15,12 @@ def worst(n, intervals):
     """Look at every place in every epoch; return (largest sum of squares, all multiplicities that occur)."""
     stop = max(start + size for start, size in intervals)
     taken = {at: which for which, (start, size) in enumerate(intervals) for at in range(start, start + size)}
-    found = set()
+    uses = set()
     for places in itertools.product(range(n), repeat=-(-stop // n)):
         held = Counter(taken.get(epoch * n + place, -1) for epoch, place in enumerate(places))
         held.pop(-1, None)
-        found.add(tuple(sorted(held.values(), reverse=True)))
-    return max(sum(m * m for m in each) for each in found), found
+        uses.add(tuple(sorted(held.values(), reverse=True)))
+    return max(sum(m * m for m in each) for each in uses), uses
 
 
 @st.composite
@@ -44,13 +44,13 @@ def test_the_cost_is_that_of_the_worst_example(case):
     for start, size in intervals:
         assert passes.add(start, size)
         assert passes.cost >= 1
-    most, found = worst(n, intervals)
+    most, uses = worst(n, intervals)
     assert passes.cost == most
     assert KnownUses(passes.copies()).cost == most
     # Additive epsilons: no placement in the releases costs more, at any delta.
     counted = [m for m, count in passes.copies(additive=True).items() for _ in range(count)]
     for delta in (1e-9, 0.01, 0.3):
-        assert pure(counted, delta) >= max(pure(each, delta) for each in found) - 1e-9
+        assert pure(counted, delta) >= max(pure(each, delta) for each in uses) - 1e-9
 
 
 def pure(copies, delta, epsilon=0.5):
@@ -117,11 +117,11 @@ def test_a_plan_costs_at_least_as_much_as_its_releases(n, sizes, additive):
     for size in sizes:
         passes.add(at, size)
         at += size
-    planned, found = planned_uses(n, Counter(sizes), additive), passes.copies(additive)
-    assert KnownUses(planned).cost >= KnownUses(found).cost
-    assert sum(m * count for m, count in planned.items()) >= sum(m * count for m, count in found.items())
+    planned, copies = planned_uses(n, Counter(sizes), additive), passes.copies(additive)
+    assert KnownUses(planned).cost >= KnownUses(copies).cost
+    assert sum(m * count for m, count in planned.items()) >= sum(m * count for m, count in copies.items())
     if len(set(sizes)) == 1 and sizes[0] <= n:
-        assert planned == found, "exact for batches of one size"
+        assert planned == copies, "exact for batches of one size"
 
 
 def test_a_plan_of_many_batches_is_fast():

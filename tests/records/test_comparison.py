@@ -31,9 +31,9 @@ from simfl.records.sweeps import Group, group_runs, open_groups
 def test_an_interval_is_that_of_students_t():
     values = [0.91, 0.94, 0.90, 0.95, 0.93]
     low, high = stats.t.interval(0.95, 4, loc=np.mean(values), scale=stats.sem(values))
-    found = interval_of(values)
-    assert (found.mean, found.low, found.high) == pytest.approx((np.mean(values), low, high), rel=1e-12)
-    assert found.half_width == pytest.approx(stats.t.ppf(0.975, 4) * stats.sem(values))
+    interval = interval_of(values)
+    assert (interval.mean, interval.low, interval.high) == pytest.approx((np.mean(values), low, high), rel=1e-12)
+    assert interval.half_width == pytest.approx(stats.t.ppf(0.975, 4) * stats.sem(values))
     alone = interval_of([3.0])
     assert alone.mean == 3.0
     assert math.isnan(alone.low)
@@ -94,9 +94,9 @@ def test_groups_are_compared_at_what_every_run_reached(make_run):
     assert table["reached"].tolist() == [3, 3]
     times = {group.label: [time_to_accuracy(run, slowest) for run in group.runs.values()] for group in groups}
     for label, own in times.items():
-        found = interval_of(own)
-        assert table.loc[label, "to_target_time_s"] == found.mean
-        assert table.loc[label, "to_target_time_s_high"] == found.high
+        interval = interval_of(own)
+        assert table.loc[label, "to_target_time_s"] == interval.mean
+        assert table.loc[label, "to_target_time_s_high"] == interval.high
     ratios = [slow / fast for slow, fast in zip(times["sync_sgd"], times["adpsgd"], strict=True)]
     assert table.loc["adpsgd", "speedup"] == pytest.approx(ratio_of(ratios).mean)
     assert table.loc["adpsgd", "speedup"] == pytest.approx(4.0, rel=0.1)
@@ -115,8 +115,8 @@ def test_few_seeds_show_their_extremes_and_coarse_times_a_note(make_run):
     table = compare_groups(groups, target=0.5, baseline="sync_sgd").set_index("label", drop=False)
     times = {group.label: [time_to_accuracy(run, 0.5) for run in group.runs.values()] for group in groups}
     ratios = [slow / fast for slow, fast in zip(times["sync_sgd"], times["adpsgd"], strict=True)]
-    found = speed_up_of(table.loc["adpsgd"])
-    assert (found.low, found.high) == (min(ratios), max(ratios))
+    interval = speed_up_of(table.loc["adpsgd"])
+    assert (interval.low, interval.high) == (min(ratios), max(ratios))
     assert table.loc["adpsgd", "speedup_high"] > 10 * max(ratios), "an interval from two seeds says nothing"
     lines = explain(table)
     assert lines[0] == "target: a test accuracy of 50.00%, that every run reached; read off between two evaluations"
@@ -150,8 +150,8 @@ def test_a_baseline_is_a_group_or_one_setting(make_run):
         for kind in ("ours", "SYNC")
         for noise in ("none", "z = 1")
     ]
-    found = find_baselines(groups, "SYNC")
-    assert {label: base.label for label, base in found.items()} == {
+    baselines = find_baselines(groups, "SYNC")
+    assert {label: base.label for label, base in baselines.items()} == {
         "ours, none": "SYNC, none",
         "ours, z = 1": "SYNC, z = 1",
         "SYNC, none": "SYNC, none",

@@ -14,11 +14,11 @@ PARTS = {"weights": np.arange(6, dtype=np.float32).reshape(2, 3), "bias": np.flo
 
 def test_parts_are_read_in_the_order_they_were_written(tmp_path):
     digest = write_models(tmp_path / "model.npz", PARTS)
-    found = read_models(tmp_path / "model.npz")
-    assert list(found) == ["weights", "bias"]
+    parts_read = read_models(tmp_path / "model.npz")
+    assert list(parts_read) == ["weights", "bias"]
     for name, part in PARTS.items():
-        np.testing.assert_array_equal(found[name], part, strict=True)
-    assert digest == digest_parts(found)
+        np.testing.assert_array_equal(parts_read[name], part, strict=True)
+    assert digest == digest_parts(parts_read)
     assert [path.name for path in tmp_path.iterdir()] == ["model.npz"]
     # Any NumPy archive will do: users write them, too.
     np.savez(tmp_path / "other.npz", weights=PARTS["weights"].astype(float), bias=[1.5, -2])
@@ -54,7 +54,7 @@ def test_an_incomplete_file_leaves_the_previous_one(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("write", "found"),
+    ("write", "message"),
     [
         (lambda path: None, "found nothing there"),
         (lambda path: path.mkdir(), "found a folder"),
@@ -68,10 +68,10 @@ def test_an_incomplete_file_leaves_the_previous_one(tmp_path, monkeypatch):
         (lambda path: zipfile.ZipFile(path, "w").writestr("readme.txt", "hello"), "magic"),
     ],
 )
-def test_a_file_that_is_not_a_model_is_one_line(write, found, tmp_path):
+def test_a_file_that_is_not_a_model_is_one_line(write, message, tmp_path):
     path = tmp_path / "model.npz"
     write(path)
-    with pytest.raises(DataError, match=found) as refused:
+    with pytest.raises(DataError, match=message) as refused:
         read_models(path)
     assert str(refused.value).startswith(str(path))
     assert "\n" not in str(refused.value)

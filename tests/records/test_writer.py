@@ -166,8 +166,8 @@ def test_final_values_are_written_into_flushed_rows(tmp_path):
     table.extend((0.5 * row, row) for row in range(25))
     table.flush()
     table.close(lambda rows: {"time_s": np.where(rows["client"] > 20, -1.0, rows["time_s"])})
-    found = pd.read_parquet(tmp_path / "table.parquet")
-    assert found["time_s"].tolist() == [0.5 * row if row <= 20 else -1.0 for row in range(25)]
+    stored = pd.read_parquet(tmp_path / "table.parquet")
+    assert stored["time_s"].tolist() == [0.5 * row if row <= 20 else -1.0 for row in range(25)]
 
 
 @pytest.fixture
@@ -186,13 +186,13 @@ def test_a_full_disk_loses_nothing_that_was_flushed(tmp_path, limit):
     limit(100_000)
     with pytest.raises(RunError, match=r"table\.parquet: cannot write the table: File too large; what was written"):
         table.extend(rows)
-    found = flushed(path)
-    assert len(found) >= 7000
-    assert found == rows[: len(found)]
+    kept = flushed(path)
+    assert len(kept) >= 7000
+    assert kept == rows[: len(kept)]
     limit(20_000)
     with pytest.raises(RunError, match="File too large"):
         table.close()
-    assert flushed(path) == found
+    assert flushed(path) == kept
     assert os.listdir(tmp_path) == ["table.arrows"]
 
 

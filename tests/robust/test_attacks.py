@@ -17,7 +17,7 @@ from tests.robust.helpers import PUBLISHED, given_of
 CLOSE = {"rtol": 1e-5, "atol": 1e-5}
 
 
-def test_published_vectors():
+def test_attacks_give_published_vectors():
     """Examples in the documentation of byzfl 0.0.11."""
     rows, given = given_of(PUBLISHED, pads=True)
     np.testing.assert_allclose(SignFlip()(rows, given), [-4, -5, -6], **CLOSE)

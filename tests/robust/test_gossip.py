@@ -16,7 +16,7 @@ def scenario(*changes):
     return load(FILE, [*changes])
 
 
-def test_without_attackers_and_with_the_mean_it_is_decentralized_sgd(tmp_path):
+def test_without_attackers_the_mean_rule_is_decentralized_sgd(tmp_path):
     short = ["topology={kind: ring}", "stop.epochs=3"]
     robust = run(scenario("algorithm.options={rule: mean}", *short), out=tmp_path)
     plain = run(scenario("algorithm={kind: decentralized_sgd, step_size: 0.3, batch_size: 16}", *short), out=tmp_path)

@@ -6,6 +6,7 @@ import pytest
 
 from simfl.robust.base import padded
 from simfl.robust.rules import RULES
+from simfl.robust.rules.balance import Balance
 from simfl.robust.rules.centered_clipping import CenteredClipping
 from simfl.robust.rules.clipped_gossip import ClippedGossip
 from simfl.robust.rules.geometric_median import GeometricMedian
@@ -50,7 +51,12 @@ def clip(z, tau):
     return z * min(1.0, tau / max(np.linalg.norm(z), 1e-30))
 
 
+def close(x, gamma):
+    return [one for one in x[1:] if np.linalg.norm(one - x[0]) <= gamma * np.linalg.norm(x[0])]
+
+
 ORACLES = {
+    Balance(0.25, 1.2): lambda x: 0.25 * x[0] + 0.75 * np.mean(close(x, 1.2) or [x[0]], axis=0),
     Mean(): lambda x: x.mean(axis=0),
     Median(): lambda x: np.median(x, axis=0),
     TrimmedMean(2): lambda x: trimmed(x, 2),
@@ -81,7 +87,7 @@ def test_a_rule_is_its_numpy_loop_with_any_padding(rule, count):
     np.testing.assert_allclose(rule(*given_of(x, pads=True)), ORACLES[rule](x), **CLOSE)
 
 
-def test_published_vectors():
+def test_rules_give_published_vectors():
     """Examples in the documentation of byzfl 0.0.11."""
     rows, given = given_of(PUBLISHED)
     np.testing.assert_allclose(TrimmedMean(1)(rows, given), [4, 5, 6], **CLOSE)
@@ -108,6 +114,57 @@ def test_two_of_eight_attackers_do_not_move_a_robust_rule_far(rule, sent):
 def test_a_client_without_neighbors_keeps_its_model(rule):
     x = np.random.default_rng(0).normal(size=(1, 6)) * 0.1
     np.testing.assert_allclose(rule(*given_of(x, pads=True)), x[0], **CLOSE)
+
+
+ACCEPTED = {
+    Mean(): lambda x: np.ones(len(x)),
+    Median(): lambda x: np.mean([np.abs(column - np.median(column)) <= gap(column) for column in x.T], axis=0),
+    TrimmedMean(2): lambda x: np.mean([np.isin(c, sorted(c)[2 : len(x) - 2]) for c in x.T], axis=0),
+    Krum(2): lambda x: np.arange(len(x)) == np.argmin(scores(x, 2)),
+    MultiKrum(2): lambda x: np.isin(np.arange(len(x)), np.argsort(scores(x, 2))[: len(x) - 2]),
+    CenteredClipping(1.0): lambda x: [clipping(one - x[0], 1.0) for one in x],
+    ClippedGossip(0.5): lambda x: [clipping(one - x[0], 0.5) for one in x],
+    Balance(gamma=1.2): lambda x: [np.linalg.norm(one - x[0]) <= 1.2 * np.linalg.norm(x[0]) for one in x],
+}
+
+
+def gap(column):
+    ordered = np.sort(column)
+    middle = ordered[(len(column) - 1) // 2], ordered[len(column) // 2]
+    return (middle[1] - middle[0]) / 2 + 1e-12
+
+
+def clipping(z, tau):
+    return min(1.0, tau / max(np.linalg.norm(z), 1e-30))
+
+
+@pytest.mark.parametrize("count", [5, 8, 11])
+@pytest.mark.parametrize("rule", ACCEPTED, ids=lambda rule: rule.kind)
+def test_how_much_of_each_model_counts(rule, count):
+    x = np.random.default_rng(count).normal(size=(count, 6))
+    rows, given = given_of(x, pads=True)
+    accepted = rule.accepted(rows, given.present, given.present / count, 0.0)[:count]
+    np.testing.assert_allclose(accepted, np.array(ACCEPTED[rule](x), dtype=float), **CLOSE)
+
+
+def test_how_much_counts_falls_with_the_distance_and_through_mixing():
+    x = np.random.default_rng(0).normal(size=(7, 6))
+    x[3] = 1e4
+    given = given_of(x)[1]
+    for rule in (GeometricMedian(), NearestNeighborMixing(1, TrimmedMean(1))):
+        accepted = np.asarray(rule.accepted(jnp.asarray(x), given.present, given.present / 7, 0.0))
+        assert accepted[3] < 0.1 < accepted.max() <= 1.0
+        assert accepted.argmin() == 3
+
+
+def test_balance_comes_closer_as_time_goes_on():
+    x = np.array([[1.0, 0.0], [1.2, 0.0]])
+    given = given_of(x)[1]
+    terms = jnp.asarray(x), given.present, given.present / 2
+    assert Balance().accepted(*terms, 0.0).tolist() == [1.0, 1.0]
+    assert Balance().accepted(*terms, 1.0).tolist() == [1.0, 0.0]
+    np.testing.assert_allclose(Balance().aggregate(*terms, 0.0), [1.1, 0.0], **CLOSE)
+    np.testing.assert_allclose(Balance().aggregate(*terms, 1.0), [1.0, 0.0], **CLOSE)
 
 
 def test_weights_are_the_scalars_of_a_call():

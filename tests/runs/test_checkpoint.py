@@ -75,10 +75,10 @@ def test_a_run_killed_several_times_ends_with_the_same_tables(made, cut, tmp_pat
         again, _ = run_until(prepare(scenario()), event, tmp_path, since=since, folder=cut)
         assert again.status == "interrupted"
         assert checkpoint.read(cut / "checkpoint.npz").position.events == event
-    found = resume(cut)
-    assert equal(found, made[0])
-    assert found.manifest.extra["resumed"] == 4
-    assert found.metrics["wall_s"].is_monotonic_increasing
+    resumed = resume(cut)
+    assert equal(resumed, made[0])
+    assert resumed.manifest.extra["resumed"] == 4
+    assert resumed.metrics["wall_s"].is_monotonic_increasing
 
 
 def test_a_run_interrupted_during_replay_loses_nothing(made, cut, tmp_path):
@@ -95,10 +95,10 @@ def test_a_resumed_run_ends_at_the_same_target_or_divergence(tmp_path):
     for options in ({"stop": target}, {"algorithm": "{kind: adpsgd, batch_size: 8, step_size: 1.0e+38}"}):
         whole, events = run_until(prepare(scenario(**options)), math.inf, tmp_path)
         cut, _ = run_until(prepare(scenario(**options)), events - 20, tmp_path)
-        found = resume(cut.folder)
-        assert equal(found, whole)
-        assert (found.status, found.manifest.reason) == (whole.status, whole.manifest.reason)
-    assert found.status == "diverged"
+        resumed = resume(cut.folder)
+        assert equal(resumed, whole)
+        assert (resumed.status, resumed.manifest.reason) == (whole.status, whole.manifest.reason)
+    assert resumed.status == "diverged"
 
 
 def test_gradients_zeroed_before_a_checkpoint_are_counted(tmp_path, monkeypatch):
@@ -133,11 +133,11 @@ def test_checkpoints_are_taken_on_time_and_removed_at_the_end(tmp_path, monkeypa
     monkeypatch.setattr(checkpoint, "REST", 0)
     whole = run(scenario(stop="{updates: 600}"), out=tmp_path, checkpoint_every="never")
     assert not taken
-    found = run(scenario(stop="{updates: 600}"), out=tmp_path, checkpoint_every="30 ms")
+    result = run(scenario(stop="{updates: 600}"), out=tmp_path, checkpoint_every="30 ms")
     assert taken
-    assert equal(found, whole), "nobody sees when they were taken"
-    assert not (found.folder / "checkpoint.npz").exists()
-    assert "resumed" not in found.manifest.extra
+    assert equal(result, whole), "nobody sees when they were taken"
+    assert not (result.folder / "checkpoint.npz").exists()
+    assert "resumed" not in result.manifest.extra
 
 
 def test_a_full_disk_loses_the_checkpoint_but_not_the_run(tmp_path, monkeypatch):
@@ -147,9 +147,9 @@ def test_a_full_disk_loses_the_checkpoint_but_not_the_run(tmp_path, monkeypatch)
     monkeypatch.setattr(checkpoint, "_write", full)
     monkeypatch.setattr(checkpoint, "REST", 0)
     with pytest.warns(UserWarning, match=r"cannot write the checkpoint: No space left on device; the run goes on"):
-        found = run(scenario(stop="{updates: 600}"), out=tmp_path, checkpoint_every=0.02)
-    assert found.status == "done"
-    assert len(found.manifest.extra["warnings"]) == 1 + len(prepare(scenario()).warnings)
+        result = run(scenario(stop="{updates: 600}"), out=tmp_path, checkpoint_every=0.02)
+    assert result.status == "done"
+    assert len(result.manifest.extra["warnings"]) == 1 + len(prepare(scenario()).warnings)
 
 
 def test_checkpoint_size_depends_on_living_models_only(made):
@@ -220,9 +220,9 @@ def test_resume_rejects_any_changed_input_except_the_window(made, cut, monkeypat
     x[17, 3] += 1e-6
     changed.dataset = dataclasses.replace(changed.dataset, train_x=x)
     since = checkpoint.read(cut / "checkpoint.npz")
-    found = checkpoint.fingerprint(changed, choose_device("cpu"), 4)
+    fingerprint = checkpoint.fingerprint(changed, choose_device("cpu"), 4)
     with pytest.raises(DataError, match="expected the data of the checkpoint, it has changed"):
-        since.check(found)
+        since.check(fingerprint)
     again = resume(cut, scenario=loads(text.replace("window: auto", "window: 16")))
     assert equal(again, made[0])
     assert again.manifest.window == 16

@@ -147,13 +147,13 @@ def file_fields():
 
 def sections():
     """Return all classes of the schema."""
-    found, left = set(), [Scenario]
+    classes, left = set(), [Scenario]
     while left:
         section = left.pop()
-        if section not in found:
-            found.add(section)
+        if section not in classes:
+            classes.add(section)
             left += [member for field in section.model_fields.values() for member in members_of(field.annotation)]
-    return found
+    return classes
 
 
 def scenario_of(case, tmp_path):

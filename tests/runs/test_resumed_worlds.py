@@ -82,6 +82,6 @@ def test_a_run_interrupted_at_any_event_resumes_with_equal_tables(algorithm, wor
     number = [*ALGORITHMS].index(algorithm), [*WORLDS].index(world)
     cut, _ = run_until(ready(algorithm, world), int(np.random.default_rng(number).integers(10, events - 5)), tmp_path)
     assert cut.status == "interrupted"
-    found = resume(cut.folder)
-    assert found.manifest.digest == whole.manifest.digest
-    assert (found.status, found.manifest.updates) == (whole.status, whole.manifest.updates)
+    resumed = resume(cut.folder)
+    assert resumed.manifest.digest == whole.manifest.digest
+    assert (resumed.status, resumed.manifest.updates) == (whole.status, whole.manifest.updates)

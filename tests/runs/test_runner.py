@@ -45,8 +45,8 @@ def scenario(kind="adpsgd", **sections):
     return loads("\n".join(f"{key}: {value}" for key, value in {**defaults, **sections}.items()), "run")
 
 
-def ended(found):
-    return found.status, found.manifest.reason
+def ended(result):
+    return result.status, result.manifest.reason
 
 
 # -- when it ends ------------------------------------------------------------------------------
@@ -55,43 +55,43 @@ def ended(found):
 @every_algorithm
 @pytest.mark.parametrize("updates", [64, 70])
 def test_a_run_ends_after_the_given_updates(algorithm, updates, tmp_path):
-    found = run(scenario(algorithm, stop=f"{{updates: {updates}}}"), out=tmp_path)
-    assert ended(found) == ("done", "updates")
+    result = run(scenario(algorithm, stop=f"{{updates: {updates}}}"), out=tmp_path)
+    assert ended(result) == ("done", "updates")
     # SYNC counts whole rounds of eight.
     expected = 8 * math.ceil(updates / 8) if algorithm == "sync_sgd" else updates
-    assert found.manifest.updates == len(found.updates) == expected
-    assert found.metrics["updates"].iloc[-1] == expected
-    assert found.clients["updates"].sum() == expected
-    assert found.manifest.time_s == pytest.approx(0.008 * math.ceil(updates / 8))
+    assert result.manifest.updates == len(result.updates) == expected
+    assert result.metrics["updates"].iloc[-1] == expected
+    assert result.clients["updates"].sum() == expected
+    assert result.manifest.time_s == pytest.approx(0.008 * math.ceil(updates / 8))
 
 
 @every_algorithm
 def test_a_run_ends_at_a_virtual_time(algorithm, tmp_path):
-    found = run(scenario(algorithm, stop="{time: 50 ms}"), out=tmp_path)
-    assert ended(found) == ("done", "time")
-    assert found.manifest.time_s == 0.050
-    assert found.metrics["time_s"].iloc[-1] == 0.050
-    assert found.manifest.updates == 8 * 6, "48 ms of whole batches"
-    assert found.updates["time_s"].max() == pytest.approx(0.048)
-    np.testing.assert_allclose(found.clients["compute_s"], 0.050)
+    result = run(scenario(algorithm, stop="{time: 50 ms}"), out=tmp_path)
+    assert ended(result) == ("done", "time")
+    assert result.manifest.time_s == 0.050
+    assert result.metrics["time_s"].iloc[-1] == 0.050
+    assert result.manifest.updates == 8 * 6, "48 ms of whole batches"
+    assert result.updates["time_s"].max() == pytest.approx(0.048)
+    np.testing.assert_allclose(result.clients["compute_s"], 0.050)
 
 
 def test_a_run_ends_after_the_given_epochs(tmp_path):
     setup = prepare(scenario(stop="{epochs: 0.5}", evaluate="{every: {epochs: 0.1}}"))
     total = int(setup.training.sizes.sum())
-    found = run(setup, out=tmp_path)
-    assert ended(found) == ("done", "epochs")
-    assert found.manifest.updates == math.ceil(0.5 * total / 8)
-    np.testing.assert_allclose(found.metrics["epochs"], found.metrics["updates"] * 8 / total)
+    result = run(setup, out=tmp_path)
+    assert ended(result) == ("done", "epochs")
+    assert result.manifest.updates == math.ceil(0.5 * total / 8)
+    np.testing.assert_allclose(result.metrics["epochs"], result.metrics["updates"] * 8 / total)
     expected = [math.ceil(i * 0.1 * total / 8 - 1e-9) for i in range(6)]
-    assert found.metrics["updates"].tolist() == expected
+    assert result.metrics["updates"].tolist() == expected
 
 
 def test_the_first_of_several_rules_ends_the_run(tmp_path):
-    found = run(scenario(stop="{time: 1 h, updates: 33, epochs: 50}"), out=tmp_path)
-    assert (ended(found), found.manifest.updates) == (("done", "updates"), 33)
-    found = run(scenario(stop="{time: 20 ms, updates: 33000}"), out=tmp_path)
-    assert (ended(found), found.manifest.time_s) == (("done", "time"), 0.020)
+    result = run(scenario(stop="{time: 1 h, updates: 33, epochs: 50}"), out=tmp_path)
+    assert (ended(result), result.manifest.updates) == (("done", "updates"), 33)
+    result = run(scenario(stop="{time: 20 ms, updates: 33000}"), out=tmp_path)
+    assert (ended(result), result.manifest.time_s) == (("done", "time"), 0.020)
 
 
 @every_algorithm
@@ -99,18 +99,18 @@ def test_a_target_accuracy_ends_the_run_at_the_evaluation_that_reaches_it(algori
     whole = run(scenario(algorithm, stop="{updates: 400}"), out=tmp_path)
     accuracy = whole.metrics["test_accuracy"]
     target = (accuracy.iloc[0] + accuracy.max()) / 2
-    found = run(scenario(algorithm, stop=f"{{updates: 400, accuracy: {target}}}"), out=tmp_path)
-    assert ended(found) == ("done", "accuracy")
+    result = run(scenario(algorithm, stop=f"{{updates: 400, accuracy: {target}}}"), out=tmp_path)
+    assert ended(result) == ("done", "accuracy")
     reached = int(np.argmax(accuracy >= target))
     assert 0 < reached < len(accuracy) - 1
     columns = [name for name in whole.metrics.columns if name not in ("wall_s", "bytes_sent", "messages")]
-    assert found.metrics[columns].equals(whole.metrics[columns].iloc[: reached + 1])
+    assert result.metrics[columns].equals(whole.metrics[columns].iloc[: reached + 1])
     counts = ["bytes_sent", "messages"]
-    assert found.metrics[counts].iloc[:-1].equals(whole.metrics[counts].iloc[:reached])
+    assert result.metrics[counts].iloc[:-1].equals(whole.metrics[counts].iloc[:reached])
     if algorithm != "sync_sgd":  # its all-reduce is not a message of a client
-        assert found.metrics["bytes_sent"].iloc[-1] == found.clients["bytes"].sum()
-    assert found.manifest.time_s == whole.metrics["time_s"].iloc[reached]
-    assert found.manifest.updates == whole.metrics["updates"].iloc[reached] == len(found.updates)
+        assert result.metrics["bytes_sent"].iloc[-1] == result.clients["bytes"].sum()
+    assert result.manifest.time_s == whole.metrics["time_s"].iloc[reached]
+    assert result.manifest.updates == whole.metrics["updates"].iloc[reached] == len(result.updates)
 
 
 @pytest.mark.slow(but=["metric: messages, at_least: 21-sgp"])
@@ -123,12 +123,12 @@ def test_the_last_row_counts_a_message_sent_when_a_goal_ends_the_run(algorithm, 
     more = {"privacy": "{mechanism: gaussian, clipping_norm: 1, noise_multiplier: 1}"} if "epsilon" in goal else {}
     links, every = "{latency: 1 ms, overhead: 0 B}", "{every: {updates: 1}}"
     stop = f"{{updates: 400, {goal}}}"
-    found = run(scenario(algorithm, stop=stop, links=links, evaluate=every, **more), out=tmp_path)
-    assert " at least " in found.manifest.reason
-    assert found.manifest.updates > 0
-    last = found.metrics.iloc[-1]
-    assert last["bytes_sent"] == found.clients["bytes"].sum()
-    message_bytes = 4 * found.manifest.extra["model_size"]
+    result = run(scenario(algorithm, stop=stop, links=links, evaluate=every, **more), out=tmp_path)
+    assert " at least " in result.manifest.reason
+    assert result.manifest.updates > 0
+    last = result.metrics.iloc[-1]
+    assert last["bytes_sent"] == result.clients["bytes"].sum()
+    message_bytes = 4 * result.manifest.extra["model_size"]
     if algorithm != "sgp":
         assert last["messages"] == last["bytes_sent"] / message_bytes
 
@@ -138,17 +138,17 @@ def test_the_last_row_counts_a_message_sent_when_a_goal_ends_the_run(algorithm, 
 @every_algorithm
 def test_a_run_that_diverges_is_a_result(algorithm, tmp_path):
     huge = f"{{kind: {algorithm}, batch_size: 8, step_size: 1.0e+38}}"
-    found = run(
+    result = run(
         scenario(algorithm=huge, stop="{updates: 100000}", evaluate="{every: {updates: 16}, clients: true}"),
         out=tmp_path,
     )
-    assert found.status == "diverged"
-    assert "the loss was not finite" in found.manifest.reason
-    assert found.manifest.updates < 100, "it ended soon"
-    losses = found.metrics["train_loss"]
+    assert result.status == "diverged"
+    assert "the loss was not finite" in result.manifest.reason
+    assert result.manifest.updates < 100, "it ended soon"
+    losses = result.metrics["train_loss"]
     assert np.isfinite(losses.iloc[0])
     assert not np.isfinite(losses.iloc[-1])
-    again = read(found.folder)
+    again = read(result.folder)
     assert len(again.updates) == again.manifest.updates
     assert len(again.clients) == 8
     if algorithm != "sync_sgd":  # its all-reduce is not a message of a client
@@ -161,33 +161,33 @@ def test_a_run_that_diverges_is_a_result(algorithm, tmp_path):
 @every_algorithm
 def test_a_run_ends_when_all_clients_have_left(algorithm, tmp_path):
     gone = "[{all: true, crash: [{at: 50 ms, back: never}]}]"
-    found = run(scenario(algorithm, availability=gone, stop="{updates: 100000}"), out=tmp_path)
-    assert ended(found) == ("done", "nothing left to happen: every client has left")
-    assert found.manifest.time_s == pytest.approx(0.050)
-    assert found.manifest.updates == 48
-    np.testing.assert_allclose(found.clients["offline_s"], 0.0, atol=1e-9)
+    result = run(scenario(algorithm, availability=gone, stop="{updates: 100000}"), out=tmp_path)
+    assert ended(result) == ("done", "nothing left to happen: every client has left")
+    assert result.manifest.time_s == pytest.approx(0.050)
+    assert result.manifest.updates == 48
+    np.testing.assert_allclose(result.clients["offline_s"], 0.0, atol=1e-9)
 
 
 # -- when it is measured -----------------------------------------------------------------------
 
 
 def test_evaluations_take_place_at_the_configured_times(tmp_path):
-    found = run(scenario(stop="{time: 50 ms}", evaluate="{every: {time: 11 ms}}"), out=tmp_path)
-    np.testing.assert_allclose(found.metrics["time_s"], [0.0, 0.011, 0.022, 0.033, 0.044, 0.050])
-    assert found.metrics["updates"].tolist() == [0, 8, 16, 32, 40, 48]
+    result = run(scenario(stop="{time: 50 ms}", evaluate="{every: {time: 11 ms}}"), out=tmp_path)
+    np.testing.assert_allclose(result.metrics["time_s"], [0.0, 0.011, 0.022, 0.033, 0.044, 0.050])
+    assert result.metrics["updates"].tolist() == [0, 8, 16, 32, 40, 48]
 
 
 @pytest.mark.parametrize(("every", "expected"), [(20, [0, 20, 40, 60, 80]), (33, [0, 33, 66, 80]), (500, [0, 80])])
 def test_evaluations_take_place_at_the_configured_updates(every, expected, tmp_path):
-    found = run(scenario(evaluate=f"{{every: {{updates: {every}}}}}"), out=tmp_path)
-    assert found.metrics["updates"].tolist() == expected
+    result = run(scenario(evaluate=f"{{every: {{updates: {every}}}}}"), out=tmp_path)
+    assert result.metrics["updates"].tolist() == expected
 
 
 def test_sync_is_evaluated_after_whole_rounds(tmp_path):
-    found = run(scenario("sync_sgd", evaluate="{every: {updates: 3}}", stop="{updates: 30}"), out=tmp_path)
-    assert found.metrics["updates"].tolist() == [0, 8, 16, 24, 32]
-    assert found.metrics["rounds"].tolist() == [0, 1, 2, 3, 4]
-    assert found.metrics["time_s"].is_unique
+    result = run(scenario("sync_sgd", evaluate="{every: {updates: 3}}", stop="{updates: 30}"), out=tmp_path)
+    assert result.metrics["updates"].tolist() == [0, 8, 16, 24, 32]
+    assert result.metrics["rounds"].tolist() == [0, 1, 2, 3, 4]
+    assert result.metrics["time_s"].is_unique
 
 
 @pytest.mark.numbers
@@ -204,10 +204,10 @@ def test_evaluating_more_often_changes_no_model(tmp_path):
 def test_each_clients_own_model_is_evaluated_on_request(tmp_path):
     alone = "{kind: 'tests.algorithms.custom:Alone', batch_size: 8, step_size: 0.5}"
     by_label = "{set: digits, partition: {kind: by_label, labels_per_client: 2}}"
-    found = run(
+    result = run(
         scenario(algorithm=alone, data=by_label, evaluate="{every: {updates: 80}, clients: true}"), out=tmp_path
     )
-    last = found.client_metrics[found.client_metrics["updates"] == 80]
+    last = result.client_metrics[result.client_metrics["updates"] == 80]
     assert last["client"].tolist() == list(range(8))
     assert last["test_accuracy"].between(0.05, 0.35).all(), "two classes of ten cannot be worth more"
     assert last["test_accuracy"].nunique() > 4
@@ -217,7 +217,7 @@ def test_each_clients_own_model_is_evaluated_on_request(tmp_path):
 
 
 def test_sync_accounts_for_every_clients_time(tmp_path):
-    found = run(
+    result = run(
         scenario(
             "sync_sgd",
             clients="{count: 8, seconds_per_example: 1 ms, speed: {kind: list, values: [1, 2, 1, 1, 3, 1, 1, 1]}}",
@@ -227,21 +227,21 @@ def test_sync_accounts_for_every_clients_time(tmp_path):
         ),
         out=tmp_path,
     )
-    clients = found.clients
+    clients = result.clients
     total = clients["compute_s"] + clients["wait_s"] + clients["communicate_s"] + clients["offline_s"]
-    np.testing.assert_allclose(total, found.manifest.time_s, rtol=1e-9)
+    np.testing.assert_allclose(total, result.manifest.time_s, rtol=1e-9)
     np.testing.assert_allclose(clients["compute_s"], 20 * 0.008 * np.array([1, 2, 1, 1, 3, 1, 1, 1]))
     # Recursive doubling is the fastest here: three exchanges of a whole model.
     np.testing.assert_allclose(clients["communicate_s"], 20 * 3 * (2e-3 + 2600 / 1.25e6))
     assert clients["offline_s"].tolist() == pytest.approx([0, 0.015, 0, 0, 0, 0, 0, 0])
-    assert clients["bytes"].sum() == found.metrics["bytes_sent"].iloc[-1] == 160 * 3 * 2600
+    assert clients["bytes"].sum() == result.metrics["bytes_sent"].iloc[-1] == 160 * 3 * 2600
 
 
 def test_epsilons_of_all_releases_are_in_the_tables(tmp_path):
     privacy = "{mechanism: gaussian, clipping_norm: 1.0, noise_multiplier: 1.5, delta: 1.0e-6}"
     slow = "[{clients: [2], factor: 5}]"
-    found = run(scenario(privacy=privacy, slowdowns=slow, stop="{updates: 120}"), out=tmp_path)
-    clients = found.clients
+    result = run(scenario(privacy=privacy, slowdowns=slow, stop="{updates: 120}"), out=tmp_path)
+    clients = result.clients
     assert clients["updates"].nunique() > 1
     expected = [
         epsilon_of([(Release(1.5, 8 / n), int(made))], 1e-6)
@@ -249,11 +249,11 @@ def test_epsilons_of_all_releases_are_in_the_tables(tmp_path):
     ]
     np.testing.assert_allclose(clients["epsilon"], expected)
     assert (clients["delta"] == 1e-6).all()
-    assert found.metrics["epsilon"].iloc[0] == 0.0
-    assert found.metrics["epsilon"].is_monotonic_increasing
-    assert found.metrics["epsilon"].iloc[-1] >= clients["epsilon"].max(), "Renyi over time, tightened at the end"
-    assert (found.updates["noise_std"] == 1.5).all()
-    assert found.updates["sample_size"].nunique() > 4, "Poisson batches"
+    assert result.metrics["epsilon"].iloc[0] == 0.0
+    assert result.metrics["epsilon"].is_monotonic_increasing
+    assert result.metrics["epsilon"].iloc[-1] >= clients["epsilon"].max(), "Renyi over time, tightened at the end"
+    assert (result.updates["noise_std"] == 1.5).all()
+    assert result.updates["sample_size"].nunique() > 4, "Poisson batches"
     literal = run(scenario(privacy="{mechanism: gaussian_unclipped, noise_std: 0.1}"), out=tmp_path)
     assert literal.clients["epsilon"].isna().all()
     assert literal.metrics["epsilon"].isna().all()
@@ -262,7 +262,7 @@ def test_epsilons_of_all_releases_are_in_the_tables(tmp_path):
 
 def test_traffic_of_clients_equals_the_table_of_messages(tmp_path):
     rough = "{latency: {kind: exponential, mean: 2 ms}, bandwidth: 10 Mbit/s, loss: 0.2, resend_timeout: 3 ms}"
-    found = run(
+    result = run(
         scenario(
             algorithm="{kind: adpsgd, batch_size: 8, exchange: messages}",
             links=rough,
@@ -271,13 +271,13 @@ def test_traffic_of_clients_equals_the_table_of_messages(tmp_path):
         ),
         out=tmp_path,
     )
-    messages, last = found.messages, found.metrics.iloc[-1]
+    messages, last = result.messages, result.metrics.iloc[-1]
     assert (messages["bytes"] == 2600).all()
     assert (messages["delivered_s"] >= messages["sent_s"] + 2600 / 1.25e6).all()
     assert messages["delivered_s"].is_monotonic_increasing
     delivered = len(messages) + messages["resends"].sum()
     assert delivered <= last["messages"] <= delivered + 8 + 20, "the rest is under way"
-    assert last["bytes_sent"] == 2600 * last["messages"] == found.clients["bytes"].sum()
+    assert last["bytes_sent"] == 2600 * last["messages"] == result.clients["bytes"].sum()
 
 
 def test_progress_is_reported_and_never_falls(tmp_path):
@@ -303,10 +303,10 @@ def test_ctrl_c_ends_the_run_cleanly_and_keeps_its_measurements(tmp_path):
             signal.raise_signal(signal.SIGINT)
 
     before = signal.getsignal(signal.SIGINT)
-    found = run(scenario(stop="{updates: 100000}"), out=tmp_path, progress=interrupt)
-    assert ended(found) == ("interrupted", "interrupted by the user")
-    assert pressed[0] <= found.manifest.updates < 100_000
-    assert len(found.updates) == found.manifest.updates == found.metrics["updates"].iloc[-1]
+    result = run(scenario(stop="{updates: 100000}"), out=tmp_path, progress=interrupt)
+    assert ended(result) == ("interrupted", "interrupted by the user")
+    assert pressed[0] <= result.manifest.updates < 100_000
+    assert len(result.updates) == result.manifest.updates == result.metrics["updates"].iloc[-1]
     assert signal.getsignal(signal.SIGINT) is before
 
 
@@ -317,10 +317,10 @@ def test_a_failed_run_names_client_and_time_and_keeps_its_measurements(tmp_path)
     ):
         run(scenario(algorithm=broken), out=tmp_path)
     (folder,) = (tmp_path / "run").iterdir()
-    found = read(folder)
-    assert found.status == "failed"
-    assert "by mistake" in found.manifest.reason
-    assert len(found.updates) == 30
+    result = read(folder)
+    assert result.status == "failed"
+    assert "by mistake" in result.manifest.reason
+    assert len(result.updates) == 30
 
 
 @pytest.mark.slow(but=["gradient", "0", "1"])
@@ -341,10 +341,10 @@ def test_an_error_in_a_users_algorithm_is_one_line_with_file_and_line(where, err
     begun = where not in ("set_up", "client_models")
     assert (tmp_path / "run").exists() == begun, "no folder of a run that never began"
     if begun:
-        found = read(tmp_path / "run" / "001")
-        assert (found.status, words in found.manifest.reason) == ("failed", True)
-        assert len(found.updates) == 30 * (where == "process")
-        assert not list(found.folder.glob("*.arrows"))
+        result = read(tmp_path / "run" / "001")
+        assert (result.status, words in result.manifest.reason) == ("failed", True)
+        assert len(result.updates) == 30 * (where == "process")
+        assert not list(result.folder.glob("*.arrows"))
 
 
 @pytest.mark.parametrize("models", [None, [], {}, "ab", [1, 2]])
@@ -358,9 +358,9 @@ def test_a_users_algorithm_with_invalid_models_is_rejected(models, tmp_path, mon
 
 def test_a_users_algorithm_takes_its_options_and_rejects_others(tmp_path):
     own = "{{kind: 'tests.algorithms.custom:Alone', batch_size: 8, step_size: 0.25, options: {{{}}}}}"
-    found = run(scenario(algorithm=own.format("boost: 2.0")), out=tmp_path)
-    assert (found.updates["step_size"] == 0.5).all()
-    assert (found.updates["peer"] == -1).all()
+    result = run(scenario(algorithm=own.format("boost: 2.0")), out=tmp_path)
+    assert (result.updates["step_size"] == 0.5).all()
+    assert (result.updates["peer"] == -1).all()
     with pytest.raises(ScenarioError, match=r"^algorithm\.options: expected one of boost, .* found 'bost'"):
         run(scenario(algorithm=own.format("bost: 2.0")), out=tmp_path / "other")
     assert not (tmp_path / "other").exists(), "no folder of a run that never began"
@@ -368,15 +368,15 @@ def test_a_users_algorithm_takes_its_options_and_rejects_others(tmp_path):
 
 def test_evaluations_by_time_do_not_keep_an_idle_world_running(tmp_path):
     gone = "[{all: true, crash: [{at: 50 ms, back: never}]}]"
-    found = run(scenario(availability=gone, stop="{updates: 100000}", evaluate="{every: {time: 10 ms}}"), out=tmp_path)
-    assert ended(found) == ("done", "nothing left to happen: every client has left")
+    result = run(scenario(availability=gone, stop="{updates: 100000}", evaluate="{every: {time: 10 ms}}"), out=tmp_path)
+    assert ended(result) == ("done", "nothing left to happen: every client has left")
 
 
 @pytest.mark.numbers
 def test_a_diverged_run_names_the_first_evaluation_that_was_not_finite(tmp_path):
-    found = run(scenario(algorithm="{kind: adpsgd, batch_size: 8, step_size: 1.0e+30}"), out=tmp_path)
-    first = found.metrics["time_s"][~np.isfinite(found.metrics["train_loss"])].iloc[0]
-    assert found.manifest.reason == f"the loss was not finite at {first:.6g} s of virtual time"
+    result = run(scenario(algorithm="{kind: adpsgd, batch_size: 8, step_size: 1.0e+30}"), out=tmp_path)
+    first = result.metrics["time_s"][~np.isfinite(result.metrics["train_loss"])].iloc[0]
+    assert result.manifest.reason == f"the loss was not finite at {first:.6g} s of virtual time"
 
 
 @pytest.mark.parametrize(
@@ -419,20 +419,20 @@ def test_a_run_stores_the_model_of_its_last_evaluation(tmp_path):
         scenario("adpsgd", evaluate="{every: {updates: 40}, clients: true}", record="{client_models: true}")
     )
     model, dataset = setup.model, setup.dataset
-    found = run(setup, out=tmp_path)
-    assert {name: part.shape for name, part in found.model.items()} == dict(model.layout)
-    own = found.client_models
-    for name, part in found.model.items():
+    result = run(setup, out=tmp_path)
+    assert {name: part.shape for name, part in result.model.items()} == dict(model.layout)
+    own = result.client_models
+    for name, part in result.model.items():
         assert own[name].shape == (8, *part.shape)
         np.testing.assert_allclose(own[name].mean(axis=0), part, atol=1e-6)
-    right = model.correct(model.joined(found.model), dataset.test_x, dataset.test_y)
-    assert float(right.mean()) == pytest.approx(found.metrics["test_accuracy"].iloc[-1])
+    right = model.correct(model.joined(result.model), dataset.test_x, dataset.test_y)
+    assert float(right.mean()) == pytest.approx(result.metrics["test_accuracy"].iloc[-1])
     third = model.joined({name: part[3] for name, part in own.items()})
-    last = found.client_metrics[found.client_metrics["client"] == 3].iloc[-1]
+    last = result.client_metrics[result.client_metrics["client"] == 3].iloc[-1]
     assert float(model.correct(third, dataset.test_x, dataset.test_y).mean()) == pytest.approx(last["test_accuracy"])
-    assert found.manifest.extra["models"] == {
-        "model": digest_parts(found.model),
-        "client_models": digest_parts(found.client_models),
+    assert result.manifest.extra["models"] == {
+        "model": digest_parts(result.model),
+        "client_models": digest_parts(result.client_models),
     }
 
 
@@ -443,31 +443,31 @@ def test_further_measures_add_columns_and_change_nothing_else(tmp_path):
     more = scenario(evaluate=f"{{every: {{updates: 40}}, clients: true, metrics: [{names}]}}", stop="{updates: 40}")
     before, setup = run(plain, out=tmp_path), prepare(more)
     model, dataset = setup.model, setup.dataset
-    found = run(setup, out=tmp_path)
-    assert list(found.metrics.columns) == [*before.metrics.columns, *names.split(", ")]
+    result = run(setup, out=tmp_path)
+    assert list(result.metrics.columns) == [*before.metrics.columns, *names.split(", ")]
     for table in ("updates", "clients", "client_metrics"):
-        assert found.manifest.tables[table] == before.manifest.tables[table]
+        assert result.manifest.tables[table] == before.manifest.tables[table]
     same = [column for column in before.metrics if column != "wall_s"]
-    pd.testing.assert_frame_equal(found.metrics[same], before.metrics[same])
-    last = found.metrics.iloc[-1]
-    params = model.joined(found.model)
+    pd.testing.assert_frame_equal(result.metrics[same], before.metrics[same])
+    last = result.metrics.iloc[-1]
+    params = model.joined(result.model)
     scores = np.asarray(model.predict(params, dataset.test_x))
     assert last["macro_f1"] == f1_score(dataset.test_y, scores.argmax(axis=1), average="macro")
     own = [setup.shares.of(client) for client in range(8)]
     accuracy = [float(model.correct(params, dataset.train_x[part], dataset.train_y[part]).mean()) for part in own]
     assert last["worst_decile"] == pytest.approx(min(accuracy))
-    clients = found.client_metrics[found.client_metrics["updates"] == last["updates"]]
+    clients = result.client_metrics[result.client_metrics["updates"] == last["updates"]]
     assert last["worst_decile_models"] == clients["test_accuracy"].min()
     assert 0.5 < last["auc"] <= 1
 
 
 def test_a_mapping_can_be_run(tmp_path):
-    found = run({"algorithm": {"kind": "sync_sgd"}, "clients": {"count": 2}, "stop": {"updates": 2}}, out=tmp_path)
-    assert (found.algorithm, found.manifest.updates) == ("sync_sgd", 2)
+    result = run({"algorithm": {"kind": "sync_sgd"}, "clients": {"count": 2}, "stop": {"updates": 2}}, out=tmp_path)
+    assert (result.algorithm, result.manifest.updates) == ("sync_sgd", 2)
 
 
 def test_client_models_are_stored_on_request_only(tmp_path):
-    found = run(scenario(stop="{updates: 8}"), out=tmp_path)
-    assert found.model["weights"].shape == (10, 64)
+    result = run(scenario(stop="{updates: 8}"), out=tmp_path)
+    assert result.model["weights"].shape == (10, 64)
     with pytest.raises(DataError, match=r"client_models\.npz: .*set record\.client_models: true"):
-        _ = found.client_models
+        _ = result.client_models

@@ -46,21 +46,21 @@ def test_a_killed_run_reads_up_to_its_last_flush(kind, tmp_path):
     assert len(left) > 5
     grown = 0
     for folder in left:
-        found = read(folder)
-        assert ended(found) == ("killed", KILLED)
+        result = read(folder)
+        assert ended(result) == ("killed", KILLED)
         for name in ("metrics", "updates", "messages", "timeline", "client_epsilon"):
             if not RunFolder(folder).stream_path(name).exists():
                 continue
-            part, all_rows = getattr(found, name), getattr(whole, name)
+            part, all_rows = getattr(result, name), getattr(whole, name)
             changing = [column for column in ("epsilon",) if column in part.columns]
             pd.testing.assert_frame_equal(
                 part.drop(columns=changing), all_rows.iloc[: len(part)].drop(columns=changing)
             )
             if changing:
                 assert (part["epsilon"] >= all_rows["epsilon"].iloc[: len(part)] - 1e-12).all(), "an upper bound"
-        if len(found.metrics):
-            assert found.manifest.updates == found.metrics["updates"].iloc[-1] >= grown
-            grown = found.manifest.updates
+        if len(result.metrics):
+            assert result.manifest.updates == result.metrics["updates"].iloc[-1] >= grown
+            grown = result.manifest.updates
     assert grown >= 150
     assert not any(path.suffix in (".arrows", ".lock", ".partial") for path in whole.folder.iterdir())
 
@@ -75,10 +75,10 @@ def test_a_signal_ends_a_run_cleanly_even_if_it_is_sent_twice(number, reason, tm
             signal.raise_signal(number)
 
     before = signal.getsignal(number)
-    found = run(scenario(stop="{updates: 100000}"), out=tmp_path, progress=told)
-    assert ended(found) == ("interrupted", reason)
-    assert len(found.updates) == found.manifest.updates == found.metrics["updates"].iloc[-1] < 100_000
-    assert found.manifest.tables == RunFolder(found.folder).digests()
+    result = run(scenario(stop="{updates: 100000}"), out=tmp_path, progress=told)
+    assert ended(result) == ("interrupted", reason)
+    assert len(result.updates) == result.manifest.updates == result.metrics["updates"].iloc[-1] < 100_000
+    assert result.manifest.tables == RunFolder(result.folder).digests()
     assert signal.getsignal(number) is before
 
 
@@ -90,10 +90,10 @@ def test_a_later_second_signal_ends_a_run_at_once_and_keeps_its_tables(tmp_path,
             signal.raise_signal(signal.SIGINT)
             signal.raise_signal(signal.SIGINT)
 
-    found = run(scenario(stop="{updates: 100000}"), out=tmp_path, progress=press)
-    assert ended(found) == ("interrupted", "interrupted a second time")
-    assert len(found.updates) == found.manifest.updates
-    assert found.clients["updates"].sum() == len(found.updates)
+    result = run(scenario(stop="{updates: 100000}"), out=tmp_path, progress=press)
+    assert ended(result) == ("interrupted", "interrupted a second time")
+    assert len(result.updates) == result.manifest.updates
+    assert result.clients["updates"].sum() == len(result.updates)
 
 
 def test_signals_while_tables_are_written_change_nothing(tmp_path, monkeypatch):
@@ -126,13 +126,13 @@ def test_a_full_disk_keeps_small_tables_and_is_reported(tmp_path):
             run(wanted, out=tmp_path)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    found = read(tmp_path / "run" / "001")
-    assert found.status == "failed"
-    assert "File too large" in found.manifest.reason
-    assert len(found.messages) > 1000
-    assert found.metrics["updates"].is_monotonic_increasing
-    assert found.clients["updates"].sum() == found.manifest.updates > 100
-    assert "messages" not in found.manifest.tables
+    result = read(tmp_path / "run" / "001")
+    assert result.status == "failed"
+    assert "File too large" in result.manifest.reason
+    assert len(result.messages) > 1000
+    assert result.metrics["updates"].is_monotonic_increasing
+    assert result.clients["updates"].sum() == result.manifest.updates > 100
+    assert "messages" not in result.manifest.tables
 
 
 def test_disk_space_is_reserved_for_the_end(tmp_path):

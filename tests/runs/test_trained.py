@@ -42,9 +42,9 @@ def digits():
 
 
 def test_evaluation_on_its_test_set_equals_that_of_the_run(trained):
-    found, last = trained.evaluate(metrics=["auc", "macro_f1"]), trained.metrics.iloc[-1]
-    assert found["examples"] == len(prepare(scenario()).dataset.test_y)
-    assert (found["loss"], found["accuracy"], found["auc"]) == (
+    measures, last = trained.evaluate(metrics=["auc", "macro_f1"]), trained.metrics.iloc[-1]
+    assert measures["examples"] == len(prepare(scenario()).dataset.test_y)
+    assert (measures["loss"], measures["accuracy"], measures["auc"]) == (
         last["test_loss"],
         last["test_accuracy"],
         last["auc"],
@@ -66,12 +66,12 @@ def test_a_run_without_client_models_stores_none(trained):
 def test_predictions_are_labels_after_the_same_transformations(trained, digits):
     x, y = digits
     chosen = np.isin(y, [1, 3, 7])
-    found = trained.predict(x[chosen])
-    assert set(found.tolist()) == {1, 3, 7}
-    assert np.mean(found == y[chosen]) > 0.8
+    labels = trained.predict(x[chosen])
+    assert set(labels.tolist()) == {1, 3, 7}
+    assert np.mean(labels == y[chosen]) > 0.8
     scores = simfl.predict(trained, x[chosen].reshape(-1, 8, 8), scores=True)
     assert scores.shape == (chosen.sum(), 3)
-    np.testing.assert_array_equal(np.array([7, 1, 3])[scores.argmax(axis=1)], found)
+    np.testing.assert_array_equal(np.array([7, 1, 3])[scores.argmax(axis=1)], labels)
     with pytest.raises(DataError, match=r"^x: expected examples of shape \(64,\), as in digits, found \(3,\)"):
         trained.predict(np.zeros((2, 3)))
 
@@ -88,12 +88,12 @@ def test_evaluation_on_other_data_uses_the_labels_of_the_file(trained, digits, t
         header=",".join([*(f"pixel{i}" for i in range(64)), "digit"]),
         comments="",
     )
-    for found in (
+    for measures in (
         evaluate(trained, (x, y)),
         trained.evaluate(tmp_path / "other.npz"),
         trained.evaluate(tmp_path / "other.csv", label="digit"),
     ):
-        assert {key: found[key] for key in expected} == expected
+        assert {key: measures[key] for key in expected} == expected
 
 
 @pytest.mark.parametrize(
@@ -116,12 +116,12 @@ def test_data_that_does_not_fit_is_rejected(trained, data, message):
 def test_a_run_starts_from_the_model_of_another(trained, tmp_path):
     setup = prepare(scenario(f"init: {{from: {trained.folder}}}"))
     np.testing.assert_array_equal(setup.training.initial, setup.model.joined(trained.model))
-    found = run(setup, out=tmp_path)
-    assert found.metrics["test_loss"].iloc[0] == trained.metrics["test_loss"].iloc[-1]
-    assert found.metrics["test_loss"].iloc[-1] < found.metrics["test_loss"].iloc[0]
+    result = run(setup, out=tmp_path)
+    assert result.metrics["test_loss"].iloc[0] == trained.metrics["test_loss"].iloc[-1]
+    assert result.metrics["test_loss"].iloc[-1] < result.metrics["test_loss"].iloc[0]
     digest = digest_parts(trained.model)
     assert trained.manifest.extra["models"]["model"] == digest
-    assert found.manifest.extra["init"] == {"from": str(trained.folder / "model.npz"), "digest": digest}
+    assert result.manifest.extra["init"] == {"from": str(trained.folder / "model.npz"), "digest": digest}
 
 
 def test_an_initial_model_that_does_not_fit_is_rejected(trained, tmp_path):
@@ -170,6 +170,6 @@ def test_evaluate_command_prints_the_same_numbers(simfl_, trained):
     accuracy = f"{trained.metrics['test_accuracy'].iloc[-1]:.2%}"
     assert accuracy in shown
     code, shown, said = simfl_("evaluate", trained.folder, "--json", "-", "--data", "train")
-    (found,) = json.loads(shown)
-    assert (code, said, found["run"], found["data"]) == (0, "", str(trained.folder), "train")
-    assert found["loss"] == trained.evaluate("train")["loss"]
+    (printed,) = json.loads(shown)
+    assert (code, said, printed["run"], printed["data"]) == (0, "", str(trained.folder), "train")
+    assert printed["loss"] == trained.evaluate("train")["loss"]

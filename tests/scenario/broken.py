@@ -142,7 +142,8 @@ BROKEN = [
     Broken(
         "no_algorithm",
         "seed: 1\n",
-        "{file}: algorithm: expected a value (what the clients do), found nothing; add algorithm: {kind: sync_sgd}",
+        "{file}: algorithm: expected a value (the algorithm that trains the model), found nothing; "
+        "add algorithm: {kind: sync_sgd}",
     ),
     Broken(
         "unknown_section",
@@ -170,7 +171,7 @@ BROKEN = [
         "key_of_another_algorithm",
         "algorithm: {kind: sync_sgd, exchange: atomic}\n",
         "{file}: algorithm.exchange: expected a key of kind sync_sgd (step_size, optimizer, batch_size, sampling, "
-        "all_reduce), found 'exchange'; remove it, or choose kind adpsgd",
+        "gradient_noise, all_reduce), found 'exchange'; remove it, or choose kind adpsgd",
     ),
     Broken(
         "key_of_another_set",
@@ -200,10 +201,16 @@ BROKEN = [
         "'by_column'; use iid, or a set that is a file: table or npz",
     ),
     Broken(
+        "rule_of_compressed_messages",
+        "algorithm: {kind: decentralized_sgd}\ncompression: {kind: top_k}\naggregation: {kind: median}\n",
+        "{file}: aggregation: expected null with compressed messages, found 'median'; rules and attacks are about "
+        "models, not about changes of estimates: remove one of the two",
+    ),
+    Broken(
         "unknown_metric",
         ADPSGD + "evaluate: {every: {epochs: 1}, metrics: [makro_f1]}\n",
         "{file}: evaluate.metrics: expected macro_f1, balanced_accuracy, auc, worst_decile, worst_decile_models, mae, "
-        "rmse or r2, found 'makro_f1'; did you mean 'macro_f1'?",
+        "rmse, r2, suboptimality or distance, found 'makro_f1'; did you mean 'macro_f1'?",
     ),
     Broken(
         "metrics_of_no_classes",
@@ -736,8 +743,8 @@ BROKEN = [
     Broken(
         "degree_odd",
         ADPSGD + "clients: {count: 5}\ntopology: {kind: regular, degree: 3}\n",
-        "{file}: topology.degree: expected an even number, because 5 clients are odd, found 3; change degree "
-        "or clients.count by one",
+        "{file}: topology.degree: expected an even number, because the number of clients, 5, is odd, found 3; "
+        "change degree or clients.count by one",
     ),
     Broken(
         "torus_rows",

@@ -111,9 +111,9 @@ def test_shipped_scenarios_can_be_edited_in_place(path, data):
         expected = loads(text, overrides=changes)
     except ScenarioError:
         return
-    found = edited(text, changes)
-    assert found is not None
-    assert loads(found) == expected
-    gone = [line[2:] for line in difflib.ndiff(text.splitlines(), found.splitlines()) if line.startswith("- ")]
+    changed = edited(text, changes)
+    assert changed is not None
+    assert loads(changed) == expected
+    gone = [line[2:] for line in difflib.ndiff(text.splitlines(), changed.splitlines()) if line.startswith("- ")]
     kept = [line.partition("#")[2] for line in gone if "#" in line]
-    assert all(comment in found for comment in kept), "a line may change, not what is said about it"
+    assert all(comment in changed for comment in kept), "a line may change, not what is said about it"

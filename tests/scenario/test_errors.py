@@ -106,7 +106,7 @@ JUNK += [float("inf"), float("nan"), 10**400, "x" * 200, {1: 2}, {"kind": ["list
 
 def _paths(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    return [path, *(found for key, item in inner for found in _paths(item, (*path, key)))]
+    return [path, *(inner_path for key, item in inner for inner_path in _paths(item, (*path, key)))]
 
 
 @pytest.mark.slow

@@ -55,10 +55,10 @@ WORDS = [
 
 def originals():
     """Return the shipped scenarios as plain values, without studies."""
-    found = [
+    contents = [
         yaml.load(path.read_text(), LOADER) for path in sorted(ROOT.rglob("*.yaml")) if "studies" not in path.parts
     ]
-    return [content for content in found if "algorithm" in content]
+    return [content for content in contents if "algorithm" in content]
 
 
 # -- damage ------------------------------------------------------------------------------------

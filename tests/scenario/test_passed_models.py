@@ -84,6 +84,15 @@ def test_other_algorithms_train_all_tasks_together() -> None:
             "algorithm.sampling: expected shuffle, found 'poisson'",
         ),
         (
+            "algorithm: {kind: without_replacement_sgd, contention: race, order: rounds}\n",
+            "algorithm.order: expected random or round_robin with contention: race, in which no node waits, "
+            "found 'rounds'; choose one, or contention: token",
+        ),
+        (
+            "algorithm: {kind: deep_q_sgd, order: newest}\n",
+            "algorithm.order: expected random, round_robin, fewest or rounds, found 'newest'",
+        ),
+        (
             "algorithm: {kind: random_walk_sgd}\nprivacy: {mechanism: one_pass_gaussian, delta: never}\n",
             "privacy.delta: expected auto or a number > 0 and < 1, found 'never'; write auto or a number",
         ),

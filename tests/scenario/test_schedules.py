@@ -66,8 +66,8 @@ def test_schedules_equal_those_of_optax(count: str) -> None:
         ours = schedule({"kind": kind, "count": count, **options})
         counts = np.zeros((3, len(at)))
         counts[["updates", "examples", "epochs"].index(count)] = at
-        found = [ours(int(u), int(e), p) for u, e, p in counts.T]
-        np.testing.assert_allclose(found, jax.vmap(theirs)(at), atol=1e-6, err_msg=kind)
+        steps = [ours(int(u), int(e), p) for u, e, p in counts.T]
+        np.testing.assert_allclose(steps, jax.vmap(theirs)(at), atol=1e-6, err_msg=kind)
 
 
 def test_a_cosine_follows_a_warm_up() -> None:

@@ -45,7 +45,7 @@ def test_a_study_is_list_times_grid_times_seeds(plan):
     assert len(made.runs) == 2 * 2 * 3 * 3
     assert [run.seed for run in made.runs[::12]] == [5, 6, 7], "the scenario's own seed and those after it"
     assert made.runs[0].label == "ring, step_size=0.5, batch_size=4"
-    found = {
+    combinations = {
         (
             run.scenario.topology.kind,
             run.scenario.algorithm.step_size.value,
@@ -54,7 +54,7 @@ def test_a_study_is_list_times_grid_times_seeds(plan):
         )
         for run in made.runs
     }
-    assert found == set(itertools.product(("ring", "complete"), (0.5, 0.1), (4, 8, 16), (5, 6, 7)))
+    assert combinations == set(itertools.product(("ring", "complete"), (0.5, 0.1), (4, 8, 16), (5, 6, 7)))
     assert {run.scenario.name for run in made.runs} == {"my-study"}
     assert len({run.folder for run in made.runs}) == len(made.runs)
 
@@ -143,9 +143,9 @@ def test_overrides_and_seeds_of_the_command_line_apply(plan):
     ],
 )  # fmt: skip
 def test_problems_are_reported_where_they_are_written(plan, tmp_path, study, line):
-    found = refused(plan, tmp_path, **study)
-    assert found[0].startswith(line), found
-    assert "; " in found[0], "what to do about it"
+    problems = refused(plan, tmp_path, **study)
+    assert problems[0].startswith(line), problems
+    assert "; " in problems[0], "what to do about it"
 
 
 def test_a_scenario_in_the_place_of_a_study_and_the_reverse_is_one_line(tmp_path):
@@ -183,9 +183,9 @@ def test_planned_study_includes_its_base_and_overrides(tmp_path):
 
 
 def test_mistake_in_the_base_is_reported_once(plan, tmp_path):
-    found = refused(plan, tmp_path, base={**BASE, "links": {"loss": 2}}, grid={"clients.count": [4, 5, 6]}, seeds=4)
-    assert len(found) == 1
-    assert found[0].startswith("my study.yaml: base.links.loss: expected ")
+    problems = refused(plan, tmp_path, base={**BASE, "links": {"loss": 2}}, grid={"clients.count": [4, 5, 6]}, seeds=4)
+    assert len(problems) == 1
+    assert problems[0].startswith("my study.yaml: base.links.loss: expected ")
 
 
 def test_axes_are_named_by_unique_ends_of_their_paths(plan):

@@ -49,9 +49,9 @@ ADPSGD = "algorithm: {kind: adpsgd}\n"
     ],
 )
 def test_scalars_follow_yaml_1_2(text: str, value: object) -> None:
-    found = read(f"key: {text}\n", "f").content["key"]
-    assert found == value
-    assert type(found) is type(value)
+    scalar = read(f"key: {text}\n", "f").content["key"]
+    assert scalar == value
+    assert type(scalar) is type(value)
 
 
 def test_numbers_with_an_exponent_reach_the_scenario_as_numbers() -> None:

@@ -61,11 +61,11 @@ def test_intervals_decide_and_few_seeds_do_not(part, held):
 
 @given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=40))
 def test_a_median_lies_in_its_interval_and_six_values_have_one(values):
-    found = median_of(values)
-    assert math.isnan(found.low) == (len(values) < 6)
+    median = median_of(values)
+    assert math.isnan(median.low) == (len(values) < 6)
     if len(values) >= 6:
-        assert found.low <= found.mean <= found.high
-        below_, above_ = (sum(value < found.low for value in values), sum(value > found.high for value in values))
+        assert median.low <= median.mean <= median.high
+        below_, above_ = (sum(value < median.low for value in values), sum(value > median.high for value in values))
         # What lies outside on one side is no more than a fair coin gives in one of forty cases.
         for outside in (below_, above_):
             assert sum(math.comb(len(values), k) for k in range(outside + 1)) <= 0.025 * 2 ** len(values)
@@ -74,8 +74,8 @@ def test_a_median_lies_in_its_interval_and_six_values_have_one(values):
 def test_a_medians_interval_is_that_of_the_tables():
     """Order statistics of the binomial: of 10 values the second and ninth, of 16 the fourth and thirteenth."""
     for count, rank in ((6, 1), (8, 1), (9, 2), (10, 2), (16, 4), (25, 8)):
-        found = median_of(range(1, count + 1))
-        assert (found.low, found.high) == (rank, count + 1 - rank)
+        median = median_of(range(1, count + 1))
+        assert (median.low, median.high) == (rank, count + 1 - rank)
     assert median_of([-math.inf] * 4 + [1.0, 2.0]).mean == -math.inf
     assert math.isnan(median_of([1.0, math.nan]).mean)
 
@@ -83,8 +83,8 @@ def test_a_medians_interval_is_that_of_the_tables():
 def test_figures_and_tables_have_intervals_from_three_seeds_on():
     assert math.isnan(measured((1.0, 2.0)).low)
     assert measured((1.0, 2.0, 3.0)).low == pytest.approx(2 - 4.303 / math.sqrt(3), abs=1e-3)
-    found = measured((1.0, 2.0, 3.0, 4.0, 5.0, math.nan))
-    assert (found.mean, found.low, found.high) == (2.5, -math.inf, 5.0)
+    interval = measured((1.0, 2.0, 3.0, 4.0, 5.0, math.nan))
+    assert (interval.mean, interval.low, interval.high) == (2.5, -math.inf, 5.0)
 
 
 def reading(held, own=False, **choices):
@@ -188,8 +188,8 @@ def test_a_verdict_is_written_in_words():
 
 
 def test_the_evidence_names_readings_that_hold_or_fail_and_the_deciding_choice():
-    found = judged([reading(True, σ="5"), reading(False, σ="14"), reading(False, σ="30"), reading(None, σ="40")])
-    assert found.evidence == (
+    claim = judged([reading(True, σ="5"), reading(False, σ="14"), reading(False, σ="30"), reading(None, σ="40")])
+    assert claim.evidence == (
         "It holds under σ = 5. Holds under σ = 5: measured. Does not hold under σ = 14 and 1 more: measured. Is not "
         "decided under σ = 40: measured. What decides, in pairs of readings that differ in it alone: σ (2 of 3)"
     )

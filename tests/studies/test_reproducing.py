@@ -25,8 +25,8 @@ def numbers(runs):
 
 
 def learns(runs):
-    found = runs.accuracy(DEMO, ("sync",))
-    yield Reading({}, [exactly(min(found) > 20, f"{found[0]:.1f} %")])
+    accuracies = runs.accuracy(DEMO, ("sync",))
+    yield Reading({}, [exactly(min(accuracies) > 20, f"{accuracies[0]:.1f} %")])
 
 
 def both(runs):

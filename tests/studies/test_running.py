@@ -222,8 +222,8 @@ def test_the_temporary_folder_of_a_killed_worker_is_removed_by_the_next_run(tmp_
         (tmp_path / f"simfl-run-{name}" / "run.lock").write_bytes(b"left")
         (tmp_path / f"simfl-run-{name}.lock").write_bytes(b"left")
     with held(tmp_path / "simfl-run-alive.lock"), _own_folder() as own:
-        found = {path.name for path in tmp_path.iterdir()}
-        assert found == {"simfl-run-alive", "simfl-run-alive.lock", Path(own).name, f"{Path(own).name}.lock"}
+        names = {path.name for path in tmp_path.iterdir()}
+        assert names == {"simfl-run-alive", "simfl-run-alive.lock", Path(own).name, f"{Path(own).name}.lock"}
     assert {path.name for path in tmp_path.iterdir()} == {"simfl-run-alive"}
 
 
@@ -346,12 +346,12 @@ def test_a_sweep_that_was_killed_loses_at_most_the_runs_in_flight_and_repeats_no
     plan = load_study(study)
 
     def finished():
-        found = {}
+        times = {}
         for planned in plan.runs:
             path = folder / planned.folder / "manifest.json"
             if path.exists() and yaml.safe_load(path.read_text())["status"] == "done":
-                found[planned.folder] = path.stat().st_mtime_ns
-        return found
+                times[planned.folder] = path.stat().st_mtime_ns
+        return times
 
     there = finished()
     assert 1 <= len(there) <= 6

@@ -36,7 +36,7 @@ def train(lab, *, updates=120, step_size=0.5, noise_std=0.0, seed=2, exchange="m
 
 
 def softmax_loss(params, x, y):
-    """Mean loss and accuracy in float64."""
+    """Return the mean loss and the accuracy in float64."""
     weights, bias = params[:640].reshape(10, 64).astype(np.float64), params[640:].astype(np.float64)
     logits = x @ weights.T + bias
     largest = logits.max(axis=1)
@@ -46,13 +46,13 @@ def softmax_loss(params, x, y):
 
 @pytest.mark.slow
 def test_results_do_not_depend_on_the_window_bit_by_bit():
-    found = []
+    models = []
     for window in (1, 7, 64, 100_000):
         with Lab(make_problem(sampling="poisson", clipping_norm=1.0, noisy=True), window=window) as lab:
-            found.append(train(lab, noise_std=0.5))
-    assert np.isfinite(found[0]).all()
-    for other in found[1:]:
-        np.testing.assert_array_equal(other, found[0])
+            models.append(train(lab, noise_std=0.5))
+    assert np.isfinite(models[0]).all()
+    for other in models[1:]:
+        np.testing.assert_array_equal(other, models[0])
 
 
 @pytest.mark.slow
@@ -66,7 +66,7 @@ def test_a_bank_that_grows_keeps_its_values():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("width", [1, 40])
-def test_other_widths_give_the_same_up_to_rounding(width):
+def test_other_widths_give_equal_models_up_to_rounding(width):
     with Lab(make_problem()) as lab:
         expected = train(lab)
     with Lab(make_problem(), width=width, combines=1) as lab:
@@ -112,25 +112,25 @@ def test_an_evaluation_measures_the_mean_model(tests):
         held[3] = lab.tape.combine((0.5, held[3]), (0.5, held[4]))
         models[3] = (models[3] + models[4]) / 2
         lab.tape.flush()
-        found = lab.executor.evaluate(*lab.tape.forms(held), clients=True).result()
+        evaluation = lab.executor.evaluate(*lab.tape.forms(held), clients=True).result()
     mean = models.mean(axis=0, dtype=np.float64)
     penalty = 0.005 * (mean @ mean)
     chosen = problem.measured.loss_examples
     train_loss, _ = softmax_loss(mean, problem.data.train_x[chosen], problem.data.train_y[chosen])
     test_loss, accuracy = softmax_loss(mean, problem.data.test_x, problem.data.test_y)
-    assert found.train_loss == pytest.approx(train_loss + penalty, rel=1e-5)
-    assert found.test_loss == pytest.approx(test_loss + penalty, rel=1e-5)
-    assert found.test_accuracy == pytest.approx(accuracy, abs=1e-6)
+    assert evaluation.train_loss == pytest.approx(train_loss + penalty, rel=1e-5)
+    assert evaluation.test_loss == pytest.approx(test_loss + penalty, rel=1e-5)
+    assert evaluation.test_accuracy == pytest.approx(accuracy, abs=1e-6)
     spread = np.sqrt(((models - mean) ** 2).sum(axis=1).mean())
-    assert found.consensus_distance == pytest.approx(spread, rel=1e-5)
-    assert found.finite
+    assert evaluation.consensus_distance == pytest.approx(spread, rel=1e-5)
+    assert evaluation.finite
     for k, model in enumerate(models.astype(np.float64)):
         loss, accuracy = softmax_loss(model, problem.data.test_x, problem.data.test_y)
-        assert found.client_loss[k] == pytest.approx(loss + 0.005 * (model @ model), rel=1e-5)
-        assert found.client_accuracy[k] == pytest.approx(accuracy, abs=1e-6)
+        assert evaluation.client_loss[k] == pytest.approx(loss + 0.005 * (model @ model), rel=1e-5)
+        assert evaluation.client_accuracy[k] == pytest.approx(accuracy, abs=1e-6)
 
 
-def test_the_mean_is_that_of_now_also_where_a_row_has_the_number_of_one_before():
+def test_the_mean_is_current_if_a_row_reuses_the_number_of_another():
     one, other = np.random.default_rng(0).standard_normal((2, 650)).astype(np.float32)
     with Lab(make_problem()) as lab:
         held = lab.tape.constant(one)
@@ -140,7 +140,7 @@ def test_the_mean_is_that_of_now_also_where_a_row_has_the_number_of_one_before()
         lab.executor.evaluate(*before).result()
         np.testing.assert_array_equal(lab.executor.mean(*before), one)
         held = None
-        for _ in range(2):  # the number is free again after the window in which the row died
+        for _ in range(2):  # a number is reused after the window in which its row died
             held = lab.tape.constant(other)
             lab.tape.flush()
         now = lab.tape.forms([held])
@@ -149,20 +149,20 @@ def test_the_mean_is_that_of_now_also_where_a_row_has_the_number_of_one_before()
 
 
 def test_an_evaluation_in_several_chunks_counts_every_example_once(monkeypatch):
-    monkeypatch.setattr("simfl.tape.evaluation.CHUNK_EXAMPLES", 30)  # 100 tests: three chunks and a third
+    monkeypatch.setattr("simfl.tape.evaluation.CHUNK_EXAMPLES", 30)  # 100 test examples are three chunks and a third
     problem = make_problem()
     model = np.random.default_rng(0).standard_normal(650).astype(np.float32)
     with Lab(problem) as lab:
         held = lab.tape.constant(model)
         lab.tape.flush()
-        found = lab.executor.evaluate(*lab.tape.forms([held])).result()
+        evaluation = lab.executor.evaluate(*lab.tape.forms([held])).result()
     loss, accuracy = softmax_loss(model, problem.data.test_x, problem.data.test_y)
-    assert found.test_loss == pytest.approx(loss, rel=1e-5)
-    assert found.test_accuracy == pytest.approx(accuracy, abs=1e-6)
-    assert found.consensus_distance == 0.0
+    assert evaluation.test_loss == pytest.approx(loss, rel=1e-5)
+    assert evaluation.test_accuracy == pytest.approx(accuracy, abs=1e-6)
+    assert evaluation.consensus_distance == 0.0
 
 
-def test_a_loss_that_is_not_finite_is_told():
+def test_a_loss_that_is_not_finite_is_reported():
     with Lab(make_problem()) as lab:
         held = lab.tape.constant(np.full(650, np.nan))
         lab.tape.flush()
@@ -171,7 +171,7 @@ def test_a_loss_that_is_not_finite_is_told():
 
 
 def test_an_evaluation_sees_the_models_as_they_were():
-    """It is queued between two windows and computed later."""
+    """An evaluation is queued between two windows and computed later."""
     with Lab(make_problem(), window=4) as lab:
         model = lab.tape.constant(np.zeros(650))
         futures = []
@@ -185,7 +185,7 @@ def test_an_evaluation_sees_the_models_as_they_were():
 
 
 def compilations(caplog, action):
-    """What JAX says about the programs that it compiles during the action, in any thread."""
+    """Return the messages of JAX about programs that it compiles during an action, in any thread."""
     caplog.clear()
     jax.config.update("jax_log_compiles", True)
     try:
@@ -197,7 +197,7 @@ def compilations(caplog, action):
 
 
 @pytest.mark.slow
-def test_one_trace_per_kernel_shape(caplog):
+def test_each_kernel_shape_is_traced_once(caplog):
     def run(seed=0, clipping_norm=1.0, window=64, capacity=200, **options):
         problem = make_problem(seed=seed, sampling="poisson", clipping_norm=clipping_norm, noisy=True)
         with Lab(problem, window=window, capacity=capacity) as lab:
@@ -217,7 +217,7 @@ def test_one_trace_per_kernel_shape(caplog):
     )
     assert not again
     other = compilations(caplog, lambda: run(noise_std=0.5, capacity=201))
-    assert any("run" in line for line in other), "a bank of another shape is another program, and it shows"
+    assert any("run" in line for line in other), "a bank of another shape is another program, and this test sees it"
 
 
 def wait_for(condition, seconds=120.0):
@@ -227,7 +227,7 @@ def wait_for(condition, seconds=120.0):
         time.sleep(0.001)
 
 
-def test_what_fails_in_the_thread_is_raised_in_the_world():
+def test_an_error_in_the_thread_is_raised_in_the_world():
     lab = Lab(make_problem())
     lab.executor.submit("no window at all")
     wait_for(lambda: lab.executor._failure is not None)
@@ -240,15 +240,15 @@ def test_what_fails_in_the_thread_is_raised_in_the_world():
     assert not lab.executor._thread.is_alive()
 
 
-def test_who_waits_for_an_answer_when_the_thread_fails_gets_one():
+def test_a_pending_evaluation_raises_if_the_thread_fails():
     lab = Lab(make_problem())
     gate = threading.Event()
     lab.executor._enqueue(gate.wait)
     lab.executor.submit("no window at all")
-    asked = lab.executor.evaluate(np.zeros((1, 4), np.int32), np.zeros((1, 4), np.float32))  # before it fails
+    pending = lab.executor.evaluate(np.zeros((1, 4), np.int32), np.zeros((1, 4), np.float32))  # before it fails
     gate.set()
     with pytest.raises(RunError, match="the executor failed: "):
-        asked.result(timeout=120)
+        pending.result(timeout=120)
     with pytest.raises(RunError, match="the executor failed: "):
         lab.executor.close()
 
@@ -262,7 +262,7 @@ def test_closing_ends_the_thread():
 
 
 def test_a_fast_world_waits_for_a_slow_device():
-    """The queue is bounded, and so is the memory that windows take."""
+    """The queue is bounded, so the memory of waiting windows is bounded too."""
     lab = Lab(make_problem())
     gate = threading.Event()
     lab.executor._enqueue(gate.wait)
@@ -301,8 +301,8 @@ def test_the_automatic_width_follows_model_and_device(kind, platform, widths):
     assert {clients: automatic_width(model, clients, platform) for clients in widths} == widths
 
 
-def test_a_part_of_a_chunk_is_evaluated_as_it_is():
-    """The last chunk is filled up with examples of weight 0, whose losses may be anything."""
+def test_padding_of_the_last_chunk_does_not_count():
+    """The last chunk is filled up with examples of weight 0, whatever their losses are."""
     model = build_model("softmax", input_shape=(64,), num_classes=10)
     data = make_problem().data
     x, y, params = data.test_x[:7], data.test_y[:7], np.random.default_rng(0).normal(size=650).astype(np.float32)
@@ -310,19 +310,19 @@ def test_a_part_of_a_chunk_is_evaluated_as_it_is():
     filling = np.full((5, 64), np.inf, np.float32), np.zeros(5, np.int32)
     weight = np.repeat(np.float32([1, 0]), [7, 5])
     filled = np.concatenate((x, filling[0])), np.concatenate((y, filling[1])), weight
-    found = kernels.evaluation_program((12,), model, 4)(params, *filled)
-    np.testing.assert_allclose(found[:2], expected[:2], rtol=1e-6)
-    assert found[2] == {}, "no metrics of its own"
+    sums = kernels.evaluation_program((12,), model, 4)(params, *filled)
+    np.testing.assert_allclose(sums[:2], expected[:2], rtol=1e-6)
+    assert sums[2] == {}, "no metrics of its own"
 
 
-def test_a_device_that_is_not_there_is_named():
+def test_an_unknown_device_is_named():
     assert choose_device("cpu").platform == "cpu"
     with pytest.raises(ScenarioError, match=r"^--device: found 'quantum', expected one of .*cpu"):
         choose_device("quantum")
 
 
 @pytest.mark.filterwarnings("ignore:.*fork:RuntimeWarning", "ignore:.*fork:DeprecationWarning")
-def test_a_process_that_was_forked_from_one_that_computed_is_told_to_be_spawned():
+def test_a_process_forked_after_a_computation_is_told_to_spawn():
     choose_device("cpu")
     reading, writing = os.pipe()
     child = os.fork()
@@ -337,11 +337,11 @@ def test_a_process_that_was_forked_from_one_that_computed_is_told_to_be_spawned(
     os.waitpid(child, 0)
     with os.fdopen(reading) as pipe:
         assert re.fullmatch(r"this process was forked from .*; start processes with .*'spawn'.*", pipe.read())
-    assert choose_device("cpu").platform == "cpu", "this process may go on"
+    assert choose_device("cpu").platform == "cpu", "the parent process still works"
 
 
 @pytest.mark.slow
-def test_a_process_keeps_the_programs_of_the_last_few_shapes_only():
+def test_a_process_keeps_programs_of_recent_shapes_only():
     device = choose_device("cpu")
 
     def programs_after(capacities):
@@ -365,11 +365,11 @@ def test_a_closed_executor_leaves_no_array_on_the_device():
     assert sum(array.nbytes for array in jax.live_arrays()) == before
 
 
-def test_what_somebody_froze_stays_frozen():
+def test_objects_frozen_before_a_run_stay_frozen():
     gc.freeze()
     frozen = gc.get_freeze_count()
     with tuned_interpreter():
-        assert gc.get_freeze_count() == pytest.approx(frozen, rel=0.01), "and nothing more"
+        assert gc.get_freeze_count() == pytest.approx(frozen, rel=0.01), "nothing else is frozen"
     assert gc.get_freeze_count() == pytest.approx(frozen, rel=0.01)
     gc.unfreeze()
     try:

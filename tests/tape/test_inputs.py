@@ -1,4 +1,4 @@
-"""Integers stay as they are on the device, and mean there, bit for bit, what they mean on the host."""
+"""Integers are stored on the device as they are, and converted there to the same bits as on the host."""
 
 import jax
 import jax.numpy as jnp
@@ -17,7 +17,7 @@ PER_COLOR = Scaling(np.float32(255), np.array([0.49, 0.48, 0.45], np.float32), n
 
 @pytest.fixture
 def pixels():
-    """Every byte in every color, in some order: [16, 16, 3] four times."""
+    """Return images with every byte in every color: uint8 [4, 16, 16, 3]."""
     return np.random.default_rng(0).permuted(np.arange(4 * 16 * 16 * 3) % 256).astype(np.uint8).reshape(4, 16, 16, 3)
 
 
@@ -25,7 +25,7 @@ def pixels():
 def test_the_device_converts_as_the_host_does_and_as_ieee_says(scaling, pixels):
     model = build_model("softmax", input_shape=(16, 16, 3), num_classes=10)
     with optimized():
-        # In a loop, as windows and evaluations take them.
+        # In a loop, as in windows and evaluations.
         taken = jax.jit(lambda x: jax.lax.map(lambda i: x[i], jnp.arange(4)[::-1]))(inputs_of(pixels, scaling, model))
     expected = pixels[::-1].astype(np.float32)
     if scaling.divisor is not None:
@@ -36,7 +36,7 @@ def test_the_device_converts_as_the_host_does_and_as_ieee_says(scaling, pixels):
     np.testing.assert_array_equal(scaling(pixels[::-1]), expected)
 
 
-def test_floats_are_no_other_program_and_tokens_stay_whole(pixels):
+def test_floats_are_passed_unchanged_and_tokens_stay_integers(pixels):
     model = build_model("softmax", input_shape=(16, 16, 3), num_classes=10)
     floats = pixels.astype(np.float32)
     assert inputs_of(floats, Scaling(np.float32(255)), model) is floats
@@ -45,22 +45,22 @@ def test_floats_are_no_other_program_and_tokens_stay_whole(pixels):
     np.testing.assert_array_equal(tokens[1], pixels[1])
 
 
-def test_bytes_are_evaluated_like_the_floats_that_they_mean_and_take_a_quarter_of_the_room(pixels):
+def test_bytes_are_evaluated_like_floats_in_a_quarter_of_the_memory(pixels):
     model = build_model("softmax", input_shape=(16, 16, 3), num_classes=3)
     device, y = jax.devices("cpu")[0], np.array([0, 1, 2, 1], np.int32)
     params = np.random.default_rng(1).normal(size=model.size).astype(np.float32)
     stored, plain = Evaluator(model, device, PER_COLOR), Evaluator(model, device)
     assert stored.examples(pixels, y)[0].stored.nbytes * 4 == plain.examples(PER_COLOR(pixels), y)[0].nbytes
     for x, evaluator in ((pixels, stored), (PER_COLOR(pixels), plain)):
-        found = evaluator.measure(params, evaluator.examples(x, y)), *evaluator.answers(params, x, y)
+        evaluated = evaluator.measure(params, evaluator.examples(x, y)), *evaluator.answers(params, x, y)
         if x is pixels:
-            expected = found
-    assert found[0] == expected[0]
-    for one, other in zip(found[1:], expected[1:], strict=True):
+            expected = evaluated
+    assert evaluated[0] == expected[0]
+    for one, other in zip(evaluated[1:], expected[1:], strict=True):
         np.testing.assert_array_equal(one, other)
 
 
-def test_a_batch_is_converted_behind_its_gather():
+def test_a_batch_is_converted_after_it_is_gathered():
     data = {
         "x": Integers(jnp.array([[51], [102], [204]], jnp.uint8), Scaling(jnp.float32(255)), tokens=False),
         "y": jnp.array([0, 1, 2]),

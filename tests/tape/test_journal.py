@@ -1,4 +1,4 @@
-"""The journal: who each living row is, whatever the window, and answers of the past."""
+"""The journal names each living row, independent of the window, and replays recorded answers."""
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ from tests.helpers import Lab, NullExecutor, RunWithoutNumbers, make_problem
 
 
 def play(window, serial):
-    """Record a few hundred operations of every kind; return the names of the models that are left, in order."""
+    """Record a few hundred operations of every kind; return the names of the living rows, in order, and the counts."""
     journal = Journal(NullExecutor(), keeps=True)
     tape = Tape(journal, window=window, optimizer=max, serial_steps=serial, maps_beside=not serial)
     states = (tape.constant(np.zeros(4)),) * 2
@@ -43,36 +43,36 @@ def test_names_of_rows_do_not_depend_on_the_window(serial):
     assert len(set(first[0])) == len(first[0])
 
 
-def test_the_past_answers_in_its_order_and_nothing_is_computed():
+def test_a_replay_gives_recorded_answers_in_order_and_computes_nothing():
     def decide(models, losses):
         return np.array([len(models), 7])
 
     problem = make_problem(4)
     real = Journal(RunWithoutNumbers(problem), keeps=True)
     forms = np.zeros((2, 4), np.int32), np.zeros((2, 4), np.float32)
-    asked = np.zeros(2, np.int32), np.zeros((2, 1), np.int32)
+    batches = np.zeros(2, np.int32), np.zeros((2, 1), np.int32)  # clients and their draws
 
     def ask(journal):
         return [
             journal.evaluate(*forms).result().train_loss,
-            journal.probe(*forms, *asked, decide).tolist(),
+            journal.probe(*forms, *batches, decide).tolist(),
             journal.evaluate(*forms).result().train_loss,
             journal.fetch(*forms).shape,
         ]
 
-    told = ask(real)
-    assert told == [1.0, [2, 7], 0.5, (2, 650)]
+    answers = ask(real)
+    assert answers == [1.0, [2, 7], 0.5, (2, 650)]
     again = Journal(None, keeps=True)
     again.replay(real.record())
     assert again.replaying
-    assert ask(again) == told
+    assert ask(again) == answers
     past = Journal(RunWithoutNumbers(problem), keeps=True)
     past.replay(Record([Evaluation(3.0, 3.0, 0.1, 0.0)], [], 4))
     assert past.evaluate(*forms).result().train_loss == 3.0
     past.go_on()
     assert past.evaluate(*forms).result().train_loss == 1.0, "computed again"
     assert past.zeroed() == 4
-    assert [one.train_loss for one in past.record().evaluations] == [3.0, 1.0], "the next checkpoint knows both"
+    assert [one.train_loss for one in past.record().evaluations] == [3.0, 1.0], "the next checkpoint records both"
 
 
 def test_a_journal_that_keeps_nothing_has_an_empty_record():
@@ -90,10 +90,10 @@ def test_rows_are_read_and_written_bit_for_bit():
         models = [lab.tape.constant(row) for row in values]
         lab.tape.flush()
         numbers = lab.tape.living()
-        found = lab.executor.read(numbers)
-        assert found.tobytes() == values[[numbers.tolist().index(m.rows[0].number) for m in models]].tobytes()
+        rows = lab.executor.read(numbers)
+        assert rows.tobytes() == values[[numbers.tolist().index(m.rows[0].number) for m in models]].tobytes()
     with Lab(make_problem(4), capacity=3) as lab:
-        lab.executor.write(numbers[:40], found[:40], 60)
-        lab.executor.write(numbers[40:], found[40:], 60)
+        lab.executor.write(numbers[:40], rows[:40], 60)
+        lab.executor.write(numbers[40:], rows[40:], 60)
         assert lab.executor.bank.capacity >= 60
-        assert lab.executor.read(numbers).tobytes() == found.tobytes()
+        assert lab.executor.read(numbers).tobytes() == rows.tobytes()

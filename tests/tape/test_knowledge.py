@@ -1,4 +1,4 @@
-"""What everybody saw, against models that are computed: every gradient and every noise a direction of its own."""
+"""Followed messages equal computed ones, where every gradient and every noise is a separate direction."""
 
 from __future__ import annotations
 
@@ -20,40 +20,40 @@ OUTAGES = {1: [Outage(0.011, 0.03, crash=True)], 3: [Outage(0.02, 0.05)], 4: [Ou
 
 
 def rough_world():
-    """A ring where messages are lost and overtake each other, and clients crash; a server needs no graph."""
+    """Return a ring in which messages are lost and overtake each other, and clients crash; a server needs no graph."""
     return make_world(CLIENTS, jitter=lognormal(0.5), links=LINKS, outages=OUTAGES, speeds=[1.0, 2.0, 1.0, 3.0, 1.5])
 
 
 class Watcher:
-    """A witness that fetches what is in messages from the tape, as it is when they are sent."""
+    """A witness that fetches the values in messages from the tape when they are sent."""
 
     def __init__(self, tape, clock):
         self.tape, self.clock = tape, clock
-        self.found, self.merged_found = [], []
+        self.messages, self.sums = [], []
 
     def _value(self, content):
         model = content if isinstance(content, Model) else self.tape.combine((1.0, content.twin()))
         return self.tape.values([model])[0]
 
     def sent(self, source, target, content, deliver):
-        number = len(self.found)
-        self.found.append([source, target, np.inf, self._value(content)])
+        number = len(self.messages)
+        self.messages.append([source, target, np.inf, self._value(content)])
 
         def arrived():
-            self.found[number][2] = self.clock.now
+            self.messages[number][2] = self.clock.now
             deliver()
 
         return arrived
 
     def shown(self, source, target, content):
-        self.found.append([source, target, self.clock.now, self._value(content)])
+        self.messages.append([source, target, self.clock.now, self._value(content)])
 
     def merged(self, node, content):
-        self.merged_found.append((node, self._value(content)))
+        self.sums.append((node, self._value(content)))
 
 
 def computed(kind, training, updates, options):
-    """Run with arithmetic in which (client, draw) is a direction of gradients, and another one of noise."""
+    """Run with arithmetic in which each (client, draw) has one direction for its gradient and another for its noise."""
 
     def direction(client, draw, of_noise):
         unit = np.zeros(2 * CLIENTS * DRAWS)
@@ -82,14 +82,14 @@ def followed(kind, training, updates, options):
 
 
 def placed(known, rows):
-    """A and B of rows, with columns where `computed` has its directions."""
+    """Return A and B of rows, with their columns placed at the directions of `computed`."""
     a, b = known.matrices(rows)
-    found = np.zeros((len(rows), 2, CLIENTS, DRAWS))
+    matrix = np.zeros((len(rows), 2, CLIENTS, DRAWS))
     for column, one in enumerate(known.batches):
-        found[:, 0, one.client, one.draw] += a[:, column]
+        matrix[:, 0, one.client, one.draw] += a[:, column]
     for column, (client, draw) in enumerate(known.noises):
-        found[:, 1, client, draw] += b[:, column]
-    return found.reshape(len(rows), -1)
+        matrix[:, 1, client, draw] += b[:, column]
+    return matrix.reshape(len(rows), -1)
 
 
 CASES = [
@@ -106,24 +106,24 @@ CASES = [
 
 
 @pytest.mark.parametrize(("kind", "sampling", "options"), CASES)
-def test_messages_hold_what_was_computed(kind, sampling, options):
+def test_followed_messages_equal_computed_ones(kind, sampling, options):
     training = make_training(
         [40] * CLIENTS, d=2 * CLIENTS * DRAWS, batch_size=8, sampling=sampling, step_size=0.3, l2=0.01, noise_std=2.0
     )
     known = followed(kind, training, 60, options)
     watcher = computed(kind, training, 60, options)
-    assert len(known.messages) == len(watcher.found) > 20
-    assert len(known.merged) == len(watcher.merged_found)
+    assert len(known.messages) == len(watcher.messages) > 20
+    assert len(known.merged) == len(watcher.sums)
     assert (len(known.merged) > 0) == (kind in ("decentralized_sgd", "sgp", "sync_sgd", "fedavg"))
-    expected = np.array([value for *_, value in watcher.found])
-    for sight, (source, target, came_s, _) in zip(known.messages, watcher.found, strict=True):
+    expected = np.array([value for *_, value in watcher.messages])
+    for sight, (source, target, came_s, _) in zip(known.messages, watcher.messages, strict=True):
         assert (sight.source, sight.target, sight.came_s) == (source, target, came_s)
     np.testing.assert_allclose(placed(known, [one.row for one in known.messages]), expected, atol=2e-6)
     if known.merged:
-        made = np.array([value for _, value in watcher.merged_found])
+        made = np.array([value for _, value in watcher.sums])
         np.testing.assert_allclose(placed(known, [one.row for one in known.merged]), made, atol=2e-6)
     assert np.abs(expected).max() > 0.01
-    # each gradient has a noise of its own, which the matrices are told by
+    # Each gradient has its own noise, so B follows from A.
     std = known.own_noise()
     a, b = known.matrices([one.row for one in known.messages])
     columns = {key: column for column, key in enumerate(known.noises)}
@@ -149,10 +149,10 @@ def test_a_batch_in_pieces_is_one_column():
     np.testing.assert_array_equal(b, [[3.0], [-1.5]])
     (batch,) = tape.knowledge.batches
     assert (batch.begin, batch.examples) == ((1, 6), 11)
-    assert tape.knowledge.own_noise() is None  # its noise has an operation of its own
+    assert tape.knowledge.own_noise() is None  # its noise is added by a separate operation
 
 
-def test_noise_of_a_server_is_in_what_it_sends_only():
+def test_noise_of_a_server_is_in_its_messages_only():
     tape = KnowledgeTape(local=True)
     model = tape.constant(np.zeros(3, np.float32))
     rounds = [tape.train(model, client, 0, 2, 4, (0.1, 0.0, 0.0, 0.0)) for client in range(2)]

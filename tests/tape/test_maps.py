@@ -1,4 +1,4 @@
-"""Functions of models on the tape: against NumPy, at any window, in accounts of networks."""
+"""Functions of models on the tape equal NumPy at any window, and are followed in accounts of networks."""
 
 from dataclasses import replace
 
@@ -37,8 +37,8 @@ def noisy(rows, given):
 
 @pytest.mark.parametrize("beside", [False, True])
 @pytest.mark.parametrize("window", [5, 64, 1000])
-def test_functions_read_and_write_rows_like_all_else(beside, window):
-    """Chains of gradients, averages, serial sums and functions; the bank is as small as can be."""
+def test_functions_equal_numpy_at_any_window(beside, window):
+    """Record chains of gradients, averages, serial sums and functions, with a bank that is as small as possible."""
     executor = NumpyExecutor(D, lambda params, *_: params + 1.0, width=3, capacity=4)
     tape = Tape(executor, window=window, maps_beside=beside)
     generator = np.random.default_rng(0)
@@ -69,7 +69,7 @@ def test_functions_read_and_write_rows_like_all_else(beside, window):
     assert executor.peak <= 24
 
 
-def test_a_chain_of_serial_functions_makes_no_level():
+def test_a_chain_of_serial_functions_adds_no_level():
     steps = {}
     for beside in (False, True):
         executor = NumpyExecutor(D, width=8)
@@ -159,8 +159,8 @@ def test_an_observer_of_a_result_is_charged_with_what_the_function_read():
     known = tape.knowledge
     listener = Listener(known, lambda: 0.0)
     model = tape.constant(np.zeros(D))
-    own, hers = (tape.combine((1.0, tape.gradient(model, client, 0, 8, 2.0))) for client in (0, 1))
-    (mixed,) = tape.map(largest, [own, hers], pads=True)
+    own, other = (tape.combine((1.0, tape.gradient(model, client, 0, 8, 2.0))) for client in (0, 1))
+    (mixed,) = tape.map(largest, [own, other], pads=True)
     listener.sent(0, 2, tape.combine((0.5, mixed), (0.25, own)), lambda: None)()
     a, b = known.matrices([sight.row for sight in known.messages])
     np.testing.assert_array_equal(a, [[0.25, 0.0], [1.0, 0.0], [0.0, 1.0]])

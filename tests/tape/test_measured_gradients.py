@@ -1,4 +1,4 @@
-"""Gradients measured at evaluations, against NumPy in float64."""
+"""Gradients measured at evaluations equal NumPy in float64."""
 
 import dataclasses
 
@@ -18,8 +18,8 @@ def measured(problem, models, norm=float("inf")):
     with Lab(problem) as lab:
         held = [lab.tape.constant(model) for model in models]
         lab.tape.flush()
-        found = lab.executor.evaluate(*lab.tape.forms(held), clipping_norm=norm).result()
-    return found.gradient_norm, found.clipped_share
+        evaluation = lab.executor.evaluate(*lab.tape.forms(held), clipping_norm=norm).result()
+    return evaluation.gradient_norm, evaluation.clipped_share
 
 
 def of_each(gradients, norm=float("inf")):
@@ -65,13 +65,13 @@ def test_a_run_that_clips_updates_clips_no_example():
     assert np.isnan(share)
 
 
-def test_nothing_is_measured_that_was_not_asked_for():
+def test_gradients_are_measured_on_request_only():
     assert np.isnan(measured(make_problem(clipping_norm=1.0), [random_model(650)], 1.0)).all()
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("clips", [False, True])
-def test_each_task_clips_gradients_of_its_own(clips):
+def test_each_task_clips_its_gradients_separately(clips):
     problem = make_task_problem(clipping_norm=1.0 if clips else None)
     problem = dataclasses.replace(problem, measured=Measured(np.arange(200), 50))
     rows = [random_model(64) + 0.1 * task for task in range(TASKS)]
@@ -102,7 +102,7 @@ def test_one_vs_all_as_one_model_clips_all_tasks_together():
     assert measured(problem, [params], norm) == (pytest.approx(expected[0], rel=1e-5), pytest.approx(expected[1]))
 
 
-def test_a_quadratic_pulls_to_its_points():
+def test_gradients_of_a_quadratic_point_to_its_points():
     curvature = tuple(np.linspace(0.5, 2.0, 64))
     model = build_model("quadratic", input_shape=(64,), num_classes=0, curvature=curvature)
     problem = dataclasses.replace(make_problem(clipping_norm=1.0, gradient_examples=20), model=model)
@@ -116,7 +116,7 @@ def test_a_quadratic_pulls_to_its_points():
 
 @dataclasses.dataclass(frozen=True)
 class Unclippable(AbstractModel):
-    """Least squares whose author left per-example gradients out."""
+    """Least squares without per-example gradients."""
 
     kind = "unclippable"
     summary = "a model without per-example clipping"
@@ -148,7 +148,7 @@ def test_a_model_that_cannot_clip_has_a_gradient_norm():
     assert measured(problem, [params]) == (pytest.approx(expected, rel=1e-5), 0.0)
 
 
-def test_one_call_an_evaluation_and_one_program_for_all_norms(caplog, monkeypatch):
+def test_an_evaluation_is_one_call_and_all_norms_share_a_program(caplog, monkeypatch):
     calls = []
     program = kernels.gradients_program
 

@@ -1,10 +1,10 @@
-"""Measures beside loss and accuracy, against plain counting."""
+"""Measures other than loss and accuracy equal plain counting and scikit-learn."""
 
 import numpy as np
 import pytest
 from sklearn.metrics import mean_absolute_error, mean_squared_error, r2_score
 
-from simfl.scenario.control import METRICS, OF_REGRESSIONS
+from simfl.scenario.control import METRICS, OF_KNOWN_OPTIMA, OF_REGRESSIONS
 from simfl.tape.measures import OF_CLIENTS, OF_SCORES, OF_TARGETS, measure, worst_decile
 
 GENERATOR = np.random.default_rng(3)
@@ -14,34 +14,34 @@ Z = (GENERATOR.normal(size=(60, 4)) + 1.5 * np.eye(4)[Y]).astype(np.float32)
 
 
 def ranked_above(scores, positive):
-    """The share of pairs in which the positive example has the larger score; half a pair for equal ones."""
+    """Return the share of pairs in which the positive example has the larger score; equal scores count half."""
     ahead = scores[positive][:, None] - scores[~positive][None, :]
     return (np.sum(ahead > 0) + 0.5 * np.sum(ahead == 0)) / ahead.size
 
 
 def test_the_names_are_those_of_scenarios():
-    assert {*OF_SCORES, *OF_CLIENTS, *OF_TARGETS} == set(METRICS)
+    assert {*OF_SCORES, *OF_CLIENTS, *OF_TARGETS, *OF_KNOWN_OPTIMA} == set(METRICS)
     assert set(OF_TARGETS) == set(OF_REGRESSIONS)
 
 
 def test_errors_of_a_regression_are_those_of_scikit_learn():
     y, z = GENERATOR.normal(size=50).astype(np.float32), GENERATOR.normal(size=50).astype(np.float32)
-    found = measure(("mae", "rmse", "r2"), y, z)
+    measures = measure(("mae", "rmse", "r2"), y, z)
     wanted = {"mae": mean_absolute_error(y, z), "rmse": mean_squared_error(y, z) ** 0.5, "r2": r2_score(y, z)}
-    assert found == pytest.approx(wanted, rel=1e-5)
+    assert measures == pytest.approx(wanted, rel=1e-5)
     assert measure(("mae",), y, z[:, None]) == pytest.approx({"mae": wanted["mae"]}, rel=1e-5)
     assert np.isnan(measure(("r2",), np.ones(50, np.float32), z)["r2"])
 
 
-def test_classes_count_alike():
+def test_all_classes_count_equally():
     answers = Z.argmax(axis=1)
     recall, f1 = [], []
     for label in (0, 1, 3):
         hits = np.sum((answers == label) & (label == Y))
         recall.append(hits / np.sum(label == Y))
         f1.append(2 * hits / (np.sum(answers == label) + np.sum(label == Y)))
-    found = measure(("macro_f1", "balanced_accuracy"), Y, Z)
-    assert found == pytest.approx({"macro_f1": np.mean(f1), "balanced_accuracy": np.mean(recall)})
+    measures = measure(("macro_f1", "balanced_accuracy"), Y, Z)
+    assert measures == pytest.approx({"macro_f1": np.mean(f1), "balanced_accuracy": np.mean(recall)})
 
 
 def test_the_area_is_the_share_of_pairs_in_order():
@@ -54,13 +54,13 @@ def test_the_area_is_the_share_of_pairs_in_order():
     expected = ranked_above(score, binary == 1)
     assert measure(("auc",), binary, score)["auc"] == pytest.approx(expected)
     assert measure(("auc",), binary, np.stack([-score, score], axis=1))["auc"] == pytest.approx(expected)
-    # Huge scores, whose chances are all 0 or 1, keep their order.
+    # Huge scores, whose probabilities are all 0 or 1, keep their order.
     assert measure(("auc",), binary, 1e4 * score)["auc"] == pytest.approx(expected)
 
 
 def test_one_score_is_that_of_class_1():
-    found = measure(("macro_f1", "balanced_accuracy"), np.int32([0, 0, 1, 1]), np.float32([-1, 2, 3, 0.5]))
-    assert found == pytest.approx({"macro_f1": (2 / 3 + 4 / 5) / 2, "balanced_accuracy": 0.75})
+    measures = measure(("macro_f1", "balanced_accuracy"), np.int32([0, 0, 1, 1]), np.float32([-1, 2, 3, 0.5]))
+    assert measures == pytest.approx({"macro_f1": (2 / 3 + 4 / 5) / 2, "balanced_accuracy": 0.75})
 
 
 def test_what_cannot_be_measured_is_nan():
@@ -70,7 +70,7 @@ def test_what_cannot_be_measured_is_nan():
     assert all(np.isnan(value) for value in measure(tuple(OF_SCORES), Y, broken).values())
 
 
-def test_the_worst_tenth_of_clients():
+def test_worst_decile_is_the_mean_of_the_worst_tenth_of_clients():
     assert worst_decile(np.array([0.5, 0.1, 0.9])) == 0.1
     accuracy = GENERATOR.random(47)
     assert worst_decile(accuracy) == pytest.approx(sorted(accuracy)[0:4] @ np.full(4, 0.25))

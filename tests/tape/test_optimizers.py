@@ -1,4 +1,4 @@
-"""Transformations of the tape, and states as rows, against NumPy and optax."""
+"""Transformations on the tape, and their states as rows, equal NumPy and optax."""
 
 import jax
 import jax.numpy as jnp
@@ -15,12 +15,12 @@ D = 3
 
 
 def halved(gradient, base, state, updates, step_size):
-    """A step whose state remembers: (base - step * (g + s_0), [s_0 / 2 + g, s_1 + updates])."""
+    """Return a step and a state that depends on all steps: (base - step * (g + s_0), [s_0 / 2 + g, s_1 + updates])."""
     return base - step_size * (gradient + state[0]), [0.5 * state[0] + gradient, state[1] + updates]
 
 
 def halved_rows(rows, given):
-    """The same as a function of models, as `Tape.transform` records it, whose base is a form of up to four rows."""
+    """Return `halved` as a function of models, as `Tape.transform` records it: its base is a sum of up to four rows."""
     *coefs, step_size = given.scalars.tolist()
     base = sum(coef * row for coef, row in zip(coefs, rows[1:5], strict=True))
     model, state = halved(rows[0], base, rows[5:], given.draw, step_size)
@@ -29,8 +29,8 @@ def halved_rows(rows, given):
 
 @pytest.mark.parametrize("serial", [False, True])
 @pytest.mark.parametrize("window", [5, 64, 1000])
-def test_transformations_read_and_write_rows_like_all_else(serial, window):
-    """Four chains that are averaged now and then, whose steps are transformations; the bank is as small as can be."""
+def test_transformations_equal_numpy_at_any_window(serial, window):
+    """Record four chains of transformations that are averaged at times, with a bank that is as small as possible."""
     executor = NumpyExecutor(D, lambda params, *_: params + 1.0, width=3, capacity=4)
     tape = Tape(executor, window=window, optimizer=halved_rows, serial_steps=serial, maps_beside=not serial)
     generator = np.random.default_rng(0)
@@ -50,13 +50,13 @@ def test_transformations_read_and_write_rows_like_all_else(serial, window):
             states[k] = (tape.combine((0.5, states[k][0]), (0.5, states[other][0])), states[k][1])
             kept[k] = [0.5 * (kept[k][0] + kept[other][0]), kept[k][1]]
     del gradient, zero
-    found = tape.values([*models, *(row for state in states for row in state)])
-    np.testing.assert_allclose(found[:4], values, atol=1e-5)
-    np.testing.assert_allclose(found[4:], np.concatenate(kept), atol=1e-4)
-    assert executor.peak <= 24, "living rows: four models, eight of states, and what is under way"
+    rows = tape.values([*models, *(row for state in states for row in state)])
+    np.testing.assert_allclose(rows[:4], values, atol=1e-5)
+    np.testing.assert_allclose(rows[4:], np.concatenate(kept), atol=1e-4)
+    assert executor.peak <= 24, "living rows: four models, eight of states, and those of current operations"
 
 
-def test_steps_of_independent_chains_share_lanes_and_serial_ones_make_no_level():
+def test_independent_chains_share_lanes_and_serial_steps_add_no_level():
     steps = {}
     for serial in (False, True):
         executor = NumpyExecutor(D, width=8)
@@ -72,7 +72,7 @@ def test_steps_of_independent_chains_share_lanes_and_serial_ones_make_no_level()
 
 
 def step_of(rows):
-    """Return (gradient, model, state, updates, eta) -> [model, *state] of a rule whose state is rows."""
+    """Return the function (gradient, model, state, updates, eta) -> [model, *state] of a rule, its state in rows."""
 
     def step(gradient, model, packed, count, eta):
         given = Given(jnp.stack([jnp.float32(1.0), jnp.float32(eta)]), None, None, count, None)
@@ -106,8 +106,8 @@ RULES = {
 
 @pytest.mark.slow(but=["nothing"])
 @pytest.mark.parametrize("name", RULES)
-def test_a_state_in_rows_is_the_state(name):
-    """Eight updates through rows are those of optax, bit for bit; one gradient is not finite."""
+def test_a_state_kept_in_rows_equals_that_of_optax(name):
+    """Eight updates with the state in rows equal those of optax; one gradient is not finite."""
     rule = RULES[name]
     rows = state_rows(rule, D)
     gradients = np.random.default_rng(1).standard_normal((8, D)).astype(np.float32)
@@ -127,13 +127,13 @@ def test_a_state_in_rows_is_the_state(name):
     jax.tree.map(lambda one, other: np.testing.assert_allclose(one, other, rtol=1e-6), back, state)
 
 
-def test_a_counter_takes_no_row_where_it_counts_whatever_comes():
-    found = {name: (state_rows(rule, D).reals, state_rows(rule, D).wholes) for name, rule in RULES.items()}
-    assert found["adam"] == (2, 0)
-    assert found["a schedule"] == (1, 0)
-    assert found["nothing"] == (0, 0)
-    assert found["steps that are not finite"][1] > 0
-    assert found["steps that are gathered"][1] > 0
+def test_a_counter_that_counts_every_step_takes_no_row():
+    rows = {name: (state_rows(rule, D).reals, state_rows(rule, D).wholes) for name, rule in RULES.items()}
+    assert rows["adam"] == (2, 0)
+    assert rows["a schedule"] == (1, 0)
+    assert rows["nothing"] == (0, 0)
+    assert rows["steps that are not finite"][1] > 0
+    assert rows["steps that are gathered"][1] > 0
 
 
 @pytest.mark.parametrize("kind", ["adam", "yogi", "adagrad"])
@@ -165,6 +165,6 @@ def test_adaptive_steps_of_a_server_are_those_of_the_listing(kind):
         (optax.GradientTransformation(lambda p: jax.random.key(0), lambda g, s, p: (g, s)), "numbers of at most 32"),
     ],
 )
-def test_what_is_no_state_is_refused(made, said):
+def test_invalid_transformations_are_refused(made, said):
     with pytest.raises(TypeError, match=said):
         state_rows(Transformation(object(), made.init, made.update), D)

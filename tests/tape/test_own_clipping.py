@@ -1,4 +1,4 @@
-"""Gradients with clipping norms of their own, and noise on some parameters only, against NumPy."""
+"""Gradients with one clipping norm each, and noise on some parameters only, equal NumPy."""
 
 import dataclasses
 
@@ -21,12 +21,12 @@ def test_each_gradient_is_clipped_to_its_own_norm(width):
         moved = [
             lab.tape.combine((1.0, lab.tape.gradient(model, k % 4, k, 8, 0.0, norm))) for k, norm in enumerate(norms)
         ]
-        found = lab.tape.values(moved)
+        values = lab.tape.values(moved)
     for k, norm in enumerate(norms):
         rows = batch_examples(problem, k % 4, k, 8)
         expected = softmax_gradient(start, problem.data.train_x[rows], problem.data.train_y[rows], norm)
-        np.testing.assert_allclose(found[k], expected, atol=2e-6)
-        assert np.linalg.norm(found[k]) <= 8 * norm * (1 + 1e-5)
+        np.testing.assert_allclose(values[k], expected, atol=2e-6)
+        assert np.linalg.norm(values[k]) <= 8 * norm * (1 + 1e-5)
 
 
 def test_a_batch_that_takes_several_operations_keeps_its_norm():
@@ -52,20 +52,20 @@ def test_examples_whose_gradient_is_not_finite_are_released_as_zero_and_counted(
         start = lab.training().initial
         model = lab.tape.constant(start)
         moved = [lab.tape.combine((1.0, lab.tape.gradient(model, k, k, 8, 0.0, 0.05))) for k in range(4)]
-        found = lab.tape.values(moved)
+        values = lab.tape.values(moved)
         assert lab.executor.zeroed() == (3 if clip == "example" else 1)
     if clip == "update":
-        assert not found[1].any()
+        assert not values[1].any()
     else:
         expected = softmax_gradient(start, x[rows[1][3:]], problem.data.train_y[rows[1][3:]], 0.05)
-        np.testing.assert_allclose(found[1], expected, atol=2e-6)
-    assert (np.linalg.norm(found, axis=1) <= 8 * 0.05 * (1 + 1e-5)).all()
+        np.testing.assert_allclose(values[1], expected, atol=2e-6)
+    assert (np.linalg.norm(values, axis=1) <= 8 * 0.05 * (1 + 1e-5)).all()
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("clip", "own"), [("update", False), ("update", True), ("example", True)])
-def test_lanes_without_an_operation_leave_nothing_behind(clip, own):
-    """Their bound is 0 and so is their norm: 0/0 in the spare row would reach every model that reads it 0 times."""
+def test_idle_lanes_do_not_change_values(clip, own):
+    """Bound and norm of an idle lane are 0; 0/0 in the spare row would reach each model that reads it with weight 0."""
     problem = make_problem(4, sampling="without_replacement", clipping_norm=0.05, own_clipping=own, clip=clip)
     curved = build_model("quadratic", input_shape=(64,), num_classes=0)  # clipped by the general rule
     for tried in (problem, dataclasses.replace(problem, model=curved)):
@@ -74,12 +74,12 @@ def test_lanes_without_an_operation_leave_nothing_behind(clip, own):
             for draw in range(3):
                 norm = (0.0, 0.05) if own else ()
                 model = lab.tape.combine((1.0, model), (1.0, lab.tape.gradient(model, 0, draw, 8, *norm)))
-                found = lab.tape.values([model])
-        assert np.isfinite(found).all()
+                values = lab.tape.values([model])
+        assert np.isfinite(values).all()
 
 
 @pytest.mark.slow
-def test_noise_on_the_first_parameters_only():
+def test_noise_can_be_limited_to_the_first_parameters():
     quiet = make_problem(2)
     noisy = dataclasses.replace(make_problem(2), noise=Noise("laplace_l2", first=100))
     totals = []

@@ -19,7 +19,7 @@ D = 2
 
 
 class Packing(NullExecutor):
-    """Packs and computes nothing; remembers how many steps there were and how large the bank grew."""
+    """Packs windows and computes nothing; counts the steps, and keeps the bank."""
 
     def __init__(self, width=4, combines=2, capacity=8):
         super().__init__()
@@ -50,7 +50,7 @@ def test_a_chain_takes_a_step_per_link_and_chains_run_side_by_side():
     executor = Packing(width=4)
     tape = Tape(executor, window=1000)
     models = [tape.constant(np.ones(D)) for _ in range(4)]
-    for client in range(4):  # recorded one after the other, independent of each other all the same
+    for client in range(4):  # recorded one after the other, but independent of each other
         for draw in range(10):
             models[client] = step(tape, models[client], client, draw)
     tape.flush()
@@ -75,7 +75,7 @@ def test_a_sum_of_many_gradients_is_wide_and_not_a_chain():
     model = tape.combine((1.0, model), *terms)
     tape.flush()
     assert executor.gradients == 64
-    assert executor.steps <= 4 + 3, "four rounds of sixteen chains, and a tree"
+    assert executor.steps <= 4 + 3, "four steps of sixteen gradients, and a tree of sums"
 
 
 @pytest.mark.parametrize(
@@ -102,11 +102,11 @@ def test_a_long_run_fills_lanes_and_keeps_the_bank_small(kind, options, lanes):
     world.clock.run()
     assert capacities[0] <= 6 * K
     assert capacities[-1] <= capacities[0] + 64, "memory follows living models, not the length of the run"
-    assert executor.gradients / (4 * executor.steps) > lanes, "steps are filled"
+    assert executor.gradients / (4 * executor.steps) > lanes, "lanes are filled"
 
 
-def test_places_of_the_dead_are_used_again_at_once():
-    """A chain of any length needs two places: the value that is read, and the one that is written."""
+def test_places_of_dead_rows_are_reused_at_once():
+    """A chain of any length needs two places: for the value that is read and the one that is written."""
     executor = NumpyExecutor(D, width=1, combines=1, capacity=2)
     tape = Tape(executor, window=1000)
     model = tape.constant(np.ones(D))
@@ -117,7 +117,7 @@ def test_places_of_the_dead_are_used_again_at_once():
     assert executor.steps == 500
 
 
-def test_results_that_nobody_reads_do_no_harm():
+def test_unread_results_do_not_change_others():
     executor = NumpyExecutor(D, lambda params, *_: params, width=2, combines=1, capacity=2)
     tape = Tape(executor, window=1000)
     model = tape.constant(np.ones(D))
@@ -127,7 +127,7 @@ def test_results_that_nobody_reads_do_no_harm():
     np.testing.assert_allclose(tape.values([model])[0], 0.5)
 
 
-def test_a_bank_grows_and_keeps_what_it_holds():
+def test_a_bank_that_grows_keeps_its_places():
     bank = Bank(3)
     assert bank.spare == 3
     taken = [bank.free.pop(), bank.free.pop()]

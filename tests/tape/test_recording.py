@@ -1,4 +1,4 @@
-"""The tape and its packing against direct evaluation: whatever is recorded, in whatever windows."""
+"""Results of the tape and its packing equal direct evaluation, for any operations in any windows."""
 
 import functools
 
@@ -20,7 +20,7 @@ def vector(*name):
 
 
 def fake_gradient(params, client, draw, first, size):
-    """A sum over examples that depends on everything a gradient may depend on."""
+    """Return a sum over examples that depends on all arguments on which a gradient may depend."""
     return sum((0.25 * params + vector(0, client, draw, e) for e in range(first, first + size)), np.zeros(D))
 
 
@@ -29,7 +29,7 @@ def fake_noise(client, draw):
 
 
 class Mirror:
-    """Records on a tape and computes at once, side by side."""
+    """Records operations on a tape, and also computes them directly."""
 
     def __init__(self, tape):
         self.tape = tape
@@ -117,13 +117,13 @@ def test_any_dataflow_gives_what_direct_evaluation_gives(operations, window, rea
     for name, *arguments in operations:
         getattr(mirror, name)(*arguments)
     mirror.check()
-    mirror.check()  # looking changes nothing
+    mirror.check()  # a check changes nothing
 
 
 @settings(max_examples=20, deadline=None, derandomize=True)
 @given(seed=st.integers(0, 1000), window=st.sampled_from([3, 40, 1000]), reads=st.sampled_from([3, 4]))
 def test_long_gossip_gives_what_direct_evaluation_gives(seed, window, reads):
-    """Stale reads, averages and steps as the algorithms make them, many per window."""
+    """Stale reads, averages and steps, as algorithms record them, with many per window."""
     generator = np.random.default_rng(seed)
     executor = NumpyExecutor(D, fake_gradient, fake_noise, capacity=2)
     mirror = Mirror(Tape(executor, window=window, reads=reads, max_batch=4))
@@ -166,7 +166,7 @@ def test_a_server_that_applies_what_arrives_gives_what_direct_evaluation_gives(s
     assert executor.bank.capacity <= 2 + 64, "places are used again"
 
 
-def test_a_chain_of_applied_updates_makes_no_levels_of_its_own():
+def test_a_chain_of_applied_updates_adds_no_levels():
     class Keeping(NullExecutor):
         def submit(self, window):
             self.window = window
@@ -183,7 +183,7 @@ def test_a_chain_of_applied_updates_makes_no_levels_of_its_own():
     assert executor.window.serials.levels.tolist() == [1] * 100
 
 
-def test_averaging_alone_costs_nothing():
+def test_averaging_alone_takes_no_operation():
     executor = NumpyExecutor(D)
     tape = Tape(executor, window=10)
     one, two = tape.constant(vector(1)), tape.constant(vector(2))
@@ -224,7 +224,7 @@ def test_a_batch_over_the_fixed_width_takes_more_operations_and_one_noise(size, 
     assert executor.window.gradients.floats[:, -2].tolist() == [-0.5] * pieces
 
 
-def test_windows_hold_as_many_operations_as_asked_for():
+def test_windows_hold_the_given_number_of_operations():
     sizes = []
 
     class Keeping(NullExecutor):

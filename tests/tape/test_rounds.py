@@ -1,4 +1,4 @@
-"""Rounds of local steps as one operation, against the steps written out in NumPy."""
+"""Rounds of local steps, each one operation, equal their steps written out in NumPy."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ def model_values(seed=3):
 
 
 def train(problem, start, client, draw, steps, *, beta=0.0, t=0.0, dt=0.0, power=1.0, proximal=0.0, l2=0.0):
-    """The change that a round makes, f64 [D]."""
+    """Return the change that a round makes, f64 [D]."""
     w = start.copy()
     for h in range(steps):
         gradient = batch_gradient(problem, w, client, draw + h, problem.batches.size) / problem.batches.size
@@ -26,7 +26,7 @@ def train(problem, start, client, draw, steps, *, beta=0.0, t=0.0, dt=0.0, power
 @pytest.mark.slow(but=["0"])
 @pytest.mark.parametrize("width", [1, 4])
 @pytest.mark.parametrize("sampling", ["shuffle", "without_replacement", "with_replacement"])
-def test_a_round_is_many_steps(width, sampling):
+def test_a_round_equals_its_steps_written_out(width, sampling):
     problem = make_problem(sampling=sampling, local=True)
     start = model_values()
     with Lab(problem, width=width) as lab:
@@ -37,10 +37,10 @@ def test_a_round_is_many_steps(width, sampling):
             for k, draw, steps in rounds
         ]
         moved = [lab.tape.combine((1.0, model), (0.5, changes[2])), lab.tape.apply((1.0, model), (1.0, changes[1]))]
-        found = lab.tape.values([*changes, *moved])
+        values = lab.tape.values([*changes, *moved])
     expected = [train(problem, start, k, draw, steps) for k, draw, steps in rounds]
-    np.testing.assert_allclose(found[:6], expected, atol=2e-6)
-    np.testing.assert_allclose(found[6:], [start + 0.5 * expected[2], start + expected[1]], atol=2e-6)
+    np.testing.assert_allclose(values[:6], expected, atol=2e-6)
+    np.testing.assert_allclose(values[6:], [start + 0.5 * expected[2], start + expected[1]], atol=2e-6)
 
 
 @pytest.mark.slow(but=["options2-extra2"])
@@ -53,14 +53,14 @@ def test_a_round_is_many_steps(width, sampling):
         ({"l2": 0.2}, {}),
     ],
 )
-def test_steps_that_decay_pull_back_and_shrink(options, extra):
+def test_decay_proximal_term_and_penalty_equal_numpy(options, extra):
     problem = make_problem(local=True, l2=options.get("l2", 0.0), **extra)
     start = model_values()
     step = (ETA, options.get("beta", 0.0), options.get("t", 0.0), options.get("dt", 0.0))
     with Lab(problem) as lab:
         change = lab.tape.combine((1.0, lab.tape.train(lab.tape.constant(start), 1, 2, 9, 8, step)))
-        found = lab.tape.values([change])[0]
-    np.testing.assert_allclose(found, train(problem, start, 1, 2, 9, **options), atol=3e-6)
+        value = lab.tape.values([change])[0]
+    np.testing.assert_allclose(value, train(problem, start, 1, 2, 9, **options), atol=3e-6)
 
 
 @pytest.mark.slow
@@ -84,14 +84,14 @@ def test_each_example_is_clipped_in_every_step():
     with Lab(problem) as lab:
         model = lab.tape.constant(start)
         change = lab.tape.combine((1.0, lab.tape.train(model, 2, 0, 5, 8, (ETA, 0.0, 0.0, 0.0))))
-        found = lab.tape.values([change])[0]
-    np.testing.assert_allclose(found, train(problem, start, 2, 0, 5), atol=2e-6)
-    assert np.linalg.norm(found) <= 5 * ETA * 0.05 * (1 + 1e-5)
+        value = lab.tape.values([change])[0]
+    np.testing.assert_allclose(value, train(problem, start, 2, 0, 5), atol=2e-6)
+    assert np.linalg.norm(value) <= 5 * ETA * 0.05 * (1 + 1e-5)
 
 
 @pytest.mark.parametrize("width", [1, 4])
-def test_a_change_that_overflows_is_released_as_noise_alone(width):
-    """Client 0 takes a million-fold step: 0 times infinity would be NaN, in its lane and, once done, beside others."""
+def test_a_change_that_overflows_is_released_as_noise_only(width):
+    """Client 0 takes a huge step. 0 times infinity would be NaN in its lane, and after it is done, in other lanes."""
     problem = make_problem(local=True, clip="update", clipping_norm=0.1, noise="gaussian")
     start = model_values()
     with Lab(problem, width=width) as lab:

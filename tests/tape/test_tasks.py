@@ -1,4 +1,4 @@
-"""Several tasks on the same data: who draws what, what is evaluated, losses on request, and projection."""
+"""Several tasks on the same data: batches of each pair, evaluations, probes of losses, and projection."""
 
 import numpy as np
 import pytest
@@ -15,8 +15,8 @@ def test_each_pair_draws_batches_of_its_nodes_data_and_its_own_labels():
     with Lab(problem) as lab:
         held = lab.tape.constant(model)
         stepped = [lab.tape.combine((1.0, held), (1.0, lab.tape.gradient(held, pair, 2, 8))) for pair in pairs]
-        found = lab.tape.values(stepped)
-    for pair, values in zip(pairs, found, strict=True):
+        models = lab.tape.values(stepped)
+    for pair, values in zip(pairs, models, strict=True):
         node = pair // TASKS
         own = problem.data.indices[problem.data.offsets[node] : problem.data.offsets[node + 1]]
         assert set(pair_examples(problem, pair, 2)) <= set(own)
@@ -24,7 +24,7 @@ def test_each_pair_draws_batches_of_its_nodes_data_and_its_own_labels():
         assert values == pytest.approx(expected, abs=1e-5)
 
 
-def test_a_probe_gives_models_and_their_losses_on_batches_to_come():
+def test_a_probe_gives_models_and_their_losses_on_future_batches():
     problem = make_task_problem(l2=0.1)
     generator = np.random.default_rng(0)
     models = generator.standard_normal((5, 64)).astype(np.float32)
@@ -34,8 +34,8 @@ def test_a_probe_gives_models_and_their_losses_on_batches_to_come():
         held = [lab.tape.constant(model) for model in models]
         held[1] = lab.tape.combine((0.5, held[1]), (0.5, held[2]))
         models[1] = (models[1] + models[2]) / 2
-        found, losses = lab.tape.probe(held, pairs, draws, lambda models, losses: (models, losses))
-    assert found == pytest.approx(models, abs=1e-6)
+        probed, losses = lab.tape.probe(held, pairs, draws, lambda models, losses: (models, losses))
+    assert probed == pytest.approx(models, abs=1e-6)
     for model, pair, numbers, row in zip(models.astype(np.float64), pairs, draws, losses, strict=True):
         for number, loss in zip(numbers, row, strict=True):
             expected = pair_loss(problem, model, pair, number) if number >= 0 else 0.0
@@ -48,16 +48,16 @@ def test_evaluation_joins_the_rows_of_a_model():
     with Lab(problem) as lab:
         held = [lab.tape.constant(row) for row in rows]
         lab.tape.flush()
-        found = lab.executor.evaluate(*lab.tape.forms(held[:TASKS]), lab.tape.forms(held)).result()
+        evaluation = lab.executor.evaluate(*lab.tape.forms(held[:TASKS]), lab.tape.forms(held)).result()
         both = lab.executor.evaluate(*lab.tape.forms(held[TASKS:])).result()
 
     def accuracy(whole):
         return (np.argmax(problem.data.test_x @ whole.T, axis=1) == problem.data.test_y).mean()
 
     groups = rows.reshape(3, TASKS, 64)
-    assert found.test_accuracy == pytest.approx(accuracy(groups[0]))
-    assert found.client_accuracy == pytest.approx([accuracy(group) for group in groups])
-    assert found.consensus_distance == 0.0
+    assert evaluation.test_accuracy == pytest.approx(accuracy(groups[0]))
+    assert evaluation.client_accuracy == pytest.approx([accuracy(group) for group in groups])
+    assert evaluation.consensus_distance == 0.0
     assert both.test_accuracy == pytest.approx(accuracy(groups[1:].mean(axis=0)))
     assert both.consensus_distance == pytest.approx(np.linalg.norm(groups[1] - groups[2]) / 2, rel=1e-5)
 

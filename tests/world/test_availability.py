@@ -84,6 +84,17 @@ def test_back_s_is_the_time_of_return():
     assert availability.back_s(1, 1.5) == 1.5
 
 
+def test_away_s_is_the_time_of_the_next_absence():
+    availability = there(Outage(1.0, 2.0), Outage(4.0, math.inf, crash=True))
+    assert [availability.away_s(0, t) for t in (0.5, 1.0, 1.5, 2.0, 4.0, 5.0)] == [1.0, 1.0, 1.5, 4.0, 4.0, 5.0]
+    assert availability.away_s(1, 1.5) == math.inf
+    assert there(Outage(1.0, 2.0)).away_s(0, 2.0) == math.inf
+    drawn = there(random=RandomOutages(constant(3.0), constant(0.5)))
+    assert [drawn.away_s(0, t) for t in (0.0, 3.25, 3.5, 100.0)] == [3.0, 3.25, 6.5, 101.0]
+    nightly = Availability(Streams(0), repeated={0: [NIGHTS]})
+    assert [nightly.away_s(0, t) for t in (0.0, 22.25, 23.0, 24.0 * 9 + 23.5)] == [20.0, 22.5, 44.0, 24.0 * 10 + 20.0]
+
+
 def reference(outages, start, work):
     """What `finish` says, by stepping through time in pieces that no outage cuts."""
     cuts = sorted({start, *(t for o in outages for t in (o.start_s, o.end_s) if start < t < math.inf), 1e6})
@@ -221,7 +232,9 @@ def test_endlessly_many_random_outages_are_refused(monkeypatch):
     monkeypatch.setattr(availability_module, "MOST_OUTAGES", 1000)
     availability = there(random=RandomOutages(constant(1e-9), constant(1e-9)))
     assert availability.finish(0, 0.0, 1e-7) == (pytest.approx(2e-7), Outcome.DONE)
-    with pytest.raises(RunError, match=r"^availability\.random: expected at most 1000 absences .* of 2e-09 s each"):
+    with pytest.raises(
+        RunError, match=r"^availability\.random: expected at most 1000 absences .* every 2e-09 s on average"
+    ):
         availability.finish(0, 0.0, 1.0)
 
 

@@ -155,7 +155,7 @@ def test_a_plan_is_read_from_a_file(tmp_path):
         ("2,1,0,1\n", r":2: until: expected a time after 'from', which is 2 s, found '1'"),
         ("0,99,0,1\n", r":2: until: expected a time up to topology\.every, which is 60 s, found '99'"),
         ("-1,1,0,1\n", r":2: from: expected a number >= 0, found '-1'"),
-        ("0,1,0,1\n", r"topology: contacts: the graph falls apart into 2 parts that never exchange anything"),
+        ("0,1,0,1\n", r"topology: contacts: expected a connected graph, found 2 separate parts"),
     ],
 )
 def test_an_invalid_contact_plan_is_refused(text, said, tmp_path):

@@ -84,7 +84,7 @@ def test_a_random_rule_slows_exactly_k_clients_in_every_iteration(num_clients, d
 
 
 @pytest.mark.parametrize("k", [1, 3])
-def test_a_random_rule_is_fair_and_drawn_afresh(k):
+def test_a_random_rule_is_fair_and_drawn_for_each_iteration(k):
     num_clients, iterations = 8, 8000
     compute = make_compute([1.0] * num_clients, slowdowns=[Slowdown(2.0, random=k)])
     slow = np.array([[compute.duration(c, 1, 0.0) > 1.5e-3 for _ in range(iterations)] for c in range(num_clients)])

@@ -30,12 +30,12 @@ def test_nodes_in_none_of_the_groups_form_one_more_group():
 
 
 @settings(max_examples=100, deadline=None, derandomize=True)
-@given(found=st.lists(cuts, max_size=4), one=st.integers(0, 4), other=st.integers(0, 4), begin=times, length=times)
-def test_cuts_agree_with_looking_at_every_moment(found, one, other, begin, length):
-    all_cuts, pair = Cuts(found), (one, other)
+@given(drawn_cuts=st.lists(cuts, max_size=4), one=st.integers(0, 4), other=st.integers(0, 4), begin=times, length=times)
+def test_cuts_agree_with_looking_at_every_moment(drawn_cuts, one, other, begin, length):
+    all_cuts, pair = Cuts(drawn_cuts), (one, other)
 
     def apart(time):
-        return any(cut.start_s <= time < cut.end_s and cut.separates(pair) for cut in found)
+        return any(cut.start_s <= time < cut.end_s and cut.separates(pair) for cut in drawn_cuts)
 
     joined_s = all_cuts.joined_s(pair, begin)
     moments = np.arange(begin, 200.0, 0.5)

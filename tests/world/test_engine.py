@@ -203,7 +203,7 @@ def test_time_that_stands_still_ends_the_run(monkeypatch):
     assert len(steps) == 10_000
     steps.clear()
     clock.start(process(1e-13))  # 1e4 s + 1e-13 s = 1e4 s
-    with pytest.raises(RunError, match=r"^virtual time 10000 s: expected it to go on, found 1000 events at"):
+    with pytest.raises(RunError, match=r"^virtual time 10000 s: expected time to advance, found 1000 events at"):
         clock.run()
     assert len(steps) < 3000
 
@@ -231,8 +231,8 @@ def test_a_process_that_waits_zero_time_forever_is_named(pauses, monkeypatch):
     clock.start(process(), client=2)
     place = f"{__file__}:{wait.__code__.co_firstlineno + 3}"
     line = (
-        "client 2, virtual time 0.5 s: expected it to go on, found 1000 events at one moment, the next of process wait "
-        f"in {place}; something takes no time"
+        "client 2, virtual time 0.5 s: expected time to advance, found 1000 events at this time, the next of process "
+        f"wait in {place}; a duration is 0"
     )
 
     def run():
@@ -275,13 +275,17 @@ def test_a_process_that_yields_other_values_than_events_is_refused():
         yield 3
 
     clock.start(process(), client=2)
-    with pytest.raises(RunError, match=r"client 2, virtual time 1 s: TypeError: a process yields events, and 3"):
+    with pytest.raises(
+        RunError, match=r"client 2, virtual time 1 s: TypeError: a process must yield events, and 3 is not an event"
+    ):
         clock.run()
 
 
 @pytest.mark.parametrize("process", [3, lambda: None, None])
 def test_start_refuses_anything_but_a_process(process):
-    with pytest.raises(TypeError, match="start: expected what a function with yield returns when it is called, found "):
+    with pytest.raises(
+        TypeError, match=r"start: expected a generator \(the result of a function that yields\), found "
+    ):
         Clock().start(process)
 
 

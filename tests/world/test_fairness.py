@@ -101,7 +101,7 @@ def test_a_flow_at_its_cap_leaves_the_rest_to_others():
     assert played(flows) == pytest.approx([4.0, 4.0, 4.0])
 
 
-def test_the_parking_lot():
+def test_flows_in_a_parking_lot_have_their_known_rates():
     """A long flow over n equal resources, each with a short one: all have half, the textbook's example."""
     lot = [Resource(10.0) for _ in range(4)]
     flows = [(0.0, lot, 50.0, math.inf), *((0.0, [r], 50.0, math.inf) for r in lot)]
@@ -180,7 +180,7 @@ def test_the_end_of_one_upload_of_a_thousand_touches_few_others(monkeypatch):
     assert len(told) < 4 * 1000
 
 
-def test_flows_want_the_sum_of_their_caps_of_a_resource_however_many_have_come_and_gone():
+def test_the_demand_on_a_resource_is_the_sum_of_caps_after_any_arrivals_and_ends():
     """Whether a resource is contended depends on it: a sum that drifts would let flows exceed a capacity."""
     share, busy, generator = FairShare(), Resource(0.7), np.random.default_rng(0)
     for cap in generator.uniform(0.01, 0.6, 3000).tolist():
@@ -198,7 +198,7 @@ rates = st.sampled_from([1.0, 2.0, 3.5, 10.0, 1000.0])
 
 @settings(max_examples=40, deadline=None, derandomize=True)
 @given(data=st.data(), weighted=st.booleans())
-def test_times_are_those_of_filling_anew_at_every_event(data, weighted):
+def test_times_equal_those_of_filling_again_at_every_event(data, weighted):
     resources = [Resource(data.draw(rates)) for _ in range(data.draw(st.integers(1, 5)))]
     capacity = {r: r.capacity for r in resources}
     flows = []

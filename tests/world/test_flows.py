@@ -138,7 +138,7 @@ def test_messages_that_are_lost_late_or_cut_off_arrive_exactly_once(seed, loss, 
     assert (network.delivered, network.in_flight, network.backlog_s()) == (60, 0, 0.0)
 
 
-def test_the_backlog_is_that_of_the_busiest():
+def test_the_backlog_is_that_of_the_busiest_resource():
     network = make_network(uplink=float(MB))
     server = network.add_node(downlink=2.0 * MB)
     for k in range(4):
@@ -162,7 +162,7 @@ def test_transfers_side_by_side_share_the_edges_beneath():
     assert alone.expected_s(ring, MB) == pytest.approx([1.0] * 6)
 
 
-def test_without_anything_in_common_times_are_those_of_queues():
+def test_messages_without_a_common_capacity_take_the_times_of_queues():
     sends = [(3.0 * i, i % 4, 4 + i % 4, (i + 1) * 1000) for i in range(40)]
     links = {"bandwidth": 50_000.0, "uplink": 40_000.0, "latency": exponential(0.1)}
     fair = deliveries(make_network(**links), sends)

@@ -11,10 +11,10 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(scope="module")
 def check():
-    found = runpy.run_path(str(ROOT / "docs" / "check_simgrid.py"))
-    if not found["has_simgrid"]():
-        pytest.skip(f"{found['PYTHON']} has no bindings of SimGrid: apt-get install python3-simgrid")
-    return found
+    module = runpy.run_path(str(ROOT / "docs" / "check_simgrid.py"))
+    if not module["has_simgrid"]():
+        pytest.skip(f"{module['PYTHON']} has no bindings of SimGrid: apt-get install python3-simgrid")
+    return module
 
 
 @pytest.mark.parametrize("sharing", ["fair", "by_latency"])

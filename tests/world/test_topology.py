@@ -70,7 +70,7 @@ def test_the_same_seed_draws_the_same_graph_and_another_seed_another(kind):
 
 
 @pytest.mark.parametrize("rule", MIXING_RULES)
-def test_known_spectral_gaps(rule):
+def test_spectral_gaps_equal_known_values(rule):
     assert build("complete", 9).spectral_gap(rule) == 1
     for num_clients in (4, 5, 16, 33):
         expected = 2 / 3 * (1 - np.cos(2 * np.pi / num_clients))
@@ -108,7 +108,7 @@ def test_ten_thousand_clients_are_built_quickly(kind):
     assert sum(len(ids) for ids in neighbors) == topology.degrees.sum()
 
 
-def test_the_gap_of_a_long_ring():
+def test_the_gap_of_a_long_ring_has_its_closed_form():
     gap = build("ring", 4 * DENSE_LIMIT).spectral_gap()
     assert gap == pytest.approx(2 / 3 * (1 - np.cos(2 * np.pi / (4 * DENSE_LIMIT))), rel=1e-5)
 
@@ -135,7 +135,7 @@ def test_exponential_hops_are_powers_of_two():
     assert build("exponential", 10).neighbors(0) == (1, 2, 4, 6, 8, 9)
 
 
-def test_tree_and_torus_shapes():
+def test_trees_and_tori_have_their_shapes():
     assert build("tree", 7, branching=3).edges == ((0, 1), (0, 2), (0, 3), (1, 4), (1, 5), (1, 6))
     torus = build("torus", 12, rows=3)
     assert torus.neighbors(0) == (1, 3, 4, 8)
@@ -144,7 +144,7 @@ def test_tree_and_torus_shapes():
 
 @pytest.mark.parametrize("kind", ["ring", "complete", "star", "tree", "exponential", "erdos_renyi"])
 @pytest.mark.parametrize("num_clients", [1, 2])
-def test_one_and_two_clients(kind, num_clients):
+def test_graphs_of_one_and_two_clients_are_valid(kind, num_clients):
     topology = build(kind, num_clients)
     assert topology.edges == (() if num_clients == 1 else ((0, 1),))
     assert topology.spectral_gap() == pytest.approx(1)
@@ -186,14 +186,19 @@ def test_files_keep_their_numbers_or_are_numbered_in_order(tmp_path):
         ("ring", 0, {}, r"clients\.count: expected at least 1, found 0"),
         ("ring", 4, {"degree": 2}, r"topology\.degree: kind: ring takes no options"),
         ("regular", 8, {"degre": 3}, r"topology\.degre: kind: regular takes degree only; did you mean 'degree'\?"),
-        ("regular", 5, {"degree": 3}, r"topology\.degree: expected an even number, .*5 clients are odd, found 3"),
+        (
+            "regular",
+            5,
+            {"degree": 3},
+            r"topology\.degree: expected an even number, .*number of clients, 5, is odd, found 3",
+        ),
         ("regular", 4, {"degree": 4}, r"topology\.degree: expected from 1 to 3.*, found 4"),
         ("regular", 8, {"degree": 1}, r"topology\.degree: expected at least 2.*, found 1"),
         ("regular", 10_000, {"degree": 9_000}, r"about 45,000,000 edges.*lower topology\.degree"),
         ("torus", 13, {}, r"torus: 13 clients do not fill a grid"),
         ("torus", 12, {"rows": 5}, r"topology\.rows: expected a divisor of 12.*, found 5"),
         ("torus", 12, {"rows": 12}, r"topology\.rows: expected a divisor of 12.*, found 12"),
-        ("erdos_renyi", 100, {"probability": 0.001}, r"not connected in 100 draws; ask for more edges"),
+        ("erdos_renyi", 100, {"probability": 0.001}, r"not connected in 100 draws; choose options with more edges"),
         ("erdos_renyi", 10, {"probability": 1.5}, r"topology\.probability: expected above 0 and at most 1, found 1\.5"),
         ("erdos_renyi", 10_000, {"probability": 0.9}, r"edges.*use kind: complete"),
         ("watts_strogatz", 10, {"neighbors": 3}, r"topology\.neighbors: expected an even number from 2 to 9.*found 3"),
@@ -212,7 +217,7 @@ def test_impossible_graphs_are_refused_in_one_line(kind, num_clients, options, m
 @pytest.mark.parametrize(
     ("kind", "text", "error", "message"),
     [
-        ("edge_list", "0 1\n2 3\n", ScenarioError, "falls apart into 2 parts"),
+        ("edge_list", "0 1\n2 3\n", ScenarioError, "expected a connected graph, found 2 separate parts"),
         ("edge_list", "0 1\n1 2\n", ScenarioError, r"has 3 nodes and clients\.count is 4; set clients\.count: 3"),
         ("edge_list", "0 1\n2\n", DataError, r"graph:2: topology\.path: expected two nodes 'a b', found '2'"),
         ("edge_list", "", ScenarioError, "has 0 nodes"),

@@ -68,7 +68,7 @@ def layer(rule):
 
 def said(rules, quantity, base, time, source, target=None):
     """What holds at a time, by reading all rules in turn."""
-    found = base
+    value = base
     for who, nodes, start, length, every, values in rules:
         phase = time - start if every is None or time < start else (time - start) % every
         concerned = {
@@ -79,8 +79,8 @@ def said(rules, quantity, base, time, source, target=None):
             "between": target is not None and (source in nodes) != (target in nodes),
         }[who]
         if concerned and 0.0 <= phase < length and quantity in values:
-            found = values[quantity] * (1.0 if quantity == "latency" else MB)
-    return found
+            value = values[quantity] * (1.0 if quantity == "latency" else MB)
+    return value
 
 
 def through(size, begin, pace, step=1.0 / 64):
@@ -182,13 +182,13 @@ def test_a_draw_per_client_gives_a_link_the_worse_of_its_ends():
 def test_servers_have_no_draw_on_links_to_clients():
     rule = Rule({"latency": Drawn(exponential(0.1), "client", "a")})
     for seed in range(5):
-        found = lookup(rule, seed=seed)
+        values = lookup(rule, seed=seed)
         for client in range(CLIENTS):
-            own = found.of_link("latency", client, CLIENTS)
-            assert own == found.of_link("latency", CLIENTS + 1, client)
-            others = [found.of_link("latency", client, other) for other in range(CLIENTS) if other != client]
+            own = values.of_link("latency", client, CLIENTS)
+            assert own == values.of_link("latency", CLIENTS + 1, client)
+            others = [values.of_link("latency", client, other) for other in range(CLIENTS) if other != client]
             assert all(other >= own for other in others), "the worse of two"
-        assert found.of_link("latency", CLIENTS, CLIENTS + 1) > 0.0
+        assert values.of_link("latency", CLIENTS, CLIENTS + 1) > 0.0
 
 
 def test_a_draw_per_message_follows_its_distribution():
@@ -217,14 +217,14 @@ def test_later_rules_override_matrices_by_region_and_edges():
     matrix = Rule({"latency": Listed({(0, 0): 0.001, (0, 1): 0.040, (1, 0): 0.050}, regions={0: 0, 1: 0, 2: 1})})
     edges = Rule({"latency": Listed({(0, 1): 0.007, (1, 0): 0.007}), "bandwidth": Listed({(0, 3): 5.0})})
     base = Rule({"latency": 0.1})
-    found = lookup(base, matrix, edges, Rule({"latency": 0.2}, ((frozenset({2}), None),)))
-    latency = {(i, j): found.of_link("latency", i, j) for i, j in [(0, 1), (0, 2), (2, 0), (1, 2), (0, 3), (3, 0)]}
+    values = lookup(base, matrix, edges, Rule({"latency": 0.2}, ((frozenset({2}), None),)))
+    latency = {(i, j): values.of_link("latency", i, j) for i, j in [(0, 1), (0, 2), (2, 0), (1, 2), (0, 3), (3, 0)]}
     assert latency == {(0, 1): 0.007, (0, 2): 0.040, (2, 0): 0.2, (1, 2): 0.040, (0, 3): 0.1, (3, 0): 0.1}
-    assert found.of_link("bandwidth", 0, 3) == 5.0
-    assert found.of_link("bandwidth", 3, 0) is None, "this edge has one direction"
+    assert values.of_link("bandwidth", 0, 3) == 5.0
+    assert values.of_link("bandwidth", 3, 0) is None, "this edge has one direction"
 
 
-def test_traces_of_clients_links_and_all_links():
+def test_traces_of_clients_links_and_all_links_apply():
     steps = Steps((1.0, 2.0), (0.5, 0.25))
     assert [steps.at(t) for t in (0.0, 1.0, 1.5, 2.0, 99.0)] == [None, 0.5, 0.5, 0.25, 0.25]
     assert [steps.next_change(t) for t in (0.0, 1.0, 2.0)] == [1.0, 2.0, math.inf]
@@ -244,7 +244,7 @@ def test_traces_of_clients_links_and_all_links():
     assert of_link.of_link("latency", 1, 0) == 1.0
 
 
-def test_a_message_goes_at_the_pace_of_each_moment():
+def test_a_message_travels_at_the_bandwidth_of_each_moment():
     rule = Rule({"uplink": 1e6}, nodes=frozenset({0}), window=Window(0.5, 1.0))
     network = network_of(rule, uplink=4e6)
     # Half a second at 4 MB/s, half a second at 1 MB/s, the rest at 4 MB/s again.
@@ -265,7 +265,7 @@ def test_a_message_that_would_never_end_is_refused(monkeypatch):
     monkeypatch.setattr(link_values, "MOST_CHANGES", 1000)
     flicker = Rule({"bandwidth": 2.0}, window=Window(0.0, 1e-6, 2e-6))
     link = lookup(Rule({"bandwidth": 1.0}), flicker).of_link("bandwidth", 0, 1)
-    with pytest.raises(RunError, match="under way for more than 1,000 changes"):
+    with pytest.raises(RunError, match="in flight during more than 1,000 changes"):
         finish_s(10, 0.0, link)
 
 
@@ -274,9 +274,9 @@ def test_a_message_that_would_never_end_is_refused(monkeypatch):
 
 def test_gilbert_and_elliotts_losses_come_in_bursts_of_the_right_share():
     law = TwoState(good_s=3.0, bad_s=1.0, loss_good=0.0, loss_bad=1.0, how="link", purpose="bursts")
-    found = lookup(Rule({"loss": law}))
-    chain = found.of_link("loss", 0, 1)
-    assert found.of_link("loss", 1, 0) is chain, "both directions share their states"
+    values = lookup(Rule({"loss": law}))
+    chain = values.of_link("loss", 0, 1)
+    assert values.of_link("loss", 1, 0) is chain, "both directions share their states"
     step, times = 0.1, 40_000
     bad = np.array([chain.at(step * i) for i in range(times)])
     correlation = 4.0 / (1.0 - math.exp(-step * (1 / 3 + 1)))  # of neighbors, on the variance of the mean
@@ -395,8 +395,8 @@ def test_dropping_the_state_of_links_changes_nothing(fair, fifo, monkeypatch):
     assert len(network.values.states) > 100
     for module, name in ((links_module, "KEPT_LINKS"), (varied_module, "KEPT_LINKS"), (link_values, "KEPT_BLOCKS")):
         monkeypatch.setattr(module, name, 4)
-    found, network = told()
-    assert found == expected
+    deliveries, network = told()
+    assert deliveries == expected
     kept = [network.values.states]
     if not fair:
         kept.append(network.carrier._link_free)

@@ -80,11 +80,11 @@ def one_line_errors(name: str, function: Command) -> Command:
     """
 
     @functools.wraps(function)
-    def call(*words: Any, **options: Any) -> Any:
+    def call(*arguments: Any, **options: Any) -> Any:
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", RuntimeWarning)  # infinite on the way to a bound
-                return function(*words, **options)
+                return function(*arguments, **options)
         except ValueError as error:
             raise ScenarioError(f"privacy {name}: {error}") from error
         except MemoryError as error:

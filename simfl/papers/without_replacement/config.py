@@ -34,6 +34,9 @@ AutoOrPositive = Annotated[
 ]
 
 
+Order = Literal["random", "round_robin", "fewest", "rounds"]
+
+
 class PassedModels(AlgorithmConfig):
     """Base of algorithms that pass a global model and use data up."""
 
@@ -62,8 +65,10 @@ class PassedModels(AlgorithmConfig):
         description="radius of the ball onto which each gradient step is projected; auto: 1/l2 where there is l2; "
         "null: no projection, as the paper's listings",
     )
-    order: Literal["random", "round_robin"] = Field(
-        default="random", description="who of those that wait for a task's model is next"
+    order: Order = Field(
+        default="random",
+        description="which of the nodes that wait for a task's model is next: one at random, by number, or the one "
+        "that has used the fewest batches of the task; rounds: every node acts once per round of the task",
     )
 
     def contradictions(self, scenario: Sections) -> Iterator[Problem]:
@@ -109,6 +114,13 @@ class WithoutReplacementSgd(PassedModels):
         "steps may be stale",
     )
 
+    @model_validator(mode="after")
+    def _order_of_a_race(self) -> Self:
+        if self.contention == "race" and self.order in ("fewest", "rounds"):
+            expected = "random or round_robin with contention: race, in which no node waits"
+            raise InvalidValueError(Problem(expected, show(self.order), "choose one, or contention: token", ("order",)))
+        return self
+
 
 class DeepQSgd(PassedModels):
     """A deep-Q network chooses between own and global model, batch by batch.
@@ -119,6 +131,12 @@ class DeepQSgd(PassedModels):
     own_models: ClassVar[bool] = True
 
     kind: Literal["deep_q_sgd"] = variant("deep_q_sgd")
+    order: Order = Field(
+        default="rounds",
+        description="rounds: every node acts once per round of a task, as in the listing; else Local steps wait for no "
+        "other node, and the model goes to one of the nodes that wait for it: one at random, by number, or the one "
+        "that has used the fewest batches of the task",
+    )
     step_size: StepSize | None = Field(
         default=None,
         description="step size on the mean gradient of a mini-batch: a number or a schedule; null: the paper's, 0.1 "

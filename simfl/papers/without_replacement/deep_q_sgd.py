@@ -13,6 +13,11 @@ node.
 The reward of an action is minus the loss, on the batch it used, of the local model after it (the listing prints:
 before). eta_t counts the batches of the pair, as Assumption 2 has it: every node acts once per t.
 
+Every node acts once per round of a task (`order: rounds`). That is the listing, which goes over the local nodes m at
+each t; Assumption 2 says the same, and exploration ends after n/(2Mb) steps, half of a node's batches. With the other
+orders of `passing` Local steps wait for no other node and Global ones do, so that nodes use up their batches unevenly:
+at large batches the last steps of a task are those of few nodes, and accuracy falls.
+
 What the paper leaves open: the tasks of a node take turns, and a pair decides at its turn. Global waits for the right
 to update (token mode of `passing`), and the node goes on with other tasks meanwhile. Every pair has its own network,
 because a state is the local model of one task and tasks share no models; `network: node` shares one.
@@ -55,7 +60,7 @@ class DeepQSGD(PassedModels):
 
     def set_up(
         self,
-        order: str = "random",
+        order: str = "rounds",
         explore_from: float = 1.0,
         explore_to: float = 0.1,
         anneal: float = 0.5,
@@ -103,6 +108,10 @@ class DeepQSGD(PassedModels):
             self._jobs[node].extend((node + i) % self.num_tasks for i in range(self.num_tasks))
             self.clock.start(self.node(node), node)
 
+    def act(self, node: int, task: int) -> None:
+        """Give the node its turn to decide."""
+        self.give(node, task)
+
     @property
     def chains(self) -> int:
         """Local steps of different pairs do not depend on each other."""
@@ -131,7 +140,9 @@ class DeepQSGD(PassedModels):
                 if not (yield from self.update_local(me, task)):
                     return
             del job
-            if self.has_data(me, task):
+            if self.in_rounds:
+                self.acted(me, task)
+            elif self.has_data(me, task):
                 self._jobs[me].append(task)
 
     def update_local(self, me: int, task: int) -> Generator[simpy.Event, Any, bool]:

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from simfl.privacy.accounting import Release
 from simfl.privacy.gaussian import gaussian_epsilon
-from simfl.privacy.ledger import OUTSIDE, Composition, Ledger
+from simfl.privacy.ledger import OUTSIDE, Composition, Ledger, greatest
 from simfl.privacy.releases import ROUNDING, Promise, Releases, Tally
 from simfl.privacy.shuffled import KnownUses, planned_uses
 from simfl.privacy.terms import Terms, View
@@ -169,7 +169,7 @@ class OnePassLedger(Ledger):
             return np.full(len(self.sizes), math.nan)
         passes = self._of_holders(releases)
         epsilons = {int(count): self.epsilon_of_passes(int(count)) for count in np.unique(passes)}
-        return np.array([epsilons[int(count)] for count in passes])
+        return self._of_honest(np.array([epsilons[int(count)] for count in passes]))
 
     def _of_holders(self, releases: Releases) -> NDArray[np.int64]:
         passes = self.passes(releases)
@@ -188,7 +188,7 @@ class OnePassLedger(Ledger):
 
     def largest(self, releases: Releases) -> float:
         """Return the largest epsilon over clients."""
-        return float(self.epsilon(releases).max())
+        return greatest(self.epsilon(releases))
 
     @property
     def statement(self) -> str:

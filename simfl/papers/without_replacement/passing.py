@@ -15,7 +15,12 @@ of B that do not overlap. Then it takes no further part. With n examples it has 
 
 What the paper leaves open is an option:
 
-- `order` picks the next of the nodes that wait for a task: random, or round robin by number. Nodes with data left wait.
+- `order` picks the next of the nodes that wait for a task. "random": one of them is drawn. "round_robin": by number,
+  beginning after the holder. "fewest": the node that has used the fewest batches of the task; ties are drawn. "rounds":
+  every node acts once per round of the task (the paper's Assumption 2), by number within the round. Task c begins at
+  node c mod M. A node that has acted waits for the next round, which begins when all nodes of this one have acted.
+  Rounds are the paper's common clock t: they cost no messages. No round waits for a node that is offline, cut off from
+  the holder, or out of privacy budget: such a node acts late, and takes part again after that.
 - `contention` decides between two nodes that want one version. "token": one node at a time has the right to update,
   from its fetch to its update, so that the models are a chain. "race": nodes fetch whenever they are idle, so that
   several compute at one version. Each adds its step to the newest version, which it fetches from the holder if it does
@@ -87,6 +92,13 @@ class PassedModels(Algorithm):
         self._waiting: list[list[int]] = [[] for _ in range(self.num_tasks)]
         self._taken = [False] * self.num_tasks
         self._parked: list[_Parked | None] = [None] * self.num_tasks
+        self.in_rounds = order == "rounds"
+        #: Nodes that have still to act in the current round of each task, and nodes that wait for the next round.
+        first = [node for node in range(self.num_clients) if self.in_rounds and self._batches[node]]
+        self._acting = [set(first) for _ in range(self.num_tasks)]
+        self._lined_up: list[list[int]] = [[] for _ in range(self.num_tasks)]
+        #: When the next round of each task is looked at again because a node of this one is then absent.
+        self._look_s = [math.inf] * self.num_tasks
         self._turn = Draws(self.world.streams, "turn", lambda g, n: g.random(n))
         self._jobs: list[deque[Any]] = [deque() for _ in range(self.num_clients)]
         self._idle: list[simpy.Event | None] = [None] * self.num_clients
@@ -103,6 +115,55 @@ class PassedModels(Algorithm):
     def has_data(self, node: int, task: int) -> bool:
         """Whether the pair has a batch left that it may use."""
         return self.used[node * self.num_tasks + task] < self._batches[node]
+
+    # -- rounds ---------------------------------------------------------------------------------
+
+    def act(self, node: int, task: int) -> None:
+        """Let the node use its next batch of the task."""
+        self.want(node, task)
+
+    def acted(self, node: int, task: int) -> None:
+        """Note that the node has acted; with data left it waits for the next round."""
+        self._acting[task].discard(node)
+        if self.has_data(node, task):
+            self._lined_up[task].append(node)
+        self._begin_round(task)
+
+    def _begin_round(self, task: int) -> None:
+        """Begin the task's next round if all nodes of this one have acted or are absent."""
+        nodes, acting = self._lined_up[task], self._acting[task]
+        if not nodes:
+            return
+        if acting:
+            if self._trivial and self._connected and self._allowances is None:
+                return
+            now = self.clock.now
+            awaited = [k for k in acting if not self.exhausted(k) and self._in_reach_s(k, task) == now]
+            if awaited:
+                self._look_at_absences(task, awaited)
+                return
+        self._lined_up[task] = []
+        acting.update(nodes)
+        for node in sorted(nodes, key=lambda k: (k - task) % self.num_clients):
+            self.act(node, task)
+
+    def _look_at_absences(self, task: int, awaited: Sequence[int]) -> None:
+        """Look at the round again when one of the nodes goes offline or is cut off."""
+        now, availability, cuts = self.clock.now, self.world.availability, self.world.network.links.cuts
+        times_s = [availability.away_s(node, now) for node in awaited]
+        if cuts and (holder := self.holder[task]) >= 0:
+            hits = (cuts.hit((node, holder), now, math.inf) for node in awaited)
+            times_s += [cut.start_s for cut in hits if cut is not None]
+        look_s = min(times_s)
+        if math.isinf(look_s) or look_s == self._look_s[task]:
+            return
+
+        def look() -> None:
+            self._look_s[task] = math.inf
+            self._begin_round(task)
+
+        self._look_s[task] = look_s
+        self.clock.call_at(look_s, look)
 
     # -- the right to update, and fetching a model ----------------------------------------------
 
@@ -125,6 +186,8 @@ class PassedModels(Algorithm):
             present = [k for k in waiting if self._in_reach_s(k, task) == now]
         self._taken[task], self._parked[task] = bool(waiting), None
         if not waiting:
+            if self.in_rounds:  # the nodes that waited may have left
+                self._begin_round(task)
             return
         if not present:  # all are offline or cut off from the holder: go on when one of them is back, or another waits
             parked = self._parked[task] = _Parked(teller)
@@ -148,8 +211,13 @@ class PassedModels(Algorithm):
         return self.meets_s(node, (node, holder)) if holder >= 0 else self.meets_s(node, ())
 
     def _choose(self, task: int, present: list[int]) -> int:
-        if self.order == "random":
+        if self.order == "fewest":
+            used = [self.used[node * self.num_tasks + task] for node in present]
+            present = [node for node, count in zip(present, used, strict=True) if count == min(used)]
+        if self.order in ("random", "fewest"):
             return present[int(self._turn.next(task) * len(present))]
+        if self.in_rounds:
+            return min(present, key=lambda k: (k - task) % self.num_clients)
         last = self.holder[task]
         if last < 0:
             last = task % self.num_clients - 1  # tasks begin at different nodes
@@ -259,7 +327,9 @@ class PassedModels(Algorithm):
 
     def release(self, node: int, task: int) -> None:
         """Return the right to update, and wait for the next if data is left."""
-        if self.has_data(node, task):
+        if self.in_rounds:
+            self.acted(node, task)
+        elif self.has_data(node, task):
             self._waiting[task].append(node)
         self._next(task, node)
 
@@ -271,13 +341,19 @@ class PassedModels(Algorithm):
         if not self.racing:
             for each in tasks:
                 self._next(each, -1)
+        if self.in_rounds:
+            for each, lined_up in enumerate(self._lined_up):
+                lined_up[:] = [node for node in lined_up if node != me]
+                self._acting[each].discard(me)
+                self._begin_round(each)
 
     def awaits(self, client: int) -> str:
         """Name the model that a client with data left waits for."""
         left = [task for task in range(self.num_tasks) if self.has_data(client, task)]
         if not left:
             return f"has used its data {self.visits} time{'s' * (self.visits > 1)}"
-        return f"waits for the model of task {left[0]}" if self.num_tasks > 1 else "waits for the model"
+        of = f" of task {left[0]}" if self.num_tasks > 1 else ""
+        return f"waits for the {'next round' if client in self._lined_up[left[0]] else 'model'}{of}"
 
     @property
     def ending(self) -> str:

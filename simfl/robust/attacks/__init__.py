@@ -1,14 +1,10 @@
-"""The Byzantine attacks, by kind."""
+"""The Byzantine attacks, by kind, with those of plugins."""
 
-from simfl.robust.attacks.alie import ALittleIsEnough
-from simfl.robust.attacks.dissensus import Dissensus
-from simfl.robust.attacks.gaussian import GaussianModel
-from simfl.robust.attacks.ipm import InnerProductManipulation
-from simfl.robust.attacks.mimic import Mimic
-from simfl.robust.attacks.sign_flip import SignFlip
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from simfl.catalogue import Items
 from simfl.robust.base import AbstractAttack
 
-ATTACKS: dict[str, type[AbstractAttack]] = {
-    attack.kind: attack
-    for attack in (SignFlip, InnerProductManipulation, ALittleIsEnough, GaussianModel, Mimic, Dissensus)
-}
+ATTACKS: Mapping[str, type[AbstractAttack]] = Items(__name__, AbstractAttack, "attacks")  # type: ignore[type-abstract]

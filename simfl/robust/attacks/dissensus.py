@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from simfl.models.lazy import jax, jnp
-from simfl.robust.base import AbstractAttack, weights_of
+from simfl.robust.base import AbstractAttack, Among, weights_of
 
 if TYPE_CHECKING:
     from simfl.tape.maps import Given
@@ -27,6 +27,7 @@ class Dissensus(AbstractAttack):
 
     kind: ClassVar[str] = "dissensus"
     summary: ClassVar[str] = "pushes a target away from its neighbors"
+    among: ClassVar[Among | None] = "own"
 
     epsilon: float = 1.5
 

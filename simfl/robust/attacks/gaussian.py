@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from simfl.models.lazy import jax, jnp
 from simfl.robust.base import AbstractAttack
@@ -24,6 +24,7 @@ class GaussianModel(AbstractAttack):
 
     kind: ClassVar[str] = "gaussian"
     summary: ClassVar[str] = "Gaussian noise in a model's place"
+    knows: ClassVar[Literal["own", "everything"]] = "own"
 
     mean: float = 0.0
     std: float = 1.0

@@ -22,6 +22,7 @@ class Mimic(AbstractAttack):
 
     kind: ClassVar[str] = "mimic"
     summary: ClassVar[str] = "a copy of one honest model"
+    messages_only: ClassVar[bool] = True
 
     row: int = 0
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from simfl.models.lazy import jax, jnp
 from simfl.robust.base import AbstractAttack, mean_where
@@ -18,6 +18,7 @@ class SignFlip(AbstractAttack):
 
     kind: ClassVar[str] = "sign_flip"
     summary: ClassVar[str] = "minus the honest mean"
+    knows: ClassVar[Literal["own", "everything"]] = "own"
 
     def __call__(self, rows: Any, given: Given) -> jax.Array:
         """Return -mean_j x_j."""

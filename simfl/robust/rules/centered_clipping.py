@@ -5,11 +5,11 @@ Karimireddy, He, Jaggi 2021, https://arxiv.org/abs/2012.10333.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
+from dataclasses import dataclass, replace
+from typing import ClassVar, Self
 
 from simfl.models.lazy import jax, jnp
-from simfl.robust.base import AbstractRule, clipped, mean_where
+from simfl.robust.base import AbstractRule, clipped, factors, mean_where
 
 
 @dataclass(frozen=True)
@@ -31,9 +31,25 @@ class CenteredClipping(AbstractRule):
     steps: int = 1
     from_own: bool = True
 
-    def aggregate(self, models: jax.Array, present: jax.Array, weights: jax.Array) -> jax.Array:
+    def aggregate(
+        self, models: jax.Array, present: jax.Array, weights: jax.Array, progress: float | jax.Array
+    ) -> jax.Array:
         """Return the center after the last step."""
+        return self._center(models, present, self.steps)
+
+    def _center(self, models: jax.Array, present: jax.Array, steps: int) -> jax.Array:
+        """Return the center after some steps."""
         center = models[0] if self.from_own else jnp.zeros_like(models[0])
-        for _ in range(self.steps):
+        for _ in range(steps):
             center = center + mean_where(clipped(models - center, self.tau), present)
         return center
+
+    def without_own(self) -> Self:
+        """Return the rule that begins with 0."""
+        return replace(self, from_own=False)
+
+    def accepted(
+        self, models: jax.Array, present: jax.Array, weights: jax.Array, progress: float | jax.Array
+    ) -> jax.Array:
+        """Return the factor of each difference in the last step."""
+        return factors(models - self._center(models, present, self.steps - 1), self.tau)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from simfl.models.lazy import jax, jnp
-from simfl.robust.base import AbstractRule, clipped
+from simfl.robust.base import AbstractRule, Among, clipped, factors
 
 
 @dataclass(frozen=True)
@@ -25,9 +25,19 @@ class ClippedGossip(AbstractRule):
     kind: ClassVar[str] = "clipped_gossip"
     summary: ClassVar[str] = "gossip with differences to the own model that are clipped to norm tau"
 
+    among: ClassVar[Among] = "own"
+
     tau: float = 1.0
 
-    def aggregate(self, models: jax.Array, present: jax.Array, weights: jax.Array) -> jax.Array:
+    def aggregate(
+        self, models: jax.Array, present: jax.Array, weights: jax.Array, progress: float | jax.Array
+    ) -> jax.Array:
         """Return the own model plus the weighted sum of clipped differences."""
         moved = jnp.where(present[:, None], clipped(models - models[0], self.tau), 0.0)
         return models[0] + (weights[:, None] * moved).sum(axis=0)
+
+    def accepted(
+        self, models: jax.Array, present: jax.Array, weights: jax.Array, progress: float | jax.Array
+    ) -> jax.Array:
+        """Return the factor of each difference."""
+        return factors(models - models[0], self.tau)

@@ -29,12 +29,25 @@ class GeometricMedian(AbstractRule):
     nu: float = 0.1
     steps: int = 3
 
-    def aggregate(self, models: jax.Array, present: jax.Array, weights: jax.Array) -> jax.Array:
+    def aggregate(
+        self, models: jax.Array, present: jax.Array, weights: jax.Array, progress: float | jax.Array
+    ) -> jax.Array:
         """Return the point after the last step."""
+        return self._steps(models, present)[0]
+
+    def _steps(self, models: jax.Array, present: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """Return the point after the last step, and the b_j of that step."""
         usable = present & jnp.isfinite(models).all(axis=1)
         known = jnp.where(usable[:, None], models, 0.0)
-        z = jnp.zeros_like(models[0])
+        z, share = jnp.zeros_like(models[0]), jnp.zeros(len(models))
         for _ in range(self.steps):
             share = jnp.where(usable, 1.0 / jnp.maximum(self.nu, jnp.linalg.norm(known - z, axis=1)), 0.0)
             z = (share[:, None] * known).sum(axis=0) / share.sum()
-        return z
+        return z, share
+
+    def accepted(
+        self, models: jax.Array, present: jax.Array, weights: jax.Array, progress: float | jax.Array
+    ) -> jax.Array:
+        """Return the weight of each model in the last step, as a share of the largest."""
+        share = self._steps(models, present)[1]
+        return share / share.max()

@@ -30,6 +30,14 @@ class Krum(AbstractRule):
         usable = present & jnp.isfinite(models).all(axis=1)
         return jnp.where(usable, mean_where(ordered, near), jnp.inf)
 
-    def aggregate(self, models: jax.Array, present: jax.Array, weights: jax.Array) -> jax.Array:
+    def aggregate(
+        self, models: jax.Array, present: jax.Array, weights: jax.Array, progress: float | jax.Array
+    ) -> jax.Array:
         """Return the model with the smallest score."""
         return models[jnp.argmin(self.scores(models, present))]
+
+    def accepted(
+        self, models: jax.Array, present: jax.Array, weights: jax.Array, progress: float | jax.Array
+    ) -> jax.Array:
+        """Return 1 for the model that is returned, 0 for others."""
+        return jax.nn.one_hot(jnp.argmin(self.scores(models, present)), len(models))

@@ -16,6 +16,14 @@ class Mean(AbstractRule):
     kind: ClassVar[str] = "mean"
     summary: ClassVar[str] = "weighted mean; not robust"
 
-    def aggregate(self, models: jax.Array, present: jax.Array, weights: jax.Array) -> jax.Array:
+    def aggregate(
+        self, models: jax.Array, present: jax.Array, weights: jax.Array, progress: float | jax.Array
+    ) -> jax.Array:
         """Return the weighted mean."""
         return (weights[:, None] * jnp.where(present[:, None], models, 0.0)).sum(axis=0)
+
+    def accepted(
+        self, models: jax.Array, present: jax.Array, weights: jax.Array, progress: float | jax.Array
+    ) -> jax.Array:
+        """Return 1 for each."""
+        return jnp.ones(len(models), models.dtype)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from simfl.models.lazy import jax, jnp
-from simfl.robust.base import AbstractRule
+from simfl.robust.base import AbstractRule, ranks, sortable
 
 
 @dataclass(frozen=True)
@@ -19,8 +19,17 @@ class Median(AbstractRule):
     kind: ClassVar[str] = "median"
     summary: ClassVar[str] = "median of each coordinate"
 
-    def aggregate(self, models: jax.Array, present: jax.Array, weights: jax.Array) -> jax.Array:
+    def aggregate(
+        self, models: jax.Array, present: jax.Array, weights: jax.Array, progress: float | jax.Array
+    ) -> jax.Array:
         """Return the median of each coordinate."""
-        ordered = jnp.sort(jnp.where(present[:, None] & ~jnp.isnan(models), models, jnp.inf), axis=0)
+        ordered = jnp.sort(sortable(models, present), axis=0)
         count = present.sum()
         return 0.5 * ordered[(count - 1) // 2] + 0.5 * ordered[count // 2]
+
+    def accepted(
+        self, models: jax.Array, present: jax.Array, weights: jax.Array, progress: float | jax.Array
+    ) -> jax.Array:
+        """Return the share of coordinates in which the value is one of the middle two."""
+        place, count = ranks(sortable(models, present).T).T, present.sum()
+        return ((place == (count - 1) // 2) | (place == count // 2)).mean(axis=1)

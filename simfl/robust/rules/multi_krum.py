@@ -20,7 +20,17 @@ class MultiKrum(Krum):
     kind: ClassVar[str] = "multi_krum"
     summary: ClassVar[str] = "mean of the n - f models with the smallest scores of Krum"
 
-    def aggregate(self, models: jax.Array, present: jax.Array, weights: jax.Array) -> jax.Array:
+    def aggregate(
+        self, models: jax.Array, present: jax.Array, weights: jax.Array, progress: float | jax.Array
+    ) -> jax.Array:
         """Return the mean of the models with the smallest scores."""
-        kept = ranks(self.scores(models, present)) < present.sum() - tolerated(self.f, present)
-        return mean_where(models, kept & present)
+        return mean_where(models, self._kept(models, present) & present)
+
+    def _kept(self, models: jax.Array, present: jax.Array) -> jax.Array:
+        return ranks(self.scores(models, present)) < present.sum() - tolerated(self.f, present)
+
+    def accepted(
+        self, models: jax.Array, present: jax.Array, weights: jax.Array, progress: float | jax.Array
+    ) -> jax.Array:
+        """Return 1 for the models of the mean, 0 for others."""
+        return self._kept(models, present).astype(models.dtype)

@@ -5,8 +5,8 @@ Allouah et al. 2023, https://arxiv.org/abs/2302.01772.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import ClassVar
+from dataclasses import dataclass, field, replace
+from typing import ClassVar, Self
 
 from simfl.models.lazy import jax, jnp
 from simfl.robust.base import AbstractRule, distances, ranks
@@ -30,14 +30,30 @@ class NearestNeighborMixing(AbstractRule):
     f: int = 1
     rule: AbstractRule = field(default_factory=TrimmedMean)
 
-    def mix(self, models: jax.Array, present: jax.Array) -> jax.Array:
-        """Return the mean of each model's nearest, f32 [n, d]."""
+    def _mixing(self, models: jax.Array, present: jax.Array) -> jax.Array:
+        """Return the weights of the means, f32 [n, n]; a row for each mean."""
         count = jnp.maximum(present.sum() - self.f, 1)
         near = (ranks(distances(models, present)) < count) & present
-        known = jnp.where(present[:, None] & jnp.isfinite(models), models, 0.0)
-        mixing = near / jnp.maximum(near.sum(axis=1, keepdims=True), 1)
-        return jnp.matmul(mixing.astype(models.dtype), known, precision="highest")
+        return (near / jnp.maximum(near.sum(axis=1, keepdims=True), 1)).astype(models.dtype)
 
-    def aggregate(self, models: jax.Array, present: jax.Array, weights: jax.Array) -> jax.Array:
+    def mix(self, models: jax.Array, present: jax.Array) -> jax.Array:
+        """Return the mean of each model's nearest, f32 [n, d]."""
+        known = jnp.where(present[:, None] & jnp.isfinite(models), models, 0.0)
+        return jnp.matmul(self._mixing(models, present), known, precision="highest")
+
+    def aggregate(
+        self, models: jax.Array, present: jax.Array, weights: jax.Array, progress: float | jax.Array
+    ) -> jax.Array:
         """Return the other rule's aggregate of the means."""
-        return self.rule.aggregate(self.mix(models, present), present, weights)
+        return self.rule.aggregate(self.mix(models, present), present, weights, progress)
+
+    def accepted(
+        self, models: jax.Array, present: jax.Array, weights: jax.Array, progress: float | jax.Array
+    ) -> jax.Array:
+        """Return the weights of each model in the means that count, at most 1 in all."""
+        counts = self.rule.accepted(self.mix(models, present), present, weights, progress)
+        return jnp.minimum(1.0, jnp.where(present, counts, 0.0) @ self._mixing(models, present))
+
+    def without_own(self) -> Self:
+        """Return the same mixing before the other rule's form for a server."""
+        return replace(self, rule=self.rule.without_own())

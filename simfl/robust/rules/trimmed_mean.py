@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from simfl.models.lazy import jax, jnp
-from simfl.robust.base import AbstractRule, mean_where, tolerated
+from simfl.robust.base import AbstractRule, mean_where, ranks, sortable, tolerated
 
 
 @dataclass(frozen=True)
@@ -25,8 +25,17 @@ class TrimmedMean(AbstractRule):
 
     f: int = 1
 
-    def aggregate(self, models: jax.Array, present: jax.Array, weights: jax.Array) -> jax.Array:
+    def aggregate(
+        self, models: jax.Array, present: jax.Array, weights: jax.Array, progress: float | jax.Array
+    ) -> jax.Array:
         """Return the trimmed mean of each coordinate."""
-        ordered = jnp.sort(jnp.where(present[:, None] & ~jnp.isnan(models), models, jnp.inf), axis=0)
+        ordered = jnp.sort(sortable(models, present), axis=0)
         place, f = jnp.arange(len(models)), tolerated(self.f, present)
         return mean_where(ordered, (place >= f) & (place < present.sum() - f))
+
+    def accepted(
+        self, models: jax.Array, present: jax.Array, weights: jax.Array, progress: float | jax.Array
+    ) -> jax.Array:
+        """Return the share of coordinates in which the value is kept."""
+        place, f = ranks(sortable(models, present).T).T, tolerated(self.f, present)
+        return ((place >= f) & (place < present.sum() - f)).mean(axis=1)

@@ -12,13 +12,13 @@ WORDS = ("privacy", "account", "--noise-multiplier", 2, "--steps", 1000, "--samp
 def test_accountants_are_printed_side_by_side(simfl_):
     code, out, err = simfl_(*WORDS)
     assert (code, err) == (0, "")
-    found = json.loads(simfl_(*WORDS, "--json")[1])["result"]
+    result = json.loads(simfl_(*WORDS, "--json")[1])["result"]
     release = [(Release(2.0, 0.01), 1000)]
-    for by, epsilon in found["epsilon"].items():
+    for by, epsilon in result["epsilon"].items():
         assert epsilon == epsilon_of(release, 1e-5, accountant=by)
         assert f"{epsilon:.6g}" in out
-    assert found["epsilon"]["pld"] < found["epsilon"]["renyi"]
-    assert found["epsilon_without_sampling"] == pytest.approx(gaussian_epsilon(1e-5, 1000**0.5 / 2))
+    assert result["epsilon"]["pld"] < result["epsilon"]["renyi"]
+    assert result["epsilon_without_sampling"] == pytest.approx(gaussian_epsilon(1e-5, 1000**0.5 / 2))
     assert re.search(r"epsilon by central limit +0\.601759 +not certified: an approximation, no bound", out)
     assert "Neighbors: one example more or less; Poisson sampling" in out
 
@@ -27,9 +27,9 @@ def test_epsilon_of_a_run_of_the_paper_is_printed(simfl_):
     words = ("-z", 4.46628, "--steps", 3662, "--sampling-rate", 0.08192, "--sampling", "without_replacement")
     code, out, _ = simfl_("privacy", "account", *words, "--neighbors", "replace_one", "--accountant", "pld", "--json")
     assert code == 0
-    found = json.loads(out)["result"]
-    assert found["epsilon"] == {"pld": pytest.approx(14.2136, abs=5e-4)}
-    assert found["epsilon_by_central_limit"] is None
+    result = json.loads(out)["result"]
+    assert result["epsilon"] == {"pld": pytest.approx(14.2136, abs=5e-4)}
+    assert result["epsilon_by_central_limit"] is None
 
 
 def test_one_gaussian_alone_is_exact(simfl_):

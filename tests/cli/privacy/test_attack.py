@@ -9,9 +9,9 @@ from tests.attacks.test_membership import TEXT
 
 @pytest.fixture
 def path(tmp_path):
-    found = tmp_path / "ring.yaml"
-    found.write_text(TEXT.replace("updates: 400", "updates: 100").replace("\nstop", PRIVATE))
-    return found
+    file = tmp_path / "ring.yaml"
+    file.write_text(TEXT.replace("updates: 400", "updates: 100").replace("\nstop", PRIVATE))
+    return file
 
 
 PRIVATE = "\nprivacy: {noise_multiplier: 1, clipping_norm: 1, delta: 1.0e-3}\nstop"
@@ -29,10 +29,10 @@ def test_membership_writes_tables_and_figures_and_prints_certified_epsilons(simf
     assert len((tmp_path / "out" / "membership.csv").read_text().splitlines()) == 1 + 2 * 3
     assert (tmp_path / "out" / "membership.png").stat().st_size > 10_000
     code, out, _ = simfl_(*words, "--observer", 3, "--observer", "links", "--json")
-    found = json.loads(out)["result"]
+    result = json.loads(out)["result"]
     assert code == 0
-    assert {(one["observer"], one["distance"]) for one in found["inferences"]} == {("3", 2.0), ("links", 0.0)}
-    assert all(0 <= one["lower_bound"] < one["account"] for one in found["inferences"])
+    assert {(one["observer"], one["distance"]) for one in result["inferences"]} == {("3", 2.0), ("links", 0.0)}
+    assert all(0 <= one["lower_bound"] < one["account"] for one in result["inferences"])
 
 
 @pytest.mark.parametrize(
@@ -68,8 +68,8 @@ def test_inversion_reconstructs_examples_from_gradients(simfl_, tmp_path):
     assert len(re.findall(r"mini-batch \d+ +1 +1 example, read off", out)) == 2
     assert {file.name for file in (tmp_path / "out").iterdir()} == {"inversion.csv", "inversion.png"}
     code, out, _ = simfl_(*words, "--observer", 2, "--json")
-    found = json.loads(out)["result"]
-    assert (code, found["solved"], found["examples"], found["files"]) == (0, 0, [], [])
+    result = json.loads(out)["result"]
+    assert (code, result["solved"], result["examples"], result["files"]) == (0, 0, [], [])
     code, out, err = simfl_(*words)
     assert (code, out) == (2, "")
     assert err == "--observer: expected one with --attack inversion, found none\n"

@@ -51,10 +51,10 @@ def test_a_refuted_claim_exits_with_1(simfl_, written):
     assert re.search(r"refuted +yes +p-value below 0\.05", out)
     code, out, _ = simfl_(*words, "--json", "--confidence", 0.9, "--guesses", 100, "--guesses", 200)
     assert code == 1
-    found = json.loads(out)["result"]
-    assert (found["claim_refuted"], found["refuted"], found["confidence"]) == (True, False, 0.9)
-    assert found["guesses"] in (100, 200)
-    assert found["lower_bound"] > 0.5
+    result = json.loads(out)["result"]
+    assert (result["claim_refuted"], result["refuted"], result["confidence"]) == (True, False, 0.9)
+    assert result["guesses"] in (100, 200)
+    assert result["lower_bound"] > 0.5
 
 
 def test_the_auditor_knows_the_senders(simfl_, written):
@@ -83,7 +83,7 @@ def test_bad_input_gives_one_line(simfl_, written):
 
 
 @pytest.mark.parametrize(
-    ("found", "said"),
+    ("changes", "said"),
     [
         ({}, "This audit detects noise off, noise halved, clipping off, noise times 0.7, noise of +-1,"),
         (
@@ -98,14 +98,14 @@ def test_bad_input_gives_one_line(simfl_, written):
         ({"releases": 0, "accounted": 0}, "The client released nothing"),
     ],
 )
-def test_every_verdict_is_printed(simfl_, written, monkeypatch, found, said):
-    report = dataclasses.replace(correct_report(), **found)
+def test_every_verdict_is_printed(simfl_, written, monkeypatch, changes, said):
+    report = dataclasses.replace(correct_report(), **changes)
     monkeypatch.setattr("simfl.attacks.audit.audit", lambda *words, **options: report)
     code, out, _ = simfl_("privacy", "audit", written())
     assert said in " ".join(out.split())
     assert code == (0 if report.passed else 1)
     wrong = {"noise_missing", "noise_of_other_law", "noise_dependent", "complete"}
-    assert report.passed == (not wrong & set(found))
+    assert report.passed == (not wrong & set(changes))
 
 
 @functools.cache

@@ -10,13 +10,13 @@ def test_noise_of_every_accountant_reaches_the_epsilon(simfl_):
     words = ("privacy", "calibrate", "--epsilon", 2, "--steps", 20)
     code, out, err = simfl_(*words, "--clipping-norm", 0.5)
     assert (code, err) == (0, "")
-    found = json.loads(simfl_(*words, "--json")[1])["result"]
-    for entry in found["accountants"].values():
+    result = json.loads(simfl_(*words, "--json")[1])["result"]
+    for entry in result["accountants"].values():
         assert 1.99 < entry["epsilon"] <= 2.0
         assert f"{entry['noise_multiplier']:.6g}" in out
         assert f"noise z C = {entry['noise_multiplier'] / 2:.6g}" in out
-    assert found["accountants"]["tightest"]["noise_multiplier"] < found["accountants"]["renyi"]["noise_multiplier"]
-    assert found["analytic"]["noise_multiplier"] == pytest.approx(20**0.5 * analytic_std(2.0, 1e-5))
+    assert result["accountants"]["tightest"]["noise_multiplier"] < result["accountants"]["renyi"]["noise_multiplier"]
+    assert result["analytic"]["noise_multiplier"] == pytest.approx(20**0.5 * analytic_std(2.0, 1e-5))
 
 
 def test_sampling_needs_less_noise(simfl_):

@@ -46,11 +46,11 @@ def test_an_understated_claim_exits_with_1(scenario, tmp_path):
 def test_a_run_can_be_checked(scenario):
     scenario("run", "s.yaml", "-q")
     code, out, _ = scenario("privacy", "check", "results/s/001", "--json")
-    found = json.loads(out)["result"]
+    result = json.loads(out)["result"]
     assert code == 0
-    assert not found["planned"]
-    assert sum(len(group["clients"]) for group in found["groups"]) == 4
-    assert {entry["view"] for entry in found["groups"][0]["certified"]} == {"local_transcript", "global_hidden"}
+    assert not result["planned"]
+    assert sum(len(group["clients"]) for group in result["groups"]) == 4
+    assert {entry["view"] for entry in result["groups"][0]["certified"]} == {"local_transcript", "global_hidden"}
     code, _, err = scenario("privacy", "check", "results/s/001", "--set", "clients.count=3")
     assert code == 2
     assert err.startswith("--set: expected only privacy.claim")

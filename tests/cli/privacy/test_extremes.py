@@ -97,10 +97,10 @@ def test_extreme_arguments_give_a_number_or_one_line(simfl_, command):
 
 def test_small_rates_need_a_small_mu():
     """A thousand workers with a hundred thousand examples each satisfy Theorem 2 with a mu of 1e-11."""
-    found = theorem2(2.0, 1e-5, num_workers=1000, examples=100_000, batch_size=10, steps=1000)
-    assert found.mu < 1e-9
-    assert found.zeta**2 >= 1.5 * (1 - 1e-9)
-    assert found.alpha <= found.largest_alpha
+    theorem = theorem2(2.0, 1e-5, num_workers=1000, examples=100_000, batch_size=10, steps=1000)
+    assert theorem.mu < 1e-9
+    assert theorem.zeta**2 >= 1.5 * (1 - 1e-9)
+    assert theorem.alpha <= theorem.largest_alpha
 
 
 def test_the_advice_of_an_error_is_accepted(simfl_):

@@ -13,9 +13,9 @@ from tests.accounts.test_network import scenario
 
 @pytest.fixture
 def path(tmp_path):
-    found = tmp_path / "ring.yaml"
-    found.write_text(yaml.safe_dump(scenario(updates=24)))
-    return found
+    file = tmp_path / "ring.yaml"
+    file.write_text(yaml.safe_dump(scenario(updates=24)))
+    return file
 
 
 def test_epsilons_are_printed_by_distance_or_by_pair(simfl_, path, tmp_path):
@@ -36,12 +36,12 @@ def test_tables_and_json_have_the_values_of_the_python_function(simfl_, path, tm
     words = ("privacy", "network", path, "--observer", 0, "--observer", "links", "--times", 2)
     code, out, _ = simfl_(*words, "--json", "--out", tmp_path / "out")
     assert code == 0
-    found = json.loads(out)["result"]
-    assert found["gradients"] >= 24
-    assert [one["observer"] for one in found["pairs"]] == 2 * (["0"] * 5 + ["links"] * 6)
+    result = json.loads(out)["result"]
+    assert result["gradients"] >= 24
+    assert [one["observer"] for one in result["pairs"]] == 2 * (["0"] * 5 + ["links"] * 6)
     lines = (tmp_path / "out" / "pair_epsilon.csv").read_text().splitlines()
-    assert lines[0].split(",") == list(found["pairs"][0])
-    assert len(lines) == 1 + len(found["pairs"])
+    assert lines[0].split(",") == list(result["pairs"][0])
+    assert len(lines) == 1 + len(result["pairs"])
     figures = sorted(path.name for path in (tmp_path / "out").glob("*.png"))
     assert figures == ["by-distance.png", "graph.png", "over-time.png", "pairs.png"]
 
@@ -93,8 +93,8 @@ def test_reconstruct_prints_clients_whose_gradients_are_solved_for(simfl_, path,
     code, out, err = simfl_("privacy", "network", path, "--set", "privacy=null", "--reconstruct", "--out", tmp_path)
     assert (code, err) == (0, "")
     assert out.startswith("seen: whose gradients 6 observers can solve for, of ")
-    found = pd.read_csv(tmp_path / "reconstruction.csv")
-    near = found[found["distance"] == 1]
+    table = pd.read_csv(tmp_path / "reconstruction.csv")
+    near = table[table["distance"] == 1]
     assert re.search(rf"each by itself\n +distance 1 +{(near['recovered'] > 0).mean():.4g} +of 12 pairs", out)
     assert re.search(rf"are one\n +distance 1 +{near['slow_recovered'].mean():.4g} +of 12 pairs", out)
     assert "epsilon" not in out

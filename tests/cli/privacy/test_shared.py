@@ -79,8 +79,8 @@ def test_tables_fit_the_terminal_and_keep_every_word(capsys, monkeypatch, width)
 
 
 def test_json_is_one_valid_object(capsys):
-    found = Found(math.inf, np.float64(1e-5), (Part(2.0), Part(math.nan), Part(-math.inf)))
-    shared.present("Title", ROWS, notes=["said"], result=found, as_json=True)
+    result = Found(math.inf, np.float64(1e-5), (Part(2.0), Part(math.nan), Part(-math.inf)))
+    shared.present("Title", ROWS, notes=["said"], result=result, as_json=True)
     assert json.loads(capsys.readouterr().out) == {
         "title": "Title",
         "result": {"epsilon": "inf", "delta": 1e-5, "parts": [{"z": 2.0}, {"z": None}, {"z": "-inf"}]},
@@ -183,8 +183,8 @@ def test_options_are_the_arguments_of_a_theorem():
     app = typer.Typer(add_completion=False)
     app.command()(shared.with_options(command))
     run = CliRunner().invoke
-    found = json.loads(run(app, ["--epsilon", "2", "--rule", "two", "--extra"]).stdout)
-    assert found == [{"epsilon": 2.0, "num_workers": 4, "rule": "two"}, {"epsilon": 2.0, "steps": None}, True]
+    printed = json.loads(run(app, ["--epsilon", "2", "--rule", "two", "--extra"]).stdout)
+    assert printed == [{"epsilon": 2.0, "num_workers": 4, "rule": "two"}, {"epsilon": 2.0, "steps": None}, True]
     assert run(app, ["--epsilon", "1", "--rule", "three"]).exit_code == 2
     assert run(app, []).exit_code == 2, "epsilon has no default"
     words = " ".join(re.sub(r"[^\x20-\x7e]", " ", run(app, ["--help"], env={"COLUMNS": "160"}).stdout).split())

@@ -25,12 +25,12 @@ def test_claim_and_accountant_stand_side_by_side(simfl_):
 def test_json_has_everything(simfl_):
     code, out, _ = simfl_(*WORDS, "--epsilon", 10, "--steps", 58594, "--json", "--dimension", 1000)
     assert code == 0
-    found = json.loads(out)["result"]
-    assert found["theorem2"]["zeta"] == pytest.approx(2.23314, abs=5e-6)
-    assert found["smallest_admissible_epsilon"] == pytest.approx(8.344, abs=5e-4)
-    assert [row["claim_holds"] for row in found["accounted"]] == [False, True, True, True]
-    assert found["convergence"]["rhobar"] == pytest.approx(1815.469, abs=5e-4)
-    assert found["convergence"]["theorem1"]["bound"] > found["convergence"]["theorem1_without_noise"]["bound"]
+    result = json.loads(out)["result"]
+    assert result["theorem2"]["zeta"] == pytest.approx(2.23314, abs=5e-6)
+    assert result["smallest_admissible_epsilon"] == pytest.approx(8.344, abs=5e-4)
+    assert [row["claim_holds"] for row in result["accounted"]] == [False, True, True, True]
+    assert result["convergence"]["rhobar"] == pytest.approx(1815.469, abs=5e-4)
+    assert result["convergence"]["theorem1"]["bound"] > result["convergence"]["theorem1_without_noise"]["bound"]
 
 
 def test_convergence_is_shown_on_request(simfl_):

@@ -85,14 +85,14 @@ def test_mixing_has_the_numbers_of_the_theory_page():
 def test_constants_are_those_of_the_paper():
     # By hand, with K = 2, tau = 3, L = 2, h = 0.01 and rho = 0, so that rho-bar = 1/2 and the delay is 2.
     here = problem(num_workers=2, batch_size=5, smoothness=2.0, staleness=3.0, rho=0.0)
-    found = constants(here, 0.002)
-    assert found.c1 == pytest.approx(1 - 24 * 1e-4 * 4 * 2)
+    computed = constants(here, 0.002)
+    assert computed.c1 == pytest.approx(1 - 24 * 1e-4 * 4 * 2)
     spread = 6 * 1e-4 * 4 + 0.01 * 2 * 2 + 12 * 1e-6 * 8 * 9 / 2
-    assert found.c3 == pytest.approx(0.5 + 0.01 * 2 * 9 / 2 + spread / found.c1)
+    assert computed.c3 == pytest.approx(0.5 + 0.01 * 2 * 9 / 2 + spread / computed.c1)
     drift = 0.01 * 4 / 2 + 6 * 1e-4 * 8 / 4 + 12 * 1e-6 * 16 * 9 / 8
     gain = 0.01 / 4 - 1e-4 * 2 / 4 - 2 * 1e-6 * 4 * 9 / 8
-    assert found.c2 == pytest.approx(gain - drift * 4 * 1e-4 * 2 / found.c1)
-    assert found.violated is None
+    assert computed.c2 == pytest.approx(gain - drift * 4 * 1e-4 * 2 / computed.c1)
+    assert computed.violated is None
 
 
 problems = st.builds(
@@ -137,11 +137,11 @@ def test_enough_steps_are_astronomically_many():
 def test_theorem_1_adds_its_parts():
     here = problem()
     step_size = largest_step_size(here) / 2
-    found = theorem1(here, step_size=step_size, steps=1000, noise_std=3.0)
-    assert found.start == pytest.approx(2 * 2.0 * 16 / (step_size * 1000 * 32))
-    assert found.gradients == pytest.approx(2 * step_size / (32 * 16) * (0.5 * 32 + 6 * 0.1 * 32**2))
-    assert found.noise == pytest.approx(2 * step_size / (32 * 16) * 100 * 9.0)
-    assert found.bound == pytest.approx(found.start + found.gradients + found.noise)
+    theorem = theorem1(here, step_size=step_size, steps=1000, noise_std=3.0)
+    assert theorem.start == pytest.approx(2 * 2.0 * 16 / (step_size * 1000 * 32))
+    assert theorem.gradients == pytest.approx(2 * step_size / (32 * 16) * (0.5 * 32 + 6 * 0.1 * 32**2))
+    assert theorem.noise == pytest.approx(2 * step_size / (32 * 16) * 100 * 9.0)
+    assert theorem.bound == pytest.approx(theorem.start + theorem.gradients + theorem.noise)
 
 
 def test_theorem_1_names_the_condition_and_a_step_size():
@@ -160,22 +160,22 @@ def test_theorem_1_names_the_condition_and_a_step_size():
 
 
 def test_theorem_2_has_the_numbers_of_the_theory_page():
-    found = theorem2(10.0, 1e-5, **CIFAR)
-    assert found.mu == pytest.approx(0.5367, abs=5e-5)
-    assert found.alpha == pytest.approx(3.48498, abs=1e-4)
-    assert found.noise_std_for_mean == pytest.approx(0.0174464, abs=5e-8)
-    assert found.noise_std_for_sum == pytest.approx(4.46628, abs=1e-5)
-    assert found.zeta == pytest.approx(2.23314, abs=5e-6)
-    assert (found.neighbors, found.view) == ("replace_one", "global_hidden")
+    theorem = theorem2(10.0, 1e-5, **CIFAR)
+    assert theorem.mu == pytest.approx(0.5367, abs=5e-5)
+    assert theorem.alpha == pytest.approx(3.48498, abs=1e-4)
+    assert theorem.noise_std_for_mean == pytest.approx(0.0174464, abs=5e-8)
+    assert theorem.noise_std_for_sum == pytest.approx(4.46628, abs=1e-5)
+    assert theorem.zeta == pytest.approx(2.23314, abs=5e-6)
+    assert (theorem.neighbors, theorem.view) == ("replace_one", "global_hidden")
 
 
 def test_noise_on_the_sum_is_batch_size_times_that_on_the_mean():
-    found = theorem2(10.0, 1e-5, **CIFAR, gradient_bound=0.3)
-    assert found.noise_std_for_sum == pytest.approx(256 * found.noise_std_for_mean)
-    assert found.noise_std_for_mean == pytest.approx(0.3 * 0.0174464, rel=1e-5)
-    assert found.noise_multiplier == pytest.approx(found.noise_std_for_sum / 0.3)
-    assert found.zeta == pytest.approx(found.noise_multiplier / 2)
-    assert found.zeta == pytest.approx(2.23314, rel=1e-5), "the multiplier does not depend on the unit of gradients"
+    theorem = theorem2(10.0, 1e-5, **CIFAR, gradient_bound=0.3)
+    assert theorem.noise_std_for_sum == pytest.approx(256 * theorem.noise_std_for_mean)
+    assert theorem.noise_std_for_mean == pytest.approx(0.3 * 0.0174464, rel=1e-5)
+    assert theorem.noise_multiplier == pytest.approx(theorem.noise_std_for_sum / 0.3)
+    assert theorem.zeta == pytest.approx(theorem.noise_multiplier / 2)
+    assert theorem.zeta == pytest.approx(2.23314, rel=1e-5), "the multiplier does not depend on the unit of gradients"
 
 
 @pytest.mark.slow
@@ -192,11 +192,11 @@ def test_noise_on_the_sum_is_batch_size_times_that_on_the_mean():
 def test_accounts_of_theorem_2_match_the_theory_page(
     claimed, batch_size, steps, sigma, zeta, mu, hidden, local, hidden_aor, local_aor
 ):
-    found = theorem2(claimed, 1e-5, **{**CIFAR, "batch_size": batch_size, "steps": steps})
-    assert found.noise_std_for_mean == close(sigma)
-    assert found.zeta == close(zeta)
-    assert found.mu == pytest.approx(mu, abs=2e-4)
-    rows = {(row.view, row.neighbors): row for row in found.accounted()}
+    theorem = theorem2(claimed, 1e-5, **{**CIFAR, "batch_size": batch_size, "steps": steps})
+    assert theorem.noise_std_for_mean == close(sigma)
+    assert theorem.zeta == close(zeta)
+    assert theorem.mu == pytest.approx(mu, abs=2e-4)
+    rows = {(row.view, row.neighbors): row for row in theorem.accounted()}
     assert rows["global_hidden", "replace_one"].epsilon == close(hidden)
     assert rows["local_transcript", "replace_one"].epsilon == close(local)
     assert rows["global_hidden", "add_or_remove"].epsilon == pytest.approx(hidden_aor, abs=0.006)
@@ -212,15 +212,15 @@ def test_accounts_of_theorem_2_match_the_theory_page(
 
 
 def test_few_workers_are_within_the_claim():
-    found = theorem2(10.0, 1e-5, num_workers=8, examples=6250, batch_size=256, steps=58594)
-    local = found.accounted()[0]
+    theorem = theorem2(10.0, 1e-5, num_workers=8, examples=6250, batch_size=256, steps=58594)
+    local = theorem.accounted()[0]
     assert local.claim_holds
     assert 0.6 < local.epsilon / 10.0 <= 0.96
 
 
 def test_algorithm_1_as_printed_gives_an_epsilon_above_a_million():
-    found = theorem2(10.0, 1e-5, **CIFAR)
-    literal = Release(found.noise_std_for_mean / found.gradient_bound, 256 / 3125, "without_replacement")
+    theorem = theorem2(10.0, 1e-5, **CIFAR)
+    literal = Release(theorem.noise_std_for_mean / theorem.gradient_bound, 256 / 3125, "without_replacement")
     assert literal.noise_multiplier / 2 == pytest.approx(0.0087, abs=5e-5)
     assert epsilon_of([(literal, 3662)], 1e-5, neighbors="replace_one", accountant="renyi") > 1e6
 
@@ -239,7 +239,7 @@ settings_of_theorem2 = {
 def test_no_other_mu_needs_less_noise(epsilon, delta, num_workers, batch_size, steps, other):
     n = 3125
     try:
-        found = theorem2(
+        theorem = theorem2(
             epsilon, delta, num_workers=num_workers, examples=n, batch_size=batch_size, steps=steps, gradient_bound=2.0
         )
     except ConditionError:
@@ -255,22 +255,22 @@ def test_no_other_mu_needs_less_noise(epsilon, delta, num_workers, batch_size, s
         assert bound == pytest.approx(pool / (batch_size * (1 + zeta_squared)))
         return sigma_squared if enough and alpha <= math.log(bound) * (1 + 1e-9) else math.inf
 
-    ours = sigma_squared(found.mu)
-    assert math.sqrt(ours) == pytest.approx(found.noise_std_for_mean)
+    ours = sigma_squared(theorem.mu)
+    assert math.sqrt(ours) == pytest.approx(theorem.noise_std_for_mean)
     assert ours <= sigma_squared(other) * (1 + 1e-5)
     # Equation (24), at the order that was chosen.
-    spent = 20 * 2.0**2 * steps * found.alpha / (pool**2 * found.noise_std_for_mean**2)
-    assert spent + math.log(1 / delta) / (found.alpha - 1) == pytest.approx(epsilon)
+    spent = 20 * 2.0**2 * steps * theorem.alpha / (pool**2 * theorem.noise_std_for_mean**2)
+    assert spent + math.log(1 / delta) / (theorem.alpha - 1) == pytest.approx(epsilon)
 
 
 @pytest.mark.parametrize(("epochs", "smallest"), [(10, 4.2), (100, 6.4), (300, 8.4)])
 def test_smallest_admissible_epsilon_of_cifar(epochs, smallest):
     here = {**CIFAR, "steps": round(epochs * 50000 / 256)}
-    found = smallest_admissible_epsilon(1e-5, **here)
-    assert math.ceil(10 * found) / 10 == pytest.approx(smallest)
-    assert theorem2(found * 1.0001, 1e-5, **here).noise_std_for_mean > 0
+    admissible = smallest_admissible_epsilon(1e-5, **here)
+    assert math.ceil(10 * admissible) / 10 == pytest.approx(smallest)
+    assert theorem2(admissible * 1.0001, 1e-5, **here).noise_std_for_mean > 0
     with pytest.raises(ConditionError):
-        theorem2(found * 0.999, 1e-5, **here)
+        theorem2(admissible * 0.999, 1e-5, **here)
 
 
 @pytest.mark.slow
@@ -286,25 +286,25 @@ def test_theorem_2_applies_from_the_smallest_admissible_epsilon_on(epsilon, delt
 
 
 def test_an_inadmissible_epsilon_is_named_with_the_smallest_one():
-    with pytest.raises(ConditionError) as found:
+    with pytest.raises(ConditionError) as refused:
         theorem2(8.3, 1e-5, **CIFAR)
-    message = str(found.value)
+    message = str(refused.value)
     assert message == (
         "Theorem 2: condition (7) holds for no mu (nearest at mu = 0.268: alpha is 2.894, at most 2.876 is allowed) at "
         "epsilon = 8.3; expected at least epsilon = 8.344; ask for that, or take fewer steps or smaller batches"
     )
-    assert isinstance(found.value, ScenarioError)
+    assert isinstance(refused.value, ScenarioError)
     with pytest.raises(ConditionError, match=r"no epsilon is admissible: the batches are too large a part"):
         theorem2(8.3, 1e-5, num_workers=1, examples=300, batch_size=256, steps=1000)
     assert smallest_admissible_epsilon(1e-5, num_workers=1, examples=300, batch_size=256, steps=1000) == math.inf
 
 
 def test_remark_1_needs_its_order_condition():
-    found = theorem2(15.0, 1e-5, **CIFAR)
-    first = found.remark1_from_step()
+    theorem = theorem2(15.0, 1e-5, **CIFAR)
+    first = theorem.remark1_from_step()
     assert 1 < first < CIFAR["steps"]
-    orders = [1 + (found.alpha - 1) * math.sqrt(CIFAR["steps"] / step) for step in (first - 1, first)]
-    assert orders[1] <= found.largest_alpha < orders[0]
+    orders = [1 + (theorem.alpha - 1) * math.sqrt(CIFAR["steps"] / step) for step in (first - 1, first)]
+    assert orders[1] <= theorem.largest_alpha < orders[0]
     # At the edge of condition (7) the remark says nothing before the end.
     edge = theorem2(10.0, 1e-5, **CIFAR)
     assert edge.remark1_from_step() == CIFAR["steps"]
@@ -347,18 +347,20 @@ def test_proposition_2_is_proposition_1_at_the_steps_of_equation_8(mu):
     log_delta = math.log(1 / delta)
     K, B, d = here.num_workers, here.batch_size, here.dimension
     for as_printed in (False, True):
-        found = proposition2(here, epsilon, delta, examples=n, as_printed=as_printed, mu=mu)
-        assert found.steps == math.floor(2 * gap * (K * n * epsilon) ** 2 / (40 * d * log_delta))
+        proposition = proposition2(here, epsilon, delta, examples=n, as_printed=as_printed, mu=mu)
+        assert proposition.steps == math.floor(2 * gap * (K * n * epsilon) ** 2 / (40 * d * log_delta))
         # The closed form takes alpha for ln(1/delta) / ((1 - mu) eps).
-        share = found.theorem2.mu
+        share = proposition.theorem2.mu
         assert mu is None or share == mu
-        sigma_squared = 20 * found.steps * log_delta / ((K * n) ** 2 * share * (1 - share) * epsilon**2)
+        sigma_squared = 20 * proposition.steps * log_delta / ((K * n) ** 2 * share * (1 - share) * epsilon**2)
         over_batch = sigma_squared / B**2 if as_printed else sigma_squared
-        assert found.bound == pytest.approx((2 * gap + 2 * d * over_batch) / math.sqrt(found.steps), rel=1e-4)
-        assert found.exact_bound > found.bound, "alpha is larger than what the closed form takes"
-        assert found.step_size == pytest.approx(K / (B * math.sqrt(found.steps)))
-        assert found.minimal_steps == minimal_steps(here, as_printed=as_printed)
-        assert found.long_enough is False
+        assert proposition.bound == pytest.approx(
+            (2 * gap + 2 * d * over_batch) / math.sqrt(proposition.steps), rel=1e-4
+        )
+        assert proposition.exact_bound > proposition.bound, "alpha is larger than what the closed form takes"
+        assert proposition.step_size == pytest.approx(K / (B * math.sqrt(proposition.steps)))
+        assert proposition.minimal_steps == minimal_steps(here, as_printed=as_printed)
+        assert proposition.long_enough is False
 
 
 def test_proposition_2_needs_a_step_and_theorem_2():

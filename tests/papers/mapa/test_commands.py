@@ -39,14 +39,14 @@ def test_amplification_is_shown_where_the_client_has_a_size(simfl_):
 def test_json_has_everything(simfl_):
     code, out, _ = simfl_(*WORDS, "--json", "--steps", 138, "--examples", 12_000, "--theta", 0.5)
     assert code == 0
-    found = json.loads(out)["result"]
-    assert [stage["steps"] for stage in found["stages"]] == [1, 2, 7, 26, 102]
-    assert found["stages"][0]["table2_sensitivity"] == pytest.approx(526.98, abs=5e-3)
-    assert found["total"]["releases"] == 28
-    assert found["total"]["basic"] == pytest.approx(2.8, rel=1e-9)
-    assert found["literal_epsilon"] == pytest.approx(1.2, rel=1e-9)
-    assert found["audp"]["sensitivity"] == pytest.approx(8 / 12, rel=1e-9)
-    assert found["audp"]["theorem2"]["bound"] > found["audp"]["theorem2"]["claimed"]
+    result = json.loads(out)["result"]
+    assert [stage["steps"] for stage in result["stages"]] == [1, 2, 7, 26, 102]
+    assert result["stages"][0]["table2_sensitivity"] == pytest.approx(526.98, abs=5e-3)
+    assert result["total"]["releases"] == 28
+    assert result["total"]["basic"] == pytest.approx(2.8, rel=1e-9)
+    assert result["literal_epsilon"] == pytest.approx(1.2, rel=1e-9)
+    assert result["audp"]["sensitivity"] == pytest.approx(8 / 12, rel=1e-9)
+    assert result["audp"]["theorem2"]["bound"] > result["audp"]["theorem2"]["claimed"]
 
 
 def test_the_exact_second_moment_makes_the_recipe_useless(simfl_):

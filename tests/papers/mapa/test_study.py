@@ -47,8 +47,8 @@ def level(task, algorithm, sigma, *rest):
 
 
 def test_sigma_and_g_decide_which_algorithm_is_ahead():
-    found = held(mapa.beats_audp(figure6(level, LR), "LR"))
-    assert found == {
+    held_by_label = held(mapa.beats_audp(figure6(level, LR), "LR"))
+    assert held_by_label == {
         f"classes: even or odd, σ = {sigma}, G = {bound} (the paper's own)": 90.0 - 0.1 * sigma > other
         for sigma in mapa.SIGMAS
         for bound, other in zip(mapa.BOUNDS, LEVELS.values(), strict=True)
@@ -231,8 +231,8 @@ def test_one_number_of_servers_is_enough_to_lose_the_order():
 
 def test_runs_that_end_early_do_not_decide_against_an_order():
     runs = figure7(lambda task, servers, algorithm, *rest: 10**7 if algorithm == "AUDP" else 30_000)
-    found = {reading.held for reading in mapa.saves_against_audp(runs)}
-    assert found == {None}, "120,000 updates are less than ten times MAPA's, and AUDP was not there yet"
+    verdicts = {reading.held for reading in mapa.saves_against_audp(runs)}
+    assert verdicts == {None}, "120,000 updates are less than ten times MAPA's, and AUDP was not there yet"
 
 
 def test_saved_orders_stand_beside_the_papers():

@@ -61,9 +61,11 @@ def test_each_second_moment_belongs_to_a_sampler(name, second_moment):
 
     d, key = 6, jnp.asarray(Streams(0).key("noise"))
     draw = jax.jit(jax.vmap(lambda i: SAMPLERS[name](key, jnp.int32(0), i, d)))
-    found = (np.asarray(draw(np.arange(40_000)), np.float64) ** 2).sum(axis=1)
+    squared_norms = (np.asarray(draw(np.arange(40_000)), np.float64) ** 2).sum(axis=1)
     expected = noise_second_moment(1.0, 1.0, d, second_moment)
-    assert found.mean() == pytest.approx(expected, abs=4.5 * found.std() / math.sqrt(len(found)))
+    assert squared_norms.mean() == pytest.approx(
+        expected, abs=4.5 * squared_norms.std() / math.sqrt(len(squared_norms))
+    )
 
 
 #: Monte Carlo with an error of 0.003, of the formula sheet.
@@ -78,9 +80,9 @@ SHEET = {
 
 @pytest.mark.parametrize("d", SHEET)
 def test_delta_of_the_published_sampler_matches_the_formula_sheet(d):
-    found = radius_only_delta(d, 0.1), radius_only_delta(d, 1.0)
-    assert found == pytest.approx(SHEET[d], abs=0.003)
-    assert radius_only_delta(d, 1.0, 2.0) < found[1] < radius_only_delta(d, 1.0, 0.5)
+    deltas = radius_only_delta(d, 0.1), radius_only_delta(d, 1.0)
+    assert deltas == pytest.approx(SHEET[d], abs=0.003)
+    assert radius_only_delta(d, 1.0, 2.0) < deltas[1] < radius_only_delta(d, 1.0, 0.5)
 
 
 def test_delta_of_the_published_sampler_is_exact_to_six_digits():
@@ -100,8 +102,8 @@ def test_the_integral_agrees_with_drawn_privacy_losses(d, nominal, epsilon):
     other = np.sqrt(r**2 - 2 * r * nominal * cosine + nominal**2)
     loss = (d - 1) * np.log(other / r) + other - r
     drawn = np.maximum(0.0, -np.expm1(epsilon - loss))
-    found = radius_only_delta(d, nominal, epsilon)
-    assert found == pytest.approx(drawn.mean(), abs=4.5 * drawn.std() / math.sqrt(count))
+    delta = radius_only_delta(d, nominal, epsilon)
+    assert delta == pytest.approx(drawn.mean(), abs=4.5 * drawn.std() / math.sqrt(count))
 
 
 def test_in_one_dimension_the_published_sampler_is_laplace():
@@ -113,10 +115,10 @@ def test_in_one_dimension_the_published_sampler_is_laplace():
 @settings(max_examples=25, deadline=None, derandomize=True)
 @given(d=st.integers(2, 10**6), nominal=st.floats(0.001, 30.0), factor=st.floats(0.0, 3.0))
 def test_no_epsilon_repairs_the_published_sampler(d, nominal, factor):
-    found = radius_only_delta(d, nominal, factor * nominal)
-    assert 0.0 < found <= 1.0
-    assert radius_only_delta(d + 1, nominal, factor * nominal) >= found - 1e-8
-    assert radius_only_delta(d, nominal, factor * nominal + 1.0) <= found + 1e-8
+    delta = radius_only_delta(d, nominal, factor * nominal)
+    assert 0.0 < delta <= 1.0
+    assert radius_only_delta(d + 1, nominal, factor * nominal) >= delta - 1e-8
+    assert radius_only_delta(d, nominal, factor * nominal + 1.0) <= delta + 1e-8
 
 
 # -- the sensitivity to begin with --------------------------------------------------------------------
@@ -152,8 +154,8 @@ TABLE = [
 
 
 def test_stages_match_the_table():
-    found = stages(PAPER, 0.1, initial=INITIAL, count=5)
-    for stage, row in zip(found, TABLE, strict=True):
+    computed = stages(PAPER, 0.1, initial=INITIAL, count=5)
+    for stage, row in zip(computed, TABLE, strict=True):
         assert stage.sensitivity == pytest.approx(row[0], abs=5e-7)
         assert stage.clipping_norm == pytest.approx(row[1], abs=5e-4)
         assert stage.variance == pytest.approx(row[2], abs=5e-3)
@@ -161,10 +163,10 @@ def test_stages_match_the_table():
         assert stage.step_size == pytest.approx(row[4], abs=1e-8)
         assert stage.steps == row[5]
         assert stage.table2_sensitivity == pytest.approx(row[6], abs=5e-3)
-    assert [stage.first_step for stage in found] == [1, 2, 4, 11, 37]
-    assert [stage.number for stage in found] == [1, 2, 3, 4, 5]
+    assert [stage.first_step for stage in computed] == [1, 2, 4, 11, 37]
+    assert [stage.number for stage in computed] == [1, 2, 3, 4, 5]
     # two numbers that the sheet rounds differently stay within one unit of its last digit
-    assert found[0].step_size == pytest.approx(0.0011249916, abs=5e-11)
+    assert computed[0].step_size == pytest.approx(0.0011249916, abs=5e-11)
 
 
 def test_the_recipe_is_vacuous_in_high_dimension():
@@ -177,17 +179,19 @@ def test_the_recipe_is_vacuous_in_high_dimension():
 
 
 def test_stages_cover_the_steps_of_a_run():
-    found = stages(PAPER, 0.1, initial=INITIAL, steps=138)
-    assert [stage.steps for stage in found] == [1, 2, 7, 26, 102]
+    computed = stages(PAPER, 0.1, initial=INITIAL, steps=138)
+    assert [stage.steps for stage in computed] == [1, 2, 7, 26, 102]
     assert len(stages(PAPER, 0.1, initial=INITIAL, steps=139)) == 6
     assert len(stages(PAPER, 0.1, initial=INITIAL, steps=15_000)) == 9
 
 
 def test_table_2s_rule_makes_the_sensitivity_grow():
-    found = stages(PAPER, 0.1, initial=INITIAL, count=3, rule="table2")
-    assert [stage.sensitivity for stage in found] == pytest.approx([223.578838, 526.982352, 1242.110154], abs=5e-7)
+    computed = stages(PAPER, 0.1, initial=INITIAL, count=3, rule="table2")
+    assert [stage.sensitivity for stage in computed] == pytest.approx([223.578838, 526.982352, 1242.110154], abs=5e-7)
     # with P of the first dS
-    assert found[1].coefficient == pytest.approx(8 * found[1].variance / (6 * (12 * INITIAL * 0.5) ** 2), rel=1e-12)
+    assert computed[1].coefficient == pytest.approx(
+        8 * computed[1].variance / (6 * (12 * INITIAL * 0.5) ** 2), rel=1e-12
+    )
 
 
 @settings(max_examples=100, deadline=None, derandomize=True)
@@ -243,13 +247,13 @@ def test_remark_2_holds_with_its_sign_corrected(problem, variance, step):
 
 
 def test_theorem_2_matches_a_calculation_by_hand():
-    found = theorem2(PAPER, 99.0, radius=50.0, gradient_bound=4.0, steps=10_000)
-    assert found.delay == pytest.approx(50 * 4 * 5 / 1e4, rel=1e-12)
+    theorem = theorem2(PAPER, 99.0, radius=50.0, gradient_bound=4.0, steps=10_000)
+    assert theorem.delay == pytest.approx(50 * 4 * 5 / 1e4, rel=1e-12)
     growth = 10 * (99 + 16) / 200 * 36 / 1e4
-    assert found.drift == pytest.approx(growth * (1 + math.log(1e4)), rel=1e-12)
-    assert found.rest == pytest.approx(((4 + 2500) * 10 + 2500 * 70) / 200, rel=1e-12)
-    assert found.bound == pytest.approx(found.delay + found.drift + found.rest, rel=1e-12)
-    assert found.bound - found.claimed == pytest.approx(growth, rel=1e-6)
+    assert theorem.drift == pytest.approx(growth * (1 + math.log(1e4)), rel=1e-12)
+    assert theorem.rest == pytest.approx(((4 + 2500) * 10 + 2500 * 70) / 200, rel=1e-12)
+    assert theorem.bound == pytest.approx(theorem.delay + theorem.drift + theorem.rest, rel=1e-12)
+    assert theorem.bound - theorem.claimed == pytest.approx(growth, rel=1e-6)
 
 
 def test_the_sum_in_theorem_2_needs_1_plus_ln_t():
@@ -264,25 +268,25 @@ def test_the_sum_in_theorem_2_needs_1_plus_ln_t():
 
 
 def test_total_has_the_papers_and_the_exact_numbers():
-    found = total(0.1, 3000, sampling_rate=12 / 12_000)
-    assert found.basic == pytest.approx(300.0, rel=1e-12)
-    assert found.amplified == pytest.approx(1.05165388e-4, rel=1e-8)
-    assert found.amplified_basic == pytest.approx(0.315496164, rel=1e-8)
-    assert found.advanced == pytest.approx(57.8338843, rel=1e-8)
-    assert found.amplified_advanced == pytest.approx(0.0276733886, rel=1e-8)
-    assert found.certified == pytest.approx(37.5446469, rel=1e-8)
-    assert found.amplified_certified == pytest.approx(0.0146766561, rel=1e-8)
+    totals = total(0.1, 3000, sampling_rate=12 / 12_000)
+    assert totals.basic == pytest.approx(300.0, rel=1e-12)
+    assert totals.amplified == pytest.approx(1.05165388e-4, rel=1e-8)
+    assert totals.amplified_basic == pytest.approx(0.315496164, rel=1e-8)
+    assert totals.advanced == pytest.approx(57.8338843, rel=1e-8)
+    assert totals.amplified_advanced == pytest.approx(0.0276733886, rel=1e-8)
+    assert totals.certified == pytest.approx(37.5446469, rel=1e-8)
+    assert totals.amplified_certified == pytest.approx(0.0146766561, rel=1e-8)
     assert literal_epsilon(0.1, 12) == pytest.approx(1.2, rel=1e-12)
 
 
 @settings(max_examples=60, deadline=None, derandomize=True)
 @given(epsilon=st.floats(0.01, 3.0), releases=st.integers(0, 500), q=st.floats(0.001, 1.0))
 def test_totals_are_ordered(epsilon, releases, q):
-    found = total(epsilon, releases, sampling_rate=q)
-    assert found.amplified <= epsilon * (1 + 1e-12)
-    assert found.certified <= min(found.basic, found.advanced) * (1 + 1e-12)
-    assert found.amplified_certified <= min(found.amplified_basic, found.amplified_advanced) * (1 + 1e-12)
-    assert found.amplified_certified <= found.certified * (1 + 1e-9)
+    totals = total(epsilon, releases, sampling_rate=q)
+    assert totals.amplified <= epsilon * (1 + 1e-12)
+    assert totals.certified <= min(totals.basic, totals.advanced) * (1 + 1e-12)
+    assert totals.amplified_certified <= min(totals.amplified_basic, totals.amplified_advanced) * (1 + 1e-12)
+    assert totals.amplified_certified <= totals.certified * (1 + 1e-9)
 
 
 # -- wrong arguments ----------------------------------------------------------------------------------

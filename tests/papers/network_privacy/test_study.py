@@ -28,8 +28,8 @@ def test_medians_are_over_the_named_pairs(monkeypatch):
     table = pd.DataFrame(rows, columns=["observer", "client", "distance", "epsilon", "published"])
     runs, account = runs_of(table)
     monkeypatch.setattr(study, "account", account)
-    found = {who: study.pairs(runs, (), who, "epsilon") for who in ("a neighbor", "the farthest")}
-    assert found == {"a neighbor": (5.0,) * 5, "the farthest": (3.0,) * 5}, "the slow worker is left out"
+    medians = {who: study.pairs(runs, (), who, "epsilon") for who in ("a neighbor", "the farthest")}
+    assert medians == {"a neighbor": (5.0,) * 5, "the farthest": (3.0,) * 5}, "the slow worker is left out"
     assert study.pairs(runs, (), "the slow one", "published") == (0.2,) * 5
     assert study.pairs(runs, (), "for the slow one", "published") == (0.5,) * 5
 
@@ -37,16 +37,16 @@ def test_medians_are_over_the_named_pairs(monkeypatch):
 @pytest.mark.parametrize("kind", study.SOLVERS)
 def test_shares_equal_those_of_each_attackers_report(kind):
     """One matrix for all attackers says what `Network.reconstruction` says of each."""
-    found = {name: values[0] for name, values in study.solved("Florentine families", kind, 5).items()}
+    shares = {name: values[0] for name, values in study.solved("Florentine families", kind, 5).items()}
     folder = study.scenarios_folder() / "network_privacy"
     topology = f"topology={{kind: edge_list, path: {folder / 'florentine.txt'}}}"
     changes = [f"algorithm.kind={kind}", "clients.count=15", topology, "stop.updates=75", "seed=1"]
     pairs = reconstruct(load(folder / "solved.yaml", changes)).pairs
     each = pairs.groupby("observer")
-    assert found["slow"] == pytest.approx(each["slow_recovered"].mean().mean())
-    assert found["32 bits"] == pytest.approx((pairs["slow_rounding"] < 0.1).groupby(pairs["observer"]).mean().mean())
-    assert found["neighbors"] == pytest.approx((pairs["distance"] == 1.0).groupby(pairs["observer"]).mean().mean())
-    assert 0.1 < found["slow"] < 0.9
+    assert shares["slow"] == pytest.approx(each["slow_recovered"].mean().mean())
+    assert shares["32 bits"] == pytest.approx((pairs["slow_rounding"] < 0.1).groupby(pairs["observer"]).mean().mean())
+    assert shares["neighbors"] == pytest.approx((pairs["distance"] == 1.0).groupby(pairs["observer"]).mean().mean())
+    assert 0.1 < shares["slow"] < 0.9
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_the_page_has_the_measured_numbers():
     """The tables of docs/network_privacy.md are those of the full form."""
     root = Path(__file__).parents[3]
     with (root / "results" / "reference" / "network_privacy.csv").open(encoding="utf-8", newline="") as file:
-        found = {(row["row"], row["column"]): float(row["ours"]) for row in csv.DictReader(file)}
+        measured = {(row["row"], row["column"]): float(row["ours"]) for row in csv.DictReader(file)}
     page = (root / "docs" / "network_privacy.md").read_text(encoding="utf-8")
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in page.splitlines() if line.startswith("| ")]
     workers = {row[0]: row[1:] for row in rows if len(row) == 8 and row[0].strip("-")}
@@ -100,7 +100,7 @@ def test_the_page_has_the_measured_numbers():
     ]
     for name, cells in workers.items():
         for column, cell in zip(columns, cells, strict=True):
-            assert float(cell.split()[0]) == pytest.approx(found[f"case II, {name}", column], abs=0.0051), (
+            assert float(cell.split()[0]) == pytest.approx(measured[f"case II, {name}", column], abs=0.0051), (
                 name,
                 column,
             )
@@ -112,4 +112,4 @@ def test_the_page_has_the_measured_numbers():
         wanted = ["neighbors", *(f"the same, 32 bits, {steps}" for steps in study.STEPS)]
         wanted.append(f"each gradient by itself, {study.EACH}")
         for column, cell in zip(wanted, cells, strict=True):
-            assert close(cell, found[row, column]), (name, column)
+            assert close(cell, measured[row, column]), (name, column)

@@ -97,9 +97,9 @@ def test_the_mean_accuracy_equals_its_closed_form():
     x, y = np.array([[1.0], [-1.0]], np.float32), np.array([1, 0], np.int32)
     one = Task(model, x, y, x, y, np.zeros(1, np.float32)).on_device()
     stds = np.array([0.0, 0.5, 1.0, 3.0])
-    found = perturbed_accuracies(one, np.ones(1, np.float32), stds, 4000, KEY).mean(axis=1)
+    accuracies = perturbed_accuracies(one, np.ones(1, np.float32), stds, 4000, KEY).mean(axis=1)
     expected = np.array([1.0, *ndtr(1.0 / stds[1:])])
-    np.testing.assert_allclose(found, expected, atol=4 * 0.5 / math.sqrt(4000))
+    np.testing.assert_allclose(accuracies, expected, atol=4 * 0.5 / math.sqrt(4000))
 
 
 def test_draws_do_not_depend_on_how_many_are_evaluated_in_parallel(monkeypatch):
@@ -150,8 +150,8 @@ def test_factors_equal_the_noise_of_simulated_rounds_in_the_mean_model():
 
 def test_more_rounds_of_smaller_batches_leave_more_noise():
     options = {"steps": np.full(10, 0.3), "batch_size": 10, "num_clients": 9}
-    found = noise_factors("all", rounds=[1, 4, math.nan], **options)
-    np.testing.assert_allclose(found, [0.01, 0.02, math.nan], rtol=1e-14)
+    factors = noise_factors("all", rounds=[1, 4, math.nan], **options)
+    np.testing.assert_allclose(factors, [0.01, 0.02, math.nan], rtol=1e-14)
     with pytest.raises(ValueError, match="reading: expected one of all, last, figure, found 'first'"):
         noise_factors("first", rounds=[1], **options)
 
@@ -177,11 +177,11 @@ def graph(reading="all", scale=1.0):
 
 
 def test_a_graph_has_the_accuracies_of_models_with_noise():
-    found = graph()
-    assert found.clipping_norms == (0.1, 0.5)
-    assert found.gradients == 60 * 32
-    assert found.reference == max(*found.accuracies, found.unclipped_accuracy) > 0.8
-    rows = found.rows()
+    utility = graph()
+    assert utility.clipping_norms == (0.1, 0.5)
+    assert utility.gradients == 60 * 32
+    assert utility.reference == max(*utility.accuracies, utility.unclipped_accuracy) > 0.8
+    rows = utility.rows()
     assert [row[:2] for row in rows] == [(norm, sigma) for norm in (0.1, 0.5) for sigma in SIGMAS]
     for row in rows:
         assert row.ratio_low <= row.ratio <= row.ratio_high
@@ -212,13 +212,13 @@ def test_only_the_reading_of_the_papers_figures_depends_on_the_unit_of_features(
 
 
 def test_a_sigma_without_a_plan_is_left_out():
-    found = utility_graph(
+    utility = utility_graph(
         task(), batches(5), np.ones(5), clipping_norms=[1.0], noise_multipliers=[1.0, 2.0],
         noise_factors=[0.1, math.nan], draws=2, key=KEY,
     )  # fmt: skip
-    assert np.isfinite(found.ratios[0][0])
-    assert math.isnan(found.ratios[0][1])
-    assert [point.noise_multiplier for point in frontier(found, 0.99)] == [1.0]
+    assert np.isfinite(utility.ratios[0][0])
+    assert math.isnan(utility.ratios[0][1])
+    assert [point.noise_multiplier for point in frontier(utility, 0.99)] == [1.0]
 
 
 @pytest.mark.parametrize("values", [[], [1.0, 1.0], [0.0], [math.nan], [-1.0], [math.inf]])
@@ -250,8 +250,8 @@ def test_a_sigma_at_the_end_of_the_grid_is_shown_as_a_bound():
 
 def test_a_loss_against_the_reference_includes_the_cost_of_clipping():
     curves = [(1.0, 0.8, 0.7)] * 3
-    found = made_up(curves, accuracies=(0.9, 0.85, 0.7), unclipped=0.88)
-    points = frontier(found, 0.1, against="reference")
+    utility = made_up(curves, accuracies=(0.9, 0.85, 0.7), unclipped=0.88)
+    points = frontier(utility, 0.1, against="reference")
     assert [point.bound for point in points] == ["interpolated", "interpolated", "below_grid"]
     np.testing.assert_allclose([point.accuracy for point in points[:2]], 0.81, rtol=1e-12)
     np.testing.assert_allclose(points[1].noise_multiplier, 1.0 + (1.0 - 0.81 / 0.85) / 0.2, rtol=1e-12)
@@ -268,9 +268,9 @@ def test_the_frontier_is_empty_without_a_plan():
     losses=st.tuples(st.floats(0.01, 0.98), st.floats(0.01, 0.98)),
 )
 def test_more_loss_allows_more_noise(drops, losses):
-    found = made_up([1.0 - np.cumsum(drops)])
-    less, more = (frontier(found, loss)[0] for loss in sorted(losses))
+    utility = made_up([1.0 - np.cumsum(drops)])
+    less, more = (frontier(utility, loss)[0] for loss in sorted(losses))
     assert more.noise_multiplier >= less.noise_multiplier - 1e-12
     for point, loss in ((less, min(losses)), (more, max(losses))):
         if point.bound != "below_grid":
-            assert np.interp(point.noise_multiplier, SIGMAS, found.ratios[0]) >= 1.0 - loss - 1e-9
+            assert np.interp(point.noise_multiplier, SIGMAS, utility.ratios[0]) >= 1.0 - loss - 1e-9

@@ -6,7 +6,7 @@ import pytest
 WORDS = ("privacy", "without-replacement", "--examples", 60000, "--batch-size", 50)
 
 
-def test_noise_and_what_it_gives(simfl_):
+def test_the_command_prints_noise_and_epsilons(simfl_):
     code, out, err = simfl_(*WORDS, "--epsilon", 1, "--models", 10)
     assert (code, err) == (0, "")
     assert "delta = 2.77778e-10" in out.splitlines()[0]
@@ -19,7 +19,7 @@ def test_noise_and_what_it_gives(simfl_):
     assert "Convergence" not in out
 
 
-def test_records_at_several_nodes_and_exact_noise(simfl_):
+def test_records_at_several_nodes_and_exact_noise_are_printed(simfl_):
     code, out, _ = simfl_(*WORDS[:3], 1200000, "--batch-size", 50, "--epsilon", 1, "--copies", 20, "--json")
     assert code == 0
     assert json.loads(out)["result"]["joint"] == {"models": 1, "copies": 20, "epsilon": pytest.approx(4.18, abs=5e-3)}
@@ -29,21 +29,21 @@ def test_records_at_several_nodes_and_exact_noise(simfl_):
     assert "at 11 it is too little: use --calibration analytic" in out
 
 
-def test_bounds_on_request(simfl_):
+def test_bounds_are_printed_on_request(simfl_):
     code, out, _ = simfl_(*WORDS, "--epsilon", 1, "--dimension", 50)
     assert code == 0
     assert re.search(r"Theorem 3, Algorithm 1 +0\.386879 +claim; start", out)
     assert "Theorem 6, Algorithm 2" in out
     code, out, _ = simfl_(*WORDS, "--epsilon", 1, "--dimension", 50, "--as-printed", "--json")
-    found = json.loads(out)["result"]["convergence"]
-    assert found["theorem3"]["bound"] == pytest.approx(0.212617, abs=5e-7)
+    result = json.loads(out)["result"]["convergence"]
+    assert result["theorem3"]["bound"] == pytest.approx(0.212617, abs=5e-7)
     code, out, _ = simfl_(*WORDS, "--epsilon", 1, "--dimension", 50, "--l2", 1e-4, "--json")
-    found = json.loads(out)["result"]
-    assert list(found["convergence"]) == ["theorem4"]
-    assert found["loss"] == {"lipschitz": 2.0, "smoothness": 1.0001, "strong_convexity": 1e-4}
+    result = json.loads(out)["result"]
+    assert list(result["convergence"]) == ["theorem4"]
+    assert result["loss"] == {"lipschitz": 2.0, "smoothness": 1.0001, "strong_convexity": 1e-4}
 
 
-def test_steps_of_algorithm_2(simfl_):
+def test_steps_of_algorithm_2_are_printed(simfl_):
     assert "0.5: fulfilled." in simfl_(*WORDS, "--epsilon", 1)[1]
     assert "which eta = 0.6 violates" in simfl_(*WORDS, "--epsilon", 1, "--step-size", 0.6)[1]
     assert "begin at 20,000" in simfl_(*WORDS, "--epsilon", 1, "--l2", 1e-4)[1]
@@ -60,5 +60,5 @@ def test_steps_of_algorithm_2(simfl_):
         (("--batch-size", 0), "batch_size: expected an integer >= 1, found 0"),
     ],
 )
-def test_bad_input(simfl_, more, message):
+def test_bad_input_gives_one_line(simfl_, more, message):
     assert simfl_(*WORDS, "--epsilon", 1, *more) == (2, "", f"privacy without-replacement: {message}\n")

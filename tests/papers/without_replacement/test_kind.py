@@ -25,8 +25,8 @@ DELTA = 1 / 60000**2
 def protected(privacy=CLASSIC, *, kind="without_replacement_sgd", algorithm="", l2=0.0, model="one_vs_all", **options):
     scenario = loads(TEXT.format(privacy=privacy, kind=kind, algorithm=algorithm, l2=l2, model=model), "s")
     values = {"sizes": SIZES, "tasks": 10, "holders": 1, "norm": 1.0, **options}
-    found = protect_one_pass(scenario, values["sizes"], values["tasks"], values["holders"], values["norm"])
-    return found, list(found.warnings)
+    protection = protect_one_pass(scenario, values["sizes"], values["tasks"], values["holders"], values["norm"])
+    return protection, list(protection.warnings)
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_gradients_that_are_really_clipped_are_reported():
         ({"algorithm": ", explore_to: 1", "model": "softmax", "tasks": 1}, "Lemma 5 needs a convex loss"),
     ],
 )
-def test_the_proof_does_not_cover(options, reason):
+def test_settings_outside_the_proof_are_not_certified(options, reason):
     protection, warnings = protected(kind="deep_q_sgd", **options)
     assert not protection.ledger.certified
     assert warnings[0].startswith("privacy: epsilon is not certified: ")
@@ -126,6 +126,6 @@ def test_delta_may_be_given():
     assert protection.ledger.delta == 1e-5
 
 
-def test_the_largest_norm_of_an_example():
+def test_the_largest_norm_is_over_whole_examples():
     assert largest_norm(np.array([[3.0, 4.0], [1.0, 0.0]], np.float32)) == 5.0
     assert largest_norm(np.ones((2, 2, 2), np.float32)) == 2.0

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simfl.algorithms import ALGORITHMS
+from simfl.papers.without_replacement.passing import PassedModels
 from simfl.tape import Tape
 from simfl.world.links import LinkModel
 from tests.algorithms import test_contract as contract
@@ -19,6 +20,8 @@ DECIDING = "deep_q_sgd"
 OTHER_WAYS = [
     ("without_replacement_sgd", {"contention": "race"}),
     ("without_replacement_sgd", {"contention": "token", "order": "round_robin"}),
+    ("without_replacement_sgd", {"order": "fewest"}),
+    ("without_replacement_sgd", {"order": "rounds"}),
     ("random_walk_sgd", {"visits": 3}),
 ]
 EVERY = [(kind, {}) for kind in ALGORITHMS if kind not in (*ENDLESS, DECIDING)] + OTHER_WAYS
@@ -27,9 +30,10 @@ every = pytest.mark.parametrize(
 )
 
 
-def run(kind, world, *, tasks=3, sizes=None, executor=None, **options):
+def run(kind, world, *, tasks=3, sizes=None, executor=None, training=None, **options):
     rows = []
-    training = dataclasses.replace(make_training(sizes or [64] * world.num_clients), tasks=tasks)
+    made = make_training(sizes or [64] * world.num_clients)
+    training = dataclasses.replace(made, tasks=tasks, **(training or {}))
     tape = Tape(executor or NullExecutor(), window=500, max_batch=8)
     algorithm = make_algorithm(kind, world, tape, training, rows.append, **options)
     algorithm.start()
@@ -95,16 +99,40 @@ def test_an_algorithm_that_is_in_the_catalogue_is_in_a_contract_suite():
     assert contract.ALONE == ["centralized_sgd"]
 
 
-@pytest.mark.parametrize("order", ["random", "round_robin"])
-def test_the_order_of_turns(order):
+@pytest.mark.parametrize("order", ["random", "round_robin", "fewest", "rounds"])
+def test_turns_have_the_order_of_the_schedule(order):
     _, rows = run("without_replacement_sgd", make_world(4), tasks=1, sizes=[800] * 4, order=order)
     nodes = np.array([row[1] for row in rows])
-    if order == "round_robin":
+    rounds = nodes.reshape(100, 4)
+    if order in ("round_robin", "rounds"):
         assert nodes.tolist() == [0, 1, 2, 3] * 100
+    elif order == "fewest":
+        assert np.array_equal(np.sort(rounds), np.tile(np.arange(4), (100, 1)))
+        assert len({tuple(each) for each in rounds.tolist()}) > 12, "ties are drawn"
     else:
         assert np.bincount(nodes[:200]) == pytest.approx(np.full(4, 50), abs=5 * np.sqrt(200 * 3 / 16))
         after_itself = (nodes[1:200] == nodes[:199]).mean()
         assert after_itself == pytest.approx(0.25, abs=5 * np.sqrt(3 / 16 / 199))
+
+
+@pytest.mark.parametrize("order", ["rounds", "fewest"])
+def test_nodes_use_up_their_batches_evenly(order):
+    world = make_world(4, jitter=lognormal(0.5), links=ROUGH_LINKS)
+    _, rows = run("without_replacement_sgd", world, sizes=[320, 320, 320, 160], tasks=1, order=order)
+    nodes = np.array([row[1] for row in rows])
+    used = np.cumsum(nodes[:, None] == np.arange(4), axis=0)
+    half = used[:80]
+    assert np.ptp(half, axis=1).max() == 1 if order == "rounds" else np.ptp(half, axis=1).max() <= 3
+    assert used[-1].tolist() == [40, 40, 40, 20]
+
+
+@pytest.mark.parametrize("tasks", [1, 3])
+def test_rounds_go_on_without_nodes_whose_privacy_budget_is_spent(tasks, monkeypatch):
+    limits = [3 * tasks, 4 * tasks, 99, 99]
+    monkeypatch.setattr(PassedModels, "exhausted", lambda self, node: self.client_updates[node] >= limits[node])
+    budget = {"allowances": limits}
+    algorithm, _ = run("without_replacement_sgd", make_world(4), tasks=tasks, order="rounds", training=budget)
+    assert algorithm.client_updates == [3 * tasks, 4 * tasks, 8 * tasks, 8 * tasks]
 
 
 def test_a_node_works_on_another_task_while_it_waits():
@@ -122,7 +150,7 @@ def test_a_node_works_on_another_task_while_it_waits():
 
 
 @pytest.mark.parametrize("shared", ["uplink", "downlink", "bandwidth"])
-def test_the_way_of_a_model_takes_the_time_of_its_bytes(shared):
+def test_a_transfer_of_a_model_takes_the_time_of_its_bytes(shared):
     """Two integers to the next node, two to the holder, 16 bytes of model: 32 bytes between two batches of 8 ms."""
     world = make_world(2, links=LinkModel(**{shared: 1e4}))
     _, rows = run("without_replacement_sgd", world, tasks=1, order="round_robin", sizes=[160, 160])

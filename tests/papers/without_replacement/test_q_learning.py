@@ -68,12 +68,12 @@ def play(network_of, rounds=14, explore=0.4):
     learner = QLearner(SETTINGS, network_of, KEY)
     first = initial_networks(SETTINGS, max(network_of) + 1, KEY)
     plain = [PlainAgent({name: value[n] for name, value in first.items()}) for n in range(max(network_of) + 1)]
-    last, numbers, found, expected = {}, dict.fromkeys(range(len(network_of)), 0), [], []
+    last, numbers, actions, expected = {}, dict.fromkeys(range(len(network_of)), 0), [], []
     for _ in range(rounds):
         agents = np.flatnonzero(generator.random(len(network_of)) < 0.7).tolist() or [0]
         states = generator.standard_normal((len(agents), SETTINGS.inputs)).astype(np.float32)
         rewards = generator.standard_normal(len(agents)).astype(np.float32)
-        found += learner.decide(agents, states, rewards, np.full(len(agents), explore, np.float32)).tolist()
+        actions += learner.decide(agents, states, rewards, np.full(len(agents), explore, np.float32)).tolist()
         for agent, state, reward in zip(agents, states.astype(np.float64), rewards.tolist(), strict=True):
             own = plain[network_of[agent]]
             draws = np.asarray(_uniforms(KEY, np.int32(agent), np.int32(numbers[agent]), SETTINGS.memory + 2))
@@ -84,14 +84,14 @@ def play(network_of, rounds=14, explore=0.4):
             action = own.act(state, explore, draws)
             last[agent] = state, action
             expected.append(action)
-    return learner, plain, found, expected
+    return learner, plain, actions, expected
 
 
 @pytest.mark.parametrize("network_of", [[0, 1, 2, 3], [0, 0, 1, 1]], ids=["own", "shared"])
 def test_targets_updates_and_actions_are_those_of_a_plain_agent(network_of):
-    learner, plain, found, expected = play(network_of)
-    assert found == expected
-    assert 0 < sum(found) < len(found)
+    learner, plain, actions, expected = play(network_of)
+    assert actions == expected
+    assert 0 < sum(actions) < len(actions)
     numbers = learner.numbers()
     for n, agent in enumerate(plain):
         assert numbers["steps"][n] == agent.steps > SETTINGS.reset_every
@@ -138,9 +138,9 @@ def test_exploration_is_a_fair_coin_and_learning_ends_it():
 
 
 def test_xavier_initial_values_lie_within_their_bound():
-    found = initial_networks(Settings(inputs=52), 20, KEY)
+    parts = initial_networks(Settings(inputs=52), 20, KEY)
     bound = np.sqrt(6 / (52 + 128))
-    assert np.abs(found["w1"]).max() == pytest.approx(bound, rel=1e-3)
-    assert found["w1"].std() == pytest.approx(bound / np.sqrt(3), rel=0.01)
-    assert not found["b1"].any()
-    assert not found["b2"].any()
+    assert np.abs(parts["w1"]).max() == pytest.approx(bound, rel=1e-3)
+    assert parts["w1"].std() == pytest.approx(bound / np.sqrt(3), rel=0.01)
+    assert not parts["b1"].any()
+    assert not parts["b2"].any()

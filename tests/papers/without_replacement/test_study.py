@@ -45,6 +45,11 @@ def runs_of(section, accuracy, spread=1.0, epsilon=1.0, time_s=lambda cell, seed
     return Runs(groups)
 
 
+def method(curve):
+    """The algorithm of a curve, in whatever order it is run."""
+    return curve.split(",")[0]
+
+
 def verdict(readings):
     return verdict_of(list(readings))
 
@@ -75,31 +80,39 @@ def test_both_readings_are_those_of_table_2():
 
 
 @pytest.mark.parametrize(
-    ("ahead", "spread", "found"),
+    ("ahead", "spread", "expected"),
     [
-        (lambda case, epsilon: 3.0, 1.0, YES),
-        (lambda case, epsilon: 3.0 if case == "strongly convex" else -3.0, 1.0, UNDER),
-        (lambda case, epsilon: -3.0, 1.0, NO),
-        (lambda case, epsilon: 0.1, 20.0, NONE),
+        (lambda curve, case, epsilon: 3.0, 1.0, YES),
+        (lambda curve, case, epsilon: 3.0 if case == "strongly convex" else -3.0, 1.0, NO),
+        (lambda curve, case, epsilon: 3.0 if epsilon < 1 else -3.0, 1.0, NO),
+        (lambda curve, case, epsilon: 3.0 if curve == "Algorithm 2" else -3.0, 1.0, UNDER),
+        (lambda curve, case, epsilon: -3.0, 1.0, NO),
+        (lambda curve, case, epsilon: 0.1, 20.0, NONE),
     ],
-    ids=["ahead", "in one case", "behind", "level within the noise"],
+    ids=["ahead", "in one case", "at smaller epsilons", "in rounds", "behind", "level within the noise"],
 )
-def test_deep_q_against_fully_collaborative(ahead, spread, found):
+def test_the_lead_of_deep_q_decides_the_verdict(ahead, spread, expected):
+    """Cases and epsilons are parts of one reading; settings and orders are readings."""
+
     def accuracy(reading, curve, case, epsilon=math.inf):
-        return 60.0 + (ahead(case, epsilon) if curve == "Algorithm 2" else 0.0)
+        return 60.0 + (ahead(curve, case, epsilon) if method(curve) == "Algorithm 2" else 0.0)
 
     runs = runs_of(study.FIGURES, accuracy, spread)
     readings = list(study.ahead_in_figures((0.1, 0.2, 0.5, 1.0), runs))
-    assert verdict_of(readings) == found
-    assert {len(reading.choices) for reading in readings} == {3}
-    assert [reading.afterwards for reading in readings] == [
-        reading.choices["setting"] == study.SECOND for reading in readings
+    assert verdict_of(readings) == expected
+    assert [tuple(reading.choices.values()) for reading in readings] == [
+        *((study.FIRST, order) for order in ("rounds", "fewest", "round robin", "random")),
+        (study.SECOND, "rounds"),
     ]
+    assert [reading.own for reading in readings] == [True, False, False, False, False]
+    assert [reading.afterwards for reading in readings] == [False, False, False, False, True]
+    assert [len(reading.parts) for reading in readings] == [8, 2, 2, 2, 4]
+    assert readings[0].parts[0].text.startswith("convex, ε = 0.1: ahead by ")
 
 
 def test_a_lead_at_small_epsilon_is_none_at_5():
     def accuracy(reading, curve, case, epsilon=math.inf):
-        return 60.0 + (5.0 - 2.5 * epsilon if curve == "Algorithm 2" else 0.0)
+        return 60.0 + (5.0 - 2.5 * epsilon if method(curve) == "Algorithm 2" else 0.0)
 
     runs = runs_of(study.FIGURES, accuracy)
     assert verdict(study.ahead_in_figures((0.1, 0.2, 0.5, 1.0), runs)) == YES
@@ -107,36 +120,37 @@ def test_a_lead_at_small_epsilon_is_none_at_5():
 
 
 @pytest.mark.parametrize(
-    ("order", "found"),
+    ("order", "expected"),
     [
         (["Noiseless", "Algorithm 2", "Algorithm 1", "DP-SGD-5"], YES),
         (["Noiseless", "Algorithm 1", "Algorithm 2", "DP-SGD-5"], NO),
     ],
 )
-def test_the_order_of_the_curves(order, found):
-    runs = runs_of(study.FIGURES, lambda reading, curve, *rest: 90.0 - 10 * order.index(curve))
-    assert verdict(study.ordering(runs)) == found
+def test_the_order_of_the_curves_decides_the_verdict(order, expected):
+    runs = runs_of(study.FIGURES, lambda reading, curve, *rest: 90.0 - 10 * order.index(method(curve)))
+    assert verdict(study.ordering(runs)) == expected
 
 
 def test_curves_that_cross_within_the_noise_are_no_order():
     levels = {"Noiseless": 90.0, "Algorithm 2": 70.0, "Algorithm 1": 69.9, "DP-SGD-5": 20.0}
-    runs = runs_of(study.FIGURES, lambda reading, curve, *rest: levels[curve], 20.0)
+    runs = runs_of(study.FIGURES, lambda reading, curve, *rest: levels[method(curve)], 20.0)
     assert verdict(study.ordering(runs)) == NONE
 
 
-@pytest.mark.parametrize(("lead", "found"), [(20.0, YES), (9.0, NO)])
-def test_a_lead_of_up_to_15_points_is_judged_where_it_is_largest(lead, found):
+@pytest.mark.parametrize(("lead", "expected"), [(20.0, YES), (9.0, NO)])
+def test_a_lead_of_up_to_15_points_is_judged_where_it_is_largest(lead, expected):
     def accuracy(reading, curve, case, epsilon=math.inf):
         return 70.0 + (lead if curve == "Algorithm 1" and epsilon == 0.5 else 0.0)
 
     runs = runs_of(study.FIGURES, accuracy)
     readings = list(study.up_to("Algorithm 1", "DP-SGD-5", 15.0, runs))
-    assert verdict_of(readings) == found
+    assert verdict_of(readings) == expected
+    assert [len(reading.parts) for reading in readings] == [2]
     assert all("at ε = 0.5 (bar: 15)" in reading.evidence for reading in readings)
 
 
 @pytest.mark.parametrize("curve", ["Noiseless", "Algorithm 1", "Algorithm 2"])
-def test_the_cells_of_table_2(curve):
+def test_cells_of_table_2_decide_the_verdict(curve):
     right = runs_of(study.TABLE, lambda *cell: (printed(*cell) or 0.0) + 1.0, 0.1)
     wrong = runs_of(study.TABLE, lambda *cell: (printed(*cell) or 0.0) + 5.0, 0.1)
     assert verdict(study.cells(curve, right)) == YES
@@ -158,17 +172,18 @@ def test_a_cell_may_be_off_by_what_one_run_is():
 
 
 @pytest.mark.parametrize(
-    ("accuracy", "spread", "found"),
+    ("accuracy", "spread", "expected"),
     [
         (lambda count: 60 + count, 0.1, YES),
-        (lambda count: 60 + count - 8 * (count == 10), 0.1, NO),
+        (lambda count: 60 + count - 8 * (count == 5), 0.1, NO),
+        (lambda count: 60 + count - 8 * (count == 10), 0.1, UNDER),
         (lambda count: 60.0 + 0.01 * count, 10.0, NONE),
     ],
-    ids=["grows", "drops at ten", "within the noise"],
+    ids=["grows", "drops at five", "drops at ten, which one setting has", "within the noise"],
 )
-def test_more_nodes(accuracy, spread, found):
+def test_the_accuracy_with_more_nodes_decides_the_verdict(accuracy, spread, expected):
     runs = runs_of(study.TABLE, lambda reading, curve, case, count: accuracy(count), spread)
-    assert verdict(study.more_nodes(runs)) == found
+    assert verdict(study.more_nodes(runs)) == expected
 
 
 def test_algorithm_2_in_table_2_is_judged_by_global_and_own_models():
@@ -181,19 +196,43 @@ def test_algorithm_2_in_table_2_is_judged_by_global_and_own_models():
     assert {reading.choices["Algorithm 2's model"] for reading in readings if reading.held} == {"the global one"}
 
 
-@pytest.mark.parametrize(("lead", "spread", "found"), [(5.0, 1.0, YES), (0.3, 1.0, NO), (1.5, 8.0, NONE)])
-def test_the_network_is_compared_with_a_coin(lead, spread, found):
+@pytest.mark.parametrize(("lead", "spread", "expected"), [(5.0, 1.0, YES), (0.3, 1.0, NO), (1.5, 8.0, NONE)])
+def test_the_network_is_compared_with_a_coin(lead, spread, expected):
     runs = runs_of(study.CHOICES, lambda choice, *rest: 70.0 - (lead if choice == study.COIN else 0.0), spread)
-    assert verdict(study.learned(runs)) == found
+    assert verdict(study.learned(runs)) == expected
 
 
 @pytest.mark.parametrize(
     ("slope", "small", "large"), [(0.05, YES, NO), (-0.05, NO, YES)], ids=["larger is better", "larger is worse"]
 )
-def test_batches(slope, small, large):
+def test_the_accuracy_with_larger_batches_decides_the_verdict(slope, small, large):
     runs = runs_of(study.SIZES, lambda curve, case, size, epsilon: 60 + slope * size)
-    assert verdict(study.larger_batches((0.2, 0.5, 1.0), 1, runs)) == small
-    assert verdict(study.larger_batches((5.0,), -1, runs)) == large
+    for algorithm, orders in (("Algorithm 1", 1), ("Algorithm 2", 4)):
+        readings = list(study.larger_batches(algorithm, (0.2, 0.5, 1.0), 1, runs))
+        assert verdict_of(readings) == small
+        assert [reading.own for reading in readings] == [True, False, False, False][:orders]
+        assert len(readings[0].parts) == 6, "cases and epsilons"
+        assert verdict(study.larger_batches(algorithm, (5.0,), -1, runs)) == large
+
+
+def test_batches_of_200_that_help_in_rounds_alone():
+    """With drawn turns nodes use up few large batches unevenly."""
+    runs = runs_of(
+        study.SIZES,
+        lambda curve, case, size, epsilon: 60 + 0.05 * size * (-1 if curve == "Algorithm 2, turns drawn" else 1),
+    )
+    readings = list(study.larger_batches("Algorithm 2", (0.2, 0.5, 1.0), 1, runs))
+    assert verdict_of(readings) == Verdict.MOSTLY
+    assert [reading.choices["order"] for reading in readings if not reading.held] == ["random"]
+
+
+@pytest.mark.parametrize(("lost", "expected"), [(5.0, YES), (7.0, NO)])
+def test_what_noise_costs_at_twenty_nodes(lost, expected):
+    runs = runs_of(study.TABLE, lambda reading, curve, *rest: 88.0 - lost * (curve == "Algorithm 2"), 0.1)
+    readings = list(study.within_noiseless(runs))
+    assert verdict_of(readings) == expected
+    assert [reading.choices["setting"] for reading in readings] == [study.FIRST] * 2
+    assert [len(reading.parts) for reading in readings] == [2, 2]
 
 
 def test_a_pass_is_linear_under_the_orders_that_are():
@@ -216,3 +255,46 @@ def test_epsilon_is_that_of_one_task_at_one_node_alone():
     (alone,) = (reading for reading in readings if reading.held)
     assert alone.choices == {"counted": "one task at one node"}
     assert "0.85 (M = 1)" in alone.evidence
+
+
+@pytest.mark.parametrize(
+    ("excess", "expected"),
+    [
+        (lambda l2, epochs: 1 / (1 + 120 * epochs), YES),
+        (lambda l2, epochs: 1 / (1 + 120 * epochs) ** 0.5, NO),
+        (lambda l2, epochs: 1 / (1 + 120 * epochs) ** (0.5 if l2 < 1 else 1.0), UNDER),
+    ],
+    ids=["1/t", "1/sqrt(t)", "not at the paper's l2"],
+)
+def test_the_rate_of_theorem_7(excess, expected):
+    epochs = np.array([0.0, 0.25, 0.5, 0.75, 1.0])
+    groups = {}
+    for own in study.rates():
+        name, l2 = own.cell
+        loss = np.full(5, 3.0) if name == study.OPTIMUM else 3.0 + excess(l2, epochs)
+        groups[own] = {
+            seed: types.SimpleNamespace(
+                status="done",
+                metrics=pd.DataFrame({"epochs": epochs, "train_loss": 3.0 + (loss - 3.0) * (1 + 0.1 * draw)}),
+            )
+            for seed, draw in enumerate(SPREAD[: own.seeds], start=1)
+        }
+    readings = list(study.falls(Runs(groups)))
+    assert verdict_of(readings) == expected
+    assert [reading.own for reading in readings] == [True, False, False]
+    assert "(bar: 1/2.8)" in readings[0].evidence
+
+
+def test_the_runs_of_theorem_7_take_the_steps_that_it_names():
+    for own in study.rates():
+        scenario = load(scenarios_folder() / own.base, own.overrides)
+        name, l2 = own.cell
+        assert scenario.model.l2 == l2
+        if name == study.OPTIMUM:
+            continue
+        assert scenario.algorithm.order == "rounds"
+        least = scenario.algorithm.explore_to / 2
+        steps = scenario.algorithm.steps(l2)
+        assert [steps(t, 0, 0.0) for t in (0, 9)] == pytest.approx([1 / (least * l2), 1 / (10 * least * l2)])
+        bound = scenario.algorithm.largest_step(l2)
+        assert steps(study.ROUNDS // 4, 0, 0.0) < bound, "no bound acts where the rate is measured"

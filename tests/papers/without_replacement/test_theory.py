@@ -27,7 +27,7 @@ both = pytest.mark.parametrize("calibration", ["classic", "analytic"])
 # -- losses ----------------------------------------------------------------------------------
 
 
-def test_constants_of_the_logistic_loss():
+def test_the_logistic_loss_has_its_constants():
     assert logistic_constants() == LossConstants(1.0, 1.0, 0.0)
     assert logistic_constants(0.1, 5.0) == LossConstants(1.5, 1.1, 0.1)
     assert logistic_constants(1e-4) == LossConstants(2.0, 1.0001, 1e-4), "the paper's R = 1/lambda makes L = 2"
@@ -51,10 +51,10 @@ def test_algorithm_1_has_the_numbers_of_the_theory_page():
 
 
 def test_the_baseline_has_the_number_of_the_theory_page():
-    found = dp_sgd_noise(1.0, DELTA, batch_size=50)
-    assert found.noise_std == pytest.approx(1.380921, abs=5e-7)
-    assert (found.step_epsilon, found.step_delta) == (0.2, DELTA / 5)
-    assert found.exact_epsilon < 0.5, "five Gaussians amount to much less than the sum of their epsilons"
+    noise = dp_sgd_noise(1.0, DELTA, batch_size=50)
+    assert noise.noise_std == pytest.approx(1.380921, abs=5e-7)
+    assert (noise.step_epsilon, noise.step_delta) == (0.2, DELTA / 5)
+    assert noise.exact_epsilon < 0.5, "five Gaussians amount to much less than the sum of their epsilons"
     assert dp_sgd_noise(1.0, DELTA, batch_size=50, visits=1) == algorithm1_noise(1.0, DELTA, batch_size=50)
 
 
@@ -69,26 +69,26 @@ def test_the_multiplier_means_the_same_to_the_accountant(calibration):
 
 
 @pytest.mark.parametrize("delta", [1e-3, 1e-5, DELTA])
-def test_where_the_classical_claim_ends(delta):
+def test_the_classical_claim_ends_at_its_limit(delta):
     limit = classic_limit(delta)
     assert algorithm1_noise(0.99 * limit, delta, batch_size=50).claim_holds
     assert not algorithm1_noise(1.01 * limit, delta, batch_size=50).claim_holds
     assert algorithm1_noise(1.01 * limit, delta, batch_size=50, calibration="analytic").claim_holds
 
 
-def test_joint_release_of_one_against_all_models():
-    found = algorithm1_noise(1.0, DELTA, batch_size=50)
-    assert found.joint(models=10) == pytest.approx(2.852, abs=5e-4)
-    assert found.joint() == pytest.approx(found.exact_epsilon)
+def test_a_joint_release_of_several_models_costs_more_than_one():
+    noise = algorithm1_noise(1.0, DELTA, batch_size=50)
+    assert noise.joint(models=10) == pytest.approx(2.852, abs=5e-4)
+    assert noise.joint() == pytest.approx(noise.exact_epsilon)
     three = dp_sgd_noise(1.0, DELTA, batch_size=50, visits=3)
     assert three.joint(models=2) > three.joint() == pytest.approx(three.exact_epsilon)
 
 
-def test_records_that_several_nodes_hold():
+def test_records_at_several_nodes_cost_as_many_copies():
     # Section C: each of 20 nodes draws all 60000 examples; n is 1.2 million, and delta = 1/n².
-    found = algorithm1_noise(1.0, 1 / (20 * 60000) ** 2, batch_size=50)
-    assert found.joint(copies=20) == pytest.approx(4.18, abs=5e-3)
-    assert found.joint(models=5, copies=4) == pytest.approx(found.joint(copies=20))
+    noise = algorithm1_noise(1.0, 1 / (20 * 60000) ** 2, batch_size=50)
+    assert noise.joint(copies=20) == pytest.approx(4.18, abs=5e-3)
+    assert noise.joint(models=5, copies=4) == pytest.approx(noise.joint(copies=20))
 
 
 # -- Algorithm 2 -----------------------------------------------------------------------------
@@ -101,14 +101,14 @@ def test_theorem_3_has_the_numbers_of_the_theory_page():
     std = algorithm1_noise(1.0, DELTA, batch_size=50).noise_std
     arguments = {**MNIST, "step_size": 0.1, "noise_std": std}
     assert theorem3(**arguments, dimension=50, as_printed=True).bound == pytest.approx(0.212617, abs=5e-7)
-    found = theorem3(**arguments, dimension=50)
-    assert found.bound == pytest.approx(0.386879, abs=5e-7)
-    assert found.noise == pytest.approx(50 * 4 * math.log(1.25 / DELTA) * 0.1 / 50**2)
-    assert found.bound == pytest.approx(found.start + found.gradients + found.noise + found.sampling)
+    theorem = theorem3(**arguments, dimension=50)
+    assert theorem.bound == pytest.approx(0.386879, abs=5e-7)
+    assert theorem.noise == pytest.approx(50 * 4 * math.log(1.25 / DELTA) * 0.1 / 50**2)
+    assert theorem.bound == pytest.approx(theorem.start + theorem.gradients + theorem.noise + theorem.sampling)
 
 
 def test_theorem_3_without_noise_by_hand():
-    found = theorem3(
+    theorem = theorem3(
         examples=100,
         batch_size=4,
         steps=16,
@@ -118,20 +118,20 @@ def test_theorem_3_without_noise_by_hand():
         gradient_bound=3.0,
         lipschitz=5.0,
     )
-    assert (found.start, found.gradients, found.noise) == (4 / 16, 9 / 4, 0.0)
+    assert (theorem.start, theorem.gradients, theorem.noise) == (4 / 16, 9 / 4, 0.0)
     sampling = 2 * SAMPLING_CONSTANT * 2 * 5 / 3 * (8 / 100 + 2 / (10 + 6))
-    assert found.sampling == pytest.approx(sampling)
+    assert theorem.sampling == pytest.approx(sampling)
     assert pytest.approx(2 + 12 * math.sqrt(2)) == SAMPLING_CONSTANT
 
 
 def test_theorem_4_by_hand():
-    found = theorem4(
+    theorem = theorem4(
         examples=100, batch_size=5, steps=20, noise_std=0.3, strong_convexity=0.5, dimension=7, gradient_bound=2.0
     )
     log = math.log(20) + 1
-    assert found.gradients == pytest.approx(2 * 4 * log / (0.5 * 20))
-    assert found.noise == pytest.approx(7 * 0.09 * log / (0.5 * 20))
-    assert found.sampling == pytest.approx(
+    assert theorem.gradients == pytest.approx(2 * 4 * log / (0.5 * 20))
+    assert theorem.noise == pytest.approx(7 * 0.09 * log / (0.5 * 20))
+    assert theorem.sampling == pytest.approx(
         2 * SAMPLING_CONSTANT**2 * 4 / (0.5 * 20) * (0.3 + 0.04 + 0.22 * math.log(100 / 5))
     )
     noise = algorithm1_noise(1.0, 1e-5, batch_size=5, lipschitz=2.0)

@@ -46,7 +46,7 @@ def replay(run):
 @pytest.mark.slow
 @pytest.mark.parametrize("contention", ["token", "race"])
 @pytest.mark.parametrize("order", ["random", "round_robin"])
-def test_it_is_the_plain_loop_over_the_recorded_order(order, contention):
+def test_models_equal_a_plain_loop_in_the_recorded_order(order, contention):
     problem = make_task_problem(sizes=[40, 80, 64, 56], clipping_norm=0.9, noisy=True)
     run = Events(KIND, problem, world=rough_world(4), noise_std=0.3, order=order, contention=contention)
     assert run.models == pytest.approx(replay(run), abs=2e-5)
@@ -56,7 +56,7 @@ def test_it_is_the_plain_loop_over_the_recorded_order(order, contention):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("radius", [None, 0.5, 2.0])
-def test_it_is_the_plain_loop_with_penalty_projection_and_steps_by_a_tasks_updates(radius):
+def test_models_equal_a_plain_loop_with_penalty_projection_and_steps_by_a_tasks_updates(radius):
     problem = make_task_problem(l2=0.1, radius=radius)
     run = Events(KIND, problem, schedule=lambda t, examples, epochs: 2.0 / (0.1 * (t + 1)))
     assert run.models == pytest.approx(replay(run), abs=2e-4 * float(np.abs(run.models).max()))

@@ -1,0 +1,52 @@
+"""BALANCE.
+
+Fang et al. 2024, https://arxiv.org/abs/2406.10416.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from simfl.models.lazy import jax, jnp
+from simfl.robust.base import AbstractRule, Among, mean_where
+
+
+@dataclass(frozen=True)
+class Balance(AbstractRule):
+    """Average the own model with the mean of the models that are close to it.
+
+    alpha x_i + (1 - alpha) mean of the x_j with |x_i - x_j| <= gamma exp(-kappa t / T) |x_i|, where x_i is row 0 and
+    t / T the share of the run that is over. Without such a model, x_i stays.
+
+    Attributes:
+        alpha: 0 to 1, weight of the own model.
+        gamma: > 0, the distance at the start, as a share of the own model's norm.
+        kappa: >= 0, how fast it shrinks.
+    """
+
+    kind: ClassVar[str] = "balance"
+    summary: ClassVar[str] = "the own model averaged with those that are close to it, closer as time goes on"
+    among: ClassVar[Among] = "own"
+
+    alpha: float = 0.5
+    gamma: float = 0.3
+    kappa: float = 1.0
+
+    def aggregate(
+        self, models: jax.Array, present: jax.Array, weights: jax.Array, progress: float | jax.Array
+    ) -> jax.Array:
+        """Return the average."""
+        close = self._close(models, progress) & present & (jnp.arange(len(models)) > 0)
+        mean = mean_where(models, close)
+        return jnp.where(close.any(), self.alpha * models[0] + (1.0 - self.alpha) * mean, models[0])
+
+    def _close(self, models: jax.Array, progress: float | jax.Array) -> jax.Array:
+        limit = self.gamma * jnp.exp(-self.kappa * progress) * jnp.linalg.norm(models[0])
+        return jnp.linalg.norm(models - models[0], axis=1) <= limit
+
+    def accepted(
+        self, models: jax.Array, present: jax.Array, weights: jax.Array, progress: float | jax.Array
+    ) -> jax.Array:
+        """Return 1 for models that are close, 0 for others."""
+        return self._close(models, progress).astype(models.dtype)

@@ -1,0 +1,238 @@
+"""Robust aggregation rules, and hostile clients."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+
+from pydantic import Field
+
+from simfl.scenario.clients import exactly_one
+from simfl.scenario.fields import (
+    ByKind,
+    Clients,
+    Config,
+    Count,
+    Index,
+    NonNegative,
+    Number,
+    OpenShare,
+    OwnCode,
+    OwnName,
+    Positive,
+    Probability,
+    Seconds,
+    option,
+    variant,
+)
+from simfl.scenario.problems import Problem
+from simfl.scenario.units import format_time
+
+_TOLERATED = "attackers that are tolerated; where there are too few models, the largest number below half of them"
+
+
+class RuleConfig(Config):
+    """Base of aggregation rules; fields are arguments of the rule's class."""
+
+    if TYPE_CHECKING:  # each class names itself
+        kind: str
+
+    def parameters(self) -> dict[str, Any]:
+        """Return the arguments of the rule's class."""
+        return {name: getattr(self, name) for name in type(self).model_fields if name not in ("kind", "before")}
+
+
+class Mixing(Config):
+    """Nearest-neighbor mixing: each model becomes the mean of its n - f nearest."""
+
+    kind: Literal["nearest_neighbor_mixing"] = variant("nearest_neighbor_mixing")
+    f: Index = option(1, "attackers that are tolerated")
+
+
+Before = Annotated[Mixing, ByKind()]
+
+
+class Mixable(RuleConfig):
+    """Base of rules over many models."""
+
+    before: Before | None = option(None, "what is made of the models before the rule; null: nothing")
+
+
+class MeanRule(Mixable):
+    """The weighted mean, which is not robust."""
+
+    kind: Literal["mean"] = variant("mean")
+
+
+class MedianRule(Mixable):
+    """The median of each coordinate."""
+
+    kind: Literal["median"] = variant("median")
+
+
+class TrimmedMeanRule(Mixable):
+    """The mean of each coordinate without its f smallest and f largest values."""
+
+    kind: Literal["trimmed_mean"] = variant("trimmed_mean")
+    f: Index = option(1, _TOLERATED)
+
+
+class KrumRule(Mixable):
+    """The model nearest to its n - f - 1 nearest others."""
+
+    kind: Literal["krum"] = variant("krum")
+    f: Index = option(1, _TOLERATED)
+
+
+class MultiKrumRule(Mixable):
+    """The mean of the n - f models with the smallest scores of Krum."""
+
+    kind: Literal["multi_krum"] = variant("multi_krum")
+    f: Index = option(1, _TOLERATED)
+
+
+class GeometricMedianRule(Mixable):
+    """Smoothed Weiszfeld steps to the geometric median."""
+
+    kind: Literal["geometric_median"] = variant("geometric_median")
+    nu: Positive = option(0.1, "smallest distance in a denominator")
+    steps: Count = option(3, "number of steps")
+
+
+class CenteredClippingRule(Mixable):
+    """The mean of differences to a center, clipped to norm tau."""
+
+    kind: Literal["centered_clipping"] = variant("centered_clipping")
+    tau: Positive = option(100.0, "bound on the L2 norm of a difference")
+    steps: Count = option(1, "number of steps of the center")
+
+
+class ClippedGossipRule(RuleConfig):
+    """The own model plus weighted differences to it, clipped to norm tau."""
+
+    kind: Literal["clipped_gossip"] = variant("clipped_gossip")
+    tau: Positive = option(1.0, "bound on the L2 norm of a difference")
+
+
+class BalanceRule(RuleConfig):
+    """The own model averaged with the mean of models that are close to it."""
+
+    kind: Literal["balance"] = variant("balance")
+    alpha: Probability = option(0.5, "weight of the own model")
+    gamma: Positive = option(0.3, "largest distance at the start, as a share of the own model's norm")
+    kappa: NonNegative = option(1.0, "the largest distance shrinks by exp(-kappa) until the end of the run")
+
+
+class OwnRule(Mixable, OwnCode):
+    """A rule of your own, a subclass of `simfl.robust.base.AbstractRule`."""
+
+    kind: OwnName = Field(description="module and class of the rule, as in my_module:MyRule")
+
+    def parameters(self) -> dict[str, Any]:
+        """Return `options`."""
+        return dict(self.options)
+
+
+class AttackConfig(Config):
+    """Base of attacks; further fields are arguments of the attack's class."""
+
+    #: Whether it changes the attackers' labels and not what they send.
+    on_data: ClassVar[bool] = False
+
+    if TYPE_CHECKING:  # each class names itself
+        kind: str
+
+    clients: Clients | None = option(None, "the attackers, by number; the first is 0")
+    share: OpenShare | None = option(None, "the share of all clients that are attackers, drawn once; at least one")
+    start: Seconds = option(0.0, "virtual time from which receivers get what the attack makes", alias="from")
+
+    def problems(self) -> Iterator[Problem]:
+        """Yield a problem unless one of clients and share is given."""
+        return exactly_one(self, "clients", "share")
+
+    def parameters(self) -> dict[str, Any]:
+        """Return the arguments of the attack's class."""
+        fields = type(self).model_fields
+        return {name: getattr(self, name) for name in fields if name not in ("kind", *AttackConfig.model_fields)}
+
+
+class SignFlipAttack(AttackConfig):
+    """Minus the model or update that would be sent."""
+
+    kind: Literal["sign_flip"] = variant("sign_flip")
+
+
+class IpmAttack(AttackConfig):
+    """Inner-product manipulation: the honest mean times -tau."""
+
+    kind: Literal["ipm"] = variant("ipm")
+    tau: Positive = option(2.0, "factor")
+
+
+class AlieAttack(AttackConfig):
+    """A little is enough: the honest mean plus tau standard deviations."""
+
+    kind: Literal["alie"] = variant("alie")
+    tau: Number = option(1.5, "standard deviations in each coordinate")
+
+
+class GaussianAttack(AttackConfig):
+    """Gaussian noise in a model's place."""
+
+    kind: Literal["gaussian"] = variant("gaussian")
+    mean: Number = option(0.0, "mean of each coordinate")
+    std: NonNegative = option(1.0, "standard deviation of each coordinate")
+
+
+class MimicAttack(AttackConfig):
+    """A copy of one honest message."""
+
+    kind: Literal["mimic"] = variant("mimic")
+    row: Index = option(0, "which of the honest messages, by the number of their senders; the last if there are fewer")
+
+
+class DissensusAttack(AttackConfig):
+    """Pushes a receiver away from its honest neighbors."""
+
+    kind: Literal["dissensus"] = variant("dissensus")
+    epsilon: Positive = option(1.5, "above 1, the average moves beyond where the receiver's model was")
+
+
+class LabelFlipAttack(AttackConfig):
+    """Trains on flipped labels, c - 1 - y for class y of c, from the start."""
+
+    on_data: ClassVar[bool] = True
+
+    kind: Literal["label_flip"] = variant("label_flip")
+
+    def problems(self) -> Iterator[Problem]:
+        """Yield also a later begin."""
+        yield from super().problems()
+        if self.start > 0.0:
+            yield Problem(
+                "0 s with 'label_flip'", format_time(self.start), "labels are flipped from the start", ("from",)
+            )
+
+
+class OwnAttack(AttackConfig, OwnCode):
+    """An attack of your own, a subclass of `simfl.robust.base.AbstractAttack`."""
+
+    kind: OwnName = Field(description="module and class of the attack, as in my_module:MyAttack")
+
+    def parameters(self) -> dict[str, Any]:
+        """Return `options`."""
+        return dict(self.options)
+
+
+RULES = (
+    MeanRule
+    | MedianRule
+    | TrimmedMeanRule
+    | KrumRule
+    | MultiKrumRule
+    | GeometricMedianRule
+    | CenteredClippingRule
+    | ClippedGossipRule
+    | BalanceRule
+)
+ATTACKS = SignFlipAttack | IpmAttack | AlieAttack | GaussianAttack | MimicAttack | DissensusAttack | LabelFlipAttack

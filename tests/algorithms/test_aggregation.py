@@ -1,0 +1,214 @@
+"""Rules and attacks in algorithms, compared with whole algorithms written out in NumPy."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from simfl.algorithms.aggregation import Hostility
+from simfl.robust.attacks.alie import ALittleIsEnough
+from simfl.robust.attacks.dissensus import Dissensus
+from simfl.robust.attacks.ipm import InnerProductManipulation
+from simfl.robust.attacks.mimic import Mimic
+from simfl.robust.attacks.sign_flip import SignFlip
+from simfl.robust.rules.balance import Balance
+from simfl.robust.rules.clipped_gossip import ClippedGossip
+from simfl.robust.rules.mean import Mean
+from simfl.robust.rules.median import Median
+from simfl.robust.rules.trimmed_mean import TrimmedMean
+from simfl.world.links import LinkModel
+from tests.helpers import Lab, batch_gradient, exponential, lognormal, make_problem, make_world, run_algorithm
+
+K, ETA, STEPS = 7, 0.3, 3
+HOSTILE = frozenset({1, 4})
+CLOSE = {"rtol": 1e-5, "atol": 1e-5}
+
+
+def numbers(kind, world, updates, prepare=None, rule=None, hostility=None, local=True, **options):
+    """Return what a run computed, its initial model, and the algorithm."""
+    with Lab(make_problem(world.num_clients, local=local)) as lab:
+        training = dataclasses.replace(lab.training(step_size=ETA), rule=rule, hostility=hostility)
+        algorithm, _ = run_algorithm(kind, world, lab.tape, training, updates=updates, prepare=prepare, **options)
+        values = lab.tape.values(algorithm.models())
+        tallies = algorithm.aggregation.tallies() if rule is not None else None
+        if tallies is not None:
+            sums = lab.tape.values(tallies.models).ravel()[tallies.places]
+            tallies = {pair[:2]: (pair[2], total) for pair, total in zip(tallies.pairs, sums, strict=True)}
+    return values, training.initial.astype(np.float64), algorithm, tallies
+
+
+def change(problem, start, client, draw, steps=STEPS):
+    """w_H - w_0 of one round, f64."""
+    w = start.copy()
+    for h in range(steps):
+        w -= ETA * batch_gradient(problem, w, client, draw + h, problem.batches.size) / problem.batches.size
+    return w - start
+
+
+def trimmed(x, f):
+    return np.sort(x, axis=0)[f : len(x) - f].mean(axis=0)
+
+
+def alie(honest, tau):
+    return honest.mean(axis=0) + tau * honest.std(axis=0, ddof=1)
+
+
+def test_fedavg_with_trimmed_mean_and_alie_is_its_numpy_loop():
+    rounds, problem = 4, make_problem(K, local=True)
+    hostility = Hostility(HOSTILE, ALittleIsEnough(1.5))
+    values, w, algorithm, tallies = numbers(
+        "fedavg", make_world(K), rounds * K, rule=TrimmedMean(2), hostility=hostility, steps=[STEPS] * K
+    )
+    kept = np.zeros(K)
+    for made in range(rounds):
+        changes = np.array([change(problem, w, k, made * STEPS) for k in range(K)])
+        changes[sorted(HOSTILE)] = alie(np.delete(changes, sorted(HOSTILE), axis=0), 1.5)
+        order = np.argsort(np.argsort(changes, axis=0, kind="stable"), axis=0, kind="stable")
+        kept += ((order >= 2) & (order < K - 2)).mean(axis=1)
+        w = w + trimmed(changes, 2)
+    np.testing.assert_allclose(values[0], w, **CLOSE)
+    assert tallies.keys() == {(algorithm.server, k) for k in range(K)}
+    assert {count for count, _ in tallies.values()} == {rounds}
+    np.testing.assert_allclose([tallies[algorithm.server, k][1] for k in range(K)], kept, atol=0.02)
+
+
+@pytest.mark.parametrize("knows", ["everything", "own"])
+def test_fedbuff_with_median_is_its_numpy_loop(knows):
+    buffer_size, problem, taken = 5, make_problem(K, local=True), []
+    attack = InnerProductManipulation(2.0) if knows == "everything" else SignFlip()
+
+    def watch(algorithm):
+        take = algorithm.take
+
+        def watched(update):
+            taken.append((update.client, update.change.draw, update.staleness, algorithm.version))
+            take(update)
+
+        algorithm.take = watched
+
+    world = make_world(K, speeds=[1.0, 1.0, 2.0, 0.5, 1.0, 3.0, 1.0], jitter=lognormal(0.4), seed=3)
+    values, w, *_ = numbers(
+        "fedbuff", world, 30, watch, Median(), Hostility(HOSTILE, attack), steps=[STEPS] * K, buffer_size=buffer_size
+    )
+    models = [w]
+    assert max(staleness for _, _, staleness, _ in taken) > 0
+    for at in range(0, 30, buffer_size):
+        changes = {}
+        for client, draw, staleness, version in sorted(taken[at : at + buffer_size]):
+            made = change(problem, models[version - staleness], client, draw)
+            changes.setdefault(client, []).append(made / np.sqrt(1 + staleness))
+        honest = [one for client, several in changes.items() if client not in HOSTILE for one in several]
+        sent = [
+            one if client not in HOSTILE else (-2.0 * np.mean(honest, axis=0) if knows == "everything" else -one)
+            for client, several in changes.items()
+            for one in several
+        ]
+        models.append(models[-1] + np.median(sent, axis=0))
+    np.testing.assert_allclose(values[0], models[-1], **CLOSE)
+
+
+@pytest.mark.parametrize("kind", ["fedavg", "fedprox", "fedbuff"])
+def test_the_mean_is_what_a_server_does_without_a_rule(kind):
+    options = {"steps": [1, 2, 3, 2, 1, 2, 3], **({"buffer_size": 4} if kind == "fedbuff" else {})}
+    plain = numbers(kind, make_world(K), 28, **options)[0]
+    np.testing.assert_allclose(numbers(kind, make_world(K), 28, rule=Mean(), **options)[0], plain, **CLOSE)
+    mimicked = numbers(kind, make_world(K), 28, hostility=Hostility(frozenset({3}), Mimic(0)), **options)[0]
+    assert np.abs(mimicked - plain).max() > 1e-3
+    late = Hostility(frozenset({3}), Mimic(0), from_s=1e9)
+    np.testing.assert_allclose(numbers(kind, make_world(K), 28, hostility=late, **options)[0], plain, **CLOSE)
+
+
+def test_a_round_of_attackers_alone_sends_what_the_attack_makes_of_their_own_updates():
+    everyone = Hostility(frozenset(range(K)), InnerProductManipulation(1.0))
+    problem = make_problem(K, local=True)
+    values, w, *_ = numbers("fedavg", make_world(K), K, hostility=everyone, steps=[STEPS] * K)
+    changes = [change(problem, w, k, 0) for k in range(K)]
+    np.testing.assert_allclose(values[0], w - np.mean(changes, axis=0), **CLOSE)
+
+
+# -- clients without a server ---------------------------------------------------------------------
+
+
+def clip(z, tau):
+    return z * min(1.0, tau / max(np.linalg.norm(z), 1e-30))
+
+
+def test_decentralized_sgd_with_clipped_gossip_and_dissensus_is_its_numpy_loop():
+    count, rounds, tau, epsilon, hostile = 6, 5, 0.05, 1.5, {0, 3}
+    world, problem = make_world(count, topology="torus", rows=2), make_problem(count)
+    mixing = world.topology.mixing_matrix("metropolis").toarray()
+    attack = Hostility(frozenset(hostile), Dissensus(epsilon))
+    values, w, algorithm, tallies = numbers(
+        "decentralized_sgd", world, rounds * count, rule=ClippedGossip(tau), hostility=attack, local=False
+    )
+    models, factors = np.tile(w, (count, 1)), {}
+    for made in range(rounds):
+        mixed = models.copy()
+        for me in range(count):
+            peers = np.flatnonzero(mixing[me] * (np.arange(count) != me))
+            theirs = sum(mixing[me, j] for j in peers if j in hostile)
+            pull = sum(mixing[me, j] * (models[j] - models[me]) for j in peers if j not in hostile)
+            for j in peers:
+                difference = -epsilon * pull / theirs if j in hostile else models[j] - models[me]
+                mixed[me] += mixing[me, j] * clip(difference, tau)
+                norm = np.linalg.norm(difference)
+                factors[me, j] = factors.get((me, j), 0.0) + min(1.0, tau / max(norm, 1e-30))
+        models = np.array([mixed[k] - ETA * batch_gradient(problem, models[k], k, made, 8) / 8 for k in range(count)])
+    np.testing.assert_allclose(values, models, **CLOSE)
+    assert tallies.keys() == factors.keys()
+    np.testing.assert_allclose([tallies[pair][1] for pair in factors], list(factors.values()), rtol=1e-3)
+    np.testing.assert_array_equal(len(algorithm.evaluated()), count - len(hostile))
+
+
+@pytest.mark.parametrize("exchange", ["messages", "atomic"])
+def test_pairs_that_clip_nothing_are_plain_ones_and_clipped_ones_keep_the_sum(exchange):
+    def ring(rule=None, hostility=None, updates=60):
+        world = make_world(K, jitter=lognormal(0.4), links=LinkModel(latency=exponential(2e-3)), seed=2)
+        options = {"exchange": exchange, "rule": rule, "hostility": hostility, "local": False}
+        return numbers("adpsgd", world, updates, **options)
+
+    plain = ring()[0]
+    np.testing.assert_allclose(ring(ClippedGossip(1e6))[0], plain, rtol=1e-4, atol=1e-5)
+    clipped, _, _, tallies = ring(ClippedGossip(1e-3))
+    assert np.abs(clipped - plain).max() > 1e-3
+    assert all(0.0 < total < count for count, total in tallies.values())
+    kept = ring(Balance(gamma=1e-9))[0]
+    alone = ring(ClippedGossip(1e-9))[0]
+    np.testing.assert_allclose(kept, alone, **CLOSE)
+    attacked = ring(None, Hostility(frozenset({2}), Dissensus(1.5)))[0]
+    assert np.abs(attacked - plain).max() > 1e-3
+
+
+def test_a_pair_with_an_attacker_is_its_numpy_loop():
+    """Two clients, one of them hostile: every exchange of the honest one is known."""
+    world, problem, taken = make_world(2, topology="complete", speeds=[1.0, 1.5]), make_problem(2), []
+
+    def watch(algorithm):
+        hear = algorithm._after_hearing
+
+        def heard(me, peer, mine, sent):
+            taken.append(("hears", me))
+            return hear(me, peer, mine, sent)
+
+        updated = algorithm.updated
+
+        def noted(client, *arguments, **more):
+            taken.append(("steps", client))
+            updated(client, *arguments, **more)
+
+        algorithm._after_hearing, algorithm.updated = heard, noted
+
+    rule, hostility = ClippedGossip(0.2), Hostility(frozenset({1}), SignFlip())
+    values, w, *_ = numbers("adpsgd", world, 12, watch, rule, hostility, local=False, exchange="atomic")
+    models, read, draws = [w, w], [w, w], [0, 0]
+    for what, me in taken:
+        if what == "hears" and me == 0:  # each exchange is heard by both
+            models = [
+                models[0] + 0.5 * clip(-models[1] - models[0], 0.2),
+                models[1] + 0.5 * clip(models[0] - models[1], 0.2),
+            ]
+        elif what == "steps":
+            models[me] = models[me] - ETA * batch_gradient(problem, read[me], me, draws[me], 8) / 8
+            draws[me] += 1
+            read[me] = models[me]
+    np.testing.assert_allclose(values, models, **CLOSE)
