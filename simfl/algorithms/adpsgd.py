@@ -29,9 +29,11 @@ from typing import ClassVar
 
 import simpy
 
+from simfl.algorithms.aggregation import Message, Weighted
 from simfl.algorithms.optimizers import State
 from simfl.algorithms.staleness import OwnUpdates
 from simfl.errors import ScenarioError
+from simfl.robust.base import Among
 from simfl.tape import Gradient, Model
 from simfl.world.availability import Outcome
 from simfl.world.compute import Draws
