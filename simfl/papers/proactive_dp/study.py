@@ -30,12 +30,12 @@ STEPS = Section("first steps", ("η₀ = {:g}", "ε = {:g}"))
 STRONGLY, PLAIN = "strongly convex", "plain convex"
 FILES = {STRONGLY: "proactive_dp/phishing-strongly.yaml", PLAIN: "proactive_dp/phishing-plain.yaml"}
 OWN, ALL = "a client's own gradients", "all clients' gradients"
-"""The gradients that t of the step size counts: the paper's sizes are those of a client; the server's also fit."""
+"""The gradients that t in the step size counts. The paper has sizes of a client; those at the server fit as well."""
 FIRST = {(STRONGLY, OWN): 0.1, (PLAIN, OWN): 0.1, (STRONGLY, ALL): 0.3, (PLAIN, ALL): 0.1}
 """First steps eta_0 of the figures. The paper used a grid search; our copy of its text lacks the result."""
 TRIED_STEPS = {STRONGLY: (0.1, 0.3, 1.0), PLAIN: (0.03, 0.1, 0.3)}
 EXAMPLES, GRADIENTS = 7_500, 37_500
-"""Of each client: N and K = 5 N."""
+"""Of each client: N examples, and K = 5 N gradients."""
 
 EPSILONS = (0.05, 0.1, 0.2, 0.3, 0.5)
 OPEN, CLIPPED = "no privacy", "clipped, no noise"
@@ -167,7 +167,7 @@ def on_lenet5(seeds: int) -> Iterator[Experiment]:
     yield Experiment(LENET5, (0.152,), "proactive_dp/mnist-lenet5.yaml", _QUIET, seeds)
     for size in OTHER_SIZES:
         yield Experiment(OTHERS, (size,), "proactive_dp/mnist-lenet5.yaml", (f"algorithm.sizes={size}", *_QUIET))
-    # A sum of 288 gradients is a hundred times as long without clipping.
+    # Without clipping, a sum of 288 gradients has a norm about a hundred times as large.
     changes = ("algorithm.step_size.initial=0.0003", *BASELINES[OPEN], *_QUIET)
     yield Experiment(LENET5, (OPEN,), "proactive_dp/mnist-lenet5.yaml", changes, seeds)
 
