@@ -61,8 +61,8 @@ PAGES: dict[str, tuple[str, str, tuple[str, ...]]] = {
     ),
     "scenario-network": (
         "The network",
-        "Who is connected to whom, and the latency, bandwidth, loss and partitions of each link.",
-        ("topology", "regions", "links", "underlay"),
+        "Who is connected to whom, the latency, bandwidth, loss and partitions of each link, and compressed messages.",
+        ("topology", "regions", "links", "underlay", "compression"),
     ),
     "scenario-algorithm": ("The algorithm", "Every algorithm with its options.", ("algorithm",)),
     "scenario-robust": (

@@ -32,7 +32,7 @@ ATTACHED = ("papers", "bench", "live")
 HOMES = {
     "dp_accounting": ("privacy",),
     "distributed": ("studies",),
-    "jax": ("models", "tape", "robust", "privacy", "attacks"),
+    "jax": ("models", "tape", "compression", "robust", "privacy", "attacks"),
     "jax_privacy": ("privacy",),
     "jinja2": ("reports",),
     "matplotlib": ("plots",),

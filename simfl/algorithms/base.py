@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from simfl.algorithms.aggregation import Aggregation, Hostility
 from simfl.algorithms.optimizers import Optimizer, OptimizerPlan, Terms
+from simfl.compression.base import CompressionPlan
 from simfl.privacy.releases import Releases
 from simfl.robust.base import AbstractRule, Among
 from simfl.streams import Streams
@@ -62,7 +63,8 @@ class Training:
         server_optimizer: the optimizer of a server's steps; None: plain SGD.
         rule: makes one model of several; None: the algorithm's weighted mean.
         hostility: the hostile clients; None: all are honest.
-        planned_updates: of all clients until the end of the run, as far as is known; inf if it is not.
+        planned_updates: number of updates of all clients until the end of the run; inf if it is not known.
+        compression: how messages are compressed; None: they are not.
     """
 
     initial: NDArray[np.float32]
@@ -83,6 +85,7 @@ class Training:
     rule: AbstractRule | None = None
     hostility: Hostility | None = None
     planned_updates: float = math.inf
+    compression: CompressionPlan | None = None
 
     def each_noise_std(self) -> list[float]:
         """Return the standard deviation of each client's noise, [K]."""
@@ -95,6 +98,11 @@ class Training:
         optimizer = self.optimizer
         rows = optimizer.rows if optimizer is not None and optimizer.travels else 0
         return 4 * len(self.initial) * (1 + rows)
+
+    @property
+    def message_bytes(self) -> int:
+        """Bytes of what takes a model's place in a message: compressed, or the model."""
+        return self.model_bytes if self.compression is None else self.compression.bytes
 
 
 @dataclass(slots=True)

@@ -23,6 +23,8 @@ from typing import ClassVar
 from simfl.algorithms.aggregation import Message, Weighted
 from simfl.algorithms.neighbor_rounds import GraphRounds
 from simfl.algorithms.optimizers import State
+from simfl.compression.base import AbstractScheme
+from simfl.compression.schemes import SCHEMES
 from simfl.robust.base import Among
 from simfl.tape import Model
 from simfl.world.availability import Outcome
@@ -48,6 +50,11 @@ class DecentralizedSGD(GraphRounds):
         self._average: tuple[tuple[int, int], Model] | None = None
         most = self.num_clients if self._changing is not None else max(map(len, self._graph.neighbors))
         self.aggregation = self.aggregator(most)
+        plan = self.training.compression
+        self._scheme: AbstractScheme | None = None
+        if plan is not None:
+            self._scheme = SCHEMES[plan.scheme](self.tape, plan, self.model)
+            self.combines_per_gradient += 1.0
 
     def worker(self, me: int) -> Process:
         """Send, compute, wait for the neighbors, mix and step."""
@@ -56,10 +63,7 @@ class DecentralizedSGD(GraphRounds):
             round_num = self._client_round[me]
             gradient = self.gradient(self.model[me], me)
             size = gradient.size
-            sent = self.model[me], None if self.optimizer is None else self.optimizer.shown(me)
-            for neighbor in self.receivers(me, round_num):
-                self.send(me, neighbor, round_num, sent, self.training.model_bytes, sent[0])
-            del sent  # a suspended process would keep it, and the model in it, alive
+            self._show(me, round_num)
             while (outcome := (yield self.compute(me))) is Outcome.CRASHED:
                 pass  # computed again at the same model: the neighbors still wait for this round
             if outcome is Outcome.GONE:
@@ -70,9 +74,21 @@ class DecentralizedSGD(GraphRounds):
             step_size = self.step_size()
             mixed = self._mix(me, round_num)
             self.merged(me, mixed)
-            self.model[me] = self.descend(me, mixed, gradient, step_size)
+            stepped = self.descend(me, mixed, gradient, step_size)
+            self.model[me] = stepped if self._scheme is None else self._scheme.after(me, self.model[me], stepped)
+            del mixed, stepped  # a suspended process would keep them alive
             self._client_round[me] = round_num + 1
             self.updated(me, 0, size, step_size, round_num=round_num)
+
+    def _show(self, me: int, round_num: int) -> None:
+        """Send the model, or what takes its place, to the neighbors."""
+        scheme, size = self._scheme, self.training.model_bytes
+        model = self.model[me] if scheme is None else scheme.show(me, self.model[me])
+        sent = model, None if self.optimizer is None else self.optimizer.shown(me)
+        for neighbor in self.receivers(me, round_num):
+            if scheme is not None:
+                size = scheme.bytes(me, neighbor, round_num, self._first_round[me])
+            self.send(me, neighbor, round_num, sent, size, model)
 
     def _mix(self, me: int, round_num: int) -> Model:
         """Return sum_j W_kj w_j; the weight of missing models goes to `me`'s own."""
@@ -80,6 +96,8 @@ class DecentralizedSGD(GraphRounds):
             weights, inbox = self._graph_of(round_num).weights[me], self._inbox[me]
             senders = [j for j in weights if j != me and (round_num, j) in inbox]
         own_weight, messages = self.received(me, round_num)
+        if self._scheme is not None:
+            return self._scheme.mix(me, self.model[me], [(weight, shown) for weight, (shown, _) in messages])
         terms: list[tuple[float, Model]] = [(weight, model) for weight, (model, _) in messages]
         terms.append((own_weight, self.model[me]))
         if self.optimizer is not None:

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfl.algorithms import Algorithm, Training
+from simfl.build.compression import compression_of
 from simfl.build.data import load_data, model_of, share_out, start_of
 from simfl.build.graphs import graphs_of
 from simfl.build.kinds import check_options, find_algorithm, find_kind
@@ -105,6 +106,7 @@ def assemble(scenario: Scenario, adapt: Adaptation | None = None, own: Own = NOT
     setup.problem = _problem(setup)
     setup.training = _training(setup)
     _optimize(setup)
+    setup.training = dataclasses.replace(setup.training, compression=compression_of(setup))
     setup.options = kind.options(setup)
     check_options(algorithm, setup.options)
     setup.warnings = [*scenario.warnings(), *setup.protection.warnings, *kind.warnings(setup), *_warnings(setup)]

@@ -29,7 +29,7 @@ class Forecast:
         name, algorithm, topology, model: of the scenario, by kind.
         clients, parameters: their numbers.
         spectral_gap: of the mixing matrix; None without a topology, or with one that changes.
-        model_bytes: of a model in a message (of one task, if models are sent task by task).
+        model_bytes: of a model in a message, compressed if it is (of one task, if models are sent task by task).
         message_s, longest_message_s: virtual seconds of such a message from sending to delivery over an idle link,
             averaged over draws, without losses: for the fastest and the slowest of the first links, at 0 s.
         batch_s: virtual seconds of a mini-batch at factor 1, averaged over devices.
@@ -61,7 +61,7 @@ class Forecast:
 
 def forecast(setup: Setup) -> Forecast:
     """Return the forecast of a scenario."""
-    scenario, size = setup.scenario, setup.training.model_bytes
+    scenario, size = setup.scenario, setup.training.message_bytes
     travels_s = [*_travels_s(setup, size)] or [0.0]
     gap = None
     if scenario.algorithm.uses_topology and setup.changing is None:

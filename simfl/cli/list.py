@@ -8,14 +8,14 @@ from typer import Argument
 
 from simfl.cli.shared import Json, aside, write_json
 
-Catalogue = Literal["algorithms", "models", "data", "topologies", "optimizers", "plugins"]
+Catalogue = Literal["algorithms", "models", "data", "topologies", "optimizers", "compressors", "plugins"]
 
 
 def list_(
-    what: Annotated[Catalogue | None, Argument(metavar="WHAT", help="One of the six; by default all.")] = None,
+    what: Annotated[Catalogue | None, Argument(metavar="WHAT", help="One of the seven; by default all.")] = None,
     json: Json = None,
 ) -> None:
-    """List algorithms, models, data sets, topologies, optimizers and plugins."""
+    """List algorithms, models, data, topologies, optimizers, compressors, plugins."""
     from simfl.cli import listing
 
     titles = get_args(Catalogue) if what is None else (what,)

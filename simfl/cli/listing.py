@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import importlib.util
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,12 +36,12 @@ class Entry:
 
 def algorithms() -> dict[str, Entry]:
     """Return the algorithms by kind."""
-    return _classes("algorithms")
+    return _classes(_sources("algorithms"))
 
 
 def models() -> dict[str, Entry]:
     """Return the models by kind."""
-    return _classes("models")
+    return _classes(_sources("models"))
 
 
 def data() -> dict[str, Entry]:
@@ -71,6 +71,12 @@ def optimizers() -> dict[str, Entry]:
     return {kind: Entry(line) for kind, line in summaries().items()}
 
 
+def compressors() -> dict[str, Entry]:
+    """Return the compressors of messages by kind."""
+    paths = sorted((PACKAGE / "compression" / "compressors").glob("*.py"))
+    return _classes((path.read_text(encoding="utf-8"), "simfl") for path in paths)
+
+
 def attached() -> dict[str, Entry]:
     """Return the plugins by name, with their contents."""
     entries = {}
@@ -97,9 +103,9 @@ def _sources(catalogue: plugins.Catalogue) -> Iterator[tuple[str, str]]:
     yield from _attached(catalogue)
 
 
-def _classes(catalogue: plugins.Catalogue) -> dict[str, Entry]:
+def _classes(sources: Iterable[tuple[str, str]]) -> dict[str, Entry]:
     entries: dict[str, Entry] = {}
-    for text, origin in _sources(catalogue):
+    for text, origin in sources:
         for body in _CLASS.split(text)[1:]:
             values = {name: _value(value) for name, value in _ATTRIBUTE.findall(body)}
             if len(values) == 2:

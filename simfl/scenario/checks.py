@@ -6,7 +6,8 @@ import itertools
 from collections.abc import Iterable, Iterator
 
 from simfl.scenario.algorithms.base import Sections
-from simfl.scenario.catalogues import Data, Model
+from simfl.scenario.catalogues import Algorithm, Data, Model
+from simfl.scenario.compression import WITH_GAMMA
 from simfl.scenario.control import OF_KNOWN_OPTIMA, OF_REGRESSIONS
 from simfl.scenario.data import RealData, SyntheticData, Table, TargetKind
 from simfl.scenario.distributions import ListedFactors
@@ -39,6 +40,7 @@ def contradictions(scenario: Sections) -> Iterator[Problem]:
     yield from scenario.algorithm.optimizer_problems()
     yield from _attackers(scenario)
     yield from _privacy(scenario)
+    yield from itertools.islice(_compression(scenario), 1)
     yield from _evaluations(scenario)
     yield from _faults(scenario)
     yield from _links(scenario)
@@ -282,6 +284,44 @@ def _privacy(scenario: Sections) -> Iterator[Problem]:
     if privacy.calibrated and not planned:
         advice = "add it, or stop.epochs, from which the number of releases follows"
         yield Problem("a noise multiplier beside epsilon", "nothing", advice, ("privacy", "noise_multiplier"))
+
+
+def _compression(scenario: Sections) -> Iterator[Problem]:
+    """Check that algorithm, scheme, noise and optimizer suit compressed messages."""
+    compression, algorithm, privacy = scenario.compression, scenario.algorithm, scenario.privacy
+    if compression is None:
+        return
+    at: Path = ("compression",)
+    schemes, found = algorithm.compresses, repr(compression.kind)
+    if not schemes:
+        able = [kind_of(section, "kind") for section in members_of(Algorithm) if section.compresses]  # type: ignore[attr-defined]
+        yield Problem(f"null with algorithm '{algorithm.kind}'", found, f"remove it, or use {one_of(able)}", at)
+        return
+    scheme = compression.scheme or schemes[0]
+    if scheme not in schemes:
+        expected = f"{one_of(schemes)} with algorithm '{algorithm.kind}'"
+        yield Problem(expected, repr(scheme), "choose one of them", (*at, "scheme"))
+    if scheme not in WITH_GAMMA and compression.gamma is not None:
+        advice = "remove it: only choco, deep_squeeze and direct have a step size of mixing"
+        yield Problem(f"null with scheme '{scheme}'", f"{compression.gamma:g}", advice, (*at, "gamma"))
+    if scheme == "deep_squeeze" and compression.gamma is None:
+        advice = "no theory gives one; begin with the share of what a message keeps"
+        yield Problem("a number with scheme 'deep_squeeze'", "nothing", advice, (*at, "gamma"))
+    for name in ("aggregation", "attackers"):
+        if (other := getattr(scenario, name)) is not None:
+            advice = "rules and attacks are about models, not about changes of estimates: remove one of the two"
+            yield Problem("null with compressed messages", repr(other.kind), advice, (name,))
+    if algorithm.noise_of_server:
+        advice = "messages would be compressed before noise is added: use noise: client"
+        yield Problem("null with noise of the server", found, advice, at)
+    if privacy is not None and getattr(privacy, "view", None) == "global_hidden":
+        advice = "what a message changes shows whose estimate it is: leave the view out"
+        yield Problem("local_transcript with compressed messages", "'global_hidden'", advice, ("privacy", "view"))
+    state = algorithm.optimizer.state
+    if state.average or state.travels:
+        advice = "messages have no room for states: remove average and travels"
+        where = ("algorithm", "optimizer", "state", "average" if state.average else "travels")
+        yield Problem("false with compressed messages", "true", advice, where)
 
 
 def _partition(scenario: Sections) -> Iterator[Problem]:

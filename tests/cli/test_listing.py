@@ -2,6 +2,7 @@
 
 from simfl.algorithms import ALGORITHMS
 from simfl.cli import listing
+from simfl.compression.compressors import COMPRESSORS
 from simfl.data import DATASETS
 from simfl.models import MODELS
 from simfl.scenario.optimizers import summaries
@@ -31,6 +32,10 @@ def test_listed_topologies_are_those_of_the_catalogue():
 
 def test_listed_optimizers_are_those_of_the_schema():
     assert lines(listing.optimizers()) == summaries()
+
+
+def test_listed_compressors_are_those_of_the_catalogue():
+    assert lines(listing.compressors()) == {kind: one.summary for kind, one in COMPRESSORS.items()}
 
 
 def test_origins_are_the_plugins_that_list_the_modules():

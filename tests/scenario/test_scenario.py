@@ -103,6 +103,7 @@ def test_an_algorithm_is_a_complete_scenario() -> None:
         "aggregation": None,
         "attackers": None,
         "privacy": None,
+        "compression": None,
         "stop": {
             "time": None,
             "updates": None,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 from pydantic import Field, model_validator
 
+from simfl.scenario.compression import Compression, Scheme
 from simfl.scenario.fields import SETTLED, Config, Count, Index, NonNegative, Settled, option
 from simfl.scenario.optimizers import (
     USUAL_STEPS,
@@ -53,6 +54,7 @@ class Sections(Protocol):
     aggregation: RuleConfig | None
     attackers: AttackConfig | None
     privacy: MechanismConfig | None
+    compression: Compression | None
     stop: Stop
     evaluate: Evaluate
     execution: Execution
@@ -74,6 +76,8 @@ class AlgorithmConfig(Config):
     #: The fields of an optimizer's state that a scenario may set, and why it may not set the others.
     states: ClassVar[tuple[str, ...]] = ()
     no_states: ClassVar[str] = "its clients have no optimizer of their own beside the one model"
+    #: The schemes of compression that it can use; the first is the default.
+    compresses: ClassVar[tuple[Scheme, ...]] = ()
     #: Whether a run uses every example a number of times that is known beforehand.
     uses_data_up: ClassVar[bool] = False
     #: The default step sizes of optimizers: the field of the step, that of the optimizer, and the steps by kind.
@@ -152,18 +156,18 @@ class AlgorithmConfig(Config):
         "step size on the mean gradient of a mini-batch: a number or a schedule; beside an optimizer, "
         "0.001 for adam and 1 for one of your own where it is left out",
     )
-    optimizer: Optimizer = option(Sgd(), "what a client's step makes of the mean gradient; sgd: the step is along it")
+    optimizer: Optimizer = option(Sgd(), "the optimizer of a client's steps; sgd: a step along the mean gradient")
     batch_size: Count = option(32, "examples per mini-batch; with sampling poisson, on average")
     sampling: Literal["auto", "poisson", "without_replacement", "shuffle", "with_replacement"] = option(
         "auto",
-        "how mini-batches are drawn: poisson (each example on its own), without_replacement (a fresh "
+        "how mini-batches are drawn: poisson (each example on its own), without_replacement (a new "
         "subset of fixed size), shuffle (each example once per pass), with_replacement, or auto: poisson with privacy, "
         "shuffle without",
     )
     gradient_noise: NonNegative = option(
         0.0,
         "sigma of noise that is added to each mini-batch's mean gradient, whatever its size: N(0, sigma^2/d I), so "
-        "that its mean square is sigma^2, as theory assumes it; it protects nobody, and stands without privacy",
+        "that its mean square is sigma^2, as theory assumes it; it gives no privacy, and needs privacy: null",
     )
 
 
@@ -195,7 +199,7 @@ class ServerAlgorithmConfig(BoundedConfig):
     no_server_optimizer: ClassVar[str] = ""
 
     server_optimizer: Settled[ServerOptimizer] = option(
-        ServerSgd(), "what the server's step makes of the mean change, or of a gradient; sgd: the step is along it"
+        ServerSgd(), "the optimizer of the server's steps; sgd: a step along the mean change or gradient"
     )
 
     def optimizer_problems(self) -> Iterator[Problem]:

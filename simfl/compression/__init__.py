@@ -1,0 +1,1 @@
+"""Compressors of messages, and schemes that remember what these left out."""

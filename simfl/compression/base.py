@@ -1,0 +1,156 @@
+"""The base classes of compressors and of schemes, and what a run knows about both.
+
+A compressor Q makes a short message of a vector. It is a frozen dataclass that `Tape.map` can call. A scheme says what
+clients compress, what their neighbors make of it, and what is kept for later messages.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from simfl.models.lazy import jax, jnp
+from simfl.tape import Model, Tape
+
+if TYPE_CHECKING:
+    from simfl.tape.maps import Given
+
+#: Bits of a number in a message.
+VALUE_BITS = 32
+
+
+@dataclass(frozen=True)
+class AbstractCompressor(ABC):
+    """Makes a message of a vector."""
+
+    kind: ClassVar[str]
+    summary: ClassVar[str]
+    #: Whether it draws random numbers.
+    draws: ClassVar[bool] = False
+
+    @abstractmethod
+    def compress(self, x: jax.Array, key: jax.Array) -> jax.Array:
+        """Return Q(x), f32 [d], as the receiver decodes it.
+
+        Args:
+            x: f32 [d].
+            key: for `jax.random`, another one for every message.
+        """
+
+    @abstractmethod
+    def bits(self, size: int) -> int:
+        """Return the bits of a message about a vector of `size` coordinates."""
+
+    @abstractmethod
+    def quality(self, size: int) -> float:
+        """Return delta in E |Q(x) - x|² <= (1 - delta) |x|², for all x f32 [size].
+
+        It is not positive if Q may be further from x than 0 is.
+        """
+
+    def __call__(self, rows: Any, given: Given) -> jax.Array:
+        """Return Q of the first row, f32 [d]."""
+        return self.compress(rows[0], given.key)
+
+
+def made_by(compressor: AbstractCompressor, size: int) -> str:
+    """Return type and shape of a message as decoded, such as "float32[10]"."""
+    made = jax.eval_shape(compressor.compress, jax.ShapeDtypeStruct((size,), jnp.float32), jax.random.key(0))
+    return f"{made.dtype}{list(made.shape)}"
+
+
+@dataclass(frozen=True)
+class CompressionPlan:
+    """How messages are compressed, in plain values.
+
+    Attributes:
+        compressor: Q.
+        scheme: name of the scheme.
+        gamma: consensus step size in (0, 1], of the schemes that have one.
+        size: d, the coordinates of a model.
+    """
+
+    compressor: AbstractCompressor
+    scheme: str
+    gamma: float
+    size: int
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of a compressed message."""
+        return math.ceil(self.compressor.bits(self.size) / 8)
+
+
+class AbstractScheme(ABC):
+    """Rounds of gossip with compressed messages.
+
+    In every round a client shows its neighbors a vector s, mixes, steps, and looks back:
+
+        x <- base + gamma sum_{j != i} W_ij (s_j - s_i) - step * gradient
+
+    Args:
+        tape: records the functions.
+        plan: how messages are compressed.
+        models: the initial model of each client, which all clients know.
+    """
+
+    kind: ClassVar[str]
+    summary: ClassVar[str]
+    #: Whether a message changes an estimate that the receiver keeps; else it can be read alone.
+    remembers: ClassVar[bool] = True
+
+    def __init__(self, tape: Tape, plan: CompressionPlan, models: Sequence[Model]) -> None:
+        self.plan, self._tape, self._compressor = plan, tape, plan.compressor
+        #: s of each client, as its neighbors know it after its last message.
+        self.shown = list(models)
+        self._last: dict[tuple[int, int], int] = {}  # sender and receiver -> round of the last message
+
+    @abstractmethod
+    def show(self, me: int, model: Model) -> Model:
+        """Return s at the start of a round: what receivers know after the message."""
+
+    def base(self, me: int, model: Model) -> Model:
+        """Return what the mixing starts from, x by default."""
+        return model
+
+    def mix(self, me: int, model: Model, messages: Sequence[tuple[float, Model]]) -> Model:
+        """Return base + gamma sum_j W_ij (s_j - s_i), of the messages that came."""
+        gamma, total = self.plan.gamma, sum(weight for weight, _ in messages)
+        others = [(gamma * weight, shown) for weight, shown in messages]
+        return self._tape.combine((1.0, self.base(me, model)), (-gamma * total, self.shown[me]), *others)
+
+    def after(self, me: int, model: Model, stepped: Model) -> Model:
+        """Return the client's next model, of that of the round and the stepped one."""
+        return stepped
+
+    def bytes(self, me: int, neighbor: int, round_num: int, first_round: float) -> int:
+        """Return the size of a message, and note that it is sent.
+
+        A receiver that lacks the sender's previous message cannot follow the change: it is sent all of s, so that no
+        copy ever drifts. In the sender's first round every receiver knows s.
+        """
+        last = self._last.get((me, neighbor), round_num - 1 if round_num == first_round else -1)
+        self._last[me, neighbor] = round_num
+        follows = not self.remembers or last == round_num - 1
+        return self.plan.bytes if follows else 4 * self.plan.size
+
+    def _map(
+        self, function: Callable[..., Any], models: Sequence[Model], me: int, scalars: Sequence[float] = ()
+    ) -> tuple[Model, ...]:
+        """Record a function of models that calls the compressor."""
+        client = me if self._compressor.draws else None
+        outputs = getattr(function, "outputs", 1)
+        return self._tape.map(function, models, scalars=scalars, outputs=outputs, client=client)
+
+
+@dataclass(frozen=True)
+class Compressing:
+    """Base of functions of models that call a compressor."""
+
+    #: Number of rows that it makes.
+    outputs: ClassVar[int] = 1
+
+    compressor: AbstractCompressor

@@ -1,0 +1,49 @@
+"""Random coordinates.
+
+Stich, Cordonnier, Jaggi 2018, "Sparsified SGD with memory", https://arxiv.org/abs/1809.07599.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from simfl.compression.base import VALUE_BITS, AbstractCompressor
+from simfl.compression.compressors.top_k import kept
+from simfl.models.lazy import jax, jnp
+
+
+@dataclass(frozen=True)
+class RandomK(AbstractCompressor):
+    """Keeps k coordinates, drawn anew for every message; delta = k/d.
+
+    A message has k values. Sender and receiver draw the same places from a seed that they share.
+
+    Attributes:
+        share: k/d in (0, 1].
+        unbiased: whether values are multiplied by d/k, so that E Q(x) = x; then delta = 2 - d/k.
+    """
+
+    kind: ClassVar[str] = "random_k"
+    summary: ClassVar[str] = "a random share of the coordinates, whose places follow from a shared seed"
+    draws: ClassVar[bool] = True
+
+    share: float = 0.01
+    unbiased: bool = False
+
+    def compress(self, x: jax.Array, key: jax.Array) -> jax.Array:
+        """Return x with all but k random coordinates 0."""
+        size = x.shape[0]
+        count = kept(self.share, size)
+        _, places = jax.lax.top_k(jax.random.uniform(key, (size,)), count)
+        factor = size / count if self.unbiased else 1.0
+        return jnp.zeros_like(x).at[places].set(factor * x[places])
+
+    def bits(self, size: int) -> int:
+        """Return 32 k."""
+        return kept(self.share, size) * VALUE_BITS
+
+    def quality(self, size: int) -> float:
+        """Return k/d, or 2 - d/k if unbiased."""
+        share = kept(self.share, size) / size
+        return 2.0 - 1.0 / share if self.unbiased else share

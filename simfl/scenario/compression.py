@@ -1,0 +1,80 @@
+"""Compressed messages."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import Field
+
+from simfl.scenario.fields import ByKind, Config, Count, Flag, OwnCode, OwnName, Share, option, variant
+
+Scheme = Literal["choco", "deep_squeeze", "dcd", "ecd", "direct"]
+
+#: All schemes of rounds of gossip; the first is used where a scenario names none.
+GOSSIP: tuple[Scheme, ...] = ("choco", "deep_squeeze", "dcd", "ecd", "direct")
+#: The schemes whose mixing has a step size.
+WITH_GAMMA: tuple[Scheme, ...] = ("choco", "deep_squeeze", "direct")
+
+
+class CompressionConfig(Config):
+    """Base of compressors, with what is made of their messages."""
+
+    if TYPE_CHECKING:  # each class names itself
+        kind: str
+
+    scheme: Scheme | None = option(
+        None,
+        "what clients compress, and what they remember: choco (estimates of neighbors' models), deep_squeeze (what "
+        "messages left out), dcd and ecd (rivals that fail if messages are short), direct (nothing); null: choco",
+    )
+    gamma: Share | None = option(
+        None,
+        "consensus step size of choco, deep_squeeze and direct; null: that of the theory for choco, which is small, "
+        "and 1 for direct",
+    )
+
+    def compressor_options(self) -> dict[str, Any]:
+        """Return the arguments of the compressor by name."""
+        return self.model_dump(exclude={"kind", *CompressionConfig.model_fields})
+
+
+class TopK(CompressionConfig):
+    """The coordinates of largest absolute value."""
+
+    kind: Literal["top_k"] = variant("top_k")
+    share: Share = option(0.01, "share of the coordinates that a message has, k/d")
+
+
+class RandomK(CompressionConfig):
+    """Random coordinates; sender and receiver share the seed."""
+
+    kind: Literal["random_k"] = variant("random_k")
+    share: Share = option(0.01, "share of the coordinates that a message has, k/d")
+    unbiased: Flag = option(False, "whether values are multiplied by d/k")
+
+
+class Qsgd(CompressionConfig):
+    """QSGD: the norm, and a sign and a random level for each coordinate."""
+
+    kind: Literal["qsgd"] = variant("qsgd")
+    levels: Count = option(16, "levels s of an absolute value, besides 0")
+    unbiased: Flag = option(False, "whether the mean of a message is what it is made of; false: a shorter one")
+
+
+class Sign(CompressionConfig):
+    """The sign of each coordinate, and the mean absolute value."""
+
+    kind: Literal["sign"] = variant("sign")
+
+
+class OwnCompressor(CompressionConfig, OwnCode):
+    """A compressor of your own, from a module."""
+
+    kind: OwnName = Field(description="module and class of the compressor, as in my_module:MyCompressor")
+
+    def compressor_options(self) -> dict[str, Any]:
+        """Return `options`."""
+        return dict(self.options)
+
+
+Compression = Annotated[TopK | RandomK | Qsgd | Sign | OwnCompressor, ByKind(external=OwnCompressor)]

@@ -1,0 +1,155 @@
+"""What compressed messages go with: every combination runs, or is refused in one line that says what to change."""
+
+import pytest
+
+from simfl.algorithms import ALGORITHMS
+from simfl.compression.compressors import COMPRESSORS
+from simfl.errors import ScenarioError
+from simfl.runs.runner import prepare, run
+from simfl.scenario import loads
+from simfl.scenario.catalogues import Algorithm
+from simfl.scenario.fields import kind_of, members_of
+from tests.test_reproducibility import ALONE, MECHANISMS, rough
+
+PRIVACY = ("null", *MECHANISMS, "{mechanism: gaussian, noise_multiplier: 0.5, view: global_hidden}")
+
+
+def setup_of(*changes):
+    return prepare(loads(rough("adpsgd-atomic").to_yaml(), "rough", overrides=changes))
+
+
+def possible():
+    """Every algorithm with each privacy section and number of clients with which it can be prepared."""
+    for kind in sorted(ALGORITHMS):
+        ways = [f"algorithm={{kind: {kind}, batch_size: 8}}"]
+        ways += ["algorithm={kind: fedbuff, noise: server, batch_size: 8}"] if kind == "fedbuff" else []
+        for way in ways:
+            for privacy in PRIVACY:
+                for further in ((), ALONE):
+                    changes = (way, f"privacy={privacy}", "stop={updates: 20}", *further)
+                    yield kind, privacy, changes
+
+
+@pytest.mark.usefixtures("without_numbers")
+def test_every_combination_runs_or_is_refused_in_one_line(tmp_path):
+    ran, refused = set(), set()
+    for kind, privacy, changes in possible():
+        try:
+            setup_of(*changes)
+        except (ScenarioError, ValueError):
+            continue
+        for compressor in COMPRESSORS:
+            try:
+                setup = setup_of(*changes, f"compression={{kind: {compressor}}}")
+            except ScenarioError as error:
+                (line,) = str(error).splitlines()
+                assert "compress" in line, line
+                assert ", found " in line
+                assert "; " in line
+                refused.add(kind)
+                continue
+            assert setup.training.compression.compressor.kind == compressor
+            assert run(setup, out=tmp_path).status == "done"
+            ran.add(kind)
+            assert "global_hidden" not in privacy
+    sections = {kind_of(section, "kind"): section for section in members_of(Algorithm)}
+    able = {kind for kind in ALGORITHMS if sections[kind].compresses}
+    assert ran == able
+    assert refused >= set(ALGORITHMS) - able
+
+
+REFUSED = [
+    (["algorithm={kind: sync_sgd}"], "compression: expected null with algorithm 'sync_sgd', found 'top_k'; remove it, "
+     "or use "),
+    (["compression.scheme=dcd", "compression.gamma=0.5"], "compression.gamma: expected null with scheme 'dcd', found "
+     "0.5; remove it: only choco, deep_squeeze and direct have a step size of mixing"),
+    (["compression.scheme=deep_squeeze"], "compression.gamma: expected a number with scheme 'deep_squeeze', found "
+     "nothing; no theory gives one; begin with the share of what a message keeps"),
+    (["privacy={mechanism: gaussian, noise_multiplier: 1, view: global_hidden}"], "privacy.view: expected "
+     "local_transcript with compressed messages, found 'global_hidden'; what a message changes shows whose estimate "
+     "it is: leave the view out"),
+    (["algorithm.optimizer={kind: momentum, state: {average: true}}"], "algorithm.optimizer.state.average: expected "
+     "false with compressed messages, found true; messages have no room for states: remove average and travels"),
+    (["compression={kind: qsgd, levels: 1, unbiased: true}"], "compression.gamma: expected a number with 'qsgd', whose "
+     "messages may be further from a vector than 0 is (delta = "),
+    (["topology={kind: erdos_renyi, probability: 0.5, redraw_every: 1 s}"], "compression.gamma: expected a number with "
+     "a topology that changes, for which no theory gives one, found nothing"),
+    (["aggregation={kind: median}"], "aggregation: expected null with compressed messages, found 'median'; rules and "
+     "attacks are about models, not about changes of estimates: remove one of the two"),
+    (["attackers={kind: sign_flip, clients: [1]}"], "attackers: expected null with compressed messages, found "
+     "'sign_flip'; rules"),
+    (["compression.share=0"], "compression.share: expected a number > 0 and <= 1, found 0"),
+    (["compression=topk"], "compression: expected top_k, random_k, qsgd, sign or my_module:MyClass, found 'topk'; "
+     "did you mean 'top_k'?"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("changes", "line"), REFUSED, ids=[line[:40] for _, line in REFUSED])
+def test_what_does_not_go_together_is_refused_in_one_line(changes, line):
+    with pytest.raises(ScenarioError) as refused:
+        setup_of("algorithm={kind: decentralized_sgd}", "privacy=null", "compression={kind: top_k}", *changes)
+    (found,) = str(refused.value).splitlines()
+    assert line in found
+
+
+OWN = '''
+from dataclasses import dataclass
+import jax.numpy as jnp
+from simfl.compression.base import AbstractCompressor
+
+
+@dataclass(frozen=True)
+class Halves(AbstractCompressor):
+    """Every number with half of its bits."""
+
+    kind = summary = "halves"
+    type: str = "float16"
+
+    def compress(self, x, key):
+        return x.astype(self.type).astype({result})
+
+    def bits(self, size):
+        return {bits}
+
+    def quality(self, size):
+        return 0.999
+
+
+def other():
+    return 3
+'''
+
+
+def own(tmp_path, monkeypatch, *changes, name="Halves", result="jnp.float32", bits="16 * size"):
+    module = f"own_{tmp_path.name}"
+    (tmp_path / f"{module}.py").write_text(OWN.format(result=result, bits=bits))
+    monkeypatch.syspath_prepend(tmp_path)
+    return setup_of(
+        "algorithm={kind: decentralized_sgd}",
+        "stop={updates: 40}",
+        f"compression={{kind: '{module}:{name}'}}",
+        *changes,
+    )
+
+
+def test_a_compressor_of_your_own_is_a_class_in_a_module(tmp_path, monkeypatch):
+    setup = own(tmp_path, monkeypatch, "compression.gamma=1", "compression.options={type: bfloat16}")
+    plan = setup.training.compression
+    assert (plan.bytes, plan.compressor.type) == (2 * plan.size, "bfloat16")
+    assert run(setup, out=tmp_path).status == "done"
+
+
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        ({"name": "other"}, "expected a simfl.compression.base.AbstractCompressor from '{}:other', found int"),
+        ({"result": "jnp.int32"}, "'{}:Halves': compress: expected float32[650], found int32[650]"),
+        ({"bits": "0.5"}, "'{}:Halves': expected an integer of bits and a quality of at most 1, found 0.5 and 0.999"),
+        ({"result": "nothing"}, "'{}:Halves' raised NameError: name 'nothing' is not defined"),
+    ],
+)
+def test_a_compressor_of_your_own_that_is_wrong_is_refused_in_one_line(tmp_path, monkeypatch, options, line):
+    with pytest.raises(ScenarioError) as refused:
+        own(tmp_path, monkeypatch, **options)
+    (found,) = str(refused.value).splitlines()
+    assert f"compression.kind: {line.format(f'own_{tmp_path.name}')}" in found
