@@ -30,6 +30,7 @@ myst_enable_extensions = ["colon_fence"]
 myst_heading_anchors = 3
 
 autodoc_typehints = "description"
+autodoc_type_aliases = {"ArrayLike": "ArrayLike"}
 autodoc_typehints_description_target = "documented"
 autodoc_member_order = "bysource"
 default_role = "literal"  # docstrings put code into single backticks
@@ -53,7 +54,7 @@ copyright = "the authors of simfl, Apache-2.0"
 #: Page -> the pages below it, in their order. Pages that nobody names stand below the papers, so that none is lost.
 BELOW = {
     "index": ["tutorial", "examples", "guides", "reference", "papers", "design"],
-    "examples": [f"notebooks/{path.stem}" for path in sorted(NOTEBOOKS.glob("*.ipynb"))],
+    "examples": ["notebooks/quickstart", *sorted(f"notebooks/{path.stem}" for path in NOTEBOOKS.glob("[!q]*.ipynb"))],
     "guides": [
         "looking",
         "studies",
@@ -192,9 +193,18 @@ def setup(app: Any) -> None:
 
     def document(app: Any, what: str, name: str, subject: Any, options: Any, lines: list[str]) -> None:
         lines[:] = docstring(lines)
+        if what in ("attribute", "property") and lines:  # napoleon would take the words before a colon for a type
+            lines[0] = lines[0].replace(": ", " – ")
+
+    def shorten(app: Any, *_: Any) -> None:
+        for hints in app.env.current_document.autodoc_annotations.values():
+            hints.update(
+                {name: hint.replace("TypeAliasForwardRef('ArrayLike')", "ArrayLike") for name, hint in hints.items()}
+            )
 
     app.connect("source-read", read)
     app.connect("autodoc-process-docstring", document, priority=400)  # before napoleon, which writes RST
+    app.connect("autodoc-process-signature", shorten, priority=900)  # after autodoc, which records the types
 
 
 def docstring(lines: list[str]) -> list[str]:

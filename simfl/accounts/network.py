@@ -335,7 +335,8 @@ class Network:
     def _read_rows(self) -> list[list[int]]:
         """The rows of the model at which each gradient was taken.
 
-        One, and those that functions in it read."""
+        An entry has the model's row, and the rows that functions in it read.
+        """
         return [self.knowledge.charged(one.read) for one in self.knowledge.batches]
 
     def _rows_at(self, gradients: Iterable[int]) -> list[int]:
@@ -657,8 +658,8 @@ def hops_from(nodes: Sequence[int], links: Iterable[tuple[int, int]]) -> dict[in
 def local_epsilons(setup: Setup, releases: Releases) -> Matrix:
     """Return each client's epsilon for an observer of all that clients send, [K].
 
-    It is the ledger's. If several clients hold an example, and the ledger counts only the releases of one, it is that
-    of all clients' releases together, which is at least as large.
+    It is the epsilon of the ledger. If several clients hold an example, and the ledger counts only the releases of one
+    client, it is the epsilon of all clients' releases together, which is at least as large.
     """
     ledger = setup.ledger
     assert ledger is not None, "there is an account"

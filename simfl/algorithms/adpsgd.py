@@ -29,9 +29,11 @@ from typing import ClassVar
 
 import simpy
 
+from simfl.algorithms.aggregation import Message, Weighted
 from simfl.algorithms.optimizers import State
 from simfl.algorithms.staleness import OwnUpdates
 from simfl.errors import ScenarioError
+from simfl.robust.base import Among
 from simfl.tape import Gradient, Model
 from simfl.world.availability import Outcome
 from simfl.world.compute import Draws
@@ -43,6 +45,7 @@ class ADPSGD(OwnUpdates):
 
     kind: ClassVar[str] = "adpsgd"
     summary: ClassVar[str] = "AD-PSGD: asynchronous gossip in pairs; with privacy, A(DP)^2SGD"
+    aggregates: ClassVar[frozenset[Among]] = frozenset({"own"})
 
     def set_up(self, exchange: str = "messages", pairing: str = "auto") -> None:
         """Take the options.
@@ -75,6 +78,9 @@ class ADPSGD(OwnUpdates):
         self.in_flight: dict[int, Model] = {}
         #: The neighbor's state in flight to each client. Not a difference: a second moment must not become negative.
         self._states_in_flight: dict[int, State | None] = {}
+        changing = self.world.changing is not None
+        most = self.num_clients if changing else max(len(topology.neighbors(k)) for k in range(self.num_clients))
+        self.aggregation = self.aggregator(most)
         if self.waits:  # only an answer can be stuck: a first message that cannot arrive is refused
             self.world.network.on_stuck = lambda peer, me: self.turns.forget(me)
 
@@ -115,7 +121,13 @@ class ADPSGD(OwnUpdates):
         if peer is not None:
             self._count_exchange(me, peer)
             # The average is not bound to a local name: a suspended process would keep it, and its rows, alive.
-            self.model[me] = self.model[peer] = self.tape.combine((0.5, self.model[me]), (0.5, self.model[peer]))
+            if self.aggregation is None:
+                self.model[me] = self.model[peer] = self.tape.combine((0.5, self.model[me]), (0.5, self.model[peer]))
+            else:
+                self.model[me], self.model[peer] = (
+                    self._after_hearing(one, other, self.model[one], self.model[other])
+                    for one, other in ((me, peer), (peer, me))
+                )
             if self.optimizer is not None:
                 states = [(0.5, self.optimizer.shown(me)), (0.5, self.optimizer.shown(peer))]
                 self.optimizer.average(me, states)
@@ -177,8 +189,12 @@ class ADPSGD(OwnUpdates):
 
         def at_peer() -> None:
             other = self.model[peer]
-            difference = combine((0.5, sent), (-0.5, other))
-            self.model[peer] = combine((1.0, other), (1.0, difference))
+            if self.aggregation is None:
+                difference = combine((0.5, sent), (-0.5, other))
+                self.model[peer] = combine((1.0, other), (1.0, difference))
+            else:
+                difference = combine((1.0, sent), (-1.0, self._after_hearing(me, peer, sent, other)))
+                self.model[peer] = self._after_hearing(peer, me, other, sent)
             self.in_flight[me] = difference
             if optimizer is not None and state is not None:
                 self._states_in_flight[me] = own = optimizer.shown(peer)
@@ -195,6 +211,15 @@ class ADPSGD(OwnUpdates):
         # If the neighbor is offline or unreachable, the exchange is abandoned before any model changes.
         network.send(me, peer, size, at_peer, lambda: done.succeed(False), sent)
         return peer, done
+
+    def _after_hearing(self, me: int, peer: int, mine: Model, sent: Model) -> Model:
+        """Return what the rule makes of a client's model and its neighbor's."""
+        assert self.aggregation is not None
+        hostility, known = self.training.hostility, []
+        if hostility is not None and peer in hostility.clients:
+            honest = [k for k in self._neighbors(me) if k not in hostility.clients]
+            known = [Weighted(self.model[k], 0.5 / len(honest)) for k in honest]
+        return self.aggregation(me, [Message(peer, sent, 0.5)], Weighted(mine, 0.5), known)
 
     def awaits(self, client: int) -> str:
         """Name the neighbor whose answer the client waits for."""

@@ -63,7 +63,7 @@ class Training:
         server_optimizer: the optimizer of a server's steps; None: plain SGD.
         rule: makes one model of several; None: the algorithm's weighted mean.
         hostility: the hostile clients; None: all are honest.
-        planned_updates: of all clients until the end of the run, as far as is known; inf if it is not.
+        planned_updates: number of updates of all clients until the end of the run; inf if it is not known.
         compression: how messages are compressed; None: they are not.
     """
 

@@ -40,6 +40,7 @@ from simfl.attacks.pairing import Coins, Pairs, pairs_of
 from simfl.attacks.separation import area, right_pairs, true_positive_rates
 from simfl.attacks.statistics import default_guesses, error_at, pair_lower_bound
 from simfl.build.assembly import assemble
+from simfl.build.robust import refuse_attackers
 from simfl.build.setup import Setup
 from simfl.errors import RunError, ScenarioError
 from simfl.models import AbstractModel
@@ -114,6 +115,7 @@ def infer_membership(
     for client in targets:
         if not 0 <= client < count:
             raise ScenarioError(f"--client: expected 0 to {count - 1}, found {client}")
+    refuse_attackers(scenario, "an observer hears what clients send that follow the algorithm")
     coins = Coins(targets, Streams(scenario.seed)) if held_out == "coins" else None
     setup = assemble(scenario, None if coins is None else coins.split)
     if setup.tasks > 1:

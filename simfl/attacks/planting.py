@@ -23,6 +23,7 @@ from simfl.attacks.canary import EXCESS, ORDINARY, OWN_EXCESS, SILENT, CanaryMod
 from simfl.attacks.noise import BLANK
 from simfl.build.assembly import assemble
 from simfl.build.kinds import find_algorithm
+from simfl.build.robust import refuse_attackers
 from simfl.build.setup import Setup
 from simfl.data import Dataset, Partition
 from simfl.errors import ScenarioError
@@ -75,6 +76,7 @@ class PlantedScenario:
         self._generator = streams.generator("canaries")
         self.trials = streams.generator("canary-trials")
         self.ordinary: dict[int, tuple[NDArray[np.float32], NDArray[Any], int]] = {}
+        refuse_attackers(self.scenario, "an audit is about clients that follow the algorithm")
         self.setup: Setup = assemble(self.scenario, self._plant)
         if self.setup.problem.rounds is not None:
             raise ScenarioError(

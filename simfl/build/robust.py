@@ -19,13 +19,15 @@ from simfl.robust.rules import RULES
 from simfl.robust.rules.nearest_neighbor_mixing import NearestNeighborMixing
 from simfl.scenario import Scenario
 from simfl.scenario.own_code import make
+from simfl.scenario.problems import one_of
 from simfl.streams import Streams
 
 if TYPE_CHECKING:
     from simfl.build.setup import Setup
 
 #: What an algorithm has that takes a rule or an attack of a class.
-_TAKERS: dict[Among, str] = {
+_TAKERS: dict[Among | None, str] = {
+    None: "an algorithm that combines messages by a rule",
     "many": "a server with rounds or a buffer, or clients that hear all their neighbors",
     "own": "receivers that have a model of their own, such as decentralized_sgd and adpsgd",
 }
@@ -63,6 +65,14 @@ def hostility_of(setup: Setup) -> Hostility | None:
         return Hostility(clients, None)
     _check_taken(setup, config.kind, attack.among, "attackers")
     return Hostility(clients, attack, config.start)
+
+
+def refuse_attackers(scenario: Scenario, why: str) -> None:
+    """Raise a `ScenarioError` of one line if the scenario has attackers."""
+    if scenario.attackers is not None:
+        raise ScenarioError(
+            f"attackers: expected null, found {scenario.attackers.kind!r}: {why}; use --set attackers=null"
+        )
 
 
 def attackers_of(scenario: Scenario, streams: Streams) -> frozenset[int]:
@@ -140,19 +150,26 @@ def _made(config: Any, catalogue: Mapping[str, Any], base: type, section: str) -
     made = make(config.kind, config.parameters(), f"{section}.kind")
     if not isinstance(made, base):
         raise ScenarioError(
-            f"{section}.kind: expected a {base.__name__} of simfl.robust.base from {config.kind!r}, "
+            f"{section}.kind: expected an object of {base.__module__}.{base.__name__} from {config.kind!r}, "
             f"found {type(made).__name__}"
         )
     return made
 
 
-def _check_taken(setup: Setup, kind: str, among: Among, section: str) -> None:
+def _takes(taken: Collection[Among], one: type[AbstractRule] | type[AbstractAttack]) -> bool:
+    on_data = issubclass(one, AbstractAttack) and one.on_data
+    return on_data or one.among in taken or (one.among is None and bool(taken))
+
+
+def _check_taken(setup: Setup, kind: str, among: Among | None, section: str) -> None:
     """Reject a rule or an attack of a class that the algorithm does not take."""
     taken: Collection[Among] = setup.algorithm.aggregates
-    if among in taken:
+    if among in taken or (among is None and taken):
         return
-    expected = "null" if not taken else f"one that needs {' or '.join(sorted(taken))}"
+    catalogue: Mapping[str, Any] = RULES if section == "aggregation" else ATTACKS
+    kinds = [name for name, one in catalogue.items() if _takes(taken, one)]
+    said = [kind for kind in kinds if kind != NearestNeighborMixing.kind]  # that is said with `before`
     raise ScenarioError(
-        f"{section}.kind: expected {expected} with {setup.scenario.algorithm.kind!r}, found {kind!r}, which needs "
-        f"{_TAKERS[among]}"
+        f"{section}.kind: expected {one_of(said) if said else 'null'} with {setup.scenario.algorithm.kind!r}, "
+        f"found {kind!r}, which needs {_TAKERS[among]}"
     )

@@ -78,8 +78,8 @@ def take_part(job: dict[str, Any]) -> list[Any] | None:
 def launch(jobs: Sequence[dict[str, Any]], processes: int) -> list[Any]:
     """Run jobs in new MPI processes, and return the results.
 
-    Ctrl-C ends the current run, which is written, and all processes; a second one ends them at once. If this process
-    is killed, its end of a FIFO closes, and the ranks end (`end_with_parent`).
+    Ctrl-C ends the current run, whose tables are written, and then all processes; a second Ctrl-C ends them at once. If
+    this process is killed, its end of a FIFO closes, and the ranks end (`end_with_parent`).
 
     Raises:
         ScenarioError: MPI is missing.
@@ -102,7 +102,7 @@ def launch(jobs: Sequence[dict[str, Any]], processes: int) -> list[Any]:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            start_new_session=True,  # so that Ctrl-C reaches this process alone, which decides what it means
+            start_new_session=True,  # so that Ctrl-C reaches this process only, which decides how to end
         )
         received = 0
 
@@ -145,7 +145,7 @@ def why_ended(errors: str, code: int, jobs: Sequence[dict[str, Any]]) -> str:
         return f"rank {rank}{role} was ended by {_name_of_signal(number)}; mpirun ended the others"
     lines = errors.splitlines()
     ours = [line.removeprefix("simfl live: ") for line in lines if line.startswith("simfl live: ")]
-    readable = [line.strip() for line in lines if any(map(str.isalnum, line))]  # mpirun draws rules around its text
+    readable = [line.strip() for line in lines if any(map(str.isalnum, line))]  # mpirun draws lines around its text
     return f"the processes ended: {[*ours[:1], *readable[-1:], f'mpirun exited with code {code}'][0]}"
 
 

@@ -32,8 +32,9 @@ def _problems(setup: Setup) -> Iterator[str]:
             yield f"algorithm.{name}: live: expected null, found a value"
     if setup.training.optimizer or setup.training.server_optimizer or setup.problem.optimizing.local:
         yield "algorithm.optimizer: live: expected sgd, found another"
-    if scenario.compression is not None:
-        yield f"compression: live: expected null, found {scenario.compression.kind}"
+    for name in ("aggregation", "attackers", "compression"):
+        if getattr(scenario, name) is not None:
+            yield f"{name}: live: expected null, found {getattr(scenario, name).kind!r}"
     if scenario.privacy is not None:
         yield "privacy: live: expected null, found a mechanism: the releases of a live run are not accounted for"
     if setup.changing is not None and config.uses_topology:

@@ -72,11 +72,10 @@ def plot_time_shares(run: Run | str | Path, ax: Axes | None = None) -> Axes:
 def plot_staleness(groups: Sequence[Group], among: Sequence[Group] | None = None, ax: Axes | None = None) -> Axes:
     """Plot the share of updates at each staleness, a line per group.
 
-    Staleness counts events between the read that a gradient was taken at and its application: updates of all clients,
-    or steps of the server (`SERVER_STEPS`). Groups of the two kinds have a panel each; `ax` draws one kind only. The
-    share is over all runs of a group, on a logarithmic axis with about sixty bins; a triangle at the right end is the
-    share beyond the last bin. `among` are all groups of the study, as in `looks_of`. Returns the axes of the first
-    panel.
+    Staleness is the number of updates of all clients, or of steps of the server, between reading a model and applying
+    a gradient taken at it. Groups of the two kinds have a panel each; `ax` draws one kind only. The share is over all
+    runs of a group, on a logarithmic axis with about sixty bins; a triangle at the right end is the share beyond the
+    last bin. `among` are all groups of the study, as in `plot_groups`. Returns the axes of the first panel.
     """
     from matplotlib import pyplot as plt
 

@@ -31,8 +31,9 @@ def plot_costs(
     """Plot each group's costs until a target, with 95% intervals over seeds.
 
     Fewer than four seeds are drawn as points, since an interval would say little. `groups` are from `open_groups`, and
-    `table` is the result of `compare_groups` for them, if it exists. `columns` are some of `COSTS`; algorithms without
-    rounds have no bar of rounds. The default `target` is the best accuracy that every run reached; see `as_target`.
+    `table` is the result of `compare_groups` for them, if it exists. `columns` are some of time_s, updates, epochs,
+    rounds, bytes_sent and epsilon; algorithms without rounds have no bar of rounds. `target` is an accuracy, or text
+    such as "test_loss=0.3"; by default the best accuracy that every run reached.
     """
     from matplotlib import pyplot as plt
     from matplotlib.ticker import EngFormatter

@@ -39,7 +39,7 @@ def plot(
 
     Args:
         runs: one or several runs, or their folders; with a sweep among them, `plot_groups` draws means of groups.
-        x: one of `X_AXES`.
+        x: time, updates, epochs, rounds, bytes or epsilon.
         y: a column of the metrics table.
         ax: where to draw; new axes by default.
         labels: one name per run; by default the algorithm, and the differences of runs of the same algorithm.

@@ -141,9 +141,10 @@ def plot_groups(
 ) -> Axes:
     """Plot each group's mean with its 95% band; below four seeds, thin lines.
 
-    `groups` are from `open_groups`, and `among` are all groups of the study, see `looks_of`. `x` is one of `X_AXES`,
-    `y` a column of the metrics table; consensus distances have a logarithmic axis. `target` is an accuracy, or a
-    `Target` of another metric, to mark. See `average` for `interpolation`. Returns the axes, for `save`.
+    `groups` are from `open_groups`. `among` are all groups of the study, so that a group has the same color and line in
+    every figure. `x` is time, updates, epochs, rounds, bytes or epsilon. `y` is a column of the metrics table, and
+    consensus distances have a logarithmic axis. `target` is an accuracy to mark, or a `Target` of another metric.
+    `interpolation` is "linear", or "step", which holds the last value. Returns the axes, for `save`.
     """
     column, x_label = x_axis(x)
     check_y(y, (run for group in groups for run in group.good.values()))

@@ -176,7 +176,7 @@ class Ledger:
 
     @property
     def _sampled(self) -> str:
-        """How examples are chosen for a release, in words, and what of that is secret."""
+        """In words: how examples are chosen for a release, and which part is secret."""
         if self.terms.unit == "client":
             return "no sampling within a client"
         if self.terms.view == "global_hidden" and not self.by_passes and self.terms.amplification:
@@ -458,7 +458,7 @@ class Ledger:
     def lasts(self, composed: Callable[[int], Composition], budget: float, most: int, by: Accountant) -> int:
         """Return how many releases a client may make within its budget, at most `most`.
 
-        Where one epsilon takes a second of numerical composition, the last 0.2 % of a budget may stay unused.
+        If one epsilon takes a second of numerical composition, the last 0.2 % of a budget may stay unused.
         `composed` is number of releases -> composition.
         """
 

@@ -34,8 +34,8 @@ class AbstractMechanism(ABC):
     """The base class of mechanisms.
 
     `kind` is its name in a scenario, and `summary` one line for a reader. `sampler` names its unit noise in
-    `simfl.privacy.noise.SAMPLERS`. A release protects one example or all data of a client (`unit`). `refusal` tells why
-    no epsilon holds for it; it is None if one does. `level` names the field that sets the amount of noise: a noise
+    `simfl.privacy.noise.SAMPLERS`. A release protects one example or all data of a client (`unit`). `refusal` says why
+    no epsilon holds for it; it is None if one holds. `level` names the field that sets the amount of noise: a noise
     multiplier or, if `pure`, the epsilon of a release.
     """
 

@@ -34,9 +34,9 @@ class Releases:
             multiplier, or the epsilon of one release for pure mechanisms.
         refusal: why these releases cannot be certified; None if they can.
         dearer: clients with releases that may cost more than those of the nominal kind.
-        passes: the most releases that an example is in, of each client, or of each pair client * tasks + task if
-            several tasks are trained on the same data; None without passes over shuffled data, or if it follows from
-            the number of releases because none was lost.
+        passes: for each client, the largest number of releases that contain one example; for each pair
+            client * tasks + task if several tasks are trained on the same data. None without passes over shuffled
+            data, or if it follows from the number of releases because none was lost.
     """
 
     #: Whether mini-batches are counted by number, so that skipped ones count as released.

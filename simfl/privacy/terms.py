@@ -13,7 +13,7 @@ View = Literal["local_transcript", "global_hidden"]
 
 @dataclass(frozen=True)
 class Terms:
-    """The promise of a ledger to an example, or to all data of a client (`unit`).
+    """What a ledger promises to an example, or to all data of a client (`unit`).
 
     Attributes:
         clipping_norm: C; NaN without clipping.

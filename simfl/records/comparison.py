@@ -73,10 +73,11 @@ def evaluations_until(run: Run, accuracy: float) -> int | None:
 
 
 def cost_of_accuracy(run: Run, accuracy: float) -> dict[str, float]:
-    """Return each of `COSTS` where a target was reached; NaN if it never was.
+    """Return the cost of reaching a target, by column; NaN if it never was.
 
-    The point is interpolated linearly between the first evaluation that reached it and the one before. An epsilon is
-    the upper bound at the later one. `accuracy` is a test accuracy, or a `Target` of another metric.
+    The costs are time_s, updates, epochs, rounds, bytes_sent and epsilon. They are interpolated linearly between the
+    first evaluation that reached the target and the one before. An epsilon is the upper bound at the later one.
+    `accuracy` is a test accuracy, or a `Target` of another metric.
     """
     name = accuracy.metric if isinstance(accuracy, Target) else ACCURACY
     first = evaluations_until(run, accuracy)
@@ -229,12 +230,12 @@ def compare_groups(
     reached. `baseline` is the label of a group, or the label of one setting: each group is then compared with the group
     that has this setting and agrees otherwise; ScenarioError for other labels.
 
-    The columns are label, the settings, `runs`, `diverged`; for each x of `FINAL` and of the additional measures of all
-    runs x, x_low, x_high; `target` with `target_metric` and `target_at_most`; `reached`, the number of runs that
-    reached it; `evaluations`, the least number of evaluations until then (costs are coarse if it is small); for each
-    cost x: to_target_x, _low, _high, NaN unless all runs reached the target. With a baseline also `baseline`, and over
-    `pairs` of equal seeds `speedup` (ratio of virtual times to the target; also _least and _most), `byte_saving` and
-    `accuracy_difference`, each with _low and _high.
+    The columns are label, the settings, `runs`, `diverged`; for each x of test_accuracy, test_loss, epsilon and the
+    additional measures of all runs: x, x_low, x_high; `target` with `target_metric` and `target_at_most`; `reached`,
+    the number of runs that reached it; `evaluations`, the least number of evaluations until then (costs are coarse if
+    it is small); for each cost x: to_target_x, _low, _high, NaN unless all runs reached the target. With a baseline
+    also `baseline`, and over `pairs` of equal seeds `speedup` (ratio of virtual times to the target; also _least and
+    _most), `byte_saving` and `accuracy_difference`, each with _low and _high.
     """
     import pandas as pd
 

@@ -122,7 +122,7 @@ class Run:
     messages = _frame("messages", "One row per message, with `record.messages`.")
     client_metrics = _frame("client_metrics", "One row per client and evaluation, with `evaluate.clients`.")
     releases = _frame("releases", "One row per client and kind of noisy release.")
-    uses = _frame("uses", "Largest numbers of uses of a client's example in releases from shuffled data.")
+    uses = _frame("uses", "One row per client and number of copies of an example in a release (shuffled data).")
     aggregation = _frame(
         "aggregation", "One row per evaluation, receiver and sender: messages, and how much of them counted."
     )

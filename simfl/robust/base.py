@@ -21,7 +21,7 @@ from simfl.tape.layout import padded_size
 if TYPE_CHECKING:
     from simfl.tape.maps import Given
 
-#: What a rule or an attack needs: messages of many clients, or the receiver's own model beside any number of messages.
+#: What a rule or an attack needs: messages of many clients, or the receiver's own model beside one message or more.
 Among = Literal["many", "own"]
 
 
@@ -82,7 +82,8 @@ class AbstractAttack(ABC):
     summary: ClassVar[str]
     knows: ClassVar[Literal["own", "everything"]] = "everything"
     messages_only: ClassVar[bool] = False
-    among: ClassVar[Among] = "many"
+    #: What it needs; None for an attack on any receiver.
+    among: ClassVar[Among | None] = None
     #: Whether it changes the attackers' labels, from the start, and not what they send.
     on_data: ClassVar[bool] = False
 
@@ -139,6 +140,11 @@ def ranks(values: jax.Array) -> jax.Array:
 def sortable(models: jax.Array, present: jax.Array) -> jax.Array:
     """Return the models with infinity for absent rows and for NaN."""
     return jnp.where(present[:, None] & ~jnp.isnan(models), models, jnp.inf)
+
+
+def within(models: jax.Array, least: jax.Array, most: jax.Array) -> jax.Array:
+    """Return the share of each model's coordinates between two bounds, f32 [n]."""
+    return ((models >= least) & (models <= most)).mean(axis=1)
 
 
 def factors(differences: jax.Array, tau: float) -> jax.Array:

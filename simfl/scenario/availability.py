@@ -71,8 +71,8 @@ class PresenceTrace(Config):
     path: WorldFile = Field(description="a file, relative to the current folder")
     layout: Literal["plain", "fedscale"] = option(
         "plain",
-        "plain: CSV with the columns client, from and to (empty: for ever), times in seconds or with a "
-        "unit; fedscale: the public FedScale client availability trace as JSON, whose clients begin anew after their "
+        "plain: CSV with the columns client, from and to (empty: forever), times in seconds or with a "
+        "unit; fedscale: the public FedScale client availability trace as JSON, in which clients repeat after their "
         "finish_time",
     )
     draw: Flag = option(
@@ -94,9 +94,9 @@ class Absence(Config):
     offline: tuple[Interval, ...] = option((), "times offline as [begin, end], in order")
     random: Churn | None = option(None, "times online and offline drawn at random; null: none")
     crash: tuple[Crash, ...] = option((), "crashes, in order")
-    trace: PresenceTrace | None = option(None, "times in which they are there; null: no file")
+    trace: PresenceTrace | None = option(None, "times in which they are online, from a file; null: no file")
     every: PositiveSeconds | None = option(
-        None, "`offline`, `crash` and a plain `trace` come again after this time, and so on; null: once only"
+        None, "`offline`, `crash` and a plain `trace` repeat with this period; null: they occur once"
     )
 
     def problems(self) -> Iterator[Problem]:

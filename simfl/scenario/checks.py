@@ -229,6 +229,11 @@ def _attackers(scenario: Sections) -> Iterator[Problem]:
     if attackers is not None and count - len(attackers.clients or (0,)) < 1:
         expected = f"fewer attackers than clients.count, which is {count}"
         yield Problem(expected, str(len(attackers.clients or (0,))), "leave an honest client", ("attackers",))
+    replaces = scenario.aggregation is not None or (attackers is not None and not attackers.on_data)
+    if replaces and scenario.algorithm.optimizer.state.average:
+        advice = "a rule is about models, not about what an optimizer keeps beside them"
+        at = ("algorithm", "optimizer", "state", "average")
+        yield Problem("false with aggregation or attackers", "true", advice, at)
     if scenario.privacy is not None and server and scenario.aggregation is not None:
         advice = "a rule sees single updates, of which the server's noise protects only the sum; use noise: client"
         yield Problem("null with noise of the server", repr(scenario.aggregation.kind), advice, ("aggregation",))

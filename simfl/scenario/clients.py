@@ -28,12 +28,10 @@ class SpeedTrace(Config):
 
     path: WorldFile = Field(
         description="CSV file, relative to the current folder, with the columns time (in seconds, or with a unit), "
-        "client (a number, or all; all where there is no such column) and factor: a line says from when on it holds; "
-        "before its first line a client has 1"
+        "client (a number, or all; all if there is no such column) and factor: a line holds from its time on; before "
+        "its first line, a client has factor 1"
     )
-    every: PositiveSeconds | None = option(
-        None, "time after which the file begins anew, and so on; null: the last factors stay"
-    )
+    every: PositiveSeconds | None = option(None, "time after which the file repeats; null: the last factors stay")
 
 
 class Population(Config):
@@ -44,12 +42,12 @@ class Population(Config):
 
     count: Count = option(16, "number of clients")
     seconds_per_example: PositiveSeconds = option(1e-4, "time to compute the gradient of one example")
-    seconds_per_batch: Seconds = option(0.0, "time that every mini-batch takes beside that, however small it is")
+    seconds_per_batch: Seconds = option(0.0, "fixed time of every mini-batch, in addition to that of its examples")
     devices: WorldFile | None = option(
         None,
-        "CSV file of devices, relative to the current folder, of which each client draws one: a line for "
-        "each with name and seconds_per_example, and perhaps seconds_per_batch, memory, uplink, downlink and share (of "
-        "the clients, 1 by default); their times take the place of the two above; null: all are the same",
+        "CSV file of devices, relative to the current folder; each client draws one. A line for each device "
+        "has name and seconds_per_example, and perhaps seconds_per_batch, memory, uplink, downlink and share (of the "
+        "clients, 1 by default); their times replace the two above. null: all devices are the same",
     )
     speed: Speed = option(
         ConstantFactor(), "factor on a client's compute time, drawn once per client: 2 is half as fast"

@@ -28,7 +28,7 @@ from simfl.scenario.problems import Problem, invalid, one_of, show, suggestion
 
 
 class Init(Config):
-    """A model to go on from."""
+    """The initial model: that of another run, or from a file."""
 
     source: ContentFile = Field(
         alias="from", description="folder of a run, or an .npz file with arrays of the names and shapes of the model"
@@ -42,22 +42,22 @@ class Stop(Config):
     """
 
     time: PositiveSeconds | None = option(None, "virtual time")
-    updates: Count | None = option(None, "mini-batches of all clients together")
-    epochs: Positive | None = option(None, "passes over the whole training set")
-    accuracy: Share | None = option(None, "test accuracy at which the run ends, looked at in each evaluation")
+    updates: Count | None = option(None, "number of mini-batches of all clients together")
+    epochs: Positive | None = option(None, "number of passes over the whole training set")
+    accuracy: Share | None = option(None, "test accuracy at which the run ends, checked in each evaluation")
 
     suboptimality: Positive | None = option(
         None,
-        "training loss above its minimum at which the run ends, looked at in each evaluation; for data whose optimum "
+        "training loss above its minimum at which the run ends, checked in each evaluation; for data whose optimum "
         "is known (quadratic, linear, logistic)",
     )
     metric: Text | None = option(
         None,
-        "a column of metrics, such as test_loss or one of a model of your own, that ends the run when it "
-        "is `at_least`, or `at_most`, so much in an evaluation",
+        "a column of metrics, such as test_loss or one of your own model, that ends the run when an "
+        "evaluation reaches `at_least` or `at_most`",
     )
-    at_least: Number | None = option(None, "the value of `metric` from which on the run ends")
-    at_most: Number | None = option(None, "the value of `metric` down to which the run goes on")
+    at_least: Number | None = option(None, "the run ends when `metric` is at least this value")
+    at_most: Number | None = option(None, "the run ends when `metric` is at most this value")
 
     def problems(self) -> Iterator[Problem]:
         """Yield a goal without a bound or a metric, and a run that may never end."""
@@ -120,17 +120,16 @@ class Evaluate(Config):
     clients: Flag = option(False, "evaluate each client's own model as well")
     gradients: Index = option(
         0,
-        "measure the gradients of the first training examples, this number, at the average model, clipped "
-        "as the run clips them and without noise: metrics then have gradient_norm, clipped_share and clipping_norm",
+        "measure the gradients of this number of training examples, the first ones, at the average model, "
+        "clipped as in the run and without noise: metrics then have gradient_norm, clipped_share and clipping_norm",
     )
     metrics: Annotated[tuple[Metric, ...], BeforeValidator(_metrics)] = option(
         (),
-        "further columns of metrics, of classifiers: macro_f1, balanced_accuracy, auc (one against the "
+        "further columns of metrics. For classifiers: macro_f1, balanced_accuracy, auc (one against the "
         "rest), worst_decile (accuracy on own training examples, mean of the lowest tenth of clients), "
-        "worst_decile_models (the same of clients' own models on the test set, with `clients`); of regressions: mae, "
-        "rmse, r2; of data whose optimum is known (quadratic, linear, logistic): suboptimality (training loss above "
-        "its minimum) and distance (from the model to the minimizer). The metrics of a model of your own are columns "
-        "in any case",
+        "worst_decile_models (the same for clients' own models on the test set, with `clients`). For regressions: mae, "
+        "rmse, r2. For data whose optimum is known (quadratic, linear, logistic): suboptimality (training loss above "
+        "its minimum) and distance (from the model to the minimizer). The metrics of your own model are always columns",
     )
 
     def problems(self) -> Iterator[Problem]:
@@ -150,8 +149,8 @@ AutoOrCount = Annotated[
 class Execution(Config):
     """How the recorded operations are executed; results do not depend on the window."""
 
-    window: AutoOrCount = option("auto", "updates that are recorded before they are executed together")
-    width: AutoOrCount = option("auto", "operations executed side by side in one step")
+    window: AutoOrCount = option("auto", "number of updates that are recorded before they are executed together")
+    width: AutoOrCount = option("auto", "number of operations executed in parallel in one step")
     devices: Count = option(
         1,
         "devices (GPUs, or parts of a CPU with a thread each) that share the operations of a step; width is a multiple",
@@ -163,7 +162,7 @@ class Record(Config):
 
     updates: Flag = option(True, "one row per update")
     messages: Flag = option(False, "one row per message")
-    timeline: Flag = option(False, "one row per interval of a client's time: computing, waiting, communicating, away")
+    timeline: Flag = option(False, "one row per interval of a client: computing, waiting, communicating, offline")
     epsilon: Flag = option(True, "one row per client and evaluation, where epsilon is certified")
     client_models: Flag = option(
         False, "each client's own model at the end, beside the one that the run keeps in any case"

@@ -1,7 +1,7 @@
-"""Data sets: embedded, read from files, or synthetic with a known optimum.
+"""Data sets: bundled, read from files, or synthetic with a known optimum.
 
-Bare names of files are looked for below the folder of data sets (the environment variable SIMFL_DATA); a path with a
-folder in it is relative to the current folder.
+Bare names of files are searched in the folder of data sets (the environment variable SIMFL_DATA); a path that contains
+a folder is relative to the current folder.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ TargetKind = Literal["classes", "binary", "regression", "points", "tokens", "unk
 
 
 _SCALE = (
-    "what features that are integers are multiplied by, such as 1/255 of pixels; they stay integers until a mini-batch "
-    "is taken. null: they mean themselves"
+    "factor on features that are integers, such as 1/255 for pixels; they stay integers until a mini-batch is taken. "
+    "null: no factor"
 )
 
 
@@ -70,7 +70,7 @@ class FitOn(Config):
     """Public examples, on which scaling and PCA are fitted."""
 
     public: Count = Field(
-        description="number of training examples, drawn by the seed, that stand for public data: no client holds them"
+        description="number of training examples, drawn by the seed, that serve as public data: no client holds them"
     )
 
 
@@ -79,7 +79,7 @@ class RealData(DataConfig):
 
     classes: tuple[Index, ...] | None = option(
         None,
-        "the classes to keep, numbered anew from 0 in this order; null keeps all. Those of a file are "
+        "the classes to keep, numbered again from 0 in this order; null keeps all. Classes of a file are "
         "numbered from 0 in the order of their labels",
     )
     class_groups: tuple[tuple[Index, ...], ...] | None = option(
@@ -90,7 +90,7 @@ class RealData(DataConfig):
     )
     normalize: Literal["none", "unit_sphere", "standard", "unit_sphere_with_constant"] = option(
         "none",
-        "none, unit_sphere (each example divided by its norm), standard (each feature to mean 0, "
+        "none, unit_sphere (each example divided by its norm), standard (each feature with mean 0 and standard "
         "deviation 1), or unit_sphere_with_constant: (x/||x||, 1)/sqrt 2, for a model without intercept",
     )
     pca: Count | None = option(
@@ -98,14 +98,14 @@ class RealData(DataConfig):
     )
     pca_center: Flag = option(
         True,
-        "whether the mean is subtracted before `pca`; without, the first component is near the mean. Not "
-        "written where it is true",
+        "whether the mean is subtracted before `pca`; otherwise the first component is near the mean. It is "
+        "written only if it is false",
         exclude_if=bool,
     )
     fit_on: FitOn | None = option(
         None,
-        "what the axes of `pca` and the means and deviations of standard are taken from; null: from all "
-        "training examples, which is outside of any epsilon",
+        "the examples from which the axes of `pca` and the means and deviations of standard are computed; null: "
+        "all training examples, which no epsilon covers",
     )
 
     @property
@@ -162,7 +162,7 @@ class SplitData(RealData):
     """Base of the sets that may have no test part of their own."""
 
     test_fraction: OpenShare = option(
-        0.2, "share of the examples set aside for testing; not used where the set has a test part"
+        0.2, "share of the examples set aside for testing; not used if the set has a test part"
     )
 
 
@@ -272,17 +272,17 @@ class Generated(Config):
     The best possible loss is known.
     """
 
-    characters: Annotated[int, Within(at_least=2, at_most=53)] = option(8, "different characters")
+    characters: Annotated[int, Within(at_least=2, at_most=53)] = option(8, "number of different characters")
     order: Annotated[int, Within(at_least=1, at_most=3)] = option(
-        2, "how many characters before it the next one depends on"
+        2, "number of previous characters on which the next one depends"
     )
     concentration: Annotated[float, Within(at_least=0.05, at_most=100)] = option(
         0.3,
-        "of the Dirichlet distribution that the probabilities of the next character are drawn from: a "
-        "small one makes text that can be foretold",
+        "concentration of the Dirichlet distribution from which the probabilities of the next character are drawn; "
+        "a small one makes predictable text",
     )
     speakers: Count = option(16, "number of owners")
-    length: Count = option(2000, "characters of each speaker")
+    length: Count = option(2000, "number of characters of each speaker")
 
 
 class TextData(DataConfig):
@@ -298,14 +298,14 @@ class TextData(DataConfig):
     )
     owners: Literal["speaker", "paragraph", "none"] = option(
         "speaker",
-        "whose a text is, for partition natural: of whom 'NAME:' at the beginning of a line names, each "
-        "paragraph of its own, or no owner",
+        "owners of the text, for partition natural: speakers, whom 'NAME:' at the beginning of a line names; one "
+        "owner per paragraph; or none",
     )
-    length: Count = option(32, "characters of a window")
+    length: Count = option(32, "number of characters of a window")
     stride: Count | None = option(None, "characters from one window to the next; null: `length`")
-    vocabulary: Letters | None = option(None, "all characters that there may be; null: those of the text")
-    test_fraction: OpenShare = option(0.2, "share of every owner's text, its end, set aside for testing")
-    generate: Generated = option(Generated(), "what to generate where there is no file")
+    vocabulary: Letters | None = option(None, "all allowed characters; null: those of the text")
+    test_fraction: OpenShare = option(0.2, "share of every owner's text, at its end, set aside for testing")
+    generate: Generated = option(Generated(), "the text to generate if there is no file")
 
     @property
     def has_owners(self) -> bool:
@@ -323,8 +323,8 @@ class ExternalData(SplitData, OwnCode):
         "owner]), a mapping with these names, a frame or a Hugging Face set"
     )
     scale: PositiveFraction | None = option(None, _SCALE)
-    target: Text | None = option(None, "of a frame: the column of labels; null: the one called label or target")
-    owner: Text | None = option(None, "of a frame: the column that says whose each example is, for partition natural")
+    target: Text | None = option(None, "for a frame: the column of labels; null: the one called label or target")
+    owner: Text | None = option(None, "for a frame: the column of each example's owner, for partition natural")
 
     @property
     def has_owners(self) -> bool:
@@ -343,7 +343,7 @@ class SyntheticData(DataConfig):
     curvature: tuple[Positive, ...] | None = option(
         None, "the spectrum itself, one number > 0 per dimension; null: from 1 down to 1/condition_number"
     )
-    test_fraction: Positive = option(0.2, "number of test examples as a share of `samples`, drawn likewise")
+    test_fraction: Positive = option(0.2, "number of test examples as a share of `samples`, drawn in the same way")
 
     @model_validator(mode="before")
     @classmethod

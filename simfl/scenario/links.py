@@ -39,7 +39,7 @@ class Server(Config):
 
     uplink: Bandwidth | None = option(None, "capacity that all its outgoing messages share; null: unlimited")
     downlink: Bandwidth | None = option(None, "capacity that all its incoming messages share; null: unlimited")
-    seconds_per_update: Seconds = option(0.0, "time to process each update that arrives, one after the other")
+    seconds_per_update: Seconds = option(0.0, "time to process each update; updates are processed one by one")
     region: Text | None = option(None, "its region, one of regions.names; null: none")
     aggregator_regions: tuple[Text, ...] = option(
         (), "the region of each aggregator, from those below the server down; others are in the server's"
@@ -123,7 +123,7 @@ class LinkRule(Config):
         "both", "messages both ways, out of the selected nodes (from the first side to the second), or into them"
     )
     latency: LatencyRule | None = option(None, "latency; null: unchanged")
-    bandwidth: BandwidthRule | None = option(None, "of a link, each way; null: unchanged")
+    bandwidth: BandwidthRule | None = option(None, "bandwidth of a link, each way; null: unchanged")
     loss: LossRule | None = option(None, "probability that a message is lost; null: unchanged")
     uplink: BandwidthRule | None = option(
         None, "capacity that all outgoing messages of one client share; null: unchanged"
@@ -196,10 +196,10 @@ class Tcp(Config):
         14_600, "bytes that are sent before the first acknowledgement: RFC 6928's ten segments"
     )
     pause: PositiveSeconds = option(
-        1.0, "time without messages after which a connection is opened anew and starts slowly again"
+        1.0, "time without messages after which a connection is opened again and starts slowly"
     )
     round_trips: NonNegative = option(
-        1.0, "before the first byte is sent: 1 for TCP, 2 with TLS 1.3, 0 if it is kept open"
+        1.0, "round trips before the first byte is sent: 1 for TCP, 2 with TLS 1.3, 0 if connections are kept open"
     )
 
 
@@ -210,7 +210,7 @@ class Links(Config):
     """
 
     latency: Latency = option(ConstantTime(value=1e-3), "latency: a time or a distribution of times")
-    bandwidth: Bandwidth | None = option(1.25e8, "of every link, each way; null: unlimited")
+    bandwidth: Bandwidth | None = option(1.25e8, "bandwidth of every link, each way; null: unlimited")
     loss: Loss = option(0.0, "probability that a message is lost and has to be sent again")
     resend_timeout: PositiveSeconds = option(0.1, "time after which a lost message is sent again")
     fifo: Flag = option(False, "messages on one link arrive in the order in which they were sent")

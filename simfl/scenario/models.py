@@ -98,7 +98,7 @@ class Cnn(ModelConfig):
 
     convolutional: ClassVar[bool] = True
     kind: Literal["cnn"] = variant("cnn")
-    filters: tuple[Count, Count] = option((10, 10), "of the two convolutions of 5 x 5")
+    filters: tuple[Count, Count] = option((10, 10), "number of filters of each of the two 5 x 5 convolutions")
     activation: Literal["relu", "tanh"] = option("relu", "non-linearity: relu or tanh")
 
 
@@ -133,17 +133,17 @@ class Lstm(SequenceModel):
     """LSTM over the characters of a text, to predict the next one."""
 
     kind: Literal["lstm"] = variant("lstm")
-    width: Count = option(64, "units of each layer")
-    layers: Count = option(1, "layers, one above the other")
+    width: Count = option(64, "number of units of each layer")
+    layers: Count = option(1, "number of layers")
 
 
 class Transformer(SequenceModel):
     """A small transformer over the characters of a text, which predicts the next one."""
 
     kind: Literal["transformer"] = variant("transformer")
-    width: Count = option(32, "of the embeddings")
-    layers: Count = option(1, "blocks of attention and of a perceptron with 4 width hidden units")
-    heads: Count = option(2, "heads of attention; they divide the width")
+    width: Count = option(32, "width of the embeddings")
+    layers: Count = option(1, "number of blocks; each has attention, and a perceptron with 4 width hidden units")
+    heads: Count = option(2, "number of heads of attention, a divisor of width")
 
 
 class ExternalModel(ModelConfig, OwnCode):

@@ -30,7 +30,7 @@ class OptimizerState(Config):
     """How an optimizer's state is kept, averaged and sent with its model."""
 
     crash: Literal["keep", "lose"] = option(
-        "keep", "whether a client that crashes gets its state back with its last model, or starts anew"
+        "keep", "whether a client that crashes gets its state back with its last model, or starts with an initial state"
     )
     average: Flag = option(False, "whether gossip averages states, with the weights of the models")
     travels: Flag | None = option(None, "whether states count in the bytes of messages; null: if they are averaged")
@@ -77,8 +77,8 @@ class Adam(BuiltInOptimizer):
     """Adam; with weight_decay, AdamW."""
 
     kind: Literal["adam"] = variant("adam")
-    beta1: Decay = option(0.9, "of the first moment")
-    beta2: Decay = option(0.999, "of the second moment")
+    beta1: Decay = option(0.9, "decay of the first moment")
+    beta2: Decay = option(0.999, "decay of the second moment")
     eps: Positive = option(1e-8, "added to the root of the second moment")
 
 
@@ -107,7 +107,7 @@ class ServerMomentum(Config):
 class ServerAdaptive(Config):
     """Base of the adaptive optimizers of a server, without bias correction."""
 
-    beta1: Decay = option(0.9, "of the first moment")
+    beta1: Decay = option(0.9, "decay of the first moment")
     tau: Positive = option(1e-3, "added to the root of the second moment, which begins at tau²")
 
 
@@ -115,21 +115,21 @@ class ServerAdam(ServerAdaptive):
     """FedAdam."""
 
     kind: Literal["adam"] = variant("adam")
-    beta2: Decay = option(0.99, "of the second moment")
+    beta2: Decay = option(0.99, "decay of the second moment")
 
 
 class ServerYogi(ServerAdaptive):
     """FedYogi."""
 
     kind: Literal["yogi"] = variant("yogi")
-    beta2: Decay = option(0.99, "of the second moment")
+    beta2: Decay = option(0.99, "decay of the second moment")
 
 
 class ServerAdagrad(ServerAdaptive):
     """FedAdagrad, whose second moment is a sum."""
 
     kind: Literal["adagrad"] = variant("adagrad")
-    beta1: Decay = option(0.0, "of the first moment")
+    beta1: Decay = option(0.0, "decay of the first moment")
 
 
 class OwnServerOptimizer(OwnCode):

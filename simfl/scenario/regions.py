@@ -46,7 +46,7 @@ class _Table(Matrix):
     path: WorldFile = Field(
         description="CSV file: a header of names, then for each region its name and a row of values"
     )
-    unit: Text | None = option(None, "of plain numbers in the file; null: they have theirs")
+    unit: Text | None = option(None, "unit of plain numbers in the file; null: numbers have units")
 
 
 class LatencyMatrix(Matrix):
@@ -87,7 +87,7 @@ class Regions(Config):
     Give exactly one of counts, shares, clients and path.
     """
 
-    names: tuple[Text, ...] = Field(description="of the regions; rules about links may name them")
+    names: tuple[Text, ...] = Field(description="names of the regions; rules about links may use them")
     counts: tuple[Index, ...] | None = option(
         None, "clients in each region, in the order of their numbers: the first ones in the first"
     )
@@ -96,10 +96,10 @@ class Regions(Config):
     path: WorldFile | None = option(None, "CSV file with a row for each client")
     column: Text = option("region", "column of that file with the name of the client's region")
     latency: Annotated[LatencyMatrix | LatencyTable, ByKind(listed="matrix")] | None = option(
-        None, "of messages from one region to another; a list of lists is short for a matrix"
+        None, "latency of messages from one region to another; a list of lists is short for a matrix"
     )
     bandwidth: Annotated[BandwidthMatrix | BandwidthTable, ByKind(listed="matrix")] | None = option(
-        None, "of links from one region to another; a list of lists is short for a matrix"
+        None, "bandwidth of links from one region to another; a list of lists is short for a matrix"
     )
 
     def problems(self) -> Iterator[Problem]:

@@ -180,8 +180,8 @@ class GaussianAttack(AttackConfig):
     """Gaussian noise in a model's place."""
 
     kind: Literal["gaussian"] = variant("gaussian")
-    mean: Number = option(0.0, "of each coordinate")
-    std: NonNegative = option(1.0, "of each coordinate")
+    mean: Number = option(0.0, "mean of each coordinate")
+    std: NonNegative = option(1.0, "standard deviation of each coordinate")
 
 
 class MimicAttack(AttackConfig):

@@ -59,31 +59,31 @@ class Scenario(Config):
     )
     description: str = option("", "free text for the reader")
     seed: Annotated[int, Within(at_least=0, below=2**64)] = option(
-        0, "every random draw follows from it; runs of one seed can be compared in pairs"
+        0, "all random draws depend on it; runs with the same seed can be compared in pairs"
     )
     data: Data = option(Digits(), "data set and how it is divided over the clients")
-    model: Model = option(Softmax(), "what is trained")
-    init: Init | None = option(None, "the model that is begun with; null: as `model` draws it, from the seed")
+    model: Model = option(Softmax(), "the model that is trained")
+    init: Init | None = option(None, "the initial model; null: as `model` draws it from the seed")
     clients: Annotated[Population, Short("count")] = option(
         Population(), "how many clients there are and how fast they compute"
     )
     slowdowns: tuple[Slowdown, ...] = option((), "rules that make some clients slower; several on one client multiply")
-    topology: Topology = option(Ring(), "who is linked with whom")
-    regions: Regions | None = option(None, "where clients are, and how far that is; null: all in one place")
+    topology: Topology = option(Ring(), "the graph of clients: which of them are linked")
+    regions: Regions | None = option(None, "regions of clients, and the links between them; null: a single region")
     links: Links = option(Links(), "how the links behave")
     underlay: Underlay | None = option(
-        None, "routers beneath the links, and who is attached where; null: every link is one of its own"
+        None, "routers beneath the links, and where clients are attached; null: links share nothing beneath them"
     )
-    server: Server = option(Server(), "what a server can take, where the algorithm has one")
-    availability: tuple[Absence, ...] = option((), "rules that take some clients away for a while")
-    algorithm: Algorithm = Field(description="what the clients do", examples=["{kind: sync_sgd}"])
+    server: Server = option(Server(), "capacities and outages of the server, if the algorithm has one")
+    availability: tuple[Absence, ...] = option((), "rules by which some clients are offline for a while")
+    algorithm: Algorithm = Field(description="the algorithm that trains the model", examples=["{kind: sync_sgd}"])
     aggregation: Aggregation | None = option(
         None, "rule that makes one model of several; null: the algorithm's weighted mean"
     )
     attackers: Attackers | None = option(None, "hostile clients, and what they send; null: none")
     privacy: Privacy | None = option(None, "noise on what clients release; null: no noise and no account")
     compression: Compression | None = option(None, "how messages are compressed; null: they are not")
-    stop: Stop = option(Stop(epochs=20.0), "when the run ends; 20 epochs where it is left out")
+    stop: Stop = option(Stop(epochs=20.0), "when the run ends; 20 epochs by default")
     evaluate: Evaluate = option(Evaluate(every=Every(epochs=1.0)), "when loss and accuracy are measured")
     execution: Execution = option(Execution(), "how the recorded operations are executed")
     record: Record = option(Record(), "which tables are written besides metrics and clients")

@@ -122,7 +122,7 @@ class Study(Config):
     description: str = option("", "the question, for the reader")
     base: Base = Field(description="a scenario file, seen from the study's folder, or a scenario written here")
     set: Changes = option({}, "key paths that take another value in every run")
-    cases: tuple[StudyCase, ...] = option((), "sets of changes to be tried one after the other", alias="list")
+    cases: tuple[StudyCase, ...] = option((), "sets of changes, each of which is run", alias="list")
     grid: Grid = option(
         {}, "key paths with the values to try, as a list or with a label each; all combinations are run"
     )

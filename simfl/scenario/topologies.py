@@ -59,7 +59,7 @@ class DrawnTopology(TopologyConfig):
     """Base of random graphs."""
 
     redraw_every: PositiveSeconds | None = option(
-        None, "time after which the graph is drawn anew, and so on; null: drawn once"
+        None, "time after which the graph is drawn again, repeatedly; null: drawn once"
     )
 
     @property
@@ -286,10 +286,10 @@ class PeerSampling(ChangingTopology):
 
 
 class TimedGraph(Config):
-    """A graph that is in force from a time on."""
+    """A graph that is in force from its time on."""
 
     start: Seconds = option(0.0, "virtual time at which it begins", alias="from")
-    graph: FixedTopology = Field(description="who is linked with whom then", examples=["ring"])
+    graph: FixedTopology = Field(description="the graph from then on: a topology", examples=["ring"])
 
     def problems(self) -> Iterator[Problem]:
         """Yield a problem if the graph changes by itself."""
@@ -302,9 +302,7 @@ class Sequence(ChangingTopology):
     equal_degrees: ClassVar[bool | None] = False
     kind: Literal["sequence"] = variant("sequence")
     graphs: tuple[TimedGraph, ...] = Field(description="graphs in the order of their times, the first from 0 s")
-    every: PositiveSeconds | None = option(
-        None, "time after which they begin anew, and so on; null: the last one stays"
-    )
+    every: PositiveSeconds | None = option(None, "time after which they repeat; null: the last one stays")
 
     def problems(self) -> Iterator[Problem]:
         """Yield problems of the order of times."""
@@ -340,9 +338,7 @@ class Contacts(ChangingTopology):
         description="CSV file, relative to the current folder, with the columns from and until (seconds, or with a "
         "unit), a and b (clients by number)"
     )
-    every: PositiveSeconds | None = option(
-        None, "time after which the plan begins anew, and so on; null: it comes once"
-    )
+    every: PositiveSeconds | None = option(None, "time after which the plan repeats; null: it does not repeat")
 
 
 CORE = _Fixed | OnePeer | PeerSampling | Sequence | Contacts

@@ -56,8 +56,8 @@ Attachment = Annotated[RoundRobin | AtRandom | Listed | ByAttribute, ByKind(defa
 class UnderlayConfig(Config):
     """Base of all networks beneath."""
 
-    latency: Seconds = option(1e-4, "of every edge that has none of its own")
-    bandwidth: Bandwidth | None = option(1.25e8, "of every edge that has none of its own, each way; null: unlimited")
+    latency: Seconds = option(1e-4, "latency of every edge without its own")
+    bandwidth: Bandwidth | None = option(1.25e8, "bandwidth of every edge without its own, each way; null: unlimited")
     paths: Literal["latency", "hops"] = option(
         "latency", "messages take a path of least latency (of equals one of fewest edges), or of hops"
     )
@@ -95,7 +95,7 @@ class TwoLevelTree(UnderlayConfig):
     kind: Literal["two_level"] = variant("two_level")
     branches: Count = option(2, "number of branches of the core")
     racks: Count = option(4, "number of racks of every branch")
-    trunk: Bandwidth | None = option(None, "of edges between core and branches, each way; null: that of the others")
+    trunk: Bandwidth | None = option(None, "bandwidth of the core's edges, each way; null: that of the others")
 
 
 class FatTree(UnderlayConfig):
@@ -120,7 +120,7 @@ class Generated(UnderlayConfig):
 
     kind: Literal["graph"] = variant("graph")
     nodes: Count = option(8, "number of routers")
-    graph: FixedTopology = option(Ring(), "how they are linked: a topology; its `mixing` does not count")
+    graph: FixedTopology = option(Ring(), "how the routers are linked: a topology; its `mixing` has no effect")
 
     def impossible(self, count: int) -> Iterator[Problem]:
         """Yield also why the graph is impossible for this number of nodes."""

@@ -7,13 +7,17 @@ import pytest
 
 from simfl.algorithms.aggregation import Hostility
 from simfl.robust.attacks.alie import ALittleIsEnough
+from simfl.robust.attacks.dissensus import Dissensus
 from simfl.robust.attacks.ipm import InnerProductManipulation
 from simfl.robust.attacks.mimic import Mimic
 from simfl.robust.attacks.sign_flip import SignFlip
+from simfl.robust.rules.balance import Balance
+from simfl.robust.rules.clipped_gossip import ClippedGossip
 from simfl.robust.rules.mean import Mean
 from simfl.robust.rules.median import Median
 from simfl.robust.rules.trimmed_mean import TrimmedMean
-from tests.helpers import Lab, batch_gradient, lognormal, make_problem, make_world, run_algorithm
+from simfl.world.links import LinkModel
+from tests.helpers import Lab, batch_gradient, exponential, lognormal, make_problem, make_world, run_algorithm
 
 K, ETA, STEPS = 7, 0.3, 3
 HOSTILE = frozenset({1, 4})
@@ -59,8 +63,8 @@ def test_fedavg_with_trimmed_mean_and_alie_is_its_numpy_loop():
     for made in range(rounds):
         changes = np.array([change(problem, w, k, made * STEPS) for k in range(K)])
         changes[sorted(HOSTILE)] = alie(np.delete(changes, sorted(HOSTILE), axis=0), 1.5)
-        order = np.argsort(np.argsort(changes, axis=0, kind="stable"), axis=0, kind="stable")
-        kept += ((order >= 2) & (order < K - 2)).mean(axis=1)
+        ordered = np.sort(changes, axis=0)
+        kept += ((changes >= ordered[2]) & (changes <= ordered[K - 3])).mean(axis=1)
         w = w + trimmed(changes, 2)
     np.testing.assert_allclose(values[0], w, **CLOSE)
     assert tallies.keys() == {(algorithm.server, k) for k in range(K)}
@@ -120,3 +124,91 @@ def test_a_round_of_attackers_alone_sends_what_the_attack_makes_of_their_own_upd
     values, w, *_ = numbers("fedavg", make_world(K), K, hostility=everyone, steps=[STEPS] * K)
     changes = [change(problem, w, k, 0) for k in range(K)]
     np.testing.assert_allclose(values[0], w - np.mean(changes, axis=0), **CLOSE)
+
+
+# -- clients without a server ---------------------------------------------------------------------
+
+
+def clip(z, tau):
+    return z * min(1.0, tau / max(np.linalg.norm(z), 1e-30))
+
+
+def test_decentralized_sgd_with_clipped_gossip_and_dissensus_is_its_numpy_loop():
+    count, rounds, tau, epsilon, hostile = 6, 5, 0.05, 1.5, {0, 3}
+    world, problem = make_world(count, topology="torus", rows=2), make_problem(count)
+    mixing = world.topology.mixing_matrix("metropolis").toarray()
+    attack = Hostility(frozenset(hostile), Dissensus(epsilon))
+    values, w, algorithm, tallies = numbers(
+        "decentralized_sgd", world, rounds * count, rule=ClippedGossip(tau), hostility=attack, local=False
+    )
+    models, factors = np.tile(w, (count, 1)), {}
+    for made in range(rounds):
+        mixed = models.copy()
+        for me in range(count):
+            peers = np.flatnonzero(mixing[me] * (np.arange(count) != me))
+            theirs = sum(mixing[me, j] for j in peers if j in hostile)
+            pull = sum(mixing[me, j] * (models[j] - models[me]) for j in peers if j not in hostile)
+            for j in peers:
+                difference = -epsilon * pull / theirs if j in hostile else models[j] - models[me]
+                mixed[me] += mixing[me, j] * clip(difference, tau)
+                norm = np.linalg.norm(difference)
+                factors[me, j] = factors.get((me, j), 0.0) + min(1.0, tau / max(norm, 1e-30))
+        models = np.array([mixed[k] - ETA * batch_gradient(problem, models[k], k, made, 8) / 8 for k in range(count)])
+    np.testing.assert_allclose(values, models, **CLOSE)
+    assert tallies.keys() == factors.keys()
+    np.testing.assert_allclose([tallies[pair][1] for pair in factors], list(factors.values()), rtol=1e-3)
+    np.testing.assert_array_equal(len(algorithm.evaluated()), count - len(hostile))
+
+
+@pytest.mark.parametrize("exchange", ["messages", "atomic"])
+def test_pairs_that_clip_nothing_are_plain_ones_and_clipped_ones_keep_the_sum(exchange):
+    def ring(rule=None, hostility=None, updates=60):
+        world = make_world(K, jitter=lognormal(0.4), links=LinkModel(latency=exponential(2e-3)), seed=2)
+        options = {"exchange": exchange, "rule": rule, "hostility": hostility, "local": False}
+        return numbers("adpsgd", world, updates, **options)
+
+    plain = ring()[0]
+    np.testing.assert_allclose(ring(ClippedGossip(1e6))[0], plain, rtol=1e-4, atol=1e-5)
+    clipped, _, _, tallies = ring(ClippedGossip(1e-3))
+    assert np.abs(clipped - plain).max() > 1e-3
+    assert all(0.0 < total < count for count, total in tallies.values())
+    kept = ring(Balance(gamma=1e-9))[0]
+    alone = ring(ClippedGossip(1e-9))[0]
+    np.testing.assert_allclose(kept, alone, **CLOSE)
+    attacked = ring(None, Hostility(frozenset({2}), Dissensus(1.5)))[0]
+    assert np.abs(attacked - plain).max() > 1e-3
+
+
+def test_a_pair_with_an_attacker_is_its_numpy_loop():
+    """Two clients, one of them hostile: every exchange of the honest one is known."""
+    world, problem, taken = make_world(2, topology="complete", speeds=[1.0, 1.5]), make_problem(2), []
+
+    def watch(algorithm):
+        hear = algorithm._after_hearing
+
+        def heard(me, peer, mine, sent):
+            taken.append(("hears", me))
+            return hear(me, peer, mine, sent)
+
+        updated = algorithm.updated
+
+        def noted(client, *arguments, **more):
+            taken.append(("steps", client))
+            updated(client, *arguments, **more)
+
+        algorithm._after_hearing, algorithm.updated = heard, noted
+
+    rule, hostility = ClippedGossip(0.2), Hostility(frozenset({1}), SignFlip())
+    values, w, *_ = numbers("adpsgd", world, 12, watch, rule, hostility, local=False, exchange="atomic")
+    models, read, draws = [w, w], [w, w], [0, 0]
+    for what, me in taken:
+        if what == "hears" and me == 0:  # each exchange is heard by both
+            models = [
+                models[0] + 0.5 * clip(-models[1] - models[0], 0.2),
+                models[1] + 0.5 * clip(models[0] - models[1], 0.2),
+            ]
+        elif what == "steps":
+            models[me] = models[me] - ETA * batch_gradient(problem, read[me], me, draws[me], 8) / 8
+            draws[me] += 1
+            read[me] = models[me]
+    np.testing.assert_allclose(values, models, **CLOSE)

@@ -94,8 +94,8 @@ REFUSED = [
 def test_what_does_not_go_together_is_refused_in_one_line(changes, line):
     with pytest.raises(ScenarioError) as refused:
         setup_of("algorithm={kind: decentralized_sgd}", "privacy=null", "compression={kind: top_k}", *changes)
-    (found,) = str(refused.value).splitlines()
-    assert line in found
+    (message,) = str(refused.value).splitlines()
+    assert line in message
 
 
 OWN = '''
@@ -157,5 +157,5 @@ def test_a_compressor_of_your_own_is_a_class_in_a_module(tmp_path, monkeypatch):
 def test_a_compressor_of_your_own_that_is_wrong_is_refused_in_one_line(tmp_path, monkeypatch, options, line):
     with pytest.raises(ScenarioError) as refused:
         own(tmp_path, monkeypatch, **options)
-    (found,) = str(refused.value).splitlines()
-    assert f"compression.kind: {line.format(f'own_{tmp_path.name}')}" in found
+    (message,) = str(refused.value).splitlines()
+    assert f"compression.kind: {line.format(f'own_{tmp_path.name}')}" in message

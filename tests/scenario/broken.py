@@ -142,7 +142,8 @@ BROKEN = [
     Broken(
         "no_algorithm",
         "seed: 1\n",
-        "{file}: algorithm: expected a value (what the clients do), found nothing; add algorithm: {kind: sync_sgd}",
+        "{file}: algorithm: expected a value (the algorithm that trains the model), found nothing; "
+        "add algorithm: {kind: sync_sgd}",
     ),
     Broken(
         "unknown_section",
@@ -198,6 +199,12 @@ BROKEN = [
         ADPSGD + "data: {set: digits, partition: {kind: by_column, column: writer}}\n",
         "{file}: data.partition.kind: expected another kind for data set 'digits', which has no columns, found "
         "'by_column'; use iid, or a set that is a file: table or npz",
+    ),
+    Broken(
+        "rule_of_compressed_messages",
+        "algorithm: {kind: decentralized_sgd}\ncompression: {kind: top_k}\naggregation: {kind: median}\n",
+        "{file}: aggregation: expected null with compressed messages, found 'median'; rules and attacks are about "
+        "models, not about changes of estimates: remove one of the two",
     ),
     Broken(
         "unknown_metric",

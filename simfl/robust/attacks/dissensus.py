@@ -27,7 +27,7 @@ class Dissensus(AbstractAttack):
 
     kind: ClassVar[str] = "dissensus"
     summary: ClassVar[str] = "pushes a target away from its neighbors"
-    among: ClassVar[Among] = "own"
+    among: ClassVar[Among | None] = "own"
 
     epsilon: float = 1.5
 

@@ -156,18 +156,18 @@ class AlgorithmConfig(Config):
         "step size on the mean gradient of a mini-batch: a number or a schedule; beside an optimizer, "
         "0.001 for adam and 1 for one of your own where it is left out",
     )
-    optimizer: Optimizer = option(Sgd(), "what a client's step makes of the mean gradient; sgd: the step is along it")
+    optimizer: Optimizer = option(Sgd(), "the optimizer of a client's steps; sgd: a step along the mean gradient")
     batch_size: Count = option(32, "examples per mini-batch; with sampling poisson, on average")
     sampling: Literal["auto", "poisson", "without_replacement", "shuffle", "with_replacement"] = option(
         "auto",
-        "how mini-batches are drawn: poisson (each example on its own), without_replacement (a fresh "
+        "how mini-batches are drawn: poisson (each example on its own), without_replacement (a new "
         "subset of fixed size), shuffle (each example once per pass), with_replacement, or auto: poisson with privacy, "
         "shuffle without",
     )
     gradient_noise: NonNegative = option(
         0.0,
         "sigma of noise that is added to each mini-batch's mean gradient, whatever its size: N(0, sigma^2/d I), so "
-        "that its mean square is sigma^2, as theory assumes it; it protects nobody, and stands without privacy",
+        "that its mean square is sigma^2, as theory assumes it; it gives no privacy, and needs privacy: null",
     )
 
 
@@ -199,7 +199,7 @@ class ServerAlgorithmConfig(BoundedConfig):
     no_server_optimizer: ClassVar[str] = ""
 
     server_optimizer: Settled[ServerOptimizer] = option(
-        ServerSgd(), "what the server's step makes of the mean change, or of a gradient; sgd: the step is along it"
+        ServerSgd(), "the optimizer of the server's steps; sgd: a step along the mean change or gradient"
     )
 
     def optimizer_problems(self) -> Iterator[Problem]:

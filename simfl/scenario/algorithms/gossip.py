@@ -32,13 +32,13 @@ class AdPsgd(BoundedConfig):
     kind: Literal["adpsgd"] = variant("adpsgd")
     exchange: Literal["atomic", "messages"] = option(
         "messages",
-        "pairs average by messages that travel over the links (messages), or in no time, whatever the "
-        "links are (atomic), as papers write it down",
+        "how pairs average: by messages that travel over the links (messages), or in no time on any links "
+        "(atomic), as papers describe it",
     )
     pairing: Literal["auto", "senders", "everyone"] = option(
         "auto",
-        "who starts exchanges: one side of a bipartite topology (senders), everyone, or auto: "
-        "senders where the topology is bipartite",
+        "which clients start exchanges: those on one side of a bipartite topology (senders), everyone, or "
+        "auto: senders if the topology is bipartite",
     )
 
     def contradictions(self, scenario: Sections) -> Iterator[Problem]:

@@ -21,20 +21,20 @@ class LocalRoundsConfig(ServerAlgorithmConfig):
 
     sampling: Literal["auto", "without_replacement", "shuffle", "with_replacement"] = option(
         "auto",
-        "how mini-batches are drawn: without_replacement (a fresh subset of fixed size), shuffle (each "
+        "how mini-batches are drawn: without_replacement (a new subset of fixed size), shuffle (each "
         "example once per pass), with_replacement, or auto: shuffle",
     )
     local_steps: Settled[Count | None] = option(
-        None, "mini-batches of a round at a client; null: as many as local_epochs are"
+        None, "number of mini-batches of a client's round; null: those of local_epochs"
     )
     local_epochs: Settled[Positive | None] = option(
-        None, "passes over a client's data in a round; 1 where local_steps is null too"
+        None, "number of passes over a client's data in a round; 1 if local_steps is null too"
     )
     proximal: Settled[NonNegative] = option(
         0.0, "mu of the pull mu (w - w_0) towards the model w_0 that a round began with"
     )
     concurrency: Count | None = option(
-        None, "clients that train at a time, chosen at random from those present; null: all"
+        None, "number of clients that train at a time, chosen at random from those online; null: all"
     )
 
     def problems(self) -> Iterator[Problem]:
@@ -111,8 +111,8 @@ class FedAsync(LocalRoundsConfig):
         "factor on alpha at staleness u: 1 (constant), (u + 1)^-exponent (polynomial), or 1 up to "
         "free_staleness and 1/(slope (u - free_staleness) + 1) beyond (hinge)",
     )
-    exponent: NonNegative = option(0.5, "of the polynomial")
-    slope: Positive = option(10.0, "of the hinge")
+    exponent: NonNegative = option(0.5, "exponent of the polynomial")
+    slope: Positive = option(10.0, "slope of the hinge")
     free_staleness: Index = option(4, "the staleness up to which the hinge takes updates in full")
 
 

@@ -255,3 +255,46 @@ def test_epsilon_is_that_of_one_task_at_one_node_alone():
     (alone,) = (reading for reading in readings if reading.held)
     assert alone.choices == {"counted": "one task at one node"}
     assert "0.85 (M = 1)" in alone.evidence
+
+
+@pytest.mark.parametrize(
+    ("excess", "expected"),
+    [
+        (lambda l2, epochs: 1 / (1 + 120 * epochs), YES),
+        (lambda l2, epochs: 1 / (1 + 120 * epochs) ** 0.5, NO),
+        (lambda l2, epochs: 1 / (1 + 120 * epochs) ** (0.5 if l2 < 1 else 1.0), UNDER),
+    ],
+    ids=["1/t", "1/sqrt(t)", "not at the paper's l2"],
+)
+def test_the_rate_of_theorem_7(excess, expected):
+    epochs = np.array([0.0, 0.25, 0.5, 0.75, 1.0])
+    groups = {}
+    for own in study.rates():
+        name, l2 = own.cell
+        loss = np.full(5, 3.0) if name == study.OPTIMUM else 3.0 + excess(l2, epochs)
+        groups[own] = {
+            seed: types.SimpleNamespace(
+                status="done",
+                metrics=pd.DataFrame({"epochs": epochs, "train_loss": 3.0 + (loss - 3.0) * (1 + 0.1 * draw)}),
+            )
+            for seed, draw in enumerate(SPREAD[: own.seeds], start=1)
+        }
+    readings = list(study.falls(Runs(groups)))
+    assert verdict_of(readings) == expected
+    assert [reading.own for reading in readings] == [True, False, False]
+    assert "(bar: 1/2.8)" in readings[0].evidence
+
+
+def test_the_runs_of_theorem_7_take_the_steps_that_it_names():
+    for own in study.rates():
+        scenario = load(scenarios_folder() / own.base, own.overrides)
+        name, l2 = own.cell
+        assert scenario.model.l2 == l2
+        if name == study.OPTIMUM:
+            continue
+        assert scenario.algorithm.order == "rounds"
+        least = scenario.algorithm.explore_to / 2
+        steps = scenario.algorithm.steps(l2)
+        assert [steps(t, 0, 0.0) for t in (0, 9)] == pytest.approx([1 / (least * l2), 1 / (10 * least * l2)])
+        bound = scenario.algorithm.largest_step(l2)
+        assert steps(study.ROUNDS // 4, 0, 0.0) < bound, "no bound acts where the rate is measured"
