@@ -1,4 +1,6 @@
-"""ClippedGossip against other robust rules, on two cliques and on a ring.
+"""Self-centered clipping against other robust rules, with attackers.
+
+The graphs are two cliques, and a ring.
 
 He, Karimireddy, Jaggi 2022, "Byzantine-robust decentralized learning via ClippedGossip",
 https://arxiv.org/abs/2202.01545. The numbers are those that its repository keeps of its runs on MNIST.
@@ -66,7 +68,10 @@ def experiments(quick: bool) -> Sequence[Experiment]:
 
 
 def reached(run: Run) -> float:
-    """Return the mean model's final accuracy in percent, also of a diverged run."""
+    """Return the final accuracy of the mean model in percent.
+
+    A run that diverged has one, too.
+    """
     return 100 * float(run.metrics["test_accuracy"].iloc[-1])
 
 
