@@ -158,8 +158,9 @@ def verdict_of(readings: Sequence[Reading], short: str = "") -> Verdict:
 
     *Reproduced*: every reading holds. *Mostly*: at least two thirds of those that decide hold, the paper's own setting
     among them. *Not reproduced*: at most one in ten of those that decide holds, and none that is the paper's own.
-    *Not decidable here*: most readings are undecided. *Mixed*: all else. Where no reading is marked as the paper's own,
-    its text leaves the setting open, and the shares alone decide.
+    *Not decidable here*: most readings are undecided, or the paper's own are while two thirds of the others hold.
+    *Mixed*: all else. Where no reading is marked as the paper's own, its text leaves the setting open, and the shares
+    alone decide.
 
     `short` says how the runs fall short of the paper's budget: a claim that no reading supports may hold at that
     budget, so it is not decidable here.
@@ -172,8 +173,8 @@ def verdict_of(readings: Sequence[Reading], short: str = "") -> Verdict:
         return Verdict.REPRODUCED
     if 2 * counts.undecided > len(readings) or (short and not counts.yes):
         return Verdict.UNDECIDABLE
-    if counts.yes >= MOST * decided and (not own or (True in own and False not in own)):
-        return Verdict.MOSTLY
+    if counts.yes >= MOST * decided and False not in own:
+        return Verdict.MOSTLY if not own or True in own else Verdict.UNDECIDABLE
     if counts.yes <= FEW * decided and True not in own:
         return Verdict.NOT_REPRODUCED
     return Verdict.MIXED

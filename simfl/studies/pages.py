@@ -30,8 +30,8 @@ VERDICTS = """\
 | mostly | at least two thirds of the readings that decide hold, the paper's own setting among them |
 | mixed | neither mostly nor not reproduced |
 | not reproduced | at most one in ten of the readings that decide holds, and none that is the paper's own setting |
-| not decidable here | most readings are undecided, no run is possible, or the claim fails at a smaller budget \
-than the paper's; the measurement names what it would take |"""
+| not decidable here | most readings are undecided, or the paper's own is while most others hold; no run is possible; \
+or the claim fails at a smaller budget than the paper's. The measurement names what it would take |"""
 HELD = {True: "yes", False: "no", None: "undecided"}
 
 
