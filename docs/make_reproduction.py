@@ -1,4 +1,6 @@
-"""Write docs/reproduction.md, the verdicts on papers' claims, from the tables in results/reference/.
+"""Write the verdicts on papers' claims from the tables in results/reference/.
+
+They are docs/reproduction.md, its figure of the headlines, and the tables on top of results/README.md.
 
     python docs/make_reproduction.py            # from the tables that are there
     python docs/make_reproduction.py results    # take over what `simfl reproduce` wrote into results/ first, the full
@@ -13,17 +15,29 @@ import csv
 import re
 import shutil
 import sys
+import textwrap
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
+from simfl.studies.about import ABOUT_FIELDS
 from simfl.studies.evidence import Verdict
 from simfl.studies.pages import VERDICTS
+from simfl.studies.reading import argument_of
 from simfl.studies.reproducing import PAPERS, find_paper
 
 ROOT = Path(__file__).parents[1]
 TARGET = Path(__file__).with_name("reproduction.md")
 TABLES = ROOT / "results" / "reference"
 FIGURES = Path("figures") / "reproduction"
+README = ROOT / "results" / "README.md"
+BEGIN, END = "<!-- Written by docs/make_reproduction.py: begin -->", "<!-- end -->"
+#: The five papers; the other studies are not of one paper.
+SHORT = {"adp2sgd": "A(DP)²SGD", "async_fl": "asynchronous FL", "mapa": "MAPA", "proactive_dp": "Proactive DP",
+         "without_replacement": "without replacement"}  # fmt: skip
+
+HEADLINES = Path("figures") / "reproduction" / "headlines.png"
+CAPTION = "how many readings of each headline say yes, say no, and do not decide"
 
 INTRODUCTION = f"""\
 # What was reproduced
@@ -57,7 +71,7 @@ def take_over(results: Path) -> None:
         forms = [form for form in (name, f"{name}-quick") if (source / f"{form}.md").exists()]
         if not forms:
             continue
-        for table in ("", "-claims", "-readings"):
+        for table in ("", "-claims", "-readings", "-about"):
             shutil.copy(source / f"{forms[0]}{table}.csv", TABLES / f"{name}{table}.csv")
         figures = TARGET.parent / FIGURES / name
         shutil.rmtree(figures, ignore_errors=True)
@@ -94,17 +108,83 @@ def folded(page: str, name: str) -> str:
 
 def claims_of(name: str) -> list[dict[str, str]]:
     """Return the claims of a paper as they were judged."""
-    path = TABLES / f"{name}-claims.csv"
+    return rows_of(f"{name}-claims")
+
+
+def rows_of(table: str) -> list[dict[str, str]]:
+    """Return the rows of a table in results/reference/, none without the file."""
+    path = TABLES / f"{table}.csv"
     if not path.exists():
         return []
     with path.open(encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file))
 
 
+def headlines() -> Iterator[tuple[str, dict[str, str]]]:
+    """Yield the headline claims of the papers, with the paper's name."""
+    for name in SHORT:
+        yield from ((name, claim) for claim in claims_of(name) if claim["headline"] == "true")
+
+
+def glance(folder: str) -> Iterator[str]:
+    """Yield a table of the papers' headlines, with a word and the counts; `folder` leads to docs/."""
+    yield from (
+        "| paper | headline | verdict | readings: yes | no | undecided |",
+        "| --- | --- | --- | --- | --- | --- |",
+    )
+    for name, claim in headlines():
+        link = f"[{SHORT[name]}]({folder}{find_paper(name).page})"
+        counts = " | ".join(claim[key] for key in ("yes", "no", "undecided"))
+        yield f"| {link} | {claim['claim']} | **{claim['verdict']}** | {counts} |"
+
+
+def made_by() -> Iterator[str]:
+    """Yield a table of what made each study's tables; a dash where it was not recorded."""
+    yield from ("| study | " + " | ".join(ABOUT_FIELDS) + " |", "| --- |" + " --- |" * len(ABOUT_FIELDS))
+    for name in PAPERS:
+        about = next(iter(rows_of(f"{name}-about")), {"command": f"simfl reproduce {argument_of(name)}"})
+        about = {**about, "command": f"`{about['command']}`"}
+        yield f"| {name} | " + " | ".join(about.get(field) or "-" for field in ABOUT_FIELDS) + " |"
+
+
+def readme(text: str) -> str:
+    """Return results/README.md with its tables written anew."""
+    before, _, rest = text.partition(BEGIN)
+    lines = [BEGIN, "", *glance("../docs/"), "", *made_by(), "", END]
+    return before + "\n".join(lines) + rest.partition(END)[2]
+
+
+def draw_headlines(path: Path) -> None:
+    """Draw how many readings of each headline say yes, say no, and do not decide."""
+    from matplotlib import pyplot as plt
+
+    from simfl.plots import save_and_close, style, without_a_screen
+    from simfl.plots.style import PALETTE
+
+    without_a_screen()
+    claims = list(headlines())[::-1]
+    with style():
+        figure, axis = plt.subplots(figsize=(9.6, 1.2 + 0.6 * len(claims)), layout="constrained")
+        start = [0] * len(claims)
+        for key, color in (("yes", PALETTE[2]), ("no", PALETTE[1]), ("undecided", "#BBBBBB")):
+            counts = [int(claim[key]) for _, claim in claims]
+            axis.barh(range(len(claims)), counts, left=start, color=color, label=key)
+            start = [one + count for one, count in zip(start, counts, strict=True)]
+        for place, (_, claim) in enumerate(claims):
+            axis.text(start[place] + 0.2, place, claim["verdict"], va="center", fontsize=9)
+        names = [textwrap.fill(f"{SHORT[name]}: {claim['claim']}", 64) for name, claim in claims]
+        axis.set_yticks(range(len(claims)), names, fontsize=7)
+        axis.set_xlim(0, 1.2 * max(start, default=1))
+        axis.set_xlabel("readings")
+        axis.legend(loc="lower right")
+        save_and_close(figure, path)
+
+
 def page() -> str:
     """Return the whole page."""
     judged = {name: claims_of(name) for name in PAPERS}
-    lines = [INTRODUCTION, "## The headlines", ""]
+    lines = [INTRODUCTION, "## At a glance", "", *glance(""), "", f"![{CAPTION}]({HEADLINES.as_posix()})", "",
+             "## The headlines", ""]  # fmt: skip
     for name, claims in judged.items():
         for claim in claims:
             if claim["headline"] == "true":
@@ -139,3 +219,5 @@ if __name__ == "__main__":
     if len(sys.argv) > 1:
         take_over(Path(sys.argv[1]))
     TARGET.write_text(page(), encoding="utf-8")
+    README.write_text(readme(README.read_text(encoding="utf-8")), encoding="utf-8")
+    draw_headlines(TARGET.parent / HEADLINES)

@@ -329,9 +329,9 @@ class RunWithoutNumbers:
         return future
 
     def look(self, rows, places):
-        found = Future()
-        found.set_result(np.zeros(len(places), dtype=np.float32))
-        return found
+        values = Future()
+        values.set_result(np.zeros(len(places), dtype=np.float32))
+        return values
 
     def mean(self, rows, coefs):
         return np.zeros(self.whole, dtype=np.float32)

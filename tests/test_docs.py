@@ -16,6 +16,8 @@ from simfl.plots import describe_noise, name_of
 from simfl.records.display import show_count, show_number, show_time
 from simfl.scenario import Scenario
 from simfl.scenario.fields import DISCRIMINATORS
+from simfl.studies.about import ABOUT_FIELDS
+from simfl.studies.pages import CLAIM_FIELDS, NUMBER_FIELDS, READING_FIELDS
 from simfl.studies.reproducing import PAPERS
 
 ROOT = Path(__file__).parents[1]
@@ -50,6 +52,30 @@ def test_verdicts_on_pages_are_those_of_the_tables():
             assert f"| {claim['claim']} | **{claim['words']}** |" in page
             figure = ROOT / "docs" / "figures" / "reproduction" / name / f"{claim['figure']}.png"
             assert not claim["figure"] or figure.exists()
+
+
+def test_the_readme_of_results_has_the_verdicts_and_explains_every_column():
+    written = runpy.run_path(str(ROOT / "docs" / "make_reproduction.py"))
+    text = written["README"].read_text(encoding="utf-8")
+    assert text == written["readme"](text), "run docs/make_reproduction.py"
+    assert (ROOT / "docs" / written["HEADLINES"]).exists()
+    papers = {name for name, _ in written["headlines"]()}
+    assert papers == set(written["SHORT"]) == {*PAPERS} - {"network_privacy"}, "every paper has a headline"
+    for name, claim in written["headlines"]():
+        counts = f"| {claim['yes']} | {claim['no']} | {claim['undecided']} |"
+        assert f"| {claim['claim']} | **{claim['verdict']}** {counts}" in text, name
+    columns = set(re.findall(r"`(\w+)`", "".join(line.split("|")[1] for line in text.splitlines() if line[:1] == "|")))
+    assert {*NUMBER_FIELDS, *CLAIM_FIELDS, *READING_FIELDS, *ABOUT_FIELDS} <= columns
+
+
+def test_what_made_the_tables_is_listed_where_it_was_recorded(tmp_path):
+    written = runpy.run_path(str(ROOT / "docs" / "make_reproduction.py"))
+    written["made_by"].__globals__["TABLES"] = tmp_path
+    assert "| adp2sgd | `simfl reproduce adp2sgd` | - | - | - | - | - | - |" in list(written["made_by"]())
+    values = "simfl reproduce adp2sgd,9.9.9,0123456789,A processor,2,3 of 3,7"
+    (tmp_path / "adp2sgd-about.csv").write_text(",".join(ABOUT_FIELDS) + f"\n{values}\n", encoding="utf-8")
+    line = "| adp2sgd | `simfl reproduce adp2sgd` | 9.9.9 | 0123456789 | A processor | 2 | 3 of 3 | 7 |"
+    assert line in list(written["made_by"]())
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ import simpy
 
 from simfl.algorithms.server import AsyncServerAlgorithm
 from simfl.algorithms.staleness import Apply
-from simfl.tape import Gradient
+from simfl.tape import Gradient, Model
 
 
 class AsyncSGD(AsyncServerAlgorithm):
@@ -70,37 +70,50 @@ class AsyncSGD(AsyncServerAlgorithm):
 
     def push(self, me: int, gradient: Gradient, read: int) -> simpy.Event:
         """Send a gradient to the server, which applies it and answers with the model."""
-        came = self.clock.event()
+        came, size = self.clock.event(), gradient.size
         self.tape.release(gradient)
+        sent = None if self._uplink is None else self.compressed(me, self.ascent(gradient))
         if self._at_once:
-            network, size = self.world.network, self.training.model_bytes
-            network.hand_over(me, self.server, size, gradient)
+            network, training = self.world.network, self.training
+            network.hand_over(me, self.server, training.message_bytes, sent or gradient)
             staleness = self.version - read
-            self.apply(me, gradient, self.turns.weight(staleness), staleness)
-            network.hand_over(self.server, me, size, self.server_model)
+            self.apply(me, gradient, size, sent, self.turns.weight(staleness), staleness)
+            network.hand_over(self.server, me, training.model_bytes, self.server_model)
             self.read(me)
             return came.succeed(self.content())
 
         def apply(weight: float, staleness: int) -> None:
-            self.apply(me, gradient, weight, staleness)
+            self.apply(me, gradient, size, sent, weight, staleness)
             self.hand_out(me, came)
 
-        self.to_server(me, lambda: self.arrive(me, read, apply), content=gradient)
+        self.to_server(me, lambda: self.arrive(me, read, apply), content=sent or gradient)
         return came
 
     # -- the server ----------------------------------------------------------------------------
 
-    def apply(self, client: int, gradient: Gradient, weight: float, staleness: int) -> None:
-        """Apply x <- x - gamma_t g, or drop g if its weight is 0."""
+    def apply(
+        self, client: int, gradient: Gradient, size: int, sent: Model | None, weight: float, staleness: int
+    ) -> None:
+        """Apply x <- x - gamma_t g, or drop g if its weight is 0.
+
+        Args:
+            client: the sender.
+            gradient: the promise that it made.
+            size: examples of the gradient.
+            sent: what the server decodes of the mean gradient; None if it gets all of it.
+            weight: factor on the step.
+            staleness: updates applied since the read.
+        """
         if weight == 0.0:
             self.client_dropped[client] += 1
             return
         step_size = weight * self.step_size()
-        size = gradient.size
         if self.server_optimizer is None:
-            self.server_model = self.tape.apply((1.0, self.server_model), *self.descent(gradient, step_size))
+            descent = self.descent(gradient, step_size) if sent is None else ((-step_size, sent),)
+            self.server_model = self.tape.apply((1.0, self.server_model), *descent)
         else:
-            self.server_model = self.server_optimizer.step(0, self.server_model, self.ascent(gradient), step_size)
+            ascent = self.ascent(gradient) if sent is None else ((1.0, sent),)
+            self.server_model = self.server_optimizer.step(0, self.server_model, ascent, step_size)
         self.applied()
         self.updated(client, staleness, size, step_size, noise_std=self.noise_std_of(client, gradient))
 

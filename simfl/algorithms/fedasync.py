@@ -77,10 +77,9 @@ class FedAsync(LocalRounds):
         if update.weight == 0.0:
             self.drop(update)
             return
-        change = update.change
         share = self.mixing * self.weighting(update.staleness) * update.weight
-        size = change.all_examples
-        self.server_model = self.tape.apply((1.0 - share, self.server_model), (share, change.model), (share, change))
+        terms = (share, update.model), (share, update.change)
+        self.server_model = self.tape.apply((1.0 - share, self.server_model), *terms)
         self.applied()
-        self.updated(update.client, update.staleness, size, update.step_size)
+        self.updated(update.client, update.staleness, update.examples, update.step_size)
         self.hand_out(update.client, update.came)

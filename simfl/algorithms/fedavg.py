@@ -178,7 +178,7 @@ class FedAvg(ServerAlgorithm):
                 self.updated(k, 0, this.sizes[k], this.step_size, round_num=this.number)
         this.came.clear()
 
-    def _done(self, client: int, this: _RoundUnderWay, change: Round | None) -> None:
+    def _done(self, client: int, this: _RoundUnderWay, change: Model | Round | None, examples: int = 0) -> None:
         """Note that a client's update has arrived, or that none will."""
         self.busy.discard(client)
         freed = self._freed
@@ -192,7 +192,7 @@ class FedAvg(ServerAlgorithm):
         this.missing.discard(client)
         if change is not None:
             this.came[client] = change
-            this.sizes[client] = change.all_examples
+            this.sizes[client] = examples
         if not this.over.triggered and (not this.missing or (this.expired and this.came)):
             this.over.succeed()
 
@@ -218,13 +218,14 @@ class FedAvg(ServerAlgorithm):
             return
         change = self.train(model, me, steps, (this.step_size, 0.0, 0.0, 0.0))
         self.tape.release(change)
-        sent_s = self.clock.now
+        sent_s, examples = self.clock.now, change.all_examples
+        sent = self.compressed(me, ((1.0, change),)) or change
 
         def arrived() -> None:
             self.communicated(me, self.present_s(me, sent_s, self.clock.now))
-            self._done(me, this, change)
+            self._done(me, this, sent, examples)
 
-        self.to_server(me, arrived, content=change)
+        self.to_server(me, arrived, content=sent)
 
     def _within(self, this: _RoundUnderWay, steps: int, seconds: float) -> tuple[int, float]:
         """Return the number of steps that a client makes, and their duration in seconds."""
@@ -244,7 +245,7 @@ class _RoundUnderWay:
     number: int
     step_size: float
     began_s: float
-    came: dict[int, Round] = field(default_factory=dict)
+    came: dict[int, Model | Round] = field(default_factory=dict)
     sizes: dict[int, int] = field(default_factory=dict)
     expired: bool = False
     closed: bool = False

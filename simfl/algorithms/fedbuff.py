@@ -110,7 +110,7 @@ class FedBuff(LocalRounds):
         noise_std = [self._noise_std[update.client] for update in buffer]
         self._shares.clear()
         scale = self.server_step / len(buffer)
-        sizes = [update.change.all_examples for update in buffer]
+        sizes = [update.examples for update in buffer]
         terms = [(weight, update.change) for weight, update in zip(weights, buffer, strict=True)]
         optimizer = self.server_optimizer
         if self.server_noise is not None:
@@ -147,7 +147,7 @@ class FedBuff(LocalRounds):
         ]
         return self.aggregation(self.server, changes)
 
-    def _added(self, base: Model, scale: float, terms: Sequence[tuple[float, Round]]) -> Model:
+    def _added(self, base: Model, scale: float, terms: Sequence[tuple[float, Any]]) -> Model:
         """Return base + scale * (sum of the terms, with the server's noise)."""
         if self.server_noise is None:
             return self.tape.apply((1.0, base), *((scale * c, change) for c, change in terms))

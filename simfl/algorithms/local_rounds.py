@@ -17,6 +17,7 @@ from typing import Any
 import simpy
 
 from simfl.algorithms.server import AsyncServerAlgorithm
+from simfl.tape import Model
 from simfl.tape.recording import Round
 from simfl.world.compute import Draws
 
@@ -27,7 +28,9 @@ class Update:
 
     Attributes:
         client: the sender.
-        change: the promised change of the model `change.model`.
+        model: the model that it was trained from.
+        change: the promised change of that model, or what compression leaves of it.
+        examples: of all its steps.
         step_size: the step size of the local steps.
         weight: the factor from the staleness bound; 0 if the update is dropped.
         staleness: steps of the server between the read and the arrival.
@@ -36,7 +39,9 @@ class Update:
     """
 
     client: int
-    change: Round
+    model: Model
+    change: Model | Round
+    examples: int
     step_size: float
     weight: float
     staleness: int
@@ -83,14 +88,15 @@ class LocalRounds(AsyncServerAlgorithm):
 
     def push(self, me: int, change: Round, read: int) -> simpy.Event:
         """Send an update to the server, which answers with the next model."""
-        came, step_size = self.clock.event(), change.step[0]
+        came, model, step_size, examples = self.clock.event(), change.model, change.step[0], change.all_examples
         self.sent += 1
         self.release(change)
+        sent = self.compressed(me, ((1.0, change),)) or change
 
         def apply(weight: float, staleness: int) -> None:
-            self.take(Update(me, change, step_size, weight, staleness, came, self.clock.now))
+            self.take(Update(me, model, sent, examples, step_size, weight, staleness, came, self.clock.now))
 
-        self.to_server(me, lambda: self.arrive(me, read, apply), content=change)
+        self.to_server(me, lambda: self.arrive(me, read, apply), content=sent)
         return came
 
     def release(self, change: Round) -> None:

@@ -21,8 +21,10 @@ from typing import Any
 import simpy
 
 from simfl.algorithms.base import Algorithm
-from simfl.algorithms.optimizers import Optimizer
+from simfl.algorithms.optimizers import Optimizer, Terms
 from simfl.algorithms.staleness import Apply, StalenessBound, Turns
+from simfl.compression.base import AbstractScheme
+from simfl.compression.schemes import UPLINKS
 from simfl.tape import Gradient, Model
 from simfl.world.availability import Outcome
 from simfl.world.engine import Process
@@ -54,6 +56,12 @@ class ServerAlgorithm(Algorithm):
         self.server_model = self.tape.constant(self.training.initial)
         if self.training.server_optimizer is not None:
             self.server_optimizer = Optimizer(self.tape, self.training.server_optimizer, 1, chain=True)
+        plan = self.training.compression
+        self._uplink: AbstractScheme | None = None
+        if plan is not None:
+            nothing = self.tape.combine((0.0, self.server_model))
+            self._uplink = UPLINKS[plan.scheme](self.tape, plan, [nothing] * self.num_clients)
+            self.combines_per_gradient += 1.0
 
     def models(self) -> Sequence[Model]:
         """Return the one model of the server."""
@@ -91,7 +99,15 @@ class ServerAlgorithm(Algorithm):
         self, client: int, receive: Callable[[], None], size: int | None = None, content: Model | Gradient | None = None
     ) -> None:
         """Send an update; `receive` is called when the server has processed it."""
-        self.world.network.send(client, self.server, self._bytes(size), lambda: self._turn_to(receive), content=content)
+        size = self.training.message_bytes if size is None else size
+        self.world.network.send(client, self.server, size, lambda: self._turn_to(receive), content=content)
+
+    def compressed(self, client: int, terms: Terms) -> Model | None:
+        """Return what the server decodes of an update; None if it gets all of it.
+
+        Noise is in the update already, so that this is post-processing.
+        """
+        return None if self._uplink is None else self._uplink.show(client, self.tape.combine(*terms))
 
     def to_client(
         self,
@@ -102,10 +118,8 @@ class ServerAlgorithm(Algorithm):
         content: Model | None = None,
     ) -> None:
         """Send the model, or `size` bytes, to a client; see `Network.send`."""
-        self.world.network.send(self.server, client, self._bytes(size), receive, refused, content)
-
-    def _bytes(self, size: int | None) -> int:
-        return self.training.model_bytes if size is None else size
+        size = self.training.model_bytes if size is None else size
+        self.world.network.send(self.server, client, size, receive, refused, content)
 
     def _turn_to(self, receive: Callable[[], None]) -> None:
         """Process the server's messages one by one, each for `seconds_per_update`."""

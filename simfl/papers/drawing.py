@@ -32,7 +32,8 @@ def with_bars(axis: Axes, places: Sequence[float], values: Sequence[Sequence[flo
     ends = [(own.mean - own.low, own.high - own.mean) for own in intervals]
     bars = [pair if all(map(math.isfinite, pair)) else (0.0, 0.0) for pair in ends]
     sides = [[pair[side] for pair in bars] for side in (0, 1)]
-    axis.errorbar(places, [own.mean for own in intervals], sides, marker="o", ms=3.5, capsize=2, lw=1.5, **look)
+    look = {"marker": "o", "ms": 3.5, "capsize": 2, "lw": 1.5, **look}
+    axis.errorbar(places, [own.mean for own in intervals], sides, **look)
 
 
 def log_axis(axis: Axes, ticks: Sequence[float], form: str = "{:g}") -> None:

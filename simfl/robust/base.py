@@ -142,6 +142,11 @@ def sortable(models: jax.Array, present: jax.Array) -> jax.Array:
     return jnp.where(present[:, None] & ~jnp.isnan(models), models, jnp.inf)
 
 
+def within(models: jax.Array, least: jax.Array, most: jax.Array) -> jax.Array:
+    """Return the share of each model's coordinates between two bounds, f32 [n]."""
+    return ((models >= least) & (models <= most)).mean(axis=1)
+
+
 def factors(differences: jax.Array, tau: float) -> jax.Array:
     """Return what scales rows down to an L2 norm of at most tau, f32 [n].
 

@@ -301,9 +301,10 @@ def _compression(scenario: Sections) -> Iterator[Problem]:
     if scheme not in schemes:
         expected = f"{one_of(schemes)} with algorithm '{algorithm.kind}'"
         yield Problem(expected, repr(scheme), "choose one of them", (*at, "scheme"))
-    if scheme not in WITH_GAMMA and compression.gamma is not None:
-        advice = "remove it: only choco, deep_squeeze and direct have a step size of mixing"
-        yield Problem(f"null with scheme '{scheme}'", f"{compression.gamma:g}", advice, (*at, "gamma"))
+    if (scheme not in WITH_GAMMA or algorithm.has_server) and compression.gamma is not None:
+        what = f"algorithm '{algorithm.kind}'" if algorithm.has_server else f"scheme '{scheme}'"
+        advice = "remove it: only choco, deep_squeeze and direct in gossip have a step size of mixing"
+        yield Problem(f"null with {what}", f"{compression.gamma:g}", advice, (*at, "gamma"))
     if scheme == "deep_squeeze" and compression.gamma is None:
         advice = "no theory gives one; begin with the share of what a message keeps"
         yield Problem("a number with scheme 'deep_squeeze'", "nothing", advice, (*at, "gamma"))

@@ -8,10 +8,12 @@ from pydantic import Field
 
 from simfl.scenario.fields import ByKind, Config, Count, Flag, OwnCode, OwnName, Share, option, variant
 
-Scheme = Literal["choco", "deep_squeeze", "dcd", "ecd", "direct"]
+Scheme = Literal["choco", "deep_squeeze", "dcd", "ecd", "error_feedback", "ef21", "direct"]
 
 #: All schemes of rounds of gossip; the first is used where a scenario names none.
 GOSSIP: tuple[Scheme, ...] = ("choco", "deep_squeeze", "dcd", "ecd", "direct")
+#: The schemes of updates that are sent to a server.
+UPLINK: tuple[Scheme, ...] = ("error_feedback", "ef21", "direct")
 #: The schemes whose mixing has a step size.
 WITH_GAMMA: tuple[Scheme, ...] = ("choco", "deep_squeeze", "direct")
 
@@ -24,8 +26,10 @@ class CompressionConfig(Config):
 
     scheme: Scheme | None = option(
         None,
-        "what clients compress, and what they remember: choco (estimates of neighbors' models), deep_squeeze (what "
-        "messages left out), dcd and ecd (rivals that fail if messages are short), direct (nothing); null: choco",
+        "what clients compress, and what they remember. In rounds of gossip: choco (estimates of neighbors' models), "
+        "deep_squeeze (what messages left out), dcd and ecd (rivals that fail if messages are short). To a server: "
+        "error_feedback (what updates left out), ef21 (estimates of updates). Everywhere: direct (nothing). null: the "
+        "first that the algorithm can use",
     )
     gamma: Share | None = option(
         None,

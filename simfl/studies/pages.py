@@ -6,13 +6,14 @@ import contextlib
 import csv
 import io
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from simfl.errors import ScenarioError
 from simfl.plots import save_and_close, style, without_a_screen
 from simfl.records.folder import replace_text
 from simfl.records.sweeps import Sweep
+from simfl.studies.about import ABOUT_FIELDS, about_of
 from simfl.studies.evidence import SEEDS, Judged, NotMeasuredError, show
 from simfl.studies.papers import Number, Paper, Runs
 from simfl.studies.reading import Reproduction, argument_of, counted, judged
@@ -46,6 +47,7 @@ def write(paper: Paper, quick: bool, swept: Sweep, runs: Runs, root: Path) -> Re
         replace_text(root / f"{name}.csv", number_table(numbers))
         replace_text(root / f"{name}-claims.csv", claim_table(claims, [path.stem for path, _ in figures]))
         replace_text(root / f"{name}-readings.csv", reading_table(claims))
+        replace_text(root / f"{name}-about.csv", about_table(about_of(command_of(outcome), swept)))
         replace_text(page, page_of(outcome))
     except OSError as error:
         raise ScenarioError(f"{root}: cannot write the results: {error.strerror}; choose --out") from error
@@ -63,12 +65,11 @@ def draw(paper: Paper, runs: Runs, folder: Path) -> Iterator[tuple[Path, str]]:
 def page_of(outcome: Reproduction) -> str:
     """Return the page as Markdown."""
     paper, swept = outcome.paper, outcome.swept
-    command = f"simfl reproduce {argument_of(paper.name)}" + (" --quick" if outcome.quick else "")
     seconds = math.fsum(run.wall_s for run in swept.finished)
     lost = [run for run in swept.runs if run.status != "done"]
     blocks = [
         f"# {paper.title}",
-        f"Written by `{command}` (simfl {__version__}): {len(swept.finished)} of {len(swept.runs)} runs, "
+        f"Written by `{command_of(outcome)}` (simfl {__version__}): {len(swept.finished)} of {len(swept.runs)} runs, "
         f"{seconds / 60:.0f} minutes of computing in total. Intervals are 95 % intervals of Student's t over seeds. "
         "A number without an interval was measured with one seed, or does not depend on random draws. If runs "
         "diverged, medians are given.",
@@ -93,6 +94,11 @@ def page_of(outcome: Reproduction) -> str:
         blocks += ["## Runs that did not end", "\n".join(sorted({f"- {run.label}, seed {run.seed}: {run.status} "
                    f"{run.reason}".rstrip() for run in lost}))]  # fmt: skip
     return "\n\n".join(blocks) + "\n"
+
+
+def command_of(outcome: Reproduction) -> str:
+    """Return the command that writes a page."""
+    return f"simfl reproduce {argument_of(outcome.paper.name)}" + " --quick" * outcome.quick
 
 
 def claims_of(claims: Iterable[Judged]) -> str:
@@ -180,6 +186,11 @@ def reading_table(claims: Iterable[Judged]) -> str:
     rows = [[claim.text, reading.label, HELD[reading.held], str(reading.own).lower(), str(reading.afterwards).lower(),
              reading.evidence] for claim in claims for reading in claim.readings]  # fmt: skip
     return _csv(READING_FIELDS, rows)
+
+
+def about_table(about: Mapping[str, str]) -> str:
+    """Return what made the tables as CSV."""
+    return _csv(ABOUT_FIELDS, [[about[name] for name in ABOUT_FIELDS]])
 
 
 def _csv(fields: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -7,7 +7,7 @@ from simfl.world.availability import Outcome
 
 
 class Alone(Algorithm):
-    """Every client trains on its own data and talks to nobody."""
+    """Every client trains on its own data, without messages."""
 
     summary = "no communication at all"
 
@@ -35,7 +35,7 @@ class Alone(Algorithm):
             self.updated(me, 0, size, step_size)
 
     def after_update(self, me):
-        """Something for others to break."""
+        """Called after each update; subclasses fail here."""
 
 
 class Broken(Alone):
@@ -54,7 +54,7 @@ class Mistaken(Alone):
 
 
 class Raising(Alone):
-    """Raises what its options say, where they say."""
+    """Raises the error of its options, at the place of its options."""
 
     def set_up(self, where, error):
         self.error = {error.__name__: error for error in ERRORS}[error]
@@ -93,8 +93,8 @@ ERRORS = (ZeroDivisionError, SystemExit, KeyboardInterrupt, GeneratorExit, StopI
 class Workshop(Alone):
     """Clients share two machines, hand in their work, and start again when the foreman interrupts them.
 
-    Each of SimPy's tools has a part: a Resource for the machines, a Store for the work, a condition for whichever comes
-    first, and an interrupt.
+    It uses SimPy's tools: a Resource for the machines, a Store for the work, a condition on the first of two events,
+    and an interrupt.
     """
 
     def set_up(self, machines=2, patience_s=0.05):

@@ -1,4 +1,4 @@
-"""Problems of several tasks on the same data, and what happened in a run of them, in order."""
+"""Problems of several tasks on the same data, and the ordered events of a run with them."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def into_ball(model, radius):
 
 
 class Events:
-    """A run of one of the algorithms on several tasks: its events in order, and what it ended with.
+    """A run of an algorithm on several tasks: its events in order, and its final models.
 
     Attributes:
         events: (kind, node, task, version or -1, staleness, step size, std of the noise on the sum), kind "global" or

@@ -1,4 +1,4 @@
-"""Nobody's account says less than the tape has seen: contracts of all algorithms, and algorithms that would."""
+"""No account is smaller than what the tape has seen: contracts of all algorithms, and algorithms that violate them."""
 
 import math
 import re
@@ -29,7 +29,7 @@ ONE_PASS = "{mechanism: one_pass_gaussian, epsilon: 1.0}"
 
 
 def scenario(algorithm, privacy=GAUSSIAN, *, count=4, **sections):
-    """Digits, batches of 16; who is slow is late, who is away crashes."""
+    """Return a scenario with digits and batches of 16, slow clients, and crashes."""
     sections = {
         "data": "{set: digits, normalize: unit_sphere}",
         "model": "{kind: softmax, l2: 0.001}",
@@ -45,7 +45,7 @@ def scenario(algorithm, privacy=GAUSSIAN, *, count=4, **sections):
 
 
 def simulate(asked, folder):
-    """Run; return the simulation as it ended, and the run."""
+    """Run a scenario; return the simulation at its end, and the run."""
     setup = assemble(asked)
     simulation = Simulation(setup, simfl.tape.executor.choose_device("cpu"))
     made = simulation.run(simfl.records.RunFolder.create(folder, "run"))
@@ -53,7 +53,7 @@ def simulate(asked, folder):
 
 
 def run(asked, folder):
-    """Run what is not to be certified; return the run and why not."""
+    """Run a scenario that must not be certified; return the run and the reason."""
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         made = simfl.run(asked, out=folder)
@@ -73,7 +73,7 @@ def run(asked, folder):
 
 
 def cases():
-    """Every algorithm with every mechanism that it takes: (algorithm, privacy, further sections)."""
+    """Yield every algorithm with every mechanism that it takes: (algorithm, privacy, further sections)."""
     local = {"fedavg", "fedprox", "fedbuff", "fedasync"}
     passed = {"without_replacement_sgd": {}, "random_walk_sgd": {}, "deep_q_sgd": {}}
     for kind in ALGORITHMS:
@@ -111,7 +111,7 @@ def cases():
 
 @pytest.mark.parametrize(("algorithm", "privacy", "sections"), list(cases()), ids=lambda case: str(case)[:50])
 def test_every_release_that_the_executor_computes_is_counted(algorithm, privacy, sections, tmp_path, monkeypatch):
-    """The noise that the device is told to draw is counted a second time, and the account has no less of it."""
+    """The releases in the account are at least those for which the device drew noise, which are counted separately."""
     computed = {}
 
     def listen(self, window):
@@ -132,9 +132,9 @@ def test_every_release_that_the_executor_computes_is_counted(algorithm, privacy,
     assert computed
     heard = np.bincount([client // tasks for client, _ in computed], minlength=len(account.counts))
     counted = np.array([account.total(client) for client in range(len(heard))])
-    if "server" in algorithm:  # one noise for a buffer, which holds updates of several clients
+    if "server" in algorithm:  # one noise for a buffer with updates of several clients
         assert heard.sum() < counted.sum()
-    elif "deep_q" in algorithm:  # a step is computed when a node begins it, and published when it is done
+    elif "deep_q" in algorithm:  # a step is computed when a node begins it, and released when it is done
         assert ((heard >= counted) & (heard - counted <= tasks)).all()
     else:
         sent = counted - heard
@@ -149,7 +149,7 @@ def test_every_release_that_the_executor_computes_is_counted(algorithm, privacy,
 
 
 class Own(Alone):
-    """Everybody alone; what an update consists of is for others to say."""
+    """Clients that train alone; subclasses define the terms of an update."""
 
     def worker(self, me):
         yield self.joined(me)
@@ -161,7 +161,7 @@ class Own(Alone):
             self.updated(me, 0, self.training.batch_size, self.step_size())
 
     def terms(self, me):
-        """The terms of one step."""
+        """Return the terms of one step."""
         return self.descent(self.gradient(self.model[me], me), self.step_size())
 
 
@@ -191,7 +191,7 @@ class Quiet(Own):
 
 
 class Rated(Own):
-    """Mini-batches of 32 examples on average, whatever the scenario says."""
+    """Mini-batches of 32 examples on average, regardless of the scenario."""
 
     def terms(self, me):
         draw = self._draws[me]
@@ -217,7 +217,7 @@ class Pieces(Own):
 
 
 class Asks(Own):
-    """Promises what the scenario's option says."""
+    """Promises a gradient with the arguments of its options."""
 
     def set_up(self, boost=1.0, way="gradient", **words):
         super().set_up(boost)
@@ -241,7 +241,7 @@ class Nosy(Own):
 
 
 class Keeps(Own):
-    """Keeps what it makes of its gradients, or so it says."""
+    """Declares that it keeps results of its gradients until later."""
 
     def terms(self, me):
         gradient = self.gradient(self.model[me], me)
@@ -250,7 +250,7 @@ class Keeps(Own):
 
 
 class Modest(Twice):
-    """Counts one release for every update, itself."""
+    """Keeps its own account: one release for every update."""
 
     def set_up(self, boost=1.0):
         super().set_up(boost)
@@ -258,7 +258,7 @@ class Modest(Twice):
 
 
 class Generous(Own):
-    """Counts two."""
+    """Keeps its own account: two releases for every update."""
 
     def set_up(self, boost=1.0):
         super().set_up(boost)
@@ -270,7 +270,7 @@ class Generous(Own):
 
 
 class Central(Own):
-    """A server adds noise to what clients send without."""
+    """A server adds noise to gradients that clients send without noise."""
 
     def set_up(self, boost=1.0):
         super().set_up(boost)
@@ -340,7 +340,7 @@ def test_batches_of_another_size_are_drawn_and_accounted_at_their_own_rate(tmp_p
 
 @pytest.mark.parametrize("size", [16, 32])
 def test_the_tape_draws_the_sizes_of_poisson_batches(size, tmp_path):
-    """Whatever an algorithm asks for, each example is in a batch with the probability that is accounted for."""
+    """For any requested size, each example is in a batch with the probability that is accounted for."""
     drawn = {}
     simulation, _ = simulate(scenario(own("Asks", size=size), GAUSSIAN, stop="{updates: 400}"), tmp_path)
     promise = simulation.tape.gradient
@@ -427,7 +427,7 @@ def test_a_wrong_statement_of_an_algorithm_ends_the_run_with_one_line_that_names
 
 
 def test_a_fixed_batch_larger_than_the_data_is_not_certified(tmp_path):
-    """Its last example would be in it several times."""
+    """Its last example would be in the batch several times."""
     private = "{mechanism: gaussian, noise_multiplier: 2.0, neighbors: replace_one}"
     algorithm = own("Asks", size=361)[:-1] + ", sampling: without_replacement}"
     _, refusal = run(scenario(algorithm, private, clients=STEADY), tmp_path)

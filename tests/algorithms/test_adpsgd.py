@@ -27,7 +27,7 @@ exchanges = pytest.mark.parametrize("exchange", ["atomic", "messages"])
 
 @st.composite
 def rough_worlds(draw, num_clients=8):
-    """Worlds in which messages get lost, overtake each other and queue, and clients come, go and crash."""
+    """Draw worlds in which messages are lost, overtake each other and queue, and clients join, leave and crash."""
     latency = draw(st.sampled_from([None, constant(2e-3), exponential(1e-2)]))
     links = LinkModel(
         latency=latency,
@@ -58,7 +58,7 @@ def rough_worlds(draw, num_clients=8):
 
 
 def total(tape, algorithm):
-    """Sum of all models, less what was given to a neighbor and is still on its way to be taken from the giver."""
+    """Return the sum of all models, less the differences in flight, which their receivers will subtract."""
     flying = list(algorithm.in_flight.values())
     total = tape.values(algorithm.model).astype(np.float64).sum(axis=0)
     return total - (tape.values(flying).astype(np.float64).sum(axis=0) if flying else 0.0), len(flying)
@@ -74,7 +74,7 @@ def test_without_steps_the_sum_of_models_is_constant(exchange, world, until):
     training = make_training([64] * 8, d=d, step_size=0.0)
     algorithm, rows = run_algorithm("adpsgd", world, tape, training, until=until, models=models, exchange=exchange)
     after, _ = total(tape, algorithm)
-    # Coefficients travel as float32, which holds sums of halves exactly for a while; models are float64 here.
+    # Coefficients are float32, in which sums of halves are exact for a while; models are float64 here.
     np.testing.assert_allclose(after, models.astype(np.float32).sum(axis=0), rtol=0, atol=1e-6)
     if any(row[2] >= 0 for row in rows):
         assert not np.allclose(tape.values(algorithm.model), models), "there were averages to get wrong"
@@ -94,7 +94,7 @@ def test_on_the_device_the_sum_of_models_is_constant_up_to_rounding(exchange, wo
 
 
 def test_the_constant_sum_includes_differences_in_flight():
-    """The test above would pass without differences in flight if none ever were: they are."""
+    """In the test above there are differences in flight: the sum without them is not constant."""
     world = make_world(8, jitter=lognormal(0.3), links=LinkModel(latency=constant(5e-3)))
     tape = Tape(NumpyExecutor(2), window=50)
     models = np.arange(16.0).reshape(8, 2)
@@ -118,7 +118,7 @@ def test_gossip_brings_all_models_to_the_mean(exchange):
 
 
 def expected_contraction(num_clients):
-    """Factors on E sum_k ||w_k - mean||^2 when clients average with a random other one.
+    """Return factors on E sum_k ||w_k - mean||^2 when clients average with a random other client.
 
     The first is for a sweep in which clients 0..K-1 begin in turn, the second for one exchange begun by a random one.
     """
@@ -137,7 +137,7 @@ def expected_contraction(num_clients):
 
 
 def test_gossip_in_pairs_contracts_at_the_rate_of_its_second_moment():
-    """On a complete graph with equal speeds, where clients begin their exchanges in turn."""
+    """On a complete graph with equal speeds, clients begin their exchanges in turn."""
     K, trials, first, last = 8, 200, 1, 4
     tape = Tape(NumpyExecutor(1, width=8, combines=8), window=2000)
     training = make_training([64] * K, d=1, step_size=0.0)
@@ -189,7 +189,7 @@ def test_an_exchange_needs_an_online_neighbor():
 
 
 def test_the_gradient_is_taken_at_the_model_before_the_exchange():
-    """w-hat is read before the averaging that goes on meanwhile."""
+    """w-hat is read before the averaging, which happens while the gradient is computed."""
     reads = []
 
     def gradient(params, *_):

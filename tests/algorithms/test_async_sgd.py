@@ -1,4 +1,4 @@
-"""ASGD, AUDP, MAPA and CSGD: the papers' server and clients in NumPy, and limits in which they are each other."""
+"""ASGD, AUDP, MAPA and CSGD equal the papers' server and clients in NumPy, and each other in limits."""
 
 import jax
 import networkx as nx
@@ -34,7 +34,7 @@ STAGES = [StageRule(0, 2.0, 1.0, 0.5), StageRule(30, 0.7, 0.35, 0.3), StageRule(
 
 
 class Script:
-    """Writes down what the server sent to whom, what was read with which batch, and what was applied."""
+    """Records the models that the server sent, the reads with their batches, and the applied updates, in order."""
 
     def __init__(self, kind, problem, *, updates=120, noise=0.0, **options):
         self.events, self.problem = [], problem
@@ -48,7 +48,7 @@ class Script:
 
     def _prepare(self, algorithm):
         read, gradient, on_update, draws = algorithm.read, algorithm.gradient, algorithm.on_update, [0] * K
-        again = self.problem.batches.sampling == "shuffle"  # who computes twice for an update has crashed
+        again = self.problem.batches.sampling == "shuffle"  # a client that computes twice for one update has crashed
 
         def sent(client):
             self.events.append(("sent", client))
@@ -68,7 +68,7 @@ class Script:
         algorithm.read, algorithm.gradient, algorithm.on_update = sent, computed, updated
 
     def replay(self, rule_at=None, noise=0.0):
-        """The server and its clients in float64: x, and what each client was sent last."""
+        """Replay the server and its clients in float64; return x and the model that each client was sent last."""
         problem = self.problem
         x = self.training.initial.astype(np.float64)
         version, sent, under_way = 0, {}, {}
@@ -151,7 +151,7 @@ def test_without_noise_and_with_infinite_clipping_mapa_is_asgd_to_the_bit():
 
 
 def alone():
-    """A world of one client."""
+    """Return a world of one client."""
     world = make_world(2)
     world.topology = Topology.from_graph(nx.empty_graph(1), kind="single")
     return world

@@ -1,4 +1,4 @@
-"""Gossip over graphs that change: who talks to neighbors of now, what is lost on the way, and that nobody hangs."""
+"""Gossip over graphs that change: exchanges with current neighbors, lost messages, and no deadlock."""
 
 import math
 
@@ -48,7 +48,7 @@ def test_clients_exchange_with_current_neighbors(kind, options):
 
 @ways
 def test_clients_out_of_contact_continue_or_wait_and_resume(kind, options):
-    """Two pairs meet in turn; between 0.4 s and 1 s of every second nobody meets anybody."""
+    """Two pairs are in contact in turn; between 0.4 s and 1 s of every second there is no contact."""
     plan = [(0.0, 0.2, 0, 1), (0.0, 0.2, 2, 3), (0.2, 0.4, 1, 2), (0.2, 0.4, 3, 0)]
     sent = []
     world = world_of(Contacts(4, plan, 1.0), on_delivery=sent.append)
@@ -64,7 +64,7 @@ def test_clients_out_of_contact_continue_or_wait_and_resume(kind, options):
 
 
 def test_a_message_in_flight_when_a_contact_ends_waits_for_the_next():
-    """The request arrives at 0.1 s; its answer would at 0.2 s, but the contact ends at 0.15 s and is back at 1 s."""
+    """The request arrives at 0.1 s. The answer would arrive at 0.2 s, but the contact ends at 0.15 s until 1 s."""
     sent = []
     world = world_of(Contacts(2, [(0.0, 0.15, 0, 1), (1.0, 9.0, 0, 1)]), latency_s=0.1, on_delivery=sent.append)
     algorithm, rows = run_without_numbers("adpsgd", world, until=1.5)
@@ -76,7 +76,7 @@ def test_a_message_in_flight_when_a_contact_ends_waits_for_the_next():
 
 
 def test_a_redrawn_graph_loses_no_message():
-    """An answer arrives although the two are no neighbors any more: the graph says whom one turns to."""
+    """An answer arrives although the two are no longer neighbors: the graph decides only where requests go."""
     sent = []
     changing = redrawn(8, 0.05)
     algorithm, rows = run_without_numbers("adpsgd", world_of(changing, 0.04, on_delivery=sent.append), until=1.0)
@@ -96,7 +96,7 @@ def test_a_run_ends_after_the_last_contact():
 
 
 def test_weights_follow_the_graph_of_the_round():
-    """In every round what clients take adds up to what they give: the sum of all models is that of the gradients."""
+    """In every round the weights of each model add up to 1, so the sum of all models changes by gradients only."""
     world = world_of(redrawn(6, 0.03))
     algorithm, _ = run_without_numbers("decentralized_sgd", world, until=0.5)
     graphs = [algorithm._graph_of(number) for number in sorted(algorithm._graphs)]

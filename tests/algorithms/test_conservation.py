@@ -1,4 +1,4 @@
-"""Bytes are conserved, on every link and in every algorithm: what was sent was delivered, or lost, or is under way."""
+"""Bytes are conserved on every link and in every algorithm: each is delivered, lost or in flight."""
 
 import math
 from collections import Counter
@@ -38,7 +38,7 @@ every = pytest.mark.parametrize(
 
 
 class Book:
-    """What became of every message of a world, written down beside the network's own counts."""
+    """Records the fate of every message of a world, separately from the network's own counts."""
 
     def __init__(self, network):
         self.network = network
@@ -66,7 +66,7 @@ class Book:
     def attempt(self, message):
         number = self._numbers.setdefault(id(message), len(self.messages))
         if number == len(self.messages):
-            self.messages.append(message)  # kept, so that its id stays its own
+            self.messages.append(message)  # kept, so that its id is not reused
             deliver, refused = message.deliver, message.refused
             message.deliver = lambda: (self.delivered.update([number]), deliver())
             if refused is not None:
@@ -97,7 +97,7 @@ def test_messages_arrive_exactly_once(kind, options, fifo, carrier):
 
     def watch(algorithm):
         books.append(Book(network))
-        world.clock.call_at(END_S, lambda: setattr(network, "send", lambda *_, **__: None))  # nobody sends any more
+        world.clock.call_at(END_S, lambda: setattr(network, "send", lambda *_, **__: None))  # no client sends any more
 
     algorithm, _ = run_without_numbers(kind, world, until=DRAINED_S, prepare=watch, **options)
     (book,) = books

@@ -1,4 +1,4 @@
-"""What every algorithm must do, whatever its paper says."""
+"""The contract that every algorithm must fulfill."""
 
 import contextlib
 import math
@@ -29,28 +29,28 @@ from tests.helpers import (
     run_without_numbers,
 )
 
-#: Options without which an algorithm does not fit the worlds of this file.
+#: Options that an algorithm needs in the worlds of this file.
 NEEDED = {"fedbuff": {"buffer_size": 1}}
-#: Other ways of an algorithm than that of its defaults.
+#: Variants of an algorithm other than its defaults.
 OTHER_WAYS = [
     ("adpsgd", {"exchange": "atomic"}),
     ("async_sgd", {"delays": "cyclic"}),
     ("async_fl", {"aggregators": (2,)}),
     ("sgp", {"graph": "topology", "overlap": 2}),
 ]
-#: Those that use an example a given number of times come to an end: tests/papers/without_replacement/test_passing.py.
+#: Algorithms that use an example a given number of times end: tests/papers/without_replacement/test_passing.py.
 ENDLESS = [kind for kind in ALGORITHMS if not issubclass(ALGORITHMS[kind], PassedModels)]
 
 
 def build(kind, world, executor, sizes, *, window=100, on_update=lambda row: None, **options):
-    """Return any algorithm, that is not started, with a tape that suits it."""
+    """Return an algorithm that is not started, with a tape that suits it."""
     own_clipping = ALGORITHMS[kind].own_clipping
     tape = Tape(executor, window=window, local=kind in LOCAL, own_clipping=own_clipping)
     return make_algorithm(kind, world, tape, make_training(sizes), on_update, **options)
 
 
 def serves(kind, clients):
-    """Whether the algorithm takes so many clients."""
+    """Return whether the algorithm takes this number of clients."""
     with contextlib.suppress(ValueError):
         build(kind, make_world(clients), NullExecutor(), [64] * clients, **NEEDED.get(kind, {}))
         return True
@@ -62,7 +62,7 @@ EVERY = [(kind, NEEDED.get(kind, {})) for kind in ENDLESS if kind not in ALONE] 
 every = pytest.mark.parametrize(
     ("kind", "options"), EVERY, ids=["-".join([kind, *map(str, options.values())]) for kind, options in EVERY]
 )
-#: What a server applies was computed a message earlier: its client may be away, or gone, by then.
+#: A server applies an update a message after it was computed: its client may be offline, or gone, by then.
 SERVED = tuple(kind for kind, algorithm in ALGORITHMS.items() if issubclass(algorithm, ServerAlgorithm))
 ROUGH_LINKS = LinkModel(latency=exponential(2e-3), bandwidth=1e5, loss=0.2, resend_timeout_s=0.02, uplink=1e5)
 
@@ -78,7 +78,7 @@ gone = st.builds(lambda begin: Outage(begin, math.inf, crash=True), times)
 
 @st.composite
 def absences(draw, num_clients):
-    """Outages that end before 5 s, or never; client 0 comes back in any case."""
+    """Draw outages that end before 5 s, or never; client 0 always comes back."""
     rules = {k: draw(st.lists(outage, max_size=3)) for k in range(num_clients)}
     for k in range(1, num_clients):
         if draw(st.integers(0, 3)) == 0:
@@ -109,7 +109,7 @@ def test_online_clients_make_updates(kind, options, data, topology, seed):
     for k in remaining:
         if kind == "gossip_learning" and not set(world.topology.neighbors(k)) & set(remaining):
             continue  # it hears from nobody
-        # From 5 s on nothing disturbs: everybody who is left makes an update of 8 ms every few dozen ms.
+        # From 5 s on there are no faults: every client that is left makes an update of 8 ms every few dozen ms.
         late = ((times_s > 6.0) & (clients == k)).sum()
         assert late >= 20, f"client {k} made {late} updates in the last two seconds"
     for k in range(num_clients):
@@ -172,7 +172,7 @@ GOSSIP_IN_ROUNDS = [("decentralized_sgd", {}), *(("sgp", {"graph": graph}) for g
 @pytest.mark.parametrize(("kind", "options"), GOSSIP_IN_ROUNDS)
 @pytest.mark.parametrize("topology", ["ring", "star"])
 def test_clients_that_join_together_start_in_the_same_round(kind, options, topology):
-    """A world in which everybody joins at 4 s is one that begins 4 s later."""
+    """A world in which all clients join at 4 s equals one that begins 4 s later."""
     outcomes = []
     for begin in (0.0, 4.0):
         world = make_world(6, topology=topology, outages={k: [Outage(0.0, begin)] for k in range(6)} if begin else None)
@@ -183,7 +183,7 @@ def test_clients_that_join_together_start_in_the_same_round(kind, options, topol
     assert [row[1:] for row in late] == [row[1:] for row in first]
     assert [row[0] - 4.0 for row in late] == pytest.approx([row[0] for row in first])
     assert (late_weights, late_sent) == (weights, sent)
-    # Some join later, at the same time: all are in one round from then on, and nobody is starved of weight.
+    # Some join later, at the same time: all are in one round from then on, and every client keeps its weight.
     world = make_world(6, topology=topology, outages={k: [Outage(0.0, 0.5)] for k in (2, 3, 5)})
     algorithm, rows = run_without_numbers(kind, world, until=2.0, **options)
     assert len({row[3] for row in rows if row[1] in (2, 3, 5) and row[0] < 0.51}) == 1
@@ -352,7 +352,7 @@ def test_rows_of_the_bank_stay_few_in_a_long_run(kind, options):
 @pytest.mark.slow(but=["adpsgd-atomic"])
 @every
 def test_a_client_that_joins_late_takes_no_memory_before(kind, options):
-    """Nobody keeps models for it that it could never use."""
+    """No models are kept for a client before it joins."""
 
     def rows(until):
         executor = NullExecutor()

@@ -125,7 +125,7 @@ def test_the_weight_of_a_neighbor_that_left_goes_to_the_clients_own_model():
     world = make_world(3, topology="star", outages=outages)
     models = np.array([[6.0], [0.0], [3.0]]) * np.ones((1, D))
     after = gossip(world, models, rounds=4)
-    # Client 0, in the middle, has sent its model of round 1 when it leaves: it counts once more, then no more.
+    # Client 0, in the center, has sent its model of round 1 when it leaves: it counts once more, and then not again.
     third = 1 / 3
     first = [[3.0], [2.0], [4.0]]
     np.testing.assert_allclose(after[1], first * np.ones((1, D)), atol=1e-6)

@@ -1,4 +1,4 @@
-"""Faults, for every algorithm: docs/faults.md says what happens, and this is what happens.
+"""Faults, for every algorithm: outcomes equal those in the table of docs/faults.md.
 
 Four clients, all linked with each other, in a world of rough links: a mini-batch takes some 30 ms, a message some 10.
 The fault lasts from 0.5 s to 1.5 s, or begins at 0.5 s and does not end.
@@ -47,7 +47,7 @@ ROWS += [("fedavg", {"deadline": 0.1}), ("fedbuff", {"buffer_size": 3, "after_up
 
 
 class Blind(NullExecutor):
-    """Computes nothing; whoever asks sees zeros."""
+    """Computes nothing; all values are zeros."""
 
     def probe(self, rows, coefs, clients, draws, decide):
         return decide(np.zeros((len(rows), 4), np.float32), np.zeros(draws.shape, np.float32))
@@ -61,7 +61,7 @@ def away(node, end, crash=False):
     return {"outages": {node: [Outage(BEGIN, end, crash)]}}
 
 
-#: Columns of the table, and what they mean for a world.
+#: The faults in the columns of the table, as arguments of a world.
 FAULTS = {
     "messages overtake": {"links": LinkModel(latency=exponential(30e-3), resend_timeout_s=0.02)},
     "messages lost": {"links": dataclasses.replace(LINKS, loss=0.3)},
@@ -75,7 +75,7 @@ FAULTS = {
 
 
 class Life:
-    """A run: what was done before, during and after the fault, and all that was counted on the way."""
+    """A run: the updates before, during and after the fault, and all counts."""
 
     def __init__(self, kind, options, *, until=OVER, **world):
         alone = kind in ALONE
@@ -103,14 +103,14 @@ class Life:
         return sum(row[1] in clients and begin < row[0] <= end for row in self.rows)
 
     def overtaken(self):
-        """How many messages came after one that was sent later over the same link."""
+        """Return the number of messages that arrived after one that was sent later over the same link."""
         links = {}
         for sent_s, _, *link, _, _ in self.messages:  # in the order in which they came
             links.setdefault(tuple(link), []).append(sent_s)
         return sum(one > other for sent in links.values() for one, other in itertools.pairwise(sent))
 
     def invariants(self):
-        """What holds whatever happens."""
+        """Check what holds in every run."""
         algorithm, world, network = self.algorithm, self.world, self.world.network
         count, now = algorithm.num_clients, world.clock.now
         assert algorithm.updates == len(self.rows) == sum(algorithm.client_updates)
@@ -138,7 +138,7 @@ class Life:
 
 
 def heading(kind, options):
-    """How the table calls a row."""
+    """Return the name of a row in the table."""
     shown = {name: value for name, value in options.items() if (kind, name) != ("fedbuff", "buffer_size")}
     return f"`{kind}`" + "".join(f", `{name}: {_yaml(value)}`" for name, value in shown.items())
 
@@ -148,7 +148,7 @@ def _yaml(value):
 
 
 def table():
-    """The table as {(row, column): cell}, and its rows."""
+    """Return the table as {(row, column): cell}, and its rows."""
     lines = [line for line in PAGE.read_text(encoding="utf-8").splitlines() if line.startswith("| ")]
     first = next(number for number, line in enumerate(lines) if line.startswith("| algorithm | messages overtake"))
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[first:]]
@@ -158,7 +158,7 @@ def table():
 
 
 def happens(kind, options, fault):
-    """What happens, in the words of the table."""
+    """Return the outcome of a fault, in the words of the table."""
     served, alone = issubclass(ALGORITHMS[kind], ServerAlgorithm), kind in ALONE
     if ("server" in fault and not served) or (alone and fault not in ("a client leaves", "a client crashes, returns")):
         return "-"
@@ -169,7 +169,7 @@ def happens(kind, options, fault):
     walks = issubclass(ALGORITHMS[kind], PassedModels)  # one updates, the others wait for their turns
     life = Life(kind, options, until=2 * OVER if walks else OVER, **world)
     life.invariants()
-    settled = BEGIN + 0.35, OVER if lasting else END - 1e-6  # by then, whoever is to wait does
+    settled = BEGIN + 0.35, OVER if lasting else END - 1e-6  # by then, clients that have to wait are waiting
     if not lasting:
         late = [k for k in range(life.algorithm.num_clients) if not life.made_by({k}, END + 0.15, life.until)]
         assert not late, f"{kind}: clients {late} do not go on behind '{fault}'"
@@ -212,7 +212,7 @@ def test_the_table_has_every_algorithm_once():
 
 
 GONE = [Outage(BEGIN, math.inf, crash=True)]
-#: Worlds at the edge of what can be asked for: (world, until when).
+#: Extreme worlds: (world, end of the run).
 EXTREMES = {
     "links that take no time": ({"links": LinkModel()}, 0.6),
     # Batches that take long, too: else there are a million of them between two messages.

@@ -31,14 +31,14 @@ STEPS = [1, 2, 3, 4, 5, 6]
 
 
 def run(kind, world, *, updates=None, until=None, training=None, **options):
-    """A run in which nothing is computed."""
+    """Run an algorithm without arithmetic."""
     training = training or make_training([64] * world.num_clients)
     tape = Tape(NullExecutor(), window=1000, max_batch=8, local=True)
     return run_algorithm(kind, world, tape, training, updates=updates, until=until, **options)
 
 
 def change(problem, start, client, draw, steps, proximal=0.0):
-    """w_H - w_0 of one round, f64."""
+    """Return w_H - w_0 of one round, f64."""
     w = start.copy()
     for h in range(steps):
         gradient = batch_gradient(problem, w, client, draw + h, problem.batches.size) / problem.batches.size

@@ -20,7 +20,7 @@ STEPS = [1, 2, 3, 4, 5, 6]
 
 
 def change(problem, start, client, draw, steps, proximal=0.0):
-    """w_H - w_0 of one round, f64."""
+    """Return w_H - w_0 of one round, f64."""
     w = start.copy()
     for h in range(steps):
         gradient = batch_gradient(problem, w, client, draw + h, problem.batches.size) / problem.batches.size
@@ -29,7 +29,7 @@ def change(problem, start, client, draw, steps, proximal=0.0):
 
 
 class Watched:
-    """A run in a rough world, with what the server handed out and received written down in order."""
+    """A run in a rough world, with an ordered record of the models handed out and the updates received."""
 
     def __init__(self, problem, kind="fedbuff", *, updates, world=None, **options):
         self.events = []
@@ -130,7 +130,7 @@ def test_with_equal_speeds_a_full_buffer_and_waiting_clients_fedbuff_is_federate
 
 
 def test_waiting_clients_with_a_small_buffer_equal_sampled_rounds():
-    """Cohorts of three of six, drawn afresh for every round: every client takes part, and nothing is stale."""
+    """A cohort of three of six clients is drawn for every round: every client takes part, and no update is stale."""
     algorithm, rows = run("fedbuff", make_world(6), updates=300, buffer_size=3, concurrency=3, after_update="wait")
     cohorts = [{row[1] for row in rows[i : i + 3]} for i in range(0, 300, 3)]
     assert all(len(cohort) == 3 for cohort in cohorts)
@@ -173,7 +173,7 @@ def test_counts_add_up_the_bound_holds_and_no_client_waits_forever(world, bound,
     assert algorithm.version == algorithm.round_num == len({row[3] for row in rows})
     assert sum(algorithm.releases.counts) == algorithm.sent
     assert len(algorithm.turns.reading) <= (concurrency or 5)
-    # From 3 s on nothing disturbs.
+    # From 3 s on there are no faults.
     assert sum(row[0] > 4.0 for row in rows) > 20
 
 
@@ -236,7 +236,7 @@ def scenario(**changes):
 
 
 def test_noise_of_the_server_is_added_once_per_buffer():
-    """In the middle of a step of the server: w + eta_g/K (sum + z C noise)."""
+    """The noise is inside the server's step: w + eta_g/K (sum + z C noise)."""
     problem = make_problem(6, local=True, clip="update", clipping_norm=0.4, noise="gaussian")
     models = []
     for std in (0.0, 0.8):
@@ -255,7 +255,7 @@ def test_noise_of_the_server_is_added_once_per_buffer():
 
 
 def test_a_clients_updates_in_one_buffer_are_accounted_together():
-    """A fast client with m of the K updates moves the sum by m C: as dear as m^2 releases, exactly."""
+    """A fast client with m of the K updates moves the sum by m C, which costs exactly as much as m^2 releases."""
     speeds = [1.0] * 7 + [0.1]
     training = make_training([64] * 8, noise_std=2.0)
     buffers = []

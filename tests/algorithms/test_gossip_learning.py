@@ -26,7 +26,7 @@ LINKS = LinkModel(latency=exponential(4e-3), bandwidth=1e6, loss=0.2, resend_tim
 
 
 class Script:
-    """Writes down in order what is sent, delivered, read and applied."""
+    """Records in order what is sent, delivered, read and applied."""
 
     def __init__(self, problem, *, updates, step=STEP, models=None, **options):
         self.events, self.problem = [], problem

@@ -1,4 +1,4 @@
-"""What crashes destroy: lost mini-batches of shuffled data are handed out again, and budgets hold whatever happens."""
+"""Crashes: lost mini-batches of shuffled data are handed out again, and budgets always hold."""
 
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ SCALE = 2.0
 
 
 def set_up(kind, *, sampling="shuffle", allowances=None, outages=None, clients=2, **options):
-    """Return an algorithm on a tape that counts, with noise, and nothing computed."""
+    """Return an algorithm with noise on a tape that counts releases, without arithmetic."""
     training = make_training([40] * clients, sampling=sampling, noise_std=SCALE)
     training = type(training)(**{**vars(training), "allowances": allowances})
     terms = Terms("gaussian", 1e-5, 1.0, "replace_one" if sampling == "shuffle" else "add_or_remove")
@@ -39,7 +39,7 @@ CRASHES = {0: [Outage(at, at + 0.001, crash=True) for at in np.arange(0.012, 1.0
 @pytest.mark.parametrize("kind", ["adpsgd", "async_sgd", "gossip_learning", "centralized_sgd", "async_fl"])
 @pytest.mark.parametrize("sampling", ["shuffle", "poisson"])
 def test_a_lost_batch_of_shuffled_data_is_handed_out_again(kind, sampling):
-    """8 ms for a batch: with 20 ms between crashes, one or two of three come to their end."""
+    """A batch takes 8 ms: with 20 ms between crashes, one or two of three batches are completed."""
     algorithm = set_up(kind, sampling=sampling, outages=CRASHES, clients=1 if kind == "centralized_sgd" else 2)
     seen = begin(algorithm, 1.0)
     made, handed_out = seen.total(0), algorithm._draws[0]
@@ -131,7 +131,7 @@ def test_a_release_above_the_planned_cost_is_not_made():
 
 
 def test_late_clients_make_fewer_releases_than_their_budget():
-    """Growing rounds: who comes at the fourth may not make as many of those as of the first."""
+    """Rounds grow: a client that joins at the fourth round may make fewer releases than one that joins at the first."""
     from simfl.papers.async_fl.round_sizes import RoundSizes
     from simfl.papers.async_fl.sizes import PolynomialSizes
 

@@ -1,4 +1,4 @@
-"""Optimizers in algorithms: against plain loops of optax and NumPy, and on problems whose optimum is known."""
+"""Optimizers in algorithms equal plain loops of optax and NumPy, and have their known rates of convergence."""
 
 import dataclasses
 import functools
@@ -27,7 +27,7 @@ D = 650
 
 
 def optimized(problem, kind, initial=None, **algorithm):
-    """Return a problem with what a scenario's algorithm section says of optimizers, and what fills its training."""
+    """Return a problem with the optimizers of a scenario's algorithm section, and their plans for its training."""
     scenario = from_mapping({"algorithm": {"kind": kind, **algorithm}, "clients": {"count": 1 + (kind[0] != "c")}})
     setup = SimpleNamespace(scenario=scenario, kind=find_kind(scenario), algorithm=ALGORITHMS[kind])
     initial = np.zeros(problem.model.size, np.float32) if initial is None else initial
@@ -57,7 +57,7 @@ def run(
 
 
 def own_chain():
-    """Of unit steps, which a gradient of 0 has not: a lane without an operation must do no harm."""
+    """Return an optimizer of unit steps. They are undefined at a gradient of 0, which idle lanes must not spread."""
     unit = optax.stateless(lambda g, _: g / jnp.sqrt(jnp.sum(g * g)))
     return optax.chain(unit, optax.scale_by_rms(0.9), optax.scale_by_schedule(lambda t: -0.01 / (1 + t)))
 
@@ -76,7 +76,7 @@ def start(seed=1):
 
 
 def plain_loop(problem, w, transformation, steps, step_size, client=0, draw=0):
-    """Return what a loop of optax makes of a client's mini-batches, f32 [D]."""
+    """Return the model after a loop of optax over a client's mini-batches, f32 [D]."""
     update = jax.jit(transformation.update)
     w, state = jnp.asarray(w), transformation.init(w)
     for h in range(steps):
@@ -87,7 +87,7 @@ def plain_loop(problem, w, transformation, steps, step_size, client=0, draw=0):
 
 
 def quiet(algorithm):
-    """Nobody begins an exchange."""
+    """Let no client start an exchange."""
     algorithm._starts = [False] * algorithm.num_clients
 
 
@@ -105,7 +105,7 @@ def expected(name):
     + [("adpsgd", name, False) for name in ("momentum", "adam", "own")],
 )
 def test_one_client_equals_a_plain_loop_of_optax(kind, name, one_by_one):
-    """200 steps: of one model, and beside those of another client, one by one as on a CPU and in lanes."""
+    """200 steps of one model, alone and beside another client's, one by one as on a CPU and in lanes."""
     section, _, step_size = LOOPS[name]
     alone = kind == "centralized_sgd"
     problem = make_problem(1 if alone else 2, sizes=[320] if alone else [320, 80], l2=0.01)
@@ -156,7 +156,7 @@ def adaptive_loop(kind, rounds, x, mean_change, beta1=0.9, beta2=0.99, tau=1e-3,
 
 @pytest.mark.parametrize(("kind", "server"), [("fedavg", "momentum"), ("fedavg", "yogi"), ("fedbuff", "adam")])
 def test_servers_take_the_steps_of_the_listings(kind, server):
-    """Four clients, three local steps, ten rounds; a buffer for all of them with waiting clients is a round."""
+    """Four clients make ten rounds of three local steps; a buffer of all updates with waiting clients is a round."""
     problem = make_problem(4, local=True)
     server_step = 0.5 if server == "momentum" else 0.01
     options = {"buffer_size": 4, "after_update": "wait"} if kind == "fedbuff" else {}
@@ -180,7 +180,7 @@ def test_servers_take_the_steps_of_the_listings(kind, server):
 
 
 def test_a_server_steps_on_gradients_as_they_arrive():
-    """ASGD with Nesterov's momentum at the server: client 0 alone, so that nothing is stale."""
+    """ASGD with Nesterov's momentum at the server, with one client, so that no gradient is stale."""
     problem = make_problem(1)
     models = run(problem, "async_sgd", {"server_optimizer": "momentum"}, updates=50, step_size=0.1, initial=start())
     looped = plain_loop(problem, start(), optax.chain(optax.trace(0.9), optax.scale(-1.0)), 50, 0.1)
@@ -203,7 +203,7 @@ def test_learners_in_step_have_one_state():
 
 @pytest.mark.parametrize("state", [{}, {"average": True}, {"crash": "lose"}])
 def test_states_are_kept_lost_or_averaged_as_planned(state):
-    """AD-PSGD with atomic exchanges and two crashes, replayed: states are averaged, or lost, as the scenario says."""
+    """In a replay of AD-PSGD with atomic exchanges and two crashes, states are averaged or lost as configured."""
     section = {"kind": "momentum", "momentum": 0.8, "state": state}
     problem, plans = optimized(make_problem(), "adpsgd", optimizer=section)
     outages = {2: [Outage(0.02, 0.05, crash=True)], 5: [Outage(0.03, 0.06, crash=True)]}
@@ -272,7 +272,7 @@ def quadratic(points, curvature, *, local=False):
     )
 
 
-#: Where momentum is, the step size of plain SGD and of momentum, how many rounds, and options.
+#: The place of momentum, the step sizes of plain SGD and of momentum, the number of rounds, and options.
 ACCELERATED = {
     "decentralized_sgd": ("optimizer", 2 / 1.01, 4 / 1.1**2, 60, {}),
     "adpsgd": ("optimizer", 0.5, 0.5, 120, {"exchange": "atomic"}),  # longer steps are not stable: gradients are stale
@@ -288,7 +288,7 @@ def test_momentum_needs_the_root_of_the_condition_number_and_adam_is_independent
     """Four clients with one optimum at distance 1, step sizes eta, smallest curvature mu. Without momentum the distance
     is (1 - eta mu)^t; with beta = r^2, r = 1 - sqrt(eta mu), it is r^t up to a factor that is linear in t (Polyak
     1964). At the best step sizes these are ((kappa - 1) / (kappa + 1))^t and ((sqrt(kappa) - 1) / (sqrt(kappa) + 1))^t.
-    Adam's way does not depend on how flat an axis is."""
+    The path of Adam does not depend on the curvature of an axis."""
     section, plain_step, heavy_step, rounds, options = ACCELERATED[kind]
     problem = quadratic(np.ones((4, 4)), CURVATURE, local=kind in LOCAL)
 
@@ -314,9 +314,9 @@ def test_momentum_needs_the_root_of_the_condition_number_and_adam_is_independent
 
 @pytest.mark.parametrize("average", [False, True])
 def test_momentum_multiplies_the_bias_of_heterogeneous_data(average):
-    """D-PSGD ends at (I - W + eta H) x = eta H a, with momentum as if the step were eta / (1 - beta): what data unlike
-    each other cost grows by 1 / (1 - beta)^2 (Yuan et al. 2021, DecentLaM, https://arxiv.org/abs/2104.11981). Averaged
-    velocities, (I - beta W) v = H (x - a), take most of that away."""
+    """D-PSGD ends at (I - W + eta H) x = eta H a, with momentum as if the step were eta / (1 - beta): the bias
+    of heterogeneous data grows by 1 / (1 - beta)^2 (Yuan et al. 2021, DecentLaM, https://arxiv.org/abs/2104.11981).
+    Averaged velocities, (I - beta W) v = H (x - a), take most of that away."""
     K, eta, beta, h = 6, 0.01, 0.9, 1.0
     points = np.random.default_rng(0).standard_normal((K, 3))
     points -= points.mean(axis=0)

@@ -44,7 +44,7 @@ def test_a_resumed_run_keeps_estimates_and_messages_in_flight(tmp_path, at):
 
 
 def test_the_models_are_those_of_a_plain_loop(tmp_path):
-    """The listing in float64: every client in every round, the same mini-batches."""
+    """The loop is the listing in float64, with every client in every round and the same mini-batches."""
     setup = prepare(scenario("record.client_models=true"))
     problem, count, gamma = setup.problem, 6, 0.3
     k = round(0.05 * problem.model.size)

@@ -1,7 +1,7 @@
 """Each algorithm, replayed by a plain NumPy loop over the recorded order of events.
 
-The loop knows the papers' formulas and the order in which things happened, nothing else: it keeps its own models,
-computes its own gradients in float64, and must end up with the same models.
+The loop knows only the papers' formulas and the recorded order of events. It keeps its own models, computes its own
+gradients in float64, and must end with the same models.
 """
 
 import dataclasses
@@ -26,7 +26,7 @@ ROUGH_LINKS = LinkModel(latency=exponential(4e-3), bandwidth=1e6, loss=0.2, rese
 
 
 class Script:
-    """Writes down in order what happens: reads, updates, and messages sent and delivered."""
+    """Records events in order: reads, updates, and messages sent and delivered."""
 
     def __init__(self, kind, problem, *, updates, outages=None, topology="ring", plans=None, **options):
         self.events = []
@@ -47,7 +47,7 @@ class Script:
 
     def _prepare(self, algorithm):
         gradient, on_update, draws = algorithm.gradient, algorithm.on_update, [0] * K
-        again = self.problem.batches.sampling == "shuffle"  # who reads twice for an update has crashed
+        again = self.problem.batches.sampling == "shuffle"  # a client that reads twice for one update has crashed
 
         def read(model, client):
             promised = gradient(model, client)
@@ -84,7 +84,7 @@ class Script:
         network.send = spy
 
     def gradient(self, params, client, draw, size):
-        """The step's direction: mean gradient over the nominal batch, and the penalty's."""
+        """Return the direction of a step: the mean gradient over the nominal batch plus the penalty's."""
         data = batch_gradient(self.problem, params, client, draw, size)
         return data / self.problem.batches.size + self.problem.model.l2 * np.asarray(params)
 
@@ -140,7 +140,7 @@ def test_adpsgd_by_messages_equals_a_replay_in_numpy(problem, topology):
             if request:
                 flying[client] = (sent[client] - w[peer]) / 2
                 w[peer] = w[peer] + flying[client]
-            else:  # the answer of `client` has come home to `peer`
+            else:  # the answer of `client` has arrived at `peer`
                 exchanges += 1
                 w[peer] = w[peer] - flying.pop(peer)
         elif event == "update":

@@ -1,4 +1,4 @@
-"""What algorithms with a server have in common, in worlds that hypothesis draws: bounds, counts, and no deadlock."""
+"""Algorithms with a server in worlds drawn by hypothesis: bounds hold, counts add up, and there is no deadlock."""
 
 import itertools
 import math
@@ -28,7 +28,7 @@ leaves = st.builds(lambda begin: Outage(begin, math.inf, crash=True), times)
 
 @st.composite
 def rough_worlds(draw, num_clients):
-    """A world with slow clients, losses, overtaking, crashes and departures, which calms down after 3 s."""
+    """Draw a world with slow clients, losses, overtaking, crashes and departures, without new faults after 3 s."""
     outages = {k: draw(st.lists(outage, max_size=2)) for k in range(num_clients)}
     for k in range(1, num_clients):
         if draw(st.integers(0, 4)) == 0:
@@ -47,7 +47,7 @@ def rough_worlds(draw, num_clients):
 
 
 class Watch:
-    """Follows what a server algorithm sends, applies and throws away."""
+    """Records what a server algorithm sends, applies and drops."""
 
     def __init__(self, algorithm):
         self.algorithm = algorithm
@@ -80,7 +80,7 @@ def test_the_bound_holds_counts_add_up_and_no_client_waits_forever(world, bound)
     assert (staleness >= 0).all()
     if bound is not None and bound.policy != "down_weight":
         assert staleness.max() <= bound.bound
-    # Every update is applied once, dropped, or still under way: one for each client at most.
+    # Every update is applied once, dropped, or still in flight: at most one for each client.
     for k in range(5):
         done = algorithm.client_updates[k] + algorithm.client_dropped[k]
         assert 0 <= watch.sent[k] - done <= 1
@@ -89,7 +89,7 @@ def test_the_bound_holds_counts_add_up_and_no_client_waits_forever(world, bound)
     if bound is None or bound.policy != "drop":
         assert sum(algorithm.client_dropped) == 0
     assert algorithm.version == algorithm.updates == len(rows)
-    # From 3 s on nothing disturbs: the server goes on, and so does everybody whom nobody drops.
+    # From 3 s on there are no faults: the server continues, and so does every client whose updates are not dropped.
     assert sum(row[0] > 4.0 for row in rows) > 20
     if bound is None or bound.policy != "drop":
         for k in range(5):
@@ -112,7 +112,7 @@ def test_clients_that_take_turns_are_served_in_order(world):
 
 @pytest.mark.parametrize("links", [LinkModel(), LinkModel(latency=exponential(0.05))], ids=["at once", "late"])
 def test_cyclic_staleness_equals_that_of_the_paper(links):
-    """tau(t) = min(t - 1, K - 1), k(t) = (t - 1) mod K, whatever the speeds."""
+    """tau(t) = min(t - 1, K - 1), k(t) = (t - 1) mod K, at any speeds."""
     world = make_world(5, speeds=[1.0, 9.0, 2.0, 0.1, 3.0], jitter=lognormal(0.5), links=links)
     _, rows = run_without_numbers("async_sgd", world, updates=60, delays="cyclic")
     assert [row[1] for row in rows] == [t % 5 for t in range(60)]
@@ -120,7 +120,7 @@ def test_cyclic_staleness_equals_that_of_the_paper(links):
 
 
 def test_updates_are_applied_in_order_of_arrival_and_only_the_sender_is_answered():
-    """Without delays a client's next update is computed at the model that its last one made."""
+    """Without delays, a client computes its next update at the model that results from its last one."""
     world = make_world(3, speeds=[1.0, 1.0, 2.5])
     _, rows = run_without_numbers("async_sgd", world, updates=40)
     last = dict.fromkeys(range(3), 0)
@@ -176,7 +176,7 @@ def test_dropped_updates_are_counted_and_released():
 
 @pytest.mark.parametrize("bound", [0, 1, 2, 5])
 def test_with_wait_at_most_bound_plus_one_clients_compute(bound):
-    """With bound 0 clients compute one after the other; time goes by as that says."""
+    """With bound b, min(b + 1, K) clients compute at a time, which sets the duration of the run."""
     world = make_world(4)
     algorithm, rows = run_without_numbers("async_sgd", world, updates=48, staleness=StalenessBound(bound, "wait"))
     assert max(row[4] for row in rows) <= bound

@@ -17,7 +17,7 @@ GRAPHS = ["one_peer", "exponential", "ring", "topology"]
 
 
 class Script:
-    """Writes down gradients, pushes and what is absorbed, in order."""
+    """Records gradients, pushes and absorbed shares, in order."""
 
     def __init__(self, problem, *, updates, models=None, step=STEP, topology="star", links=LINKS, **options):
         self.events, self.problem = [], problem
@@ -55,7 +55,7 @@ class Script:
         algorithm.on_update = lambda row: (self.events.append(("update", row[1])), on_update(row))
 
     def replay(self, start, step=STEP):
-        """x and w of Algorithm 1, in float64."""
+        """Return x and w of Algorithm 1, in float64."""
         x, w = [m.copy() for m in start], [1.0] * K
         sent, inbox, reads = {}, {k: {} for k in range(K)}, {}
         self.heaviest = 0.0
@@ -97,7 +97,7 @@ def test_models_equal_those_of_a_numpy_loop(graph, overlap):
 
 @pytest.mark.parametrize("graph", GRAPHS)
 def test_without_steps_all_models_reach_the_mean(graph):
-    """Push-sum: z goes to the plain mean of what the clients began with, though P is not doubly stochastic."""
+    """With push-sum, z approaches the plain mean of the initial models, although P is not doubly stochastic."""
     apart = np.random.default_rng(2).standard_normal((K, 650)).astype(np.float32)
     script = Script(make_problem(K), updates=K * 120, step=0.0, models=apart, graph=graph, topology="star")
     np.testing.assert_allclose(script.models, np.tile(apart.mean(axis=0), (K, 1)), rtol=0, atol=2e-4)
@@ -120,7 +120,7 @@ def test_on_a_complete_graph_sgp_is_synchronous_sgd():
 
 
 def test_on_a_doubly_stochastic_graph_weights_stay_one_and_sgp_is_gossip_sgd():
-    """x <- W (x - step * gradient), with the W of a ring to whose neighbors everybody sends alike."""
+    """x <- W (x - step * gradient), with the W of a ring in which all clients send equal shares to their neighbors."""
     problem = make_problem(K)
     rounds = 10
     with Lab(problem) as lab:
@@ -162,7 +162,7 @@ def test_a_ring_closes_after_a_client_leaves():
 
 
 def test_overlap_hides_the_messages():
-    """Messages of 20 ms and gradients of 8 ms: with an overlap of 3 rounds nobody waits."""
+    """Messages of 20 ms and gradients of 8 ms: with an overlap of 3 rounds no client waits."""
     links = LinkModel(latency=constant(20e-3))
     times = []
     for overlap in (0, 1, 3):
@@ -212,7 +212,7 @@ def test_halves_are_conserved_to_the_last_bit():
 
 
 def test_x_and_w_of_a_client_that_leaves_are_lost_in_proportion():
-    """Models that begin equal stay equal where nobody steps, whoever leaves, and whatever is lost with it."""
+    """Without steps, equal models stay equal, whichever clients leave and whatever is lost with them."""
     apart = np.ones((K, 650), np.float32)
     problem = make_problem(K)
     with Lab(problem) as lab:

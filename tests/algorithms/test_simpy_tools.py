@@ -1,4 +1,4 @@
-"""An algorithm of a user's own may use what SimPy has: conditions, interrupts, resources and stores."""
+"""A user's algorithm may use SimPy's conditions, interrupts, resources and stores."""
 
 import pytest
 
@@ -15,7 +15,7 @@ SCENARIO = {
 
 @pytest.fixture(autouse=True)
 def nothing_is_computed(without_numbers):
-    """Times are the subject."""
+    """Compute nothing: the tests are about times."""
 
 
 def run(tmp_path, **options):
@@ -24,7 +24,7 @@ def run(tmp_path, **options):
 
 
 def test_clients_share_machines(tmp_path):
-    """Four clients of 8 ms a mini-batch and two machines: two updates every 8 ms."""
+    """Four clients share two machines, and a mini-batch takes 8 ms: there are two updates every 8 ms."""
     times = run(tmp_path, machines=2, patience_s=1.0).updates["time_s"]
     assert times.to_list() == pytest.approx([0.008 * (1 + k // 2) for k in range(40)])
 

@@ -1,4 +1,4 @@
-"""Bounds on staleness where clients apply their own updates, in worlds that hypothesis draws."""
+"""Bounds on staleness if clients apply their own updates, in worlds drawn by hypothesis."""
 
 import math
 from collections import Counter
@@ -25,7 +25,7 @@ partitions = st.builds(lambda begin, end: Cuts([Cut(APART, begin, end)]), st.flo
 
 @st.composite
 def rough_worlds(draw, num_clients=5):
-    """Slow clients, losses, overtaking, crashes, departures and partitions; all but what is for good ends at 3 s."""
+    """Draw slow clients, losses, overtaking, crashes, departures and partitions; temporary ones end by 3 s."""
     outages = {k: draw(st.lists(outage, max_size=2)) for k in range(num_clients)}
     for k in range(1, num_clients):
         if draw(st.integers(0, 4)) == 0:
@@ -46,7 +46,7 @@ def rough_worlds(draw, num_clients=5):
 
 
 class Watch:
-    """Follows the gradients that an algorithm promises, loses and drops."""
+    """Records the gradients that an algorithm promises, loses and drops."""
 
     def __init__(self, algorithm):
         self.promised, self.lost = Counter(), Counter()
@@ -80,13 +80,13 @@ def test_the_bound_holds_counts_add_up_and_no_client_waits_forever(kind, options
     if bound.policy != "down_weight":
         assert staleness.max(initial=0) <= bound.bound
     for k in range(5):
-        # Every gradient is applied once, lost (to a crash, or dropped), or still under way.
+        # Every gradient is applied once, lost (in a crash, or dropped), or still being computed.
         done = algorithm.client_updates[k] + watch.lost[k]
         assert 0 <= watch.promised[k] - done <= 1
         assert algorithm.client_dropped[k] <= watch.lost[k]
         assert bound.policy == "drop" or not algorithm.client_dropped[k]
         assert algorithm.releases.counts[k] == algorithm.client_updates[k], "nobody sees what is dropped"
-    # From 3 s on nothing disturbs: who is left goes on, unless it waits for an answer that never comes.
+    # From 3 s on there are no faults: clients that are left continue, except those whose answer never arrives.
     waiting = {me for _, me in world.network.stuck}
     for k in range(5):
         there = {j for j in world.topology.neighbors(k) if not world.availability.gone(j, 6.0)}
@@ -110,7 +110,7 @@ def test_a_bound_that_never_binds_changes_nothing(kind, options):
 @pytest.mark.parametrize("exchange", ["messages", "atomic"])
 @pytest.mark.parametrize("bound", [0, 1, 2, 5])
 def test_at_most_bound_plus_one_clients_compute_at_a_time(exchange, bound):
-    """With bound 0 clients compute one after the other; time goes by as that says."""
+    """With bound b, min(b + 1, K) clients compute at a time, which sets the duration of the run."""
     world = make_world(4)
     algorithm, rows = run_without_numbers(
         "adpsgd", world, updates=48, staleness=StalenessBound(bound, "wait"), exchange=exchange
@@ -121,7 +121,7 @@ def test_at_most_bound_plus_one_clients_compute_at_a_time(exchange, bound):
 
 
 def test_clients_do_not_wait_for_an_answer_that_never_comes():
-    """A partition for good falls between a request and its answer: who asked is stuck, and the others are not."""
+    """A permanent partition separates a request from its answer: the client that asked is stuck, the others are not."""
     links = LinkModel(latency=constant(0.1), cuts=Cuts([Cut((frozenset({0}),), 0.15)]))
     algorithm, rows = run_without_numbers(
         "adpsgd", make_world(4, links=links), until=5.0, staleness=StalenessBound(3, "wait")
@@ -155,7 +155,7 @@ def test_a_spent_budget_frees_waiting_clients(kind, options):
 
 @ways
 def test_dropped_batches_are_handed_out_again(kind, options):
-    """Of shuffled data every pass has every mini-batch, whatever is dropped; nobody saw what was."""
+    """Every pass over shuffled data has every mini-batch, because dropped ones, which were never sent, come again."""
     world = make_world(4, topology="complete", speeds=[1.0, 1.1, 1.2, 4.5], jitter=lognormal(0.3))
     used = []
 

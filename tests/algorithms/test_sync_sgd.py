@@ -31,7 +31,7 @@ def trained(problem, num_clients, rounds=12, step_size=1.0):
 
 
 def single():
-    """A world of one client, which has no links."""
+    """Return a world of one client, which has no links."""
     import networkx as nx
 
     from simfl.world.topology import Topology
@@ -47,7 +47,7 @@ def single():
     ids=["plain", "clipped", "l2"],
 )
 def test_many_workers_equal_one_with_all_their_batches(options):
-    """Eight workers with 40 examples in a batch are one worker with the same 320 examples in a batch."""
+    """Eight workers with batches of 40 examples equal one worker with the same 320 examples in a batch."""
     many, initial = trained(make_problem(8, batch_size=40, **options), 8)
     one, _ = trained(make_problem(1, batch_size=320, **options), 1)
     assert np.abs(one - initial).max() > 0.1

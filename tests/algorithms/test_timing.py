@@ -1,4 +1,4 @@
-"""Virtual time against closed forms, in worlds without chance; and the speed-ups that the A(DP)^2SGD paper expects."""
+"""Virtual times equal closed forms in deterministic worlds; speed-ups equal those that the A(DP)^2SGD paper expects."""
 
 import heapq
 import math
@@ -32,7 +32,7 @@ links = pytest.mark.parametrize("link", LINKS)
 
 
 def batch_seconds(rule):
-    """Closed form of every client's seconds per mini-batch."""
+    """Return every client's seconds per mini-batch in closed form."""
     speeds, slowdowns = RULES[rule]
     factors = [math.prod(s.factor for s in slowdowns if k in s.clients) for k in range(8)]
     return [BATCH * SECONDS * speed * factor for speed, factor in zip(speeds, factors, strict=True)]
@@ -52,7 +52,7 @@ def world_of(rule, link="free", topology="ring"):
 
 
 def nth_of(periods, n):
-    """When the n-th of the ticks at i * period_k (k = 0.., i = 1..) happens."""
+    """Return when the n-th of the ticks at i * period_k (k = 0.., i = 1..) happens."""
     heap = [(period, period) for period in periods]
     heapq.heapify(heap)
     for _ in range(n - 1):
@@ -111,7 +111,7 @@ def test_adpsgd_by_messages_overlaps_the_exchange_with_the_gradient(rule, link, 
     computing = batch_seconds(rule)
     periods = [max(c, exchange) if s else c for c, s in zip(computing, starts, strict=True)]
     if pairing == "everyone" and LINKS[link].bandwidth:
-        # A request and an answer may queue for one link: later than the closed form, if not by much.
+        # A request and an answer may queue for one link: slightly later than the closed form.
         ideal = nth_of(periods, updates)
         assert ideal * (1 - 1e-12) <= world.clock.now <= ideal + exchange
         return
@@ -128,7 +128,7 @@ def test_decentralized_sgd_on_a_complete_graph_goes_at_the_pace_of_the_slowest(r
     rounds = 20
     _, rows = run_without_numbers("decentralized_sgd", world, training=TRAINING, updates=8 * rounds)
     computing, travel = batch_seconds(rule), transfer_seconds(link)
-    # A round ends when one's own gradient is there and so are the models of all others, sent as they began it.
+    # A client's round ends when its gradient is done and the models of all others, sent when they began, have arrived.
     ends = [0.0] * 8
     expected = []
     for _ in range(rounds):
@@ -147,7 +147,7 @@ def test_on_a_ring_a_slow_client_delays_its_neighbors_one_round_later_each():
     c, slow = BATCH * SECONDS, 3
     for (client, round_num), time in ends.items():
         away = min((client - slow) % 8, (slow - client) % 8)
-        if round_num < away:  # news of the slow one has not come this far yet
+        if round_num < away:  # the delay of the slow client has not reached these yet
             assert time == pytest.approx((round_num + 1) * c)
         else:
             assert time == pytest.approx(10 * c * (round_num - away + 1))
@@ -174,7 +174,7 @@ def test_offline_time_is_counted():
 
 
 def rate(kind, num_clients, slowdowns, horizon, **options):
-    """Updates per virtual second in units of 1 / (seconds of a batch)."""
+    """Return the updates per virtual second, in units of 1 / (seconds of a batch)."""
     world = make_world(num_clients, slowdowns=slowdowns, seconds_per_example=SECONDS)
     training = make_training([64] * num_clients, batch_size=BATCH)
     algorithm, _ = run_without_numbers(

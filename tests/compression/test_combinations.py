@@ -62,7 +62,13 @@ REFUSED = [
     (["algorithm={kind: sync_sgd}"], "compression: expected null with algorithm 'sync_sgd', found 'top_k'; remove it, "
      "or use "),
     (["compression.scheme=dcd", "compression.gamma=0.5"], "compression.gamma: expected null with scheme 'dcd', found "
-     "0.5; remove it: only choco, deep_squeeze and direct have a step size of mixing"),
+     "0.5; remove it: only choco, deep_squeeze and direct in gossip have a step size of mixing"),
+    (["algorithm={kind: fedavg}", "compression.gamma=0.5"], "compression.gamma: expected null with algorithm 'fedavg', "
+     "found 0.5; remove it"),
+    (["algorithm={kind: fedavg}", "compression.scheme=choco"], "compression.scheme: expected error_feedback, ef21 or "
+     "direct with algorithm 'fedavg', found 'choco'; choose one of them"),
+    (["algorithm={kind: fedbuff, noise: server}", "privacy={mechanism: gaussian_update}"], "compression: expected null "
+     "with noise of the server, found 'top_k'; messages would be compressed before noise is added: use noise: client"),
     (["compression.scheme=deep_squeeze"], "compression.gamma: expected a number with scheme 'deep_squeeze', found "
      "nothing; no theory gives one; begin with the share of what a message keeps"),
     (["privacy={mechanism: gaussian, noise_multiplier: 1, view: global_hidden}"], "privacy.view: expected "
@@ -88,8 +94,8 @@ REFUSED = [
 def test_what_does_not_go_together_is_refused_in_one_line(changes, line):
     with pytest.raises(ScenarioError) as refused:
         setup_of("algorithm={kind: decentralized_sgd}", "privacy=null", "compression={kind: top_k}", *changes)
-    (found,) = str(refused.value).splitlines()
-    assert line in found
+    (message,) = str(refused.value).splitlines()
+    assert line in message
 
 
 OWN = '''
@@ -151,5 +157,5 @@ def test_a_compressor_of_your_own_is_a_class_in_a_module(tmp_path, monkeypatch):
 def test_a_compressor_of_your_own_that_is_wrong_is_refused_in_one_line(tmp_path, monkeypatch, options, line):
     with pytest.raises(ScenarioError) as refused:
         own(tmp_path, monkeypatch, **options)
-    (found,) = str(refused.value).splitlines()
-    assert f"compression.kind: {line.format(f'own_{tmp_path.name}')}" in found
+    (message,) = str(refused.value).splitlines()
+    assert f"compression.kind: {line.format(f'own_{tmp_path.name}')}" in message

@@ -8,6 +8,7 @@ import pytest
 from simfl.studies.evidence import Reading, Verdict, exactly
 from simfl.studies.papers import Experiment, Number, Paper, PaperClaim, Section
 from simfl.studies.reproducing import reproduce
+from simfl.version import __version__
 
 SMALL = ("clients.count=4", "stop={epochs: 2}", "record.updates=false")
 MADE = "accuracy after 2 epochs"
@@ -82,6 +83,12 @@ def test_a_study_is_run_and_its_claims_are_judged(quick):
     assert float(row["ours"]) == pytest.approx(quick.numbers[0].interval.mean, rel=1e-5)
     assert float(row["ours"]) - 90 == pytest.approx(float(row["difference"]), abs=1e-3)
     assert row["seeds"] == "2"
+    with (quick.page.parent / "made_up-quick-about.csv").open(newline="") as file:
+        (about,) = csv.DictReader(file)
+    assert (about["command"], about["simfl"]) == ("simfl reproduce made-up --quick", __version__)
+    assert about["runs"] == "2 of 2"
+    assert about["processor"]
+    assert "/" not in "".join(about[key] for key in ("command", "commit", "minutes")), "no paths"
 
 
 def test_the_full_form_reuses_runs_of_the_quick_one(quick):

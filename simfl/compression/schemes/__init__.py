@@ -1,4 +1,4 @@
-"""The schemes of rounds of gossip, by name."""
+"""The schemes of rounds of gossip, and of messages to a server, by name."""
 
 from simfl.compression.base import AbstractScheme
 from simfl.compression.schemes.choco import Choco
@@ -6,5 +6,9 @@ from simfl.compression.schemes.dcd import DCD
 from simfl.compression.schemes.deep_squeeze import DeepSqueeze
 from simfl.compression.schemes.direct import Direct
 from simfl.compression.schemes.ecd import ECD
+from simfl.compression.schemes.ef21 import EF21
+from simfl.compression.schemes.error_feedback import ErrorFeedback
 
 SCHEMES: dict[str, type[AbstractScheme]] = {one.kind: one for one in (Choco, DeepSqueeze, DCD, ECD, Direct)}
+#: Of these, only `show` is used, which begins with zeros.
+UPLINKS: dict[str, type[AbstractScheme]] = {one.kind: one for one in (ErrorFeedback, EF21, Direct)}

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from simfl.models.lazy import jax, jnp
-from simfl.robust.base import AbstractRule, ranks, sortable
+from simfl.robust.base import AbstractRule, sortable, within
 
 
 @dataclass(frozen=True)
@@ -31,5 +31,5 @@ class Median(AbstractRule):
         self, models: jax.Array, present: jax.Array, weights: jax.Array, progress: float | jax.Array
     ) -> jax.Array:
         """Return the share of coordinates in which the value is one of the middle two."""
-        place, count = ranks(sortable(models, present).T).T, present.sum()
-        return ((place == (count - 1) // 2) | (place == count // 2)).mean(axis=1)
+        ordered, count = jnp.sort(sortable(models, present), axis=0), present.sum()
+        return within(models, ordered[(count - 1) // 2], ordered[count // 2])

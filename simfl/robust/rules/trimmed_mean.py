@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from simfl.models.lazy import jax, jnp
-from simfl.robust.base import AbstractRule, mean_where, ranks, sortable, tolerated
+from simfl.robust.base import AbstractRule, mean_where, sortable, tolerated, within
 
 
 @dataclass(frozen=True)
@@ -36,6 +36,6 @@ class TrimmedMean(AbstractRule):
     def accepted(
         self, models: jax.Array, present: jax.Array, weights: jax.Array, progress: float | jax.Array
     ) -> jax.Array:
-        """Return the share of coordinates in which the value is kept."""
-        place, f = ranks(sortable(models, present).T).T, tolerated(self.f, present)
-        return ((place >= f) & (place < present.sum() - f)).mean(axis=1)
+        """Return the share of coordinates in which the value is in the range that is kept."""
+        ordered, f = jnp.sort(sortable(models, present), axis=0), tolerated(self.f, present)
+        return within(models, ordered[f], ordered[present.sum() - f - 1])

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import ClassVar, Literal
 
 from simfl.scenario.algorithms.base import Sections, ServerAlgorithmConfig
+from simfl.scenario.compression import UPLINK, Scheme
 from simfl.scenario.fields import Count, Index, NonNegative, Positive, PositiveSeconds, Settled, Share, option, variant
 from simfl.scenario.optimizers import USUAL_SERVER_STEPS
 from simfl.scenario.problems import Problem
@@ -14,6 +15,7 @@ from simfl.scenario.problems import Problem
 class LocalRoundsConfig(ServerAlgorithmConfig):
     """Base of algorithms whose clients train locally for many steps."""
 
+    compresses: ClassVar[tuple[Scheme, ...]] = UPLINK
     no_states: ClassVar[str] = "the state of an optimizer of local steps begins anew with each round"
     optimizer_steps = (*ServerAlgorithmConfig.optimizer_steps, ("server_step", "server_optimizer", USUAL_SERVER_STEPS))
 

@@ -8,6 +8,7 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from simfl.scenario.algorithms.base import AlgorithmConfig, Sections, ServerAlgorithmConfig
+from simfl.scenario.compression import UPLINK, Scheme
 from simfl.scenario.fields import Index, NonNegative, Positive, Settled, option, variant
 from simfl.scenario.optimizers import USUAL_SERVER_STEPS, ServerSgd, Sgd
 from simfl.scenario.problems import Problem
@@ -87,6 +88,7 @@ class AsyncSgd(WithinRadius, ServedSgd):
     If step_size is null, 1/gamma = L (tau+1)² + sqrt(t+1) sigma/(R sqrt(b)).
     """
 
+    compresses: ClassVar[tuple[Scheme, ...]] = UPLINK
     no_optimizer: ClassVar[str] = "its clients send gradients and take no step; use server_optimizer"
     optimizer_steps = (("step_size", "server_optimizer", USUAL_SERVER_STEPS),)
     kind: Literal["async_sgd"] = variant("async_sgd")

@@ -75,6 +75,7 @@ SMALL = "against: sizes of 50"
     [
         (lambda cell: -2.0 * (cell[-1] in LARGE_FIXED), few, Verdict.REPRODUCED, ""),
         (lambda cell: 0.0, few, Verdict.MIXED, SMALL),
+        (lambda cell: 0.2 * (cell[-1] == LINEAR), few, Verdict.MIXED, SMALL),  # a lead that does not count
         (lambda cell: 5.0 * (cell[-1] == "500" and cell[0] == PLAIN), few, Verdict.MIXED, SMALL),
         (
             lambda cell: 2.0 * (cell[-1] == LINEAR) - 7.0 * (cell[-1] == LINEAR and cell[1] == ROOT and cell[2] == SUM),
@@ -83,7 +84,7 @@ SMALL = "against: sizes of 50"
         (lambda cell: -5.0 * (cell[-1] == LINEAR), few, Verdict.NOT_REPRODUCED, ""),
         (lambda cell: 0.0, lambda *cell: 100, Verdict.NOT_REPRODUCED, ""),
     ],
-    ids=["better than large ones", "equal", "a large one is better", "plain and summed alone fails",
+    ids=["better than large ones", "equal", "hardly better", "a large one is better", "plain and summed alone fails",
          "always worse", "not fewer rounds"],
 )  # fmt: skip
 def test_fewer_rounds_follows_from_accuracies_and_rounds(points, rounds, verdict, holds_under):

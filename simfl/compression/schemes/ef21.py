@@ -1,0 +1,19 @@
+"""EF21 on the way to a server.
+
+Richtarik, Sokolov, Fatkhullin 2021, https://arxiv.org/abs/2106.05203, of an update Delta:
+
+    send q = Q(Delta - g),  g <- g + q at both ends;  the server applies g
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from simfl.compression.schemes.choco import Choco
+
+
+class EF21(Choco):
+    """Both ends keep an estimate g of the client's updates, which messages change."""
+
+    kind: ClassVar[str] = "ef21"
+    summary: ClassVar[str] = "EF21: messages change estimates of updates that the server keeps"

@@ -1,0 +1,154 @@
+"""Compressed updates on their way to a server: the listings as plain loops, bytes, windows, interruptions, epsilons."""
+
+import dataclasses
+import math
+import random
+
+import numpy as np
+import pytest
+
+from simfl.accounts.network import network
+from simfl.compression.base import CompressionPlan
+from simfl.compression.compressors.top_k import TopK
+from simfl.compression.schemes import UPLINKS
+from simfl.runs.runner import prepare, resume, run
+from simfl.scenario import loads
+from simfl.tape import Tape
+from tests.compression.helpers import compressed
+from tests.compression.test_schemes import COMPRESSORS, EXAMPLES, SEED, D, Data, key_of
+from tests.helpers import LOCAL, NumpyExecutor, make_training, make_world, run_algorithm, run_until
+from tests.test_reproducibility import check_equal, rough
+
+CLIENTS, STEP = 4, 0.1
+
+
+class Server:
+    """The memories of a scheme in float64."""
+
+    def __init__(self, scheme, compressor):
+        self.scheme, self.compressor = scheme, compressor
+        self.memory, self.sent = np.zeros((CLIENTS, D)), [0] * CLIENTS
+
+    def decode(self, client, update):
+        key = key_of(client, self.sent[client])
+        self.sent[client] += 1
+        memory = self.memory[client].copy()
+        if self.scheme == "ef21":
+            self.memory[client] += compressed(self.compressor, update - memory, key)
+            return self.memory[client].copy()
+        whole = update + memory if self.scheme == "error_feedback" else update
+        message = compressed(self.compressor, whole, key)
+        if self.scheme == "error_feedback":
+            self.memory[client] = whole - message
+        return message
+
+
+def played(kind, scheme, compressor, updates, **options):
+    """Return the algorithm after so many updates, on a world where clients are equally fast."""
+    data, local = Data(CLIENTS, penalty=0.0), kind in LOCAL
+
+    def gradient(params, client, draw, first, size):
+        return (-STEP if local else 1.0) * data.gradient(params, client, draw)
+
+    tape = Tape(NumpyExecutor(D, gradient, seed=SEED), window=40, local=local)
+    initial = np.random.default_rng(2).standard_normal(D).astype(np.float32)
+    training = make_training([EXAMPLES] * CLIENTS, d=D, batch_size=1, step_size=STEP, initial=initial)
+    training = dataclasses.replace(training, compression=CompressionPlan(compressor, scheme, 1.0, D))
+    algorithm, _ = run_algorithm(kind, make_world(CLIENTS), tape, training, updates=updates, **options)
+    return tape.values([algorithm.server_model])[0], data, np.asarray(initial, np.float64)
+
+
+schemes = pytest.mark.parametrize("scheme", UPLINKS)
+compressors = pytest.mark.parametrize("compressor", COMPRESSORS.values(), ids=COMPRESSORS)
+
+
+@schemes
+@compressors
+@pytest.mark.parametrize("kind", ["fedavg", "fedbuff"])
+def test_rounds_are_those_of_the_listing(kind, scheme, compressor):
+    options = {"buffer_size": CLIENTS, "after_update": "wait"} if kind == "fedbuff" else {}
+    made, data, model = played(kind, scheme, compressor, 10 * CLIENTS, **options)
+    server = Server(scheme, compressor)
+    for draw in range(10):
+        decoded = [server.decode(k, -STEP * data.gradient(model, k, draw)) for k in range(CLIENTS)]
+        model = model + np.mean(decoded, axis=0)
+    np.testing.assert_allclose(made, model, rtol=1e-5, atol=1e-5)
+
+
+@schemes
+@compressors
+def test_asynchronous_updates_are_those_of_the_listing(scheme, compressor):
+    """Clients take turns: an update is computed at the model that its client last received."""
+    mixed, data, initial = played("fedasync", scheme, compressor, 40, mixing=0.5, weighting="constant")
+    stepped, *_ = played("async_sgd", scheme, compressor, 40, delays="cyclic")
+    of_mix, of_steps = Server(scheme, compressor), Server(scheme, compressor)
+    mix, steps = initial.copy(), initial.copy()
+    read = [(initial, initial)] * CLIENTS
+    for t in range(40):
+        client, draw = t % CLIENTS, t // CLIENTS
+        before, at = read[client]
+        change = of_mix.decode(client, -STEP * data.gradient(before, client, draw))
+        mix = 0.5 * mix + 0.5 * (before + change)
+        steps = steps - STEP * of_steps.decode(client, data.gradient(at, client, draw))
+        read[client] = mix, steps
+    np.testing.assert_allclose(mixed, mix, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(stepped, steps, rtol=1e-5, atol=1e-5)
+
+
+def test_schemes_with_a_memory_stay_nearer_to_the_run_without_compression():
+    """A quarter of the coordinates; clients differ, so that each leaves out something else."""
+    goal = played("fedavg", "direct", TopK(1.0), 900 * CLIENTS)[0]
+    missed = {one: np.linalg.norm(played("fedavg", one, TopK(0.25), 900 * CLIENTS)[0] - goal) for one in UPLINKS}
+    assert missed["error_feedback"] < 0.2 * missed["direct"]
+    assert missed["ef21"] < 0.8 * missed["direct"]
+
+
+WAYS = {
+    "fedavg": ("{kind: fedavg, deadline: 60 ms, batch_size: 8}", "{kind: sign, scheme: ef21}"),
+    "fedbuff": ("{kind: fedbuff, buffer_size: 3, batch_size: 8}", "{kind: random_k, share: 0.1}"),
+    "fedasync": ("{kind: fedasync, staleness_bound: {bound: 2, policy: drop}, batch_size: 8}", "{kind: qsgd}"),
+    "async_sgd": ("{kind: async_sgd, server_optimizer: adam, batch_size: 8}", "{kind: top_k, scheme: ef21}"),
+}
+
+
+def scenario(name, *more, window="auto", compression=True, stop="{updates: 100}"):
+    algorithm, compressor = WAYS[name]
+    privacy = "gaussian" if name == "async_sgd" else "gaussian_update"
+    changes = [f"algorithm={algorithm}", f"execution.window={window}", f"stop={stop}"]
+    changes += [f"privacy={{mechanism: {privacy}, clipping_norm: 1.0, noise_multiplier: 1.0, accountant: renyi}}"]
+    changes += [f"compression={compressor}"] if compression else []
+    return loads(rough("adpsgd-atomic").to_yaml(), "rough", overrides=[*changes, *more])
+
+
+@pytest.mark.slow(but=["fedbuff", "async_sgd"])
+@pytest.mark.parametrize("name", WAYS)
+def test_runs_repeat_themselves_at_any_window_and_after_an_interruption(name, tmp_path):
+    whole, events = run_until(prepare(scenario(name)), math.inf, tmp_path)
+    check_equal(whole, run(scenario(name, window=7), out=tmp_path))
+    cut, _ = run_until(prepare(scenario(name)), random.Random(name).randint(events // 4, events), tmp_path)
+    assert cut.status == "interrupted"
+    check_equal(whole, resume(cut.folder))
+
+
+@pytest.mark.parametrize("name", WAYS)
+@pytest.mark.usefixtures("without_numbers")
+def test_updates_are_short_models_are_whole_and_epsilon_follows_from_the_releases(name, tmp_path):
+    setup = prepare(scenario(name))
+    made = run(setup, out=tmp_path)
+    sent = made.messages[made.messages["bytes"] > 0]
+    assert set(sent[sent["target"] == 8]["bytes"]) == {setup.training.compression.bytes}
+    assert set(sent[sent["source"] == 8]["bytes"]) == {setup.training.model_bytes}
+    ledger = prepare(scenario(name, compression=False)).ledger
+    releases = setup.kind.planned(prepare(scenario(name, compression=False)))
+    np.testing.assert_array_equal(ledger.final_epsilon(releases), setup.ledger.final_epsilon(releases))
+    counts = np.bincount(made.releases["client"], made.releases["count"], minlength=8)
+    assert np.isfinite(made.clients["epsilon"].astype(float)).all()
+    assert counts.sum() >= 100
+
+
+@pytest.mark.parametrize("name", ["fedbuff", "async_sgd"])
+def test_an_observer_of_the_server_is_charged_for_what_messages_were_made_of(name):
+    pairs = network(scenario(name, "algorithm.server_optimizer=sgd", stop="{updates: 24}")).pairs
+    assert len(pairs)
+    assert (pairs["pairwise_mu"] <= pairs["local_mu"] * (1 + 1e-9)).all()
+    assert (pairs["pairwise_mu"] > 0).any()
