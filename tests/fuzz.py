@@ -120,6 +120,8 @@ class Drawer:
         section |= {name: value for name, value in options.get(kind, {}).items() if self.chance(0.6)}
         if kind == "deep_q_sgd":
             section |= options[kind]
+        if kind in ("deep_q_sgd", "random_walk_sgd", "without_replacement_sgd") and section.get("contention") != "race":
+            section |= self.maybe(0.6, order=lambda: self.one("random", "round_robin", "fewest", "rounds"))
         if kind in LOCAL:
             section |= self.maybe(0.6, local_steps=lambda: self.one(1, 2, 5))
         bounded = ("adpsgd", "gossip_learning", "async_sgd", "audp", "mapa", "fedasync", "fedbuff")

@@ -112,11 +112,16 @@ class _Timeline:
 
     def next_s(self, time: float) -> float:
         """Return the start of the next outage, `time` during one; inf if there is none."""
-        rules = zip(self._repeated, self._rounds, strict=True)
-        for unwritten_s in (time, *[rule.outages[0].start_s + count * rule.every_s for rule, count in rules]):
-            outages = self.until(max(time, unwritten_s))
-        at = bisect.bisect_right(outages, time, key=lambda o: o.end_s)
-        return max(time, outages[at].start_s) if at < len(outages) else math.inf
+        start_s, unwritten_s = math.inf, time
+        while unwritten_s < start_s:  # repeated outages are written out only where none before them is known
+            outages = self.until(unwritten_s)
+            at = bisect.bisect_right(outages, time, key=lambda o: o.end_s)
+            start_s = outages[at].start_s if at < len(outages) else math.inf
+            rules = zip(self._repeated, self._rounds, strict=True)
+            unwritten_s = min(
+                (rule.outages[0].start_s + count * rule.every_s for rule, count in rules), default=math.inf
+            )
+        return max(time, start_s)
 
     def _repeat(self, time: float) -> None:
         """Extend repeated outages to `time` or later, at least to twice their number."""

@@ -92,6 +92,11 @@ def test_away_s_is_the_time_of_the_next_absence():
     drawn = there(random=RandomOutages(constant(3.0), constant(0.5)))
     assert [drawn.away_s(0, t) for t in (0.0, 3.25, 3.5, 100.0)] == [3.0, 3.25, 6.5, 101.0]
     nightly = Availability(Streams(0), repeated={0: [NIGHTS]})
+    for _ in range(1000):
+        nightly.away_s(0, 0.0)
+    assert nightly._timelines[0]._rounds == [8], "looking again writes out no more"
+    left = Availability(Streams(0), {0: [Outage(30.0, math.inf)]}, repeated={0: [NIGHTS]})
+    assert [left.away_s(0, t) for t in (23.0, 30.0, 50.0, 1e9)] == [30.0, 30.0, 50.0, 1e9]
     assert [nightly.away_s(0, t) for t in (0.0, 22.25, 23.0, 24.0 * 9 + 23.5)] == [20.0, 22.5, 44.0, 24.0 * 10 + 20.0]
 
 
