@@ -116,7 +116,7 @@ TITLES = {
     "own_model": "Use your own model",
     "own_algorithm": "Write an algorithm",
     "compression": "Compressed messages",
-    "robust": "Robust rules and attacks",
+    "robust": "Robust rules and hostile clients",
     "own_data": "Use your own data",
     "plugins": "Make a package",
     "validation": "Validation against real runs",

@@ -8,14 +8,16 @@ from typer import Argument
 
 from simfl.cli.shared import Json, aside, write_json
 
-Catalogue = Literal["algorithms", "models", "data", "topologies", "optimizers", "compressors", "plugins"]
+Catalogue = Literal[
+    "algorithms", "models", "data", "topologies", "optimizers", "compressors", "rules", "attacks", "plugins"
+]
 
 
 def list_(
-    what: Annotated[Catalogue | None, Argument(metavar="WHAT", help="One of the seven; by default all.")] = None,
+    what: Annotated[Catalogue | None, Argument(metavar="WHAT", help="One of the nine; by default all.")] = None,
     json: Json = None,
 ) -> None:
-    """List algorithms, models, data, topologies, optimizers, compressors, plugins."""
+    """List what scenarios can name, and the plugins."""
     from simfl.cli import listing
 
     titles = get_args(Catalogue) if what is None else (what,)

@@ -77,6 +77,16 @@ def compressors() -> dict[str, Entry]:
     return _classes((path.read_text(encoding="utf-8"), "simfl") for path in paths)
 
 
+def rules() -> dict[str, Entry]:
+    """Return the robust aggregation rules by kind."""
+    return _classes(_sources("rules", "robust/rules"))
+
+
+def attacks() -> dict[str, Entry]:
+    """Return the attacks of hostile clients by kind."""
+    return _classes(_sources("attacks", "robust/attacks"))
+
+
 def attached() -> dict[str, Entry]:
     """Return the plugins by name, with their contents."""
     entries = {}
@@ -96,9 +106,9 @@ def _attached(catalogue: plugins.Catalogue) -> Iterator[tuple[str, str]]:
                 yield Path(spec.origin).read_text(encoding="utf-8"), origin
 
 
-def _sources(catalogue: plugins.Catalogue) -> Iterator[tuple[str, str]]:
-    """Yield the modules of simfl's folder of that name, and those that plugins add."""
-    for path in sorted((PACKAGE / catalogue).glob("*.py")):
+def _sources(catalogue: plugins.Catalogue, folder: str = "") -> Iterator[tuple[str, str]]:
+    """Yield the modules of a folder (of that name by default), and plugins'."""
+    for path in sorted((PACKAGE / (folder or catalogue)).glob("*.py")):
         yield path.read_text(encoding="utf-8"), "simfl"
     yield from _attached(catalogue)
 

@@ -234,6 +234,10 @@ def _attackers(scenario: Sections) -> Iterator[Problem]:
         advice = "a rule is about models, not about what an optimizer keeps beside them"
         at = ("algorithm", "optimizer", "state", "average")
         yield Problem("false with aggregation or attackers", "true", advice, at)
+    if replaces and scenario.compression is not None:
+        name = "attackers" if scenario.aggregation is None else "aggregation"
+        found = repr(getattr(scenario, name).kind)
+        yield Problem("null beside compression", found, "a rule needs whole models: leave one out", (name,))
     if scenario.privacy is not None and server and scenario.aggregation is not None:
         advice = "a rule sees single updates, of which the server's noise protects only the sum; use noise: client"
         yield Problem("null with noise of the server", repr(scenario.aggregation.kind), advice, ("aggregation",))

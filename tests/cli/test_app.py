@@ -344,7 +344,7 @@ def test_a_comparison_keeps_its_columns_at_any_width(make_run, monkeypatch, caps
     ("words", "line"),
     [
         (["list", "modls"], "simfl list: Invalid value for 'WHAT': 'modls' is not one of 'algorithms', 'models', "
-         "'data', 'topologies', 'optimizers', 'compressors', 'plugins'; did you mean 'models'?"),
+         "'data', 'topologies', 'optimizers', 'compressors', 'rules', 'attacks', 'plugins'; did you mean 'models'?"),
         (["new", "--forc"], "simfl new: No such option: --forc (Possible options: --force); see simfl new --help"),
         (["rum"], "simfl: No such command 'rum'. Did you mean 'run', 'resume'?; see simfl --help"),
         (["privacy", "account", "--neighbors", "replace", "-z", "1", "--steps", "3"],

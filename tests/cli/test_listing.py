@@ -5,6 +5,8 @@ from simfl.cli import listing
 from simfl.compression.compressors import COMPRESSORS
 from simfl.data import DATASETS
 from simfl.models import MODELS
+from simfl.robust.attacks import ATTACKS
+from simfl.robust.rules import RULES
 from simfl.scenario.optimizers import summaries
 from simfl.world.changing import CHANGING
 from simfl.world.topology import TOPOLOGIES
@@ -36,6 +38,11 @@ def test_listed_optimizers_are_those_of_the_schema():
 
 def test_listed_compressors_are_those_of_the_catalogue():
     assert lines(listing.compressors()) == {kind: one.summary for kind, one in COMPRESSORS.items()}
+
+
+def test_listed_rules_and_attacks_are_those_of_the_catalogues():
+    assert lines(listing.rules()) == {kind: one.summary for kind, one in RULES.items()}
+    assert lines(listing.attacks()) == {kind: one.summary for kind, one in ATTACKS.items()}
 
 
 def test_origins_are_the_plugins_that_list_the_modules():

@@ -143,6 +143,8 @@ def test_what_makes_no_sense_is_refused_in_one_line(algorithm, sections, line):
          "privacy.view: expected local_transcript with attackers, found 'global_hidden'; hidden senders protect only"),
         ({"aggregation": {"kind": "nearest_neighbor_mixing"}}, "aggregation.kind: expected mean, median,"),
         ({"aggregation": {"kind": "trimmed_mean", "tau": 1}}, "aggregation.tau: "),
+        ({"aggregation": {"kind": "median"}, "compression": {"kind": "top_k"}},
+         "aggregation: expected null beside compression, found 'median'; a rule needs whole models: leave one out"),
         ({"aggregation": {"kind": "median"},
           "algorithm": {**GOSSIP, "optimizer": {"kind": "momentum", "state": {"average": True}}}},
          "algorithm.optimizer.state.average: expected false with aggregation or attackers, found true"),

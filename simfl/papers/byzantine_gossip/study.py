@@ -1,6 +1,4 @@
-"""Self-centered clipping against other robust rules, with attackers.
-
-The graphs are two cliques, and a ring.
+"""Self-centered clipping against other robust rules, with and without attackers.
 
 He, Karimireddy, Jaggi 2022, "Byzantine-robust decentralized learning via ClippedGossip",
 https://arxiv.org/abs/2202.01545. The numbers are those that its repository keeps of its runs on MNIST.
@@ -68,10 +66,7 @@ def experiments(quick: bool) -> Sequence[Experiment]:
 
 
 def reached(run: Run) -> float:
-    """Return the final accuracy of the mean model in percent.
-
-    A run that diverged has one, too.
-    """
+    """Return the mean model's last accuracy in percent, also of a diverged run."""
     return 100 * float(run.metrics["test_accuracy"].iloc[-1])
 
 
