@@ -67,7 +67,7 @@ PAGES: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "scenario-algorithm": ("The algorithm", "Every algorithm with its options.", ("algorithm",)),
     "scenario-robust": (
         "Hostile clients",
-        "Robust rules that combine models, and clients that send something else.",
+        "Robust rules that combine models, and hostile clients (attackers) with what they send.",
         ("aggregation", "attackers"),
     ),
     "scenario-privacy": ("Privacy", "Clipping, noise, and what the reported epsilon refers to.", ("privacy",)),

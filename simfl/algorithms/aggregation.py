@@ -1,9 +1,9 @@
 """Aggregation of messages, some of which may come from hostile clients.
 
-A receiver that has messages of clients calls an `Aggregation`. It replaces those of attackers by what the attack makes
-of the models that the attacker knows, and returns what the rule makes of all. Both are functions of models on the tape,
-so that nothing waits for numbers. How much of each message counted is added up on the device, in rows of the bank: one
-sum for each sender that a receiver heard. Evaluations read the sums.
+A receiver calls an `Aggregation` with the messages of clients. It replaces the messages of attackers by the result of
+the attack on the models that the attacker knows, and then applies the rule. Attack and rule are functions of models on
+the tape, so the simulation does not wait for numbers. The device sums how much of each message counted, in rows of the
+bank: one sum for each pair of receiver and sender. Evaluations read the sums.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ class Hostility:
 
     Attributes:
         clients: the attackers.
-        attack: what replaces their messages; None if they send what follows from their data.
-        from_s: virtual time from which receivers get it, seconds.
+        attack: replaces their messages; None if the attack changes their data and not their messages.
+        from_s: virtual time from which messages are replaced, seconds.
     """
 
     clients: frozenset[int]
@@ -52,11 +52,11 @@ class Message(NamedTuple):
 
 
 class Tallies(NamedTuple):
-    """How much of the messages counted since the last time.
+    """How much of the messages counted since the last call of `tallies`.
 
     Attributes:
         pairs: (receiver, sender, number of messages).
-        places: where each pair's sum is in `models`, joined one after the other; [pairs].
+        places: index of each pair's sum in the concatenated `models`, [pairs].
         models: rows of sums.
     """
 
@@ -66,14 +66,14 @@ class Tallies(NamedTuple):
 
 
 class Aggregation:
-    """What receivers make of messages.
+    """Combines the messages that a receiver has.
 
     Args:
-        tape: records it.
+        tape: records the functions.
         rule: None for the weighted mean.
-        hostility: the attackers; None for none.
+        hostility: the attackers; None if there are none.
         size: d, the number of parameters.
-        most_senders: the largest number of clients that one receiver hears.
+        most_senders: the largest number of clients that send to one receiver.
         now: returns the virtual time, seconds.
         progress: returns the share of the run that is over.
     """
@@ -107,10 +107,10 @@ class Aggregation:
         """Return the aggregate of messages.
 
         Args:
-            receiver: its number.
+            receiver: the receiver's number.
             messages: in the order of their senders.
-            own: the receiver's own model, where it has one.
-            known: honest models that attackers know besides those among the messages.
+            own: the receiver's own model, if it has one.
+            known: honest models that attackers know in addition to the honest messages.
         """
         models = self._received(messages, own, known)
         weights = [message.weight for message in messages]
@@ -131,7 +131,7 @@ class Aggregation:
         return made[0]
 
     def tallies(self) -> Tallies | None:
-        """Return the sums since the last call, and begin anew; None without a rule."""
+        """Return the sums since the last call and reset them; None without a rule."""
         if self._rule is None:
             return None
         at = {receiver: index * self._rows * self._size for index, receiver in enumerate(sorted(self._sums))}
@@ -142,7 +142,7 @@ class Aggregation:
         return Tallies(pairs, places, models)
 
     def _received(self, messages: Sequence[Message], own: Weighted | None, known: Sequence[Weighted]) -> list[Model]:
-        """Return the models that arrive, with an attack's in place of attackers'."""
+        """Return the received models; the attack replaces those of attackers."""
         models = [message.model for message in messages]
         hostility = self._hostility
         if hostility is None or hostility.attack is None or self._now() < hostility.from_s:

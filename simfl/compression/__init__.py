@@ -1,1 +1,1 @@
-"""Compressors of messages, and schemes that remember what these left out."""
+"""Compressors of messages, and schemes that make up for the compression error."""

@@ -1,7 +1,7 @@
-"""The base classes of compressors and of schemes, and what a run knows about both.
+"""Base classes of compressors and schemes, and the compression plan of a run.
 
-A compressor Q makes a short message of a vector. It is a frozen dataclass that `Tape.map` can call. A scheme says what
-clients compress, what their neighbors make of it, and what is kept for later messages.
+A compressor Q turns a vector into a short message. It is a frozen dataclass that `Tape.map` can call. A scheme decides
+what clients compress, how their neighbors use it, and what is kept for later messages.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ VALUE_BITS = 32
 
 @dataclass(frozen=True)
 class AbstractCompressor(ABC):
-    """Makes a message of a vector."""
+    """Turns a vector into a message."""
 
     kind: ClassVar[str]
     summary: ClassVar[str]
@@ -37,18 +37,18 @@ class AbstractCompressor(ABC):
 
         Args:
             x: f32 [d].
-            key: for `jax.random`, another one for every message.
+            key: for `jax.random`; every message has a key of its own.
         """
 
     @abstractmethod
     def bits(self, size: int) -> int:
-        """Return the bits of a message about a vector of `size` coordinates."""
+        """Return the length in bits of a message about a vector of `size` coordinates."""
 
     @abstractmethod
     def quality(self, size: int) -> float:
         """Return delta in E |Q(x) - x|² <= (1 - delta) |x|², for all x f32 [size].
 
-        It is not positive if Q may be further from x than 0 is.
+        It is not positive if Q(x) may be further from x than 0 is.
         """
 
     def __call__(self, rows: Any, given: Given) -> jax.Array:
@@ -64,12 +64,12 @@ def made_by(compressor: AbstractCompressor, size: int) -> str:
 
 @dataclass(frozen=True)
 class CompressionPlan:
-    """How messages are compressed, in plain values.
+    """How the messages of a run are compressed.
 
     Attributes:
         compressor: Q.
         scheme: name of the scheme.
-        gamma: consensus step size in (0, 1], of the schemes that have one.
+        gamma: consensus step size in (0, 1], for schemes that have one.
         size: d, the coordinates of a model.
     """
 
@@ -85,9 +85,10 @@ class CompressionPlan:
 
 
 class AbstractScheme(ABC):
-    """Rounds of gossip with compressed messages.
+    """Base of schemes for rounds of gossip with compressed messages.
 
-    In every round a client shows its neighbors a vector s, mixes, steps, and looks back:
+    In every round a client i shows its neighbors a vector s_i (`show`), mixes (`base`, `mix`), takes its gradient step,
+    and may correct the result (`after`):
 
         x <- base + gamma sum_{j != i} W_ij (s_j - s_i) - step * gradient
 
@@ -99,7 +100,7 @@ class AbstractScheme(ABC):
 
     kind: ClassVar[str]
     summary: ClassVar[str]
-    #: Whether a message changes an estimate that the receiver keeps; else it can be read alone.
+    #: Whether a message changes an estimate that the receiver keeps; if not, a message is complete by itself.
     remembers: ClassVar[bool] = True
 
     def __init__(self, tape: Tape, plan: CompressionPlan, models: Sequence[Model]) -> None:
@@ -110,27 +111,27 @@ class AbstractScheme(ABC):
 
     @abstractmethod
     def show(self, me: int, model: Model) -> Model:
-        """Return s at the start of a round: what receivers know after the message."""
+        """Return s at the start of a round: what receivers hold after the message."""
 
     def base(self, me: int, model: Model) -> Model:
-        """Return what the mixing starts from, x by default."""
+        """Return the model that mixing starts from, x by default."""
         return model
 
     def mix(self, me: int, model: Model, messages: Sequence[tuple[float, Model]]) -> Model:
-        """Return base + gamma sum_j W_ij (s_j - s_i), of the messages that came."""
+        """Return base + gamma sum_j W_ij (s_j - s_i) over the received messages."""
         gamma, total = self.plan.gamma, sum(weight for weight, _ in messages)
         others = [(gamma * weight, shown) for weight, shown in messages]
         return self._tape.combine((1.0, self.base(me, model)), (-gamma * total, self.shown[me]), *others)
 
     def after(self, me: int, model: Model, stepped: Model) -> Model:
-        """Return the client's next model, of that of the round and the stepped one."""
+        """Return the client's next model, given its models before and after the step."""
         return stepped
 
     def bytes(self, me: int, neighbor: int, round_num: int, first_round: float) -> int:
-        """Return the size of a message, and note that it is sent.
+        """Return the size of a message in bytes, and note that it is sent.
 
-        A receiver that lacks the sender's previous message cannot follow the change: it is sent all of s, so that no
-        copy ever drifts. In the sender's first round every receiver knows s.
+        A receiver that lacks the sender's previous message cannot apply a change. It is sent all of s instead, so that
+        its copy stays exact. In the sender's first round every receiver knows s.
         """
         last = self._last.get((me, neighbor), round_num - 1 if round_num == first_round else -1)
         self._last[me, neighbor] = round_num
@@ -150,7 +151,7 @@ class AbstractScheme(ABC):
 class Compressing:
     """Base of functions of models that call a compressor."""
 
-    #: Number of rows that it makes.
+    #: Number of rows that it returns.
     outputs: ClassVar[int] = 1
 
     compressor: AbstractCompressor

@@ -1,9 +1,9 @@
 """The base classes of robust rules and attacks, and what they share.
 
-Both are frozen dataclasses that `Tape.map` calls with `pads=True`: rows f32 [n, d] of which `given.present` bool [n]
-are models. A rule returns one model f32 [d]; row 0 is the client's own. An attack returns the model that an attacker
-sends; its rows are the honest models that it knows. A coordinate that is not finite never reaches the result of a
-rule that drops outliers, as long as no more than f models have one.
+Both are frozen dataclasses that `Tape.map` calls with `pads=True`. They get rows f32 [n, d]; `given.present` bool [n]
+says which of these are models, the others are padding. A rule returns one model f32 [d]; its row 0 is the client's own
+model. An attack returns the model that an attacker sends; its rows are the honest models that the attacker knows.
+Coordinates that are not finite never reach the result of a rule that drops outliers if at most f models have one.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from simfl.tape.layout import padded_size
 if TYPE_CHECKING:
     from simfl.tape.maps import Given
 
-#: What a rule or an attack needs: messages of many clients, or the receiver's own model beside one message or more.
+#: What a rule or an attack needs: messages of many clients, or the receiver's own model and at least one message.
 Among = Literal["many", "own"]
 
 
 @dataclass(frozen=True)
 class AbstractRule(ABC):
-    """Makes one model of several."""
+    """Combines several models into one."""
 
     kind: ClassVar[str]
     summary: ClassVar[str]
-    #: Whether it needs messages of many clients, or compares each with the receiver's own model.
+    #: Whether it needs messages of many clients, or compares each message with the receiver's own model.
     among: ClassVar[Among] = "many"
 
     def __call__(self, rows: Any, given: Given) -> jax.Array:
@@ -55,54 +55,54 @@ class AbstractRule(ABC):
     def accepted(
         self, models: jax.Array, present: jax.Array, weights: jax.Array, progress: float | jax.Array
     ) -> jax.Array:
-        """Return how much of each model counts, f32 [n]: 1 all of it, 0 nothing.
+        """Return how much of each model counts, f32 [n]: from 0, nothing, to 1, all.
 
-        Rows that are absent may have any value. NaN, which is the default, says that the rule does not know.
+        Rows that are absent may have any value. The default, NaN, means unknown.
         """
         return jnp.full(len(models), jnp.nan, models.dtype)
 
     def without_own(self) -> Self:
-        """Return the rule for a server, whose messages are updates of its model.
+        """Return the rule for a server, which receives updates of its model.
 
-        Its own model is then the update 0.
+        The server's own update is 0.
         """
         return self
 
 
 @dataclass(frozen=True)
 class AbstractAttack(ABC):
-    """Makes the model that an attacker sends.
+    """Computes the model that an attacker sends.
 
-    The rows are models that it knows: with `knows = "own"` the one that it would send if it were honest; with
-    "everything" those that its receiver has from honest clients. Where the receiver has a model of its own, that is
-    row 0, unless the attack is about messages only (`messages_only`).
+    The rows are the models that the attacker knows. With `knows = "own"` this is the model that it would send if it
+    were honest; with "everything" it is those that its receiver has from honest clients. If the receiver has a model of
+    its own, that is row 0, unless the attack uses messages only (`messages_only`).
     """
 
     kind: ClassVar[str]
     summary: ClassVar[str]
     knows: ClassVar[Literal["own", "everything"]] = "everything"
     messages_only: ClassVar[bool] = False
-    #: What it needs; None for an attack on any receiver.
+    #: What the attack needs; None if it works on any receiver.
     among: ClassVar[Among | None] = None
-    #: Whether it changes the attackers' labels, from the start, and not what they send.
+    #: Whether it changes the attackers' labels, from the start, instead of their messages.
     on_data: ClassVar[bool] = False
 
     @abstractmethod
     def __call__(self, rows: Any, given: Given) -> jax.Array:
-        """Return the sent model, f32 [d], made of the honest models in `rows`."""
+        """Return the sent model, f32 [d], computed from the honest models in `rows`."""
 
     def labels(self, y: NDArray[Any], num_classes: int) -> NDArray[Any]:
-        """Return the labels that the attackers train on, int [n], where `on_data`."""
+        """Return the labels that attackers train on, int [n]; used if `on_data`."""
         return y
 
 
 def padded(weights: Sequence[float]) -> list[float]:
-    """Return weights as the scalars of a call that pads: zeros up to a power of 2."""
+    """Return weights as scalars of a padded call, with zeros up to a power of 2."""
     return [*weights, *[0.0] * (padded_size(len(weights)) - len(weights))]
 
 
 def weights_of(rows: jax.Array, given: Given) -> jax.Array:
-    """Return the weights of rows: the scalars of the call, or equal ones."""
+    """Return the weights of rows: the scalars of the call, or equal weights."""
     if given.scalars.shape[0]:
         weights = jnp.where(given.present, given.scalars, 0.0)
     else:
@@ -125,7 +125,7 @@ def mean_where(models: jax.Array, mask: jax.Array) -> jax.Array:
 def distances(models: jax.Array, present: jax.Array) -> jax.Array:
     """Return squared distances f32 [n, n].
 
-    They are infinite to rows that are absent or not finite, and 0 from a row to itself.
+    The distance to a row that is absent or not finite is infinite; that of a row to itself is 0.
     """
     squares = jax.lax.map(lambda one: jnp.square(models - one).sum(axis=1), models)
     known = jnp.where(present & jnp.isfinite(squares), squares, jnp.inf)
@@ -148,15 +148,15 @@ def within(models: jax.Array, least: jax.Array, most: jax.Array) -> jax.Array:
 
 
 def factors(differences: jax.Array, tau: float) -> jax.Array:
-    """Return what scales rows down to an L2 norm of at most tau, f32 [n].
+    """Return the factors that scale rows down to L2 norm at most tau, f32 [n].
 
-    It is 0 for rows that are not finite.
+    The factor of a row that is not finite is 0.
     """
     norms = jnp.linalg.norm(differences, axis=1)
     return jnp.where(jnp.isfinite(norms), jnp.minimum(1.0, tau / jnp.maximum(norms, 1e-30)), 0.0)
 
 
 def clipped(differences: jax.Array, tau: float) -> jax.Array:
-    """Return rows scaled down to an L2 norm of at most tau; not finite ones are 0."""
+    """Return rows scaled down to L2 norm at most tau; rows that are not finite are 0."""
     scale = factors(differences, tau)[:, None]
     return jnp.where(scale > 0.0, differences * scale, 0.0)

@@ -1,4 +1,4 @@
-"""A rule that adds up how much of each model counted."""
+"""A rule that sums how much of each model counted."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Counted:
-    """A rule beside sums of what it accepted.
+    """A rule that also keeps sums of how much it accepted.
 
-    `Tape.map` gives it the rows of sums, then the models; and as scalars the progress of the run, a weight for each
-    model, and the place of each model's sum (-1 for none).
+    `Tape.map` calls it with the rows of sums, followed by the models. The scalars are the progress of the run, a weight
+    for each model, and the place of each model's sum (-1 for none).
 
     Attributes:
         rule: the rule.

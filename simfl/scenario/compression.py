@@ -10,31 +10,31 @@ from simfl.scenario.fields import ByKind, Config, Count, Flag, OwnCode, OwnName,
 
 Scheme = Literal["choco", "deep_squeeze", "dcd", "ecd", "error_feedback", "ef21", "direct"]
 
-#: All schemes of rounds of gossip; the first is used where a scenario names none.
+#: All schemes for rounds of gossip; the first is used if a scenario names none.
 GOSSIP: tuple[Scheme, ...] = ("choco", "deep_squeeze", "dcd", "ecd", "direct")
-#: The schemes of updates that are sent to a server.
+#: The schemes for updates that are sent to a server.
 UPLINK: tuple[Scheme, ...] = ("error_feedback", "ef21", "direct")
 #: The schemes whose mixing has a step size.
 WITH_GAMMA: tuple[Scheme, ...] = ("choco", "deep_squeeze", "direct")
 
 
 class CompressionConfig(Config):
-    """Base of compressors, with what is made of their messages."""
+    """Base of compressors, with the scheme that uses their messages."""
 
     if TYPE_CHECKING:  # each class names itself
         kind: str
 
     scheme: Scheme | None = option(
         None,
-        "what clients compress, and what they remember. In rounds of gossip: choco (estimates of neighbors' models), "
-        "deep_squeeze (what messages left out), dcd and ecd (rivals that fail if messages are short). To a server: "
-        "error_feedback (what updates left out), ef21 (estimates of updates). Everywhere: direct (nothing). null: the "
-        "first that the algorithm can use",
+        "what clients compress and remember. In rounds of gossip: choco (estimates of neighbors' models), deep_squeeze "
+        "(adds what the last messages left out), dcd and ecd (for comparison; they diverge if messages are short). To "
+        "a server: error_feedback (adds what the last updates left out), ef21 (estimates of updates). Everywhere: "
+        "direct (remembers nothing). null: the first that the algorithm can use",
     )
     gamma: Share | None = option(
         None,
-        "consensus step size of choco, deep_squeeze and direct; null: that of the theory for choco, which is small, "
-        "and 1 for direct",
+        "consensus step size of choco, deep_squeeze and direct; null: for choco the theory's, which is small; for "
+        "direct 1",
     )
 
     def compressor_options(self) -> dict[str, Any]:
@@ -61,8 +61,8 @@ class Qsgd(CompressionConfig):
     """QSGD: the norm, and a sign and a random level for each coordinate."""
 
     kind: Literal["qsgd"] = variant("qsgd")
-    levels: Count = option(16, "levels s of an absolute value, besides 0")
-    unbiased: Flag = option(False, "whether the mean of a message is what it is made of; false: a shorter one")
+    levels: Count = option(16, "number s of levels of an absolute value, not counting 0")
+    unbiased: Flag = option(False, "whether the mean of Q(x) is x; false: Q(x) is scaled down")
 
 
 class Sign(CompressionConfig):

@@ -28,7 +28,7 @@ from simfl.scenario.fields import (
 from simfl.scenario.problems import Problem
 from simfl.scenario.units import format_time
 
-_TOLERATED = "attackers that are tolerated; where there are too few models, the largest number below half of them"
+_TOLERATED = "number of attackers that are tolerated; with too few models, the largest number below half of them"
 
 
 class RuleConfig(Config):
@@ -46,7 +46,7 @@ class Mixing(Config):
     """Nearest-neighbor mixing: each model becomes the mean of its n - f nearest."""
 
     kind: Literal["nearest_neighbor_mixing"] = variant("nearest_neighbor_mixing")
-    f: Index = option(1, "attackers that are tolerated")
+    f: Index = option(1, "number of attackers that are tolerated")
 
 
 Before = Annotated[Mixing, ByKind()]
@@ -55,7 +55,7 @@ Before = Annotated[Mixing, ByKind()]
 class Mixable(RuleConfig):
     """Base of rules over many models."""
 
-    before: Before | None = option(None, "what is made of the models before the rule; null: nothing")
+    before: Before | None = option(None, "replaces the models before the rule combines them; null: nothing")
 
 
 class MeanRule(Mixable):
@@ -144,7 +144,7 @@ class AttackConfig(Config):
 
     clients: Clients | None = option(None, "the attackers, by number; the first is 0")
     share: OpenShare | None = option(None, "the share of all clients that are attackers, drawn once; at least one")
-    start: Seconds = option(0.0, "virtual time from which receivers get what the attack makes", alias="from")
+    start: Seconds = option(0.0, "virtual time from which the attack replaces messages", alias="from")
 
     def problems(self) -> Iterator[Problem]:
         """Yield a problem unless one of clients and share is given."""
@@ -157,7 +157,7 @@ class AttackConfig(Config):
 
 
 class SignFlipAttack(AttackConfig):
-    """Minus the model or update that would be sent."""
+    """Minus the model or update that an honest client would send."""
 
     kind: Literal["sign_flip"] = variant("sign_flip")
 
@@ -177,7 +177,7 @@ class AlieAttack(AttackConfig):
 
 
 class GaussianAttack(AttackConfig):
-    """Gaussian noise in a model's place."""
+    """Gaussian noise instead of a model."""
 
     kind: Literal["gaussian"] = variant("gaussian")
     mean: Number = option(0.0, "mean of each coordinate")
@@ -195,7 +195,7 @@ class DissensusAttack(AttackConfig):
     """Pushes a receiver away from its honest neighbors."""
 
     kind: Literal["dissensus"] = variant("dissensus")
-    epsilon: Positive = option(1.5, "above 1, the average moves beyond where the receiver's model was")
+    epsilon: Positive = option(1.5, "above 1, gossip moves the receiver away from its honest neighbors")
 
 
 class LabelFlipAttack(AttackConfig):
@@ -206,7 +206,7 @@ class LabelFlipAttack(AttackConfig):
     kind: Literal["label_flip"] = variant("label_flip")
 
     def problems(self) -> Iterator[Problem]:
-        """Yield also a later begin."""
+        """Also yield a problem if the attack begins later."""
         yield from super().problems()
         if self.start > 0.0:
             yield Problem(

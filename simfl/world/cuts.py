@@ -38,7 +38,7 @@ class Cuts:
 
     def joined_s(self, nodes: Sequence[int], time: float) -> float:
         """Return when all nodes next reach each other, from `time` on; inf for never."""
-        for cut in self._cuts:  # in order of their start: none that was passed can hold later
+        for cut in self._cuts:  # at the end of a cut, look again: another one may hold then
             if cut.start_s <= time < cut.end_s and cut.separates(nodes):
                 return self.joined_s(nodes, cut.end_s) if cut.end_s < math.inf else math.inf
         return time

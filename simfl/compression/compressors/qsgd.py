@@ -16,10 +16,10 @@ from simfl.models.lazy import jax, jnp
 
 @dataclass(frozen=True)
 class Qsgd(AbstractCompressor):
-    """Rounds s |x_i| / |x| up or down at random, so that the mean is right.
+    """Rounds s |x_i| / |x| up or down at random, so that its mean is kept.
 
     Q(x)_i = sign(x_i) |x| l_i / (s tau),  l_i = floor(v) + Bernoulli(v - floor(v)),  v = s |x_i| / |x|,
-    tau = 1 + min(d/s², sqrt(d)/s),  delta = 1/tau. A message has |x|, and a sign and a level for each coordinate.
+    tau = 1 + min(d/s², sqrt(d)/s),  delta = 1/tau. A message contains |x|, and a sign and a level for each coordinate.
 
     Attributes:
         levels: s >= 1.

@@ -1,4 +1,4 @@
-"""Random coordinates.
+"""Random-k sparsification.
 
 Stich, Cordonnier, Jaggi 2018, "Sparsified SGD with memory", https://arxiv.org/abs/1809.07599.
 """
@@ -17,7 +17,7 @@ from simfl.models.lazy import jax, jnp
 class RandomK(AbstractCompressor):
     """Keeps k coordinates, drawn anew for every message; delta = k/d.
 
-    A message has k values. Sender and receiver draw the same places from a seed that they share.
+    A message contains k values. Sender and receiver draw the same places from a shared seed.
 
     Attributes:
         share: k/d in (0, 1].
@@ -32,7 +32,7 @@ class RandomK(AbstractCompressor):
     unbiased: bool = False
 
     def compress(self, x: jax.Array, key: jax.Array) -> jax.Array:
-        """Return x with all but k random coordinates 0."""
+        """Return x with all but k random coordinates set to 0."""
         size = x.shape[0]
         count = kept(self.share, size)
         _, places = jax.lax.top_k(jax.random.uniform(key, (size,)), count)

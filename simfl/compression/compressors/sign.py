@@ -16,8 +16,8 @@ from simfl.models.lazy import jax, jnp
 class Sign(AbstractCompressor):
     """Q(x) = (|x|_1 / d) sign(x), where the sign of 0 is 1.
 
-    |Q(x) - x|² = (1 - |x|_1² / (d |x|²)) |x|², so delta = 1/d holds for every x; it is about 2/pi for normal ones. A
-    message has |x|_1 and a sign for each coordinate.
+    |Q(x) - x|² = (1 - |x|_1² / (d |x|²)) |x|², so delta = 1/d holds for every x; for normally distributed x it is
+    about 2/pi. A message contains |x|_1 and a sign for each coordinate.
     """
 
     kind: ClassVar[str] = "sign"

@@ -1,4 +1,4 @@
-"""The largest coordinates.
+"""Top-k sparsification.
 
 Stich, Cordonnier, Jaggi 2018, "Sparsified SGD with memory", https://arxiv.org/abs/1809.07599.
 """
@@ -13,7 +13,7 @@ from simfl.models.lazy import jax, jnp
 
 
 def kept(share: float, size: int) -> int:
-    """Return k, the coordinates in a share of all, at least one."""
+    """Return k, the number of coordinates in a share of all, at least 1."""
     return max(1, round(share * size))
 
 
@@ -21,7 +21,7 @@ def kept(share: float, size: int) -> int:
 class TopK(AbstractCompressor):
     """Keeps the k coordinates of largest absolute value; delta = k/d.
 
-    A message has k values and their places, ceil(log2 d) bits each.
+    A message contains k values and their places, ceil(log2 d) bits for each place.
 
     Attributes:
         share: k/d in (0, 1].
@@ -33,7 +33,7 @@ class TopK(AbstractCompressor):
     share: float = 0.01
 
     def compress(self, x: jax.Array, key: jax.Array) -> jax.Array:
-        """Return x with all but its k largest coordinates 0; ties keep the first."""
+        """Return x with all but its k largest coordinates set to 0; ties keep the first."""
         _, places = jax.lax.top_k(jnp.abs(x), kept(self.share, x.shape[0]))
         return jnp.zeros_like(x).at[places].set(x[places])
 

@@ -1,4 +1,4 @@
-"""The schemes of rounds of gossip, and of messages to a server, by name."""
+"""The schemes for rounds of gossip and for messages to a server, by name."""
 
 from simfl.compression.base import AbstractScheme
 from simfl.compression.schemes.choco import Choco
@@ -10,5 +10,5 @@ from simfl.compression.schemes.ef21 import EF21
 from simfl.compression.schemes.error_feedback import ErrorFeedback
 
 SCHEMES: dict[str, type[AbstractScheme]] = {one.kind: one for one in (Choco, DeepSqueeze, DCD, ECD, Direct)}
-#: Of these, only `show` is used, which begins with zeros.
+#: Messages to a server use only `show` of these, and their memories begin with zeros.
 UPLINKS: dict[str, type[AbstractScheme]] = {one.kind: one for one in (ErrorFeedback, EF21, Direct)}

@@ -1,7 +1,7 @@
-"""CHOCO-SGD, and CHOCO-Gossip if no step is taken.
+"""CHOCO-SGD; without gradient steps it is CHOCO-Gossip.
 
 Koloskova, Stich, Jaggi 2019, "Decentralized stochastic optimization and gossip algorithms with compressed
-communication", https://arxiv.org/abs/1902.00340; in the order of its program:
+communication", https://arxiv.org/abs/1902.00340; in the order of the paper's program:
 
     q = Q(x - xhat),  xhat <- xhat + q,  x <- x + gamma sum_j W_ij (xhat_j - xhat_i) - step * gradient
 """
@@ -22,16 +22,16 @@ class Follow(Compressing):
     """(x, xhat) -> xhat + Q(x - xhat)."""
 
     def __call__(self, rows: Any, given: Given) -> jax.Array:
-        """Return the next estimate."""
+        """Return the next xhat."""
         model, estimate = rows
         return estimate + self.compressor.compress(model - estimate, given.key)
 
 
 class Choco(AbstractScheme):
-    """Neighbors keep an estimate xhat of each other's models; messages change it."""
+    """Neighbors keep estimates xhat of each other's models; messages update them."""
 
     kind: ClassVar[str] = "choco"
-    summary: ClassVar[str] = "CHOCO-SGD: messages change estimates that neighbors keep"
+    summary: ClassVar[str] = "CHOCO-SGD: messages update the neighbors' estimates of a model"
 
     def show(self, me: int, model: Model) -> Model:
         """Return xhat + Q(x - xhat)."""
@@ -43,11 +43,11 @@ def theory_gamma(rho: float, beta: float, delta: float) -> float:
     """Return the step size at which CHOCO-Gossip converges linearly, for any delta.
 
     gamma = rho² delta / (16 rho + rho² + 4 beta² + 2 rho beta² - 8 rho delta); Theorem 2 of 1902.00340. The squared
-    distance from consensus and of the estimates then shrinks by 1 - rho² delta / 82 in a round.
+    distances from consensus and of the estimates then shrink by 1 - rho² delta / 82 in every round.
 
     Args:
         rho: spectral gap of W.
-        beta: |I - W|_2, or a bound above it.
+        beta: |I - W|_2, or an upper bound on it.
         delta: quality of the compressor, in (0, 1].
     """
     divisor = 16.0 * rho + rho**2 + 4.0 * beta**2 + 2.0 * rho * beta**2 - 8.0 * rho * delta

@@ -5,7 +5,7 @@ https://arxiv.org/abs/1803.06443, Algorithm 1:
 
     x <- x + Q(sum_j W_ij x_j - step * gradient - x)
 
-A message makes the neighbors' replicas of x exact. It fails if Q leaves out much.
+Neighbors keep exact replicas of x, which messages update. The scheme diverges if Q leaves out much.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from simfl.tape import Model
 
 
 class DCD(AbstractScheme):
-    """A client changes its model only by what it can send."""
+    """A client changes its model only by the compressed change that it sends."""
 
     kind: ClassVar[str] = "dcd"
-    summary: ClassVar[str] = "DCD-PSGD: models change by what is sent, and replicas of them are exact"
+    summary: ClassVar[str] = "DCD-PSGD: models change by what is sent, so that neighbors' replicas are exact"
 
     def show(self, me: int, model: Model) -> Model:
-        """Return x: the last change arrives now."""
+        """Return x: the change of the last round is sent now."""
         self.shown[me] = model
         return model
 

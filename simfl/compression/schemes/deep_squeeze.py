@@ -4,7 +4,7 @@ Tang, Lian, Qiu, Yuan, Zhang, Zhang, Liu 2019, https://arxiv.org/abs/1907.07346:
 
     v = x + e,  send c = Q(v),  e <- v - c,  x <- x + gamma sum_j W_ij (c_j - c_i) - step * gradient
 
-Messages can be read alone, so that receivers keep nothing.
+A message is complete by itself, so receivers keep no state.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ class WithError(Compressing):
     outputs: ClassVar[int] = 2
 
     def __call__(self, rows: Any, given: Given) -> tuple[jax.Array, jax.Array]:
-        """Return the message, and what it leaves out."""
+        """Return the message, and its compression error."""
         whole = rows[0] + rows[1]
         message = self.compressor.compress(whole, given.key)
         return message, whole - message
 
 
 class DeepSqueeze(AbstractScheme):
-    """A client adds to its next message what the last ones left out."""
+    """A client adds the compression error of its last messages to the next one."""
 
     kind: ClassVar[str] = "deep_squeeze"
     summary: ClassVar[str] = "DeepSqueeze: what a message leaves out is added to the next one"

@@ -1,6 +1,6 @@
-"""Messages without a memory.
+"""Compressed messages without memory.
 
-Scheme Q2-G of Koloskova, Stich, Jaggi 2019, https://arxiv.org/abs/1902.00340, which does not reach a consensus:
+Scheme Q2-G of Koloskova, Stich, Jaggi 2019, https://arxiv.org/abs/1902.00340, which does not reach consensus:
 
     x <- x + gamma sum_j W_ij (Q(x_j) - Q(x_i)) - step * gradient
 """
@@ -14,7 +14,7 @@ from simfl.tape import Model
 
 
 class Direct(AbstractScheme):
-    """Clients send Q(x), and what it leaves out is lost."""
+    """Clients send Q(x); the compression error is lost."""
 
     kind: ClassVar[str] = "direct"
     summary: ClassVar[str] = "no memory: what a message leaves out is lost"

@@ -6,7 +6,7 @@ https://arxiv.org/abs/1803.06443, Algorithm 2; t counts rounds from 1:
     x' = sum_j W_ij xhat_j - step * gradient at x
     z = (1 - t/2) x + (t/2) x',  xhat <- (1 - 2/t) xhat + (2/t) Q(z),  x <- x'
 
-It fails unless Q leaves out little: z grows with t.
+The scheme diverges unless Q leaves out little, because z grows with t.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Extrapolate(Compressing):
     """(x, x', xhat; t) -> (1 - 2/t) xhat + (2/t) Q((1 - t/2) x + (t/2) x')."""
 
     def __call__(self, rows: Any, given: Given) -> jax.Array:
-        """Return the next estimate."""
+        """Return the next xhat."""
         before, after, estimate = rows
         half = given.scalars[0] / 2.0
         message = self.compressor.compress((1.0 - half) * before + half * after, given.key)
@@ -33,7 +33,7 @@ class Extrapolate(Compressing):
 
 
 class ECD(AbstractScheme):
-    """A client mixes the estimates that all keep, its own included."""
+    """A client mixes the estimates xhat that all keep, including its own."""
 
     kind: ClassVar[str] = "ecd"
     summary: ClassVar[str] = "ECD-PSGD: estimates follow extrapolations of the models"
@@ -43,7 +43,7 @@ class ECD(AbstractScheme):
         self._rounds = [0] * len(models)
 
     def show(self, me: int, model: Model) -> Model:
-        """Return xhat: the last change arrives now."""
+        """Return xhat: the change of the last round is sent now."""
         return self.shown[me]
 
     def base(self, me: int, model: Model) -> Model:
@@ -51,7 +51,7 @@ class ECD(AbstractScheme):
         return self.shown[me]
 
     def after(self, me: int, model: Model, stepped: Model) -> Model:
-        """Return x', and change xhat."""
+        """Return x', and update xhat."""
         self._rounds[me] += 1
         models = [model, stepped, self.shown[me]]
         (self.shown[me],) = self._map(Extrapolate(self._compressor), models, me, [float(self._rounds[me])])

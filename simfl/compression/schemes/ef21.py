@@ -1,6 +1,6 @@
-"""EF21 on the way to a server.
+"""EF21 for updates to a server.
 
-Richtarik, Sokolov, Fatkhullin 2021, https://arxiv.org/abs/2106.05203, of an update Delta:
+Richtarik, Sokolov, Fatkhullin 2021, https://arxiv.org/abs/2106.05203; Delta is the update:
 
     send q = Q(Delta - g),  g <- g + q at both ends;  the server applies g
 """
@@ -13,7 +13,7 @@ from simfl.compression.schemes.choco import Choco
 
 
 class EF21(Choco):
-    """Both ends keep an estimate g of the client's updates, which messages change."""
+    """Both ends keep an estimate g of the client's updates; messages update it."""
 
     kind: ClassVar[str] = "ef21"
-    summary: ClassVar[str] = "EF21: messages change estimates of updates that the server keeps"
+    summary: ClassVar[str] = "EF21: messages change the server's estimates of updates"

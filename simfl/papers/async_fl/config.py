@@ -1,4 +1,4 @@
-"""The schema of async_fl: gradients of each round, gates between clients, options."""
+"""Schema of async_fl: sizes of rounds, gates that make clients wait, and options."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from simfl.scenario.schedules import StepSize
 
 
 class ConstantSize(Config):
-    """The same size in every round; a plain number is short for it."""
+    """The same size in every round; a plain number means this kind."""
 
     kind: Literal["constant"] = variant("constant")
-    value: Count = Field(description="gradients of a round")
+    value: Count = Field(description="gradients per round")
 
 
 class PolynomialSize(Config):
@@ -47,7 +47,7 @@ class ShiftedPowerSize(Config):
 
     kind: Literal["shifted_power"] = variant("shifted_power")
     slope: Positive = Field(description="N q, gradients")
-    shift: NonNegative = Field(description="m; the larger, the more the sizes are like constant ones")
+    shift: NonNegative = Field(description="m; with a larger m, sizes grow more slowly relative to the first one")
     power: NonNegative = Field(default=1.0, description="p, 0 to 1 in the paper")
 
 
@@ -57,7 +57,7 @@ class Lemma1Size(Config):
     kind: Literal["lemma1"] = variant("lemma1")
     g: Annotated[float, Within(above=1)] = Field(default=2.0, description="delays grow like t^(1/g), sizes i^(1/(g-1))")
     growth: Literal["constant", "log"] = Field(
-        default="constant", description="gam of the lemma: 1, or max(8, 4 ln z), which Theorem 5 has"
+        default="constant", description="gam of the lemma: 1 (constant), or that of Theorem 5, max(8, 4 ln z) (log)"
     )
     shift: Index = Field(default=0, description="m, how far into the sequence to start")
     ahead: Index = Field(default=1, description="d, the gate that the sizes are made for")
@@ -70,7 +70,7 @@ class Theorem5Size(Config):
     """
 
     kind: Literal["theorem5"] = variant("theorem5")
-    smoothness: Positive = Field(description="L, of the loss of each example, the penalty included")
+    smoothness: Positive = Field(description="L, of the loss of each example, including the penalty")
     strong_convexity: Positive | None = Field(default=None, description="mu of the mean loss; null: model.l2")
     shift: Index = Field(default=10, description="m, at least 2 e (d + 1) - 1")
     ahead: Index = Field(default=1, description="d, the gate that the sizes are made for")
@@ -83,7 +83,7 @@ Sizes = Annotated[
 
 
 class RoundsAhead(Config):
-    """A client may run this many rounds ahead of the rounds in its model."""
+    """A client may run this many rounds ahead of those that its model contains."""
 
     kind: Literal["rounds"] = variant("rounds")
     ahead: Index = Field(default=1, description="d; 0 is synchronous")
@@ -96,7 +96,7 @@ class WithinDelay(Config):
     scale: NonNegative = Field(default=1.0, description="gradients")
     power: Annotated[float, Within(at_least=0, at_most=1)] = Field(default=0.5, description="of t, at most 1")
     offset: NonNegative = Field(
-        default=0.0, description="gradients; has to allow at least the first round of a client to be computed"
+        default=0.0, description="gradients; must be large enough for a client to compute its first round"
     )
 
 
@@ -144,14 +144,14 @@ class AsyncFl(AlgorithmConfig):
     kind: Literal["async_fl"] = variant("async_fl")
     step_size: StepSize | None = Field(  # type: ignore[assignment]
         default=None,
-        description="step size on each single gradient, since updates are sums; t counts the gradients, or the rounds "
-        "(updates), before a round (see step_size_of); null: Theorem 5's with its sizes, or 0.1/(1 + 0.001 t) with l2 "
-        "and 0.1/(1 + 0.01 sqrt t) without",
+        description="step size of each single gradient, since updates are sums; t counts the gradients, or the rounds "
+        "(updates), before a round (see step_size_of); null: that of Theorem 5 with sizes theorem5; otherwise "
+        "0.1/(1 + 0.001 t) with l2 and 0.1/(1 + 0.01 sqrt t) without",
     )
     batch_size: Count = Field(
         default=32,
-        description="examples of a round at each client where sizes is null; else examples that one operation "
-        "processes, without influence on results, and with local_steps examples of a mini-batch",
+        description="examples per round and client if sizes is null; otherwise examples that one operation processes, "
+        "without influence on results; with local_steps, examples per mini-batch",
     )
     sampling: Literal["auto", "poisson", "without_replacement", "shuffle", "with_replacement"] = Field(
         default="auto",
@@ -163,37 +163,43 @@ class AsyncFl(AlgorithmConfig):
         default=None, description="gradients of each round: a number or a sequence; null: batch_size at each client"
     )
     sizes_of: Settled[Literal["all", "each"]] = Field(
-        default="all", description="who computes that many: all clients together, or each of them"
+        default="all", description="whether sizes count the gradients of all clients together, or of each client"
     )
     weights: Settled[Weights] = Field(
-        default="uniform", description="each client's share of a round: uniform, by its data, or one number for each"
+        default="uniform",
+        description="each client's share of a round: uniform, by the size of its data, or a list with a number for "
+        "each client",
     )
     assignment: Settled[Literal["proportional", "random"]] = Field(
-        default="proportional", description="shares are kept as well as whole numbers allow, or each gradient is drawn"
+        default="proportional",
+        description="proportional: clients get their shares, rounded to whole numbers; random: each gradient goes to a "
+        "client drawn by its share",
     )
     gate: Gate = Field(default=RoundsAhead(), description="when a client waits for the others")
     rounds: Count | None = Field(default=None, description="T, the rounds after which the run ends; null: no limit")
     gradients: Settled[Count | None] = Field(
         default=None,
-        description="K, those of all clients: as many rounds as it takes to compute them; null: no limit",
+        description="K, gradients of all clients: the run makes as many rounds as it takes to compute them; null: no "
+        "limit",
     )
     local_steps: Flag = Field(
         default=False,
-        description="true: clients move their model after every mini-batch of a round, and adopt a model that "
-        "arrives meanwhile, which no proof of privacy covers; false: a round's gradients are taken at one model",
+        description="true: clients take a step after every mini-batch of a round and adopt models that arrive "
+        "meanwhile, which no privacy proof covers; false: all gradients of a round are computed at one model",
     )
     step_per: Settled[Literal["round", "gradient"]] = Field(
         default="round",
         description="whether step sizes fall from round to round (diminishing_2), or from gradient to gradient "
-        "(diminishing_1), with local_steps only",
+        "(diminishing_1, only with local_steps)",
     )
     step_size_of: Literal["all", "each"] = Field(
         default="all",
-        description="whose gradients t of the step size counts before a round: those of all clients together, or of "
-        "each, which is a share of one over the number of clients",
+        description="which gradients before a round t of the step size counts: those of all clients together, or those "
+        "of each client, which are a share of one over the number of clients",
     )
     mask: Count = Field(
-        default=1, description="D: an update has a random 1/D of the entries, D times as large; 1: all of them"
+        default=1,
+        description="D: an update contains a random 1/D of the entries, multiplied by D; 1: all of them",
     )
     aggregation: Literal["sum", "mean"] = Field(
         default="sum",
@@ -201,7 +207,7 @@ class AsyncFl(AlgorithmConfig):
     )
     aggregators: tuple[Count, ...] = Field(
         default=(),
-        description="number of aggregators between clients and server on each level, the server's side first",
+        description="number of aggregators on each level between server and clients, starting at the server",
     )
 
     @model_validator(mode="after")
@@ -227,7 +233,7 @@ class AsyncFl(AlgorithmConfig):
 
     @property
     def nodes_beside_server(self) -> int:
-        """The aggregators."""
+        """The number of aggregators."""
         return sum(self.aggregators)
 
     def contradictions(self, scenario: Sections) -> Iterator[Problem]:

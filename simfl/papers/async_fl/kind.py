@@ -49,15 +49,15 @@ from simfl.streams import Streams
 from simfl.tape.problem import LocalRounds
 
 MOST_CHECKS = 200_000
-"""Largest number of clients' rounds that are checked before a run, of those that it certainly begins."""
+"""Largest number of (round, client) pairs checked before a run, among those that it certainly begins."""
 MOST_POSSIBLE = 20_000
-"""The same for rounds that it may begin."""
+"""Largest number of (round, client) pairs checked among those that a run may begin."""
 MOST_PLANNED = 100_000
-"""Largest number of rounds that a budget is planned for, without a limit in the scenario."""
+"""Largest number of rounds for which a budget is planned if the scenario sets no limit."""
 
 
 def sequence_of(scenario: Scenario) -> AbstractSizes:
-    """Return the scenario's s_i, of all clients together or of each one.
+    """Return the scenario's s_i, for all clients together or for each client.
 
     Raises:
         ConditionError: a condition of the lemma or theorem is violated.
@@ -103,7 +103,7 @@ def _config(scenario: Scenario) -> AsyncFl:
 
 
 def round_sizes(scenario: Scenario, examples: NDArray[np.int64]) -> RoundSizes:
-    """Return s_{i,c} of every round and client."""
+    """Return s_{i,c}, the size of round i at client c."""
     config = _config(scenario)
     named = {"uniform": [1.0] * len(examples), "data": examples.tolist()}
     weights = named[config.weights] if isinstance(config.weights, str) else config.weights
@@ -112,14 +112,14 @@ def round_sizes(scenario: Scenario, examples: NDArray[np.int64]) -> RoundSizes:
 
 
 def gate_of(scenario: Scenario) -> Gate:
-    """Return when clients wait."""
+    """Return the gate, which decides when clients wait."""
     gate = _config(scenario).gate
     match gate:
         case RoundsAhead():
             return RoundsGate(gate.ahead)
         case WithinDelay():
             return DelayGate(lambda t: gate.offset + gate.scale * float(t**gate.power))
-        case WithinOwnDelay():  # the schema asks for sizes that have a delay
+        case WithinOwnDelay():  # the schema requires sizes that have a delay
             return DelayGate(cast(DelaySizes, sequence_of(scenario)).delay)
 
 
@@ -135,10 +135,10 @@ class RecipeSteps(Schedule):
 
 
 def steps_of(scenario: Scenario) -> Schedule:
-    """Return step sizes as a function of round, gradients and epochs before it.
+    """Return the step size as a function of round, and gradients and epochs before it.
 
-    By default Theorem 5's with its sizes, else the paper's Table 1: 0.1 / (1 + 0.001 t) with a penalty, and
-    0.1 / (1 + 0.01 sqrt(t)) without, where t counts gradients.
+    The default is that of Theorem 5 with Theorem 5's sizes. With other sizes it is that of the paper's Table 1:
+    0.1 / (1 + 0.001 t) with a penalty, and 0.1 / (1 + 0.01 sqrt(t)) without, where t counts gradients.
     """
     config = _config(scenario)
     if config.step_size is not None:
@@ -156,16 +156,16 @@ def power_of(scenario: Scenario) -> float:
 
 
 def last_round(scenario: Scenario, sizes: RoundSizes) -> int | None:
-    """Return T, the number of rounds; None: no limit."""
+    """Return T, the number of rounds; None if there is no limit."""
     config = _config(scenario)
     return config.rounds if config.gradients is None else sizes.rounds_for(config.gradients)
 
 
 def releases_after(ledger: Ledger, sizes: RoundSizes, rounds: Sequence[int], in_order: bool = True) -> Releases:
-    """Return the releases of all clients after some rounds of each, `rounds`, [K].
+    """Return the releases of all clients after `rounds[c]` rounds of each client c.
 
-    `in_order`: the rounds are consecutive from the first, so that it is known which parts of shuffled data they used.
-    If False, the result holds for any order.
+    `in_order` says that the rounds are consecutive from the first, so that it is known which parts of shuffled data
+    they used. If it is false, the result holds for any order.
     """
     passes = [Passes(int(n)) for n in ledger.sizes] if in_order and ledger.by_passes else None
     releases = Releases([0] * len(rounds), passes=passes)
@@ -188,12 +188,12 @@ class AsyncFlKind(Kind[AsyncFl]):
 
     @property
     def local(self) -> bool:
-        """Whether clients take local steps; those between two models are one operation."""
+        """Whether clients take local steps, one operation between two models."""
         return self.config.local_steps
 
     @property
     def refusal(self) -> str | None:
-        """Nothing is certified with local steps."""
+        """The reason why nothing is certified with local steps; None without them."""
         if not self.config.local_steps:
             return None
         return (
@@ -203,7 +203,7 @@ class AsyncFlKind(Kind[AsyncFl]):
 
     @property
     def released_whole(self) -> bool:
-        """A round is summed in pieces."""
+        """False: a round is summed in pieces."""
         return False
 
     def step_size(self, setup: Setup) -> Schedule:
@@ -211,7 +211,7 @@ class AsyncFlKind(Kind[AsyncFl]):
         return steps_of(self.scenario)
 
     def problem(self, setup: Setup) -> dict[str, Any]:
-        """Return the power of steps in local rounds, and the blocks of masked updates."""
+        """Return the power of step sizes in local rounds, and the blocks of a mask."""
         rounds = LocalRounds(power_of(self.scenario)) if self.local else None
         return {"rounds": rounds, "blocks": self.config.mask}
 
@@ -231,7 +231,7 @@ class AsyncFlKind(Kind[AsyncFl]):
         return {**super().options(setup), "sizes": sizes, "gate": gate, "rounds": rounds, "decay": decay}
 
     def warnings(self, setup: Setup) -> Iterator[str]:
-        """Yield the error of a round that a run that ends at a time may reach."""
+        """Yield the error of a round that a run may reach if it ends at a time."""
         sizes, gate = round_sizes(self.scenario, setup.sizes), gate_of(self.scenario)
         try:
             self._check_rounds(setup, sizes, gate, range(*self._rounds_begun(sizes, setup.sizes, gate)), MOST_POSSIBLE)
@@ -239,7 +239,7 @@ class AsyncFlKind(Kind[AsyncFl]):
             yield f"{error}; a run that is not over by then fails there"
 
     def _check_rounds(self, setup: Setup, sizes: RoundSizes, gate: Gate, rounds: range, most: int) -> None:
-        """Reject rounds that no client can make, among at most `most` of clients' rounds.
+        """Reject rounds that a client cannot make; checks at most `most` pairs.
 
         Raises:
             ConditionError: a round draws more examples than a client has, or the gate lets no client begin it.
@@ -288,7 +288,7 @@ class AsyncFlKind(Kind[AsyncFl]):
 
         @functools.cache
         def drawn(n: int, client: int) -> tuple[int, ...]:
-            # A round draws at most all examples, unless it goes on with the next pass; `_check_rounds` rejects others.
+            # Without passes, a round draws at most all examples; `_check_rounds` rejects larger ones.
             every = (sizes.of(i, client) for i in range(MOST_PLANNED if last is None else last))
             return tuple(itertools.takewhile(lambda size: ledger.by_passes or size <= n, every))
 
@@ -309,7 +309,7 @@ class AsyncFlKind(Kind[AsyncFl]):
         def after(rounds: int) -> Releases:
             made = [0] * len(ledger.sizes)
             made[client] = rounds
-            return releases_after(ledger, sizes, made, in_order=False)  # a client that joins late begins elsewhere
+            return releases_after(ledger, sizes, made, in_order=False)  # clients that join late start later
 
         def spent(rounds: int) -> float:
             return float(ledger.epsilon(after(rounds), "local_transcript")[client])
@@ -322,6 +322,6 @@ class AsyncFlKind(Kind[AsyncFl]):
                 ledger.terms.accountant,
             )
         enough = min(1, limit)
-        while enough < limit and spent(enough) <= budget:  # later rounds may have further sizes
+        while enough < limit and spent(enough) <= budget:  # later rounds may have other sizes
             enough = min(limit, 2 * enough)
         return releases_within(spent, budget, enough, enough)

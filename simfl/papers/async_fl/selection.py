@@ -5,7 +5,8 @@ theorems of `simfl.papers.async_fl.privacy`. Given the power p of the sizes, the
 K, it finds the fastest growth q for which the theorems hold, and the budget that this leaves for delta.
 
 The paper lets sizes grow because this reduces the noise aggregated over all rounds, sqrt(T) sigma, compared with sizes
-that stay s_0. Against constant sizes of as many rounds it gains nothing (`simfl privacy async-fl` shows both).
+that stay s_0. Compared with constant sizes and the same number of rounds, it gains nothing (`simfl privacy async-fl`
+shows both).
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _MOST_SHIFT = 1e100
 
 @dataclass(frozen=True)
 class Inequality:
-    """One condition of the theorems, left <= right, and whether a plan satisfies it."""
+    """A condition of the theorems, left <= right, and whether a plan satisfies it."""
 
     name: str  # in the paper's symbols
     left: float
@@ -207,10 +208,10 @@ def epsilon_of_sizes(
     neighbors: accounting.Neighbors = "add_or_remove",
     accountant: accounting.Accountant = "tightest",
 ) -> float:
-    """Return the certified epsilon of rounds of sizes s_i, all of them visible.
+    """Return the certified epsilon of rounds of sizes s_i, all of which are visible.
 
-    Batches are Poisson for add_or_remove, and of fixed size without replacement for replace_one. Privacy-loss
-    distributions take some 30 ms for each different size.
+    With add_or_remove, batches are Poisson samples; with replace_one, they have a fixed size and are drawn without
+    replacement. Privacy-loss distributions take some 30 ms for each distinct size.
     """
     composition = [
         (accounting.Release(sigma, size / num_examples, _SAMPLING[neighbors]), rounds)
@@ -225,7 +226,7 @@ class Alternative:
 
     size: int  # s
     rounds: int  # T, for the same number of gradients
-    noise_multiplier: float  # sigma that the accountant asks for
+    noise_multiplier: float  # sigma that the accountant requires
     aggregated_noise: float  # sqrt(T) sigma
 
 

@@ -29,7 +29,7 @@ _ROUNDING = 1e-12
 def ceiling(value: float) -> int:
     """Return the smallest integer >= value, within a relative 1e-12.
 
-    N q m^p, the first size of the paper's recipe, is an integer that floating point can miss by its last bit.
+    N q m^p, the first size of the paper's recipe, is an integer that floating point can miss by a rounding error.
     """
     nearest = round(value)
     return nearest if abs(value - nearest) <= _ROUNDING * max(1.0, abs(value)) else math.ceil(value)
@@ -149,7 +149,7 @@ class ShiftedPowerSizes(AbstractSizes):
     """s_i = ceil(s (i + m)^p): Table 2, and Theorems 4 and 6 with s = N q."""
 
     s: float  # slope N q > 0, examples
-    m: float  # shift >= 0, any real number; the larger, the more the sequence is like a constant one
+    m: float  # shift >= 0, any real number; with a larger m, sizes grow more slowly relative to the first one
     p: float = 1.0  # power >= 0
 
     def __post_init__(self) -> None:
@@ -163,7 +163,7 @@ class ShiftedPowerSizes(AbstractSizes):
 
 @dataclass(frozen=True)
 class DelaySizes(AbstractSizes):
-    """Lemma 1: sample sizes that a given delay function allows, for any gate d.
+    """Lemma 1: sample sizes that satisfy a given delay function, for any gate d.
 
     s_i = ceil( S((m + i + 1) / (d + 1)) / (d + 1) ),  S(x) = ( x (g - 1) / (g omega(x)) )^(1 / (g - 1)),
     omega(x) = gam( (x (g - 1) / g)^(g / (g - 1)) ), satisfies condition (3) for
@@ -221,7 +221,7 @@ class DelaySizes(AbstractSizes):
         return ceiling((x * (self.g - 1.0) / (self.g * omega)) ** (1.0 / (self.g - 1.0)) / (self.d + 1))
 
     def delay(self, t: float) -> float:
-        """Return tau(t), t >= 0, the delay function that belongs to the sizes."""
+        """Return tau(t), t >= 0, the delay function of these sizes."""
         z = t + self.shift
         return float(self.offset + (z / self.gam(z)) ** (1.0 / self.g))
 
@@ -229,8 +229,8 @@ class DelaySizes(AbstractSizes):
 def largest_delay(t: float) -> float:
     """Return sqrt((t / ln t) (1 - 1 / ln t)), equation (14); 0 for t <= e.
 
-    The largest delay for large t that keeps the leading term of the convergence rate of strongly convex problems. Sizes
-    of order i / ln i can stay below it, those of order i cannot.
+    For large t, this is the largest delay that keeps the leading term of the convergence rate of strongly convex
+    problems. Sizes of order i / ln i can stay below it; those of order i cannot.
     """
     if t <= math.e:
         return 0.0
@@ -239,7 +239,7 @@ def largest_delay(t: float) -> float:
 
 
 def gate_delay(sizes: AbstractSizes, d: int, i: int) -> int:
-    """Return s_(i-d) + ... + s_i, the largest lack of gradients under gate d."""
+    """Return s_(i-d) + ... + s_i, the most gradients a model may lack under gate d."""
     checks.whole(0, d=d)
     checks.whole(d, i=i)
     return sizes.total(i + 1) - sizes.total(i - d)
@@ -250,13 +250,13 @@ class RoundSteps:
     """Lemma 2: the step size of a round for eta_t = alpha_t / (t + E_t)^q.
 
     etabar_i = a0 / (S_i + Ebar_(i-1))^q with Ebar_(i-1) = E at t = S_i. It is eta_t with a0 <= alpha_t <= a1 if
-    E_t >= 1 does not decrease, s_0 - 1 <= E_0, and Ebar_i <= 2 Ebar_(i-1). The last is checked round by round.
+    E_t >= 1 does not decrease, s_0 - 1 <= E_0, and Ebar_i <= 2 Ebar_(i-1). The last is checked in every round.
 
     Raises:
-        ConditionError: E_0 < 1, s_0 - 1 > E_0; when called, E falls or more than doubles within the rounds before.
+        ConditionError: E_0 < 1, or s_0 - 1 > E_0; when called, E falls or more than doubles in an earlier round.
     """
 
-    sizes: DelaySizes  # those of Lemma 1
+    sizes: DelaySizes  # of Lemma 1
     offset: Callable[[float], float]  # E_t as a function of t
     numerator: float  # a0 > 0
     power: float = 1.0  # q >= 0
@@ -289,19 +289,19 @@ class RoundSteps:
 
 
 ALPHA = 36.0
-"""alpha of Theorem 5, three times the least alpha_t that its rate is proved for."""
+"""alpha of Theorem 5, three times the smallest alpha_t for which its rate is proved."""
 
 
 @dataclass(frozen=True)
 class StronglyConvexRecipe:
-    """Theorem 5: sizes ~ i / ln i, steps ~ ln i / i^2, optimal to a constant.
+    """Theorem 5: sizes ~ i / ln i, steps ~ ln i / i^2, optimal up to a constant.
 
     Lemmas 1 and 2 with g = 2, gam(z) = 4 ln z, M0 = (m + 1)^2 / 4, E_t = 2 tau(t), a0 = 12 / mu, q = 1:
         s_i = ceil( (m + i + 1) / (16 (d + 1)^2 ln((m + i + 1) / (2 (d + 1)))) ),
         etabar_i = (12 / mu) / ( S_i + 2 M1 + sqrt(x_i / ln x_i) ),  x_i = (m + 1)^2 / 4 + S_i,
         M1 = max(d + 1, 2 L alpha / mu, s_0 / 2).
-    4 ln z is not a gam of Lemma 1 below z = e^2, where it grows too fast and is below 1. With m + 1 >= 2 e (d + 1) no
-    smaller z occurs, and max(8, 4 ln z), which satisfies the lemma, gives the same sequence.
+    Below z = e^2, 4 ln z is not a valid gam for Lemma 1: it grows too fast and falls below 1. With m + 1 >= 2 e (d + 1)
+    no smaller z occurs, and max(8, 4 ln z), which satisfies the lemma, gives the same sequence.
 
     Raises:
         ConditionError: m is too small.
@@ -341,12 +341,12 @@ def constant_growth(z: float) -> float:
 
 
 def log_growth(z: float) -> float:
-    """Return gam(z) = max(8, 4 ln z) of Lemma 1, that of Theorem 5."""
+    """Return gam(z) = max(8, 4 ln z) of Lemma 1, which Theorem 5 uses."""
     return max(8.0, 4.0 * math.log(z)) if z > 0.0 else 8.0
 
 
 def _check_gam(gam: Callable[[float], float], g: float) -> None:
-    """Check Lemma 1's assumptions on gam, without its derivative, on [0, 1e16]."""
+    """Check Lemma 1's assumptions on gam on [0, 1e16], without using its derivative."""
     z = np.concatenate(([0.0], np.logspace(-6, 16, 400)))
     values = np.array([gam(float(point)) for point in z])
     scaled = values[1:] / z[1:] ** ((g - 1.0) / g)

@@ -35,10 +35,11 @@ class Audp(ServedSgd):
     )
     second_moment: Settled[Literal["exact", "paper"]] = Field(
         default="exact",
-        description="the noise in Delta_b: as it is, or as in one dimension, which the paper counts with",
+        description="the noise in Delta_b: exact, that of all noisy parameters; paper, that of one dimension, as "
+        "the paper assumes",
     )
     without_logarithm: Settled[Flag] = Field(
-        default=False, description="steps by (11), whose bound has no ln T, instead of (10)"
+        default=False, description="step sizes by (11), whose bound has no ln T, instead of (10)"
     )
 
 
@@ -57,19 +58,17 @@ class Mapa(ServedSgd):
         default=30.0, description="sigma of the paper's formulas: sigma² is the variance of an example's gradient"
     )
     reduction: Settled[OpenShare] = Field(
-        default=0.5, description="theta, by which the clipping norm falls from stage to stage"
+        default=0.5, description="theta, the factor by which the clipping norm falls from stage to stage"
     )
     failure_probability: Settled[OpenShare | None] = Field(
         default=None,
-        description="delta of Theorem 3, from which the first clipping norm follows; null: it is privacy.clipping_norm",
+        description="delta of Theorem 3, which gives the first clipping norm; null: the first is privacy.clipping_norm",
     )
-    initial_gap: Settled[Positive] = Field(
-        default=50.0, description="f(x_1) - f*, from which the length of stages follows"
-    )
+    initial_gap: Settled[Positive] = Field(default=50.0, description="f(x_1) - f*, which gives the length of stages")
     second_moment: Settled[Literal["auto", "exact", "paper"]] = Field(
         default="auto",
-        description="the noise that the stages are made for: exact, d (d+1) (dS/epsilon)², paper, 2 (dS/epsilon)², or "
-        "auto: what the mechanism adds",
+        description="second moment of the noise, from which stages are computed: exact, d (d+1) (dS/epsilon)²; paper, "
+        "2 (dS/epsilon)²; auto, that of the noise which the mechanism adds",
     )
     rule: Settled[Literal["algorithm1", "text", "table2"]] = Field(
         default="algorithm1",
@@ -77,11 +76,11 @@ class Mapa(ServedSgd):
         "Table 2 of the paper prints it",
     )
     stages: Settled[Count | None] = Field(
-        default=None, description="largest number of stages, the last of which has no end"
+        default=None, description="largest number of stages; the last one has no end; null: no limit"
     )
 
     def contradictions(self, scenario: Sections) -> Iterator[Problem]:
-        """The stages follow from noise by norm."""
+        """Yield conflicts: stages need noise drawn by its norm, and no step size."""
         yield from super().contradictions(scenario)
         if self.step_size is not None:
             advice = "remove it, or use algorithm kind: audp"

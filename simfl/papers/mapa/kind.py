@@ -1,7 +1,7 @@
 """Step sizes and stages of Table 2 of the AUDP and MAPA paper.
 
-The formulas are in `simfl.papers.mapa.theory`; this module gives their symbols the values of a run. They use the noise
-that the clients really add, unless the scenario asks for the paper's second moment.
+The formulas are in `simfl.papers.mapa.theory`; this module evaluates them with the values of a run. They use the noise
+that the clients actually add, unless the scenario selects the paper's second moment.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from simfl.scenario import Scenario
 from simfl.scenario.privacy import LaplaceL2, LaplaceL2RadiusOnly
 from simfl.scenario.schedules import ConstantStep, Schedule
 
-#: Updates to plan stages for if the run ends at a time: more than any run makes.
+#: Number of updates for which stages are planned if the run ends at a time: more than any run makes.
 MANY = 2**40
 
 
@@ -52,12 +52,12 @@ def formulas(
 
 
 class AudpKind(ServedSgdKind[Audp]):
-    """AUDP."""
+    """Step sizes of AUDP."""
 
     kinds = ("audp",)
 
     def theory_steps(self, setup: Setup) -> Schedule:
-        """Return (10) or (11) for the noise that the clients add."""
+        """Return the step sizes (10) or (11) for the noise that the clients add."""
         config, noise, privacy = self.config, setup.protection, self.scenario.privacy
         if config.second_moment == "paper" and privacy is not None and privacy.second_moment is not None:
             second_moment = 2.0 * max(noise.scales) ** 2
@@ -68,12 +68,12 @@ class AudpKind(ServedSgdKind[Audp]):
 
 
 class MapaKind(ServedSgdKind[Mapa]):
-    """MAPA."""
+    """Stages of MAPA, each with a step size and a clipping norm."""
 
     kinds = ("mapa",)
 
     def theory_steps(self, setup: Setup) -> Schedule:
-        """Return the first stage's step size; the algorithm knows the others."""
+        """Return the first stage's step size; `options` passes those of all stages."""
         return ConstantStep(value=plan(self.scenario, setup.dimension)[0].step_size)
 
     def options(self, setup: Setup) -> dict[str, Any]:
@@ -90,7 +90,7 @@ def _sections(scenario: Scenario) -> tuple[Mapa, LaplaceL2 | LaplaceL2RadiusOnly
 
 
 def plan(scenario: Scenario, dimension: int) -> tuple[mapa.Stage, ...]:
-    """Return MAPA's stages, as many as a run can reach or the scenario allows.
+    """Return MAPA's stages, up to those that a run can reach and the scenario allows.
 
     The scenario is valid and has algorithm mapa; `dimension` counts the parameters with noise.
 
@@ -116,7 +116,7 @@ def plan(scenario: Scenario, dimension: int) -> tuple[mapa.Stage, ...]:
 
 
 def stage_rules(scenario: Scenario, dimension: int) -> list[StageRule]:
-    """Return the rules of the stages; arguments of `plan`."""
+    """Return the rules of the stages. See `plan` for the arguments."""
     nominal = _sections(scenario)[1].clipping_norm
     return [
         StageRule(stage.first_step - 1, stage.clipping_norm, stage.clipping_norm / nominal, stage.step_size)
@@ -125,7 +125,7 @@ def stage_rules(scenario: Scenario, dimension: int) -> list[StageRule]:
 
 
 def stage_warnings(scenario: Scenario, dimension: int) -> Iterator[str]:
-    """Yield warnings before a run of MAPA; arguments of `plan`."""
+    """Yield warnings before a run of MAPA. See `plan` for the arguments."""
     config, _ = _sections(scenario)
     stages = plan(scenario, dimension)
     first = stages[0]

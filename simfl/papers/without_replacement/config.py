@@ -38,12 +38,12 @@ Order = Literal["random", "round_robin", "fewest", "rounds"]
 
 
 class PassedModels(AlgorithmConfig):
-    """Base of algorithms that pass a global model and use data up."""
+    """Base of algorithms that pass on a global model and use each example up."""
 
     uses_topology: ClassVar[bool] = False
     uses_data_up: ClassVar[bool] = True
     no_optimizer: ClassVar[str] = "its bounds, and Lemma 5's account, are those of plain projected steps"
-    #: Whether nodes have models of their own beside the global one.
+    #: Whether nodes have models of their own in addition to the global one.
     own_models: ClassVar[bool] = False
 
     step_size: StepSize | None = Field(  # type: ignore[assignment]
@@ -53,22 +53,23 @@ class PassedModels(AlgorithmConfig):
     )
     batch_size: Count = Field(default=50, description="examples per mini-batch")
     sampling: Literal["shuffle"] = Field(
-        default="shuffle", description="each example is used once per pass, in an order that is drawn for each task"
+        default="shuffle", description="each example is used once per pass, in an order drawn for each task"
     )
     step_clip: Settled[AutoOrPositive] = Field(
         default="auto",
-        description="largest step size; auto: 1/(2 (1 + l2)), up to which steps for examples of norm 1 bring models "
-        "closer (Lemma 5); null: none, as the paper's experiments",
+        description="largest step size; auto: 1/(2 (1 + l2)), up to which a step with examples of norm 1 brings two "
+        "models closer together (Lemma 5); null: none, as in the paper's experiments",
     )
     projection: Settled[AutoOrPositive] = Field(
         default="auto",
-        description="radius of the ball onto which each gradient step is projected; auto: 1/l2 where there is l2; "
-        "null: no projection, as the paper's listings",
+        description="radius of the ball onto which models are projected after each gradient step; auto: 1/l2 with l2, "
+        "none without; null: no projection, as in the paper's listings",
     )
     order: Order = Field(
         default="random",
-        description="which of the nodes that wait for a task's model is next: one at random, by number, or the one "
-        "that has used the fewest batches of the task; rounds: every node acts once per round of the task",
+        description="which of the nodes that wait for a task's model gets it next; random: one at random; round_robin: "
+        "by number; fewest: the one that has used the fewest batches of the task; rounds: every node acts once per "
+        "round of the task",
     )
 
     def contradictions(self, scenario: Sections) -> Iterator[Problem]:
@@ -123,7 +124,7 @@ class WithoutReplacementSgd(PassedModels):
 
 
 class DeepQSgd(PassedModels):
-    """A deep-Q network chooses between own and global model, batch by batch.
+    """A deep-Q network chooses, for each batch, the node's own or the global model.
 
     This is the paper's Algorithm 2.
     """
@@ -133,9 +134,9 @@ class DeepQSgd(PassedModels):
     kind: Literal["deep_q_sgd"] = variant("deep_q_sgd")
     order: Order = Field(
         default="rounds",
-        description="rounds: every node acts once per round of a task, as in the listing; else Local steps wait for no "
-        "other node, and the model goes to one of the nodes that wait for it: one at random, by number, or the one "
-        "that has used the fewest batches of the task",
+        description="rounds: every node acts once per round of a task, as in the listing. With other values, Local "
+        "steps wait for no other node, and the model goes to one of the nodes that wait for it; random: one at random; "
+        "round_robin: by number; fewest: the one that has used the fewest batches of the task",
     )
     step_size: StepSize | None = Field(
         default=None,
@@ -145,24 +146,25 @@ class DeepQSgd(PassedModels):
     explore_from: Share = Field(default=1.0, description="probability of a random action at the beginning")
     explore_to: Share = Field(
         default=0.1,
-        description="probability of a random action at the end; 1 decides by coin, which alone is covered by the proof",
+        description="probability of a random action at the end; 1, with explore_from: 1, decides by coin, the only "
+        "case that the proof covers",
     )
     anneal: Share = Field(
-        default=0.5, description="part of a node's batches within which that probability falls, linearly"
+        default=0.5, description="share of a node's batches during which that probability falls linearly"
     )
     discount: Share = Field(default=0.99, description="weight of the value of the next state")
-    learning_rate: Positive = Field(default=0.01, description="of Adam, which trains the network")
+    learning_rate: Positive = Field(default=0.01, description="learning rate of Adam, which trains the network")
     hidden: Count = Field(default=128, description="neurons of the hidden layer; all layers are linear")
-    memory: Count = Field(default=20, description="transitions that are remembered")
+    memory: Count = Field(default=20, description="number of transitions that are remembered")
     replay: Count = Field(default=10, description="transitions drawn from the memory for each training step")
-    reset_every: Count = Field(default=10, description="training steps after which the target network is renewed")
+    reset_every: Count = Field(default=10, description="training steps between two updates of the target network")
     reward: Literal["after", "before"] = Field(
         default="after",
-        description="minus the loss on the batch that was used: of the model after the action, or before it, as the "
-        "listing prints",
+        description="minus the loss on the used batch: of the model after the action, or of the model before it, as "
+        "printed in the listing",
     )
     network: Literal["pair", "node"] = Field(
-        default="pair", description="one network for each task of a node, or one for all tasks of a node"
+        default="pair", description="pair: one network for each task of a node; node: one for all tasks of a node"
     )
 
     @model_validator(mode="after")

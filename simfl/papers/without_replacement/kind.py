@@ -1,8 +1,7 @@
 """Noise and ledger of the mechanism `one_pass_gaussian`.
 
 Jin, He, Dai, "Decentralized Differentially Private Without-Replacement SGD": std(N_t) of Lemmas 4 and 5, as noise on
-the sum of a mini-batch's gradients. What the paper's (epsilon, delta) does not cover is said in a warning, and by the
-ledger.
+the sum of a mini-batch's gradients. A warning and the ledger state what the paper's (epsilon, delta) does not cover.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ CONVEX = ("logistic", "one_vs_all")
 
 
 class PassedKind(Kind[PassedModels]):
-    """Models that go from node to node and use data up."""
+    """Models that go from node to node; each node uses up its data."""
 
     kinds = ("without_replacement_sgd", "deep_q_sgd", "random_walk_sgd")
 
@@ -47,7 +46,7 @@ class PassedKind(Kind[PassedModels]):
         return protect_one_pass(self.scenario, setup.sizes, setup.tasks, holders, norm)
 
     def step_size(self, setup: Setup) -> Schedule:
-        """Return the step size of a task's t-th update, which is bounded."""
+        """Return the bounded step size of a task's t-th update."""
         l2 = setup.moved.l2
         return Capped(self.config.largest_step(l2), self.config.steps(l2))
 
@@ -56,9 +55,9 @@ class PassedKind(Kind[PassedModels]):
         return {"radius": self.config.radius(setup.moved.l2)}
 
     def planned(self, setup: Setup) -> Releases:
-        """Return every client's releases until its data is used up.
+        """Return every client's releases until the run stops.
 
-        Without a number of updates or epochs at which the run stops, all of it is.
+        Without a number of updates or epochs at which it stops, all data is used up.
         """
         privacy, stop, tasks = self.scenario.privacy, self.scenario.stop, setup.tasks
         if privacy is None or not privacy.counts_uses:
@@ -84,7 +83,7 @@ def largest_norm(x: NDArray[np.float32]) -> float:
 
 
 def protect_one_pass(scenario: Scenario, sizes: NDArray[np.int64], tasks: int, holders: int, norm: float) -> Protection:
-    """Return the protection of the privacy section.
+    """Return the protection that the privacy section describes.
 
     Args:
         scenario: valid, its mechanism is one_pass_gaussian.
@@ -126,7 +125,7 @@ def _classic(epsilon: float, delta: float, sensitivity: float) -> float:
 
 
 def _uncovered(scenario: Scenario, largest: int, norm: float) -> str | None:
-    """Return why the paper's proof does not cover the run, None if it does."""
+    """Return why the paper's proof does not cover the run; None if it does."""
     if not _config(scenario).own_models:
         return None
     config, l2 = cast(DeepQSgd, scenario.algorithm), scenario.model.l2

@@ -1,19 +1,19 @@
-"""Accounts of data used a given number of times, by tasks and nodes.
+"""Account for data that tasks and nodes use a known number of times.
 
 Jin, He, Dai, "Decentralized Differentially Private Without-Replacement SGD", Theorems 2 and 5: batches that do not
-overlap are composed in parallel. One pass over a node's data is worth one release, however many batches it has, because
-an example is in one of them only.
+overlap are composed in parallel. One pass over a node's data costs one release, however many batches it has, because
+each example is in only one of them.
 
-What the paper leaves out, and this ledger puts in:
+The ledger also accounts for what the paper leaves out:
 
 - One-vs-all classification passes over the same data once for every class. An example is in one release of each task:
-  c releases of a Gaussian are one of a sensitivity sqrt(c) times as large.
-- Where nodes draw their data from one set, an example may be at several nodes, and is in a release of each of them.
+  c Gaussian releases cost as much as one whose sensitivity is sqrt(c) times as large.
+- If nodes draw their data from one set, an example may be at several nodes, and is in a release of each of them.
 - A batch of Algorithm 2 is protected by the noise of the next Global step only if the choice between Local and Global
   does not look at the data (`refusal` says so otherwise).
 
-Everything is Gaussian and nothing is sampled, so the epsilon is exact for the worst case of disjoint batches: with m
-releases of noise multiplier z, an example being replaced, that of one Gaussian with mu = 2 sqrt(m) / z.
+All noise is Gaussian and nothing is sampled, so the epsilon is exact for the worst case of disjoint batches. For m
+releases with noise multiplier z, when one example is replaced, it is that of one Gaussian with mu = 2 sqrt(m) / z.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from simfl.privacy.terms import Terms, View
 
 
 class PassTally(Tally):
-    """The releases seen by a tape; a promise's client is a node and task.
+    """Releases that a tape counts; a promise's client is a pair of node and task.
 
     A node may keep a model of its own on which it takes steps without noise (`hold`). Such a batch counts as released
     when it ends (`send`). The noise of the pair's next publication covers it if the conditions of Lemma 5 hold, which
@@ -62,7 +62,7 @@ class PassTally(Tally):
             super().send(promise)
             return
         del self._held[promise.client]
-        self._pass(promise, self._batch)  # which was its size before it was used
+        self._pass(promise, self._batch)  # the promise's size before it was used
         self.counts[promise.client // self.ledger.tasks] += promise.noise_scale > 0.0
 
     def count(self, promise: Promise) -> None:
@@ -87,9 +87,9 @@ class OnePassClaim:
     """The paper's claim for a run.
 
     Attributes:
-        epsilon, delta: what the noise is made for.
+        epsilon, delta: the values that the noise is calibrated to.
         calibration: of the noise, classic or analytic.
-        budget: "per_task", one task of one client, as the paper has it, or "joint".
+        budget: "per_task" for one task of one client, as in the paper, or "joint" for all.
         visits: how often an example may be used.
     """
 
@@ -101,9 +101,10 @@ class OnePassClaim:
 
 
 def most_uses(sizes: NDArray[np.int64], batch_size: int, visits: int, copies: int) -> int:
-    """Return the most releases of an example when all batches are used.
+    """Return the largest number of releases of an example when all batches are used.
 
-    A batch that reaches from one visit into the next may have an example twice, which costs as much as four releases.
+    A batch that spans the end of one visit and the start of the next may contain an example twice, which costs as much
+    as four releases.
     """
     each = ((int(n), {batch_size: visits * int(n) // batch_size}) for n in np.unique(sizes))
     return copies * max(KnownUses(planned_uses(n, batches)).cost for n, batches in each)
@@ -113,13 +114,13 @@ class OnePassLedger(Ledger):
     """Accounts for disjoint batches by the uses of an example.
 
     Args:
-        terms: what is promised; neighbors are those of replacing one example.
+        terms: what is promised; neighboring data sets differ by replacing one example.
         sizes: examples per client, int [K].
         batch_size: B.
         level: noise multiplier of every release, std of the noise on the sum over the clipping norm.
         tasks: c, models trained on the same data.
         holders: the largest number of clients that hold one example.
-        claim: what the paper says.
+        claim: the paper's claim.
     """
 
     counts_holders: ClassVar[bool] = True
@@ -142,14 +143,14 @@ class OnePassLedger(Ledger):
         self.claim = claim
 
     def passes(self, releases: Releases) -> NDArray[np.int64]:
-        """Return the most releases of an example of each client; int [K]."""
+        """Return the largest number of releases of one example, by client; int [K]."""
         if releases.passes is None:
             raise TypeError("releases: expected those of an algorithm that counts passes, found none counted")
         return np.array([sum(task.cost for task in tasks) for tasks in self.uses(releases)], dtype=np.int64)
 
     @property
     def most(self) -> int:
-        """The most releases that an example may be in when all data is used up."""
+        """The largest number of releases of an example when all data is used up."""
         return most_uses(self.sizes, self.batch_size, self.claim.visits, self.tasks * self.holders)
 
     def epsilon_of_passes(self, passes: int) -> float:
@@ -163,7 +164,7 @@ class OnePassLedger(Ledger):
     def epsilon(self, releases: Releases, view: View | None = None) -> NDArray[np.float64]:
         """Return each client's epsilon, float [K]; NaN if not certified.
 
-        An example that several clients may hold counts with the releases of those that made most.
+        If several clients may hold an example, the releases of the clients that made most are added up.
         """
         if not self.accounts_for(releases):
             return np.full(len(self.sizes), math.nan)
@@ -178,7 +179,7 @@ class OnePassLedger(Ledger):
         return passes
 
     def compositions(self, releases: Releases, view: View | None = None) -> list[Composition]:
-        """Return the releases of each client's example, with those of its holders."""
+        """Return the releases of one example of each client, over all its holders."""
         level = Release(self.level, 1.0, "none")
         return [((level, int(count)),) if count else () for count in self._of_holders(releases)]
 
@@ -192,7 +193,7 @@ class OnePassLedger(Ledger):
 
     @property
     def statement(self) -> str:
-        """One line on what the epsilon means, and the paper's claim."""
+        """One line that says what the epsilon means and what the paper claims."""
         claim = self.claim
         how = "parallel composition of disjoint batches" if claim.visits == 1 else f"{claim.visits} visits added up"
         whom = "for each task and client" if claim.budget == "per_task" else "for all tasks and clients together"

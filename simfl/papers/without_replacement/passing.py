@@ -1,4 +1,4 @@
-"""The base class of algorithms that pass global models and use data up.
+"""Base class of algorithms that pass on global models and use data up.
 
 Jin, He, Dai, "Decentralized Differentially Private Without-Replacement Stochastic Gradient Descent", section III.
 
@@ -11,9 +11,9 @@ the order in which they arrive, and while it waits for one task it works on anot
     m:                       w_{t+1} = w_t - eta_t (mean gradient of m's next batch + noise)
 
 Data: each (node, task) pair makes `visits` passes over the node's examples, in a random order of its own and in batches
-of B that do not overlap. Then it takes no further part. With n examples it has floor(visits n / B) batches.
+of B that do not overlap. After that the pair makes no more updates. With n examples it has floor(visits n / B) batches.
 
-What the paper leaves open is an option:
+Two options set what the paper leaves open:
 
 - `order` picks the next of the nodes that wait for a task. "random": one of them is drawn. "round_robin": by number,
   beginning after the holder. "fewest": the node that has used the fewest batches of the task; ties are drawn. "rounds":
@@ -26,9 +26,9 @@ What the paper leaves open is an option:
   several compute at one version. Each adds its step to the newest version, which it fetches from the holder if it does
   not have it. The staleness of its gradient is the number of updates of the task since its fetch.
 
-A broadcast counts in full in the traffic, but travels only to nodes that wait. A node that is offline at its turn is
-skipped; a node that leaves permanently passes on its rights to update. An offline holder still sends its model, after a
-timeout.
+A broadcast counts in full in the traffic, but travels only to nodes that wait for it. A node that is offline at its
+turn is skipped; a node that leaves permanently passes on its rights to update. An offline holder still sends its model,
+after a timeout.
 
 Faults. Lost messages are sent again, and broadcasts of two integers may overtake each other. A node that is offline or
 cannot reach the holder does not get the right to update: the model goes on only on the holder's side of a partition. A
@@ -70,7 +70,7 @@ class PassedModels(Algorithm):
     combines_per_gradient = 0.1
 
     def begin(self, order: str, contention: str, visits: int) -> None:
-        """Take the shared options, see above, and put the models on the tape."""
+        """Store the shared options (see the module) and put the models on the tape."""
         self.order = order
         self.racing = contention == "race"
         self.visits = visits
@@ -97,7 +97,7 @@ class PassedModels(Algorithm):
         first = [node for node in range(self.num_clients) if self.in_rounds and self._batches[node]]
         self._acting = [set(first) for _ in range(self.num_tasks)]
         self._lined_up: list[list[int]] = [[] for _ in range(self.num_tasks)]
-        #: When the next round of each task is looked at again because a node of this one is then absent.
+        #: Time at which a node of the current round becomes absent, so that the next round may begin; for each task.
         self._look_s = [math.inf] * self.num_tasks
         self._turn = Draws(self.world.streams, "turn", lambda g, n: g.random(n))
         self._jobs: list[deque[Any]] = [deque() for _ in range(self.num_clients)]
@@ -109,7 +109,7 @@ class PassedModels(Algorithm):
 
     @property
     def chains(self) -> int:
-        """The number of independent operations: a task's updates follow in order."""
+        """The number of independent chains: the updates of one task follow in order."""
         return self.num_clients * self.num_tasks if self.racing else self.num_tasks
 
     def has_data(self, node: int, task: int) -> bool:
@@ -119,7 +119,7 @@ class PassedModels(Algorithm):
     # -- rounds ---------------------------------------------------------------------------------
 
     def act(self, node: int, task: int) -> None:
-        """Let the node use its next batch of the task."""
+        """Make the node use its next batch of the task."""
         self.want(node, task)
 
     def acted(self, node: int, task: int) -> None:
@@ -148,7 +148,7 @@ class PassedModels(Algorithm):
             self.act(node, task)
 
     def _look_at_absences(self, task: int, awaited: Sequence[int]) -> None:
-        """Look at the round again when one of the nodes goes offline or is cut off."""
+        """Call `_begin_round` again when an awaited node goes offline or is cut off."""
         now, availability, cuts = self.clock.now, self.world.availability, self.world.network.links.cuts
         times_s = [availability.away_s(node, now) for node in awaited]
         if cuts and (holder := self.holder[task]) >= 0:
@@ -168,7 +168,7 @@ class PassedModels(Algorithm):
     # -- the right to update, and fetching a model ----------------------------------------------
 
     def want(self, node: int, task: int) -> None:
-        """Let the node wait for the right to update the task's global model."""
+        """Make the node wait for the right to update the task's global model."""
         self._waiting[task].append(node)
         parked = self._parked[task]
         if parked is not None:
@@ -186,7 +186,7 @@ class PassedModels(Algorithm):
             present = [k for k in waiting if self._in_reach_s(k, task) == now]
         self._taken[task], self._parked[task] = bool(waiting), None
         if not waiting:
-            if self.in_rounds:  # the nodes that waited may have left
+            if self.in_rounds:  # all nodes of this round may have left
                 self._begin_round(task)
             return
         if not present:  # all are offline or cut off from the holder: go on when one of them is back, or another waits
@@ -224,7 +224,7 @@ class PassedModels(Algorithm):
         return min(present, key=lambda k: (k - last - 1) % self.num_clients)
 
     def _refused(self, node: int, task: int) -> None:
-        """Give the turn of an offline node to another; it goes on waiting."""
+        """Give the turn of an offline node to another node; the first keeps waiting."""
         if self.racing:
             back_s = self.world.availability.back_s(node, self.clock.now)
             if not math.isinf(back_s):
@@ -287,14 +287,14 @@ class PassedModels(Algorithm):
         return jobs.popleft()
 
     def working(self, me: int) -> Generator[simpy.Event, Any, bool]:
-        """Compute a mini-batch, again after a crash; false if the node has left."""
+        """Compute a mini-batch, again after each crash; false if the node has left."""
         while True:
             outcome = yield self.compute(me)
             if outcome is not Outcome.CRASHED:
                 return outcome is Outcome.DONE
 
     def batch(self, model: Model, node: int, task: int, noise_scale: float) -> Gradient:
-        """Promise the gradient of the pair's next batch at a model."""
+        """Record the gradient of the pair's next batch at a model."""
         pair = node * self.num_tasks + task
         draw = self.used[pair]
         self.used[pair] = draw + 1
@@ -326,7 +326,7 @@ class PassedModels(Algorithm):
         self.updated(node, staleness, self._nominal, step_size, source, version, noise_std)
 
     def release(self, node: int, task: int) -> None:
-        """Return the right to update, and wait for the next if data is left."""
+        """Give back the right to update, and wait for it again if data is left."""
         if self.in_rounds:
             self.acted(node, task)
         elif self.has_data(node, task):
@@ -334,7 +334,7 @@ class PassedModels(Algorithm):
         self._next(task, node)
 
     def abandon(self, me: int, task: int | None) -> None:
-        """Pass on the work and jobs of a node that has left."""
+        """Drop the jobs of a node that has left, and pass on its rights to update."""
         tasks = [] if task is None else [task]
         tasks += [job[0] for job in self._jobs[me] if isinstance(job, tuple)]
         self._jobs[me].clear()
@@ -348,7 +348,7 @@ class PassedModels(Algorithm):
                 self._begin_round(each)
 
     def awaits(self, client: int) -> str:
-        """Name the model that a client with data left waits for."""
+        """Say what a client waits for, or that it has used its data."""
         left = [task for task in range(self.num_tasks) if self.has_data(client, task)]
         if not left:
             return f"has used its data {self.visits} time{'s' * (self.visits > 1)}"
@@ -357,7 +357,7 @@ class PassedModels(Algorithm):
 
     @property
     def ending(self) -> str:
-        """Say that no node has usable data left."""
+        """Say that every client has used its data, if so."""
         pairs = enumerate(self.used)
         spent = all(used >= self._batches[pair // self.num_tasks] for pair, used in pairs)
         return f"every client has used its data {self.visits} time{'s' * (self.visits > 1)}" if spent else ""

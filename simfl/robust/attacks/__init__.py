@@ -1,4 +1,4 @@
-"""The Byzantine attacks, by kind, with those of plugins."""
+"""The Byzantine attacks, by kind, including those of plugins."""
 
 from __future__ import annotations
 

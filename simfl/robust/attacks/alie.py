@@ -20,7 +20,7 @@ class ALittleIsEnough(AbstractAttack):
     """Send the honest mean plus tau standard deviations in each coordinate.
 
     Attributes:
-        tau: no unit; the standard deviation is the sample's, with n - 1 in the denominator.
+        tau: no unit; the standard deviation is that of a sample, with n - 1 in the denominator.
     """
 
     kind: ClassVar[str] = "alie"

@@ -19,10 +19,11 @@ class Dissensus(AbstractAttack):
     x_0 - epsilon sum_j w_j (x_j - x_0) / w_0
 
     Row 0 is the target's model, the others are those of its honest neighbors. The scalars of the call are weights at
-    the target: first those of all attackers together, then those of the honest neighbors. Without, all are equal.
+    the target: first the sum of the attackers' weights, then those of the honest neighbors. Without scalars, all
+    weights are equal.
 
     Attributes:
-        epsilon: > 1 moves the target beyond where it was.
+        epsilon: with more than 1, gossip moves the target away from its neighbors, beyond where its model was.
     """
 
     kind: ClassVar[str] = "dissensus"

@@ -1,4 +1,4 @@
-"""Gaussian noise in a model's place."""
+"""Gaussian noise instead of a model."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class GaussianModel(AbstractAttack):
-    """Send mean + std N(0, I) in the place of a model.
+    """Send mean + std N(0, I) instead of a model.
 
-    The call names a client, whose random numbers these are.
+    The random numbers are those of the client that the call names.
 
     Attributes:
         mean, std: of each coordinate.
     """
 
     kind: ClassVar[str] = "gaussian"
-    summary: ClassVar[str] = "Gaussian noise in a model's place"
+    summary: ClassVar[str] = "Gaussian noise instead of a model"
     knows: ClassVar[Literal["own", "everything"]] = "own"
 
     mean: float = 0.0

@@ -17,7 +17,7 @@ class Mimic(AbstractAttack):
     """Send a copy of one honest model, which gives that client more weight.
 
     Attributes:
-        row: which of the known models; the last one if there are fewer.
+        row: index of the model among those that the attacker knows; the last one if there are fewer.
     """
 
     kind: ClassVar[str] = "mimic"

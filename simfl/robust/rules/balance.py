@@ -17,16 +17,16 @@ class Balance(AbstractRule):
     """Average the own model with the mean of the models that are close to it.
 
     alpha x_i + (1 - alpha) mean of the x_j with |x_i - x_j| <= gamma exp(-kappa t / T) |x_i|, where x_i is row 0 and
-    t / T the share of the run that is over. Without such a model, x_i stays.
+    t / T the share of the run that is over. If no x_j is that close, x_i stays.
 
     Attributes:
         alpha: 0 to 1, weight of the own model.
         gamma: > 0, the distance at the start, as a share of the own model's norm.
-        kappa: >= 0, how fast it shrinks.
+        kappa: >= 0, how fast that distance shrinks.
     """
 
     kind: ClassVar[str] = "balance"
-    summary: ClassVar[str] = "the own model averaged with those that are close to it, closer as time goes on"
+    summary: ClassVar[str] = "the own model averaged with those within a distance that shrinks over time"
     among: ClassVar[Among] = "own"
 
     alpha: float = 0.5

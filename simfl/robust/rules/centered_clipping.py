@@ -21,11 +21,11 @@ class CenteredClipping(AbstractRule):
     Attributes:
         tau: > 0, the bound on the L2 norm of a difference.
         steps: L >= 1.
-        from_own: whether v begins with the client's own model (row 0), which is its last aggregate; else with 0.
+        from_own: whether v begins with the client's own model (row 0), which is its last aggregate; if not, with 0.
     """
 
     kind: ClassVar[str] = "centered_clipping"
-    summary: ClassVar[str] = "mean of differences to a center that are clipped to norm tau"
+    summary: ClassVar[str] = "a center plus the mean of differences to it, clipped to norm tau"
 
     tau: float = 100.0
     steps: int = 1

@@ -19,11 +19,11 @@ class ClippedGossip(AbstractRule):
     x_i + sum_j w_ij clip(x_j - x_i, tau), where x_i is row 0.
 
     Attributes:
-        tau: > 0, the bound on the L2 norm of a difference. The paper's adaptive bound is not here.
+        tau: > 0, the bound on the L2 norm of a difference. The paper's adaptive bound is not implemented.
     """
 
     kind: ClassVar[str] = "clipped_gossip"
-    summary: ClassVar[str] = "gossip with differences to the own model that are clipped to norm tau"
+    summary: ClassVar[str] = "own model plus weighted differences to it, clipped to norm tau"
 
     among: ClassVar[Among] = "own"
 

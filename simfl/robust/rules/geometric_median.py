@@ -36,7 +36,7 @@ class GeometricMedian(AbstractRule):
         return self._steps(models, present)[0]
 
     def _steps(self, models: jax.Array, present: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """Return the point after the last step, and the b_j of that step."""
+        """Return the point after the last step, and the weights b_j of that step."""
         usable = present & jnp.isfinite(models).all(axis=1)
         known = jnp.where(usable[:, None], models, 0.0)
         z, share = jnp.zeros_like(models[0]), jnp.zeros(len(models))

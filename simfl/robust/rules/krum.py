@@ -23,7 +23,7 @@ class Krum(AbstractRule):
     f: int = 1
 
     def scores(self, models: jax.Array, present: jax.Array) -> jax.Array:
-        """Return mean squared distances to the nearest, f32 [n]; infinite if absent."""
+        """Return mean squared distances to the nearest models; inf if absent, f32 [n]."""
         ordered = jnp.sort(distances(models, present), axis=1).T
         place = jnp.arange(len(models))
         near = (place >= 1) & (place < present.sum() - tolerated(self.f, present))

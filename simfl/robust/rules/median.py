@@ -30,6 +30,6 @@ class Median(AbstractRule):
     def accepted(
         self, models: jax.Array, present: jax.Array, weights: jax.Array, progress: float | jax.Array
     ) -> jax.Array:
-        """Return the share of coordinates in which the value is one of the middle two."""
+        """Return the share of coordinates whose value is one of the middle two."""
         ordered, count = jnp.sort(sortable(models, present), axis=0), present.sum()
         return within(models, ordered[(count - 1) // 2], ordered[count // 2])

@@ -15,13 +15,13 @@ from simfl.robust.rules.trimmed_mean import TrimmedMean
 
 @dataclass(frozen=True)
 class NearestNeighborMixing(AbstractRule):
-    """Another rule over the mean of the n - f models nearest to each.
+    """Apply another rule to the means of each model's n - f nearest models.
 
-    A model is among those nearest to itself.
+    A model counts as one of its own nearest.
 
     Attributes:
         f: attackers that are tolerated; less than the number of models.
-        rule: what aggregates the means.
+        rule: the rule that aggregates the means.
     """
 
     kind: ClassVar[str] = "nearest_neighbor_mixing"
@@ -31,13 +31,13 @@ class NearestNeighborMixing(AbstractRule):
     rule: AbstractRule = field(default_factory=TrimmedMean)
 
     def _mixing(self, models: jax.Array, present: jax.Array) -> jax.Array:
-        """Return the weights of the means, f32 [n, n]; a row for each mean."""
+        """Return the weights of models in the means, f32 [n, n]; one row for each mean."""
         count = jnp.maximum(present.sum() - self.f, 1)
         near = (ranks(distances(models, present)) < count) & present
         return (near / jnp.maximum(near.sum(axis=1, keepdims=True), 1)).astype(models.dtype)
 
     def mix(self, models: jax.Array, present: jax.Array) -> jax.Array:
-        """Return the mean of each model's nearest, f32 [n, d]."""
+        """Return the mean of each model's nearest models, f32 [n, d]."""
         known = jnp.where(present[:, None] & jnp.isfinite(models), models, 0.0)
         return jnp.matmul(self._mixing(models, present), known, precision="highest")
 
@@ -50,10 +50,10 @@ class NearestNeighborMixing(AbstractRule):
     def accepted(
         self, models: jax.Array, present: jax.Array, weights: jax.Array, progress: float | jax.Array
     ) -> jax.Array:
-        """Return the weights of each model in the means that count, at most 1 in all."""
+        """Return the sum of each model's weights in the accepted means, at most 1."""
         counts = self.rule.accepted(self.mix(models, present), present, weights, progress)
         return jnp.minimum(1.0, jnp.where(present, counts, 0.0) @ self._mixing(models, present))
 
     def without_own(self) -> Self:
-        """Return the same mixing before the other rule's form for a server."""
+        """Return the same mixing with the other rule's form for a server."""
         return replace(self, rule=self.rule.without_own())

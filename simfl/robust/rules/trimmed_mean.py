@@ -36,6 +36,6 @@ class TrimmedMean(AbstractRule):
     def accepted(
         self, models: jax.Array, present: jax.Array, weights: jax.Array, progress: float | jax.Array
     ) -> jax.Array:
-        """Return the share of coordinates in which the value is in the range that is kept."""
+        """Return the share of coordinates whose value is within the kept range."""
         ordered, f = jnp.sort(sortable(models, present), axis=0), tolerated(self.f, present)
         return within(models, ordered[f], ordered[present.sum() - f - 1])
