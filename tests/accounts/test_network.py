@@ -1,4 +1,4 @@
-"""Knowledge of observers about clients: the world is played without arithmetic, once with kernels."""
+"""Knowledge of observers about clients: the world is simulated without arithmetic, and once with kernels."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ def test_levels_of_single_releases_are_rounded_down(sampling, neighbors, step):
 
 
 def test_passes_name_the_batches_that_may_hold_an_example():
-    """239 and 240 examples in batches of 17: what a pass leaves over and the first of the next are in one batch."""
+    """239 and 240 examples in batches of 17: the rest of a pass and the first examples of the next are in one batch."""
     account = Network(
         scenario(
             clients=6,

@@ -1,4 +1,4 @@
-"""The audit of a whole run: a correct mechanism stands, a broken one is refuted."""
+"""The audit of a whole run: a correct mechanism passes, a broken one is refuted."""
 
 import copy
 import dataclasses

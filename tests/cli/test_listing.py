@@ -1,4 +1,4 @@
-"""`simfl list` reads from sources what the catalogues contain."""
+"""`simfl list` reads the content of the catalogues from source files."""
 
 from simfl.algorithms import ALGORITHMS
 from simfl.cli import listing

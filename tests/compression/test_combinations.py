@@ -1,4 +1,4 @@
-"""What compressed messages go with: every combination runs, or is refused in one line that says what to change."""
+"""Compressed messages with every other setting: each combination runs, or one line says what to change."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Schemes of D-PSGD against the listings as plain float64 loops, and what late and changing neighbors are sent."""
+"""Schemes of D-PSGD against the listings as plain float64 loops, and the messages to late and changing neighbors."""
 
 import dataclasses
 
@@ -28,7 +28,7 @@ def key_of(client, draw):
 
 
 class Data:
-    """Logistic regression on each client's own examples, one example a mini-batch, as ChocoSGD's program has it."""
+    """Logistic regression on each client's own examples, one example per mini-batch, as in ChocoSGD's program."""
 
     def __init__(self, clients, penalty=0.01):
         generator = np.random.default_rng(1)
@@ -102,7 +102,7 @@ def test_iterates_are_those_of_the_listing(scheme, kind, topology):
 
 
 def distances(scheme, compressor, gamma, rounds, clients=9):
-    """Gossip of fixed values: squared distances from the mean, and of what is shown, in each round."""
+    """Gossip of fixed values: squared distances of models and of shown vectors from the mean, in each round."""
     world = make_world(clients)
     models = np.random.default_rng(3).standard_normal((clients, D))
     seen = []

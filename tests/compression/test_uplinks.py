@@ -44,7 +44,7 @@ class Server:
 
 
 def played(kind, scheme, compressor, updates, **options):
-    """Return the algorithm after so many updates, on a world where clients are equally fast."""
+    """Return the algorithm after a number of updates, in a world where all clients are equally fast."""
     data, local = Data(CLIENTS, penalty=0.0), kind in LOCAL
 
     def gradient(params, client, draw, first, size):
@@ -96,7 +96,7 @@ def test_asynchronous_updates_are_those_of_the_listing(scheme, compressor):
 
 
 def test_schemes_with_a_memory_stay_nearer_to_the_run_without_compression():
-    """A quarter of the coordinates; clients differ, so that each leaves out something else."""
+    """Send a quarter of the coordinates; clients differ, so each leaves out other coordinates."""
     goal = played("fedavg", "direct", TopK(1.0), 900 * CLIENTS)[0]
     missed = {one: np.linalg.norm(played("fedavg", one, TopK(0.25), 900 * CLIENTS)[0] - goal) for one in UPLINKS}
     assert missed["error_feedback"] < 0.2 * missed["direct"]

@@ -340,7 +340,7 @@ def test_unknown_names_are_refused() -> None:
 
 
 def test_the_published_checksums_hold_for_real_files(real_root: Path) -> None:
-    """MNIST as it lies there passes for fetched: nothing is asked of any server."""
+    """An existing MNIST counts as fetched: no server is asked."""
     paths = fetch("mnist", real_root)
     assert [path.name for path in paths] == [f"{name}.gz" for name in MNIST_FILES]
 

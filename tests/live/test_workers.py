@@ -11,7 +11,7 @@ from tests.live.wires import POLL_S, run_live, side_by_side, transports
 
 
 class Reducer(SyncWorker):
-    """The all-reduce of a worker alone."""
+    """The all-reduce of a single worker."""
 
     def __init__(self, client, count, transport, steps):
         self.me, self.count, self.transport, self.all_reduce = client, count, transport, steps

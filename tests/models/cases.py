@@ -1,4 +1,4 @@
-"""Models, batches and the slow, plain oracle that the closed forms are held against.
+"""Models, batches, and the slow, plain oracle with which closed forms are compared.
 
 Compiling is what takes time in these tests, so functions are jitted with few optimizations, several
 results at once, and everything between them is NumPy.

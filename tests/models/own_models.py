@@ -29,7 +29,7 @@ class Softmax:
 
 
 class Changed(Softmax):
-    """The same with other attributes."""
+    """Softmax regression with other attributes."""
 
     def __init__(self, **changes):
         self.__dict__.update(changes)

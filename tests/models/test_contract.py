@@ -1,4 +1,4 @@
-"""What every model promises."""
+"""Properties that every model must have."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_sums_and_norms_equal_automatic_differentiation(name: str) -> None:
     gradients = plain_gradients(model, params, x, y)
     norms = np.linalg.norm(gradients.astype(np.float64), axis=1)
     # The smallest bound clips every example, the median some, the largest none.
-    moving = norms[norms > 1e-12]  # behind the margin of a hinge there is no gradient
+    moving = norms[norms > 1e-12]  # beyond the margin, a hinge has no gradient
     assert len(moving) >= 3
     for clipping_norm in (0.01 * moving.min(), np.median(moving), 2 * moving.max()):
         plain, clipped, computed_norms = all_gradients(model, params, x, y, WEIGHT, np.float32(clipping_norm))

@@ -1,4 +1,4 @@
-"""Large batches are worked off in parts, with the same result."""
+"""Large batches are processed in parts, with the same result."""
 
 from __future__ import annotations
 

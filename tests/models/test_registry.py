@@ -1,4 +1,4 @@
-"""The registry and what it refuses, word for word."""
+"""The registry, and its error messages word for word."""
 
 from __future__ import annotations
 

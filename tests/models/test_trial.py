@@ -1,4 +1,4 @@
-"""What is wrong with a user's own model is one line before a run begins."""
+"""A mistake in a user's own model is reported in one line before a run begins."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every paper's study: it can be planned, and all that it says is computed from runs."""
+"""Every paper's study can be planned, and all of its results are computed from runs."""
 
 import itertools
 
@@ -20,7 +20,7 @@ papers = pytest.mark.parametrize("name", PAPERS)
 
 @pytest.fixture(autouse=True)
 def no_world_is_played_again(monkeypatch):
-    """Accounts of networks, and utility graphs, take minutes: here they follow from what runs were made up to be."""
+    """Replace accounts of networks and utility graphs, which take minutes, by values for the made-up runs."""
 
     def account(run):
         rows = [
@@ -104,7 +104,7 @@ def test_all_claims_numbers_and_figures_come_from_runs(name, tmp_path):
 
 @papers
 def test_missing_runs_are_neither_judged_nor_drawn(name, tmp_path):
-    """A study that was broken off has a page none the less, whatever it had run."""
+    """An interrupted study still has a page, whichever runs it had finished."""
     paper = find_paper(name)
     experiments = paper.experiments(False)
     for some in ([], experiments[:1], experiments[::3], experiments[1::2]):

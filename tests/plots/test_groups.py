@@ -1,4 +1,4 @@
-"""Curves over seeds: the mean, the band, and the look of a group, which is the same in every figure."""
+"""Curves over seeds: the mean, the band, and the style of a group, which is the same in every figure."""
 
 import matplotlib.pyplot as plt
 import numpy as np

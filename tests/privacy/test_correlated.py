@@ -264,7 +264,7 @@ def test_noise_in_time_is_calibrated_by_its_own_account():
 
 
 def test_budgets_hold_in_runs_that_crash(tmp_path, monkeypatch):
-    """Numbers that a crash skipped count; a client without numbers stops before its budget is spent."""
+    """Release numbers that a crash skipped count; a client without numbers left stops before its budget is spent."""
     monkeypatch.setattr("simfl.runs.context.Executor", RunWithoutNumbers)
     text = SCENARIO.format(
         privacy="epsilon: 12, noise_multiplier: 4, noise: {correlated: in_time, window: 8}",

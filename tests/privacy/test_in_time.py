@@ -30,7 +30,7 @@ OTHERS = [(1.0, -0.625, -0.125, 0.0, 0.0, 0.25), (1.0, 0.5), (1.0, -1.25, 0.5)]
 
 
 def dense(noising, releases):
-    """W, lower triangular."""
+    """W, a lower triangular matrix."""
     return sum(weight * np.eye(releases, k=-back) for back, weight in enumerate(noising[:releases]))
 
 

@@ -80,7 +80,7 @@ def test_several_kinds_of_releases_make_tight_epsilons_unaffordable():
 
 @pytest.mark.parametrize(("pure", "usual", "other"), [(False, 4.0, 2.0), (False, 2.0, 4.0), (True, 0.1, 0.2)])
 def test_epsilons_of_many_clients_with_two_levels_are_at_least_exact(pure, usual, other):
-    """Too many for tight epsilons of all: all releases of a client count as its most expensive one."""
+    """With too many clients for tight epsilons, all releases of a client count as its most expensive one."""
     counts = list(range(10, 16))
     book = ledger([100] * 6, levels=usual, pure=pure, accountant="tightest")
     made = Releases(counts, {client: {(10, other): 2} for client in range(6)})

@@ -340,7 +340,7 @@ def test_every_combination_for_clients_is_certified_or_refused(name):
 
 @pytest.mark.parametrize("name", PASSED)
 def test_every_combination_for_one_pass_is_certified_or_refused(name):
-    """Of three tasks on the same data, which two clients may share."""
+    """Three tasks on the same data, which two clients may share."""
     for other, sampling, neighbors, fault, kind in OF_PASSES:
         if other != name:
             continue

@@ -1,4 +1,4 @@
-"""Means with intervals, what an accuracy costs, and pairs of runs against a baseline."""
+"""Means with intervals, the cost of reaching an accuracy, and pairs of runs against a baseline."""
 
 import json
 import math

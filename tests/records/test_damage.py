@@ -1,7 +1,7 @@
-"""Folders of runs and sweeps that somebody damaged: each reads as what is left of it, or is refused in one line.
+"""Damaged folders of runs and sweeps: the undamaged rest is read, or the folder is refused in one line.
 
 Every file is cut, emptied, removed, replaced by a folder or by noise, its bytes are flipped, and its values get wrong
-types; then what looks at results looks at it, two ways at a time. `SIMFL_FUZZ=500` tries so many, in every way.
+types. Each damaged folder is then read in two of the ways that read results; `SIMFL_FUZZ=500` tries 500 in all ways.
 """
 
 import contextlib
@@ -54,7 +54,7 @@ stop: {updates: 80}
 
 
 def whole_run(root):
-    """A run with every table, as no single scenario records them."""
+    """A run with every table; no single scenario records all of them."""
     path = write_run(root, privacy={"mechanism": "gaussian"})
     folder = RunFolder(path)
     folder.write_scenario(loads(PRIVATE, "demo").to_yaml())
@@ -119,7 +119,7 @@ def originals(tmp_path_factory):
 
 
 def damage(path, rng):
-    """Damage one file; return in words how."""
+    """Damage one file; return a description of the damage."""
     kinds = [cut, empty, flip, remove, folder_instead, noise]
     if path.suffix in (".json", ".yaml"):
         kinds += [wrong_values] * 5
@@ -207,7 +207,7 @@ def no_rows(path, rng):
 
 
 def other_rows(path, rng):
-    """Put odd numbers into a table, and let the manifest agree with them."""
+    """Put odd numbers into a table, and update the manifest to match."""
     rows = pq.read_table(path)
     position = rng.randrange(rows.num_columns)
     field = rows.schema.field(position)
@@ -248,7 +248,7 @@ def ways(folder, other, out):
 
 
 def look(calls):
-    """Return what simfl's errors say; any other error is a mistake."""
+    """Return the message of simfl's error; any other error fails the test."""
     refusals = []
     for call in calls:
         try:
@@ -259,7 +259,7 @@ def look(calls):
 
 
 def damaged_folder(folders, place, rng):
-    """Copy a folder and damage some of its files; return in words how."""
+    """Copy a folder and damage some of its files; return a description of the damage."""
     original = folders[rng.choice(["run", "run", "killed", "sweep"])]
     shutil.copytree(original, place)
     files = sorted(path for path in place.rglob("*") if path.is_file())

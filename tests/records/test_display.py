@@ -1,4 +1,4 @@
-"""How numbers read on the terminal, in figures and on pages."""
+"""Formats of numbers on the terminal, in figures and on pages."""
 
 import math
 

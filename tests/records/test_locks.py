@@ -1,4 +1,4 @@
-"""Locks that never go stale: whoever holds one lives."""
+"""Locks never go stale: a lock is held only while its process lives."""
 
 import os
 import subprocess

@@ -13,7 +13,7 @@ def reports(count=3):
 
 
 def terminal(monkeypatch, least_s=0.0):
-    """Return what takes the place of stderr during a test (not in a fixture: pytest replaces stderr after it)."""
+    """Return the replacement of stderr during a test (not in a fixture: pytest replaces stderr after it)."""
     screen = io.StringIO()
     screen.isatty = lambda: True
     monkeypatch.setattr(sys, "stderr", screen)

@@ -114,7 +114,7 @@ def test_a_killed_process_leaves_what_it_flushed_and_the_previous_table(tmp_path
     assert done.returncode == -signal.SIGKILL
     assert path.read_bytes() == before
     assert flushed(path) == [(2.0, 2)] * 8
-    write(path, [(3.0, 3)] * 12, 4)  # what the killed one left beside it is in nobody's way
+    write(path, [(3.0, 3)] * 12, 4)  # files that the killed process left do no harm
     assert pd.read_parquet(path)["client"].tolist() == [3] * 12
     assert [name for name in os.listdir(tmp_path) if name.startswith("table")] == ["table.parquet"]
 
@@ -172,7 +172,7 @@ def test_final_values_are_written_into_flushed_rows(tmp_path):
 
 @pytest.fixture
 def limit():
-    """A function that sets how many bytes a file of this process may have."""
+    """A function that sets the largest size of this process's files, in bytes."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     yield lambda size: resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
     resource.setrlimit(resource.RLIMIT_FSIZE, before)

@@ -1,4 +1,4 @@
-"""Byzantine attacks: published vectors, NumPy, and what they do to the mean."""
+"""Byzantine attacks: published vectors, NumPy, and their effect on the mean."""
 
 from dataclasses import replace
 

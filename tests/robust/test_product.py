@@ -76,7 +76,7 @@ def alone(kind, mechanism, tmp_path):
 
 
 def expected(kind, rule, attack):
-    """Return the sections that the algorithm does not take."""
+    """Return the sections that the algorithm cannot use."""
     taken = ALGORITHMS[kind].aggregates
     wrong = ["aggregation"] if rule is not None and RULES[rule].among not in taken else []
     replaces = attack is not None and not ATTACKS[attack].on_data

@@ -1,4 +1,4 @@
-"""The sections `aggregation` and `attackers`: what is said, drawn, measured, recorded, refused and resumed."""
+"""The sections `aggregation` and `attackers`: statements, draws, measurements, records, refusals and resumed runs."""
 
 import math
 

@@ -69,7 +69,7 @@ def equal(one, other):
 
 @pytest.mark.slow
 def test_a_run_killed_several_times_ends_with_the_same_tables(made, cut, tmp_path):
-    """A kill leaves the files of the folder: every later checkpoint is taken in a resumed run."""
+    """A kill leaves the folder's files as they are; every later checkpoint is taken in a resumed run."""
     for event in (120, 121, 150):
         since = checkpoint.read(cut / "checkpoint.npz")
         again, _ = run_until(prepare(scenario()), event, tmp_path, since=since, folder=cut)

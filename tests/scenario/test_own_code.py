@@ -1,4 +1,4 @@
-"""Users' modules: they are found beside the scenario, fail in one line, and do not run when results are read."""
+"""Users' modules: they are looked up beside the scenario, fail in one line, and are not run when results are read."""
 
 import hashlib
 import sys

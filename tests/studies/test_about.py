@@ -1,4 +1,4 @@
-"""What made the tables of a study: the commit of a clone, and the machine."""
+"""The origin of a study's tables: the commit of a clone, and the machine."""
 
 import subprocess
 

@@ -66,7 +66,7 @@ def test_a_median_lies_in_its_interval_and_six_values_have_one(values):
     if len(values) >= 6:
         assert median.low <= median.mean <= median.high
         below_, above_ = (sum(value < median.low for value in values), sum(value > median.high for value in values))
-        # What lies outside on one side is no more than a fair coin gives in one of forty cases.
+        # The number of values outside on one side is at most what a fair coin gives in one of forty cases.
         for outside in (below_, above_):
             assert sum(math.comb(len(values), k) for k in range(outside + 1)) <= 0.025 * 2 ** len(values)
 

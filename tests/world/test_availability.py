@@ -101,7 +101,7 @@ def test_away_s_is_the_time_of_the_next_absence():
 
 
 def reference(outages, start, work):
-    """What `finish` says, by stepping through time in pieces that no outage cuts."""
+    """The result of `finish`, by stepping through time in pieces that no outage cuts."""
     cuts = sorted({start, *(t for o in outages for t in (o.start_s, o.end_s) if start < t < math.inf), 1e6})
     left = work
     for begin, end in itertools.pairwise(cuts):

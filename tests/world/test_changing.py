@@ -1,4 +1,4 @@
-"""Graphs that change: who is linked when, in which contact, and what that means for messages."""
+"""Graphs that change: which clients are linked when, in which contact, and the effect on messages."""
 
 import math
 

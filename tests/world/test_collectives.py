@@ -1,4 +1,4 @@
-"""All-reduces: everybody ends with the sum of all vectors, and how long that takes."""
+"""All-reduces: every client ends with the sum of all vectors, after the expected time."""
 
 import math
 
@@ -19,7 +19,7 @@ def travel_s(size):
 @real
 @counts
 def test_every_node_receives_every_vector(name, count):
-    """What a node has heard of grows by what its partner had heard before the step."""
+    """In each step, a node receives all vectors that its partner had before the step."""
     heard = [{k} for k in range(count)]
     for step in ALL_REDUCES[name](count, SIZE):
         for _ in range(step.times):

@@ -75,7 +75,7 @@ def test_a_random_rule_slows_exactly_k_clients_in_every_iteration(num_clients, d
     iterations = 300  # beyond one block of draws
     speeds = [1.0] * num_clients
     compute = make_compute(speeds, seed=seed, slowdowns=[Slowdown(2.0, random=k)])
-    # Clients ask in blocks of their own: iteration i is the same whoever asks first.
+    # Each client draws in blocks; the draw of iteration i does not depend on the client that asks first.
     slow = np.array([[compute.duration(c, 1, 0.0) > 1.5e-3 for _ in range(iterations)] for c in range(num_clients)])
     assert (slow.sum(axis=0) == k).all()
     again = make_compute(speeds, seed=seed, slowdowns=[Slowdown(2.0, random=k)])

@@ -1,4 +1,4 @@
-"""Partitions of the network: when nodes reach each other, and what becomes of messages."""
+"""Partitions of the network: when nodes reach each other, and what happens to messages."""
 
 import math
 

@@ -34,7 +34,7 @@ def played(flows, changes=(), aborts=None):
 
 
 def filled(flows, capacity):
-    """Progressive filling as it is told: all rates rise together until their cap, or a resource that is full."""
+    """Progressive filling: all rates rise together until they reach their cap or a full resource."""
     rates, rising = dict.fromkeys(flows, 0.0), set(flows)
     room = dict(capacity)
     while rising:
@@ -166,7 +166,7 @@ def test_flows_that_end_at_one_moment_end_in_the_order_of_beginning_and_are_comp
 
 
 def test_the_end_of_one_upload_of_a_thousand_touches_few_others(monkeypatch):
-    """Of n uploads to a server, an end costs what changes: nobody's own entry, but where a cap is reached."""
+    """The end of one of n uploads to a server updates no other upload, unless one reaches its cap."""
     share, server, generator = FairShare(), Resource(1e6), np.random.default_rng(0)
     told = []
     say = FairShare._say
@@ -181,7 +181,7 @@ def test_the_end_of_one_upload_of_a_thousand_touches_few_others(monkeypatch):
 
 
 def test_the_demand_on_a_resource_is_the_sum_of_caps_after_any_arrivals_and_ends():
-    """Whether a resource is contended depends on it: a sum that drifts would let flows exceed a capacity."""
+    """Sums decide whether a resource is contended; a sum that drifts would let flows exceed a capacity."""
     share, busy, generator = FairShare(), Resource(0.7), np.random.default_rng(0)
     for cap in generator.uniform(0.01, 0.6, 3000).tolist():
         share.begin(share.next_s if len(share) > 4 else 0.0, [Resource(cap), busy], float(generator.uniform(0.1, 1)))

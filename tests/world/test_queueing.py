@@ -125,7 +125,7 @@ def test_sync_takes_the_mean_of_the_maximum(clients):
 
 
 def test_adpsgd_makes_as_many_updates_as_its_clients_have_time_for():
-    """Nobody waits for an exchange that is over before the gradient is: the rate is the sum of all, staleness K - 1."""
+    """No client waits for an exchange that ends before its gradient: the rate is the sum of all, staleness K - 1."""
     world = make_world(K, topology="complete", speeds=SPEEDS, jitter=exponential(1.0), seed=2)
     _, rows = run_without_numbers("adpsgd", world, updates=UPDATES)
     clients, times, stale = (np.array([row[i] for row in rows]) for i in (1, 0, 4))

@@ -12,7 +12,7 @@ from simfl.world.underlay import Underlay, fat_tree, leaves, star_of_switches, t
 
 
 def hops(underlay, source, target):
-    """The nodes on the way, by name."""
+    """The nodes on the route, by name."""
     path = underlay.path(source, target)
     ways = [underlay.edges[edge] for edge in path.edges]
     assert all(one[1] == other[0] for one, other in itertools.pairwise(ways))

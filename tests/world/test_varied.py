@@ -39,7 +39,7 @@ def network_of(*layers, num_clients=CLIENTS, seed=0, outages=None, rows=None, **
 
 @st.composite
 def rules(draw):
-    """A rule of constants: whom it concerns, when, and what it says, as plain data."""
+    """A rule with constant values: its clients, its times and its values, as plain data."""
     who = draw(st.sampled_from(["all", "clients", "out", "in", "between"]))
     nodes = draw(st.sets(st.integers(0, CLIENTS - 1), min_size=1, max_size=2))
     start = draw(st.sampled_from([0.0, 0.25, 1.0]))
@@ -67,7 +67,7 @@ def layer(rule):
 
 
 def said(rules, quantity, base, time, source, target=None):
-    """What holds at a time, by reading all rules in turn."""
+    """The values that hold at a time, by reading all rules in turn."""
     value = base
     for who, nodes, start, length, every, values in rules:
         phase = time - start if every is None or time < start else (time - start) % every
@@ -84,7 +84,7 @@ def said(rules, quantity, base, time, source, target=None):
 
 
 def through(size, begin, pace, step=1.0 / 64):
-    """When so many bytes are through, with a pace that changes on a grid of times alone."""
+    """Return the time at which `size` bytes are through; the pace changes only on a grid of times."""
     left, now = float(size), begin
     while True:
         edge = (math.floor(now / step) + 1) * step
@@ -359,7 +359,7 @@ def test_a_message_repeats_the_one_before_it_where_nothing_is_drawn_or_changes(r
 @pytest.mark.parametrize("fair", [False, True])
 @pytest.mark.parametrize("fifo", [False, True])
 def test_dropping_the_state_of_links_changes_nothing(fair, fifo, monkeypatch):
-    """Twelve clients talk in random pairs: whatever is kept of four pairs alone is found anew, bit for bit."""
+    """Twelve clients talk in random pairs; with memory for only four pairs, values are recomputed bit for bit."""
     uniform = Law(lambda g, n: g.uniform(0.01, 0.05, n), 0.03)
     bytes_per_s = Law(lambda g, n: g.uniform(0.5 * MB, 2 * MB, n), 1.25 * MB)
     layers = (

@@ -14,7 +14,7 @@ class Named(Alone):
 
 
 class Mistaken(Alone):
-    """Has a mistake."""
+    """An algorithm whose constructor fails."""
 
     def set_up(self, depth=1):
         """Fail."""

@@ -1,4 +1,4 @@
-"""The study of A(DP)²SGD: what its checks say of runs that were made up, and Theorem 2 against the account."""
+"""The study of A(DP)²SGD: results of its checks on made-up runs, and Theorem 2 against the account."""
 
 import math
 
@@ -272,7 +272,7 @@ def test_numbers_include_the_papers():
 
 @pytest.mark.parametrize("printed", [False, True])
 def test_a_hidden_sender_never_costs_more_epsilon(printed):
-    """Where there is next to no noise, all workers' updates together cost more than a worker's own: a looser bound."""
+    """With almost no noise, the updates of all workers together cost more than those of one worker: a looser bound."""
     (theorem, *_) = adp2sgd.claimed(*adp2sgd.PRIVACY["MNIST, 20 epochs, as run here"])
     hidden, seen = (adp2sgd.accounted(theorem, printed, shown) for shown in (False, True))
     assert hidden <= seen

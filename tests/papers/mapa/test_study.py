@@ -1,4 +1,4 @@
-"""The study of MAPA: what its readings say follows from accuracies, counts of updates and certificates."""
+"""The study of MAPA: its readings follow from accuracies, counts of updates and certificates."""
 
 import math
 import os
@@ -29,7 +29,7 @@ def runs_of(section, value, keep=lambda *cell: True, seeds=5, **others):
 
 
 def held(readings):
-    """What the readings say, by their label."""
+    """Whether each reading holds, by its label."""
     return {reading.label: reading.held for reading in readings}
 
 
@@ -174,7 +174,7 @@ def test_clipping_norms_are_compared_within_one_task():
 
 
 def figure7(count):
-    """Made-up runs of figure 7 whose loss falls to 0 in so many updates, by their cell."""
+    """Made-up runs of figure 7; the cell gives the number of updates in which the loss falls to 0."""
     runs = runs_of(mapa.CONVERGENCE, lambda *cell: 80.0)
     for cell in runs.cells(mapa.CONVERGENCE):
         start = 0.69 if "even" in cell[0] else 2.3
@@ -344,7 +344,7 @@ def test_privacy_claims_follow_the_certified_epsilon():
 
 
 def test_without_clipping_the_noise_equals_that_of_the_codes_bound():
-    """The same size of noise, sensitivity over epsilon, whether gradients are clipped to 4 or to what none exceeds."""
+    """Noise has the same size, sensitivity over epsilon, whether the clipping norm is 4 or exceeds all norms."""
     sizes = {}
     for bound in (mapa.FOUR, mapa.UNCLIPPED):
         privacy = load(scenarios_folder() / mapa.FILE.format("audp"), list(mapa._noise(LR, bound, 0.1))).privacy

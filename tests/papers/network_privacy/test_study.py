@@ -1,4 +1,4 @@
-"""What the study of whole networks reads of worlds, on small ones."""
+"""The measurements of the study of whole networks, on small worlds."""
 
 import csv
 import types
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.slow
 
 
 def runs_of(table):
-    """Runs of which all have one account."""
+    """Runs that all have the same account."""
     study_runs = types.SimpleNamespace(each=lambda section, cell, measure: tuple(measure(None) for _ in range(5)))
     return study_runs, lambda run: table
 
@@ -36,7 +36,7 @@ def test_medians_are_over_the_named_pairs(monkeypatch):
 
 @pytest.mark.parametrize("kind", study.SOLVERS)
 def test_shares_equal_those_of_each_attackers_report(kind):
-    """One matrix for all attackers says what `Network.reconstruction` says of each."""
+    """One matrix for all attackers gives the result of `Network.reconstruction` for each of them."""
     shares = {name: values[0] for name, values in study.solved("Florentine families", kind, 5).items()}
     folder = study.scenarios_folder() / "network_privacy"
     topology = f"topology={{kind: edge_list, path: {folder / 'florentine.txt'}}}"
@@ -72,7 +72,7 @@ def test_distance_protects_if_the_farthest_learn_half(far, held, monkeypatch):
 
 
 def test_asynchrony_protects_only_if_all_worlds_agree(monkeypatch):
-    """Where attackers on AD-PSGD solve for as many in some worlds, asynchrony is not shown to protect."""
+    """If attackers on AD-PSGD solve for as many gradients in some worlds, protection by asynchrony is not shown."""
     shares = {"decentralized_sgd": (0.5,) * 5, "adpsgd": (0.1, 0.2, 0.4, 0.6, 0.9)}
     monkeypatch.setattr(study, "solved", lambda graph, kind, steps: {"32 bits": shares[kind]})
     runs = types.SimpleNamespace(require=lambda section: None)

@@ -1,4 +1,4 @@
-"""Algorithm 2: rules (9) and (10), what stays private until when, and decisions on the pair's own state."""
+"""Algorithm 2: rules (9) and (10), what stays private until when, and decisions by the pair's own state."""
 
 import math
 
@@ -193,7 +193,7 @@ def test_few_calls_decide_for_all():
 
 
 def spread(run):
-    """By how many batches of a task two nodes differ: at most at any time, and on average in the second quarter."""
+    """Difference between nodes in batches of a task: the largest at any time, and the mean in the second quarter."""
     used = np.zeros((len(run.problem.data.sizes), TASKS), int)
     differences = []
     for _, node, task, *_ in run.events:

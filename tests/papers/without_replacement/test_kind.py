@@ -1,4 +1,4 @@
-"""From the scenario to the noise of Lemmas 4 and 5, and to what its epsilon is worth."""
+"""From the scenario to the noise of Lemmas 4 and 5, and to the epsilon that is certified."""
 
 import math
 import re

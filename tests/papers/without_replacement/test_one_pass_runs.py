@@ -47,7 +47,7 @@ def certified(finding):
 
 
 def filled(kind, *, seed=1, window="auto", privacy=SOUND, partition="iid"):
-    """What the text leaves open."""
+    """Return the values of the fields that the scenario's text leaves open."""
     return {
         "algorithm": ALGORITHMS[kind], "seed": seed, "window": window, "privacy": privacy, "partition": partition,
     }  # fmt: skip

@@ -23,7 +23,7 @@ def make_ledger(*, sizes=(100, 100, 60), tasks=10, holders=1, visits=1, refusal=
 
 
 def releases(*used, sizes=(100, 100, 60)):
-    """What each client released, of each task so many batches of 10."""
+    """Releases: `used` has, for each client, the number of batches of 10 of each task."""
     sizes = np.resize(sizes, len(used)).tolist()
     passes = [KnownUses(planned_uses(n, {10: count})) for n, own in zip(sizes, used, strict=True) for count in own]
     return Releases([sum(own) for own in used], passes=passes)
@@ -38,7 +38,7 @@ def test_one_pass_of_one_task_is_one_release():
 
 
 def test_tasks_on_the_same_data_add_up_to_the_papers_untold_epsilon():
-    """theory: ten tasks at epsilon 1 each are 2.852, exactly; twenty nodes that hold the same record, 4.18."""
+    """Ten tasks at epsilon 1 each cost exactly 2.852; twenty nodes that hold the same record cost 4.18."""
     done = releases([10] * 10, [10] * 10, [6] * 10)
     classic = classic_std(1.0, DELTA, 2.0, beyond=True)
     assert make_ledger(level=classic).epsilon(done) == pytest.approx(2.852, abs=1e-3)
@@ -141,7 +141,7 @@ def test_batches_are_counted_for_each_task_and_releases_for_each_client():
 
 
 def used(tally):
-    """In how many releases of each pair an example is at most."""
+    """The largest number of releases of each pair that contain an example."""
     return [passes.cost for passes in tally.passes]
 
 

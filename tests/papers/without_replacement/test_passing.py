@@ -1,4 +1,4 @@
-"""Whatever happens to nodes and links, whoever stays uses all of its data, and nothing waits for who has left."""
+"""Under any faults of nodes and links, nodes that stay use all of their data, and none waits for a node that left."""
 
 import dataclasses
 

@@ -1,4 +1,4 @@
-"""The study of SGD without replacement: what is planned is what the paper has, and verdicts follow from accuracies."""
+"""The study of SGD without replacement: the plan has the paper's settings, and verdicts follow from accuracies."""
 
 import math
 import types
@@ -46,7 +46,7 @@ def runs_of(section, accuracy, spread=1.0, epsilon=1.0, time_s=lambda cell, seed
 
 
 def method(curve):
-    """The algorithm of a curve, in whatever order it is run."""
+    """The algorithm of a curve, whatever its order."""
     return curve.split(",")[0]
 
 
