@@ -32,6 +32,8 @@ import simpy
 from simfl.algorithms.aggregation import Message, Weighted
 from simfl.algorithms.optimizers import State
 from simfl.algorithms.staleness import OwnUpdates
+from simfl.compression.base import Pairs
+from simfl.compression.schemes import PAIRWISE
 from simfl.errors import ScenarioError
 from simfl.robust.base import Among
 from simfl.tape import Gradient, Model
@@ -81,6 +83,13 @@ class ADPSGD(OwnUpdates):
         changing = self.world.changing is not None
         most = self.num_clients if changing else max(len(topology.neighbors(k)) for k in range(self.num_clients))
         self.aggregation = self.aggregator(most)
+        plan = self.training.compression
+        self._pairs: Pairs | None = None
+        if plan is not None:
+            self._pairs = Pairs(PAIRWISE[plan.scheme], self.tape, plan, dict(enumerate(self.model)))
+            self.combines_per_gradient += 1.0
+        #: The share of a difference by which a pair approaches.
+        self._half = 0.5 if plan is None else 0.5 * plan.gamma
         if self.waits:  # only an answer can be stuck: a first message that cannot arrive is refused
             self.world.network.on_stuck = lambda peer, me: self.turns.forget(me)
 
@@ -173,7 +182,8 @@ class ADPSGD(OwnUpdates):
         """Send `me`'s model to a neighbor, which averages and returns the difference.
 
         With d = (w_me - w_peer) / 2, the neighbor adds d and `me` later subtracts the same d from its current model.
-        The sum of all models therefore changes by gradients only.
+        The sum of all models therefore changes by gradients only. With compression, d = gamma (s_me - s_peer) / 2
+        of what the two show each other.
 
         Returns:
             The neighbor, and an event whose value says whether the exchange took place; None without a neighbor.
@@ -181,17 +191,20 @@ class ADPSGD(OwnUpdates):
         peer = self._partner[me] = self.choose(me)
         if peer is None:
             return None, None
-        network, size = self.world.network, self.training.model_bytes
+        network, size, half = self.world.network, self.training.message_bytes, self._half
         combine, optimizer = self.tape.combine, self.optimizer
-        sent = self.model[me]
+        memory = None if self._pairs is None else self._pairs.of(me, peer)
+        before = sent = self.model[me]
+        if memory is not None:
+            before, sent = memory.shown[me], memory.show(me, sent)
         state = None if optimizer is None else optimizer.shown(me)
         done = self.clock.event()
 
         def at_peer() -> None:
-            other = self.model[peer]
+            other = self.model[peer] if memory is None else memory.show(peer, self.model[peer])
             if self.aggregation is None:
-                difference = combine((0.5, sent), (-0.5, other))
-                self.model[peer] = combine((1.0, other), (1.0, difference))
+                difference = combine((half, sent), (-half, other))
+                self.model[peer] = combine((1.0, self.model[peer]), (1.0, difference))
             else:
                 difference = combine((1.0, sent), (-1.0, self._after_hearing(me, peer, sent, other)))
                 self.model[peer] = self._after_hearing(peer, me, other, sent)
@@ -208,8 +221,13 @@ class ADPSGD(OwnUpdates):
                 optimizer.average(me, [(0.5, optimizer.shown(me)), (0.5, self._states_in_flight.pop(me))])
             done.succeed(True)
 
+        def refused() -> None:
+            if memory is not None:
+                memory.undo(me, before, sent)
+            done.succeed(False)
+
         # If the neighbor is offline or unreachable, the exchange is abandoned before any model changes.
-        network.send(me, peer, size, at_peer, lambda: done.succeed(False), sent)
+        network.send(me, peer, size, at_peer, refused, sent)
         return peer, done
 
     def _after_hearing(self, me: int, peer: int, mine: Model, sent: Model) -> Model:

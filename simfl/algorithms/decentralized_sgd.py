@@ -53,7 +53,7 @@ class DecentralizedSGD(GraphRounds):
         plan = self.training.compression
         self._scheme: AbstractScheme | None = None
         if plan is not None:
-            self._scheme = SCHEMES[plan.scheme](self.tape, plan, self.model)
+            self._scheme = SCHEMES[plan.scheme](self.tape, plan, dict(enumerate(self.model)))
             self.combines_per_gradient += 1.0
 
     def worker(self, me: int) -> Process:

@@ -60,7 +60,7 @@ class ServerAlgorithm(Algorithm):
         self._uplink: AbstractScheme | None = None
         if plan is not None:
             nothing = self.tape.combine((0.0, self.server_model))
-            self._uplink = UPLINKS[plan.scheme](self.tape, plan, [nothing] * self.num_clients)
+            self._uplink = UPLINKS[plan.scheme](self.tape, plan, dict.fromkeys(range(self.num_clients), nothing))
             self.combines_per_gradient += 1.0
 
     def models(self) -> Sequence[Model]:

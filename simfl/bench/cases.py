@@ -42,6 +42,7 @@ def _case(
 
 _MESSAGES: dict[str, Any] = {"exchange": "messages"}
 _ROUNDS: dict[str, Any] = {"buffer_size": 100, "local_steps": 10}
+_TOP_K: dict[str, Any] = {"kind": "top_k", "share": 0.01, "gamma": 0.05}
 _PRIVACY: dict[str, Any] = {"mechanism": "gaussian", "clipping_norm": 1.0, "noise_multiplier": 1.0}
 _LAPLACE: dict[str, Any] = {"mechanism": "laplace_l2", "neighbors": "replace_one", "epsilon_per_release": 1.0}
 _STAGES: dict[str, Any] = {"step_size": None, "sampling": "without_replacement", "second_moment": "paper"}
@@ -60,6 +61,8 @@ CASES: dict[str, Case] = {
     "mnist-softmax-adpsgd-messages": _case("mnist", "softmax", 256, 40_000, options=_MESSAGES),
     "mnist-softmax-adpsgd-private": _case("mnist", "softmax", 256, 20_000, privacy=_PRIVACY),
     "mnist-softmax-sync": _case("mnist", "softmax", 256, 20_000, "sync_sgd"),
+    "mnist-softmax-decentralized": _case("mnist", "softmax", 256, 10_000, "decentralized_sgd"),
+    "mnist-softmax-choco": _case("mnist", "softmax", 256, 10_000, "decentralized_sgd", compression=_TOP_K),
     "mnist-mlp-adpsgd": _case("mnist", "mlp", 256, 10_000),
     "mnist-mlp-gossip": _case("mnist", "mlp", 100, 10_000, "gossip_learning"),
     "mnist-softmax-fedbuff": _case("mnist", "softmax", 1_000, 8_000, "fedbuff", options=_ROUNDS),

@@ -99,6 +99,7 @@ class PerCallTape:
         import jax.numpy as jnp
 
         from simfl.tape.kernels import gradient_of_batch, positions_of_batch
+        from simfl.tape.maps import Given
 
         problem = setup.problem
         proximal = 0.0 if problem.rounds is None else problem.rounds.proximal
@@ -117,9 +118,16 @@ class PerCallTape:
             change = total / problem.batches.size + proximal * (w - start)
             return w - eta * (change + problem.model.l2 * w if problem.model.l2 else change)
 
+        def mapped(function: Any, rows: Any, scalars: Any, names: Any, seed: Any) -> Any:
+            made = function(rows, Given(scalars, jnp.ones(len(rows), bool), names[0], names[1], seed))
+            return tuple(made) if isinstance(made, tuple | list) else (made,)
+
         self._local_step: Any = jax.jit(local_step)
         self._linear: Any = jax.jit(linear)
         self._step: Any = jax.jit(step)
+        self._mapped: Any = jax.jit(mapped, static_argnums=0)
+        self._seed = problem.keys.maps
+        self._calls: dict[int, int] = {}
         self.constant = lambda values: jax.device_put(values, device)
 
     def gradient(
@@ -175,6 +183,12 @@ class PerCallTape:
         return total
 
     apply = combine  # operations run in order
+
+    def map(self, function: Any, models: Any, *, scalars: Any = (), outputs: int = 1, client: int | None = None) -> Any:
+        """Compute a function of models now: one call."""
+        draw = self._calls[client or 0] = self._calls.get(client or 0, -1) + 1
+        names = np.array([client or 0, draw], dtype=np.int32)
+        return self._mapped(function, tuple(models), np.array(scalars, dtype=np.float32), names, self._seed)
 
     def settle(self, model: Any) -> Any:
         """Return the model: everything is computed already."""

@@ -6,9 +6,10 @@ what clients compress, how their neighbors use it, and what is kept for later me
 
 from __future__ import annotations
 
+import functools
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -95,7 +96,7 @@ class AbstractScheme(ABC):
     Args:
         tape: records the functions.
         plan: how messages are compressed.
-        models: the initial model of each client, which all clients know.
+        models: the initial model of each client, by its number, which all clients know.
     """
 
     kind: ClassVar[str]
@@ -103,15 +104,20 @@ class AbstractScheme(ABC):
     #: Whether a message changes an estimate that the receiver keeps; if not, a message is complete by itself.
     remembers: ClassVar[bool] = True
 
-    def __init__(self, tape: Tape, plan: CompressionPlan, models: Sequence[Model]) -> None:
+    def __init__(self, tape: Tape, plan: CompressionPlan, models: Mapping[int, Model]) -> None:
         self.plan, self._tape, self._compressor = plan, tape, plan.compressor
         #: s of each client, as its neighbors know it after its last message.
-        self.shown = list(models)
+        self.shown = dict(models)
         self._last: dict[tuple[int, int], int] = {}  # sender and receiver -> round of the last message
 
     @abstractmethod
     def show(self, me: int, model: Model) -> Model:
         """Return s at the start of a round: what receivers hold after the message."""
+
+    def undo(self, me: int, before: Model, sent: Model) -> None:
+        """Forget a message `sent` that will not arrive; s was `before`."""
+        del sent
+        self.shown[me] = before
 
     def base(self, me: int, model: Model) -> Model:
         """Return the model that mixing starts from, x by default."""
@@ -145,6 +151,36 @@ class AbstractScheme(ABC):
         client = me if self._compressor.draws else None
         outputs = getattr(function, "outputs", 1)
         return self._tape.map(function, models, scalars=scalars, outputs=outputs, client=client)
+
+
+class Pairs:
+    """The memories of exchanges in pairs, which one of the two starts.
+
+    A client has one exchange under way that it started itself. Estimates are kept for each (initiator, peer): messages
+    of other exchanges, which may cross or overtake, never touch them. A scheme that remembers no neighbor needs one
+    memory for each client.
+
+    Args:
+        scheme: of which `show` and `undo` are used.
+        tape, plan, models: as of the scheme.
+    """
+
+    def __init__(
+        self, scheme: type[AbstractScheme], tape: Tape, plan: CompressionPlan, models: Mapping[int, Model]
+    ) -> None:
+        self._make: Callable[[Mapping[int, Model]], AbstractScheme] = functools.partial(scheme, tape, plan)
+        self._models = models
+        self._common = None if scheme.remembers else self._make(models)
+        self._of: dict[tuple[int, int], AbstractScheme] = {}
+
+    def of(self, initiator: int, peer: int) -> AbstractScheme:
+        """Return the memory of the exchanges that a client starts with a peer."""
+        if self._common is not None:
+            return self._common
+        pair = initiator, peer
+        if pair not in self._of:
+            self._of[pair] = self._make({client: self._models[client] for client in pair})
+        return self._of[pair]
 
 
 @dataclass(frozen=True)

@@ -309,9 +309,10 @@ def _compression(scenario: Sections) -> Iterator[Problem]:
         what = f"algorithm '{algorithm.kind}'" if algorithm.has_server else f"scheme '{scheme}'"
         advice = "remove it: only choco, deep_squeeze and direct in gossip have a step size of mixing"
         yield Problem(f"null with {what}", f"{compression.gamma:g}", advice, (*at, "gamma"))
-    if scheme == "deep_squeeze" and compression.gamma is None:
+    theory = scheme != "deep_squeeze" and (scheme != "choco" or algorithm.mixes)
+    if scheme in WITH_GAMMA and not (theory or algorithm.has_server) and compression.gamma is None:
         advice = "no theory gives one; begin with the share of what a message keeps"
-        yield Problem("a number with scheme 'deep_squeeze'", "nothing", advice, (*at, "gamma"))
+        yield Problem(f"a number with scheme '{scheme}' and '{algorithm.kind}'", "nothing", advice, (*at, "gamma"))
     for name in ("aggregation", "attackers"):
         if (other := getattr(scenario, name)) is not None:
             advice = "rules and attacks are about models, not about changes of estimates: remove one of the two"

@@ -12,7 +12,9 @@ Scheme = Literal["choco", "deep_squeeze", "dcd", "ecd", "error_feedback", "ef21"
 
 #: All schemes for rounds of gossip; the first is used if a scenario names none.
 GOSSIP: tuple[Scheme, ...] = ("choco", "deep_squeeze", "dcd", "ecd", "direct")
-#: The schemes for updates that are sent to a server.
+#: The schemes of exchanges in pairs.
+PAIRWISE: tuple[Scheme, ...] = ("choco", "deep_squeeze", "direct")
+#: The schemes of updates that are sent to a server.
 UPLINK: tuple[Scheme, ...] = ("error_feedback", "ef21", "direct")
 #: The schemes whose mixing has a step size.
 WITH_GAMMA: tuple[Scheme, ...] = ("choco", "deep_squeeze", "direct")

@@ -15,8 +15,10 @@ ALGORITHMS = {
     "fedasync": {"kind": "fedasync", "local_steps": 2, "proximal": 0.1},
     "async_sgd": {"kind": "async_sgd"},
     "adpsgd": {"kind": "adpsgd", "exchange": "atomic"},
+    "decentralized_sgd": {"kind": "decentralized_sgd"},
     "mapa": {"kind": "mapa", "step_size": None, "second_moment": "paper", "smoothness": 0.1, "sampling_std": 0.1},
 }
+COMPRESSION = {"decentralized_sgd": {"kind": "random_k", "share": 0.1, "gamma": 0.3}}
 PRIVACY = {"mapa": {"mechanism": "laplace_l2", "neighbors": "replace_one", "epsilon_per_release": 1e4}}
 
 
@@ -30,6 +32,7 @@ def test_one_call_per_event_computes_the_models_of_the_tape(kind):
                 "clients": {"count": 8, "jitter": {"kind": "lognormal", "sigma": 0.3}},
                 "algorithm": {"batch_size": 8, "step_size": 0.2, **ALGORITHMS[kind]},
                 "privacy": PRIVACY.get(kind),
+                "compression": COMPRESSION.get(kind),
                 "stop": {"updates": 40},
                 "evaluate": {"every": {"updates": 40}},
             }

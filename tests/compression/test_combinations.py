@@ -1,5 +1,7 @@
 """Compressed messages with every other setting: each combination runs, or one line says what to change."""
 
+import itertools
+
 import pytest
 
 from simfl.algorithms import ALGORITHMS
@@ -38,9 +40,9 @@ def test_every_combination_runs_or_is_refused_in_one_line(tmp_path):
             setup_of(*changes)
         except (ScenarioError, ValueError):
             continue
-        for compressor in COMPRESSORS:
+        for compressor, gamma in itertools.product(COMPRESSORS, ("null", "0.5")):
             try:
-                setup = setup_of(*changes, f"compression={{kind: {compressor}}}")
+                setup = setup_of(*changes, f"compression={{kind: {compressor}, gamma: {gamma}}}")
             except ScenarioError as error:
                 (line,) = str(error).splitlines()
                 assert "compress" in line, line
@@ -69,8 +71,8 @@ REFUSED = [
      "direct with algorithm 'fedavg', found 'choco'; choose one of them"),
     (["algorithm={kind: fedbuff, noise: server}", "privacy={mechanism: gaussian_update}"], "compression: expected null "
      "with noise of the server, found 'top_k'; messages would be compressed before noise is added: use noise: client"),
-    (["compression.scheme=deep_squeeze"], "compression.gamma: expected a number with scheme 'deep_squeeze', found "
-     "nothing; no theory gives one; begin with the share of what a message keeps"),
+    (["compression.scheme=deep_squeeze"], "compression.gamma: expected a number with scheme 'deep_squeeze' and "
+     "'decentralized_sgd', found nothing; no theory gives one; begin with the share of what a message keeps"),
     (["privacy={mechanism: gaussian, noise_multiplier: 1, view: global_hidden}"], "privacy.view: expected "
      "local_transcript with compressed messages, found 'global_hidden'; what a message changes shows whose estimate "
      "it is: leave the view out"),

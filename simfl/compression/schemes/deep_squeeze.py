@@ -9,6 +9,7 @@ A message is complete by itself, so receivers keep no state.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -38,11 +39,15 @@ class DeepSqueeze(AbstractScheme):
     summary: ClassVar[str] = "DeepSqueeze: what a message leaves out is added to the next one"
     remembers: ClassVar[bool] = False
 
-    def __init__(self, tape: Tape, plan: CompressionPlan, models: list[Model]) -> None:
+    def __init__(self, tape: Tape, plan: CompressionPlan, models: Mapping[int, Model]) -> None:
         super().__init__(tape, plan, models)
-        self._error = [tape.combine((0.0, model)) for model in models]
+        self._error = {client: tape.combine((0.0, model)) for client, model in models.items()}
 
     def show(self, me: int, model: Model) -> Model:
         """Return Q(x + e)."""
         self.shown[me], self._error[me] = self._map(WithError(self._compressor), [model, self._error[me]], me)
         return self.shown[me]
+
+    def undo(self, me: int, before: Model, sent: Model) -> None:
+        """Add the message to what is left out: e <- e + c."""
+        self._error[me] = self._tape.combine((1.0, self._error[me]), (1.0, sent))

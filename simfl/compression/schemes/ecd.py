@@ -11,6 +11,7 @@ The scheme diverges unless Q leaves out little, because z grows with t.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -38,9 +39,9 @@ class ECD(AbstractScheme):
     kind: ClassVar[str] = "ecd"
     summary: ClassVar[str] = "ECD-PSGD: estimates follow extrapolations of the models"
 
-    def __init__(self, tape: Tape, plan: CompressionPlan, models: list[Model]) -> None:
+    def __init__(self, tape: Tape, plan: CompressionPlan, models: Mapping[int, Model]) -> None:
         super().__init__(tape, plan, models)
-        self._rounds = [0] * len(models)
+        self._rounds = dict.fromkeys(models, 0)
 
     def show(self, me: int, model: Model) -> Model:
         """Return xhat: the change of the last round is sent now."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import ClassVar, Literal
 
 from simfl.scenario.algorithms.base import AlgorithmConfig, BoundedConfig, Sections
-from simfl.scenario.compression import GOSSIP, Scheme
+from simfl.scenario.compression import GOSSIP, PAIRWISE, Scheme
 from simfl.scenario.fields import Index, PositiveSeconds, Settled, option, variant
 from simfl.scenario.problems import Problem
 
@@ -29,6 +29,7 @@ class AdPsgd(BoundedConfig):
     """
 
     states: ClassVar[tuple[str, ...]] = GOSSIPED
+    compresses: ClassVar[tuple[Scheme, ...]] = PAIRWISE
     kind: Literal["adpsgd"] = variant("adpsgd")
     exchange: Literal["atomic", "messages"] = option(
         "messages",
@@ -43,6 +44,9 @@ class AdPsgd(BoundedConfig):
 
     def contradictions(self, scenario: Sections) -> Iterator[Problem]:
         """Yield a problem if pairing by senders lacks a constant bipartite graph."""
+        if self.exchange == "atomic" and scenario.compression is not None:
+            advice = "atomic exchanges send no messages"
+            yield Problem("messages with compressed messages", "'atomic'", advice, ("algorithm", "exchange"))
         topology, count = scenario.topology, scenario.clients.count
         impossible = count < 2 or any(topology.impossible(count))
         if self.pairing == "senders" and topology.changes:
