@@ -313,10 +313,6 @@ def _compression(scenario: Sections) -> Iterator[Problem]:
     if scheme in WITH_GAMMA and not (theory or algorithm.has_server) and compression.gamma is None:
         advice = "no theory gives one; begin with the share of what a message keeps"
         yield Problem(f"a number with scheme '{scheme}' and '{algorithm.kind}'", "nothing", advice, (*at, "gamma"))
-    for name in ("aggregation", "attackers"):
-        if (other := getattr(scenario, name)) is not None:
-            advice = "rules and attacks are about models, not about changes of estimates: remove one of the two"
-            yield Problem("null with compressed messages", repr(other.kind), advice, (name,))
     if algorithm.noise_of_server:
         advice = "messages would be compressed before noise is added: use noise: client"
         yield Problem("null with noise of the server", found, advice, at)

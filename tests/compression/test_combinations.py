@@ -82,10 +82,10 @@ REFUSED = [
      "messages may be further from a vector than 0 is (delta = "),
     (["topology={kind: erdos_renyi, probability: 0.5, redraw_every: 1 s}"], "compression.gamma: expected a number with "
      "a topology that changes, for which no theory gives one, found nothing"),
-    (["aggregation={kind: median}"], "aggregation: expected null with compressed messages, found 'median'; rules and "
-     "attacks are about models, not about changes of estimates: remove one of the two"),
-    (["attackers={kind: sign_flip, clients: [1]}"], "attackers: expected null with compressed messages, found "
-     "'sign_flip'; rules"),
+    (["aggregation={kind: median}"], "aggregation: expected null beside compression, found 'median'; a rule needs "
+     "whole models: leave one out"),
+    (["attackers={kind: sign_flip, clients: [1]}"], "attackers: expected null beside compression, found 'sign_flip'; a "
+     "rule needs"),
     (["compression.share=0"], "compression.share: expected a number > 0 and <= 1, found 0"),
     (["compression=topk"], "compression: expected top_k, random_k, qsgd, sign or my_module:MyClass, found 'topk'; "
      "did you mean 'top_k'?"),

@@ -203,8 +203,8 @@ BROKEN = [
     Broken(
         "rule_of_compressed_messages",
         "algorithm: {kind: decentralized_sgd}\ncompression: {kind: top_k}\naggregation: {kind: median}\n",
-        "{file}: aggregation: expected null with compressed messages, found 'median'; rules and attacks are about "
-        "models, not about changes of estimates: remove one of the two",
+        "{file}: aggregation: expected null beside compression, found 'median'; a rule needs whole models: "
+        "leave one out",
     ),
     Broken(
         "unknown_metric",
