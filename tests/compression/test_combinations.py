@@ -32,6 +32,7 @@ def possible():
                     yield kind, privacy, changes
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("without_numbers")
 def test_every_combination_runs_or_is_refused_in_one_line(tmp_path):
     ran, refused = set(), set()

@@ -94,6 +94,7 @@ def scenario(scheme, window="auto", compression=True):
     return loads(rough("adpsgd-messages").to_yaml(), "rough", overrides=changes)
 
 
+@pytest.mark.slow(but=["choco"])
 @pytest.mark.parametrize("scheme", ["choco", "deep_squeeze"])
 def test_runs_repeat_themselves_at_any_window_and_after_an_interruption(scheme, tmp_path):
     whole, events = run_until(prepare(scenario(scheme)), math.inf, tmp_path)

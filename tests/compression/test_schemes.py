@@ -109,7 +109,8 @@ def distances(scheme, compressor, gamma, rounds, clients=9):
 
     def prepare(algorithm):
         def look():
-            x, shown = algorithm.tape.values(algorithm.model), algorithm.tape.values(algorithm._scheme.shown)
+            shown = algorithm._scheme.shown
+            x, shown = (algorithm.tape.values([of[k] for k in range(clients)]) for of in (algorithm.model, shown))
             seen.append((np.square(x - models.mean(axis=0)).sum(), np.square(x - shown).sum()))
 
         for r in range(rounds):

@@ -95,6 +95,7 @@ def test_asynchronous_updates_are_those_of_the_listing(scheme, compressor):
     np.testing.assert_allclose(stepped, steps, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_schemes_with_a_memory_stay_nearer_to_the_run_without_compression():
     """Send a quarter of the coordinates; clients differ, so each leaves out other coordinates."""
     goal = played("fedavg", "direct", TopK(1.0), 900 * CLIENTS)[0]

@@ -84,6 +84,7 @@ def expected(kind, rule, attack):
     return wrong + ["attackers"] * untaken
 
 
+@pytest.mark.slow(but=["fedavg", "decentralized_sgd", "sgp"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_rules_and_attacks_run_with_the_algorithms_that_take_them(kind, tmp_path):
     needed = NEEDED.get(kind)

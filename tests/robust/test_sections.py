@@ -225,6 +225,7 @@ SECTIONS = {
 }
 
 
+@pytest.mark.slow(but=["rounds"])
 @pytest.mark.parametrize("name", SECTIONS)
 def test_digests_are_equal_over_windows_and_after_a_resume(name, tmp_path):
     algorithm, rule, attack = SECTIONS[name]

@@ -134,8 +134,8 @@ def test_bad_input_gives_one_line(simfl_, tmp_path, monkeypatch):
     for arguments, line in [
         (
             ["nope"],
-            "reproduce: expected one of adp2sgd, async-fl, mapa, network-privacy, proactive-dp, without-replacement, "
-            "found 'nope'",
+            "reproduce: expected one of adp2sgd, async-fl, byzantine-gossip, mapa, network-privacy, proactive-dp, "
+            "without-replacement, found 'nope'",
         ),
         (["mapa", "--jobs", "0"], "--jobs: expected at least 1, found 0"),
         (["mapa", "--device", "tpu"], "--device: expected cpu or gpu, found 'tpu'"),
