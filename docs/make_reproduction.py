@@ -150,7 +150,7 @@ def made_by() -> Iterator[str]:
 def readme(text: str) -> str:
     """Return results/README.md with its tables written anew."""
     before, _, rest = text.partition(BEGIN)
-    lines = [BEGIN, "", *glance("../docs/"), "", *made_by(), "", END]
+    lines = [BEGIN, "", *former(), *glance("../docs/"), "", *made_by(), "", END]
     return before + "\n".join(lines) + rest.partition(END)[2]
 
 
@@ -180,11 +180,24 @@ def draw_headlines(path: Path) -> None:
         save_and_close(figure, path)
 
 
+def former() -> Iterator[str]:
+    """Yield a warning that names the studies whose tables an earlier form of them made."""
+    names = [name for name in PAPERS if not rows_of(f"{name}-about")]
+    if names:
+        yield (
+            f"**Made by an earlier form of the study: {', '.join(names)}.** The studies have changed since, in claims, "
+            "readings and runs. Stored verdicts and numbers are of the earlier form until they are run again. For "
+            "`without_replacement` they are of `order: random`, the former default of Algorithm 2, which costs it "
+            "accuracy at large batches."
+        )
+        yield ""
+
+
 def page() -> str:
     """Return the whole page."""
     judged = {name: claims_of(name) for name in PAPERS}
-    lines = [INTRODUCTION, "## At a glance", "", *glance(""), "", f"![{CAPTION}]({HEADLINES.as_posix()})", "",
-             "## The headlines", ""]  # fmt: skip
+    lines = [INTRODUCTION, "## At a glance", "", *former(), *glance(""), "",
+             f"![{CAPTION}]({HEADLINES.as_posix()})", "", "## The headlines", ""]  # fmt: skip
     for name, claims in judged.items():
         for claim in claims:
             if claim["headline"] == "true":
