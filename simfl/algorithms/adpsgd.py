@@ -80,9 +80,7 @@ class ADPSGD(OwnUpdates):
         self.in_flight: dict[int, Model] = {}
         #: The neighbor's state in flight to each client. Not a difference: a second moment must not become negative.
         self._states_in_flight: dict[int, State | None] = {}
-        changing = self.world.changing is not None
-        most = self.num_clients if changing else max(len(topology.neighbors(k)) for k in range(self.num_clients))
-        self.aggregation = self.aggregator(most)
+        self.aggregation = self.aggregator()
         plan = self.training.compression
         self._pairs: Pairs | None = None
         if plan is not None:

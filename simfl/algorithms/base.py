@@ -286,15 +286,20 @@ class Algorithm(ABC):
             return models
         return [model for client, model in enumerate(models) if client not in hostility.clients]
 
-    def aggregator(self, most_senders: int) -> Aggregation | None:
+    def aggregator(self, most_senders: int | None = None) -> Aggregation | None:
         """Return what combines messages; None without a rule and an attack.
 
-        `most_senders` is the largest number of clients that one receiver hears.
+        `most_senders` is the largest number of clients that one receiver hears. None means its neighbors, which are all
+        clients if the graph changes.
         """
         training = self.training
         hostility = None if training.hostility is None or training.hostility.attack is None else training.hostility
         if training.rule is None and hostility is None:
             return None
+        if most_senders is None:
+            clients, topology = range(self.num_clients), self.world.topology
+            changing = self.world.changing is not None
+            most_senders = len(clients) if changing else max(len(topology.neighbors(k)) for k in clients)
         planned = training.planned_updates
         self.aggregation = Aggregation(
             self.tape,

@@ -48,8 +48,7 @@ class DecentralizedSGD(GraphRounds):
         trivial = self.world.availability.trivial and self._changing is None
         self._complete = self._graph.topology.is_complete and trivial
         self._average: tuple[tuple[int, int], Model] | None = None
-        most = self.num_clients if self._changing is not None else max(map(len, self._graph.neighbors))
-        self.aggregation = self.aggregator(most)
+        self.aggregation = self.aggregator()
         plan = self.training.compression
         self._scheme: AbstractScheme | None = None
         if plan is not None:

@@ -230,6 +230,8 @@ def _problem(setup: Setup) -> LearningProblem:
     dataset, shares, streams, protection = setup.dataset, setup.shares, setup.streams, setup.protection
     correlation, sampling = protection.correlation, setup.kind.sampling
     drawing: Drawing = "same_order" if sampling == "shuffle" and isinstance(correlation, InTime) else sampling
+    further = _further_measures(setup.scenario)
+    known = not {*OF_KNOWN_OPTIMA}.isdisjoint(further)
     hostile = attackers_of(setup.scenario, streams)
     order = streams.generator("loss-examples").permutation(len(dataset.train_x))
     if hostile:
@@ -247,10 +249,10 @@ def _problem(setup: Setup) -> LearningProblem:
         measured=Measured(
             np.sort(order[:LOSS_EXAMPLES]),
             setup.scenario.evaluate.gradients,
-            _further_measures(setup.scenario),
+            further,
             honest,
-            dataset.optimum,
-            dataset.suboptimality,
+            dataset.optimum if known else None,
+            dataset.suboptimality if known else None,
         ),
         clipping=Clipping(protection.clipping_norm, protection.clip, setup.algorithm.own_clipping),
         noise=Noise(protection.sampler, setup.noisy, form) if noised else None,

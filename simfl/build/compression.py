@@ -25,7 +25,7 @@ def compression_of(setup: Setup) -> CompressionPlan | None:
     if isinstance(config, OwnCompressor):
         compressor = _own(config, size)
     else:
-        compressor = COMPRESSORS[config.kind](**config.compressor_options())
+        compressor = COMPRESSORS[config.kind](**config.arguments())
     scheme, gamma = config.scheme or setup.scenario.algorithm.compresses[0], config.gamma
     if gamma is None:
         gamma = _gamma(setup, compressor, size) if scheme == "choco" else 1.0
@@ -54,7 +54,7 @@ def _gamma(setup: Setup, compressor: AbstractCompressor, size: int) -> float:
 def _own(config: OwnCompressor, size: int) -> AbstractCompressor:
     """Return a user's own compressor, tried out on one vector."""
     where = "compression.kind"
-    made = make(config.kind, config.options, where)
+    made = make(config.kind, config.arguments(), where)
     if not isinstance(made, AbstractCompressor):
         raise ScenarioError(
             f"{where}: expected a simfl.compression.base.AbstractCompressor from {config.kind!r}, found "

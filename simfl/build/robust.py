@@ -146,8 +146,8 @@ def _attack(config: Any) -> AbstractAttack:
 def _made(config: Any, catalogue: Mapping[str, Any], base: type, section: str) -> Any:
     """Return the rule or attack of a section."""
     if ":" not in config.kind:
-        return catalogue[config.kind](**config.parameters())
-    made = make(config.kind, config.parameters(), f"{section}.kind")
+        return catalogue[config.kind](**config.arguments())
+    made = make(config.kind, config.arguments(), f"{section}.kind")
     if not isinstance(made, base):
         raise ScenarioError(
             f"{section}.kind: expected an object of {base.__module__}.{base.__name__} from {config.kind!r}, "
@@ -156,18 +156,17 @@ def _made(config: Any, catalogue: Mapping[str, Any], base: type, section: str) -
     return made
 
 
-def _takes(taken: Collection[Among], one: type[AbstractRule] | type[AbstractAttack]) -> bool:
-    on_data = issubclass(one, AbstractAttack) and one.on_data
-    return on_data or one.among in taken or (one.among is None and bool(taken))
+def _takes(taken: Collection[Among], among: Among | None) -> bool:
+    return among in taken or (among is None and bool(taken))
 
 
 def _check_taken(setup: Setup, kind: str, among: Among | None, section: str) -> None:
     """Reject a rule or an attack of a class that the algorithm does not take."""
     taken: Collection[Among] = setup.algorithm.aggregates
-    if among in taken or (among is None and taken):
+    if _takes(taken, among):
         return
     catalogue: Mapping[str, Any] = RULES if section == "aggregation" else ATTACKS
-    kinds = [name for name, one in catalogue.items() if _takes(taken, one)]
+    kinds = [name for name, one in catalogue.items() if getattr(one, "on_data", False) or _takes(taken, one.among)]
     said = [kind for kind in kinds if kind != NearestNeighborMixing.kind]  # that is said with `before`
     raise ScenarioError(
         f"{section}.kind: expected {one_of(said) if said else 'null'} with {setup.scenario.algorithm.kind!r}, "

@@ -139,7 +139,7 @@ def load_linear(root: Path | None, streams: Streams, **options: Any) -> Dataset:
 
     def suboptimality(w: DoubleArray) -> float:
         away = w - best  # the loss is quadratic, so this difference does not cancel
-        return 0.5 * float(((design @ away) ** 2).mean()) + 0.5 * spec.l2 * float(away @ away)
+        return 0.5 * float(((_design(train_x, spec.intercept) @ away) ** 2).mean()) + 0.5 * spec.l2 * float(away @ away)
 
     arrays = train_x, train_y, test_x, test_y
     return Dataset("linear", *arrays, 0, optimum=best, optimal_loss=loss, suboptimality=suboptimality)
@@ -164,11 +164,10 @@ def load_logistic(root: Path | None, streams: Streams, **options: Any) -> Datase
         positive = generator.random(size) < 1.0 / (1.0 + np.exp(-(x @ weights)))
         parts.append((x, (positive ^ (generator.random(size) < noise)).astype(np.int32)))
     (train_x, train_y), (test_x, test_y) = parts
-    design, signs = _design(train_x, spec.intercept), 2.0 * train_y - 1.0
-    best, loss = _logistic_optimum(design, train_y, spec.l2)
+    best, loss = _logistic_optimum(_design(train_x, spec.intercept), train_y, spec.l2)
 
     def suboptimality(w: DoubleArray) -> float:
-        margins = signs * (design @ w)
+        margins = (2.0 * train_y - 1.0) * (_design(train_x, spec.intercept) @ w)
         return float(np.logaddexp(0.0, -margins).mean()) + 0.5 * spec.l2 * float(w @ w) - loss
 
     arrays = train_x, train_y, test_x, test_y

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from simfl.scenario.fields import ByKind, Config, Count, Flag, OwnCode, OwnName, Share, option, variant
+from simfl.scenario.fields import ByKind, ClassSection, Count, Flag, OwnCode, OwnName, Share, option, variant
 
 Scheme = Literal["choco", "deep_squeeze", "dcd", "ecd", "error_feedback", "ef21", "direct"]
 
@@ -20,11 +20,10 @@ UPLINK: tuple[Scheme, ...] = ("error_feedback", "ef21", "direct")
 WITH_GAMMA: tuple[Scheme, ...] = ("choco", "deep_squeeze", "direct")
 
 
-class CompressionConfig(Config):
+class CompressionConfig(ClassSection):
     """Base of compressors, with the scheme that uses their messages."""
 
-    if TYPE_CHECKING:  # each class names itself
-        kind: str
+    beside: ClassVar[frozenset[str]] = frozenset({"scheme", "gamma"})
 
     scheme: Scheme | None = option(
         None,
@@ -38,10 +37,6 @@ class CompressionConfig(Config):
         "consensus step size of choco, deep_squeeze and direct; null: for choco the theory's, which is small; for "
         "direct 1",
     )
-
-    def compressor_options(self) -> dict[str, Any]:
-        """Return the arguments of the compressor by name."""
-        return self.model_dump(exclude={"kind", *CompressionConfig.model_fields})
 
 
 class TopK(CompressionConfig):
@@ -77,10 +72,6 @@ class OwnCompressor(CompressionConfig, OwnCode):
     """A compressor of your own, from a module."""
 
     kind: OwnName = Field(description="module and class of the compressor, as in my_module:MyCompressor")
-
-    def compressor_options(self) -> dict[str, Any]:
-        """Return `options`."""
-        return dict(self.options)
 
 
 Compression = Annotated[TopK | RandomK | Qsgd | Sign | OwnCompressor, ByKind(external=OwnCompressor)]

@@ -12,7 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Self, TypeVar, get_args
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self, TypeVar, get_args
 
 from pydantic import (
     AfterValidator,
@@ -482,3 +482,19 @@ class OwnCode(Config):
     """Base of sections that name a user's own code, by `kind` or `set`."""
 
     options: OwnOptions = option({}, "what the class or function is given, by keyword; checked by itself")
+
+
+class ClassSection(Config):
+    """Base of sections that name a class by `kind`; their fields are its arguments."""
+
+    #: Fields that are not arguments of the class.
+    beside: ClassVar[frozenset[str]] = frozenset()
+
+    if TYPE_CHECKING:  # each class names itself
+        kind: str
+
+    def arguments(self) -> dict[str, Any]:
+        """Return the arguments of the class by name; `options` of a user's own."""
+        if isinstance(self, OwnCode):
+            return dict(self.options)
+        return {name: getattr(self, name) for name in type(self).model_fields if name not in {"kind", *self.beside}}

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
 from simfl.scenario.clients import exactly_one
 from simfl.scenario.fields import (
     ByKind,
+    ClassSection,
     Clients,
     Config,
     Count,
@@ -31,15 +32,10 @@ from simfl.scenario.units import format_time
 _TOLERATED = "number of attackers that are tolerated; with too few models, the largest number below half of them"
 
 
-class RuleConfig(Config):
+class RuleConfig(ClassSection):
     """Base of aggregation rules; fields are arguments of the rule's class."""
 
-    if TYPE_CHECKING:  # each class names itself
-        kind: str
-
-    def parameters(self) -> dict[str, Any]:
-        """Return the arguments of the rule's class."""
-        return {name: getattr(self, name) for name in type(self).model_fields if name not in ("kind", "before")}
+    beside: ClassVar[frozenset[str]] = frozenset({"before"})
 
 
 class Mixing(Config):
@@ -128,19 +124,13 @@ class OwnRule(Mixable, OwnCode):
 
     kind: OwnName = Field(description="module and class of the rule, as in my_module:MyRule")
 
-    def parameters(self) -> dict[str, Any]:
-        """Return `options`."""
-        return dict(self.options)
 
-
-class AttackConfig(Config):
+class AttackConfig(ClassSection):
     """Base of attacks; further fields are arguments of the attack's class."""
 
+    beside: ClassVar[frozenset[str]] = frozenset({"clients", "share", "start"})
     #: Whether it changes the attackers' labels and not what they send.
     on_data: ClassVar[bool] = False
-
-    if TYPE_CHECKING:  # each class names itself
-        kind: str
 
     clients: Clients | None = option(None, "the attackers, by number; the first is 0")
     share: OpenShare | None = option(None, "the share of all clients that are attackers, drawn once; at least one")
@@ -149,11 +139,6 @@ class AttackConfig(Config):
     def problems(self) -> Iterator[Problem]:
         """Yield a problem unless one of clients and share is given."""
         return exactly_one(self, "clients", "share")
-
-    def parameters(self) -> dict[str, Any]:
-        """Return the arguments of the attack's class."""
-        fields = type(self).model_fields
-        return {name: getattr(self, name) for name in fields if name not in ("kind", *AttackConfig.model_fields)}
 
 
 class SignFlipAttack(AttackConfig):
@@ -218,10 +203,6 @@ class OwnAttack(AttackConfig, OwnCode):
     """An attack of your own, a subclass of `simfl.robust.base.AbstractAttack`."""
 
     kind: OwnName = Field(description="module and class of the attack, as in my_module:MyAttack")
-
-    def parameters(self) -> dict[str, Any]:
-        """Return `options`."""
-        return dict(self.options)
 
 
 RULES = (

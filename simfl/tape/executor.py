@@ -496,11 +496,7 @@ class Executor:
         if "worst_decile_models" in names and client_accuracy is not None:
             values["worst_decile_models"] = measures.worst_decile(client_accuracy[whose])
         measured = self.problem.measured
-        if (
-            not measures.OF_OPTIMA.isdisjoint(names)
-            and measured.optimum is not None
-            and measured.suboptimality is not None
-        ):
+        if measured.optimum is not None and measured.suboptimality is not None:
             w = np.asarray(mean, dtype=np.float64)
             values["suboptimality"] = measured.suboptimality(w)
             values["distance"] = float(np.linalg.norm(w - measured.optimum))

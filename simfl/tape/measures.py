@@ -99,5 +99,3 @@ OF_TARGETS: dict[str, Callable[[NDArray[np.float64], NDArray[np.float64]], float
 
 OF_CLIENTS = ("worst_decile", "worst_decile_models")
 """Measures of all clients' accuracies."""
-#: Measures of a problem whose minimizer is known.
-OF_OPTIMA = frozenset({"suboptimality", "distance"})

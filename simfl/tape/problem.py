@@ -176,8 +176,9 @@ class Measured:
         gradient_examples: number of leading training examples whose gradients are measured; 0: none.
         further: names of `simfl.tape.measures`.
         clients: int [k], the clients among which the worst are measured; None: all.
-        optimum: the minimizer w* of the training loss f, f64 [d], for `distance`.
-        suboptimality: returns f(w) - f(w*) for parameters, f64 [d].
+        optimum: the minimizer w* of the training loss f, f64 [d], for `distance`; None if neither that nor
+            `suboptimality` is measured.
+        suboptimality: returns f(w) - f(w*) for parameters, f64 [d]; None as `optimum`.
     """
 
     loss_examples: NDArray[np.int64]
