@@ -131,6 +131,7 @@ def test_choco_gossip_converges_linearly_at_the_rate_of_the_theorem(kind):
     assert (errors / errors[0] <= promised * (1 + 1e-6)).all()
 
 
+@pytest.mark.slow
 def test_choco_gossip_reaches_a_consensus_and_messages_without_memory_do_not():
     choco = distances("choco", TopK(0.25), 0.3, 250).sum(axis=1)
     assert choco[-1] < 1e-4 * choco[0]

@@ -29,6 +29,7 @@ def accuracy(tmp_path, options):
     return run(scenario(said), out=tmp_path).metrics["test_accuracy"].iloc[-1]
 
 
+@pytest.mark.slow
 def test_robust_rules_learn_among_attackers_and_the_mean_does_not(tmp_path):
     rules = ["mean", "median", "trimmed_mean, rule_options: {f: 2}", "multi_krum, rule_options: {f: 2}"]
     mean, *robust = [accuracy(tmp_path, f"rule: {rule}") for rule in rules]

@@ -100,7 +100,7 @@ def play(beside, window, width):
         return tape.values(models)
 
 
-@pytest.mark.slow(but=["True"])
+@pytest.mark.slow
 @pytest.mark.parametrize("beside", [False, True])
 def test_results_do_not_depend_on_the_window(beside):
     values = play(beside, 1000, 4)
