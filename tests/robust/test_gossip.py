@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from simfl.runs.runner import run
 from simfl.scenario import load
