@@ -31,7 +31,7 @@ settings.load_profile("simfl")
 
 
 #: Memory above which a worker drops its compiled programs: hundreds of shapes of tiny problems would take gigabytes.
-MEMORY_BYTES = 3 * 2**28
+MEMORY_BYTES = 2**30
 #: It drops them again only if memory has grown by this much since.
 GROWTH_BYTES = 2**27
 #: Compiled programs are kept for the next session, up to this size.

@@ -79,7 +79,7 @@ def one(seed: int, folder) -> bool:
     return True
 
 
-@pytest.mark.slow(but=["0", "1"])
+@pytest.mark.slow(but=["0"])
 @pytest.mark.usefixtures("without_numbers")
 @pytest.mark.parametrize("lot", range(LOTS))
 def test_drawn_scenarios_end_and_add_up(lot, tmp_path):

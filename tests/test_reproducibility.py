@@ -91,6 +91,7 @@ def check_equal(one, other):
         pd.testing.assert_frame_equal(frame, tables(other)[name], check_exact=True)
 
 
+@pytest.mark.slow(but=["messages"])
 @pytest.mark.parametrize("algorithm", ["adpsgd-atomic", "adpsgd-messages"])
 def test_the_same_seed_gives_the_same_tables_for_every_window(algorithm, tmp_path):
     runs = [run(rough(algorithm, window=window), out=tmp_path) for window in ("auto", "auto", 7, 60)]
@@ -139,7 +140,7 @@ def prepared(kind, *, private, window):
     return None
 
 
-@pytest.mark.slow(but=["adpsgd-private", "sync_sgd-plain", "fedbuff-private", "async_fl-private"])
+@pytest.mark.slow(but=["adpsgd-private", "sync_sgd-plain", "fedbuff-private"])
 @pytest.mark.parametrize("private", [True, False], ids=["private", "plain"])
 @pytest.mark.parametrize("kind", sorted(AVAILABLE))
 def test_every_algorithm_repeats_itself_for_any_window_and_interruptions(kind, private, tmp_path):

@@ -107,6 +107,7 @@ def test_fedbuff_with_median_is_its_numpy_loop(knows):
     np.testing.assert_allclose(values[0], models[-1], **CLOSE)
 
 
+@pytest.mark.slow(but=["fedavg"])
 @pytest.mark.parametrize("kind", ["fedavg", "fedprox", "fedbuff"])
 def test_the_mean_is_what_a_server_does_without_a_rule(kind):
     options = {"steps": [1, 2, 3, 2, 1, 2, 3], **({"buffer_size": 4} if kind == "fedbuff" else {})}
@@ -160,6 +161,7 @@ def test_decentralized_sgd_with_clipped_gossip_and_dissensus_is_its_numpy_loop()
     np.testing.assert_array_equal(len(algorithm.evaluated()), count - len(hostile))
 
 
+@pytest.mark.slow(but=["atomic"])
 @pytest.mark.parametrize("exchange", ["messages", "atomic"])
 def test_pairs_that_clip_nothing_are_plain_ones_and_clipped_ones_keep_the_sum(exchange):
     def ring(rule=None, hostility=None, updates=60):

@@ -33,6 +33,7 @@ def test_results_do_not_depend_on_the_window(tmp_path, window):
     assert run(scenario(f"execution.window={window}"), out=tmp_path).manifest.digest == whole.manifest.digest
 
 
+@pytest.mark.slow(but=["0.5"])
 @pytest.mark.parametrize("at", [0.2, 0.5, 0.9])
 def test_a_resumed_run_keeps_estimates_and_messages_in_flight(tmp_path, at):
     whole, events = run_until(prepare(scenario()), math.inf, tmp_path)

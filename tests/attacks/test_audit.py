@@ -198,6 +198,7 @@ def test_a_ledger_that_counts_too_few_examples_in_a_batch_is_refuted():
     assert mistaken.refuted
 
 
+@pytest.mark.slow
 def test_missing_noise_of_an_asynchronous_client_is_refuted():
     report = audited(no_noise, canaries=719, client=1, scenario_options=SAMPLED)
     assert report.client == 1

@@ -18,6 +18,7 @@ def test_input_canaries_go_through_the_model():
     assert audited(no_noise, canaries=300, kind="input").refuted
 
 
+@pytest.mark.slow
 def test_replaced_examples_are_distinguished_twice_as_well():
     """Opposite canaries, noise of z = 2 over the sensitivity 2C: the same as z = 1 when one is added."""
     options = {"privacy": REPLACE.format(4.0), "sampling": "without_replacement"}

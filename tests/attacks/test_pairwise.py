@@ -138,6 +138,7 @@ def test_nearer_observers_measure_more_and_at_most_the_certified():
     assert far.certified < near.certified < everything.certified
 
 
+@pytest.mark.slow
 def test_missing_noise_is_refuted_at_a_distance():
     right, broken = audited(2), audited(2, no_noise)
     assert right.passed

@@ -31,6 +31,7 @@ def study(tmp_path):
     return write
 
 
+@pytest.mark.slow
 def test_compare_shows_the_groups_of_a_sweep(simfl_, study, tmp_path):
     study(grid=GRID, seeds=2, baseline="SYNC")
     code, shown, told = simfl_("sweep", "small.yaml", "--jobs", 1)

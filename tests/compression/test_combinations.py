@@ -141,6 +141,7 @@ def own(tmp_path, monkeypatch, *changes, name="Halves", result="jnp.float32", bi
     )
 
 
+@pytest.mark.slow
 def test_a_compressor_of_your_own_is_a_class_in_a_module(tmp_path, monkeypatch):
     setup = own(tmp_path, monkeypatch, "compression.gamma=1", "compression.options={type: bfloat16}")
     plan = setup.training.compression

@@ -51,6 +51,7 @@ def test_two_clients_do_what_the_listing_says():
         np.testing.assert_allclose(tape.values(algorithm.model), x, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.slow(but=["ring"])
 @pytest.mark.parametrize("scheme", PAIRWISE)
 @pytest.mark.parametrize("topology", ["ring", "complete"])
 def test_the_sum_of_models_stays_whatever_is_late_crossing_or_refused(scheme, topology):
@@ -94,7 +95,7 @@ def scenario(scheme, window="auto", compression=True):
     return loads(rough("adpsgd-messages").to_yaml(), "rough", overrides=changes)
 
 
-@pytest.mark.slow(but=["choco"])
+@pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["choco", "deep_squeeze"])
 def test_runs_repeat_themselves_at_any_window_and_after_an_interruption(scheme, tmp_path):
     whole, events = run_until(prepare(scenario(scheme)), math.inf, tmp_path)

@@ -33,6 +33,7 @@ def scenario(*changes):
     return loads(SCENARIO, "short", overrides=changes)
 
 
+@pytest.mark.slow
 def test_messages_of_all_coordinates_give_the_algorithm_without_compression(tmp_path):
     plain = run(scenario(), out=tmp_path)
     for more in ("gamma: 1.0", "scheme: dcd", "scheme: ecd", "scheme: direct"):

@@ -87,6 +87,7 @@ def run_scheme(world, scheme, compressor, gamma, *, step=0.1, rounds=None, data=
     return algorithm, tape
 
 
+@pytest.mark.slow(but=["ring"])
 @pytest.mark.parametrize("topology", ["ring", "torus"])
 @pytest.mark.parametrize("kind", COMPRESSORS)
 @pytest.mark.parametrize("scheme", SCHEMES)
@@ -120,6 +121,7 @@ def distances(scheme, compressor, gamma, rounds, clients=9):
     return np.array(seen)
 
 
+@pytest.mark.slow(but=["top_k"])
 @pytest.mark.parametrize("kind", COMPRESSORS)
 def test_choco_gossip_converges_linearly_at_the_rate_of_the_theorem(kind):
     compressor, world = COMPRESSORS[kind], make_world(9)
@@ -141,6 +143,7 @@ def test_choco_gossip_reaches_a_consensus_and_messages_without_memory_do_not():
     assert direct[-1] > 0.05 * direct[0]
 
 
+@pytest.mark.slow(but=["late", "choco"])
 @pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize("fault", ["late", "churn", "changing"])
 def test_who_lacks_the_last_message_is_sent_all_so_that_no_copy_drifts(scheme, fault):

@@ -121,7 +121,7 @@ def scenario(name, *more, window="auto", compression=True, stop="{updates: 100}"
     return loads(rough("adpsgd-atomic").to_yaml(), "rough", overrides=[*changes, *more])
 
 
-@pytest.mark.slow(but=["fedbuff"])
+@pytest.mark.slow
 @pytest.mark.parametrize("name", WAYS)
 def test_runs_repeat_themselves_at_any_window_and_after_an_interruption(name, tmp_path):
     whole, events = run_until(prepare(scenario(name)), math.inf, tmp_path)

@@ -38,6 +38,7 @@ def test_robust_rules_learn_among_attackers_and_the_mean_does_not(tmp_path):
     assert mean < 0.5
 
 
+@pytest.mark.slow
 def test_an_epsilon_is_that_of_the_same_run_without_attackers_and_runs_repeat_themselves(tmp_path):
     private = ["privacy={noise_multiplier: 2.0}", "stop.epochs=2"]
     runs = [run(scenario(*private, *more), out=tmp_path) for more in ([], [], ["algorithm.options={rule: mean}"])]

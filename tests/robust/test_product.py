@@ -84,7 +84,7 @@ def expected(kind, rule, attack):
     return wrong + ["attackers"] * untaken
 
 
-@pytest.mark.slow(but=["fedavg"])
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_rules_and_attacks_run_with_the_algorithms_that_take_them(kind, tmp_path):
     needed = NEEDED.get(kind)
@@ -106,7 +106,7 @@ def test_rules_and_attacks_run_with_the_algorithms_that_take_them(kind, tmp_path
             assert not isinstance(result, str), result
 
 
-@pytest.mark.slow(but=["-gaussian", "-update"])
+@pytest.mark.slow(but=["fedavg-gaussian", "decentralized_sgd-gaussian"])
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if ALGORITHMS[kind].aggregates])
 def test_mechanisms_run_with_rules_and_attackers_as_without(kind, mechanism, tmp_path):

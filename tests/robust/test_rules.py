@@ -79,6 +79,7 @@ def test_every_rule_has_an_oracle_and_an_equal_one_is_the_same_function():
         assert hash(rule()) == hash(rule())
 
 
+@pytest.mark.slow(but=["-7"])
 @pytest.mark.parametrize("count", [5, 7, 8, 11])
 @pytest.mark.parametrize("rule", ORACLES, ids=lambda rule: rule.kind)
 def test_a_rule_is_its_numpy_loop_with_any_padding(rule, count):
@@ -177,6 +178,7 @@ def test_weights_are_the_scalars_of_a_call():
     np.testing.assert_allclose(loose, Mean()(rows, given), **CLOSE)
 
 
+@pytest.mark.slow(but=["trimmed_mean"])
 @pytest.mark.parametrize("rule", [TrimmedMean(1), Krum(1), ClippedGossip(0.5)], ids=lambda rule: rule.kind)
 def test_a_tape_runs_a_rule_over_any_number_of_models(rule):
     problem = make_problem(2)

@@ -89,6 +89,7 @@ class Push(AbstractAttack):
         return 2.0 * rows[0]
 
 
+@pytest.mark.slow
 def test_own_classes_are_named_as_elsewhere(tmp_path):
     here = "tests.robust.test_sections"
     sections = {"aggregation": {"kind": f"{here}:First"}, "attackers": {"kind": f"{here}:Push", "clients": [0]}}
@@ -225,7 +226,7 @@ SECTIONS = {
 }
 
 
-@pytest.mark.slow(but=["rounds"])
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SECTIONS)
 def test_digests_are_equal_over_windows_and_after_a_resume(name, tmp_path):
     algorithm, rule, attack = SECTIONS[name]

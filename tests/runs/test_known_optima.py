@@ -92,6 +92,7 @@ def test_a_goal_that_may_never_be_reached_needs_an_end():
         simfl.load(scenario("quadratic", stop={"suboptimality": 1e-6}))
 
 
+@pytest.mark.slow(but=["4"])
 @pytest.mark.parametrize("size", [4, 16])
 def test_gradient_noise_has_the_stated_mean_square_whatever_the_batch(tmp_path, size):
     # One client, curvature 1 and a step of 1: each step goes to the mean of its batch, minus the noise.

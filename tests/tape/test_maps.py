@@ -108,6 +108,7 @@ def test_results_do_not_depend_on_the_window(beside):
     np.testing.assert_array_equal(values, play(beside, 7, 4))
 
 
+@pytest.mark.slow
 def test_functions_beside_gradients_and_serial_ones_agree():
     np.testing.assert_allclose(play(False, 64, 4), play(True, 64, 4), rtol=2e-5, atol=2e-5)
 
