@@ -374,12 +374,14 @@ def test_an_algorithm_with_a_derived_option_needs_only_the_listed_files(runs):
     assert (steps.min() == 0.2).all()
 
 
+@pytest.mark.slow
 def test_a_link_model_needs_only_the_listed_files(runs):
     messages = runs["gossip"].messages.sort_values("sent_s")
     assert set(messages["resends"]) >= {0, 2}, "two of every four messages on a link are lost"
     assert runs["gossip"].clients["bytes"].sum() > 0
 
 
+@pytest.mark.slow
 def test_a_mechanism_needs_only_the_listed_files(runs):
     run = runs["alone"]
     assert set(run.updates["noise_std"]) == {2.2}, "a tenth more than 2 times the clipping norm"
@@ -387,6 +389,7 @@ def test_a_mechanism_needs_only_the_listed_files(runs):
     assert set(run.releases["level"]) == {2.0}
 
 
+@pytest.mark.slow
 def test_a_model_and_a_data_set_need_only_the_listed_files(runs):
     assert runs["alone"].manifest.extra["model_size"] == (2 * 3 + 3) + (3 * 2 + 2)
     assert runs["alone"].metrics["test_accuracy"].iloc[-1] > 0.9

@@ -136,6 +136,7 @@ def expected_contraction(num_clients):
     return tuple(np.abs(np.linalg.eigvals(centered @ factor @ centered)).max() for factor in (sweep, mixture))
 
 
+@pytest.mark.slow
 def test_gossip_in_pairs_contracts_at_the_rate_of_its_second_moment():
     """On a complete graph with equal speeds, clients begin their exchanges in turn."""
     K, trials, first, last = 8, 200, 1, 4

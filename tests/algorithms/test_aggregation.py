@@ -161,7 +161,7 @@ def test_decentralized_sgd_with_clipped_gossip_and_dissensus_is_its_numpy_loop()
     np.testing.assert_array_equal(len(algorithm.evaluated()), count - len(hostile))
 
 
-@pytest.mark.slow(but=["atomic"])
+@pytest.mark.slow
 @pytest.mark.parametrize("exchange", ["messages", "atomic"])
 def test_pairs_that_clip_nothing_are_plain_ones_and_clipped_ones_keep_the_sum(exchange):
     def ring(rule=None, hostility=None, updates=60):

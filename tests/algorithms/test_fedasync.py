@@ -86,6 +86,7 @@ def test_one_client_whose_model_replaces_the_servers_is_plain_sgd():
     assert [row[4] for row in rows] == [0] * 5
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None, derandomize=True)
 @given(world=rough_worlds(5), bound=st.none() | bounds, concurrency=st.none() | st.integers(1, 5))
 def test_counts_add_up_the_bound_holds_and_no_client_waits_forever(world, bound, concurrency):

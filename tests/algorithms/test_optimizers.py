@@ -282,7 +282,7 @@ ACCELERATED = {
 CURVATURE = np.geomspace(0.01, 1.0, 4)  # a condition number of 100
 
 
-@pytest.mark.slow(but=["adpsgd"])
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ACCELERATED)
 def test_momentum_needs_the_root_of_the_condition_number_and_adam_is_independent_of_it(kind):
     """Four clients with one optimum at distance 1, step sizes eta, smallest curvature mu. Without momentum the distance

@@ -175,6 +175,7 @@ def test_overlap_hides_the_messages():
     assert times[2] == pytest.approx(30 * 0.008)
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None, derandomize=True, phases=[Phase.generate])
 @given(world=rough_worlds(5), graph=st.sampled_from(GRAPHS), overlap=st.integers(0, 3))
 def test_weight_is_conserved_and_no_client_waits_forever(world, graph, overlap):

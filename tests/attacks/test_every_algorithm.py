@@ -84,7 +84,7 @@ def _stuck(monkeypatch):
     monkeypatch.setitem(SAMPLERS, "stuck", lambda keys, client, draw, size: gaussian(keys, 0 * client, 0 * draw, size))
 
 
-@pytest.mark.slow(but=["adpsgd-1", "fedbuff-1", "mapa-1"])
+@pytest.mark.slow(but=["adpsgd-1"])
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("kind", AUDITED)
 def test_a_correct_run_passes_and_all_releases_are_heard(kind, seed):

@@ -147,6 +147,7 @@ def test_missing_noise_is_refuted_at_a_distance():
     assert broken.lower_bound > broken.certified == right.certified
 
 
+@pytest.mark.slow
 def test_shuffled_batches_are_known_to_the_observer():
     """The score knows their canaries; data is used once, so a canary is in one release."""
     text = TEXT.replace("poisson", "shuffle").replace("noise_multiplier: 3", "noise_multiplier: 1")

@@ -78,7 +78,7 @@ def compressed_rough(name, window="auto"):
     return loads(text, "rough", overrides=[f"compression={ROUGH[name]}"])
 
 
-@pytest.mark.slow(but=["dcd"])
+@pytest.mark.slow(but=["choco"])
 @pytest.mark.parametrize("name", ROUGH)
 def test_runs_repeat_themselves_at_any_window_and_after_an_interruption(name, tmp_path):
     """Clients join late, leave, crash and lose messages; noise is drawn."""

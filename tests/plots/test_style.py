@@ -125,6 +125,7 @@ def test_title_of_a_class_names_its_runs_in_legends_and_tables(tmp_path):
     assert "CHOCO-SGD, SYNC · 2 clients" in page
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("without_numbers")
 def test_title_stands_for_the_kind_in_labels_of_a_sweep(tmp_path):
     grid = {"algorithm": [BASE["algorithm"], SYNC], "clients.count": [2, 3]}

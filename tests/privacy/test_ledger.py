@@ -262,6 +262,7 @@ def test_a_budget_allows_the_releases_within_it(accountant):
     assert ledger([100], levels=0.1).allowances([0.5]) == [0]
 
 
+@pytest.mark.slow(but=["add_or_remove"])
 @pytest.mark.parametrize(
     ("level", "rate", "neighbors", "budget", "fit"),
     [(0.8, 0.001, "add_or_remove", 1.0, 16_529), (1.0, 0.01, "replace_one", 3.0, 1101)],

@@ -140,6 +140,7 @@ def test_checkpoints_are_taken_on_time_and_removed_at_the_end(tmp_path, monkeypa
     assert "resumed" not in result.manifest.extra
 
 
+@pytest.mark.slow
 def test_a_full_disk_loses_the_checkpoint_but_not_the_run(tmp_path, monkeypatch):
     def full(*_):
         raise OSError(28, "No space left on device")

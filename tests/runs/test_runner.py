@@ -190,6 +190,7 @@ def test_sync_is_evaluated_after_whole_rounds(tmp_path):
     assert result.metrics["time_s"].is_unique
 
 
+@pytest.mark.slow
 @pytest.mark.numbers
 def test_evaluating_more_often_changes_no_model(tmp_path):
     seldom = run(scenario(evaluate="{every: {updates: 80}}"), out=tmp_path)

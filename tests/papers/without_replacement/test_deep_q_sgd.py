@@ -247,6 +247,7 @@ def test_a_round_waits_for_nodes_that_are_present_only(absence, monkeypatch):
     assert life.made_by({1}, 40.0, 400.0) > 0 or absence == "gone"
 
 
+@pytest.mark.slow
 def test_nodes_that_leave_delay_no_other_node():
     outages = {0: [Outage(0.05, 0.4)], 1: [Outage(0.1, 0.2, crash=True)], 2: [Outage(0.12, np.inf, crash=True)]}
     run = Events(KIND, make_task_problem(), world=rough_world(4, outages), **SMALL)

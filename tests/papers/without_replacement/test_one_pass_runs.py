@@ -53,7 +53,7 @@ def filled(kind, *, seed=1, window="auto", privacy=SOUND, partition="iid"):
     }  # fmt: skip
 
 
-@pytest.mark.slow(but=["walk"])
+@pytest.mark.slow
 @pytest.mark.numbers
 @pytest.mark.parametrize("kind", ALGORITHMS)
 def test_one_seed_gives_the_same_tables_for_every_window(kind, tmp_path):
