@@ -6,7 +6,7 @@
   const runs = await Promise.all(packed.map(Replay.prepare));
   const duration = Math.max(...runs.map((run) => run.duration_s)) || 1;
   const calm = matchMedia("(prefers-reduced-motion: reduce)"), dark = matchMedia("(prefers-color-scheme: dark)");
-  const NEVER = 2 ** 32 - 1, MOST_DOTS = 5000, MOST_LINES = 4000;
+  const NEVER = 2 ** 32 - 1, MOST_DOTS = 5000, MOST_LINES = 700;
   const RAMP = ["#00224e", "#35456c", "#666970", "#948e77", "#c8b866", "#fee838"];  // cividis
   const LIGHT = {
     ink: "#1b1f24", soft: "#59616b", line: "#dcdfe3", faint: "#f4f5f7", paper: "#ffffff",
@@ -30,7 +30,7 @@
   }), duration / 20);
   const decimals = Math.max(0, Math.min(9, Math.ceil(-Math.log10(span_s / unit_s)) + 2));
   const clock = (seconds) => `${(seconds / unit_s).toFixed(decimals)} ${unit}`;
-  const long = (seconds) => { const [, size, name] = units.find(([least]) => seconds >= least); return `${trim(seconds / size)} ${name}`; };
+  const long = (seconds) => { if (!seconds) return "0 s"; const [, size, name] = units.find(([least]) => seconds >= least); return `${trim(seconds / size)} ${name}`; };
   const bytes = (value) => { const k = Math.min(5, Math.max(0, Math.floor(Math.log10(value || 1) / 3))); return `${trim(value / 1000 ** k)} ${["B", "kB", "MB", "GB", "TB", "PB"][k]}`; };
   const show = (name, value) => (value === null || Number.isNaN(value) ? "–"
     : name.includes("accuracy") ? `${(100 * value).toFixed(2)} %` : name === "bytes_sent" ? bytes(value)
@@ -67,15 +67,21 @@
     epsilon: largest((run) => run.epsilon && run.epsilon.values),
     updates: Math.max(1, ...runs.map((run) => (run.updates ? Math.max(...Array.from({ length: run.count }, (_, k) => run.updates.first[k + 1] - run.updates.first[k])) : 0))),
   };
+  /** Whether a table has all of its rows on this page. */
+  const whole = (table) => table && table.time.length === table.total;
   const staleShare = (staleness) => Math.log1p(staleness) / Math.log1p(Math.max(1, most.staleness));
   const messageColor = (staleness) => (staleness === NEVER ? colors.soft : ramp(staleShare(staleness)));
+
+  // Accuracies from the lowest twentieth on: a short first rise would leave one color for all the rest.
+  const accuracies = runs.flatMap((run) => (run.accuracy ? Array.from(run.accuracy.values.filter(Number.isFinite)) : [])).sort((a, b) => a - b);
+  const worst = accuracies[Math.floor(accuracies.length / 20)] ?? 0, best = accuracies[accuracies.length - 1] ?? 1;
 
   // How clients can be colored: whether a run has it, the value of a client, its place on the ramp, its label.
   const modes = {
     activity: { label: "activity", has: (run) => run.timeline || run.heat },
-    accuracy: { label: "accuracy of its model", has: (run) => run.accuracy, of: (run, k, tick) => Replay.sampled(run, run.accuracy, k, tick), share: (v) => v, show: (v) => show("accuracy", v), ends: ["0 %", "100 %"] },
+    accuracy: { label: "accuracy of its model", has: (run) => run.accuracy, of: (run, k, tick) => Replay.sampled(run, run.accuracy, k, tick), share: (v) => (v - worst) / (best - worst || 1), show: (v) => show("accuracy", v), ends: [show("accuracy", worst), show("accuracy", best)] },
     staleness: { label: "staleness of its last update", has: (run) => run.updates, of: (run, k, tick) => { const row = Replay.lastUpdate(run, k, tick); return row < 0 ? NaN : run.updates.staleness[row]; }, share: staleShare, show: count, ends: ["0", count(most.staleness)] },
-    updates: { label: "updates so far", has: (run) => run.updates, of: (run, k, tick) => Replay.updatesOf(run, k, tick), share: (v) => v / most.updates, show: count, ends: ["0", count(most.updates)] },
+    updates: { label: "updates so far", has: (run) => whole(run.updates), of: (run, k, tick) => Replay.updatesOf(run, k, tick), share: (v) => v / most.updates, show: count, ends: ["0", count(most.updates)] },
     epsilon: { label: "epsilon spent", has: (run) => run.epsilon, of: (run, k, tick) => Replay.sampled(run, run.epsilon, k, tick), share: (v) => v / most.epsilon, show: trim, ends: ["0", trim(most.epsilon)] },
   };
   const usable = Object.keys(modes).filter((key) => runs.some((run) => modes[key].has(run)));
@@ -562,9 +568,9 @@
   function say(run, article) {
     const tick = tickOf(run, now), parts = [], row = Replay.upTo(run.evaluations, tick) - 1;
     if (now > run.duration_s) parts.push(`ended at ${clock(run.duration_s)}`);
-    if (run.metrics.columns.updates && !run.updates) parts.push(`${show("updates", row < 0 ? 0 : run.metrics.columns.updates.values[row])} updates`);
-    if (run.updates) parts.push(`${count(Replay.upTo(run.updates.time, tick))} updates`);
-    if (run.messages && run.messages.total) parts.push(`${count(run.flying.length)} in flight`);
+    if (run.metrics.columns.updates && !whole(run.updates)) parts.push(`${show("updates", row < 0 ? 0 : run.metrics.columns.updates.values[row])} updates`);
+    if (whole(run.updates)) parts.push(`${count(Replay.upTo(run.updates.time, tick))} updates`);
+    if (run.messages && run.messages.total) parts.push(`${count(run.flying.length)} ${run.messages.sent.length < run.messages.total ? "of the shown messages " : ""}in flight`);
     if (run.timeline && now <= run.duration_s) {
       const sums = activities.map(() => 0);
       for (let k = 0; k < run.count; k++) { const activity = Replay.activityAt(run, k, tick); if (activity >= 0) sums[activity]++; }
@@ -594,7 +600,7 @@
       lines.push(element("h3", `Client ${client} (${run.title})`));
       const activity = Replay.activityAt(run, client, tick), row = Replay.intervalAt(run, client, tick), words = [];
       if (activity >= 0) words.push(`It ${WORDS[activities[activity]]} from ${clock(run.timeline.start[row] * run.tick_s)} to ${clock(run.timeline.end[row] * run.tick_s)}`);
-      if (run.updates) words.push(`${count(Replay.updatesOf(run, client, tick))} updates so far`);
+      if (whole(run.updates)) words.push(`${count(Replay.updatesOf(run, client, tick))} updates so far`);
       for (const key of ["accuracy", "epsilon"]) if (run[key]) words.push(`${modes[key].label} ${modes[key].show(modes[key].of(run, client, tick))}`);
       lines.push(element("p", words.join("; ")));
       const of = (name) => run.clients[name] && run.clients[name][client];
@@ -605,7 +611,9 @@
       }
       if (run.updates && run.updates.first[client + 1] > run.updates.first[client]) lines.push(...histogram(run, client));
     }
-    box.replaceChildren(...lines);
+    const close = element("button", "×", { type: "button", class: "close", "aria-label": "Close" });
+    close.addEventListener("click", () => choose(null));
+    box.replaceChildren(close, ...lines);
   }
 
   function histogram(run, client) {
@@ -722,11 +730,11 @@
     ask();
   }
 
-  const whole = () => { view = { from: 0, to: duration }; ask(); };
+  const widest = () => { view = { from: 0, to: duration }; ask(); };
   const actions = {
     start: () => seek(0), back: () => { setPlaying(false); jump("events", -1); }, play: () => setPlaying(!playing),
     next: () => { setPlaying(false); jump("events", 1); }, evaluation: () => jump("evaluations", 1),
-    closer: () => zoom(0.5), wider: () => zoom(2), whole,
+    closer: () => zoom(0.5), wider: () => zoom(2), whole: widest,
   };
   for (const [id, action] of Object.entries(actions)) $(id).addEventListener("click", action);
   $("scrub").addEventListener("input", () => seek((Number($("scrub").value) / 100000) * duration));
@@ -743,7 +751,7 @@
     const act = {
       " ": actions.play, ArrowRight: actions.next, ArrowLeft: actions.back, Home: () => seek(0), End: () => seek(duration),
       e: actions.evaluation, E: actions.evaluation, "+": actions.closer, "-": actions.wider,
-      Escape: () => { choose(null); whole(); }, ArrowDown: chosen && (() => pick(1)), ArrowUp: chosen && (() => pick(-1)), c: () => pick(1), C: () => pick(1),
+      Escape: () => { choose(null); widest(); }, ArrowDown: chosen && (() => pick(1)), ArrowUp: chosen && (() => pick(-1)), c: () => pick(1), C: () => pick(1),
     }[key];
     if (!act) return;
     event.preventDefault();
@@ -812,7 +820,7 @@
     dragged = null;
   });
   curve.addEventListener("pointercancel", () => { dragged = null; });
-  curve.addEventListener("dblclick", whole);
+  curve.addEventListener("dblclick", widest);
 
   const repaint = () => { readColors(); legend(); ask(); };
   dark.addEventListener("change", repaint);

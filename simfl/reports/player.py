@@ -14,8 +14,9 @@ import math
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from html import escape
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -27,6 +28,8 @@ from simfl.records import ACTIVITIES, Run, RunFolder, read
 from simfl.records.display import Y_AXES, measure_label, show_count
 from simfl.records.results import clock_of
 from simfl.records.writer import replacing
+
+Runs = Run | str | Path | Sequence[Run | str | Path]
 
 TICKS = 2**32 - 2
 """The ticks of a run's duration."""
@@ -66,28 +69,58 @@ class Content:
     notes: list[str] = field(default_factory=list)
 
 
-def play(runs: Run | str | Path | Sequence[Run | str | Path], out: str | Path = "play.html") -> Path:
+class Player:
+    """A page that plays runs.
+
+    `html` is its text. Notebooks show it in a frame of `height` pixels.
+    """
+
+    def __init__(self, html: str, height: int) -> None:
+        self.html, self.height = html, height
+
+    def save(self, out: str | Path) -> Path:
+        """Write the page; ScenarioError if that fails."""
+        place = to_path(out, "out: the path of an HTML file")
+        try:
+            with replacing(place) as partial:
+                partial.write_text(self.html, encoding="utf-8")
+        except OSError as error:
+            raise ScenarioError(f"{place}: cannot write the page: {error.strerror}") from error
+        return place
+
+    def _repr_html_(self) -> str:
+        style = f"width: 100%; height: {int(self.height)}px; border: 0"
+        return (
+            f'<iframe title="simfl play" sandbox="allow-scripts" style="{style}" srcdoc="{escape(self.html)}"></iframe>'
+        )
+
+
+@overload
+def play(runs: Runs, out: str | Path = "play.html") -> Path: ...
+
+
+@overload
+def play(runs: Runs, out: None, *, height: int = 900) -> Player: ...
+
+
+def play(runs: Runs, out: str | Path | None = "play.html", *, height: int = 900) -> Path | Player:
     """Write a self-contained page that plays one run, or two side by side.
 
     Args:
         runs: a run or its folder, or two of them, which play under one clock.
-        out: the HTML file.
+        out: the HTML file, whose path is returned. None: return a `Player`, which a notebook displays.
+        height: pixels of a `Player` in a notebook.
 
     Raises:
         DataError: a folder is not a run's, or the run has no evaluation.
         ScenarioError: more than two runs, or a file that cannot be written.
     """
-    place = to_path(out, "out: the path of an HTML file")
-    text = page(runs)
-    try:
-        with replacing(place) as partial:
-            partial.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise ScenarioError(f"{place}: cannot write the page: {error.strerror}") from error
-    return place
+    place = out if out is None else to_path(out, "out: the path of an HTML file")
+    player = Player(page(runs), height)
+    return player if place is None else player.save(place)
 
 
-def page(runs: Run | str | Path | Sequence[Run | str | Path]) -> str:
+def page(runs: Runs) -> str:
     """Return the page as text; see `play`."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
     from markupsafe import Markup
@@ -238,6 +271,7 @@ class _Gatherer:
             return None
         kept = self._sample(len(table["time_s"]), MOST_UPDATES, "updates")
         return {
+            "total": len(table["time_s"]),
             "time": pack(self._ticks(table["time_s"][kept]), "u32", delta=True),
             "client": pack(table["client"][kept], "u32"),
             "staleness": pack(np.clip(table["staleness"][kept], 0, NEVER), "u32"),

@@ -136,6 +136,15 @@ def test_names_are_text_and_only_the_pages_script_may_run(make_run, tmp_path):
     assert policy.startswith(f"default-src 'none'; script-src 'sha256-{digest}'; ")
 
 
+def test_a_notebook_shows_the_same_page_in_a_frame(make_run, tmp_path):
+    run = read(make_run())
+    shown = run.play(run.folder, height=700)
+    (frame,) = (given for tag, given in Page(shown._repr_html_()).tags if tag == "iframe")
+    assert frame["srcdoc"] == shown.html == play([run, run], tmp_path / "p.html").read_text(encoding="utf-8")
+    assert (frame["sandbox"], "height: 700px" in frame["style"]) == ("allow-scripts", True)
+    assert shown.save(tmp_path / "q.html").read_text(encoding="utf-8") == shown.html
+
+
 def test_long_tables_are_thinned_out_and_the_page_says_so(tmp_path, monkeypatch):
     run = run_with_faults(tmp_path)
     for name, value in {
@@ -152,6 +161,7 @@ def test_long_tables_are_thinned_out_and_the_page_says_so(tmp_path, monkeypatch)
     kept, total = values["messages"]["sent"]["n"], len(run.messages)
     assert kept == pytest.approx(50, abs=2)
     assert f"Shown are {kept:,} of {total:,} messages ({kept / total:.1%})." in text
+    assert values["updates"]["time"]["n"] < values["updates"]["total"] == len(run.updates)
     assert values["timeline"] is None
     assert "6 clients are drawn as 6 groups." in text
     shares = unpack(values["heat"]["shares"]).reshape(6, 20, len(ACTIVITIES)) / 255
