@@ -18,8 +18,8 @@ def play(
 ) -> None:
     """Write one self-contained HTML page that plays a run, or two side by side.
 
-    Clients have lanes if the scenario has record: {timeline: true}, and messages are drawn if it has record: {messages:
-    true}.
+    The page shows what the run recorded: what clients do and messages in flight need record: {play: true} in the
+    scenario.
     """
     from simfl.records import read
     from simfl.records.results import UNFINISHED

@@ -50,9 +50,9 @@ MOST_LINKS = 20_000
 POINTS, BINS = 2_000, 600
 
 _HOW = {
-    "timeline": "what each client does: run it again with record: {timeline: true}",
-    "messages": "messages in flight: run it again with record: {messages: true}",
-    "updates": "updates and their staleness: run it again with record: {updates: true}",
+    "timeline": "what each client does: run it again with record: {play: true}",
+    "messages": "messages in flight: run it again with record: {play: true}",
+    "updates": "updates and their staleness: run it again with record: {play: true}",
     "client_metrics": "the accuracy of each client: run it again with evaluate: {clients: true}",
 }
 _SHOWN = [name for name in Y_AXES if name not in ("time_s", "wall_s")]

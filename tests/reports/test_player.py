@@ -116,8 +116,8 @@ def test_the_page_says_what_the_run_did_not_record(make_run, tmp_path):
     (values,) = values_of(path)
     assert values["messages"] is values["timeline"] is values["accuracy"] is None
     assert unpack(values["updates"]["client"]).tolist() == [count % 4 for count in range(50)]
-    assert "did not record messages in flight: run it again with record: {messages: true}" in text
-    assert "did not record what each client does: run it again with record: {timeline: true}" in text
+    assert "did not record messages in flight: run it again with record: {play: true}" in text
+    assert "did not record what each client does: run it again with record: {play: true}" in text
     assert "did not record the accuracy of each client: run it again with evaluate: {clients: true}" in text
     assert "updates and their staleness: run" not in text
 

@@ -158,8 +158,13 @@ BROKEN = [
     Broken(
         "unknown_key_far",
         ADPSGD + "record: {everything: true}\n",
-        "{file}: record.everything: expected a key of record (updates, messages, timeline, epsilon, client_models), "
-        "found 'everything'; remove it",
+        "{file}: record.everything: expected a key of record (updates, messages, timeline, epsilon, client_models, "
+        "play), found 'everything'; remove it",
+    ),
+    Broken(
+        "play_without_messages",
+        ADPSGD + "record: {play: true, messages: false}\n",
+        "{file}: record.messages: expected true beside play: true, found false; remove it, or play",
     ),
     Broken(
         "key_of_another_kind",
