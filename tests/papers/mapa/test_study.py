@@ -9,7 +9,8 @@ import pytest
 
 from simfl.build.assembly import assemble
 from simfl.build.data import load_data
-from simfl.papers.mapa import study, study_claims, study_runs
+from simfl.papers.mapa import study, study_runs
+from simfl.papers.mapa import study_claims as claims
 from simfl.scenario import load
 from simfl.streams import Streams
 from simfl.studies.evidence import NotMeasuredError, Verdict, verdict_of
@@ -47,18 +48,18 @@ def level(task, algorithm, sigma, *rest):
 
 
 def test_sigma_and_g_decide_which_algorithm_is_ahead():
-    held_by_label = held(study_claims.beats_audp(figure6(level, LR), "LR"))
+    held_by_label = held(claims.beats_audp(figure6(level, LR), "LR"))
     assert held_by_label == {
         f"classes: even or odd, σ = {sigma}, G = {bound} (the paper's own)": 90.0 - 0.1 * sigma > other
         for sigma in study_runs.SIGMAS
         for bound, other in zip(study_runs.BOUNDS, LEVELS.values(), strict=True)
     }
-    (first, *_) = study_claims.beats_audp(figure6(level, LR), "LR")
+    (first, *_) = claims.beats_audp(figure6(level, LR), "LR")
     assert first.evidence == (
         "LR, even or odd on USPS: +3.5 points ahead at ε = 0.1: 89.5 ± 0.1 % against AUDP's 86.0 ± 0.1 %, "
         f"clipped to {LR.bound:.1f}"
     )
-    undecided = study_claims.beats_audp(figure6(level, LR, seeds=4), "LR")
+    undecided = claims.beats_audp(figure6(level, LR, seeds=4), "LR")
     assert {reading.held for reading in undecided} == {None}, "four seeds decide nothing"
 
 
@@ -66,9 +67,7 @@ def test_two_way_regression_is_the_papers_own_and_data_sets_are_parts():
     def worse_on_mnist(task, algorithm, *rest):
         return level(task, algorithm, *rest) - (10.0 if "MNIST" in task and algorithm == "MAPA" else 0.0)
 
-    readings = [
-        reading for reading in study_claims.beats_audp(figure6(worse_on_mnist), "LR") if reading.choices["σ"] == "5"
-    ]
+    readings = [reading for reading in claims.beats_audp(figure6(worse_on_mnist), "LR") if reading.choices["σ"] == "5"]
     assert {reading.choices["classes"]: reading.own for reading in readings} == {
         "even or odd": True,
         "below five or not": True,
@@ -87,12 +86,12 @@ def test_all_sub_figures_are_parts_of_one_reading():
     def ahead(task, algorithm, *rest):
         return 92.0 if algorithm == "MAPA" else 85.0
 
-    assert verdict_of(list(study_claims.beats_audp_everywhere(figure6(ahead)))) == Verdict.REPRODUCED
-    lost = list(study_claims.beats_audp_everywhere(figure6(networks_lose)))
+    assert verdict_of(list(claims.beats_audp_everywhere(figure6(ahead)))) == Verdict.REPRODUCED
+    lost = list(claims.beats_audp_everywhere(figure6(networks_lose)))
     assert verdict_of(lost) == Verdict.NOT_REPRODUCED, "the network at ε = 0.5 alone is enough"
     assert len(lost) == 3 * 2 * 3, "classes, hinges, G"
     assert {len(reading.parts) for reading in lost} == {7, 8, 9}
-    assert verdict_of(list(study_claims.beats_audp_everywhere(figure6(ahead, seeds=4)))) == Verdict.UNDECIDABLE
+    assert verdict_of(list(claims.beats_audp_everywhere(figure6(ahead, seeds=4)))) == Verdict.UNDECIDABLE
 
 
 def test_the_largest_leads_are_judged_by_three_quarters_of_the_papers():
@@ -101,15 +100,15 @@ def test_the_largest_leads_are_judged_by_three_quarters_of_the_papers():
         return audp if algorithm == "AUDP" else 78.0
 
     runs = figure6(doubled)
-    for reading in study_claims.leads_by(runs, "f"):
+    for reading in claims.leads_by(runs, "f"):
         assert reading.choices["panel"] == "CNN on MNIST"
         assert reading.held is (reading.choices["G"] == study_runs.MEASURED), "95 % and 30 % of 100 %"
-    panels = {reading.choices["panel"] for reading in study_claims.leads_by(runs, "c")}
+    panels = {reading.choices["panel"] for reading in claims.leads_by(runs, "c")}
     assert panels == {"CNN on USPS", "SVM, each class on USPS", "SVM, worst class on USPS"}
-    assert {reading.held for reading in study_claims.leads_by(runs, "c")} == {True}, "18 points, 30 % of 60 %"
+    assert {reading.held for reading in claims.leads_by(runs, "c")} == {True}, "18 points, 30 % of 60 %"
     equal = figure6(lambda *cell: 80.0)
-    assert {reading.held for panel in "cf" for reading in study_claims.leads_by(equal, panel)} == {False}
-    numbers = {(number.row, number.paper) for number in study_claims.lead_numbers(runs)}
+    assert {reading.held for panel in "cf" for reading in claims.leads_by(equal, panel)} == {False}
+    numbers = {(number.row, number.paper) for number in claims.lead_numbers(runs)}
     assert ("(f) CNN on MNIST, G: measured", 100.0) in numbers
 
 
@@ -118,7 +117,7 @@ def test_the_lead_is_larger_at_small_epsilon(small, verdict):
     def accuracy(task, algorithm, sigma, *rest):
         return 85.0 + (small if algorithm == "MAPA" and rest[0] == 0.1 else 0.0)
 
-    assert verdict_of(list(study_claims.leads_most_at_small_epsilon(figure6(accuracy)))) == verdict
+    assert verdict_of(list(claims.leads_most_at_small_epsilon(figure6(accuracy)))) == verdict
 
 
 @pytest.mark.parametrize(("curve", "result"), [((85.0, 87.0, 88.0), True), ((85.0, 82.0, 88.0), False)])
@@ -127,15 +126,15 @@ def test_curves_grow_only_if_they_do_not_fall_on_the_way(curve, result):
         return curve[study_runs.EPSILONS.index(rest[-1])] if algorithm in study_runs.CLIPS else 90.0
 
     runs = figure6(accuracy)
-    assert {reading.choices["classes"]: reading.held for reading in study_claims.mapa_grows(runs)} == {
+    assert {reading.choices["classes"]: reading.held for reading in claims.mapa_grows(runs)} == {
         "even or odd": result,
         "below five or not": True,
         "ten-way": True,
     }, "three ε were run with even or odd alone"
-    assert {reading.held for reading in study_claims.audp_grows(runs)} == {True}, "the two ends count"
-    assert {
-        reading.held for reading in study_claims.audp_grows(figure6(lambda *cell: 90.0 - 10.0 * (cell[-1] == 0.5)))
-    } == {False}
+    assert {reading.held for reading in claims.audp_grows(runs)} == {True}, "the two ends count"
+    assert {reading.held for reading in claims.audp_grows(figure6(lambda *cell: 90.0 - 10.0 * (cell[-1] == 0.5)))} == {
+        False
+    }
 
 
 def test_mapa_is_compared_with_algorithms_without_noise():
@@ -144,20 +143,20 @@ def test_mapa_is_compared_with_algorithms_without_noise():
         return {"ASGD": 88.0, "CSGD": 92.0}.get(algorithm, mapa_)
 
     runs = figure6(accuracy)
-    assert {reading.choices["classes"]: reading.held for reading in study_claims.near_asgd(runs)} == {
+    assert {reading.choices["classes"]: reading.held for reading in claims.near_asgd(runs)} == {
         "even or odd": True,
         "below five or not": True,
         "ten-way": False,
     }
-    assert held(study_claims.beyond_asgd(runs)) == {
+    assert held(claims.beyond_asgd(runs)) == {
         "classes: even or odd, σ = 5 (the paper's own)": True,
         "classes: below five or not, σ = 5 (the paper's own)": True,
         "classes: ten-way, σ = 5": False,
         "classes: even or odd, σ = 30 (the paper's own)": True,
     }
-    assert {reading.held for reading in study_claims.csgd_is_best(runs)} == {True}
+    assert {reading.held for reading in claims.csgd_is_best(runs)} == {True}
     worse = figure6(lambda *cell: accuracy(*cell) - 5.0 * (cell[1] == "CSGD"))
-    assert {reading.held for reading in study_claims.csgd_is_best(worse)} == {False}
+    assert {reading.held for reading in claims.csgd_is_best(worse)} == {False}
 
 
 def test_clipping_norms_are_compared_within_one_task():
@@ -169,10 +168,10 @@ def test_clipping_norms_are_compared_within_one_task():
 
     runs = runs_of(study_runs.NORMS, accuracy)
     expected = {"classes: even or odd (the paper's own)": True, "classes: ten-way": False}
-    assert held(study_claims.insensitive(runs)) == expected
-    assert held(study_claims.as_good_as_audp(runs)) == expected
-    assert set(held(study_claims.bad_bound(runs, 0.2, study_runs.CLOSE)).values()) == {True}
-    assert set(held(study_claims.bad_bound(runs, 15, 0.0)).values()) == {False}, "the largest norm was the best"
+    assert held(claims.insensitive(runs)) == expected
+    assert held(claims.as_good_as_audp(runs)) == expected
+    assert set(held(claims.bad_bound(runs, 0.2, study_runs.CLOSE)).values()) == {True}
+    assert set(held(claims.bad_bound(runs, 15, 0.0)).values()) == {False}, "the largest norm was the best"
 
 
 def figure7(count):
@@ -190,25 +189,21 @@ def test_counts_of_updates_follow_from_the_mean_of_five_losses():
     runs = figure7(lambda *cell: 10_000)
     cell = str(study_runs.TEN_WAY[0]), 10, "MAPA"
     run = runs.first(study_runs.CONVERGENCE, cell)
-    assert study_claims.updates_until(run, 1.0) == pytest.approx(10_010 * (1 - 1 / 2.3)), "its losses are on a line"
-    assert study_claims.updates_at_least(run, 1.0) == study_claims.updates_until(run, 1.0)
+    assert claims.updates_until(run, 1.0) == pytest.approx(10_010 * (1 - 1 / 2.3)), "its losses are on a line"
+    assert claims.updates_at_least(run, 1.0) == claims.updates_until(run, 1.0)
     run.metrics = run.metrics.iloc[::10]
-    assert study_claims.updates_until(run, 1.0) == pytest.approx(10_010 * (1 - 1 / 2.3), rel=0.01), (
-        "however seldom they are"
-    )
-    assert math.isinf(study_claims.updates_until(run, -1.0))
+    assert claims.updates_until(run, 1.0) == pytest.approx(10_010 * (1 - 1 / 2.3), rel=0.01), "however seldom they are"
+    assert math.isinf(claims.updates_until(run, -1.0))
 
 
 def test_a_run_that_ends_early_counts_a_lower_bound_of_updates():
     runs = figure7(lambda task, servers, algorithm, *rest: 1_000_000)
     ten_way = str(study_runs.TEN_WAY[0])
     asgd = runs.first(study_runs.CONVERGENCE, (ten_way, 100, "ASGD"))
-    assert math.isinf(study_claims.updates_until(asgd, 0.3))
-    assert study_claims.updates_at_least(asgd, 1.15) == pytest.approx(500_500, rel=1e-3), "its losses are on a line"
+    assert math.isinf(claims.updates_until(asgd, 0.3))
+    assert claims.updates_at_least(asgd, 1.15) == pytest.approx(500_500, rel=1e-3), "its losses are on a line"
     audp = runs.first(study_runs.CONVERGENCE, (ten_way, 10, "AUDP", "G: measured"))
-    assert study_claims.updates_at_least(audp, 1.15) == 120_000, (
-        "noise may end a fall: no more is known than how long it ran"
-    )
+    assert claims.updates_at_least(audp, 1.15) == 120_000, "noise may end a fall: no more is known than how long it ran"
 
 
 @pytest.mark.parametrize(("audp", "asgd", "result"), [(60_000, 400_000, True), (4_000, 8_000, False)])
@@ -218,10 +213,10 @@ def test_orders_of_magnitude_follow_from_counts_of_updates(audp, asgd, result):
 
     runs = figure7(count)
     # At the largest loss alone, which all of them reach within their runs or need more than ten times as many for.
-    against_audp = {one.label: one.held for one in study_claims.saves_against_audp(runs)}
+    against_audp = {one.label: one.held for one in claims.saves_against_audp(runs)}
     assert against_audp["classes: ten-way, loss: 1, G = measured"] is result
     assert against_audp["classes: even or odd, loss: 0.5, G = 4 (the paper's own)"] in (result, None)
-    against_asgd = held(study_claims.saves_against_asgd(runs))
+    against_asgd = held(claims.saves_against_asgd(runs))
     assert against_asgd["classes: ten-way, loss: 1"] is result, "K = 100 and 1,000 must both hold"
     assert against_asgd["classes: even or odd, loss: 0.5 (the paper's own)"] is result
 
@@ -230,22 +225,20 @@ def test_one_number_of_servers_is_enough_to_lose_the_order():
     def count(task, servers, algorithm, *bound):
         return {"AUDP": 60_000 if servers == 10 else 4_000}.get(algorithm, 2_000)
 
-    (first, *_) = [one for one in study_claims.saves_against_audp(figure7(count)) if one.choices["loss"] == "1"]
+    (first, *_) = [one for one in claims.saves_against_audp(figure7(count)) if one.choices["loss"] == "1"]
     assert [part.held for part in first.parts] == [True, False]
     assert first.held is False
 
 
 def test_runs_that_end_early_do_not_decide_against_an_order():
     runs = figure7(lambda task, servers, algorithm, *rest: 10**7 if algorithm == "AUDP" else 30_000)
-    verdicts = {reading.held for reading in study_claims.saves_against_audp(runs)}
+    verdicts = {reading.held for reading in claims.saves_against_audp(runs)}
     assert verdicts == {None}, "120,000 updates are less than ten times MAPA's, and AUDP was not there yet"
 
 
 def test_saved_orders_stand_beside_the_papers():
     numbers = list(
-        study_claims.saving_numbers(
-            figure7(lambda task, servers, algorithm, *rest: 1_200 if algorithm == "MAPA" else 12_000)
-        )
+        claims.saving_numbers(figure7(lambda task, servers, algorithm, *rest: 1_200 if algorithm == "MAPA" else 12_000))
     )
     orders = {(number.row, number.column): (number.interval.mean, number.paper) for number in numbers}
     row = "LR, ten-way on USPS, AUDP, G: measured, loss 1"
@@ -256,15 +249,15 @@ def test_saved_orders_stand_beside_the_papers():
 
 def test_more_servers_cost_every_algorithm_updates():
     runs = figure7(lambda task, servers, *rest: 1_000 * servers**0.5)
-    assert {reading.held for reading in study_claims.more_servers(runs)} == {True}
+    assert {reading.held for reading in claims.more_servers(runs)} == {True}
     runs = figure7(lambda task, servers, algorithm, *rest: 9_000 if algorithm == "AUDP" else 1_000 * servers**0.5)
-    for reading in study_claims.more_servers(runs):
+    for reading in claims.more_servers(runs):
         assert reading.held is not True
         assert [part.held for part in reading.parts][::2] == [True, True], "MAPA and ASGD"
     one_machine = {"fewest": 500, "not fewest": 2_900}
     for name, needed in one_machine.items():
         runs = figure7(lambda task, servers, algorithm, *rest, own=needed: own if algorithm == "CSGD" else 1_500)
-        assert {reading.held for reading in study_claims.fewest_on_one_machine(runs)} == {name == "fewest"}
+        assert {reading.held for reading in claims.fewest_on_one_machine(runs)} == {name == "fewest"}
 
 
 def test_the_testbed_is_judged_on_the_network_after_every_count():
@@ -273,14 +266,14 @@ def test_the_testbed_is_judged_on_the_network_after_every_count():
         return {"MAPA": 88.0, "ASGD": 80.0, "CSGD": 90.0}.get(algorithm, 95.0 if unclipped else 83.0)
 
     runs = runs_of(study_runs.TESTBED, accuracy)
-    for reading in study_claims.on_the_testbed(runs):
+    for reading in claims.on_the_testbed(runs):
         assert reading.held is (reading.choices["G"] == study_runs.FOUR)
         assert len(reading.parts) == len(study_runs.SERVERS) == 4
-    assert {reading.held for reading in study_claims.beyond_asgd_on_the_testbed(runs)} == {True}
-    assert held(study_claims.near_csgd(runs)) == {"G = 4": False, "G = 4, unclipped": True}
+    assert {reading.held for reading in claims.beyond_asgd_on_the_testbed(runs)} == {True}
+    assert held(claims.near_csgd(runs)) == {"G = 4": False, "G = 4, unclipped": True}
     assert all(own.overrides[0] == "data={set: mnist}" for own in study_runs.on_testbed())
     at_15 = runs_of(study_runs.TESTBED, lambda *cell: accuracy(*cell) - 20.0 * (cell[:2] == ("MAPA", 15)))
-    for reading in study_claims.on_the_testbed(at_15):
+    for reading in claims.on_the_testbed(at_15):
         assert reading.held is False
         assert "K = 15: " in reading.evidence.split("; ")[2], "the exception is named"
 
@@ -299,18 +292,18 @@ def test_parameters_matter_where_accuracies_differ():
     values = {("σ", 100): 80.0, ("b", 24): 90.0, ("L", 2.5): 90.0, ("ε", 0.01): 60.0,
               ("θ", 0.25): 80.0, ("θ", 0.75): 90.0}  # fmt: skip
     runs = runs_of(study_runs.PARAMETERS, lambda *cell: values.get(cell, 87.0))
-    (sigma,) = study_claims.no_matter(runs, "σ")
+    (sigma,) = claims.no_matter(runs, "σ")
     assert sigma.own
     assert [part.held for part in sigma.parts] == [True, False], "5 and 100 for 30"
     assert sigma.held is False
-    assert held(study_claims.no_matter(runs, "δ")) == {"the paper's setting": True}
-    assert held(study_claims.matters(runs)) == {"the paper's setting": True}
+    assert held(claims.no_matter(runs, "δ")) == {"the paper's setting": True}
+    assert held(claims.matters(runs)) == {"the paper's setting": True}
     for name, falling in (("b", False), ("L", True), ("θ", False)):
         for updates in (study_runs.BETWEEN[0], study_runs.BETWEEN[-1]):
-            assert [reading.held for reading in study_claims.rises(runs, name, updates, falling)] == [True]
-            assert [reading.held for reading in study_claims.rises(runs, name, updates, not falling)] == [False]
+            assert [reading.held for reading in claims.rises(runs, name, updates, falling)] == [True]
+            assert [reading.held for reading in claims.rises(runs, name, updates, not falling)] == [False]
     four = runs_of(study_runs.PARAMETERS, lambda *cell: values.get(cell, 87.0), seeds=4)
-    assert [reading.held for reading in study_claims.rises(four, "θ", study_runs.BETWEEN[-1])] == [None]
+    assert [reading.held for reading in claims.rises(four, "θ", study_runs.BETWEEN[-1])] == [None]
 
 
 @pytest.mark.parametrize(
@@ -320,19 +313,19 @@ def test_parameters_matter_where_accuracies_differ():
 def test_images_are_judged_by_correlations(monkeypatch, few, many, results):
     made = {
         (law, epsilon): tuple(tuple(value + 0.001 * seed for _ in range(20)) for seed in range(5))
-        for law in study_claims.LAWS
-        for epsilon, value in zip(study_claims.LEVELS, (few, 0.3, many), strict=True)
+        for law in claims.LAWS
+        for epsilon, value in zip(claims.LEVELS, (few, 0.3, many), strict=True)
     }
-    monkeypatch.setattr(study_claims, "correlations", lambda: made)
-    assert tuple(reading.held for reading in study_claims.blurs(None)) == results
-    assert len(list(study_claims.inversion_numbers(None))) == 2 * 3 * 2
+    monkeypatch.setattr(claims, "correlations", lambda: made)
+    assert tuple(reading.held for reading in claims.blurs(None)) == results
+    assert len(list(claims.inversion_numbers(None))) == 2 * 3 * 2
 
 
 def test_images_are_not_judged_without_mnist(monkeypatch, tmp_path):
     monkeypatch.setenv("SIMFL_DATA", str(tmp_path))
-    study_claims.correlations.cache_clear()
+    claims.correlations.cache_clear()
     with pytest.raises(NotMeasuredError, match=r"^Figure 4: .*mnist"):
-        list(study_claims.blurs(None))
+        list(claims.blurs(None))
 
 
 def test_privacy_claims_follow_the_certified_epsilon():
@@ -342,11 +335,11 @@ def test_privacy_claims_follow_the_certified_epsilon():
         return 0.2 if one.section == study_runs.PRIVATE else None
 
     runs = made_up(own, 0.12, seeds=5, epsilon=epsilon)
-    assert [(reading.held, reading.own) for reading in study_claims.private(runs)] == [(False, False), (True, True)]
-    assert {reading.held for reading in study_claims.useful_and_private(runs)} == {True}, "ASGD guesses as well"
+    assert [(reading.held, reading.own) for reading in claims.private(runs)] == [(False, False), (True, True)]
+    assert {reading.held for reading in claims.useful_and_private(runs)} == {True}, "ASGD guesses as well"
     runs = made_up(own, lambda one, seed: 0.12 if one.section == study_runs.PRIVATE else 0.9, seeds=5, epsilon=epsilon)
-    assert {reading.held for reading in study_claims.useful_and_private(runs)} == {False}
-    assert [reading.choices for reading in study_claims.useful_and_private(runs) if reading.own] == [
+    assert {reading.held for reading in claims.useful_and_private(runs)} == {False}
+    assert [reading.choices for reading in claims.useful_and_private(runs) if reading.own] == [
         {"ε": "0.1", "stages": "one dimension"}
     ]
 
