@@ -87,6 +87,14 @@ REFUSED = [
      "whole models: leave one out"),
     (["attackers={kind: sign_flip, clients: [1]}"], "attackers: expected null beside compression, found 'sign_flip'; a "
      "rule needs"),
+    (["algorithm={kind: sgp, overlap: 1}", "compression.gamma=0.5"], "algorithm.overlap: expected 0 with scheme "
+     "'choco', found 1; a change of an estimate can be used only after those before it: use scheme: deep_squeeze"),
+    (["algorithm={kind: sgp}"], "compression.gamma: expected a number with scheme 'choco' and 'sgp', found nothing; no "
+     "theory gives one"),
+    (["algorithm={kind: gossip_learning}", "compression={kind: sign, scheme: ecd}"], "compression.scheme: expected "
+     "choco, deep_squeeze or direct with algorithm 'gossip_learning', found 'ecd'; choose one of them"),
+    (["algorithm={kind: gossip_learning, merge: none}", "compression.gamma=0.5"], "algorithm.merge: expected age or "
+     "average with compressed messages, found 'none'; a short message changes a model and cannot replace it: use "),
     (["compression.share=0"], "compression.share: expected a number > 0 and <= 1, found 0"),
     (["compression=topk"], "compression: expected top_k, random_k, qsgd, sign or my_module:MyClass, found 'topk'; "
      "did you mean 'top_k'?"),
