@@ -21,7 +21,7 @@ export SIMFL_DATA ?= $(abspath ../shared/data)
 endif
 
 help:
-	@echo "make demo    install what a run needs, then run AD-PSGD and SYNC with one slow worker, draw the comparison, write a page that plays it"
+	@echo "make demo    install what a run needs, then run AD-PSGD and SYNC with one slow worker, and draw and play both"
 	@echo "make test    install the tools of developers too, then run the quick tests (4 minutes on two cores)"
 	@echo "make test-all  all tests, the slow ones too (11 minutes on two cores)"
 	@echo "make lint    ruff: lint and format check"

@@ -146,7 +146,7 @@
 
   function steps(low, high, wanted) {
     const rough = (high - low) / wanted || 1, power = 10 ** Math.floor(Math.log10(rough));
-    const step = [1, 2, 5, 10].map((m) => m * power).find((s) => s >= rough * 0.999), values = [];
+    const step = [1, 2, 2.5, 5, 10].map((m) => m * power).find((s) => s >= rough * 0.999), values = [];
     for (let i = Math.ceil(low / step - 1e-9); i * step <= high + step * 1e-9 && values.length < 50; i++) values.push(i * step || 0);
     return values;
   }
@@ -224,7 +224,9 @@
   function drawGraph(run, canvas) {
     const sheet = paper(canvas), { pen, width, height } = sheet, tick = tickOf(run, now);
     const placed = placesIn(run, width, height), { x, y, radius } = placed, links = run.links.length / 2;
-    cached(run, "links", [width, height, sheet.scale, colors.line].join(), sheet, (inner) => {
+    const cuts = run.partitions.filter(({ start, end }) => start <= tick && tick < end);
+    const isCut = (a, b) => cuts.some(({ sides }) => sides[a] !== sides[b]);
+    cached(run, "links", [width, height, sheet.scale, colors.line, ...cuts.map(({ start }) => start)].join(), sheet, (inner) => {
       for (const region of run.regions) {
         const points = hull(region.nodes.map((node) => [x[node], y[node]]));
         if (!points.length) continue;
@@ -243,13 +245,18 @@
       }
       inner.strokeStyle = colors.line;
       inner.lineWidth = links > 2000 ? 0.4 : 1.2;
-      inner.beginPath();
-      for (let i = 0; i < links; i++) {
-        const a = run.links[2 * i], b = run.links[2 * i + 1];
-        inner.moveTo(x[a], y[a]);
-        inner.lineTo(x[b], y[b]);
+      for (const faded of cuts.length ? [false, true] : [false]) {  // a partition fades the links between its sides
+        inner.setLineDash(faded ? [1, 7] : []);
+        inner.beginPath();
+        for (let i = 0; i < links; i++) {
+          const a = run.links[2 * i], b = run.links[2 * i + 1];
+          if (isCut(a, b) !== faded) continue;
+          inner.moveTo(x[a], y[a]);
+          inner.lineTo(x[b], y[b]);
+        }
+        inner.stroke();
       }
-      inner.stroke();
+      inner.setLineDash([]);
     });
     const over = now > run.duration_s;
     // Exchanges without rows of messages: links between clients that both communicate.
@@ -571,10 +578,11 @@
     if (run.metrics.columns.updates && !whole(run.updates)) parts.push(`${show("updates", row < 0 ? 0 : run.metrics.columns.updates.values[row])} updates`);
     if (whole(run.updates)) parts.push(`${count(Replay.upTo(run.updates.time, tick))} updates`);
     if (run.messages && run.messages.total) parts.push(`${count(run.flying.length)} ${run.messages.sent.length < run.messages.total ? "of the shown messages " : ""}in flight`);
+    if (run.partitions.some(({ start, end }) => start <= tick && tick < end)) parts.push("network partition");
     if (run.timeline && now <= run.duration_s) {
       const sums = activities.map(() => 0);
       for (let k = 0; k < run.count; k++) { const activity = Replay.activityAt(run, k, tick); if (activity >= 0) sums[activity]++; }
-      activities.forEach((name, k) => { if (sums[k]) parts.push(`${count(sums[k])} ${{ compute: "compute", lost: "compute in vain", wait: "wait", communicate: "communicate", offline: "are offline" }[name]}`); });
+      activities.forEach((name, k) => { if (sums[k]) parts.push(`${count(sums[k])} ${{ compute: "compute", lost: "compute in vain", wait: "wait", communicate: "communicate", offline: "offline" }[name]}`); });
     }
     const accuracy = run.metrics.columns.test_accuracy || run.metrics.columns.test_loss;
     if (accuracy && row >= 0) parts.push(`${accuracy.label} ${show(run.metrics.columns.test_accuracy ? "accuracy" : "", accuracy.values[row])}`);

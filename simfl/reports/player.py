@@ -28,6 +28,7 @@ from simfl.records import ACTIVITIES, Run, RunFolder, read
 from simfl.records.display import Y_AXES, measure_label, show_count
 from simfl.records.results import clock_of
 from simfl.records.writer import replacing
+from simfl.scenario.units import parse_time
 
 Runs = Run | str | Path | Sequence[Run | str | Path]
 
@@ -53,7 +54,7 @@ _HOW = {
     "timeline": "what each client does: run it again with record: {play: true}",
     "messages": "messages in flight: run it again with record: {play: true}",
     "updates": "updates and their staleness: run it again with record: {play: true}",
-    "client_metrics": "the accuracy of each client: run it again with evaluate: {clients: true}",
+    "client_metrics": "the accuracy of each client's own model, if it has one: run it again with evaluate: {clients: true}",
 }
 _SHOWN = [name for name in Y_AXES if name not in ("time_s", "wall_s")]
 
@@ -381,6 +382,32 @@ class _Gatherer:
             number = np.array([names.index(str(name)) for name in clients])
         return (names, number) if number is not None and len(number) == self._count else None
 
+    def _partitions(self, servers: int, region: NDArray[np.int64] | None, names: Sequence[str]) -> list[dict[str, Any]]:
+        """Return the times of partitions, and the group of each node, 0 for none."""
+        links = self._run.scenario.get("links")
+        partitions = links.get("partitions") if isinstance(links, dict) else None
+        shown, drawn = [], 0
+        for partition in partitions if isinstance(partitions, list) else ():
+            if not isinstance(groups := partition.get("groups"), list):
+                drawn += 1
+                continue
+            sides = np.zeros(self._count + servers, dtype=np.uint8)
+            for number, members in enumerate(groups[:255], 1):
+                for member in members:
+                    if member == "server":
+                        sides[self._count :] = number
+                    elif isinstance(member, int):
+                        sides[member] = number
+                    elif region is not None and member in names:
+                        sides[: self._count][region == names.index(member)] = number
+            times = [partition.get("from", 0), partition.get("until", "never")]
+            start_s, end_s = (math.inf if time in (None, "never") else parse_time(time) for time in times)
+            ticks = self._ticks(np.array([start_s, end_s]))
+            shown.append({"start": int(ticks[0]), "end": int(ticks[1]), "sides": pack(sides, "u8")})
+        if drawn:
+            self._notes.append("Partitions of a fraction of the clients are not marked: their clients were drawn.")
+        return shown
+
     def _graph(self) -> dict[str, Any]:
         """Return nodes, their places and links, and rows of lanes for groups of clients."""
         seconds, regions = self._seconds_per_update(), self._regions()
@@ -413,6 +440,7 @@ class _Gatherer:
                 {"name": name, "nodes": np.flatnonzero(region_of == k).tolist()} for k, name in enumerate(names)
             ],
             "slowness": pack(slowness, "f32"),
+            "partitions": [] if grouped else self._partitions(servers, region if names else None, names),
             "heat": None,
         }
         if grouped:

@@ -95,6 +95,9 @@ def test_the_page_has_the_content_of_the_tables(tmp_path):
     assert unpack(values["updates"]["staleness"]).tolist() == run.updates["staleness"].tolist()
     assert unpack(values["clients"]["updates"]).tolist() == run.clients["updates"].tolist()
     assert values["metrics"]["columns"]["updates"]["values"] == run.metrics["updates"].tolist()
+    (partition,) = values["partitions"]
+    assert [partition[end] * tick for end in ("start", "end")] == pytest.approx([0.5, 0.6], abs=1e-8)
+    assert unpack(partition["sides"]).tolist() == [1, 1, 1, 2, 2, 2]
     assert unpack(values["links"]).reshape(-1, 2).tolist() == sorted(run.edges.to_numpy().tolist())
 
 
@@ -118,7 +121,7 @@ def test_the_page_says_what_the_run_did_not_record(make_run, tmp_path):
     assert unpack(values["updates"]["client"]).tolist() == [count % 4 for count in range(50)]
     assert "did not record messages in flight: run it again with record: {play: true}" in text
     assert "did not record what each client does: run it again with record: {play: true}" in text
-    assert "did not record the accuracy of each client: run it again with evaluate: {clients: true}" in text
+    assert "own model, if it has one: run it again with evaluate: {clients: true}" in text
     assert "updates and their staleness: run" not in text
 
 
