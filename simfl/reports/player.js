@@ -82,7 +82,7 @@
     accuracy: { label: "accuracy of its model", has: (run) => run.accuracy, of: (run, k, tick) => Replay.sampled(run, run.accuracy, k, tick), share: (v) => (v - worst) / (best - worst || 1), show: (v) => show("accuracy", v), ends: [show("accuracy", worst), show("accuracy", best)] },
     staleness: { label: "staleness of its last update", has: (run) => run.updates, of: (run, k, tick) => { const row = Replay.lastUpdate(run, k, tick); return row < 0 ? NaN : run.updates.staleness[row]; }, share: staleShare, show: count, ends: ["0", count(most.staleness)] },
     updates: { label: "updates so far", has: (run) => whole(run.updates), of: (run, k, tick) => Replay.updatesOf(run, k, tick), share: (v) => v / most.updates, show: count, ends: ["0", count(most.updates)] },
-    epsilon: { label: "epsilon spent", has: (run) => run.epsilon, of: (run, k, tick) => Replay.sampled(run, run.epsilon, k, tick), share: (v) => v / most.epsilon, show: trim, ends: ["0", trim(most.epsilon)] },
+    epsilon: { label: "epsilon spent (before the end an upper bound)", has: (run) => run.epsilon, of: (run, k, tick) => Replay.sampled(run, run.epsilon, k, tick), share: (v) => v / most.epsilon, show: trim, ends: ["0", trim(most.epsilon)] },
   };
   const usable = Object.keys(modes).filter((key) => runs.some((run) => modes[key].has(run)));
   $("color").replaceChildren(...usable.map((key) => new Option(modes[key].label, key)));
@@ -156,7 +156,9 @@
     pen.textAlign = "center";
     pen.textBaseline = "top";
     const values = steps(from / unit_s, to / unit_s, Math.max(2, (right - left) / 90));
-    const step = values.length > 1 ? values[1] - values[0] : 1, digits = Math.max(0, Math.ceil(-Math.log10(step) - 1e-9));
+    const step = values.length > 1 ? values[1] - values[0] : 1, whole = (d) => Math.abs(step * 10 ** d - Math.round(step * 10 ** d)) < 1e-6 * step * 10 ** d;
+    let digits = 0;
+    while (digits < 12 && !whole(digits)) digits++;
     for (const value of values) {
       const x = left + ((value * unit_s - from) / (to - from)) * (right - left);
       const text = `${value.toFixed(digits)}${value === values[values.length - 1] ? ` ${unit}` : ""}`;

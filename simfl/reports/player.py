@@ -54,7 +54,7 @@ _HOW = {
     "timeline": "what each client does: run it again with record: {play: true}",
     "messages": "messages in flight: run it again with record: {play: true}",
     "updates": "updates and their staleness: run it again with record: {play: true}",
-    "client_metrics": "the accuracy of each client's own model, if it has one: run it again with evaluate: {clients: true}",
+    "client_metrics": "the accuracy of clients' own models, if they have any; for these, evaluate: {clients: true}",
 }
 _SHOWN = [name for name in Y_AXES if name not in ("time_s", "wall_s")]
 
@@ -178,10 +178,12 @@ class _Gatherer:
     def __init__(self, run: Run) -> None:
         self._run, self._notes = run, [] if run.status == "done" else [f"This run is {run.status}."]
         self._evaluations = run.evaluations.thinned()
-        times = [self._evaluations["time_s"].max(), run.manifest.time_s]
+        self._tables = {name: self._table(name) for name in ("timeline", "messages", "updates", "client_metrics")}
+        times = [run.manifest.time_s, self._evaluations["time_s"].max()]
+        for name, column in (("updates", "time_s"), ("timeline", "end_s")):  # of a killed run they may go further
+            times += [table[column].max()] if (table := self._tables[name]) is not None and len(table[column]) else []
         self._duration_s = float(max(time for time in times if math.isfinite(time)))
         self._tick_s = (self._duration_s or 1.0) / TICKS
-        self._tables = {name: self._table(name) for name in ("timeline", "messages", "updates", "client_metrics")}
         self._edges = self._table("edges")
         self._count = self._clients()
 

@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import json
+import math
 import re
 import subprocess
 import zlib
@@ -12,7 +13,7 @@ import pytest
 
 import simfl
 from simfl.errors import DataError, ScenarioError
-from simfl.records import ACTIVITIES, read
+from simfl.records import ACTIVITIES, Manifest, RunFolder, read
 from simfl.reports import player
 from simfl.reports.player import NEVER, play
 from simfl.scenario import loads
@@ -66,12 +67,12 @@ def values_of(path):
     return data_of(path.read_text(encoding="utf-8"))["runs"]
 
 
-@pytest.mark.parametrize("kind", TYPES)
-def test_columns_are_unpacked_as_they_were(kind):
-    values = np.array([5, 3, 3, 255, 0, 17]).astype(TYPES[kind])
-    for delta in (False, True) if kind == "u32" else (False,):
-        assert unpack(player.pack(values, kind, delta)).tolist() == values.tolist()
-    assert unpack(player.pack([], kind)).tolist() == []
+def test_columns_are_unpacked_as_they_were():
+    for kind, dtype in TYPES.items():
+        values = np.array([5, 3, 3, 255, 0, 17]).astype(dtype)
+        assert unpack(player.pack(values, kind)).tolist() == values.tolist()
+        assert unpack(player.pack([], kind)).tolist() == []
+    assert unpack(player.pack([5, 3, NEVER, 0], "u32", delta=True)).tolist() == [5, 3, NEVER, 0]
 
 
 def test_the_page_has_the_content_of_the_tables(tmp_path):
@@ -121,7 +122,7 @@ def test_the_page_says_what_the_run_did_not_record(make_run, tmp_path):
     assert unpack(values["updates"]["client"]).tolist() == [count % 4 for count in range(50)]
     assert "did not record messages in flight: run it again with record: {play: true}" in text
     assert "did not record what each client does: run it again with record: {play: true}" in text
-    assert "own model, if it has one: run it again with evaluate: {clients: true}" in text
+    assert "own models, if they have any; for these, evaluate: {clients: true}." in text
     assert "updates and their staleness: run" not in text
 
 
@@ -137,6 +138,23 @@ def test_names_are_text_and_only_the_pages_script_may_run(make_run, tmp_path):
     (policy,) = (given["content"] for tag, given in page.tags if given.get("http-equiv"))
     digest = base64.b64encode(hashlib.sha256(script[-1].encode()).digest()).decode()
     assert policy.startswith(f"default-src 'none'; script-src 'sha256-{digest}'; ")
+
+
+def test_a_killed_run_lasts_as_long_as_its_tables(tmp_path, simfl_):
+    folder = RunFolder.create(tmp_path, "killed")
+    folder.write_scenario("name: killed\nseed: 1\nalgorithm: {kind: adpsgd}\nclients: {count: 2}\n")
+    with folder.table("metrics") as table:
+        table.append((0.0, 0, 0.0, 0, 1.0, 1.0, 0.5, 0.0, 0, 0, math.nan, 0.1))
+    with folder.table("updates") as table:
+        table.extend((0.5 * count, count % 2, -1, 0, 0, 32, 0.4, 0.0) for count in range(7))
+    folder.write_manifest(Manifest("killed", seed=1, device="cpu"))
+    code, out, said = simfl_("play", folder.path)
+    assert (code, out) == (0, "play.html\n")
+    assert said == f"{folder.path}: killed: the page ends with the last rows that were written\n"
+    (values,) = values_of(tmp_path / "play.html")
+    assert (values["duration_s"], values["count"]) == (3.0, 2)
+    assert unpack(values["updates"]["time"])[-1] == player.TICKS
+    assert "This run is killed." in Page((tmp_path / "play.html").read_text(encoding="utf-8")).text
 
 
 def test_a_notebook_shows_the_same_page_in_a_frame(make_run, tmp_path):
