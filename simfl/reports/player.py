@@ -54,7 +54,8 @@ _HOW = {
     "timeline": "what each client does: run it again with record: {play: true}",
     "messages": "messages in flight: run it again with record: {play: true}",
     "updates": "updates and their staleness: run it again with record: {play: true}",
-    "client_metrics": "the accuracy of each client's own model, if it has one: run it again with evaluate: {clients: true}",
+    "client_metrics": "the accuracy of each client's own model, if it has one: run it again "
+    "with evaluate: {clients: true}",
 }
 _SHOWN = [name for name in Y_AXES if name not in ("time_s", "wall_s")]
 
