@@ -23,7 +23,7 @@ WITH_GAMMA: tuple[Scheme, ...] = ("choco", "deep_squeeze", "direct")
 class CompressionConfig(ClassSection):
     """Base of compressors, with the scheme that uses their messages."""
 
-    beside: ClassVar[frozenset[str]] = frozenset({"scheme", "gamma"})
+    beside: ClassVar[frozenset[str]] = frozenset({"scheme", "gamma", "downlink"})
 
     scheme: Scheme | None = option(
         None,
@@ -36,6 +36,11 @@ class CompressionConfig(ClassSection):
         None,
         "consensus step size of choco, deep_squeeze and direct; null: for choco the theory's, which is small; for "
         "direct 1",
+    )
+    downlink: Flag = option(
+        False,
+        "whether the models that a server sends are compressed, too: server and client keep an estimate of what the "
+        "client has, and messages change it (EF21-P)",
     )
 
 
