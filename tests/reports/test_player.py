@@ -222,10 +222,24 @@ document.addEventListener("securitypolicyviolation", (event) => { window.failure
   const client = document.getElementById("details").textContent;
   if (runs[0].messages) choose({ run: runs[0], message: 3 });
   const message = document.getElementById("details").textContent;
+  const press = (key) => {
+    document.body.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true }));
+    return window.simfl.now;
+  };
+  const keys = [press("ArrowRight"), press("ArrowLeft"), press("e"), press("End"), press("Home")];
+  press(" ");
+  const playing = [window.simfl.playing];
+  press(" ");
+  playing.push(window.simfl.playing);
+  for (const menu of document.querySelectorAll("#color, #measure")) {
+    for (const { value } of menu.options) { menu.value = value; menu.dispatchEvent(new Event("change")); seek(0.3); }
+  }
+  window.dispatchEvent(new Event("beforeprint"));
+  seek(0.4);
   const out = document.createElement("pre");
   out.id = "states";
   out.textContent = JSON.stringify({ states, client, message, failure: window.failure || "",
-    now: document.querySelector(".now").textContent, clock: document.getElementById("clock").textContent });
+    keys, playing, now: document.querySelector(".now").textContent });
   document.body.append(out);
 })();
 """
@@ -268,6 +282,13 @@ def test_a_browser_computes_the_states_of_the_tables(tmp_path, algorithm):
     assert {ACTIVITIES[k] for state in result["states"][0] for k in state["activity"]} >= {"compute", "offline"}
     flying = ((messages["sent_s"] <= 0.4) & (messages["delivered_s"] > 0.4)).sum()
     assert f"{(updates['time_s'] <= 0.4).sum():,} updates · {flying} in flight" in result["now"]
+    ends = [timeline["start_s"], messages["sent_s"], messages["delivered_s"], updates["time_s"], metrics["time_s"]]
+    events = np.unique(np.concatenate(ends))
+    later = events[events > 0.4 + 1e-8][0]
+    expected = [later, events[events < later - 1e-8][-1], 0.4, run.manifest.time_s, 0.0]
+    expected[2] = metrics["time_s"][metrics["time_s"] > expected[1] + 1e-8].iloc[0]
+    assert result["keys"] == pytest.approx(expected, abs=1e-8)
+    assert result["playing"] == [True, False]
     assert "Client 2" in result["client"]
     third = messages.sort_values("sent_s", kind="stable").iloc[3]
     name = {6: "server"}
