@@ -29,6 +29,9 @@ _LOOKS = {
     "random_walk_sgd": ("random walk SGD", "#44AA99"),
     "fedavg": ("FedAvg", "#1F4E9E"),
     "fedprox": ("FedProx", "#5AAE61"),
+    "scaffold": ("SCAFFOLD", "#000033"),
+    "feddyn": ("FedDyn", "#4400BB"),
+    "fednova": ("FedNova", "#771133"),
     "fedbuff": ("FedBuff", "#E78AC3"),
     "fedasync": ("FedAsync", "#01665E"),
     "async_fl": ("async FL", _ORANGE),
@@ -46,7 +49,19 @@ COLORS = {kind: color for kind, (_, color) in _LOOKS.items()}
 _OTHERS = (_ORANGE, _SKY, _PURPLE, _BLACK)
 
 #: Algorithms that have rounds; for all others the column `rounds` holds updates per client on average.
-ROUNDS = ("sync_sgd", "decentralized_sgd", "corrected_gossip", "sgp", "fedavg", "fedprox", "fedbuff", "async_fl")
+ROUNDS = (
+    "sync_sgd",
+    "decentralized_sgd",
+    "corrected_gossip",
+    "sgp",
+    "fedavg",
+    "fedprox",
+    "scaffold",
+    "feddyn",
+    "fednova",
+    "fedbuff",
+    "async_fl",
+)
 #: Algorithms whose staleness counts steps of the server; that of all others counts updates of all clients.
 SERVER_STEPS = ("fedbuff", "async_fl")
 
