@@ -36,6 +36,7 @@ _LOOKS = {
     "fedasync": ("FedAsync", "#01665E"),
     "async_fl": ("async FL", _ORANGE),
     "async_sgd": ("ASGD", "#4B0082"),
+    "ringmaster": ("Ringmaster ASGD", "#0048F0"),
     "centralized_sgd": ("CSGD", _BLACK),
     "audp": ("AUDP", "#C51B7D"),
     "mapa": ("MAPA", "#117733"),

@@ -158,8 +158,13 @@ BROKEN = [
     Broken(
         "unknown_key_far",
         ADPSGD + "record: {everything: true}\n",
-        "{file}: record.everything: expected a key of record (updates, messages, timeline, epsilon, client_models), "
-        "found 'everything'; remove it",
+        "{file}: record.everything: expected a key of record (updates, messages, timeline, epsilon, client_models, "
+        "play), found 'everything'; remove it",
+    ),
+    Broken(
+        "play_without_messages",
+        ADPSGD + "record: {play: true, messages: false}\n",
+        "{file}: record.messages: expected true beside play: true, found false; remove it, or play",
     ),
     Broken(
         "key_of_another_kind",
@@ -190,10 +195,10 @@ BROKEN = [
     Broken(
         "unknown_algorithm",
         "algorithm: {kind: ad_psgd}\n",
-        "{file}: algorithm.kind: expected decentralized_sgd, corrected_gossip, adpsgd, gossip_learning, sgp, fedavg, "
-        "fedprox, scaffold, feddyn, fednova, fedasync, fedbuff, centralized_sgd, async_sgd, sync_sgd, async_fl, audp, "
-        "mapa, without_replacement_sgd, deep_q_sgd, random_walk_sgd or my_module:MyClass, found 'ad_psgd'; did you "
-        "mean 'adpsgd'?",
+        "{file}: algorithm.kind: expected decentralized_sgd, corrected_gossip, adpsgd, gossip_learning, sgp, "
+        "ringmaster, fedavg, fedprox, scaffold, feddyn, fednova, fedasync, fedbuff, centralized_sgd, async_sgd, "
+        "sync_sgd, async_fl, audp, mapa, without_replacement_sgd, deep_q_sgd, random_walk_sgd or my_module:MyClass, "
+        "found 'ad_psgd'; did you mean 'adpsgd'?",
     ),
     Broken(
         "factors_of_a_method_without",

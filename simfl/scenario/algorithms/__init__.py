@@ -6,6 +6,7 @@ of plugins are added in `simfl.scenario.catalogues`.
 
 from simfl.scenario.algorithms.base import AlgorithmConfig, BoundedConfig, ServerAlgorithmConfig, StalenessBound
 from simfl.scenario.algorithms.gossip import AdPsgd, CorrectedGossip, DecentralizedSgd, GossipLearning, Sgp
+from simfl.scenario.algorithms.late import Ringmaster
 from simfl.scenario.algorithms.local_rounds import (
     FedAsync,
     FedAvg,
@@ -37,6 +38,7 @@ __all__ = [
     "FedProx",
     "GossipLearning",
     "LocalRoundsConfig",
+    "Ringmaster",
     "Scaffold",
     "ServedSgd",
     "ServerAlgorithmConfig",

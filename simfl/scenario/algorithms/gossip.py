@@ -109,6 +109,7 @@ class GossipLearning(BoundedConfig):
     """
 
     states: ClassVar[tuple[str, ...]] = GOSSIPED
+    compresses: ClassVar[tuple[Scheme, ...]] = PAIRWISE
     kind: Literal["gossip_learning"] = variant("gossip_learning")
     period: Settled[PositiveSeconds | None] = option(
         None, "time between two messages of a client; null: that of a mini-batch at speed 1"
@@ -119,12 +120,19 @@ class GossipLearning(BoundedConfig):
         "it (none): models then walk at random",
     )
 
+    def contradictions(self, scenario: Sections) -> Iterator[Problem]:
+        """Yield a problem if compressed messages are to replace models."""
+        if self.merge == "none" and scenario.compression is not None:
+            advice = "a short message changes a model and cannot replace it: use age or average"
+            yield Problem("age or average with compressed messages", "'none'", advice, ("algorithm", "merge"))
+
 
 class Sgp(AlgorithmConfig):
     """SGP: stochastic gradient push, gossip over a directed graph with push-sum."""
 
     states: ClassVar[tuple[str, ...]] = ("crash",)
     no_states: ClassVar[str] = "push-sum's weights are those of models"
+    compresses: ClassVar[tuple[Scheme, ...]] = PAIRWISE
     kind: Literal["sgp"] = variant("sgp")
     graph: Literal["one_peer", "exponential", "ring", "topology"] = option(
         "one_peer",
@@ -137,3 +145,10 @@ class Sgp(AlgorithmConfig):
     def follows_topology(self) -> bool:
         """Whether it uses the scenario's topology."""
         return self.graph == "topology"
+
+    def contradictions(self, scenario: Sections) -> Iterator[Problem]:
+        """Yield a problem if messages that change an estimate may overtake each other."""
+        compression = scenario.compression
+        if self.overlap and compression is not None and compression.scheme in (None, "choco"):
+            advice = "a change of an estimate can be used only after those before it: use scheme: deep_squeeze"
+            yield Problem("0 with scheme 'choco'", str(self.overlap), advice, ("algorithm", "overlap"))
