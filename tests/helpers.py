@@ -516,6 +516,12 @@ def tally_of(training, *, rounds=False, by_server=False):
     return ledger.counted_by(ledger, stds, 1.0, rounds)
 
 
+def recorded(kind):
+    """Return the options of a tape that an algorithm needs."""
+    algorithm = ALGORITHMS[kind]
+    return {"local": kind in LOCAL, "corrected": algorithm.corrects_rounds, "own_clipping": algorithm.own_clipping}
+
+
 def make_algorithm(kind, world, tape, training, on_update=lambda row: None, **options):
     """Return an algorithm that is not started yet, on a tape that counts releases."""
     if tape.releases is None:
@@ -566,7 +572,6 @@ def run_without_numbers(kind, world, *, batch_size=8, updates=None, until=None, 
         NullExecutor(),
         window=1000,
         max_batch=batch_size,
-        local=kind in LOCAL,
-        own_clipping=ALGORITHMS[kind].own_clipping,
+        **recorded(kind),
     )
     return run_algorithm(kind, world, tape, training, updates=updates, until=until, **options)

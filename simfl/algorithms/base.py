@@ -183,6 +183,8 @@ class Algorithm(ABC):
     own_clipping: ClassVar[bool] = False
     #: Whether it takes all its steps by `descend`, and so can use an optimizer.
     takes_optimizer: ClassVar[bool] = False
+    #: Whether a constant is added to each gradient of its rounds of local steps.
+    corrects_rounds: ClassVar[bool] = False
     #: Whether all clients train one model, so that each step starts from the result of the step before.
     one_model: ClassVar[bool] = False
     #: The classes of aggregation rules that it takes, and of attacks: it combines messages by `aggregator`.
@@ -471,14 +473,22 @@ class Algorithm(ABC):
         self._draws[client] = draw + 1
         return self.tape.gradient(model, client, draw, self._nominal, self._noise_scale[client])
 
-    def train(self, model: Model, client: int, steps: int, step: tuple[float, float, float, float]) -> Round:
+    def train(
+        self,
+        model: Model,
+        client: int,
+        steps: int,
+        step: tuple[float, float, float, float],
+        correction: Model | None = None,
+    ) -> Round:
         """Promise the change of `model` by the client's next `steps` mini-batches.
 
-        See `Round` for `step`.
+        See `Round` for `step`; `correction` is added to each gradient.
         """
         draw = self._draws[client]
         self._draws[client] = draw + steps
-        return self.tape.train(model, client, draw, steps, self._nominal, step, self._noise_scale[client])
+        scale = self._noise_scale[client]
+        return self.tape.train(model, client, draw, steps, self._nominal, step, scale, correction=correction)
 
     def lost(self, promise: Gradient) -> bool:
         """Drop a promise that a crash destroyed; return whether its batch is used again.

@@ -51,6 +51,10 @@ class FedAvg(ServerAlgorithm):
     combines_per_gradient: float = 0.3
     #: Whether a client that would miss the deadline sends the steps completed by then.
     partial_work: ClassVar[bool] = False
+    #: Vectors as large as the model in a message.
+    vectors: ClassVar[int] = 1
+    #: What the server sends beside the model.
+    control: Model = Model((), ())
 
     def set_up(
         self,
@@ -136,7 +140,10 @@ class FedAvg(ServerAlgorithm):
 
     def _round(self, cohort: list[int]) -> Process:
         """Send the model, wait for the updates, step."""
-        this = _RoundUnderWay(self.clock.event(), set(cohort), self.round_num, self.step_size(), self.clock.now)
+        this = RoundUnderWay(
+            self.clock.event(), set(cohort), self.round_num, self.step_size(), self.clock.now, self.control
+        )
+        size = None if self.vectors == 1 else self.vectors * self.training.model_bytes
         model = self.server_model
         for client in cohort:
             self.busy.add(client)
@@ -152,7 +159,7 @@ class FedAvg(ServerAlgorithm):
             if self.clock.now == 0.0:  # all clients have the initial model
                 begin()
             else:
-                self.to_client(client, begin, None, refused, shown)
+                self.to_client(client, begin, size, refused, shown)
         if self.deadline is not None:
             self.clock.call_at(this.began_s + self.deadline, lambda: self._expire(this))
         yield this.over
@@ -164,7 +171,7 @@ class FedAvg(ServerAlgorithm):
         came = sorted(this.came)
         total = sum(self.weights[k] for k in came)
         step = self.server_step if self.server_optimizer is None else -1.0
-        terms: list[tuple[float, Model | Round]] = [(step * self.weights[k] / total, this.came[k]) for k in came]
+        terms = self._terms(this, [(k, step * self.weights[k] / total) for k in came])
         if self.aggregation is not None:
             changes = [Message(k, self.tape.combine((1.0, this.came[k])), self.weights[k] / total) for k in came]
             terms = [(step, self.aggregation(self.server, changes))]
@@ -180,7 +187,15 @@ class FedAvg(ServerAlgorithm):
                 self.updated(k, 0, this.sizes[k], this.step_size, round_num=this.number)
         this.came.clear()
 
-    def _done(self, client: int, this: _RoundUnderWay, change: Model | Round | None, examples: int = 0) -> None:
+    def _terms(self, this: RoundUnderWay, weights: Sequence[tuple[int, float]]) -> list[tuple[float, Model | Round]]:
+        """Return the terms of the step; `weights` are those of the clients that came."""
+        return [(weight, this.came[k]) for k, weight in weights]
+
+    def _train(self, model: Model, me: int, steps: int, this: RoundUnderWay) -> Round:
+        """Promise the change of the model by a client's round."""
+        return self.train(model, me, steps, (this.step_size, 0.0, 0.0, 0.0))
+
+    def _done(self, client: int, this: RoundUnderWay, change: Model | Round | None, examples: int = 0) -> None:
         """Note that a client's update has arrived, or that none will."""
         self.busy.discard(client)
         freed = self._freed
@@ -198,14 +213,14 @@ class FedAvg(ServerAlgorithm):
         if not this.over.triggered and (not this.missing or (this.expired and this.came)):
             this.over.succeed()
 
-    def _expire(self, this: _RoundUnderWay) -> None:
+    def _expire(self, this: RoundUnderWay) -> None:
         this.expired = True
         if this.came and not this.over.triggered:
             this.over.succeed()
 
     # -- clients -------------------------------------------------------------------------------
 
-    def client(self, me: int, model: Model, this: _RoundUnderWay) -> Process:
+    def client(self, me: int, model: Model, this: RoundUnderWay) -> Process:
         """Train and send the update; train again after a crash."""
         since = self.clock.now
         self.communicated(me, self.present_s(me, this.began_s, since))
@@ -218,7 +233,7 @@ class FedAvg(ServerAlgorithm):
         if outcome is Outcome.GONE:
             self._done(me, this, None)
             return
-        change = self.train(model, me, steps, (this.step_size, 0.0, 0.0, 0.0))
+        change = self._train(model, me, steps, this)
         self.tape.release(change)
         sent_s, examples = self.clock.now, change.all_examples
         sent = self.compressed(me, ((1.0, change),)) or change
@@ -227,9 +242,10 @@ class FedAvg(ServerAlgorithm):
             self.communicated(me, self.present_s(me, sent_s, self.clock.now))
             self._done(me, this, sent, examples)
 
-        self.to_server(me, arrived, content=sent)
+        size = None if self.vectors == 1 else self.vectors * self.training.model_bytes
+        self.to_server(me, arrived, size, content=sent)
 
-    def _within(self, this: _RoundUnderWay, steps: int, seconds: float) -> tuple[int, float]:
+    def _within(self, this: RoundUnderWay, steps: int, seconds: float) -> tuple[int, float]:
         """Return the number of steps that a client makes, and their duration in seconds."""
         if not self.partial_work or self.deadline is None:
             return steps, seconds
@@ -239,7 +255,7 @@ class FedAvg(ServerAlgorithm):
 
 
 @dataclass
-class _RoundUnderWay:
+class RoundUnderWay:
     """The current round: the clients it waits for, and the changes so far."""
 
     over: simpy.Event
@@ -247,6 +263,7 @@ class _RoundUnderWay:
     number: int
     step_size: float
     began_s: float
+    control: Model
     came: dict[int, Model | Round] = field(default_factory=dict)
     sizes: dict[int, int] = field(default_factory=dict)
     expired: bool = False

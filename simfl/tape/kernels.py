@@ -223,17 +223,22 @@ def change_of_round(operation: Operation) -> Callable[..., tuple[jax.Array, jax.
     The change is f32[d], see `simfl.tape.recording.Round`. The count, int32[], is the number of gradients (or changes,
     if these are clipped) that are not finite and count as zero. The function takes the parameters f32[d], the data, the
     operation's integers (client, draw, steps, size), its floats (noise scale, eta, beta, t, dt), and the largest number
-    of steps of all lanes. Sampling must not be Poisson, because the sizes of its batches differ. An optimizer starts
-    from its initial state.
+    of steps of all lanes, and the correction f32[d] if rounds are corrected (their floats end with its coefficient).
+    Sampling must not be Poisson, because the sizes of its batches differ. An optimizer starts from its initial state.
     """
     model, clip, noise, lanes = operation.model, operation.clip, operation.noise, operation.lanes
     rule: Any = operation.optimizing.local
 
     def change(
-        params: jax.Array, data: dict[str, jax.Array], ints: jax.Array, floats: jax.Array, most: jax.Array
+        params: jax.Array,
+        data: dict[str, jax.Array],
+        ints: jax.Array,
+        floats: jax.Array,
+        most: jax.Array,
+        correction: jax.Array | None = None,
     ) -> tuple[jax.Array, jax.Array]:
         client, draw, steps, size = ints[CLIENT], ints[DRAW], ints[STEPS], ints[SIZE]
-        scale, eta, beta, t, dt = floats
+        scale, eta, beta, t, dt = floats if correction is None else floats[:5]
         examples = data["sizes"][client]
         weight = (jnp.arange(lanes, dtype=jnp.int32) < size).astype(jnp.float32)
         share = 1.0 / jnp.maximum(size, 1).astype(jnp.float32)
@@ -253,6 +258,8 @@ def change_of_round(operation: Operation) -> Callable[..., tuple[jax.Array, jax.
             gradient = share * total + data["proximal"] * (w - params)
             if model.l2:
                 gradient = gradient + model.l2 * w
+            if correction is not None:
+                gradient = gradient + correction
             done = h.astype(jnp.float32)
             return gradient, eta / (1.0 + beta * (t + dt * done) ** data["power"]), zeroed
 
@@ -401,14 +408,16 @@ def window_program(
     local, own_norms = operation.local, operation.own_norms
     axes = (0, None, 0, 0, 0, 0) if own_norms else (0, None, 0, 0, 0)
     each_gradient: Callable[..., tuple[jax.Array, jax.Array]] = jax.vmap(gradient, axes)
-    each_change: Callable[..., tuple[jax.Array, jax.Array]] = jax.vmap(change, (0, None, 0, 0, None))
+    each_change: Callable[..., tuple[jax.Array, jax.Array]] = jax.vmap(
+        change, (0, None, 0, 0, None, 0) if operation.corrected else (0, None, 0, 0, None)
+    )
     own = width if mesh is None else width // mesh.size
     narrow = own <= NARROW
     take, mix, step = (_take_narrow, _mix_narrow, _step_narrow) if narrow else (_take_wide, _mix_wide, _step_wide)
     draw_positions = jax.vmap(jax.vmap(positions_of_batch(operation), (None, 0)), (None, 0))
     optimizing = operation.optimizing
     size = MapSize.of(branches)
-    layouts = Layouts(reads, 4 * local + own_norms, size, optimizing.beside)
+    layouts = Layouts(reads, 4 * local + operation.corrected + own_norms, size, optimizing.beside)
     each, forms, serials, mapped = layouts.gradient, layouts.combine, layouts.serials, layouts.mapped
     factor, noise_scale, further = reads + FACTOR, reads + NOISE, reads + STEP
     steps_column, size_column = each.rest.start + STEPS, each.rest.start + SIZE
@@ -470,13 +479,23 @@ def window_program(
         def alone(terms: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
             return terms[0][None], terms[1][None]
 
-        def totals(read: jax.Array, gi: jax.Array, gf: jax.Array, s: jax.Array) -> tuple[jax.Array, jax.Array]:
+        def corrections(bank: jax.Array, gi: jax.Array, gf: jax.Array) -> tuple[jax.Array, ...]:
+            """Return the corrections of the lanes' rounds, f32 [own, d], if there are any."""
+            if not operation.corrected:
+                return ()
+            coef = gf[:, -1:]
+            return (jnp.where(coef != 0.0, coef * take(bank, gi[:, 1]), 0.0),)
+
+        def totals(
+            read: jax.Array, gi: jax.Array, gf: jax.Array, s: jax.Array, *further_rows: jax.Array
+        ) -> tuple[jax.Array, jax.Array]:
             """Return the lanes' totals at the rows they read, f32 [own, d], and counts."""
             if local:
                 most = jnp.max(gi[:, steps_column])
                 if own == 1:
-                    return alone(change(read[0], data, gi[0, each.rest], gf[0, noise_scale:], most))
-                return each_change(read, data, gi[:, each.rest], gf[:, noise_scale:], most)
+                    rows = (one[0] for one in further_rows)
+                    return alone(change(read[0], data, gi[0, each.rest], gf[0, noise_scale:], most, *rows))
+                return each_change(read, data, gi[:, each.rest], gf[:, noise_scale:], most, *further_rows)
             assert positions is not None
             at = _at(positions, s)
             norm = (gf[:, further],) if own_norms else ()
@@ -487,7 +506,7 @@ def window_program(
 
         def gradients(bank: jax.Array, gi: jax.Array, gf: jax.Array, s: jax.Array) -> tuple[jax.Array, jax.Array]:
             """Return the rows that the lanes write, f32 [own, d], and the number set to zero."""
-            total, more = totals(take(bank, gi[:, 0]), gi, gf, s)
+            total, more = totals(take(bank, gi[:, 0]), gi, gf, s, *corrections(bank, gi, gf))
             # A lane without an operation reads the spare row, which may hold anything.
             more = jnp.sum(jnp.where(gi[:, size_column] > 0, more, 0))
             stepped = step(bank, gf[:, :reads], gi[:, 1 : each.reads], gf[:, factor], total)

@@ -438,7 +438,12 @@ class KnowledgeTape(Tape):
         return promise
 
     def train(self, *arguments: Any, **options: Any) -> Round:
-        """See `Tape.train`; notes the round as a batch."""
+        """See `Tape.train`; notes the round as a batch. Refuses corrections."""
+        if options.get("correction") is not None:
+            raise ScenarioError(
+                "algorithm.kind: expected rounds without control variates, found some, which are added to gradients "
+                "inside of rounds, so that the view of an observer cannot be computed; use fedavg"
+            )
         promise = super().train(*arguments, **options)
         self.knowledge.promised(promise)
         return promise

@@ -111,7 +111,8 @@ class Layouts:
 
     Args:
         reads: rows of a linear form, at most.
-        extra: additional numbers of a gradient: 1 for a clipping norm, 4 for a round, otherwise 0.
+        extra: additional numbers of a gradient: 1 for a clipping norm, 4 for a round (5 with a correction),
+            otherwise 0.
         maps: the sizes of the functions of models.
         beside: whether these run beside gradients; otherwise they are serial.
     """

@@ -136,10 +136,12 @@ class LocalRounds:
     Attributes:
         power: p of the decay of the steps within rounds, see `simfl.tape.recording.Round`.
         proximal: mu of the pull towards the model a round began with (FedProx).
+        corrected: whether a constant row is added to every gradient of a round (SCAFFOLD).
     """
 
     power: float = 1.0
     proximal: float = 0.0
+    corrected: bool = False
 
 
 @dataclass(frozen=True)
@@ -208,6 +210,7 @@ class Operation:
         projects: whether its result is projected onto a ball.
         on_grid: whether clipped gradients are rounded and the noise is on a grid; `noise` is None then.
         optimizing: the optimizers that are not linear.
+        corrected: whether a constant row is added to every gradient of a round.
     """
 
     model: AbstractModel
@@ -222,6 +225,7 @@ class Operation:
     projects: bool = False
     on_grid: bool = False
     optimizing: Optimizing = Optimizing()
+    corrected: bool = False
 
 
 @dataclass(frozen=True)
@@ -287,6 +291,7 @@ class LearningProblem:
             self.radius is not None,
             self.grid is not None,
             self.optimizing,
+            self.rounds is not None and self.rounds.corrected,
         )
 
     @property
@@ -295,6 +300,7 @@ class LearningProblem:
         return {
             "max_batch": self.max_batch,
             "local": self.rounds is not None,
+            "corrected": self.rounds is not None and self.rounds.corrected,
             "own_clipping": self.clipping.own,
             "whole": self.grid is not None,
             "optimizer": self.optimizing.applied,

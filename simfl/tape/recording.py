@@ -225,17 +225,18 @@ class Round(Gradient):
 
     With w_0 the model and B the size of each mini-batch,
 
-        w_{h+1} = w_h - eta_h ( (1/B) sum_i [grad f(w_h; x_i)]_C + l2 w_h + mu (w_h - w_0) ),
+        w_{h+1} = w_h - eta_h ( (1/B) sum_i [grad f(w_h; x_i)]_C + l2 w_h + mu (w_h - w_0) + a c ),
         eta_h = eta / (1 + beta (t + dt h)^p),
 
     and the change is [w_H - w_0]_C + noise_scale * noise. Either the gradients or the change is clipped, or neither.
 
     Attributes:
         steps: H; the round takes the client's mini-batches draw to draw + H - 1.
-        step: eta, beta, t, dt.
+        step: eta, beta, t, dt; with corrections also a.
+        correction: c, the row that is added to each gradient; None for none.
     """
 
-    __slots__ = ("step", "steps")
+    __slots__ = ("correction", "step", "steps")
 
     def __init__(
         self,
@@ -244,26 +245,28 @@ class Round(Gradient):
         draw: Integer,
         steps: Integer,
         size: Integer,
-        step: tuple[Number, Number, Number, Number],
+        step: tuple[Number, ...],
         noise_scale: Number,
         expected: Integer = 0,
+        correction: Row | None = None,
     ) -> None:
         super().__init__(model, client, draw, size, noise_scale, expected)
         self.first_or_steps = self.steps = steps
         self.step = step
+        self.correction = correction
 
     def _again(self) -> Gradient:
         """Return the same promise again, with its steps."""
-        eta, beta, t, dt = self.step
         return Round(
             self.model,
             self.client,
             self.draw,
             self.steps,
             self.size,
-            (eta, beta, t, dt),
+            self.step,
             self.noise_scale,
             self.expected,
+            self.correction,
         )
 
 
@@ -359,6 +362,7 @@ class Tape:
         optimizer: the step of an optimizer with a state, as `transform` records it; None if there is none.
         serial_steps: whether operations that make a model from a gradient are serial.
         maps_beside: whether functions of models run beside gradients; otherwise they are serial operations.
+        corrected: whether a constant row is added to every gradient of a round.
     """
 
     def __init__(
@@ -376,6 +380,7 @@ class Tape:
         optimizer: Callable[..., Any] | None = None,
         serial_steps: bool = False,
         maps_beside: bool = False,
+        corrected: bool = False,
     ) -> None:
         if not 3 <= reads < len(_ZERO):
             raise ValueError(f"reads: expected 3 to {len(_ZERO) - 1}, found {reads}")
@@ -392,7 +397,8 @@ class Tape:
         #: Draws the sizes of mini-batches, with Poisson sampling; None if a batch always has the requested size.
         self.draw_size: DrawSize | None = None
         self._optimizer = optimizer
-        self._extra = 4 * local + own_clipping
+        self.corrected = corrected
+        self._extra = 4 * local + corrected + own_clipping
         self._beside = maps_beside
         #: The functions of models in the order of their first use.
         self._branches: list[Branch] = []
@@ -550,16 +556,29 @@ class Tape:
         step: tuple[Number, Number, Number, Number],
         noise_scale: Number = 0.0,
         expected: Integer = 0,
+        correction: Model | None = None,
     ) -> Round:
         """Read `model` now and promise its change by a round of local steps; see `Round`.
 
-        `expected` is the number of examples of a round that takes several operations.
+        `expected` is the number of examples of a round that takes several operations, `correction` the model that is
+        added to each gradient.
         """
         if not self.local:
             raise ValueError("a tape of gradients: expected gradient, found train")
         if len(model.rows) != 1 or model.coefs[0] != 1.0:
             self.settle(model)
-        change = Round(model, client, draw, steps, size, step, noise_scale, expected)
+        row: Row | None = None
+        numbers: tuple[Number, ...] = step
+        if self.corrected:
+            factor: Number = 0.0
+            if correction is not None and correction.rows:
+                if len(correction.rows) != 1:
+                    self.settle(correction)
+                row, factor = correction.rows[0], correction.coefs[0]
+            numbers = (*step, factor)
+        elif correction is not None:
+            raise ValueError("a tape of rounds without corrections: expected None, found one")
+        change = Round(model, client, draw, steps, size, numbers, noise_scale, expected, row)
         if self.releases is not None and noise_scale:
             self.releases.name(change)
         return change
@@ -991,6 +1010,8 @@ class Tape:
         noise_scale: Number,
     ) -> Row:
         """Record one operation with a gradient: out = sum coefs * rows + coef * gradient."""
+        if self.corrected:
+            rows, coefs = self._after_correction(rows, coefs, gradient)
         read = gradient.model.rows[0]
         level = read.level
         for row in rows:
@@ -1010,6 +1031,15 @@ class Tape:
         if self._recorded >= self.window:
             self.flush()
         return out
+
+    def _after_correction(
+        self, rows: tuple[Row, ...], coefs: tuple[Number, ...], gradient: Gradient
+    ) -> tuple[tuple[Row, ...], tuple[Number, ...]]:
+        """Return a linear form that begins with 0 times the correction's row, or any row."""
+        if len(rows) >= self.reads:
+            rows, coefs = (self._reduce(dict(zip(rows, coefs, strict=True))),), _ONE
+        row = gradient.correction if isinstance(gradient, Round) else None
+        return (gradient.model.rows[0] if row is None else row, *rows), (0.0, *coefs)
 
     def _sum_of_gradients(self, base: dict[Row, Number], gradients: list[tuple[Number, Gradient]]) -> Model:
         """Return base + sum of many gradients: some chains of steps, then a tree."""

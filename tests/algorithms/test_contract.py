@@ -28,6 +28,7 @@ from tests.helpers import (
     make_algorithm,
     make_training,
     make_world,
+    recorded,
     run_without_numbers,
 )
 
@@ -48,8 +49,7 @@ ENDLESS = [kind for kind in ALGORITHMS if not issubclass(ALGORITHMS[kind], Passe
 
 def build(kind, world, executor, sizes, *, window=100, on_update=lambda row: None, **options):
     """Return an algorithm that is not started, with a tape that suits it."""
-    own_clipping = ALGORITHMS[kind].own_clipping
-    tape = Tape(executor, window=window, local=kind in LOCAL, own_clipping=own_clipping)
+    tape = Tape(executor, window=window, **recorded(kind))
     return make_algorithm(kind, world, tape, make_training(sizes), on_update, **options)
 
 
@@ -63,8 +63,12 @@ def serves(kind, clients):
 
 ALONE = [kind for kind in ENDLESS if not serves(kind, 4)]
 EVERY = [(kind, NEEDED.get(kind, {})) for kind in ENDLESS if kind not in ALONE] + OTHER_WAYS
+#: FedAvg with other terms in the server's step: its contracts run with the slow tests.
+RELATIVES = ("scaffold", "feddyn", "fednova")
 every = pytest.mark.parametrize(
-    ("kind", "options"), EVERY, ids=["-".join([kind, *map(str, options.values())]) for kind, options in EVERY]
+    ("kind", "options"),
+    [pytest.param(*one, marks=pytest.mark.slow) if one[0] in RELATIVES else one for one in EVERY],
+    ids=["-".join([kind, *map(str, options.values())]) for kind, options in EVERY],
 )
 #: A server applies an update a message after it was computed: its client may be offline, or gone, by then.
 SERVED = tuple(kind for kind, algorithm in ALGORITHMS.items() if issubclass(algorithm, ServerAlgorithm))
@@ -213,7 +217,7 @@ def test_current_work_counts_up_to_now(kind, options):
 
 @every
 def test_a_rows_staleness_is_the_number_of_updates_since_its_read(kind, options):
-    if kind in ("async_fl", "fedavg", "fedprox"):
+    if kind in ("async_fl", "fedavg", "fedprox", *RELATIVES):
         pytest.skip(
             "clients read no models on their own; test_algorithm.py of async_fl and test_fedavg.py count staleness"
         )
@@ -239,7 +243,7 @@ def test_a_rows_staleness_is_the_number_of_updates_since_its_read(kind, options)
             )[1]
 
     rows, sent_at = [], {}
-    tape = Tape(NullExecutor(), window=100, local=kind in LOCAL, own_clipping=ALGORITHMS[kind].own_clipping)
+    tape = Tape(NullExecutor(), window=100, **recorded(kind))
     training = make_training([64] * 8)
     algorithm = make_algorithm(kind, world, tape, training, rows.append, **options)
     prepare(algorithm)

@@ -23,9 +23,8 @@ from simfl.tape import Tape
 from simfl.world.availability import Outage
 from simfl.world.cuts import Cut, Cuts
 from simfl.world.links import LinkModel
-from tests.algorithms.test_contract import ALONE, EVERY
+from tests.algorithms.test_contract import ALONE, EVERY, RELATIVES
 from tests.helpers import (
-    LOCAL,
     NullExecutor,
     constant,
     exponential,
@@ -33,6 +32,7 @@ from tests.helpers import (
     make_algorithm,
     make_training,
     make_world,
+    recorded,
 )
 from tests.papers.without_replacement import test_passing
 
@@ -91,8 +91,7 @@ class Life:
         )  # fmt: skip
         passed = issubclass(ALGORITHMS[kind], PassedModels)
         training = make_training([4000 if passed else 64] * count)
-        own = ALGORITHMS[kind].own_clipping
-        self.tape = Tape(Blind(), window=500, max_batch=8, local=kind in LOCAL, own_clipping=own)
+        self.tape = Tape(Blind(), window=500, max_batch=8, **recorded(kind))
         if kind == "deep_q_sgd":
             options = {"hidden": 4, "memory": 4, "replay": 2, **options}
         if kind == "mapa":
@@ -246,16 +245,8 @@ def test_invariants_hold_at_the_edges_of_the_world(kind, options, extreme):
         assert why_over(life.algorithm) == "every client has left"
         assert life.world.clock.now < 2 * END
     elif "slower" in extreme and kind not in ALONE:
-        waiting = {
-            "sync_sgd",
-            "m_sync_sgd",
-            "decentralized_sgd",
-            "corrected_gossip",
-            "sgp",
-            "fedavg",
-            "fedprox",
-            "async_fl",
-        }
+        waiting = {"sync_sgd", "decentralized_sgd", "corrected_gossip", "sgp", "fedavg", "fedprox", "async_fl"}
+        waiting |= {"m_sync_sgd", *RELATIVES}
         walks = issubclass(ALGORITHMS[kind], PassedModels) and options.get("contention") != "race"
         if not (
             (kind in waiting and "wait_for" not in options)

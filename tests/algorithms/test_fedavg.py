@@ -37,12 +37,12 @@ def run(kind, world, *, updates=None, until=None, training=None, **options):
     return run_algorithm(kind, world, tape, training, updates=updates, until=until, **options)
 
 
-def change(problem, start, client, draw, steps, proximal=0.0):
+def change(problem, start, client, draw, steps, proximal=0.0, correction=0.0):
     """Return w_H - w_0 of one round, f64."""
     w = start.copy()
     for h in range(steps):
         gradient = batch_gradient(problem, w, client, draw + h, problem.batches.size) / problem.batches.size
-        w = w - ETA * (gradient + proximal * (w - start))
+        w = w - ETA * (gradient + proximal * (w - start) + correction)
     return w - start
 
 

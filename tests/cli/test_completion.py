@@ -4,6 +4,8 @@ import pytest
 
 from simfl.cli.completion import complete_override
 
+FEDERATED = ("fedasync", "fedavg", "fedbuff", "feddyn", "fednova", "fedprox")
+
 
 @pytest.mark.parametrize(
     ("begun", "ways"),
@@ -13,7 +15,10 @@ from simfl.cli.completion import complete_override
         ("algorithm.step_size.initial", ["algorithm.step_size.initial="]),
         ("evaluate.every.e", ["evaluate.every.epochs="]),
         ("init.", ["init.from="]),
-        ("algorithm.kind=fed", [f"algorithm.kind={kind}" for kind in ("fedasync", "fedavg", "fedbuff", "fedprox")]),
+        (
+            "algorithm.kind=fed",
+            [f"algorithm.kind={kind}" for kind in FEDERATED],
+        ),
         ("data.set=l", ["data.set=leaf", "data.set=libsvm", "data.set=linear", "data.set=logistic"]),
         ("seed=", []),
         ("nothing.at.all", []),

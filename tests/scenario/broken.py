@@ -196,10 +196,10 @@ BROKEN = [
         "unknown_algorithm",
         "algorithm: {kind: ad_psgd}\n",
         "{file}: algorithm.kind: expected decentralized_sgd, corrected_gossip, adpsgd, gossip_learning, sgp, "
-        "ringmaster, rennala, m_sync_sgd, fedavg, fedprox, fedasync, "
-        "fedbuff, centralized_sgd, async_sgd, sync_sgd, async_fl, audp, mapa, "
-        "without_replacement_sgd, deep_q_sgd, random_walk_sgd or my_module:MyClass, found 'ad_psgd'; did you mean "
-        "'adpsgd'?",
+        "ringmaster, rennala, m_sync_sgd, fedavg, fedprox, scaffold, feddyn, fednova, "
+        "fedasync, fedbuff, centralized_sgd, async_sgd, "
+        "sync_sgd, async_fl, audp, mapa, without_replacement_sgd, deep_q_sgd, random_walk_sgd or my_module:MyClass, "
+        "found 'ad_psgd'; did you mean 'adpsgd'?",
     ),
     Broken(
         "factors_of_a_method_without",
@@ -217,6 +217,16 @@ BROKEN = [
         "algorithm: {kind: corrected_gossip, optimizer: momentum}\n",
         "{file}: algorithm.optimizer: expected sgd with 'corrected_gossip', found 'momentum'; its corrections are "
         "those of plain steps",
+    ),
+    Broken(
+        "pull_of_scaffold",
+        "algorithm: {kind: scaffold, proximal: 0.1}\n",
+        "{file}: algorithm.proximal: expected 0 with scaffold, found 0.1; use fedprox or feddyn",
+    ),
+    Broken(
+        "server_step_of_feddyn",
+        "algorithm: {kind: feddyn, server_step: 0.5}\n",
+        "{file}: algorithm.server_step: expected 1 with feddyn, found 0.5; its server makes the step of the penalty",
     ),
     Broken(
         "columns_of_no_file",

@@ -13,9 +13,9 @@ from simfl.tape.problem import LocalRounds
 
 
 class LocalRoundsKind(BoundedKind[LocalRoundsConfig]):
-    """FedAvg, FedProx, FedAsync and FedBuff."""
+    """FedAvg and its relatives, FedAsync and FedBuff."""
 
-    kinds = ("fedavg", "fedprox", "fedasync", "fedbuff")
+    kinds = ("fedavg", "fedprox", "fedasync", "fedbuff", "scaffold", "feddyn", "fednova")
 
     @property
     def local(self) -> bool:
@@ -32,8 +32,10 @@ class LocalRoundsKind(BoundedKind[LocalRoundsConfig]):
 
     def problem(self, setup: Setup) -> dict[str, Any]:
         """Return the fields for rounds of local steps with a proximal term."""
-        return {"rounds": LocalRounds(proximal=self.config.proximal)}
+        return {"rounds": LocalRounds(proximal=self.config.proximal, corrected=setup.algorithm.corrects_rounds)}
 
     def options(self, setup: Setup) -> dict[str, Any]:
         """Add the mini-batches of a round."""
-        return {**super().options(setup), "steps": self.round_steps(setup.sizes.tolist())}
+        pulls = {"feddyn": "alpha", "fednova": "mu"}
+        pull = {pulls[self.config.kind]: self.config.proximal} if self.config.kind in pulls else {}
+        return {**super().options(setup), **pull, "steps": self.round_steps(setup.sizes.tolist())}

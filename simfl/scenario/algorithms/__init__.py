@@ -7,7 +7,16 @@ of plugins are added in `simfl.scenario.catalogues`.
 from simfl.scenario.algorithms.base import AlgorithmConfig, BoundedConfig, ServerAlgorithmConfig, StalenessBound
 from simfl.scenario.algorithms.gossip import AdPsgd, CorrectedGossip, DecentralizedSgd, GossipLearning, Sgp
 from simfl.scenario.algorithms.late import MSyncSgd, Rennala, Ringmaster
-from simfl.scenario.algorithms.local_rounds import FedAsync, FedAvg, FedBuff, FedProx, LocalRoundsConfig
+from simfl.scenario.algorithms.local_rounds import (
+    FedAsync,
+    FedAvg,
+    FedBuff,
+    FedDyn,
+    FedNova,
+    FedProx,
+    LocalRoundsConfig,
+    Scaffold,
+)
 from simfl.scenario.algorithms.own import ExternalAlgorithm
 from simfl.scenario.algorithms.served import AsyncSgd, CentralizedSgd, ServedSgd, WithinRadius, WithPaperSteps
 from simfl.scenario.algorithms.sync_sgd import SyncSgd
@@ -24,12 +33,15 @@ __all__ = [
     "FedAsync",
     "FedAvg",
     "FedBuff",
+    "FedDyn",
+    "FedNova",
     "FedProx",
     "GossipLearning",
     "LocalRoundsConfig",
     "MSyncSgd",
     "Rennala",
     "Ringmaster",
+    "Scaffold",
     "ServedSgd",
     "ServerAlgorithmConfig",
     "Sgp",

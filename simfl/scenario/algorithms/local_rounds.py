@@ -94,6 +94,49 @@ class FedProx(FedAvg):
     proximal: Settled[NonNegative] = option(0.1, "mu of the pull mu (w - w_0) towards the server's model w_0")
 
 
+class Scaffold(FedAvg):
+    """SCAFFOLD: FedAvg with control variates; two vectors in each message."""
+
+    compresses: ClassVar[tuple[Scheme, ...]] = ()
+    no_optimizer: ClassVar[str] = "its control variates are means of plain steps"
+    kind: Literal["scaffold"] = variant("scaffold")  # type: ignore[assignment]
+
+    def contradictions(self, scenario: Sections) -> Iterator[Problem]:
+        """Yield also a pull, which the control variates would contain."""
+        yield from super().contradictions(scenario)
+        if self.proximal:
+            yield Problem("0 with scaffold", f"{self.proximal:g}", "use fedprox or feddyn", ("algorithm", "proximal"))
+
+
+class FedDyn(FedAvg):
+    """FedDyn: FedAvg with a dynamic penalty for each client."""
+
+    compresses: ClassVar[tuple[Scheme, ...]] = ()
+    no_optimizer: ClassVar[str] = "its penalties are those of plain steps"
+    no_server_optimizer: ClassVar[str] = "the server's step is that of the penalty"
+    kind: Literal["feddyn"] = variant("feddyn")  # type: ignore[assignment]
+    proximal: Settled[Positive] = option(0.1, "alpha, weight of the penalty and of the pull to the server's model")
+    weighting: Literal["uniform"] = option("uniform", "all clients count alike")
+
+    def contradictions(self, scenario: Sections) -> Iterator[Problem]:
+        """Yield also a step of the server."""
+        yield from super().contradictions(scenario)
+        if self.server_step != 1.0:
+            advice = "its server makes the step of the penalty"
+            yield Problem("1 with feddyn", f"{self.server_step:g}", advice, ("algorithm", "server_step"))
+
+
+class FedNova(FedAvg):
+    """FedNova: FedAvg whose changes count per local step.
+
+    A client that would miss the deadline sends the steps completed by then.
+    """
+
+    compresses: ClassVar[tuple[Scheme, ...]] = ()
+    no_optimizer: ClassVar[str] = "its norms of changes are those of plain steps"
+    kind: Literal["fednova"] = variant("fednova")  # type: ignore[assignment]
+
+
 class FedAsync(LocalRoundsConfig):
     """FedAsync: a server mixes each arriving model into its own.
 
