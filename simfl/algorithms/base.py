@@ -119,6 +119,9 @@ class Observer(Protocol):
     def computes(self, client: int, until: float, lost: bool) -> None:
         """Note a computation from now to `until`; if `lost`, its result is destroyed."""
 
+    def stopped(self, client: int) -> None:
+        """Note that the computation in progress ends now, without a result."""
+
     def communicated(self, client: int, seconds: float) -> None:
         """Note that the client communicated during the last `seconds`."""
 
@@ -182,8 +185,10 @@ class Algorithm(ABC):
     takes_optimizer: ClassVar[bool] = False
     #: Whether all clients train one model, so that each step starts from the result of the step before.
     one_model: ClassVar[bool] = False
-    #: The classes of aggregation rules and attacks that it takes: it combines messages by `aggregator`.
+    #: The classes of aggregation rules that it takes, and of attacks: it combines messages by `aggregator`.
     aggregates: ClassVar[frozenset[Among]] = frozenset()
+    #: The classes of attacks that it takes, if they are not those of rules.
+    attacked: ClassVar[frozenset[Among] | None] = None
     #: Approximate number of linear combinations per gradient; the executor reserves lanes for them.
     combines_per_gradient: float = 0.25
     #: Steps that the executor runs per call; a window of recorded operations has at least as many.
@@ -379,6 +384,13 @@ class Algorithm(ABC):
             whose = 0 if self.one_model else client
             ending.callbacks.append(lambda _: optimizer.lose(whose))  # before any process learns of the crash
         return ending
+
+    def stopped(self, client: int) -> None:
+        """End the time of the client's computation now: its process is interrupted."""
+        self.times[client].compute_s = self.computed_s(client)
+        self.busy_until[client] = self.clock.now
+        if self.observer is not None:
+            self.observer.stopped(client)
 
     def communicated(self, client: int, seconds: float) -> None:
         """Count that the client communicated during the last `seconds`."""

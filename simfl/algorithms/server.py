@@ -263,11 +263,13 @@ class AsyncServerAlgorithm(ServerAlgorithm):
 
     def start(self) -> None:
         """Start the clients."""
-        for client in range(self.num_clients):
-            self.clock.start(self.client(client), client)
+        self.processes = [self.clock.start(self.client(client), client) for client in range(self.num_clients)]
 
     def client(self, me: int) -> Process:
-        """Pull, compute and push, repeatedly."""
+        """Pull, compute and push, repeatedly.
+
+        An interrupt stops a computation; its cause is an event, as of `hand_out`, of the model to continue from.
+        """
         yield self.joined(me)
         self.enter(me)
         came = self.hand_out(me) if self.clock.now == 0.0 else self.request(me)
@@ -283,7 +285,13 @@ class AsyncServerAlgorithm(ServerAlgorithm):
                 continue
             gradient, read = self.gradient_at(me, content), content[1]
             del content
-            outcome = yield self.compute(me)
+            try:
+                outcome = yield self.compute(me)
+            except simpy.Interrupt as stop:
+                self.lost(gradient)
+                del gradient
+                came = stop.cause
+                continue
             if outcome is Outcome.DONE:
                 came = self.push(me, gradient, read)
                 del gradient

@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 
 from simfl.scenario.algorithms.base import AlgorithmConfig, BoundedConfig, Sections
 from simfl.scenario.compression import GOSSIP, PAIRWISE, Scheme
-from simfl.scenario.fields import Index, PositiveSeconds, Settled, option, variant
+from simfl.scenario.fields import Index, Positive, PositiveSeconds, Settled, option, variant
 from simfl.scenario.problems import Problem
 
 GOSSIPED = ("crash", "average", "travels")
@@ -20,6 +20,49 @@ class DecentralizedSgd(AlgorithmConfig):
     mixes: ClassVar[bool] = True
     compresses: ClassVar[tuple[Scheme, ...]] = GOSSIP
     kind: Literal["decentralized_sgd"] = variant("decentralized_sgd")
+
+
+class CorrectedGossip(AlgorithmConfig):
+    """EXTRA, exact diffusion, NIDS and gradient tracking.
+
+    Gossip that reaches the optimum of unlike data with constant steps.
+    """
+
+    mixes: ClassVar[bool] = True
+    no_optimizer: ClassVar[str] = "its corrections are those of plain steps"
+    kind: Literal["corrected_gossip"] = variant("corrected_gossip")
+    method: Literal["extra", "exact_diffusion", "nids", "tracking"] = option(
+        "exact_diffusion",
+        "how the clients' models are corrected; tracking sends two vectors in a message, the others one",
+    )
+    weighting: Literal["data", "uniform"] = option(
+        "data", "what is minimized: the mean over examples (data), or over the losses of clients (uniform)"
+    )
+    step_factors: tuple[Positive, ...] | None = option(
+        None, "factor on step_size of each client, one per client, with method nids; null: 1"
+    )
+
+    def contradictions(self, scenario: Sections) -> Iterator[Problem]:
+        """Yield a problem if the factors do not suit the method or the clients."""
+        if self.step_factors is None:
+            return
+        at, given, count = ("algorithm", "step_factors"), len(self.step_factors), scenario.clients.count
+        if self.method != "nids":
+            yield Problem(f"null with method {self.method}", "a list", "only nids has a step for each client", at)
+        elif given != count:
+            yield Problem(f"one factor for each of the {count} clients", str(given), "list as many", at)
+
+    def warnings(self, scenario: Sections) -> Iterator[str]:
+        """Warn if clients leave, or the graph changes with most methods."""
+        leaves = any(crash.back is None for absence in scenario.availability for crash in absence.crash)
+        if leaves or (scenario.privacy is not None and scenario.privacy.epsilon_budget is not None):
+            what = "availability: a client" if leaves else "privacy.epsilon_budget: a client whose budget is spent"
+            yield f"{what} leaves with its correction, and the others do not reach their optimum any more"
+        if scenario.topology.changes and self.method != "tracking":
+            yield (
+                f"algorithm.method: {self.method} is proven for a constant graph, and topology "
+                f"'{scenario.topology.kind}' changes; use tracking"
+            )
 
 
 class AdPsgd(BoundedConfig):
