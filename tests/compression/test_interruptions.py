@@ -1,4 +1,4 @@
-"""Compressed runs that are killed 200 times resume with the memories that they had, those in flight included."""
+"""Compressed runs that are interrupted 200 times resume with their memories, those in flight included."""
 
 import math
 import random
@@ -35,7 +35,7 @@ WAYS = {
     "error_feedback": ("fedbuff, buffer_size: 2", "{kind: random_k, share: 0.3, downlink: true}"),
     "ef21": ("async_sgd", "{kind: qsgd, scheme: ef21, downlink: true}"),
 }
-KILLS = 25
+TIMES = 25
 
 
 def scenario(name):
@@ -46,10 +46,10 @@ def scenario(name):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", WAYS)
-def test_a_run_that_is_killed_at_25_moments_ends_with_the_same_tables_and_models(name, tmp_path):
-    """Each kill leaves a checkpoint in the folder, from which the next run goes on."""
+def test_a_run_that_is_interrupted_at_25_moments_ends_with_the_same_tables_and_models(name, tmp_path):
+    """Each interruption leaves a checkpoint in the folder, from which the next run goes on."""
     whole, events = run_until(prepare(scenario(name)), math.inf, tmp_path)
-    moments = sorted(random.Random(name).sample(range(5, events - 1), KILLS))
+    moments = sorted(random.Random(name).sample(range(5, events - 1), TIMES))
     cut, _ = run_until(prepare(scenario(name)), moments[0], tmp_path)
     stopped_s = [cut.manifest.time_s]
     for event in moments[1:]:
@@ -59,7 +59,7 @@ def test_a_run_that_is_killed_at_25_moments_ends_with_the_same_tables_and_models
         stopped_s.append(cut.manifest.time_s)
     resumed = resume(cut.folder)
     assert equal(resumed, whole)
-    assert resumed.manifest.extra["resumed"] == KILLS
+    assert resumed.manifest.extra["resumed"] == TIMES
     sent_s, came_s = (whole.messages[column].to_numpy() for column in ("sent_s", "delivered_s"))
     flying = [((sent_s < now) & (now < came_s)).any() for now in stopped_s]
-    assert sum(flying) > KILLS / 2, "messages were in flight"
+    assert sum(flying) > TIMES / 2, "messages were in flight"
