@@ -53,7 +53,7 @@ class Drawer:
     def scenario(self) -> dict[str, Any]:
         """Draw a whole scenario."""
         kind = self.one(*ALGORITHMS)
-        alone, served = kind in ONE_CLIENT, kind in ("async_fl", "async_sgd", "audp", "mapa", *LOCAL)
+        alone, served = kind in ONE_CLIENT, kind in ("async_fl", "async_sgd", "audp", "mapa", "ringmaster", *LOCAL)
         count = 1 if alone else self.one(2, 3, 4, 6, 9)
         deciding = kind == "deep_q_sgd"
         if deciding:
@@ -103,6 +103,7 @@ class Drawer:
             },
             "gossip_learning": {"period": self.between(2e-3, 0.2), "merge": self.one("age", "average", "none")},
             "async_sgd": {"delays": self.one("world", "cyclic")},
+            "ringmaster": {"threshold": self.one(None, 1, 3), "late": self.one("drop", "stop")},
             "async_fl": {
                 "sizes": self.one(None, 3 * count, {"kind": "polynomial", "a": 5}), "local_steps": self.chance(0.3),
                 "assignment": self.one("proportional", "random"), "aggregation": self.one("sum", "mean"),

@@ -119,6 +119,9 @@ class Observer(Protocol):
     def computes(self, client: int, until: float, lost: bool) -> None:
         """Note a computation from now to `until`; if `lost`, its result is destroyed."""
 
+    def stopped(self, client: int) -> None:
+        """Note that the computation in progress ends now, without a result."""
+
     def communicated(self, client: int, seconds: float) -> None:
         """Note that the client communicated during the last `seconds`."""
 
@@ -381,6 +384,13 @@ class Algorithm(ABC):
             whose = 0 if self.one_model else client
             ending.callbacks.append(lambda _: optimizer.lose(whose))  # before any process learns of the crash
         return ending
+
+    def stopped(self, client: int) -> None:
+        """End the time of the client's computation now: its process is interrupted."""
+        self.times[client].compute_s = self.computed_s(client)
+        self.busy_until[client] = self.clock.now
+        if self.observer is not None:
+            self.observer.stopped(client)
 
     def communicated(self, client: int, seconds: float) -> None:
         """Count that the client communicated during the last `seconds`."""

@@ -55,6 +55,11 @@ class Timeline:
         pieces = self._availability.present(client, self._clock.now, until)
         self._open[client] = [(client, start, end, activity) for start, end in pieces]
 
+    def stopped(self, client: int) -> None:
+        """Record that the computation in progress ends now and is lost."""
+        self._open[client] = [(client, start, end, LOST) for _, start, end, _ in self._open[client]]
+        self._settle(client)
+
     def _settle(self, client: int) -> None:
         now = self._clock.now
         for _, start, end, activity in self._open[client]:

@@ -242,7 +242,7 @@ def test_invariants_hold_at_the_edges_of_the_world(kind, options, extreme):
         assert why_over(life.algorithm) == "every client has left"
         assert life.world.clock.now < 2 * END
     elif "slower" in extreme and kind not in ALONE:
-        waiting = {"sync_sgd", "decentralized_sgd", "sgp", "fedavg", "fedprox", "async_fl"}
+        waiting = {"sync_sgd", "decentralized_sgd", "corrected_gossip", "sgp", "fedavg", "fedprox", "async_fl"}
         walks = issubclass(ALGORITHMS[kind], PassedModels) and options.get("contention") != "race"
         if not (kind in waiting or walks or options.get("delays") or options.get("after_update")):
             assert life.made_by({0, 1, 2}, 1.0, OVER) > 0, "who does not wait goes on"

@@ -51,6 +51,8 @@ EXAMPLE = {
     "mapa": (
         "mapa", {"stages": (StageRule(0, 1.0, 1.0, 0.1), StageRule(15, 0.5, 0.5, 0.1), StageRule(30, 0.5, 0.4, 0.1))},
     ),
+    "ringmaster": ("ringmaster", {"threshold": 2}),
+    "ringmaster that stops": ("ringmaster", {"threshold": 1, "late": "stop"}),
     "sgp": ("sgp", {}),
     "sync_sgd": ("sync_sgd", {}),
 }  # fmt: skip

@@ -1,0 +1,76 @@
+"""The base of Ringmaster ASGD: gradients with a delay of R or more are late.
+
+The delay of a gradient is the number of steps of the server since the read of its model. With `late: drop` a client
+computes a late gradient to its end; the server discards it on arrival and answers with its model. With `late: stop` the
+server sends its model to a client as soon as the client's delay is R. The client then stops its computation and starts
+a new one at that model. A stop takes the time of a message. A client that has already sent its gradient ignores it.
+
+For privacy, a discarded gradient was sent: it is a release. A stopped computation was never sent and is not a release.
+If the data is shuffled, its mini-batch is the client's next one.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from simfl.algorithms.async_sgd import AsyncSGD
+from simfl.algorithms.staleness import StalenessBound, Turns
+from simfl.tape import Gradient, Model
+
+
+class LateGradients(AsyncSGD):
+    """Base of servers that discard late gradients, or stop their computations."""
+
+    def set_up(self, threshold: int = 1, late: str = "drop") -> None:  # type: ignore[override]
+        """Take the options.
+
+        Args:
+            threshold: R >= 1, the smallest delay of a gradient that is late.
+            late: "drop": late gradients are discarded on arrival; "stop": their computations are stopped as well.
+        """
+        super().set_up()
+        self.threshold = threshold
+        self.turns = Turns(StalenessBound(threshold - 1, "drop"), self.version_after, lambda: self.clock.stopped)
+        self.stops = late == "stop"
+        #: The version at which each client computes its gradient.
+        self._computing_at = [0] * self.num_clients
+
+    def gradient_at(self, me: int, content: Any) -> Gradient:
+        """Promise the client's next gradient, and note the version of its model."""
+        self._computing_at[me] = content[1]
+        return super().gradient_at(me, content)
+
+    def apply(
+        self, client: int, gradient: Gradient, size: int, sent: Model | None, weight: float, staleness: int
+    ) -> None:
+        """See `AsyncSGD.apply`. Then stop computations that have become late."""
+        self.turns.reading.pop(client, None)
+        super().apply(client, gradient, size, sent, weight, staleness)
+        if self.stops:
+            self._stop_late()
+
+    def read(self, client: int) -> int:
+        """Note a read, as the newest one: `reading` stays in the order of versions."""
+        self.turns.reading.pop(client, None)
+        return super().read(client)
+
+    def _stop_late(self) -> None:
+        """Send the model to each client whose gradient can only be late."""
+        reading = self.turns.reading
+        while reading:
+            client = next(iter(reading))
+            if self.version - reading[client] < self.threshold:
+                return
+            self._stop(client)
+
+    def _stop(self, client: int) -> None:
+        self.read(client)
+        content = self.content()
+
+        def received() -> None:
+            computing = self.busy_until[client] > self.clock.now
+            if computing and content[1] - self._computing_at[client] >= self.threshold:
+                self.stopped(client)
+                self.processes[client].interrupt(self.clock.event().succeed(content))
+
+        self.to_client(client, received, None, lambda: self.miss(client), content[0])

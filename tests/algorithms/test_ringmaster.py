@@ -1,0 +1,172 @@
+"""Ringmaster ASGD equals the paper's algorithms: times by an event loop by hand, models in NumPy, bounds of time."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import simfl
+from simfl.errors import ScenarioError
+from simfl.tape import Tape
+from simfl.world.availability import Outage
+from simfl.world.links import LinkModel
+from tests.algorithms.test_async_sgd import Script
+from tests.helpers import (
+    NullExecutor,
+    constant,
+    lognormal,
+    make_algorithm,
+    make_problem,
+    make_training,
+    make_world,
+    run_without_numbers,
+)
+
+SCENARIO = Path(__file__).parents[2] / "scenarios/late/ringmaster.yaml"
+K, BATCH_S = 5, 8e-3
+SPEEDS = [1.0, 1.7, 3.3, 11.3, 40.1]
+
+
+def by_hand(threshold, late, updates):
+    """Return (time, client, delay) of each update, and the discarded gradients of each client: Algorithms 4 and 5."""
+    seconds = [BATCH_S * speed for speed in SPEEDS]
+    done, read, version, rows, discarded = list(seconds), [0] * K, 0, [], [0] * K
+    while len(rows) < updates:
+        client = int(np.argmin(done))
+        now, delay = done[client], version - read[client]
+        if delay < threshold:
+            version += 1
+            rows.append((now, client, delay))
+        else:
+            discarded[client] += 1
+        restarted = [client]
+        if late == "stop":
+            restarted += [k for k in range(K) if k != client and version - read[k] >= threshold]
+        for k in restarted:
+            done[k], read[k] = now + seconds[k], version
+    return rows, discarded
+
+
+@pytest.mark.parametrize("late", ["drop", "stop"])
+def test_times_of_updates_equal_those_by_hand(late):
+    algorithm, rows = run_without_numbers(
+        "ringmaster", make_world(K, speeds=SPEEDS), updates=400, threshold=3, late=late
+    )
+    expected, discarded = by_hand(3, late, 400)
+    assert [(row[1], row[4]) for row in rows] == [row[1:] for row in expected]
+    np.testing.assert_allclose([row[0] for row in rows], [row[0] for row in expected], rtol=1e-12)
+    assert algorithm.client_dropped == discarded
+    assert (sum(discarded) > 0) == (late == "drop")
+    for k in range(K):
+        assert algorithm.computed_s(k) == pytest.approx(algorithm.clock.now), "clients always compute"
+
+
+@pytest.mark.parametrize("late", ["drop", "stop"])
+def test_any_r_steps_take_no_longer_than_the_papers_bound(late):
+    """Lemma 4.1: t(R) = 2 min_m ((1/m sum_{i <= m} 1/tau_i)^-1 (1 + R/m))."""
+    tau = BATCH_S * np.array(SPEEDS)
+    for threshold in (1, 4, 20):
+        _, rows = run_without_numbers(
+            "ringmaster", make_world(K, speeds=SPEEDS), updates=300, threshold=threshold, late=late
+        )
+        times = np.array([0.0, *(row[0] for row in rows)])
+        bound = min(2 * m / np.sum(1 / tau[:m]) * (1 + threshold / m) for m in range(1, K + 1))
+        assert np.max(times[threshold:] - times[:-threshold]) <= bound
+
+
+@pytest.mark.parametrize("late", ["drop", "stop"])
+def test_ringmaster_equals_the_papers_server(late):
+    problem = make_problem(6, sampling="poisson", clipping_norm=0.7)
+    script = Script("ringmaster", problem, threshold=4, late=late)
+    assert max(row[4] for row in script.rows) == 3
+    computed = sum(event[0] == "computed" for event in script.events)
+    assert computed > 120 + 6, "some gradients were discarded or stopped"
+    assert (sum(script.algorithm.client_dropped) > 0) or late == "stop"
+    script.check(script.replay())
+
+
+def test_with_a_threshold_above_all_delays_ringmaster_is_asynchronous_sgd_to_the_bit():
+    problem = make_problem(6, l2=0.05)
+    plain = Script("async_sgd", problem)
+    for late in ("drop", "stop"):
+        script = Script("ringmaster", problem, threshold=1000, late=late)
+        assert script.rows == plain.rows
+        np.testing.assert_array_equal(script.model, plain.model)
+
+
+def test_a_stopped_client_starts_again_when_the_message_arrives():
+    """Latency 1 ms, R = 1: the server has the gradient of client 0 at 9 ms, and client 1 stops at 10 ms."""
+    world = make_world(2, speeds=[1.0, 10.0], links=LinkModel(latency=constant(1e-3)))
+    algorithm, rows = run_without_numbers("ringmaster", world, until=0.0345, threshold=1, late="stop")
+    assert [row[0] for row in rows] == pytest.approx([0.009, 0.019, 0.029])
+    assert algorithm.processes[1].is_alive
+    assert algorithm.computed_s(1) == pytest.approx(0.0345)
+    assert world.network.traffic[2].messages == 3 + 3, "three answers, three stops"
+
+
+def counted(late, **world):
+    """Return an algorithm of two clients with noise, its tally of releases, and its rows, after 1 s."""
+    training = make_training([40] * 2, noise_std=2.0, sampling="shuffle")
+    tape, rows = Tape(NullExecutor(), max_batch=8), []
+    algorithm = make_algorithm(
+        "ringmaster", make_world(2, **world), tape, training, rows.append, threshold=2, late=late
+    )
+    algorithm.start()
+    algorithm.clock.run(1.0)
+    return algorithm, tape.releases, rows
+
+
+def test_discarded_gradients_are_releases_and_stopped_computations_are_not():
+    speeds = [1.0, 7.3]
+    dropping, releases, _ = counted("drop", speeds=speeds)
+    assert dropping.client_updates[1] == 0
+    assert releases.total(1) == dropping.client_dropped[1] == int(1.0 / (7.3 * BATCH_S))
+    stopping, releases, rows = counted("stop", speeds=speeds)
+    assert (stopping.client_dropped, releases.total(1), stopping.client_updates[1]) == ([0, 0], 0, 0)
+    assert releases.total(0) == len(rows) > 120
+    assert stopping._draws[1] == 1, "a stopped computation's mini-batch is the next one"
+    assert releases.refusal is None
+
+
+def test_clients_that_crash_or_are_offline_while_they_should_stop_go_on():
+    outages = {0: [Outage(0.1, 0.2)], 1: [Outage(0.02, 0.3), Outage(0.5, 0.55, crash=True)]}
+    algorithm, releases, rows = counted(
+        "stop", speeds=[1.0, 1.4], jitter=lognormal(0.5), links=LinkModel(latency=constant(2e-3)), outages=outages
+    )
+    for k in range(2):
+        assert sum(row[1] == k and row[0] > 0.6 for row in rows) > 5
+        parts = algorithm.computed_s(k) + algorithm.times[k].communicate_s + algorithm.waited_s(k)
+        assert parts + algorithm.world.availability.offline_s(k, 1.0) == pytest.approx(1.0)
+    assert max(row[4] for row in rows) < 2
+    assert releases.refusal is None
+
+
+@pytest.mark.slow
+def test_ringmaster_is_sooner_at_a_suboptimality_than_asynchronous_sgd(tmp_path):
+    """Each has its best of several step sizes; the i-th of 60 clients is i times slower than the first."""
+
+    def seconds(algorithm):
+        scenario = simfl.load(SCENARIO).replace(algorithm={**algorithm, "batch_size": 10, "gradient_noise": 0.03})
+        result = simfl.run(scenario, out=tmp_path)
+        return result.manifest.time_s if result.manifest.reason == "suboptimality" else np.inf
+
+    plain = min(seconds({"kind": "async_sgd", "step_size": step}) for step in (0.05, 0.1, 0.2, 0.4))
+    assert np.isfinite(plain)
+    for late in ("drop", "stop"):
+        ringmaster = {"kind": "ringmaster", "threshold": 5, "late": late}
+        assert min(seconds({**ringmaster, "step_size": step}) for step in (0.4, 0.8)) < 0.5 * plain
+
+
+def test_a_staleness_bound_beside_the_threshold_is_refused():
+    scenario = {
+        "data": "digits",
+        "clients": {"count": 2},
+        "algorithm": {"kind": "ringmaster", "staleness_bound": {"bound": 3, "policy": "drop"}},
+        "stop": {"updates": 2},
+    }
+    with pytest.raises(ScenarioError) as caught:
+        simfl.load(scenario)
+    assert (
+        "algorithm.staleness_bound: expected null with 'ringmaster', found a bound; remove it: the algorithm discards "
+        "late gradients itself"
+    ) in str(caught.value)
