@@ -53,7 +53,10 @@ class Drawer:
     def scenario(self) -> dict[str, Any]:
         """Draw a whole scenario."""
         kind = self.one(*ALGORITHMS)
-        alone, served = kind in ONE_CLIENT, kind in ("async_fl", "async_sgd", "audp", "mapa", "ringmaster", *LOCAL)
+        alone, served = (
+            kind in ONE_CLIENT,
+            kind in ("async_fl", "async_sgd", "audp", "mapa", "ringmaster", "rennala", "m_sync_sgd", *LOCAL),
+        )
         count = 1 if alone else self.one(2, 3, 4, 6, 9)
         deciding = kind == "deep_q_sgd"
         if deciding:
@@ -104,6 +107,8 @@ class Drawer:
             "gossip_learning": {"period": self.between(2e-3, 0.2), "merge": self.one("age", "average", "none")},
             "async_sgd": {"delays": self.one("world", "cyclic")},
             "ringmaster": {"threshold": self.one(None, 1, 3), "late": self.one("drop", "stop")},
+            "rennala": {"gradients_per_step": self.one(None, 1, 3), "late": self.one("drop", "stop")},
+            "m_sync_sgd": {"wait_for": self.one(None, 1), "late": self.one("drop", "stop")},
             "async_fl": {
                 "sizes": self.one(None, 3 * count, {"kind": "polynomial", "a": 5}), "local_steps": self.chance(0.3),
                 "assignment": self.one("proportional", "random"), "aggregation": self.one("sum", "mean"),

@@ -1,4 +1,4 @@
-"""The base of Ringmaster ASGD: gradients with a delay of R or more are late.
+"""The base of Ringmaster and Rennala SGD: gradients of delay R or more are late.
 
 The delay of a gradient is the number of steps of the server since the read of its model. With `late: drop` a client
 computes a late gradient to its end; the server discards it on arrival and answers with its model. With `late: stop` the
@@ -14,8 +14,8 @@ from __future__ import annotations
 from typing import Any
 
 from simfl.algorithms.async_sgd import AsyncSGD
-from simfl.algorithms.staleness import StalenessBound, Turns
-from simfl.tape import Gradient, Model
+from simfl.algorithms.staleness import Apply, StalenessBound, Turns
+from simfl.tape import Gradient
 
 
 class LateGradients(AsyncSGD):
@@ -32,6 +32,7 @@ class LateGradients(AsyncSGD):
         self.threshold = threshold
         self.turns = Turns(StalenessBound(threshold - 1, "drop"), self.version_after, lambda: self.clock.stopped)
         self.stops = late == "stop"
+        self._at_once = self._at_once and not self.stops
         #: The version at which each client computes its gradient.
         self._computing_at = [0] * self.num_clients
 
@@ -40,12 +41,9 @@ class LateGradients(AsyncSGD):
         self._computing_at[me] = content[1]
         return super().gradient_at(me, content)
 
-    def apply(
-        self, client: int, gradient: Gradient, size: int, sent: Model | None, weight: float, staleness: int
-    ) -> None:
-        """See `AsyncSGD.apply`. Then stop computations that have become late."""
-        self.turns.reading.pop(client, None)
-        super().apply(client, gradient, size, sent, weight, staleness)
+    def arrive(self, client: int, read: int, apply: Apply) -> None:
+        """Apply or discard a gradient, then stop computations that have become late."""
+        super().arrive(client, read, apply)
         if self.stops:
             self._stop_late()
 

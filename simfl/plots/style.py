@@ -34,6 +34,8 @@ _LOOKS = {
     "async_fl": ("async FL", _ORANGE),
     "async_sgd": ("ASGD", "#4B0082"),
     "ringmaster": ("Ringmaster ASGD", "#0048F0"),
+    "rennala": ("Rennala SGD", "#30C090"),
+    "m_sync_sgd": ("m-synchronous SGD", "#9078F0"),
     "centralized_sgd": ("CSGD", _BLACK),
     "audp": ("AUDP", "#C51B7D"),
     "mapa": ("MAPA", "#117733"),
@@ -47,9 +49,20 @@ COLORS = {kind: color for kind, (_, color) in _LOOKS.items()}
 _OTHERS = (_ORANGE, _SKY, _PURPLE, _BLACK)
 
 #: Algorithms that have rounds; for all others the column `rounds` holds updates per client on average.
-ROUNDS = ("sync_sgd", "decentralized_sgd", "corrected_gossip", "sgp", "fedavg", "fedprox", "fedbuff", "async_fl")
+ROUNDS = (
+    "sync_sgd",
+    "decentralized_sgd",
+    "corrected_gossip",
+    "sgp",
+    "fedavg",
+    "fedprox",
+    "fedbuff",
+    "async_fl",
+    "rennala",
+    "m_sync_sgd",
+)
 #: Algorithms whose staleness counts steps of the server; that of all others counts updates of all clients.
-SERVER_STEPS = ("fedbuff", "async_fl")
+SERVER_STEPS = ("fedbuff", "async_fl", "rennala", "m_sync_sgd")
 
 #: The curves of a figure have different line styles, for figures in gray; further curves have different markers.
 LINE_STYLES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (10, 3)))

@@ -14,6 +14,7 @@ from simfl.algorithms.server import ServerAlgorithm
 from simfl.build.kinds import find_algorithm
 from simfl.errors import ScenarioError
 from simfl.papers.without_replacement.passing import PassedModels
+from simfl.plots.style import SERVER_STEPS
 from simfl.tape import Tape
 from simfl.world.availability import Outage, RandomOutages
 from simfl.world.compute import Slowdown
@@ -37,6 +38,7 @@ OTHER_WAYS = [
     ("adpsgd", {"exchange": "atomic"}),
     ("async_sgd", {"delays": "cyclic"}),
     ("ringmaster", {"late": "stop"}),
+    ("rennala", {"late": "stop"}),
     ("async_fl", {"aggregators": (2,)}),
     ("sgp", {"graph": "topology", "overlap": 2}),
 ]
@@ -215,7 +217,7 @@ def test_a_rows_staleness_is_the_number_of_updates_since_its_read(kind, options)
         pytest.skip(
             "clients read no models on their own; test_algorithm.py of async_fl and test_fedavg.py count staleness"
         )
-    read_at = {}
+    read_at, in_steps = {}, kind in SERVER_STEPS
     world = make_world(
         8, topology="complete", jitter=lognormal(0.5), links=ROUGH_LINKS, slowdowns=[Slowdown(5.0, frozenset({3}))]
     )
@@ -231,7 +233,10 @@ def test_a_rows_staleness_is_the_number_of_updates_since_its_read(kind, options)
             algorithm.gradient = gradient
         if kind in SERVED:  # what counts is when the server sent the model
             read = algorithm.read
-            algorithm.read = lambda client: (sent_at.__setitem__(client, len(rows)), read(client))[1]
+            algorithm.read = lambda client: (
+                sent_at.__setitem__(client, algorithm.round_num if in_steps else len(rows)),
+                read(client),
+            )[1]
 
     rows, sent_at = [], {}
     tape = Tape(NullExecutor(), window=100, local=kind in LOCAL, own_clipping=ALGORITHMS[kind].own_clipping)
@@ -248,7 +253,7 @@ def test_a_rows_staleness_is_the_number_of_updates_since_its_read(kind, options)
         if kind in ("adpsgd", "gossip_learning"):
             assert row[4] == between
         elif kind in SERVED:
-            assert row[4] == index - read
+            assert row[4] == (row[3] if in_steps else index) - read
         else:
             assert row[4] == 0, "synchronous rounds read what they update"
     if kind == "adpsgd":

@@ -43,7 +43,11 @@ LINKS = LinkModel(latency=exponential(5e-3), bandwidth=1e6, resend_timeout_s=0.0
 APART = (frozenset({0, 1}), frozenset({2, 3, SERVER}))
 ROWS = [*EVERY, *((kind, {}) for kind in ALONE), *test_passing.EVERY]
 ROWS += [("deep_q_sgd", {}), ("deep_q_sgd", {"order": "fewest"}), ("deep_q_sgd", {"order": "random"})]
-ROWS += [("fedavg", {"deadline": 0.1}), ("fedbuff", {"buffer_size": 3, "after_update": "wait"})]
+ROWS += [
+    ("fedavg", {"deadline": 0.1}),
+    ("fedbuff", {"buffer_size": 3, "after_update": "wait"}),
+    ("m_sync_sgd", {"wait_for": 3, "late": "stop"}),
+]
 
 
 class Blind(NullExecutor):
@@ -242,9 +246,23 @@ def test_invariants_hold_at_the_edges_of_the_world(kind, options, extreme):
         assert why_over(life.algorithm) == "every client has left"
         assert life.world.clock.now < 2 * END
     elif "slower" in extreme and kind not in ALONE:
-        waiting = {"sync_sgd", "decentralized_sgd", "corrected_gossip", "sgp", "fedavg", "fedprox", "async_fl"}
+        waiting = {
+            "sync_sgd",
+            "m_sync_sgd",
+            "decentralized_sgd",
+            "corrected_gossip",
+            "sgp",
+            "fedavg",
+            "fedprox",
+            "async_fl",
+        }
         walks = issubclass(ALGORITHMS[kind], PassedModels) and options.get("contention") != "race"
-        if not (kind in waiting or walks or options.get("delays") or options.get("after_update")):
+        if not (
+            (kind in waiting and "wait_for" not in options)
+            or walks
+            or options.get("delays")
+            or options.get("after_update")
+        ):
             assert life.made_by({0, 1, 2}, 1.0, OVER) > 0, "who does not wait goes on"
         assert not life.made_by({3}, 0.0, OVER)
     else:

@@ -51,6 +51,9 @@ EXAMPLE = {
     "mapa": (
         "mapa", {"stages": (StageRule(0, 1.0, 1.0, 0.1), StageRule(15, 0.5, 0.5, 0.1), StageRule(30, 0.5, 0.4, 0.1))},
     ),
+    "rennala": ("rennala", {"gradients_per_step": 3}),
+    "rennala that stops": ("rennala", {"gradients_per_step": 1, "late": "stop"}),
+    "m_sync_sgd": ("m_sync_sgd", {"wait_for": 3}),
     "ringmaster": ("ringmaster", {"threshold": 2}),
     "ringmaster that stops": ("ringmaster", {"threshold": 1, "late": "stop"}),
     "sgp": ("sgp", {}),

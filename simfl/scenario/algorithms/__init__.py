@@ -6,7 +6,7 @@ of plugins are added in `simfl.scenario.catalogues`.
 
 from simfl.scenario.algorithms.base import AlgorithmConfig, BoundedConfig, ServerAlgorithmConfig, StalenessBound
 from simfl.scenario.algorithms.gossip import AdPsgd, CorrectedGossip, DecentralizedSgd, GossipLearning, Sgp
-from simfl.scenario.algorithms.late import Ringmaster
+from simfl.scenario.algorithms.late import MSyncSgd, Rennala, Ringmaster
 from simfl.scenario.algorithms.local_rounds import FedAsync, FedAvg, FedBuff, FedProx, LocalRoundsConfig
 from simfl.scenario.algorithms.own import ExternalAlgorithm
 from simfl.scenario.algorithms.served import AsyncSgd, CentralizedSgd, ServedSgd, WithinRadius, WithPaperSteps
@@ -27,6 +27,8 @@ __all__ = [
     "FedProx",
     "GossipLearning",
     "LocalRoundsConfig",
+    "MSyncSgd",
+    "Rennala",
     "Ringmaster",
     "ServedSgd",
     "ServerAlgorithmConfig",

@@ -1,4 +1,4 @@
-"""Servers that discard late gradients: Ringmaster ASGD."""
+"""Servers that discard late gradients: Ringmaster, Rennala, m-synchronous SGD."""
 
 from __future__ import annotations
 
@@ -41,3 +41,29 @@ class Ringmaster(LateConfig):
         None,
         "R: a gradient is late if the server took R or more steps since its model was read; null: clients.count",
     )
+
+
+class Rennala(LateConfig):
+    """Rennala SGD: a server takes a step for every S gradients at its model."""
+
+    kind: Literal["rennala"] = variant("rennala")
+    gradients_per_step: Count | None = option(
+        None, "S, gradients at the present model that make a step of the server; null: clients.count"
+    )
+
+
+class MSyncSgd(LateConfig):
+    """m-synchronous SGD: each step waits for the first m clients."""
+
+    kind: Literal["m_sync_sgd"] = variant("m_sync_sgd")
+    wait_for: Count | None = option(
+        None, "m, clients whose gradients make a step of the server; the others are backup workers; null: all"
+    )
+
+    def contradictions(self, scenario: Sections) -> Iterator[Problem]:
+        """Yield also a step of more clients than there are."""
+        yield from super().contradictions(scenario)
+        count = scenario.clients.count
+        if self.wait_for is not None and self.wait_for > count:
+            expected = f"at most clients.count, which is {count}"
+            yield Problem(expected, str(self.wait_for), "lower it or add clients", ("algorithm", "wait_for"))
