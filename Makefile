@@ -21,7 +21,7 @@ export SIMFL_DATA ?= $(abspath ../shared/data)
 endif
 
 help:
-	@echo "make demo    install what a run needs, then run AD-PSGD and SYNC with one slow worker and draw the comparison"
+	@echo "make demo    install what a run needs, then run AD-PSGD and SYNC with one slow worker, and draw and play both"
 	@echo "make test    install the tools of developers too, then run the quick tests (4 minutes on two cores)"
 	@echo "make test-all  all tests, the slow ones too (11 minutes on two cores)"
 	@echo "make lint    ruff: lint and format check"
@@ -55,7 +55,9 @@ $(STAMP): $(RUN_STAMP)
 	@touch $@
 
 demo: $(RUN_STAMP)
-	$(BIN)/simfl run scenarios/demo/adpsgd.yaml scenarios/demo/sync.yaml
+	$(BIN)/simfl run scenarios/demo/adpsgd.yaml scenarios/demo/sync.yaml --set record.play=true
+	$(BIN)/simfl play "$$(ls -d results/demo-adpsgd/[0-9]* | tail -n 1)" "$$(ls -d results/demo-sync/[0-9]* | tail -n 1)" \
+	  -o results/demo.html
 
 # Quick tests may take so many seconds of processor time, whatever the machine is busy with.
 QUICK_CPU_S ?= 600

@@ -57,6 +57,7 @@ BELOW = {
     "examples": ["notebooks/quickstart", *sorted(f"notebooks/{path.stem}" for path in NOTEBOOKS.glob("[!q]*.ipynb"))],
     "guides": [
         "looking",
+        "playing",
         "studies",
         "resuming",
         "privacy",
@@ -111,6 +112,7 @@ TITLES = {
     "audit": "Audit a run",
     "attacks": "Attack a run",
     "looking": "Look into a run",
+    "playing": "Play a run",
     "devices": "Describe devices",
     "topologies": "Let the graph change",
     "own_model": "Use your own model",

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from simfl.plots import plot, thumbnail
     from simfl.records import Run, read
     from simfl.records.readable import compare
+    from simfl.reports.player import play
     from simfl.runs.runner import resume, run
     from simfl.runs.trained import evaluate, predict
     from simfl.scenario import Scenario, load
@@ -40,8 +41,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DataError", "Run", "RunError", "Scenario", "ScenarioError", "SimflError", "__version__", "audit", "compare",
-    "evaluate", "from_equinox", "from_flax", "from_haiku", "load", "plot", "predict", "prepare", "read", "report",
-    "resume", "run", "sweep", "thumbnail",
+    "evaluate", "from_equinox", "from_flax", "from_haiku", "load", "play", "plot", "predict", "prepare", "read",
+    "report", "resume", "run", "sweep", "thumbnail",
 ]  # fmt: skip
 
 _NAMES_BY_MODULE = {
@@ -55,6 +56,7 @@ _NAMES_BY_MODULE = {
     "simfl.runs.trained": ("evaluate", "predict"),
     "simfl.scenario": ("Scenario", "load"),
     "simfl.studies": ("sweep",),
+    "simfl.reports.player": ("play",),
     "simfl.studies.reporting": ("report",),
 }
 _HOMES = {name: module for module, names in _NAMES_BY_MODULE.items() for name in names}

@@ -13,7 +13,8 @@ from simfl.errors import ScenarioError, to_path
     "call",
     [
         simfl.load, simfl.run, simfl.prepare, simfl.resume, simfl.read, simfl.compare, simfl.plot, simfl.report,
-        simfl.sweep, simfl.audit, simfl.evaluate, simfl.thumbnail, lambda value: simfl.predict(value, [[0.0]]),
+        simfl.play, simfl.sweep, simfl.audit, simfl.evaluate, simfl.thumbnail,
+        lambda value: simfl.predict(value, [[0.0]]),
     ],
 )  # fmt: skip
 def test_a_value_that_is_not_a_path_gives_one_line(call, value):
@@ -30,6 +31,7 @@ def test_a_folder_of_results_that_is_not_a_path_gives_one_line(make_run):
         lambda: simfl.run(scenario, out=3),
         lambda: simfl.sweep({"base": scenario}, out=3),
         lambda: simfl.report(make_run(), 3),
+        lambda: simfl.play(make_run(), 3),
     ):
         with pytest.raises(ScenarioError, match=r"^expected out: .*, found int 3$"):
             call()

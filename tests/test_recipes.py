@@ -1,6 +1,6 @@
-"""The files that CONTRIBUTING.md lists suffice to add an algorithm, link model, mechanism, model or data set.
+"""The files that CONTRIBUTING.md lists suffice to add an algorithm, a model, a compressor and so on.
 
-A copy of the package gets one of each, in just the files that the page names, and runs a scenario with all five.
+A copy of the package gets one of each, in just the files that the page names, and runs scenarios with all of them.
 """
 
 import os
@@ -316,12 +316,169 @@ class QuadraticData(SyntheticData):''',
     ),
 )
 
+COMPRESSOR = Recipe(
+    files={
+        "simfl/compression/compressors/rounded.py": '''"""Numbers with a short significand."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from simfl.compression.base import AbstractCompressor
+from simfl.models.lazy import jax, jnp
+
+
+@dataclass(frozen=True)
+class Rounded(AbstractCompressor):
+    """Each number is rounded to p binary digits; delta = 1 - 4^-p.
+
+    Attributes:
+        digits: p.
+    """
+
+    kind: ClassVar[str] = "rounded"
+    summary: ClassVar[str] = "numbers with a short significand"
+
+    digits: int = 8
+
+    def compress(self, x: jax.Array, key: jax.Array) -> jax.Array:
+        """Return x, rounded."""
+        significand, exponent = jnp.frexp(x)
+        return jnp.ldexp(jnp.round(significand * 2.0**self.digits) / 2.0**self.digits, exponent)
+
+    def bits(self, size: int) -> int:
+        """Return d (9 + p)."""
+        return size * (9 + self.digits)
+
+    def quality(self, size: int) -> float:
+        """Return 1 - 4^-p."""
+        return 1.0 - 4.0**-self.digits
+''',
+    },
+    changes=(
+        (
+            "simfl/compression/compressors/__init__.py",
+            "from simfl.compression.compressors.sign",
+            "from simfl.compression.compressors.rounded import Rounded\nfrom simfl.compression.compressors.sign",
+        ),
+        ("simfl/compression/compressors/__init__.py", "Qsgd, Sign)", "Qsgd, Sign, Rounded)"),
+        (
+            "simfl/scenario/compression.py",
+            "class OwnCompressor(",
+            '''class Rounded(CompressionConfig):
+    """Numbers with a short significand."""
+
+    kind: Literal["rounded"] = variant("rounded")
+    digits: Count = option(8, "binary digits of a number")
+
+
+class OwnCompressor(''',
+        ),
+        ("simfl/scenario/compression.py", "| Sign | OwnCompressor", "| Sign | Rounded | OwnCompressor"),
+    ),
+)
+
+ROBUST = Recipe(
+    files={
+        "simfl/robust/rules/midrange.py": '''"""The middle between the extremes of each coordinate."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from simfl.models.lazy import jax, jnp
+from simfl.robust.base import AbstractRule
+
+
+@dataclass(frozen=True)
+class Midrange(AbstractRule):
+    """(min_j x_j + max_j x_j) / 2 of each coordinate."""
+
+    kind: ClassVar[str] = "midrange"
+    summary: ClassVar[str] = "middle between the extremes of each coordinate"
+
+    def aggregate(
+        self, models: jax.Array, present: jax.Array, weights: jax.Array, progress: float | jax.Array
+    ) -> jax.Array:
+        """Return the middle."""
+        is_model = present[:, None]
+        least = jnp.where(is_model, models, jnp.inf).min(axis=0)
+        return 0.5 * (least + jnp.where(is_model, models, -jnp.inf).max(axis=0))
+
+    def accepted(
+        self, models: jax.Array, present: jax.Array, weights: jax.Array, progress: float | jax.Array
+    ) -> jax.Array:
+        """Return 1 for each model."""
+        return jnp.ones(len(models))
+''',
+        "simfl/robust/attacks/constant.py": '''"""The same number in every coordinate."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from simfl.models.lazy import jax, jnp
+from simfl.robust.base import AbstractAttack
+
+if TYPE_CHECKING:
+    from simfl.tape.maps import Given
+
+
+@dataclass(frozen=True)
+class Constant(AbstractAttack):
+    """Send one number in all coordinates."""
+
+    kind: ClassVar[str] = "constant"
+    summary: ClassVar[str] = "one number in all coordinates"
+    knows: ClassVar[Literal["own", "everything"]] = "own"
+
+    value: float = 1.0
+
+    def __call__(self, rows: Any, given: Given) -> jax.Array:
+        """Return the number, d times."""
+        return jnp.full_like(rows[0], self.value)
+''',
+    },
+    changes=(
+        (
+            "simfl/scenario/robust.py",
+            "class OwnRule(Mixable, OwnCode):",
+            '''class MidrangeRule(Mixable):
+    """The middle between the extremes of each coordinate."""
+
+    kind: Literal["midrange"] = variant("midrange")
+
+
+class OwnRule(Mixable, OwnCode):''',
+        ),
+        ("simfl/scenario/robust.py", "RULES = (\n    MeanRule\n", "RULES = (\n    MeanRule\n    | MidrangeRule\n"),
+        (
+            "simfl/scenario/robust.py",
+            "class OwnAttack(AttackConfig, OwnCode):",
+            '''class ConstantAttack(AttackConfig):
+    """One number in all coordinates."""
+
+    kind: Literal["constant"] = variant("constant")
+    value: Positive = option(1.0, "the number")
+
+
+class OwnAttack(AttackConfig, OwnCode):''',
+        ),
+        ("simfl/scenario/robust.py", "ATTACKS = SignFlipAttack", "ATTACKS = ConstantAttack | SignFlipAttack"),
+    ),
+)
+
 RECIPES = {
     "An algorithm": ALGORITHM,
     "A link model": LINK_MODEL,
     "A mechanism": MECHANISM,
     "A model": MODEL,
     "A data set": DATA_SET,
+    "A compressor": COMPRESSOR,
+    "A robust rule or an attack": ROBUST,
 }
 
 SCENARIO = """
@@ -338,6 +495,11 @@ evaluate: {every: {updates: 40}}
 record: {messages: true}
 """
 
+SECTIONS = {
+    "short": "compression: {kind: rounded, digits: 7, gamma: 1.0}",
+    "hostile": "aggregation: {kind: midrange}\nattackers: {kind: constant, value: 9.0, clients: [3]}",
+}
+
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
@@ -347,9 +509,10 @@ def runs(tmp_path_factory):
     for recipe in RECIPES.values():
         recipe.follow(root)
     chosen = {"alone": "alone_sgd, halve_every: 2.0", "gossip": "gossip_learning"}
+    chosen |= dict.fromkeys(SECTIONS, "decentralized_sgd")
     for name, algorithm in chosen.items():
         text = SCENARIO.replace("name: new", f"name: {name}").replace("ALGORITHM", algorithm)
-        (root / f"{name}.yaml").write_text(text, encoding="utf-8")
+        (root / f"{name}.yaml").write_text(text + SECTIONS.get(name, ""), encoding="utf-8")
     command = [sys.executable, "-m", "simfl", "run", *(f"{name}.yaml" for name in chosen), "--quiet"]
     environment = {**os.environ, "PYTHONPATH": str(root)}
     done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, check=False)
@@ -362,7 +525,10 @@ def test_the_page_names_every_file(name):
     page = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     section = page.partition(f"## {name}\n")[2].partition("\n## ")[0]
     named = set(re.findall(r"`(simfl/[\w/<>]+\.py)`", section))
-    stems = {path: re.sub(r"(alone_sgd|bottleneck|clouds)", "<kind>", path) for path in RECIPES[name].touched}
+    stems = {
+        path: re.sub(r"(alone_sgd|bottleneck|clouds|rounded|midrange|constant)", "<kind>", path)
+        for path in RECIPES[name].touched
+    }
     assert named == set(stems.values())
 
 
@@ -394,3 +560,18 @@ def test_a_model_and_a_data_set_need_only_the_listed_files(runs):
     assert runs["alone"].manifest.extra["model_size"] == (2 * 3 + 3) + (3 * 2 + 2)
     assert runs["alone"].metrics["test_accuracy"].iloc[-1] > 0.9
     assert runs["alone"].clients["samples"].sum() == 320
+
+
+@pytest.mark.slow
+def test_a_compressor_needs_only_the_listed_files(runs):
+    assert set(runs["short"].messages["bytes"]) == {-(-17 * (9 + 7) // 8)}
+    assert runs["short"].metrics["test_accuracy"].iloc[-1] > 0.9
+
+
+@pytest.mark.slow
+def test_a_robust_rule_and_an_attack_need_only_the_listed_files(runs):
+    table = runs["hostile"].aggregation
+    assert (table["accepted"] == 1.0).all()
+    assert 3 in set(table["sender"])
+    models = runs["hostile"].model
+    assert max(abs(values).max() for values in models.values()) > 3.0, "nines drag the middle"

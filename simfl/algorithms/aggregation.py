@@ -35,6 +35,11 @@ class Hostility:
     attack: AbstractAttack | None
     from_s: float = 0.0
 
+    @property
+    def knows_others(self) -> bool:
+        """Whether attackers know what honest clients send."""
+        return self.attack is not None and self.attack.knows == "everything"
+
 
 class Weighted(NamedTuple):
     """A model and its weight."""
@@ -112,8 +117,14 @@ class Aggregation:
             own: the receiver's own model, if it has one.
             known: honest models that attackers know in addition to the honest messages.
         """
-        models = self._received(messages, own, known)
-        weights = [message.weight for message in messages]
+        models = self.received(messages, own, known)
+        return self.combined(
+            receiver, [message._replace(model=model) for message, model in zip(messages, models, strict=True)], own
+        )
+
+    def combined(self, receiver: int, messages: Sequence[Message], own: Weighted | None = None) -> Model:
+        """Return what the rule makes of messages as they were received."""
+        models, weights = [message.model for message in messages], [message.weight for message in messages]
         if own is not None:
             models, weights = [own.model, *models], [own.weight, *weights]
         if self._rule is None:
@@ -141,7 +152,9 @@ class Aggregation:
         self._sums, self._heard = {}, Counter()
         return Tallies(pairs, places, models)
 
-    def _received(self, messages: Sequence[Message], own: Weighted | None, known: Sequence[Weighted]) -> list[Model]:
+    def received(
+        self, messages: Sequence[Message], own: Weighted | None = None, known: Sequence[Weighted] = ()
+    ) -> list[Model]:
         """Return the received models; the attack replaces those of attackers."""
         models = [message.model for message in messages]
         hostility = self._hostility

@@ -84,9 +84,12 @@ class AsyncSGD(AsyncServerAlgorithm):
             network.hand_over(me, self.server, training.message_bytes, sent or gradient)
             staleness = self.version - read
             self.apply(me, gradient, size, sent, self.turns.weight(staleness), staleness)
-            network.hand_over(self.server, me, training.model_bytes, self.server_model)
+            content = self.content()
+            if self._downlink is not None:
+                content = self.shortened(me, content[0])[0], *content[1:]
+            network.hand_over(self.server, me, self._downlink_bytes, content[0])
             self.read(me)
-            return came.succeed(self.content())
+            return came.succeed(content)
 
         def apply(weight: float, staleness: int) -> None:
             self.apply(me, gradient, size, sent, weight, staleness)

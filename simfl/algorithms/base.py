@@ -185,8 +185,10 @@ class Algorithm(ABC):
     takes_optimizer: ClassVar[bool] = False
     #: Whether all clients train one model, so that each step starts from the result of the step before.
     one_model: ClassVar[bool] = False
-    #: The classes of aggregation rules and attacks that it takes: it combines messages by `aggregator`.
+    #: The classes of aggregation rules that it takes, and of attacks: it combines messages by `aggregator`.
     aggregates: ClassVar[frozenset[Among]] = frozenset()
+    #: The classes of attacks that it takes, if they are not those of rules.
+    attacked: ClassVar[frozenset[Among] | None] = None
     #: Approximate number of linear combinations per gradient; the executor reserves lanes for them.
     combines_per_gradient: float = 0.25
     #: Steps that the executor runs per call; a window of recorded operations has at least as many.

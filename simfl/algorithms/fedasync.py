@@ -17,6 +17,10 @@ workers from time to time; here all clients, or `concurrency` clients at a time,
 
 With privacy, each client clips its change to norm C and adds noise before it sends it.
 
+A robust rule compares the client's model with the server's: w <- (1 - alpha_t) w + alpha_t rule(w, w_H). The norm clip
+w + clip(w_H - w, tau) is `clipped_gossip`. Attackers replace their change. One that knows everything knows the last
+change of each honest client that the server took.
+
 Faults: those of `simfl.algorithms.server`. Reachable clients continue, and late updates have less weight.
 """
 
@@ -25,7 +29,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, ClassVar
 
+from simfl.algorithms.aggregation import Message, Weighted
 from simfl.algorithms.local_rounds import LocalRounds, Update
+from simfl.algorithms.optimizers import Terms
+from simfl.robust.base import Among
+from simfl.tape import Model
 
 
 def staleness_weight(kind: str, exponent: float, slope: float, free: float) -> Callable[[int], float]:
@@ -51,6 +59,8 @@ class FedAsync(LocalRounds):
 
     summary: ClassVar[str] = "FedAsync: a server mixes each client's model into its own; a staler model has less weight"
     kind: ClassVar[str] = "fedasync"
+    aggregates: ClassVar[frozenset[Among]] = frozenset({"own"})
+    attacked: ClassVar[frozenset[Among]] = frozenset({"many"})
 
     def set_up(  # type: ignore[override]
         self,
@@ -71,6 +81,9 @@ class FedAsync(LocalRounds):
         self.mixing = mixing
         self.weighting = staleness_weight(weighting, exponent, slope, free_staleness)
         super().set_up(**options)
+        self.aggregation = self.aggregator(1)
+        #: The last change of each honest client, if attackers know it.
+        self.known: dict[int, Model] = {}
 
     def take(self, update: Update) -> None:
         """Apply w <- (1 - alpha_t) w + alpha_t w_H."""
@@ -78,8 +91,21 @@ class FedAsync(LocalRounds):
             self.drop(update)
             return
         share = self.mixing * self.weighting(update.staleness) * update.weight
-        terms = (share, update.model), (share, update.change)
+        terms = ((share * part, model) for part, model in self._heard(update))
         self.server_model = self.tape.apply((1.0 - share, self.server_model), *terms)
         self.applied()
         self.updated(update.client, update.staleness, update.examples, update.step_size)
         self.hand_out(update.client, update.came)
+
+    def _heard(self, update: Update) -> Terms:
+        """Return the terms of w_H, or of what attackers and the rule make of it."""
+        if self.aggregation is None:
+            return (1.0, update.model), (1.0, update.change)
+        client, hostility = update.client, self.training.hostility
+        change = self.tape.combine((1.0, update.change))
+        known = [Weighted(self.known[k], 1.0 / len(self.known)) for k in sorted(self.known)]
+        (sent,) = self.aggregation.received([Message(client, change, 1.0)], known=known)
+        if hostility is not None and client not in hostility.clients and hostility.knows_others:
+            self.known[client] = change
+        message = Message(client, self.tape.combine((1.0, update.model), (1.0, sent)), 1.0)
+        return ((1.0, self.aggregation.combined(self.server, [message], Weighted(self.server_model, 0.0))),)

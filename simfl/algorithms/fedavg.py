@@ -141,16 +141,18 @@ class FedAvg(ServerAlgorithm):
         for client in cohort:
             self.busy.add(client)
 
-            def begin(client: int = client) -> None:
-                self.clock.start(self.client(client, model, this), client)
-
             def missed(client: int = client) -> None:
                 self._done(client, this, None)
+
+            shown, refused = (model, missed) if self.clock.now == 0.0 else self.shortened(client, model, missed)
+
+            def begin(client: int = client, shown: Model = shown) -> None:
+                self.clock.start(self.client(client, shown, this), client)
 
             if self.clock.now == 0.0:  # all clients have the initial model
                 begin()
             else:
-                self.to_client(client, begin, None, missed, model)
+                self.to_client(client, begin, None, refused, shown)
         if self.deadline is not None:
             self.clock.call_at(this.began_s + self.deadline, lambda: self._expire(this))
         yield this.over

@@ -15,6 +15,17 @@ model. So the period sets the rate of messages, and the device sets the rate of 
 time of its first period. A message to an offline neighbor is lost, as in the paper; a client trains only after it has
 received a model.
 
+Compression. Client i shows a neighbor j an estimate s_ij of its model, or Q(w_i) with or without an error memory (then
+s_ij is the last message that i sent to any client). A merge moves towards the difference of what the two showed each
+other; the equation is that of CHOCO-SGD (https://arxiv.org/abs/1902.00340) with a in place of a mixing weight:
+
+    on receipt of (s_ji, t_j):      w_i <- w_i + gamma a (s_ji - s_ij)
+
+Estimates are kept for each (sender, receiver), as the codecs of Danner, Jelasity 2018, "Robust decentralized mean
+estimation with limited communication", https://doi.org/10.1007/978-3-319-96983-1_32. A change of an estimate can be
+used only after the changes before it. So a client sends a neighbor nothing while its last message to this neighbor is
+on its way, and takes its change of the estimate back if the message is lost.
+
 Faults. A message that the link loses is sent again. A message to an offline or unreachable client is lost and not sent
 again, so the two sides of a partition train separately and merge by age when it ends. Messages may overtake each other.
 A client that crashes loses its current gradient; no client waits for it. `simfl.algorithms.staleness` enforces a bound
@@ -32,6 +43,8 @@ import simpy
 
 from simfl.algorithms.optimizers import State
 from simfl.algorithms.staleness import OwnUpdates
+from simfl.compression.base import AbstractScheme, Pairs
+from simfl.compression.schemes import PAIRWISE
 from simfl.tape import Gradient, Model
 from simfl.world.availability import Outcome
 from simfl.world.compute import Draws
@@ -62,6 +75,14 @@ class GossipLearning(OwnUpdates):
         self._phase = Draws(self.world.streams, "phase", lambda g, n: g.random(n))
         initial = self.tape.constant(self.training.initial)
         self.model: list[Model] = [initial] * self.num_clients
+        plan = self.training.compression
+        self._pairs: Pairs | None = None
+        if plan is not None:
+            self._pairs = Pairs(PAIRWISE[plan.scheme], self.tape, plan, dict(enumerate(self.model)))
+            self.combines_per_gradient += 1.0
+        self._gamma = 1.0 if plan is None else plan.gamma
+        #: Sender and receiver of the messages in flight that change an estimate.
+        self._changing: set[tuple[int, int]] = set()
         #: t, the age of each client's model.
         self.age = [0] * self.num_clients
         #: Number of models in flight.
@@ -100,12 +121,40 @@ class GossipLearning(OwnUpdates):
         """Send the client's model and its age to a random neighbor."""
         neighbors = self._neighbors(me)
         peer = neighbors[int(self._choice.next(me) * len(neighbors))]
+        if (me, peer) in self._changing:
+            return
         model, age = self.model[me], self.age[me]
         state = None if self.optimizer is None else self.optimizer.shown(me)
         self.flying += 1
-        self.world.network.send(
-            me, peer, self.training.model_bytes, lambda: self.receive(peer, me, model, age, state), self._lose, model
-        )
+        if self._pairs is None:
+            self.world.network.send(
+                me,
+                peer,
+                self.training.model_bytes,
+                lambda: self.receive(peer, me, model, age, state),
+                self._lose,
+                model,
+            )
+        else:
+            self._push_short(me, peer, self._pairs.of(me, peer), age)
+
+    def _push_short(self, me: int, peer: int, memory: AbstractScheme, age: int) -> None:
+        """Send what takes the model's place."""
+        before = memory.shown[me]
+        sent = memory.show(me, self.model[me])
+        if memory.remembers:
+            self._changing.add((me, peer))
+
+        def arrived() -> None:
+            self._changing.discard((me, peer))
+            self.receive(peer, me, sent, age)
+
+        def lost() -> None:
+            self._changing.discard((me, peer))
+            memory.undo(me, before, sent)
+            self._lose()
+
+        self.world.network.send(me, peer, self.training.message_bytes, arrived, lost, sent)
 
     def _lose(self) -> None:
         self.flying -= 1
@@ -125,8 +174,12 @@ class GossipLearning(OwnUpdates):
     def receive(self, me: int, source: int, model: Model, age: int, state: State | None = None) -> None:
         """Merge a model, and wake the worker."""
         self.flying -= 1
-        share = self.share(self.age[me], age)
-        self.model[me] = self.tape.combine((1.0 - share, self.model[me]), (share, model)) if share < 1.0 else model
+        share = self._gamma * self.share(self.age[me], age)
+        if self._pairs is not None:
+            terms = (1.0, self.model[me]), (share, model), (-share, self._pairs.of(me, source).shown[me])
+            self.model[me] = self.tape.combine(*terms)
+        else:
+            self.model[me] = self.tape.combine((1.0 - share, self.model[me]), (share, model)) if share < 1.0 else model
         if (optimizer := self.optimizer) is not None and state is not None:
             if share < 1.0:
                 optimizer.average(me, [(1.0 - share, optimizer.shown(me)), (share, state)])

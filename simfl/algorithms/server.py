@@ -25,6 +25,7 @@ from simfl.algorithms.optimizers import Optimizer, Terms
 from simfl.algorithms.staleness import Apply, StalenessBound, Turns
 from simfl.compression.base import AbstractScheme
 from simfl.compression.schemes import UPLINKS
+from simfl.compression.schemes.ef21 import EF21
 from simfl.tape import Gradient, Model
 from simfl.world.availability import Outcome
 from simfl.world.engine import Process
@@ -58,7 +59,11 @@ class ServerAlgorithm(Algorithm):
             self.server_optimizer = Optimizer(self.tape, self.training.server_optimizer, 1, chain=True)
         plan = self.training.compression
         self._uplink: AbstractScheme | None = None
+        #: w, the model of each client as the server knows it, if the models that it sends are compressed.
+        self._downlink: AbstractScheme | None = None
         if plan is not None:
+            if plan.downlink:
+                self._downlink = EF21(self.tape, plan, dict.fromkeys(range(self.num_clients), self.server_model))
             nothing = self.tape.combine((0.0, self.server_model))
             self._uplink = UPLINKS[plan.scheme](self.tape, plan, dict.fromkeys(range(self.num_clients), nothing))
             self.combines_per_gradient += 1.0
@@ -118,8 +123,31 @@ class ServerAlgorithm(Algorithm):
         content: Model | None = None,
     ) -> None:
         """Send the model, or `size` bytes, to a client; see `Network.send`."""
-        size = self.training.model_bytes if size is None else size
+        size = self._downlink_bytes if size is None else size
         self.world.network.send(self.server, client, size, receive, refused, content)
+
+    @property
+    def _downlink_bytes(self) -> int:
+        """Bytes of a message with the model."""
+        return self.training.model_bytes if self._downlink is None else self.training.message_bytes
+
+    def shortened(
+        self, client: int, model: Model, refused: Callable[[], None] = lambda: None
+    ) -> tuple[Model, Callable[[], None]]:
+        """Return what a client has after a message with the model.
+
+        Also returns what to call if the message is refused.
+        """
+        if self._downlink is None:
+            return model, refused
+        memory, before = self._downlink, self._downlink.shown[client]
+        shown = memory.show(client, model)
+
+        def take_back() -> None:
+            memory.undo(client, before, shown)
+            refused()
+
+        return shown, take_back
 
     def _turn_to(self, receive: Callable[[], None]) -> None:
         """Process the server's messages one by one, each for `seconds_per_update`."""
@@ -158,7 +186,11 @@ class ServerAlgorithm(Algorithm):
                 self.miss(client)
                 arrived.succeed(None)
 
-            self.to_client(client, lambda: arrived.succeed(content), None, refused, content[0])
+            called = refused
+            if self._downlink is not None:
+                model, called = self.shortened(client, content[0], refused)
+                content = model, *content[1:]
+            self.to_client(client, lambda: arrived.succeed(content), None, called, content[0])
 
         self.admit(give)
         return arrived

@@ -22,6 +22,16 @@ all i + 2^h), `ring` (to i + 1), `topology` (both ways over the scenario's links
 among the clients that are left when the first client reaches the round. (On a fixed ring, a client whose predecessor
 has left would give its weight away and get none.) If the `topology` changes, a round uses the graph at that time.
 
+Compression. A client shows s_i in place of x_i: an estimate of x_i, or Q(x_i) with or without an error memory. With n
+out-neighbors:
+
+    send (gamma p_ji s_i, gamma p_ji w_i);  x_i <- x_i - n gamma p_ji s_i,  w_i <- w_i - n gamma p_ji w_i
+
+So P becomes (1 - gamma) I + gamma P for both, and the sums of x and w stay, whatever s_i is. With estimates and
+gamma = 1 this is the quantized push-sum of Taheri, Mokhtari, Hassani, Pedarsani 2020, https://arxiv.org/abs/2002.09964;
+it needs a compressor that leaves out little. With `one_peer`, a client has an estimate for each receiver, because each
+of them hears one message in P; in other graphs all its receivers have the same estimate.
+
 Faults. Clients wait, `overlap` rounds later, for a lost message, a partition and a crashed client. Weight in flight is
 counted, and is lost only with a client that leaves permanently. If a partition does not end, no client continues.
 """
@@ -32,6 +42,8 @@ from collections.abc import Iterable, Sequence
 from typing import ClassVar
 
 from simfl.algorithms.neighbor_rounds import NeighborRounds
+from simfl.compression.base import CompressionPlan, Pairs
+from simfl.compression.schemes import PAIRWISE
 from simfl.tape import Model
 from simfl.world.availability import Outcome
 from simfl.world.engine import Process
@@ -64,6 +76,12 @@ class SGP(NeighborRounds):
         self._built: dict[int, tuple[Sequence[int], Edges]] = {}  # clients and edges of the last graph, by phase
         #: w of every client; `model` holds x.
         self.weight = [1.0] * self.num_clients
+        self._plan = plan = self.training.compression
+        if plan is not None:
+            scheme, models = PAIRWISE[plan.scheme], dict(enumerate(self.model))
+            self._scheme = scheme(self.tape, plan, models)
+            self._pairs = Pairs(scheme, self.tape, plan, models)
+            self.combines_per_gradient += 1.0
         #: Sum of w in flight to clients or in their inboxes.
         self.flying = 0.0
         self._inbox: list[dict[tuple[int, int], Share]] = [{} for _ in range(self.num_clients)]
@@ -140,18 +158,39 @@ class SGP(NeighborRounds):
         if not targets:
             return
         share = 1.0 / (1 + len(targets))
-        sent = self.tape.combine((share, self.model[me])), share * self.weight[me]
-        self.model[me], self.weight[me] = sent
-        shown = None if self.world.network.witness is None else self.debiased(me)
+        size, shown = self.training.model_bytes, None
+        sizes: dict[int, int] = {}
+        if self._plan is None:
+            sent = self.tape.combine((share, self.model[me])), share * self.weight[me]
+            self.model[me], self.weight[me] = sent
+            if self.world.network.witness is not None:
+                shown = self.debiased(me)
+        else:
+            shown, sizes = self._show(me, targets, round_num, self._plan)
+            share *= self._plan.gamma
+            sent = self.tape.combine((share, shown)), share * self.weight[me]
+            self.model[me] = self.tape.combine((1.0, self.model[me]), (-share * len(targets), shown))
+            self.weight[me] *= 1.0 - share * len(targets)
         for target in targets:
             self.flying += sent[1]
             self.world.network.send(
                 me,
                 target,
-                self.training.model_bytes,
+                sizes.get(target, size),
                 lambda target=target: self._receive(target, me, round_num, sent),  # type: ignore[misc]
                 content=shown,
             )
+
+    def _show(
+        self, me: int, targets: Sequence[int], round_num: int, plan: CompressionPlan
+    ) -> tuple[Model, dict[int, int]]:
+        """Return s, and the size of the message to each target in bytes."""
+        if self.graph == "one_peer":
+            (target,) = targets
+            return self._pairs.of(me, target).show(me, self.model[me]), {target: plan.bytes}
+        first = self._first_round[me]
+        sizes = {target: self._scheme.bytes(me, target, round_num, first) for target in targets}
+        return self._scheme.show(me, self.model[me]), sizes
 
     def absorb(self, me: int, round_num: int) -> None:
         """Add the received shares of rounds up to this one."""

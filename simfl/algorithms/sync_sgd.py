@@ -9,6 +9,10 @@ these for the model's size (`auto`, as libraries do). `ideal`, which papers assu
 reaches: one latency and 2 (K-1)/K model bytes. The others do not wait for a learner that goes offline after it has
 computed.
 
+A robust rule takes the place of the mean. It needs every learner's gradient and not only their sum, so that an
+all-gather takes the place of the all-reduce: each learner receives K-1 gradients, and all compute the same result. An
+attacker changes its own gradient, the same for all receivers, and passes on the others as they are.
+
 A learner that joins late knows the initial model only. The lowest-numbered reachable learner with the current model
 sends it, with the optimizer's state; the others wait for the newcomer's first mini-batch. If all learners with the
 current model have left permanently, the learners that join next start again from the initial model.
@@ -29,10 +33,24 @@ import numpy as np
 import simpy
 from numpy.typing import NDArray
 
-from simfl.algorithms.base import Algorithm, Countdown
+from simfl.algorithms.aggregation import Message
+from simfl.algorithms.base import NO_NUMBER, Algorithm, Countdown
+from simfl.algorithms.optimizers import Terms
+from simfl.robust.base import Among
 from simfl.tape import Gradient, Model
 from simfl.world.availability import Outcome
-from simfl.world.collectives import ALL_REDUCES, Plan, Step, equal_seconds, fastest, messages, pairs_of, seconds, sent
+from simfl.world.collectives import (
+    ALL_GATHERS,
+    ALL_REDUCES,
+    Plan,
+    Step,
+    equal_seconds,
+    fastest,
+    messages,
+    pairs_of,
+    seconds,
+    sent,
+)
 from simfl.world.engine import Process
 
 
@@ -43,6 +61,7 @@ class SyncSGD(Algorithm):
     summary: ClassVar[str] = "SYNC: synchronous SGD with all-reduce; waits for the slowest"
     takes_optimizer: ClassVar[bool] = True
     one_model: ClassVar[bool] = True
+    aggregates: ClassVar[frozenset[Among]] = frozenset({"many"})
     combines_per_gradient: float = 0.3
 
     def set_up(self, all_reduce: str = "auto") -> None:
@@ -52,6 +71,7 @@ class SyncSGD(Algorithm):
             all_reduce: a name of `simfl.world.collectives.ALL_REDUCES`; "auto": the fastest other than "ideal".
         """
         self.all_reduce = all_reduce
+        self._plans = ALL_REDUCES if self.training.rule is None else ALL_GATHERS
         self._members: list[int] = []
         self._plan: Plan = ()
         self._sent: list[tuple[int, int, int]] = []
@@ -59,6 +79,7 @@ class SyncSGD(Algorithm):
         #: Learners with the current model; None: all, because it is the initial one.
         self._holders: set[int] | None = None
         self.model = self.tape.constant(self.training.initial)
+        self.aggregation = self.aggregator(self.num_clients)
 
     def start(self) -> None:
         """Start the one process that runs all iterations."""
@@ -112,13 +133,14 @@ class SyncSGD(Algorithm):
                     self.communicated(k, self.present_s(k, started, self.clock.now))
             self._show(finished, gradients)
             step_size = self.step_size()
-            share = 1.0 / len(finished)
-            if self.optimizer is None:
-                terms = [self.descent(gradients[k], step_size, share) for k in finished]
+            if self.optimizer is None and self.aggregation is None:
+                terms = [self.descent(gradients[k], step_size, 1.0 / len(finished)) for k in finished]
                 self.model = self.tape.combine((1.0, self.model), *(term for pair in terms for term in pair))
+            elif self.optimizer is None:
+                mean = ((-step_size * share, part) for share, part in self._mean(finished, gradients))
+                self.model = self.tape.combine((1.0, self.model), *mean)
             else:
-                mean = [term for k in finished for term in self.ascent(gradients[k], share)]
-                self.model = self.optimizer.step(0, self.model, mean, step_size)
+                self.model = self.optimizer.step(0, self.model, self._mean(finished, gradients), step_size)
             self._holders = set(finished)
             for k in finished:
                 self.merged(k, self.model)
@@ -126,6 +148,14 @@ class SyncSGD(Algorithm):
             with self.together():
                 for k in finished:
                     self.updated(k, 0, sizes[k], step_size, round_num=self.round_num - 1)
+
+    def _mean(self, finished: Sequence[int], gradients: Mapping[int, Gradient]) -> Terms:
+        """Return the terms of the mean gradient, or of what the rule makes of them."""
+        share = 1.0 / len(finished)
+        if self.aggregation is None:
+            return [term for k in finished for term in self.ascent(gradients[k], share)]
+        messages = [Message(k, self.tape.combine(*self.ascent(gradients[k])), share) for k in finished]
+        return ((1.0, self.aggregation(NO_NUMBER, messages)),)
 
     def _source(self, members: Sequence[int]) -> int | None:
         """Return the learner that sends the model to new members; None if all have it.
@@ -200,8 +230,8 @@ class SyncSGD(Algorithm):
             self._members = members
             name = self.all_reduce
             if name == "auto" and count > 1:
-                name = fastest(count, size, self._expected_s)
-            self._plan = ALL_REDUCES[name](count, size) if count > 1 else ()
+                name = fastest(count, size, self._expected_s, self._plans)
+            self._plan = self._plans[name](count, size) if count > 1 else ()
             self._sent = sent(self._plan)
             if self.world.network.steady:
                 self._seconds = equal_seconds(self._plan, self._expected_s)

@@ -29,7 +29,7 @@ def compression_of(setup: Setup) -> CompressionPlan | None:
     scheme, gamma = config.scheme or setup.scenario.algorithm.compresses[0], config.gamma
     if gamma is None:
         gamma = _gamma(setup, compressor, size) if scheme == "choco" else 1.0
-    return CompressionPlan(compressor, scheme, gamma, size)
+    return CompressionPlan(compressor, scheme, gamma, size, config.downlink)
 
 
 def _gamma(setup: Setup, compressor: AbstractCompressor, size: int) -> float:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 #: What an algorithm has that takes a rule or an attack of a class.
 _TAKERS: dict[Among | None, str] = {
     None: "an algorithm that combines messages by a rule",
-    "many": "a server with rounds or a buffer, or clients that hear all their neighbors",
+    "many": "a server with rounds or a buffer, or clients that hear several others",
     "own": "receivers that have a model of their own, such as decentralized_sgd and adpsgd",
 }
 
@@ -162,7 +162,9 @@ def _takes(taken: Collection[Among], among: Among | None) -> bool:
 
 def _check_taken(setup: Setup, kind: str, among: Among | None, section: str) -> None:
     """Reject a rule or an attack of a class that the algorithm does not take."""
-    taken: Collection[Among] = setup.algorithm.aggregates
+    taken, attacked = setup.algorithm.aggregates, setup.algorithm.attacked
+    if section == "attackers" and attacked is not None:
+        taken = attacked
     if _takes(taken, among):
         return
     catalogue: Mapping[str, Any] = RULES if section == "aggregation" else ATTACKS

@@ -23,6 +23,7 @@ from simfl.cli.compare import compare
 from simfl.cli.evaluate import evaluate
 from simfl.cli.list import list_
 from simfl.cli.new import new
+from simfl.cli.play import play
 from simfl.cli.plot import plot
 from simfl.cli.report import report
 from simfl.cli.reproduce import reproduce
@@ -48,7 +49,23 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-_ALL = (run, resume, validate, verify, list_, new, schema, evaluate, plot, trace, report, sweep, compare, reproduce)
+_ALL = (
+    run,
+    resume,
+    validate,
+    verify,
+    list_,
+    new,
+    schema,
+    evaluate,
+    plot,
+    play,
+    trace,
+    report,
+    sweep,
+    compare,
+    reproduce,
+)
 for _function in _ALL:
     app.command(_function.__name__.rstrip("_"), cls=Command, help=help_of(_function))(_function)
 app.add_typer(data.app, name="data")

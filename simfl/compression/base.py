@@ -72,12 +72,14 @@ class CompressionPlan:
         scheme: name of the scheme.
         gamma: consensus step size in (0, 1], for schemes that have one.
         size: d, the coordinates of a model.
+        downlink: whether the models that a server sends are compressed, too.
     """
 
     compressor: AbstractCompressor
     scheme: str
     gamma: float
     size: int
+    downlink: bool = False
 
     @property
     def bytes(self) -> int:

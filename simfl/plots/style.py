@@ -21,6 +21,7 @@ _LOOKS = {
     "adpsgd": ("AD-PSGD", _BLUE),
     "sync_sgd": ("SYNC", _VERMILION),
     "decentralized_sgd": ("D-PSGD", _GREEN),
+    "corrected_gossip": ("corrected gossip", "#0000FF"),
     "gossip_learning": ("gossip learning", "#B2182B"),
     "sgp": ("SGP", _SKY),
     "without_replacement_sgd": ("SGD without replacement", "#6A5ACD"),
@@ -48,7 +49,18 @@ COLORS = {kind: color for kind, (_, color) in _LOOKS.items()}
 _OTHERS = (_ORANGE, _SKY, _PURPLE, _BLACK)
 
 #: Algorithms that have rounds; for all others the column `rounds` holds updates per client on average.
-ROUNDS = ("sync_sgd", "decentralized_sgd", "sgp", "fedavg", "fedprox", "fedbuff", "async_fl", "rennala", "m_sync_sgd")
+ROUNDS = (
+    "sync_sgd",
+    "decentralized_sgd",
+    "corrected_gossip",
+    "sgp",
+    "fedavg",
+    "fedprox",
+    "fedbuff",
+    "async_fl",
+    "rennala",
+    "m_sync_sgd",
+)
 #: Algorithms whose staleness counts steps of the server; that of all others counts updates of all clients.
 SERVER_STEPS = ("fedbuff", "async_fl", "rennala", "m_sync_sgd")
 

@@ -171,6 +171,15 @@ class Run:
 
         return simfl.evaluate(self, data, metrics=metrics, label=label)
 
+    def play(self, other: Run | str | Path | None = None, *, height: int = 900) -> Any:
+        """Return a page that plays this run, beside another one if given.
+
+        A notebook displays it in a frame of `height` pixels; its `save(PATH)` writes it. See `simfl.play`.
+        """
+        import simfl
+
+        return simfl.play([self] if other is None else [self, other], None, height=height)
+
     @property
     def status(self) -> str:
         """One of done, diverged, interrupted, failed, killed, running."""

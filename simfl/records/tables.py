@@ -118,7 +118,7 @@ AGGREGATION = _schema(time_s=_SECONDS, receiver=_CLIENT, sender=_CLIENT, message
 
 messages counts what the rule took from the sender. accepted is how much of it counted, the mean over these messages: 1
 all, 0 nothing; what is between depends on the rule (docs/robust.md). NaN if the rule does not say. A server has the
-number after the last client's.
+number after the last client's; -1 stands for all learners of SYNC, which get the same result.
 """
 
 MESSAGES = _schema(sent_s=_SECONDS, delivered_s=_SECONDS, source=_CLIENT, target=_CLIENT, bytes=_COUNT, resends=_CLIENT)

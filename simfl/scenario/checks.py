@@ -309,6 +309,9 @@ def _compression(scenario: Sections) -> Iterator[Problem]:
         what = f"algorithm '{algorithm.kind}'" if algorithm.has_server else f"scheme '{scheme}'"
         advice = "remove it: only choco, deep_squeeze and direct in gossip have a step size of mixing"
         yield Problem(f"null with {what}", f"{compression.gamma:g}", advice, (*at, "gamma"))
+    if compression.downlink and not algorithm.has_server:
+        expected = f"false with algorithm '{algorithm.kind}'"
+        yield Problem(expected, "true", "remove it: there is no server that sends models", (*at, "downlink"))
     theory = scheme != "deep_squeeze" and (scheme != "choco" or algorithm.mixes)
     if scheme in WITH_GAMMA and not (theory or algorithm.has_server) and compression.gamma is None:
         advice = "no theory gives one; begin with the share of what a message keeps"

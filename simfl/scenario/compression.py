@@ -12,7 +12,7 @@ Scheme = Literal["choco", "deep_squeeze", "dcd", "ecd", "error_feedback", "ef21"
 
 #: All schemes for rounds of gossip; the first is used if a scenario names none.
 GOSSIP: tuple[Scheme, ...] = ("choco", "deep_squeeze", "dcd", "ecd", "direct")
-#: The schemes of exchanges in pairs.
+#: The schemes of exchanges in pairs and of pushes.
 PAIRWISE: tuple[Scheme, ...] = ("choco", "deep_squeeze", "direct")
 #: The schemes of updates that are sent to a server.
 UPLINK: tuple[Scheme, ...] = ("error_feedback", "ef21", "direct")
@@ -23,19 +23,24 @@ WITH_GAMMA: tuple[Scheme, ...] = ("choco", "deep_squeeze", "direct")
 class CompressionConfig(ClassSection):
     """Base of compressors, with the scheme that uses their messages."""
 
-    beside: ClassVar[frozenset[str]] = frozenset({"scheme", "gamma"})
+    beside: ClassVar[frozenset[str]] = frozenset({"scheme", "gamma", "downlink"})
 
     scheme: Scheme | None = option(
         None,
-        "what clients compress and remember. In rounds of gossip: choco (estimates of neighbors' models), deep_squeeze "
-        "(adds what the last messages left out), dcd and ecd (for comparison; they diverge if messages are short). To "
-        "a server: error_feedback (adds what the last updates left out), ef21 (estimates of updates). Everywhere: "
-        "direct (remembers nothing). null: the first that the algorithm can use",
+        "what clients compress and remember. In gossip: choco (estimates of neighbors' models), deep_squeeze (adds "
+        "what the last messages left out); in rounds of gossip also dcd and ecd (for comparison; they diverge if "
+        "messages are short). To a server: error_feedback (adds what the last updates left out), ef21 (estimates of "
+        "updates). Everywhere: direct (remembers nothing). null: the first that the algorithm can use",
     )
     gamma: Share | None = option(
         None,
         "consensus step size of choco, deep_squeeze and direct; null: for choco the theory's, which is small; for "
         "direct 1",
+    )
+    downlink: Flag = option(
+        False,
+        "whether the models that a server sends are compressed, too: server and client keep an estimate of what the "
+        "client has, and messages change it (EF21-P)",
     )
 
 

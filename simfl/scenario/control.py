@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Annotated, Literal, get_args
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, Literal, get_args
 
-from pydantic import BeforeValidator, Field, WithJsonSchema
+from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
 from simfl.scenario.clients import exactly_one
 from simfl.scenario.fields import (
@@ -157,6 +157,9 @@ class Execution(Config):
     )
 
 
+_PLAYED = ("updates", "messages", "timeline")
+
+
 class Record(Config):
     """Which tables are written besides metrics and clients."""
 
@@ -167,3 +170,17 @@ class Record(Config):
     client_models: Flag = option(
         False, "each client's own model at the end, beside the one that the run keeps in any case"
     )
+    play: Flag = option(False, "what `simfl play` shows: updates, messages and timeline")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _played(cls, data: Any) -> Any:
+        """Add the tables that `play` stands for, unless the section names them."""
+        shown = isinstance(data, Mapping) and data.get("play") is True
+        return {**dict.fromkeys(_PLAYED, True), **data} if shown else data
+
+    def problems(self) -> Iterator[Problem]:
+        """Yield tables that `play` needs and the section turns off."""
+        for name in _PLAYED if self.play else ():
+            if not getattr(self, name):
+                yield Problem("true beside play: true", "false", "remove it, or play", (name,))

@@ -1,4 +1,4 @@
-"""All-reduce: the messages of each step until all K nodes have the total.
+"""Messages of all-reduces and all-gathers, step by step.
 
 A node begins the next step when its messages of this step have arrived. With M bytes in a vector, equal links of
 latency L and bandwidth B, and K a power of two:
@@ -11,7 +11,13 @@ latency L and bandwidth B, and K a power of two:
 If K is not a power of two, halving and doubling take two more steps: the nodes beyond the largest power of two send
 their vector to a partner first, and receive the sum from it at the end. Additions take no time.
 
-Thakur, Rabenseifner, Gropp 2005, "Optimization of collective communication operations in MPICH", section 5,
+A function of the vectors that is not their sum needs all of them at each node: an all-gather. For any K:
+
+    ring           (K-1) L + (K-1) M/B      each node passes on the vector that it has just received
+    doubling     ceil(lg K) L + (K-1) M/B   Bruck's algorithm: all that a node has, to nodes at distance 1, 2, 4, ...
+    ideal               L + (K-1) M/B       all steps overlap
+
+Thakur, Rabenseifner, Gropp 2005, "Optimization of collective communication operations in MPICH", sections 4.1 and 5,
 https://doi.org/10.1177/1094342005051521; Patarasuk, Yuan 2009, "Bandwidth optimal all-reduce algorithms for clusters
 of workstations", https://doi.org/10.1016/j.jpdc.2008.09.002.
 """
@@ -19,7 +25,7 @@ of workstations", https://doi.org/10.1016/j.jpdc.2008.09.002.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -71,6 +77,25 @@ def ideal(count: int, size: int) -> Plan:
     return (Step(nodes, (nodes + 1) % count, round(2 * (count - 1) / count * size)),)
 
 
+def gather_ring(count: int, size: int) -> Plan:
+    """Return the steps of an all-gather around a ring."""
+    nodes = np.arange(count)
+    return (Step(nodes, (nodes + 1) % count, size, count - 1),)
+
+
+def gather_doubling(count: int, size: int) -> Plan:
+    """Return the steps of Bruck's all-gather; the last step sends what is missing."""
+    nodes = np.arange(count)
+    distances = [1 << step for step in range((count - 1).bit_length())]
+    return tuple(Step(nodes, (nodes - far) % count, size * min(far, count - far)) for far in distances)
+
+
+def gather_ideal(count: int, size: int) -> Plan:
+    """Return one step in which each node sends as much as in an all-gather."""
+    nodes = np.arange(count)
+    return (Step(nodes, (nodes + 1) % count, (count - 1) * size),)
+
+
 def _exchange(count: int, distance: int, size: int) -> Step:
     """Return the step in which nodes swap parts at `distance`, a power of two."""
     nodes = np.arange(count)
@@ -89,6 +114,12 @@ def _with_rest(count: int, size: int, steps: Sequence[Step]) -> Plan:
 #: By their names in a scenario.
 ALL_REDUCES: dict[str, Callable[[int, int], Plan]] = {
     "doubling": doubling, "halving": halving, "ring": ring, "ideal": ideal,
+}  # fmt: skip
+
+
+#: All-gathers by the same names; the second half of recursive halving is one, by doubling.
+ALL_GATHERS: dict[str, Callable[[int, int], Plan]] = {
+    "doubling": gather_doubling, "halving": gather_doubling, "ring": gather_ring, "ideal": gather_ideal,
 }  # fmt: skip
 
 
@@ -124,14 +155,19 @@ def sent(plan: Plan) -> list[tuple[int, int, int]]:
     return [(source, size, times) for (source, size), times in counts.items()]
 
 
-def fastest(count: int, size: int, travel_s: Callable[[Step], NDArray[np.float64]]) -> str:
-    """Return the fastest all-reduce; among equals, by fewest bytes, then messages.
+def fastest(
+    count: int,
+    size: int,
+    travel_s: Callable[[Step], NDArray[np.float64]],
+    plans: Mapping[str, Callable[[int, int], Plan]] = ALL_REDUCES,
+) -> str:
+    """Return the fastest of `plans`; among equals, by fewest bytes, then messages.
 
     `count` is K > 1; `travel_s` returns the expected time of each message of a step, [m].
     """
 
     def cost(name: str) -> tuple[float, int, int]:
-        plan = ALL_REDUCES[name](count, size)
+        plan = plans[name](count, size)
         times_s = {id(step): travel_s(step) for step in plan}
         total = sum(part * times for _, part, times in sent(plan))
         return seconds(plan, count, lambda step: times_s[id(step)]), total, messages(plan)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from simfl.algorithms.aggregation import Hostility
+from simfl.algorithms.optimizers import OptimizerPlan
 from simfl.robust.attacks.alie import ALittleIsEnough
 from simfl.robust.attacks.dissensus import Dissensus
 from simfl.robust.attacks.ipm import InnerProductManipulation
@@ -24,10 +25,13 @@ HOSTILE = frozenset({1, 4})
 CLOSE = {"rtol": 1e-5, "atol": 1e-5}
 
 
-def numbers(kind, world, updates, prepare=None, rule=None, hostility=None, local=True, **options):
+def numbers(
+    kind, world, updates, prepare=None, rule=None, hostility=None, local=True, problem=None, optimizer=None, **options
+):
     """Return what a run computed, its initial model, and the algorithm."""
-    with Lab(make_problem(world.num_clients, local=local)) as lab:
-        training = dataclasses.replace(lab.training(step_size=ETA), rule=rule, hostility=hostility)
+    with Lab(problem or make_problem(world.num_clients, local=local)) as lab:
+        further = {"rule": rule, "hostility": hostility, "optimizer": optimizer}
+        training = dataclasses.replace(lab.training(step_size=ETA), **further)
         algorithm, _ = run_algorithm(kind, world, lab.tape, training, updates=updates, prepare=prepare, **options)
         values = lab.tape.values(algorithm.models())
         tallies = algorithm.aggregation.tallies() if rule is not None else None
@@ -72,6 +76,35 @@ def test_fedavg_with_trimmed_mean_and_alie_is_its_numpy_loop():
     np.testing.assert_allclose([tallies[algorithm.server, k][1] for k in range(K)], kept, atol=0.02)
 
 
+def test_sync_with_trimmed_mean_and_alie_is_its_numpy_loop():
+    rounds, l2, beta, velocity, kept = 6, 0.02, 0.9, 0.0, np.zeros(K)
+    problem, plan = make_problem(K, l2=l2), OptimizerPlan(momentum=beta)
+    hostility = Hostility(HOSTILE, ALittleIsEnough(1.5))
+    values, w, _, tallies = numbers(
+        "sync_sgd", make_world(K), rounds * K, None, TrimmedMean(2), hostility, False, problem=problem, optimizer=plan
+    )
+    for made in range(rounds):
+        sent = np.array([batch_gradient(problem, w, k, made, 8) / 8 + l2 * w for k in range(K)])
+        sent[sorted(HOSTILE)] = alie(np.delete(sent, sorted(HOSTILE), axis=0), 1.5)
+        ordered = np.sort(sent, axis=0)
+        kept += ((sent >= ordered[2]) & (sent <= ordered[K - 3])).mean(axis=1)
+        velocity = beta * velocity + trimmed(sent, 2)
+        w = w - ETA * velocity
+    np.testing.assert_allclose(values[0], w, **CLOSE)
+    assert tallies.keys() == {(-1, k) for k in range(K)}, "all learners get the same"
+    honest = [k for k in range(K) if k not in HOSTILE]  # rounding decides on attackers' values that equal a bound
+    np.testing.assert_allclose([tallies[-1, k][1] for k in honest], kept[honest], atol=0.02)
+
+
+@pytest.mark.slow
+def test_sync_without_a_rule_sums_what_attackers_send():
+    plain, w, *_ = numbers("sync_sgd", make_world(K), K, local=False)
+    flipped, *_ = numbers("sync_sgd", make_world(K), K, hostility=Hostility(HOSTILE, SignFlip()), local=False)
+    problem = make_problem(K)
+    theirs = sum(batch_gradient(problem, w, k, 0, 8) / 8 for k in HOSTILE)
+    np.testing.assert_allclose(flipped[0], plain[0] + 2 * ETA * theirs / K, **CLOSE)
+
+
 @pytest.mark.parametrize("knows", ["everything", "own"])
 def test_fedbuff_with_median_is_its_numpy_loop(knows):
     buffer_size, problem, taken = 5, make_problem(K, local=True), []
@@ -107,10 +140,54 @@ def test_fedbuff_with_median_is_its_numpy_loop(knows):
     np.testing.assert_allclose(values[0], models[-1], **CLOSE)
 
 
+@pytest.mark.slow(but=["everything"])
+@pytest.mark.parametrize("knows", ["everything", "own"])
+def test_fedasync_with_a_norm_clip_around_the_server_is_its_numpy_loop(knows):
+    tau, problem, taken = 0.3, make_problem(K, local=True), []
+    attack = InnerProductManipulation(2.0) if knows == "everything" else SignFlip()
+
+    def watch(algorithm):
+        take = algorithm.take
+
+        def watched(update):
+            taken.append((update.client, update.change.draw, update.staleness, algorithm.version))
+            take(update)
+
+        algorithm.take = watched
+
+    def world():
+        return make_world(K, speeds=[1.0, 1.0, 2.0, 0.5, 1.0, 3.0, 1.0], jitter=lognormal(0.4), seed=3)
+
+    rule, hostility, options = ClippedGossip(tau), Hostility(HOSTILE, attack), {"steps": [STEPS] * K}
+    values, w, algorithm, tallies = numbers("fedasync", world(), 30, watch, rule, hostility, **options)
+    models, last, factors = [w], {}, np.zeros(K)
+    assert max(staleness for _, _, staleness, _ in taken) > 3
+    for client, draw, staleness, version in taken:
+        start, now = models[version - staleness], models[-1]
+        sent = change(problem, start, client, draw)
+        if client not in HOSTILE:
+            last[client] = sent
+        else:
+            sent = -2.0 * np.mean(list(last.values()), axis=0) if knows == "everything" and last else (
+                -2.0 * sent if knows == "everything" else -sent
+            )  # fmt: skip
+        difference = start + sent - now
+        factors[client] += min(1.0, tau / np.linalg.norm(difference))
+        models.append(now + 0.6 / np.sqrt(1 + staleness) * clip(difference, tau))
+    np.testing.assert_allclose(values[0], models[-1], **CLOSE)
+    heard = [tallies[algorithm.server, k] for k in range(K)]
+    np.testing.assert_allclose([total for _, total in heard], factors, rtol=1e-3)
+    assert min(total / count for count, total in heard) < 0.9, "some are clipped"
+    if knows == "own":  # a clip that never binds, once
+        plain, whole = (numbers("fedasync", world(), 30, rule=one, **options)[0] for one in (None, ClippedGossip(1e6)))
+        np.testing.assert_allclose(whole, plain, **CLOSE)
+
+
 @pytest.mark.slow(but=["fedavg"])
-@pytest.mark.parametrize("kind", ["fedavg", "fedprox", "fedbuff"])
-def test_the_mean_is_what_a_server_does_without_a_rule(kind):
-    options = {"steps": [1, 2, 3, 2, 1, 2, 3], **({"buffer_size": 4} if kind == "fedbuff" else {})}
+@pytest.mark.parametrize("kind", ["fedavg", "fedprox", "fedbuff", "sync_sgd"])
+def test_the_mean_is_what_an_algorithm_does_without_a_rule(kind):
+    options = {"local": False} if kind == "sync_sgd" else {"steps": [1, 2, 3, 2, 1, 2, 3]}
+    options |= {"buffer_size": 4} if kind == "fedbuff" else {}
     plain = numbers(kind, make_world(K), 28, **options)[0]
     np.testing.assert_allclose(numbers(kind, make_world(K), 28, rule=Mean(), **options)[0], plain, **CLOSE)
     mimicked = numbers(kind, make_world(K), 28, hostility=Hostility(frozenset({3}), Mimic(0)), **options)[0]

@@ -13,9 +13,11 @@ from tests.helpers import constant, lognormal, make_world, run_without_numbers
 
 GOSSIP = [
     ("adpsgd", {}), ("adpsgd", {"exchange": "atomic"}), ("gossip_learning", {}), ("decentralized_sgd", {}),
-    ("sgp", {"graph": "topology"}),
+    ("sgp", {"graph": "topology"}), ("corrected_gossip", {"method": "tracking"}),
 ]  # fmt: skip
-ways = pytest.mark.parametrize(("kind", "options"), GOSSIP, ids=["messages", "atomic", "pushed", "d-psgd", "sgp"])
+ways = pytest.mark.parametrize(
+    ("kind", "options"), GOSSIP, ids=["messages", "atomic", "pushed", "d-psgd", "sgp", "corrected"]
+)
 
 
 def world_of(changing, latency_s=2e-3, **options):
@@ -59,7 +61,9 @@ def test_clients_out_of_contact_continue_or_wait_and_resume(kind, options):
     assert world.network.messages == world.network.delivered + world.network.lost + world.network.in_flight
     for k in range(4):
         made = np.array([row[0] for row in rows if row[1] == k])
-        assert ((made > 3.0) & (made < 3.4)).sum() > (0 if kind == "decentralized_sgd" else 5), "in contact all go on"
+        assert ((made > 3.0) & (made < 3.4)).sum() > (0 if kind in ("decentralized_sgd", "corrected_gossip") else 5), (
+            "in contact all go on"
+        )
     assert algorithm.updates == len(rows)
 
 

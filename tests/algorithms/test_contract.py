@@ -170,7 +170,11 @@ def test_a_late_client_starts_when_it_joins(kind, options):
 
 
 GRAPHS = ("one_peer", "topology", "ring")
-GOSSIP_IN_ROUNDS = [("decentralized_sgd", {}), *(("sgp", {"graph": graph}) for graph in GRAPHS)]
+GOSSIP_IN_ROUNDS = [
+    ("decentralized_sgd", {}),
+    ("corrected_gossip", {"method": "extra"}),
+    *(("sgp", {"graph": graph}) for graph in GRAPHS),
+]
 
 
 @pytest.mark.parametrize(("kind", "options"), GOSSIP_IN_ROUNDS)

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from simfl.algorithms.optimizers import OptimizerPlan
+from simfl.robust.rules.median import Median
 from simfl.world.availability import Outage
 from simfl.world.collectives import ALL_REDUCES
 from simfl.world.compute import Slowdown
@@ -14,6 +15,7 @@ from tests.helpers import (
     constant,
     lognormal,
     make_problem,
+    make_training,
     make_world,
     run_algorithm,
     run_without_numbers,
@@ -106,6 +108,15 @@ def test_the_all_reduce_is_the_fastest_for_the_size_of_the_model():
         assert [step.size for step in algorithm.plan(list(range(8)))] == [
             step.size for step in ALL_REDUCES[expected](8, size)
         ]
+
+
+def test_a_rule_needs_every_gradient_so_that_an_all_gather_takes_the_place_of_the_all_reduce():
+    world = make_world(8, links=LinkModel(latency=constant(1e-3), bandwidth=1e6))
+    training = dataclasses.replace(make_training([40] * 8), rule=Median())
+    _, rows = run_without_numbers("sync_sgd", world, training=training, updates=80)
+    size = training.model_bytes
+    assert world.network.bytes_sent == 10 * 8 * 7 * size
+    assert rows[-1][0] == pytest.approx(10 * (0.008 + 3 * 1e-3 + 7 * size / 1e6))
 
 
 def test_all_reduce_counts_its_bytes_and_the_slowest_link_decides():

@@ -36,6 +36,7 @@ def possible():
 @pytest.mark.usefixtures("without_numbers")
 def test_every_combination_runs_or_is_refused_in_one_line(tmp_path):
     ran, refused = set(), set()
+    sections = {kind_of(section, "kind"): section for section in members_of(Algorithm)}
     for kind, privacy, changes in possible():
         try:
             setup_of(*changes)
@@ -43,7 +44,9 @@ def test_every_combination_runs_or_is_refused_in_one_line(tmp_path):
             continue
         for compressor, gamma in itertools.product(COMPRESSORS, ("null", "0.5")):
             try:
-                setup = setup_of(*changes, f"compression={{kind: {compressor}, gamma: {gamma}}}")
+                downlink = str(bool(sections[kind].has_server) and compressor in ("qsgd", "sign")).lower()
+                more = f"compression={{kind: {compressor}, gamma: {gamma}, downlink: {downlink}}}"
+                setup = setup_of(*changes, more)
             except ScenarioError as error:
                 (line,) = str(error).splitlines()
                 assert "compress" in line, line
@@ -55,7 +58,6 @@ def test_every_combination_runs_or_is_refused_in_one_line(tmp_path):
             assert run(setup, out=tmp_path).status == "done"
             ran.add(kind)
             assert "global_hidden" not in privacy
-    sections = {kind_of(section, "kind"): section for section in members_of(Algorithm)}
     able = {kind for kind in ALGORITHMS if sections[kind].compresses}
     assert ran == able
     assert refused >= set(ALGORITHMS) - able
@@ -87,6 +89,16 @@ REFUSED = [
      "whole models: leave one out"),
     (["attackers={kind: sign_flip, clients: [1]}"], "attackers: expected null beside compression, found 'sign_flip'; a "
      "rule needs"),
+    (["algorithm={kind: sgp, overlap: 1}", "compression.gamma=0.5"], "algorithm.overlap: expected 0 with scheme "
+     "'choco', found 1; a change of an estimate can be used only after those before it: use scheme: deep_squeeze"),
+    (["algorithm={kind: sgp}"], "compression.gamma: expected a number with scheme 'choco' and 'sgp', found nothing; no "
+     "theory gives one"),
+    (["algorithm={kind: gossip_learning}", "compression={kind: sign, scheme: ecd}"], "compression.scheme: expected "
+     "choco, deep_squeeze or direct with algorithm 'gossip_learning', found 'ecd'; choose one of them"),
+    (["algorithm={kind: gossip_learning, merge: none}", "compression.gamma=0.5"], "algorithm.merge: expected age or "
+     "average with compressed messages, found 'none'; a short message changes a model and cannot replace it: use "),
+    (["compression.downlink=true"], "compression.downlink: expected false with algorithm 'decentralized_sgd', found "
+     "true; remove it: there is no server that sends models"),
     (["compression.share=0"], "compression.share: expected a number > 0 and <= 1, found 0"),
     (["compression=topk"], "compression: expected top_k, random_k, qsgd, sign or my_module:MyClass, found 'topk'; "
      "did you mean 'top_k'?"),

@@ -1,4 +1,4 @@
-"""Compressed updates on their way to a server: the listings as plain loops, bytes, windows, interruptions, epsilons."""
+"""Compressed updates to a server, and its models: plain loops, bytes, windows, interruptions, epsilons."""
 
 import dataclasses
 import math
@@ -14,9 +14,11 @@ from simfl.compression.schemes import UPLINKS
 from simfl.runs.runner import prepare, resume, run
 from simfl.scenario import loads
 from simfl.tape import Tape
+from simfl.world.availability import Outage
+from simfl.world.links import LinkModel
 from tests.compression.helpers import compressed
 from tests.compression.test_schemes import COMPRESSORS, EXAMPLES, SEED, D, Data, key_of
-from tests.helpers import LOCAL, NumpyExecutor, make_training, make_world, run_algorithm, run_until
+from tests.helpers import LOCAL, NumpyExecutor, exponential, make_training, make_world, run_algorithm, run_until
 from tests.test_reproducibility import check_equal, rough
 
 CLIENTS, STEP = 4, 0.1
@@ -29,9 +31,12 @@ class Server:
         self.scheme, self.compressor = scheme, compressor
         self.memory, self.sent = np.zeros((CLIENTS, D)), [0] * CLIENTS
 
-    def decode(self, client, update):
-        key = key_of(client, self.sent[client])
+    def key(self, client):
         self.sent[client] += 1
+        return key_of(client, self.sent[client] - 1)
+
+    def decode(self, client, update):
+        key = self.key(client)
         memory = self.memory[client].copy()
         if self.scheme == "ef21":
             self.memory[client] += compressed(self.compressor, update - memory, key)
@@ -43,7 +48,7 @@ class Server:
         return message
 
 
-def played(kind, scheme, compressor, updates, **options):
+def played(kind, scheme, compressor, updates, downlink=False, **options):
     """Return the algorithm after a number of updates, in a world where all clients are equally fast."""
     data, local = Data(CLIENTS, penalty=0.0), kind in LOCAL
 
@@ -53,7 +58,7 @@ def played(kind, scheme, compressor, updates, **options):
     tape = Tape(NumpyExecutor(D, gradient, seed=SEED), window=40, local=local)
     initial = np.random.default_rng(2).standard_normal(D).astype(np.float32)
     training = make_training([EXAMPLES] * CLIENTS, d=D, batch_size=1, step_size=STEP, initial=initial)
-    training = dataclasses.replace(training, compression=CompressionPlan(compressor, scheme, 1.0, D))
+    training = dataclasses.replace(training, compression=CompressionPlan(compressor, scheme, 1.0, D, downlink))
     algorithm, _ = run_algorithm(kind, make_world(CLIENTS), tape, training, updates=updates, **options)
     return tape.values([algorithm.server_model])[0], data, np.asarray(initial, np.float64)
 
@@ -95,6 +100,62 @@ def test_asynchronous_updates_are_those_of_the_listing(scheme, compressor):
     np.testing.assert_allclose(stepped, steps, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.slow(but=["fedavg"])
+@pytest.mark.parametrize("kind", ["fedavg", "fedasync", "async_sgd"])
+def test_models_of_the_server_change_each_clients_estimate(kind):
+    """EF21-P: a client trains from w, and the next message to it changes w by Q(x - w)."""
+    compressor = COMPRESSORS["qsgd"]
+    options = {"fedasync": {"mixing": 0.5, "weighting": "constant"}, "async_sgd": {"delays": "cyclic"}}
+    made, data, initial = played(kind, "error_feedback", compressor, 40, downlink=True, **options.get(kind, {}))
+    server, x, w = Server("error_feedback", compressor), initial.copy(), np.tile(initial, (CLIENTS, 1))
+    changes = []
+    for t in range(40):
+        client, draw = t % CLIENTS, t // CLIENTS
+        if kind == "fedavg" and draw:
+            w[client] += compressed(compressor, x - w[client], server.key(client))
+        descent = -STEP * data.gradient(w[client], client, draw)
+        if kind == "async_sgd":
+            x = x - STEP * server.decode(client, -descent / STEP)
+        elif kind == "fedasync":
+            x = 0.5 * x + 0.5 * (w[client] + server.decode(client, descent))
+        else:
+            changes.append(server.decode(client, descent))
+        if kind != "fedavg":
+            w[client] += compressed(compressor, x - w[client], server.key(client))
+        elif client == CLIENTS - 1:
+            x, changes = x + np.mean(changes, axis=0), []
+    np.testing.assert_allclose(made, x, rtol=1e-5, atol=1e-5)
+    assert np.abs(x - initial).max() > 0.05
+
+
+@pytest.mark.slow
+def test_a_model_that_a_client_misses_is_taken_back():
+    """The message to a client that is offline changes no estimate."""
+    kept = []
+
+    def prepare(algorithm):
+        shortened, memory = algorithm.shortened, algorithm._downlink
+
+        def spied(client, model, refused):
+            before = memory.shown[client]
+            shown, take_back = shortened(client, model, refused)
+            return shown, lambda: (take_back(), kept.append(memory.shown[client] is before))
+
+        algorithm.shortened = spied
+
+    outages = {1: [Outage(0.02, 0.05)], 2: [Outage(0.031, 0.06, crash=True)]}
+    links = LinkModel(latency=exponential(2e-3), resend_timeout_s=0.002)
+    training = make_training([EXAMPLES] * CLIENTS, d=D, batch_size=1, step_size=STEP)
+    training = dataclasses.replace(training, compression=CompressionPlan(TopK(0.25), "ef21", 1.0, D, True))
+    data = Data(CLIENTS)
+    tape = Tape(NumpyExecutor(D, data.gradient, seed=SEED), window=40)
+    world = make_world(CLIENTS, outages=outages, links=links)
+    algorithm, _ = run_algorithm("async_sgd", world, tape, training, until=0.2, prepare=prepare)
+    assert kept, "a message was refused"
+    assert all(kept)
+    assert algorithm.updates > 50
+
+
 @pytest.mark.slow
 def test_schemes_with_a_memory_stay_nearer_to_the_run_without_compression():
     """Send a quarter of the coordinates; clients differ, so each leaves out other coordinates."""
@@ -105,8 +166,8 @@ def test_schemes_with_a_memory_stay_nearer_to_the_run_without_compression():
 
 
 WAYS = {
-    "fedavg": ("{kind: fedavg, deadline: 60 ms, batch_size: 8}", "{kind: sign, scheme: ef21}"),
-    "fedbuff": ("{kind: fedbuff, buffer_size: 3, batch_size: 8}", "{kind: random_k, share: 0.1}"),
+    "fedavg": ("{kind: fedavg, deadline: 60 ms, batch_size: 8}", "{kind: sign, scheme: ef21, downlink: true}"),
+    "fedbuff": ("{kind: fedbuff, buffer_size: 3, batch_size: 8}", "{kind: random_k, share: 0.1, downlink: true}"),
     "fedasync": ("{kind: fedasync, staleness_bound: {bound: 2, policy: drop}, batch_size: 8}", "{kind: qsgd}"),
     "async_sgd": ("{kind: async_sgd, server_optimizer: adam, batch_size: 8}", "{kind: top_k, scheme: ef21}"),
 }
@@ -133,12 +194,14 @@ def test_runs_repeat_themselves_at_any_window_and_after_an_interruption(name, tm
 
 @pytest.mark.parametrize("name", WAYS)
 @pytest.mark.usefixtures("without_numbers")
-def test_updates_are_short_models_are_whole_and_epsilon_follows_from_the_releases(name, tmp_path):
+def test_messages_are_as_short_as_the_plan_says_and_epsilon_follows_from_the_releases(name, tmp_path):
     setup = prepare(scenario(name))
     made = run(setup, out=tmp_path)
     sent = made.messages[made.messages["bytes"] > 0]
     assert set(sent[sent["target"] == 8]["bytes"]) == {setup.training.compression.bytes}
-    assert set(sent[sent["source"] == 8]["bytes"]) == {setup.training.model_bytes}
+    plan = setup.training.compression
+    size = plan.bytes if plan.downlink else setup.training.model_bytes
+    assert set(sent[sent["source"] == 8]["bytes"]) == {size}
     ledger = prepare(scenario(name, compression=False)).ledger
     releases = setup.kind.planned(prepare(scenario(name, compression=False)))
     np.testing.assert_array_equal(ledger.final_epsilon(releases), setup.ledger.final_epsilon(releases))

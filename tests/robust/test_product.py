@@ -77,9 +77,9 @@ def alone(kind, mechanism, tmp_path):
 
 def expected(kind, rule, attack):
     """Return the sections that the algorithm cannot use."""
-    taken = ALGORITHMS[kind].aggregates
+    taken, attacked = ALGORITHMS[kind].aggregates, ALGORITHMS[kind].attacked
     wrong = ["aggregation"] if rule is not None and RULES[rule].among not in taken else []
-    replaces = attack is not None and not ATTACKS[attack].on_data
+    replaces, taken = attack is not None and not ATTACKS[attack].on_data, taken if attacked is None else attacked
     untaken = replaces and (not taken or ATTACKS[attack].among not in {None, *taken})
     return wrong + ["attackers"] * untaken
 

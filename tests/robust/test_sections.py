@@ -105,8 +105,14 @@ def test_own_classes_are_named_as_elsewhere(tmp_path):
 @pytest.mark.parametrize(
     ("algorithm", "sections", "line"),
     [
-        ({"kind": "fedasync"}, {"aggregation": {"kind": "median"}},
-         "aggregation.kind: expected null with 'fedasync', found 'median', which needs a server with rounds"),
+        ({"kind": "async_sgd"}, {"aggregation": {"kind": "median"}},
+         "aggregation.kind: expected null with 'async_sgd', found 'median', which needs a server with rounds"),
+        ({"kind": "fedasync"}, {"aggregation": {"kind": "centered_clipping"}},
+         "aggregation.kind: expected balance or clipped_gossip with 'fedasync', found 'centered_clipping', which"),
+        ({"kind": "fedasync"}, {"attackers": {"kind": "dissensus", "clients": [0]}},
+         "attackers.kind: expected alie, gaussian, ipm, label_flip, mimic or sign_flip with 'fedasync', found 'dissen"),
+        ({"kind": "sync_sgd"}, {"aggregation": {"kind": "balance"}},
+         "aggregation.kind: expected centered_clipping, geometric_median, krum, mean, median, multi_krum or trimmed_m"),
         ({"kind": "adpsgd"}, {"aggregation": {"kind": "krum"}},
          "aggregation.kind: expected balance or clipped_gossip with 'adpsgd', found 'krum', which needs a server"),
         (SERVED, {"aggregation": {"kind": "balance"}},
@@ -218,10 +224,25 @@ def test_an_account_of_a_network_follows_rules():
     assert (robust["epsilon"] >= plain["epsilon"] - 1e-9).all()
 
 
+@pytest.mark.slow
+def test_a_rule_ends_what_secure_sums_of_sync_protect():
+    private = {"algorithm": {"kind": "sync_sgd", "batch_size": 8}, "privacy": {"noise_multiplier": 2}}
+    private["stop"] = {"updates": 18}
+    rule = {"aggregation": {"kind": "median"}}
+    summed, robust, single = (
+        network(scenario(**private, **more), sees=sees).pairs["epsilon"].to_numpy()
+        for more, sees in (({}, "neighbor_sums"), (rule, "neighbor_sums"), ({}, "messages"))
+    )
+    assert (summed < 0.6 * single).all()
+    np.testing.assert_allclose(robust, single)
+
+
 SECTIONS = {
     "gossip": (GOSSIP, "clipped_gossip", "dissensus"),
     "pairs": ({"kind": "adpsgd", "batch_size": 8}, "balance", "gaussian"),
     "rounds": (SERVED, "trimmed_mean", "alie"),
+    "gradients": ({"kind": "sync_sgd", "batch_size": 8}, "centered_clipping", "alie"),
+    "arrivals": ({"kind": "fedasync", "batch_size": 8, "local_steps": 2}, "clipped_gossip", "ipm"),
     "buffer": ({"kind": "fedbuff", "batch_size": 8, "local_steps": 2, "buffer_size": 3}, "multi_krum", "mimic"),
 }
 

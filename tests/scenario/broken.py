@@ -158,8 +158,13 @@ BROKEN = [
     Broken(
         "unknown_key_far",
         ADPSGD + "record: {everything: true}\n",
-        "{file}: record.everything: expected a key of record (updates, messages, timeline, epsilon, client_models), "
-        "found 'everything'; remove it",
+        "{file}: record.everything: expected a key of record (updates, messages, timeline, epsilon, client_models, "
+        "play), found 'everything'; remove it",
+    ),
+    Broken(
+        "play_without_messages",
+        ADPSGD + "record: {play: true, messages: false}\n",
+        "{file}: record.messages: expected true beside play: true, found false; remove it, or play",
     ),
     Broken(
         "key_of_another_kind",
@@ -190,10 +195,28 @@ BROKEN = [
     Broken(
         "unknown_algorithm",
         "algorithm: {kind: ad_psgd}\n",
-        "{file}: algorithm.kind: expected decentralized_sgd, adpsgd, gossip_learning, sgp, ringmaster, rennala, "
-        "m_sync_sgd, fedavg, fedprox, fedasync, fedbuff, centralized_sgd, async_sgd, sync_sgd, async_fl, audp, mapa, "
-        "without_replacement_sgd, deep_q_sgd, "
-        "random_walk_sgd or my_module:MyClass, found 'ad_psgd'; did you mean 'adpsgd'?",
+        "{file}: algorithm.kind: expected decentralized_sgd, corrected_gossip, adpsgd, gossip_learning, sgp, "
+        "ringmaster, rennala, m_sync_sgd, fedavg, fedprox, fedasync, fedbuff, centralized_sgd, async_sgd, sync_sgd, "
+        "async_fl, audp, mapa, "
+        "without_replacement_sgd, deep_q_sgd, random_walk_sgd or my_module:MyClass, found 'ad_psgd'; did you mean "
+        "'adpsgd'?",
+    ),
+    Broken(
+        "factors_of_a_method_without",
+        "algorithm: {kind: corrected_gossip, step_factors: [1, 2]}\nclients: 2\n",
+        "{file}: algorithm.step_factors: expected null with method exact_diffusion, found a list; only nids has a step "
+        "for each client",
+    ),
+    Broken(
+        "factors_of_fewer_clients",
+        "algorithm: {kind: corrected_gossip, method: nids, step_factors: [1, 2]}\nclients: 4\n",
+        "{file}: algorithm.step_factors: expected one factor for each of the 4 clients, found 2; list as many",
+    ),
+    Broken(
+        "optimizer_of_corrected_gossip",
+        "algorithm: {kind: corrected_gossip, optimizer: momentum}\n",
+        "{file}: algorithm.optimizer: expected sgd with 'corrected_gossip', found 'momentum'; its corrections are "
+        "those of plain steps",
     ),
     Broken(
         "columns_of_no_file",

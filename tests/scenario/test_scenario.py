@@ -121,7 +121,14 @@ def test_an_algorithm_is_a_complete_scenario() -> None:
             "metrics": [],
         },
         "execution": {"window": "auto", "width": "auto", "devices": 1},
-        "record": {"updates": True, "messages": False, "timeline": False, "epsilon": True, "client_models": False},
+        "record": {
+            "updates": True,
+            "messages": False,
+            "timeline": False,
+            "epsilon": True,
+            "client_models": False,
+            "play": False,
+        },
     }
 
 

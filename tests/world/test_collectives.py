@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from simfl.world.collectives import ALL_REDUCES, equal_seconds, fastest, messages, pairs_of, seconds, sent
+from simfl.world.collectives import ALL_GATHERS, ALL_REDUCES, equal_seconds, fastest, messages, pairs_of, seconds, sent
 
 LATENCY, BANDWIDTH, SIZE = 1e-3, 1e6, 48_000
 real = pytest.mark.parametrize("name", ["ring", "halving", "doubling"])
@@ -18,10 +18,11 @@ def travel_s(size):
 
 @real
 @counts
-def test_every_node_receives_every_vector(name, count):
+@pytest.mark.parametrize("plans", [ALL_REDUCES, ALL_GATHERS], ids=["reduce", "gather"])
+def test_every_node_receives_every_vector(name, count, plans):
     """In each step, a node receives all vectors that its partner had before the step."""
     heard = [{k} for k in range(count)]
-    for step in ALL_REDUCES[name](count, SIZE):
+    for step in plans[name](count, SIZE):
         for _ in range(step.times):
             before = [set(one) for one in heard]
             for source, target in pairs_of(step):
@@ -46,6 +47,19 @@ def test_times_on_equal_links_are_the_closed_forms(count):
         plan = ALL_REDUCES[name](count, SIZE)
         assert equal_seconds(plan, each_s) == pytest.approx(time)
         assert seconds(plan, count, each_s) == pytest.approx(time)
+
+
+@counts
+def test_an_all_gather_sends_each_vector_to_each_node_once(count):
+    steps = {"ring": count - 1, "halving": math.ceil(math.log2(count)), "ideal": 1}
+    steps["doubling"] = steps["halving"]
+    for name, build in ALL_GATHERS.items():
+        plan = build(count, SIZE)
+        assert sum(size * times for _, size, times in sent(plan)) == count * (count - 1) * SIZE
+        time = steps[name] * LATENCY + (count - 1) * SIZE / BANDWIDTH
+        assert equal_seconds(plan, each_s) == pytest.approx(time)
+        assert seconds(plan, count, each_s) == pytest.approx(time)
+    assert fastest(count, SIZE, each_s, ALL_GATHERS) == "doubling"
 
 
 @real

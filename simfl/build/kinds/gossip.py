@@ -73,10 +73,10 @@ class AdPsgdKind(BoundedKind[schema.AdPsgd]):
             yield f"algorithm.exchange: atomic averages in no time, although links have {cost}; use messages{instead}"
 
 
-class DecentralizedSgdKind(Kind[schema.DecentralizedSgd]):
-    """D-PSGD: the mixing matrix is the topology's."""
+class MixingKind(Kind[schema.DecentralizedSgd | schema.CorrectedGossip]):
+    """D-PSGD and corrected gossip: the mixing matrix is the topology's."""
 
-    kinds = ("decentralized_sgd",)
+    kinds = ("decentralized_sgd", "corrected_gossip")
 
     def options(self, setup: Setup) -> dict[str, Any]:
         """Add the rule of the mixing matrix."""

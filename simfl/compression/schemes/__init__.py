@@ -10,7 +10,7 @@ from simfl.compression.schemes.ef21 import EF21
 from simfl.compression.schemes.error_feedback import ErrorFeedback
 
 SCHEMES: dict[str, type[AbstractScheme]] = {one.kind: one for one in (Choco, DeepSqueeze, DCD, ECD, Direct)}
-#: The schemes of exchanges in pairs.
+#: The schemes of exchanges in pairs and of pushes.
 PAIRWISE: dict[str, type[AbstractScheme]] = {one.kind: one for one in (Choco, DeepSqueeze, Direct)}
 #: The schemes of messages to a server. Of these, only `show` is used, which begins with zeros.
 UPLINKS: dict[str, type[AbstractScheme]] = {one.kind: one for one in (ErrorFeedback, EF21, Direct)}

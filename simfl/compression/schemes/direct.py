@@ -24,3 +24,6 @@ class Direct(AbstractScheme):
         """Return Q(x)."""
         (self.shown[me],) = self._map(self._compressor, [model], me)
         return self.shown[me]
+
+    def undo(self, me: int, before: Model, sent: Model) -> None:
+        """Keep s, the last message: later ones may be on their way."""

@@ -5,7 +5,7 @@ of plugins are added in `simfl.scenario.catalogues`.
 """
 
 from simfl.scenario.algorithms.base import AlgorithmConfig, BoundedConfig, ServerAlgorithmConfig, StalenessBound
-from simfl.scenario.algorithms.gossip import AdPsgd, DecentralizedSgd, GossipLearning, Sgp
+from simfl.scenario.algorithms.gossip import AdPsgd, CorrectedGossip, DecentralizedSgd, GossipLearning, Sgp
 from simfl.scenario.algorithms.late import MSyncSgd, Rennala, Ringmaster
 from simfl.scenario.algorithms.local_rounds import FedAsync, FedAvg, FedBuff, FedProx, LocalRoundsConfig
 from simfl.scenario.algorithms.own import ExternalAlgorithm
@@ -18,6 +18,7 @@ __all__ = [
     "AsyncSgd",
     "BoundedConfig",
     "CentralizedSgd",
+    "CorrectedGossip",
     "DecentralizedSgd",
     "ExternalAlgorithm",
     "FedAsync",

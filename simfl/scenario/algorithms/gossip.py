@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 
 from simfl.scenario.algorithms.base import AlgorithmConfig, BoundedConfig, Sections
 from simfl.scenario.compression import GOSSIP, PAIRWISE, Scheme
-from simfl.scenario.fields import Index, PositiveSeconds, Settled, option, variant
+from simfl.scenario.fields import Index, Positive, PositiveSeconds, Settled, option, variant
 from simfl.scenario.problems import Problem
 
 GOSSIPED = ("crash", "average", "travels")
@@ -20,6 +20,49 @@ class DecentralizedSgd(AlgorithmConfig):
     mixes: ClassVar[bool] = True
     compresses: ClassVar[tuple[Scheme, ...]] = GOSSIP
     kind: Literal["decentralized_sgd"] = variant("decentralized_sgd")
+
+
+class CorrectedGossip(AlgorithmConfig):
+    """EXTRA, exact diffusion, NIDS and gradient tracking.
+
+    Gossip that reaches the optimum of unlike data with constant steps.
+    """
+
+    mixes: ClassVar[bool] = True
+    no_optimizer: ClassVar[str] = "its corrections are those of plain steps"
+    kind: Literal["corrected_gossip"] = variant("corrected_gossip")
+    method: Literal["extra", "exact_diffusion", "nids", "tracking"] = option(
+        "exact_diffusion",
+        "how the clients' models are corrected; tracking sends two vectors in a message, the others one",
+    )
+    weighting: Literal["data", "uniform"] = option(
+        "data", "what is minimized: the mean over examples (data), or over the losses of clients (uniform)"
+    )
+    step_factors: tuple[Positive, ...] | None = option(
+        None, "factor on step_size of each client, one per client, with method nids; null: 1"
+    )
+
+    def contradictions(self, scenario: Sections) -> Iterator[Problem]:
+        """Yield a problem if the factors do not suit the method or the clients."""
+        if self.step_factors is None:
+            return
+        at, given, count = ("algorithm", "step_factors"), len(self.step_factors), scenario.clients.count
+        if self.method != "nids":
+            yield Problem(f"null with method {self.method}", "a list", "only nids has a step for each client", at)
+        elif given != count:
+            yield Problem(f"one factor for each of the {count} clients", str(given), "list as many", at)
+
+    def warnings(self, scenario: Sections) -> Iterator[str]:
+        """Warn if clients leave, or the graph changes with most methods."""
+        leaves = any(crash.back is None for absence in scenario.availability for crash in absence.crash)
+        if leaves or (scenario.privacy is not None and scenario.privacy.epsilon_budget is not None):
+            what = "availability: a client" if leaves else "privacy.epsilon_budget: a client whose budget is spent"
+            yield f"{what} leaves with its correction, and the others do not reach their optimum any more"
+        if scenario.topology.changes and self.method != "tracking":
+            yield (
+                f"algorithm.method: {self.method} is proven for a constant graph, and topology "
+                f"'{scenario.topology.kind}' changes; use tracking"
+            )
 
 
 class AdPsgd(BoundedConfig):
@@ -66,6 +109,7 @@ class GossipLearning(BoundedConfig):
     """
 
     states: ClassVar[tuple[str, ...]] = GOSSIPED
+    compresses: ClassVar[tuple[Scheme, ...]] = PAIRWISE
     kind: Literal["gossip_learning"] = variant("gossip_learning")
     period: Settled[PositiveSeconds | None] = option(
         None, "time between two messages of a client; null: that of a mini-batch at speed 1"
@@ -76,12 +120,19 @@ class GossipLearning(BoundedConfig):
         "it (none): models then walk at random",
     )
 
+    def contradictions(self, scenario: Sections) -> Iterator[Problem]:
+        """Yield a problem if compressed messages are to replace models."""
+        if self.merge == "none" and scenario.compression is not None:
+            advice = "a short message changes a model and cannot replace it: use age or average"
+            yield Problem("age or average with compressed messages", "'none'", advice, ("algorithm", "merge"))
+
 
 class Sgp(AlgorithmConfig):
     """SGP: stochastic gradient push, gossip over a directed graph with push-sum."""
 
     states: ClassVar[tuple[str, ...]] = ("crash",)
     no_states: ClassVar[str] = "push-sum's weights are those of models"
+    compresses: ClassVar[tuple[Scheme, ...]] = PAIRWISE
     kind: Literal["sgp"] = variant("sgp")
     graph: Literal["one_peer", "exponential", "ring", "topology"] = option(
         "one_peer",
@@ -94,3 +145,10 @@ class Sgp(AlgorithmConfig):
     def follows_topology(self) -> bool:
         """Whether it uses the scenario's topology."""
         return self.graph == "topology"
+
+    def contradictions(self, scenario: Sections) -> Iterator[Problem]:
+        """Yield a problem if messages that change an estimate may overtake each other."""
+        compression = scenario.compression
+        if self.overlap and compression is not None and compression.scheme in (None, "choco"):
+            advice = "a change of an estimate can be used only after those before it: use scheme: deep_squeeze"
+            yield Problem("0 with scheme 'choco'", str(self.overlap), advice, ("algorithm", "overlap"))

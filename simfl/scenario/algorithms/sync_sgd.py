@@ -17,5 +17,7 @@ class SyncSgd(AlgorithmConfig):
         "auto",
         "how gradients are averaged among K clients: in 2 (K-1) steps around a ring, by recursive halving "
         "and doubling back (2 lg K steps) or by recursive doubling of whole models (lg K steps); auto: the fastest of "
-        "these; ideal: one latency and 2 (K-1)/K model bytes, a bound that no library reaches",
+        "these; ideal: one latency and 2 (K-1)/K model bytes, a bound that no library reaches. With aggregation, "
+        "gradients are gathered and not summed, which sends K-1 models: in K-1 steps around a ring, in lg K steps "
+        "(halving and doubling), or with one latency (ideal)",
     )

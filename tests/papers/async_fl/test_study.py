@@ -4,8 +4,9 @@ import math
 
 import pytest
 
-from simfl.papers.async_fl import study as async_fl
-from simfl.papers.async_fl.study import (
+from simfl.papers.async_fl import study_claims as claims
+from simfl.papers.async_fl import study_runs
+from simfl.papers.async_fl.study_runs import (
     BIASED,
     CONSTANT,
     EVEN,
@@ -47,7 +48,7 @@ pytestmark = pytest.mark.slow
 
 def runs_of(section, accuracy, rounds=lambda *cell: 100, seeds=6, **others):
     """Return made-up runs of one section of the full form; accuracy in percent and rounds depend on the cell."""
-    own = [one for one in async_fl.experiments(False) if one.section == section]
+    own = [one for one in study_runs.experiments(False) if one.section == section]
     if section == GROWING:  # its readings treat unequal speeds as they treat equal ones
         own = [one for one in own if UNEVEN not in one.cell]
     runs = made_up(own, lambda one, seed: accuracy(*one.cell) / 100, seeds=seeds, **others)
@@ -88,7 +89,7 @@ SMALL = "against: sizes of 50"
          "always worse", "not fewer rounds"],
 )  # fmt: skip
 def test_fewer_rounds_follows_from_accuracies_and_rounds(points, rounds, verdict, holds_under):
-    word, readings = judged(async_fl.fewer_rounds, runs_of(GROWING, lambda *cell: 84.0 + points(cell), rounds))
+    word, readings = judged(claims.fewer_rounds, runs_of(GROWING, lambda *cell: 84.0 + points(cell), rounds))
     assert word == verdict
     if holds_under:
         assert under(readings) == holds_under
@@ -102,7 +103,7 @@ def test_fewer_rounds_follows_from_accuracies_and_rounds(points, rounds, verdict
 
 def test_the_exceptions_of_a_quantifier_are_named():
     runs = runs_of(GROWING, lambda *cell: 84.0 - 5.0 * (cell[-1] == LINEAR and cell[0] == PLAIN), few)
-    reading = next(async_fl.fewer_rounds(runs))
+    reading = next(claims.fewer_rounds(runs))
     assert reading.held is False
     strongly, plain = reading.evidence.split("; ")
     assert (
@@ -117,16 +118,16 @@ def test_sequences_whose_seeds_are_far_apart_are_not_decided():
     for cell in runs.cells(GROWING):
         for seed, run in runs.of(GROWING, cell).items():
             run.metrics["test_accuracy"] += 0.1 * (cell[-1] == LINEAR) * (-1) ** seed
-    assert judged(async_fl.fewer_rounds, runs)[0] == Verdict.UNDECIDABLE
-    assert judged(async_fl.network, runs)[0] == Verdict.UNDECIDABLE
+    assert judged(claims.fewer_rounds, runs)[0] == Verdict.UNDECIDABLE
+    assert judged(claims.network, runs)[0] == Verdict.UNDECIDABLE
 
 
 def test_few_seeds_decide_nothing():
     runs = runs_of(GROWING, lambda *cell: 84.0, few, seeds=4)
-    assert judged(async_fl.fewer_rounds, runs)[0] == Verdict.UNDECIDABLE
-    assert judged(async_fl.over_log, runs)[0] == Verdict.UNDECIDABLE
+    assert judged(claims.fewer_rounds, runs)[0] == Verdict.UNDECIDABLE
+    assert judged(claims.over_log, runs)[0] == Verdict.UNDECIDABLE
     assert (
-        judged(async_fl.best_sizes, runs_of(CONSTANT, lambda *cell: 84.0 - cell[-1], seeds=4))[0] == Verdict.UNDECIDABLE
+        judged(claims.best_sizes, runs_of(CONSTANT, lambda *cell: 84.0 - cell[-1], seeds=4))[0] == Verdict.UNDECIDABLE
     )
 
 
@@ -135,22 +136,22 @@ def test_over_log_holds_where_accuracy_is_kept_and_large_sizes_are_beaten():
     worse = runs_of(
         GROWING, lambda *cell: 84.0 - large.get(cell[-1], 2.0 * (cell[-1] == OVER_LOG and cell[2] == SUM)), few
     )
-    word, readings = judged(async_fl.over_log, worse)
+    word, readings = judged(claims.over_log, worse)
     assert word == Verdict.MIXED
     assert {reading.choices["aggregation"] for reading in readings if reading.held is False} == {"sum"}
     assert under(readings) == "all readings but against: sizes of 50 and aggregation: sum"
 
 
 def test_figure_3_has_the_rounds_of_its_formulas():
-    counts = dict(zip(async_fl.KINDS, (400, 144, 71, 42, 28, 51, 63, 40, 20), strict=True))
+    counts = dict(zip(study_runs.KINDS, (400, 144, 71, 42, 28, 51, 63, 40, 20), strict=True))
     runs = runs_of(GROWING, lambda *cell: 84.0, lambda *cell: counts[cell[-1]])
-    assert judged(async_fl.rounds_of_linear, runs)[0] == Verdict.REPRODUCED
-    word, (reading,) = judged(async_fl.rounds_of_over_log, runs)
+    assert judged(claims.rounds_of_linear, runs)[0] == Verdict.REPRODUCED
+    word, (reading,) = judged(claims.rounds_of_over_log, runs)
     assert word == Verdict.NOT_REPRODUCED
     assert "51 rounds against 71 of 50 i^0.5; 51 rounds against 42 of 50 i^0.75 (does not hold)" in reading.evidence
     other = runs_of(GROWING, lambda *cell: 84.0, lambda *cell: counts[cell[-1]] + 1)
-    assert judged(async_fl.rounds_of_linear, other)[0] == Verdict.NOT_REPRODUCED
-    papers = [number.paper for number in async_fl.round_numbers(other)]
+    assert judged(claims.rounds_of_linear, other)[0] == Verdict.NOT_REPRODUCED
+    papers = [number.paper for number in claims.round_numbers(other)]
     assert papers == [None] * (len(counts) - 1), "the paper prints none of them"
 
 
@@ -163,33 +164,31 @@ def lenet(falling, constant, from_tenth=None):
     def accuracy(problem, steps, *others):
         if "falling" not in steps:
             return constant if steps == "0.01, constant" else 80.0
-        failed = from_tenth is not None and steps == async_fl.PAPERS_STEP and others[0] == SUM
+        failed = from_tenth is not None and steps == study_runs.PAPERS_STEP and others[0] == SUM
         return from_tenth if failed else falling - 4.0 * (others[-1] in LARGE_FIXED)
 
     return runs_of(GROWING, accuracy, few)
 
 
 def test_lenet_is_compared_with_the_best_of_each_grid():
-    assert judged(async_fl.network, lenet(95.0, 97.0))[0] == Verdict.REPRODUCED  # within 3 points, as Table 3 spreads
-    word, readings = judged(async_fl.network, lenet(92.0, 97.0))
+    assert judged(claims.network, lenet(95.0, 97.0))[0] == Verdict.REPRODUCED  # within 3 points, as Table 3 spreads
+    word, readings = judged(claims.network, lenet(92.0, 97.0))
     assert word == Verdict.MIXED
     assert {reading.choices["against"] for reading in readings if not reading.held} == {"constant steps and sizes"}
     assert "0.01, constant (97.0 %)" in next(own.evidence for own in readings if own.held is False)
-    word, readings = judged(async_fl.network, lenet(95.0, 95.0, from_tenth=10.0))
+    word, readings = judged(claims.network, lenet(95.0, 95.0, from_tenth=10.0))
     assert word == Verdict.REPRODUCED, "a first step from which nothing is learned is no reading"
     (own,) = (reading for reading in readings if reading.own)
     assert own.evidence.startswith("steps falling from 0.01: 28 rounds instead of 63")
     assert own.choices == {"against": "constant steps and sizes", "aggregation": "sum"}
-    assert (
-        judged(async_fl.network, runs_of(GROWING, lambda *cell: 95.0, lambda *cell: 100))[0] == Verdict.NOT_REPRODUCED
-    )
+    assert judged(claims.network, runs_of(GROWING, lambda *cell: 95.0, lambda *cell: 100))[0] == Verdict.NOT_REPRODUCED
 
 
 @pytest.mark.parametrize(
     ("ahead", "verdict", "holds_under"),
     [
         (lambda role: 2.0 * (role == GROWN), Verdict.REPRODUCED, ""),
-        (lambda role: 2.0 * (role in (GROWN, async_fl.AS_MANY)), Verdict.MOSTLY,
+        (lambda role: 2.0 * (role in (GROWN, study_runs.AS_MANY)), Verdict.MOSTLY,
          "against: a constant 16, steps of 0.01 and 0.001 or a constant 16, the same steps"),
         (lambda role: -2.0 * (role.startswith(SIXTEEN) and role not in (SIXTEEN, *SMALL_STEPS)), Verdict.MIXED,
          "its σ: 5.8, for the claimed ε"),
@@ -199,7 +198,7 @@ def test_lenet_is_compared_with_the_best_of_each_grid():
 )  # fmt: skip
 def test_better_with_privacy_follows_from_leads_over_constant_sizes(ahead, verdict, holds_under):
     runs = runs_of(PRIVATE, lambda *cell: 90 + ahead(cell[-1]), epsilon=0.136)
-    word, readings = judged(async_fl.better_with_privacy, runs)
+    word, readings = judged(claims.better_with_privacy, runs)
     assert word == verdict
     if holds_under:
         assert under(readings) == holds_under
@@ -209,7 +208,7 @@ def test_better_with_privacy_follows_from_leads_over_constant_sizes(ahead, verdi
 
 
 def test_lenet_with_privacy_is_not_tested_at_the_budget_of_the_paper():
-    (claim,) = (own for own in find_paper("async-fl").claims if own.check is async_fl.network_with_privacy)
+    (claim,) = (own for own in find_paper("async-fl").claims if own.check is claims.network_with_privacy)
 
     def verdict_at(lead, first=0.0):
         runs = runs_of(PRIVATE, lambda *cell: 50 + {GROWN: lead + first, FROM_SMALL: lead}.get(cell[-1], 0.0))
@@ -224,18 +223,18 @@ def test_lenet_with_privacy_is_not_tested_at_the_budget_of_the_paper():
 
 @pytest.mark.parametrize("epsilon", [0.136, 1.2, None])
 def test_claimed_epsilon_is_compared_with_the_certified_one(epsilon):
-    word = judged(async_fl.certified, runs_of(PRIVATE, lambda *cell: 97.0, epsilon=epsilon))[0]
+    word = judged(claims.certified, runs_of(PRIVATE, lambda *cell: 97.0, epsilon=epsilon))[0]
     assert (word == Verdict.REPRODUCED) == (epsilon == 0.136)
 
 
 def test_less_noise_compares_aggregated_noise(monkeypatch):
-    measured = {GROWN: 21.5, SIXTEEN: 43.1, async_fl.AS_MANY: 19.9}
-    monkeypatch.setattr(async_fl, "aggregated", lambda: measured)
-    word, readings = judged(async_fl.less_noise, made_up([]))
+    measured = {GROWN: 21.5, SIXTEEN: 43.1, study_runs.AS_MANY: 19.9}
+    monkeypatch.setattr(claims, "aggregated", lambda: measured)
+    word, readings = judged(claims.less_noise, made_up([]))
     assert word == Verdict.MIXED
     assert under(readings) == "constant size: 16, the paper's"
     measured[GROWN] = 50.0
-    assert judged(async_fl.less_noise, made_up([]))[0] == Verdict.NOT_REPRODUCED
+    assert judged(claims.less_noise, made_up([]))[0] == Verdict.NOT_REPRODUCED
 
 
 def table3(problem, aggregation, speeds, intercept, size):
@@ -247,12 +246,12 @@ def table3(problem, aggregation, speeds, intercept, size):
 
 def test_claims_on_table_3_follow_from_its_accuracies():
     runs = runs_of(CONSTANT, table3)
-    assert judged(async_fl.best_sizes, runs)[0] == Verdict.REPRODUCED
-    word, readings = judged(async_fl.collapse, runs)
+    assert judged(claims.best_sizes, runs)[0] == Verdict.REPRODUCED
+    word, readings = judged(claims.collapse, runs)
     assert word == Verdict.MOSTLY
     assert under(readings) == "aggregation: sum"
     assert [len(reading.parts) for reading in readings] == [3] * 6, "every problem is a part of every reading"
-    word, readings = judged(async_fl.little_lost, runs)
+    word, readings = judged(claims.little_lost, runs)
     assert word == Verdict.MIXED
     for reading in readings:
         well = reading.choices["aggregation"] == "mean" or reading.choices["speeds"] == "unequal"
@@ -261,13 +260,13 @@ def test_claims_on_table_3_follow_from_its_accuracies():
         assert reading.afterwards == changed
         assert reading.own == (not changed and reading.choices["aggregation"] == "sum")
     level = runs_of(CONSTANT, lambda *cell: 84.0)
-    assert judged(async_fl.best_sizes, level)[0] == Verdict.NOT_REPRODUCED
-    assert judged(async_fl.collapse, level)[0] == Verdict.NOT_REPRODUCED
+    assert judged(claims.best_sizes, level)[0] == Verdict.NOT_REPRODUCED
+    assert judged(claims.collapse, level)[0] == Verdict.NOT_REPRODUCED
 
 
 def test_one_problem_that_does_not_collapse_is_an_exception():
     runs = runs_of(CONSTANT, lambda *cell: 84.0 - 10.0 * (cell[-1] == 1000 and cell[0] != LENET5))
-    word, readings = judged(async_fl.collapse, runs)
+    word, readings = judged(claims.collapse, runs)
     assert word == Verdict.NOT_REPRODUCED
     for reading in readings:
         failed = [part.text for part in reading.parts if part.held is False]
@@ -282,7 +281,7 @@ def test_diverged_runs_have_collapsed():
             for run in runs.of(CONSTANT, cell).values():
                 run.status = "diverged"
             assert all(map(math.isnan, runs.accuracy(CONSTANT, cell)))
-    readings = list(async_fl.collapse(runs))
+    readings = list(claims.collapse(runs))
     assert {reading.held for reading in readings if reading.choices["aggregation"] == "sum"} == {True}
 
 
@@ -317,46 +316,46 @@ def steps(best, others=70.0, large=85.0, first=None, by_gradients=0.0):
 
 
 def test_falling_steps_are_compared_with_tuned_ones_and_large_sizes():
-    assert judged(async_fl.falling_steps, steps(89.5))[0] == Verdict.REPRODUCED
-    word, readings = judged(async_fl.falling_steps, steps(92.0))
+    assert judged(claims.falling_steps, steps(89.5))[0] == Verdict.REPRODUCED
+    word, readings = judged(claims.falling_steps, steps(92.0))
     assert word == Verdict.MIXED
     assert under(readings) == "against: large constant sizes"
-    word, readings = judged(async_fl.falling_steps, steps(89.5, large=90.0))
+    word, readings = judged(claims.falling_steps, steps(89.5, large=90.0))
     assert word == Verdict.MIXED
     assert under(readings) == "against: constant steps and sizes"
-    assert judged(async_fl.falling_steps, steps(92.0, 92.0, 90.0))[0] == Verdict.NOT_REPRODUCED
+    assert judged(claims.falling_steps, steps(92.0, 92.0, 90.0))[0] == Verdict.NOT_REPRODUCED
     (own,) = (reading for reading in readings if reading.own)
     assert own.choices["against"] == "constant steps and sizes"
     assert len(own.parts) == 2, "strongly and plain convex"
 
 
 def test_falling_steps_start_from_the_best_of_a_grid():
-    word, readings = judged(async_fl.falling_steps, steps(89.5, first=60.0))
+    word, readings = judged(claims.falling_steps, steps(89.5, first=60.0))
     assert word == Verdict.REPRODUCED
     assert all("(from the paper's 0.1: 60.0 %)" in part.text for reading in readings for part in reading.parts)
-    assert not any("the paper's 0.1" in reading.evidence for reading in async_fl.falling_steps(steps(89.5)))
+    assert not any("the paper's 0.1" in reading.evidence for reading in claims.falling_steps(steps(89.5)))
 
 
 def test_claims_on_tuned_steps_follow_from_accuracies():
-    assert judged(async_fl.tuned_steps, steps(90.0))[0] == Verdict.REPRODUCED
-    word, readings = judged(async_fl.tuned_steps, steps(92.0))
+    assert judged(claims.tuned_steps, steps(90.0))[0] == Verdict.REPRODUCED
+    word, readings = judged(claims.tuned_steps, steps(92.0))
     assert word == Verdict.NOT_REPRODUCED
     assert [reading.own for reading in readings] == [True, False, False, False]
-    assert judged(async_fl.tuned_alone, steps(90.0))[0] == Verdict.REPRODUCED
-    assert judged(async_fl.tuned_alone, steps(90.0, 90.0))[0] == Verdict.NOT_REPRODUCED  # no tuning needed
-    assert judged(async_fl.tuned_alone, steps(80.0))[0] == Verdict.NOT_REPRODUCED  # tuning does not help
+    assert judged(claims.tuned_alone, steps(90.0))[0] == Verdict.REPRODUCED
+    assert judged(claims.tuned_alone, steps(90.0, 90.0))[0] == Verdict.NOT_REPRODUCED  # no tuning needed
+    assert judged(claims.tuned_alone, steps(80.0))[0] == Verdict.NOT_REPRODUCED  # tuning does not help
 
 
 def test_steps_by_gradients_and_by_rounds_are_alike_within_the_bar():
-    word, readings = judged(async_fl.steps_alike, steps(90.0))
+    word, readings = judged(claims.steps_alike, steps(90.0))
     assert word == Verdict.REPRODUCED
     assert {len(reading.parts) for reading in readings} == {2}
-    assert judged(async_fl.steps_alike, steps(90.0, by_gradients=10.0))[0] == Verdict.NOT_REPRODUCED
+    assert judged(claims.steps_alike, steps(90.0, by_gradients=10.0))[0] == Verdict.NOT_REPRODUCED
     spread = steps(90.0)
     for cell in spread.cells(STEPS, PHISHING):
         for seed, run in spread.of(STEPS, cell).items():
             run.metrics["test_accuracy"] += 0.05 * (cell[-1] in PER_GRADIENT.values()) * (-1) ** seed
-    assert judged(async_fl.steps_alike, spread)[0] == Verdict.UNDECIDABLE
+    assert judged(claims.steps_alike, spread)[0] == Verdict.UNDECIDABLE
 
 
 @pytest.mark.parametrize(("apart", "convex", "network"), [
@@ -367,24 +366,24 @@ def test_steps_by_gradients_and_by_rounds_are_alike_within_the_bar():
 ])  # fmt: skip
 def test_claims_on_biased_data_follow_from_the_difference(apart, convex, network):
     runs = runs_of(BIASED, lambda *cell: 90 + apart * (cell[-1] == "biased"))
-    assert judged(async_fl.insensitive, runs)[0] == convex
-    assert judged(async_fl.network_insensitive, runs)[0] == network
+    assert judged(claims.insensitive, runs)[0] == convex
+    assert judged(claims.network_insensitive, runs)[0] == network
 
 
 def test_one_convex_problem_that_biased_data_change_is_an_exception():
     runs = runs_of(BIASED, lambda *cell: 90 - 5.0 * (cell[-1] == "biased" and cell[0] == "plain convex"))
-    word, readings = judged(async_fl.insensitive, runs)
+    word, readings = judged(claims.insensitive, runs)
     assert word == Verdict.NOT_REPRODUCED
     assert [[part.held for part in reading.parts] for reading in readings] == [[True, False]] * 4
     assert [(reading.choices["data"], reading.choices["aggregation"]) for reading in readings if reading.own] == [
-        (async_fl.TWO, SUM)
+        (study_runs.TWO, SUM)
     ]
 
 
 def test_biased_data_whose_seeds_are_far_apart_are_not_decided():
-    own = [one for one in async_fl.experiments(False) if one.section == BIASED and one.cell[0] == NETWORK]
+    own = [one for one in study_runs.experiments(False) if one.section == BIASED and one.cell[0] == NETWORK]
     runs = made_up(own, lambda one, seed: 0.8 + 0.15 * (one.cell[-1] == "biased") * (-1) ** seed, seeds=6)
-    assert judged(async_fl.network_insensitive, runs)[0] == Verdict.UNDECIDABLE
+    assert judged(claims.network_insensitive, runs)[0] == Verdict.UNDECIDABLE
 
 
 def test_biased_clients_have_one_digit_and_unbiased_clients_both():
@@ -392,8 +391,8 @@ def test_biased_clients_have_one_digit_and_unbiased_clients_both():
     from simfl.studies.reproducing import scenarios_folder
 
     one, both = (
-        load(scenarios_folder() / own.base, own.overrides) for own in async_fl.experiments(False)
-        if own.section == BIASED and own.cell[:3] == ("strongly convex", async_fl.TWO, SUM)
+        load(scenarios_folder() / own.base, own.overrides) for own in study_runs.experiments(False)
+        if own.section == BIASED and own.cell[:3] == ("strongly convex", study_runs.TWO, SUM)
     )  # fmt: skip
     assert one.data.classes == both.data.classes == (0, 1)
     assert (one.data.partition.kind, both.data.partition.kind) == ("by_label", "iid")
@@ -406,7 +405,7 @@ def test_readings_change_only_algorithm_clients_and_model():
 
     settings = {
         own.cell[1:4]: load(scenarios_folder() / own.base, own.overrides).resolved()
-        for own in async_fl.experiments(False) if own.section == CONSTANT and own.cell[0] == STRONGLY
+        for own in study_runs.experiments(False) if own.section == CONSTANT and own.cell[0] == STRONGLY
     }  # fmt: skip
     plain, mean, uneven = settings[LISTING], settings[MEAN, EVEN, WITHOUT], settings[SUM, UNEVEN, WITHOUT]
     assert {key for key in plain if plain[key] != mean[key]} == {"algorithm", "model"}
@@ -414,10 +413,10 @@ def test_readings_change_only_algorithm_clients_and_model():
     assert (plain["algorithm"]["aggregation"], mean["algorithm"]["aggregation"]) == ("sum", "mean")
     assert uneven["clients"]["speed"] == {"kind": "lognormal", "sigma": 0.5}
     assert (plain["model"]["intercept"], mean["model"]["intercept"]) == (True, False)
-    assert len(settings) == len(async_fl.GRID) - 2, "the mean is not run with unequal speeds"
+    assert len(settings) == len(study_runs.GRID) - 2, "the mean is not run with unequal speeds"
 
 
 def test_examples_agree_with_the_paper():
-    for number in async_fl.example_numbers(made_up([])):
+    for number in claims.example_numbers(made_up([])):
         if number.paper is not None and not ("example 4" in number.row and number.column[-1] in "δr"):
             assert number.difference == pytest.approx(0, abs=2e-4 * abs(number.paper) + 1e-5), number

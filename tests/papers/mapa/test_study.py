@@ -9,7 +9,8 @@ import pytest
 
 from simfl.build.assembly import assemble
 from simfl.build.data import load_data
-from simfl.papers.mapa import study as mapa
+from simfl.papers.mapa import study, study_runs
+from simfl.papers.mapa import study_claims as claims
 from simfl.scenario import load
 from simfl.streams import Streams
 from simfl.studies.evidence import NotMeasuredError, Verdict, verdict_of
@@ -19,12 +20,12 @@ from tests.papers.made_up import made_up
 
 pytestmark = pytest.mark.slow
 
-LR = mapa.PARITY
+LR = study_runs.PARITY
 
 
 def runs_of(section, value, keep=lambda *cell: True, seeds=5, **others):
     """Made-up runs of a section whose accuracy in percent depends on the cell, with a spread of 0.1 over seeds."""
-    own = [one for one in mapa.experiments(False) if one.section == section and keep(*one.cell)]
+    own = [one for one in study_runs.experiments(False) if one.section == section and keep(*one.cell)]
     return made_up(own, lambda one, seed: (value(*one.cell) + 0.05 * (seed - 3)) / 100, seeds=seeds, **others)
 
 
@@ -35,7 +36,7 @@ def held(readings):
 
 def figure6(value, *tasks, seeds=5):
     """Made-up runs of some tasks, by default all; the value depends on the task's text and the rest of the cell."""
-    return runs_of(mapa.ACCURACY, value, lambda task, *rest: not tasks or task in map(str, tasks), seeds)
+    return runs_of(study_runs.ACCURACY, value, lambda task, *rest: not tasks or task in map(str, tasks), seeds)
 
 
 LEVELS = {"G: measured": 86.0, "G: 4": 88.0, "G: 4, unclipped": 91.0}
@@ -47,18 +48,18 @@ def level(task, algorithm, sigma, *rest):
 
 
 def test_sigma_and_g_decide_which_algorithm_is_ahead():
-    held_by_label = held(mapa.beats_audp(figure6(level, LR), "LR"))
+    held_by_label = held(claims.beats_audp(figure6(level, LR), "LR"))
     assert held_by_label == {
         f"classes: even or odd, σ = {sigma}, G = {bound} (the paper's own)": 90.0 - 0.1 * sigma > other
-        for sigma in mapa.SIGMAS
-        for bound, other in zip(mapa.BOUNDS, LEVELS.values(), strict=True)
+        for sigma in study_runs.SIGMAS
+        for bound, other in zip(study_runs.BOUNDS, LEVELS.values(), strict=True)
     }
-    (first, *_) = mapa.beats_audp(figure6(level, LR), "LR")
+    (first, *_) = claims.beats_audp(figure6(level, LR), "LR")
     assert first.evidence == (
         "LR, even or odd on USPS: +3.5 points ahead at ε = 0.1: 89.5 ± 0.1 % against AUDP's 86.0 ± 0.1 %, "
         f"clipped to {LR.bound:.1f}"
     )
-    undecided = mapa.beats_audp(figure6(level, LR, seeds=4), "LR")
+    undecided = claims.beats_audp(figure6(level, LR, seeds=4), "LR")
     assert {reading.held for reading in undecided} == {None}, "four seeds decide nothing"
 
 
@@ -66,13 +67,13 @@ def test_two_way_regression_is_the_papers_own_and_data_sets_are_parts():
     def worse_on_mnist(task, algorithm, *rest):
         return level(task, algorithm, *rest) - (10.0 if "MNIST" in task and algorithm == "MAPA" else 0.0)
 
-    readings = [reading for reading in mapa.beats_audp(figure6(worse_on_mnist), "LR") if reading.choices["σ"] == "5"]
+    readings = [reading for reading in claims.beats_audp(figure6(worse_on_mnist), "LR") if reading.choices["σ"] == "5"]
     assert {reading.choices["classes"]: reading.own for reading in readings} == {
         "even or odd": True,
         "below five or not": True,
         "ten-way": False,
     }
-    measured = {one.choices["classes"]: one for one in readings if one.choices["G"] == mapa.MEASURED}
+    measured = {one.choices["classes"]: one for one in readings if one.choices["G"] == study_runs.MEASURED}
     assert [one.held for one in measured.values()] == [False, True, True], "USPS and MNIST must both hold"
     assert "on MNIST: -6.5 points ahead at ε = 0.1" in measured["even or odd"].evidence
     assert "(does not hold)" in measured["even or odd"].evidence.split("on MNIST")[1]
@@ -85,12 +86,12 @@ def test_all_sub_figures_are_parts_of_one_reading():
     def ahead(task, algorithm, *rest):
         return 92.0 if algorithm == "MAPA" else 85.0
 
-    assert verdict_of(list(mapa.beats_audp_everywhere(figure6(ahead)))) == Verdict.REPRODUCED
-    lost = list(mapa.beats_audp_everywhere(figure6(networks_lose)))
+    assert verdict_of(list(claims.beats_audp_everywhere(figure6(ahead)))) == Verdict.REPRODUCED
+    lost = list(claims.beats_audp_everywhere(figure6(networks_lose)))
     assert verdict_of(lost) == Verdict.NOT_REPRODUCED, "the network at ε = 0.5 alone is enough"
     assert len(lost) == 3 * 2 * 3, "classes, hinges, G"
     assert {len(reading.parts) for reading in lost} == {7, 8, 9}
-    assert verdict_of(list(mapa.beats_audp_everywhere(figure6(ahead, seeds=4)))) == Verdict.UNDECIDABLE
+    assert verdict_of(list(claims.beats_audp_everywhere(figure6(ahead, seeds=4)))) == Verdict.UNDECIDABLE
 
 
 def test_the_largest_leads_are_judged_by_three_quarters_of_the_papers():
@@ -99,15 +100,15 @@ def test_the_largest_leads_are_judged_by_three_quarters_of_the_papers():
         return audp if algorithm == "AUDP" else 78.0
 
     runs = figure6(doubled)
-    for reading in mapa.leads_by(runs, "f"):
+    for reading in claims.leads_by(runs, "f"):
         assert reading.choices["panel"] == "CNN on MNIST"
-        assert reading.held is (reading.choices["G"] == mapa.MEASURED), "95 % and 30 % of 100 %"
-    panels = {reading.choices["panel"] for reading in mapa.leads_by(runs, "c")}
+        assert reading.held is (reading.choices["G"] == study_runs.MEASURED), "95 % and 30 % of 100 %"
+    panels = {reading.choices["panel"] for reading in claims.leads_by(runs, "c")}
     assert panels == {"CNN on USPS", "SVM, each class on USPS", "SVM, worst class on USPS"}
-    assert {reading.held for reading in mapa.leads_by(runs, "c")} == {True}, "18 points, 30 % of 60 %"
+    assert {reading.held for reading in claims.leads_by(runs, "c")} == {True}, "18 points, 30 % of 60 %"
     equal = figure6(lambda *cell: 80.0)
-    assert {reading.held for panel in "cf" for reading in mapa.leads_by(equal, panel)} == {False}
-    numbers = {(number.row, number.paper) for number in mapa.lead_numbers(runs)}
+    assert {reading.held for panel in "cf" for reading in claims.leads_by(equal, panel)} == {False}
+    numbers = {(number.row, number.paper) for number in claims.lead_numbers(runs)}
     assert ("(f) CNN on MNIST, G: measured", 100.0) in numbers
 
 
@@ -116,22 +117,22 @@ def test_the_lead_is_larger_at_small_epsilon(small, verdict):
     def accuracy(task, algorithm, sigma, *rest):
         return 85.0 + (small if algorithm == "MAPA" and rest[0] == 0.1 else 0.0)
 
-    assert verdict_of(list(mapa.leads_most_at_small_epsilon(figure6(accuracy)))) == verdict
+    assert verdict_of(list(claims.leads_most_at_small_epsilon(figure6(accuracy)))) == verdict
 
 
 @pytest.mark.parametrize(("curve", "result"), [((85.0, 87.0, 88.0), True), ((85.0, 82.0, 88.0), False)])
 def test_curves_grow_only_if_they_do_not_fall_on_the_way(curve, result):
     def accuracy(task, algorithm, sigma, *rest):
-        return curve[mapa.EPSILONS.index(rest[-1])] if algorithm in mapa.CLIPS else 90.0
+        return curve[study_runs.EPSILONS.index(rest[-1])] if algorithm in study_runs.CLIPS else 90.0
 
     runs = figure6(accuracy)
-    assert {reading.choices["classes"]: reading.held for reading in mapa.mapa_grows(runs)} == {
+    assert {reading.choices["classes"]: reading.held for reading in claims.mapa_grows(runs)} == {
         "even or odd": result,
         "below five or not": True,
         "ten-way": True,
     }, "three ε were run with even or odd alone"
-    assert {reading.held for reading in mapa.audp_grows(runs)} == {True}, "the two ends count"
-    assert {reading.held for reading in mapa.audp_grows(figure6(lambda *cell: 90.0 - 10.0 * (cell[-1] == 0.5)))} == {
+    assert {reading.held for reading in claims.audp_grows(runs)} == {True}, "the two ends count"
+    assert {reading.held for reading in claims.audp_grows(figure6(lambda *cell: 90.0 - 10.0 * (cell[-1] == 0.5)))} == {
         False
     }
 
@@ -142,20 +143,20 @@ def test_mapa_is_compared_with_algorithms_without_noise():
         return {"ASGD": 88.0, "CSGD": 92.0}.get(algorithm, mapa_)
 
     runs = figure6(accuracy)
-    assert {reading.choices["classes"]: reading.held for reading in mapa.near_asgd(runs)} == {
+    assert {reading.choices["classes"]: reading.held for reading in claims.near_asgd(runs)} == {
         "even or odd": True,
         "below five or not": True,
         "ten-way": False,
     }
-    assert held(mapa.beyond_asgd(runs)) == {
+    assert held(claims.beyond_asgd(runs)) == {
         "classes: even or odd, σ = 5 (the paper's own)": True,
         "classes: below five or not, σ = 5 (the paper's own)": True,
         "classes: ten-way, σ = 5": False,
         "classes: even or odd, σ = 30 (the paper's own)": True,
     }
-    assert {reading.held for reading in mapa.csgd_is_best(runs)} == {True}
+    assert {reading.held for reading in claims.csgd_is_best(runs)} == {True}
     worse = figure6(lambda *cell: accuracy(*cell) - 5.0 * (cell[1] == "CSGD"))
-    assert {reading.held for reading in mapa.csgd_is_best(worse)} == {False}
+    assert {reading.held for reading in claims.csgd_is_best(worse)} == {False}
 
 
 def test_clipping_norms_are_compared_within_one_task():
@@ -165,20 +166,20 @@ def test_clipping_norms_are_compared_within_one_task():
         lost = 10.0 if algorithm == "MAPA" and "ten-way" in task and clip == (200,) else 0.0
         return (ends[clip[0]] if clip else 50.0) - lost
 
-    runs = runs_of(mapa.NORMS, accuracy)
+    runs = runs_of(study_runs.NORMS, accuracy)
     expected = {"classes: even or odd (the paper's own)": True, "classes: ten-way": False}
-    assert held(mapa.insensitive(runs)) == expected
-    assert held(mapa.as_good_as_audp(runs)) == expected
-    assert set(held(mapa.bad_bound(runs, 0.2, mapa.CLOSE)).values()) == {True}
-    assert set(held(mapa.bad_bound(runs, 15, 0.0)).values()) == {False}, "the largest norm was the best"
+    assert held(claims.insensitive(runs)) == expected
+    assert held(claims.as_good_as_audp(runs)) == expected
+    assert set(held(claims.bad_bound(runs, 0.2, study_runs.CLOSE)).values()) == {True}
+    assert set(held(claims.bad_bound(runs, 15, 0.0)).values()) == {False}, "the largest norm was the best"
 
 
 def figure7(count):
     """Made-up runs of figure 7; the cell gives the number of updates in which the loss falls to 0."""
-    runs = runs_of(mapa.CONVERGENCE, lambda *cell: 80.0)
-    for cell in runs.cells(mapa.CONVERGENCE):
+    runs = runs_of(study_runs.CONVERGENCE, lambda *cell: 80.0)
+    for cell in runs.cells(study_runs.CONVERGENCE):
         start = 0.69 if "even" in cell[0] else 2.3
-        for seed, run in runs.of(mapa.CONVERGENCE, cell).items():
+        for seed, run in runs.of(study_runs.CONVERGENCE, cell).items():
             updates = run.metrics["updates"]
             run.metrics["train_loss"] = start * np.maximum(0.0, 1.0 - updates / (count(*cell) * (1 + 0.001 * seed)))
     return runs
@@ -186,23 +187,23 @@ def figure7(count):
 
 def test_counts_of_updates_follow_from_the_mean_of_five_losses():
     runs = figure7(lambda *cell: 10_000)
-    cell = str(mapa.TEN_WAY[0]), 10, "MAPA"
-    run = runs.first(mapa.CONVERGENCE, cell)
-    assert mapa.updates_until(run, 1.0) == pytest.approx(10_010 * (1 - 1 / 2.3)), "its losses are on a line"
-    assert mapa.updates_at_least(run, 1.0) == mapa.updates_until(run, 1.0)
+    cell = str(study_runs.TEN_WAY[0]), 10, "MAPA"
+    run = runs.first(study_runs.CONVERGENCE, cell)
+    assert claims.updates_until(run, 1.0) == pytest.approx(10_010 * (1 - 1 / 2.3)), "its losses are on a line"
+    assert claims.updates_at_least(run, 1.0) == claims.updates_until(run, 1.0)
     run.metrics = run.metrics.iloc[::10]
-    assert mapa.updates_until(run, 1.0) == pytest.approx(10_010 * (1 - 1 / 2.3), rel=0.01), "however seldom they are"
-    assert math.isinf(mapa.updates_until(run, -1.0))
+    assert claims.updates_until(run, 1.0) == pytest.approx(10_010 * (1 - 1 / 2.3), rel=0.01), "however seldom they are"
+    assert math.isinf(claims.updates_until(run, -1.0))
 
 
 def test_a_run_that_ends_early_counts_a_lower_bound_of_updates():
     runs = figure7(lambda task, servers, algorithm, *rest: 1_000_000)
-    ten_way = str(mapa.TEN_WAY[0])
-    asgd = runs.first(mapa.CONVERGENCE, (ten_way, 100, "ASGD"))
-    assert math.isinf(mapa.updates_until(asgd, 0.3))
-    assert mapa.updates_at_least(asgd, 1.15) == pytest.approx(500_500, rel=1e-3), "its losses are on a line"
-    audp = runs.first(mapa.CONVERGENCE, (ten_way, 10, "AUDP", "G: measured"))
-    assert mapa.updates_at_least(audp, 1.15) == 120_000, "noise may end a fall: no more is known than how long it ran"
+    ten_way = str(study_runs.TEN_WAY[0])
+    asgd = runs.first(study_runs.CONVERGENCE, (ten_way, 100, "ASGD"))
+    assert math.isinf(claims.updates_until(asgd, 0.3))
+    assert claims.updates_at_least(asgd, 1.15) == pytest.approx(500_500, rel=1e-3), "its losses are on a line"
+    audp = runs.first(study_runs.CONVERGENCE, (ten_way, 10, "AUDP", "G: measured"))
+    assert claims.updates_at_least(audp, 1.15) == 120_000, "noise may end a fall: no more is known than how long it ran"
 
 
 @pytest.mark.parametrize(("audp", "asgd", "result"), [(60_000, 400_000, True), (4_000, 8_000, False)])
@@ -212,10 +213,10 @@ def test_orders_of_magnitude_follow_from_counts_of_updates(audp, asgd, result):
 
     runs = figure7(count)
     # At the largest loss alone, which all of them reach within their runs or need more than ten times as many for.
-    against_audp = {one.label: one.held for one in mapa.saves_against_audp(runs)}
+    against_audp = {one.label: one.held for one in claims.saves_against_audp(runs)}
     assert against_audp["classes: ten-way, loss: 1, G = measured"] is result
     assert against_audp["classes: even or odd, loss: 0.5, G = 4 (the paper's own)"] in (result, None)
-    against_asgd = held(mapa.saves_against_asgd(runs))
+    against_asgd = held(claims.saves_against_asgd(runs))
     assert against_asgd["classes: ten-way, loss: 1"] is result, "K = 100 and 1,000 must both hold"
     assert against_asgd["classes: even or odd, loss: 0.5 (the paper's own)"] is result
 
@@ -224,20 +225,20 @@ def test_one_number_of_servers_is_enough_to_lose_the_order():
     def count(task, servers, algorithm, *bound):
         return {"AUDP": 60_000 if servers == 10 else 4_000}.get(algorithm, 2_000)
 
-    (first, *_) = [one for one in mapa.saves_against_audp(figure7(count)) if one.choices["loss"] == "1"]
+    (first, *_) = [one for one in claims.saves_against_audp(figure7(count)) if one.choices["loss"] == "1"]
     assert [part.held for part in first.parts] == [True, False]
     assert first.held is False
 
 
 def test_runs_that_end_early_do_not_decide_against_an_order():
     runs = figure7(lambda task, servers, algorithm, *rest: 10**7 if algorithm == "AUDP" else 30_000)
-    verdicts = {reading.held for reading in mapa.saves_against_audp(runs)}
+    verdicts = {reading.held for reading in claims.saves_against_audp(runs)}
     assert verdicts == {None}, "120,000 updates are less than ten times MAPA's, and AUDP was not there yet"
 
 
 def test_saved_orders_stand_beside_the_papers():
     numbers = list(
-        mapa.saving_numbers(figure7(lambda task, servers, algorithm, *rest: 1_200 if algorithm == "MAPA" else 12_000))
+        claims.saving_numbers(figure7(lambda task, servers, algorithm, *rest: 1_200 if algorithm == "MAPA" else 12_000))
     )
     orders = {(number.row, number.column): (number.interval.mean, number.paper) for number in numbers}
     row = "LR, ten-way on USPS, AUDP, G: measured, loss 1"
@@ -248,15 +249,15 @@ def test_saved_orders_stand_beside_the_papers():
 
 def test_more_servers_cost_every_algorithm_updates():
     runs = figure7(lambda task, servers, *rest: 1_000 * servers**0.5)
-    assert {reading.held for reading in mapa.more_servers(runs)} == {True}
+    assert {reading.held for reading in claims.more_servers(runs)} == {True}
     runs = figure7(lambda task, servers, algorithm, *rest: 9_000 if algorithm == "AUDP" else 1_000 * servers**0.5)
-    for reading in mapa.more_servers(runs):
+    for reading in claims.more_servers(runs):
         assert reading.held is not True
         assert [part.held for part in reading.parts][::2] == [True, True], "MAPA and ASGD"
     one_machine = {"fewest": 500, "not fewest": 2_900}
     for name, needed in one_machine.items():
         runs = figure7(lambda task, servers, algorithm, *rest, own=needed: own if algorithm == "CSGD" else 1_500)
-        assert {reading.held for reading in mapa.fewest_on_one_machine(runs)} == {name == "fewest"}
+        assert {reading.held for reading in claims.fewest_on_one_machine(runs)} == {name == "fewest"}
 
 
 def test_the_testbed_is_judged_on_the_network_after_every_count():
@@ -264,15 +265,15 @@ def test_the_testbed_is_judged_on_the_network_after_every_count():
         unclipped = rest[1:] == ("G: 4, unclipped",)
         return {"MAPA": 88.0, "ASGD": 80.0, "CSGD": 90.0}.get(algorithm, 95.0 if unclipped else 83.0)
 
-    runs = runs_of(mapa.TESTBED, accuracy)
-    for reading in mapa.on_the_testbed(runs):
-        assert reading.held is (reading.choices["G"] == mapa.FOUR)
-        assert len(reading.parts) == len(mapa.SERVERS) == 4
-    assert {reading.held for reading in mapa.beyond_asgd_on_the_testbed(runs)} == {True}
-    assert held(mapa.near_csgd(runs)) == {"G = 4": False, "G = 4, unclipped": True}
-    assert all(own.overrides[0] == "data={set: mnist}" for own in mapa.on_testbed())
-    at_15 = runs_of(mapa.TESTBED, lambda *cell: accuracy(*cell) - 20.0 * (cell[:2] == ("MAPA", 15)))
-    for reading in mapa.on_the_testbed(at_15):
+    runs = runs_of(study_runs.TESTBED, accuracy)
+    for reading in claims.on_the_testbed(runs):
+        assert reading.held is (reading.choices["G"] == study_runs.FOUR)
+        assert len(reading.parts) == len(study_runs.SERVERS) == 4
+    assert {reading.held for reading in claims.beyond_asgd_on_the_testbed(runs)} == {True}
+    assert held(claims.near_csgd(runs)) == {"G = 4": False, "G = 4, unclipped": True}
+    assert all(own.overrides[0] == "data={set: mnist}" for own in study_runs.on_testbed())
+    at_15 = runs_of(study_runs.TESTBED, lambda *cell: accuracy(*cell) - 20.0 * (cell[:2] == ("MAPA", 15)))
+    for reading in claims.on_the_testbed(at_15):
         assert reading.held is False
         assert "K = 15: " in reading.evidence.split("; ")[2], "the exception is named"
 
@@ -281,7 +282,7 @@ def test_a_rising_curve_that_ends_below_csgd_decides_nothing():
     def accuracy(algorithm, *rest):
         return 98.0 if algorithm == "CSGD" else 87.0
 
-    claims = judged(mapa.PAPER, runs_of(mapa.TESTBED, accuracy))
+    claims = judged(study.PAPER, runs_of(study_runs.TESTBED, accuracy))
     (claim,) = [claim for claim in claims if "almost as accurate as CSGD" in claim.text]
     assert claim.verdict == Verdict.UNDECIDABLE
     assert "the text does not say how many updates they had" in claim.evidence
@@ -290,19 +291,19 @@ def test_a_rising_curve_that_ends_below_csgd_decides_nothing():
 def test_parameters_matter_where_accuracies_differ():
     values = {("σ", 100): 80.0, ("b", 24): 90.0, ("L", 2.5): 90.0, ("ε", 0.01): 60.0,
               ("θ", 0.25): 80.0, ("θ", 0.75): 90.0}  # fmt: skip
-    runs = runs_of(mapa.PARAMETERS, lambda *cell: values.get(cell, 87.0))
-    (sigma,) = mapa.no_matter(runs, "σ")
+    runs = runs_of(study_runs.PARAMETERS, lambda *cell: values.get(cell, 87.0))
+    (sigma,) = claims.no_matter(runs, "σ")
     assert sigma.own
     assert [part.held for part in sigma.parts] == [True, False], "5 and 100 for 30"
     assert sigma.held is False
-    assert held(mapa.no_matter(runs, "δ")) == {"the paper's setting": True}
-    assert held(mapa.matters(runs)) == {"the paper's setting": True}
+    assert held(claims.no_matter(runs, "δ")) == {"the paper's setting": True}
+    assert held(claims.matters(runs)) == {"the paper's setting": True}
     for name, falling in (("b", False), ("L", True), ("θ", False)):
-        for updates in (mapa.BETWEEN[0], mapa.BETWEEN[-1]):
-            assert [reading.held for reading in mapa.rises(runs, name, updates, falling)] == [True]
-            assert [reading.held for reading in mapa.rises(runs, name, updates, not falling)] == [False]
-    four = runs_of(mapa.PARAMETERS, lambda *cell: values.get(cell, 87.0), seeds=4)
-    assert [reading.held for reading in mapa.rises(four, "θ", mapa.BETWEEN[-1])] == [None]
+        for updates in (study_runs.BETWEEN[0], study_runs.BETWEEN[-1]):
+            assert [reading.held for reading in claims.rises(runs, name, updates, falling)] == [True]
+            assert [reading.held for reading in claims.rises(runs, name, updates, not falling)] == [False]
+    four = runs_of(study_runs.PARAMETERS, lambda *cell: values.get(cell, 87.0), seeds=4)
+    assert [reading.held for reading in claims.rises(four, "θ", study_runs.BETWEEN[-1])] == [None]
 
 
 @pytest.mark.parametrize(
@@ -312,33 +313,33 @@ def test_parameters_matter_where_accuracies_differ():
 def test_images_are_judged_by_correlations(monkeypatch, few, many, results):
     made = {
         (law, epsilon): tuple(tuple(value + 0.001 * seed for _ in range(20)) for seed in range(5))
-        for law in mapa.LAWS
-        for epsilon, value in zip(mapa.LEVELS, (few, 0.3, many), strict=True)
+        for law in claims.LAWS
+        for epsilon, value in zip(claims.LEVELS, (few, 0.3, many), strict=True)
     }
-    monkeypatch.setattr(mapa, "correlations", lambda: made)
-    assert tuple(reading.held for reading in mapa.blurs(None)) == results
-    assert len(list(mapa.inversion_numbers(None))) == 2 * 3 * 2
+    monkeypatch.setattr(claims, "correlations", lambda: made)
+    assert tuple(reading.held for reading in claims.blurs(None)) == results
+    assert len(list(claims.inversion_numbers(None))) == 2 * 3 * 2
 
 
 def test_images_are_not_judged_without_mnist(monkeypatch, tmp_path):
     monkeypatch.setenv("SIMFL_DATA", str(tmp_path))
-    mapa.correlations.cache_clear()
+    claims.correlations.cache_clear()
     with pytest.raises(NotMeasuredError, match=r"^Figure 4: .*mnist"):
-        list(mapa.blurs(None))
+        list(claims.blurs(None))
 
 
 def test_privacy_claims_follow_the_certified_epsilon():
-    own = [*mapa.over_epsilon([LR, mapa.TEN_WAY[0]], 5, mapa.EPSILONS), *mapa.private_noise()]
+    own = [*study_runs.over_epsilon([LR, study_runs.TEN_WAY[0]], 5, study_runs.EPSILONS), *study_runs.private_noise()]
 
     def epsilon(one, seed):
-        return 0.2 if one.section == mapa.PRIVATE else None
+        return 0.2 if one.section == study_runs.PRIVATE else None
 
     runs = made_up(own, 0.12, seeds=5, epsilon=epsilon)
-    assert [(reading.held, reading.own) for reading in mapa.private(runs)] == [(False, False), (True, True)]
-    assert {reading.held for reading in mapa.useful_and_private(runs)} == {True}, "ASGD guesses as well"
-    runs = made_up(own, lambda one, seed: 0.12 if one.section == mapa.PRIVATE else 0.9, seeds=5, epsilon=epsilon)
-    assert {reading.held for reading in mapa.useful_and_private(runs)} == {False}
-    assert [reading.choices for reading in mapa.useful_and_private(runs) if reading.own] == [
+    assert [(reading.held, reading.own) for reading in claims.private(runs)] == [(False, False), (True, True)]
+    assert {reading.held for reading in claims.useful_and_private(runs)} == {True}, "ASGD guesses as well"
+    runs = made_up(own, lambda one, seed: 0.12 if one.section == study_runs.PRIVATE else 0.9, seeds=5, epsilon=epsilon)
+    assert {reading.held for reading in claims.useful_and_private(runs)} == {False}
+    assert [reading.choices for reading in claims.useful_and_private(runs) if reading.own] == [
         {"ε": "0.1", "stages": "one dimension"}
     ]
 
@@ -346,11 +347,13 @@ def test_privacy_claims_follow_the_certified_epsilon():
 def test_without_clipping_the_noise_equals_that_of_the_codes_bound():
     """Noise has the same size, sensitivity over epsilon, whether the clipping norm is 4 or exceeds all norms."""
     sizes = {}
-    for bound in (mapa.FOUR, mapa.UNCLIPPED):
-        privacy = load(scenarios_folder() / mapa.FILE.format("audp"), list(mapa._noise(LR, bound, 0.1))).privacy
+    for bound in (study_runs.FOUR, study_runs.UNCLIPPED):
+        privacy = load(
+            scenarios_folder() / study_runs.FILE.format("audp"), list(study_runs._noise(LR, bound, 0.1))
+        ).privacy
         sizes[bound] = privacy.clipping_norm / privacy.epsilon_per_release
-    assert sizes[mapa.UNCLIPPED] == pytest.approx(sizes[mapa.FOUR])
-    assert 10 * max(task.bound for task in mapa.TASKS if task.choice) < mapa.NO_CLIP
+    assert sizes[study_runs.UNCLIPPED] == pytest.approx(sizes[study_runs.FOUR])
+    assert 10 * max(task.bound for task in study_runs.TASKS if task.choice) < study_runs.NO_CLIP
 
 
 def needs_data():
@@ -358,29 +361,30 @@ def needs_data():
         pytest.skip("SIMFL_DATA names no folder of data sets")
 
 
-@pytest.mark.parametrize("name", mapa.SETS)
+@pytest.mark.parametrize("name", study_runs.SETS)
 def test_the_largest_example_matches_the_data(name):
     needs_data()
     data = load_data(
-        load(scenarios_folder() / mapa.FILE.format("audp"), [f"data={mapa.SETS[name].format('')}"]), Streams(1)
+        load(scenarios_folder() / study_runs.FILE.format("audp"), [f"data={study_runs.SETS[name].format('')}"]),
+        Streams(1),
     )
     x = data.train_x.reshape(len(data.train_x), -1).astype(np.float64) / (255.0 if data.train_x.max() > 1.0 else 1.0)
-    assert math.sqrt((x * x).sum(axis=1).max() + 1.0) == pytest.approx(mapa.LARGEST[name], abs=1e-3)
+    assert math.sqrt((x * x).sum(axis=1).max() + 1.0) == pytest.approx(study_runs.LARGEST[name], abs=1e-3)
 
 
 def test_the_largest_gradient_of_the_network_matches_a_first_model():
     """Of the third seed's, which is the largest of five."""
     needs_data()
-    changes = [*mapa.Task("CNN", "", "USPS").changes, "seed=3"]
-    setup = assemble(load(scenarios_folder() / mapa.FILE.format("audp"), changes))
+    changes = [*study_runs.Task("CNN", "", "USPS").changes, "seed=3"]
+    setup = assemble(load(scenarios_folder() / study_runs.FILE.format("audp"), changes))
     norms = jax.jit(setup.model.gradient_norms)(setup.training.initial, setup.dataset.train_x, setup.dataset.train_y)
-    assert float(norms.max()) == pytest.approx(mapa.AT_START["USPS"], abs=0.01)
+    assert float(norms.max()) == pytest.approx(study_runs.AT_START["USPS"], abs=0.01)
 
 
 def test_the_largest_gradient_on_mnist_matches_a_first_model():
     """Of the first seed's, which is the largest of five, and of the first 2,000 examples, which have it."""
     needs_data()
-    setup = assemble(load(scenarios_folder() / mapa.FILE.format("audp"), [*mapa.NETWORK.changes, "seed=1"]))
+    setup = assemble(load(scenarios_folder() / study_runs.FILE.format("audp"), [*study_runs.NETWORK.changes, "seed=1"]))
     data, norms = setup.dataset.floats(), jax.jit(setup.model.gradient_norms)
     largest = float(norms(setup.training.initial, data.train_x[:2000], data.train_y[:2000]).max())
-    assert largest == pytest.approx(mapa.AT_START["MNIST"], abs=0.01)
+    assert largest == pytest.approx(study_runs.AT_START["MNIST"], abs=0.01)

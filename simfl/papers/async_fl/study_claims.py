@@ -1,0 +1,561 @@
+"""Numbers and claims of the study of asynchronous FL."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+import statistics
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from simfl.papers.async_fl.privacy import GrowthSetting
+from simfl.papers.async_fl.selection import aggregated_noise, epsilon_of_sizes, select_parameters
+from simfl.papers.async_fl.sizes import OverLogSizes, PolynomialSizes
+from simfl.papers.async_fl.study_runs import (
+    ALIKE,
+    ALIKE_BIASED,
+    AS_MANY,
+    BETTER,
+    BIASED,
+    BIASED_DATA,
+    COLLAPSE,
+    CONSTANT,
+    CONSTANT_STEPS,
+    DIMINISHING_1,
+    DIMINISHING_2,
+    EQUAL,
+    EQUAL_NETWORK,
+    EVEN,
+    FIRST,
+    FIXED,
+    FROM_SMALL,
+    GOOD_BIASED,
+    GROWING,
+    GROWING_CONSTANT_STEPS,
+    GROWN,
+    LARGE_FIXED,
+    LENET5,
+    LINEAR,
+    LISTING,
+    LITTLE,
+    MEAN,
+    NETWORK,
+    OVER_LOG,
+    PER_GRADIENT,
+    PER_ROUND,
+    PER_ROUND_LARGE,
+    PHISHING,
+    PHISHING_PLAIN,
+    PLAIN,
+    POWERS,
+    PRIVATE,
+    PROBLEMS,
+    ROOT,
+    SIGMAS,
+    SIXTEEN,
+    SMALL_STEPS,
+    STEEP,
+    STEPS,
+    STRONGLY,
+    SUM,
+    TABLE3,
+    TABLE3_ROUNDS,
+    TWO,
+    UNEVEN,
+    W8A_PLAIN,
+    W8A_STRONGLY,
+    WITH,
+    WITHOUT,
+    Setting,
+)
+from simfl.privacy.accounting import Accountant
+from simfl.privacy.calibration import least_noise, noise_multiplier_for
+from simfl.records.comparison import median_of
+from simfl.studies.evidence import Part, Reading, above, below, exactly, show, typical, within
+from simfl.studies.papers import Cell, Number, Runs, Section, mean
+
+if TYPE_CHECKING:
+    pass
+
+# -- numbers ---------------------------------------------------------------------------------------
+
+
+def round_numbers(runs: Runs) -> Iterator[Number]:
+    """Yield the rounds of Table 3, and of Figure 3's sizes."""
+    part = "Rounds (Table 3): s of each of five clients, 20,000 gradients of all"
+    for size, paper in TABLE3_ROUNDS.items():
+        if runs.has(CONSTANT, cell := (STRONGLY, *LISTING, size)):
+            yield Number(part, "rounds", CONSTANT.label(size), (runs.rounds(CONSTANT, cell),), paper, 0)
+    part = "Rounds of the sizes of Figure 3: s_i of all clients together, 20,000 gradients"
+    for sequence in runs.cells(GROWING, STRONGLY, STEEP, *LISTING):
+        yield Number(part, "rounds", sequence[-1], (runs.rounds(GROWING, sequence),), None, 0)
+
+
+def size_numbers(runs: Runs) -> Iterator[Number]:
+    """Yield the accuracies of Table 3 beside the listing's and nearest settings."""
+    part = "Table 3: constant sizes of each client, step size 0.0025"
+    for problem in PROBLEMS:
+        rows = {
+            start[1:]: runs.accuracies(CONSTANT, *start)
+            for start in dict.fromkeys(cell[:-1] for cell in runs.cells(CONSTANT, problem))
+        }
+        papers = TABLE3[problem]
+        far = {setting: _distance(row, papers) for setting, row in rows.items() if row.keys() == papers.keys()}
+        nearest = min((setting for setting in far if math.isfinite(far[setting])), key=far.__getitem__, default=None)
+        for setting, row in rows.items():
+            named = " (nearest to the paper, chosen after the result was seen)" * (setting == nearest)
+            label = CONSTANT.label(problem, *setting) + named
+            for size, values in row.items():
+                paper = papers[size] if setting in (LISTING, nearest) else None
+                yield Number(part, label, CONSTANT.label(size), values, paper, unit="test accuracy, %")
+
+
+def _distance(row: Mapping[int, Sequence[float]], papers: Mapping[int, float]) -> float:
+    """Return the mean distance of medians from the paper's numbers."""
+    return statistics.fmean(abs(_median(values) - papers[size]) for size, values in row.items())
+
+
+def _median(values: Sequence[float]) -> float:
+    """Return the median; diverged runs count as worst."""
+    return statistics.median(typical(values))
+
+
+def sequence_numbers(runs: Runs) -> Iterator[Number]:
+    """Yield the accuracies of Figures 4 and 8."""
+    part = "Figures 4 and 8: growing sizes of all clients together"
+    for cell in runs.cells(GROWING):
+        row, column = GROWING.label(*cell[:-1]), cell[-1]
+        yield Number(part, row, column, runs.accuracy(GROWING, cell), unit="test accuracy, %")
+
+
+def step_numbers(runs: Runs) -> Iterator[Number]:
+    """Yield rounds and accuracies of Figures 6 and 9."""
+    part = "Figures 6 and 9: step sizes and sample sizes, phishing"
+    for cell in runs.cells(STEPS):
+        growing = cell[-1] in (DIMINISHING_1, DIMINISHING_2)
+        row, paper = STEPS.label(*cell), 20 if cell[-1] in CONSTANT_STEPS else 9 if growing else None
+        yield Number(part, row, "rounds", (runs.rounds(STEPS, cell),), paper, 0)
+        yield Number(part, row, "test accuracy, %", runs.accuracy(STEPS, cell))
+
+
+def private_numbers(runs: Runs) -> Iterator[Number]:
+    """Yield accuracy, loss and epsilon of growing and constant sizes, equal noise."""
+    part = f"{PRIVATE}: σ = 8, sizes of a client growing as 16 + 1.322 i, or constant"
+    for cell in runs.cells(PRIVATE):
+        row = PRIVATE.label(cell[0], cell[1], cell[3], cell[4])
+        claimed = 1.0 if cell[-1] == GROWN and cell[0] != LENET5 else None  # the network has fewer gradients
+        yield Number(part, row, "rounds", (runs.rounds(PRIVATE, cell),), digits=0)
+        yield Number(part, row, "test accuracy, %", runs.accuracy(PRIVATE, cell))
+        loss = runs.each(PRIVATE, cell, lambda run: float(run.metrics["test_loss"].iloc[-1]))
+        yield Number(part, row, "test loss", loss, digits=4)
+        if runs.first(PRIVATE, cell).privacy is not None:
+            column = "certified ε at δ = 5.5e-8 (the paper's claim)"
+            yield Number(part, row, column, runs.epsilon(PRIVATE, cell), claimed, digits=4)
+
+
+def biased_numbers(runs: Runs) -> Iterator[Number]:
+    """Yield accuracies with biased and unbiased data."""
+    for case, difference in _bias(runs).items():
+        row = BIASED.label(*case)
+        for name in BIASED_DATA:
+            yield Number(str(BIASED), row, f"{name}, %", runs.accuracy(BIASED, (*case, name)))
+        yield Number(str(BIASED), row, "difference, points", difference)
+
+
+def _bias(runs: Runs) -> dict[Cell, tuple[float, ...]]:
+    """Return the lead of biased data in points, by problem, data, aggregation."""
+    cases = [cell[:-1] for cell in runs.cells(BIASED) if cell[-1] == "biased"]
+    pairs = {case: [(*case, name) for name in BIASED_DATA] for case in cases}
+    return {case: runs.ahead(BIASED, *pair) for case, pair in pairs.items() if runs.has(BIASED, *pair)}
+
+
+def example_numbers(runs: Runs) -> Iterator[Number]:
+    """Yield the paper's examples of parameter selection."""
+    part = "Examples 1 to 5: parameter selection, sizes N q (i + m) from s_0 = 16"
+    one = 1 / math.e
+    # N, epsilon, sigma, K/N and r0 (rounded as in the paper); passes: in the paper one for K*, three for K^-; the
+    # printed numbers, None where the paper has none.
+    examples: tuple[tuple[tuple[int, float, float, float, float], int, tuple[float | None, ...]], ...] = (
+        ((50_000, 2.0, 3.0, 100.0, 0.0110), 1, (3.3611e-3, 4760.33, 54546, 1.970756, -1.6867)),
+        ((10_000, 2.0, 5.0, 10.0, 0.0202), 1, (8.1608e-3, 1960.59, 4951, None, None)),
+        ((10_000, 1.0, 8.0, 2.5, one), 3, (1.321633, 12.10624, 195, 5.781956, -7.2594)),
+        ((25_000, 2.0, 8.0, 5.0, 0.0247), 1, (0.0238316, 671.376, 3239, 3.11155, -4.2047)),
+        ((25_000, 2.0, 8.0, 5.0, one), 3, (1.8887431, 8.471242, 364, 6.964834, -21.0672)),
+    )
+    for example, (numbers, passes, papers) in enumerate(examples, start=1):
+        setting = GrowthSetting(1, *numbers, "worked")
+        claim = select_parameters(setting, 16, iterations=passes, whole_rounds=True).claim
+        row = f"example {example}: N = {setting.num_examples:,}, ε = {setting.epsilon:g}, σ = {setting.sigma:g}"
+        columns = {
+            "N q": (setting.num_examples * claim.q, 5),
+            "m": (claim.m, 2),
+            "T": (claim.rounds, 0),
+            "σ over its factor": (claim.budget, 4),
+            "log10 of the claimed δ": (math.log10(claim.claimed_delta), 3),
+        }
+        for (column, (value, digits)), paper in zip(columns.items(), papers, strict=True):
+            yield Number(part, row, column, (value,), paper, digits)
+
+
+@functools.cache
+def aggregated() -> dict[str, float]:
+    """Return sqrt(T) sigma at a certified epsilon of 1, for Example 3."""
+    delta, examples, gradients = 5.5e-8, 10_000, 25_000
+    growing = PolynomialSizes(1.322, b=16, start=0)
+    sizes = growing.first(growing.rounds_for(gradients))
+
+    def epsilon(sigma: float, accountant: Accountant) -> float:
+        return epsilon_of_sizes(sizes, examples, sigma, delta, accountant=accountant)
+
+    noise = {GROWN: aggregated_noise(least_noise(epsilon, 1.0, "renyi"), len(sizes))}
+    for name, size in ((SIXTEEN, 16), (AS_MANY, 137)):
+        rounds = math.ceil(gradients / size)
+        sigma = noise_multiplier_for(1.0, delta, steps=rounds, sampling_rate=size / examples, accountant="renyi")
+        noise[name] = aggregated_noise(sigma, rounds)
+    return noise
+
+
+# -- claims ----------------------------------------------------------------------------------------
+
+
+def _reading(choices: dict[str, str], setting: Sequence[str], *parts: Part, own: bool = True) -> Reading:
+    """Return a reading with the settings that every experiment shares.
+
+    Unequal speeds and a missing intercept were considered only after Table 3 had been compared. The paper's own are the
+    sum of its listing, and the intercept of its equation 32, with identical clients; `own` says whether the other
+    choices are its own, too.
+    """
+    keys = {SUM: "aggregation", MEAN: "aggregation", EVEN: "speeds", UNEVEN: "speeds", WITH: "intercept"}
+    shared = {keys.get(choice, "intercept"): choice.split()[0] for choice in setting}
+    afterwards = UNEVEN in setting or WITHOUT in setting
+    return Reading({**choices, **shared}, parts, afterwards, own=own and not afterwards and MEAN not in setting)
+
+
+def _typically(values: Sequence[float], bar: float, what: str, least: float = 0.0, about: str = "") -> Part:
+    """Return whether the median of six or more seeds is above a bar.
+
+    A lead up to `least` does not count. The median is used because single runs whose rounds overshoot end far from all
+    others; diverged runs count as worst. `about` begins the text.
+    """
+    median = median_of(typical(values))
+    held = True if median.low > bar else False if median.high < bar + least else None
+    bounds = f", {median.low:+.1f} to {median.high:+.1f}" if median.low < median.high else ""
+    return Part(held, f"{about}{median.mean:+.1f} (median{bounds}) {what}")
+
+
+def _no_worse(ahead: Sequence[float], against: str, most: float = EQUAL, about: str = "") -> Part:
+    """Return whether a difference in points is at most a small loss."""
+    return _typically(ahead, -most, f"points against {against} (bar: -{most:g})", about=about)
+
+
+def _saves_rounds(
+    runs: Runs, section: Section, grown: Cell, other: Cell, against: str, about: str = "", most: float = EQUAL
+) -> Part:
+    """Return whether growing sizes need fewer rounds and lose little, or else gain.
+
+    Against sizes that need no more rounds than growing ones, growing ones have to be more accurate by a lead that
+    counts.
+    """
+    ahead = _apart(runs.accuracy(section, grown), runs.accuracy(section, other))
+    few, many = runs.rounds(section, grown), runs.rounds(section, other)
+    if few < many:
+        return _no_worse(ahead, against, most, f"{about}{few} rounds instead of {many}, ")
+    what = f"points against {against} (bar: {BETTER:g})"
+    return _typically(ahead, BETTER, what, about=f"{about}{few} rounds against {many}, ")
+
+
+SMALL, LARGE = "sizes of 50", "large constant sizes"
+
+
+def _of_a9a(runs: Runs, kind: str) -> Iterator[Reading]:
+    """Judge whether a kind of growing sizes saves rounds on a9a, both problems."""
+    for setting in dict.fromkeys(cell[2:5] for cell in runs.cells(GROWING, STRONGLY)):
+        for rule, (against, sizes) in itertools.product((ROOT, STEEP), {SMALL: (FIRST,), LARGE: LARGE_FIXED}.items()):
+            starts = (STRONGLY, STEEP, *setting), (PLAIN, rule, *setting)
+            pairs = [((*start, kind), (*start, size)) for start in starts for size in sizes]
+            if runs.has(GROWING, *itertools.chain.from_iterable(pairs)):
+                parts = [
+                    _saves_rounds(runs, GROWING, grown, other, f"sizes of {other[-1]}", f"{grown[0]}: ")
+                    for grown, other in pairs
+                ]
+                choices = {"against": against, "steps, plain convex": rule}
+                yield _reading(choices, setting, *parts, own=(rule, against) == (ROOT, SMALL))
+
+
+def fewer_rounds(runs: Runs) -> Iterator[Reading]:
+    """Judge whether sizes of 50 i need fewer rounds and keep the accuracy."""
+    return _of_a9a(runs, LINEAR)
+
+
+def over_log(runs: Runs) -> Iterator[Reading]:
+    """Judge whether sizes of order i/ln i need fewer rounds, keep the accuracy."""
+    return _of_a9a(runs, OVER_LOG)
+
+
+def network(runs: Runs) -> Iterator[Reading]:
+    """Judge whether LeNet-5 loses nothing with growing sizes, falling steps.
+
+    Falling steps start from the better of two first steps, constant ones are the best of a grid.
+    """
+    others = {"constant steps and sizes": FIXED, SMALL: FIRST, LARGE: LARGE_FIXED[1]}
+    for way, (against, kind) in itertools.product((SUM, MEAN), others.items()):
+        cells = [cell for cell in runs.cells(GROWING, LENET5) if cell[2] == way]
+        grown, fixed = ([cell for cell in cells if cell[-1] == size] for size in (LINEAR, kind))
+        if grown and fixed:
+            best, other = best_cell(runs, GROWING, grown), best_cell(runs, GROWING, fixed)
+            what = f"sizes of {kind}, steps {other[1]} ({show(runs.accuracy(GROWING, other), 1)} %)"
+            about = f"steps {best[1]}: "
+            part = _saves_rounds(runs, GROWING, best, other, what, about, EQUAL_NETWORK)
+            yield _reading({"against": against}, (way,), part, own=kind == FIXED)
+
+
+def best_cell(runs: Runs, section: Section, cells: Sequence[Cell]) -> Cell:
+    """Return the cell of the best median."""
+    return max(cells, key=lambda cell: _median(runs.accuracy(section, cell)))
+
+
+def rounds_of_linear(runs: Runs) -> Iterator[Reading]:
+    """Judge whether 50 i has fewer rounds than every smaller power of i."""
+    return _fewest(runs, LINEAR)
+
+
+def rounds_of_over_log(runs: Runs) -> Iterator[Reading]:
+    """Judge whether 50 i/ln i has fewer rounds than every smaller power of i."""
+    return _fewest(runs, OVER_LOG)
+
+
+def _fewest(runs: Runs, kind: str) -> Iterator[Reading]:
+    counts = {name: PolynomialSizes(50, c=power).rounds_for(20_000) for name, power in POWERS.items()}
+    counts[OVER_LOG] = OverLogSizes(50).rounds_for(20_000)
+    formulas = {**counts, **{size: math.ceil(20_000 / int(size)) for size in LARGE_FIXED}}
+    measured = {cell[-1]: runs.rounds(GROWING, cell) for cell in runs.cells(GROWING, STRONGLY, STEEP, *LISTING)}
+    agree = all(formulas[name] == rounds for name, rounds in measured.items())
+    parts = [
+        exactly(counts[kind] < counts[name], f"{counts[kind]} rounds against {counts[name]} of {name}")
+        for name, power in POWERS.items()
+        if power < 1
+    ]
+    yield Reading({}, (*parts, exactly(agree, "runs agree with the formulas")), own=True)
+
+
+SIXTEEN_SMALL, SIXTEEN_SAME = "a constant 16, steps of 0.01 and 0.001", "a constant 16, the same steps"
+EQUAL_ROUNDS = "a constant size of as many rounds"
+
+
+def better_with_privacy(runs: Runs) -> Iterator[Reading]:
+    """Judge whether growing sizes are more accurate than constant ones on w8a."""
+    tables = {SIXTEEN_SMALL: tuple(SMALL_STEPS), SIXTEEN_SAME: (SIXTEEN,), EQUAL_ROUNDS: (AS_MANY,)}
+    for (against, roles), sigma in itertools.product(tables.items(), SIGMAS):
+        others = [role + SIGMAS[sigma] for role in roles]
+        for aggregation, intercept in itertools.product((SUM, MEAN), (WITH, WITHOUT)):
+            starts = [(task, aggregation, EVEN, intercept) for task in (W8A_STRONGLY, W8A_PLAIN)]
+            if parts := [part for start in starts for part in _leads(runs, start, GROWN, others)]:
+                choices = {"against": against, "its σ": sigma}
+                own = (against, sigma) == (SIXTEEN_SMALL, "8")
+                yield _reading(choices, (aggregation, intercept), *parts, own=own)
+
+
+def network_with_privacy(runs: Runs) -> Iterator[Reading]:
+    """Judge whether growing sizes beat constant ones for LeNet-5.
+
+    Growing sizes start from the better of two first steps.
+    """
+    tables = {SIXTEEN_SMALL: list(SMALL_STEPS), EQUAL_ROUNDS: [AS_MANY]}
+    for way, (against, roles) in itertools.product((SUM, MEAN), tables.items()):
+        start = (LENET5, way, EVEN, WITH)
+        grown = [cell for role in (GROWN, FROM_SMALL) if runs.has(PRIVATE, cell := (*start, role))]
+        if grown and (parts := _leads(runs, start, best_cell(runs, PRIVATE, grown)[-1], roles)):
+            yield _reading({"against": against}, (way,), *parts, own=against == SIXTEEN_SMALL)
+
+
+def _leads(runs: Runs, start: Cell, grown: str, roles: Sequence[str]) -> list[Part]:
+    """Return whether growing sizes lead each constant size that was run."""
+    if not runs.has(PRIVATE, (*start, grown), *((*start, role) for role in roles)):
+        return []
+    leads = {role: runs.ahead(PRIVATE, (*start, grown), (*start, role)) for role in roles}
+    about = f"{start[0]}" + f", {grown}" * (grown != GROWN)
+    named = {AS_MANY: f"a constant {ALIKE[start[0]]}"}
+    return [
+        above(
+            typical(ahead),
+            0,
+            f"{about}: {show(ahead, 1, True)} points against {named.get(role, role)} (bar: above 0)",
+            BETTER,
+        )
+        for role, ahead in leads.items()
+    ]
+
+
+def certified(runs: Runs) -> Iterator[Reading]:
+    """Judge whether an accountant certifies the epsilon that the paper claims."""
+    cells = [(problem, *LISTING, GROWN) for problem in (W8A_STRONGLY, W8A_PLAIN)]
+    epsilons = {cell[0]: mean(runs.epsilon(PRIVATE, cell)) for cell in cells if runs.has(PRIVATE, cell)}
+    said = ", ".join(f"{problem}: {epsilon:.3f}" for problem, epsilon in epsilons.items())
+    if epsilons:
+        text = f"certified ε of the growing sizes, where the paper claims 1: {said}"
+        yield Reading({}, (exactly(max(epsilons.values()) <= 1, text),), own=True)
+
+
+def less_noise(runs: Runs) -> Iterator[Reading]:
+    """Judge whether growing sizes aggregate less noise at the same epsilon."""
+    noise = aggregated()
+    for role, size in ((SIXTEEN, "16, the paper's"), (AS_MANY, "137, of as many rounds")):
+        text = f"√T σ at a certified (1, 5.5e-8): {noise[GROWN]:.1f} growing, {noise[role]:.1f} constant"
+        printed = " (the paper, by its theorem: 112 and 229)" * (role == SIXTEEN)
+        part = exactly(noise[GROWN] < noise[role], text + printed)
+        yield Reading({"constant size": size}, (part,), own=role == SIXTEEN)
+
+
+def _table3(runs: Runs) -> Iterator[tuple[Setting, dict[str, Mapping[int, tuple[float, ...]]]]]:
+    """Yield settings with the accuracies of every problem, by size.
+
+    LeNet-5 has no choice of an intercept, so its runs stand for both.
+    """
+    for setting in dict.fromkeys(cell[1:4] for cell in runs.cells(CONSTANT, STRONGLY)):
+        starts = {STRONGLY: setting, PLAIN: setting, LENET5: (*setting[:2], WITH)}
+        rows = {problem: runs.accuracies(CONSTANT, problem, *start) for problem, start in starts.items()}
+        yield setting, {problem: row for problem, row in rows.items() if row}
+
+
+def best_sizes(runs: Runs) -> Iterator[Reading]:
+    """Judge whether the best constant sizes are 50 to 200, for every problem."""
+    for setting, rows in _table3(runs):
+        parts = []
+        for problem, row in rows.items():
+            small, large = ([size for size in row if (size <= 200) == low] for low in (True, False))
+            leads = [_apart(row[one], row[other]) for one in small for other in large]
+            names = [", ".join(map(str, sizes)) for sizes in (small, large)]
+            what = f"points are the least lead of {names[0]} over {names[1]} (bar: above 0)"
+            least = [min(lead) for lead in zip(*leads, strict=True)]  # for every seed
+            parts.append(_typically(least, 0, what, BETTER, f"{problem}: "))
+        yield _reading({}, setting, *parts)
+
+
+def collapse(runs: Runs) -> Iterator[Reading]:
+    """Judge whether the largest size loses much accuracy, for every problem."""
+    for setting, rows in _table3(runs):
+        parts = []
+        for problem, row in rows.items():
+            lost = _apart(row[100], row[1000])
+            paper = TABLE3[problem][100] - TABLE3[problem][1000]
+            text = f"{problem}: {show(lost, 1)} points less than s = 100, {paper:.1f} in the paper (bar: {COLLAPSE:g})"
+            parts.append(above(lost, COLLAPSE, text))
+        yield _reading({}, setting, *parts)
+
+
+def little_lost(runs: Runs) -> Iterator[Reading]:
+    """Judge whether sizes of 500 and 700 lose little, for every problem."""
+    for setting, rows in _table3(runs):
+        parts = []
+        for (problem, row), size in itertools.product(rows.items(), (500, 700)):
+            if size in row:
+                bar, ahead = LITTLE[problem], _apart(row[size], row[100])
+                paper = TABLE3[problem][size] - TABLE3[problem][100]
+                what = f"points against s = 100, {paper:.1f} in the paper (bar: -{bar:g})"
+                parts.append(_typically(ahead, -bar, what, about=f"{problem}, s = {size}: "))
+        yield _reading({}, setting, *parts)
+
+
+def _apart(one: Sequence[float], other: Sequence[float]) -> tuple[float, ...]:
+    """Return differences by seeds; all other runs lead a diverged one by infinity."""
+    pairs = zip(typical(one), typical(other), strict=True)
+    return typical([first - second for first, second in pairs])
+
+
+def _phishing(runs: Runs) -> Iterator[tuple[Setting, dict[str, Cell]]]:
+    """Yield settings with the best falling steps for every problem.
+
+    Falling steps start from the best of a grid, as constant ones are the best of a grid.
+    """
+    for setting in dict.fromkeys(cell[1:4] for cell in runs.cells(STEPS, PHISHING)):
+        starts = {problem: (problem, *setting) for problem in (PHISHING, PHISHING_PLAIN)}
+        cells = {problem: cells_of(runs, start, PER_ROUND.values()) for problem, start in starts.items()}
+        yield setting, {problem: best_cell(runs, STEPS, some) for problem, some in cells.items() if some}
+
+
+def cells_of(runs: Runs, start: Cell, cases: Iterable[str]) -> list[Cell]:
+    """Return the cells of some cases that have runs."""
+    return [cell for case in cases if runs.has(STEPS, cell := (*start, case))]
+
+
+def falling_steps(runs: Runs) -> Iterator[Reading]:
+    """Judge whether falling steps, growing sizes are no worse in fewer rounds."""
+    tables = {"constant steps and sizes": CONSTANT_STEPS, LARGE: PER_ROUND_LARGE.values()}
+    for (setting, best), (against, cases) in itertools.product(_phishing(runs), tables.items()):
+        parts = []
+        for grown in best.values():
+            if cells := cells_of(runs, grown[:-1], cases):
+                other = best_cell(runs, STEPS, cells)
+                what = f"{other[-1]} ({show(runs.accuracy(STEPS, other), 1)} %)"
+                parts.append(_saves_rounds(runs, STEPS, grown, other, what, f"{_named(runs, grown)}: "))
+        if parts:
+            yield _reading({"against": against}, setting, *parts, own=against != LARGE)
+
+
+def _named(runs: Runs, grown: Cell) -> str:
+    """Return a problem with its best falling steps, and the paper's if worse."""
+    papers = (*grown[:-1], DIMINISHING_2)
+    said = f"{grown[0]}, {grown[-1].removesuffix(', growing')}"
+    if runs.has(STEPS, papers) and _median(runs.accuracy(STEPS, grown)) > _median(runs.accuracy(STEPS, papers)) + EQUAL:
+        said += f" (from the paper's 0.1: {show(runs.accuracy(STEPS, papers), 1)} %)"
+    return said
+
+
+def tuned_steps(runs: Runs) -> Iterator[Reading]:
+    """Judge whether falling steps equal the best constant step, growing sizes."""
+    for setting, best in _phishing(runs):
+        grown = best[PHISHING]
+        if cells := cells_of(runs, grown[:-1], GROWING_CONSTANT_STEPS):
+            other = best_cell(runs, STEPS, cells)
+            what = f"{other[-1]} ({show(runs.accuracy(STEPS, other), 1)} %)"
+            part = _no_worse(runs.ahead(STEPS, grown, other), what, about=f"{_named(runs, grown)}: ")
+            yield _reading({}, setting, part)
+
+
+def tuned_alone(runs: Runs) -> Iterator[Reading]:
+    """Judge whether the best constant step equals falling ones; the worst not."""
+    for setting, grown in _phishing(runs):
+        if cells := cells_of(runs, grown[PHISHING][:-1], GROWING_CONSTANT_STEPS):
+            falling = runs.accuracy(STEPS, grown[PHISHING])
+            ordered = sorted(cells, key=lambda cell: _median(runs.accuracy(STEPS, cell)))
+            missed, reached = (_apart(runs.accuracy(STEPS, cell), falling) for cell in (ordered[0], ordered[-1]))
+            parts = (
+                above(reached, -EQUAL, f"{ordered[-1][-1]}: {show(reached, 1, True)} points (bar: -{EQUAL:g})"),
+                below(missed, -EQUAL, f"{ordered[0][-1]}: {show(missed, 1, True)} points (bar: below -{EQUAL:g})"),
+            )
+            yield _reading({}, setting, *parts)
+
+
+def steps_alike(runs: Runs) -> Iterator[Reading]:
+    """Judge whether steps that fall by gradients and by rounds are alike."""
+    by_gradients = dict(zip(PER_ROUND.values(), PER_GRADIENT.values(), strict=True))
+    for setting, best in _phishing(runs):
+        parts = []
+        for problem, grown in best.items():
+            if runs.has(STEPS, cell := (*grown[:-1], by_gradients[grown[-1]])):
+                ahead = runs.ahead(STEPS, grown, cell)
+                first = f"{problem}, {grown[-1].removesuffix(', growing')}"
+                text = f"{first}: {show(ahead, 1, True)} points ahead (bar: {EQUAL:g} either way)"
+                parts.append(within(ahead, EQUAL, text))
+        if parts:
+            yield _reading({}, setting, *parts)
+
+
+def insensitive(runs: Runs) -> Iterator[Reading]:
+    """Judge whether biased data make no difference to both convex problems."""
+    differences = _bias(runs)
+    for data, way in dict.fromkeys(case[1:] for case in differences if case[0] != NETWORK):
+        parts = []
+        for (task, *others), difference in differences.items():
+            if task != NETWORK and others == [data, way]:
+                text = f"{task}: {show(difference, 1, True)} points with biased data (bar: {ALIKE_BIASED:g} either way)"
+                parts.append(within(difference, ALIKE_BIASED, text))
+        yield _reading({"data": data}, (way,), *parts, own=data == TWO)
+
+
+def network_insensitive(runs: Runs) -> Iterator[Reading]:
+    """Judge whether LeNet-5 still learns well from biased data."""
+    for (task, _, aggregation), difference in _bias(runs).items():
+        if task == NETWORK:
+            yield _reading({}, (aggregation,), _no_worse(difference, "unbiased data", GOOD_BIASED))

@@ -1,0 +1,308 @@
+"""The page that plays a run has the content of the tables, and a browser computes the same states from it."""
+
+import base64
+import hashlib
+import json
+import math
+import re
+import subprocess
+import zlib
+
+import numpy as np
+import pytest
+
+import simfl
+from simfl.errors import DataError, ScenarioError
+from simfl.records import ACTIVITIES, Manifest, RunFolder, read
+from simfl.reports import player
+from simfl.reports.player import NEVER, play
+from simfl.scenario import loads
+from tests.reports.test_page import Page, browser, data_of
+
+pytestmark = pytest.mark.usefixtures("without_numbers")
+
+FAULTS = """
+name: faults
+seed: 5
+data: {{set: digits}}
+clients: {{count: 6, seconds_per_example: 1 ms, speed: {{kind: list, values: [1, 1.5, 2, 1, 1, 5]}},
+  jitter: {{kind: lognormal, sigma: 0.3}}}}
+topology: complete
+links:
+  latency: 5 ms
+  bandwidth: 1 Mbit/s
+  loss: 0.1
+  resend_timeout: 20 ms
+  partitions: [{{groups: [[0, 1, 2], [3, 4, 5]], from: 0.5 s, until: 0.6 s}}]
+algorithm: {algorithm}
+availability:
+  - {{clients: [1], offline: [[0.1 s, 0.3 s], [0.7 s, 0.75 s]]}}
+  - {{clients: [2], crash: [{{at: 0.42 s, back: 0.6 s}}]}}
+  - {{clients: [4], random: {{up: {{kind: exponential, mean: 100 ms}}, down: 20 ms}}}}
+stop: {{time: 1.21 s}}
+evaluate: {{every: {{time: 0.1 s}}}}
+record: {{messages: true, timeline: true}}
+"""
+ALGORITHMS = {
+    "gossip": "{kind: adpsgd, batch_size: 16}",
+    "server": "{kind: async_sgd, batch_size: 16}",
+    "rounds": "{kind: decentralized_sgd, batch_size: 16}",
+}
+TYPES = {"u8": np.uint8, "u32": np.uint32, "f32": np.float32, "f64": np.float64}
+
+
+def run_with_faults(tmp_path, algorithm="gossip"):
+    return simfl.run(loads(FAULTS.format(algorithm=ALGORITHMS[algorithm]), "t"), out=tmp_path)
+
+
+def unpack(column):
+    """Decode a column as `replay.js` does."""
+    planes = np.frombuffer(zlib.decompress(base64.b64decode(column["data"])), np.uint8)
+    dtype = np.dtype(TYPES[column["type"]])
+    values = np.ascontiguousarray(planes.reshape(dtype.itemsize, column["n"]).T).view(dtype).reshape(-1)
+    return np.cumsum(values, dtype=dtype) if column["delta"] else values
+
+
+def values_of(path):
+    return data_of(path.read_text(encoding="utf-8"))["runs"]
+
+
+def test_columns_are_unpacked_as_they_were():
+    for kind, dtype in TYPES.items():
+        values = np.array([5, 3, 3, 255, 0, 17]).astype(dtype)
+        assert unpack(player.pack(values, kind)).tolist() == values.tolist()
+        assert unpack(player.pack([], kind)).tolist() == []
+    assert unpack(player.pack([5, 3, NEVER, 0], "u32", delta=True)).tolist() == [5, 3, NEVER, 0]
+
+
+def test_the_page_has_the_content_of_the_tables(tmp_path):
+    run = run_with_faults(tmp_path)
+    (values,) = values_of(play(run, tmp_path / "p.html"))
+    tick = values["tick_s"]
+    assert values["duration_s"] == run.manifest.time_s == pytest.approx(1.21)
+    messages, packed = run.messages.sort_values("sent_s", kind="stable"), values["messages"]
+    sent, length = unpack(packed["sent"]) * tick, unpack(packed["length"]) * tick
+    assert packed["total"] == len(messages) > 100
+    assert messages["resends"].sum() > 10
+    assert sent == pytest.approx(messages["sent_s"].to_numpy(), abs=1e-8)
+    assert sent + length == pytest.approx(messages["delivered_s"].to_numpy(), abs=1e-8)
+    for name in ("source", "target", "bytes", "resends"):
+        assert unpack(packed[name]).tolist() == messages[name].tolist(), name
+    timeline = run.timeline.sort_values(["client", "start_s"])
+    assert unpack(values["timeline"]["start"]) * tick == pytest.approx(timeline["start_s"].to_numpy(), abs=1e-8)
+    assert unpack(values["timeline"]["activity"]).tolist() == timeline["activity"].tolist()
+    assert np.diff(unpack(values["timeline"]["first"])).tolist() == timeline.groupby("client").size().tolist()
+    assert unpack(values["updates"]["client"]).tolist() == run.updates["client"].tolist()
+    assert unpack(values["updates"]["staleness"]).tolist() == run.updates["staleness"].tolist()
+    assert unpack(values["clients"]["updates"]).tolist() == run.clients["updates"].tolist()
+    assert values["metrics"]["columns"]["updates"]["values"] == run.metrics["updates"].tolist()
+    (partition,) = values["partitions"]
+    assert [partition[end] * tick for end in ("start", "end")] == pytest.approx([0.5, 0.6], abs=1e-8)
+    assert unpack(partition["sides"]).tolist() == [1, 1, 1, 2, 2, 2]
+    assert unpack(values["links"]).reshape(-1, 2).tolist() == sorted(run.edges.to_numpy().tolist())
+
+
+def test_a_message_has_the_staleness_of_the_next_update_of_its_target(tmp_path):
+    run = run_with_faults(tmp_path)
+    (values,) = values_of(play(run, tmp_path / "p.html"))
+    messages, updates = run.messages.sort_values("sent_s", kind="stable"), run.updates
+    expected = []
+    for target, delivered_s in zip(messages["target"], messages["delivered_s"], strict=True):
+        later = updates[(updates["client"] == target) & (updates["time_s"] >= delivered_s)]
+        expected.append(later["staleness"].iloc[0] if len(later) else NEVER)
+    assert unpack(values["messages"]["staleness"]).tolist() == expected
+    assert NEVER in expected
+
+
+def test_the_page_says_what_the_run_did_not_record(make_run, tmp_path):
+    path = play(make_run(), tmp_path / "p.html")
+    text = Page(path.read_text(encoding="utf-8")).text
+    (values,) = values_of(path)
+    assert values["messages"] is values["timeline"] is values["accuracy"] is None
+    assert unpack(values["updates"]["client"]).tolist() == [count % 4 for count in range(50)]
+    assert "did not record messages in flight: run it again with record: {play: true}" in text
+    assert "did not record what each client does: run it again with record: {play: true}" in text
+    assert "own models, if they have any; for these, evaluate: {clients: true}." in text
+    assert "updates and their staleness: run" not in text
+
+
+def test_names_are_text_and_only_the_pages_script_may_run(make_run, tmp_path):
+    run = make_run(name='x<script>alert("1")<')
+    text = play([run, run], tmp_path / "p.html").read_text(encoding="utf-8")
+    page = Page(text)
+    assert "<script>alert" not in text
+    assert len(page.ids) == len(set(page.ids))
+    assert not [link for link in page.links if not link.startswith("data:")]
+    assert not re.search(r"@import|url\(|https?://|fetch\(|import\(|innerHTML", text)
+    script = re.findall(r"<script>(.*?)</script>", text, re.DOTALL)
+    (policy,) = (given["content"] for tag, given in page.tags if given.get("http-equiv"))
+    digest = base64.b64encode(hashlib.sha256(script[-1].encode()).digest()).decode()
+    assert policy.startswith(f"default-src 'none'; script-src 'sha256-{digest}'; ")
+
+
+def test_a_killed_run_lasts_as_long_as_its_tables(tmp_path, simfl_):
+    folder = RunFolder.create(tmp_path, "killed")
+    folder.write_scenario("name: killed\nseed: 1\nalgorithm: {kind: adpsgd}\nclients: {count: 2}\n")
+    with folder.table("metrics") as table:
+        table.append((0.0, 0, 0.0, 0, 1.0, 1.0, 0.5, 0.0, 0, 0, math.nan, 0.1))
+    with folder.table("updates") as table:
+        table.extend((0.5 * count, count % 2, -1, 0, 0, 32, 0.4, 0.0) for count in range(7))
+    folder.write_manifest(Manifest("killed", seed=1, device="cpu"))
+    code, out, said = simfl_("play", folder.path)
+    assert (code, out) == (0, "play.html\n")
+    assert said == f"{folder.path}: killed: the page ends with the last rows that were written\n"
+    (values,) = values_of(tmp_path / "play.html")
+    assert (values["duration_s"], values["count"]) == (3.0, 2)
+    assert unpack(values["updates"]["time"])[-1] == player.TICKS
+    assert "This run is killed." in Page((tmp_path / "play.html").read_text(encoding="utf-8")).text
+
+
+def test_a_notebook_shows_the_same_page_in_a_frame(make_run, tmp_path):
+    run = read(make_run())
+    shown = run.play(run.folder, height=700)
+    (frame,) = (given for tag, given in Page(shown._repr_html_()).tags if tag == "iframe")
+    assert frame["srcdoc"] == shown.html == play([run, run], tmp_path / "p.html").read_text(encoding="utf-8")
+    assert (frame["sandbox"], "height: 700px" in frame["style"]) == ("allow-scripts", True)
+    assert shown.save(tmp_path / "q.html").read_text(encoding="utf-8") == shown.html
+
+
+def test_long_tables_are_thinned_out_and_the_page_says_so(tmp_path, monkeypatch):
+    run = run_with_faults(tmp_path)
+    for name, value in {
+        "MOST_MESSAGES": 50,
+        "MOST_UPDATES": 20,
+        "MOST_INTERVALS": 10,
+        "MOST_DISCS": 5,
+        "BINS": 20,
+    }.items():
+        monkeypatch.setattr(player, name, value)
+    path = play(run, tmp_path / "p.html")
+    (values,) = values_of(path)
+    text = Page(path.read_text(encoding="utf-8")).text
+    kept, total = values["messages"]["sent"]["n"], len(run.messages)
+    assert kept == pytest.approx(50, abs=2)
+    assert f"Shown are {kept:,} of {total:,} messages ({kept / total:.1%})." in text
+    assert values["updates"]["time"]["n"] < values["updates"]["total"] == len(run.updates)
+    assert values["timeline"] is None
+    assert "6 clients are drawn as 6 groups." in text
+    shares = unpack(values["heat"]["shares"]).reshape(6, 20, len(ACTIVITIES)) / 255
+    timeline, group = run.timeline, unpack(values["node_of"])
+    lengths = (timeline["end_s"] - timeline["start_s"]).groupby([timeline["client"], timeline["activity"]]).sum()
+    for (client, activity), seconds in lengths.items():
+        assert shares[group[client], :, activity].mean() * run.manifest.time_s == pytest.approx(seconds, abs=0.005)
+
+
+def test_invalid_arguments_are_rejected(make_run, tmp_path, simfl_):
+    run = make_run()
+    three = "play: expected one run, or two to play side by side, found 3"
+    assert simfl_("play", run, run, run) == (2, "", f"{three}\n")
+    missing = f"{tmp_path / 'no'}: expected the folder of a run, found nothing there\n"
+    assert simfl_("play", tmp_path / "no") == (2, "", missing)
+    with pytest.raises(ScenarioError, match="cannot write the page: No such file"):
+        play(run, tmp_path / "no" / "p.html")
+    with pytest.raises(ScenarioError, match="found 0"):
+        play([])
+    (run / "timeline.parquet").write_text("x")
+    with pytest.raises(DataError, match=r"timeline\.parquet: cannot read the table"):
+        play(run, tmp_path / "p.html")
+    (run / "timeline.parquet").unlink()
+    assert simfl_("play", run, "-o", "page.html") == (0, "page.html\n", "")
+
+
+STATES = """
+window.addEventListener("error", (event) => { window.failure = event.message; });
+window.addEventListener("unhandledrejection", (event) => { window.failure = String(event.reason); });
+document.addEventListener("securitypolicyviolation", (event) => { window.failure = event.blockedURI; });
+(async () => {
+  while (!window.simfl && !window.failure) await new Promise((go) => setTimeout(go, 20));
+  const { runs, Replay, seek, choose } = window.simfl, times = JSON.parse(document.getElementById("times").textContent);
+  const states = runs.map((run) => times.map((time) => Replay.state(run, time / run.tick_s)));
+  seek(0.4);
+  choose({ run: runs[0], client: 2 });
+  const client = document.getElementById("details").textContent;
+  if (runs[0].messages) choose({ run: runs[0], message: 3 });
+  const message = document.getElementById("details").textContent;
+  const press = (key) => {
+    document.body.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true }));
+    return window.simfl.now;
+  };
+  const keys = [press("ArrowRight"), press("ArrowLeft"), press("e"), press("End"), press("Home")];
+  press(" ");
+  const playing = [window.simfl.playing];
+  press(" ");
+  playing.push(window.simfl.playing);
+  for (const menu of document.querySelectorAll("#color, #measure")) {
+    for (const { value } of menu.options) { menu.value = value; menu.dispatchEvent(new Event("change")); seek(0.3); }
+  }
+  window.dispatchEvent(new Event("beforeprint"));
+  seek(0.4);
+  const out = document.createElement("pre");
+  out.id = "states";
+  out.textContent = JSON.stringify({ states, client, message, failure: window.failure || "",
+    keys, playing, now: document.querySelector(".now").textContent });
+  document.body.append(out);
+})();
+"""
+
+
+def in_browser(path, times, tmp_path):
+    """Open a page with one more script that writes states into it; return them."""
+    digest = base64.b64encode(hashlib.sha256(STATES.encode()).digest()).decode()
+    text = path.read_text(encoding="utf-8").replace("script-src ", f"script-src 'sha256-{digest}' ", 1)
+    data = f'<script type="application/json" id="times">{json.dumps(times)}</script>'
+    path.write_text(text.replace('<script type="app', f'{data}<script>{STATES}</script><script type="app', 1))
+    command = [browser(), "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}"]
+    done = subprocess.run(
+        [*command, "--virtual-time-budget=20000", "--dump-dom", path.as_uri()],
+        capture_output=True, text=True, timeout=300, check=True,
+    )  # fmt: skip
+    written = re.search(r'<pre id="states">(.*?)</pre>', done.stdout, re.DOTALL)
+    assert written, done.stdout[-2000:]
+    return json.loads(written[1].replace("&gt;", ">").replace("&lt;", "<").replace("&amp;", "&"))
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not browser(), reason="no Chromium on this machine (Debian: apt install chromium)")
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_a_browser_computes_the_states_of_the_tables(tmp_path, algorithm):
+    run = run_with_faults(tmp_path, algorithm)
+    times = np.random.default_rng(7).uniform(0, run.manifest.time_s, 1000).tolist()
+    result = in_browser(play(run, tmp_path / "p.html"), times, tmp_path)
+    assert result["failure"] == ""
+    messages, timeline, updates, metrics = run.messages, run.timeline, run.updates, run.metrics
+    for time_s, state in zip(times, result["states"][0], strict=True):
+        assert state["flying"] == ((messages["sent_s"] <= time_s) & (messages["delivered_s"] > time_s)).sum()
+        assert state["updates"] == (updates["time_s"] <= time_s).sum()
+        assert state["evaluation"] == (metrics["time_s"] <= time_s).sum() - 1
+        current = timeline[(timeline["start_s"] <= time_s) & (timeline["end_s"] > time_s)]
+        activity = dict(zip(current["client"], current["activity"], strict=True))
+        assert state["activity"] == [activity.get(client, -1) for client in range(6)]
+        last = updates[updates["time_s"] <= time_s].groupby("client")["staleness"].last()
+        assert state["staleness"] == [last.get(client, -1) for client in range(6)]
+    assert {ACTIVITIES[k] for state in result["states"][0] for k in state["activity"]} >= {"compute", "offline"}
+    flying = ((messages["sent_s"] <= 0.4) & (messages["delivered_s"] > 0.4)).sum()
+    assert f"{(updates['time_s'] <= 0.4).sum():,} updates · {flying} in flight" in result["now"]
+    ends = [timeline["start_s"], messages["sent_s"], messages["delivered_s"], updates["time_s"], metrics["time_s"]]
+    events = np.unique(np.concatenate(ends))
+    later = events[events > 0.4 + 1e-8][0]
+    expected = [later, events[events < later - 1e-8][-1], 0.4, run.manifest.time_s, 0.0]
+    expected[2] = metrics["time_s"][metrics["time_s"] > expected[1] + 1e-8].iloc[0]
+    assert result["keys"] == pytest.approx(expected, abs=1e-8)
+    assert result["playing"] == [True, False]
+    assert "Client 2" in result["client"]
+    third = messages.sort_values("sent_s", kind="stable").iloc[3]
+    name = {6: "server"}
+    ends = [name.get(int(third[end]), f"client {int(third[end])}") for end in ("source", "target")]
+    assert f"Message from {ends[0]} to {ends[1]}" in result["message"]
+    assert f"Sent at {third['sent_s']:.4f}"[:-1] in result["message"]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not browser(), reason="no Chromium on this machine (Debian: apt install chromium)")
+def test_a_browser_shows_a_run_without_optional_tables(make_run, tmp_path):
+    result = in_browser(play([make_run(), make_run(algorithm="sync_sgd")], tmp_path / "p.html"), [0.0, 5.0], tmp_path)
+    assert result["failure"] == ""
+    assert result["states"][1][1] == {
+        "activity": [-1] * 4, "flying": 0, "updates": 50, "staleness": [3] * 4,
+        "evaluation": (read(make_run()).metrics["time_s"] <= 5.0).sum() - 1,
+    }  # fmt: skip
