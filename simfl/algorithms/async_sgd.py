@@ -15,6 +15,10 @@ With `delays: cyclic` the server applies updates in turn, client 0, 1, ..., K - 
 arrive out of turn. This gives the paper's simulated staleness, min(t - 1, K - 1) at the t-th update, at any speeds.
 Clients that have left permanently, or have not joined, are skipped.
 
+With `delay_limit: c` step sizes adapt to delays: an update of staleness tau has the step min(gamma_t, c / tau). This is
+the form of Mishchenko, Bach, Even and Woodworth 2022, https://arxiv.org/abs/2206.07638, and of Koloskova, Stich and
+Jaggi 2022, https://arxiv.org/abs/2206.08307, where c is a constant over the smoothness L.
+
 For privacy, a gradient counts as released when it is sent to the server, whether or not it is applied.
 
 Faults: those of `simfl.algorithms.server`. With `delays: cyclic` the server waits for an unreachable or crashed client
@@ -39,13 +43,15 @@ class AsyncSGD(AsyncServerAlgorithm):
     kind: ClassVar[str] = "async_sgd"
     combines_per_gradient = 0.0
 
-    def set_up(self, delays: str = "world") -> None:
+    def set_up(self, delays: str = "world", delay_limit: float | None = None) -> None:
         """Take the options.
 
         Args:
             delays: "world": delays follow from speeds and links; "cyclic": clients take turns.
+            delay_limit: c > 0, the largest product of a step size and its update's staleness; None for no limit.
         """
         super().set_up()
+        self.delay_limit = delay_limit
         self.cyclic = delays == "cyclic"
         self._turn = 0
         self._taking_part: set[int] = set()
@@ -111,6 +117,8 @@ class AsyncSGD(AsyncServerAlgorithm):
             self.client_dropped[client] += 1
             return
         step_size = weight * self.step_size()
+        if self.delay_limit is not None and step_size * staleness > self.delay_limit:
+            step_size = self.delay_limit / staleness
         if self.server_optimizer is None:
             descent = self.descent(gradient, step_size) if sent is None else ((-step_size, sent),)
             self.server_model = self.tape.apply((1.0, self.server_model), *descent)

@@ -106,6 +106,15 @@ def test_async_sgd_equals_the_papers_server(problem, delays):
     script.check(script.replay())
 
 
+def test_steps_adapt_to_delays():
+    script = Script("async_sgd", make_problem(K, sampling="poisson", clipping_norm=0.7), delay_limit=1.2)
+    steps = [row[6] for row in script.rows]
+    assert steps == [min(STEP, 1.2 / row[4]) if row[4] else STEP for row in script.rows]
+    assert min(steps) < 0.5 * STEP
+    steps.append(STEP)  # of the last reads, which are not applied
+    script.check(script.replay(lambda version: StageRule(0, 0.7, 1.0, steps[version])))
+
+
 def test_audp_adds_noise_of_the_right_law():
     problem = make_problem(K, sampling="without_replacement", clipping_norm=0.7, noise="laplace_l2")
     script = Script("audp", problem, noise=0.003)

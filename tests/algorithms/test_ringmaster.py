@@ -153,6 +153,7 @@ def test_rivals_are_sooner_at_a_suboptimality_than_asynchronous_sgd(tmp_path):
     plain = min(seconds({"kind": "async_sgd", "step_size": step}) for step in (0.05, 0.1, 0.2, 0.4))
     assert np.isfinite(plain)
     for rival in (
+        {"kind": "async_sgd", "delay_limit": 2.0, "step_size": 0.8},
         {"kind": "ringmaster", "threshold": 5, "step_size": 0.8},
         {"kind": "ringmaster", "threshold": 5, "step_size": 0.8, "late": "stop"},
         {"kind": "rennala", "gradients_per_step": 3, "step_size": 1.6},

@@ -44,7 +44,7 @@ class MAPA(AsyncSGD):
     kind: ClassVar[str] = "mapa"
     own_clipping: ClassVar[bool] = True
 
-    def set_up(self, delays: str = "world", stages: Sequence[StageRule] = ()) -> None:
+    def set_up(self, delays: str = "world", stages: Sequence[StageRule] = ()) -> None:  # type: ignore[override]
         """Take the options.
 
         Args:

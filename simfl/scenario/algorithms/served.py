@@ -92,3 +92,8 @@ class AsyncSgd(WithinRadius, ServedSgd):
     no_optimizer: ClassVar[str] = "its clients send gradients and take no step; use server_optimizer"
     optimizer_steps = (("step_size", "server_optimizer", USUAL_SERVER_STEPS),)
     kind: Literal["async_sgd"] = variant("async_sgd")
+    delay_limit: Positive | None = option(
+        None,
+        "c of step sizes that adapt to delays: an update of staleness tau has at most the step c / tau; papers have a "
+        "constant over the smoothness; null: the step does not depend on the staleness",
+    )
