@@ -186,9 +186,7 @@ def former() -> Iterator[str]:
     if names:
         yield (
             f"**Made by an earlier form of the study: {', '.join(names)}.** The studies have changed since, in claims, "
-            "readings and runs. Stored verdicts and numbers are of the earlier form until they are run again. For "
-            "`without_replacement` they are of `order: random`, the former default of Algorithm 2, which costs it "
-            "accuracy at large batches."
+            "readings and runs. Stored verdicts and numbers are of the earlier form until they are run again."
         )
         yield ""
 
