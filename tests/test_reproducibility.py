@@ -91,7 +91,7 @@ def check_equal(one, other):
         pd.testing.assert_frame_equal(frame, tables(other)[name], check_exact=True)
 
 
-@pytest.mark.slow(but=["messages"])
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ["adpsgd-atomic", "adpsgd-messages"])
 def test_the_same_seed_gives_the_same_tables_for_every_window(algorithm, tmp_path):
     runs = [run(rough(algorithm, window=window), out=tmp_path) for window in ("auto", "auto", 7, 60)]

@@ -312,6 +312,7 @@ def test_momentum_needs_the_root_of_the_condition_number_and_adam_is_independent
     assert np.ptp(adam) < 1e-3 < adam.max() < 0.7
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("average", [False, True])
 def test_momentum_multiplies_the_bias_of_heterogeneous_data(average):
     """D-PSGD ends at (I - W + eta H) x = eta H a, with momentum as if the step were eta / (1 - beta): the bias

@@ -189,6 +189,7 @@ def test_shuffled_batches_are_known_to_the_auditor():
     assert audited("async_sgd", no_noise, **said).refuted
 
 
+@pytest.mark.slow
 def test_one_pass_over_the_data_is_audited():
     """The ledger of disjoint batches, steps that are projected onto a ball, noise by its calibration."""
     right = audited("without_replacement_sgd")

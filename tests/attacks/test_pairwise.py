@@ -169,6 +169,7 @@ def test_unsupported_observers_are_refused(observer, options, message):
         plan(observer, **options)
 
 
+@pytest.mark.slow
 def test_the_command_line_shows_the_report_of_an_observer(simfl_, tmp_path):
     path = tmp_path / "ring.yaml"
     path.write_text(TEXT)

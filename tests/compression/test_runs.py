@@ -101,6 +101,7 @@ def test_bytes_are_those_of_the_compressor_and_times_follow(tmp_path):
         assert one.metrics["time_s"].iloc[-1] == pytest.approx(16 * round_s, rel=1e-6)
 
 
+@pytest.mark.slow
 def test_compression_leaves_every_epsilon_as_it_is(tmp_path):
     plain = run(scenario(PRIVATE), out=tmp_path)
     for compression in ("{kind: sign, gamma: 0.1}", "{kind: random_k, scheme: deep_squeeze, gamma: 0.1}"):

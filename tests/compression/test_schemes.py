@@ -87,7 +87,7 @@ def run_scheme(world, scheme, compressor, gamma, *, step=0.1, rounds=None, data=
     return algorithm, tape
 
 
-@pytest.mark.slow(but=["ring"])
+@pytest.mark.slow(but=["top_k-ring"])
 @pytest.mark.parametrize("topology", ["ring", "torus"])
 @pytest.mark.parametrize("kind", COMPRESSORS)
 @pytest.mark.parametrize("scheme", SCHEMES)
@@ -143,7 +143,7 @@ def test_choco_gossip_reaches_a_consensus_and_messages_without_memory_do_not():
     assert direct[-1] > 0.05 * direct[0]
 
 
-@pytest.mark.slow(but=["late", "choco"])
+@pytest.mark.slow(but=["late"])
 @pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize("fault", ["late", "churn", "changing"])
 def test_who_lacks_the_last_message_is_sent_all_so_that_no_copy_drifts(scheme, fault):

@@ -45,6 +45,8 @@ EXAMPLE = {
     "async_sgd in turn": ("async_sgd", {"delays": "cyclic"}),
     "audp": ("audp", {}),
     "centralized_sgd": ("centralized_sgd", {}),
+    "corrected_gossip": ("corrected_gossip", {}),
+    "corrected_gossip by tracking": ("corrected_gossip", {"method": "tracking"}),
     "decentralized_sgd": ("decentralized_sgd", {}),
     "gossip_learning": ("gossip_learning", {}),
     "gossip_learning that drops": ("gossip_learning", {"staleness": StalenessBound(1, "drop")}),
@@ -63,6 +65,9 @@ EXAMPLE = {
 CLIENT = {
     "fedavg": ("fedavg", {"steps": (1, 2, 3, 2)}),
     "fedprox": ("fedprox", {"steps": (1, 2, 3, 2)}),
+    "scaffold": ("scaffold", {"steps": (1, 2, 3, 2)}),
+    "feddyn": ("feddyn", {"steps": (1, 2, 3, 2)}),
+    "fednova": ("fednova", {"steps": (1, 2, 3, 2)}),
     "fedasync": ("fedasync", {}),
     "fedbuff": ("fedbuff", {"buffer_size": 3}),
     "fedbuff, noise of the server": ("fedbuff", {"buffer_size": 3, "noise": "server"}),
@@ -131,8 +136,8 @@ class Watching(Tape):
         self._take(Made(promise, parts, noise_scale, size, None), promise, *promise.pieces)
         return promise
 
-    def train(self, model, client, draw, steps, size, step, noise_scale=0.0, expected=0):
-        promise = super().train(model, client, draw, steps, size, step, noise_scale, expected)
+    def train(self, model, client, draw, steps, size, step, noise_scale=0.0, expected=0, correction=None):
+        promise = super().train(model, client, draw, steps, size, step, noise_scale, expected, correction)
         self._take(Made(promise, [(draw, 0, steps * size)], noise_scale, expected, None), promise)
         return promise
 
@@ -171,7 +176,9 @@ def run(way, ledger, training, fault, updates=UPDATES):
         options = {"sizes": RoundSizes(sequence, weights, world.streams, each_client=True)}
     if "steps" in options:
         options = {**options, "steps": options["steps"][: len(training.sizes)]}
-    tape = Watching(window=100, max_batch=BATCH, local=kind in LOCAL, own_clipping=ALGORITHMS[kind].own_clipping)
+    algorithm = ALGORITHMS[kind]
+    kinds = {"local": kind in LOCAL, "own_clipping": algorithm.own_clipping, "corrected": algorithm.corrects_rounds}
+    tape = Watching(window=100, max_batch=BATCH, **kinds)
     tape.releases = ledger.counted_by(ledger, training.noise_scale or training.noise_std, 1.0, tape.local)
     algorithm, _ = run_algorithm(kind, world, tape, training, updates=updates, until=3.0, **options)
     assert algorithm.releases is tape.releases
