@@ -140,7 +140,7 @@ def prepared(kind, *, private, window):
     return None
 
 
-@pytest.mark.slow(but=["adpsgd-private", "sync_sgd-plain", "fedbuff-private"])
+@pytest.mark.slow(but=["adpsgd-private", "fedbuff-private"])
 @pytest.mark.parametrize("private", [True, False], ids=["private", "plain"])
 @pytest.mark.parametrize("kind", sorted(AVAILABLE))
 def test_every_algorithm_repeats_itself_for_any_window_and_interruptions(kind, private, tmp_path):

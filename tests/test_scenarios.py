@@ -72,8 +72,6 @@ COMPUTED = set({_kinds(path): path for path in reversed(PATHS)}.values())
         "rivals/fedbuff-private",
         "adp2sgd/noise-small-adpsgd",
         "geo/",
-        "network/racks",
-        "devices/",
         "mapa/usps-lr-mapa",
         "async_fl/increasing-a9a-plain",
         "privacy/pairwise",

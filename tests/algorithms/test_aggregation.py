@@ -105,6 +105,7 @@ def test_sync_without_a_rule_sums_what_attackers_send():
     np.testing.assert_allclose(flipped[0], plain[0] + 2 * ETA * theirs / K, **CLOSE)
 
 
+@pytest.mark.slow(but=["everything"])
 @pytest.mark.parametrize("knows", ["everything", "own"])
 def test_fedbuff_with_median_is_its_numpy_loop(knows):
     buffer_size, problem, taken = 5, make_problem(K, local=True), []

@@ -20,6 +20,7 @@ def scenario(*changes):
     return load(FILE, [*SHORT, *changes])
 
 
+@pytest.mark.slow
 def test_messages_of_all_coordinates_give_dpsgd(tmp_path):
     choco = run(scenario("algorithm.options={share: 1.0, gamma: 1.0}"), out=tmp_path)
     plain = run(scenario("algorithm={kind: decentralized_sgd, step_size: 0.3, batch_size: 16}"), out=tmp_path)

@@ -72,6 +72,7 @@ def run(world, until=6.0, **options):
 bounds = st.builds(StalenessBound, st.integers(0, 6), st.sampled_from(["wait", "drop", "down_weight"]))
 
 
+@pytest.mark.slow
 @settings(max_examples=30, deadline=None, derandomize=True)
 @given(world=rough_worlds(5), bound=st.none() | bounds)
 def test_the_bound_holds_counts_add_up_and_no_client_waits_forever(world, bound):

@@ -42,6 +42,7 @@ def test_messages_of_all_coordinates_give_the_algorithm_without_compression(tmp_
             np.testing.assert_allclose(all_sent.metrics[column], plain.metrics[column], rtol=2e-4, atol=2e-6)
 
 
+@pytest.mark.slow(but=["qsgd"])
 @pytest.mark.parametrize("compression", ["{kind: qsgd, gamma: 0.3}", "{kind: random_k, share: 0.1, gamma: 0.2}"])
 def test_a_run_computes_the_listing_with_the_keys_of_its_seed(compression, tmp_path):
     setup = prepare(scenario(f"compression={compression}"))

@@ -197,6 +197,7 @@ def browser():
     )
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not browser(), reason="no Chromium on this machine")
 def test_a_browser_draws_the_page(written, tmp_path):
     command = [browser(), "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}"]

@@ -17,6 +17,7 @@ def scenario(*changes):
     return load(FILE, [*changes])
 
 
+@pytest.mark.slow
 def test_without_attackers_the_mean_rule_is_decentralized_sgd(tmp_path):
     short = ["topology={kind: ring}", "stop.epochs=3"]
     robust = run(scenario("algorithm.options={rule: mean}", *short), out=tmp_path)

@@ -157,6 +157,7 @@ def opened(text, file):
     return loads(text.decode())
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(signal, "SIGPROF"), reason="signals of POSIX")
 def test_random_damage_is_rejected_in_short_lines(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

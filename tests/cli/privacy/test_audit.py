@@ -30,6 +30,7 @@ def written(tmp_path):
     return write
 
 
+@pytest.mark.slow
 def test_a_correct_mechanism_passes(simfl_, written):
     code, out, err = simfl_("privacy", "audit", written(), "--canaries", 1438, "--in-place")
     assert (code, err) == (0, "")

@@ -91,6 +91,7 @@ def test_too_small_a_budget_claims_nothing(simfl_):
     assert "constant 16, claimed" not in out
 
 
+@pytest.mark.slow
 def test_compare_shows_noise_of_constant_sizes(simfl_):
     code, out, _ = simfl_(*EXAMPLE_3, *QUICK, "--compare")
     assert code == 0

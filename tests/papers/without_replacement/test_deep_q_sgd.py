@@ -87,6 +87,7 @@ def test_noise_covers_the_largest_step_since_the_last_global_one():
     assert min(ratios) == 1.0
 
 
+@pytest.mark.slow
 def test_local_models_stay_private_until_a_global_action():
     """Every operation is watched: a row written by a pair's Local step is read by operations of that pair only."""
     owner = {}
