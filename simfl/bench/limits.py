@@ -146,10 +146,13 @@ class PerCallTape:
         size = size if self.draw_size is None else self.draw_size(client, draw, size)
         return ClippedGradient(model, client, draw, min(size, self.max_batch), noise_scale, norm)
 
-    def train(self, model: Any, client: int, draw: int, steps: int, size: int, step: Any, noise_scale: float) -> Any:
+    def train(
+        self, model: Any, client: int, draw: int, steps: int, size: int, step: Any, noise_scale: float, **options: Any
+    ) -> Any:
         """Promise a round, as `Tape.train` does."""
         from simfl.tape.recording import Round
 
+        assert options.get("correction") is None, "rounds of local steps are measured without corrections"
         return Round(model, client, draw, steps, size, step, noise_scale)
 
     def release(self, promised: Any) -> None:

@@ -46,8 +46,9 @@ from typing import Any
 import simpy
 
 from simfl.algorithms.base import Algorithm
+from simfl.errors import RunError
 from simfl.tape import Gradient, Model
-from simfl.world.availability import Outcome
+from simfl.world.availability import MOST_OUTAGES, Outcome
 from simfl.world.compute import Draws
 
 #: Two integers: the version, and its holder.
@@ -99,6 +100,8 @@ class PassedModels(Algorithm):
         self._lined_up: list[list[int]] = [[] for _ in range(self.num_tasks)]
         #: Time at which a node of the current round becomes absent, so that the next round may begin; for each task.
         self._look_s = [math.inf] * self.num_tasks
+        #: Looks at absences in a task's round.
+        self._looks = [0] * self.num_tasks
         self._turn = Draws(self.world.streams, "turn", lambda g, n: g.random(n))
         self._jobs: list[deque[Any]] = [deque() for _ in range(self.num_clients)]
         self._idle: list[simpy.Event | None] = [None] * self.num_clients
@@ -142,13 +145,17 @@ class PassedModels(Algorithm):
             if awaited:
                 self._look_at_absences(task, awaited)
                 return
-        self._lined_up[task] = []
+        self._lined_up[task], self._looks[task] = [], 0
         acting.update(nodes)
         for node in sorted(nodes, key=lambda k: (k - task) % self.num_clients):
             self.act(node, task)
 
     def _look_at_absences(self, task: int, awaited: Sequence[int]) -> None:
-        """Call `_begin_round` again when an awaited node goes offline or is cut off."""
+        """Call `_begin_round` again when an awaited node goes offline or is cut off.
+
+        Raises:
+            RunError: nodes go offline more than `MOST_OUTAGES` times in one round, which would take hours.
+        """
         now, availability, cuts = self.clock.now, self.world.availability, self.world.network.links.cuts
         times_s = [availability.away_s(node, now) for node in awaited]
         if cuts and (holder := self.holder[task]) >= 0:
@@ -162,6 +169,12 @@ class PassedModels(Algorithm):
             self._look_s[task] = math.inf
             self._begin_round(task)
 
+        self._looks[task] += 1
+        if self._looks[task] > MOST_OUTAGES:
+            raise RunError(
+                f"availability: expected at most {MOST_OUTAGES} absences of clients during a round, found more until "
+                f"{now:.3g} s; choose longer times between absences, or faster clients and links"
+            )
         self._look_s[task] = look_s
         self.clock.call_at(look_s, look)
 
