@@ -176,7 +176,7 @@ class Contacts(Changing):
 
     def linked_s(self, one: int, other: int, time: float) -> float:
         """Return when two clients are next in contact, from `time` on; inf for never."""
-        return max(time, self.contact(one, other, time)[0])
+        return time if math.isinf(time) else max(time, self.contact(one, other, time)[0])
 
     def neighbors(self, client: int, time: float) -> Sequence[int]:
         """Return the clients with which this client is in contact at a time."""
