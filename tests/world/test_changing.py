@@ -127,6 +127,8 @@ def test_clients_out_of_contact_are_separated_as_by_a_partition():
     assert cuts.hit((1, 2), 0.0, 8.9) is None
     assert cuts.hit((1, 2), 0.0, 9.5).end_s == 10.0
     assert cuts.hit((0, 3), 2.0, 3.0).start_s == 2.5, "partitions hold for it"
+    apart = ContactCuts(Cuts([Cut((frozenset({0}),), 2.5, math.inf)]), contacts)
+    assert apart.joined_s((0, 1), 3.0) == math.inf, "a partition that never ends"
     touching = ContactCuts(Cuts(), Contacts(2, [(0.0, 5.0, 0, 1)], 5.0))
     assert touching.hit((0, 1), 1.0, 23.0) is None
 
