@@ -85,8 +85,7 @@ class AsyncSGD(AsyncServerAlgorithm):
             staleness = self.version - read
             self.apply(me, gradient, size, sent, self.turns.weight(staleness), staleness)
             content = self.content()
-            if self._downlink is not None:
-                content = self.shortened(me, content[0])[0], *content[1:]
+            content = self.shortened(me, content[0])[0], *content[1:]
             network.hand_over(self.server, me, self._downlink_bytes, content[0])
             self.read(me)
             return came.succeed(content)

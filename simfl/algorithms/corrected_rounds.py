@@ -66,9 +66,8 @@ class Scaffold(_Corrected):
     summary: ClassVar[str] = "SCAFFOLD: FedAvg with control variates, which reach the optimum of unlike data"
     vectors: ClassVar[int] = 2
 
-    def _train(self, model: Model, me: int, steps: int, this: RoundUnderWay) -> Round:
-        correction = self.tape.combine((1.0, this.control), (-1.0, self.controls[me]))
-        return self.train(model, me, steps, (this.step_size, 0.0, 0.0, 0.0), correction)
+    def _correction(self, me: int, this: RoundUnderWay) -> Model:
+        return self.tape.combine((1.0, this.control), (-1.0, self.controls[me]))
 
     def _terms(self, this: RoundUnderWay, weights: Sequence[tuple[int, float]]) -> _Terms:
         total, terms = sum(self.weights), []
@@ -97,9 +96,8 @@ class FedDyn(_Corrected):
         self.alpha = alpha
         self._state = Model((), ())
 
-    def _train(self, model: Model, me: int, steps: int, this: RoundUnderWay) -> Round:
-        correction = self.tape.combine((-1.0, self.controls[me]))
-        return self.train(model, me, steps, (this.step_size, 0.0, 0.0, 0.0), correction)
+    def _correction(self, me: int, this: RoundUnderWay) -> Model:
+        return self.tape.combine((-1.0, self.controls[me]))
 
     def _terms(self, this: RoundUnderWay, weights: Sequence[tuple[int, float]]) -> _Terms:
         changes = self._changes(this)

@@ -143,7 +143,6 @@ class FedAvg(ServerAlgorithm):
         this = RoundUnderWay(
             self.clock.event(), set(cohort), self.round_num, self.step_size(), self.clock.now, self.control
         )
-        size = None if self.vectors == 1 else self.vectors * self.training.model_bytes
         model = self.server_model
         for client in cohort:
             self.busy.add(client)
@@ -159,7 +158,7 @@ class FedAvg(ServerAlgorithm):
             if self.clock.now == 0.0:  # all clients have the initial model
                 begin()
             else:
-                self.to_client(client, begin, size, refused, shown)
+                self.to_client(client, begin, self._message_bytes, refused, shown)
         if self.deadline is not None:
             self.clock.call_at(this.began_s + self.deadline, lambda: self._expire(this))
         yield this.over
@@ -191,9 +190,15 @@ class FedAvg(ServerAlgorithm):
         """Return the terms of the step; `weights` are those of the clients that came."""
         return [(weight, this.came[k]) for k, weight in weights]
 
-    def _train(self, model: Model, me: int, steps: int, this: RoundUnderWay) -> Round:
-        """Promise the change of the model by a client's round."""
-        return self.train(model, me, steps, (this.step_size, 0.0, 0.0, 0.0))
+    def _correction(self, me: int, this: RoundUnderWay) -> Model | None:
+        """Return what is added to each gradient of a client's round; None for nothing."""
+        del me, this
+        return None
+
+    @property
+    def _message_bytes(self) -> int | None:
+        """Bytes of a message of several vectors; None for one, perhaps compressed."""
+        return None if self.vectors == 1 else self.vectors * self.training.model_bytes
 
     def _done(self, client: int, this: RoundUnderWay, change: Model | Round | None, examples: int = 0) -> None:
         """Note that a client's update has arrived, or that none will."""
@@ -233,7 +238,7 @@ class FedAvg(ServerAlgorithm):
         if outcome is Outcome.GONE:
             self._done(me, this, None)
             return
-        change = self._train(model, me, steps, this)
+        change = self.train(model, me, steps, (this.step_size, 0.0, 0.0, 0.0), self._correction(me, this))
         self.tape.release(change)
         sent_s, examples = self.clock.now, change.all_examples
         sent = self.compressed(me, ((1.0, change),)) or change
@@ -242,8 +247,7 @@ class FedAvg(ServerAlgorithm):
             self.communicated(me, self.present_s(me, sent_s, self.clock.now))
             self._done(me, this, sent, examples)
 
-        size = None if self.vectors == 1 else self.vectors * self.training.model_bytes
-        self.to_server(me, arrived, size, content=sent)
+        self.to_server(me, arrived, self._message_bytes, content=sent)
 
     def _within(self, this: RoundUnderWay, steps: int, seconds: float) -> tuple[int, float]:
         """Return the number of steps that a client makes, and their duration in seconds."""

@@ -186,11 +186,9 @@ class ServerAlgorithm(Algorithm):
                 self.miss(client)
                 arrived.succeed(None)
 
-            called = refused
-            if self._downlink is not None:
-                model, called = self.shortened(client, content[0], refused)
-                content = model, *content[1:]
-            self.to_client(client, lambda: arrived.succeed(content), None, called, content[0])
+            model, called = self.shortened(client, content[0], refused)
+            given = model, *content[1:]
+            self.to_client(client, lambda: arrived.succeed(given), None, called, model)
 
         self.admit(give)
         return arrived

@@ -73,8 +73,8 @@ def test_rounds_equal_those_written_out_in_numpy(kind, options):
     def watch(algorithm):
         train = algorithm.train
 
-        def trained(model, client, steps, step):
-            promised = train(model, client, steps, step)
+        def trained(model, client, steps, step, correction):
+            promised = train(model, client, steps, step, correction)
             draws.setdefault(client, []).append((algorithm.round_num, promised.draw, steps))
             return promised
 
