@@ -12,13 +12,13 @@ from urllib.parse import quote
 
 import numpy as np
 
-from simfl.errors import ScenarioError, to_path
+from simfl.errors import to_path
 from simfl.records import Run
 from simfl.records.claims import MOST_GROUPS, RELATIONS, VIEWS, Check
 from simfl.records.comparison import FEW
 from simfl.records.display import show_bytes, show_count, show_factor, show_number, show_range, show_share, show_time
-from simfl.records.writer import replacing
 from simfl.reports.content import TIMES, Content, Part, axis_labels, describe_run, gather
+from simfl.reports.template import asset, embedded, environment, write_page
 from simfl.scenario.syntax import write
 
 _LEAST_SHARE = 0.0005  # of the clients' time; a smaller one is invisible
@@ -39,40 +39,24 @@ def write_report(
     as `simfl.accounts.check.check_run`.
     """
     place = to_path(out, "out: the path of an HTML file")
-    text = page(gather(paths, target=target, baseline=baseline, check=check, tell=tell))
-    try:
-        with replacing(place) as partial:
-            partial.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise ScenarioError(f"{place}: cannot write the report: {error.strerror}") from error
-    return place
+    return write_page(place, page(gather(paths, target=target, baseline=baseline, check=check, tell=tell)), "report")
 
 
 def page(content: Content) -> str:
     """Return the whole page."""
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-    from markupsafe import Markup
-
-    loader = PackageLoader("simfl.reports", ".")
-    environment = Environment(
-        loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    environment.tests["nan"] = math.isnan
-    environment.filters.update(
+    templates = environment()
+    templates.tests["nan"] = math.isnan
+    templates.filters.update(
         name=describe_run, number=show_number, quote=quote, share=show_share, time=show_time, yaml=write
     )
 
-    def asset(name: str) -> Markup:
-        return Markup(loader.get_source(environment, name)[0])
-
-    return environment.get_template("page.html.j2").render(
+    return templates.get_template("page.html.j2").render(
         content=content,
         about=_about(content),
         style=asset("page.css"),
         script=asset("page.js"),
         colors=_series_colors(content.parts),
-        # JSON that cannot end its element.
-        data=Markup(json.dumps(_data(content), separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")),
+        data=embedded(json.dumps(_data(content), separators=(",", ":"), allow_nan=False)),
         has_curves=any(part.curves for part in content.parts),
         several=any(len(part.group.good) > 1 for part in content.parts),
         many=max((len(part.group.good) for part in content.parts), default=0) >= FEW,

@@ -27,7 +27,7 @@ from simfl.plots.style import color_of, name_of
 from simfl.records import ACTIVITIES, Run, RunFolder, read
 from simfl.records.display import Y_AXES, measure_label, show_count
 from simfl.records.results import clock_of
-from simfl.records.writer import replacing
+from simfl.reports.template import asset, embedded, environment, write_page
 from simfl.scenario.units import parse_time
 
 Runs = Run | str | Path | Sequence[Run | str | Path]
@@ -81,13 +81,7 @@ class Player:
 
     def save(self, out: str | Path) -> Path:
         """Write the page; ScenarioError if that fails."""
-        place = to_path(out, "out: the path of an HTML file")
-        try:
-            with replacing(place) as partial:
-                partial.write_text(self.html, encoding="utf-8")
-        except OSError as error:
-            raise ScenarioError(f"{place}: cannot write the page: {error.strerror}") from error
-        return place
+        return write_page(to_path(out, "out: the path of an HTML file"), self.html, "page")
 
     def _repr_html_(self) -> str:
         style = f"width: 100%; height: {int(self.height)}px; border: 0"
@@ -123,31 +117,26 @@ def play(runs: Runs, out: str | Path | None = "play.html", *, height: int = 900)
 
 def page(runs: Runs) -> str:
     """Return the page as text; see `play`."""
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-    from markupsafe import Markup
-
     given = list(runs) if isinstance(runs, Iterable) and not isinstance(runs, str | bytes) else [runs]
     several = [run if isinstance(run, Run) else read(run) for run in given]
     if not 0 < len(several) <= MOST_RUNS:
         raise ScenarioError(f"play: expected one run, or two to play side by side, found {len(several)}")
     contents = [gather(run) for run in several]
-    loader = PackageLoader("simfl.reports", ".")
-    environment = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True)
-
-    def asset(name: str) -> Markup:
-        return Markup(loader.get_source(environment, name)[0])
-
     script = asset("replay.js") + asset("player.js")
     data = json.dumps(
         {"runs": [content.values for content in contents], "activities": ACTIVITIES}, separators=(",", ":")
     )
-    return environment.get_template("player.html.j2").render(
-        contents=contents,
-        title=" | ".join(dict.fromkeys(content.values["name"] for content in contents)),
-        script=script,
-        script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
-        style=asset("player.css"),
-        data=Markup(data.replace("<", "\\u003c")),  # JSON that cannot end its element
+    return (
+        environment()
+        .get_template("player.html.j2")
+        .render(
+            contents=contents,
+            title=" | ".join(dict.fromkeys(content.values["name"] for content in contents)),
+            script=script,
+            script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+            style=asset("player.css"),
+            data=embedded(data),
+        )
     )
 
 
