@@ -41,6 +41,21 @@ def numbers(
     return values, training.initial.astype(np.float64), algorithm, tallies
 
 
+def noting(taken):
+    """Return what makes a server append (client, draw, staleness, version) of each update that it takes."""
+
+    def watch(algorithm):
+        take = algorithm.take
+
+        def watched(update):
+            taken.append((update.client, update.change.draw, update.staleness, algorithm.version))
+            take(update)
+
+        algorithm.take = watched
+
+    return watch
+
+
 def change(problem, start, client, draw, steps=STEPS):
     """w_H - w_0 of one round, f64."""
     w = start.copy()
@@ -111,18 +126,16 @@ def test_fedbuff_with_median_is_its_numpy_loop(knows):
     buffer_size, problem, taken = 5, make_problem(K, local=True), []
     attack = InnerProductManipulation(2.0) if knows == "everything" else SignFlip()
 
-    def watch(algorithm):
-        take = algorithm.take
-
-        def watched(update):
-            taken.append((update.client, update.change.draw, update.staleness, algorithm.version))
-            take(update)
-
-        algorithm.take = watched
-
     world = make_world(K, speeds=[1.0, 1.0, 2.0, 0.5, 1.0, 3.0, 1.0], jitter=lognormal(0.4), seed=3)
     values, w, *_ = numbers(
-        "fedbuff", world, 30, watch, Median(), Hostility(HOSTILE, attack), steps=[STEPS] * K, buffer_size=buffer_size
+        "fedbuff",
+        world,
+        30,
+        noting(taken),
+        Median(),
+        Hostility(HOSTILE, attack),
+        steps=[STEPS] * K,
+        buffer_size=buffer_size,
     )
     models = [w]
     assert max(staleness for _, _, staleness, _ in taken) > 0
@@ -147,20 +160,11 @@ def test_fedasync_with_a_norm_clip_around_the_server_is_its_numpy_loop(knows):
     tau, problem, taken = 0.3, make_problem(K, local=True), []
     attack = InnerProductManipulation(2.0) if knows == "everything" else SignFlip()
 
-    def watch(algorithm):
-        take = algorithm.take
-
-        def watched(update):
-            taken.append((update.client, update.change.draw, update.staleness, algorithm.version))
-            take(update)
-
-        algorithm.take = watched
-
     def world():
         return make_world(K, speeds=[1.0, 1.0, 2.0, 0.5, 1.0, 3.0, 1.0], jitter=lognormal(0.4), seed=3)
 
     rule, hostility, options = ClippedGossip(tau), Hostility(HOSTILE, attack), {"steps": [STEPS] * K}
-    values, w, algorithm, tallies = numbers("fedasync", world(), 30, watch, rule, hostility, **options)
+    values, w, algorithm, tallies = numbers("fedasync", world(), 30, noting(taken), rule, hostility, **options)
     models, last, factors = [w], {}, np.zeros(K)
     assert max(staleness for _, _, staleness, _ in taken) > 3
     for client, draw, staleness, version in taken:

@@ -1,8 +1,6 @@
 """Compressed exchanges of AD-PSGD: sums that stay, memories that agree, refusals, windows and interruptions."""
 
 import dataclasses
-import math
-import random
 
 import numpy as np
 import pytest
@@ -11,15 +9,15 @@ from simfl.compression.base import CompressionPlan
 from simfl.compression.compressors.qsgd import Qsgd
 from simfl.compression.compressors.top_k import TopK
 from simfl.compression.schemes import PAIRWISE
-from simfl.runs.runner import prepare, resume, run
+from simfl.runs.runner import prepare
 from simfl.scenario import loads
 from simfl.tape import Tape
 from simfl.world.availability import Outage
 from simfl.world.links import LinkModel
-from tests.compression.helpers import compressed
+from tests.compression.helpers import check_repeats, compressed
 from tests.compression.test_schemes import SEED, D, key_of
-from tests.helpers import NumpyExecutor, exponential, lognormal, make_training, make_world, run_algorithm, run_until
-from tests.test_reproducibility import check_equal, rough
+from tests.helpers import NumpyExecutor, exponential, lognormal, make_training, make_world, run_algorithm
+from tests.test_reproducibility import rough
 
 
 def gossip(world, scheme, compressor, gamma, until, prepare=None, models=None):
@@ -98,11 +96,7 @@ def scenario(scheme, window="auto", compression=True):
 @pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["choco", "deep_squeeze"])
 def test_runs_repeat_themselves_at_any_window_and_after_an_interruption(scheme, tmp_path):
-    whole, events = run_until(prepare(scenario(scheme)), math.inf, tmp_path)
-    check_equal(whole, run(scenario(scheme, window=7), out=tmp_path))
-    cut, _ = run_until(prepare(scenario(scheme)), random.Random(scheme).randint(events // 4, events), tmp_path)
-    assert cut.status == "interrupted"
-    check_equal(whole, resume(cut.folder))
+    whole, _ = check_repeats(scenario, scheme, tmp_path)
     assert set(whole.messages["bytes"]) == {prepare(scenario(scheme)).training.compression.bytes}
     ledger = prepare(scenario(scheme, compression=False)).ledger
     assert whole.manifest.extra["privacy"].startswith(ledger.statement[:40])

@@ -2,7 +2,6 @@
 
 import dataclasses
 import math
-import random
 
 import numpy as np
 import pytest
@@ -11,16 +10,16 @@ from simfl.accounts.network import network
 from simfl.compression.base import CompressionPlan
 from simfl.compression.compressors.top_k import TopK
 from simfl.compression.schemes import PAIRWISE
-from simfl.runs.runner import prepare, resume, run
+from simfl.runs.runner import prepare
 from simfl.scenario import loads
 from simfl.tape import Tape
 from simfl.world.availability import Outage
 from simfl.world.links import LinkModel
-from tests.compression.helpers import compressed
+from tests.compression.helpers import check_repeats, compressed
 from tests.compression.test_runs import PRIVATE
 from tests.compression.test_schemes import COMPRESSORS, EXAMPLES, SEED, D, Data, key_of
-from tests.helpers import NumpyExecutor, exponential, lognormal, make_training, make_world, run_algorithm, run_until
-from tests.test_reproducibility import check_equal, rough
+from tests.helpers import NumpyExecutor, exponential, lognormal, make_training, make_world, run_algorithm
+from tests.test_reproducibility import rough
 
 K, STEP = 6, 0.1
 LINKS = LinkModel(latency=exponential(8e-3), loss=0.2, resend_timeout_s=0.01)
@@ -225,11 +224,7 @@ def scenario(name, window="auto", compression=True):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", WAYS)
 def test_runs_repeat_themselves_at_any_window_and_after_an_interruption(name, tmp_path):
-    whole, events = run_until(prepare(scenario(name)), math.inf, tmp_path)
-    check_equal(whole, run(scenario(name, window=7), out=tmp_path))
-    cut, _ = run_until(prepare(scenario(name)), random.Random(name).randint(events // 4, events), tmp_path)
-    assert cut.status == "interrupted"
-    check_equal(whole, resume(cut.folder))
+    whole, _ = check_repeats(scenario, name, tmp_path)
     assert set(whole.messages["bytes"]) == {prepare(scenario(name)).training.compression.bytes}
     assert np.isfinite(whole.clients["epsilon"].astype(float)).all()
 

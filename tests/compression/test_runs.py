@@ -1,18 +1,15 @@
 """Compressed messages in runs: numbers, times, bytes, windows, interruptions, epsilons and accounts of networks."""
 
-import math
-import random
-
 import jax
 import numpy as np
 import pytest
 
 from simfl.accounts.network import network
-from simfl.runs.runner import prepare, resume, run
+from simfl.runs.runner import prepare, run
 from simfl.scenario import loads
-from tests.compression.helpers import compressed
-from tests.helpers import batch_examples, run_until, softmax_gradient
-from tests.test_reproducibility import check_equal, rough
+from tests.compression.helpers import check_repeats, compressed
+from tests.helpers import batch_examples, softmax_gradient
+from tests.test_reproducibility import rough
 
 SCENARIO = """
 name: short
@@ -83,12 +80,7 @@ def compressed_rough(name, window="auto"):
 @pytest.mark.parametrize("name", ROUGH)
 def test_runs_repeat_themselves_at_any_window_and_after_an_interruption(name, tmp_path):
     """Clients join late, leave, crash and lose messages; noise is drawn."""
-    whole, events = run_until(prepare(compressed_rough(name)), math.inf, tmp_path)
-    check_equal(whole, run(compressed_rough(name, window=7), out=tmp_path))
-    cut, _ = run_until(prepare(compressed_rough(name)), random.Random(name).randint(events // 4, events), tmp_path)
-    assert cut.status == "interrupted"
-    again = resume(cut.folder)
-    check_equal(whole, again)
+    whole, again = check_repeats(compressed_rough, name, tmp_path)
     assert again.manifest.extra["models"] == whole.manifest.extra["models"]
     assert whole.messages["bytes"].nunique() == (1 if name == "deep_squeeze" else 2), "late clients are sent all"
 

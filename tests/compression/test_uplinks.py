@@ -1,8 +1,6 @@
 """Compressed updates to a server, and its models: plain loops, bytes, windows, interruptions, epsilons."""
 
 import dataclasses
-import math
-import random
 
 import numpy as np
 import pytest
@@ -11,15 +9,15 @@ from simfl.accounts.network import network
 from simfl.compression.base import CompressionPlan
 from simfl.compression.compressors.top_k import TopK
 from simfl.compression.schemes import UPLINKS
-from simfl.runs.runner import prepare, resume, run
+from simfl.runs.runner import prepare, run
 from simfl.scenario import loads
 from simfl.tape import Tape
 from simfl.world.availability import Outage
 from simfl.world.links import LinkModel
-from tests.compression.helpers import compressed
+from tests.compression.helpers import check_repeats, compressed
 from tests.compression.test_schemes import COMPRESSORS, EXAMPLES, SEED, D, Data, key_of
-from tests.helpers import LOCAL, NumpyExecutor, exponential, make_training, make_world, run_algorithm, run_until
-from tests.test_reproducibility import check_equal, rough
+from tests.helpers import LOCAL, NumpyExecutor, exponential, make_training, make_world, run_algorithm
+from tests.test_reproducibility import rough
 
 CLIENTS, STEP = 4, 0.1
 
@@ -185,11 +183,7 @@ def scenario(name, *more, window="auto", compression=True, stop="{updates: 100}"
 @pytest.mark.slow
 @pytest.mark.parametrize("name", WAYS)
 def test_runs_repeat_themselves_at_any_window_and_after_an_interruption(name, tmp_path):
-    whole, events = run_until(prepare(scenario(name)), math.inf, tmp_path)
-    check_equal(whole, run(scenario(name, window=7), out=tmp_path))
-    cut, _ = run_until(prepare(scenario(name)), random.Random(name).randint(events // 4, events), tmp_path)
-    assert cut.status == "interrupted"
-    check_equal(whole, resume(cut.folder))
+    check_repeats(scenario, name, tmp_path)
 
 
 @pytest.mark.parametrize("name", WAYS)
