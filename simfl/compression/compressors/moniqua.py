@@ -17,7 +17,7 @@ from simfl.models.lazy import jax, jnp
 class Moniqua(AbstractCompressor):
     """Q(x) = x mod B, rounded to a multiple of B / 2^b.
 
-    B = 2 theta / (1 - 2 delta) and delta = 2^-(b+1); mod B has values from -B/2 to B/2. A message has a number of b bits
+    B = 2 theta / (1 - 2 delta) and delta = 2^-(b+1); mod B has values from -B/2 to B/2. A message has b bits
     for each coordinate. A receiver whose model is within theta of x in each coordinate finds x within delta B: see
     `simfl.compression.schemes.moniqua`.
 
