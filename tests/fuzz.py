@@ -16,7 +16,8 @@ from simfl.algorithms import ALGORITHMS
 #: Algorithms of one client.
 ONE_CLIENT = ("centralized_sgd",)
 #: Algorithms whose clients train in rounds of many steps.
-LOCAL = ("fedavg", "fedprox", "fedasync", "fedbuff", "scaffold", "feddyn", "fednova")
+SERVED_LOCAL = ("fedavg", "fedprox", "fedasync", "fedbuff", "scaffold", "feddyn", "fednova")
+LOCAL = (*SERVED_LOCAL, "k_gt")
 
 
 class Drawer:
@@ -55,7 +56,7 @@ class Drawer:
         kind = self.one(*ALGORITHMS)
         alone, served = (
             kind in ONE_CLIENT,
-            kind in ("async_fl", "async_sgd", "audp", "mapa", "ringmaster", "rennala", "m_sync_sgd", *LOCAL),
+            kind in ("async_fl", "async_sgd", "audp", "mapa", "ringmaster", "rennala", "m_sync_sgd", *SERVED_LOCAL),
         )
         count = 1 if alone else self.one(2, 3, 4, 6, 9)
         deciding = kind == "deep_q_sgd"

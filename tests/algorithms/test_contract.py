@@ -233,8 +233,7 @@ def test_a_rows_staleness_is_the_number_of_updates_since_its_read(kind, options)
             read_at[client] = world.clock.now
             return original(model, client)
 
-        if kind not in LOCAL:
-            algorithm.gradient = gradient
+        algorithm.gradient = gradient
         if kind in SERVED:  # what counts is when the server sent the model
             read = algorithm.read
             algorithm.read = lambda client: (

@@ -65,6 +65,7 @@ EXAMPLE = {
 CLIENT = {
     "fedavg": ("fedavg", {"steps": (1, 2, 3, 2)}),
     "fedprox": ("fedprox", {"steps": (1, 2, 3, 2)}),
+    "k_gt": ("k_gt", {"steps": (1, 2, 3, 2)}),
     "scaffold": ("scaffold", {"steps": (1, 2, 3, 2)}),
     "feddyn": ("feddyn", {"steps": (1, 2, 3, 2)}),
     "fednova": ("fednova", {"steps": (1, 2, 3, 2)}),

@@ -195,7 +195,7 @@ BROKEN = [
     Broken(
         "unknown_algorithm",
         "algorithm: {kind: ad_psgd}\n",
-        "{file}: algorithm.kind: expected decentralized_sgd, corrected_gossip, adpsgd, gossip_learning, sgp, "
+        "{file}: algorithm.kind: expected decentralized_sgd, corrected_gossip, k_gt, adpsgd, gossip_learning, sgp, "
         "ringmaster, rennala, m_sync_sgd, fedavg, fedprox, scaffold, feddyn, fednova, "
         "fedasync, fedbuff, centralized_sgd, async_sgd, "
         "sync_sgd, async_fl, audp, mapa, without_replacement_sgd, deep_q_sgd, random_walk_sgd or my_module:MyClass, "
@@ -217,6 +217,17 @@ BROKEN = [
         "algorithm: {kind: corrected_gossip, optimizer: momentum}\n",
         "{file}: algorithm.optimizer: expected sgd with 'corrected_gossip', found 'momentum'; its corrections are "
         "those of plain steps",
+    ),
+    Broken(
+        "two_lengths_of_k_gt",
+        "algorithm: {kind: k_gt, local_steps: 2, local_epochs: 1}\n",
+        "{file}: algorithm.local_epochs: expected local_steps or local_epochs, found both; remove one of them",
+    ),
+    Broken(
+        "gradients_clipped_in_k_gt",
+        "algorithm: {kind: k_gt}\nprivacy: {clipping_norm: 1, noise_multiplier: 1}\n",
+        "{file}: privacy.mechanism: expected 'gaussian_update' with 'k_gt', found 'gaussian'; a client sends what many "
+        "steps changed, which is clipped as a whole",
     ),
     Broken(
         "pull_of_scaffold",

@@ -5,7 +5,7 @@ of plugins are added in `simfl.scenario.catalogues`.
 """
 
 from simfl.scenario.algorithms.base import AlgorithmConfig, BoundedConfig, ServerAlgorithmConfig, StalenessBound
-from simfl.scenario.algorithms.gossip import AdPsgd, CorrectedGossip, DecentralizedSgd, GossipLearning, Sgp
+from simfl.scenario.algorithms.gossip import AdPsgd, CorrectedGossip, DecentralizedSgd, GossipLearning, KGt, Sgp
 from simfl.scenario.algorithms.late import MSyncSgd, Rennala, Ringmaster
 from simfl.scenario.algorithms.local_rounds import (
     FedAsync,
@@ -15,6 +15,7 @@ from simfl.scenario.algorithms.local_rounds import (
     FedNova,
     FedProx,
     LocalRoundsConfig,
+    LocalStepsConfig,
     Scaffold,
 )
 from simfl.scenario.algorithms.own import ExternalAlgorithm
@@ -37,7 +38,9 @@ __all__ = [
     "FedNova",
     "FedProx",
     "GossipLearning",
+    "KGt",
     "LocalRoundsConfig",
+    "LocalStepsConfig",
     "MSyncSgd",
     "Rennala",
     "Ringmaster",

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import ClassVar, Literal
 
 from simfl.scenario.algorithms.base import AlgorithmConfig, BoundedConfig, Sections
+from simfl.scenario.algorithms.local_rounds import LocalStepsConfig
 from simfl.scenario.compression import GOSSIP, PAIRWISE, Scheme
 from simfl.scenario.fields import Index, Positive, PositiveSeconds, Settled, option, variant
 from simfl.scenario.problems import Problem
@@ -22,21 +23,33 @@ class DecentralizedSgd(AlgorithmConfig):
     kind: Literal["decentralized_sgd"] = variant("decentralized_sgd")
 
 
-class CorrectedGossip(AlgorithmConfig):
+class Corrected(AlgorithmConfig):
+    """Base of gossip with a correction for each client."""
+
+    mixes: ClassVar[bool] = True
+    no_optimizer: ClassVar[str] = "its corrections are those of plain steps"
+    weighting: Literal["data", "uniform"] = option(
+        "data", "what is minimized: the mean over examples (data), or over the losses of clients (uniform)"
+    )
+
+    def warnings(self, scenario: Sections) -> Iterator[str]:
+        """Warn if clients leave."""
+        leaves = any(crash.back is None for absence in scenario.availability for crash in absence.crash)
+        if leaves or (scenario.privacy is not None and scenario.privacy.epsilon_budget is not None):
+            what = "availability: a client" if leaves else "privacy.epsilon_budget: a client whose budget is spent"
+            yield f"{what} leaves with its correction, and the others do not reach their optimum any more"
+
+
+class CorrectedGossip(Corrected):
     """EXTRA, exact diffusion, NIDS and gradient tracking.
 
     Gossip that reaches the optimum of unlike data with constant steps.
     """
 
-    mixes: ClassVar[bool] = True
-    no_optimizer: ClassVar[str] = "its corrections are those of plain steps"
     kind: Literal["corrected_gossip"] = variant("corrected_gossip")
     method: Literal["extra", "exact_diffusion", "nids", "tracking"] = option(
         "exact_diffusion",
         "how the clients' models are corrected; tracking sends two vectors in a message, the others one",
-    )
-    weighting: Literal["data", "uniform"] = option(
-        "data", "what is minimized: the mean over examples (data), or over the losses of clients (uniform)"
     )
     step_factors: tuple[Positive, ...] | None = option(
         None, "factor on step_size of each client, one per client, with method nids; null: 1"
@@ -53,16 +66,20 @@ class CorrectedGossip(AlgorithmConfig):
             yield Problem(f"one factor for each of the {count} clients", str(given), "list as many", at)
 
     def warnings(self, scenario: Sections) -> Iterator[str]:
-        """Warn if clients leave, or the graph changes with most methods."""
-        leaves = any(crash.back is None for absence in scenario.availability for crash in absence.crash)
-        if leaves or (scenario.privacy is not None and scenario.privacy.epsilon_budget is not None):
-            what = "availability: a client" if leaves else "privacy.epsilon_budget: a client whose budget is spent"
-            yield f"{what} leaves with its correction, and the others do not reach their optimum any more"
+        """Warn also if the graph changes with most methods."""
+        yield from super().warnings(scenario)
         if scenario.topology.changes and self.method != "tracking":
             yield (
                 f"algorithm.method: {self.method} is proven for a constant graph, and topology "
                 f"'{scenario.topology.kind}' changes; use tracking"
             )
+
+
+class KGt(LocalStepsConfig, Corrected):
+    """K-GT: gradient tracking with rounds of local steps; two vectors in each message."""
+
+    kind: Literal["k_gt"] = variant("k_gt")
+    outer_step: Positive = option(1.0, "eta_s, factor on the changes of a round before models are averaged")
 
 
 class AdPsgd(BoundedConfig):
