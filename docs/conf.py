@@ -75,6 +75,7 @@ BELOW = {
         "plugins",
     ],
     "reference": ["scenario", "algorithms", "faults", "network", "glossary", "api"],
+    "algorithms": ["algorithms-servers", "algorithms-rounds", "algorithms-gossip", "algorithms-papers"],
     "api": [
         "api-runs",
         "api-scenarios",

@@ -34,6 +34,10 @@ class KGT(CorrectedGossip):
 
     kind: ClassVar[str] = "k_gt"
     summary: ClassVar[str] = "K-GT: gradient tracking with local steps, gossip to the optimum; waits as D-PSGD"
+    family: ClassVar[str] = "gossip"
+    who_waits: ClassVar[str] = "each client waits for its neighbors' messages of the round"
+    what_travels: ClassVar[str] = "two vectors, to all neighbors, after many local steps"
+    what_is_private: ClassVar[str] = "a client (`gaussian_update`)"
     corrects_rounds: ClassVar[bool] = True
 
     def set_up(  # type: ignore[override]
