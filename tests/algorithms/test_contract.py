@@ -42,6 +42,7 @@ OTHER_WAYS = [
     ("rennala", {"late": "stop"}),
     ("async_fl", {"aggregators": (2,)}),
     ("sgp", {"graph": "topology", "overlap": 2}),
+    ("sgp", {"lost": "sums"}),
 ]
 #: Algorithms that use an example a given number of times end: tests/papers/without_replacement/test_passing.py.
 ENDLESS = [kind for kind in ALGORITHMS if not issubclass(ALGORITHMS[kind], PassedModels)]

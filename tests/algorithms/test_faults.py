@@ -178,7 +178,8 @@ def happens(kind, options, fault):
         assert not late, f"{kind}: clients {late} do not go on behind '{fault}'"
     if fault == "messages lost":
         assert life.world.network.lost > 0 or life.world.network.messages == life.world.network.delivered
-        return "sent again" if life.world.network.lost else "no messages"
+        again = any(resends for *_, resends in life.messages) or options.get("lost") != "sums"
+        return ("sent again" if again else "made up for") if life.world.network.lost else "no messages"
     if fault == "messages overtake":
         return "goes on" if life.overtaken() else "they cannot"
     if "client" in fault:

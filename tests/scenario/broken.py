@@ -219,6 +219,12 @@ BROKEN = [
         "those of plain steps",
     ),
     Broken(
+        "compressed_sums_of_sgp",
+        "algorithm: {kind: sgp, lost: sums}\ncompression: {kind: top_k, share: 0.1, gamma: 0.3}\n",
+        "{file}: algorithm.lost: expected resend with compressed messages, found 'sums'; what a compressor leaves out "
+        "is not in the sums",
+    ),
+    Broken(
         "two_lengths_of_k_gt",
         "algorithm: {kind: k_gt, local_steps: 2, local_epochs: 1}\n",
         "{file}: algorithm.local_epochs: expected local_steps or local_epochs, found both; remove one of them",

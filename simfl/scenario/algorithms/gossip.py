@@ -157,6 +157,11 @@ class Sgp(AlgorithmConfig):
         "(exponential); to i + 1 (ring); to all neighbors of the topology section, both ways (topology)",
     )
     overlap: Index = option(0, "rounds that a message may take before its receiver waits for it")
+    lost: Literal["resend", "sums"] = option(
+        "resend",
+        "lost messages: they are sent again (resend), or each message has the sums of all shares that its sender has "
+        "sent to the receiver, so that later ones make up for it, and clients wait links.resend_timeout at most (sums)",
+    )
 
     @property
     def follows_topology(self) -> bool:
@@ -164,8 +169,11 @@ class Sgp(AlgorithmConfig):
         return self.graph == "topology"
 
     def contradictions(self, scenario: Sections) -> Iterator[Problem]:
-        """Yield a problem if messages that change an estimate may overtake each other."""
+        """Yield problems of compressed messages that are lost or overtake each other."""
         compression = scenario.compression
+        if self.lost == "sums" and compression is not None:
+            advice = "what a compressor leaves out is not in the sums"
+            yield Problem("resend with compressed messages", "'sums'", advice, ("algorithm", "lost"))
         if self.overlap and compression is not None and compression.scheme in (None, "choco"):
             advice = "a change of an estimate can be used only after those before it: use scheme: deep_squeeze"
             yield Problem("0 with scheme 'choco'", str(self.overlap), advice, ("algorithm", "overlap"))
