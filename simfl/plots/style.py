@@ -23,6 +23,7 @@ _LOOKS = {
     "decentralized_sgd": ("D-PSGD", _GREEN),
     "corrected_gossip": ("corrected gossip", "#0000FF"),
     "k_gt": ("K-GT", "#442244"),
+    "asy_sonata": ("ASY-SONATA", "#0066EE"),
     "gossip_learning": ("gossip learning", "#B2182B"),
     "sgp": ("SGP", _SKY),
     "without_replacement_sgd": ("SGD without replacement", "#6A5ACD"),

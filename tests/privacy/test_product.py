@@ -38,6 +38,7 @@ EXAMPLE = {
     "adpsgd at once": ("adpsgd", {"exchange": "atomic"}),
     "adpsgd that drops": ("adpsgd", {"staleness": StalenessBound(1, "drop")}),
     "adpsgd that weighs": ("adpsgd", {"exchange": "atomic", "staleness": StalenessBound(1, "down_weight")}),
+    "asy_sonata": ("asy_sonata", {}),
     "async_fl": ("async_fl", {"sizes": (5, 0.25)}),
     "async_fl, rounds larger than the data": ("async_fl", {"sizes": (50, 9.0)}),
     "async_sgd": ("async_sgd", {}),

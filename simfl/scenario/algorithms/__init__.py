@@ -5,7 +5,15 @@ of plugins are added in `simfl.scenario.catalogues`.
 """
 
 from simfl.scenario.algorithms.base import AlgorithmConfig, BoundedConfig, ServerAlgorithmConfig, StalenessBound
-from simfl.scenario.algorithms.gossip import AdPsgd, CorrectedGossip, DecentralizedSgd, GossipLearning, KGt, Sgp
+from simfl.scenario.algorithms.gossip import (
+    AdPsgd,
+    AsySonata,
+    CorrectedGossip,
+    DecentralizedSgd,
+    GossipLearning,
+    KGt,
+    Sgp,
+)
 from simfl.scenario.algorithms.late import MSyncSgd, Rennala, Ringmaster
 from simfl.scenario.algorithms.local_rounds import (
     FedAsync,
@@ -25,6 +33,7 @@ from simfl.scenario.algorithms.sync_sgd import SyncSgd
 __all__ = [
     "AdPsgd",
     "AlgorithmConfig",
+    "AsySonata",
     "AsyncSgd",
     "BoundedConfig",
     "CentralizedSgd",

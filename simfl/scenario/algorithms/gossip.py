@@ -82,6 +82,35 @@ class KGt(LocalStepsConfig, Corrected):
     outer_step: Positive = option(1.0, "eta_s, factor on the changes of a round before models are averaged")
 
 
+class AsySonata(Corrected):
+    """ASY-SONATA: asynchronous gradient tracking, over links that may lose messages.
+
+    A message has two vectors and is sent once.
+    """
+
+    mixes: ClassVar[bool] = False
+    kind: Literal["asy_sonata"] = variant("asy_sonata")
+    graph: Literal["topology", "ring", "exponential"] = option(
+        "topology",
+        "who sends to whom: client i to all neighbors of the topology section, both ways (topology), to i + 1 (ring), "
+        "or to all i + 2^h (exponential)",
+    )
+
+    @property
+    def follows_topology(self) -> bool:
+        """Whether it uses the scenario's topology."""
+        return self.graph == "topology"
+
+    def warnings(self, scenario: Sections) -> Iterator[str]:
+        """Warn also if links may not come back."""
+        yield from super().warnings(scenario)
+        if self.follows_topology and scenario.topology.changes:
+            yield (
+                f"algorithm.graph: asy_sonata is proven for a constant graph, and topology "
+                f"'{scenario.topology.kind}' changes; a lost share waits until its link is back"
+            )
+
+
 class AdPsgd(BoundedConfig):
     """AD-PSGD: clients compute without waiting and average in pairs.
 
