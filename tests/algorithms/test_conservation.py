@@ -33,7 +33,9 @@ OUTAGES = {
 END_S, DRAINED_S = 2.5, 8.0
 EVERY = [*endless.EVERY, *passing.EVERY]
 every = pytest.mark.parametrize(
-    ("kind", "options"), EVERY, ids=["-".join([kind, *map(str, options.values())]) for kind, options in EVERY]
+    ("kind", "options"),
+    [pytest.param(*one, marks=pytest.mark.slow) if one in endless.LOUD else one for one in EVERY],
+    ids=["-".join([kind, *map(str, options.values())]) for kind, options in EVERY],
 )
 
 
