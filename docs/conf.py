@@ -74,7 +74,7 @@ BELOW = {
         "own_data",
         "plugins",
     ],
-    "reference": ["scenario", "algorithms", "faults", "network", "glossary", "api"],
+    "reference": ["scenario", "algorithms", "servers", "faults", "network", "glossary", "api"],
     "api": [
         "api-runs",
         "api-scenarios",
@@ -130,6 +130,7 @@ TITLES = {
     "scenario-robust": "Hostile clients",
     "scenario-privacy": "Privacy",
     "algorithms": "Algorithms",
+    "servers": "Asynchronous servers",
     "faults": "Faults",
     "network": "The network",
     "glossary": "Glossary",

@@ -6,7 +6,7 @@ of plugins are added in `simfl.scenario.catalogues`.
 
 from simfl.scenario.algorithms.base import AlgorithmConfig, BoundedConfig, ServerAlgorithmConfig, StalenessBound
 from simfl.scenario.algorithms.gossip import AdPsgd, CorrectedGossip, DecentralizedSgd, GossipLearning, Sgp
-from simfl.scenario.algorithms.late import MSyncSgd, Rennala, Ringmaster
+from simfl.scenario.algorithms.late import MSyncSgd, Rennala, Ringleader, Ringmaster
 from simfl.scenario.algorithms.local_rounds import (
     FedAsync,
     FedAvg,
@@ -40,6 +40,7 @@ __all__ = [
     "LocalRoundsConfig",
     "MSyncSgd",
     "Rennala",
+    "Ringleader",
     "Ringmaster",
     "Scaffold",
     "ServedSgd",
