@@ -74,7 +74,8 @@ BELOW = {
         "own_data",
         "plugins",
     ],
-    "reference": ["scenario", "algorithms", "servers", "faults", "network", "glossary", "api"],
+    "reference": ["scenario", "algorithms", "faults", "network", "glossary", "api"],
+    "algorithms": ["algorithms-servers", "algorithms-rounds", "algorithms-gossip", "algorithms-papers"],
     "api": [
         "api-runs",
         "api-scenarios",
@@ -130,7 +131,6 @@ TITLES = {
     "scenario-robust": "Hostile clients",
     "scenario-privacy": "Privacy",
     "algorithms": "Algorithms",
-    "servers": "Asynchronous servers",
     "faults": "Faults",
     "network": "The network",
     "glossary": "Glossary",

@@ -175,6 +175,12 @@ class Algorithm(ABC):
     kind: ClassVar[str]
     #: One line for `simfl list`.
     summary: ClassVar[str] = ""
+    #: For `simfl list algorithms` and docs/algorithms.md: one of `simfl.cli.listing.FAMILIES`, which clients wait for
+    #: which others, what messages contain, and what each privacy mechanism protects. simfl's own have all four.
+    family: ClassVar[str] = ""
+    who_waits: ClassVar[str] = ""
+    what_travels: ClassVar[str] = ""
+    what_is_private: ClassVar[str] = ""
     #: Its name in legends and tables; "": that of `simfl.plots.name_of`, which is `kind` for a user's class.
     title: ClassVar[str] = ""
     #: Whether it can train several tasks on the same data (`Training.tasks`).

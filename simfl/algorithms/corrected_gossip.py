@@ -48,6 +48,10 @@ class CorrectedGossip(GraphRounds):
 
     kind: ClassVar[str] = "corrected_gossip"
     summary: ClassVar[str] = "EXTRA, exact diffusion, NIDS, gradient tracking: gossip to the optimum; waits as D-PSGD"
+    family: ClassVar[str] = "gossip"
+    who_waits: ClassVar[str] = "each client waits for its neighbors' messages of the round"
+    what_travels: ClassVar[str] = "models, to all neighbors; with `method: tracking`, two vectors"
+    what_is_private: ClassVar[str] = "an example (`gaussian`, `laplace_l2`, `laplace`) or a client (`gaussian_update`)"
     takes_optimizer: ClassVar[bool] = False
     combines_per_gradient: float = 3.0
 

@@ -46,6 +46,10 @@ class FedAvg(ServerAlgorithm):
     """Rounds of local training on some clients, whose models the server averages."""
 
     summary: ClassVar[str] = "FedAvg: rounds in which some clients train locally and a server averages"
+    family: ClassVar[str] = "rounds"
+    who_waits: ClassVar[str] = "the server waits for all selected clients, or until a `deadline`"
+    what_travels: ClassVar[str] = "the model to clients, their changes to the server"
+    what_is_private: ClassVar[str] = "a client (`gaussian_update`)"
     kind: ClassVar[str] = "fedavg"
     aggregates: ClassVar[frozenset[Among]] = frozenset({"many"})
     combines_per_gradient: float = 0.3

@@ -29,6 +29,12 @@ class Rennala(LateGradients):
     """A server that takes one step for every S gradients at its model."""
 
     summary: ClassVar[str] = "Rennala SGD: a server takes a step for every S gradients at its model, discards others"
+    family: ClassVar[str] = "servers"
+    who_waits: ClassVar[str] = "no client waits; gradients at older models are discarded"
+    what_travels: ClassVar[str] = (
+        "gradients to the server, the model to clients; with `late: stop`, also to clients that should start again"
+    )
+    what_is_private: ClassVar[str] = "an example (`gaussian`, `laplace_l2`, `laplace`) or a client (`gaussian_update`)"
     kind: ClassVar[str] = "rennala"
 
     def set_up(self, gradients_per_step: int | None = None, late: str = "drop") -> None:  # type: ignore[override]

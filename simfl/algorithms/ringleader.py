@@ -34,16 +34,17 @@ import simpy
 from simfl.algorithms.async_sgd import AsyncSGD
 from simfl.tape import Gradient, Model
 
-#: The mean gradient of a client in the table, and the number of gradients in it.
-Entry = tuple[Model, int]
-
 
 class Ringleader(AsyncSGD):
     """A server whose steps are along the mean over clients, not over gradients."""
 
-    summary: ClassVar[str] = (
-        "Ringleader ASGD: a server steps along a table of all clients' gradients, once for each"
+    summary: ClassVar[str] = "Ringleader ASGD: a server steps along a table of all clients' gradients, once for each"
+    family: ClassVar[str] = "servers"
+    who_waits: ClassVar[str] = "no client waits; the server waits for a gradient of every client"
+    what_travels: ClassVar[str] = (
+        "gradients to the server; the model to a client once per round, in between messages without size"
     )
+    what_is_private: ClassVar[str] = "an example (`gaussian`, `laplace_l2`, `laplace`) or a client (`gaussian_update`)"
     kind: ClassVar[str] = "ringleader"
     combines_per_gradient = 2.0
 
@@ -56,9 +57,9 @@ class Ringleader(AsyncSGD):
         super().set_up()
         self._at_once = False
         self.harmonic_batch = harmonic_batch
-        #: The gradients of this round, and those of the next one, by client.
-        self.table: dict[int, Entry] = {}
-        self._next: dict[int, Entry] = {}
+        #: By client the mean of its gradients and their number, of this round and of the next one.
+        self.table: dict[int, tuple[Model, int]] = {}
+        self._next: dict[int, tuple[Model, int]] = {}
         #: Clients that had their step in this round; none in phase 1.
         self.stepped: set[int] = set()
         self._mean: Model | None = None
@@ -95,7 +96,6 @@ class Ringleader(AsyncSGD):
         self, client: int, gradient: Gradient, size: int, sent: Model | None, weight: float, staleness: int
     ) -> None:
         """Put a gradient into the table, and step if the phase and the client allow it."""
-        del weight
         step_size, number, later = self.step_size(), self.round_num, client in self.stepped
         noise_std = self.noise_std_of(client, gradient)
         table = self._next if later else self.table

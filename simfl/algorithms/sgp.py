@@ -59,6 +59,10 @@ class SGP(NeighborRounds):
 
     kind: ClassVar[str] = "sgp"
     summary: ClassVar[str] = "SGP: stochastic gradient push over directed graphs; waits for the in-neighbors"
+    family: ClassVar[str] = "gossip"
+    who_waits: ClassVar[str] = "each client waits for the shares that its in-neighbors sent `overlap` rounds ago"
+    what_travels: ClassVar[str] = "shares of models with their weights, along directed edges"
+    what_is_private: ClassVar[str] = "an example (`gaussian`, `laplace_l2`, `laplace`) or a client (`gaussian_update`)"
 
     def set_up(self, graph: str = "one_peer", overlap: int = 0) -> None:
         """Take the options.

@@ -91,11 +91,8 @@ class Rounds(Script):
                 x = x - 0.5 * (sums[0] / counts[0][:, None]).mean(axis=0)
                 stepped.add(client)
                 if len(stepped) == count:
-                    sums, counts, stepped = (
-                        np.stack([sums[1], sums[0] * 0]),
-                        np.stack([counts[1], counts[0] * 0]),
-                        set(),
-                    )
+                    sums[0], counts[0], stepped = sums[1], counts[1], set()
+                    sums[1], counts[1] = 0.0, 0.0
         return x
 
 
