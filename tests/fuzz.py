@@ -107,6 +107,7 @@ class Drawer:
             "ringmaster": {"threshold": self.one(None, 1, 3), "late": self.one("drop", "stop")},
             "rennala": {"gradients_per_step": self.one(None, 1, 3), "late": self.one("drop", "stop")},
             "m_sync_sgd": {"wait_for": self.one(None, 1), "late": self.one("drop", "stop")},
+            "mindflayer": {"trials": self.one(1, 3), "trial_factor": self.one(1.0, 2.0)},
             "ringleader": {"harmonic_batch": self.one(1.0, 2.0)},
             "async_fl": {
                 "sizes": self.one(None, 3 * count, {"kind": "polynomial", "a": 5}), "local_steps": self.chance(0.3),

@@ -66,7 +66,7 @@ EVERY = [(kind, NEEDED.get(kind, {})) for kind in ENDLESS if kind not in ALONE] 
 #: FedAvg with other terms in the server's step: its contracts run with the slow tests.
 RELATIVES = ("scaffold", "feddyn", "fednova")
 #: Asynchronous servers with the clients of others: their contracts run with the slow tests, too.
-SERVERS = ("ringleader",)
+SERVERS = ("ringleader", "mindflayer")
 every = pytest.mark.parametrize(
     ("kind", "options"),
     [pytest.param(*one, marks=pytest.mark.slow) if one[0] in (*RELATIVES, *SERVERS) else one for one in EVERY],

@@ -196,7 +196,7 @@ BROKEN = [
         "unknown_algorithm",
         "algorithm: {kind: ad_psgd}\n",
         "{file}: algorithm.kind: expected decentralized_sgd, corrected_gossip, adpsgd, gossip_learning, sgp, "
-        "ringmaster, rennala, m_sync_sgd, ringleader, fedavg, fedprox, scaffold, feddyn, fednova, "
+        "ringmaster, rennala, m_sync_sgd, ringleader, mindflayer, fedavg, fedprox, scaffold, feddyn, fednova, "
         "fedasync, fedbuff, centralized_sgd, async_sgd, "
         "sync_sgd, async_fl, audp, mapa, without_replacement_sgd, deep_q_sgd, random_walk_sgd or my_module:MyClass, "
         "found 'ad_psgd'; did you mean 'adpsgd'?",

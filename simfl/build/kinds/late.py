@@ -9,4 +9,4 @@ from simfl.scenario.algorithms import ServerAlgorithmConfig
 class LateKind(BoundedKind[ServerAlgorithmConfig]):
     """Servers of single gradients; a scenario gives them no bound on staleness."""
 
-    kinds = ("ringmaster", "rennala", "m_sync_sgd", "ringleader")
+    kinds = ("ringmaster", "rennala", "m_sync_sgd", "ringleader", "mindflayer")

@@ -6,7 +6,7 @@ of plugins are added in `simfl.scenario.catalogues`.
 
 from simfl.scenario.algorithms.base import AlgorithmConfig, BoundedConfig, ServerAlgorithmConfig, StalenessBound
 from simfl.scenario.algorithms.gossip import AdPsgd, CorrectedGossip, DecentralizedSgd, GossipLearning, Sgp
-from simfl.scenario.algorithms.late import MSyncSgd, Rennala, Ringleader, Ringmaster
+from simfl.scenario.algorithms.late import MindFlayer, MSyncSgd, Rennala, Ringleader, Ringmaster
 from simfl.scenario.algorithms.local_rounds import (
     FedAsync,
     FedAvg,
@@ -39,6 +39,7 @@ __all__ = [
     "GossipLearning",
     "LocalRoundsConfig",
     "MSyncSgd",
+    "MindFlayer",
     "Rennala",
     "Ringleader",
     "Ringmaster",

@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 
 from simfl.scenario.algorithms.base import Sections, ServerAlgorithmConfig
 from simfl.scenario.compression import UPLINK, Scheme
-from simfl.scenario.fields import AtLeastOne, Count, option, variant
+from simfl.scenario.fields import AtLeastOne, Count, Positive, Share, option, variant
 from simfl.scenario.optimizers import USUAL_SERVER_STEPS
 from simfl.scenario.problems import Problem
 
@@ -84,3 +84,32 @@ class Ringleader(GradientsConfig):
         1.0,
         "B: a round begins to step when each client has sent a gradient, and the harmonic mean of their numbers is B",
     )
+
+
+class MindFlayer(GradientsConfig):
+    """MindFlayer SGD: clients give up computations that take too long, and try again."""
+
+    late_gradients: ClassVar[str] = "no gradient is late, because all clients wait for the step"
+    kind: Literal["mindflayer"] = variant("mindflayer")
+    trials: Count = option(1, "B, computations that each client begins in a step of the server")
+    trial_factor: Positive = option(
+        2.0,
+        "after how long a client gives up a computation, in units of its time of a mini-batch without jitter, "
+        "slowdowns and traces",
+    )
+    completed: Share | None = option(
+        None,
+        "p: the step divides the sum of gradients by p times the number of trials, as in the paper, whose p is the "
+        "probability that a trial is completed; null: by the number of gradients that came",
+    )
+
+    def contradictions(self, scenario: Sections) -> Iterator[Problem]:
+        """Yield also trials that no client can complete."""
+        yield from super().contradictions(scenario)
+        jitter = scenario.clients.jitter
+        least = {"constant": "value", "uniform": "low"}.get(jitter.kind)
+        shortest = 0.0 if least is None else getattr(jitter, least)
+        if self.trial_factor < shortest:
+            expected = f"at least {shortest:g}, the smallest factor of clients.jitter"
+            advice = "raise it: else no client completes a computation"
+            yield Problem(expected, f"{self.trial_factor:g}", advice, ("algorithm", "trial_factor"))
