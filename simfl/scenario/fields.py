@@ -425,6 +425,7 @@ def _fraction(value: object) -> object:
 Count = Annotated[int, Within(at_least=1)]
 Index = Annotated[int, Within(at_least=0)]
 Number = Annotated[float, Within()]
+AtLeastOne = Annotated[float, Within(at_least=1)]
 NonNegative = Annotated[float, Within(at_least=0)]
 Positive = Annotated[float, Within(above=0)]
 NonNegativeEach = Annotated[float | tuple[float, ...], _one_or_each(Within(at_least=0)), _number_or_array(minimum=0)]

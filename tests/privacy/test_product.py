@@ -57,6 +57,8 @@ EXAMPLE = {
     "rennala": ("rennala", {"gradients_per_step": 3}),
     "rennala that stops": ("rennala", {"gradients_per_step": 1, "late": "stop"}),
     "m_sync_sgd": ("m_sync_sgd", {"wait_for": 3}),
+    "mindflayer": ("mindflayer", {"trials": 2, "trial_factor": 0.9}),
+    "ringleader": ("ringleader", {}),
     "ringmaster": ("ringmaster", {"threshold": 2}),
     "ringmaster that stops": ("ringmaster", {"threshold": 1, "late": "stop"}),
     "sgp": ("sgp", {}),

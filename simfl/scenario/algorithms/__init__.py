@@ -14,7 +14,7 @@ from simfl.scenario.algorithms.gossip import (
     KGt,
     Sgp,
 )
-from simfl.scenario.algorithms.late import MSyncSgd, Rennala, Ringmaster
+from simfl.scenario.algorithms.late import MindFlayer, MSyncSgd, Rennala, Ringleader, Ringmaster
 from simfl.scenario.algorithms.local_rounds import (
     FedAsync,
     FedAvg,
@@ -51,7 +51,9 @@ __all__ = [
     "LocalRoundsConfig",
     "LocalStepsConfig",
     "MSyncSgd",
+    "MindFlayer",
     "Rennala",
+    "Ringleader",
     "Ringmaster",
     "Scaffold",
     "ServedSgd",
