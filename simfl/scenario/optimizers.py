@@ -33,6 +33,9 @@ class OptimizerState(Config):
         "keep", "whether a client that crashes gets its state back with its last model, or starts with an initial state"
     )
     average: Flag = option(False, "whether gossip averages states, with the weights of the models")
+    rounds: Literal["new", "keep"] = option(
+        "new", "whether each round of local steps has a new state, or goes on with that of the client's last round"
+    )
     travels: Flag | None = option(None, "whether states count in the bytes of messages; null: if they are averaged")
 
 

@@ -146,7 +146,8 @@ class AlgorithmConfig(Config):
             if name not in self.states and (found := getattr(optimizer.state, name)) != getattr(usual, name):
                 expected = f"the default with '{self.kind}'"
                 at = ("algorithm", "optimizer", "state", name)
-                yield Problem(expected, str(found).lower(), f"remove it: {self.no_states}", at)
+                reason = "its clients make no rounds of local steps" if name == "rounds" else self.no_states
+                yield Problem(expected, str(found).lower(), f"remove it: {reason}", at)
         if optimizer.state.average and optimizer.state.travels is False:
             at = ("algorithm", "optimizer", "state", "travels")
             yield Problem("true or null where states are averaged", "false", "who averages them sends them", at)

@@ -16,7 +16,10 @@ class LocalRoundsConfig(ServerAlgorithmConfig):
     """Base of algorithms whose clients train locally for many steps."""
 
     compresses: ClassVar[tuple[Scheme, ...]] = UPLINK
-    no_states: ClassVar[str] = "the state of an optimizer of local steps begins anew with each round"
+    states: ClassVar[tuple[str, ...]] = ("rounds", "crash")
+    no_states: ClassVar[str] = (
+        "the state of an optimizer of local steps begins anew with each round, or stays at its client"
+    )
     optimizer_steps = (*ServerAlgorithmConfig.optimizer_steps, ("server_step", "server_optimizer", USUAL_SERVER_STEPS))
 
     sampling: Literal["auto", "without_replacement", "shuffle", "with_replacement"] = option(
@@ -41,6 +44,14 @@ class LocalRoundsConfig(ServerAlgorithmConfig):
         """Yield two lengths of a round."""
         if self.local_steps is not None and self.local_epochs is not None:
             yield Problem("local_steps or local_epochs", "both", "remove one of them", ("local_epochs",))
+
+    def optimizer_problems(self) -> Iterator[Problem]:
+        """Yield also a state that is lost, if each round has a new one."""
+        yield from super().optimizer_problems()
+        state = self.optimizer.state
+        if state.crash == "lose" and state.rounds == "new":
+            advice = "remove it, or use rounds: keep: each round of local steps has a new state"
+            yield Problem("keep with rounds: new", "'lose'", advice, ("algorithm", "optimizer", "state", "crash"))
 
     def contradictions(self, scenario: Sections) -> Iterator[Problem]:
         """Yield conflicts of clipping, and of the number of clients."""
@@ -187,8 +198,12 @@ class FedBuff(LocalRoundsConfig):
     )
 
     def contradictions(self, scenario: Sections) -> Iterator[Problem]:
-        """Yield also a buffer that waiting clients cannot fill."""
+        """Yield also a buffer that waiting clients cannot fill, and states beside noise."""
         yield from super().contradictions(scenario)
+        if self.noise == "server" and self.optimizer.state.rounds == "keep":
+            advice = "use noise: client, whose updates are complete before they are sent"
+            at = ("algorithm", "optimizer", "state", "rounds")
+            yield Problem("new with noise: server", "'keep'", advice, at)
         at_a_time = min(self.concurrency or scenario.clients.count, scenario.clients.count)
         if self.after_update == "wait" and self.buffer_size > at_a_time:
             expected = f"at most {at_a_time} where clients wait, as many as train at a time"
