@@ -51,13 +51,13 @@ def optimizers_of(setup: Setup, initial: NDArray[np.float32]) -> Optimizers:
     """
     config, size, plan = setup.scenario.algorithm, len(initial), Optimizers(Optimizing())
     given = config.optimizer
-    if given != type(config).model_fields["optimizer"].default:
+    if given != schema.Sgd():
         where = "algorithm.optimizer"
         if setup.kind.local:
             rule = _rule(given, where)
             rows = _checked(rule, size, where)
             plan = plan._replace(optimizing=replace(plan.optimizing, local=rule))
-            if given.state.rounds == "keep" and rows.rows:
+            if config.keeps_states and rows.rows:
                 loses = given.state.crash == "lose"
                 _check_lost(given, rows if loses else None, initial)
                 client = OptimizerPlan(initial=rows.begin(initial), averaged=rows.reals, loses=loses)
@@ -87,11 +87,12 @@ def _plan(
     config: Any, initial: NDArray[np.float32], where: str, optimizing: Optimizing, serial: bool
 ) -> tuple[Optimizing, OptimizerPlan]:
     """Return a linear optimizer as sums of models, another as a transformation."""
-    if isinstance(config, schema.Sgd | schema.Momentum | schema.Nesterov | schema.ServerMomentum):
+    nesterov = schema.Nesterov | schema.ServerNesterov
+    if isinstance(config, schema.Sgd | schema.Momentum | schema.ServerMomentum | nesterov):
         decay = getattr(config, "weight_decay", 0.0)
         if getattr(config, "clip_norm", None) is None:
             beta = getattr(config, "momentum", 0.0)
-            return replace(optimizing, serial=serial), OptimizerPlan(beta, isinstance(config, schema.Nesterov), decay)
+            return replace(optimizing, serial=serial), OptimizerPlan(beta, isinstance(config, nesterov), decay)
     rows = _checked(_rule(config, where), len(initial), where)
     return replace(optimizing, applied=rows, serial=serial), OptimizerPlan(
         initial=rows.begin(initial), averaged=rows.reals

@@ -74,7 +74,7 @@ def run(asked, folder):
 
 def cases():
     """Yield every algorithm with every mechanism that it takes: (algorithm, privacy, further sections)."""
-    local = {"fedavg", "fedprox", "fedbuff", "fedasync", "scaffold", "feddyn", "fednova"}
+    local = {"fedavg", "fedprox", "fedbuff", "fedasync", "scaffold", "feddyn", "fednova", "diloco"}
     passed = {"without_replacement_sgd": {}, "random_walk_sgd": {}, "deep_q_sgd": {}}
     for kind in ALGORITHMS:
         count = {"count": 1} if kind == "centralized_sgd" else {}
@@ -116,7 +116,7 @@ def test_every_release_that_the_executor_computes_is_counted(algorithm, privacy,
 
     def listen(self, window):
         reads = window.combines.ints.shape[1] - 1
-        clients, draws = window.gradients.ints[:, reads + 2], window.gradients.ints[:, reads + 3]
+        clients, draws = window.gradients.rest[:, :2].T
         for client, draw, scale in zip(clients, draws, window.gradients.floats[:, reads + 1], strict=True):
             if scale > 0:
                 assert (client, draw) not in computed, "noise is drawn once"

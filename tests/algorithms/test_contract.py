@@ -64,7 +64,7 @@ def serves(kind, clients):
 ALONE = [kind for kind in ENDLESS if not serves(kind, 4)]
 EVERY = [(kind, NEEDED.get(kind, {})) for kind in ENDLESS if kind not in ALONE] + OTHER_WAYS
 #: FedAvg with other terms in the server's step: its contracts run with the slow tests.
-RELATIVES = ("scaffold", "feddyn", "fednova")
+RELATIVES = ("scaffold", "feddyn", "fednova", "diloco")
 every = pytest.mark.parametrize(
     ("kind", "options"),
     [pytest.param(*one, marks=pytest.mark.slow) if one[0] in RELATIVES else one for one in EVERY],

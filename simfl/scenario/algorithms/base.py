@@ -94,6 +94,11 @@ class AlgorithmConfig(Config):
         return "kind" in cls.model_fields and not cls.model_fields["kind"].is_required()
 
     @property
+    def keeps_states(self) -> bool:
+        """Whether optimizers keep their states between rounds of local steps."""
+        return self.optimizer.state.rounds == "keep"
+
+    @property
     def nodes_beside_server(self) -> int:
         """The number of nodes that are neither clients nor the server."""
         return 0

@@ -48,8 +48,7 @@ class LocalRoundsConfig(ServerAlgorithmConfig):
     def optimizer_problems(self) -> Iterator[Problem]:
         """Yield also a state that is lost, if each round has a new one."""
         yield from super().optimizer_problems()
-        state = self.optimizer.state
-        if state.crash == "lose" and state.rounds == "new":
+        if self.optimizer.state.crash == "lose" and not self.keeps_states:
             advice = "remove it, or use rounds: keep: each round of local steps has a new state"
             yield Problem("keep with rounds: new", "'lose'", advice, ("algorithm", "optimizer", "state", "crash"))
 
@@ -200,7 +199,7 @@ class FedBuff(LocalRoundsConfig):
     def contradictions(self, scenario: Sections) -> Iterator[Problem]:
         """Yield also a buffer that waiting clients cannot fill, and states beside noise."""
         yield from super().contradictions(scenario)
-        if self.noise == "server" and self.optimizer.state.rounds == "keep":
+        if self.noise == "server" and self.keeps_states:
             advice = "use noise: client, whose updates are complete before they are sent"
             at = ("algorithm", "optimizer", "state", "rounds")
             yield Problem("new with noise: server", "'keep'", advice, at)
