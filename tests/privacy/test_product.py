@@ -72,6 +72,7 @@ CLIENT = {
     "scaffold": ("scaffold", {"steps": (1, 2, 3, 2)}),
     "feddyn": ("feddyn", {"steps": (1, 2, 3, 2)}),
     "fednova": ("fednova", {"steps": (1, 2, 3, 2)}),
+    "diloco": ("diloco", {"steps": (1, 2, 3, 2)}),
     "fedasync": ("fedasync", {}),
     "fedbuff": ("fedbuff", {"buffer_size": 3}),
     "fedbuff, noise of the server": ("fedbuff", {"buffer_size": 3, "noise": "server"}),
