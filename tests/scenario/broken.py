@@ -183,7 +183,7 @@ BROKEN = [
         ADPSGD + "data: {set: digits, path: digits.csv}\n",
         "{file}: data.path: expected a key of set digits (partition, classes, class_groups, normalize, pca, "
         "pca_center, fit_on, test_fraction), found 'path'; remove it, or choose set mnist, cifar10, libsvm, npz, "
-        "table, leaf or text",
+        "table, leaf, text, quadratic, logistic or linear",
     ),
     Broken(
         "unknown_kind",
