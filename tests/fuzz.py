@@ -16,7 +16,7 @@ from simfl.algorithms import ALGORITHMS
 #: Algorithms of one client.
 ONE_CLIENT = ("centralized_sgd",)
 #: Algorithms whose clients train in rounds of many steps.
-SERVED_LOCAL = ("fedavg", "fedprox", "fedasync", "fedbuff", "scaffold", "feddyn", "fednova")
+SERVED_LOCAL = ("fedavg", "fedprox", "fedasync", "fedbuff", "scaffold", "feddyn", "fednova", "ditto")
 LOCAL = (*SERVED_LOCAL, "k_gt")
 
 

@@ -197,7 +197,7 @@ BROKEN = [
         "algorithm: {kind: ad_psgd}\n",
         "{file}: algorithm.kind: expected decentralized_sgd, corrected_gossip, k_gt, asy_sonata, adpsgd, "
         "gossip_learning, sgp, "
-        "ringmaster, rennala, m_sync_sgd, fedavg, fedprox, scaffold, feddyn, fednova, "
+        "ringmaster, rennala, m_sync_sgd, fedavg, fedprox, scaffold, feddyn, fednova, ditto, "
         "fedasync, fedbuff, centralized_sgd, async_sgd, "
         "sync_sgd, async_fl, audp, mapa, without_replacement_sgd, deep_q_sgd, random_walk_sgd or my_module:MyClass, "
         "found 'ad_psgd'; did you mean 'adpsgd'?",
@@ -235,6 +235,12 @@ BROKEN = [
         "algorithm: {kind: k_gt}\nprivacy: {clipping_norm: 1, noise_multiplier: 1}\n",
         "{file}: privacy.mechanism: expected 'gaussian_update' with 'k_gt', found 'gaussian'; a client sends what many "
         "steps changed, which is clipped as a whole",
+    ),
+    Broken(
+        "privacy_of_ditto",
+        "algorithm: {kind: ditto}\nprivacy: {mechanism: gaussian_update, noise_multiplier: 1}\n",
+        "{file}: privacy: expected null with ditto, found 'gaussian_update'; personal models are trained without "
+        "noise, and the run keeps them; use fedavg",
     ),
     Broken(
         "pull_of_scaffold",
