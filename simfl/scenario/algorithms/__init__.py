@@ -16,6 +16,7 @@ from simfl.scenario.algorithms.gossip import (
 )
 from simfl.scenario.algorithms.late import MindFlayer, MSyncSgd, Rennala, Ringleader, Ringmaster
 from simfl.scenario.algorithms.local_rounds import (
+    Ditto,
     FedAsync,
     FedAvg,
     FedBuff,
@@ -39,6 +40,7 @@ __all__ = [
     "CentralizedSgd",
     "CorrectedGossip",
     "DecentralizedSgd",
+    "Ditto",
     "ExternalAlgorithm",
     "FedAsync",
     "FedAvg",
