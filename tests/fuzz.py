@@ -16,7 +16,7 @@ from simfl.algorithms import ALGORITHMS
 #: Algorithms of one client.
 ONE_CLIENT = ("centralized_sgd",)
 #: Algorithms whose clients train in rounds of many steps.
-LOCAL = ("fedavg", "fedprox", "fedasync", "fedbuff", "scaffold", "feddyn", "fednova", "diloco")
+LOCAL = ("fedavg", "fedprox", "fedasync", "fedbuff", "scaffold", "feddyn", "fednova", "diloco", "async_local_sgd")
 
 
 class Drawer:

@@ -28,7 +28,8 @@ VISION = {
 FAMILIES = (
     ("adpsgd", "sync_sgd", "decentralized_sgd", "corrected_gossip", "gossip_learning", "sgp"),
     ("without_replacement_sgd", "deep_q_sgd", "random_walk_sgd"),
-    ("fedavg", "fedprox", "fedbuff", "fedasync", "async_fl", "diloco"),
+    ("fedavg", "fedprox", "fedbuff", "fedasync", "async_fl"),
+    ("diloco", "async_local_sgd"),
     ("scaffold", "feddyn", "fednova"),
     ("centralized_sgd", "async_sgd", "audp", "mapa", "ringmaster", "rennala", "m_sync_sgd"),
 )

@@ -69,6 +69,7 @@ CLIENT = {
     "feddyn": ("feddyn", {"steps": (1, 2, 3, 2)}),
     "fednova": ("fednova", {"steps": (1, 2, 3, 2)}),
     "diloco": ("diloco", {"steps": (1, 2, 3, 2)}),
+    "async_local_sgd": ("async_local_sgd", {"grace": 0.004}),
     "fedasync": ("fedasync", {}),
     "fedbuff": ("fedbuff", {"buffer_size": 3}),
     "fedbuff, noise of the server": ("fedbuff", {"buffer_size": 3, "noise": "server"}),

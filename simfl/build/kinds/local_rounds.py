@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from simfl.build.kinds.base import BoundedKind
 from simfl.build.setup import Setup
@@ -15,7 +15,16 @@ from simfl.tape.problem import LocalRounds
 class LocalRoundsKind(BoundedKind[LocalRoundsConfig]):
     """FedAvg and its relatives, FedAsync and FedBuff."""
 
-    kinds = ("fedavg", "fedprox", "fedasync", "fedbuff", "scaffold", "feddyn", "fednova", "diloco")
+    kinds: ClassVar[tuple[str, ...]] = (
+        "fedavg",
+        "fedprox",
+        "fedasync",
+        "fedbuff",
+        "scaffold",
+        "feddyn",
+        "fednova",
+        "diloco",
+    )
 
     @property
     def local(self) -> bool:
