@@ -36,6 +36,7 @@ _LOOKS = {
     "fednova": ("FedNova", "#771133"),
     "diloco": ("DiLoCo", "#600000"),
     "ditto": ("Ditto", "#662200"),
+    "async_local_sgd": ("async local SGD", "#6060F0"),
     "fedbuff": ("FedBuff", "#E78AC3"),
     "fedasync": ("FedAsync", "#01665E"),
     "async_fl": ("async FL", _ORANGE),

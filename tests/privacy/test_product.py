@@ -74,6 +74,7 @@ CLIENT = {
     "fednova": ("fednova", {"steps": (1, 2, 3, 2)}),
     "diloco": ("diloco", {"steps": (1, 2, 3, 2)}),
     "ditto": ("ditto", {"steps": (1, 2, 3, 2)}),  # scenarios refuse it, because its personal models are for no noise
+    "async_local_sgd": ("async_local_sgd", {"grace": 0.004}),
     "fedasync": ("fedasync", {}),
     "fedbuff": ("fedbuff", {"buffer_size": 3}),
     "fedbuff, noise of the server": ("fedbuff", {"buffer_size": 3, "noise": "server"}),
