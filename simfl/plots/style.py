@@ -52,8 +52,8 @@ _LOOKS = {
 }
 #: The algorithms' names in papers.
 NAMES = {kind: name for kind, (name, _) in _LOOKS.items()}
-#: Fixed colors. Those of algorithms that are often drawn together are far apart for the color-blind, too; all others
-#: differ side by side. Another algorithm has one of `_OTHERS`, always the same, which its name determines.
+#: Fixed colors. Those of algorithms that are often drawn together are far apart for the color-blind, too; others may
+#: be alike, and differ by their line styles. An algorithm that is not here has one of `_OTHERS`, by its name.
 COLORS = {kind: color for kind, (_, color) in _LOOKS.items()}
 
 _OTHERS = (_ORANGE, _SKY, _PURPLE, _BLACK)
