@@ -34,7 +34,8 @@ _LOOKS = {
     "scaffold": ("SCAFFOLD", "#000033"),
     "feddyn": ("FedDyn", "#4400BB"),
     "fednova": ("FedNova", "#771133"),
-    "ditto": ("Ditto", "#662200"),
+    "ditto": ("Ditto", "#EE44CC"),
+    "diloco": ("DiLoCo", "#600000"),
     "fedbuff": ("FedBuff", "#E78AC3"),
     "fedasync": ("FedAsync", "#01665E"),
     "async_fl": ("async FL", _ORANGE),
@@ -42,6 +43,8 @@ _LOOKS = {
     "ringmaster": ("Ringmaster ASGD", "#0048F0"),
     "rennala": ("Rennala SGD", "#30C090"),
     "m_sync_sgd": ("m-synchronous SGD", "#9078F0"),
+    "mindflayer": ("MindFlayer SGD", "#25290D"),
+    "ringleader": ("Ringleader ASGD", "#B91900"),
     "centralized_sgd": ("CSGD", _BLACK),
     "audp": ("AUDP", "#C51B7D"),
     "mapa": ("MAPA", "#117733"),
@@ -67,13 +70,16 @@ ROUNDS = (
     "feddyn",
     "fednova",
     "ditto",
+    "diloco",
     "fedbuff",
     "async_fl",
     "rennala",
     "m_sync_sgd",
+    "ringleader",
+    "mindflayer",
 )
 #: Algorithms whose staleness counts steps of the server; that of all others counts updates of all clients.
-SERVER_STEPS = ("fedbuff", "async_fl", "rennala", "m_sync_sgd")
+SERVER_STEPS = ("fedbuff", "async_fl", "rennala", "m_sync_sgd", "ringleader", "mindflayer")
 
 #: The curves of a figure have different line styles, for figures in gray; further curves have different markers.
 LINE_STYLES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (10, 3)))

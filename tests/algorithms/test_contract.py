@@ -65,12 +65,17 @@ def serves(kind, clients):
 ALONE = [kind for kind in ENDLESS if not serves(kind, 4)]
 EVERY = [(kind, NEEDED.get(kind, {})) for kind in ENDLESS if kind not in ALONE] + OTHER_WAYS
 #: FedAvg with other terms in the server's step: its contracts run with the slow tests.
-RELATIVES = ("scaffold", "feddyn", "fednova", "ditto")
+RELATIVES = ("scaffold", "feddyn", "fednova", "diloco", "ditto")
 #: They send many messages.
 LOUD = (("asy_sonata", {}), ("sgp", {"lost": "sums"}))
+#: Asynchronous servers with the clients of others: their contracts run with the slow tests, too.
+SERVERS = ("ringleader", "mindflayer")
 every = pytest.mark.parametrize(
     ("kind", "options"),
-    [pytest.param(*one, marks=pytest.mark.slow) if one[0] in RELATIVES or one in LOUD else one for one in EVERY],
+    [
+        pytest.param(*one, marks=pytest.mark.slow) if one[0] in (*RELATIVES, *SERVERS) or one in LOUD else one
+        for one in EVERY
+    ],
     ids=["-".join([kind, *map(str, options.values())]) for kind, options in EVERY],
 )
 #: A server applies an update a message after it was computed: its client may be offline, or gone, by then.

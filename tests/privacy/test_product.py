@@ -57,6 +57,8 @@ EXAMPLE = {
     "rennala": ("rennala", {"gradients_per_step": 3}),
     "rennala that stops": ("rennala", {"gradients_per_step": 1, "late": "stop"}),
     "m_sync_sgd": ("m_sync_sgd", {"wait_for": 3}),
+    "mindflayer": ("mindflayer", {"trials": 2, "trial_factor": 0.9}),
+    "ringleader": ("ringleader", {}),
     "ringmaster": ("ringmaster", {"threshold": 2}),
     "ringmaster that stops": ("ringmaster", {"threshold": 1, "late": "stop"}),
     "sgp": ("sgp", {}),
@@ -71,6 +73,7 @@ CLIENT = {
     "feddyn": ("feddyn", {"steps": (1, 2, 3, 2)}),
     "fednova": ("fednova", {"steps": (1, 2, 3, 2)}),
     "ditto": ("ditto", {"steps": (1, 2, 3, 2)}),  # scenarios refuse it, because its personal models are for no noise
+    "diloco": ("diloco", {"steps": (1, 2, 3, 2)}),
     "fedasync": ("fedasync", {}),
     "fedbuff": ("fedbuff", {"buffer_size": 3}),
     "fedbuff, noise of the server": ("fedbuff", {"buffer_size": 3, "noise": "server"}),

@@ -195,11 +195,7 @@ BROKEN = [
     Broken(
         "unknown_algorithm",
         "algorithm: {kind: ad_psgd}\n",
-        "{file}: algorithm.kind: expected decentralized_sgd, corrected_gossip, k_gt, asy_sonata, adpsgd, "
-        "gossip_learning, sgp, "
-        "ringmaster, rennala, m_sync_sgd, fedavg, fedprox, scaffold, feddyn, fednova, ditto, "
-        "fedasync, fedbuff, centralized_sgd, async_sgd, "
-        "sync_sgd, async_fl, audp, mapa, without_replacement_sgd, deep_q_sgd, random_walk_sgd or my_module:MyClass, "
+        "{file}: algorithm.kind: expected a name that 'simfl list algorithms' has, or my_module:MyClass, "
         "found 'ad_psgd'; did you mean 'adpsgd'?",
     ),
     Broken(

@@ -14,7 +14,7 @@ from simfl.scenario.algorithms.gossip import (
     KGt,
     Sgp,
 )
-from simfl.scenario.algorithms.late import MSyncSgd, Rennala, Ringmaster
+from simfl.scenario.algorithms.late import MindFlayer, MSyncSgd, Rennala, Ringleader, Ringmaster
 from simfl.scenario.algorithms.local_rounds import (
     Ditto,
     FedAsync,
@@ -53,7 +53,9 @@ __all__ = [
     "LocalRoundsConfig",
     "LocalStepsConfig",
     "MSyncSgd",
+    "MindFlayer",
     "Rennala",
+    "Ringleader",
     "Ringmaster",
     "Scaffold",
     "ServedSgd",

@@ -46,7 +46,10 @@ class LocalRoundsConfig(LocalStepsConfig, ServerAlgorithmConfig):
     """Base of algorithms whose clients train in rounds and have a server."""
 
     compresses: ClassVar[tuple[Scheme, ...]] = UPLINK
-    no_states: ClassVar[str] = "the state of an optimizer of local steps begins anew with each round"
+    states: ClassVar[tuple[str, ...]] = ("rounds", "crash")
+    no_states: ClassVar[str] = (
+        "the state of an optimizer of local steps begins anew with each round, or stays at its client"
+    )
     optimizer_steps = (*ServerAlgorithmConfig.optimizer_steps, ("server_step", "server_optimizer", USUAL_SERVER_STEPS))
 
     proximal: Settled[NonNegative] = option(
@@ -55,6 +58,13 @@ class LocalRoundsConfig(LocalStepsConfig, ServerAlgorithmConfig):
     concurrency: Count | None = option(
         None, "number of clients that train at a time, chosen at random from those online; null: all"
     )
+
+    def optimizer_problems(self) -> Iterator[Problem]:
+        """Yield also a state that is lost, if each round has a new one."""
+        yield from super().optimizer_problems()
+        if self.optimizer.state.crash == "lose" and not self.keeps_states:
+            advice = "remove it, or use rounds: keep: each round of local steps has a new state"
+            yield Problem("keep with rounds: new", "'lose'", advice, ("algorithm", "optimizer", "state", "crash"))
 
     def contradictions(self, scenario: Sections) -> Iterator[Problem]:
         """Yield also a conflict of the number of clients."""
@@ -216,8 +226,12 @@ class FedBuff(LocalRoundsConfig):
     )
 
     def contradictions(self, scenario: Sections) -> Iterator[Problem]:
-        """Yield also a buffer that waiting clients cannot fill."""
+        """Yield also a buffer that waiting clients cannot fill, and states beside noise."""
         yield from super().contradictions(scenario)
+        if self.noise == "server" and self.keeps_states:
+            advice = "use noise: client, whose updates are complete before they are sent"
+            at = ("algorithm", "optimizer", "state", "rounds")
+            yield Problem("new with noise: server", "'keep'", advice, at)
         at_a_time = min(self.concurrency or scenario.clients.count, scenario.clients.count)
         if self.after_update == "wait" and self.buffer_size > at_a_time:
             expected = f"at most {at_a_time} where clients wait, as many as train at a time"
