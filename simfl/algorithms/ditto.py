@@ -59,7 +59,7 @@ class Ditto(FedAvg):
         """Return the duration of the steps on both models."""
         return super()._seconds(me) + super()._seconds(me)
 
-    def _trained(self, me: int, model: Model, step_size: float) -> None:
+    def _train_further(self, me: int, model: Model, step_size: float) -> None:
         """Make the steps on the personal model, each a round with its own pull."""
         combine, pull = self.tape.combine, self.pull
         for _ in range(self.steps[me]):

@@ -242,7 +242,7 @@ class FedAvg(ServerAlgorithm):
         if outcome is Outcome.GONE:
             self._done(me, this, None)
             return
-        self._trained(me, model, this.step_size)
+        self._train_further(me, model, this.step_size)
         change = self.train(model, me, steps, (this.step_size, 0.0, 0.0, 0.0), self._correction(me, this))
         self.tape.release(change)
         sent_s, examples = self.clock.now, change.all_examples
@@ -259,8 +259,8 @@ class FedAvg(ServerAlgorithm):
         """Return the duration of a client's round that begins now."""
         return self._duration(me, self.steps[me] * self._nominal, self.clock.now)
 
-    def _trained(self, me: int, model: Model, step_size: float) -> None:
-        """Note that a client has trained from the server's model."""
+    def _train_further(self, me: int, model: Model, step_size: float) -> None:
+        """Train what else a client has; nothing by default."""
 
     def _within(self, this: RoundUnderWay, steps: int, seconds: float) -> tuple[int, float]:
         """Return the number of steps that a client makes, and their duration in seconds."""

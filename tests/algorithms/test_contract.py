@@ -65,7 +65,7 @@ def serves(kind, clients):
 ALONE = [kind for kind in ENDLESS if not serves(kind, 4)]
 EVERY = [(kind, NEEDED.get(kind, {})) for kind in ENDLESS if kind not in ALONE] + OTHER_WAYS
 #: FedAvg with other terms in the server's step: its contracts run with the slow tests.
-RELATIVES = ("scaffold", "feddyn", "fednova", "diloco", "ditto")
+RELATIVES = ("scaffold", "feddyn", "fednova", "ditto", "diloco")
 #: They send many messages.
 LOUD = (("asy_sonata", {}), ("sgp", {"lost": "sums"}))
 #: Asynchronous servers with the clients of others: their contracts run with the slow tests, too.

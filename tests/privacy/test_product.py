@@ -72,8 +72,8 @@ CLIENT = {
     "scaffold": ("scaffold", {"steps": (1, 2, 3, 2)}),
     "feddyn": ("feddyn", {"steps": (1, 2, 3, 2)}),
     "fednova": ("fednova", {"steps": (1, 2, 3, 2)}),
-    "ditto": ("ditto", {"steps": (1, 2, 3, 2)}),  # scenarios refuse it, because its personal models are for no noise
     "diloco": ("diloco", {"steps": (1, 2, 3, 2)}),
+    "ditto": ("ditto", {"steps": (1, 2, 3, 2)}),  # scenarios refuse it, because its personal models are for no noise
     "fedasync": ("fedasync", {}),
     "fedbuff": ("fedbuff", {"buffer_size": 3}),
     "fedbuff, noise of the server": ("fedbuff", {"buffer_size": 3, "noise": "server"}),

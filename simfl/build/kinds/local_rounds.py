@@ -43,7 +43,7 @@ class LocalStepsKind(Kind[L]):
 class LocalRoundsKind(LocalStepsKind[LocalRoundsConfig], BoundedKind[LocalRoundsConfig]):
     """FedAvg and its relatives, FedAsync and FedBuff."""
 
-    kinds = ("fedavg", "fedprox", "fedasync", "fedbuff", "scaffold", "feddyn", "fednova", "diloco", "ditto")
+    kinds = ("fedavg", "fedprox", "fedasync", "fedbuff", "scaffold", "feddyn", "fednova", "ditto", "diloco")
 
     def options(self, setup: Setup) -> dict[str, Any]:
         """Add the pull that belongs to the algorithm."""
