@@ -44,7 +44,7 @@ _LOOKS = {
     "ringmaster": ("Ringmaster ASGD", "#0048F0"),
     "rennala": ("Rennala SGD", "#30C090"),
     "m_sync_sgd": ("m-synchronous SGD", "#9078F0"),
-    "mindflayer": ("MindFlayer SGD", "#25290D"),
+    "mindflayer": ("MindFlayer SGD", "#442266"),
     "ringleader": ("Ringleader ASGD", "#B91900"),
     "centralized_sgd": ("CSGD", _BLACK),
     "audp": ("AUDP", "#C51B7D"),
