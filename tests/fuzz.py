@@ -17,7 +17,7 @@ from simfl.algorithms.server import ServerAlgorithm
 #: Algorithms of one client.
 ONE_CLIENT = ("centralized_sgd",)
 #: Algorithms whose clients train in rounds of many steps.
-LOCAL = ("fedavg", "fedprox", "fedasync", "fedbuff", "scaffold", "feddyn", "fednova")
+LOCAL = ("ca2fl", "ace", "fadas", "fedavg", "fedprox", "fedasync", "fedbuff", "scaffold", "feddyn", "fednova")
 
 
 class Drawer:
@@ -118,6 +118,9 @@ class Drawer:
             "fedavg": {"fraction": self.one(0.3, 1.0), "deadline": self.one(None, 0.02, 0.3)},
             "fedprox": {"fraction": self.one(0.3, 1.0), "deadline": self.one(None, 0.02, 0.3)},
             "fedasync": {"concurrency": self.one(None, 1, min(2, count))},
+            "ca2fl": {"buffer_size": self.one(1, 3)},
+            "ace": {"max_age": self.one(None, 2)},
+            "fadas": {"buffer_size": self.one(1, 3)},
             "fedbuff": {"buffer_size": self.one(1, 3), "after_update": "continue"},
             "without_replacement_sgd": {"contention": self.one("token", "race")},
             "random_walk_sgd": {"visits": self.one(1, 3)},

@@ -39,6 +39,9 @@ _LOOKS = {
     "ringmaster": ("Ringmaster ASGD", "#0048F0"),
     "rennala": ("Rennala SGD", "#30C090"),
     "m_sync_sgd": ("m-synchronous SGD", "#9078F0"),
+    "ca2fl": ("CA2FL", "#129EA4"),
+    "ace": ("ACE", "#6D2061"),
+    "fadas": ("FADAS", "#7DC05E"),
     "mindflayer": ("MindFlayer SGD", "#25290D"),
     "ringleader": ("Ringleader ASGD", "#B91900"),
     "centralized_sgd": ("CSGD", _BLACK),
@@ -65,6 +68,8 @@ ROUNDS = (
     "feddyn",
     "fednova",
     "fedbuff",
+    "ca2fl",
+    "fadas",
     "async_fl",
     "rennala",
     "m_sync_sgd",
@@ -72,7 +77,7 @@ ROUNDS = (
     "mindflayer",
 )
 #: Algorithms whose staleness counts steps of the server; that of all others counts updates of all clients.
-SERVER_STEPS = ("fedbuff", "async_fl", "rennala", "m_sync_sgd", "ringleader", "mindflayer")
+SERVER_STEPS = ("fedbuff", "ca2fl", "fadas", "async_fl", "rennala", "m_sync_sgd", "ringleader", "mindflayer")
 
 #: The curves of a figure have different line styles, for figures in gray; further curves have different markers.
 LINE_STYLES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (10, 3)))

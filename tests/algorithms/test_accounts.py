@@ -74,7 +74,7 @@ def run(asked, folder):
 
 def cases():
     """Yield every algorithm with every mechanism that it takes: (algorithm, privacy, further sections)."""
-    local = {"fedavg", "fedprox", "fedbuff", "fedasync", "scaffold", "feddyn", "fednova"}
+    local = {"fedavg", "fedprox", "fedbuff", "fedasync", "scaffold", "feddyn", "fednova", "ca2fl", "ace", "fadas"}
     passed = {"without_replacement_sgd": {}, "random_walk_sgd": {}, "deep_q_sgd": {}}
     for kind in ALGORITHMS:
         count = {"count": 1} if kind == "centralized_sgd" else {}

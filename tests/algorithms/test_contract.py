@@ -33,7 +33,7 @@ from tests.helpers import (
 )
 
 #: Options that an algorithm needs in the worlds of this file.
-NEEDED = {"fedbuff": {"buffer_size": 1}}
+NEEDED = {kind: {"buffer_size": 1} for kind in ("fedbuff", "ca2fl", "fadas")}
 #: Variants of an algorithm other than its defaults.
 OTHER_WAYS = [
     ("adpsgd", {"exchange": "atomic"}),
@@ -66,7 +66,7 @@ EVERY = [(kind, NEEDED.get(kind, {})) for kind in ENDLESS if kind not in ALONE] 
 #: FedAvg with other terms in the server's step: its contracts run with the slow tests.
 RELATIVES = ("scaffold", "feddyn", "fednova")
 #: Asynchronous servers with the clients of others: their contracts run with the slow tests, too.
-SERVERS = ("ringleader", "mindflayer")
+SERVERS = ("ringleader", "mindflayer", "ca2fl", "ace", "fadas")
 every = pytest.mark.parametrize(
     ("kind", "options"),
     [pytest.param(*one, marks=pytest.mark.slow) if one[0] in (*RELATIVES, *SERVERS) else one for one in EVERY],

@@ -57,7 +57,7 @@ CRASHES = "links: {latency: 1 ms, loss: 0.1}\navailability: [{all: true, crash: 
 UPDATE = "mechanism: gaussian_update, clipping_norm: 0.5, noise_multiplier: 1.5"
 NOISY_SERVER = ", step_size: 0.1, noise: server"
 #: Clients train locally, in rounds.
-LOCAL = ("fedasync", "fedavg", "fedbuff", "fedprox", "scaffold", "feddyn", "fednova")
+LOCAL = ("fedasync", "fedavg", "fedbuff", "fedprox", "scaffold", "feddyn", "fednova", "ca2fl", "ace", "fadas")
 AUDITED = [kind for kind in ALGORITHMS if kind not in (*LOCAL, "deep_q_sgd")]
 
 

@@ -30,7 +30,7 @@ FAMILIES = (
     ("without_replacement_sgd", "deep_q_sgd", "random_walk_sgd"),
     ("fedavg", "fedprox", "fedbuff", "fedasync", "async_fl"),
     ("scaffold", "feddyn", "fednova"),
-    ("ringleader", "mindflayer"),
+    ("ringleader", "mindflayer", "ca2fl", "ace", "fadas"),
     ("centralized_sgd", "async_sgd", "audp", "mapa", "ringmaster", "rennala", "m_sync_sgd"),
 )
 TO_XYZ = np.array([[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]])

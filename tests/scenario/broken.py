@@ -197,7 +197,7 @@ BROKEN = [
         "algorithm: {kind: ad_psgd}\n",
         "{file}: algorithm.kind: expected decentralized_sgd, corrected_gossip, adpsgd, gossip_learning, sgp, "
         "ringmaster, rennala, m_sync_sgd, ringleader, mindflayer, fedavg, fedprox, scaffold, feddyn, fednova, "
-        "fedasync, fedbuff, centralized_sgd, async_sgd, "
+        "fedasync, fedbuff, ca2fl, ace, fadas, centralized_sgd, async_sgd, "
         "sync_sgd, async_fl, audp, mapa, without_replacement_sgd, deep_q_sgd, random_walk_sgd or my_module:MyClass, "
         "found 'ad_psgd'; did you mean 'adpsgd'?",
     ),

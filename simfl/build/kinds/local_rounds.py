@@ -15,7 +15,7 @@ from simfl.tape.problem import LocalRounds
 class LocalRoundsKind(BoundedKind[LocalRoundsConfig]):
     """FedAvg and its relatives, FedAsync and FedBuff."""
 
-    kinds = ("fedavg", "fedprox", "fedasync", "fedbuff", "scaffold", "feddyn", "fednova")
+    kinds = ("fedavg", "fedprox", "fedasync", "fedbuff", "scaffold", "feddyn", "fednova", "ca2fl", "ace", "fadas")
 
     @property
     def local(self) -> bool:

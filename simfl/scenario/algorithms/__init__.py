@@ -8,6 +8,9 @@ from simfl.scenario.algorithms.base import AlgorithmConfig, BoundedConfig, Serve
 from simfl.scenario.algorithms.gossip import AdPsgd, CorrectedGossip, DecentralizedSgd, GossipLearning, Sgp
 from simfl.scenario.algorithms.late import MindFlayer, MSyncSgd, Rennala, Ringleader, Ringmaster
 from simfl.scenario.algorithms.local_rounds import (
+    ACE,
+    CA2FL,
+    FADAS,
     FedAsync,
     FedAvg,
     FedBuff,
@@ -22,6 +25,9 @@ from simfl.scenario.algorithms.served import AsyncSgd, CentralizedSgd, ServedSgd
 from simfl.scenario.algorithms.sync_sgd import SyncSgd
 
 __all__ = [
+    "ACE",
+    "CA2FL",
+    "FADAS",
     "AdPsgd",
     "AlgorithmConfig",
     "AsyncSgd",
