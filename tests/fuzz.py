@@ -13,11 +13,10 @@ import numpy as np
 
 from simfl.algorithms import ALGORITHMS
 from simfl.algorithms.server import ServerAlgorithm
+from tests.helpers import LOCAL
 
 #: Algorithms of one client.
 ONE_CLIENT = ("centralized_sgd",)
-#: Algorithms whose clients train in rounds of many steps.
-LOCAL = ("ca2fl", "ace", "fadas", "fedavg", "fedprox", "fedasync", "fedbuff", "scaffold", "feddyn", "fednova")
 
 
 class Drawer:

@@ -9,7 +9,7 @@ the N clients, 0 at first:
               w^{t+1} = w^t + eta v,  then h_i = Delta_i for i in B,  B is empty
 
 So a client that has sent nothing for long still counts by its last update, and v estimates the mean over all clients.
-If a client has several updates in a buffer, all are compared with the h_i before the step; the newest stays in the cache.
+If a client has several updates in a buffer, all are compared with the h_i before the step; the newest one stays.
 Updates have no weight that falls with their staleness, except that of a staleness bound.
 
 Privacy: caches are functions of the noisy updates that clients sent, so they are no further releases.

@@ -245,7 +245,8 @@ class FedAvg(ServerAlgorithm):
         change = self.train(model, me, steps, (this.step_size, 0.0, 0.0, 0.0), self._correction(me, this))
         self.tape.release(change)
         sent_s, examples = self.clock.now, change.all_examples
-        sent = self.compressed(me, ((1.0, change),)) or change
+        made = self.trained(change)
+        sent = self.compressed(me, ((1.0, made),)) or made
 
         def arrived() -> None:
             self.communicated(me, self.present_s(me, sent_s, self.clock.now))

@@ -26,9 +26,9 @@ VISION = {
 }
 #: Algorithms that are often drawn into one figure.
 FAMILIES = (
-    ("adpsgd", "sync_sgd", "decentralized_sgd", "corrected_gossip", "gossip_learning", "sgp"),
+    ("adpsgd", "sync_sgd", "decentralized_sgd", "corrected_gossip", "k_gt", "asy_sonata", "gossip_learning", "sgp"),
     ("without_replacement_sgd", "deep_q_sgd", "random_walk_sgd"),
-    ("fedavg", "fedprox", "fedbuff", "fedasync", "async_fl"),
+    ("fedavg", "fedprox", "fedbuff", "fedasync", "async_fl", "diloco"),
     ("scaffold", "feddyn", "fednova"),
     ("ringleader", "mindflayer", "ca2fl", "ace", "fadas"),
     ("centralized_sgd", "async_sgd", "audp", "mapa", "ringmaster", "rennala", "m_sync_sgd"),

@@ -5,7 +5,15 @@ of plugins are added in `simfl.scenario.catalogues`.
 """
 
 from simfl.scenario.algorithms.base import AlgorithmConfig, BoundedConfig, ServerAlgorithmConfig, StalenessBound
-from simfl.scenario.algorithms.gossip import AdPsgd, CorrectedGossip, DecentralizedSgd, GossipLearning, Sgp
+from simfl.scenario.algorithms.gossip import (
+    AdPsgd,
+    AsySonata,
+    CorrectedGossip,
+    DecentralizedSgd,
+    GossipLearning,
+    KGt,
+    Sgp,
+)
 from simfl.scenario.algorithms.late import MindFlayer, MSyncSgd, Rennala, Ringleader, Ringmaster
 from simfl.scenario.algorithms.local_rounds import (
     ACE,
@@ -18,6 +26,7 @@ from simfl.scenario.algorithms.local_rounds import (
     FedNova,
     FedProx,
     LocalRoundsConfig,
+    LocalStepsConfig,
     Scaffold,
 )
 from simfl.scenario.algorithms.own import ExternalAlgorithm
@@ -30,6 +39,7 @@ __all__ = [
     "FADAS",
     "AdPsgd",
     "AlgorithmConfig",
+    "AsySonata",
     "AsyncSgd",
     "BoundedConfig",
     "CentralizedSgd",
@@ -43,7 +53,9 @@ __all__ = [
     "FedNova",
     "FedProx",
     "GossipLearning",
+    "KGt",
     "LocalRoundsConfig",
+    "LocalStepsConfig",
     "MSyncSgd",
     "MindFlayer",
     "Rennala",

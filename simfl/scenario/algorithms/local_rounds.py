@@ -5,19 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import ClassVar, Literal
 
-from simfl.scenario.algorithms.base import Sections, ServerAlgorithmConfig
+from simfl.scenario.algorithms.base import AlgorithmConfig, Sections, ServerAlgorithmConfig
 from simfl.scenario.compression import UPLINK, Scheme
 from simfl.scenario.fields import Count, Index, NonNegative, Positive, PositiveSeconds, Settled, Share, option, variant
 from simfl.scenario.optimizers import USUAL_SERVER_STEPS, Decay
 from simfl.scenario.problems import Problem
 
 
-class LocalRoundsConfig(ServerAlgorithmConfig):
-    """Base of algorithms whose clients train locally for many steps."""
-
-    compresses: ClassVar[tuple[Scheme, ...]] = UPLINK
-    no_states: ClassVar[str] = "the state of an optimizer of local steps begins anew with each round"
-    optimizer_steps = (*ServerAlgorithmConfig.optimizer_steps, ("server_step", "server_optimizer", USUAL_SERVER_STEPS))
+class LocalStepsConfig(AlgorithmConfig):
+    """Base of algorithms whose clients train in rounds of many local steps."""
 
     sampling: Literal["auto", "without_replacement", "shuffle", "with_replacement"] = option(
         "auto",
@@ -30,12 +26,6 @@ class LocalRoundsConfig(ServerAlgorithmConfig):
     local_epochs: Settled[Positive | None] = option(
         None, "number of passes over a client's data in a round; 1 if local_steps is null too"
     )
-    proximal: Settled[NonNegative] = option(
-        0.0, "mu of the pull mu (w - w_0) towards the model w_0 that a round began with"
-    )
-    concurrency: Count | None = option(
-        None, "number of clients that train at a time, chosen at random from those online; null: all"
-    )
 
     def problems(self) -> Iterator[Problem]:
         """Yield two lengths of a round."""
@@ -43,13 +33,43 @@ class LocalRoundsConfig(ServerAlgorithmConfig):
             yield Problem("local_steps or local_epochs", "both", "remove one of them", ("local_epochs",))
 
     def contradictions(self, scenario: Sections) -> Iterator[Problem]:
-        """Yield conflicts of clipping, and of the number of clients."""
-        privacy, count = scenario.privacy, scenario.clients.count
+        """Yield a conflict of clipping."""
+        privacy = scenario.privacy
         if privacy is not None and privacy.mechanism != "gaussian_update":
             advice = "a client sends what many steps changed, which is clipped as a whole"
             yield Problem(
                 f"'gaussian_update' with '{self.kind}'", f"'{privacy.mechanism}'", advice, ("privacy", "mechanism")
             )
+
+
+class LocalRoundsConfig(LocalStepsConfig, ServerAlgorithmConfig):
+    """Base of algorithms whose clients train in rounds and have a server."""
+
+    compresses: ClassVar[tuple[Scheme, ...]] = UPLINK
+    states: ClassVar[tuple[str, ...]] = ("rounds", "crash")
+    no_states: ClassVar[str] = (
+        "the state of an optimizer of local steps begins anew with each round, or stays at its client"
+    )
+    optimizer_steps = (*ServerAlgorithmConfig.optimizer_steps, ("server_step", "server_optimizer", USUAL_SERVER_STEPS))
+
+    proximal: Settled[NonNegative] = option(
+        0.0, "mu of the pull mu (w - w_0) towards the model w_0 that a round began with"
+    )
+    concurrency: Count | None = option(
+        None, "number of clients that train at a time, chosen at random from those online; null: all"
+    )
+
+    def optimizer_problems(self) -> Iterator[Problem]:
+        """Yield also a state that is lost, if each round has a new one."""
+        yield from super().optimizer_problems()
+        if self.optimizer.state.crash == "lose" and not self.keeps_states:
+            advice = "remove it, or use rounds: keep: each round of local steps has a new state"
+            yield Problem("keep with rounds: new", "'lose'", advice, ("algorithm", "optimizer", "state", "crash"))
+
+    def contradictions(self, scenario: Sections) -> Iterator[Problem]:
+        """Yield also a conflict of the number of clients."""
+        yield from super().contradictions(scenario)
+        count = scenario.clients.count
         if self.concurrency is not None and self.concurrency > count:
             expected = f"at most clients.count, which is {count}"
             yield Problem(expected, str(self.concurrency), "lower it or add clients", ("algorithm", "concurrency"))
@@ -187,8 +207,12 @@ class FedBuff(LocalRoundsConfig):
     )
 
     def contradictions(self, scenario: Sections) -> Iterator[Problem]:
-        """Yield also a buffer that waiting clients cannot fill."""
+        """Yield also a buffer that waiting clients cannot fill, and states beside noise."""
         yield from super().contradictions(scenario)
+        if self.noise == "server" and self.keeps_states:
+            advice = "use noise: client, whose updates are complete before they are sent"
+            at = ("algorithm", "optimizer", "state", "rounds")
+            yield Problem("new with noise: server", "'keep'", advice, at)
         at_a_time = min(self.concurrency or scenario.clients.count, scenario.clients.count)
         if self.after_update == "wait" and self.buffer_size > at_a_time:
             expected = f"at most {at_a_time} where clients wait, as many as train at a time"
