@@ -45,7 +45,7 @@ _LOOKS = {
     "ca2fl": ("CA2FL", "#129EA4"),
     "ace": ("ACE", "#6D2061"),
     "fadas": ("FADAS", "#7DC05E"),
-    "mindflayer": ("MindFlayer SGD", "#25290D"),
+    "mindflayer": ("MindFlayer SGD", "#5F2FB7"),
     "ringleader": ("Ringleader ASGD", "#B91900"),
     "centralized_sgd": ("CSGD", _BLACK),
     "audp": ("AUDP", "#C51B7D"),
