@@ -45,6 +45,9 @@ _LOOKS = {
     "rennala": ("Rennala SGD", "#30C090"),
     "m_sync_sgd": ("m-synchronous SGD", "#9078F0"),
     "mindflayer": ("MindFlayer SGD", "#442266"),
+    "ca2fl": ("CA2FL", "#129EA4"),
+    "ace": ("ACE", "#6D2061"),
+    "fadas": ("FADAS", "#7DC05E"),
     "ringleader": ("Ringleader ASGD", "#B91900"),
     "centralized_sgd": ("CSGD", _BLACK),
     "audp": ("AUDP", "#C51B7D"),
@@ -73,6 +76,8 @@ ROUNDS = (
     "diloco",
     "ditto",
     "fedbuff",
+    "ca2fl",
+    "fadas",
     "async_fl",
     "rennala",
     "m_sync_sgd",
@@ -80,7 +85,7 @@ ROUNDS = (
     "mindflayer",
 )
 #: Algorithms whose staleness counts steps of the server; that of all others counts updates of all clients.
-SERVER_STEPS = ("fedbuff", "async_fl", "rennala", "m_sync_sgd", "ringleader", "mindflayer")
+SERVER_STEPS = ("fedbuff", "ca2fl", "fadas", "async_fl", "rennala", "m_sync_sgd", "ringleader", "mindflayer")
 
 #: The curves of a figure have different line styles, for figures in gray; further curves have different markers.
 LINE_STYLES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (10, 3)))

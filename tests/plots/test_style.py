@@ -28,9 +28,9 @@ VISION = {
 FAMILIES = (
     ("adpsgd", "sync_sgd", "decentralized_sgd", "corrected_gossip", "k_gt", "asy_sonata", "gossip_learning", "sgp"),
     ("without_replacement_sgd", "deep_q_sgd", "random_walk_sgd"),
-    ("fedavg", "fedprox", "fedbuff", "fedasync", "async_fl"),
+    ("fedavg", "fedprox", "fedbuff", "fedasync", "async_fl", "diloco"),
     ("scaffold", "feddyn", "fednova", "ditto"),
-    ("ringleader", "mindflayer"),
+    ("ringleader", "mindflayer", "ca2fl", "ace", "fadas"),
     ("diloco", "async_local_sgd"),
     ("centralized_sgd", "async_sgd", "audp", "mapa", "ringmaster", "rennala", "m_sync_sgd"),
 )

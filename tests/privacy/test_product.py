@@ -77,6 +77,9 @@ CLIENT = {
     "async_local_sgd": ("async_local_sgd", {"grace": 0.004}),
     "fedasync": ("fedasync", {}),
     "fedbuff": ("fedbuff", {"buffer_size": 3}),
+    "ca2fl": ("ca2fl", {"buffer_size": 3}),
+    "ace": ("ace", {"max_age": 3}),
+    "fadas": ("fadas", {"buffer_size": 3}),
     "fedbuff, noise of the server": ("fedbuff", {"buffer_size": 3, "noise": "server"}),
     **{name: EXAMPLE[name] for name in ("adpsgd", "async_sgd", "sync_sgd", "gossip_learning", "centralized_sgd")},
 }

@@ -44,6 +44,7 @@ class LocalRoundsKind(LocalStepsKind[LocalRoundsConfig], BoundedKind[LocalRounds
     """FedAvg and its relatives, FedAsync and FedBuff."""
 
     kinds: ClassVar[tuple[str, ...]] = (
+    kinds = (
         "fedavg",
         "fedprox",
         "fedasync",
@@ -53,6 +54,9 @@ class LocalRoundsKind(LocalStepsKind[LocalRoundsConfig], BoundedKind[LocalRounds
         "fednova",
         "ditto",
         "diloco",
+        "ca2fl",
+        "ace",
+        "fadas",
     )
 
     def options(self, setup: Setup) -> dict[str, Any]:
