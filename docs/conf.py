@@ -72,6 +72,7 @@ BELOW = {
         "compression",
         "robust",
         "own_data",
+        "known_optima",
         "plugins",
     ],
     "reference": ["scenario", "algorithms", "faults", "network", "glossary", "api"],

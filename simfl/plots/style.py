@@ -22,6 +22,8 @@ _LOOKS = {
     "sync_sgd": ("SYNC", _VERMILION),
     "decentralized_sgd": ("D-PSGD", _GREEN),
     "corrected_gossip": ("corrected gossip", "#0000FF"),
+    "k_gt": ("K-GT", "#442244"),
+    "asy_sonata": ("ASY-SONATA", "#0066EE"),
     "gossip_learning": ("gossip learning", "#B2182B"),
     "sgp": ("SGP", _SKY),
     "without_replacement_sgd": ("SGD without replacement", "#6A5ACD"),
@@ -32,8 +34,8 @@ _LOOKS = {
     "scaffold": ("SCAFFOLD", "#000033"),
     "feddyn": ("FedDyn", "#4400BB"),
     "fednova": ("FedNova", "#771133"),
-    "diloco": ("DiLoCo", "#600000"),
-    "async_local_sgd": ("async local SGD", "#6060F0"),
+    "diloco": ("DiLoCo", "#481860"),
+    "async_local_sgd": ("async local SGD", "#487890"),
     "fedbuff": ("FedBuff", "#E78AC3"),
     "fedasync": ("FedAsync", "#01665E"),
     "async_fl": ("async FL", _ORANGE),
@@ -41,6 +43,8 @@ _LOOKS = {
     "ringmaster": ("Ringmaster ASGD", "#0048F0"),
     "rennala": ("Rennala SGD", "#30C090"),
     "m_sync_sgd": ("m-synchronous SGD", "#9078F0"),
+    "mindflayer": ("MindFlayer SGD", "#25290D"),
+    "ringleader": ("Ringleader ASGD", "#B91900"),
     "centralized_sgd": ("CSGD", _BLACK),
     "audp": ("AUDP", "#C51B7D"),
     "mapa": ("MAPA", "#117733"),
@@ -58,6 +62,7 @@ ROUNDS = (
     "sync_sgd",
     "decentralized_sgd",
     "corrected_gossip",
+    "k_gt",
     "sgp",
     "fedavg",
     "fedprox",
@@ -69,9 +74,11 @@ ROUNDS = (
     "async_fl",
     "rennala",
     "m_sync_sgd",
+    "ringleader",
+    "mindflayer",
 )
 #: Algorithms whose staleness counts steps of the server; that of all others counts updates of all clients.
-SERVER_STEPS = ("fedbuff", "async_fl", "rennala", "m_sync_sgd")
+SERVER_STEPS = ("fedbuff", "async_fl", "rennala", "m_sync_sgd", "ringleader", "mindflayer")
 
 #: The curves of a figure have different line styles, for figures in gray; further curves have different markers.
 LINE_STYLES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (10, 3)))

@@ -1,9 +1,14 @@
 // The player: draws the state that replay.js computes, and moves the clock.
 "use strict";
-(async () => {
+/**
+ * Show runs on the page. `live` starts at their end and follows it. The runs that were shown `before` are replaced:
+ * moment, view, menus and the chosen client stay as they are.
+ */
+async function showRuns({ runs: packed, activities, live = false }, before = null) {
   const $ = (id) => document.getElementById(id);
-  const { runs: packed, activities } = JSON.parse($("data").textContent);
-  const runs = await Promise.all(packed.map(Replay.prepare));
+  const runs = await Promise.all(packed.map(Replay.prepare)), kept = before && before.leave();
+  const left = new AbortController();
+  const listen = (target, type, action) => target.addEventListener(type, action, { signal: left.signal });
   const duration = Math.max(...runs.map((run) => run.duration_s)) || 1;
   const calm = matchMedia("(prefers-reduced-motion: reduce)"), dark = matchMedia("(prefers-color-scheme: dark)");
   const NEVER = 2 ** 32 - 1, MOST_DOTS = 5000, MOST_LINES = 700;
@@ -746,13 +751,13 @@
     next: () => { setPlaying(false); jump("events", 1); }, evaluation: () => jump("evaluations", 1),
     closer: () => zoom(0.5), wider: () => zoom(2), whole: widest,
   };
-  for (const [id, action] of Object.entries(actions)) $(id).addEventListener("click", action);
-  $("scrub").addEventListener("input", () => seek((Number($("scrub").value) / 100000) * duration));
-  $("color").addEventListener("change", () => { legend(); ask(); });
-  $("measure").addEventListener("change", ask);
-  $("moment").addEventListener("toggle", ask);
+  for (const [id, action] of Object.entries(actions)) listen($(id), "click", action);
+  listen($("scrub"), "input", () => seek((Number($("scrub").value) / 100000) * duration));
+  listen($("color"), "change", () => { legend(); ask(); });
+  listen($("measure"), "change", ask);
+  listen($("moment"), "toggle", ask);
 
-  document.addEventListener("keydown", (event) => {
+  listen(document, "keydown", (event) => {
     const { tagName } = event.target, { key } = event;
     if (event.ctrlKey || event.metaKey || event.altKey || tagName === "SELECT") return;
     if (key === " " && (tagName === "BUTTON" || tagName === "SUMMARY")) return;
@@ -779,7 +784,7 @@
 
   runs.forEach((run, k) => {
     const graph = articles[k].querySelector(".graph"), lanes = articles[k].querySelector(".lanes");
-    graph.addEventListener("click", (event) => {
+    listen(graph, "click", (event) => {
       const [px, py] = place(event, graph), placed = placesIn(run, graph.clientWidth, graph.clientHeight), tick = tickOf(run, now);
       let best = null, distance = 12;
       for (const i of run.flying) {
@@ -795,7 +800,7 @@
       setPlaying(false);
       choose(best);
     });
-    lanes.addEventListener("click", (event) => {
+    listen(lanes, "click", (event) => {
       const [px, py] = place(event, lanes), box = lanesBox(run, lanes.clientWidth, lanes.clientHeight);
       let best = null, distance = 4;
       for (const i of run.lines || []) {
@@ -817,33 +822,62 @@
     const box = curveBox(curve.clientWidth), [px] = place(event, curve);
     return Math.max(0, Math.min(duration, ((px - box.left) / (box.right - box.left)) * duration));
   };
-  curve.addEventListener("pointerdown", (event) => { dragged = { at: secondsAt(event), x: event.clientX }; curve.setPointerCapture(event.pointerId); });
-  curve.addEventListener("pointermove", (event) => {
+  listen(curve, "pointerdown", (event) => { dragged = { at: secondsAt(event), x: event.clientX }; curve.setPointerCapture(event.pointerId); });
+  listen(curve, "pointermove", (event) => {
     if (!dragged || Math.abs(event.clientX - dragged.x) < 4) return;
     const ends = [dragged.at, secondsAt(event)].sort((a, b) => a - b);
     view = { from: ends[0], to: Math.max(ends[1], ends[0] + duration / 1e6) };
     if (now < view.from || now > view.to) now = view.from;
     ask();
   });
-  curve.addEventListener("pointerup", (event) => {
+  listen(curve, "pointerup", (event) => {
     if (dragged && Math.abs(event.clientX - dragged.x) < 4) seek(secondsAt(event));
     dragged = null;
   });
-  curve.addEventListener("pointercancel", () => { dragged = null; });
-  curve.addEventListener("dblclick", widest);
+  listen(curve, "pointercancel", () => { dragged = null; });
+  listen(curve, "dblclick", widest);
 
   const repaint = () => { readColors(); legend(); ask(); };
-  dark.addEventListener("change", repaint);
-  window.addEventListener("beforeprint", () => { colors = LIGHT; legend(); showAll(); });
-  window.addEventListener("afterprint", repaint);
-  new ResizeObserver(ask).observe($("runs"));
+  listen(dark, "change", repaint);
+  listen(window, "beforeprint", () => { colors = LIGHT; legend(); showAll(); });
+  listen(window, "afterprint", repaint);
+  const observer = new ResizeObserver(ask);
+  observer.observe($("runs"));
+
+  /** Stop, and return what the next runs on this page take over. */
+  function leave() {
+    left.abort();
+    observer.disconnect();
+    cancelAnimationFrame(frame);
+    const menus = Object.fromEntries(["color", "measure", "speed"].map((id) => [id, $(id).value]));
+    const client = chosen && chosen.client !== undefined ? { position: runs.indexOf(chosen.run), client: chosen.client } : null;
+    return { now, view, menus, client, playing, atEnd: now >= edge, whole: view.from <= 0 && view.to >= duration };
+  }
+
+  function takeOver({ menus, client, ...old }) {
+    for (const [id, value] of Object.entries(menus)) if ([...$(id).options].some((option) => option.value === value)) $(id).value = value;
+    now = old.atEnd ? edge : Math.min(duration, old.now);
+    const shift = old.atEnd ? duration - old.view.to : 0;
+    view = old.whole ? { from: 0, to: duration } : { from: Math.max(0, old.view.from + shift), to: Math.min(duration, old.view.to + shift) };
+    if (client && runs[client.position]) chosen = { run: runs[client.position], client: client.client };
+    if (old.playing) setPlaying(true);
+  }
 
   const length = Math.min(duration, 20 * span_s);
-  view = { from: 0, to: length };
+  // What a client does is written when it is over. The end of a run under way is where most of it is written.
+  const edge = Math.min(duration, ...runs.map((run) => {
+    if (run.status !== "running" || !run.timeline) return duration;
+    const ends = Array.from({ length: run.count }, (_, k) => run.timeline.end[run.timeline.first[k + 1] - 1] || 0).sort((a, b) => a - b);
+    return Math.max(duration - length / 2, ends[Math.floor(run.count / 8)] * run.tick_s * (1 - 1e-7));
+  }));
+  view = live ? { from: duration - length, to: duration } : { from: 0, to: length };
+  now = live ? edge : 0;
+  if (kept) takeOver(kept);
   readColors();
   legend();
   showAll();
   // For tests and for the console.
   window.simfl = { runs, Replay, seek: (seconds) => { now = seconds; showAll(); }, choose, get now() { return now; }, get playing() { return playing; } };
   document.documentElement.dataset.ready = "true";
-})();
+  return { leave };
+}

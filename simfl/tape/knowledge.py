@@ -450,7 +450,7 @@ class KnowledgeTape(Tape):
         if options.get("correction") is not None:
             raise ScenarioError(
                 "algorithm.kind: expected rounds without control variates, found some, which are added to gradients "
-                "inside of rounds, so that the view of an observer cannot be computed; use fedavg"
+                "inside of rounds, so that the view of an observer cannot be computed; use fedavg, or corrected_gossip"
             )
         promise = super().train(*arguments, **options)
         self.knowledge.promised(promise)

@@ -17,7 +17,7 @@ from simfl.runs.runner import Simulation
 from simfl.scenario import loads
 from simfl.world.availability import Outcome
 from tests.algorithms.custom import Alone
-from tests.helpers import RunWithoutNumbers
+from tests.helpers import LOCAL, RunWithoutNumbers
 
 pytestmark = pytest.mark.usefixtures("without_numbers")
 
@@ -74,7 +74,6 @@ def run(asked, folder):
 
 def cases():
     """Yield every algorithm with every mechanism that it takes: (algorithm, privacy, further sections)."""
-    local = {"fedavg", "fedprox", "fedbuff", "fedasync", "scaffold", "feddyn", "fednova", "diloco", "async_local_sgd"}
     passed = {"without_replacement_sgd": {}, "random_walk_sgd": {}, "deep_q_sgd": {}}
     for kind in ALGORITHMS:
         count = {"count": 1} if kind == "centralized_sgd" else {}
@@ -83,7 +82,7 @@ def cases():
             yield own, LAPLACE, count
         elif kind in passed:
             yield own, ONE_PASS, {"model": "{kind: one_vs_all, l2: 0.01}", "stop": "{updates: 300}"}
-        elif kind in local:
+        elif kind in LOCAL:
             yield own, UPDATE, count
         else:
             for privacy in (GAUSSIAN, LAPLACE) if kind == "async_fl" else (GAUSSIAN, LAPLACE, UPDATE):

@@ -5,8 +5,16 @@ of plugins are added in `simfl.scenario.catalogues`.
 """
 
 from simfl.scenario.algorithms.base import AlgorithmConfig, BoundedConfig, ServerAlgorithmConfig, StalenessBound
-from simfl.scenario.algorithms.gossip import AdPsgd, CorrectedGossip, DecentralizedSgd, GossipLearning, Sgp
-from simfl.scenario.algorithms.late import MSyncSgd, Rennala, Ringmaster
+from simfl.scenario.algorithms.gossip import (
+    AdPsgd,
+    AsySonata,
+    CorrectedGossip,
+    DecentralizedSgd,
+    GossipLearning,
+    KGt,
+    Sgp,
+)
+from simfl.scenario.algorithms.late import MindFlayer, MSyncSgd, Rennala, Ringleader, Ringmaster
 from simfl.scenario.algorithms.local_rounds import (
     FedAsync,
     FedAvg,
@@ -15,6 +23,7 @@ from simfl.scenario.algorithms.local_rounds import (
     FedNova,
     FedProx,
     LocalRoundsConfig,
+    LocalStepsConfig,
     Scaffold,
 )
 from simfl.scenario.algorithms.own import ExternalAlgorithm
@@ -24,6 +33,7 @@ from simfl.scenario.algorithms.sync_sgd import SyncSgd
 __all__ = [
     "AdPsgd",
     "AlgorithmConfig",
+    "AsySonata",
     "AsyncSgd",
     "BoundedConfig",
     "CentralizedSgd",
@@ -37,9 +47,13 @@ __all__ = [
     "FedNova",
     "FedProx",
     "GossipLearning",
+    "KGt",
     "LocalRoundsConfig",
+    "LocalStepsConfig",
     "MSyncSgd",
+    "MindFlayer",
     "Rennala",
+    "Ringleader",
     "Ringmaster",
     "Scaffold",
     "ServedSgd",

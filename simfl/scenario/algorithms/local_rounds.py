@@ -5,22 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import ClassVar, Literal
 
-from simfl.scenario.algorithms.base import Sections, ServerAlgorithmConfig
+from simfl.scenario.algorithms.base import AlgorithmConfig, Sections, ServerAlgorithmConfig
 from simfl.scenario.compression import UPLINK, Scheme
 from simfl.scenario.fields import Count, Index, NonNegative, Positive, PositiveSeconds, Settled, Share, option, variant
 from simfl.scenario.optimizers import USUAL_SERVER_STEPS
 from simfl.scenario.problems import Problem
 
 
-class LocalRoundsConfig(ServerAlgorithmConfig):
-    """Base of algorithms whose clients train locally for many steps."""
-
-    compresses: ClassVar[tuple[Scheme, ...]] = UPLINK
-    states: ClassVar[tuple[str, ...]] = ("rounds", "crash")
-    no_states: ClassVar[str] = (
-        "the state of an optimizer of local steps begins anew with each round, or stays at its client"
-    )
-    optimizer_steps = (*ServerAlgorithmConfig.optimizer_steps, ("server_step", "server_optimizer", USUAL_SERVER_STEPS))
+class LocalStepsConfig(AlgorithmConfig):
+    """Base of algorithms whose clients train in rounds of many local steps."""
 
     sampling: Literal["auto", "without_replacement", "shuffle", "with_replacement"] = option(
         "auto",
@@ -33,17 +26,38 @@ class LocalRoundsConfig(ServerAlgorithmConfig):
     local_epochs: Settled[Positive | None] = option(
         None, "number of passes over a client's data in a round; 1 if local_steps is null too"
     )
+
+    def problems(self) -> Iterator[Problem]:
+        """Yield two lengths of a round."""
+        if self.local_steps is not None and self.local_epochs is not None:
+            yield Problem("local_steps or local_epochs", "both", "remove one of them", ("local_epochs",))
+
+    def contradictions(self, scenario: Sections) -> Iterator[Problem]:
+        """Yield a conflict of clipping."""
+        privacy = scenario.privacy
+        if privacy is not None and privacy.mechanism != "gaussian_update":
+            advice = "a client sends what many steps changed, which is clipped as a whole"
+            yield Problem(
+                f"'gaussian_update' with '{self.kind}'", f"'{privacy.mechanism}'", advice, ("privacy", "mechanism")
+            )
+
+
+class LocalRoundsConfig(LocalStepsConfig, ServerAlgorithmConfig):
+    """Base of algorithms whose clients train in rounds and have a server."""
+
+    compresses: ClassVar[tuple[Scheme, ...]] = UPLINK
+    states: ClassVar[tuple[str, ...]] = ("rounds", "crash")
+    no_states: ClassVar[str] = (
+        "the state of an optimizer of local steps begins anew with each round, or stays at its client"
+    )
+    optimizer_steps = (*ServerAlgorithmConfig.optimizer_steps, ("server_step", "server_optimizer", USUAL_SERVER_STEPS))
+
     proximal: Settled[NonNegative] = option(
         0.0, "mu of the pull mu (w - w_0) towards the model w_0 that a round began with"
     )
     concurrency: Count | None = option(
         None, "number of clients that train at a time, chosen at random from those online; null: all"
     )
-
-    def problems(self) -> Iterator[Problem]:
-        """Yield two lengths of a round."""
-        if self.local_steps is not None and self.local_epochs is not None:
-            yield Problem("local_steps or local_epochs", "both", "remove one of them", ("local_epochs",))
 
     def optimizer_problems(self) -> Iterator[Problem]:
         """Yield also a state that is lost, if each round has a new one."""
@@ -53,13 +67,9 @@ class LocalRoundsConfig(ServerAlgorithmConfig):
             yield Problem("keep with rounds: new", "'lose'", advice, ("algorithm", "optimizer", "state", "crash"))
 
     def contradictions(self, scenario: Sections) -> Iterator[Problem]:
-        """Yield conflicts of clipping, and of the number of clients."""
-        privacy, count = scenario.privacy, scenario.clients.count
-        if privacy is not None and privacy.mechanism != "gaussian_update":
-            advice = "a client sends what many steps changed, which is clipped as a whole"
-            yield Problem(
-                f"'gaussian_update' with '{self.kind}'", f"'{privacy.mechanism}'", advice, ("privacy", "mechanism")
-            )
+        """Yield also a conflict of the number of clients."""
+        yield from super().contradictions(scenario)
+        count = scenario.clients.count
         if self.concurrency is not None and self.concurrency > count:
             expected = f"at most clients.count, which is {count}"
             yield Problem(expected, str(self.concurrency), "lower it or add clients", ("algorithm", "concurrency"))
