@@ -58,6 +58,8 @@ class LocalRoundsKind(LocalStepsKind[LocalRoundsConfig], BoundedKind[LocalRounds
         "ace",
         "fadas",
     )
+        "fedavg", "fedprox", "fedasync", "fedbuff", "scaffold", "feddyn", "fednova", "diloco",
+    )  # fmt: skip
 
     def options(self, setup: Setup) -> dict[str, Any]:
         """Add the pull that belongs to the algorithm."""
