@@ -64,10 +64,14 @@ class Rennala(LateGradients):
         if len(self._batch) == self.gradients_per_step:
             self.step()
 
+    def divisor(self, gradients: int) -> float:
+        """Return what the sum of a step's mean gradients is divided by."""
+        return gradients
+
     def step(self) -> None:
         """Take the step x <- x - gamma / S * (sum of the batch's mean gradients)."""
         batch, self._batch = self._batch, []
-        step_size, share = self.step_size(), 1.0 / len(batch)
+        step_size, share = self.step_size(), 1.0 / self.divisor(len(batch))
         mean = [
             term
             for *_, one in batch

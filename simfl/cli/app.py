@@ -35,6 +35,7 @@ from simfl.cli.sweep import sweep
 from simfl.cli.trace import trace
 from simfl.cli.validate import validate
 from simfl.cli.verify import verify
+from simfl.cli.watch import watch
 from simfl.errors import DataError, RunError, ScenarioError, nearest
 from simfl.version import __version__
 
@@ -60,6 +61,7 @@ _ALL = (
     evaluate,
     plot,
     play,
+    watch,
     trace,
     report,
     sweep,

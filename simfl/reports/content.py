@@ -43,7 +43,7 @@ MEASURES = ("test_accuracy", "test_loss", "train_loss", "consensus_distance", "e
 TIMES = ("compute", "communicate", "wait", "offline")
 _EQUALS = "\u00a0=\u00a0"  # a line may not break in "z = 2"
 #: Dashes as SVG writes them, in the order of LINE_STYLES.
-_DASHES = ("", "7 4", "7 3 2 3", "2 3", "7 2 2 2 2 2", "14 4")
+DASHES = ("", "7 4", "7 3 2 3", "2 3", "7 2 2 2 2 2", "14 4")
 
 
 @dataclass(frozen=True)
@@ -195,9 +195,9 @@ def _parts(groups: Sequence[Group], target: Target, labels: Sequence[str]) -> li
     parts = []
     for position, (group, label) in enumerate(zip(groups, labels, strict=True)):
         runs = list(group.good.values())
-        look = color_of(group.algorithm), _DASHES[position % len(LINE_STYLES)]
+        look = color_of(group.algorithm), DASHES[position % len(LINE_STYLES)]
         name = label.replace(" = ", _EQUALS)
-        parts.append(Part(group, name, *look, _curves(runs), _measures(runs, target), _times(runs)))
+        parts.append(Part(group, name, *look, curves_of(runs), _measures(runs, target), _times(runs)))
     return parts
 
 
@@ -232,7 +232,7 @@ def _times(runs: Sequence[Run]) -> dict[str, float]:
     return {name: sum(float(run.clients[f"{name}_s"].sum()) for run in runs) / whole for name in TIMES}
 
 
-def _curves(runs: Sequence[Run]) -> dict[str, dict[str, list[list[float]]]]:
+def curves_of(runs: Sequence[Run]) -> dict[str, dict[str, list[list[float]]]]:
     """Return every measure against every axis, mean with its 95% interval.
 
     With fewer than four seeds, the smallest and the largest value replace the interval. Of a run with more evaluations
@@ -377,10 +377,10 @@ def _commands(sweep: Sweep | None, parts: Sequence[Part]) -> list[str]:
     return [*lines, "simfl report RUN... -o report.html"]
 
 
-def axis_labels(content: Content) -> dict[str, dict[str, str]]:
+def axis_labels(parts: Sequence[Part]) -> dict[str, dict[str, str]]:
     """Return the names of axes and measures, for the page's menus."""
-    runs = [run for part in content.parts for run in part.group.runs.values()]
-    drawn = [measure for part in content.parts for curves in part.curves.values() for measure in curves]
+    runs = [run for part in parts for run in part.group.runs.values()]
+    drawn = [measure for part in parts for curves in part.curves.values() for measure in curves]
     return {
         "x": {axis: label for axis, (_, label) in X_AXES.items()} | {"time": clock_of(runs), "epsilon": BOUND},
         "y": {measure: measure_label(measure) for measure in dict.fromkeys([*MEASURES, *drawn])} | {"epsilon": BOUND},

@@ -3,10 +3,10 @@
 (() => {
   const chart = document.getElementById("chart");
   if (!chart) return;
-  const { labels, series } = JSON.parse(document.getElementById("data").textContent);
+  let { labels, series } = JSON.parse(document.getElementById("data").textContent);
   const readout = document.getElementById("readout");
   const menu = { x: document.getElementById("x"), y: document.getElementById("y") };
-  const hidden = new Set();
+  const hidden = new Set();  // labels
   // From which size on a unit reads best, what it is, and what it is called; as in simfl's other figures.
   const units = {
     time: [[172800, 86400, "d"], [7200, 3600, "h"], [600, 60, "min"], [1, 1, "s"], [1e-3, 1e-3, "ms"], [0, 1e-6, "µs"]],
@@ -43,9 +43,10 @@
 
   function draw() {
     const x = menu.x.value, y = menu.y.value, width = chart.clientWidth;
+    if (!x || width < 100) return;  // no curve yet, or not on the screen
     const height = Math.max(280, Math.min(440, width * 0.5));
     const box = { left: 58, right: width - 12, top: 12, bottom: height - 46 };
-    const shown = series.map((one, i) => ({ i, rows: hidden.has(i) ? [] : rows(one, x, y) })).filter((c) => c.rows.length);
+    const shown = series.map((one, i) => ({ i, rows: hidden.has(one.label) ? [] : rows(one, x, y) })).filter((c) => c.rows.length);
     const xs = shown.flatMap((c) => c.rows.map((r) => r[0]));
     const ys = shown.flatMap((c) => c.rows.flatMap((r) => r.slice(1)));
     const right = Math.max(...xs, 1e-30);
@@ -140,17 +141,38 @@
     event.preventDefault();
     read();
   });
-  document.querySelectorAll(".key").forEach((key) => key.addEventListener("click", () => {
-    const i = Number(key.dataset.series), off = !hidden.has(i);
-    if (off) hidden.add(i); else hidden.delete(i);
+  const switched = (key) => key.addEventListener("click", () => {
+    const { label } = series[Number(key.dataset.series)], off = !hidden.has(label);
+    if (off) hidden.add(label); else hidden.delete(label);
     key.setAttribute("aria-pressed", String(!off));
     draw();
-  }));
+  });
+  document.querySelectorAll(".key").forEach(switched);
   menu.y.addEventListener("change", () => { fill(menu.x, labels.x, (x) => has(x, menu.y.value)); at = null; draw(); });
   menu.x.addEventListener("change", () => { fill(menu.y, labels.y, (y) => has(menu.x.value, y)); at = null; draw(); });
-  fill(menu.y, labels.y, (y) => Object.keys(labels.x).some((x) => has(x, y)));
-  fill(menu.x, labels.x, (x) => has(x, menu.y.value));
+  const fillBoth = () => {
+    fill(menu.y, labels.y, (y) => Object.keys(labels.x).some((x) => has(x, y)));
+    fill(menu.x, labels.x, (x) => has(x, menu.y.value));
+  };
+  fillBoth();
   new ResizeObserver(() => { if (!state || state.width !== chart.clientWidth) draw(); }).observe(chart);
   draw();
   window.addEventListener("beforeprint", () => { at = null; read(); });
+
+  /** Show other curves; menus and switches stay as they are. A series has also its color. */
+  window.simflCurves = (data) => {
+    ({ labels, series } = data);
+    series.forEach(({ color }, i) => document.documentElement.style.setProperty(`--s${i}`, color));
+    document.querySelector(".legend").replaceChildren(...series.map(({ label, dash }, i) => {
+      const key = document.createElement("button"), swatch = element("svg", { class: "swatch", width: 30, height: 10, "aria-hidden": true });
+      swatch.append(element("line", { x1: 1, y1: 5, x2: 29, y2: 5, style: `stroke:var(--s${i})`, "stroke-dasharray": dash || "none" }));
+      Object.assign(key, { type: "button", className: "key" }).setAttribute("aria-pressed", String(!hidden.has(label)));
+      key.dataset.series = i;
+      key.append(swatch, label);
+      switched(key);
+      return key;
+    }));
+    fillBoth();
+    draw();
+  };
 })();

@@ -85,11 +85,12 @@ def _about(content: Content) -> str:
 
 def _series_colors(parts: Sequence[Part]) -> str:
     light = "".join(f"--s{i}:{part.color};" for i, part in enumerate(parts))
-    dark = "".join(f"--s{i}:{_paler(part.color)};" for i, part in enumerate(parts))
+    dark = "".join(f"--s{i}:{paler(part.color)};" for i, part in enumerate(parts))
     return f":root{{{light}}}\n@media (prefers-color-scheme: dark){{@media screen{{:root{{{dark}}}}}}}\n"
 
 
-def _paler(color: str) -> str:
+def paler(color: str) -> str:
+    """Return the color for a dark page."""
     channels = [int(color[i : i + 2], 16) for i in (1, 3, 5)]
     share = 0.8 if max(channels) < 40 else 0.35
     return "#" + "".join(f"{round(value + (255 - value) * share):02x}" for value in channels)
@@ -97,7 +98,7 @@ def _paler(color: str) -> str:
 
 def _data(content: Content) -> dict[str, Any]:
     return {
-        "labels": axis_labels(content),
+        "labels": axis_labels(content.parts),
         "series": [{"label": part.label, "dash": part.dash, "curves": part.curves} for part in content.parts],
     }
 

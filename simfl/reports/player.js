@@ -1,9 +1,14 @@
 // The player: draws the state that replay.js computes, and moves the clock.
 "use strict";
-(async () => {
+/**
+ * Show runs on the page. `live` starts at their end and follows it. The runs that were shown `before` are replaced:
+ * moment, view, menus and the chosen client stay as they are.
+ */
+async function showRuns({ runs: packed, activities, live = false }, before = null) {
   const $ = (id) => document.getElementById(id);
-  const { runs: packed, activities } = JSON.parse($("data").textContent);
-  const runs = await Promise.all(packed.map(Replay.prepare));
+  const runs = await Promise.all(packed.map(Replay.prepare)), kept = before && before.leave();
+  const left = new AbortController();
+  const listen = (target, type, action) => target.addEventListener(type, action, { signal: left.signal });
   const duration = Math.max(...runs.map((run) => run.duration_s)) || 1;
   const calm = matchMedia("(prefers-reduced-motion: reduce)"), dark = matchMedia("(prefers-color-scheme: dark)");
   const NEVER = 2 ** 32 - 1, MOST_DOTS = 5000, MOST_LINES = 700;
@@ -116,8 +121,11 @@
   }
 
   // ---- canvases --------------------------------------------------------------------------------------------------
+  const sizes = new Map();  // to ask for a size makes the browser lay out the page
+
   function paper(canvas) {
-    const width = canvas.clientWidth, height = canvas.clientHeight, scale = window.devicePixelRatio || 1;
+    if (!sizes.has(canvas)) sizes.set(canvas, [canvas.clientWidth, canvas.clientHeight]);
+    const [width, height] = sizes.get(canvas), scale = window.devicePixelRatio || 1;
     const [w, h] = [Math.round(width * scale), Math.round(height * scale)];
     if (canvas.width !== w || canvas.height !== h) { canvas.width = w; canvas.height = h; }
     const pen = canvas.getContext("2d");
@@ -132,7 +140,7 @@
     run.cache = run.cache || {};
     const entry = run.cache[name];
     if (!entry || entry.key !== key) {
-      const canvas = document.createElement("canvas");
+      const canvas = entry ? entry.canvas : document.createElement("canvas");
       canvas.width = Math.max(1, Math.round(width * scale));
       canvas.height = Math.max(1, Math.round(height * scale));
       const inner = canvas.getContext("2d");
@@ -382,10 +390,9 @@
     cached(run, "lanes", [width, height, scale, view.from, view.to, colors.ink, colors.compute].join(), sheet, (inner) => {
       const thick = Math.max(0.7, box.row - (box.row > 4 ? 2 : 0));
       if (run.heat) heatRows(run, inner, box);
+      else laneImage(run, inner, box, thick, scale);
       for (let k = 0; k < (run.heat ? 0 : box.rows); k++) {
         const y = box.top + k * box.row;
-        if (k < run.count && run.timeline) lane(run, inner, box, k, y, thick);
-        else { inner.fillStyle = colors.faint; inner.fillRect(box.left, y, box.right - box.left, thick); }
         if (box.row >= 8 || k % Math.ceil(10 / box.row) === 0) {
           inner.fillStyle = colors.soft;
           inner.textAlign = "right";
@@ -445,27 +452,35 @@
     pen.stroke();
   }
 
-  function lane(run, pen, box, client, y, thick) {
-    const { timeline } = run, first = timeline.first[client], end = timeline.first[client + 1];
-    const from = Math.max(first, Replay.upTo(timeline.start, tickOf(run, view.from), first, end) - 1);
-    const to = Replay.upTo(timeline.start, tickOf(run, view.to), first, end), pixels = box.right - box.left;
-    const bar = (x1, x2, activity) => {
-      const a = Math.max(box.left, x1), b = Math.min(box.right, x2);
-      if (b <= a) return;
-      pen.fillStyle = colors[activities[activity]];
-      pen.fillRect(a, y, b - a - (b - a > 4 ? 0.6 : 0), thick);
-    };
-    pen.fillStyle = colors.faint;
-    pen.fillRect(box.left, y, pixels, thick);
-    if (to - from > 2 * pixels) {  // more intervals than pixels: the activity at the middle of each pixel
-      for (let px = 0; px < pixels; px++) {
-        const seconds = view.from + ((px + 0.5) / pixels) * (view.to - view.from);
-        const activity = Replay.activityAt(run, client, tickOf(run, seconds));
-        if (activity >= 0) bar(box.left + px, box.left + px + 1, activity);
+  /** A color as a pixel of an image. */
+  const pixel = (color) => [1, 3, 5].reduce((sum, at, k) => sum + parseInt(color.slice(at, at + 2), 16) * 2 ** (8 * k), 255 * 2 ** 24);
+
+  /**
+   * Draw all lanes into one image: thousands of rectangles would take longer than a frame. A pixel has the activity at
+   * its middle; of few intervals each has at least one pixel.
+   */
+  function laneImage(run, pen, box, thick, scale) {
+    const { timeline } = run, width = Math.max(1, Math.round((box.right - box.left) * scale)), height = Math.max(1, Math.round((box.bottom - box.top) * scale));
+    const image = pen.createImageData(width, height), pixels = new Uint32Array(image.data.buffer), line = new Uint32Array(width);
+    const inks = activities.map((name) => pixel(colors[name])), faint = pixel(colors.faint), paper = pixel(colors.paper);
+    const start = tickOf(run, view.from), end = tickOf(run, view.to), rate = width / (end - start || 1), high = Math.max(1, Math.round(thick * scale));
+    for (let k = 0; k < box.rows; k++) {
+      line.fill(faint);
+      if (k < run.count && timeline) {
+        const first = timeline.first[k], last = timeline.first[k + 1], to = Replay.upTo(timeline.start, end, first, last);
+        const from = Math.max(first, Replay.upTo(timeline.start, start, first, last) - 1), least = to - from > 2 * width ? 0 : 1;
+        for (let i = from; i < to; i++) {
+          const x = (timeline.start[i] - start) * rate, a = Math.max(0, least ? Math.floor(x) : Math.ceil(x - 0.5));
+          const b = Math.min(width, Math.max(a + least, Math.ceil((timeline.end[i] - start) * rate - 0.5)));
+          if (timeline.end[i] <= start || b <= a) continue;
+          line.fill(inks[timeline.activity[i]], a, b);
+          if (b - a > 4 * scale && b < width) line[b - 1] = paper;  // a gap between equal activities
+        }
       }
-      return;
+      const y = Math.round(k * box.row * scale);
+      for (let row = y; row < Math.min(height, y + high); row++) pixels.set(line, row * width);
     }
-    for (let i = from; i < to; i++) bar(laneX(box, timeline.start[i] * run.tick_s), laneX(box, timeline.end[i] * run.tick_s), timeline.activity[i]);
+    pen.putImageData(image, Math.round(box.left * scale), Math.round(box.top * scale));
   }
 
   function heatRows(run, pen, box) {
@@ -746,13 +761,13 @@
     next: () => { setPlaying(false); jump("events", 1); }, evaluation: () => jump("evaluations", 1),
     closer: () => zoom(0.5), wider: () => zoom(2), whole: widest,
   };
-  for (const [id, action] of Object.entries(actions)) $(id).addEventListener("click", action);
-  $("scrub").addEventListener("input", () => seek((Number($("scrub").value) / 100000) * duration));
-  $("color").addEventListener("change", () => { legend(); ask(); });
-  $("measure").addEventListener("change", ask);
-  $("moment").addEventListener("toggle", ask);
+  for (const [id, action] of Object.entries(actions)) listen($(id), "click", action);
+  listen($("scrub"), "input", () => seek((Number($("scrub").value) / 100000) * duration));
+  listen($("color"), "change", () => { legend(); ask(); });
+  listen($("measure"), "change", ask);
+  listen($("moment"), "toggle", ask);
 
-  document.addEventListener("keydown", (event) => {
+  listen(document, "keydown", (event) => {
     const { tagName } = event.target, { key } = event;
     if (event.ctrlKey || event.metaKey || event.altKey || tagName === "SELECT") return;
     if (key === " " && (tagName === "BUTTON" || tagName === "SUMMARY")) return;
@@ -779,7 +794,7 @@
 
   runs.forEach((run, k) => {
     const graph = articles[k].querySelector(".graph"), lanes = articles[k].querySelector(".lanes");
-    graph.addEventListener("click", (event) => {
+    listen(graph, "click", (event) => {
       const [px, py] = place(event, graph), placed = placesIn(run, graph.clientWidth, graph.clientHeight), tick = tickOf(run, now);
       let best = null, distance = 12;
       for (const i of run.flying) {
@@ -795,7 +810,7 @@
       setPlaying(false);
       choose(best);
     });
-    lanes.addEventListener("click", (event) => {
+    listen(lanes, "click", (event) => {
       const [px, py] = place(event, lanes), box = lanesBox(run, lanes.clientWidth, lanes.clientHeight);
       let best = null, distance = 4;
       for (const i of run.lines || []) {
@@ -817,33 +832,62 @@
     const box = curveBox(curve.clientWidth), [px] = place(event, curve);
     return Math.max(0, Math.min(duration, ((px - box.left) / (box.right - box.left)) * duration));
   };
-  curve.addEventListener("pointerdown", (event) => { dragged = { at: secondsAt(event), x: event.clientX }; curve.setPointerCapture(event.pointerId); });
-  curve.addEventListener("pointermove", (event) => {
+  listen(curve, "pointerdown", (event) => { dragged = { at: secondsAt(event), x: event.clientX }; curve.setPointerCapture(event.pointerId); });
+  listen(curve, "pointermove", (event) => {
     if (!dragged || Math.abs(event.clientX - dragged.x) < 4) return;
     const ends = [dragged.at, secondsAt(event)].sort((a, b) => a - b);
     view = { from: ends[0], to: Math.max(ends[1], ends[0] + duration / 1e6) };
     if (now < view.from || now > view.to) now = view.from;
     ask();
   });
-  curve.addEventListener("pointerup", (event) => {
+  listen(curve, "pointerup", (event) => {
     if (dragged && Math.abs(event.clientX - dragged.x) < 4) seek(secondsAt(event));
     dragged = null;
   });
-  curve.addEventListener("pointercancel", () => { dragged = null; });
-  curve.addEventListener("dblclick", widest);
+  listen(curve, "pointercancel", () => { dragged = null; });
+  listen(curve, "dblclick", widest);
 
-  const repaint = () => { readColors(); legend(); ask(); };
-  dark.addEventListener("change", repaint);
-  window.addEventListener("beforeprint", () => { colors = LIGHT; legend(); showAll(); });
-  window.addEventListener("afterprint", repaint);
-  new ResizeObserver(ask).observe($("runs"));
+  const repaint = () => { sizes.clear(); readColors(); legend(); ask(); };
+  listen(dark, "change", repaint);
+  listen(window, "beforeprint", () => { sizes.clear(); colors = LIGHT; legend(); showAll(); });
+  listen(window, "afterprint", repaint);
+  const observer = new ResizeObserver(() => { sizes.clear(); ask(); });
+  for (const canvas of document.querySelectorAll("canvas")) observer.observe(canvas);
+
+  /** Stop, and return what the next runs on this page take over. */
+  function leave() {
+    left.abort();
+    observer.disconnect();
+    cancelAnimationFrame(frame);
+    const menus = Object.fromEntries(["color", "measure", "speed"].map((id) => [id, $(id).value]));
+    const client = chosen && chosen.client !== undefined ? { position: runs.indexOf(chosen.run), client: chosen.client } : null;
+    return { now, view, menus, client, playing, atEnd: now >= edge, whole: view.from <= 0 && view.to >= duration };
+  }
+
+  function takeOver({ menus, client, ...old }) {
+    for (const [id, value] of Object.entries(menus)) if ([...$(id).options].some((option) => option.value === value)) $(id).value = value;
+    now = old.atEnd ? edge : Math.min(duration, old.now);
+    const shift = old.atEnd ? duration - old.view.to : 0;
+    view = old.whole ? { from: 0, to: duration } : { from: Math.max(0, old.view.from + shift), to: Math.min(duration, old.view.to + shift) };
+    if (client && runs[client.position]) chosen = { run: runs[client.position], client: client.client };
+    if (old.playing) setPlaying(true);
+  }
 
   const length = Math.min(duration, 20 * span_s);
-  view = { from: 0, to: length };
+  // What a client does is written when it is over. The end of a run under way is where most of it is written.
+  const edge = Math.min(duration, ...runs.map((run) => {
+    if (run.status !== "running" || !run.timeline) return duration;
+    const ends = Array.from({ length: run.count }, (_, k) => run.timeline.end[run.timeline.first[k + 1] - 1] || 0).sort((a, b) => a - b);
+    return Math.max(duration - length / 2, ends[Math.floor(run.count / 8)] * run.tick_s * (1 - 1e-7));
+  }));
+  view = live ? { from: duration - length, to: duration } : { from: 0, to: length };
+  now = live ? edge : 0;
+  if (kept) takeOver(kept);
   readColors();
   legend();
   showAll();
   // For tests and for the console.
   window.simfl = { runs, Replay, seek: (seconds) => { now = seconds; showAll(); }, choose, get now() { return now; }, get playing() { return playing; } };
   document.documentElement.dataset.ready = "true";
-})();
+  return { leave };
+}

@@ -8,7 +8,7 @@ a moment; `player.js` draws it. Times are ticks: the run's duration has 2^32 - 2
 from __future__ import annotations
 
 import base64
-import hashlib
+import functools
 import json
 import math
 import zlib
@@ -27,7 +27,7 @@ from simfl.plots.style import color_of, name_of
 from simfl.records import ACTIVITIES, Run, RunFolder, read
 from simfl.records.display import Y_AXES, measure_label, show_count
 from simfl.records.results import clock_of
-from simfl.reports.template import asset, embedded, environment, write_page
+from simfl.reports.template import asset, embedded, environment, hash_of, write_page
 from simfl.scenario.units import parse_time
 
 Runs = Run | str | Path | Sequence[Run | str | Path]
@@ -122,49 +122,84 @@ def page(runs: Runs) -> str:
     if not 0 < len(several) <= MOST_RUNS:
         raise ScenarioError(f"play: expected one run, or two to play side by side, found {len(several)}")
     contents = [gather(run) for run in several]
-    script = asset("replay.js") + asset("player.js")
-    data = json.dumps(
-        {"runs": [content.values for content in contents], "activities": ACTIVITIES}, separators=(",", ":")
-    )
+    notes = [(content.values["name"], note) for content in contents for note in content.notes]
+    return render([content.values for content in contents], notes=notes, data=data_of(contents), script="play.js")
+
+
+def data_of(contents: Sequence[Content]) -> dict[str, Any]:
+    """Return what `showRuns` of player.js takes."""
+    return {"runs": [content.values for content in contents], "activities": ACTIVITIES}
+
+
+def render(
+    heads: Sequence[Mapping[str, Any]],
+    data: Mapping[str, Any],
+    script: str,
+    notes: Sequence[tuple[str, str]] = (),
+    live: bool = False,
+) -> str:
+    """Return the page for runs whose `head_of` is given.
+
+    `script` is the one that shows `data`. A `live` page may ask its own server for more.
+    """
+    scripts = asset("replay.js") + asset("player.js") + asset(script)
     return (
         environment()
         .get_template("player.html.j2")
         .render(
-            contents=contents,
-            title=" | ".join(dict.fromkeys(content.values["name"] for content in contents)),
-            script=script,
-            script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+            heads=heads,
+            notes=notes,
+            live=live,
+            title=" | ".join(dict.fromkeys(head["name"] for head in heads)),
+            script=scripts,
+            script_hash=hash_of(scripts),
             style=asset("player.css"),
-            data=embedded(data),
+            data=embedded(json.dumps(data, separators=(",", ":"))),
         )
     )
 
 
-def pack(values: ArrayLike, kind: Literal["u8", "u32", "f32", "f64"], delta: bool = False) -> dict[str, Any]:
+def head_of(run: Run) -> dict[str, Any]:
+    """Return the names of a run and the color of its curve."""
+    return {
+        "name": run.name,
+        "run": run.folder.name,
+        "title": name_of(run.algorithm, run.privacy is not None, run.title),
+        "color": color_of(run.algorithm),
+    }
+
+
+def pack(
+    values: ArrayLike, kind: Literal["u8", "u32", "f32", "f64"], delta: bool = False, level: int = 9
+) -> dict[str, Any]:
     """Encode a column as text that `replay.js` decodes.
 
-    `delta` stores differences (modulo 2^32).
+    `delta` stores differences (modulo 2^32); `level` is that of deflate, 1 fast to 9 small.
     """
     dtype = {"u8": np.uint8, "u32": np.uint32, "f32": np.float32, "f64": np.float64}[kind]
     column = np.ascontiguousarray(np.asarray(values).astype(dtype))
     if delta:
         column = np.diff(column, prepend=column.dtype.type(0))
     planes = column.view(np.uint8).reshape(len(column), column.itemsize).T
-    data = base64.b64encode(zlib.compress(planes.tobytes(), 9)).decode()
+    data = base64.b64encode(zlib.compress(planes.tobytes(), level)).decode()
     return {"type": kind, "n": len(column), "delta": delta, "data": data}
 
 
-def gather(run: Run) -> Content:
-    """Return what the page shows of a run, thinned out to the limits of this module."""
+def gather(run: Run, level: int = 9) -> Content:
+    """Return what the page shows of a run, thinned out to the limits of this module.
+
+    `level` is that of `pack`.
+    """
     if not len(run.evaluations):
         raise DataError(f"{run.folder}: this run has no evaluation yet, so there is nothing to play")
-    return _Gatherer(run).content()
+    return _Gatherer(run, level).content()
 
 
 class _Gatherer:
     """Turns the tables of one run into the values of a page."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: Run, level: int) -> None:
+        self._pack = functools.partial(pack, level=level)
         self._run, self._notes = run, [] if run.status == "done" else [f"This run is {run.status}."]
         self._evaluations = run.evaluations.thinned()
         self._tables = {name: self._table(name) for name in ("timeline", "messages", "updates", "client_metrics")}
@@ -180,12 +215,9 @@ class _Gatherer:
         """Return the values and the notes."""
         run, manifest = self._run, self._run.manifest
         values = {
-            "name": run.name,
-            "run": run.folder.name,
-            "title": name_of(run.algorithm, run.privacy is not None, run.title),
-            "color": color_of(run.algorithm),
             "description": str(run.scenario.get("description") or ""),
             "seed": manifest.seed,
+            "status": manifest.status,
             "clock": clock_of([run]),
             "duration_s": self._duration_s,
             "tick_s": self._tick_s,
@@ -198,11 +230,13 @@ class _Gatherer:
             "epsilon": self._by_client(self._table("client_epsilon"), "epsilon", "epsilons of clients"),
             "clients": self._table_of_clients(),
         }
-        values |= self._graph()
+        values |= head_of(run) | self._graph()
         evaluate = run.scenario.get("evaluate")
         together = isinstance(evaluate, dict) and evaluate.get("clients") is True  # all clients have one model
+        record = run.scenario.get("record") if run.status == "running" else None
+        awaited = {name for name, on in record.items() if on} if isinstance(record, dict) else set()
         for name, how in _HOW.items():
-            if self._tables[name] is None and not (name == "client_metrics" and together):
+            if self._tables[name] is None and name not in awaited and not (name == "client_metrics" and together):
                 self._notes.append(f"The run did not record {how}.")
         return Content(values, self._notes)
 
@@ -251,10 +285,10 @@ class _Gatherer:
         order = np.lexsort((table["start_s"], table["client"]))
         clients, start = table["client"][order], self._ticks(table["start_s"][order])
         return {
-            "first": pack(np.searchsorted(clients, np.arange(self._count + 1)), "u32", delta=True),
-            "start": pack(start, "u32", delta=True),
-            "length": pack(self._ticks(table["end_s"][order]) - start, "u32"),
-            "activity": pack(table["activity"][order], "u8"),
+            "first": self._pack(np.searchsorted(clients, np.arange(self._count + 1)), "u32", delta=True),
+            "start": self._pack(start, "u32", delta=True),
+            "length": self._pack(self._ticks(table["end_s"][order]) - start, "u32"),
+            "activity": self._pack(table["activity"][order], "u8"),
         }
 
     def _updates(self) -> dict[str, Any] | None:
@@ -264,9 +298,9 @@ class _Gatherer:
         kept = self._sample(len(table["time_s"]), MOST_UPDATES, "updates")
         return {
             "total": len(table["time_s"]),
-            "time": pack(self._ticks(table["time_s"][kept]), "u32", delta=True),
-            "client": pack(table["client"][kept], "u32"),
-            "staleness": pack(np.clip(table["staleness"][kept], 0, NEVER), "u32"),
+            "time": self._pack(self._ticks(table["time_s"][kept]), "u32", delta=True),
+            "client": self._pack(table["client"][kept], "u32"),
+            "staleness": self._pack(np.clip(table["staleness"][kept], 0, NEVER), "u32"),
         }
 
     def _messages(self) -> dict[str, Any] | None:
@@ -285,14 +319,14 @@ class _Gatherer:
         used, staleness = self._next_updates(rows)
         return {
             "total": total,
-            "sent": pack(sent, "u32", delta=True),
-            "length": pack(self._ticks(rows["delivered_s"]) - sent, "u32"),
-            "source": pack(rows["source"], "u32"),
-            "target": pack(rows["target"], "u32"),
-            "bytes": pack(np.clip(rows["bytes"], 0, NEVER), "u32"),
-            "resends": pack(rows["resends"], "u32"),
-            "used": pack(used, "u32"),
-            "staleness": pack(staleness, "u32"),
+            "sent": self._pack(sent, "u32", delta=True),
+            "length": self._pack(self._ticks(rows["delivered_s"]) - sent, "u32"),
+            "source": self._pack(rows["source"], "u32"),
+            "target": self._pack(rows["target"], "u32"),
+            "bytes": self._pack(np.clip(rows["bytes"], 0, NEVER), "u32"),
+            "resends": self._pack(rows["resends"], "u32"),
+            "used": self._pack(used, "u32"),
+            "staleness": self._pack(staleness, "u32"),
         }
 
     def _next_updates(self, rows: Mapping[str, NDArray[Any]]) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
@@ -332,15 +366,15 @@ class _Gatherer:
         if step > 1:
             self._notes.append(f"The {what} are shown at every {step}th evaluation.")
         return {
-            "time": pack(self._ticks(times[::step]), "u32", delta=True),
-            "values": pack(values[::step].reshape(-1), "f32"),
+            "time": self._pack(self._ticks(times[::step]), "u32", delta=True),
+            "values": self._pack(values[::step].reshape(-1), "f32"),
         }
 
     def _table_of_clients(self) -> dict[str, Any]:
         frame = self._run.clients
         names = [name for name in ("samples", "updates", "dropped", "bytes", "epsilon", "delta") if name in frame]
         names += [f"{name}_s" for name in ("compute", "wait", "communicate", "offline") if f"{name}_s" in frame]
-        return {name: pack(frame[name].to_numpy(float), "f64") for name in names if len(frame)}
+        return {name: self._pack(frame[name].to_numpy(float), "f64") for name in names if len(frame)}
 
     def _sample(self, total: int, most: int, what: str) -> NDArray[np.int64]:
         """Return about `most` rows, spread evenly over a table; note their share."""
@@ -394,7 +428,7 @@ class _Gatherer:
             times = [partition.get("from", 0), partition.get("until", "never")]
             start_s, end_s = (math.inf if time in (None, "never") else parse_time(time) for time in times)
             ticks = self._ticks(np.array([start_s, end_s]))
-            shown.append({"start": int(ticks[0]), "end": int(ticks[1]), "sides": pack(sides, "u8")})
+            shown.append({"start": int(ticks[0]), "end": int(ticks[1]), "sides": self._pack(sides, "u8")})
         if drawn:
             self._notes.append("Partitions of a fraction of the clients are not marked: their clients were drawn.")
         return shown
@@ -424,13 +458,13 @@ class _Gatherer:
         values = {
             "nodes": nodes + ["server" if k == 0 else f"server {k}" for k in range(servers)],
             "grouped": grouped,
-            "node_of": pack(node_of, "u32"),
-            "places": pack(places.reshape(-1), "f32"),
-            "links": pack(links.reshape(-1), "u32"),
+            "node_of": self._pack(node_of, "u32"),
+            "places": self._pack(places.reshape(-1), "f32"),
+            "links": self._pack(links.reshape(-1), "u32"),
             "regions": [
                 {"name": name, "nodes": np.flatnonzero(region_of == k).tolist()} for k, name in enumerate(names)
             ],
-            "slowness": pack(slowness, "f32"),
+            "slowness": self._pack(slowness, "f32"),
             "partitions": [] if grouped else self._partitions(servers, region if names else None, names),
             "heat": None,
         }
@@ -443,7 +477,7 @@ class _Gatherer:
                 "frequent activity."
             )
             shares = _heat(table, group, len(labels), self._duration_s)
-            values["heat"] = {"labels": labels, "bins": BINS, "shares": pack(shares.reshape(-1), "u8")}
+            values["heat"] = {"labels": labels, "bins": BINS, "shares": self._pack(shares.reshape(-1), "u8")}
         return values
 
     def _servers(self, ends: NDArray[np.int64]) -> int:

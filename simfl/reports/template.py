@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -35,6 +37,11 @@ def embedded(json: str) -> Markup:
     from markupsafe import Markup
 
     return Markup(json.replace("<", "\\u003c"))
+
+
+def hash_of(script: str) -> str:
+    """Return the SHA-256 by which a Content-Security-Policy allows a script."""
+    return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
 
 
 def write_page(place: Path, text: str, what: str) -> Path:

@@ -1,10 +1,8 @@
 """Reports are one self-contained page with the values of the tables."""
 
-import functools
 import json
 import os
 import re
-import shutil
 import subprocess
 from html.parser import HTMLParser
 from pathlib import Path
@@ -19,6 +17,7 @@ from simfl.records import read, results, tables, time_to_accuracy
 from simfl.reports import write_report
 from simfl.reports.content import gather
 from simfl.scenario import loads
+from tests.chromium import browser, needs_browser
 
 VOID = {"meta", "link", "br", "line", "input", "img"}
 
@@ -190,15 +189,7 @@ def test_invalid_arguments_are_rejected(tmp_path, make_run, simfl_):
     assert simfl_("report", run, "-o", "page.html") == (0, "page.html\n", "")
 
 
-@functools.cache
-def browser():
-    return next(
-        (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), ""
-    )
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not browser(), reason="no Chromium on this machine")
+@needs_browser
 def test_a_browser_draws_the_page(written, tmp_path):
     command = [browser(), "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}"]
     done = subprocess.run(

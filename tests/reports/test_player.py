@@ -17,7 +17,8 @@ from simfl.records import ACTIVITIES, Manifest, RunFolder, read
 from simfl.reports import player
 from simfl.reports.player import NEVER, play
 from simfl.scenario import loads
-from tests.reports.test_page import Page, browser, data_of
+from tests.chromium import browser, needs_browser
+from tests.reports.test_page import Page, data_of
 
 pytestmark = pytest.mark.usefixtures("without_numbers")
 
@@ -261,8 +262,7 @@ def in_browser(path, times, tmp_path):
     return json.loads(written[1].replace("&gt;", ">").replace("&lt;", "<").replace("&amp;", "&"))
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(not browser(), reason="no Chromium on this machine (Debian: apt install chromium)")
+@needs_browser
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_a_browser_computes_the_states_of_the_tables(tmp_path, algorithm):
     run = run_with_faults(tmp_path, algorithm)
@@ -297,8 +297,7 @@ def test_a_browser_computes_the_states_of_the_tables(tmp_path, algorithm):
     assert f"Sent at {third['sent_s']:.4f}"[:-1] in result["message"]
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(not browser(), reason="no Chromium on this machine (Debian: apt install chromium)")
+@needs_browser
 def test_a_browser_shows_a_run_without_optional_tables(make_run, tmp_path):
     result = in_browser(play([make_run(), make_run(algorithm="sync_sgd")], tmp_path / "p.html"), [0.0, 5.0], tmp_path)
     assert result["failure"] == ""

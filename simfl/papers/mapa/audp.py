@@ -27,3 +27,11 @@ class AUDP(AsyncSGD):
     what_travels: ClassVar[str] = "gradients to the server, the model to clients"
     what_is_private: ClassVar[str] = "an example (`gaussian`, `laplace_l2`, `laplace`) or a client (`gaussian_update`)"
     kind: ClassVar[str] = "audp"
+
+    def set_up(self, delays: str = "world") -> None:  # type: ignore[override]
+        """Take the options.
+
+        Args:
+            delays: see `AsyncSGD`.
+        """
+        super().set_up(delays)
