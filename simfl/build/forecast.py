@@ -30,7 +30,8 @@ class Forecast:
         name, algorithm, topology, model: of the scenario, by kind.
         clients, parameters: their numbers.
         spectral_gap: of the mixing matrix; None without a topology, or with one that changes.
-        model_bytes: of a model in a message, compressed if it is (of one task, if models are sent task by task).
+        model_bytes: of a message: of a model, compressed if it is (of one task, if models are sent task by task), or
+            of the two vectors that some algorithms send.
         message_s, longest_message_s: virtual seconds of such a message from sending to delivery over an idle link,
             averaged over draws, without losses: for the fastest and the slowest of the first links, at 0 s.
         batch_s: virtual seconds of a mini-batch at factor 1, averaged over devices.
@@ -64,7 +65,8 @@ class Forecast:
 
 def forecast(setup: Setup) -> Forecast:
     """Return the forecast of a scenario."""
-    scenario, size = setup.scenario, setup.training.message_bytes
+    scenario = setup.scenario
+    size = setup.training.message_bytes * scenario.algorithm.vectors
     travels_s = [*_travels_s(setup, size)] or [0.0]
     gap = None
     if scenario.algorithm.uses_topology and setup.changing is None:

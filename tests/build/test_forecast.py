@@ -51,6 +51,16 @@ def test_forecast_has_the_fastest_and_the_slowest_link():
     assert travels("async_sgd", "{clients: [0], latency: 30 ms}, {clients: [server], latency: 70 ms}") == (0.07, 0.07)
 
 
+def test_a_message_of_two_vectors_takes_twice_as_long():
+    links = "{latency: 0 s, bandwidth: 26 kB/s}"
+    one = forecast_for("decentralized_sgd", links=links)
+    assert (one.model_bytes, one.message_s) == (2600, pytest.approx(0.1))
+    for kind in ("scaffold", "k_gt", "asy_sonata", "corrected_gossip, method: tracking"):
+        two = forecast_for(kind, links=links)
+        assert (two.model_bytes, two.message_s) == (5200, pytest.approx(0.2)), kind
+    assert forecast_for("corrected_gossip, method: extra").model_bytes == 2600
+
+
 def test_the_planned_epsilon_is_that_of_the_ledger():
     weighed = forecast_for("adpsgd", privacy=PRIVATE)
     setup = prepare(loads(TEXT.format(kind="adpsgd", stop="{epochs: 2}", links="{}", privacy=PRIVATE), "weighed"))

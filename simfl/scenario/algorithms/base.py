@@ -104,6 +104,11 @@ class AlgorithmConfig(Config):
         return 0
 
     @property
+    def vectors(self) -> int:
+        """The number of vectors as large as a model in a message."""
+        return 1
+
+    @property
     def follows_topology(self) -> bool:
         """Whether clients talk to their neighbors in `topology`."""
         return self.uses_topology

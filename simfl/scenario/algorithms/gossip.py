@@ -55,6 +55,11 @@ class CorrectedGossip(Corrected):
         None, "factor on step_size of each client, one per client, with method nids; null: 1"
     )
 
+    @property
+    def vectors(self) -> int:
+        """Two with tracking."""
+        return 2 if self.method == "tracking" else 1
+
     def contradictions(self, scenario: Sections) -> Iterator[Problem]:
         """Yield a problem if the factors do not suit the method or the clients."""
         if self.step_factors is None:
@@ -81,6 +86,11 @@ class KGt(LocalStepsConfig, Corrected):
     kind: Literal["k_gt"] = variant("k_gt")
     outer_step: Positive = option(1.0, "eta_s, factor on the changes of a round before models are averaged")
 
+    @property
+    def vectors(self) -> int:
+        """Two: a model and what corrects it."""
+        return 2
+
 
 class AsySonata(Corrected):
     """ASY-SONATA: asynchronous gradient tracking, over links that may lose messages.
@@ -95,6 +105,11 @@ class AsySonata(Corrected):
         "who sends to whom: client i to all neighbors of the topology section, both ways (topology), to i + 1 (ring), "
         "or to all i + 2^h (exponential)",
     )
+
+    @property
+    def vectors(self) -> int:
+        """Two: a model and what corrects it."""
+        return 2
 
     @property
     def follows_topology(self) -> bool:

@@ -121,6 +121,11 @@ class Scaffold(FedAvg):
     no_optimizer: ClassVar[str] = "its control variates are means of plain steps"
     kind: Literal["scaffold"] = variant("scaffold")  # type: ignore[assignment]
 
+    @property
+    def vectors(self) -> int:
+        """Two: a model and what corrects it."""
+        return 2
+
     def contradictions(self, scenario: Sections) -> Iterator[Problem]:
         """Yield also a pull, which the control variates would contain."""
         yield from super().contradictions(scenario)
