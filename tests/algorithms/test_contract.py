@@ -33,7 +33,7 @@ from tests.helpers import (
 )
 
 #: Options that an algorithm needs in the worlds of this file.
-NEEDED = {"fedbuff": {"buffer_size": 1}}
+NEEDED = {kind: {"buffer_size": 1} for kind in ("fedbuff", "ca2fl", "fadas")}
 #: Variants of an algorithm other than its defaults.
 OTHER_WAYS = [
     ("adpsgd", {"exchange": "atomic"}),
@@ -69,7 +69,7 @@ RELATIVES = ("scaffold", "feddyn", "fednova", "ditto", "diloco")
 #: They send many messages.
 LOUD = (("asy_sonata", {}), ("sgp", {"lost": "sums"}))
 #: Asynchronous servers with the clients of others: their contracts run with the slow tests, too.
-SERVERS = ("ringleader", "mindflayer")
+SERVERS = ("ringleader", "mindflayer", "async_local_sgd", "ca2fl", "ace", "fadas")
 every = pytest.mark.parametrize(
     ("kind", "options"),
     [

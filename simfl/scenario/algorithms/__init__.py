@@ -16,6 +16,9 @@ from simfl.scenario.algorithms.gossip import (
 )
 from simfl.scenario.algorithms.late import MindFlayer, MSyncSgd, Rennala, Ringleader, Ringmaster
 from simfl.scenario.algorithms.local_rounds import (
+    ACE,
+    CA2FL,
+    FADAS,
     Ditto,
     FedAsync,
     FedAvg,
@@ -32,6 +35,9 @@ from simfl.scenario.algorithms.served import AsyncSgd, CentralizedSgd, ServedSgd
 from simfl.scenario.algorithms.sync_sgd import SyncSgd
 
 __all__ = [
+    "ACE",
+    "CA2FL",
+    "FADAS",
     "AdPsgd",
     "AlgorithmConfig",
     "AsySonata",
