@@ -247,8 +247,8 @@ class FedBuff(LocalRoundsConfig):
 def _weighted(kind: str, exponent: float) -> Iterator[Problem]:
     """Yield a weight that falls with staleness."""
     if exponent:
-        found = f"{exponent:g}"
-        yield Problem(f"0 with '{kind}'", found, "remove it, or use fedbuff", ("algorithm", "staleness_exponent"))
+        advice = "remove it, or use fedbuff"
+        yield Problem(f"0 with '{kind}'", f"{exponent:g}", advice, ("algorithm", "staleness_exponent"))
 
 
 class CA2FL(FedBuff):
