@@ -127,7 +127,7 @@ def draw_convergence(runs: Runs) -> Figure:
                 axis.plot(list(places), heights, ms=5, lw=1.5, **_look(algorithm, bound))
             for (count, cell), height in zip(places.items(), heights, strict=True):
                 if not all_converge(runs, cell, loss):
-                    bounded.append(2.2 * height)
+                    bounded.append(5.0 * height)
                     axis.annotate("", (count, bounded[-1]), (count, height), arrowprops={"arrowstyle": "->", "lw": 1.5})
         for task in tasks:
             if runs.has(CONVERGENCE, cell_of(task, 1, "CSGD")):
