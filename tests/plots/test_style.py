@@ -28,7 +28,7 @@ VISION = {
 FAMILIES = (
     ("adpsgd", "sync_sgd", "decentralized_sgd", "corrected_gossip", "k_gt", "asy_sonata", "gossip_learning", "sgp"),
     ("without_replacement_sgd", "deep_q_sgd", "random_walk_sgd"),
-    ("fedavg", "fedprox", "fedbuff", "fedasync", "async_fl", "diloco"),
+    ("fedavg", "fedprox", "fedbuff", "fedasync", "async_fl"),
     ("scaffold", "feddyn", "fednova", "ditto"),
     ("ringleader", "mindflayer", "ca2fl", "ace", "fadas"),
     ("diloco", "async_local_sgd"),
