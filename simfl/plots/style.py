@@ -35,6 +35,8 @@ _LOOKS = {
     "feddyn": ("FedDyn", "#4400BB"),
     "fednova": ("FedNova", "#771133"),
     "diloco": ("DiLoCo", "#600000"),
+    "ditto": ("Ditto", "#662200"),
+    "async_local_sgd": ("async local SGD", "#6060F0"),
     "fedbuff": ("FedBuff", "#E78AC3"),
     "fedasync": ("FedAsync", "#01665E"),
     "async_fl": ("async FL", _ORANGE),
@@ -42,10 +44,10 @@ _LOOKS = {
     "ringmaster": ("Ringmaster ASGD", "#0048F0"),
     "rennala": ("Rennala SGD", "#30C090"),
     "m_sync_sgd": ("m-synchronous SGD", "#9078F0"),
+    "mindflayer": ("MindFlayer SGD", "#442266"),
     "ca2fl": ("CA2FL", "#129EA4"),
     "ace": ("ACE", "#6D2061"),
     "fadas": ("FADAS", "#7DC05E"),
-    "mindflayer": ("MindFlayer SGD", "#5F2FB7"),
     "ringleader": ("Ringleader ASGD", "#B91900"),
     "centralized_sgd": ("CSGD", _BLACK),
     "audp": ("AUDP", "#C51B7D"),
@@ -53,8 +55,8 @@ _LOOKS = {
 }
 #: The algorithms' names in papers.
 NAMES = {kind: name for kind, (name, _) in _LOOKS.items()}
-#: Fixed colors. Those of algorithms that are often drawn together are far apart for the color-blind, too; all others
-#: differ side by side. Another algorithm has one of `_OTHERS`, always the same, which its name determines.
+#: Fixed colors. Those of algorithms that are often drawn together are far apart for the color-blind, too; others may
+#: be alike, and differ by their line styles. An algorithm that is not here has one of `_OTHERS`, by its name.
 COLORS = {kind: color for kind, (_, color) in _LOOKS.items()}
 
 _OTHERS = (_ORANGE, _SKY, _PURPLE, _BLACK)
@@ -72,6 +74,7 @@ ROUNDS = (
     "feddyn",
     "fednova",
     "diloco",
+    "ditto",
     "fedbuff",
     "ca2fl",
     "fadas",

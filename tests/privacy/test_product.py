@@ -73,6 +73,8 @@ CLIENT = {
     "feddyn": ("feddyn", {"steps": (1, 2, 3, 2)}),
     "fednova": ("fednova", {"steps": (1, 2, 3, 2)}),
     "diloco": ("diloco", {"steps": (1, 2, 3, 2)}),
+    "ditto": ("ditto", {"steps": (1, 2, 3, 2)}),  # scenarios refuse it, because its personal models are for no noise
+    "async_local_sgd": ("async_local_sgd", {"grace": 0.004}),
     "fedasync": ("fedasync", {}),
     "fedbuff": ("fedbuff", {"buffer_size": 3}),
     "ca2fl": ("ca2fl", {"buffer_size": 3}),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from simfl.build.kinds.base import BoundedKind, Kind
 from simfl.build.setup import Setup
@@ -43,19 +43,10 @@ class LocalStepsKind(Kind[L]):
 class LocalRoundsKind(LocalStepsKind[LocalRoundsConfig], BoundedKind[LocalRoundsConfig]):
     """FedAvg and its relatives, FedAsync and FedBuff."""
 
-    kinds = (
-        "fedavg",
-        "fedprox",
-        "fedasync",
-        "fedbuff",
-        "scaffold",
-        "feddyn",
-        "fednova",
-        "diloco",
-        "ca2fl",
-        "ace",
-        "fadas",
-    )
+    kinds: ClassVar[tuple[str, ...]] = (
+        "fedavg", "fedprox", "scaffold", "feddyn", "fednova", "ditto", "diloco",
+        "fedasync", "fedbuff", "ca2fl", "ace", "fadas",
+    )  # fmt: skip
 
     def options(self, setup: Setup) -> dict[str, Any]:
         """Add the pull that belongs to the algorithm."""

@@ -157,6 +157,25 @@ class FedNova(FedAvg):
     kind: Literal["fednova"] = variant("fednova")  # type: ignore[assignment]
 
 
+class Ditto(FedAvg):
+    """Ditto: FedAvg, and a personal model of each client that is pulled to it."""
+
+    compresses: ClassVar[tuple[Scheme, ...]] = ()
+    no_optimizer: ClassVar[str] = "the steps on personal models are plain steps"
+    kind: Literal["ditto"] = variant("ditto")  # type: ignore[assignment]
+    personal_pull: NonNegative = option(
+        0.1, "lambda of the pull lambda (v - x) of a client's personal model v to the model x of the server"
+    )
+
+    def contradictions(self, scenario: Sections) -> Iterator[Problem]:
+        """Yield also any privacy, which personal models do not have."""
+        if scenario.privacy is None:
+            yield from super().contradictions(scenario)
+        else:
+            advice = "personal models are trained without noise, and the run keeps them; use fedavg"
+            yield Problem("null with ditto", f"'{scenario.privacy.mechanism}'", advice, ("privacy",))
+
+
 class FedAsync(LocalRoundsConfig):
     """FedAsync: a server mixes each arriving model into its own.
 
@@ -228,8 +247,8 @@ class FedBuff(LocalRoundsConfig):
 def _weighted(kind: str, exponent: float) -> Iterator[Problem]:
     """Yield a weight that falls with staleness."""
     if exponent:
-        found = f"{exponent:g}"
-        yield Problem(f"0 with '{kind}'", found, "remove it, or use fedbuff", ("algorithm", "staleness_exponent"))
+        advice = "remove it, or use fedbuff"
+        yield Problem(f"0 with '{kind}'", f"{exponent:g}", advice, ("algorithm", "staleness_exponent"))
 
 
 class CA2FL(FedBuff):
