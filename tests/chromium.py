@@ -129,16 +129,13 @@ def a_tab(width=1280, height=900, **look):
     for end in ends:
         os.close(end)
     theirs_in, ours_out, ours_in, theirs_out = high
-
-    def connect():
-        os.dup2(theirs_in, 3)
-        os.dup2(theirs_out, 4)
+    connect = f'exec "$0" "$@" 3<&{theirs_in} 4>&{theirs_out}'  # the files where Chromium expects the pipe
 
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
         flags = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", f"--user-data-dir={profile}"]
         process = subprocess.Popen(
-            [browser(), *flags, "--remote-debugging-pipe", "about:blank"],
-            preexec_fn=connect, close_fds=False, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            ["sh", "-c", connect, browser(), *flags, "--remote-debugging-pipe", "about:blank"],
+            pass_fds=(theirs_in, theirs_out), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         )  # fmt: skip
         os.close(theirs_in)
         os.close(theirs_out)

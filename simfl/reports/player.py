@@ -310,7 +310,8 @@ class _Gatherer:
         total = len(table["sent_s"])
         if total == 0 and self._evaluations["bytes_sent"][-1] > 0:
             self._notes.append(
-                "No message has a row: clients exchanged models together (a collective), or none was recorded yet."
+                "No message has a row: clients exchanged models together (a ring shows such a collective), or none was "
+                "recorded yet."
             )
         kept = self._sample(total, MOST_MESSAGES, "messages")
         kept = kept[np.argsort(table["sent_s"][kept], kind="stable")]
