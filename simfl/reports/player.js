@@ -346,18 +346,19 @@ async function showRuns({ runs: packed, activities, live = false }, before = nul
 
   /** Draw a collective: a ring through its clients, and dots that go round as it proceeds. */
   function ring(pen, { start, end, clients }, tick, { x, y }) {
-    const turns = ((4 * (tick - start)) / Math.max(1, end - start)) % 1, next = (k) => clients[(k + 1) % clients.length];
-    pen.strokeStyle = pen.fillStyle = colors.communicate;
+    const turns = ((3 * (tick - start)) / Math.max(1, end - start)) % 1, next = (k) => clients[(k + 1) % clients.length];
+    pen.strokeStyle = colors.communicate;
     pen.lineWidth = 3;
     pen.beginPath();
     clients.forEach((client, k) => (k ? pen.lineTo(x[client], y[client]) : pen.moveTo(x[client], y[client])));
     pen.closePath();
     pen.stroke();
+    pen.fillStyle = colors.ink;
     pen.strokeStyle = colors.paper;
     pen.lineWidth = 0.8;
     clients.forEach((client, k) => {
       pen.beginPath();
-      pen.arc(x[client] + turns * (x[next(k)] - x[client]), y[client] + turns * (y[next(k)] - y[client]), 5, 0, 2 * Math.PI);
+      pen.arc(x[client] + turns * (x[next(k)] - x[client]), y[client] + turns * (y[next(k)] - y[client]), 3.5, 0, 2 * Math.PI);
       pen.fill();
       pen.stroke();
     });

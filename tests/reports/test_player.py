@@ -14,7 +14,7 @@ import pytest
 import simfl
 from simfl.errors import DataError, ScenarioError
 from simfl.records import ACTIVITIES, Manifest, RunFolder, read
-from simfl.reports import player
+from simfl.reports import page, player, write_report
 from simfl.reports.player import NEVER, play
 from simfl.scenario import loads
 from tests.chromium import a_tab, browser, needs_browser
@@ -165,6 +165,21 @@ def test_a_notebook_shows_the_same_page_in_a_frame(make_run, tmp_path):
     assert frame["srcdoc"] == shown.html == play([run, run], tmp_path / "p.html").read_text(encoding="utf-8")
     assert (frame["sandbox"], "height: 700px" in frame["style"]) == ("allow-scripts", True)
     assert shown.save(tmp_path / "q.html").read_text(encoding="utf-8") == shown.html
+
+
+def test_a_report_plays_runs_that_recorded_a_timeline(tmp_path, make_run, monkeypatch):
+    run = run_with_faults(tmp_path)
+    without = write_report([make_run()], tmp_path / "r.html").read_text(encoding="utf-8")
+    assert "<iframe" not in without
+    text = write_report([run.folder], tmp_path / "r.html").read_text(encoding="utf-8")
+    (frame,) = (given for tag, given in Page(text).tags if tag == "iframe")
+    assert frame["srcdoc"] == play(run, tmp_path / "p.html").read_text(encoding="utf-8")
+    assert frame["sandbox"] == "allow-scripts"
+    assert len(text) < len(frame["srcdoc"]) + 60_000
+    monkeypatch.setattr(page, "MOST_PLAYED_BYTES", 100)
+    text = write_report([run.folder], tmp_path / "r.html").read_text(encoding="utf-8")
+    assert "These runs are too long for this page. To watch them: simfl play RUN RUN." in Page(text).text
+    assert "<iframe" not in text
 
 
 def test_long_tables_are_thinned_out_and_the_page_says_so(tmp_path, monkeypatch):
