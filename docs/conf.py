@@ -72,9 +72,17 @@ BELOW = {
         "compression",
         "robust",
         "own_data",
+        "known_optima",
         "plugins",
     ],
     "reference": ["scenario", "algorithms", "faults", "network", "glossary", "api"],
+    "algorithms": [
+        "algorithms-servers",
+        "algorithms-rounds",
+        "algorithms-gossip",
+        "algorithms-low-communication",
+        "algorithms-papers",
+    ],
     "api": [
         "api-runs",
         "api-scenarios",

@@ -2,12 +2,14 @@
 
     python docs/make_reference.py
 
-A test compares the pages with what this script writes, so they always describe the current schema.
+It also writes the tables of docs/algorithms.md, from what the algorithms say about themselves. A test compares the
+pages with what this script writes, so they always describe the current schema and algorithms.
 """
 
 from __future__ import annotations
 
 import inspect
+import re
 import types
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -16,6 +18,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from pydantic import Strict, TypeAdapter, WithJsonSchema
 from pydantic.fields import FieldInfo
 
+from simfl.cli import listing
 from simfl.scenario import Scenario
 from simfl.scenario.fields import DISCRIMINATORS, ByKind, Config, Short, Within, members_of
 
@@ -74,6 +77,31 @@ PAGES: dict[str, tuple[str, str, tuple[str, ...]]] = {
 }
 FIRST = "scenario"
 
+#: Stand before and after the tables of docs/algorithms.md.
+TABLES = ("<!-- tables: written by docs/make_reference.py from simfl/algorithms/ -->\n", "<!-- end of the tables -->\n")
+
+
+def algorithms() -> str:
+    """Return docs/algorithms.md with its tables, which link to the sections `kind` of the pages algorithms-*.md."""
+    places = {
+        kind: path.name
+        for path in sorted(FOLDER.glob("algorithms-*.md"))
+        for kind in re.findall(r"^## `(\w+)`$", path.read_text(encoding="utf-8"), re.MULTILINE)
+    }
+    lines, family = [], None
+    for kind, entry in listing.algorithms().items():
+        if entry.details["family"] != family:
+            family = entry.details["family"]
+            lines += ["", f"**{family.capitalize()}**", ""]
+            lines += [
+                "| kind | who waits for whom | what messages contain | what is private |",
+                "| --- | --- | --- | --- |",
+            ]
+        cells = (f"[`{kind}`]({places[kind]}#{kind})", *(entry.details[word] for word in ("waits", "sends", "privacy")))
+        lines.append(f"| {' | '.join(cells)} |")
+    before, _, rest = (FOLDER / "algorithms.md").read_text(encoding="utf-8").partition(TABLES[0])
+    return f"{before}{TABLES[0]}{chr(10).join(lines)}\n\n{TABLES[1]}{rest.partition(TABLES[1])[2]}"
+
 
 def pages() -> dict[str, str]:
     """Return the text of all pages by name."""
@@ -90,7 +118,7 @@ def pages() -> dict[str, str]:
             f"{opening} All sections are listed in [the fields of a scenario]({FIRST}.md).",
             *written[name],
         ]
-    return {name: "\n".join(lines) + "\n" for name, lines in texts.items()}
+    return {**{name: "\n".join(lines) + "\n" for name, lines in texts.items()}, "algorithms": algorithms()}
 
 
 def page_of(path: str) -> str:

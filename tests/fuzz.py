@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 
 from simfl.algorithms import ALGORITHMS
+from simfl.algorithms.server import ServerAlgorithm
+from tests.helpers import LOCAL
 
 #: Algorithms of one client.
 ONE_CLIENT = ("centralized_sgd",)
-#: Algorithms whose clients train in rounds of many steps.
-LOCAL = ("fedavg", "fedprox", "fedasync", "fedbuff", "scaffold", "feddyn", "fednova")
 
 
 class Drawer:
@@ -53,10 +53,7 @@ class Drawer:
     def scenario(self) -> dict[str, Any]:
         """Draw a whole scenario."""
         kind = self.one(*ALGORITHMS)
-        alone, served = (
-            kind in ONE_CLIENT,
-            kind in ("async_fl", "async_sgd", "audp", "mapa", "ringmaster", "rennala", "m_sync_sgd", *LOCAL),
-        )
+        alone, served = kind in ONE_CLIENT, issubclass(ALGORITHMS[kind], ServerAlgorithm)
         count = 1 if alone else self.one(2, 3, 4, 6, 9)
         deciding = kind == "deep_q_sgd"
         if deciding:
@@ -109,6 +106,8 @@ class Drawer:
             "ringmaster": {"threshold": self.one(None, 1, 3), "late": self.one("drop", "stop")},
             "rennala": {"gradients_per_step": self.one(None, 1, 3), "late": self.one("drop", "stop")},
             "m_sync_sgd": {"wait_for": self.one(None, 1), "late": self.one("drop", "stop")},
+            "mindflayer": {"trials": self.one(1, 3), "trial_factor": self.one(1.0, 2.0)},
+            "ringleader": {"harmonic_batch": self.one(1.0, 2.0)},
             "async_fl": {
                 "sizes": self.one(None, 3 * count, {"kind": "polynomial", "a": 5}), "local_steps": self.chance(0.3),
                 "assignment": self.one("proportional", "random"), "aggregation": self.one("sum", "mean"),
@@ -118,6 +117,9 @@ class Drawer:
             "fedavg": {"fraction": self.one(0.3, 1.0), "deadline": self.one(None, 0.02, 0.3)},
             "fedprox": {"fraction": self.one(0.3, 1.0), "deadline": self.one(None, 0.02, 0.3)},
             "fedasync": {"concurrency": self.one(None, 1, min(2, count))},
+            "ca2fl": {"buffer_size": self.one(1, 3)},
+            "ace": {"max_age": self.one(None, 2)},
+            "fadas": {"buffer_size": self.one(1, 3)},
             "fedbuff": {"buffer_size": self.one(1, 3), "after_update": "continue"},
             "without_replacement_sgd": {"contention": self.one("token", "race")},
             "random_walk_sgd": {"visits": self.one(1, 3)},

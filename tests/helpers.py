@@ -22,7 +22,7 @@ from concurrent.futures import Future
 import jax
 import numpy as np
 
-from simfl.algorithms import ALGORITHMS, Training, fedavg, local_rounds
+from simfl.algorithms import ALGORITHMS, Training, fedavg, k_gt, local_rounds
 from simfl.models import build_model
 from simfl.privacy.ledger import Ledger
 from simfl.privacy.terms import Terms
@@ -43,7 +43,8 @@ from simfl.world.topology import build_topology
 
 NEVER = 2**62
 #: Algorithms whose clients train in rounds of many steps.
-LOCAL = tuple(kind for kind, one in ALGORITHMS.items() if issubclass(one, (local_rounds.LocalRounds, fedavg.FedAvg)))
+_ROUNDS = (local_rounds.LocalRounds, fedavg.FedAvg, k_gt.KGT)
+LOCAL = tuple(kind for kind, one in ALGORITHMS.items() if issubclass(one, _ROUNDS))
 
 
 @contextlib.contextmanager
@@ -361,16 +362,18 @@ class NumpyExecutor:
         d: parameters of a model.
         gradient: (params, client, draw, first, size) -> f64 [d].
         noise: (client, draw) -> f64 [d].
+        change: (params, client, draw, steps, size, eta, correction) -> f64 [d], of a tape of corrected rounds.
         seed: the `Given.seed` that functions of models get.
     """
 
-    def __init__(self, d, gradient=None, noise=None, *, width=3, combines=2, capacity=4, seed=0):
+    def __init__(self, d, gradient=None, noise=None, *, change=None, width=3, combines=2, capacity=4, seed=0):
         self.seed = seed
         self.bank = Bank(capacity)
         self.values = np.full((capacity + 1, d), np.nan)
         self.values[-1] = 0.0
         self.gradient = gradient or (lambda params, client, draw, first, size: np.zeros(d))
         self.noise = noise or (lambda client, draw: np.zeros(d))
+        self.change = change
         self.width, self.combines = width, combines
         self.steps = self.operations = self.peak = 0
 
@@ -407,7 +410,11 @@ class NumpyExecutor:
                 assert not floats.any(), "an unused lane does nothing"
                 continue
             assert out not in written, "a step writes a place once"
-            total = self.gradient(gathered[read], client, draw, first, size)
+            if self.change is None:
+                total = self.gradient(gathered[read], client, draw, first, size)
+            else:
+                eta, factor = floats[reads + 2], floats[-1]
+                total = self.change(gathered[read], client, draw, first, size, eta, factor * gathered[ints[1]])
             if noise_scale:
                 total = total + noise_scale * self.noise(client, draw)
             written[out] = self._linear(gathered, ints[1 : reads + 1], floats[:reads]) + scale * total

@@ -108,7 +108,15 @@ def test_the_synchronous_example_is_sgd_with_the_batches_of_all(extra, tmp_path,
 def test_every_algorithm_is_in_the_catalogue():
     page = (ROOT / "docs" / "algorithms.md").read_text(encoding="utf-8")
     catalogue = page.partition("## What an update")[0]
-    assert set(re.findall(r"^\| `(\w+)` \|", catalogue, re.MULTILINE)) == set(ALGORITHMS)
+    assert set(re.findall(r"^\| \[`(\w+)`\]", catalogue, re.MULTILINE)) == set(ALGORITHMS)
+
+
+def test_every_algorithm_has_a_section_with_its_equation():
+    pages = [path.read_text(encoding="utf-8") for path in sorted((ROOT / "docs").glob("algorithms-*.md"))]
+    parts = [part for page in pages for part in re.split(r"^## ", page, flags=re.MULTILINE)]
+    sections = {kind: part for part in parts for kind in re.findall(r"^`(\w+)`\n", part)}
+    assert set(sections) == set(ALGORITHMS), "add a section ## `kind` to the page of its family, docs/algorithms-*.md"
+    assert [kind for kind, part in sections.items() if "←" not in part] == [], "the equation, with ← for a new value"
 
 
 def command_of(words):

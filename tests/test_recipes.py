@@ -77,6 +77,10 @@ class AloneSGD(Algorithm):
 
     kind: ClassVar[str] = "alone_sgd"
     summary: ClassVar[str] = "every client trains alone, and steps are halved as it goes"
+    family: ClassVar[str] = "gossip"
+    who_waits: ClassVar[str] = "no client waits"
+    what_travels: ClassVar[str] = "nothing: there are no messages"
+    what_is_private: ClassVar[str] = "an example (`gaussian`)"
 
     def set_up(self, patience: Sequence[int]) -> None:
         """Take how many updates of each client, [K], are made before its steps are halved."""

@@ -47,6 +47,13 @@ class ADPSGD(OwnUpdates):
 
     kind: ClassVar[str] = "adpsgd"
     summary: ClassVar[str] = "AD-PSGD: asynchronous gossip in pairs; with privacy, A(DP)^2SGD"
+    family: ClassVar[str] = "pairs"
+    who_waits: ClassVar[str] = (
+        "with `exchange: messages`, a client waits for its neighbor's answer if that takes longer than the "
+        "gradient; with `atomic`, no client waits"
+    )
+    what_travels: ClassVar[str] = "models, to one neighbor and back; with `exchange: atomic`, links have no effect"
+    what_is_private: ClassVar[str] = "an example (`gaussian`, `laplace_l2`, `laplace`) or a client (`gaussian_update`)"
     aggregates: ClassVar[frozenset[Among]] = frozenset({"own"})
 
     def set_up(self, exchange: str = "messages", pairing: str = "auto") -> None:

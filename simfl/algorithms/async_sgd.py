@@ -40,6 +40,10 @@ class AsyncSGD(AsyncServerAlgorithm):
     """A server that applies gradients as they arrive; no client waits for another."""
 
     summary: ClassVar[str] = "ASGD: a server applies each client's gradient as it arrives, and answers that client only"
+    family: ClassVar[str] = "servers"
+    who_waits: ClassVar[str] = "no client waits; with `delays: cyclic`, updates wait for their turn"
+    what_travels: ClassVar[str] = "gradients to the server, the model to clients"
+    what_is_private: ClassVar[str] = "an example (`gaussian`, `laplace_l2`, `laplace`) or a client (`gaussian_update`)"
     kind: ClassVar[str] = "async_sgd"
     combines_per_gradient = 0.0
 

@@ -19,7 +19,7 @@ import simpy
 from numpy.typing import NDArray
 
 from simfl.algorithms.aggregation import Aggregation, Hostility
-from simfl.algorithms.optimizers import Optimizer, OptimizerPlan, Terms
+from simfl.algorithms.optimizers import Optimizer, OptimizerPlan, State, Terms
 from simfl.compression.base import CompressionPlan
 from simfl.privacy.releases import Releases
 from simfl.robust.base import AbstractRule, Among
@@ -59,7 +59,8 @@ class Training:
             means B.
         clipping_norm: C, the bound on each example's gradient, or on each update if updates are clipped; inf for no
             clipping.
-        optimizer: the optimizer of steps on single gradients; None: plain SGD.
+        optimizer: the optimizer of steps on single gradients, or the state of that of local steps, if clients keep it
+            between rounds; None: plain SGD, or a new state in each round.
         server_optimizer: the optimizer of a server's steps; None: plain SGD.
         rule: makes one model of several; None: the algorithm's weighted mean.
         hostility: the hostile clients; None: all are honest.
@@ -175,6 +176,12 @@ class Algorithm(ABC):
     kind: ClassVar[str]
     #: One line for `simfl list`.
     summary: ClassVar[str] = ""
+    #: For `simfl list algorithms` and docs/algorithms.md: one of `simfl.cli.listing.FAMILIES`, which clients wait for
+    #: which others, what messages contain, and what each privacy mechanism protects. simfl's own have all four.
+    family: ClassVar[str] = ""
+    who_waits: ClassVar[str] = ""
+    what_travels: ClassVar[str] = ""
+    what_is_private: ClassVar[str] = ""
     #: Its name in legends and tables; "": that of `simfl.plots.name_of`, which is `kind` for a user's class.
     title: ClassVar[str] = ""
     #: Whether it can train several tasks on the same data (`Training.tasks`).
@@ -483,12 +490,29 @@ class Algorithm(ABC):
     ) -> Round:
         """Promise the change of `model` by the client's next `steps` mini-batches.
 
-        See `Round` for `step`; `correction` is added to each gradient.
+        See `Round` for `step`; `correction` is added to each gradient. If clients keep the states of their optimizers
+        between rounds, `trained` must follow before the client's next round.
         """
         draw = self._draws[client]
         self._draws[client] = draw + steps
         scale = self._noise_scale[client]
-        return self.tape.train(model, client, draw, steps, self._nominal, step, scale, correction=correction)
+        if not self.tape.state_rows or self.optimizer is None:
+            return self.tape.train(model, client, draw, steps, self._nominal, step, scale, correction=correction)
+        state = self.optimizer.state(client)
+        return self.tape.train(
+            model, client, draw, steps, self._nominal, step, scale, 0, correction, state.rows, state.updates
+        )
+
+    def trained(self, change: Round) -> Model | Round:
+        """Return the change of a round that is complete, and keep its optimizer's state.
+
+        Without states that are kept it is the promise: what is not used is not computed.
+        """
+        if not self.tape.state_rows or self.optimizer is None:
+            return change
+        made = self.tape.combine((1.0, change))
+        self.optimizer.take(change.client, State(change.after, change.count + change.steps))
+        return made
 
     def lost(self, promise: Gradient) -> bool:
         """Drop a promise that a crash destroyed; return whether its batch is used again.

@@ -25,6 +25,10 @@ class CentralizedSGD(Algorithm):
     takes_optimizer: ClassVar[bool] = True
     one_model: ClassVar[bool] = True
     summary: ClassVar[str] = "CSGD: SGD on one machine with all the data; no messages, no delay"
+    family: ClassVar[str] = "papers"
+    who_waits: ClassVar[str] = "no client waits"
+    what_travels: ClassVar[str] = "nothing: there are no messages"
+    what_is_private: ClassVar[str] = "an example (`gaussian`, `laplace_l2`, `laplace`) or a client (`gaussian_update`)"
 
     def set_up(self) -> None:
         """Take no options."""

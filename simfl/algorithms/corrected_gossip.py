@@ -48,6 +48,10 @@ class CorrectedGossip(GraphRounds):
 
     kind: ClassVar[str] = "corrected_gossip"
     summary: ClassVar[str] = "EXTRA, exact diffusion, NIDS, gradient tracking: gossip to the optimum; waits as D-PSGD"
+    family: ClassVar[str] = "gossip"
+    who_waits: ClassVar[str] = "each client waits for its neighbors' messages of the round"
+    what_travels: ClassVar[str] = "models, to all neighbors; with `method: tracking`, two vectors"
+    what_is_private: ClassVar[str] = "an example (`gaussian`, `laplace_l2`, `laplace`) or a client (`gaussian_update`)"
     takes_optimizer: ClassVar[bool] = False
     combines_per_gradient: float = 3.0
 
@@ -83,7 +87,7 @@ class CorrectedGossip(GraphRounds):
         while True:
             round_num = self._client_round[me]
             gradient = self.gradient(self.model[me], me)
-            size = gradient.size
+            size = gradient.all_examples
             vectors: tuple[Model, ...] = (self.model[me],)
             if self.method == "extra":  # the model travels while the client computes
                 self._show(me, round_num, vectors)
@@ -92,7 +96,7 @@ class CorrectedGossip(GraphRounds):
             if outcome is Outcome.GONE:
                 self.leave(me)
                 return
-            step_size = self.step_size() * self._factors[me]
+            step_size = self._step_of(me)
             if self.method != "extra":
                 vectors = self._vectors(me, gradient, step_size)
                 self._show(me, round_num, vectors)
@@ -101,6 +105,10 @@ class CorrectedGossip(GraphRounds):
             self._step(me, gradient, step_size, vectors, self._mix(me, round_num, vectors))
             self._client_round[me] = round_num + 1
             self.updated(me, 0, size, step_size, round_num=round_num)
+
+    def _step_of(self, me: int) -> float:
+        """Return the client's step size."""
+        return self.step_size() * self._factors[me]
 
     def _step(
         self, me: int, gradient: Gradient, step_size: float, vectors: tuple[Model, ...], means: tuple[Model, ...]

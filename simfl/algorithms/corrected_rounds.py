@@ -64,6 +64,10 @@ class Scaffold(_Corrected):
 
     kind: ClassVar[str] = "scaffold"
     summary: ClassVar[str] = "SCAFFOLD: FedAvg with control variates, which reach the optimum of unlike data"
+    family: ClassVar[str] = "rounds"
+    who_waits: ClassVar[str] = "the server waits for all selected clients, or until a `deadline`"
+    what_travels: ClassVar[str] = "the model and a control variate to clients, their changes of both to the server"
+    what_is_private: ClassVar[str] = "a client (`gaussian_update`)"
     vectors: ClassVar[int] = 2
 
     def _correction(self, me: int, this: RoundUnderWay) -> Model:
@@ -85,6 +89,10 @@ class FedDyn(_Corrected):
 
     kind: ClassVar[str] = "feddyn"
     summary: ClassVar[str] = "FedDyn: FedAvg with a dynamic penalty, which reaches the optimum of unlike data"
+    family: ClassVar[str] = "rounds"
+    who_waits: ClassVar[str] = "the server waits for all selected clients, or until a `deadline`"
+    what_travels: ClassVar[str] = "the model to clients, their changes to the server"
+    what_is_private: ClassVar[str] = "a client (`gaussian_update`)"
 
     def set_up(self, alpha: float = 0.1, **options: Any) -> None:  # type: ignore[override]
         """Take the options.
@@ -113,6 +121,12 @@ class FedNova(FedAvg):
 
     kind: ClassVar[str] = "fednova"
     summary: ClassVar[str] = "FedNova: FedAvg whose changes count per local step, so that more steps do not count more"
+    family: ClassVar[str] = "rounds"
+    who_waits: ClassVar[str] = (
+        "the server waits for all selected clients; with a `deadline`, a late client sends the steps that it has made"
+    )
+    what_travels: ClassVar[str] = "the model to clients, their changes to the server"
+    what_is_private: ClassVar[str] = "a client (`gaussian_update`)"
     aggregates: ClassVar[frozenset[Among]] = frozenset()
     partial_work: ClassVar[bool] = True
 

@@ -36,6 +36,10 @@ class DecentralizedSGD(GraphRounds):
 
     kind: ClassVar[str] = "decentralized_sgd"
     summary: ClassVar[str] = "D-PSGD: synchronous gossip with the mixing matrix; waits for the neighbors"
+    family: ClassVar[str] = "gossip"
+    who_waits: ClassVar[str] = "each client waits for its neighbors' models of the round"
+    what_travels: ClassVar[str] = "models, to all neighbors"
+    what_is_private: ClassVar[str] = "an example (`gaussian`, `laplace_l2`, `laplace`) or a client (`gaussian_update`)"
     aggregates: ClassVar[frozenset[Among]] = frozenset({"many", "own"})
 
     def set_up(self, mixing: str = "metropolis") -> None:

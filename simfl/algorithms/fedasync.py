@@ -58,6 +58,10 @@ class FedAsync(LocalRounds):
     """A server that mixes in models as they arrive; no client waits for another."""
 
     summary: ClassVar[str] = "FedAsync: a server mixes each client's model into its own; a staler model has less weight"
+    family: ClassVar[str] = "servers"
+    who_waits: ClassVar[str] = "no client waits"
+    what_travels: ClassVar[str] = "the model to clients, their changes to the server"
+    what_is_private: ClassVar[str] = "a client (`gaussian_update`)"
     kind: ClassVar[str] = "fedasync"
     aggregates: ClassVar[frozenset[Among]] = frozenset({"own"})
     attacked: ClassVar[frozenset[Among]] = frozenset({"many"})

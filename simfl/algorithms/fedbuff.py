@@ -41,6 +41,10 @@ class FedBuff(LocalRounds):
     """A server that takes one step for every K updates."""
 
     summary: ClassVar[str] = "FedBuff: a server takes a step for every K updates in its buffer; clients need not wait"
+    family: ClassVar[str] = "servers"
+    who_waits: ClassVar[str] = "no client waits; with `after_update: wait`, clients wait for the server's step"
+    what_travels: ClassVar[str] = "the model to clients, their changes to the server"
+    what_is_private: ClassVar[str] = "a client (`gaussian_update`); with `noise: server`, not from the server"
     kind: ClassVar[str] = "fedbuff"
     aggregates: ClassVar[frozenset[Among]] = frozenset({"many"})
 

@@ -23,5 +23,11 @@ class FedProx(FedAvg):
     """FedAvg with a proximal term and partial work."""
 
     summary: ClassVar[str] = "FedProx: FedAvg with a pull towards the server's model, and partial work of slow clients"
+    family: ClassVar[str] = "rounds"
+    who_waits: ClassVar[str] = (
+        "the server waits for all selected clients; with a `deadline`, a late client sends the steps that it has made"
+    )
+    what_travels: ClassVar[str] = "the model to clients, their changes to the server"
+    what_is_private: ClassVar[str] = "a client (`gaussian_update`)"
     kind: ClassVar[str] = "fedprox"
     partial_work: ClassVar[bool] = True

@@ -56,6 +56,10 @@ class GossipLearning(OwnUpdates):
 
     kind: ClassVar[str] = "gossip_learning"
     summary: ClassVar[str] = "gossip learning: models pushed to random neighbors at intervals, merged by age, trained"
+    family: ClassVar[str] = "gossip"
+    who_waits: ClassVar[str] = "no client waits; a client that receives nothing does not train"
+    what_travels: ClassVar[str] = "models with their ages, to one neighbor, periodically"
+    what_is_private: ClassVar[str] = "an example (`gaussian`, `laplace_l2`, `laplace`) or a client (`gaussian_update`)"
     combines_per_gradient: float = 0.5
 
     def set_up(self, period_s: float = 0.01, merge: str = "age") -> None:

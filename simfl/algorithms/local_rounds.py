@@ -91,7 +91,8 @@ class LocalRounds(AsyncServerAlgorithm):
         came, model, step_size, examples = self.clock.event(), change.model, change.step[0], change.all_examples
         self.sent += 1
         self.release(change)
-        sent = self.compressed(me, ((1.0, change),)) or change
+        made = self.trained(change)
+        sent = self.compressed(me, ((1.0, made),)) or made
 
         def apply(weight: float, staleness: int) -> None:
             self.take(Update(me, model, sent, examples, step_size, weight, staleness, came, self.clock.now))

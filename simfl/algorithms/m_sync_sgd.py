@@ -31,6 +31,12 @@ class MSyncSGD(Rennala):
     """A server that takes one step for the first m clients that are done."""
 
     summary: ClassVar[str] = "m-synchronous SGD: each step waits for the first m clients, and ignores the stragglers"
+    family: ClassVar[str] = "servers"
+    who_waits: ClassVar[str] = "a client whose gradient was accepted waits for the first `wait_for` clients"
+    what_travels: ClassVar[str] = (
+        "gradients to the server, the model to clients; with `late: stop`, also to clients that should start again"
+    )
+    what_is_private: ClassVar[str] = "an example (`gaussian`, `laplace_l2`, `laplace`) or a client (`gaussian_update`)"
     kind: ClassVar[str] = "m_sync_sgd"
 
     def set_up(self, wait_for: int | None = None, late: str = "drop") -> None:  # type: ignore[override]

@@ -109,6 +109,10 @@ class Optimizer:
         """Reset the state to the initial one."""
         self._states[who] = self._initial
 
+    def state(self, who: int) -> State:
+        """Return a state."""
+        return self._states[who]
+
     def rows(self, who: int) -> tuple[Model, ...]:
         """Return the rows of a state."""
         return self._states[who].rows

@@ -29,6 +29,12 @@ class Rennala(LateGradients):
     """A server that takes one step for every S gradients at its model."""
 
     summary: ClassVar[str] = "Rennala SGD: a server takes a step for every S gradients at its model, discards others"
+    family: ClassVar[str] = "servers"
+    who_waits: ClassVar[str] = "no client waits; gradients at older models are discarded"
+    what_travels: ClassVar[str] = (
+        "gradients to the server, the model to clients; with `late: stop`, also to clients that should start again"
+    )
+    what_is_private: ClassVar[str] = "an example (`gaussian`, `laplace_l2`, `laplace`) or a client (`gaussian_update`)"
     kind: ClassVar[str] = "rennala"
 
     def set_up(self, gradients_per_step: int | None = None, late: str = "drop") -> None:  # type: ignore[override]
@@ -58,10 +64,14 @@ class Rennala(LateGradients):
         if len(self._batch) == self.gradients_per_step:
             self.step()
 
+    def divisor(self, gradients: int) -> float:
+        """Return what the sum of a step's mean gradients is divided by."""
+        return gradients
+
     def step(self) -> None:
         """Take the step x <- x - gamma / S * (sum of the batch's mean gradients)."""
         batch, self._batch = self._batch, []
-        step_size, share = self.step_size(), 1.0 / len(batch)
+        step_size, share = self.step_size(), 1.0 / self.divisor(len(batch))
         mean = [
             term
             for *_, one in batch

@@ -27,6 +27,12 @@ class Ringmaster(LateGradients):
     """A server that applies gradients as they arrive, except late ones."""
 
     summary: ClassVar[str] = "Ringmaster ASGD: as async_sgd, but the server discards, or stops, gradients R steps late"
+    family: ClassVar[str] = "servers"
+    who_waits: ClassVar[str] = "no client waits; gradients that are `threshold` or more steps late are discarded"
+    what_travels: ClassVar[str] = (
+        "gradients to the server, the model to clients; with `late: stop`, also to clients that should start again"
+    )
+    what_is_private: ClassVar[str] = "an example (`gaussian`, `laplace_l2`, `laplace`) or a client (`gaussian_update`)"
     kind: ClassVar[str] = "ringmaster"
 
     def set_up(self, threshold: int | None = None, late: str = "drop") -> None:  # type: ignore[override]

@@ -34,22 +34,33 @@ of them hears one message in P; in other graphs all its receivers have the same 
 
 Faults. Clients wait, `overlap` rounds later, for a lost message, a partition and a crashed client. Weight in flight is
 counted, and is lost only with a client that leaves permanently. If a partition does not end, no client continues.
+
+Lost messages. With `lost: sums`, links do not send them again. A message has the running sums of the shares of x and w
+that its sender has ever sent to the receiver (`simfl.algorithms.running_sums`), so that the next message makes up for
+it. A client waits for in-neighbors until the resend timeout of the links is over, then goes on without them, and it
+adds what comes when it comes. So it does not wait for clients that are slow, crashed or cut off either. Their gradients
+count less: the limit is that of losses weighted by the rounds that clients make. A step from x changes z by 1/w times
+as much. A client that hears nothing for a while would give all of its w away; below 1/8 it repeats its sums and gives
+nothing more.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import ClassVar
+from collections.abc import Generator, Iterable, Sequence
+from typing import Any, ClassVar
+
+import simpy
 
 from simfl.algorithms.neighbor_rounds import NeighborRounds
+from simfl.algorithms.running_sums import RunningSums, Share
 from simfl.compression.base import CompressionPlan, Pairs
 from simfl.compression.schemes import PAIRWISE
 from simfl.tape import Model
 from simfl.world.availability import Outcome
 from simfl.world.engine import Process
 
-#: The content of a message: a share of a client's x, and of its w.
-Share = tuple[Model, float]
+#: With running sums, a client with less w gives nothing more away.
+_LEAST = 1.0 / 8.0
 #: Out-neighbors and in-neighbors of every client in a round.
 Edges = tuple[list[list[int]], list[list[int]]]
 
@@ -59,13 +70,21 @@ class SGP(NeighborRounds):
 
     kind: ClassVar[str] = "sgp"
     summary: ClassVar[str] = "SGP: stochastic gradient push over directed graphs; waits for the in-neighbors"
+    family: ClassVar[str] = "gossip"
+    who_waits: ClassVar[str] = (
+        "each client waits for the shares that its in-neighbors sent `overlap` rounds ago; with `lost: sums`, until a "
+        "timeout"
+    )
+    what_travels: ClassVar[str] = "shares of models with their weights, along directed edges"
+    what_is_private: ClassVar[str] = "an example (`gaussian`, `laplace_l2`, `laplace`) or a client (`gaussian_update`)"
 
-    def set_up(self, graph: str = "one_peer", overlap: int = 0) -> None:
+    def set_up(self, graph: str = "one_peer", overlap: int = 0, lost: str = "resend") -> None:
         """Take the options.
 
         Args:
             graph: "one_peer", "exponential", "ring" or "topology"; see the module's docstring.
             overlap: rounds that a message may take before its receiver waits for it.
+            lost: "resend": lost messages are sent again; "sums": later messages make up for them.
         """
         super().set_up()
         self.overlap = overlap
@@ -86,6 +105,10 @@ class SGP(NeighborRounds):
         self.flying = 0.0
         self._inbox: list[dict[tuple[int, int], Share]] = [{} for _ in range(self.num_clients)]
         self._received: list[set[tuple[int, int]]] = [set() for _ in range(self.num_clients)]
+        #: With running sums: those, the newest round heard of each sender, and the round up to which no client waits.
+        self._sums = RunningSums(self.tape, self.world.network) if lost == "sums" else None
+        self._newest: list[dict[int, int]] = [{} for _ in range(self.num_clients)]
+        self._waited: list[int] = [-1] * self.num_clients
 
     def edges(self, round_num: int) -> Edges:
         """Return the edges of a round, built when a client first asks for them."""
@@ -158,6 +181,9 @@ class SGP(NeighborRounds):
         if not targets:
             return
         share = 1.0 / (1 + len(targets))
+        if self._sums is not None:
+            self._push_sums(me, targets, round_num, share, self._sums)
+            return
         size, shown = self.training.model_bytes, None
         sizes: dict[int, int] = {}
         if self._plan is None:
@@ -181,6 +207,46 @@ class SGP(NeighborRounds):
                 content=shown,
             )
 
+    def _push_sums(self, me: int, targets: Sequence[int], round_num: int, share: float, sums: RunningSums) -> None:
+        """Send the running sums of shares, x and w, once."""
+        size, sent = self.training.model_bytes + 4, (Model((), ()), 0.0)
+        if self.weight[me] >= _LEAST:
+            sent = self.model[me], self.weight[me] = (
+                self.tape.combine((share, self.model[me])),
+                share * self.weight[me],
+            )
+        for target in targets:
+            self.flying += sent[1]
+            self.world.network.send(
+                me,
+                target,
+                size,
+                lambda target=target: self._receive_sums(target, me, round_num, sums),  # type: ignore[misc]
+                refused=lambda target=target: sums.lose(me, target, round_num),  # type: ignore[misc]
+                content=sums.give(me, target, round_num, sent),
+                once=True,
+            )
+
+    def _receive_sums(self, me: int, source: int, round_num: int, sums: RunningSums) -> None:
+        for number, share in sums.use(source, me, round_num).items():
+            self._inbox[me][number, source] = share
+        self._newest[me][source] = max(round_num, self._newest[me].get(source, -1))
+        self.wake(me)
+
+    def wait_for(self, me: int, round_num: int) -> Generator[simpy.Event, Any, bool]:
+        """Wait for a round's shares, with running sums until the resend timeout."""
+        if self._sums is not None and next(iter(self.missing(me, round_num)), None) is not None:
+            self.clock.call_at(
+                self.clock.now + self.world.network.links.resend_timeout_s, lambda: self._go_on(me, round_num)
+            )
+        return (yield from super().wait_for(me, round_num))
+
+    def _go_on(self, me: int, round_num: int) -> None:
+        """Let a client stop waiting for a round's shares."""
+        if round_num > self._waited[me]:
+            self._waited[me] = round_num
+            self.wake(me)
+
     def _show(
         self, me: int, targets: Sequence[int], round_num: int, plan: CompressionPlan
     ) -> tuple[Model, dict[int, int]]:
@@ -195,7 +261,7 @@ class SGP(NeighborRounds):
     def absorb(self, me: int, round_num: int) -> None:
         """Add the received shares of rounds up to this one."""
         inbox = self._inbox[me]
-        ready = [key for key in inbox if key[0] <= round_num]
+        ready = [key for key in inbox if key[0] <= round_num or self._sums is not None]
         if not ready:
             return
         shares = [inbox.pop(key) for key in sorted(ready)]
@@ -212,10 +278,11 @@ class SGP(NeighborRounds):
 
     def missing(self, me: int, round_num: int) -> Iterable[int]:
         """Yield the in-neighbors of the round whose shares have not arrived."""
-        if round_num >= self._first_round[me]:
-            received = self._received[me]
+        if round_num >= self._first_round[me] and round_num > self._waited[me]:
+            received, newest = self._received[me], self._newest[me]
             for k in self.edges(round_num)[1][me]:
-                if (round_num, k) not in received and self.takes_part(k, round_num):
+                heard = newest.get(k, -1) >= round_num if self._sums is not None else (round_num, k) in received
+                if not heard and self.takes_part(k, round_num):
                     yield k
 
     def awaits(self, client: int) -> str:

@@ -59,6 +59,10 @@ class SyncSGD(Algorithm):
 
     kind: ClassVar[str] = "sync_sgd"
     summary: ClassVar[str] = "SYNC: synchronous SGD with all-reduce; waits for the slowest"
+    family: ClassVar[str] = "rounds"
+    who_waits: ClassVar[str] = "every client waits for the slowest, in every mini-batch"
+    what_travels: ClassVar[str] = "gradients, by all-reduce; with a robust rule, by all-gather"
+    what_is_private: ClassVar[str] = "an example (`gaussian`, `laplace_l2`, `laplace`) or a client (`gaussian_update`)"
     takes_optimizer: ClassVar[bool] = True
     one_model: ClassVar[bool] = True
     aggregates: ClassVar[frozenset[Among]] = frozenset({"many"})

@@ -92,6 +92,7 @@ class PerCallTape:
     reads = 4
     releases = None  # nothing is accounted for
     max_batch = 2**30
+    state_rows = 0  # each round has a new state
     draw_size: Callable[[int, int, int], int] | None = None
 
     def __init__(self, setup: Any, device: Any) -> None:

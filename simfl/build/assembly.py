@@ -22,6 +22,7 @@ from simfl.build.compression import compression_of
 from simfl.build.data import load_data, model_of, share_out, start_of
 from simfl.build.graphs import graphs_of
 from simfl.build.kinds import check_options, find_algorithm, find_kind
+from simfl.build.known import is_known, uneven_weights
 from simfl.build.optimizers import optimizers_of
 from simfl.build.own import opened
 from simfl.build.privacy import not_counting, privacy_warnings, protect
@@ -309,6 +310,9 @@ def _warnings(setup: Setup) -> Iterator[str]:
             f"privacy: clipped_gradient_sum of model {model.kind} is trusted to clip every example: it did so with the "
             "examples it was tried out on; leave it out, and simfl clips them one by one"
         )
+    measured = {*OF_KNOWN_OPTIMA} & {*_further_measures(setup.scenario)}
+    if measured and is_known(setup) and (warning := uneven_weights(setup)) is not None:
+        yield warning
     yield from privacy_warnings(setup)
     if unread := setup.topology.unread:
         path = getattr(setup.scenario.topology, "path", "")

@@ -218,8 +218,9 @@ def model_of(scenario: Scenario, dataset: Dataset, given: Any = None) -> Abstrac
             f"'{scenario.model.kind}'"
         )
     options = scenario.model.model_dump(exclude={"kind", "l2"})
-    if dataset.curvature is not None and "curvature" in model_options(scenario.model.kind):
-        options["curvature"] = tuple(float(c) for c in dataset.curvature)
+    if "curvature" in model_options(scenario.model.kind):
+        h = dataset.curvature
+        options["curvature"] = None if h is None else tuple(float(c) for c in h)
     options |= {"input_shape": dataset.input_shape, "num_classes": dataset.num_classes, "l2": scenario.model.l2}
     try:
         return build_model(scenario.model.kind, **options)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from simfl.build.devices import usual_batch_s
+from simfl.build.known import constants_of
 from simfl.build.privacy import noise_of
 from simfl.build.setup import Setup
 from simfl.build.world import build_world
@@ -38,6 +39,7 @@ class Forecast:
         noise: the least and the most noise of a client, by field of the privacy section.
         limit: the end of a client's releases, its budget or the stop rule, in words; None without a budget.
         privacy: the ledger's statement; None without a privacy section.
+        problem: L, mu, f*, zeta and sigma, as in `simfl.build.known`; None if the optimum is not known.
     """
 
     name: str
@@ -56,6 +58,7 @@ class Forecast:
     noise: dict[str, tuple[float, float]]
     limit: str | None
     privacy: str | None
+    problem: dict[str, float] | None
     warnings: list[str]
 
 
@@ -85,6 +88,7 @@ def forecast(setup: Setup) -> Forecast:
         noise=noise_of(setup),
         limit=_limit(setup),
         privacy=statement,
+        problem=constants_of(setup),
         warnings=setup.warnings,
     )
 

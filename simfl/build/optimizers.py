@@ -51,12 +51,17 @@ def optimizers_of(setup: Setup, initial: NDArray[np.float32]) -> Optimizers:
     """
     config, size, plan = setup.scenario.algorithm, len(initial), Optimizers(Optimizing())
     given = config.optimizer
-    if given != type(config).model_fields["optimizer"].default:
+    if given != schema.Sgd():
         where = "algorithm.optimizer"
         if setup.kind.local:
             rule = _rule(given, where)
-            _checked(rule, size, where)
+            rows = _checked(rule, size, where)
             plan = plan._replace(optimizing=replace(plan.optimizing, local=rule))
+            if config.keeps_states and rows.rows:
+                loses = given.state.crash == "lose"
+                _check_lost(given, rows if loses else None, initial)
+                client = OptimizerPlan(initial=rows.begin(initial), averaged=rows.reals, loses=loses)
+                plan = Optimizers(replace(plan.optimizing, kept=rows), client)
         elif not setup.algorithm.takes_optimizer:
             raise ScenarioError(
                 f"{where}: expected sgd with {config.kind!r}, found {given.kind!r}; make its steps with self.descend "
@@ -65,14 +70,11 @@ def optimizers_of(setup: Setup, initial: NDArray[np.float32]) -> Optimizers:
         else:
             serial = setup.algorithm.one_model
             optimizing, client = _plan(given, initial, where, Optimizing(pauses=not serial), serial)
-            state, rows = given.state, client.rows
-            if state.crash == "lose" and not _begins_alike(optimizing.applied, initial):
-                raise ScenarioError(
-                    f"{where}.state.crash: expected keep with {given.kind!r}, whose state begins with the parameters, "
-                    "found 'lose'; use keep"
-                )
+            state = given.state
+            _check_lost(given, optimizing.applied if state.crash == "lose" else None, initial)
             travels = state.average if state.travels is None else state.travels
-            client = replace(client, loses=state.crash == "lose", averages=state.average and rows > 0, travels=travels)
+            averages = state.average and client.rows > 0
+            client = replace(client, loses=state.crash == "lose", averages=averages, travels=travels)
             plan = plan._replace(optimizing=optimizing, client=client)
     of_server = getattr(config, "server_optimizer", schema.ServerSgd())
     if of_server != schema.ServerSgd():
@@ -85,11 +87,12 @@ def _plan(
     config: Any, initial: NDArray[np.float32], where: str, optimizing: Optimizing, serial: bool
 ) -> tuple[Optimizing, OptimizerPlan]:
     """Return a linear optimizer as sums of models, another as a transformation."""
-    if isinstance(config, schema.Sgd | schema.Momentum | schema.Nesterov | schema.ServerMomentum):
+    nesterov = schema.Nesterov | schema.ServerNesterov
+    if isinstance(config, schema.Sgd | schema.Momentum | schema.ServerMomentum | nesterov):
         decay = getattr(config, "weight_decay", 0.0)
         if getattr(config, "clip_norm", None) is None:
             beta = getattr(config, "momentum", 0.0)
-            return replace(optimizing, serial=serial), OptimizerPlan(beta, isinstance(config, schema.Nesterov), decay)
+            return replace(optimizing, serial=serial), OptimizerPlan(beta, isinstance(config, nesterov), decay)
     rows = _checked(_rule(config, where), len(initial), where)
     return replace(optimizing, applied=rows, serial=serial), OptimizerPlan(
         initial=rows.begin(initial), averaged=rows.reals
@@ -134,6 +137,10 @@ def _checked(rule: Transformation, size: int, where: str) -> StateRows:
         return state_rows(rule, size)
 
 
-def _begins_alike(rows: StateRows | None, initial: NDArray[np.float32]) -> bool:
-    """Return whether the initial state is the same for all parameters."""
-    return rows is None or np.array_equal(rows.begin(initial), rows.begin(initial + np.float32(1.0)))
+def _check_lost(given: Any, rows: StateRows | None, initial: NDArray[np.float32]) -> None:
+    """Reject a state that may be lost (None: none) and begins with the parameters."""
+    if rows is not None and not np.array_equal(rows.begin(initial), rows.begin(initial + np.float32(1.0))):
+        raise ScenarioError(
+            f"algorithm.optimizer.state.crash: expected keep with {given.kind!r}, whose state begins with the "
+            "parameters, found 'lose'; use keep"
+        )

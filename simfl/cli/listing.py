@@ -9,8 +9,8 @@ from __future__ import annotations
 import ast
 import importlib.util
 import re
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from simfl import plugins
@@ -18,7 +18,13 @@ from simfl import plugins
 PACKAGE = Path(__file__).parents[1]
 
 _CLASS = re.compile(r"^class ", re.MULTILINE)
-_ATTRIBUTE = re.compile(r"^    (kind|summary)(?:: [\w\[\]]+)? = (\((?:\n        .*)+\n    \)|\".*\")$", re.MULTILINE)
+#: The families of algorithms, in the order of `simfl list`. One of a user's package may have none of them.
+FAMILIES = ("servers", "rounds", "gossip", "pairs", "low communication", "papers")
+#: What an algorithm says about itself, by the word that `simfl list algorithms` has for it.
+DETAILS = {"family": "family", "waits": "who_waits", "sends": "what_travels", "privacy": "what_is_private"}
+
+_NAMES = "|".join(["kind", "summary", *DETAILS.values()])
+_ATTRIBUTE = re.compile(rf"^    ({_NAMES})(?:: [\w\[\]]+)? = (\((?:\n        .*)+\n    \)|\".*\")$", re.MULTILINE)
 _TEXT = r"\"(?:[^\"\\]|\\.)*\""
 _LOADER = re.compile(rf"\bLoader\(\s*({_TEXT}),\s*({_TEXT})")
 _FAMILY = re.compile(rf"^    ({_TEXT}): Family\(\s*({_TEXT})", re.MULTILINE)
@@ -28,15 +34,30 @@ _LINE = re.compile(rf"^    ({_TEXT}): ({_TEXT}),$", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Entry:
-    """One name of a catalogue, and the plugin that adds it, or "simfl"."""
+    """One name of a catalogue, and the plugin that adds it, or "simfl".
+
+    `details` has what an algorithm says about itself, by the words of `DETAILS`.
+    """
 
     summary: str
     origin: str = "simfl"
+    details: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def plain(self) -> dict[str, str]:
+        """The details without the marks of Markdown."""
+        return {word: text.replace("`", "") for word, text in self.details.items()}
 
 
 def algorithms() -> dict[str, Entry]:
-    """Return the algorithms by kind."""
-    return _classes(_sources("algorithms"))
+    """Return the algorithms by kind, family by family; those without one come last."""
+    entries = _classes(_sources("algorithms"))
+    order = {family: place for place, family in enumerate(FAMILIES)}
+
+    def place(kind: str) -> tuple[int, str]:
+        return order.get(entries[kind].details.get("family", ""), len(order)), kind
+
+    return {kind: entries[kind] for kind in sorted(entries, key=place)}
 
 
 def models() -> dict[str, Entry]:
@@ -118,8 +139,9 @@ def _classes(sources: Iterable[tuple[str, str]]) -> dict[str, Entry]:
     for text, origin in sources:
         for body in _CLASS.split(text)[1:]:
             values = {name: _value(value) for name, value in _ATTRIBUTE.findall(body)}
-            if len(values) == 2:
-                entries[values["kind"]] = Entry(values["summary"], origin)
+            if {"kind", "summary"} <= {*values}:
+                details = {word: values[name] for word, name in DETAILS.items() if name in values}
+                entries[values["kind"]] = Entry(values["summary"], origin, details)
     return entries
 
 

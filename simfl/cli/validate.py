@@ -45,6 +45,13 @@ def _summary(forecast: Forecast) -> str:
     parts.append(f"{forecast.model} of {size}")
     slowest = show_time(forecast.longest_message_s)
     takes = slowest if slowest == show_time(forecast.message_s) else f"{show_time(forecast.message_s)} to {slowest}"
+    if (problem := forecast.problem) is not None:
+        of = {name: show_number(value) for name, value in problem.items()}
+        parts.append(
+            f"a problem of L {of['smoothness']} (a client's at most {of['client_smoothness']}), mu "
+            f"{of['strong_convexity']}, f* {of['optimal_loss']}, zeta {of['zeta']} (a client's at most "
+            f"{of['zeta_max']}), sigma {of['sigma']}"
+        )
     parts.append(f"a message takes {takes}, a mini-batch {show_time(forecast.batch_s)}")
     if ":" in forecast.algorithm:
         module = sys.modules.get(forecast.algorithm.partition(":")[0])

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from simfl.data.known import Known
 from simfl.errors import DataError, ScenarioError
 from simfl.streams import Streams
 
@@ -92,6 +93,7 @@ class Dataset:
         optimum: minimizer w* of the training loss f, f64 [d], as flat parameters of the model, if known; `optimal_loss`
             is f(w*) with l2, `curvature` the diagonal of H, f32 [d], of a quadratic problem.
         suboptimality: returns f(w) - f(w*) in float64 for parameters w, f64 [d], if the optimum is known.
+        known: gradients and curvatures of such a problem, of all training examples.
         labels: original names of the classes in order; None: their numbers.
         groups: owner of each training example, [n] of any values, if known.
         reader: makes features from tables or texts, if the set was read from one.
@@ -111,6 +113,7 @@ class Dataset:
     optimum: npt.NDArray[np.float64] | None = None
     optimal_loss: float | None = None
     suboptimality: Callable[[npt.NDArray[np.float64]], float] | None = None
+    known: Known | None = None
     curvature: FloatArray | None = None
     labels: tuple[float | str, ...] | None = None
     groups: npt.NDArray[Any] | None = None

@@ -17,6 +17,8 @@ from simfl.data.files import candidates, first_file
 from simfl.errors import DataError, damaged_archive, nearest
 from simfl.streams import Streams
 
+_KEYS = ("x", "y", "x_train", "y_train", "x_test", "y_test")
+
 
 def load_npz(
     root: Path | None,
@@ -35,7 +37,7 @@ def load_npz(
     The test part is in the archive, or in `test_path` as `x_test, y_test` or `x, y`. `scale` is the factor of integer
     features, such as 1/255; None: 1. See `Loader` for the other options.
     """
-    file, arrays = _read(path, root, "data.path", () if group is None else (group,))
+    file, arrays = read_arrays(path, root, "data.path", _KEYS if group is None else (*_KEYS, group))
     train_keys = ("x_train", "y_train") if "x_train" in arrays or "y_train" in arrays else ("x", "y")
     x, y = _pair(file, arrays, *train_keys)
     groups = None
@@ -47,7 +49,7 @@ def load_npz(
             raise DataError(f"{file}: {group}: expected a value for each of {len(x)} examples, found {groups.shape}")
     test, test_file = None, file
     if test_path is not None:
-        test_file, test_arrays = _read(test_path, root, "data.test_path")
+        test_file, test_arrays = read_arrays(test_path, root, "data.test_path")
         test_keys = ("x_test", "y_test") if "x_test" in test_arrays else ("x", "y")
         test = _pair(test_file, test_arrays, *test_keys)
     elif "x_test" in arrays or "y_test" in arrays:
@@ -72,27 +74,36 @@ def load_npz(
 
 def read_examples(path: str | Path, root: Path | None) -> tuple[Path, Stored, npt.NDArray[Any]]:
     """Return a file, and its features and raw labels: x_test, y_test or x, y."""
-    file, arrays = _read(path, root, "data")
+    file, arrays = read_arrays(path, root, "data")
     keys = ("x_test", "y_test") if "x_test" in arrays or "y_test" in arrays else ("x", "y")
     x, y = _pair(file, arrays, *keys)
     return file, x, y
 
 
-def _read(
-    path: str | Path, root: Path | None, key: str, further: tuple[str, ...] = ()
+def read_arrays(
+    path: str | Path,
+    root: Path | None,
+    key: str,
+    keys: tuple[str, ...] = _KEYS,
+    expected: str = "x_train and y_train, or x and y",
 ) -> tuple[Path, dict[str, npt.NDArray[Any]]]:
-    """Read an archive's arrays; pickled objects, which can run code, are refused."""
+    """Return an archive's file and its arrays of some names.
+
+    Pickled objects, which can run code, are refused. `key` is the field of the scenario, `expected` says in messages
+    what the archive needs.
+    """
     places = candidates(path, root, "npz")
     file = first_file(places) or first_file([place.with_name(place.name + ".npz") for place in places])
     if file is None:
-        raise DataError(f"{key}: {places[0]}: no such file; put an .npz archive with x_train and y_train there")
+        raise DataError(
+            f"{key}: {places[0]}: no such file; put an .npz archive with {expected.partition(',')[0]} there"
+        )
     try:
         # Opened here: given a name, NumPy leaves a damaged archive open.
         with file.open("rb") as stream:
             archive = np.load(stream, allow_pickle=False)
             if isinstance(archive, np.ndarray):
                 raise DataError(f"{file}: expected an .npz archive, found a single array; write it with numpy.savez")
-            keys = ("x", "y", "x_train", "y_train", "x_test", "y_test", *further)
             if sum(member.file_size for member in archive.zip.infolist()) > MEMORY_LIMIT_BYTES:
                 raise ValueError(f"larger than {MEMORY_LIMIT_BYTES >> 30} GiB")
             arrays = {name: archive[name] for name in archive.files if name in keys}
@@ -103,7 +114,7 @@ def _read(
         reason = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
         raise DataError(f"{file}: not an .npz archive of numbers, or damaged ({reason}); write it again") from None
     if not arrays:
-        raise DataError(f"{file}: expected the keys x_train and y_train, or x and y; found {names}")
+        raise DataError(f"{file}: expected the keys {expected}; found {names}")
     return file, arrays
 
 

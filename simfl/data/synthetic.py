@@ -1,9 +1,14 @@
-"""Synthetic problems with known optimum: quadratic, linear and logistic.
+"""Problems with known optimum: quadratic, linear, logistic; drawn or of a file.
 
 All three share one spectrum h [d]: given as `curvature`, or log-spaced from 1 down to 1 / condition_number. It is the
 diagonal of H for the quadratic and the variances of the features for the others, so that the Hessian of least squares
 is close to diag(h). The optimum is that of the model of the same kind, with its l2 and intercept, on the examples as
 rounded to float32; flat parameters are the weights, then the intercept.
+
+With `owners`, example i belongs to owner i mod owners. Owners differ by `heterogeneity` s: owner k's points are around
+c + s N(0, I), and its labels are those of the weights w + s w_k, w_k drawn as w.
+
+With `path`, the examples are those of an .npz file (`simfl.data.matrices`), and also serve as the test part.
 """
 
 from __future__ import annotations
@@ -18,10 +23,10 @@ import numpy as np
 import numpy.typing as npt
 
 from simfl.data.base import MEMORY_LIMIT_BYTES, Dataset, FloatArray, Loader
-from simfl.errors import ScenarioError
+from simfl.data.known import DoubleArray, Forms, Points, Rows, design_of
+from simfl.data.matrices import binary, read_forms, read_rows
+from simfl.errors import DataError, ScenarioError
 from simfl.streams import Streams
-
-DoubleArray = npt.NDArray[np.float64]
 
 NOISE = {"quadratic": 1.0, "linear": 0.1, "logistic": 0.05}
 """Default `noise`: deviation of the points, deviation of the targets, share of flipped labels."""
@@ -48,6 +53,9 @@ class Synthetic:
     test_fraction: float = 0.2
     l2: float = 0.0
     intercept: bool = True
+    owners: int | None = None
+    heterogeneity: float = 0.0
+    path: str | Path | None = None
 
     def spectrum(self) -> DoubleArray:
         """Return h, [d], rounded to float32 as models get it."""
@@ -64,6 +72,19 @@ class Synthetic:
     def noise_of(self, kind: str) -> float:
         """Return the noise, or the kind's default."""
         return NOISE[kind] if self.noise is None else self.noise
+
+    def owners_of(self, count: int) -> npt.NDArray[np.int64] | None:
+        """Return the owners of `count` examples; None without owners."""
+        return None if self.owners is None else np.arange(count) % self.owners
+
+    def shifts(self, streams: Streams, width: int) -> DoubleArray:
+        """Draw what owners add to a common center or to weights, [owners, width].
+
+        Without owners, return 0 [width].
+        """
+        if self.owners is None:
+            return np.zeros(width)
+        return streams.generator("synthetic", count=3).standard_normal((self.owners, width))
 
     def counts(self, width: int) -> tuple[int, int]:
         """Return the number of training and of test examples."""
@@ -83,12 +104,18 @@ def load_quadratic(root: Path | None, streams: Streams, **options: Any) -> Datas
     points, (H + lambda I)^-1 H mean with l2.
     """
     spec = Synthetic(**options)
+    if spec.path is not None:
+        return _forms(*read_forms(spec.path, root), spec.l2)
     h = spec.spectrum()
     n, m = spec.counts(len(h))
     noise = spec.noise_of("quadratic")
     center = streams.generator("synthetic").standard_normal(len(h))
+    center = center + spec.heterogeneity * spec.shifts(streams, len(h))
     train, test = (
-        (center + noise * streams.generator("synthetic", count=part).standard_normal((size, len(h)))).astype(np.float32)
+        (
+            _of_owners(center, size)
+            + noise * streams.generator("synthetic", count=part).standard_normal((size, len(h)))
+        ).astype(np.float32)
         for part, size in ((1, n), (2, m))
     )
     points = train.astype(np.float64)
@@ -108,7 +135,46 @@ def load_quadratic(root: Path | None, streams: Streams, **options: Any) -> Datas
         optimum=best,
         optimal_loss=loss,
         suboptimality=suboptimality,
+        known=Points(h, train),
         curvature=h.astype(np.float32),
+        groups=spec.owners_of(n),
+    )
+
+
+def _forms(file: Path, matrices: FloatArray, vectors: FloatArray, owners: npt.NDArray[Any], l2: float) -> Dataset:
+    """Return f_i(w) = 1/2 w^T A_i w - b_i^T w; an example is A_i by rows, then b_i.
+
+    The optimum is that of the mean of all f_i, (mean A + lambda I)^-1 mean b.
+    """
+    n, d = vectors.shape
+    known = Forms(matrices, vectors)
+    hessian = matrices.mean(axis=0, dtype=np.float64) + l2 * np.eye(d)
+    vector = vectors.mean(axis=0, dtype=np.float64)
+    least, largest = known.curvatures(slice(None))
+    if not least + l2 > 1e-12 * (largest + l2):
+        raise DataError(
+            f"{file}: A: expected a positive definite mean of all matrices, as a single optimum needs, found the least "
+            f"eigenvalue {least + l2:.3g}; change A, or set model.l2 > 0"
+        )
+    best = np.linalg.solve(hessian, vector)
+
+    def suboptimality(w: DoubleArray) -> float:
+        return 0.5 * float((w - best) @ hessian @ (w - best))
+
+    x, y = np.concatenate([matrices.reshape(n, -1), vectors], axis=1), np.zeros(n, np.float32)
+    return Dataset(
+        file.stem,
+        x,
+        y,
+        x,
+        y,
+        num_classes=0,
+        optimum=best,
+        optimal_loss=-0.5 * float(vector @ best),
+        suboptimality=suboptimality,
+        known=known,
+        groups=owners,
+        files=(file,),
     )
 
 
@@ -119,16 +185,31 @@ def load_linear(root: Path | None, streams: Streams, **options: Any) -> Dataset:
     minimizer).
     """
     spec = Synthetic(**options)
+    if spec.path is not None:
+        file, x, y, owners = read_rows(spec.path, root)
+        return _least_squares(file.stem, (x, y, x, y), spec, owners, (file,))
     h = spec.spectrum()
     noise = spec.noise_of("linear")
     weights = streams.generator("synthetic").standard_normal(len(h))
+    weights = weights + spec.heterogeneity * spec.shifts(streams, len(h))
     parts = []
     for part, size in enumerate(spec.counts(len(h)), start=1):
         generator = streams.generator("synthetic", count=part)
         x = (generator.standard_normal((size, len(h))) * np.sqrt(h)).astype(np.float32)
-        parts.append((x, (x @ weights + noise * generator.standard_normal(size)).astype(np.float32)))
-    (train_x, train_y), (test_x, test_y) = parts
-    design, n = _design(train_x, spec.intercept), len(train_x)
+        parts.append((x, (_products(x, weights) + noise * generator.standard_normal(size)).astype(np.float32)))
+    return _least_squares("linear", (*parts[0], *parts[1]), spec, spec.owners_of(len(parts[0][0])))
+
+
+def _least_squares(
+    name: str,
+    arrays: tuple[FloatArray, FloatArray, FloatArray, FloatArray],
+    spec: Synthetic,
+    owners: npt.NDArray[Any] | None,
+    files: tuple[Path, ...] = (),
+) -> Dataset:
+    """Return train x and y, test x and y with the optimum of the training part."""
+    train_x, train_y = arrays[:2]
+    design, n = design_of(train_x, spec.intercept), len(train_x)
     ridge = math.sqrt(n * spec.l2) * np.eye(design.shape[1])
     best = np.linalg.lstsq(
         np.concatenate([design, ridge]) if spec.l2 else design,
@@ -139,10 +220,13 @@ def load_linear(root: Path | None, streams: Streams, **options: Any) -> Dataset:
 
     def suboptimality(w: DoubleArray) -> float:
         away = w - best  # the loss is quadratic, so this difference does not cancel
-        return 0.5 * float(((_design(train_x, spec.intercept) @ away) ** 2).mean()) + 0.5 * spec.l2 * float(away @ away)
+        return 0.5 * float(((design_of(train_x, spec.intercept) @ away) ** 2).mean()) + 0.5 * spec.l2 * float(
+            away @ away
+        )
 
-    arrays = train_x, train_y, test_x, test_y
-    return Dataset("linear", *arrays, 0, optimum=best, optimal_loss=loss, suboptimality=suboptimality)
+    known = Rows(train_x, train_y, spec.intercept, logistic=False)
+    answers: dict[str, Any] = {"optimum": best, "optimal_loss": loss, "suboptimality": suboptimality, "known": known}
+    return Dataset(name, *arrays, 0, groups=owners, files=files, **answers)
 
 
 def load_logistic(root: Path | None, streams: Streams, **options: Any) -> Dataset:
@@ -153,31 +237,58 @@ def load_logistic(root: Path | None, streams: Streams, **options: Any) -> Datase
     scikit-learn's Newton, to a gradient of at most 1e-8.
     """
     spec = Synthetic(**options)
+    if spec.path is not None:
+        file, given_x, given_y, owners = read_rows(spec.path, root)
+        y = binary(file, given_y)
+        return _classified(file.stem, (given_x, y, given_x, y), spec, owners, (file,))
     h = spec.spectrum()
     noise = spec.noise_of("logistic")
     weights = streams.generator("synthetic").standard_normal(len(h))
     weights *= 2.0 / math.sqrt(h @ weights**2)
+    if spec.heterogeneity:
+        shifts = spec.shifts(streams, len(h))
+        weights = weights + spec.heterogeneity * 2.0 * shifts / np.sqrt(shifts**2 @ h)[:, None]
     parts: list[tuple[FloatArray, npt.NDArray[np.int32]]] = []
     for part, size in enumerate(spec.counts(len(h)), start=1):
         generator = streams.generator("synthetic", count=part)
         x = (generator.standard_normal((size, len(h))) * np.sqrt(h)).astype(np.float32)
-        positive = generator.random(size) < 1.0 / (1.0 + np.exp(-(x @ weights)))
+        positive = generator.random(size) < 1.0 / (1.0 + np.exp(-_products(x, weights)))
         parts.append((x, (positive ^ (generator.random(size) < noise)).astype(np.int32)))
-    (train_x, train_y), (test_x, test_y) = parts
-    best, loss = _logistic_optimum(_design(train_x, spec.intercept), train_y, spec.l2)
+    return _classified("logistic", (*parts[0], *parts[1]), spec, spec.owners_of(len(parts[0][0])))
+
+
+def _classified(
+    name: str,
+    arrays: tuple[FloatArray, npt.NDArray[np.int32], FloatArray, npt.NDArray[np.int32]],
+    spec: Synthetic,
+    owners: npt.NDArray[Any] | None,
+    files: tuple[Path, ...] = (),
+) -> Dataset:
+    """Return train x and y, test x and y with the optimum of the training part."""
+    train_x, train_y = arrays[:2]
+    best, loss = _logistic_optimum(design_of(train_x, spec.intercept), train_y, spec.l2)
 
     def suboptimality(w: DoubleArray) -> float:
-        margins = (2.0 * train_y - 1.0) * (_design(train_x, spec.intercept) @ w)
+        margins = (2.0 * train_y - 1.0) * (design_of(train_x, spec.intercept) @ w)
         return float(np.logaddexp(0.0, -margins).mean()) + 0.5 * spec.l2 * float(w @ w) - loss
 
-    arrays = train_x, train_y, test_x, test_y
-    return Dataset("logistic", *arrays, 2, optimum=best, optimal_loss=loss, suboptimality=suboptimality)
+    known = Rows(train_x, np.where(train_y == 1, np.float32(1), np.float32(-1)), spec.intercept, logistic=True)
+    answers: dict[str, Any] = {"optimum": best, "optimal_loss": loss, "suboptimality": suboptimality, "known": known}
+    return Dataset(name, *arrays, 2, groups=owners, files=files, **answers)
 
 
-def _design(x: FloatArray, intercept: bool) -> DoubleArray:
-    """Return the features in float64, with a last column of ones for an intercept."""
-    columns = [x.astype(np.float64), np.ones((len(x), 1))] if intercept else [x.astype(np.float64)]
-    return np.concatenate(columns, axis=1)
+def _of_owners(values: DoubleArray, count: int) -> DoubleArray:
+    """Return the values of each example's owner, [count, width].
+
+    Values without owners, [width], are for all examples.
+    """
+    return values if values.ndim == 1 else values[np.arange(count) % len(values)]
+
+
+def _products(x: FloatArray, weights: DoubleArray) -> DoubleArray:
+    """Return x_i.w with the weights of the owner of each example."""
+    products = x @ weights if weights.ndim == 1 else (x * _of_owners(weights, len(x))).sum(axis=1)
+    return np.asarray(products, np.float64)
 
 
 def _logistic_optimum(design: DoubleArray, y: npt.NDArray[np.int32], l2: float) -> tuple[DoubleArray, float]:

@@ -38,7 +38,9 @@ if TYPE_CHECKING:
 else:
     _sections = classes_in(algorithms.__name__, AlgorithmConfig, "configs")
     _named = [section for section in _sections if section.named()]
-    Algorithm = Annotated[Union[(*_named, ExternalAlgorithm)], ByKind(external=ExternalAlgorithm)]
+    Algorithm = Annotated[
+        Union[(*_named, ExternalAlgorithm)], ByKind(external=ExternalAlgorithm, listed_by="simfl list algorithms")
+    ]
     Aggregation = _union(robust.RULES, RuleConfig, ByKind(external=OwnRule))
     Attackers = _union(robust.ATTACKS, AttackConfig, ByKind(external=OwnAttack))
     Data = _union(data.CORE, DataConfig, ByKind("set", default="digits", external=ExternalData, renew=data.renewed))

@@ -348,7 +348,7 @@ def _partition(scenario: Sections) -> Iterator[Problem]:
         expected = f"another kind for data set '{data.set}', which does not say whose its examples are"
         advice = "name their column: data.owner" if isinstance(data, Table) else "use by_column for npz, or iid"
         yield Problem(expected, "'natural'", advice, (*at, "kind"))
-    if not isinstance(data, SyntheticData):
+    if not isinstance(data, SyntheticData) or data.path is not None:
         return
     if isinstance(partition, Resample):
         if partition.size is not None and partition.size > data.samples:

@@ -45,6 +45,10 @@ def _is_null(value: object) -> bool:
     return value is None
 
 
+def _is_zero(value: object) -> bool:
+    return value == 0
+
+
 class DataConfig(Config):
     """Base of all data sets."""
 
@@ -333,17 +337,41 @@ class ExternalData(SplitData, OwnCode):
 
 
 class SyntheticData(DataConfig):
-    """Base of the synthetic problems: all share one spectrum of curvatures."""
+    """Base of the problems with known optimum: all share one spectrum of curvatures."""
 
+    path: ContentFile | None = option(
+        None,
+        "archive with the problem, or a bare name in 'npz' below SIMFL_DATA, in place of a drawn one: A [n, d, d] and "
+        "b [n, d] for quadratic; x [clients, m, p] and y [clients, m], or x, y and client [n], for the others. The "
+        "examples also serve for testing. Not written where it is null",
+        exclude_if=_is_null,
+    )
     samples: Count = option(1000, "number of training examples")
-    dimension: Count | None = option(None, "number of features, 20 by default; null with `curvature`")
+    dimension: Count | None = option(None, "number of features, 20 by default; null with `curvature` or `path`")
     condition_number: Annotated[float, Within(at_least=1)] | None = option(
-        None, "largest over smallest curvature, 10 by default; null with `curvature`"
+        None, "largest over smallest curvature, 10 by default; null with `curvature` or `path`"
     )
     curvature: tuple[Positive, ...] | None = option(
         None, "the spectrum itself, one number > 0 per dimension; null: from 1 down to 1/condition_number"
     )
+    owners: Count | None = option(
+        None,
+        "number of owners of the examples, for partition natural, the default beside it; null: no owners. Not written "
+        "where it is null",
+        exclude_if=_is_null,
+    )
+    heterogeneity: NonNegative = option(
+        0.0,
+        "how much owners differ: standard deviation of their centers (quadratic) or weights (linear) around the common "
+        "ones, or of x.w_k over that of x.w (logistic). Not written where it is 0",
+        exclude_if=_is_zero,
+    )
     test_fraction: Positive = option(0.2, "number of test examples as a share of `samples`, drawn in the same way")
+
+    @property
+    def has_owners(self) -> bool:
+        """Whether owners are known: those of a file or drawn ones."""
+        return self.path is not None or self.owners is not None
 
     @model_validator(mode="before")
     @classmethod
@@ -352,21 +380,38 @@ class SyntheticData(DataConfig):
         if not isinstance(data, Mapping):
             return data
         given = {key: data[key] for key in ("dimension", "condition_number") if data.get(key) is not None}
-        if data.get("curvature") is None:
+        if any(data.get(key) is not None for key in ("path", "owners")) and "partition" not in data:
+            data = {**data, "partition": "natural"}
+        if data.get("path") is None and data.get("curvature") is None:
             return {**data, "dimension": 20, "condition_number": 10.0, **given}
+        beside = "path" if data.get("path") is not None else "curvature"
         problems = [
-            Problem("nothing beside 'curvature'", show(value), f"remove {key} or curvature", (key,))
+            Problem(f"nothing beside '{beside}'", show(value), f"remove {key} or {beside}", (key,))
             for key, value in given.items()
         ]
         if problems:
             raise InvalidValueError(*problems)
         return data
 
+    def problems(self) -> Iterator[Problem]:
+        """Yield options of drawn problems beside a file, and owners without a use."""
+        drawn = ("samples", "curvature", "owners", "heterogeneity", "test_fraction", "noise")
+        for name in drawn if self.path is not None else ():
+            value = getattr(self, name)
+            if value != type(self).model_fields[name].default:
+                advice = f"remove {name} or path: the problem is that of the file"
+                yield Problem("nothing beside 'path'", show(value), advice, (name,))
+        if self.heterogeneity and self.owners is None and self.path is None:
+            yield Problem("0 without owners", f"{self.heterogeneity:g}", "add owners: their number", ("heterogeneity",))
+        if self.owners is not None and self.owners > self.samples:
+            expected = f"at most samples, which is {self.samples}"
+            yield Problem(expected, str(self.owners), "draw more samples or use fewer owners", ("owners",))
+
 
 class QuadraticData(SyntheticData):
     """Points a_i around a center, for the losses 1/2 (w - a_i)^T H (w - a_i).
 
-    The optimum is known.
+    Or 1/2 w^T A_i w - b_i^T w from a file. The optimum is known.
     """
 
     task: ClassVar[TargetKind] = "points"

@@ -115,6 +115,7 @@ class ByKind:
         listed: the variant that a list stands for, as its `values`.
         external: the variant whose names have the form "module:Class", or are `names`.
         names: returns the names of `external`, if they do not have that form.
+        listed_by: the command that lists the names, for messages in the place of a long list.
         renew: rewrites a mapping in an older form in the present one.
     """
 
@@ -125,6 +126,7 @@ class ByKind:
     listed: str | None = None
     external: type[Config] | None = None
     names: Callable[[], list[str]] | None = None
+    listed_by: str = ""
     renew: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None
 
     def _is_external(self, kind: str) -> bool:
@@ -168,6 +170,12 @@ class ByKind:
             forms.append({"type": "array"})
         return {"anyOf": [{"enum": kinds}, *forms]}
 
+    def _expected(self, valid: list[str]) -> str:
+        """Return the valid names, or where to find them."""
+        if not self.listed_by:
+            return one_of(valid)
+        return f"a name that '{self.listed_by}' has, or {valid[-1]}"
+
     def _complete(self, data: object, kinds: Mapping[str, str]) -> Mapping[str, object]:
         """Return the mapping that `data` stands for, with a valid kind in it."""
         external = self.names() if self.names is not None else [_EXAMPLE_NAMES.get(self.key, "my_module:MyClass")]
@@ -179,17 +187,17 @@ class ByKind:
         elif self.listed and isinstance(data, list | tuple):
             data = {self.key: self.listed, "values": data}
         if not isinstance(data, Mapping):
-            advice = f"write {self.key}: and one of {one_of(valid)}"
+            advice = f"write {self.key}: and {'' if self.listed_by else 'one of '}{self._expected(valid)}"
             raise invalid(f"a mapping with '{self.key}'", show(data), advice)
         if self.renew is not None:
             data = self.renew(data)
         kind = data.get(self.key, self.default)
         if kind is None:
             advice = f"add {self.key}: {valid[0]}" if len(valid) == 1 else f"add '{self.key}' with one of them"
-            raise invalid(one_of(valid), "nothing", advice, (self.key,))
+            raise invalid(self._expected(valid), "nothing", advice, (self.key,))
         if not isinstance(kind, str) or (kind not in kinds and not self._is_external(kind)):
-            advice = suggestion(kind, kinds, "choose one of them")
-            raise invalid(one_of(valid), show(kind), advice, (self.key,))
+            advice = suggestion(kind, kinds, f"see {self.listed_by}" if self.listed_by else "choose one of them")
+            raise invalid(self._expected(valid), show(kind), advice, (self.key,))
         return {**data, self.key: kind}
 
 
@@ -425,6 +433,7 @@ def _fraction(value: object) -> object:
 Count = Annotated[int, Within(at_least=1)]
 Index = Annotated[int, Within(at_least=0)]
 Number = Annotated[float, Within()]
+AtLeastOne = Annotated[float, Within(at_least=1)]
 NonNegative = Annotated[float, Within(at_least=0)]
 Positive = Annotated[float, Within(above=0)]
 NonNegativeEach = Annotated[float | tuple[float, ...], _one_or_each(Within(at_least=0)), _number_or_array(minimum=0)]

@@ -40,7 +40,7 @@ class Linear(ModelConfig):
 class Quadratic(ModelConfig):
     """The loss 1/2 (w - a_i)^T H (w - a_i) of each example a_i.
 
-    H has the curvatures of the data set quadratic.
+    H has the curvatures of the data set quadratic. Problems given as matrices have 1/2 w^T A_i w - b_i^T w.
     """
 
     tasks: ClassVar[tuple[TargetKind, ...]] = ("points",)

@@ -33,6 +33,11 @@ class OptimizerState(Config):
         "keep", "whether a client that crashes gets its state back with its last model, or starts with an initial state"
     )
     average: Flag = option(False, "whether gossip averages states, with the weights of the models")
+    rounds: Literal["new", "keep"] | None = option(
+        None,
+        "whether each round of local steps has a new state, or goes on with that of the client's last round; null: "
+        "keep with diloco and async_local_sgd, else new",
+    )
     travels: Flag | None = option(None, "whether states count in the bytes of messages; null: if they are averaged")
 
 
@@ -104,6 +109,13 @@ class ServerMomentum(Config):
     momentum: Decay = option(0.9, "beta, the part of the velocity that is kept")
 
 
+class ServerNesterov(Config):
+    """Nesterov's momentum on the mean change, or gradient, as in DiLoCo."""
+
+    kind: Literal["nesterov"] = variant("nesterov")
+    momentum: Decay = option(0.9, "beta, the part of the velocity that is kept")
+
+
 class ServerAdaptive(Config):
     """Base of the adaptive optimizers of a server, without bias correction."""
 
@@ -139,7 +151,7 @@ class OwnServerOptimizer(OwnCode):
 
 
 ServerOptimizer = Annotated[
-    ServerSgd | ServerMomentum | ServerAdam | ServerYogi | ServerAdagrad | OwnServerOptimizer,
+    ServerSgd | ServerMomentum | ServerNesterov | ServerAdam | ServerYogi | ServerAdagrad | OwnServerOptimizer,
     ByKind(external=OwnServerOptimizer),
 ]
 

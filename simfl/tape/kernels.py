@@ -22,6 +22,7 @@ from simfl.tape.inputs import Inputs
 from simfl.tape.layout import (
     BRANCH,
     CLIENT,
+    COUNT,
     DRAW,
     FACTOR,
     FIRST,
@@ -224,10 +225,13 @@ def change_of_round(operation: Operation) -> Callable[..., tuple[jax.Array, jax.
     if these are clipped) that are not finite and count as zero. The function takes the parameters f32[d], the data, the
     operation's integers (client, draw, steps, size), its floats (noise scale, eta, beta, t, dt), and the largest number
     of steps of all lanes, and the correction f32[d] if rounds are corrected (their floats end with its coefficient).
-    Sampling must not be Poisson, because the sizes of its batches differ. An optimizer starts from its initial state.
+    Sampling must not be Poisson, because the sizes of its batches differ. An optimizer starts from its initial state;
+    if rounds keep it, from the rows f32 [k, d] of the last argument, and the change f32 [1 + k, d] ends with the new
+    ones.
     """
     model, clip, noise, lanes = operation.model, operation.clip, operation.noise, operation.lanes
     rule: Any = operation.optimizing.local
+    kept = operation.optimizing.kept
 
     def change(
         params: jax.Array,
@@ -236,6 +240,7 @@ def change_of_round(operation: Operation) -> Callable[..., tuple[jax.Array, jax.
         floats: jax.Array,
         most: jax.Array,
         correction: jax.Array | None = None,
+        before: jax.Array | None = None,
     ) -> tuple[jax.Array, jax.Array]:
         client, draw, steps, size = ints[CLIENT], ints[DRAW], ints[STEPS], ints[SIZE]
         scale, eta, beta, t, dt = floats if correction is None else floats[:5]
@@ -273,20 +278,21 @@ def change_of_round(operation: Operation) -> Callable[..., tuple[jax.Array, jax.
             w, zeroed, state = carried
             gradient, rate, zeroed = descent(h, w, zeroed)
             added, after = rule.update(gradient, state, w)
-            kept = jax.tree.map(lambda new, old: jnp.where(h < steps, new, old), after, state)
-            return jnp.where(h < steps, w + rate * added, w), zeroed, kept
+            stays = jax.tree.map(lambda new, old: jnp.where(h < steps, new, old), after, state)
+            return jnp.where(h < steps, w + rate * added, w), zeroed, stays
 
+        state: Any = None
         if rule is None:
             last, zeroed = jax.lax.fori_loop(0, most, step, (params, jnp.int32(0)))
         else:
-            begun = params, jnp.int32(0), rule.init(params)
-            last, zeroed, _ = jax.lax.fori_loop(0, most, step_by_rule, begun)
+            first = rule.init(params) if kept is None or before is None else kept.unpack(before, ints[COUNT])
+            last, zeroed, state = jax.lax.fori_loop(0, most, step_by_rule, (params, jnp.int32(0), first))
         moved = last - params
         if clip == "update":
             moved, zeroed = bounded(moved, data["clipping_norm"])
         if noise is not None:
             moved = moved + scale * SAMPLERS[noise.sampler](data["noise_key"], client, draw, model.size)
-        return moved, zeroed
+        return (moved if kept is None else jnp.stack([moved, *kept.pack(state)])), zeroed
 
     return change
 
@@ -408,8 +414,11 @@ def window_program(
     local, own_norms = operation.local, operation.own_norms
     axes = (0, None, 0, 0, 0, 0) if own_norms else (0, None, 0, 0, 0)
     each_gradient: Callable[..., tuple[jax.Array, jax.Array]] = jax.vmap(gradient, axes)
+    state = operation.optimizing.kept
+    kept = 0 if state is None else state.rows
+    axes_of_change = (0, None, 0, 0, None, 0 if operation.corrected else None, 0 if kept else None)
     each_change: Callable[..., tuple[jax.Array, jax.Array]] = jax.vmap(
-        change, (0, None, 0, 0, None, 0) if operation.corrected else (0, None, 0, 0, None)
+        change, axes_of_change if kept else axes_of_change[: 5 + operation.corrected]
     )
     own = width if mesh is None else width // mesh.size
     narrow = own <= NARROW
@@ -417,7 +426,7 @@ def window_program(
     draw_positions = jax.vmap(jax.vmap(positions_of_batch(operation), (None, 0)), (None, 0))
     optimizing = operation.optimizing
     size = MapSize.of(branches)
-    layouts = Layouts(reads, 4 * local + operation.corrected + own_norms, size, optimizing.beside)
+    layouts = Layouts(reads, 4 * local + operation.corrected + own_norms, size, optimizing.beside, kept)
     each, forms, serials, mapped = layouts.gradient, layouts.combine, layouts.serials, layouts.mapped
     factor, noise_scale, further = reads + FACTOR, reads + NOISE, reads + STEP
     steps_column, size_column = each.rest.start + STEPS, each.rest.start + SIZE
@@ -479,21 +488,26 @@ def window_program(
         def alone(terms: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
             return terms[0][None], terms[1][None]
 
-        def corrections(bank: jax.Array, gi: jax.Array, gf: jax.Array) -> tuple[jax.Array, ...]:
-            """Return the corrections of the lanes' rounds, f32 [own, d], if there are any."""
-            if not operation.corrected:
-                return ()
+        def of_rounds(bank: jax.Array, gi: jax.Array, gf: jax.Array) -> tuple[jax.Array | None, ...]:
+            """Return corrections f32 [own, d] and states f32 [own, kept, d] of the rounds.
+
+            Only those are returned that there are, or None before another one."""
             coef = gf[:, -1:]
-            return (jnp.where(coef != 0.0, coef * take(bank, gi[:, 1]), 0.0),)
+            correction = jnp.where(coef != 0.0, coef * take(bank, gi[:, 1]), 0.0) if operation.corrected else None
+            if not kept:
+                return () if correction is None else (correction,)
+            return correction, jnp.stack([take(bank, gi[:, 1 + reads + k]) for k in range(kept)], 1)
 
         def totals(
-            read: jax.Array, gi: jax.Array, gf: jax.Array, s: jax.Array, *further_rows: jax.Array
+            read: jax.Array, gi: jax.Array, gf: jax.Array, s: jax.Array, *further_rows: jax.Array | None
         ) -> tuple[jax.Array, jax.Array]:
-            """Return the lanes' totals at the rows they read, f32 [own, d], and counts."""
+            """Return the lanes' totals at the rows they read, f32 [own, d], and counts.
+
+            If rounds keep a state, the totals are f32 [own, 1 + kept, d]."""
             if local:
                 most = jnp.max(gi[:, steps_column])
                 if own == 1:
-                    rows = (one[0] for one in further_rows)
+                    rows = (None if one is None else one[0] for one in further_rows)
                     return alone(change(read[0], data, gi[0, each.rest], gf[0, noise_scale:], most, *rows))
                 return each_change(read, data, gi[:, each.rest], gf[:, noise_scale:], most, *further_rows)
             assert positions is not None
@@ -505,15 +519,20 @@ def window_program(
             return each_gradient(read, data, gi[:, each.rest], at, gf[:, noise_scale], *norm)
 
         def gradients(bank: jax.Array, gi: jax.Array, gf: jax.Array, s: jax.Array) -> tuple[jax.Array, jax.Array]:
-            """Return the rows that the lanes write, f32 [own, d], and the number set to zero."""
-            total, more = totals(take(bank, gi[:, 0]), gi, gf, s, *corrections(bank, gi, gf))
+            """Return the rows that the lanes write, f32 [own (1 + kept), d], and a count.
+
+            The count is the number of gradients that were set to zero."""
+            total, more = totals(take(bank, gi[:, 0]), gi, gf, s, *of_rounds(bank, gi, gf))
             # A lane without an operation reads the spare row, which may hold anything.
             more = jnp.sum(jnp.where(gi[:, size_column] > 0, more, 0))
-            stepped = step(bank, gf[:, :reads], gi[:, 1 : each.reads], gf[:, factor], total)
+            change = total[:, 0] if kept else total
+            stepped = step(bank, gf[:, :reads], gi[:, 1 : 1 + reads], gf[:, factor], change)
+            if kept:
+                return jnp.concatenate([stepped[:, None], total[:, 1:]], 1).reshape(-1, bank.shape[1]), more
             return into_ball(stepped, data["radius"]) if operation.projects else stepped, more
 
         def nothing(bank: jax.Array, gi: jax.Array, gf: jax.Array, s: jax.Array) -> tuple[jax.Array, jax.Array]:
-            return jnp.zeros((own, bank.shape[1])), jnp.int32(0)
+            return jnp.zeros((own * each.writes, bank.shape[1])), jnp.int32(0)
 
         def gradients_if_any(
             bank: jax.Array, gi: jax.Array, gf: jax.Array, s: jax.Array
@@ -543,7 +562,7 @@ def window_program(
             bank, zeroed = carried
             gi, gf, ci, cf = (_at(one, s) for one in (g_ints, g_floats, c_ints, c_floats))
             stepped, more = (gradients_if_any if optimizing.pauses else gradients)(bank, gi, gf, s)
-            to = gi[:, each.reads]
+            to = gi[:, each.written].reshape(-1) if kept else gi[:, each.reads]
             if mesh is not None:
                 to, stepped = (jax.lax.all_gather(part, LANES, tiled=True) for part in (to, stepped))
                 more = jax.lax.psum(more, LANES)

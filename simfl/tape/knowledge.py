@@ -13,8 +13,9 @@ averages that took place, that is on the world and not on data. A tape records t
 A function of models (`Tape.map`) is not a linear form. Its result is post-processing of what it reads, so an observer
 of the result, or of a sum with it, is charged as if it saw each row that the function reads.
 
-Everything else that depends on data is refused: decisions by values or losses of models, and optimizers whose steps are
-not linear forms. The change of a round of local steps is one release, with a column like a mini-batch.
+Everything else that depends on data is refused: decisions by values or losses of models, optimizers whose steps are
+not linear forms, and states of optimizers that are kept between rounds. The change of a round of local steps is one
+release, with a column like a mini-batch.
 """
 
 from __future__ import annotations
@@ -438,11 +439,18 @@ class KnowledgeTape(Tape):
         return promise
 
     def train(self, *arguments: Any, **options: Any) -> Round:
-        """See `Tape.train`; notes the round as a batch. Refuses corrections."""
+        """See `Tape.train`; notes the round as a batch.
+
+        Refuses corrections, and states of optimizers that are kept between rounds."""
+        if self.state_rows:
+            raise ScenarioError(
+                "algorithm.optimizer.state.rounds: expected new, found 'keep': a round would read a state that is no "
+                "linear form of noisy gradients, so that the view of an observer cannot be computed; use rounds: new"
+            )
         if options.get("correction") is not None:
             raise ScenarioError(
                 "algorithm.kind: expected rounds without control variates, found some, which are added to gradients "
-                "inside of rounds, so that the view of an observer cannot be computed; use fedavg"
+                "inside of rounds, so that the view of an observer cannot be computed; use fedavg, or corrected_gossip"
             )
         promise = super().train(*arguments, **options)
         self.knowledge.promised(promise)

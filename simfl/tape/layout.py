@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 NO_ROW = -1
 
 #: Further integers of an operation with a gradient. A round has its number of steps in the place where a gradient has
-#: the first example of its part of a mini-batch.
-CLIENT, DRAW, FIRST, SIZE = range(4)
+#: the first example of its part of a mini-batch. `COUNT` is the number of updates of a state that a round continues.
+CLIENT, DRAW, FIRST, SIZE, COUNT = range(5)
 STEPS = FIRST
 #: Numbers of an operation with a gradient, after the coefficients of its base: the gradient's coefficient, the scale of
 #: the noise, and from there on a clipping norm, or eta, beta, t and dt of a round.
@@ -115,17 +115,22 @@ class Layouts:
             otherwise 0.
         maps: the sizes of the functions of models.
         beside: whether these run beside gradients; otherwise they are serial.
+        kept: rows of an optimizer's state that a round reads and writes.
     """
 
     reads: int
     extra: int = 0
     maps: MapSize = MapSize()
     beside: bool = False
+    kept: int = 0
 
     @property
     def gradient(self) -> Layout:
-        """Rows of the gradient's model and the base; row written; `CLIENT` to `SIZE`."""
-        return Layout(self.reads + 1, 1, 4, self.reads + STEP + self.extra)
+        """Rows of the gradient's model, the base and the state; rows written.
+
+        Then `CLIENT` to `SIZE`, and `COUNT` if rounds keep a state."""
+        kept = self.kept
+        return Layout(self.reads + 1 + kept, 1 + kept, 4 + (kept > 0), self.reads + STEP + self.extra)
 
     @property
     def combine(self) -> Layout:

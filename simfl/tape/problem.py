@@ -150,6 +150,7 @@ class Optimizing:
 
     Attributes:
         local: the rule of the steps within a round; None: plain SGD.
+        kept: the state of that rule, if a client keeps it between rounds; None: each round has a new one.
         applied: the step of an optimizer with a state; None if there is none.
         serial: whether steps are serial operations, after the gradients of a level.
         pauses: whether steps without a gradient are frequent, because each step waits for the result of the last one.
@@ -157,6 +158,7 @@ class Optimizing:
     """
 
     local: Transformation | None = None
+    kept: StateRows | None = None
     applied: StateRows | None = None
     serial: bool = False
     pauses: bool = False
@@ -301,6 +303,7 @@ class LearningProblem:
             "max_batch": self.max_batch,
             "local": self.rounds is not None,
             "corrected": self.rounds is not None and self.rounds.corrected,
+            "state_rows": 0 if self.optimizing.kept is None else self.optimizing.kept.rows,
             "own_clipping": self.clipping.own,
             "whole": self.grid is not None,
             "optimizer": self.optimizing.applied,

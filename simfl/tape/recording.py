@@ -234,9 +234,12 @@ class Round(Gradient):
         steps: H; the round takes the client's mini-batches draw to draw + H - 1.
         step: eta, beta, t, dt; with corrections also a.
         correction: c, the row that is added to each gradient; None for none.
+        state: the rows of the state with which the optimizer of its steps begins; none if it begins a new one.
+        count: the number of updates of that state.
+        after: the state after its steps; none before it is consumed.
     """
 
-    __slots__ = ("correction", "step", "steps")
+    __slots__ = ("after", "correction", "count", "state", "step", "steps")
 
     def __init__(
         self,
@@ -249,11 +252,16 @@ class Round(Gradient):
         noise_scale: Number,
         expected: Integer = 0,
         correction: Row | None = None,
+        state: tuple[Row, ...] = (),
+        count: Integer = 0,
     ) -> None:
         super().__init__(model, client, draw, size, noise_scale, expected)
         self.first_or_steps = self.steps = steps
         self.step = step
         self.correction = correction
+        self.state = state
+        self.count = count
+        self.after: tuple[Model, ...] = ()
 
     def _again(self) -> Gradient:
         """Return the same promise again, with its steps."""
@@ -267,6 +275,8 @@ class Round(Gradient):
             self.noise_scale,
             self.expected,
             self.correction,
+            self.state,
+            self.count,
         )
 
 
@@ -363,6 +373,7 @@ class Tape:
         serial_steps: whether operations that make a model from a gradient are serial.
         maps_beside: whether functions of models run beside gradients; otherwise they are serial operations.
         corrected: whether a constant row is added to every gradient of a round.
+        state_rows: rows of an optimizer's state that a round reads and writes; 0 if each round has a new state.
     """
 
     def __init__(
@@ -381,6 +392,7 @@ class Tape:
         serial_steps: bool = False,
         maps_beside: bool = False,
         corrected: bool = False,
+        state_rows: int = 0,
     ) -> None:
         if not 3 <= reads < len(_ZERO):
             raise ValueError(f"reads: expected 3 to {len(_ZERO) - 1}, found {reads}")
@@ -398,6 +410,7 @@ class Tape:
         self.draw_size: DrawSize | None = None
         self._optimizer = optimizer
         self.corrected = corrected
+        self.state_rows = state_rows
         self._extra = 4 * local + corrected + own_clipping
         self._beside = maps_beside
         #: The functions of models in the order of their first use.
@@ -421,7 +434,7 @@ class Tape:
 
     def _layouts(self) -> Layouts:
         """Return the columns that the functions of models in use need."""
-        return Layouts(self.reads, self._extra, self._map_size, self._beside)
+        return Layouts(self.reads, self._extra, self._map_size, self._beside, self.state_rows)
 
     def _count(self) -> None:
         """Count a recorded operation, and submit the window when it is full."""
@@ -557,11 +570,13 @@ class Tape:
         noise_scale: Number = 0.0,
         expected: Integer = 0,
         correction: Model | None = None,
+        state: Sequence[Model] = (),
+        count: Integer = 0,
     ) -> Round:
         """Read `model` now and promise its change by a round of local steps; see `Round`.
 
         `expected` is the number of examples of a round that takes several operations, `correction` the model that is
-        added to each gradient.
+        added to each gradient, `state` and `count` those with which the optimizer of its steps begins.
         """
         if not self.local:
             raise ValueError("a tape of gradients: expected gradient, found train")
@@ -578,7 +593,10 @@ class Tape:
             numbers = (*step, factor)
         elif correction is not None:
             raise ValueError("a tape of rounds without corrections: expected None, found one")
-        change = Round(model, client, draw, steps, size, numbers, noise_scale, expected, row)
+        if len(state) != self.state_rows:
+            raise ValueError(f"client {client}: state: expected {self.state_rows} rows, found {len(state)}")
+        kept = tuple([self.settle(one).rows[0] for one in state])
+        change = Round(model, client, draw, steps, size, numbers, noise_scale, expected, row, kept, count)
         if self.releases is not None and noise_scale:
             self.releases.name(change)
         return change
@@ -1017,6 +1035,11 @@ class Tape:
         for row in rows:
             if row.level > level:
                 level = row.level
+        kept = gradient if self.state_rows and isinstance(gradient, Round) else None
+        if kept is not None:
+            for row in kept.state:
+                if row.level > level:
+                    level = row.level
         level = (level if level > self._floor else self._floor) + 1
         if level > self._top:
             self._top = level
@@ -1024,7 +1047,14 @@ class Tape:
         pad = self.reads - len(rows)
         base = (rows[0].number,) if len(rows) == 1 else tuple([row.number for row in rows])
         buffer = self._gradients
-        buffer.ints += (read.number, *base, *_NO_ROWS[pad], out.number, gradient.client, gradient.draw, first, size)
+        if kept is not None:
+            made = [self._new_row(level) for _ in range(self.state_rows)]
+            kept.after = tuple([Model((row,), _ONE) for row in made])
+            buffer.ints += (read.number, *base, *_NO_ROWS[pad], *[row.number for row in kept.state])
+            buffer.ints += (out.number, *[row.number for row in made])
+            buffer.ints += (kept.client, kept.draw, first, size, kept.count)
+        else:
+            buffer.ints += (read.number, *base, *_NO_ROWS[pad], out.number, gradient.client, gradient.draw, first, size)
         buffer.floats += (*coefs, *_ZERO[pad], coef, noise_scale, *gradient.step)
         buffer.levels.append(level)
         self._recorded += 1

@@ -192,6 +192,11 @@ class Compute:
         self._drawn: dict[tuple[int, int], NDArray[np.int32]] = {}  # recent blocks, by slowdown and block number
         self._iteration = [0] * self._num_clients
 
+    def usual(self, client: int, examples: int) -> float:
+        """Return the seconds of `examples` without jitter, slowdowns and trace."""
+        overhead = 0.0 if self._overhead is None else math.ceil(examples / self._batch_size) * self._overhead[client]
+        return examples * self._base[client] + overhead
+
     def duration(self, client: Integer, examples: Number, now: Number) -> float:
         """Return the seconds that the client's next `examples` take from now on."""
         seconds = examples * self._base[client]

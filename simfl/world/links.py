@@ -3,7 +3,8 @@
 delivery time = queueing + bytes / bandwidth + latency, with resends of lost messages
 
 A message is a call at its time of delivery, not a process: one event in the heap. Every send attempt is eventually
-delivered, lost (and sent again, unless the sender asked to be told that it cannot arrive), or still in flight. Under a
+delivered, lost (and sent again, unless the sender asked to be told that it cannot arrive), or still in flight. A
+message that is sent `once` is not sent again after any loss: its sender is told after the timeout. Under a
 network partition:
 
 - A message between separated nodes waits for the end of the partition before it is sent.
@@ -168,12 +169,25 @@ class Message:
         size: bytes.
         deliver: called when it arrives; None if it will not arrive.
         refused: called if it cannot arrive, or None.
+        once: whether a lost attempt is not repeated; then `refused` is called.
         number: counts the messages of its link, for links that keep their order.
         paced_s: time that the smallest capacity on its way needed for it.
         started: whether it has already waited for its connection.
     """
 
-    __slots__ = ("deliver", "number", "paced_s", "refused", "resends", "sent_s", "size", "source", "started", "target")
+    __slots__ = (
+        "deliver",
+        "number",
+        "once",
+        "paced_s",
+        "refused",
+        "resends",
+        "sent_s",
+        "size",
+        "source",
+        "started",
+        "target",
+    )
 
     def __init__(
         self,
@@ -183,7 +197,9 @@ class Message:
         deliver: Callable[[], None] | None,
         refused: Callable[[], None] | None,
         sent_s: float,
+        once: bool = False,
     ) -> None:
+        self.once = once
         self.source = source
         self.target = target
         self.size = size
@@ -604,6 +620,7 @@ class Network:
         deliver: Callable[[], None],
         refused: Callable[[], None] | None = None,
         content: Any = None,
+        once: bool = False,
     ) -> None:
         """Send `size` bytes from source to target and call `deliver` when they arrive.
 
@@ -612,10 +629,11 @@ class Network:
             refused: called, a resend timeout later, if the target is offline or unreachable when the message arrives;
                 without it the message waits until the target is back and reachable.
             content: the part that depends on data: a model or a promised gradient.
+            once: whether a lost attempt calls `refused` instead of another attempt.
         """
         if content is not None and self.witness is not None:
             deliver = self.witness.sent(source, target, content, deliver)
-        message = Message(source, target, size + self.links.overhead, deliver, refused, self.clock.now)
+        message = Message(source, target, size + self.links.overhead, deliver, refused, self.clock.now, once)
         if self.links.fifo:
             message.number = self._sent.get((source, target), 0)
             self._sent[source, target] = message.number + 1
@@ -683,7 +701,10 @@ class Network:
 
         Its first and last byte leave at `begin` and `end`, perhaps in the future. `latency_s` comes from `launch`.
         """
-        if latency_s is None:
+        if latency_s is None and message.once and message.refused is not None:
+            self.clock.call_at(end + self.links.resend_timeout_s, message.refused)
+            self._pass_over(message)
+        elif latency_s is None:
             message.resends += 1
             self.clock.tell_at(end + self.links.resend_timeout_s, self._attempt, message)
         elif self._cuts and (cut := self.hit((message.source, message.target), begin, end + latency_s)) is not None:

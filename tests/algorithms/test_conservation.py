@@ -33,7 +33,9 @@ OUTAGES = {
 END_S, DRAINED_S = 2.5, 8.0
 EVERY = [*endless.EVERY, *passing.EVERY]
 every = pytest.mark.parametrize(
-    ("kind", "options"), EVERY, ids=["-".join([kind, *map(str, options.values())]) for kind, options in EVERY]
+    ("kind", "options"),
+    [pytest.param(*one, marks=pytest.mark.slow) if one in endless.LOUD else one for one in EVERY],
+    ids=["-".join([kind, *map(str, options.values())]) for kind, options in EVERY],
 )
 
 
@@ -122,6 +124,6 @@ def test_messages_arrive_exactly_once(kind, options, fifo, carrier):
         travelled = sum(size for (source, _), size in sent.items() if source == node)
         assert traffic.sent_bytes == travelled + book.at_once[node, "bytes"]
     if book.messages:
-        assert again.total() > 0, "losses were met"
+        assert (gone if "sums" in options.values() or kind == "asy_sonata" else again).total() > 0, "losses were met"
     else:
         assert book.at_once, "its messages are modeled"

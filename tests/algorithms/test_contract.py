@@ -33,7 +33,7 @@ from tests.helpers import (
 )
 
 #: Options that an algorithm needs in the worlds of this file.
-NEEDED = {"fedbuff": {"buffer_size": 1}}
+NEEDED = {kind: {"buffer_size": 1} for kind in ("fedbuff", "ca2fl", "fadas")}
 #: Variants of an algorithm other than its defaults.
 OTHER_WAYS = [
     ("adpsgd", {"exchange": "atomic"}),
@@ -42,6 +42,7 @@ OTHER_WAYS = [
     ("rennala", {"late": "stop"}),
     ("async_fl", {"aggregators": (2,)}),
     ("sgp", {"graph": "topology", "overlap": 2}),
+    ("sgp", {"lost": "sums"}),
 ]
 #: Algorithms that use an example a given number of times end: tests/papers/without_replacement/test_passing.py.
 ENDLESS = [kind for kind in ALGORITHMS if not issubclass(ALGORITHMS[kind], PassedModels)]
@@ -64,10 +65,17 @@ def serves(kind, clients):
 ALONE = [kind for kind in ENDLESS if not serves(kind, 4)]
 EVERY = [(kind, NEEDED.get(kind, {})) for kind in ENDLESS if kind not in ALONE] + OTHER_WAYS
 #: FedAvg with other terms in the server's step: its contracts run with the slow tests.
-RELATIVES = ("scaffold", "feddyn", "fednova")
+RELATIVES = ("scaffold", "feddyn", "fednova", "ditto", "diloco")
+#: They send many messages.
+LOUD = (("asy_sonata", {}), ("sgp", {"lost": "sums"}))
+#: Asynchronous servers with the clients of others: their contracts run with the slow tests, too.
+SERVERS = ("ringleader", "mindflayer", "async_local_sgd", "ca2fl", "ace", "fadas")
 every = pytest.mark.parametrize(
     ("kind", "options"),
-    [pytest.param(*one, marks=pytest.mark.slow) if one[0] in RELATIVES else one for one in EVERY],
+    [
+        pytest.param(*one, marks=pytest.mark.slow) if one[0] in (*RELATIVES, *SERVERS) or one in LOUD else one
+        for one in EVERY
+    ],
     ids=["-".join([kind, *map(str, options.values())]) for kind, options in EVERY],
 )
 #: A server applies an update a message after it was computed: its client may be offline, or gone, by then.
@@ -233,8 +241,7 @@ def test_a_rows_staleness_is_the_number_of_updates_since_its_read(kind, options)
             read_at[client] = world.clock.now
             return original(model, client)
 
-        if kind not in LOCAL:
-            algorithm.gradient = gradient
+        algorithm.gradient = gradient
         if kind in SERVED:  # what counts is when the server sent the model
             read = algorithm.read
             algorithm.read = lambda client: (
@@ -254,7 +261,7 @@ def test_a_rows_staleness_is_the_number_of_updates_since_its_read(kind, options)
     at = np.array([row[0] for row in rows])
     for index, (read, row) in enumerate(zip(reads, rows, strict=True)):
         between = int(((at[:index] > read) & (at[:index] <= row[0])).sum())
-        if kind in ("adpsgd", "gossip_learning"):
+        if kind in ("adpsgd", "gossip_learning", "asy_sonata"):
             assert row[4] == between
         elif kind in SERVED:
             assert row[4] == (row[3] if in_steps else index) - read

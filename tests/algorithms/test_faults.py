@@ -142,7 +142,7 @@ class Life:
 
 def heading(kind, options):
     """Return the name of a row in the table."""
-    shown = {name: value for name, value in options.items() if (kind, name) != ("fedbuff", "buffer_size")}
+    shown = {name: value for name, value in options.items() if name != "buffer_size"}
     return f"`{kind}`" + "".join(f", `{name}: {_yaml(value)}`" for name, value in shown.items())
 
 
@@ -178,7 +178,9 @@ def happens(kind, options, fault):
         assert not late, f"{kind}: clients {late} do not go on behind '{fault}'"
     if fault == "messages lost":
         assert life.world.network.lost > 0 or life.world.network.messages == life.world.network.delivered
-        return "sent again" if life.world.network.lost else "no messages"
+        once = kind == "asy_sonata" or options.get("lost") == "sums"
+        again = any(resends for *_, resends in life.messages) or not once
+        return ("sent again" if again else "made up for") if life.world.network.lost else "no messages"
     if fault == "messages overtake":
         return "goes on" if life.overtaken() else "they cannot"
     if "client" in fault:
@@ -246,7 +248,7 @@ def test_invariants_hold_at_the_edges_of_the_world(kind, options, extreme):
         assert life.world.clock.now < 2 * END
     elif "slower" in extreme and kind not in ALONE:
         waiting = {"sync_sgd", "decentralized_sgd", "corrected_gossip", "sgp", "fedavg", "fedprox", "async_fl"}
-        waiting |= {"m_sync_sgd", *RELATIVES}
+        waiting |= {"m_sync_sgd", "mindflayer", "k_gt", *RELATIVES}
         walks = issubclass(ALGORITHMS[kind], PassedModels) and options.get("contention") != "race"
         if not (
             (kind in waiting and "wait_for" not in options)

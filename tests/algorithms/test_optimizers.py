@@ -14,12 +14,14 @@ from simfl.algorithms import ALGORITHMS
 from simfl.algorithms.optimizers import Optimizer, OptimizerPlan, State
 from simfl.build.kinds import find_kind
 from simfl.build.optimizers import optimizers_of
+from simfl.errors import ScenarioError
 from simfl.models import build_model
 from simfl.scenario import from_mapping
 from simfl.streams import Streams
 from simfl.tape import LearningProblem, Tape
 from simfl.tape.problem import Batches, ClientData, Keys, LocalRounds, Measured
 from simfl.world.availability import Outage
+from tests.accounts.test_network import network, scenario
 from tests.algorithms.test_replay import STEP, Script
 from tests.helpers import LOCAL, Lab, NumpyExecutor, batch_gradient, make_problem, make_world, run_algorithm
 
@@ -134,6 +136,34 @@ def test_local_steps_equal_a_plain_loop_whose_state_restarts_in_each_round(name)
     chain = optax.chain(*parts, optax.scale(-1.0))
     looped = [plain_loop(problem, start(), chain, steps, step_size, k, draw) - start() for k, draw, steps in rounds]
     np.testing.assert_allclose(values, looped, rtol=0, atol=1e-5)
+
+
+@pytest.mark.slow(but=["adam"])
+@pytest.mark.parametrize("name", ["nesterov", "adam", "own"])
+def test_a_kept_state_continues_a_plain_loop_over_all_rounds(name):
+    """Two clients with rounds of different lengths, in lanes; a promise that is lost leaves the state as it was."""
+    section, parts, step_size = LOOPS[name]
+    section = {"kind": section} if isinstance(section, str) else section
+    kept = {**section, "state": {"rounds": "keep"}}
+    problem, plans = optimized(make_problem(2, local=True, l2=0.01), "fedavg", start(), optimizer=kept)
+    with Lab(problem, window=3) as lab:
+        algorithm = ALGORITHMS["fedavg"](
+            make_world(2), lab.tape, dataclasses.replace(lab.training(), initial=start(), **plans)
+        )
+        models = [algorithm.server_model] * 2
+        for steps in (5, 1, 9, 4):
+            algorithm.lost(algorithm.train(models[0], 0, 0, (step_size, 0.0, 0.0, 0.0)))
+            changes = [algorithm.train(models[k], k, steps + k, (step_size, 0.0, 0.0, 0.0)) for k in range(2)]
+            models = [lab.tape.combine((1.0, models[k]), (1.0, algorithm.trained(changes[k]))) for k in range(2)]
+        values = lab.tape.values(models)
+        algorithm.optimizer.begin(0)
+        again = lab.tape.combine((1.0, algorithm.train(models[0], 0, 3, (step_size, 0.0, 0.0, 0.0))))
+        (after_crash,) = lab.tape.values([again])
+    chain = optax.chain(*parts, optax.scale(-1.0))
+    looped = [plain_loop(problem, start(), chain, 19 + 4 * k, step_size, k) for k in range(2)]
+    np.testing.assert_allclose(values, looped, rtol=0, atol=1e-5)
+    begun = plain_loop(problem, values[0], chain, 3, step_size, 0, 19) - values[0]
+    np.testing.assert_allclose(after_crash, begun, rtol=0, atol=1e-5)
 
 
 def adaptive_loop(kind, rounds, x, mean_change, beta1=0.9, beta2=0.99, tau=1e-3, eta=0.01):
@@ -346,3 +376,10 @@ def test_momentum_multiplies_the_bias_of_heterogeneous_data(average):
         assert bias["momentum"] < 10 * bias["sgd"]
     else:
         assert 0.5 / (1 - beta) ** 2 < bias["momentum"] / bias["sgd"] < 1 / (1 - beta) ** 2
+
+
+def test_an_observer_of_rounds_with_kept_states_is_refused():
+    options = {"optimizer": {"kind": "adam", "state": {"rounds": "keep"}}, "local_steps": 2}
+    private = scenario("fedavg", options=options, privacy={"mechanism": "gaussian_update"})
+    with pytest.raises(ScenarioError, match=r"state\.rounds: expected new, found 'keep': .*; use rounds: new"):
+        network(private, observers=[0])

@@ -24,6 +24,7 @@ from simfl.runs.runner import Simulation
 from simfl.scenario import loads
 from simfl.tape.problem import Noise
 from tests.attacks.test_audit import half_the_noise, no_clipping, no_noise, with_parts
+from tests.helpers import LOCAL
 
 TINY = """
 name: tiny
@@ -56,8 +57,6 @@ LOSSES = ", step_size: 0.1, staleness_bound: {bound: 0, policy: drop}"
 CRASHES = "links: {latency: 1 ms, loss: 0.1}\navailability: [{all: true, crash: [{at: 50 ms, back: 60 ms}]}]"
 UPDATE = "mechanism: gaussian_update, clipping_norm: 0.5, noise_multiplier: 1.5"
 NOISY_SERVER = ", step_size: 0.1, noise: server"
-#: Clients train locally, in rounds.
-LOCAL = ("fedasync", "fedavg", "fedbuff", "fedprox", "scaffold", "feddyn", "fednova")
 AUDITED = [kind for kind in ALGORITHMS if kind not in (*LOCAL, "deep_q_sgd")]
 
 

@@ -89,6 +89,18 @@ def average(kind, **more):
         ({"kind": "random_walk_sgd", "optimizer": "adam"}, r"optimizer: expected sgd with 'random_walk_sgd'.*Lemma 5"),
         ({"kind": "decentralized_sgd", "server_optimizer": "adam"}, r"algorithm\.server_optimizer"),
         (average("fedavg"), r"state\.average: expected the default with 'fedavg', found true.*anew with each round"),
+        (
+            {"kind": "fedavg", "optimizer": {**MOMENTUM, "state": {"crash": "lose"}}},
+            r"state\.crash: expected keep with rounds: new, found 'lose'; remove it, or use rounds: keep: each round",
+        ),
+        (
+            {"kind": "fedbuff", "noise": "server", "optimizer": {**MOMENTUM, "state": {"rounds": "keep"}}},
+            r"state\.rounds: expected new with noise: server, found 'keep'; use noise: client",
+        ),
+        (
+            {"kind": "adpsgd", "optimizer": {**MOMENTUM, "state": {"rounds": "keep"}}},
+            r"state\.rounds: expected the default with 'adpsgd', found keep; remove it: its clients make no rounds",
+        ),
         (average("sync_sgd"), r"state\.average: expected the default with 'sync_sgd'.*one model"),
         (average("sgp"), r"state\.average: .*push-sum"),
         (
@@ -214,6 +226,11 @@ RESUMED = {
     "adam in gossip": {"kind": "decentralized_sgd", "optimizer": {"kind": "adam", "state": {"crash": "lose"}}},
     "rounds and a server": {"kind": "fedavg", "local_steps": 2, "optimizer": "adam", "server_optimizer": "yogi"},
     "a server": {"kind": "async_sgd", "server_optimizer": "adam"},
+    "states of rounds": {
+        "kind": "fedasync",
+        "local_steps": 2,
+        "optimizer": {"kind": "adam", "state": {"rounds": "keep", "crash": "lose"}},
+    },
 }
 
 
@@ -247,7 +264,7 @@ def test_table_of_optimizers_in_the_documentation_is_true():
     page = (Path(__file__).parents[2] / "docs" / "algorithms.md").read_text(encoding="utf-8")
     section = page.partition("## Optimizers")[2].partition("\n## ")[0]
     from_mapping(yaml.safe_load(section.partition("```yaml")[2].partition("```")[0]))
-    for line in re.findall(r"^\| `.*\|$", section, re.MULTILINE)[:6]:
+    for line in re.findall(r"^\| `.*\|$", section, re.MULTILINE)[:10]:
         kinds, client, server = (cell.strip() for cell in line.strip("|").split("|"))
         for kind in re.findall(r"`(\w+)`", kinds):
             for key, cell in (("optimizer", client), ("server_optimizer", server)):

@@ -465,6 +465,21 @@ def test_list_has_a_line_about_every_name(simfl_):
     code, out, _ = simfl_("list", "topologies")
     assert code == 0
     assert [line.split()[0] for line in out.splitlines()[1:]] == [*TOPOLOGIES, *CHANGING]
+    code, out, _ = simfl_("list", "algorithms", "--json", "-")
+    (entries,) = json.loads(out).values()
+    assert (code, next(iter(entries)), list(entries)[-1]) == (0, "async_sgd", "without_replacement_sgd")
+    assert entries["fedbuff"] == {
+        "summary": "FedBuff: a server takes a step for every K updates in its buffer; clients need not wait",
+        "from": "simfl",
+        "family": "servers",
+        "waits": "no client waits; with after_update: wait, clients wait for the server's step",
+        "sends": "the model to clients, their changes to the server",
+        "privacy": "a client (gaussian_update); with noise: server, not from the server",
+    }
+    code, out, _ = simfl_("list", "algorithms")
+    assert code == 0
+    assert "algorithms: servers\n" in out
+    assert "\n    waits    no client waits; with after_update: wait, clients wait for the server's step" in out
     assert simfl_("list", "toplogies")[0] == 2
 
 

@@ -64,10 +64,11 @@ def test_no_other_point_beats_the_optimum(kind: str, loss, intercept: bool, l2: 
 
 
 def test_logistic_gradient_vanishes_to_1e8() -> None:
-    from simfl.data.synthetic import Synthetic, _design, _logistic_optimum
+    from simfl.data.known import design_of
+    from simfl.data.synthetic import Synthetic, _logistic_optimum
 
     data = make("logistic")
-    design = _design(data.train_x, True)
+    design = design_of(data.train_x, True)
     best, _ = _logistic_optimum(design, data.train_y, Synthetic().l2)
 
     def gradient(w: np.ndarray, *_: object) -> np.ndarray:

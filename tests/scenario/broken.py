@@ -183,7 +183,7 @@ BROKEN = [
         ADPSGD + "data: {set: digits, path: digits.csv}\n",
         "{file}: data.path: expected a key of set digits (partition, classes, class_groups, normalize, pca, "
         "pca_center, fit_on, test_fraction), found 'path'; remove it, or choose set mnist, cifar10, libsvm, npz, "
-        "table, leaf or text",
+        "table, leaf, text, quadratic, logistic or linear",
     ),
     Broken(
         "unknown_kind",
@@ -195,10 +195,7 @@ BROKEN = [
     Broken(
         "unknown_algorithm",
         "algorithm: {kind: ad_psgd}\n",
-        "{file}: algorithm.kind: expected decentralized_sgd, corrected_gossip, adpsgd, gossip_learning, sgp, "
-        "ringmaster, rennala, m_sync_sgd, fedavg, fedprox, scaffold, feddyn, fednova, "
-        "fedasync, fedbuff, centralized_sgd, async_sgd, "
-        "sync_sgd, async_fl, audp, mapa, without_replacement_sgd, deep_q_sgd, random_walk_sgd or my_module:MyClass, "
+        "{file}: algorithm.kind: expected a name that 'simfl list algorithms' has, or my_module:MyClass, "
         "found 'ad_psgd'; did you mean 'adpsgd'?",
     ),
     Broken(
@@ -217,6 +214,29 @@ BROKEN = [
         "algorithm: {kind: corrected_gossip, optimizer: momentum}\n",
         "{file}: algorithm.optimizer: expected sgd with 'corrected_gossip', found 'momentum'; its corrections are "
         "those of plain steps",
+    ),
+    Broken(
+        "compressed_sums_of_sgp",
+        "algorithm: {kind: sgp, lost: sums}\ncompression: {kind: top_k, share: 0.1, gamma: 0.3}\n",
+        "{file}: algorithm.lost: expected resend with compressed messages, found 'sums'; what a compressor leaves out "
+        "is not in the sums",
+    ),
+    Broken(
+        "two_lengths_of_k_gt",
+        "algorithm: {kind: k_gt, local_steps: 2, local_epochs: 1}\n",
+        "{file}: algorithm.local_epochs: expected local_steps or local_epochs, found both; remove one of them",
+    ),
+    Broken(
+        "gradients_clipped_in_k_gt",
+        "algorithm: {kind: k_gt}\nprivacy: {clipping_norm: 1, noise_multiplier: 1}\n",
+        "{file}: privacy.mechanism: expected 'gaussian_update' with 'k_gt', found 'gaussian'; a client sends what many "
+        "steps changed, which is clipped as a whole",
+    ),
+    Broken(
+        "privacy_of_ditto",
+        "algorithm: {kind: ditto}\nprivacy: {mechanism: gaussian_update, noise_multiplier: 1}\n",
+        "{file}: privacy: expected null with ditto, found 'gaussian_update'; personal models are trained without "
+        "noise, and the run keeps them; use fedavg",
     ),
     Broken(
         "pull_of_scaffold",

@@ -89,7 +89,7 @@ def test_an_algorithm_is_a_complete_scenario() -> None:
             "step_size": {"kind": "constant", "value": 0.4},
             "optimizer": {
                 "kind": "sgd",
-                "state": {"crash": "keep", "average": False, "travels": None},
+                "state": {"crash": "keep", "average": False, "rounds": None, "travels": None},
                 "weight_decay": 0.0,
                 "clip_norm": None,
             },

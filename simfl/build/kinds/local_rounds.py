@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar, TypeVar
 
-from simfl.build.kinds.base import BoundedKind
+from simfl.build.kinds.base import BoundedKind, Kind
 from simfl.build.setup import Setup
-from simfl.scenario.algorithms import LocalRoundsConfig
+from simfl.scenario.algorithms import KGt, LocalRoundsConfig, LocalStepsConfig
 from simfl.tape.problem import LocalRounds
 
+L = TypeVar("L", bound=LocalStepsConfig)
 
-class LocalRoundsKind(BoundedKind[LocalRoundsConfig]):
-    """FedAvg and its relatives, FedAsync and FedBuff."""
 
-    kinds = ("fedavg", "fedprox", "fedasync", "fedbuff", "scaffold", "feddyn", "fednova")
+class LocalStepsKind(Kind[L]):
+    """Base of kinds whose clients train in rounds."""
 
     @property
     def local(self) -> bool:
@@ -31,11 +31,35 @@ class LocalRoundsKind(BoundedKind[LocalRoundsConfig]):
         return [max(1, math.ceil(passes * n / config.batch_size - 1e-9)) for n in sizes]
 
     def problem(self, setup: Setup) -> dict[str, Any]:
-        """Return the fields for rounds of local steps with a proximal term."""
-        return {"rounds": LocalRounds(proximal=self.config.proximal, corrected=setup.algorithm.corrects_rounds)}
+        """Return the fields for rounds of local steps, perhaps with a pull."""
+        proximal = getattr(self.config, "proximal", 0.0)
+        return {"rounds": LocalRounds(proximal=proximal, corrected=setup.algorithm.corrects_rounds)}
 
     def options(self, setup: Setup) -> dict[str, Any]:
         """Add the mini-batches of a round."""
+        return {**super().options(setup), "steps": self.round_steps(setup.sizes.tolist())}
+
+
+class LocalRoundsKind(LocalStepsKind[LocalRoundsConfig], BoundedKind[LocalRoundsConfig]):
+    """FedAvg and its relatives, FedAsync and FedBuff."""
+
+    kinds: ClassVar[tuple[str, ...]] = (
+        "fedavg", "fedprox", "scaffold", "feddyn", "fednova", "ditto", "diloco",
+        "fedasync", "fedbuff", "ca2fl", "ace", "fadas",
+    )  # fmt: skip
+
+    def options(self, setup: Setup) -> dict[str, Any]:
+        """Add the pull that belongs to the algorithm."""
         pulls = {"feddyn": "alpha", "fednova": "mu"}
         pull = {pulls[self.config.kind]: self.config.proximal} if self.config.kind in pulls else {}
-        return {**super().options(setup), **pull, "steps": self.round_steps(setup.sizes.tolist())}
+        return {**super().options(setup), **pull}
+
+
+class KGtKind(LocalStepsKind[KGt]):
+    """K-GT: rounds of local steps with the mixing matrix of the topology."""
+
+    kinds = ("k_gt",)
+
+    def options(self, setup: Setup) -> dict[str, Any]:
+        """Add the rule of the mixing matrix."""
+        return {**super().options(setup), "mixing": self.scenario.topology.mixing}

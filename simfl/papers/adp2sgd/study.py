@@ -7,13 +7,13 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from simfl.build.data import load_data
 from simfl.papers.adp2sgd.theory import Theorem2, theorem2
 from simfl.papers.drawing import labeled, panels
 from simfl.plots.groups import average, plot_groups
-from simfl.plots.style import PALETTE
+from simfl.plots.style import MARKERS, PALETTE
 from simfl.privacy.accounting import Accountant, Release, epsilon_of
 from simfl.records import Run, common_accuracy
 from simfl.records.comparison import evaluations_until, median_of, ratio_of
@@ -591,7 +591,9 @@ def draw_noise(runs: Runs, sections: Sequence[Section] = tuple(NETWORKS), y: str
         for case, (kind, name) in itertools.product(levels, METHODS.items()):
             band = average(runs.group(section, (case, kind), case), "epochs", y)
             if band is not None:
-                look = {"color": PALETTE[(*NOISE, CLIPPED).index(case)], "ls": "-" if kind == "adpsgd" else "--"}
+                place = (*NOISE, CLIPPED).index(case)
+                look: dict[str, Any] = {"color": PALETTE[place], "ls": "-" if kind == "adpsgd" else "--"}
+                look |= {"marker": MARKERS[place], "ms": 3.5, "markevery": (place, max(1, len(band.x) // 6))}
                 axis.plot(band.x, band.mean * _scale(y), label=f"{name}, {case}", lw=1.2, **look)
         axis.set_title(NETWORKS.get(section, "LSTM"))
     return labeled(figure, axes, "epochs", _LABELS[y], columns=2)
@@ -619,20 +621,23 @@ def draw_large(runs: Runs) -> Figure:
             drawn[f"LSTM, {words}"] = LSTM, "test_loss", both
     figure, axes = panels(1, len(drawn), (4.0 * len(drawn) + 0.6, 3.9))
     looks = {
-        SYNC: PALETTE[1],
-        METHODS["adpsgd"]: PALETTE[0],
-        **dict(zip(EXCHANGES.values(), PALETTE[:3:2], strict=True)),
+        SYNC: (PALETTE[1], "--"),
+        METHODS["adpsgd"]: (PALETTE[0], "-"),
+        **dict(zip(EXCHANGES.values(), zip(PALETTE[:3:2], ("-", ":"), strict=True), strict=True)),
     }
     for axis, (title, (section, y, shown)) in zip(axes.flat, drawn.items(), strict=True):
         for name, cell in shown.items():
-            color = looks[name if name in looks else name.partition(", ")[2]]
+            color, line = looks[name if name in looks else name.partition(", ")[2]]
             for count, run in enumerate(runs.of(section, cell).values()):
                 heights = run.metrics[y] * _scale(y)
-                axis.plot(run.metrics["epochs"], heights, color=color, lw=0.8, label=name if not count else None)
+                axis.plot(
+                    run.metrics["epochs"], heights, color=color, ls=line, lw=0.8, label=name if not count else None
+                )
         axis.set_title(title)
         axis.set_ylabel(_LABELS[y])
-        axis.legend(loc="lower right" if y == "test_accuracy" else "upper right", fontsize=8)
-    return labeled(figure, axes, "epochs", axes[0][0].get_ylabel())
+        axis.set_xlabel("epochs")
+        axis.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), fontsize=8)
+    return figure
 
 
 # -- the study -------------------------------------------------------------------------------------

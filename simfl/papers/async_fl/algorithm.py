@@ -64,6 +64,12 @@ class AsyncFL(ServerAlgorithm):
     summary: ClassVar[str] = (
         "asynchronous FL with growing sample sizes; with privacy, Proactive DP's asynchronous DP-SGD"
     )
+    family: ClassVar[str] = "papers"
+    who_waits: ClassVar[str] = "a client waits if it is too far ahead of the broadcasts"
+    what_travels: ClassVar[str] = "sums of gradients to the server, broadcasts of the model to clients"
+    what_is_private: ClassVar[str] = (
+        "an example (`gaussian`, `laplace_l2`, `laplace`); with `local_steps`, not certified"
+    )
     combines_per_gradient: float = 1.0
 
     def set_up(

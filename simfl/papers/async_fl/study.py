@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from simfl.papers.async_fl.study_claims import (
     best_sizes,
     better_with_privacy,
@@ -42,9 +40,6 @@ from simfl.papers.async_fl.study_figures import (
 )
 from simfl.papers.async_fl.study_runs import experiments
 from simfl.studies.papers import Paper, PaperClaim
-
-if TYPE_CHECKING:
-    pass
 
 PAPER = Paper(
     name="async_fl",

@@ -7,7 +7,6 @@ import itertools
 import math
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from simfl.papers.async_fl.privacy import GrowthSetting
 from simfl.papers.async_fl.selection import aggregated_noise, epsilon_of_sizes, select_parameters
@@ -74,9 +73,6 @@ from simfl.privacy.calibration import least_noise, noise_multiplier_for
 from simfl.records.comparison import median_of
 from simfl.studies.evidence import Part, Reading, above, below, exactly, show, typical, within
 from simfl.studies.papers import Cell, Number, Runs, Section, mean
-
-if TYPE_CHECKING:
-    pass
 
 # -- numbers ---------------------------------------------------------------------------------------
 

@@ -22,4 +22,16 @@ class AUDP(AsyncSGD):
     """Asynchronous SGD whose steps are made for the noise in the gradients."""
 
     summary: ClassVar[str] = "AUDP: asynchronous SGD with a server, steps that know the noise in the gradients"
+    family: ClassVar[str] = "papers"
+    who_waits: ClassVar[str] = "no client waits; with `delays: cyclic`, updates wait for their turn"
+    what_travels: ClassVar[str] = "gradients to the server, the model to clients"
+    what_is_private: ClassVar[str] = "an example (`gaussian`, `laplace_l2`, `laplace`) or a client (`gaussian_update`)"
     kind: ClassVar[str] = "audp"
+
+    def set_up(self, delays: str = "world") -> None:  # type: ignore[override]
+        """Take the options.
+
+        Args:
+            delays: see `AsyncSGD`.
+        """
+        super().set_up(delays)

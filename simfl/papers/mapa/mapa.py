@@ -41,6 +41,10 @@ class MAPA(AsyncSGD):
     """Asynchronous SGD with a server that sends how to clip together with the model."""
 
     summary: ClassVar[str] = "MAPA: asynchronous private SGD in stages of falling clipping norm, noise and step size"
+    family: ClassVar[str] = "papers"
+    who_waits: ClassVar[str] = "no client waits; with `delays: cyclic`, updates wait for their turn"
+    what_travels: ClassVar[str] = "gradients to the server, the model and the clipping norm to clients"
+    what_is_private: ClassVar[str] = "an example (`laplace_l2`)"
     kind: ClassVar[str] = "mapa"
     own_clipping: ClassVar[bool] = True
 

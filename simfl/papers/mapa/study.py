@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
 from simfl.papers.mapa.study_claims import (
     as_good_as_audp,
@@ -45,9 +44,6 @@ from simfl.papers.mapa.study_figures import draw_accuracy, draw_convergence, dra
 from simfl.papers.mapa.study_runs import BETWEEN, CLOSE, experiments
 from simfl.studies.evidence import Reading
 from simfl.studies.papers import Paper, PaperClaim, Runs
-
-if TYPE_CHECKING:
-    pass
 
 # -- the study -------------------------------------------------------------------------------------
 

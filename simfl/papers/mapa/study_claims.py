@@ -6,7 +6,6 @@ import itertools
 import math
 from collections.abc import Iterator, Sequence
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -49,9 +48,6 @@ from simfl.records import Run
 from simfl.records.comparison import median_of
 from simfl.studies.evidence import SEEDS, NotMeasuredError, Part, Reading, above, below, exactly, show, within
 from simfl.studies.papers import Cell, Number, Runs, Section, mean
-
-if TYPE_CHECKING:
-    pass
 
 # -- measures --------------------------------------------------------------------------------------
 

@@ -6,13 +6,10 @@ import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from simfl.studies.evidence import SEEDS
 from simfl.studies.papers import Cell, Experiment, Section
-
-if TYPE_CHECKING:
-    pass
 
 FILE = "mapa/usps-lr-{}.yaml"
 SETS = {"USPS": "{{set: libsvm, path: usps{}}}", "MNIST": "{{set: mnist{}}}"}

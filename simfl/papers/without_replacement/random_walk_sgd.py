@@ -26,6 +26,12 @@ class RandomWalkSGD(WithoutReplacementSGD):
 
     kind: ClassVar[str] = "random_walk_sgd"
     summary: ClassVar[str] = "DP-SGD-k: a global model walks at random, each example is used k times"
+    family: ClassVar[str] = "papers"
+    who_waits: ClassVar[str] = "a client waits for the right to update the model"
+    what_travels: ClassVar[str] = "the model, to the next client; two integers, to all clients"
+    what_is_private: ClassVar[str] = (
+        "an example (`one_pass_gaussian`, `gaussian`, `laplace_l2`, `laplace`) or a client (`gaussian_update`)"
+    )
 
     def set_up(self, order: str = "random", visits: int = 5) -> None:  # type: ignore[override]
         """Take the options; see `passing`."""

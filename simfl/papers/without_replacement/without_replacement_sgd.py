@@ -32,6 +32,14 @@ class WithoutReplacementSGD(PassedModels):
 
     kind: ClassVar[str] = "without_replacement_sgd"
     summary: ClassVar[str] = "decentralized SGD without replacement: a global model goes from node to node"
+    family: ClassVar[str] = "papers"
+    who_waits: ClassVar[str] = (
+        "with `contention: token`, a client waits for the right to update; with `race`, no client waits"
+    )
+    what_travels: ClassVar[str] = "the model, to the next client; two integers, to all clients"
+    what_is_private: ClassVar[str] = (
+        "an example (`one_pass_gaussian`, `gaussian`, `laplace_l2`, `laplace`) or a client (`gaussian_update`)"
+    )
     moves_tasks: ClassVar[bool] = True
 
     def set_up(self, order: str = "random", contention: str = "token") -> None:

@@ -5,9 +5,21 @@ of plugins are added in `simfl.scenario.catalogues`.
 """
 
 from simfl.scenario.algorithms.base import AlgorithmConfig, BoundedConfig, ServerAlgorithmConfig, StalenessBound
-from simfl.scenario.algorithms.gossip import AdPsgd, CorrectedGossip, DecentralizedSgd, GossipLearning, Sgp
-from simfl.scenario.algorithms.late import MSyncSgd, Rennala, Ringmaster
+from simfl.scenario.algorithms.gossip import (
+    AdPsgd,
+    AsySonata,
+    CorrectedGossip,
+    DecentralizedSgd,
+    GossipLearning,
+    KGt,
+    Sgp,
+)
+from simfl.scenario.algorithms.late import MindFlayer, MSyncSgd, Rennala, Ringleader, Ringmaster
 from simfl.scenario.algorithms.local_rounds import (
+    ACE,
+    CA2FL,
+    FADAS,
+    Ditto,
     FedAsync,
     FedAvg,
     FedBuff,
@@ -15,6 +27,7 @@ from simfl.scenario.algorithms.local_rounds import (
     FedNova,
     FedProx,
     LocalRoundsConfig,
+    LocalStepsConfig,
     Scaffold,
 )
 from simfl.scenario.algorithms.own import ExternalAlgorithm
@@ -22,13 +35,18 @@ from simfl.scenario.algorithms.served import AsyncSgd, CentralizedSgd, ServedSgd
 from simfl.scenario.algorithms.sync_sgd import SyncSgd
 
 __all__ = [
+    "ACE",
+    "CA2FL",
+    "FADAS",
     "AdPsgd",
     "AlgorithmConfig",
+    "AsySonata",
     "AsyncSgd",
     "BoundedConfig",
     "CentralizedSgd",
     "CorrectedGossip",
     "DecentralizedSgd",
+    "Ditto",
     "ExternalAlgorithm",
     "FedAsync",
     "FedAvg",
@@ -37,9 +55,13 @@ __all__ = [
     "FedNova",
     "FedProx",
     "GossipLearning",
+    "KGt",
     "LocalRoundsConfig",
+    "LocalStepsConfig",
     "MSyncSgd",
+    "MindFlayer",
     "Rennala",
+    "Ringleader",
     "Ringmaster",
     "Scaffold",
     "ServedSgd",

@@ -94,6 +94,11 @@ class AlgorithmConfig(Config):
         return "kind" in cls.model_fields and not cls.model_fields["kind"].is_required()
 
     @property
+    def keeps_states(self) -> bool:
+        """Whether optimizers keep their states between rounds of local steps."""
+        return self.optimizer.state.rounds == "keep"
+
+    @property
     def nodes_beside_server(self) -> int:
         """The number of nodes that are neither clients nor the server."""
         return 0
@@ -146,7 +151,8 @@ class AlgorithmConfig(Config):
             if name not in self.states and (found := getattr(optimizer.state, name)) != getattr(usual, name):
                 expected = f"the default with '{self.kind}'"
                 at = ("algorithm", "optimizer", "state", name)
-                yield Problem(expected, str(found).lower(), f"remove it: {self.no_states}", at)
+                reason = "its clients make no rounds of local steps" if name == "rounds" else self.no_states
+                yield Problem(expected, str(found).lower(), f"remove it: {reason}", at)
         if optimizer.state.average and optimizer.state.travels is False:
             at = ("algorithm", "optimizer", "state", "travels")
             yield Problem("true or null where states are averaged", "false", "who averages them sends them", at)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import ClassVar, Literal
 
 from simfl.scenario.algorithms.base import AlgorithmConfig, BoundedConfig, Sections
+from simfl.scenario.algorithms.local_rounds import LocalStepsConfig
 from simfl.scenario.compression import GOSSIP, PAIRWISE, Scheme
 from simfl.scenario.fields import Index, Positive, PositiveSeconds, Settled, option, variant
 from simfl.scenario.problems import Problem
@@ -22,21 +23,33 @@ class DecentralizedSgd(AlgorithmConfig):
     kind: Literal["decentralized_sgd"] = variant("decentralized_sgd")
 
 
-class CorrectedGossip(AlgorithmConfig):
+class Corrected(AlgorithmConfig):
+    """Base of gossip with a correction for each client."""
+
+    mixes: ClassVar[bool] = True
+    no_optimizer: ClassVar[str] = "its corrections are those of plain steps"
+    weighting: Literal["data", "uniform"] = option(
+        "data", "what is minimized: the mean over examples (data), or over the losses of clients (uniform)"
+    )
+
+    def warnings(self, scenario: Sections) -> Iterator[str]:
+        """Warn if clients leave."""
+        leaves = any(crash.back is None for absence in scenario.availability for crash in absence.crash)
+        if leaves or (scenario.privacy is not None and scenario.privacy.epsilon_budget is not None):
+            what = "availability: a client" if leaves else "privacy.epsilon_budget: a client whose budget is spent"
+            yield f"{what} leaves with its correction, and the others do not reach their optimum any more"
+
+
+class CorrectedGossip(Corrected):
     """EXTRA, exact diffusion, NIDS and gradient tracking.
 
     Gossip that reaches the optimum of unlike data with constant steps.
     """
 
-    mixes: ClassVar[bool] = True
-    no_optimizer: ClassVar[str] = "its corrections are those of plain steps"
     kind: Literal["corrected_gossip"] = variant("corrected_gossip")
     method: Literal["extra", "exact_diffusion", "nids", "tracking"] = option(
         "exact_diffusion",
         "how the clients' models are corrected; tracking sends two vectors in a message, the others one",
-    )
-    weighting: Literal["data", "uniform"] = option(
-        "data", "what is minimized: the mean over examples (data), or over the losses of clients (uniform)"
     )
     step_factors: tuple[Positive, ...] | None = option(
         None, "factor on step_size of each client, one per client, with method nids; null: 1"
@@ -53,15 +66,48 @@ class CorrectedGossip(AlgorithmConfig):
             yield Problem(f"one factor for each of the {count} clients", str(given), "list as many", at)
 
     def warnings(self, scenario: Sections) -> Iterator[str]:
-        """Warn if clients leave, or the graph changes with most methods."""
-        leaves = any(crash.back is None for absence in scenario.availability for crash in absence.crash)
-        if leaves or (scenario.privacy is not None and scenario.privacy.epsilon_budget is not None):
-            what = "availability: a client" if leaves else "privacy.epsilon_budget: a client whose budget is spent"
-            yield f"{what} leaves with its correction, and the others do not reach their optimum any more"
+        """Warn also if the graph changes with most methods."""
+        yield from super().warnings(scenario)
         if scenario.topology.changes and self.method != "tracking":
             yield (
                 f"algorithm.method: {self.method} is proven for a constant graph, and topology "
                 f"'{scenario.topology.kind}' changes; use tracking"
+            )
+
+
+class KGt(LocalStepsConfig, Corrected):
+    """K-GT: gradient tracking with rounds of local steps; two vectors in each message."""
+
+    kind: Literal["k_gt"] = variant("k_gt")
+    outer_step: Positive = option(1.0, "eta_s, factor on the changes of a round before models are averaged")
+
+
+class AsySonata(Corrected):
+    """ASY-SONATA: asynchronous gradient tracking, over links that may lose messages.
+
+    A message has two vectors and is sent once.
+    """
+
+    mixes: ClassVar[bool] = False
+    kind: Literal["asy_sonata"] = variant("asy_sonata")
+    graph: Literal["topology", "ring", "exponential"] = option(
+        "topology",
+        "who sends to whom: client i to all neighbors of the topology section, both ways (topology), to i + 1 (ring), "
+        "or to all i + 2^h (exponential)",
+    )
+
+    @property
+    def follows_topology(self) -> bool:
+        """Whether it uses the scenario's topology."""
+        return self.graph == "topology"
+
+    def warnings(self, scenario: Sections) -> Iterator[str]:
+        """Warn also if links may not come back."""
+        yield from super().warnings(scenario)
+        if self.follows_topology and scenario.topology.changes:
+            yield (
+                f"algorithm.graph: asy_sonata is proven for a constant graph, and topology "
+                f"'{scenario.topology.kind}' changes; a lost share waits until its link is back"
             )
 
 
@@ -140,6 +186,11 @@ class Sgp(AlgorithmConfig):
         "(exponential); to i + 1 (ring); to all neighbors of the topology section, both ways (topology)",
     )
     overlap: Index = option(0, "rounds that a message may take before its receiver waits for it")
+    lost: Literal["resend", "sums"] = option(
+        "resend",
+        "lost messages: they are sent again (resend), or each message has the sums of all shares that its sender has "
+        "sent to the receiver, so that later ones make up for it, and clients wait links.resend_timeout at most (sums)",
+    )
 
     @property
     def follows_topology(self) -> bool:
@@ -147,8 +198,11 @@ class Sgp(AlgorithmConfig):
         return self.graph == "topology"
 
     def contradictions(self, scenario: Sections) -> Iterator[Problem]:
-        """Yield a problem if messages that change an estimate may overtake each other."""
+        """Yield problems of compressed messages that are lost or overtake each other."""
         compression = scenario.compression
+        if self.lost == "sums" and compression is not None:
+            advice = "what a compressor leaves out is not in the sums"
+            yield Problem("resend with compressed messages", "'sums'", advice, ("algorithm", "lost"))
         if self.overlap and compression is not None and compression.scheme in (None, "choco"):
             advice = "a change of an estimate can be used only after those before it: use scheme: deep_squeeze"
             yield Problem("0 with scheme 'choco'", str(self.overlap), advice, ("algorithm", "overlap"))

@@ -1,4 +1,4 @@
-"""Servers that discard late gradients: Ringmaster, Rennala, m-synchronous SGD."""
+"""Servers with rules of their own for late gradients: Ringmaster and relatives."""
 
 from __future__ import annotations
 
@@ -7,24 +7,30 @@ from typing import ClassVar, Literal
 
 from simfl.scenario.algorithms.base import Sections, ServerAlgorithmConfig
 from simfl.scenario.compression import UPLINK, Scheme
-from simfl.scenario.fields import Count, option, variant
+from simfl.scenario.fields import AtLeastOne, Count, Positive, Share, option, variant
 from simfl.scenario.optimizers import USUAL_SERVER_STEPS
 from simfl.scenario.problems import Problem
 
 
-class LateConfig(ServerAlgorithmConfig):
-    """Base of algorithms whose server discards late gradients."""
+class GradientsConfig(ServerAlgorithmConfig):
+    """Base of algorithms whose server bounds the age of gradients itself."""
 
     compresses: ClassVar[tuple[Scheme, ...]] = UPLINK
     no_optimizer: ClassVar[str] = "its clients send gradients and take no step; use server_optimizer"
     optimizer_steps = (("step_size", "server_optimizer", USUAL_SERVER_STEPS),)
+    #: What the algorithm does with late gradients.
+    late_gradients: ClassVar[str] = "the algorithm discards late gradients itself"
 
     def contradictions(self, scenario: Sections) -> Iterator[Problem]:
         """Yield a staleness bound beside the algorithm's own."""
         yield from super().contradictions(scenario)
         if self.staleness_bound is not None:
-            advice = "remove it: the algorithm discards late gradients itself"
+            advice = f"remove it: {self.late_gradients}"
             yield Problem(f"null with '{self.kind}'", "a bound", advice, ("algorithm", "staleness_bound"))
+
+
+class LateConfig(GradientsConfig):
+    """Base of algorithms whose server discards late gradients."""
 
     late: Literal["drop", "stop"] = option(
         "drop",
@@ -67,3 +73,43 @@ class MSyncSgd(LateConfig):
         if self.wait_for is not None and self.wait_for > count:
             expected = f"at most clients.count, which is {count}"
             yield Problem(expected, str(self.wait_for), "lower it or add clients", ("algorithm", "wait_for"))
+
+
+class Ringleader(GradientsConfig):
+    """Ringleader ASGD: a server steps along the mean over clients, once for each."""
+
+    late_gradients: ClassVar[str] = "gradients in its table are at most 2 clients.count - 2 steps old"
+    kind: Literal["ringleader"] = variant("ringleader")
+    harmonic_batch: AtLeastOne = option(
+        1.0,
+        "B: a round begins to step when each client has sent a gradient, and the harmonic mean of their numbers is B",
+    )
+
+
+class MindFlayer(GradientsConfig):
+    """MindFlayer SGD: clients give up computations that take too long, and try again."""
+
+    late_gradients: ClassVar[str] = "no gradient is late, because all clients wait for the step"
+    kind: Literal["mindflayer"] = variant("mindflayer")
+    trials: Count = option(1, "B, computations that each client begins in a step of the server")
+    trial_factor: Positive = option(
+        2.0,
+        "after how long a client gives up a computation, in units of its time of a mini-batch without jitter, "
+        "slowdowns and traces",
+    )
+    completed: Share | None = option(
+        None,
+        "p: the step divides the sum of gradients by p times the number of trials, as in the paper, whose p is the "
+        "probability that a trial is completed; null: by the number of gradients that came",
+    )
+
+    def contradictions(self, scenario: Sections) -> Iterator[Problem]:
+        """Yield also trials that no client can complete."""
+        yield from super().contradictions(scenario)
+        jitter = scenario.clients.jitter
+        least = {"constant": "value", "uniform": "low"}.get(jitter.kind)
+        shortest = 0.0 if least is None else getattr(jitter, least)
+        if self.trial_factor < shortest:
+            expected = f"at least {shortest:g}, the smallest factor of clients.jitter"
+            advice = "raise it: else no client completes a computation"
+            yield Problem(expected, f"{self.trial_factor:g}", advice, ("algorithm", "trial_factor"))

@@ -5,19 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import ClassVar, Literal
 
-from simfl.scenario.algorithms.base import Sections, ServerAlgorithmConfig
+from simfl.scenario.algorithms.base import AlgorithmConfig, Sections, ServerAlgorithmConfig
 from simfl.scenario.compression import UPLINK, Scheme
 from simfl.scenario.fields import Count, Index, NonNegative, Positive, PositiveSeconds, Settled, Share, option, variant
-from simfl.scenario.optimizers import USUAL_SERVER_STEPS
+from simfl.scenario.optimizers import USUAL_SERVER_STEPS, Decay
 from simfl.scenario.problems import Problem
 
 
-class LocalRoundsConfig(ServerAlgorithmConfig):
-    """Base of algorithms whose clients train locally for many steps."""
-
-    compresses: ClassVar[tuple[Scheme, ...]] = UPLINK
-    no_states: ClassVar[str] = "the state of an optimizer of local steps begins anew with each round"
-    optimizer_steps = (*ServerAlgorithmConfig.optimizer_steps, ("server_step", "server_optimizer", USUAL_SERVER_STEPS))
+class LocalStepsConfig(AlgorithmConfig):
+    """Base of algorithms whose clients train in rounds of many local steps."""
 
     sampling: Literal["auto", "without_replacement", "shuffle", "with_replacement"] = option(
         "auto",
@@ -30,12 +26,6 @@ class LocalRoundsConfig(ServerAlgorithmConfig):
     local_epochs: Settled[Positive | None] = option(
         None, "number of passes over a client's data in a round; 1 if local_steps is null too"
     )
-    proximal: Settled[NonNegative] = option(
-        0.0, "mu of the pull mu (w - w_0) towards the model w_0 that a round began with"
-    )
-    concurrency: Count | None = option(
-        None, "number of clients that train at a time, chosen at random from those online; null: all"
-    )
 
     def problems(self) -> Iterator[Problem]:
         """Yield two lengths of a round."""
@@ -43,13 +33,43 @@ class LocalRoundsConfig(ServerAlgorithmConfig):
             yield Problem("local_steps or local_epochs", "both", "remove one of them", ("local_epochs",))
 
     def contradictions(self, scenario: Sections) -> Iterator[Problem]:
-        """Yield conflicts of clipping, and of the number of clients."""
-        privacy, count = scenario.privacy, scenario.clients.count
+        """Yield a conflict of clipping."""
+        privacy = scenario.privacy
         if privacy is not None and privacy.mechanism != "gaussian_update":
             advice = "a client sends what many steps changed, which is clipped as a whole"
             yield Problem(
                 f"'gaussian_update' with '{self.kind}'", f"'{privacy.mechanism}'", advice, ("privacy", "mechanism")
             )
+
+
+class LocalRoundsConfig(LocalStepsConfig, ServerAlgorithmConfig):
+    """Base of algorithms whose clients train in rounds and have a server."""
+
+    compresses: ClassVar[tuple[Scheme, ...]] = UPLINK
+    states: ClassVar[tuple[str, ...]] = ("rounds", "crash")
+    no_states: ClassVar[str] = (
+        "the state of an optimizer of local steps begins anew with each round, or stays at its client"
+    )
+    optimizer_steps = (*ServerAlgorithmConfig.optimizer_steps, ("server_step", "server_optimizer", USUAL_SERVER_STEPS))
+
+    proximal: Settled[NonNegative] = option(
+        0.0, "mu of the pull mu (w - w_0) towards the model w_0 that a round began with"
+    )
+    concurrency: Count | None = option(
+        None, "number of clients that train at a time, chosen at random from those online; null: all"
+    )
+
+    def optimizer_problems(self) -> Iterator[Problem]:
+        """Yield also a state that is lost, if each round has a new one."""
+        yield from super().optimizer_problems()
+        if self.optimizer.state.crash == "lose" and not self.keeps_states:
+            advice = "remove it, or use rounds: keep: each round of local steps has a new state"
+            yield Problem("keep with rounds: new", "'lose'", advice, ("algorithm", "optimizer", "state", "crash"))
+
+    def contradictions(self, scenario: Sections) -> Iterator[Problem]:
+        """Yield also a conflict of the number of clients."""
+        yield from super().contradictions(scenario)
+        count = scenario.clients.count
         if self.concurrency is not None and self.concurrency > count:
             expected = f"at most clients.count, which is {count}"
             yield Problem(expected, str(self.concurrency), "lower it or add clients", ("algorithm", "concurrency"))
@@ -137,6 +157,25 @@ class FedNova(FedAvg):
     kind: Literal["fednova"] = variant("fednova")  # type: ignore[assignment]
 
 
+class Ditto(FedAvg):
+    """Ditto: FedAvg, and a personal model of each client that is pulled to it."""
+
+    compresses: ClassVar[tuple[Scheme, ...]] = ()
+    no_optimizer: ClassVar[str] = "the steps on personal models are plain steps"
+    kind: Literal["ditto"] = variant("ditto")  # type: ignore[assignment]
+    personal_pull: NonNegative = option(
+        0.1, "lambda of the pull lambda (v - x) of a client's personal model v to the model x of the server"
+    )
+
+    def contradictions(self, scenario: Sections) -> Iterator[Problem]:
+        """Yield also any privacy, which personal models do not have."""
+        if scenario.privacy is None:
+            yield from super().contradictions(scenario)
+        else:
+            advice = "personal models are trained without noise, and the run keeps them; use fedavg"
+            yield Problem("null with ditto", f"'{scenario.privacy.mechanism}'", advice, ("privacy",))
+
+
 class FedAsync(LocalRoundsConfig):
     """FedAsync: a server mixes each arriving model into its own.
 
@@ -187,8 +226,12 @@ class FedBuff(LocalRoundsConfig):
     )
 
     def contradictions(self, scenario: Sections) -> Iterator[Problem]:
-        """Yield also a buffer that waiting clients cannot fill."""
+        """Yield also a buffer that waiting clients cannot fill, and states beside noise."""
         yield from super().contradictions(scenario)
+        if self.noise == "server" and self.keeps_states:
+            advice = "use noise: client, whose updates are complete before they are sent"
+            at = ("algorithm", "optimizer", "state", "rounds")
+            yield Problem("new with noise: server", "'keep'", advice, at)
         at_a_time = min(self.concurrency or scenario.clients.count, scenario.clients.count)
         if self.after_update == "wait" and self.buffer_size > at_a_time:
             expected = f"at most {at_a_time} where clients wait, as many as train at a time"
@@ -199,3 +242,60 @@ class FedBuff(LocalRoundsConfig):
     def noise_of_server(self) -> bool:
         """Whether the server adds the noise."""
         return self.noise == "server"
+
+
+def _weighted(kind: str, exponent: float) -> Iterator[Problem]:
+    """Yield a weight that falls with staleness."""
+    if exponent:
+        advice = "remove it, or use fedbuff"
+        yield Problem(f"0 with '{kind}'", f"{exponent:g}", advice, ("algorithm", "staleness_exponent"))
+
+
+class CA2FL(FedBuff):
+    """CA2FL: FedBuff whose server corrects updates by cached ones."""
+
+    kind: Literal["ca2fl"] = variant("ca2fl")  # type: ignore[assignment]
+    staleness_exponent: NonNegative = option(0.0, "must be 0: the cache takes its place")
+    noise: Literal["client"] = option("client", "each client adds the noise to its update, which the server keeps")
+
+    def contradictions(self, scenario: Sections) -> Iterator[Problem]:
+        """Yield also a weight that falls with staleness, which the paper does not have."""
+        yield from super().contradictions(scenario)
+        yield from _weighted(self.kind, self.staleness_exponent)
+
+
+class ACE(LocalRoundsConfig):
+    """ACE: a server steps at each arrival along the mean of all clients' last updates."""
+
+    kind: Literal["ace"] = variant("ace")
+    server_step: Positive = option(
+        1.0,
+        "step of the server on the mean of the cached updates; 0.01 with server_optimizer adam, yogi and adagrad where "
+        "it is left out",
+    )
+    max_age: Index | None = option(
+        None,
+        "ACED: the largest age of an update in the mean, in steps of the server since its model was read; null: any",
+    )
+
+
+class FADAS(FedBuff):
+    """FADAS: FedBuff whose server steps by AMSGrad, less far with stale updates."""
+
+    no_server_optimizer: ClassVar[str] = "its server steps by AMSGrad"
+    kind: Literal["fadas"] = variant("fadas")  # type: ignore[assignment]
+    server_step: Positive = option(1e-3, "eta, step of the server by AMSGrad")
+    staleness_exponent: NonNegative = option(0.0, "must be 0: the step depends on the staleness")
+    noise: Literal["client"] = option("client", "each client adds the noise to its update")
+    beta1: Decay = option(0.9, "decay of the mean of updates")
+    beta2: Decay = option(0.99, "decay of the mean of their squares")
+    eps: Positive = option(1e-8, "number that is added to the root of the mean of squares")
+    delay_threshold: Index | None = option(
+        1,
+        "tau_c: if an update in the buffer has a staleness tau above it, the step is eta / tau; null: it is always eta",
+    )
+
+    def contradictions(self, scenario: Sections) -> Iterator[Problem]:
+        """Yield also a weight that falls with staleness, which the paper does not have."""
+        yield from super().contradictions(scenario)
+        yield from _weighted(self.kind, self.staleness_exponent)

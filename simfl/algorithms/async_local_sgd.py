@@ -1,0 +1,129 @@
+"""Asynchronous local SGD, with delayed Nesterov momentum and steps by speed.
+
+Liu et al. 2024, "Asynchronous local-SGD training for language modeling", https://arxiv.org/abs/2401.09135:
+
+    clients:  take theta, train for H_k mini-batches, send the change D
+    server:   on receipt of D, number t = 1, 2, ... of all updates:  g = -s(tau) D,   S <- S + g
+              if N divides t:   m <- beta m + S / N,   S <- 0,   theta <- theta - lr ((1 - c N + c) beta m + g / N)
+              else:             theta <- theta - lr (c beta m + g / N)
+
+with s(tau) = 1 / (1 + tau)^a, tau updates after the read. N = 1 is Nesterov's momentum on each update. With N > 1 the
+momentum moves once in N updates (delayed Nesterov), and c spreads it over the updates in between. With `steps:
+by_speed` a client makes fewer steps if it is slower (DyLU): H_k = max(1, floor(H * fastest step / own step)), in
+seconds of a step without jitter, slowdowns and traces.
+
+With `grace`, an update that arrives within this time after another one is applied before any of their clients reads the
+model. The server waits only for computations that end in time. It foresees their ends, as in the authors' notebook.
+
+Privacy: as in `simfl.algorithms.fedasync`; momentum is a function of noisy changes.
+
+Faults: those of `simfl.algorithms.server`. The server does not wait for a client that crashed.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, ClassVar
+
+from simfl.algorithms.local_rounds import LocalRounds, Update
+from simfl.tape import Model
+from simfl.tape.recording import Round
+
+
+class AsyncLocalSgd(LocalRounds):
+    """A server that steps on each change as it arrives, with delayed momentum."""
+
+    kind: ClassVar[str] = "async_local_sgd"
+    summary: ClassVar[str] = "asynchronous local SGD: each change is an outer step, with delayed Nesterov momentum"
+    family: ClassVar[str] = "low communication"
+    who_waits: ClassVar[str] = "no client waits; with `grace`, a client waits for one that is done within that time"
+    what_travels: ClassVar[str] = "the model to clients, their changes to the server"
+    what_is_private: ClassVar[str] = "a client (`gaussian_update`)"
+
+    def set_up(  # type: ignore[override]
+        self,
+        server_step: float = 0.7,
+        momentum: float = 0.9,
+        momentum_every: int | None = None,
+        momentum_share: float = 0.0,
+        staleness_exponent: float = 0.0,
+        grace: float = 0.0,
+        **options: Any,
+    ) -> None:
+        """Take the options.
+
+        Args:
+            server_step: lr.
+            momentum: beta in [0, 1).
+            momentum_every: N; None for the number of clients.
+            momentum_share: c in [0, 1 / N].
+            staleness_exponent: a in s(tau).
+            grace: seconds for which the server may wait after an update.
+            options: the options of `LocalRounds`.
+        """
+        super().set_up(**options)
+        self.server_step, self.momentum, self.share = server_step, momentum, momentum_share
+        self.every = self.num_clients if momentum_every is None else momentum_every
+        self.staleness_exponent, self.grace_s = staleness_exponent, grace
+        self._velocity = self._sum = Model((), ())
+        #: Updates whose clients wait for the end of the grace, and when it ends.
+        self._applied: list[Update] = []
+        self._closes_s = math.inf
+        #: Clients whose updates have not arrived.
+        self._awaited: set[int] = set()
+
+    def gradient_at(self, me: int, content: Any) -> Round:
+        """Promise the client's next round at the model in the server's message."""
+        self._awaited.add(me)
+        return super().gradient_at(me, content)
+
+    # -- the server ----------------------------------------------------------------------------
+
+    def take(self, update: Update) -> None:
+        """Take the step, and hand out the model when the grace is over."""
+        self._awaited.discard(update.client)
+        if update.weight == 0.0:
+            self.drop(update)
+            self._close_if_over()
+            return
+        self._step(update, update.weight / (1 + update.staleness) ** self.staleness_exponent)
+        self.applied()
+        self.updated(update.client, update.staleness, update.examples, update.step_size)
+        self._applied.append(update)
+        if self.grace_s and len(self._applied) == 1:
+            self._closes_s = self.clock.now + self.grace_s
+            self.clock.call_at(self._closes_s, self._close_if_over)
+        self._close_if_over()
+
+    def _step(self, update: Update, weight: float) -> None:
+        """Take the step of one change."""
+        change, own = self.tape.combine((1.0, update.change)), self.server_step * weight / self.every
+        if not self.momentum:
+            self.server_model = self.tape.apply((1.0, self.server_model), (own, change))
+            return
+        share = self.share
+        self._sum = self.tape.apply((1.0, self._sum), (-weight / self.every, change))
+        if (self.version + 1) % self.every == 0:
+            self._velocity = self.tape.apply((self.momentum, self._velocity), (1.0, self._sum))
+            self._sum = Model((), ())
+            share = 1.0 - self.share * self.every + self.share
+        moved = ((-self.server_step * share * self.momentum, self._velocity),) if share else ()
+        self.server_model = self.tape.apply((1.0, self.server_model), (own, change), *moved)
+
+    def _close_if_over(self) -> None:
+        """Hand out the model if no computation that ends within the grace is left."""
+        if not self._applied:
+            return
+        now, closes_s = self.clock.now, self._closes_s
+        if self.grace_s and now < closes_s and any(now <= self.busy_until[k] <= closes_s for k in self._awaited):
+            return
+        applied, self._applied = self._applied, []
+        for update in applied:
+            self._wait(update.client, update.taken_s)
+            self.hand_out(update.client, update.came)
+
+    def forget(self, client: int) -> None:
+        """Stop expecting the client's update."""
+        self._awaited.discard(client)
+        super().forget(client)
+        self._close_if_over()

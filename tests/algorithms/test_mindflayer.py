@@ -1,0 +1,123 @@
+"""MindFlayer SGD: times of steps equal an event loop by hand, models a NumPy loop, heavy tails cost less time."""
+
+import numpy as np
+import pytest
+
+import simfl
+from simfl.errors import RunError
+from tests.algorithms.test_async_sgd import Script
+from tests.helpers import batch_gradient, lognormal, make_problem, make_world, run_without_numbers
+
+K, BATCH_S = 5, 8e-3
+SPEEDS = [1.0, 1.7, 3.3, 11.3, 40.1]
+
+
+def heavy():
+    """Return a world whose times of computation are log-normal with mean 1 and median 1/23 of the usual time."""
+    return make_world(K, speeds=SPEEDS, jitter=lognormal(2.5), seed=7)
+
+
+def by_hand(trials, factor, steps):
+    """Return (time, client) of each gradient at its step: every step waits for all trials of all clients."""
+    compute, now, rows = heavy().compute, 0.0, []
+    for _ in range(steps):
+        done, came = [now] * K, []
+        for client in range(K):
+            limit = factor * SPEEDS[client] * BATCH_S
+            for _ in range(trials):
+                seconds = compute.duration(client, 8, 0.0)
+                done[client] += min(seconds, limit)
+                came += [(done[client], client)] if seconds <= limit else []
+        now = max(done)
+        rows += [(now, client) for _, client in sorted(came)]
+    return rows
+
+
+def test_times_of_steps_equal_those_by_hand():
+    trials, factor = 3, 0.2
+    expected = by_hand(trials, factor, 60)
+    algorithm, rows = run_without_numbers(
+        "mindflayer", heavy(), updates=len(expected), trials=trials, trial_factor=factor
+    )
+    assert [row[1] for row in rows] == [client for _, client in expected]
+    np.testing.assert_allclose([row[0] for row in rows], [time for time, _ in expected], rtol=1e-12)
+    assert len(rows) < 0.9 * 60 * trials * K, "some trials were given up"
+    assert {row[4] for row in rows} == {0}
+    parts = [algorithm.computed_s(k) + algorithm.waited_s(k) for k in range(K)]
+    assert parts == pytest.approx([algorithm.clock.now] * K)
+    assert algorithm.waited_s(4) < 0.1 * algorithm.clock.now, "all wait for the slowest client"
+
+
+def test_under_heavy_tails_it_is_ahead_of_servers_that_wait_for_results():
+    """Gradients applied per second: a trial of 0.2 usual times is completed in 73 % of cases."""
+    seconds = 5.0
+
+    def applied(kind, **options):
+        world = make_world(K, jitter=lognormal(2.5), seed=7)
+        _, rows = run_without_numbers(kind, world, until=seconds, **options)
+        return len(rows)
+
+    mindflayer = applied("mindflayer", trials=8, trial_factor=0.2)
+    for kind, options in (
+        ("rennala", {"gradients_per_step": 29}),
+        ("m_sync_sgd", {"wait_for": K}),
+        ("mindflayer", {"trials": 8, "trial_factor": 1e9}),
+    ):
+        assert mindflayer > 2 * applied(kind, **options), kind
+
+
+class Trials(Script):
+    """Replays the steps from the gradients that were in time."""
+
+    def _prepare(self, algorithm):
+        super()._prepare(algorithm)
+        self.steps, self.given_up, step, lost = [], 0, algorithm.step, algorithm.lost
+
+        def stepped():
+            batch = [(client, promise.draw, size) for client, size, _, promise in algorithm._batch]
+            self.steps.append((batch, len(algorithm._waiting)))
+            step()
+
+        def dropped(promise):
+            self.given_up += 1
+            return lost(promise)
+
+        algorithm.step, algorithm.lost = stepped, dropped
+
+    def replay(self, completed):
+        problem, x = self.problem, self.training.initial.astype(np.float64)
+        for batch, clients in self.steps:
+            divisor = len(batch) if completed is None else completed * 3 * clients
+            total = sum(batch_gradient(problem, x, *entry) / problem.batches.size for entry in batch)
+            x = x - 0.5 * (total + len(batch) * problem.model.l2 * x) / divisor
+        return x
+
+
+@pytest.mark.parametrize("completed", [None, pytest.param(0.7, marks=pytest.mark.slow)])
+def test_models_equal_the_papers_server(completed):
+    problem = make_problem(6, sampling="poisson", clipping_norm=0.7, l2=0.05)
+    script = Trials("mindflayer", problem, updates=200, trials=3, trial_factor=1.0, completed=completed)
+    assert script.given_up > 20
+    script.check(script.replay(completed))
+
+
+def test_the_mini_batch_of_a_trial_that_was_given_up_is_the_next_one():
+    algorithm, rows = run_without_numbers("mindflayer", heavy(), until=1.0, trials=4, trial_factor=0.1)
+    sent = [algorithm.client_updates[k] + algorithm.client_dropped[k] for k in range(K)]
+    assert len(rows) > 50
+    waiting = [sum(entry[0] == k for entry in algorithm._batch) for k in range(K)]
+    for k in range(K):
+        assert algorithm._draws[k] - sent[k] - waiting[k] in (0, 1), "one may be under way"
+        assert algorithm.tape.releases.total(k) == sent[k] + waiting[k]
+
+
+def test_trials_that_nobody_completes_end_in_one_line():
+    with pytest.raises(RunError, match=r"^algorithm\.trial_factor: no client completed a trial in 10000 steps; raise"):
+        run_without_numbers("mindflayer", make_world(2), trial_factor=0.5)
+    scenario = {"data": "digits", "clients": 2, "stop": {"updates": 2}}
+    with pytest.raises(simfl.ScenarioError) as caught:
+        simfl.load({**scenario, "algorithm": {"kind": "mindflayer", "trial_factor": 0.5}})
+    assert (
+        "algorithm.trial_factor: expected at least 1, the smallest factor of clients.jitter, found 0.5; raise it: else "
+        "no client completes a computation" in str(caught.value)
+    )
