@@ -29,7 +29,7 @@ FAMILIES = (
     ("adpsgd", "sync_sgd", "decentralized_sgd", "corrected_gossip", "k_gt", "asy_sonata", "gossip_learning", "sgp"),
     ("without_replacement_sgd", "deep_q_sgd", "random_walk_sgd"),
     ("fedavg", "fedprox", "fedbuff", "fedasync", "async_fl"),
-    ("diloco", "async_local_sgd"),
+    ("diloco", "async_local_sgd", "a2cid2"),
     ("scaffold", "feddyn", "fednova"),
     ("ringleader", "mindflayer"),
     ("centralized_sgd", "async_sgd", "audp", "mapa", "ringmaster", "rennala", "m_sync_sgd"),
