@@ -76,7 +76,13 @@ BELOW = {
         "plugins",
     ],
     "reference": ["scenario", "algorithms", "faults", "network", "glossary", "api"],
-    "algorithms": ["algorithms-servers", "algorithms-rounds", "algorithms-gossip", "algorithms-papers"],
+    "algorithms": [
+        "algorithms-servers",
+        "algorithms-rounds",
+        "algorithms-gossip",
+        "algorithms-low-communication",
+        "algorithms-papers",
+    ],
     "api": [
         "api-runs",
         "api-scenarios",

@@ -35,7 +35,7 @@ class AsyncLocalSgd(LocalRounds):
 
     kind: ClassVar[str] = "async_local_sgd"
     summary: ClassVar[str] = "asynchronous local SGD: each change is an outer step, with delayed Nesterov momentum"
-    family: ClassVar[str] = "servers"
+    family: ClassVar[str] = "low communication"
     who_waits: ClassVar[str] = "no client waits; with `grace`, a client waits for one that is done within that time"
     what_travels: ClassVar[str] = "the model to clients, their changes to the server"
     what_is_private: ClassVar[str] = "a client (`gaussian_update`)"

@@ -29,7 +29,7 @@ class DiLoCo(FedAvg):
 
     kind: ClassVar[str] = "diloco"
     summary: ClassVar[str] = "DiLoCo: long rounds of AdamW, whose moments clients keep, and Nesterov's outer momentum"
-    family: ClassVar[str] = "rounds"
+    family: ClassVar[str] = "low communication"
     who_waits: ClassVar[str] = "the server waits for all selected clients, or until a `deadline`"
     what_travels: ClassVar[str] = "the model to clients, their changes to the server"
     what_is_private: ClassVar[str] = "a client (`gaussian_update`)"

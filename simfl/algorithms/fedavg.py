@@ -234,7 +234,7 @@ class FedAvg(ServerAlgorithm):
         since = self.clock.now
         self.communicated(me, self.present_s(me, this.began_s, since))
         while True:
-            seconds = self._duration(me, self.steps[me] * self._nominal, self.clock.now)
+            seconds = self._seconds(me)
             steps, seconds = self._within(this, self.steps[me], seconds)
             outcome = yield self.compute_for(me, seconds)
             if outcome is not Outcome.CRASHED:
@@ -242,6 +242,7 @@ class FedAvg(ServerAlgorithm):
         if outcome is Outcome.GONE:
             self._done(me, this, None)
             return
+        self._train_further(me, model, this.step_size)
         change = self.train(model, me, steps, (this.step_size, 0.0, 0.0, 0.0), self._correction(me, this))
         self.tape.release(change)
         sent_s, examples = self.clock.now, change.all_examples
@@ -253,6 +254,13 @@ class FedAvg(ServerAlgorithm):
             self._done(me, this, sent, examples)
 
         self.to_server(me, arrived, self._message_bytes, content=sent)
+
+    def _seconds(self, me: int) -> float:
+        """Return the duration of a client's round that begins now."""
+        return self._duration(me, self.steps[me] * self._nominal, self.clock.now)
+
+    def _train_further(self, me: int, model: Model, step_size: float) -> None:
+        """Train what else a client has; nothing by default."""
 
     def _within(self, this: RoundUnderWay, steps: int, seconds: float) -> tuple[int, float]:
         """Return the number of steps that a client makes, and their duration in seconds."""

@@ -35,8 +35,9 @@ _LOOKS = {
     "scaffold": ("SCAFFOLD", "#000033"),
     "feddyn": ("FedDyn", "#4400BB"),
     "fednova": ("FedNova", "#771133"),
-    "diloco": ("DiLoCo", "#481860"),
-    "async_local_sgd": ("async local SGD", "#487890"),
+    "diloco": ("DiLoCo", "#600000"),
+    "ditto": ("Ditto", "#662200"),
+    "async_local_sgd": ("async local SGD", "#6060F0"),
     "fedbuff": ("FedBuff", "#E78AC3"),
     "fedasync": ("FedAsync", "#01665E"),
     "async_fl": ("async FL", _ORANGE),
@@ -44,7 +45,10 @@ _LOOKS = {
     "ringmaster": ("Ringmaster ASGD", "#0048F0"),
     "rennala": ("Rennala SGD", "#30C090"),
     "m_sync_sgd": ("m-synchronous SGD", "#9078F0"),
-    "mindflayer": ("MindFlayer SGD", "#25290D"),
+    "mindflayer": ("MindFlayer SGD", "#442266"),
+    "ca2fl": ("CA2FL", "#129EA4"),
+    "ace": ("ACE", "#6D2061"),
+    "fadas": ("FADAS", "#7DC05E"),
     "ringleader": ("Ringleader ASGD", "#B91900"),
     "centralized_sgd": ("CSGD", _BLACK),
     "audp": ("AUDP", "#C51B7D"),
@@ -52,8 +56,8 @@ _LOOKS = {
 }
 #: The algorithms' names in papers.
 NAMES = {kind: name for kind, (name, _) in _LOOKS.items()}
-#: Fixed colors. Those of algorithms that are often drawn together are far apart for the color-blind, too; all others
-#: differ side by side. Another algorithm has one of `_OTHERS`, always the same, which its name determines.
+#: Fixed colors. Those of algorithms that are often drawn together are far apart for the color-blind, too; others may
+#: be alike, and differ by their line styles. An algorithm that is not here has one of `_OTHERS`, by its name.
 COLORS = {kind: color for kind, (_, color) in _LOOKS.items()}
 
 _OTHERS = (_ORANGE, _SKY, _PURPLE, _BLACK)
@@ -71,7 +75,10 @@ ROUNDS = (
     "feddyn",
     "fednova",
     "diloco",
+    "ditto",
     "fedbuff",
+    "ca2fl",
+    "fadas",
     "async_fl",
     "rennala",
     "m_sync_sgd",
@@ -79,7 +86,7 @@ ROUNDS = (
     "mindflayer",
 )
 #: Algorithms whose staleness counts steps of the server; that of all others counts updates of all clients.
-SERVER_STEPS = ("fedbuff", "async_fl", "rennala", "m_sync_sgd", "ringleader", "mindflayer")
+SERVER_STEPS = ("fedbuff", "ca2fl", "fadas", "async_fl", "rennala", "m_sync_sgd", "ringleader", "mindflayer")
 
 #: The curves of a figure have different line styles, for figures in gray; further curves have different markers.
 LINE_STYLES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (10, 3)))

@@ -43,6 +43,7 @@
 
   function draw() {
     const x = menu.x.value, y = menu.y.value, width = chart.clientWidth;
+    if (!x || width < 100) return;  // no curve yet, or not on the screen
     const height = Math.max(280, Math.min(440, width * 0.5));
     const box = { left: 58, right: width - 12, top: 12, bottom: height - 46 };
     const shown = series.map((one, i) => ({ i, rows: hidden.has(one.label) ? [] : rows(one, x, y) })).filter((c) => c.rows.length);

@@ -121,8 +121,11 @@ async function showRuns({ runs: packed, activities, live = false }, before = nul
   }
 
   // ---- canvases --------------------------------------------------------------------------------------------------
+  const sizes = new Map();  // to ask for a size makes the browser lay out the page
+
   function paper(canvas) {
-    const width = canvas.clientWidth, height = canvas.clientHeight, scale = window.devicePixelRatio || 1;
+    if (!sizes.has(canvas)) sizes.set(canvas, [canvas.clientWidth, canvas.clientHeight]);
+    const [width, height] = sizes.get(canvas), scale = window.devicePixelRatio || 1;
     const [w, h] = [Math.round(width * scale), Math.round(height * scale)];
     if (canvas.width !== w || canvas.height !== h) { canvas.width = w; canvas.height = h; }
     const pen = canvas.getContext("2d");
@@ -137,7 +140,7 @@ async function showRuns({ runs: packed, activities, live = false }, before = nul
     run.cache = run.cache || {};
     const entry = run.cache[name];
     if (!entry || entry.key !== key) {
-      const canvas = document.createElement("canvas");
+      const canvas = entry ? entry.canvas : document.createElement("canvas");
       canvas.width = Math.max(1, Math.round(width * scale));
       canvas.height = Math.max(1, Math.round(height * scale));
       const inner = canvas.getContext("2d");
@@ -387,10 +390,9 @@ async function showRuns({ runs: packed, activities, live = false }, before = nul
     cached(run, "lanes", [width, height, scale, view.from, view.to, colors.ink, colors.compute].join(), sheet, (inner) => {
       const thick = Math.max(0.7, box.row - (box.row > 4 ? 2 : 0));
       if (run.heat) heatRows(run, inner, box);
+      else laneImage(run, inner, box, thick, scale);
       for (let k = 0; k < (run.heat ? 0 : box.rows); k++) {
         const y = box.top + k * box.row;
-        if (k < run.count && run.timeline) lane(run, inner, box, k, y, thick);
-        else { inner.fillStyle = colors.faint; inner.fillRect(box.left, y, box.right - box.left, thick); }
         if (box.row >= 8 || k % Math.ceil(10 / box.row) === 0) {
           inner.fillStyle = colors.soft;
           inner.textAlign = "right";
@@ -450,27 +452,35 @@ async function showRuns({ runs: packed, activities, live = false }, before = nul
     pen.stroke();
   }
 
-  function lane(run, pen, box, client, y, thick) {
-    const { timeline } = run, first = timeline.first[client], end = timeline.first[client + 1];
-    const from = Math.max(first, Replay.upTo(timeline.start, tickOf(run, view.from), first, end) - 1);
-    const to = Replay.upTo(timeline.start, tickOf(run, view.to), first, end), pixels = box.right - box.left;
-    const bar = (x1, x2, activity) => {
-      const a = Math.max(box.left, x1), b = Math.min(box.right, x2);
-      if (b <= a) return;
-      pen.fillStyle = colors[activities[activity]];
-      pen.fillRect(a, y, b - a - (b - a > 4 ? 0.6 : 0), thick);
-    };
-    pen.fillStyle = colors.faint;
-    pen.fillRect(box.left, y, pixels, thick);
-    if (to - from > 2 * pixels) {  // more intervals than pixels: the activity at the middle of each pixel
-      for (let px = 0; px < pixels; px++) {
-        const seconds = view.from + ((px + 0.5) / pixels) * (view.to - view.from);
-        const activity = Replay.activityAt(run, client, tickOf(run, seconds));
-        if (activity >= 0) bar(box.left + px, box.left + px + 1, activity);
+  /** A color as a pixel of an image. */
+  const pixel = (color) => [1, 3, 5].reduce((sum, at, k) => sum + parseInt(color.slice(at, at + 2), 16) * 2 ** (8 * k), 255 * 2 ** 24);
+
+  /**
+   * Draw all lanes into one image: thousands of rectangles would take longer than a frame. A pixel has the activity at
+   * its middle; of few intervals each has at least one pixel.
+   */
+  function laneImage(run, pen, box, thick, scale) {
+    const { timeline } = run, width = Math.max(1, Math.round((box.right - box.left) * scale)), height = Math.max(1, Math.round((box.bottom - box.top) * scale));
+    const image = pen.createImageData(width, height), pixels = new Uint32Array(image.data.buffer), line = new Uint32Array(width);
+    const inks = activities.map((name) => pixel(colors[name])), faint = pixel(colors.faint), paper = pixel(colors.paper);
+    const start = tickOf(run, view.from), end = tickOf(run, view.to), rate = width / (end - start || 1), high = Math.max(1, Math.round(thick * scale));
+    for (let k = 0; k < box.rows; k++) {
+      line.fill(faint);
+      if (k < run.count && timeline) {
+        const first = timeline.first[k], last = timeline.first[k + 1], to = Replay.upTo(timeline.start, end, first, last);
+        const from = Math.max(first, Replay.upTo(timeline.start, start, first, last) - 1), least = to - from > 2 * width ? 0 : 1;
+        for (let i = from; i < to; i++) {
+          const x = (timeline.start[i] - start) * rate, a = Math.max(0, least ? Math.floor(x) : Math.ceil(x - 0.5));
+          const b = Math.min(width, Math.max(a + least, Math.ceil((timeline.end[i] - start) * rate - 0.5)));
+          if (timeline.end[i] <= start || b <= a) continue;
+          line.fill(inks[timeline.activity[i]], a, b);
+          if (b - a > 4 * scale && b < width) line[b - 1] = paper;  // a gap between equal activities
+        }
       }
-      return;
+      const y = Math.round(k * box.row * scale);
+      for (let row = y; row < Math.min(height, y + high); row++) pixels.set(line, row * width);
     }
-    for (let i = from; i < to; i++) bar(laneX(box, timeline.start[i] * run.tick_s), laneX(box, timeline.end[i] * run.tick_s), timeline.activity[i]);
+    pen.putImageData(image, Math.round(box.left * scale), Math.round(box.top * scale));
   }
 
   function heatRows(run, pen, box) {
@@ -837,12 +847,12 @@ async function showRuns({ runs: packed, activities, live = false }, before = nul
   listen(curve, "pointercancel", () => { dragged = null; });
   listen(curve, "dblclick", widest);
 
-  const repaint = () => { readColors(); legend(); ask(); };
+  const repaint = () => { sizes.clear(); readColors(); legend(); ask(); };
   listen(dark, "change", repaint);
-  listen(window, "beforeprint", () => { colors = LIGHT; legend(); showAll(); });
+  listen(window, "beforeprint", () => { sizes.clear(); colors = LIGHT; legend(); showAll(); });
   listen(window, "afterprint", repaint);
-  const observer = new ResizeObserver(ask);
-  observer.observe($("runs"));
+  const observer = new ResizeObserver(() => { sizes.clear(); ask(); });
+  for (const canvas of document.querySelectorAll("canvas")) observer.observe(canvas);
 
   /** Stop, and return what the next runs on this page take over. */
   function leave() {

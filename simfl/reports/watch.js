@@ -40,6 +40,7 @@
     if (answer.notes) tellNotes(answer.notes);
     if (answer.grid) tellGrid(answer.grid);
     if (answer.curves) {
+      document.getElementById("curves").hidden = !answer.curves.series.length;
       const dark = matchMedia("(prefers-color-scheme: dark)").matches;
       window.simflCurves({ ...answer.curves, series: answer.curves.series.map((one) => ({ ...one, color: one.colors[dark ? 1 : 0] })) });
     }

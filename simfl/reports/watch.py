@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hmac
 import secrets
+import sys
 import threading
 import time
 from abc import ABC, abstractmethod
@@ -249,6 +250,11 @@ class Server(ThreadingTCPServer):
             raise ScenarioError(f"--port: {reason}; leave it out for a free one") from error
         self.port: int = self.server_address[1]
 
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Report an error, unless it is a browser that went away."""
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)
+
     @property
     def url(self) -> str:
         """The address of the page."""
@@ -289,10 +295,12 @@ class _Handler(BaseHTTPRequestHandler):
                 return self._send(404, "text/plain", "There is nothing here.\n")
             if rest.endswith("data"):
                 answer = watched.answer(parse_qs(query).get("since", [""])[0])
-                return self._send(200, "application/json", dumps(answer, separators=(",", ":")))
-            return self._send(200, "text/html", watched.page())
+                kind, text = "application/json", dumps(answer, separators=(",", ":"))
+            else:
+                kind, text = "text/html", watched.page()
         except (DataError, OSError) as error:
             return self._send(500, "text/plain", f"{error}\n")
+        return self._send(200, kind, text)
 
     def _send(self, code: int, kind: str, text: str) -> None:
         body = text.encode()

@@ -32,6 +32,7 @@ class Timeline:
         self._availability: Availability = algorithm.world.availability
         self._write = write
         count = algorithm.num_clients
+        self._always = [self._availability.always_online(client) for client in range(count)]
         #: The computation under way. Its end depends on the end of the run.
         self._open: list[list[TimelineRow]] = [[] for _ in range(count)]
         #: The time up to which each client's intervals are written.
@@ -49,11 +50,14 @@ class Timeline:
 
     def computes(self, client: int, until: float, lost: bool) -> None:
         """Record that the client computes until `until`, unless the run ends before."""
+        now, activity = self._clock.now, LOST if lost else COMPUTE
         self._settle(client)
-        self._waits(client, self._clock.now)
-        activity = LOST if lost else COMPUTE
-        pieces = self._availability.present(client, self._clock.now, until)
-        self._open[client] = [(client, start, end, activity) for start, end in pieces]
+        self._waits(client, now)
+        if self._always[client]:  # without lists of pieces, for most rows of a run
+            self._open[client] = [(client, now, until, activity)]
+        else:
+            pieces = self._availability.present(client, now, until)
+            self._open[client] = [(client, start, end, activity) for start, end in pieces]
 
     def stopped(self, client: int) -> None:
         """Record that the computation in progress ends now and is lost."""
@@ -61,15 +65,20 @@ class Timeline:
         self._settle(client)
 
     def _settle(self, client: int) -> None:
+        if not (rows := self._open[client]):
+            return
         now = self._clock.now
-        for _, start, end, activity in self._open[client]:
+        for row in rows:
+            _, start, end, activity = row
             if start < now:
                 self._written_s[client] = min(end, now)
-                self._write((client, start, self._written_s[client], activity))
+                self._write(row if end <= now else (client, start, now, activity))
         self._open[client] = []
 
     def _waits(self, client: int, until: float) -> None:
-        for start, end in self._availability.present(client, self._written_s[client], until):
+        if (since := self._written_s[client]) >= until:
+            return
+        for start, end in self._availability.present(client, since, until):
             self._write((client, start, end, WAIT))
         self._written_s[client] = until
 

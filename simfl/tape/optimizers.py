@@ -285,3 +285,27 @@ def _counters(rule: Transformation, size: int, leaves: int) -> tuple[bool, ...]:
 
 def _is(leaf: Any, value: int) -> bool:
     return np.shape(leaf) == () and np.issubdtype(np.asarray(leaf).dtype, np.integer) and int(leaf) == value
+
+
+@dataclass(frozen=True)
+class Amsgrad:
+    """The step of AMSGrad along an update, without bias correction; see `Tape.map`.
+
+    m' = beta1 m + (1 - beta1) D,   v' = beta2 v + (1 - beta2) D²,   u' = max(u, v'),
+    w' = w + eta m' / (sqrt(u') + eps)
+    Reddi, Kale, Kumar 2018, "On the convergence of Adam and beyond", https://arxiv.org/abs/1904.09237, Algorithm 2.
+
+    It reads (D, w, m, v, u) and the scalar eta, and returns (w', m', v', u').
+    """
+
+    beta1: float
+    beta2: float
+    eps: float
+
+    def __call__(self, rows: Sequence[jax.Array], given: Given) -> tuple[jax.Array, ...]:
+        """Return the new model and the new moments, f32[d] each."""
+        mean, model, m, v, largest = rows
+        m = self.beta1 * m + (1 - self.beta1) * mean
+        v = self.beta2 * v + (1 - self.beta2) * mean * mean
+        largest = jnp.maximum(largest, v)
+        return model + given.scalars[0] * m / (jnp.sqrt(largest) + self.eps), m, v, largest

@@ -242,6 +242,10 @@ class Availability:
             work -= max(0.0, outage.start_s - now)
             now = outage.end_s
 
+    def always_online(self, client: int) -> bool:
+        """Return whether the client has no outage."""
+        return client not in self._timelines
+
     def outages(self, client: int, end: float) -> list[Outage]:
         """Return the client's outages that begin before `end`, in order of time."""
         outages = self._timelines[client].until(end) if client in self._timelines else []
@@ -249,6 +253,8 @@ class Availability:
 
     def present(self, client: int, start: float, end: float) -> list[tuple[float, float]]:
         """Return the intervals of [start, end) in which the client is online."""
+        if client not in self._timelines:
+            return [(start, end)] if start < end else []
         pieces = []
         outages = self.outages(client, end)
         for outage in outages[bisect.bisect_right(outages, start, key=lambda o: o.end_s) :]:

@@ -142,7 +142,7 @@ class Life:
 
 def heading(kind, options):
     """Return the name of a row in the table."""
-    shown = {name: value for name, value in options.items() if (kind, name) != ("fedbuff", "buffer_size")}
+    shown = {name: value for name, value in options.items() if name != "buffer_size"}
     return f"`{kind}`" + "".join(f", `{name}: {_yaml(value)}`" for name, value in shown.items())
 
 

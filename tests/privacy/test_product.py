@@ -74,9 +74,13 @@ CLIENT = {
     "feddyn": ("feddyn", {"steps": (1, 2, 3, 2)}),
     "fednova": ("fednova", {"steps": (1, 2, 3, 2)}),
     "diloco": ("diloco", {"steps": (1, 2, 3, 2)}),
+    "ditto": ("ditto", {"steps": (1, 2, 3, 2)}),  # scenarios refuse it, because its personal models are for no noise
     "async_local_sgd": ("async_local_sgd", {"grace": 0.004}),
     "fedasync": ("fedasync", {}),
     "fedbuff": ("fedbuff", {"buffer_size": 3}),
+    "ca2fl": ("ca2fl", {"buffer_size": 3}),
+    "ace": ("ace", {"max_age": 3}),
+    "fadas": ("fadas", {"buffer_size": 3}),
     "fedbuff, noise of the server": ("fedbuff", {"buffer_size": 3, "noise": "server"}),
     **{name: EXAMPLE[name] for name in ("adpsgd", "async_sgd", "sync_sgd", "gossip_learning", "centralized_sgd")},
 }

@@ -233,6 +233,12 @@ BROKEN = [
         "steps changed, which is clipped as a whole",
     ),
     Broken(
+        "privacy_of_ditto",
+        "algorithm: {kind: ditto}\nprivacy: {mechanism: gaussian_update, noise_multiplier: 1}\n",
+        "{file}: privacy: expected null with ditto, found 'gaussian_update'; personal models are trained without "
+        "noise, and the run keeps them; use fedavg",
+    ),
+    Broken(
         "pull_of_scaffold",
         "algorithm: {kind: scaffold, proximal: 0.1}\n",
         "{file}: algorithm.proximal: expected 0 with scaffold, found 0.1; use fedprox or feddyn",

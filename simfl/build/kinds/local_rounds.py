@@ -44,7 +44,8 @@ class LocalRoundsKind(LocalStepsKind[LocalRoundsConfig], BoundedKind[LocalRounds
     """FedAvg and its relatives, FedAsync and FedBuff."""
 
     kinds: ClassVar[tuple[str, ...]] = (
-        "fedavg", "fedprox", "fedasync", "fedbuff", "scaffold", "feddyn", "fednova", "diloco",
+        "fedavg", "fedprox", "scaffold", "feddyn", "fednova", "ditto", "diloco",
+        "fedasync", "fedbuff", "ca2fl", "ace", "fadas",
     )  # fmt: skip
 
     def options(self, setup: Setup) -> dict[str, Any]:

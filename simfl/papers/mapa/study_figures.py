@@ -116,7 +116,7 @@ def draw_convergence(runs: Runs) -> Figure:
     runs.require(CONVERGENCE)
     shown = {classes: losses[0] for classes, losses in LOSSES.items()}
     figure, axes = panels(1, len(shown), (4.2 * len(shown), 4.0))
-    bounded = False
+    bounded: list[float] = []
     for axis, (classes, loss) in zip(axes[0], shown.items(), strict=True):
         tasks = [task for task in COUNTED if task.choice == classes]
         for task, (algorithm, bound) in itertools.product(tasks, _CURVES):
@@ -127,10 +127,8 @@ def draw_convergence(runs: Runs) -> Figure:
                 axis.plot(list(places), heights, ms=5, lw=1.5, **_look(algorithm, bound))
             for (count, cell), height in zip(places.items(), heights, strict=True):
                 if not all_converge(runs, cell, loss):
-                    bounded = True
-                    axis.annotate(
-                        "", (count, 2.2 * height), (count, height), arrowprops={"arrowstyle": "->", "lw": 1.5}
-                    )
+                    bounded.append(5.0 * height)
+                    axis.annotate("", (count, bounded[-1]), (count, height), arrowprops={"arrowstyle": "->", "lw": 1.5})
         for task in tasks:
             if runs.has(CONVERGENCE, cell_of(task, 1, "CSGD")):
                 ends = {"USPS": COUNTS, "MNIST": (400, 1000)}[task.data]
@@ -140,6 +138,7 @@ def draw_convergence(runs: Runs) -> Figure:
         title = f"LR, {classes}, until the loss is below {loss:g}"
         axis.set(yscale="log", title=title + "\n(K = 1,000 on MNIST, else USPS)" * (len(tasks) > 1))
         log_axis(axis, ticks, "{:,}")
+        axis.set_ylim(top=max([axis.get_ylim()[1], *(2.0 * height for height in bounded)]))
     for axis in axes[0]:
         axis.set_xlabel("edge servers K")
     axes[0][0].set_ylabel("updates")

@@ -14,7 +14,7 @@ from simfl.papers.drawing import labeled, log_axis, panels, with_bars
 from simfl.papers.proactive_dp import theorems as proactive
 from simfl.papers.proactive_dp.predicting import predicted
 from simfl.plots.groups import average
-from simfl.plots.style import PALETTE
+from simfl.plots.style import PALETTE, line_of
 from simfl.records import Run
 from simfl.studies.evidence import SEEDS, NotMeasuredError, Part, Reading, above, below, exactly, show, within
 from simfl.studies.papers import Cell, Experiment, Number, Paper, PaperClaim, Runs, Section, mean
@@ -553,8 +553,8 @@ def _curves(axis: Axes, runs: Runs, section: Section, cells: Sequence[Cell]) -> 
         label = section.label(cell[-1]) if len(cell) > 1 else section.label(*cell)
         band = average(runs.group(section, cell, label), "epochs", "test_accuracy")
         if band is not None:
-            line = "--" if isinstance(cell[-1], str) else "-"
-            axis.plot(band.x, 100 * band.mean, line, color=PALETTE[number % len(PALETTE)], label=label, lw=1.3)
+            look: dict[str, Any] = {"color": PALETTE[number % len(PALETTE)], "ls": line_of(number), "lw": 1.3}
+            axis.plot(band.x, 100 * band.mean, label=label, **look)
 
 
 def draw_network(runs: Runs) -> Figure:
@@ -571,7 +571,7 @@ def draw_network(runs: Runs) -> Figure:
             label = OTHERS.label(288) if sized else section.label(*cell)
             band = average(runs.group(section, cell, label), "epochs", "test_accuracy")
             if band is not None:
-                axis.plot(band.x, 100 * band.mean, label=label, color=PALETTE[number], lw=1.4)
+                axis.plot(band.x, 100 * band.mean, label=label, color=PALETTE[number], ls=line_of(number), lw=1.4)
         axis.set_title(title)
         if axis.lines:
             axis.legend(loc="lower right")

@@ -16,6 +16,10 @@ from simfl.scenario.algorithms.gossip import (
 )
 from simfl.scenario.algorithms.late import MindFlayer, MSyncSgd, Rennala, Ringleader, Ringmaster
 from simfl.scenario.algorithms.local_rounds import (
+    ACE,
+    CA2FL,
+    FADAS,
+    Ditto,
     FedAsync,
     FedAvg,
     FedBuff,
@@ -31,6 +35,9 @@ from simfl.scenario.algorithms.served import AsyncSgd, CentralizedSgd, ServedSgd
 from simfl.scenario.algorithms.sync_sgd import SyncSgd
 
 __all__ = [
+    "ACE",
+    "CA2FL",
+    "FADAS",
     "AdPsgd",
     "AlgorithmConfig",
     "AsySonata",
@@ -39,6 +46,7 @@ __all__ = [
     "CentralizedSgd",
     "CorrectedGossip",
     "DecentralizedSgd",
+    "Ditto",
     "ExternalAlgorithm",
     "FedAsync",
     "FedAvg",

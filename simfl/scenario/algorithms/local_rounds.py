@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 from simfl.scenario.algorithms.base import AlgorithmConfig, Sections, ServerAlgorithmConfig
 from simfl.scenario.compression import UPLINK, Scheme
 from simfl.scenario.fields import Count, Index, NonNegative, Positive, PositiveSeconds, Settled, Share, option, variant
-from simfl.scenario.optimizers import USUAL_SERVER_STEPS
+from simfl.scenario.optimizers import USUAL_SERVER_STEPS, Decay
 from simfl.scenario.problems import Problem
 
 
@@ -157,6 +157,25 @@ class FedNova(FedAvg):
     kind: Literal["fednova"] = variant("fednova")  # type: ignore[assignment]
 
 
+class Ditto(FedAvg):
+    """Ditto: FedAvg, and a personal model of each client that is pulled to it."""
+
+    compresses: ClassVar[tuple[Scheme, ...]] = ()
+    no_optimizer: ClassVar[str] = "the steps on personal models are plain steps"
+    kind: Literal["ditto"] = variant("ditto")  # type: ignore[assignment]
+    personal_pull: NonNegative = option(
+        0.1, "lambda of the pull lambda (v - x) of a client's personal model v to the model x of the server"
+    )
+
+    def contradictions(self, scenario: Sections) -> Iterator[Problem]:
+        """Yield also any privacy, which personal models do not have."""
+        if scenario.privacy is None:
+            yield from super().contradictions(scenario)
+        else:
+            advice = "personal models are trained without noise, and the run keeps them; use fedavg"
+            yield Problem("null with ditto", f"'{scenario.privacy.mechanism}'", advice, ("privacy",))
+
+
 class FedAsync(LocalRoundsConfig):
     """FedAsync: a server mixes each arriving model into its own.
 
@@ -223,3 +242,60 @@ class FedBuff(LocalRoundsConfig):
     def noise_of_server(self) -> bool:
         """Whether the server adds the noise."""
         return self.noise == "server"
+
+
+def _weighted(kind: str, exponent: float) -> Iterator[Problem]:
+    """Yield a weight that falls with staleness."""
+    if exponent:
+        advice = "remove it, or use fedbuff"
+        yield Problem(f"0 with '{kind}'", f"{exponent:g}", advice, ("algorithm", "staleness_exponent"))
+
+
+class CA2FL(FedBuff):
+    """CA2FL: FedBuff whose server corrects updates by cached ones."""
+
+    kind: Literal["ca2fl"] = variant("ca2fl")  # type: ignore[assignment]
+    staleness_exponent: NonNegative = option(0.0, "must be 0: the cache takes its place")
+    noise: Literal["client"] = option("client", "each client adds the noise to its update, which the server keeps")
+
+    def contradictions(self, scenario: Sections) -> Iterator[Problem]:
+        """Yield also a weight that falls with staleness, which the paper does not have."""
+        yield from super().contradictions(scenario)
+        yield from _weighted(self.kind, self.staleness_exponent)
+
+
+class ACE(LocalRoundsConfig):
+    """ACE: a server steps at each arrival along the mean of all clients' last updates."""
+
+    kind: Literal["ace"] = variant("ace")
+    server_step: Positive = option(
+        1.0,
+        "step of the server on the mean of the cached updates; 0.01 with server_optimizer adam, yogi and adagrad where "
+        "it is left out",
+    )
+    max_age: Index | None = option(
+        None,
+        "ACED: the largest age of an update in the mean, in steps of the server since its model was read; null: any",
+    )
+
+
+class FADAS(FedBuff):
+    """FADAS: FedBuff whose server steps by AMSGrad, less far with stale updates."""
+
+    no_server_optimizer: ClassVar[str] = "its server steps by AMSGrad"
+    kind: Literal["fadas"] = variant("fadas")  # type: ignore[assignment]
+    server_step: Positive = option(1e-3, "eta, step of the server by AMSGrad")
+    staleness_exponent: NonNegative = option(0.0, "must be 0: the step depends on the staleness")
+    noise: Literal["client"] = option("client", "each client adds the noise to its update")
+    beta1: Decay = option(0.9, "decay of the mean of updates")
+    beta2: Decay = option(0.99, "decay of the mean of their squares")
+    eps: Positive = option(1e-8, "number that is added to the root of the mean of squares")
+    delay_threshold: Index | None = option(
+        1,
+        "tau_c: if an update in the buffer has a staleness tau above it, the step is eta / tau; null: it is always eta",
+    )
+
+    def contradictions(self, scenario: Sections) -> Iterator[Problem]:
+        """Yield also a weight that falls with staleness, which the paper does not have."""
+        yield from super().contradictions(scenario)
+        yield from _weighted(self.kind, self.staleness_exponent)

@@ -1,0 +1,86 @@
+"""FADAS: FedBuff whose server steps by AMSGrad, less far with stale updates.
+
+Wang, Wang, Lu and Chen 2024, "FADAS: towards federated adaptive asynchronous optimization", ICML,
+https://arxiv.org/abs/2407.18365, with the delay-adaptive step of the paper's program (`g_delay_adaptive.py`):
+
+    clients:  as in FedBuff:  take w^t, train, send Delta = w_Q - w^t
+    server:   with M updates in the buffer, of staleness at most tau_max:   D = their mean
+              m <- beta1 m + (1 - beta1) D,   v <- beta2 v + (1 - beta2) D^2,   u <- max(u, v)
+              w^{t+1} = w^t + eta' m / (sqrt(u) + eps)
+              eta' = eta / tau_max if tau_max > tau_c, else eta
+
+Squares, roots and the maximum are taken for each coordinate. The paper's text has min(eta, 1 / tau_max) in place of
+eta / tau_max. Without `delay_threshold`, tau_c, the step is always eta.
+
+Privacy: the moments are functions of the noisy updates that clients sent, so they are no further releases.
+
+Faults: those of FedBuff.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from simfl.algorithms.fedbuff import FedBuff
+from simfl.algorithms.optimizers import Terms
+from simfl.robust.base import Among
+from simfl.tape import Model, Tape
+from simfl.tape.optimizers import Amsgrad
+
+
+class _Server:
+    """AMSGrad with its moments, in the place of an `Optimizer`."""
+
+    def __init__(self, tape: Tape, model: Model, rule: Amsgrad) -> None:
+        self._tape, self._rule = tape, rule
+        self._moments = (tape.settle(tape.combine((0.0, model))),) * 3
+
+    def step(self, who: int, base: Model, terms: Terms, step_size: float) -> Model:
+        """Return the model after a step; `terms` add up to minus the mean update."""
+        mean = self._tape.combine(*((-coef, value) for coef, value in terms))
+        model, *moments = self._tape.map(self._rule, (mean, base, *self._moments), scalars=(step_size,), outputs=4)
+        self._moments = moments[0], moments[1], moments[2]
+        return model
+
+
+class FADAS(FedBuff):
+    """A server that takes an adaptive step for every M updates."""
+
+    summary: ClassVar[str] = "FADAS: FedBuff whose server steps by AMSGrad, less far if updates are very stale"
+    family: ClassVar[str] = "servers"
+    who_waits: ClassVar[str] = "no client waits; with `after_update: wait`, clients wait for the server's step"
+    what_travels: ClassVar[str] = "the model to clients, their changes to the server"
+    what_is_private: ClassVar[str] = "a client (`gaussian_update`)"
+    kind: ClassVar[str] = "fadas"
+    aggregates: ClassVar[frozenset[Among]] = frozenset()
+    combines_per_gradient = 1.0
+
+    def set_up(  # type: ignore[override]
+        self,
+        server_step: float = 1e-3,
+        beta1: float = 0.9,
+        beta2: float = 0.99,
+        eps: float = 1e-8,
+        delay_threshold: int | None = 1,
+        **options: Any,
+    ) -> None:
+        """Take the options.
+
+        Args:
+            server_step: eta.
+            beta1, beta2: the decay of the moments, in [0, 1).
+            eps: is added to the root of the second moment, > 0.
+            delay_threshold: tau_c, the largest staleness without effect on the step; None: no staleness has one.
+            options: the options of FedBuff.
+        """
+        super().set_up(**options)
+        self.full_step = server_step
+        self.delay_threshold = delay_threshold
+        self.server_optimizer = _Server(self.tape, self.server_model, Amsgrad(beta1, beta2, eps))  # type: ignore[assignment]
+
+    def step(self) -> None:
+        """Take the step, whose size depends on the largest staleness in the buffer."""
+        stalest = max(update.staleness for update in self.buffer)
+        late = self.delay_threshold is not None and stalest > self.delay_threshold
+        self.server_step = self.full_step / stalest if late else self.full_step
+        super().step()

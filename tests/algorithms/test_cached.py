@@ -1,0 +1,134 @@
+"""CA2FL, ACE and FADAS equal servers in NumPy; with unlike data and speeds, caches remove the bias of fast clients."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import simfl
+from simfl.algorithms.staleness import StalenessBound
+from simfl.errors import ScenarioError
+from tests.algorithms.test_fedbuff import Watched, change
+from tests.helpers import make_problem
+
+SCENARIO = Path(__file__).parents[2] / "scenarios/late/cached.yaml"
+
+
+def served(watched, problem, take):
+    """Replay the clients of a run; `take(w, client, Delta, weight, staleness, version)` returns the server's model."""
+    w, under_way, version = watched.training.initial.astype(np.float64), {}, 0
+    for event, client, *rest in watched.events:
+        if event == "read":
+            under_way[client] = version, w
+        elif event == "train":
+            read, start = under_way[client]
+            under_way[client] = read, change(problem, start, client, *rest)
+        else:
+            weight, staleness = rest
+            read, delta = under_way.pop(client)
+            assert staleness == version - read
+            after = w if weight == 0.0 else take(w, client, weight * delta, staleness, version)
+            version += after is not w
+            w = after
+    assert np.abs(w - watched.training.initial).max() > 0.02, "the run went somewhere"
+    return w
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, pytest.param({"after_update": "wait", "server_step": 0.7}, marks=pytest.mark.slow)],
+    ids=["paper", "waiting"],
+)
+def test_ca2fl_equals_a_numpy_server(options):
+    problem = make_problem(6, local=True)
+    watched = Watched(problem, "ca2fl", updates=61, buffer_size=4, staleness_exponent=0.0, noise="client", **options)
+    cache, buffer = dict.fromkeys(range(6), 0.0), []
+
+    def take(w, client, delta, staleness, version):
+        buffer.append((client, delta))
+        if len(buffer) < 4:
+            return w
+        mean = sum(cache.values()) / 6
+        v = mean + sum(delta - cache[client] for client, delta in buffer) / 4
+        cache.update(buffer)
+        buffer.clear()
+        return w + options.get("server_step", 1.0) * v
+
+    expected = served(watched, problem, take)
+    np.testing.assert_allclose(watched.model, expected, rtol=0, atol=1e-5)
+    fast = [row for row in watched.rows if row[1] == 3]
+    assert len(fast) > len({row[3] for row in fast}) or options, "a client was twice in a buffer"
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"max_age": 3, "server_step": 0.7, "staleness": StalenessBound(6, "down_weight")}],
+    ids=["ace", "aced"],
+)
+def test_ace_equals_a_numpy_server(options):
+    problem = make_problem(6, local=True)
+    watched = Watched(problem, "ace", updates=60, **options)
+    cache, left_out = {}, 0
+
+    def take(w, client, delta, staleness, version):
+        nonlocal left_out
+        cache[client] = version - staleness, delta
+        oldest = version - options.get("max_age", 1000)
+        young = [delta for k, (read, delta) in cache.items() if read >= oldest or k == client]
+        left_out += len(cache) - len(young)
+        return w + options.get("server_step", 1.0) * np.mean(young, axis=0)
+
+    expected = served(watched, problem, take)
+    np.testing.assert_allclose(watched.model, expected, rtol=0, atol=1e-5)
+    assert (left_out > 0) == ("max_age" in options)
+
+
+@pytest.mark.parametrize("threshold", [1, pytest.param(None, marks=pytest.mark.slow)])
+def test_fadas_equals_a_numpy_server(threshold):
+    problem = make_problem(6, local=True)
+    options = {"server_step": 0.02, "beta1": 0.8, "beta2": 0.95, "eps": 1e-3, "delay_threshold": threshold}
+    watched = Watched(problem, "fadas", updates=60, buffer_size=3, staleness_exponent=0.0, noise="client", **options)
+    buffer, m, v, u, delays = [], 0.0, 0.0, 0.0, set()
+
+    def take(w, client, delta, staleness, version):
+        nonlocal m, v, u
+        buffer.append((staleness, delta))
+        if len(buffer) < 3:
+            return w
+        mean, latest = np.mean([delta for _, delta in buffer], axis=0), max(staleness for staleness, _ in buffer)
+        buffer.clear()
+        delays.add(latest)
+        m, v = 0.8 * m + 0.2 * mean, 0.95 * v + 0.05 * mean**2
+        u = np.maximum(u, v)
+        step = 0.02 / latest if threshold is not None and latest > threshold else 0.02
+        return w + step * m / (np.sqrt(u) + 1e-3)
+
+    expected = served(watched, problem, take)
+    np.testing.assert_allclose(watched.model, expected, rtol=0, atol=1e-5)
+    assert min(delays) <= 1 < max(delays)
+
+
+@pytest.mark.slow
+def test_caches_reach_the_optimum_of_unlike_data_where_fedbuff_stalls(tmp_path):
+    scenario = simfl.load(SCENARIO)
+    local = {"batch_size": 10, "local_steps": 2, "step_size": 0.02, "server_step": 0.5}
+    for algorithm in ({}, {"algorithm": {"kind": "ace", **local}}):
+        assert simfl.run(scenario.replace(**algorithm), out=tmp_path).manifest.reason == "suboptimality"
+    stalled = simfl.run(scenario.replace(algorithm={"kind": "fedbuff", "buffer_size": 5, **local}), out=tmp_path)
+    assert stalled.metrics["suboptimality"].min() > 0.01
+
+
+@pytest.mark.parametrize(
+    ("section", "line"),
+    [
+        ({"kind": "ca2fl", "staleness_exponent": 0.5}, "algorithm.staleness_exponent: expected 0 with "
+         "'ca2fl', found 0.5; remove it, or use fedbuff"),
+        ({"kind": "ca2fl", "noise": "server"}, "algorithm.noise: expected client, found 'server'"),
+        ({"kind": "fadas", "server_optimizer": "adam"}, "algorithm.server_optimizer: expected sgd with 'fadas', found "
+         "'adam'; its server steps by AMSGrad"),
+    ],
+)  # fmt: skip
+def test_what_contradicts_the_papers_is_refused(section, line):
+    with pytest.raises(ScenarioError) as caught:
+        simfl.load({"data": "digits", "clients": 4, "stop": {"updates": 2}, "algorithm": section})
+    assert line in str(caught.value)
