@@ -20,6 +20,7 @@ PALETTE = (_BLUE, _VERMILION, _GREEN, _ORANGE, _SKY, _PURPLE, _BLACK)
 _LOOKS = {
     "adpsgd": ("AD-PSGD", _BLUE),
     "sync_sgd": ("SYNC", _VERMILION),
+    "a2cid2": ("A²CiD²", "#A8C060"),
     "decentralized_sgd": ("D-PSGD", _GREEN),
     "corrected_gossip": ("corrected gossip", "#0000FF"),
     "k_gt": ("K-GT", "#442244"),
