@@ -110,7 +110,7 @@ class ADPSGD(OwnUpdates):
         while True:
             if self.waits and not (yield from self.may_read(me)):
                 return
-            gradient = self.gradient(self.model[me], me)
+            gradient = self.gradient(self._present(me), me)
             read_at = self.updates
             outcome = yield self.compute(me)
             if outcome is not Outcome.DONE:
@@ -134,9 +134,8 @@ class ADPSGD(OwnUpdates):
         peer = self.choose(me) if self._starts[me] else None
         if peer is not None:
             self._count_exchange(me, peer)
-            # The average is not bound to a local name: a suspended process would keep it, and its rows, alive.
             if self.aggregation is None:
-                self.model[me] = self.model[peer] = self.tape.combine((0.5, self.model[me]), (0.5, self.model[peer]))
+                self._average(me, peer)
             else:
                 self.model[me], self.model[peer] = (
                     self._after_hearing(one, other, self.model[one], self.model[other])
@@ -148,13 +147,26 @@ class ADPSGD(OwnUpdates):
                 self.optimizer.average(peer, states)
         self.apply(me, gradient, peer, weight, staleness)
 
+    def _average(self, me: int, peer: int) -> None:
+        """Replace the models of a pair by their mean."""
+        # The average is not bound to a local name: a suspended process would keep it, and its rows, alive.
+        self.model[me] = self.model[peer] = self.tape.combine((0.5, self.model[me]), (0.5, self.model[peer]))
+
+    def _present(self, client: int) -> Model:
+        """Return a client's model as it is now."""
+        return self.model[client]
+
+    def _move(self, client: int, share: float, difference: Model) -> None:
+        """Add a share of a pair's difference to a client's model."""
+        self.model[client] = self.tape.combine((1.0, self.model[client]), (share, difference))
+
     def messaging_worker(self, me: int) -> Process:
         """Run Appendix A: the exchange travels while the gradient is computed."""
         yield self.joined(me)
         while True:
             if self.waits and not (yield from self.may_read(me)):
                 return
-            gradient = self.gradient(self.model[me], me)
+            gradient = self.gradient(self._present(me), me)
             read_at = self.updates
             peer, averaging = self.start_averaging(me) if self._starts[me] else (None, None)
             outcome = yield self.compute(me)
@@ -199,17 +211,17 @@ class ADPSGD(OwnUpdates):
         network, size, half = self.world.network, self.training.message_bytes, self._half
         combine, optimizer = self.tape.combine, self.optimizer
         memory = None if self._pairs is None else self._pairs.of(me, peer)
-        before = sent = self.model[me]
+        before = sent = self._present(me)
         if memory is not None:
             before, sent = memory.shown[me], memory.show(me, sent)
         state = None if optimizer is None else optimizer.shown(me)
         done = self.clock.event()
 
         def at_peer() -> None:
-            other = self.model[peer] if memory is None else memory.show(peer, self.model[peer])
+            other = self._present(peer) if memory is None else memory.show(peer, self.model[peer])
             if self.aggregation is None:
                 difference = combine((half, sent), (-half, other))
-                self.model[peer] = combine((1.0, self.model[peer]), (1.0, difference))
+                self._move(peer, 1.0, difference)
             else:
                 difference = combine((1.0, sent), (-1.0, self._after_hearing(me, peer, sent, other)))
                 self.model[peer] = self._after_hearing(peer, me, other, sent)
@@ -221,7 +233,7 @@ class ADPSGD(OwnUpdates):
             network.send(peer, me, size, at_home, content=other)
 
         def at_home() -> None:
-            self.model[me] = combine((1.0, self.model[me]), (-1.0, self.in_flight.pop(me)))
+            self._move(me, -1.0, self.in_flight.pop(me))
             if optimizer is not None and state is not None:
                 optimizer.average(me, [(0.5, optimizer.shown(me)), (0.5, self._states_in_flight.pop(me))])
             done.succeed(True)

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from simfl.build.devices import pace_of, speed_trace
+from simfl.build.devices import devices_of, pace_of, speed_trace
 from simfl.build.links import sampler_of
 from simfl.build.places import Places
 from simfl.build.presence import absences_from_file
@@ -55,6 +55,13 @@ def speeds(scenario: Scenario, streams: Streams) -> NDArray[np.float64]:
         return generator.choice(positive_column(Path(config.path), config.column, "clients.speed"), count)
     sampler = sampler_of(config, 1.0)
     return np.ones(count) if sampler is None else sampler(generator, count)
+
+
+def batch_times_s(scenario: Scenario, streams: Streams) -> NDArray[np.float64]:
+    """Return seconds of each client's mini-batch, without jitter and slowdowns, [K]."""
+    pace = pace_of(scenario, devices_of(scenario, streams))
+    each_s = np.asarray(pace.seconds_per_batch) + pace.batch_size * np.asarray(pace.seconds_per_example)
+    return np.asarray(each_s * speeds(scenario, streams), dtype=np.float64)
 
 
 def longest_batch_s(setup: Setup) -> tuple[float, str]:

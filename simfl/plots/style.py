@@ -20,6 +20,7 @@ PALETTE = (_BLUE, _VERMILION, _GREEN, _ORANGE, _SKY, _PURPLE, _BLACK)
 _LOOKS = {
     "adpsgd": ("AD-PSGD", _BLUE),
     "sync_sgd": ("SYNC", _VERMILION),
+    "a2cid2": ("A²CiD²", "#A8C060"),
     "decentralized_sgd": ("D-PSGD", _GREEN),
     "corrected_gossip": ("corrected gossip", "#0000FF"),
     "k_gt": ("K-GT", "#442244"),
@@ -44,7 +45,7 @@ _LOOKS = {
     "ringmaster": ("Ringmaster ASGD", "#0048F0"),
     "rennala": ("Rennala SGD", "#30C090"),
     "m_sync_sgd": ("m-synchronous SGD", "#9078F0"),
-    "mindflayer": ("MindFlayer SGD", "#442266"),
+    "mindflayer": ("MindFlayer SGD", "#5533BB"),
     "ca2fl": ("CA2FL", "#129EA4"),
     "ace": ("ACE", "#6D2061"),
     "fadas": ("FADAS", "#7DC05E"),

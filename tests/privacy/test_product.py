@@ -39,6 +39,7 @@ EXAMPLE = {
     "adpsgd that drops": ("adpsgd", {"staleness": StalenessBound(1, "drop")}),
     "adpsgd that weighs": ("adpsgd", {"exchange": "atomic", "staleness": StalenessBound(1, "down_weight")}),
     "asy_sonata": ("asy_sonata", {}),
+    "a2cid2": ("a2cid2", {"gradient_s": (0.005, 0.006, 0.007, 0.004)}),
     "async_fl": ("async_fl", {"sizes": (5, 0.25)}),
     "async_fl, rounds larger than the data": ("async_fl", {"sizes": (50, 9.0)}),
     "async_sgd": ("async_sgd", {}),

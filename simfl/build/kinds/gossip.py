@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 from simfl.build.devices import usual_batch_s
 from simfl.build.kinds.base import BoundedKind, Kind
 from simfl.build.setup import Setup
 from simfl.build.traffic import cost_of, overloads
+from simfl.build.world import batch_times_s
 from simfl.errors import ScenarioError
 from simfl.scenario import algorithms as schema
 from simfl.scenario.units import format_time
@@ -63,7 +64,7 @@ class GossipLearningKind(BoundedKind[schema.GossipLearning]):
 class AdPsgdKind(BoundedKind[schema.AdPsgd]):
     """AD-PSGD: atomic exchanges take no time on any links."""
 
-    kinds = ("adpsgd",)
+    kinds: ClassVar[tuple[str, ...]] = ("adpsgd",)
 
     def warnings(self, setup: Setup) -> Iterator[str]:
         """Warn of exchanges that take no time although links do."""
@@ -81,3 +82,14 @@ class MixingKind(Kind[schema.DecentralizedSgd | schema.CorrectedGossip]):
     def options(self, setup: Setup) -> dict[str, Any]:
         """Add the rule of the mixing matrix."""
         return {**super().options(setup), "mixing": self.scenario.topology.mixing}
+
+
+class A2CiD2Kind(AdPsgdKind):
+    """A2CiD2: the rates of pairs follow from the clients' times."""
+
+    kinds = ("a2cid2",)
+
+    def options(self, setup: Setup) -> dict[str, Any]:
+        """Add the seconds of a gradient of each client, without jitter and slowdowns."""
+        each_s = batch_times_s(self.scenario, setup.streams)
+        return {**super().options(setup), "gradient_s": each_s.tolist()}

@@ -6,11 +6,8 @@ import math
 from collections.abc import Sequence
 from typing import cast
 
-import numpy as np
-
-from simfl.build.devices import devices_of, pace_of
 from simfl.build.kinds.local_rounds import LocalRoundsKind
-from simfl.build.world import speeds
+from simfl.build.world import batch_times_s
 from simfl.scenario.algorithms.low_communication import AsyncLocalSgd
 from simfl.streams import Streams
 
@@ -25,9 +22,6 @@ class AsyncLocalSgdKind(LocalRoundsKind):
         steps, config = super().round_steps(sizes), cast(AsyncLocalSgd, self.config)
         if config.steps == "equal":
             return steps
-        streams = Streams(self.scenario.seed)
-        pace = pace_of(self.scenario, devices_of(self.scenario, streams))
-        batch_s = np.asarray(pace.seconds_per_batch) + pace.batch_size * np.asarray(pace.seconds_per_example)
-        each_s = batch_s * speeds(self.scenario, streams)
+        each_s = batch_times_s(self.scenario, Streams(self.scenario.seed))
         shares = each_s.min() / each_s
         return [max(1, math.floor(count * share + 1e-9)) for count, share in zip(steps, shares.tolist(), strict=True)]

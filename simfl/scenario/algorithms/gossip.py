@@ -148,6 +148,23 @@ class AdPsgd(BoundedConfig):
             yield Problem(expected, "'senders'", advice, ("algorithm", "pairing"))
 
 
+class A2CiD2(AdPsgd):
+    """A2CiD2: AD-PSGD with a second model of each client, which accelerates gossip."""
+
+    states: ClassVar[tuple[str, ...]] = ()
+    no_optimizer: ClassVar[str] = "its clients take each step with two models"
+    compresses: ClassVar[tuple[Scheme, ...]] = ()
+    kind: Literal["a2cid2"] = variant("a2cid2")  # type: ignore[assignment]
+
+    def contradictions(self, scenario: Sections) -> Iterator[Problem]:
+        """Yield also a graph that changes."""
+        yield from super().contradictions(scenario)
+        if scenario.topology.changes:
+            advice = "its constants are those of one graph: use adpsgd"
+            at = ("topology", "kind")
+            yield Problem("a graph that stays with 'a2cid2'", f"'{scenario.topology.kind}'", advice, at)
+
+
 class GossipLearning(BoundedConfig):
     """Gossip learning: models are pushed to random neighbors periodically.
 
