@@ -68,6 +68,18 @@ PAGES: dict[str, tuple[str, str, tuple[str, ...]]] = {
         ("topology", "regions", "links", "underlay", "compression"),
     ),
     "scenario-algorithm": ("The algorithm", "Every algorithm with its options.", ("algorithm",)),
+    "scenario-steps": (
+        "Steps",
+        "Step sizes and their schedules, optimizers, bounds on staleness, and the sizes of rounds of `async_fl`.",
+        (
+            "algorithm.step_size",
+            "algorithm.optimizer",
+            "algorithm.server_optimizer",
+            "algorithm.staleness_bound",
+            "algorithm.sizes",
+            "algorithm.gate",
+        ),
+    ),
     "scenario-robust": (
         "Hostile clients",
         "Robust rules that combine models, and hostile clients (attackers) with what they send.",
@@ -122,9 +134,11 @@ def pages() -> dict[str, str]:
 
 
 def page_of(path: str) -> str:
-    """Return the page that describes a field, by its path."""
-    section = path.partition(".")[0]
-    return next((name for name, (_, _, keys) in PAGES.items() if section in keys), FIRST)
+    """Return the page that describes a field, by its path or by that of a section around it."""
+    places = {key: name for name, (_, _, keys) in PAGES.items() for key in keys}
+    while path and path not in places:
+        path = path.rpartition(".")[0]
+    return places.get(path, FIRST)
 
 
 class Writer:
@@ -132,19 +146,28 @@ class Writer:
 
     def __init__(self) -> None:
         self._written: dict[tuple[type[Config], ...], str] = {}
+        self._lines: dict[str, list[str]] = {FIRST: [], **{name: [] for name in PAGES}}
 
     def scenario(self) -> dict[str, list[str]]:
         """Return the lines of all sections by page."""
         plain = [(key, field) for key, field in _fields(Scenario) if not members_of(field.annotation)]
-        lines: dict[str, list[str]] = {FIRST: [], **{name: [] for name in PAGES}}
-        lines[FIRST] += ["## The run itself\n", *self._bullets(plain, FIRST)]
+        self._lines[FIRST] += ["## The run itself\n", *self._bullets(plain)]
         for key, field in _fields(Scenario):
             if (key, field) not in plain:
-                lines[page_of(key)] += self._section(key, field, level=2)
-        return lines
+                self._write(key, field, level=2)
+        return self._lines
+
+    def _write(self, path: str, field: FieldInfo, level: int) -> None:
+        """Write the section of a field whose value is a mapping, and those of the fields in it, each on its page."""
+        self._lines[page_of(path)] += self._section(path, field, level)
+        for member in members_of(field.annotation):
+            for name, inner in _fields(member):
+                if (nested := members_of(inner.annotation)) and self._place(nested) is None:
+                    at = f"{path}.{name}"
+                    self._write(at, inner, level=3 if page_of(at) == page_of(path) else 2)
 
     def _section(self, path: str, field: FieldInfo, level: int) -> Iterator[str]:
-        """Yield the section of a field whose value is a mapping, and those of the fields in it."""
+        """Yield the section of a field whose value is a mapping."""
         members = members_of(field.annotation)
         self._written[members] = path
         yield f"\n{'#' * level} {path}\n"
@@ -158,46 +181,46 @@ class Writer:
             about.append(f"{_sentence(default)}")
         yield " ".join(about) + "\n"
         if key is None:
-            yield from self._bullets(_fields(members[0]), page_of(path))
+            yield from self._bullets(_fields(members[0]), path)
         else:
-            yield from self._variants(members, key, page_of(path))
-        for member in members:
-            for name, inner in _fields(member):
-                if (nested := members_of(inner.annotation)) and self._place(nested) is None:
-                    yield from self._section(f"{path}.{name}", inner, 3)
+            yield from self._variants(members, key, path)
 
-    def _variants(self, members: Sequence[type[Config]], key: str, page: str) -> Iterator[str]:
+    def _variants(self, members: Sequence[type[Config]], key: str, path: str) -> Iterator[str]:
         """Yield what the variants share, then each with what it has alone."""
         owners: dict[tuple[str, str], list[str]] = {}
         for member in members:
             for name, field in _fields(member):
                 if name != key:
-                    owners.setdefault((name, self._meaning(field, page)), []).append(_tag(member, key))
+                    owners.setdefault((name, self._meaning(f"{path}.{name}", field)), []).append(_tag(member, key))
         for (name, meaning), tags in owners.items():
             if len(tags) > 1:
-                some = "" if len(tags) == len(members) else f" (with {key} {', '.join(tags)})"
+                others = [tag for member in members if (tag := _tag(member, key)) not in tags]
+                some = f" (with {key} {', '.join(tags)})"
+                if len(others) < len(tags):
+                    some = f" (not with {key} {', '.join(others)})" if others else ""
                 yield f"- **{name}**{some}: {meaning}"
         for member in members:
             tag = _tag(member, key)
             yield f"- `{key}: {tag}`: {_summary(member)}"
             yield from (f"  - **{name}**: {meaning}" for (name, meaning), tags in owners.items() if tags == [tag])
 
-    def _bullets(self, fields: Sequence[tuple[str, FieldInfo]], page: str) -> Iterator[str]:
+    def _bullets(self, fields: Sequence[tuple[str, FieldInfo]], path: str = "") -> Iterator[str]:
         for name, field in fields:
-            yield f"- **{name}**: {self._meaning(field, page)}"
+            yield f"- **{name}**: {self._meaning(f'{path}.{name}' if path else name, field)}"
 
-    def _meaning(self, field: FieldInfo, page: str) -> str:
-        return f"{field.description}; *{self._kind_of_value(field, page)}*, {_default(field)}"
+    def _meaning(self, path: str, field: FieldInfo) -> str:
+        return f"{field.description}; *{self._kind_of_value(path, field)}*, {_default(field)}"
 
-    def _kind_of_value(self, field: FieldInfo, page: str) -> str:
+    def _kind_of_value(self, path: str, field: FieldInfo) -> str:
         members = members_of(field.annotation)
         if not members:
             text = _describe(field.annotation, field.metadata)
             return text.removesuffix(" or null") if field.default is None else text
         several = "list of mappings" if _is_tuple(field.annotation) else "mapping"
-        place = self._place(members)
-        if place is None:
+        place, page = self._place(members), page_of(path.rpartition(".")[0] or path)
+        if place is None and page_of(path) == page:
             return f"{several}, see below"
+        place = place or path
         file = "" if page_of(place) == page else f"{page_of(place)}.md"
         return f"{several}, see [{place}]({file}#{_anchor(place)})"
 

@@ -26,7 +26,7 @@ def compression_of(setup: Setup) -> CompressionPlan | None:
         compressor = _own(config, size)
     else:
         compressor = COMPRESSORS[config.kind](**config.arguments())
-    scheme, gamma = config.scheme or setup.scenario.algorithm.compresses[0], config.gamma
+    scheme, gamma = config.scheme or config.usable(setup.scenario.algorithm.compresses)[0], config.gamma
     if gamma is None:
         gamma = _gamma(setup, compressor, size) if scheme == "choco" else 1.0
     return CompressionPlan(compressor, scheme, gamma, size, config.downlink)

@@ -301,13 +301,24 @@ def _compression(scenario: Sections) -> Iterator[Problem]:
         able = [kind_of(section, "kind") for section in members_of(Algorithm) if section.compresses]  # type: ignore[attr-defined]
         yield Problem(f"null with algorithm '{algorithm.kind}'", found, f"remove it, or use {one_of(able)}", at)
         return
-    scheme = compression.scheme or schemes[0]
-    if scheme not in schemes:
+    usable = compression.usable(schemes)
+    if not usable:
+        needed = f"'{compression.kind}' needs scheme {one_of(compression.schemes)}"
+        advice = f"{needed}, which the algorithm does not have: use another kind"
+        yield Problem(f"messages for {one_of(schemes)} with algorithm '{algorithm.kind}'", found, advice, (*at, "kind"))
+        return
+    scheme = compression.scheme or usable[0]
+    if scheme not in usable:
+        if scheme in schemes:
+            expected = f"{one_of(usable)} with kind '{compression.kind}'"
+            yield Problem(expected, repr(scheme), "choose it, or another kind", (*at, "scheme"))
+            return
+        schemes = usable
         expected = f"{one_of(schemes)} with algorithm '{algorithm.kind}'"
         yield Problem(expected, repr(scheme), "choose one of them", (*at, "scheme"))
     if (scheme not in WITH_GAMMA or algorithm.has_server) and compression.gamma is not None:
         what = f"algorithm '{algorithm.kind}'" if algorithm.has_server else f"scheme '{scheme}'"
-        advice = "remove it: only choco, deep_squeeze and direct in gossip have a step size of mixing"
+        advice = "remove it: only choco, deep_squeeze, direct and moniqua in gossip have a step size of mixing"
         yield Problem(f"null with {what}", f"{compression.gamma:g}", advice, (*at, "gamma"))
     if compression.downlink and not algorithm.has_server:
         expected = f"false with algorithm '{algorithm.kind}'"

@@ -6,42 +6,61 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from simfl.scenario.fields import ByKind, ClassSection, Count, Flag, OwnCode, OwnName, Share, option, variant
+from simfl.scenario.fields import (
+    ByKind,
+    ClassSection,
+    Count,
+    Flag,
+    OwnCode,
+    OwnName,
+    Positive,
+    Share,
+    Within,
+    option,
+    variant,
+)
 
-Scheme = Literal["choco", "deep_squeeze", "dcd", "ecd", "error_feedback", "ef21", "direct"]
+Scheme = Literal["choco", "deep_squeeze", "dcd", "ecd", "error_feedback", "ef21", "direct", "moniqua"]
 
 #: All schemes for rounds of gossip; the first is used if a scenario names none.
-GOSSIP: tuple[Scheme, ...] = ("choco", "deep_squeeze", "dcd", "ecd", "direct")
+GOSSIP: tuple[Scheme, ...] = ("choco", "deep_squeeze", "dcd", "ecd", "direct", "moniqua")
 #: The schemes of exchanges in pairs and of pushes.
 PAIRWISE: tuple[Scheme, ...] = ("choco", "deep_squeeze", "direct")
 #: The schemes of updates that are sent to a server.
 UPLINK: tuple[Scheme, ...] = ("error_feedback", "ef21", "direct")
 #: The schemes whose mixing has a step size.
-WITH_GAMMA: tuple[Scheme, ...] = ("choco", "deep_squeeze", "direct")
+WITH_GAMMA: tuple[Scheme, ...] = ("choco", "deep_squeeze", "direct", "moniqua")
 
 
 class CompressionConfig(ClassSection):
     """Base of compressors, with the scheme that uses their messages."""
 
     beside: ClassVar[frozenset[str]] = frozenset({"scheme", "gamma", "downlink"})
+    #: The schemes that can use its messages.
+    schemes: ClassVar[tuple[Scheme, ...]] = ("choco", "deep_squeeze", "dcd", "ecd", "direct", "error_feedback", "ef21")
 
     scheme: Scheme | None = option(
         None,
         "what clients compress and remember. In gossip: choco (estimates of neighbors' models), deep_squeeze (adds "
         "what the last messages left out); in rounds of gossip also dcd and ecd (for comparison; they diverge if "
         "messages are short). To a server: error_feedback (adds what the last updates left out), ef21 (estimates of "
-        "updates). Everywhere: direct (remembers nothing). null: the first that the algorithm can use",
+        "updates). Everywhere: direct (remembers nothing). moniqua belongs to the kind moniqua. null: the first that "
+        "algorithm and kind can use",
     )
     gamma: Share | None = option(
         None,
-        "consensus step size of choco, deep_squeeze and direct; null: for choco the theory's, which is small; for "
-        "direct 1",
+        "consensus step size of choco, deep_squeeze, direct and moniqua; null: for choco the theory's, which is small; "
+        "for direct and moniqua 1",
     )
     downlink: Flag = option(
         False,
         "whether the models that a server sends are compressed, too: server and client keep an estimate of what the "
         "client has, and messages change it (EF21-P)",
     )
+
+    def usable(self, schemes: tuple[Scheme, ...]) -> tuple[Scheme, ...]:
+        """Return which of an algorithm's schemes fit; the first is the default."""
+        return tuple(scheme for scheme in schemes if scheme in self.schemes)
 
 
 class TopK(CompressionConfig):
@@ -73,10 +92,25 @@ class Sign(CompressionConfig):
     kind: Literal["sign"] = variant("sign")
 
 
+class Moniqua(CompressionConfig):
+    """Each coordinate modulo B = 2 theta / (1 - 2^-bits_each).
+
+    A receiver finds the vector nearest to its own model.
+    """
+
+    schemes: ClassVar[tuple[Scheme, ...]] = ("moniqua",)
+    kind: Literal["moniqua"] = variant("moniqua")
+    theta: Positive = Field(
+        description="largest difference of a coordinate of the models of two neighbors; a larger one is not noticed, "
+        "and makes models wrong by a multiple of B"
+    )
+    bits_each: Annotated[int, Within(at_least=1, at_most=16)] = option(8, "number of bits of a coordinate")
+
+
 class OwnCompressor(CompressionConfig, OwnCode):
     """A compressor of your own, from a module."""
 
     kind: OwnName = Field(description="module and class of the compressor, as in my_module:MyCompressor")
 
 
-Compression = Annotated[TopK | RandomK | Qsgd | Sign | OwnCompressor, ByKind(external=OwnCompressor)]
+Compression = Annotated[TopK | RandomK | Qsgd | Sign | Moniqua | OwnCompressor, ByKind(external=OwnCompressor)]

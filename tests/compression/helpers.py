@@ -6,6 +6,7 @@ import random
 import jax
 import numpy as np
 
+from simfl.compression.compressors.moniqua import Moniqua
 from simfl.compression.compressors.qsgd import Qsgd
 from simfl.compression.compressors.random_k import RandomK
 from simfl.compression.compressors.top_k import TopK
@@ -31,6 +32,11 @@ def check_repeats(scenario, name, folder):
     return whole, resumed
 
 
+def wrapped(x, modulus):
+    """Return x mod a number, from -modulus/2 to modulus/2."""
+    return (x + modulus / 2) % modulus - modulus / 2
+
+
 def compressed(compressor, x, key):
     """Return Q(x), f64 [d]."""
     x = np.asarray(x, np.float64)
@@ -49,4 +55,9 @@ def compressed(compressor, x, key):
             chosen = np.floor(level) + (uniform < level - np.floor(level))
             tau = 1.0 if unbiased else 1.0 + min(size / s**2, np.sqrt(size) / s)
             return np.sign(x) * norm * chosen / (s * tau)
+        case Moniqua(theta, bits):
+            delta = 2.0 ** -(bits + 1)
+            modulus = 2 * theta / (1 - 2 * delta)
+            rounded = np.round(wrapped(x / modulus, 1.0) * 2**bits) / 2**bits
+            return modulus * np.where(rounded >= 0.5, -0.5, rounded)
     return np.where(x < 0, -1.0, 1.0) * np.abs(x).sum() / size

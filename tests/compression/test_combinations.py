@@ -45,7 +45,8 @@ def test_every_combination_runs_or_is_refused_in_one_line(tmp_path):
         for compressor, gamma in itertools.product(COMPRESSORS, ("null", "0.5")):
             try:
                 downlink = str(bool(sections[kind].has_server) and compressor in ("qsgd", "sign")).lower()
-                more = f"compression={{kind: {compressor}, gamma: {gamma}, downlink: {downlink}}}"
+                theta = ", theta: 1" if compressor == "moniqua" else ""
+                more = f"compression={{kind: {compressor}, gamma: {gamma}, downlink: {downlink}{theta}}}"
                 setup = setup_of(*changes, more)
             except ScenarioError as error:
                 (line,) = str(error).splitlines()
@@ -67,7 +68,7 @@ REFUSED = [
     (["algorithm={kind: sync_sgd}"], "compression: expected null with algorithm 'sync_sgd', found 'top_k'; remove it, "
      "or use "),
     (["compression.scheme=dcd", "compression.gamma=0.5"], "compression.gamma: expected null with scheme 'dcd', found "
-     "0.5; remove it: only choco, deep_squeeze and direct in gossip have a step size of mixing"),
+     "0.5; remove it: only choco, deep_squeeze, direct and moniqua in gossip have a step size of mixing"),
     (["algorithm={kind: fedavg}", "compression.gamma=0.5"], "compression.gamma: expected null with algorithm 'fedavg', "
      "found 0.5; remove it"),
     (["algorithm={kind: fedavg}", "compression.scheme=choco"], "compression.scheme: expected error_feedback, ef21 or "
@@ -99,8 +100,17 @@ REFUSED = [
      "average with compressed messages, found 'none'; a short message changes a model and cannot replace it: use "),
     (["compression.downlink=true"], "compression.downlink: expected false with algorithm 'decentralized_sgd', found "
      "true; remove it: there is no server that sends models"),
+    (["algorithm={kind: sgp}", "compression={kind: moniqua, theta: 1}"], "compression.kind: expected messages for "
+     "choco, deep_squeeze or direct with algorithm 'sgp', found 'moniqua'; 'moniqua' needs scheme moniqua, which the "
+     "algorithm does not have: use another kind"),
+    (["compression={kind: moniqua, theta: 1, scheme: direct}"], "compression.scheme: expected moniqua with kind "
+     "'moniqua', found 'direct'; choose it, or another kind"),
+    (["compression.scheme=moniqua"], "compression.scheme: expected choco, deep_squeeze, dcd, ecd or direct with kind "
+     "'top_k', found 'moniqua'; choose it, or another kind"),
+    (["compression={kind: moniqua}"], "compression.theta: expected"),
     (["compression.share=0"], "compression.share: expected a number > 0 and <= 1, found 0"),
-    (["compression=topk"], "compression: expected top_k, random_k, qsgd, sign or my_module:MyClass, found 'topk'; "
+    (["compression=topk"], "compression: expected top_k, random_k, qsgd, sign, moniqua or my_module:MyClass, found "
+     "'topk'; "
      "did you mean 'top_k'?"),
 ]  # fmt: skip
 

@@ -7,6 +7,7 @@ import pytest
 
 from simfl.compression.base import CompressionPlan
 from simfl.compression.compressors import COMPRESSORS
+from simfl.compression.compressors.moniqua import Moniqua
 from simfl.compression.compressors.qsgd import Qsgd
 from simfl.compression.compressors.random_k import RandomK
 from simfl.compression.compressors.sign import Sign
@@ -14,7 +15,7 @@ from simfl.compression.compressors.top_k import TopK
 from tests.compression.helpers import compressed
 
 D = 40
-ALL = [TopK(0.1), RandomK(0.1), RandomK(0.1, unbiased=True), Qsgd(4), Qsgd(4, unbiased=True), Sign()]
+ALL = [TopK(0.1), RandomK(0.1), RandomK(0.1, unbiased=True), Qsgd(4), Qsgd(4, unbiased=True), Sign(), Moniqua(0.7, 3)]
 
 
 def vectors(count=50):
@@ -23,7 +24,7 @@ def vectors(count=50):
 
 
 def test_the_catalogue_names_every_compressor():
-    assert list(COMPRESSORS) == ["top_k", "random_k", "qsgd", "sign"]
+    assert list(COMPRESSORS) == ["top_k", "random_k", "qsgd", "sign", "moniqua"]
     assert {type(one) for one in ALL} == set(COMPRESSORS.values())
     assert all(one.summary and one == type(one)(**vars(one)) for one in ALL)
 
@@ -71,6 +72,7 @@ def test_zero_stays_zero(compressor):
         (Qsgd(15), 100, 32 + 100 * 5),
         (Qsgd(16), 100, 32 + 100 * 6),
         (Sign(), 7850, 32 + 7850),
+        (Moniqua(1.0, 3), 100, 300),
     ],
 )
 def test_messages_have_the_bits_of_the_formula(compressor, size, bits):

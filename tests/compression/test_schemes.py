@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from simfl.compression.base import CompressionPlan
+from simfl.compression.compressors.moniqua import Moniqua
 from simfl.compression.compressors.qsgd import Qsgd
 from simfl.compression.compressors.random_k import RandomK
 from simfl.compression.compressors.top_k import TopK
@@ -16,7 +17,7 @@ from simfl.tape import Tape
 from simfl.world.availability import Outage
 from simfl.world.changing import Redrawn, one_peer
 from simfl.world.links import LinkModel
-from tests.compression.helpers import compressed
+from tests.compression.helpers import compressed, wrapped
 from tests.helpers import NumpyExecutor, exponential, lognormal, make_training, make_world, run_algorithm
 
 D, EXAMPLES = 24, 30
@@ -62,6 +63,11 @@ def plain_loop(scheme, compressor, weights, data, initial, rounds, step, gamma):
             stepped = weights @ estimate + descent
             z = (1 - (t + 1) / 2) * x + (t + 1) / 2 * stepped
             x, estimate = stepped, (1 - 2 / (t + 1)) * estimate + 2 / (t + 1) * each(z, t)
+        elif scheme == "moniqua":
+            sent, modulus = each(x, t), compressor.modulus
+            near = x[:, None] + wrapped(sent - x[:, None], modulus)  # client i's estimate of each x_j
+            mean = np.einsum("ij,ijd->id", weights, near - near[range(count), range(count)][:, None])
+            x = x + descent + gamma * mean
         else:
             whole = x + error if scheme == "deep_squeeze" else x
             sent = each(whole, t)
@@ -71,6 +77,8 @@ def plain_loop(scheme, compressor, weights, data, initial, rounds, step, gamma):
 
 
 COMPRESSORS = {"top_k": TopK(0.25), "random_k": RandomK(0.25), "qsgd": Qsgd(8)}
+MONIQUA = Moniqua(theta=2.0, bits_each=6)
+CASES = [(scheme, kind) for scheme in SCHEMES for kind in COMPRESSORS if scheme != "moniqua"] + [("moniqua", "moniqua")]
 
 
 def run_scheme(world, scheme, compressor, gamma, *, step=0.1, rounds=None, data=None, models=None, prepare=None, **run):
@@ -89,11 +97,10 @@ def run_scheme(world, scheme, compressor, gamma, *, step=0.1, rounds=None, data=
 
 @pytest.mark.slow(but=["top_k-ring"])
 @pytest.mark.parametrize("topology", ["ring", "torus"])
-@pytest.mark.parametrize("kind", COMPRESSORS)
-@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize(("scheme", "kind"), CASES)
 def test_iterates_are_those_of_the_listing(scheme, kind, topology):
     world, rounds, gamma = make_world(9, topology=topology), 12, 0.3
-    data, compressor = Data(9), COMPRESSORS[kind]
+    data, compressor = Data(9), {**COMPRESSORS, "moniqua": MONIQUA}[kind]
     gamma = 1.0 if scheme in ("dcd", "ecd") else gamma
     algorithm, tape = run_scheme(world, scheme, compressor, gamma, rounds=rounds, data=data)
     weights = world.topology.mixing_matrix().toarray()
@@ -143,6 +150,30 @@ def test_choco_gossip_reaches_a_consensus_and_messages_without_memory_do_not():
     assert direct[-1] > 0.05 * direct[0]
 
 
+@pytest.mark.parametrize("bits", [1, 4])
+def test_moniqua_finds_every_vector_within_theta_and_no_vector_beyond(bits):
+    compressor = Moniqua(theta=0.5, bits_each=bits)
+    delta, modulus = 0.5 ** (bits + 1), 1.0 / (1 - 0.5**bits)
+    assert modulus == compressor.modulus
+    generator = np.random.default_rng(6)
+    x = (100 * generator.standard_normal(2000)).astype(np.float32)
+    message = np.asarray(compressor.compress(x, None))
+    assert np.unique(message).size == 2**bits
+    near = (x + generator.uniform(-0.499, 0.499, 2000)).astype(np.float32)
+    found = near + np.asarray(compressor.near(message, near))
+    assert np.abs(found - x).max() <= delta * modulus + 1e-4
+    far = (x + modulus).astype(np.float32)
+    np.testing.assert_allclose(
+        far + np.asarray(compressor.near(message, far)) - x, modulus, atol=delta * modulus + 1e-4
+    )
+
+
+@pytest.mark.slow
+def test_moniqua_gossip_ends_as_near_to_consensus_as_its_grid():
+    fine, coarse = (distances("moniqua", Moniqua(8.0, bits), 1.0, 100)[:, 0] for bits in (12, 6))
+    assert fine[-1] < 1e-3 * coarse[-1] < 1e-2 * coarse[0]
+
+
 @pytest.mark.slow(but=["late"])
 @pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize("fault", ["late", "churn", "changing"])
@@ -166,12 +197,13 @@ def test_who_lacks_the_last_message_is_sent_all_so_that_no_copy_drifts(scheme, f
 
         algorithm.send = noted
 
-    algorithm, _ = run_scheme(world, scheme, TopK(0.25), 0.3, data=Data(8), prepare=prepare, until=0.12)
+    compressor = MONIQUA if scheme == "moniqua" else TopK(0.25)
+    algorithm, _ = run_scheme(world, scheme, compressor, 0.3, data=Data(8), prepare=prepare, until=0.12)
     short, whole = algorithm.training.compression.bytes, algorithm.training.model_bytes
     assert short < whole
     sent = {(me, neighbor, round_num) for me, neighbor, round_num, _ in messages}
     for me, neighbor, round_num, size in messages:
         follows = round_num == algorithm._first_round[me] or (me, neighbor, round_num - 1) in sent
-        assert size == (short if follows or scheme in ("deep_squeeze", "direct") else whole)
+        assert size == (short if follows or scheme in ("deep_squeeze", "direct", "moniqua") else whole)
     sizes = {size for *_, size in messages}
     assert sizes == {short, whole} if fault != "churn" and scheme in ("choco", "dcd", "ecd") else {short}
