@@ -10,11 +10,16 @@ import os
 import select
 import shutil
 import subprocess
+import sys
 import tempfile
 
 import pytest
 
 PATIENCE_S = 120.0
+#: Moves the pipe to the numbers where Chromium expects it.
+CONNECT = (
+    "import os, sys; os.dup2(int(sys.argv[1]), 3); os.dup2(int(sys.argv[2]), 4); os.execv(sys.argv[3], sys.argv[3:])"
+)
 HOW = "no Chromium here: install it (Debian: apt install chromium) and run pytest -m browser"
 
 
@@ -130,15 +135,12 @@ def a_tab(width=1280, height=900, **look):
         os.close(end)
     theirs_in, ours_out, ours_in, theirs_out = high
 
-    def connect():
-        os.dup2(theirs_in, 3)
-        os.dup2(theirs_out, 4)
-
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
         flags = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", f"--user-data-dir={profile}"]
+        begin = [sys.executable, "-SEc", CONNECT, str(theirs_in), str(theirs_out)]
         process = subprocess.Popen(
-            [browser(), *flags, "--remote-debugging-pipe", "about:blank"],
-            preexec_fn=connect, close_fds=False, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            [*begin, browser(), *flags, "--remote-debugging-pipe", "about:blank"],
+            pass_fds=(theirs_in, theirs_out), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         )  # fmt: skip
         os.close(theirs_in)
         os.close(theirs_out)

@@ -31,12 +31,11 @@ from typing import Any, ClassVar
 
 import simpy
 
-from simfl.algorithms.server import AsyncServerAlgorithm
-from simfl.algorithms.staleness import Apply
+from simfl.algorithms.cyclic import InTurn
 from simfl.tape import Gradient, Model
 
 
-class AsyncSGD(AsyncServerAlgorithm):
+class AsyncSGD(InTurn):
     """A server that applies gradients as they arrive; no client waits for another."""
 
     summary: ClassVar[str] = "ASGD: a server applies each client's gradient as it arrives, and answers that client only"
@@ -56,23 +55,11 @@ class AsyncSGD(AsyncServerAlgorithm):
         """
         super().set_up()
         self.delay_limit = delay_limit
-        self.cyclic = delays == "cyclic"
-        self._turn = 0
-        self._taking_part: set[int] = set()
-        self._out_of_turn: dict[int, tuple[int, Apply]] = {}
+        self.take_turns(delays == "cyclic")
         # Messages need no events if they take no time, clients are always online and no client ever waits.
         self._at_once = self.world.network.free and self.world.server.free and not self.turns.waits and not self.cyclic
 
     # -- the clients ---------------------------------------------------------------------------
-
-    def enter(self, me: int) -> None:
-        """Give the client a turn under cyclic delays."""
-        self._taking_part.add(me)
-
-    def leave(self, me: int) -> None:
-        """Skip the client's turns from now on."""
-        self._taking_part.discard(me)
-        self.when_up(self._take_turns)
 
     def gradient_at(self, me: int, content: Any) -> Gradient:
         """Promise the client's next gradient at the model in the server's message."""
@@ -135,28 +122,3 @@ class AsyncSGD(AsyncServerAlgorithm):
         """Return the standard deviation of the noise in a client's sum of gradients."""
         del gradient
         return self._noise_std[client]
-
-    def arrive(self, client: int, read: int, apply: Apply) -> None:
-        """Apply an update, at the client's turn if delays are cyclic."""
-        if not self.cyclic:
-            super().arrive(client, read, apply)
-            return
-        since = self.clock.now
-
-        def in_turn(weight: float, staleness: int) -> None:
-            self._wait(client, since)
-            apply(weight, staleness)
-
-        self._out_of_turn[client] = read, in_turn
-        self._take_turns()
-
-    def _take_turns(self) -> None:
-        """Apply held updates while it is their senders' turn."""
-        while self._out_of_turn and not self.clock.stopped:
-            while self._turn not in self._out_of_turn:
-                if self._turn in self._taking_part:
-                    return
-                self._turn = (self._turn + 1) % self.num_clients
-            read, apply = self._out_of_turn.pop(self._turn)
-            super().arrive(self._turn, read, apply)
-            self._turn = (self._turn + 1) % self.num_clients

@@ -10,7 +10,8 @@ lambda is `personal_pull`: with 0, v_k is trained on the client's data alone; th
 x. A round takes the time of all 2 H mini-batches.
 
 Which model is evaluated: the columns of `metrics` are those of x. With `evaluate.clients`, the table `client_metrics`
-has the values of each v_k, and `record.client_models` keeps all v_k.
+has the values of each v_k on the common test set, and `record.client_models` keeps all v_k. The metrics `own_classes`
+and `own_classes_models` are the accuracy of x, and of each v_k, on test data in the client's mix of classes.
 
 Privacy: a v_k has gradients of its client without noise. They are no part of messages, but of tables and files of the
 run. So scenarios with privacy are refused.

@@ -64,11 +64,14 @@ class LateGradients(AsyncSGD):
     def _stop(self, client: int) -> None:
         self.read(client)
         content = self.content()
+        model, refused = self.shortened(client, content[0], lambda: self.miss(client))
+        given = model, *content[1:]
 
         def received() -> None:
             computing = self.busy_until[client] > self.clock.now
             if computing and content[1] - self._computing_at[client] >= self.threshold:
                 self.stopped(client)
-                self.processes[client].interrupt(self.clock.event().succeed(content))
+                self.clock.cancel(self.processes[client].target)
+                self.processes[client].interrupt(self.clock.event().succeed(given))
 
-        self.to_client(client, received, None, lambda: self.miss(client), content[0])
+        self.to_client(client, received, None, refused, model)

@@ -45,7 +45,7 @@ _LOOKS = {
     "ringmaster": ("Ringmaster ASGD", "#0048F0"),
     "rennala": ("Rennala SGD", "#30C090"),
     "m_sync_sgd": ("m-synchronous SGD", "#9078F0"),
-    "mindflayer": ("MindFlayer SGD", "#442266"),
+    "mindflayer": ("MindFlayer SGD", "#5533BB"),
     "ca2fl": ("CA2FL", "#129EA4"),
     "ace": ("ACE", "#6D2061"),
     "fadas": ("FADAS", "#7DC05E"),

@@ -38,6 +38,8 @@ Y_AXES = {
     "auc": "area under the ROC curve",
     "worst_decile": "accuracy on own data, worst tenth of clients",
     "worst_decile_models": "accuracy of own models, worst tenth of clients",
+    "own_classes": "accuracy on own classes",
+    "own_classes_models": "accuracy of own models on own classes",
     "mae": "mean absolute error",
     "rmse": "root mean square error",
     "r2": "R²",

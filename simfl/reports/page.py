@@ -13,14 +13,18 @@ from urllib.parse import quote
 import numpy as np
 
 from simfl.errors import to_path
-from simfl.records import Run
+from simfl.records import Run, RunFolder
 from simfl.records.claims import MOST_GROUPS, RELATIONS, VIEWS, Check
 from simfl.records.comparison import FEW
 from simfl.records.display import show_bytes, show_count, show_factor, show_number, show_range, show_share, show_time
 from simfl.reports.content import TIMES, Content, Part, axis_labels, describe_run, gather
+from simfl.reports.player import MOST_RUNS, PLAYED
+from simfl.reports.player import page as page_of_player
 from simfl.reports.template import asset, embedded, environment, write_page
 from simfl.scenario.syntax import write
 
+#: The page plays runs whose tables have at most this size on the disk; their content adds about as much to it.
+MOST_PLAYED_BYTES = 2_000_000
 _LEAST_SHARE = 0.0005  # of the clients' time; a smaller one is invisible
 
 
@@ -70,6 +74,7 @@ def page(content: Content) -> str:
         counts_of=lambda low, high: show_range(low, high, show_count),
         versions=_versions([run for _, run in content.runs]),
         **_numbers(content),
+        **_played(content),
     )
 
 
@@ -133,6 +138,21 @@ def _numbers(content: Content) -> dict[str, Any]:
         rows.append((part, cells))
     headings = [label for _, label, _ in shown] + ["speed-up"] * has_baseline
     return {"headings": headings, "rows": rows}
+
+
+def _played(content: Content) -> dict[str, Any]:
+    """Return the player of the first parts with a timeline, None if it is long.
+
+    Reports of runs without a timeline do not grow.
+    """
+    parts = [part for part in content.parts if RunFolder(part.run.folder).table_path("timeline").exists()][:MOST_RUNS]
+    paths = [RunFolder(part.run.folder).table_path(name) for part in parts for name in PLAYED]
+    size = sum(path.stat().st_size for path in paths if path.exists())
+    short = parts and size <= MOST_PLAYED_BYTES
+    return {
+        "player": page_of_player([part.run for part in parts]) if short else None,
+        "played": [part.label for part in parts],
+    }
 
 
 def _times(content: Content) -> list[tuple[Part, list[tuple[str, float]], list[str]]]:

@@ -269,8 +269,10 @@ async function showRuns({ runs: packed, activities, live = false }, before = nul
       inner.setLineDash([]);
     });
     const over = now > run.duration_s;
-    // Exchanges without rows of messages: links between clients that both communicate.
-    if (run.timeline && !run.grouped && links <= 4000 && !(run.messages && run.messages.total)) {
+    run.together = run.grouped || over ? [] : Replay.collectives(run, tick, activities.indexOf("communicate"));
+    for (const each of run.together) ring(pen, each, tick, placed);
+    // Messages that were not recorded: links between clients that both communicate.
+    if (run.timeline && !run.grouped && links <= 4000 && !run.messages) {
       const talk = activities.indexOf("communicate");
       pen.strokeStyle = colors.communicate;
       pen.lineWidth = 3;
@@ -340,6 +342,26 @@ async function showRuns({ runs: packed, activities, live = false }, before = nul
       }
     }
     run.flying = flying;
+  }
+
+  /** Draw a collective: a ring through its clients, and dots that go round as it proceeds. */
+  function ring(pen, { start, end, clients }, tick, { x, y }) {
+    const turns = ((3 * (tick - start)) / Math.max(1, end - start)) % 1, next = (k) => clients[(k + 1) % clients.length];
+    pen.strokeStyle = colors.communicate;
+    pen.lineWidth = 3;
+    pen.beginPath();
+    clients.forEach((client, k) => (k ? pen.lineTo(x[client], y[client]) : pen.moveTo(x[client], y[client])));
+    pen.closePath();
+    pen.stroke();
+    pen.fillStyle = colors.ink;
+    pen.strokeStyle = colors.paper;
+    pen.lineWidth = 0.8;
+    clients.forEach((client, k) => {
+      pen.beginPath();
+      pen.arc(x[client] + turns * (x[next(k)] - x[client]), y[client] + turns * (y[next(k)] - y[client]), 3.5, 0, 2 * Math.PI);
+      pen.fill();
+      pen.stroke();
+    });
   }
 
   const servers = (run) => run.node_of.length - run.count;
@@ -595,6 +617,7 @@ async function showRuns({ runs: packed, activities, live = false }, before = nul
     if (run.metrics.columns.updates && !whole(run.updates)) parts.push(`${show("updates", row < 0 ? 0 : run.metrics.columns.updates.values[row])} updates`);
     if (whole(run.updates)) parts.push(`${count(Replay.upTo(run.updates.time, tick))} updates`);
     if (run.messages && run.messages.total) parts.push(`${count(run.flying.length)} ${run.messages.sent.length < run.messages.total ? "of the shown messages " : ""}in flight`);
+    for (const { clients } of run.together) parts.push(`a collective of ${count(clients.length)} clients`);
     if (run.partitions.some(({ start, end }) => start <= tick && tick < end)) parts.push("network partition");
     if (run.timeline && now <= run.duration_s) {
       const sums = activities.map(() => 0);
@@ -625,6 +648,8 @@ async function showRuns({ runs: packed, activities, live = false }, before = nul
       lines.push(element("h3", `Client ${client} (${run.title})`));
       const activity = Replay.activityAt(run, client, tick), row = Replay.intervalAt(run, client, tick), words = [];
       if (activity >= 0) words.push(`It ${WORDS[activities[activity]]} from ${clock(run.timeline.start[row] * run.tick_s)} to ${clock(run.timeline.end[row] * run.tick_s)}`);
+      const shared = run.together.find(({ clients }) => clients.includes(client));
+      if (shared) words[0] += `, together with ${count(shared.clients.length - 1)} other clients`;
       if (whole(run.updates)) words.push(`${count(Replay.updatesOf(run, client, tick))} updates so far`);
       for (const key of ["accuracy", "epsilon"]) if (run[key]) words.push(`${modes[key].label} ${modes[key].show(modes[key].of(run, client, tick))}`);
       lines.push(element("p", words.join("; ")));

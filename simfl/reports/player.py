@@ -50,6 +50,9 @@ MOST_LINKS = 20_000
 #: Points of a curve, and bins of time of a row that stands for a group of clients.
 POINTS, BINS = 2_000, 600
 
+PLAYED = ("timeline", "messages", "updates", "client_metrics")
+"""Tables that the page is made of, beside small ones."""
+
 _HOW = {
     "timeline": "what each client does: run it again with record: {play: true}",
     "messages": "messages in flight: run it again with record: {play: true}",
@@ -202,7 +205,7 @@ class _Gatherer:
         self._pack = functools.partial(pack, level=level)
         self._run, self._notes = run, [] if run.status == "done" else [f"This run is {run.status}."]
         self._evaluations = run.evaluations.thinned()
-        self._tables = {name: self._table(name) for name in ("timeline", "messages", "updates", "client_metrics")}
+        self._tables = {name: self._table(name) for name in PLAYED}
         times = [run.manifest.time_s, self._evaluations["time_s"].max()]
         for name, column in (("updates", "time_s"), ("timeline", "end_s")):  # of a killed run they may go further
             times += [table[column].max()] if (table := self._tables[name]) is not None and len(table[column]) else []
@@ -310,7 +313,8 @@ class _Gatherer:
         total = len(table["sent_s"])
         if total == 0 and self._evaluations["bytes_sent"][-1] > 0:
             self._notes.append(
-                "No message has a row: clients exchanged models together (a collective), or none was recorded yet."
+                "No message has a row: clients exchanged models together (a ring shows such a collective), or none was "
+                "recorded yet."
             )
         kept = self._sample(total, MOST_MESSAGES, "messages")
         kept = kept[np.argsort(table["sent_s"][kept], kind="stable")]

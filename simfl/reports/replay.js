@@ -90,6 +90,23 @@ const Replay = (() => {
     return row < 0 ? -1 : run.timeline.activity[row];
   }
 
+  /**
+   * Collectives under way at a tick, such as the all-reduce of SYNC: clients that communicate for the same time, in a run
+   * whose exchanges have no rows of messages. `communicate` is the number of that activity.
+   */
+  function collectives(run, tick, communicate) {
+    if (!run.timeline || !run.messages || run.messages.total) return [];
+    const groups = new Map();
+    for (let client = 0; client < run.count; client++) {
+      const row = intervalAt(run, client, tick);
+      if (row < 0 || run.timeline.activity[row] !== communicate) continue;
+      const start = run.timeline.start[row], end = run.timeline.end[row], key = `${start} ${end}`;
+      if (!groups.has(key)) groups.set(key, { start, end, clients: [] });
+      groups.get(key).clients.push(client);
+    }
+    return [...groups.values()].filter(({ clients }) => clients.length > 1);
+  }
+
   /** Call `visit` with each message that was sent by `until` and not yet delivered at `since`. */
   function between({ messages }, since, until, visit) {
     if (!messages) return;
@@ -151,6 +168,6 @@ const Replay = (() => {
     return values[upTo(values, Math.ceil(x) - 1) - 1] ?? null;
   }
 
-  return { prepare, open, upTo, intervalAt, activityAt, between, lastUpdate, updatesOf, sampled, state, neighbor };
+  return { prepare, open, upTo, intervalAt, activityAt, collectives, between, lastUpdate, updatesOf, sampled, state, neighbor };
 })();
 if (typeof module !== "undefined") module.exports = Replay;

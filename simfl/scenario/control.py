@@ -100,6 +100,7 @@ def _metrics(value: object) -> object:
 
 Metric = Literal[
     "macro_f1", "balanced_accuracy", "auc", "worst_decile", "worst_decile_models",
+    "own_classes", "own_classes_models",
     "mae", "rmse", "r2",
     "suboptimality", "distance",
 ]  # fmt: skip
@@ -127,15 +128,19 @@ class Evaluate(Config):
         (),
         "further columns of metrics. For classifiers: macro_f1, balanced_accuracy, auc (one against the "
         "rest), worst_decile (accuracy on own training examples, mean of the lowest tenth of clients), "
-        "worst_decile_models (the same for clients' own models on the test set, with `clients`). For regressions: mae, "
+        "worst_decile_models (the same for clients' own models on the test set, with `clients`), own_classes (accuracy "
+        "on the test set in each client's mix of classes, mean of clients), own_classes_models (the same for clients' "
+        "own models, each on its own mix, with `clients`). For regressions: mae, "
         "rmse, r2. For data whose optimum is known (quadratic, linear, logistic): suboptimality (training loss above "
         "its minimum) and distance (from the model to the minimizer). The metrics of your own model are always columns",
     )
 
     def problems(self) -> Iterator[Problem]:
         """Yield a metric of client models that are not evaluated."""
-        if "worst_decile_models" in self.metrics and not self.clients:
-            expected, advice = "true with metric 'worst_decile_models'", "set it, or choose worst_decile"
+        of_models = [name for name in self.metrics if name.endswith("_models")]
+        if of_models and not self.clients:
+            name = of_models[0]
+            expected, advice = f"true with metric '{name}'", f"set it, or choose {name.removesuffix('_models')}"
             yield Problem(expected, show(self.clients), advice, ("clients",))
 
 

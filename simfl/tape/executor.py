@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import queue
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
@@ -194,6 +194,7 @@ class Executor:
         self.compiled = False
         #: Forms whose mean an evaluation has computed since anything was written, and that mean.
         self._evaluated: tuple[NDArray[np.int32], NDArray[np.float32], jax.Array] | None = None
+        self._mixes: measures.OwnClasses | None = None  # made when they are first measured
         self._zeroed = 0
         self._queue: queue.Queue[Callable[[], None] | None] = queue.Queue(maxsize=2)
         self._failure: BaseException | None = None
@@ -464,6 +465,7 @@ class Executor:
         train_loss, *_ = self._evaluator.measure(mean, self._train)
         test_loss, accuracy, own = self._evaluator.measure(mean, self._test)
         client_loss = client_accuracy = None
+        own_classes: list[float] = []
         if clients is not False:
             rows, coefs = (rows, coefs) if clients is True else clients
             tasks = self.problem.num_tasks
@@ -473,14 +475,27 @@ class Executor:
                 part = slice(k * tasks, (k + 1) * tasks)
                 model = self._joined(rows[part], coefs[part])[0]
                 client_loss[k], client_accuracy[k], _ = self._evaluator.measure(model, self._test)
+                if "own_classes_models" in self.problem.measured.further:
+                    own_classes.append(self._own_classes(model)[k])
         nan = float("nan")
         norm, share = (nan, nan) if self._gradients is None else self._gradients(mean, clipping_norm)
-        further = own | (self._further(mean, client_accuracy) if self.problem.measured.further else {})
+        further = own | (self._further(mean, client_accuracy, own_classes) if self.problem.measured.further else {})
         return Evaluation(
             train_loss, test_loss, accuracy, float(distance), client_loss, client_accuracy, norm, share, further
         )
 
-    def _further(self, mean: jax.Array, client_accuracy: NDArray[np.float64] | None) -> dict[str, float]:
+    def _own_classes(self, model: jax.Array) -> NDArray[np.float64]:
+        """Return accuracies on the clients' test data; see `measures.OwnClasses`."""
+        data = self.problem.data
+        if data.test_y.ndim != 1:  # the labels of a sequence
+            return np.full(len(data.sizes), np.nan)
+        if self._mixes is None:
+            self._mixes = measures.OwnClasses(data.test_y, data.train_y, data.indices, data.offsets)
+        return self._mixes.accuracy(self._evaluator.answers(model, data.test_x, data.test_y)[1])
+
+    def _further(
+        self, mean: jax.Array, client_accuracy: NDArray[np.float64] | None, own_classes: Sequence[float]
+    ) -> dict[str, float]:
         """Return the further measures; NaN if clients have no models of their own."""
         names, data = self.problem.measured.further, self.problem.data
         whose = slice(None) if self.problem.measured.clients is None else self.problem.measured.clients
@@ -495,6 +510,10 @@ class Executor:
             )
         if "worst_decile_models" in names and client_accuracy is not None:
             values["worst_decile_models"] = measures.worst_decile(client_accuracy[whose])
+        if "own_classes" in names:
+            values["own_classes"] = measures.mean_of_known(self._own_classes(mean)[whose])
+        if own_classes:
+            values["own_classes_models"] = measures.mean_of_known(np.array(own_classes)[whose])
         measured = self.problem.measured
         if measured.optimum is not None and measured.suboptimality is not None:
             w = np.asarray(mean, dtype=np.float64)

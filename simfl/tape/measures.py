@@ -15,10 +15,15 @@ be [m], the score of class 1. A class that the examples do not have is left out 
 - Of a problem whose minimizer w* is known (`simfl.data.synthetic`), in float64: `suboptimality`, f(w) - f(w*) with the
   training loss f, and `distance`, the Euclidean norm of w - w*.
 - `worst_decile_models`: accuracy of each client's own model on the test set, again the mean over the lowest tenth.
+- `own_classes`: accuracy of the evaluated model on test data of each client, the mean over clients.
+- `own_classes_models`: accuracy of each client's own model on its test data, the mean over clients. The test data of a
+  client are the examples of the test set, weighted so that their classes are as frequent as in the client's training
+  examples.
 """
 
 from __future__ import annotations
 
+import itertools
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -34,6 +39,44 @@ def worst_decile(accuracy: NDArray[np.float64]) -> float:
     """Return the mean of the lowest tenth of the clients' accuracies [K]."""
     count = max(1, len(accuracy) // 10)
     return float(np.sort(accuracy)[:count].mean())
+
+
+def mean_of_known(values: NDArray[np.float64]) -> float:
+    """Return the mean of the values that are not NaN; NaN if there are none."""
+    known = values[~np.isnan(values)]
+    return float(known.mean()) if len(known) else float("nan")
+
+
+class OwnClasses:
+    """The test set in each client's mix of classes.
+
+    With the labels y [m] of the test set and p_k(c), the share of class c among the training examples of client k whose
+    class the test set has, a test example has the weight p_k(y_j) / (number of test examples of class y_j).
+
+    Args:
+        y: labels of the test set.
+        train_y: labels of the training examples.
+        indices, offsets: client k holds `indices[offsets[k]:offsets[k + 1]]`.
+    """
+
+    def __init__(self, y: NDArray[Any], train_y: NDArray[Any], indices: NDArray[Any], offsets: NDArray[Any]) -> None:
+        self._classes, self._place, self._counts = np.unique(y, return_inverse=True, return_counts=True)
+        there = np.isin(train_y, self._classes)
+        mix = np.zeros((len(offsets) - 1, len(self._classes)))
+        for client, (begin, end) in enumerate(itertools.pairwise(offsets)):
+            part = indices[begin:end]
+            np.add.at(mix[client], np.searchsorted(self._classes, train_y[part[there[part]]]), 1.0)
+        with np.errstate(invalid="ignore"):
+            self._mix = mix / mix.sum(axis=1, keepdims=True)
+
+    def accuracy(self, right: NDArray[Any]) -> NDArray[np.float64]:
+        """Return the accuracy [K] of a model whose answers [m] are right (1) or not (0).
+
+        It is NaN for a client that has no class of the test set.
+        """
+        of_classes = np.bincount(self._place, weights=right, minlength=len(self._classes)) / self._counts
+        accuracy: NDArray[np.float64] = self._mix @ of_classes
+        return accuracy
 
 
 def measure(names: tuple[str, ...], y: NDArray[Any], scores: Scores) -> dict[str, float]:
@@ -97,5 +140,5 @@ OF_TARGETS: dict[str, Callable[[NDArray[np.float64], NDArray[np.float64]], float
 }
 """Measures of targets [m] and errors [m] of finite predictions."""
 
-OF_CLIENTS = ("worst_decile", "worst_decile_models")
+OF_CLIENTS = ("worst_decile", "worst_decile_models", "own_classes", "own_classes_models")
 """Measures of all clients' accuracies."""

@@ -192,7 +192,7 @@ class Compute:
         self._drawn: dict[tuple[int, int], NDArray[np.int32]] = {}  # recent blocks, by slowdown and block number
         self._iteration = [0] * self._num_clients
 
-    def usual(self, client: int, examples: int) -> float:
+    def usual(self, client: Integer, examples: Number) -> float:
         """Return the seconds of `examples` without jitter, slowdowns and trace."""
         overhead = 0.0 if self._overhead is None else math.ceil(examples / self._batch_size) * self._overhead[client]
         return examples * self._base[client] + overhead

@@ -21,7 +21,7 @@ import _thread
 import math
 import threading
 from collections.abc import Callable, Generator
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from typing import Any
 
 import simpy
@@ -139,6 +139,7 @@ class Clock(simpy.Environment):  # type: ignore[misc]
         self.interrupted = False
         self.paused = False
         self._insisting: threading.Timer | None = None
+        self._canceled: set[simpy.Event] = set()
 
     @property
     def pending(self) -> int:
@@ -178,6 +179,18 @@ class Clock(simpy.Environment):  # type: ignore[misc]
         when = now + (wait_s if wait_s > 0.0 else 0.0)
         heappush(self._queue, (when, NORMAL, next(self._eid), Call(function, argument)))
 
+    def cancel(self, event: simpy.Event) -> None:
+        """Forget a scheduled event that nothing waits for, as if it never were.
+
+        It does not hold the end of the run. It leaves the queue at the latest when half of the queue is canceled.
+        """
+        canceled, queue = self._canceled, self._queue
+        canceled.add(event)
+        if 2 * len(canceled) > len(queue):
+            queue[:] = [entry for entry in queue if entry[3] not in canceled]
+            heapify(queue)
+            canceled.clear()
+
     def stop(self) -> None:
         """End the run after the current event; no other event happens."""
         self.stopped = True
@@ -209,14 +222,17 @@ class Clock(simpy.Environment):  # type: ignore[misc]
         """
         if until is not None:
             self.call_at(until, self.stop)
-        queue, count = self._queue, self.events
+        queue, count, canceled = self._queue, self.events, self._canceled
         last = math.inf if events is None else count + events
         look = min(self._next_check, last)
         self.paused |= count >= last
         try:
             while queue and not (self.stopped or self.interrupted or self.paused):
-                self._now, _, _, event = heappop(queue)
-                self.now = self._now
+                when, _, _, event = heappop(queue)
+                if canceled and event in canceled:
+                    canceled.discard(event)
+                    continue
+                self.now = self._now = when
                 try:
                     if type(event) is Call:
                         event.function(event.argument)

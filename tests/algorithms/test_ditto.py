@@ -88,11 +88,18 @@ def test_personal_models_are_in_the_table_of_clients(tmp_path):
         "clients": 8,
         "algorithm": {"kind": "ditto", "local_epochs": 1, "batch_size": 16, "step_size": 0.2, "personal_pull": 0.1},
         "stop": {"epochs": 6},
-        "evaluate": {"every": {"epochs": 3}, "clients": True},
+        "evaluate": {
+            "every": {"epochs": 3},
+            "clients": True,
+            "metrics": ["own_classes", "own_classes_models", "worst_decile_models"],
+        },
         "record": {"client_models": True},
     }
     run = simfl.run(scenario, out=tmp_path)
     last = run.client_metrics[run.client_metrics["updates"] == run.client_metrics["updates"].max()]
     assert len(last) == 8
     assert last["test_accuracy"].max() < run.metrics["test_accuracy"].iloc[-1], "they know two digits each"
+    end = run.metrics.iloc[-1]
+    assert end["own_classes_models"] > max(0.95, end["own_classes"]), "of the two, a client's own model knows it better"
+    assert end["own_classes"] == pytest.approx(end["test_accuracy"], abs=0.05), "all mixes together are the test set's"
     assert run.client_models["weights"].shape == (8, *run.model["weights"].shape)

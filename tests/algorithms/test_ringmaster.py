@@ -128,6 +128,16 @@ def test_discarded_gradients_are_releases_and_stopped_computations_are_not():
     assert releases.refusal is None
 
 
+def test_stopped_computations_hold_neither_the_end_of_a_run_nor_memory():
+    """Client 1 would need 8 million seconds; it is stopped at each update of client 0, and leaves at 2 s."""
+    for until in (0.9, None):
+        world = make_world(2, speeds=[1.0, 1e9], outages={k: [Outage(1.0 + k, np.inf, crash=True)] for k in range(2)})
+        _, rows = run_without_numbers("ringmaster", world, until=until, threshold=1, late="stop")
+        assert len(rows) > 110
+        assert world.clock.pending < 10
+    assert world.clock.now == 2.0
+
+
 def test_clients_that_crash_or_are_offline_while_they_should_stop_go_on():
     outages = {0: [Outage(0.1, 0.2)], 1: [Outage(0.02, 0.3), Outage(0.5, 0.55, crash=True)]}
     algorithm, releases, rows = counted(

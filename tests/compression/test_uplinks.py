@@ -16,7 +16,7 @@ from simfl.world.availability import Outage
 from simfl.world.links import LinkModel
 from tests.compression.helpers import check_repeats, compressed
 from tests.compression.test_schemes import COMPRESSORS, EXAMPLES, SEED, D, Data, key_of
-from tests.helpers import LOCAL, NumpyExecutor, exponential, make_training, make_world, run_algorithm
+from tests.helpers import LOCAL, NullExecutor, NumpyExecutor, exponential, make_training, make_world, run_algorithm
 from tests.test_reproducibility import rough
 
 CLIENTS, STEP = 4, 0.1
@@ -152,6 +152,47 @@ def test_a_model_that_a_client_misses_is_taken_back():
     assert kept, "a message was refused"
     assert all(kept)
     assert algorithm.updates > 50
+
+
+LATE = [
+    ("ringmaster", {"threshold": 2}), ("ringmaster", {"threshold": 2, "late": "stop"}),
+    ("rennala", {"gradients_per_step": 2, "late": "stop"}), ("m_sync_sgd", {"wait_for": 2, "late": "stop"}),
+    ("ringleader", {}), ("mindflayer", {"trials": 2}), ("fedbuff", {"buffer_size": 2}), ("fedasync", {}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "options"), LATE, ids=[f"{kind}-{options.get('late')}" for kind, options in LATE])
+def test_clients_of_late_servers_compute_at_the_models_that_messages_gave_them(kind, options):
+    """Also a client that stops its computation: its new model is the estimate, not the server's model."""
+    given, used = {}, []
+
+    def prepare(algorithm):
+        shortened, gradient_at = algorithm.shortened, algorithm.gradient_at
+        given.update({client: [algorithm.server_model] for client in range(CLIENTS)})
+
+        def shown(client, model, *refused):
+            made = shortened(client, model, *refused)
+            given[client].append(made[0])
+            return made
+
+        def computed(client, content):
+            used.append(any(content[0] is model for model in given[client]))
+            return gradient_at(client, content)
+
+        algorithm.shortened, algorithm.gradient_at = shown, computed
+
+    local = kind in LOCAL
+    training = make_training([EXAMPLES] * CLIENTS, d=D, batch_size=1, step_size=STEP)
+    training = dataclasses.replace(training, compression=CompressionPlan(TopK(0.25), "ef21", 1.0, D, True))
+    world = make_world(
+        CLIENTS, speeds=[1.0, 1.3, 4.0, 9.0], links=LinkModel(latency=exponential(2e-4), resend_timeout_s=0.002),
+        outages={1: [Outage(0.02, 0.03)]},
+    )  # fmt: skip
+    tape = Tape(NullExecutor(), window=40, local=local, max_batch=1)
+    algorithm, rows = run_algorithm(kind, world, tape, training, until=0.2, prepare=prepare, **options)
+    assert len(rows) > 20
+    assert all(used), "the initial model, or one of a message"
+    assert algorithm._downlink_bytes == training.message_bytes
 
 
 @pytest.mark.slow

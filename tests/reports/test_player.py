@@ -14,10 +14,10 @@ import pytest
 import simfl
 from simfl.errors import DataError, ScenarioError
 from simfl.records import ACTIVITIES, Manifest, RunFolder, read
-from simfl.reports import player
+from simfl.reports import page, player, write_report
 from simfl.reports.player import NEVER, play
 from simfl.scenario import loads
-from tests.chromium import browser, needs_browser
+from tests.chromium import a_tab, browser, needs_browser
 from tests.reports.test_page import Page, data_of
 
 pytestmark = pytest.mark.usefixtures("without_numbers")
@@ -167,6 +167,21 @@ def test_a_notebook_shows_the_same_page_in_a_frame(make_run, tmp_path):
     assert shown.save(tmp_path / "q.html").read_text(encoding="utf-8") == shown.html
 
 
+def test_a_report_plays_runs_that_recorded_a_timeline(tmp_path, make_run, monkeypatch):
+    run = run_with_faults(tmp_path)
+    without = write_report([make_run()], tmp_path / "r.html").read_text(encoding="utf-8")
+    assert "<iframe" not in without
+    text = write_report([run.folder], tmp_path / "r.html").read_text(encoding="utf-8")
+    (frame,) = (given for tag, given in Page(text).tags if tag == "iframe")
+    assert frame["srcdoc"] == play(run, tmp_path / "p.html").read_text(encoding="utf-8")
+    assert frame["sandbox"] == "allow-scripts"
+    assert len(text) < len(frame["srcdoc"]) + 60_000
+    monkeypatch.setattr(page, "MOST_PLAYED_BYTES", 100)
+    text = write_report([run.folder], tmp_path / "r.html").read_text(encoding="utf-8")
+    assert "These runs are too long for this page. To watch them: simfl play RUN RUN." in Page(text).text
+    assert "<iframe" not in text
+
+
 def test_long_tables_are_thinned_out_and_the_page_says_so(tmp_path, monkeypatch):
     run = run_with_faults(tmp_path)
     for name, value in {
@@ -305,3 +320,27 @@ def test_a_browser_shows_a_run_without_optional_tables(make_run, tmp_path):
         "activity": [-1] * 4, "flying": 0, "updates": 50, "staleness": [3] * 4,
         "evaluation": (read(make_run()).metrics["time_s"] <= 5.0).sum() - 1,
     }  # fmt: skip
+
+
+@needs_browser
+def test_a_browser_shows_collectives(tmp_path):
+    text = FAULTS.format(algorithm="{kind: sync_sgd, batch_size: 16}").split("availability:")
+    text = text[0].replace("loss: 0.1", "loss: 0") + "stop:" + text[1].split("stop:")[1]
+    run = simfl.run(loads(text, "t"), out=tmp_path)
+    talk = run.timeline[run.timeline["activity"] == ACTIVITIES.index("communicate")]
+    ends = sorted(zip(talk["start_s"], talk["end_s"], strict=True))
+    times = [*np.random.default_rng(7).uniform(0, run.manifest.time_s, 300).tolist(), sum(ends[0]) / 2]
+    with a_tab() as tab:
+        tab.open(play(run, tmp_path / "p.html").as_uri())
+        tab.wait("window.simfl")
+        states = tab.run(
+            f"{json.dumps(times)}.map((time) => {{ const [run] = simfl.runs;"
+            f" return simfl.Replay.collectives(run, time / run.tick_s, {ACTIVITIES.index('communicate')}); }})"
+        )
+        for time_s, state in zip(times, states, strict=True):
+            clients = talk["client"][(talk["start_s"] <= time_s) & (talk["end_s"] > time_s)].tolist()
+            assert [each["clients"] for each in state] == ([sorted(clients)] if len(clients) > 1 else [])
+        tab.run(f"simfl.seek({times[-1]}); simfl.choose({{ run: simfl.runs[0], client: 2 }})")
+        assert "a collective of 6 clients" in tab.run("document.querySelector('.now').textContent")
+        assert "together with 5 other clients" in tab.run("document.getElementById('details').textContent")
+        assert tab.errors == []

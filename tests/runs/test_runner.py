@@ -23,6 +23,7 @@ from simfl.runs.runner import Simulation, prepare, run
 from simfl.scenario import loads
 from simfl.tape import Tape
 from simfl.tape.executor import Executor
+from simfl.tape.measures import OwnClasses
 from simfl.world import World
 from tests.algorithms.custom import ERRORS
 
@@ -440,7 +441,7 @@ def test_a_run_stores_the_model_of_its_last_evaluation(tmp_path):
 @pytest.mark.numbers
 def test_further_measures_add_columns_and_change_nothing_else(tmp_path):
     plain = scenario(evaluate="{every: {updates: 40}, clients: true}", stop="{updates: 40}")
-    names = "macro_f1, auc, worst_decile, worst_decile_models"
+    names = "macro_f1, auc, worst_decile, worst_decile_models, own_classes, own_classes_models"
     more = scenario(evaluate=f"{{every: {{updates: 40}}, clients: true, metrics: [{names}]}}", stop="{updates: 40}")
     before, setup = run(plain, out=tmp_path), prepare(more)
     model, dataset = setup.model, setup.dataset
@@ -459,6 +460,10 @@ def test_further_measures_add_columns_and_change_nothing_else(tmp_path):
     assert last["worst_decile"] == pytest.approx(min(accuracy))
     clients = result.client_metrics[result.client_metrics["updates"] == last["updates"]]
     assert last["worst_decile_models"] == clients["test_accuracy"].min()
+    mixes = OwnClasses(dataset.test_y, dataset.train_y, setup.shares.indices, setup.shares.offsets)
+    right = np.asarray(model.correct(params, dataset.test_x, dataset.test_y))
+    assert last["own_classes"] == pytest.approx(mixes.accuracy(right).mean())
+    assert last["own_classes_models"] == pytest.approx(clients["test_accuracy"].mean(), abs=0.1)
     assert 0.5 < last["auc"] <= 1
 
 

@@ -263,8 +263,9 @@ BROKEN = [
     Broken(
         "unknown_metric",
         ADPSGD + "evaluate: {every: {epochs: 1}, metrics: [makro_f1]}\n",
-        "{file}: evaluate.metrics: expected macro_f1, balanced_accuracy, auc, worst_decile, worst_decile_models, mae, "
-        "rmse, r2, suboptimality or distance, found 'makro_f1'; did you mean 'macro_f1'?",
+        "{file}: evaluate.metrics: expected macro_f1, balanced_accuracy, auc, worst_decile, worst_decile_models, "
+        "own_classes, own_classes_models, mae, rmse, r2, suboptimality or distance, found 'makro_f1'; did you mean "
+        "'macro_f1'?",
     ),
     Broken(
         "metrics_of_no_classes",

@@ -5,7 +5,7 @@ import pytest
 from sklearn.metrics import mean_absolute_error, mean_squared_error, r2_score
 
 from simfl.scenario.control import METRICS, OF_KNOWN_OPTIMA, OF_REGRESSIONS
-from simfl.tape.measures import OF_CLIENTS, OF_SCORES, OF_TARGETS, measure, worst_decile
+from simfl.tape.measures import OF_CLIENTS, OF_SCORES, OF_TARGETS, OwnClasses, mean_of_known, measure, worst_decile
 
 GENERATOR = np.random.default_rng(3)
 Y = GENERATOR.integers(0, 4, 60).astype(np.int32)
@@ -74,3 +74,14 @@ def test_worst_decile_is_the_mean_of_the_worst_tenth_of_clients():
     assert worst_decile(np.array([0.5, 0.1, 0.9])) == 0.1
     accuracy = GENERATOR.random(47)
     assert worst_decile(accuracy) == pytest.approx(sorted(accuracy)[0:4] @ np.full(4, 0.25))
+
+
+def test_own_classes_weigh_the_test_set_by_each_clients_mix():
+    """Each class counts as often as the client has it; class 9 is not in the test set."""
+    y, train_y = np.array([0, 0, 0, 1, 1, 5]), np.array([0, 0, 1, 5, 5, 9, 9, 1])
+    right = np.array([1, 0, 0, 1, 1, 0], np.float32)
+    indices, offsets = np.array([0, 1, 2, 3, 4, 5, 6, 7]), np.array([0, 3, 6, 7, 8])
+    accuracy = OwnClasses(y, train_y, indices, offsets).accuracy(right)
+    np.testing.assert_allclose(accuracy, [2 / 3 * 1 / 3 + 1 / 3, 0.0, np.nan, 1.0], rtol=1e-12)
+    assert mean_of_known(accuracy) == pytest.approx(np.nanmean(accuracy))
+    assert np.isnan(mean_of_known(np.array([np.nan])))
