@@ -467,7 +467,7 @@ def test_list_has_a_line_about_every_name(simfl_):
     assert [line.split()[0] for line in out.splitlines()[1:]] == [*TOPOLOGIES, *CHANGING]
     code, out, _ = simfl_("list", "algorithms", "--json", "-")
     (entries,) = json.loads(out).values()
-    assert (code, next(iter(entries)), list(entries)[-1]) == (0, "async_sgd", "without_replacement_sgd")
+    assert (code, next(iter(entries)), list(entries)[-1]) == (0, "ace", "without_replacement_sgd")
     assert entries["fedbuff"] == {
         "summary": "FedBuff: a server takes a step for every K updates in its buffer; clients need not wait",
         "from": "simfl",

@@ -34,6 +34,15 @@ def npz(path, step):
     np.savez(path, x=generator.normal(size=(24, 3)).astype(np.float32), y=np.arange(24) % 2)
 
 
+def forms(path, step):
+    np.savez(path, A=np.stack([np.eye(3) * (k + step) for k in range(4)]), b=np.ones((4, 3)))
+
+
+def rows(path, step):
+    generator = np.random.default_rng(step)
+    np.savez(path, x=generator.normal(size=(4, 6, 3)), y=np.tile([0.0, 1.0, 1.0], (4, 2)))
+
+
 def mnist(path, step):
     path.mkdir(exist_ok=True)
     for name, array in small_mnist().items():
@@ -118,6 +127,12 @@ CASES = {
     ("Libsvm", "test_path"): ({"data": {"set": "libsvm", "path": "{first}", "test_path": "{}"}}, libsvm),
     ("Npz", "path"): ({"data": {"set": "npz", "path": "{}"}}, npz),
     ("Npz", "test_path"): ({"data": {"set": "npz", "path": "{first}", "test_path": "{}"}}, npz),
+    ("QuadraticData", "path"): (
+        {"data": {"set": "quadratic", "path": "{}"}, "model": {"kind": "quadratic"}},
+        forms,
+    ),
+    ("LinearData", "path"): ({"data": {"set": "linear", "path": "{}"}, "model": {"kind": "linear"}}, rows),
+    ("LogisticData", "path"): ({"data": {"set": "logistic", "path": "{}"}}, rows),
     ("Table", "path"): ({"data": {"set": "table", "path": "{}", "target": "label"}}, table),
     ("Table", "test_path"): (
         {"data": {"set": "table", "path": "{first}", "test_path": "{}", "target": "label"}},
@@ -159,7 +174,10 @@ def sections():
 def scenario_of(case, tmp_path):
     """Return the scenario of a case, and a function that writes the first or a later version of its file."""
     named, content = CASES[case]
-    paths = {"{}": tmp_path / f"file{'.npz' if content in (npz, model) else ''}", "{first}": tmp_path / "first.npz"}
+    paths = {
+        "{}": tmp_path / f"file{'.npz' if content in (npz, model, forms, rows) else ''}",
+        "{first}": tmp_path / "first.npz",
+    }
 
     def filled(value):
         if isinstance(value, dict):
@@ -169,7 +187,7 @@ def scenario_of(case, tmp_path):
         return str(paths.get(value, value)) if isinstance(value, str) else value
 
     def write(step, path=paths["{}"]):
-        written = content(step) if content not in (mnist, cifar, leaf, npz, model) else content(path, step)
+        written = content(step) if content not in (mnist, cifar, leaf, npz, model, forms, rows) else content(path, step)
         if isinstance(written, str):
             path.write_text(written)
 
