@@ -128,7 +128,11 @@ CASES = {
     ("Npz", "path"): ({"data": {"set": "npz", "path": "{}"}}, npz),
     ("Npz", "test_path"): ({"data": {"set": "npz", "path": "{first}", "test_path": "{}"}}, npz),
     ("QuadraticData", "path"): (
-        {"data": {"set": "quadratic", "path": "{}"}, "model": {"kind": "quadratic"}},
+        {
+            "data": {"set": "quadratic", "path": "{}"},
+            "model": {"kind": "quadratic"},
+            "algorithm": {"kind": "adpsgd", "batch_size": 1},
+        },
         forms,
     ),
     ("LinearData", "path"): ({"data": {"set": "linear", "path": "{}"}, "model": {"kind": "linear"}}, rows),
