@@ -250,7 +250,7 @@ class Drawer:
         if self.chance(0.15):
             path = self.file("there.csv", "client,from,to", "a,0,0.2", "a,0.3,0.45", "b,0.1,0.5")
             scenario["availability"].append({"fraction": 0.5, "trace": {"path": path, "draw": True}, "every": 0.5})
-        if count > 1 and self.chance(0.3):
+        if count > 1 and self.chance(0.3) and scenario["algorithm"]["kind"] != "a2cid2":  # which refuses them
             scenario["topology"] = self.changing(count, horizon)
 
     def file(self, name: str, *lines: str) -> str:

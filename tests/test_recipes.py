@@ -366,7 +366,7 @@ class Rounded(AbstractCompressor):
             "from simfl.compression.compressors.sign",
             "from simfl.compression.compressors.rounded import Rounded\nfrom simfl.compression.compressors.sign",
         ),
-        ("simfl/compression/compressors/__init__.py", "Qsgd, Sign)", "Qsgd, Sign, Rounded)"),
+        ("simfl/compression/compressors/__init__.py", "Sign, Moniqua)", "Sign, Moniqua, Rounded)"),
         (
             "simfl/scenario/compression.py",
             "class OwnCompressor(",
