@@ -379,7 +379,7 @@ class Rounded(AbstractCompressor):
 
 class OwnCompressor(''',
         ),
-        ("simfl/scenario/compression.py", "| Sign | OwnCompressor", "| Sign | Rounded | OwnCompressor"),
+        ("simfl/scenario/compression.py", "| Moniqua | OwnCompressor", "| Moniqua | Rounded | OwnCompressor"),
     ),
 )
 
