@@ -6,10 +6,8 @@ import pytest
 import simfl
 from simfl.errors import RunError
 from tests.algorithms.test_async_sgd import Script
+from tests.algorithms.test_ringmaster import BATCH_S, SPEEDS, K
 from tests.helpers import batch_gradient, lognormal, make_problem, make_world, run_without_numbers
-
-K, BATCH_S = 5, 8e-3
-SPEEDS = [1.0, 1.7, 3.3, 11.3, 40.1]
 
 
 def heavy():

@@ -9,6 +9,7 @@ from simfl.tape import Tape
 from simfl.world.availability import Outage
 from simfl.world.links import LinkModel
 from tests.algorithms.test_async_sgd import Script
+from tests.algorithms.test_ringmaster import BATCH_S, SPEEDS, K
 from tests.helpers import (
     NullExecutor,
     batch_gradient,
@@ -21,8 +22,6 @@ from tests.helpers import (
     run_without_numbers,
 )
 
-K, BATCH_S = 5, 8e-3
-SPEEDS = [1.0, 1.7, 3.3, 11.3, 40.1]
 TAU = BATCH_S * np.array(SPEEDS)
 
 

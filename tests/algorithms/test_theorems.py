@@ -8,10 +8,10 @@ import pytest
 import simfl
 from simfl.data.synthetic import load_quadratic
 from simfl.streams import Streams
-from tests.algorithms.test_ringmaster import SPEEDS, by_hand
+from tests.algorithms.test_ringmaster import BATCH_S, SPEEDS, by_hand
 from tests.helpers import exponential, make_world, run_without_numbers
 
-TAU = 8e-3 * np.array(SPEEDS)
+TAU = BATCH_S * np.array(SPEEDS)
 EPSILON, STEP = 1e-3, 0.1
 DATA = {"samples": 40, "dimension": 6, "condition_number": 10.0, "noise": 0.0}
 
