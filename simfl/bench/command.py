@@ -23,7 +23,7 @@ def bench(
             metavar="CASE", help="Names of cases; all by default. peers: other simulators.", show_default=False
         ),
     ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="A tenth of up to five cases, as many as a minute allows.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="A tenth of up to five cases, while a minute lasts.")] = False,
     widths: Annotated[
         bool, typer.Option("--widths", help="Each case at several numbers of operations per step, and of workers.")
     ] = False,
@@ -65,7 +65,7 @@ def bench(
 
 
 def _while_time(cases: Sequence[str], limit_s: float, clock: Callable[[], float]) -> Iterator[str]:
-    """Yield cases until one that takes as long as the longest would end after the limit.
+    """Yield cases until another as long as the longest would end after the limit.
 
     The first is always measured. Say which are left out.
     """
