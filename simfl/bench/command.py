@@ -49,7 +49,7 @@ def bench(
     results: list[dict[str, Any]] = []
     failed = False
     try:
-        chosen = cases or (MODELS if widths else QUICK if quick else CASES)
+        chosen = list(cases or (MODELS if widths else QUICK if quick else CASES))
         for case in _while_time(chosen, QUICK_S, time.monotonic) if quick else chosen:
             try:
                 results += run_widths([case], device, say) if widths else run_bench([case], device, say, quick)
