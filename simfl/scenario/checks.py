@@ -166,9 +166,9 @@ def _links(scenario: Sections) -> Iterator[Problem]:
         yield from _place(scenario, scenario.server.region, ("server", "region"), only_regions=True)
     for i, name in enumerate(scenario.server.aggregator_regions):
         yield from _place(scenario, name, ("server", "aggregator_regions", i), only_regions=True)
-    aggregators = scenario.algorithm.nodes_beside_server
-    if len(scenario.server.aggregator_regions) > aggregators:
-        expected, found = f"at most {aggregators}, the aggregators", str(len(scenario.server.aggregator_regions))
+    aggregators = getattr(scenario.algorithm, "aggregators", ())
+    if len(scenario.server.aggregator_regions) > sum(aggregators):
+        expected, found = f"at most {sum(aggregators)}, the aggregators", str(len(scenario.server.aggregator_regions))
         yield Problem(expected, found, "see algorithm.aggregators", ("server", "aggregator_regions"))
 
 

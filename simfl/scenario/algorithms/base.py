@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 from pydantic import Field, model_validator
@@ -98,10 +98,10 @@ class AlgorithmConfig(Config):
         """Whether optimizers keep their states between rounds of local steps."""
         return self.optimizer.state.rounds == "keep"
 
-    @property
-    def nodes_beside_server(self) -> int:
-        """The number of nodes that are neither clients nor the server."""
-        return 0
+    def nodes_beside_server(self, scenario: Sections) -> Sequence[str | None]:
+        """Return the region, or None, of each node that is neither client nor the server."""
+        del scenario
+        return ()
 
     @property
     def vectors(self) -> int:

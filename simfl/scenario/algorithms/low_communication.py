@@ -1,13 +1,13 @@
-"""Training that communicates rarely: DiLoCo and asynchronous local SGD."""
+"""Training that communicates rarely: DiLoCo, asynchronous local SGD, HALoS."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import ClassVar, Literal
 
 from simfl.scenario.algorithms.base import Sections
 from simfl.scenario.algorithms.local_rounds import FedAvg, LocalRoundsConfig
-from simfl.scenario.fields import Count, NonNegative, Positive, Seconds, Settled, option, variant
+from simfl.scenario.fields import Count, NonNegative, Positive, Seconds, Settled, Share, option, variant
 from simfl.scenario.optimizers import Adam, Decay, Optimizer, ServerNesterov, ServerOptimizer
 from simfl.scenario.problems import Problem
 from simfl.scenario.schedules import ConstantStep, StepSize
@@ -41,10 +41,21 @@ class DiLoCo(KeptStates, FedAvg):
     )
 
 
-class AsyncLocalSgd(KeptStates):
-    """Asynchronous local SGD: each change is a step of the server, with momentum."""
+class BySpeed(KeptStates):
+    """Base of asynchronous servers whose slower clients may make fewer steps."""
 
     no_server_optimizer: ClassVar[str] = "its momentum is that of the algorithm; use momentum, or fedbuff"
+    #: Whether the steps of a slower client are rounded up.
+    rounds_up: ClassVar[bool] = False
+
+    steps: Settled[Literal["equal", "by_speed"]] = option(
+        "equal", "mini-batches of a round: as many at all clients, or fewer at slower ones (DyLU)"
+    )
+
+
+class AsyncLocalSgd(BySpeed):
+    """Asynchronous local SGD: each change is a step of the server, with momentum."""
+
     kind: Literal["async_local_sgd"] = variant("async_local_sgd")
     server_step: Positive = option(0.7, "lr of the server's step")
     momentum: Decay = option(0.9, "beta of Nesterov's momentum at the server")
@@ -56,9 +67,6 @@ class AsyncLocalSgd(KeptStates):
     )
     staleness_exponent: NonNegative = option(0.0, "a of the weight 1/(1 + staleness)^a of an update")
     grace: Seconds = option(0.0, "the longest wait after an update for computations that end within this time")
-    steps: Settled[Literal["equal", "by_speed"]] = option(
-        "equal", "mini-batches of a round: as many at all clients, or fewer at slower ones (DyLU)"
-    )
 
     def contradictions(self, scenario: Sections) -> Iterator[Problem]:
         """Yield also a momentum whose parts add up to more than one step."""
@@ -67,3 +75,24 @@ class AsyncLocalSgd(KeptStates):
         if self.momentum_share * every > 1.0:
             expected = f"at most 1 / momentum_every, which is {1 / every:g}"
             yield Problem(expected, f"{self.momentum_share:g}", "lower it", ("algorithm", "momentum_share"))
+
+
+class Halos(BySpeed):
+    """HALoS: asynchronous local SGD at a server in each region, and one server above."""
+
+    rounds_up: ClassVar[bool] = True
+    kind: Literal["halos"] = variant("halos")
+    server_step: Positive = option(0.3, "lr of the global server, which the mean over momentum_every divides")
+    momentum: Decay = option(0.5, "beta of Nesterov's momentum at the global server")
+    momentum_every: Count = option(2, "N, changes of regions after which that momentum moves")
+    regional_step: Positive = option(
+        3.2, "lr of regional servers, which the mean over regional_momentum_every divides"
+    )
+    regional_momentum: Decay = option(0.9, "beta of Nesterov's momentum at regional servers")
+    regional_momentum_every: Count = option(16, "N, changes of clients after which that momentum moves")
+    accumulate: Count = option(32, "K, changes of clients after which a regional server sends their sum")
+    merging: Share = option(0.25, "alpha, the share of the global model in a region's model when it arrives")
+
+    def nodes_beside_server(self, scenario: Sections) -> Sequence[str | None]:
+        """Return the regions, or None for the halves of the clients without regions."""
+        return (None,) * min(2, scenario.clients.count) if scenario.regions is None else scenario.regions.names
