@@ -43,6 +43,7 @@ OTHER_WAYS = [
     ("async_fl", {"aggregators": (2,)}),
     ("sgp", {"graph": "topology", "overlap": 2}),
     ("sgp", {"lost": "sums"}),
+    ("epidemic", {"graph": "oracle"}),
 ]
 #: Algorithms that use an example a given number of times end: tests/papers/without_replacement/test_passing.py.
 ENDLESS = [kind for kind in ALGORITHMS if not issubclass(ALGORITHMS[kind], PassedModels)]
@@ -67,7 +68,7 @@ EVERY = [(kind, NEEDED.get(kind, {})) for kind in ENDLESS if kind not in ALONE] 
 #: FedAvg with other terms in the server's step: its contracts run with the slow tests.
 RELATIVES = ("scaffold", "feddyn", "fednova", "ditto", "diloco")
 #: They send many messages.
-LOUD = (("asy_sonata", {}), ("sgp", {"lost": "sums"}))
+LOUD = (("epidemic", {"graph": "oracle"}), ("asy_sonata", {}), ("sgp", {"lost": "sums"}))
 #: Asynchronous servers with the clients of others: their contracts run with the slow tests, too.
 SERVERS = ("ringleader", "mindflayer", "async_local_sgd", "halos", "ca2fl", "ace", "fadas")
 every = pytest.mark.parametrize(
@@ -186,6 +187,7 @@ GOSSIP_IN_ROUNDS = [
     ("decentralized_sgd", {}),
     ("corrected_gossip", {"method": "extra"}),
     *(("sgp", {"graph": graph}) for graph in GRAPHS),
+    ("epidemic", {}),
 ]
 
 

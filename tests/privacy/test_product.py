@@ -50,6 +50,8 @@ EXAMPLE = {
     "corrected_gossip": ("corrected_gossip", {}),
     "corrected_gossip by tracking": ("corrected_gossip", {"method": "tracking"}),
     "decentralized_sgd": ("decentralized_sgd", {}),
+    "epidemic": ("epidemic", {}),
+    "epidemic by an oracle": ("epidemic", {"graph": "oracle", "peers": 1}),
     "gossip_learning": ("gossip_learning", {}),
     "gossip_learning that drops": ("gossip_learning", {"staleness": StalenessBound(1, "drop")}),
     "mapa": (
