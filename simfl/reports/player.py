@@ -126,7 +126,7 @@ def page(runs: Runs) -> str:
         raise ScenarioError(f"play: expected one run, or two to play side by side, found {len(several)}")
     contents = [gather(run) for run in several]
     notes = [(content.values["name"], note) for content in contents for note in content.notes]
-    return render([content.values for content in contents], notes=notes, data=data_of(contents), script="play.js")
+    return render([content.values for content in contents], notes=notes, data=data_of(contents), script="scripts/play.js")
 
 
 def data_of(contents: Sequence[Content]) -> dict[str, Any]:
@@ -145,7 +145,7 @@ def render(
 
     `script` is the one that shows `data`. A `live` page may ask its own server for more.
     """
-    scripts = asset("replay.js") + asset("player.js") + asset(script)
+    scripts = asset("scripts/replay.js") + asset("scripts/player.js") + asset(script)
     return (
         environment()
         .get_template("player.html.j2")

@@ -85,7 +85,7 @@ class WatchedRun(Watched):
 
     def page(self) -> str:
         """Return the player without content."""
-        return render([head_of(read(self.folder))], data={}, script="watch.js", live=True)
+        return render([head_of(read(self.folder))], data={}, script="scripts/watch.js", live=True)
 
     def version(self) -> str:
         """Return the status, and the sizes and times of the files."""
@@ -116,7 +116,7 @@ class WatchedSweep(Watched):
 
     def page(self) -> str:
         """Return the page without content."""
-        sweep, script = read_sweep(self.folder), asset("page.js") + asset("watch.js")
+        sweep, script = read_sweep(self.folder), asset("page.js") + asset("scripts/watch.js")
         return (
             environment()
             .get_template("sweep.html.j2")
