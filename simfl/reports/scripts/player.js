@@ -1,918 +1,432 @@
-// The player: draws the state that replay.js computes, and moves the clock.
+// The player: the clock, the menus, keys and pointers.
 "use strict";
 /**
- * Show runs on the page. `live` starts at their end and follows it. The runs that were shown `before` are replaced:
- * moment, view, menus and the chosen client stay as they are.
+ * @typedef {{ runs: any[], activities: string[], live?: boolean }} Content  What `simfl.reports.player.data_of` returns.
+ * @typedef {ReturnType<typeof startPlayer>} Shown
  */
-async function showRuns({ runs: packed, activities, live = false }, before = null) {
-  const $ = (id) => document.getElementById(id);
-  const runs = await Promise.all(packed.map(Replay.prepare)), kept = before && before.leave();
+
+/**
+ * Show runs on a page. `live` starts at their end and follows it. The runs that were shown `before` are replaced:
+ * moment, view, menus and what was chosen stay as they are. `root` has the page's elements.
+ * @param {Content} content
+ * @param {Shown | null} before
+ * @param {Document | ShadowRoot} root
+ */
+async function showRuns(content, before = null, root = document) {
+  const runs = await Promise.all(content.runs.map(Replay.prepare));
+  return startPlayer(runs, content.activities, content.live === true, before ? before.leave() : null, root);
+}
+
+/**
+ * @typedef {object} Kept  What the next runs on a page take over.
+ * @property {number} now
+ * @property {Span} view
+ * @property {Span | null} brush
+ * @property {Uint8Array | null} picked
+ * @property {Record<string, string>} menus
+ * @property {{ position: number, client: number } | null} client
+ * @property {boolean} playing
+ * @property {boolean} atEnd
+ * @property {boolean} whole
+ *
+ * @param {Run[]} runs
+ * @param {string[]} activities
+ * @param {boolean} live
+ * @param {Kept | null} kept
+ * @param {Document | ShadowRoot} root
+ */
+function startPlayer(runs, activities, live, kept, root) {
+  const $ = (/** @type {string} */ id) => /** @type {HTMLElement} */ (root.getElementById(id));
+  const field = (/** @type {string} */ id) => /** @type {HTMLInputElement} */ ($(id));
+  const menu = (/** @type {string} */ id) => /** @type {HTMLSelectElement} */ ($(id));
+  const canvas = (/** @type {string} */ id) => /** @type {HTMLCanvasElement} */ ($(id));
+  const page = root instanceof Document ? root.documentElement : root.host;
   const left = new AbortController();
+  /** @type {(target: EventTarget, type: string, action: (event: any) => void) => void} */
   const listen = (target, type, action) => target.addEventListener(type, action, { signal: left.signal });
   const duration = Math.max(...runs.map((run) => run.duration_s)) || 1;
   const calm = matchMedia("(prefers-reduced-motion: reduce)"), dark = matchMedia("(prefers-color-scheme: dark)");
-  const NEVER = 2 ** 32 - 1, MOST_DOTS = 5000, MOST_LINES = 700;
-  const RAMP = ["#00224e", "#35456c", "#666970", "#948e77", "#c8b866", "#fee838"];  // cividis
-  const LIGHT = {
-    ink: "#1b1f24", soft: "#59616b", line: "#dcdfe3", faint: "#f4f5f7", paper: "#ffffff",
-    compute: "#0072b2", lost: "#d55e00", wait: "#cc79a7", communicate: "#e69f00", offline: "#999999",
+  const span_s = Math.min(...runs.map(usual_s), duration / 20);
+  const words = Words(duration, span_s), most = Colors.mostOf(runs), SCRUB = 100000;
+  let playing = false, frame = 0, last = 0, drawn = 0;
+
+  const articles = /** @type {HTMLElement[]} */ ([...root.querySelectorAll(".run")]);
+  /** @type {Stage} */
+  const stage = {
+    runs, activities, words, most, duration, colors: Colors.LIGHT, colorings: Colors.colorings(runs, words, most),
+    scenes: new Map(runs.map((run, k) => [run, sceneOf(run, articles[k])])), curveCache: new Map(),
+    now: 0, view: { from: 0, to: duration }, brush: null, picked: null, chosen: null, mode: "", measure: "",
   };
-  const WORDS = { compute: "computes", lost: "computes in vain (a crash)", wait: "waits", communicate: "communicates", offline: "is offline" };
-  let colors = LIGHT, now = 0, playing = false, frame = 0, last = 0, drawn = 0, chosen = null;
-  let view = { from: 0, to: duration };
 
-  // ---- numbers in words ------------------------------------------------------------------------------------------
-  const units = [[172800, 86400, "d"], [7200, 3600, "h"], [600, 60, "min"], [1, 1, "s"], [1e-3, 1e-3, "ms"], [0, 1e-6, "µs"]];
-  const [, unit_s, unit] = units.find(([size]) => duration >= size);
-  const trim = (value) => String(Number(value.toPrecision(4)));
-  const count = (value) => value.toLocaleString("en");
-  const median = (values) => (values.length ? [...values].sort((a, b) => a - b)[values.length >> 1] : NaN);
-  const span_s = Math.min(...runs.map((run) => {
-    if (!run.timeline) return duration / 60;
-    const computing = [], step = Math.max(1, Math.floor(run.timeline.length.length / 2000));
-    for (let i = 0; i < run.timeline.length.length; i += step) if (run.timeline.activity[i] === 0) computing.push(run.timeline.length[i]);
-    return (median(computing) || NEVER / 60) * run.tick_s;
-  }), duration / 20);
-  const decimals = Math.max(0, Math.min(9, Math.ceil(-Math.log10(span_s / unit_s)) + 2));
-  const clock = (seconds) => `${(seconds / unit_s).toFixed(decimals)} ${unit}`;
-  const long = (seconds) => { if (!seconds) return "0 s"; const [, size, name] = units.find(([least]) => seconds >= least); return `${trim(seconds / size)} ${name}`; };
-  const bytes = (value) => { const k = Math.min(5, Math.max(0, Math.floor(Math.log10(value || 1) / 3))); return `${trim(value / 1000 ** k)} ${["B", "kB", "MB", "GB", "TB", "PB"][k]}`; };
-  const show = (name, value) => (value === null || Number.isNaN(value) ? "–"
-    : name.includes("accuracy") ? `${(100 * value).toFixed(2)} %` : name === "bytes_sent" ? bytes(value)
-      : Number.isInteger(value) ? count(value) : trim(value));
-  const tickOf = (run, seconds) => Math.min(NEVER, Math.max(0, seconds / run.tick_s + 1e-6));
-  const nameOf = (run, node) => (node < run.count ? `client ${node}` : run.nodes[run.node_of[node]]);
-
-  function element(name, text, attributes = {}) {
-    const made = document.createElement(name);
-    if (text !== undefined) made.textContent = text;
-    for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
-    return made;
+  /**
+   * The usual time that a client computes; it decides about speed and digits.
+   * @param {Run} run
+   */
+  function usual_s({ timeline, tick_s }) {
+    if (!timeline) return duration / 60;
+    const computing = [], step = Math.max(1, Math.floor(timeline.start.length / 2000));
+    for (let i = 0; i < timeline.start.length; i += step) if (timeline.activity[i] === 0) computing.push(timeline.end[i] - timeline.start[i]);
+    return (Replay.median(computing) || Replay.NEVER / 60) * tick_s;
   }
 
-  // ---- colors ----------------------------------------------------------------------------------------------------
-  function readColors() {
-    const style = getComputedStyle(document.documentElement);
-    colors = Object.fromEntries(Object.keys(LIGHT).map((name) => [name, style.getPropertyValue(`--${name}`).trim() || LIGHT[name]]));
+  /**
+   * @param {Run} run
+   * @param {HTMLElement} article
+   * @returns {Scene}
+   */
+  function sceneOf(run, article) {
+    const [graph, lanes] = /** @type {HTMLCanvasElement[]} */ ([...article.querySelectorAll("canvas")]);
+    return { article, graph, lanes, cache: new Map(), placed: null, members: null, activity: new Int8Array(run.count).fill(-1), flying: [], lines: [], together: [] };
   }
 
-  const shades = Array.from({ length: 256 }, (_, i) => {
-    const place = (i / 255) * (RAMP.length - 1), k = Math.min(RAMP.length - 2, Math.floor(place)), share = place - k;
-    const part = (color, at) => parseInt(color.slice(at, at + 2), 16);
-    return `rgb(${[1, 3, 5].map((at) => Math.round(part(RAMP[k], at) * (1 - share) + part(RAMP[k + 1], at) * share)).join(",")})`;
-  });
-  const ramp = (share) => shades[Math.max(0, Math.min(255, Math.round(share * 255)))];
-
-  const largest = (read) => Math.max(1e-12, ...runs.map((run) => {
-    const values = read(run);
-    return values ? values.reduce((most, value) => (value !== NEVER && value > most ? value : most), 0) : 0;
-  }));
-  const most = {
-    staleness: largest((run) => run.updates && run.updates.staleness), bytes: largest((run) => run.messages && run.messages.bytes),
-    epsilon: largest((run) => run.epsilon && run.epsilon.values),
-    updates: Math.max(1, ...runs.map((run) => (run.updates ? Math.max(...Array.from({ length: run.count }, (_, k) => run.updates.first[k + 1] - run.updates.first[k])) : 0))),
-  };
-  /** Whether a table has all of its rows on this page. */
-  const whole = (table) => table && table.time.length === table.total;
-  const staleShare = (staleness) => Math.log1p(staleness) / Math.log1p(Math.max(1, most.staleness));
-  const messageColor = (staleness) => (staleness === NEVER ? colors.soft : ramp(staleShare(staleness)));
-
-  // Accuracies from the lowest twentieth on: a short first rise would leave one color for all the rest.
-  const accuracies = runs.flatMap((run) => (run.accuracy ? Array.from(run.accuracy.values.filter(Number.isFinite)) : [])).sort((a, b) => a - b);
-  const worst = accuracies[Math.floor(accuracies.length / 20)] ?? 0, best = accuracies[accuracies.length - 1] ?? 1;
-
-  // How clients can be colored: whether a run has it, the value of a client, its place on the ramp, its label.
-  const modes = {
-    activity: { label: "activity", has: (run) => run.timeline || run.heat },
-    accuracy: { label: "accuracy of its model", has: (run) => run.accuracy, of: (run, k, tick) => Replay.sampled(run, run.accuracy, k, tick), share: (v) => (v - worst) / (best - worst || 1), show: (v) => show("accuracy", v), ends: [show("accuracy", worst), show("accuracy", best)] },
-    staleness: { label: "staleness of its last update", has: (run) => run.updates, of: (run, k, tick) => { const row = Replay.lastUpdate(run, k, tick); return row < 0 ? NaN : run.updates.staleness[row]; }, share: staleShare, show: count, ends: ["0", count(most.staleness)] },
-    updates: { label: "updates so far", has: (run) => whole(run.updates), of: (run, k, tick) => Replay.updatesOf(run, k, tick), share: (v) => v / most.updates, show: count, ends: ["0", count(most.updates)] },
-    epsilon: { label: "epsilon spent (before the end an upper bound)", has: (run) => run.epsilon, of: (run, k, tick) => Replay.sampled(run, run.epsilon, k, tick), share: (v) => v / most.epsilon, show: trim, ends: ["0", trim(most.epsilon)] },
-  };
-  const usable = Object.keys(modes).filter((key) => runs.some((run) => modes[key].has(run)));
-  $("color").replaceChildren(...usable.map((key) => new Option(modes[key].label, key)));
-  const mode = () => $("color").value;
+  // ---- menus -----------------------------------------------------------------------------------------------------
+  const usable = Object.keys(stage.colorings).filter((key) => runs.some((run) => stage.colorings[key].has(run)));
+  menu("color").replaceChildren(...usable.map((key) => new Option(stage.colorings[key].label, key)));
+  menu("measure").replaceChildren(...Curves.names(runs).map(([name, label]) => new Option(label, name)));
+  /** @type {number[]} */
+  const rates = [];
+  for (let power = Math.floor(Math.log10(duration)) - 7; power <= Math.log10(duration); power++) {
+    for (const m of [1, 2, 5]) rates.push(Number(`${m}e${power}`));
+  }
+  menu("speed").replaceChildren(...rates.filter((rate) => rate <= duration / 2).map((rate) => new Option(`${words.long(rate)} per second`, String(rate))));
+  const away = (/** @type {number} */ rate) => Math.abs(Math.log(rate / (3 * span_s)));
+  menu("speed").value = String(rates.reduce((best, rate) => (away(rate) < away(best) ? rate : best)));
 
   const occurring = activities.filter((_, k) => runs.some((run) => (run.timeline ? run.timeline.activity.includes(k)
     : run.heat && run.heat.shares.some((share, i) => share > 0 && i % activities.length === k))));
 
   function legend() {
-    const box = $("legend"), parts = [];
-    if (mode() === "activity") {
+    const coloring = stage.colorings[stage.mode], parts = [];
+    const bar = () => {
+      const made = element("i", undefined, { class: "ramp" });
+      made.style.background = `linear-gradient(90deg, ${Colors.RAMP.join(",")})`;
+      return made;
+    };
+    if (stage.mode === "activity") {
       for (const name of occurring) {
         const part = element("span"), dot = element("i");
-        dot.style.background = colors[name];
-        part.append(dot, WORDS[name]);
+        dot.style.background = stage.colors[name];
+        part.append(dot, Details.WORDS[name]);
         parts.push(part);
       }
-    } else if (usable.length) {
-      const part = element("span"), [low, high] = modes[mode()].ends, bar = element("i", undefined, { class: "ramp" });
-      bar.style.background = `linear-gradient(90deg, ${RAMP.join(",")})`;
-      part.append(`${low} `, bar, ` ${high}`);
+    } else if (coloring) {
+      const part = element("span");
+      part.append(`${coloring.ends[0]} `, bar(), ` ${coloring.ends[1]}`);
       parts.push(part);
     }
     if (runs.some((run) => run.messages && run.messages.total && run.updates)) {
-      const part = element("span"), bar = element("i", undefined, { class: "ramp" });
-      bar.style.background = `linear-gradient(90deg, ${RAMP.join(",")})`;
-      part.append("messages by staleness: 0 ", bar, ` ${count(most.staleness)}`);
+      const part = element("span");
+      part.append("messages by staleness: 0 ", bar(), ` ${words.count(Math.round(most.staleness))}`);
       parts.push(part);
     }
-    box.replaceChildren(...parts);
+    $("legend").replaceChildren(...parts);
   }
 
-  // ---- canvases --------------------------------------------------------------------------------------------------
-  const sizes = new Map();  // to ask for a size makes the browser lay out the page
-
-  function paper(canvas) {
-    if (!sizes.has(canvas)) sizes.set(canvas, [canvas.clientWidth, canvas.clientHeight]);
-    const [width, height] = sizes.get(canvas), scale = window.devicePixelRatio || 1;
-    const [w, h] = [Math.round(width * scale), Math.round(height * scale)];
-    if (canvas.width !== w || canvas.height !== h) { canvas.width = w; canvas.height = h; }
-    const pen = canvas.getContext("2d");
-    pen.setTransform(scale, 0, 0, scale, 0, 0);
-    pen.clearRect(0, 0, width, height);
-    pen.font = '12px system-ui, "DejaVu Sans", sans-serif';
-    return { pen, width, height, scale };
-  }
-
-  /** Draw once into a canvas of its own, and again only if the key changes. */
-  function cached(run, name, key, { width, height, scale, pen }, draw) {
-    run.cache = run.cache || {};
-    const entry = run.cache[name];
-    if (!entry || entry.key !== key) {
-      const canvas = entry ? entry.canvas : document.createElement("canvas");
-      canvas.width = Math.max(1, Math.round(width * scale));
-      canvas.height = Math.max(1, Math.round(height * scale));
-      const inner = canvas.getContext("2d");
-      inner.scale(scale, scale);
-      inner.font = pen.font;
-      draw(inner);
-      run.cache[name] = { key, canvas };
-    }
-    pen.drawImage(run.cache[name].canvas, 0, 0, width, height);
-  }
-
-  function steps(low, high, wanted) {
-    const rough = (high - low) / wanted || 1, power = 10 ** Math.floor(Math.log10(rough));
-    const step = [1, 2, 2.5, 5, 10].map((m) => m * power).find((s) => s >= rough * 0.999), values = [];
-    for (let i = Math.ceil(low / step - 1e-9); i * step <= high + step * 1e-9 && values.length < 50; i++) values.push(i * step || 0);
-    return values;
-  }
-
-  function timeAxis(pen, from, to, left, right, y) {
-    pen.fillStyle = colors.soft;
-    pen.textAlign = "center";
-    pen.textBaseline = "top";
-    const values = steps(from / unit_s, to / unit_s, Math.max(2, (right - left) / 90));
-    const step = values.length > 1 ? values[1] - values[0] : 1, whole = (d) => Math.abs(step * 10 ** d - Math.round(step * 10 ** d)) < 1e-6 * step * 10 ** d;
-    let digits = 0;
-    while (digits < 12 && !whole(digits)) digits++;
-    for (const value of values) {
-      const x = left + ((value * unit_s - from) / (to - from)) * (right - left);
-      const text = `${value.toFixed(digits)}${value === values[values.length - 1] ? ` ${unit}` : ""}`;
-      pen.fillText(text, Math.min(x, right - pen.measureText(text).width / 2 + 8), y);
-    }
-  }
-
-  // ---- the graph -------------------------------------------------------------------------------------------------
-  function placesIn(run, width, height) {
-    const key = `${width}x${height}`;
-    if (run.placed && run.placed.key === key) return run.placed;
-    const nodes = run.nodes.length, radius = Math.max(2.5, Math.min(15, (Math.min(width, height) * 0.9) / Math.max(8, nodes) * 1.1 + (nodes > 200 ? 2 : 0)));
-    const room = radius + 12, size = Math.min(width, height) / 2 - room;
-    const stretch = Math.min(1.5, (width / 2 - room) / size);
-    const x = new Float32Array(nodes), y = new Float32Array(nodes);
-    for (let k = 0; k < nodes; k++) {
-      x[k] = width / 2 + run.places[2 * k] * size * stretch;
-      y[k] = height / 2 + run.places[2 * k + 1] * size;
-    }
-    run.placed = { key, x, y, radius };
-    return run.placed;
-  }
-
-  function hull(points) {
-    const sorted = [...points].sort((a, b) => a[0] - b[0] || a[1] - b[1]);
-    const half = (list) => list.reduce((chain, p) => {
-      while (chain.length > 1) {
-        const [a, b] = chain.slice(-2);
-        if ((b[0] - a[0]) * (p[1] - a[1]) - (b[1] - a[1]) * (p[0] - a[0]) > 0) break;
-        chain.pop();
-      }
-      return [...chain, p];
-    }, []);
-    return [...half(sorted).slice(0, -1), ...half(sorted.reverse()).slice(0, -1)];
-  }
-
-  function messagePlace(run, i, tick, { x, y, radius }) {
-    const a = run.node_of[run.messages.source[i]], b = run.node_of[run.messages.target[i]];
-    if (a === b) return null;
-    const share = Math.min(1, (tick - run.messages.sent[i]) / Math.max(1, run.messages.length[i]));
-    const dx = x[b] - x[a], dy = y[b] - y[a], length = Math.hypot(dx, dy) || 1;
-    const aside = Math.min(4, radius / 2), along = (radius + share * (length - 2 * radius)) / length;
-    return [x[a] + dx * along - (dy / length) * aside, y[a] + dy * along + (dx / length) * aside];
-  }
-
-  const messageSize = (run, i) => 2.2 + 3 * Math.sqrt(run.messages.bytes[i] / most.bytes);
-
-  /** The activity of a node: of its client, or the most frequent one of its group. */
-  function activityOf(run, node, tick) {
-    if (!run.heat) return run.grouped ? -1 : Replay.activityAt(run, node, tick);
-    if (!run.grouped && run.timeline) return Replay.activityAt(run, node, tick);
-    if (!run.grouped) return -1;
-    return heatAt(run, node, Math.floor((tick * run.tick_s) / (run.duration_s / run.heat.bins)))[0];
-  }
-
-  function heatAt(run, row, bin) {
-    let best = -1, share = 0;
-    for (let k = 0; k < activities.length; k++) {
-      const value = run.heat.shares[(row * run.heat.bins + Math.min(run.heat.bins - 1, bin)) * activities.length + k] / 255;
-      if (value > share) { best = k; share = value; }
-    }
-    return [best, share];
-  }
-
-  function drawGraph(run, canvas) {
-    const sheet = paper(canvas), { pen, width, height } = sheet, tick = tickOf(run, now);
-    const placed = placesIn(run, width, height), { x, y, radius } = placed, links = run.links.length / 2;
-    const cuts = run.partitions.filter(({ start, end }) => start <= tick && tick < end);
-    const isCut = (a, b) => cuts.some(({ sides }) => sides[a] !== sides[b]);
-    cached(run, "links", [width, height, sheet.scale, colors.line, ...cuts.map(({ start }) => start)].join(), sheet, (inner) => {
-      for (const region of run.regions) {
-        const points = hull(region.nodes.map((node) => [x[node], y[node]]));
-        if (!points.length) continue;
-        inner.beginPath();
-        points.forEach(([px, py], i) => (i ? inner.lineTo(px, py) : inner.moveTo(px, py)));
-        inner.closePath();
-        inner.fillStyle = inner.strokeStyle = colors.faint;
-        inner.lineJoin = "round";
-        inner.lineWidth = 2 * radius + 16;
-        inner.stroke();
-        inner.fill();
-        inner.fillStyle = colors.soft;
-        inner.textAlign = "center";
-        const top = Math.min(...points.map((point) => point[1]));
-        inner.fillText(region.name, points.reduce((sum, point) => sum + point[0], 0) / points.length, Math.max(12, top - radius - 10));
-      }
-      inner.strokeStyle = colors.line;
-      inner.lineWidth = links > 2000 ? 0.4 : 1.2;
-      for (const faded of cuts.length ? [false, true] : [false]) {  // a partition fades the links between its sides
-        inner.setLineDash(faded ? [1, 7] : []);
-        inner.beginPath();
-        for (let i = 0; i < links; i++) {
-          const a = run.links[2 * i], b = run.links[2 * i + 1];
-          if (isCut(a, b) !== faded) continue;
-          inner.moveTo(x[a], y[a]);
-          inner.lineTo(x[b], y[b]);
-        }
-        inner.stroke();
-      }
-      inner.setLineDash([]);
-    });
-    const over = now > run.duration_s;
-    run.together = run.grouped || over ? [] : Replay.collectives(run, tick, activities.indexOf("communicate"));
-    for (const each of run.together) ring(pen, each, tick, placed);
-    // Messages that were not recorded: links between clients that both communicate.
-    if (run.timeline && !run.grouped && links <= 4000 && !run.messages) {
-      const talk = activities.indexOf("communicate");
-      pen.strokeStyle = colors.communicate;
-      pen.lineWidth = 3;
-      pen.beginPath();
-      for (let i = 0; i < links; i++) {
-        const a = run.links[2 * i], b = run.links[2 * i + 1];
-        if (a < run.count && b < run.count && Replay.activityAt(run, a, tick) === talk && Replay.activityAt(run, b, tick) === talk) {
-          pen.moveTo(x[a], y[a]);
-          pen.lineTo(x[b], y[b]);
-        }
-      }
-      pen.stroke();
-    }
-    const flying = [];
-    if (!over) Replay.between(run, tick, tick, (i) => flying.push(i));
-    const every = Math.ceil(flying.length / MOST_DOTS);
-    const coloring = modes[mode()];
-    const clients = run.grouped ? null : coloring;
-    for (let node = 0; node < run.nodes.length; node++) {
-      const isClient = run.grouped ? node < run.nodes.length - servers(run) : node < run.count;
-      pen.beginPath();
-      if (isClient) pen.arc(x[node], y[node], radius, 0, 2 * Math.PI);
-      else pen.rect(x[node] - radius, y[node] - radius, 2 * radius, 2 * radius);
-      const activity = isClient ? activityOf(run, node, tick) : -1, absent = activities[activity] === "offline";
-      let fill = colors.faint;
-      if (isClient && mode() === "activity" && activity >= 0) fill = colors[activities[activity]];
-      else if (isClient && clients && clients.of && clients.has(run)) {
-        const value = clients.of(run, node, tick);
-        if (Number.isFinite(value)) fill = ramp(clients.share(value));
-      } else if (isClient && run.grouped && coloring && coloring.of && coloring.has(run)) {
-        const value = groupMean(run, node, tick, coloring);
-        if (Number.isFinite(value)) fill = ramp(coloring.share(value));
-      }
-      pen.globalAlpha = absent ? 0.35 : 1;
-      pen.fillStyle = fill;
-      pen.fill();
-      pen.globalAlpha = 1;
-      pen.lineWidth = chosen && chosen.run === run && chosen.client === node ? 3.5 : 1;
-      pen.strokeStyle = pen.lineWidth > 2 ? colors.ink : colors.soft;
-      pen.setLineDash(absent ? [2, 3] : []);
-      pen.stroke();
-      if (isClient && !run.grouped && run.slowness[node] >= 2) {
-        pen.setLineDash([4, 3]);
-        pen.lineWidth = 1.6;
-        pen.strokeStyle = colors.ink;
-        pen.beginPath();
-        pen.arc(x[node], y[node], radius + 4, 0, 2 * Math.PI);
-        pen.stroke();
-      }
-      pen.setLineDash([]);
-      if (radius >= 8 && !run.grouped) {
-        pen.textAlign = "center";
-        pen.textBaseline = "middle";
-        pen.fillStyle = inkOn(fill);
-        pen.fillText(isClient ? String(node) : run.nodes[node] === "server" ? "S" : `S${run.nodes[node].slice(7)}`, x[node], y[node] + 0.5);
-      }
-    }
-    for (let k = 0; k < flying.length; k += every) dot(run, pen, flying[k], tick, placed);
-    if (chosen && chosen.run === run && chosen.message !== undefined) {
-      const at = messagePlace(run, chosen.message, tick, placed);
-      if (at && flying.includes(chosen.message)) {
-        pen.beginPath();
-        pen.arc(at[0], at[1], messageSize(run, chosen.message) + 4, 0, 2 * Math.PI);
-        pen.strokeStyle = colors.ink;
-        pen.lineWidth = 2;
-        pen.stroke();
-      }
-    }
-    run.flying = flying;
-  }
-
-  /** Draw a collective: a ring through its clients, and dots that go round as it proceeds. */
-  function ring(pen, { start, end, clients }, tick, { x, y }) {
-    const turns = ((3 * (tick - start)) / Math.max(1, end - start)) % 1, next = (k) => clients[(k + 1) % clients.length];
-    pen.strokeStyle = colors.communicate;
-    pen.lineWidth = 3;
-    pen.beginPath();
-    clients.forEach((client, k) => (k ? pen.lineTo(x[client], y[client]) : pen.moveTo(x[client], y[client])));
-    pen.closePath();
-    pen.stroke();
-    pen.fillStyle = colors.ink;
-    pen.strokeStyle = colors.paper;
-    pen.lineWidth = 0.8;
-    clients.forEach((client, k) => {
-      pen.beginPath();
-      pen.arc(x[client] + turns * (x[next(k)] - x[client]), y[client] + turns * (y[next(k)] - y[client]), 3.5, 0, 2 * Math.PI);
-      pen.fill();
-      pen.stroke();
-    });
-  }
-
-  const servers = (run) => run.node_of.length - run.count;
-
-  function groupMean(run, node, tick, coloring) {
-    if (!run.members) {
-      run.members = run.nodes.map(() => []);
-      for (let k = 0; k < run.count; k++) run.members[run.node_of[k]].push(k);
-    }
-    const values = run.members[node].map((k) => coloring.of(run, k, tick)).filter(Number.isFinite);
-    return values.length ? values.reduce((sum, value) => sum + value, 0) / values.length : NaN;
-  }
-
-  function inkOn(color) {
-    const channels = color.startsWith("#") ? [1, 3, 5].map((at) => parseInt(color.slice(at, at + 2), 16)) : color.match(/\d+/g).map(Number);
-    return 0.3 * channels[0] + 0.59 * channels[1] + 0.11 * channels[2] > 140 ? "#000000" : "#ffffff";
-  }
-
-  function dot(run, pen, i, tick, placed) {
-    const at = messagePlace(run, i, tick, placed);
-    if (!at) return;
-    pen.beginPath();
-    pen.arc(at[0], at[1], messageSize(run, i), 0, 2 * Math.PI);
-    pen.fillStyle = messageColor(run.messages.staleness[i]);
-    pen.fill();
-    pen.lineWidth = run.messages.resends[i] ? 2 : 0.8;
-    pen.strokeStyle = run.messages.resends[i] ? colors.lost : colors.paper;
-    pen.stroke();
-  }
-
-  // ---- lanes -----------------------------------------------------------------------------------------------------
-  function lanesBox(run, width, height) {
-    const rows = run.heat ? run.heat.labels.length : run.node_of.length, left = run.heat ? 8 : 30, bottom = height - 20;
-    return { rows, left, right: width - 8, top: 4, bottom, row: (bottom - 4) / rows };
-  }
-
-  const laneX = (box, seconds) => box.left + ((seconds - view.from) / (view.to - view.from)) * (box.right - box.left);
-
-  function linesOf(run) {
-    const lines = [];
-    if (!run.messages || run.heat || run.node_of.length > 64) return lines;
-    Replay.between(run, tickOf(run, view.from), tickOf(run, view.to), (i) => lines.push(i));
-    return lines.length <= MOST_LINES ? lines : [];
-  }
-
-  function drawLanes(run, canvas) {
-    const sheet = paper(canvas), { pen, width, height, scale } = sheet, box = lanesBox(run, width, height);
-    cached(run, "lanes", [width, height, scale, view.from, view.to, colors.ink, colors.compute].join(), sheet, (inner) => {
-      const thick = Math.max(0.7, box.row - (box.row > 4 ? 2 : 0));
-      if (run.heat) heatRows(run, inner, box);
-      else laneImage(run, inner, box, thick, scale);
-      for (let k = 0; k < (run.heat ? 0 : box.rows); k++) {
-        const y = box.top + k * box.row;
-        if (box.row >= 8 || k % Math.ceil(10 / box.row) === 0) {
-          inner.fillStyle = colors.soft;
-          inner.textAlign = "right";
-          inner.textBaseline = "middle";
-          inner.fillText(k < run.count ? String(k) : "S", box.left - 5, y + thick / 2);
-        }
-      }
-      inner.save();
-      inner.beginPath();
-      inner.rect(box.left, 0, box.right - box.left, box.bottom);
-      inner.clip();
-      run.lines = linesOf(run);
-      for (const outline of [true, false]) {
-        for (const i of run.lines) {
-          const [x1, y1, x2, y2] = lineOf(run, i, box);
-          inner.strokeStyle = outline ? colors.paper : run.messages.resends[i] ? colors.lost : messageColor(run.messages.staleness[i]);
-          inner.lineWidth = outline ? 2.6 : 1.2;
-          if (outline && run.lines.length > 1000) continue;
-          inner.beginPath();
-          inner.moveTo(x1, y1);
-          inner.lineTo(x2, y2);
-          inner.stroke();
-        }
-      }
-      inner.restore();
-      timeAxis(inner, view.from, view.to, box.left, box.right, box.bottom + 4);
-    });
-    if (chosen && chosen.run === run && chosen.client !== undefined && !run.heat) {
-      pen.strokeStyle = colors.ink;
-      pen.lineWidth = 2;
-      pen.strokeRect(box.left, box.top + chosen.client * box.row - 1, box.right - box.left, Math.max(3, box.row));
-    }
-    if (chosen && chosen.run === run && chosen.message !== undefined && !run.heat) {
-      const [x1, y1, x2, y2] = lineOf(run, chosen.message, box);
-      pen.strokeStyle = colors.ink;
-      pen.lineWidth = 3;
-      pen.beginPath();
-      pen.moveTo(x1, y1);
-      pen.lineTo(x2, y2);
-      pen.stroke();
-    }
-    playhead(pen, laneX(box, now), box);
-  }
-
-  function lineOf(run, i, box) {
-    const middle = (node) => box.top + (node + 0.5) * box.row - 1, { source, target, sent, delivered } = run.messages;
-    return [laneX(box, sent[i] * run.tick_s), middle(source[i]), laneX(box, delivered[i] * run.tick_s), middle(target[i])];
-  }
-
-  function playhead(pen, x, { left, right, top, bottom }) {
-    if (x < left - 1 || x > right + 1) return;
-    pen.strokeStyle = colors.ink;
-    pen.lineWidth = 1.5;
-    pen.beginPath();
-    pen.moveTo(x, top - 4);
-    pen.lineTo(x, bottom + 2);
-    pen.stroke();
-  }
-
-  /** A color as a pixel of an image. */
-  const pixel = (color) => [1, 3, 5].reduce((sum, at, k) => sum + parseInt(color.slice(at, at + 2), 16) * 2 ** (8 * k), 255 * 2 ** 24);
+  // ---- the moment ------------------------------------------------------------------------------------------------
+  /** The time that can be reached: all of it, or what views are restricted to. */
+  const span = () => stage.brush || { from: 0, to: duration };
 
   /**
-   * Draw all lanes into one image: thousands of rectangles would take longer than a frame. A pixel has the activity at
-   * its middle; of few intervals each has at least one pixel.
+   * @param {HTMLElement} place
+   * @param {string} text
    */
-  function laneImage(run, pen, box, thick, scale) {
-    const { timeline } = run, width = Math.max(1, Math.round((box.right - box.left) * scale)), height = Math.max(1, Math.round((box.bottom - box.top) * scale));
-    const image = pen.createImageData(width, height), pixels = new Uint32Array(image.data.buffer), line = new Uint32Array(width);
-    const inks = activities.map((name) => pixel(colors[name])), faint = pixel(colors.faint), paper = pixel(colors.paper);
-    const start = tickOf(run, view.from), end = tickOf(run, view.to), rate = width / (end - start || 1), high = Math.max(1, Math.round(thick * scale));
-    for (let k = 0; k < box.rows; k++) {
-      line.fill(faint);
-      if (k < run.count && timeline) {
-        const first = timeline.first[k], last = timeline.first[k + 1], to = Replay.upTo(timeline.start, end, first, last);
-        const from = Math.max(first, Replay.upTo(timeline.start, start, first, last) - 1), least = to - from > 2 * width ? 0 : 1;
-        for (let i = from; i < to; i++) {
-          const x = (timeline.start[i] - start) * rate, a = Math.max(0, least ? Math.floor(x) : Math.ceil(x - 0.5));
-          const b = Math.min(width, Math.max(a + least, Math.ceil((timeline.end[i] - start) * rate - 0.5)));
-          if (timeline.end[i] <= start || b <= a) continue;
-          line.fill(inks[timeline.activity[i]], a, b);
-          if (b - a > 4 * scale && b < width) line[b - 1] = paper;  // a gap between equal activities
-        }
-      }
-      const y = Math.round(k * box.row * scale);
-      for (let row = y; row < Math.min(height, y + high); row++) pixels.set(line, row * width);
-    }
-    pen.putImageData(image, Math.round(box.left * scale), Math.round(box.top * scale));
-  }
-
-  function heatRows(run, pen, box) {
-    const { bins, labels } = run.heat, width_s = run.duration_s / bins;
-    labels.forEach((_, row) => {
-      for (let bin = Math.floor(view.from / width_s); bin < Math.min(bins, Math.ceil(view.to / width_s)); bin++) {
-        const [activity, share] = heatAt(run, row, bin);
-        if (activity < 0) continue;
-        const x1 = Math.max(box.left, laneX(box, bin * width_s)), x2 = Math.min(box.right, laneX(box, (bin + 1) * width_s));
-        pen.globalAlpha = 0.25 + 0.75 * share;
-        pen.fillStyle = colors[activities[activity]];
-        pen.fillRect(x1, box.top + row * box.row, x2 - x1 + 0.3, Math.max(0.7, box.row - 0.5));
-      }
-    });
-    pen.globalAlpha = 1;
-  }
-
-  // ---- curves ----------------------------------------------------------------------------------------------------
-  const columns = {};
-  for (const run of runs) for (const [name, { label }] of Object.entries(run.metrics.columns)) columns[name] = label;
-  const order = ["test_accuracy", "test_loss", "train_loss", "consensus_distance", "bytes_sent", "epsilon"];
-  const names = Object.keys(columns).sort((a, b) => (order.indexOf(a) + 1 || 99) - (order.indexOf(b) + 1 || 99));
-  $("measure").replaceChildren(...names.map((name) => new Option(columns[name], name)));
-
-  const curveBox = (width, height) => ({ left: 58, right: width - 8, top: 6, bottom: height - 20 });
-
-  function drawCurve() {
-    const { pen, width, height } = paper($("curve")), box = curveBox(width, height), name = $("measure").value;
-    const shown = runs.map((run) => run.metrics.columns[name]), values = shown.flatMap((column) => (column ? column.values : [])).filter((v) => v !== null);
-    const px = (seconds) => box.left + (seconds / duration) * (box.right - box.left);
-    pen.fillStyle = colors.faint;
-    pen.fillRect(px(view.from), box.top, Math.max(2, px(view.to) - px(view.from)), box.bottom - box.top);
-    timeAxis(pen, 0, duration, box.left, box.right, box.bottom + 4);
-    if (values.length) {
-      let low = values.reduce((a, b) => Math.min(a, b)), high = values.reduce((a, b) => Math.max(a, b));
-      if (name === "test_accuracy") {  // not from 0 if all but a short first rise takes place above
-        const usual = [...values].sort((a, b) => a - b)[Math.floor(values.length / 20)];
-        low = usual >= 0.5 ? Math.floor((usual - 0.1) * 10) / 10 : 0;
-      } else if (low > 0 && low < 0.4 * high) low = 0;
-      if (high <= low) { high += 0.5; low -= 0.5; }
-      const py = (value) => box.bottom - ((Math.max(low, value) - low) / (high - low)) * (box.bottom - box.top);
-      pen.textAlign = "right";
-      pen.textBaseline = "middle";
-      for (const value of steps(low, high, 4)) {
-        pen.fillStyle = colors.soft;
-        pen.fillText(name.includes("accuracy") ? `${trim(100 * value)} %` : name === "bytes_sent" ? bytes(value) : trim(value), box.left - 6, py(value));
-        pen.strokeStyle = colors.line;
-        pen.lineWidth = 1;
-        pen.beginPath();
-        pen.moveTo(box.left, py(value));
-        pen.lineTo(box.right, py(value));
-        pen.stroke();
-      }
-      shown.forEach((column, position) => {
-        if (!column) return;
-        const run = runs[position];
-        pen.strokeStyle = lineColor(run);
-        pen.lineWidth = 2;
-        pen.setLineDash(position ? [8, 4] : []);
-        pen.beginPath();
-        let begun = false;
-        column.values.forEach((value, row) => {
-          if (value === null) { begun = false; return; }
-          const x = px(run.metrics.time_s[row]), y = py(value);
-          if (begun) pen.lineTo(x, y); else pen.moveTo(x, y);
-          begun = true;
-        });
-        pen.stroke();
-        pen.setLineDash([]);
-        const row = Replay.upTo(run.evaluations, tickOf(run, now)) - 1, value = row < 0 ? null : column.values[row];
-        if (value === null) return;
-        pen.beginPath();
-        pen.arc(px(run.metrics.time_s[row]), py(value), 4, 0, 2 * Math.PI);
-        pen.fillStyle = lineColor(run);
-        pen.fill();
-      });
-      if (runs.length > 1) {
-        pen.textAlign = "right";
-        pen.textBaseline = "alphabetic";
-        runs.forEach((run, position) => {
-          const y = box.bottom - 10 - 16 * (runs.length - 1 - position), x = box.right - 8;
-          pen.fillStyle = colors.ink;
-          pen.fillText(run.title, x, y);
-          pen.strokeStyle = lineColor(run);
-          pen.lineWidth = 2.5;
-          pen.setLineDash(position ? [6, 3] : []);
-          pen.beginPath();
-          pen.moveTo(x - pen.measureText(run.title).width - 32, y - 4);
-          pen.lineTo(x - pen.measureText(run.title).width - 6, y - 4);
-          pen.stroke();
-          pen.setLineDash([]);
-        });
-      }
-    }
-    playhead(pen, px(now), box);
-  }
-
-  /** The color of a run's algorithm, paler on a dark page. */
-  function lineColor(run) {
-    if (inkOn(colors.paper) === "#000000") return run.color;
-    const part = (at) => { const value = parseInt(run.color.slice(at, at + 2), 16); return Math.round(value + (255 - value) * 0.35); };
-    return `rgb(${part(1)},${part(3)},${part(5)})`;
-  }
-
-  // ---- words -----------------------------------------------------------------------------------------------------
-  const articles = [...document.querySelectorAll(".run")];
-  document.querySelectorAll(".swatch").forEach((swatch) => { swatch.style.background = swatch.dataset.color; });
-
-  function say(run, article) {
-    const tick = tickOf(run, now), parts = [], row = Replay.upTo(run.evaluations, tick) - 1;
-    if (now > run.duration_s) parts.push(`ended at ${clock(run.duration_s)}`);
-    if (run.metrics.columns.updates && !whole(run.updates)) parts.push(`${show("updates", row < 0 ? 0 : run.metrics.columns.updates.values[row])} updates`);
-    if (whole(run.updates)) parts.push(`${count(Replay.upTo(run.updates.time, tick))} updates`);
-    if (run.messages && run.messages.total) parts.push(`${count(run.flying.length)} ${run.messages.sent.length < run.messages.total ? "of the shown messages " : ""}in flight`);
-    for (const { clients } of run.together) parts.push(`a collective of ${count(clients.length)} clients`);
-    if (run.partitions.some(({ start, end }) => start <= tick && tick < end)) parts.push("network partition");
-    if (run.timeline && now <= run.duration_s) {
-      const sums = activities.map(() => 0);
-      for (let k = 0; k < run.count; k++) { const activity = Replay.activityAt(run, k, tick); if (activity >= 0) sums[activity]++; }
-      activities.forEach((name, k) => { if (sums[k]) parts.push(`${count(sums[k])} ${{ compute: "compute", lost: "compute in vain", wait: "wait", communicate: "communicate", offline: "offline" }[name]}`); });
-    }
-    const accuracy = run.metrics.columns.test_accuracy || run.metrics.columns.test_loss;
-    if (accuracy && row >= 0) parts.push(`${accuracy.label} ${show(run.metrics.columns.test_accuracy ? "accuracy" : "", accuracy.values[row])}`);
-    article.querySelector(".now").textContent = parts.join(" · ");
-  }
-
-  function details() {
-    const box = $("details");
-    box.hidden = !chosen;
-    if (!chosen) return;
-    const { run, client, message } = chosen, lines = [], tick = tickOf(run, now);
-    if (message !== undefined) {
-      const m = run.messages, seconds = (value) => clock(value * run.tick_s);
-      lines.push(element("h3", `Message from ${nameOf(run, m.source[message])} to ${nameOf(run, m.target[message])} (${run.title})`));
-      lines.push(element("p", `Sent at ${seconds(m.sent[message])}, delivered at ${seconds(m.delivered[message])}, after ${long(m.length[message] * run.tick_s)}. ${bytes(m.bytes[message])}.${m.resends[message] ? ` It was lost and sent again: ${m.resends[message]} ×.` : ""}`));
-      const at = m.target[message] < run.count ? m.target[message] : m.source[message];
-      lines.push(element("p", m.used[message] === NEVER ? `Client ${at} made no later update.` : `The next update of client ${at} is at ${seconds(m.used[message])}, with staleness ${count(m.staleness[message])}.`));
-    } else if (run.grouped) {
-      lines.push(element("h3", `${run.nodes[client]} (${run.title})`));
-    } else if (client >= run.count) {
-      lines.push(element("h3", `${run.nodes[client]} (${run.title})`));
-    } else {
-      lines.push(element("h3", `Client ${client} (${run.title})`));
-      const activity = Replay.activityAt(run, client, tick), row = Replay.intervalAt(run, client, tick), words = [];
-      if (activity >= 0) words.push(`It ${WORDS[activities[activity]]} from ${clock(run.timeline.start[row] * run.tick_s)} to ${clock(run.timeline.end[row] * run.tick_s)}`);
-      const shared = run.together.find(({ clients }) => clients.includes(client));
-      if (shared) words[0] += `, together with ${count(shared.clients.length - 1)} other clients`;
-      if (whole(run.updates)) words.push(`${count(Replay.updatesOf(run, client, tick))} updates so far`);
-      for (const key of ["accuracy", "epsilon"]) if (run[key]) words.push(`${modes[key].label} ${modes[key].show(modes[key].of(run, client, tick))}`);
-      lines.push(element("p", words.join("; ")));
-      const of = (name) => run.clients[name] && run.clients[name][client];
-      if (run.clients.updates) {
-        const shares = ["compute", "communicate", "wait", "offline"].map((name) => `${name} ${long(of(`${name}_s`))}`);
-        const ledger = Number.isFinite(of("epsilon")) ? ` Certified at the end: epsilon ${trim(of("epsilon"))} at delta ${trim(of("delta"))}.` : " No certified epsilon.";
-        lines.push(element("p", `Whole run: ${count(of("samples"))} examples, ${count(of("updates"))} updates, ${bytes(of("bytes"))} sent; ${shares.join(", ")}.${ledger}${run.slowness[client] >= 2 ? ` It needs ${trim(run.slowness[client])} times the median time per update.` : ""}`));
-      }
-      if (run.updates && run.updates.first[client + 1] > run.updates.first[client]) lines.push(...histogram(run, client));
-    }
-    const close = element("button", "×", { type: "button", class: "close", "aria-label": "Close" });
-    close.addEventListener("click", () => choose(null));
-    box.replaceChildren(close, ...lines);
-  }
-
-  function histogram(run, client) {
-    const values = [];
-    for (let i = run.updates.first[client]; i < run.updates.first[client + 1]; i++) values.push(run.updates.staleness[run.updates.rows[i]]);
-    const high = values.reduce((a, b) => Math.max(a, b)), width = Math.max(1, Math.ceil((high + 1) / 50)), bars = new Array(Math.floor(high / width) + 1).fill(0);
-    for (const value of values) bars[Math.floor(value / width)]++;
-    const top = Math.max(...bars), box = element("div", undefined, { class: "bars", role: "img", "aria-label": `Histogram of staleness from 0 to ${high}` });
-    for (const bar of bars) {
-      const part = element("i");
-      part.style.height = `${(100 * bar) / top}%`;
-      part.style.opacity = bar ? 1 : 0;
-      box.append(part);
-    }
-    const mean = values.reduce((a, b) => a + b, 0) / values.length;
-    return [box, element("p", `Staleness of its updates: 0 to ${count(high)}, mean ${trim(mean)}.`)];
-  }
-
-  function moment() {
-    if (!$("moment").open) return;
-    $("moment").querySelector(".scroll").replaceChildren(...runs.map((run) => {
-      const tick = tickOf(run, now), table = element("table"), head = element("tr"), rows = Math.min(run.count, 200);
-      table.append(element("caption", `${run.title} at ${clock(now)}${rows < run.count ? `: the first ${rows} of ${count(run.count)} clients` : ""}`), head);
-      const shown = usable.filter((key) => modes[key].has(run));
-      head.append(element("th", "client"), ...shown.map((key) => element("th", modes[key].label)));
-      for (let k = 0; k < rows; k++) {
-        const row = element("tr"), activity = Replay.activityAt(run, k, tick);
-        row.append(element("td", String(k)), ...shown.map((key) => {
-          if (key === "activity") return element("td", activity < 0 ? "–" : WORDS[activities[activity]]);
-          const value = modes[key].of(run, k, tick);
-          return element("td", Number.isFinite(value) ? modes[key].show(value) : "–");
-        }));
-        table.append(row);
-      }
-      return table;
-    }));
-  }
-
-  // ---- the clock -------------------------------------------------------------------------------------------------
-  const rates = [];
-  for (let power = Math.floor(Math.log10(duration)) - 7; power <= Math.log10(duration); power++) {
-    for (const m of [1, 2, 5]) rates.push(Number(`${m}e${power}`));
-  }
-  $("speed").replaceChildren(...rates.filter((rate) => rate <= duration / 2).map((rate) => new Option(`${long(rate)} per second`, rate)));
-  $("speed").value = rates.reduce((best, rate) => (Math.abs(Math.log(rate / (3 * span_s))) < Math.abs(Math.log(best / (3 * span_s))) ? rate : best));
+  const say = (place, text) => { if (place.textContent !== text) place.textContent = text; };
 
   function showAll() {
-    const length = view.to - view.from;
-    if (now < view.from || now > view.to) {
-      const from = Math.max(0, Math.min(duration - length, now - 0.1 * length));
-      view = { from, to: from + length };
+    const { from, to } = span(), length = stage.view.to - stage.view.from;
+    stage.now = Math.max(from, Math.min(to, stage.now));
+    if (stage.now < stage.view.from || stage.now > stage.view.to) {
+      const begin = Math.max(from, Math.min(to - length, stage.now - 0.1 * length));
+      stage.view = { from: begin, to: begin + length };
     }
-    runs.forEach((run, k) => {
-      drawGraph(run, articles[k].querySelector(".graph"));
-      drawLanes(run, articles[k].querySelector(".lanes"));
-      say(run, articles[k]);
-    });
-    drawCurve();
-    $("clock").textContent = clock(now);
-    $("scrub").value = String(Math.round((now / duration) * 100000));
-    $("scrub").setAttribute("aria-valuetext", clock(now));
-    if (!playing) { details(); moment(); }
+    for (const [run, scene] of stage.scenes) {
+      const tick = Canvas.tickOf(run, stage.now);
+      for (let k = 0; k < run.count && run.timeline; k++) scene.activity[k] = Replay.activityAt(run, k, tick);
+      Graph.draw(stage, run);
+      Lanes.draw(stage, run);
+      say(/** @type {HTMLElement} */ (scene.article.querySelector(".now")), Details.line(stage, run));
+    }
+    Curves.draw(stage, canvas("curve"));
+    say($("clock"), words.clock(stage.now));
+    const at = String(Math.round(((stage.now - from) / (to - from)) * SCRUB));
+    if (field("scrub").value !== at) field("scrub").value = at;
+    if (playing) return;
+    field("scrub").setAttribute("aria-valuetext", words.clock(stage.now));
+    tell();
+  }
+
+  /** Say what was clicked, and fill the table of the moment. */
+  function tell() {
+    const box = $("details"), moment = /** @type {HTMLDetailsElement} */ ($("moment"));
+    box.hidden = !stage.chosen;
+    if (stage.chosen) {
+      const close = element("button", "×", { type: "button", class: "close", "aria-label": "Close" });
+      close.addEventListener("click", () => choose(null));
+      box.replaceChildren(close, ...Details.about(stage));
+    }
+    if (moment.open) /** @type {HTMLElement} */ (moment.querySelector(".scroll")).replaceChildren(...runs.map((run) => Details.table(stage, run)));
   }
 
   function ask() {
     if (!frame) frame = requestAnimationFrame(step);
   }
 
+  /** @param {number} time */
   function step(time) {
     frame = 0;
-    if (playing) {
-      const wait = calm.matches ? 500 : 0;  // reduced motion: two pictures per second
-      if (time - drawn >= wait) {
-        now = Math.min(duration, now + ((time - (last || time)) / 1000) * Number($("speed").value));
-        last = drawn = time;
-        if (now >= duration) setPlaying(false);
-        showAll();
-      }
-      if (playing) ask();
-    } else {
+    if (!playing) { showAll(); return; }
+    const wait = calm.matches ? 500 : 0;  // reduced motion: two pictures per second
+    if (time - drawn >= wait) {
+      stage.now = Math.min(span().to, stage.now + ((time - (last || time)) / 1000) * Number(menu("speed").value));
+      last = drawn = time;
+      if (stage.now >= span().to) setPlaying(false);
       showAll();
     }
+    if (playing) ask();
   }
 
+  /** @param {boolean} value */
   function setPlaying(value) {
     playing = value;
     last = 0;
     $("play").textContent = playing ? "⏸ pause" : "▶ play";
     $("play").setAttribute("aria-label", playing ? "Pause" : "Play");
-    if (playing && now >= duration) now = 0;
+    if (playing && stage.now >= span().to) stage.now = span().from;
     ask();
   }
 
+  /** @param {number} seconds */
   function seek(seconds) {
-    now = Math.max(0, Math.min(duration, seconds));
+    stage.now = Math.max(span().from, Math.min(span().to, seconds));
     ask();
   }
 
-  /** Go to the next (1) or last (-1) moment at which a run has a value of `key`: events or evaluations. */
-  function jump(key, direction) {
-    const times = runs.map((run) => {
+  /**
+   * Go to the next (1) or last (-1) moment among the times of all runs.
+   * @param {(run: Run) => Uint32Array} timesOf
+   * @param {number} direction
+   */
+  function jump(timesOf, direction) {
+    const { now } = stage, times = [];
+    for (const run of runs) {
       // A tick more or less: now is a float, and may lie just before its own event.
-      const tick = Replay.neighbor(run[key], Math.round(now / run.tick_s), direction);
-      return tick === null ? null : tick * run.tick_s;
-    }).filter((time) => time !== null && (direction > 0 ? time > now : time < now));
+      const tick = Replay.neighbor(timesOf(run), Math.round(now / run.tick_s), direction), time = tick === null ? now : tick * run.tick_s;
+      if (direction > 0 ? time > now : time < now) times.push(time);
+    }
     if (times.length) seek(direction > 0 ? Math.min(...times) : Math.max(...times));
   }
 
+  /** @param {number} factor */
   function zoom(factor) {
-    const length = Math.min(duration, Math.max(duration / 1e6, (view.to - view.from) * factor));
+    const { view, now } = stage, length = Math.min(duration, Math.max(duration / 1e6, (view.to - view.from) * factor));
     const share = Math.min(1, Math.max(0, (now - view.from) / (view.to - view.from)));
     const from = Math.max(0, Math.min(duration - length, now - share * length));
-    view = { from, to: from + length };
+    stage.view = { from, to: from + length };
+    if (stage.brush && (from < stage.brush.from || from + length > stage.brush.to)) restrict({ brush: factor > 1 && length >= duration ? null : stage.view });
     ask();
   }
 
-  const widest = () => { view = { from: 0, to: duration }; ask(); };
+  /** Let lanes show the whole run, and views everything. */
+  function widest() {
+    restrict({ brush: null, picked: null });
+    stage.view = { from: 0, to: duration };
+    ask();
+  }
+
+  /**
+   * Restrict all views to a time, to clients, or to neither (null).
+   * @param {{ brush?: Span | null, picked?: Uint8Array | null }} given
+   */
+  function restrict({ brush = stage.brush, picked = stage.picked }) {
+    if (brush && brush.to - brush.from < duration / 1e6) brush = { from: brush.from, to: brush.from + duration / 1e6 };
+    if (brush && brush !== stage.brush) {
+      stage.view = { ...brush };
+      if (stage.now < brush.from || stage.now > brush.to) stage.now = brush.from;
+    }
+    stage.brush = brush;
+    stage.picked = picked;
+    const parts = brush ? [`${words.clock(brush.from)} to ${words.clock(brush.to)}`] : [];
+    if (picked) {
+      const numbers = Array.from(picked.keys()).filter((k) => picked && picked[k]);
+      parts.push(numbers.length > 12 ? `${words.count(numbers.length)} clients` : `client${numbers.length > 1 ? "s" : ""} ${numbers.join(", ")}`);
+    }
+    $("filter").hidden = !parts.length;
+    if (parts.length) {
+      const sums = runs.map((run) => `${runs.length > 1 ? `${run.title}: ` : ""}${Details.restricted(stage, run)}`).join("; ");
+      $("restriction").textContent = `Only ${parts.join(", ")}. ${sums}`;
+    }
+    $("scrub").classList.toggle("part", brush !== null);
+    ask();
+  }
+
+  /** Restrict views to the chosen client and its neighbors, or to the ends of the chosen message. */
+  function around() {
+    const { chosen } = stage;
+    if (!chosen) return;
+    const { run, client, message } = chosen, picked = new Uint8Array(run.count), nodes = new Set([client]);
+    for (let i = 0; client !== undefined && i < run.links.length; i++) if (run.links[i] === client) nodes.add(run.links[i ^ 1]);
+    const ends = message !== undefined && run.messages ? [run.messages.source[message], run.messages.target[message]] : [];
+    for (let k = 0; k < run.count; k++) if (nodes.has(run.node_of[k]) || ends.includes(k)) picked[k] = 1;
+    restrict({ picked });
+  }
+
+  /** @param {Chosen | null} value */
+  function choose(value) {
+    stage.chosen = value;
+    tell();
+    ask();
+  }
+
+  /** @param {number} by */
+  function pick(by) {
+    const { chosen } = stage, run = chosen ? chosen.run : runs[0], client = chosen && chosen.client !== undefined ? chosen.client : -by;
+    choose({ run, client: Math.max(0, Math.min(run.nodes.length - 1, client + by)) });
+  }
+
+  // ---- buttons and keys ------------------------------------------------------------------------------------------
   const actions = {
-    start: () => seek(0), back: () => { setPlaying(false); jump("events", -1); }, play: () => setPlaying(!playing),
-    next: () => { setPlaying(false); jump("events", 1); }, evaluation: () => jump("evaluations", 1),
-    closer: () => zoom(0.5), wider: () => zoom(2), whole: widest,
+    start: () => seek(span().from), back: () => { setPlaying(false); jump((run) => run.times, -1); }, play: () => setPlaying(!playing),
+    next: () => { setPlaying(false); jump((run) => run.times, 1); }, evaluation: () => jump((run) => run.metrics.time, 1),
+    closer: () => zoom(0.5), wider: () => zoom(2), whole: widest, everything: () => restrict({ brush: null, picked: null }),
   };
   for (const [id, action] of Object.entries(actions)) listen($(id), "click", action);
-  listen($("scrub"), "input", () => seek((Number($("scrub").value) / 100000) * duration));
-  listen($("color"), "change", () => { legend(); ask(); });
-  listen($("measure"), "change", ask);
+  listen($("scrub"), "input", () => seek(span().from + (Number(field("scrub").value) / SCRUB) * (span().to - span().from)));
+  const menus = () => { stage.mode = menu("color").value; stage.measure = menu("measure").value; legend(); ask(); };
+  listen($("color"), "change", menus);
+  listen($("measure"), "change", menus);
   listen($("moment"), "toggle", ask);
 
-  listen(document, "keydown", (event) => {
-    const { tagName } = event.target, { key } = event;
-    if (event.ctrlKey || event.metaKey || event.altKey || tagName === "SELECT") return;
-    if (key === " " && (tagName === "BUTTON" || tagName === "SUMMARY")) return;
-    const run = (chosen && chosen.run) || runs[0];
-    const pick = (by) => { choose({ run, client: Math.max(0, Math.min(run.nodes.length - 1, (chosen && chosen.client !== undefined ? chosen.client : -by) + by)) }); };
-    const act = {
-      " ": actions.play, ArrowRight: actions.next, ArrowLeft: actions.back, Home: () => seek(0), End: () => seek(duration),
-      e: actions.evaluation, E: actions.evaluation, "+": actions.closer, "-": actions.wider,
-      Escape: () => { choose(null); widest(); }, ArrowDown: chosen && (() => pick(1)), ArrowUp: chosen && (() => pick(-1)), c: () => pick(1), C: () => pick(1),
-    }[key];
+  listen(root instanceof Document ? document : root.host, "keydown", (/** @type {KeyboardEvent} */ event) => {
+    const tag = event.composedPath()[0] instanceof Element ? /** @type {Element} */ (event.composedPath()[0]).tagName : "", { key } = event;
+    if (event.ctrlKey || event.metaKey || event.altKey || tag === "SELECT") return;
+    if (key === " " && (tag === "BUTTON" || tag === "SUMMARY")) return;
+    const { now, chosen } = stage, { from, to } = span();
+    /** @type {Record<string, (() => void) | null>} */
+    const keys = {
+      " ": actions.play, arrowright: actions.next, arrowleft: actions.back, home: () => seek(from), end: () => seek(to),
+      e: actions.evaluation, "+": actions.closer, "-": actions.wider, c: () => pick(1), f: chosen && around,
+      "[": () => restrict({ brush: { from: now, to: to > now ? to : duration } }), "]": () => restrict({ brush: { from: from < now ? from : 0, to: now } }),
+      escape: () => { choose(null); widest(); }, arrowdown: chosen && (() => pick(1)), arrowup: chosen && (() => pick(-1)),
+    };
+    const act = keys[key.toLowerCase()];
     if (!act) return;
     event.preventDefault();
+    event.stopPropagation();
     act();
   });
 
-  // ---- pointer ---------------------------------------------------------------------------------------------------
-  function choose(value) {
-    chosen = value;
-    details();
-    ask();
+  // ---- pointers --------------------------------------------------------------------------------------------------
+  /**
+   * Let a canvas be clicked, and let a rectangle be drawn on it; `flat` ones reach from its top to its bottom.
+   * @param {HTMLCanvasElement} target
+   * @param {boolean} flat
+   * @param {(x: number, y: number) => void} click
+   * @param {(rectangle: [number, number, number, number]) => void} drag
+   */
+  function pointed(target, flat, click, drag) {
+    /** @type {[number, number] | null} */
+    let begun = null;
+    const band = $("band");
+    const place = (/** @type {PointerEvent} */ event) => {
+      const box = target.getBoundingClientRect();
+      return /** @type {[number, number]} */ ([event.clientX - box.left, event.clientY - box.top]);
+    };
+    /** @param {PointerEvent} event */
+    function rectangle(event) {
+      if (!begun) return null;
+      const [x, y] = place(event), [x0, y0] = begun, [width, height] = [target.clientWidth, target.clientHeight];
+      if (Math.hypot(x - x0, y - y0) < 5) return null;
+      const inside = (/** @type {number} */ value, /** @type {number} */ most) => Math.max(0, Math.min(most, value));
+      const ys = flat ? [0, height] : [inside(Math.min(y, y0), height), inside(Math.max(y, y0), height)];
+      return /** @type {[number, number, number, number]} */ ([inside(Math.min(x, x0), width), ys[0], inside(Math.max(x, x0), width), ys[1]]);
+    }
+    listen(target, "pointerdown", (event) => {
+      if (event.button) return;
+      begun = place(event);
+      target.setPointerCapture(event.pointerId);
+    });
+    listen(target, "pointermove", (event) => {
+      const drawn = rectangle(event), box = target.getBoundingClientRect();
+      band.hidden = !drawn;
+      if (drawn) Object.assign(band.style, { left: `${box.left + drawn[0]}px`, top: `${box.top + drawn[1]}px`, width: `${drawn[2] - drawn[0]}px`, height: `${drawn[3] - drawn[1]}px` });
+    });
+    listen(target, "pointerup", (event) => {
+      const drawn = rectangle(event), clicked = begun !== null;
+      begun = null;
+      band.hidden = true;
+      if (drawn) drag(drawn); else if (clicked) click(...place(event));
+    });
+    listen(target, "pointercancel", () => { begun = null; band.hidden = true; });
+    listen(target, "dblclick", widest);
   }
 
-  const place = (event, canvas) => { const box = canvas.getBoundingClientRect(); return [event.clientX - box.left, event.clientY - box.top]; };
-
-  runs.forEach((run, k) => {
-    const graph = articles[k].querySelector(".graph"), lanes = articles[k].querySelector(".lanes");
-    listen(graph, "click", (event) => {
-      const [px, py] = place(event, graph), placed = placesIn(run, graph.clientWidth, graph.clientHeight), tick = tickOf(run, now);
-      let best = null, distance = 12;
-      for (const i of run.flying) {
-        const at = messagePlace(run, i, tick, placed);
-        if (at && Math.hypot(at[0] - px, at[1] - py) < Math.min(distance, messageSize(run, i) + 5)) {
-          distance = Math.hypot(at[0] - px, at[1] - py);
-          best = { run, message: i };
-        }
-      }
-      for (let node = 0; node < run.nodes.length && !best; node++) {
-        if (Math.hypot(placed.x[node] - px, placed.y[node] - py) <= placed.radius + 3) best = { run, client: node };
-      }
-      setPlaying(false);
-      choose(best);
+  for (const [run, { graph, lanes }] of stage.scenes) {
+    pointed(graph, false, (x, y) => { setPlaying(false); choose(Graph.at(stage, run, x, y)); }, (rectangle) => restrict({ picked: Graph.within(stage, run, rectangle) }));
+    pointed(lanes, false, (x, y) => { setPlaying(false); choose(Lanes.at(stage, run, x, y)); }, (rectangle) => {
+      const { span: brush, picked } = Lanes.within(stage, run, rectangle);
+      restrict(picked ? { brush, picked } : { brush });
     });
-    listen(lanes, "click", (event) => {
-      const [px, py] = place(event, lanes), box = lanesBox(run, lanes.clientWidth, lanes.clientHeight);
-      let best = null, distance = 4;
-      for (const i of run.lines || []) {
-        const [x1, y1, x2, y2] = lineOf(run, i, box), dx = x2 - x1, dy = y2 - y1;
-        const share = Math.max(0, Math.min(1, ((px - x1) * dx + (py - y1) * dy) / (dx * dx + dy * dy || 1)));
-        const away = Math.hypot(x1 + share * dx - px, y1 + share * dy - py);
-        if (away < distance) { distance = away; best = { run, message: i }; }
-      }
-      const row = Math.floor((py - box.top) / box.row);
-      if (!best && row >= 0 && row < box.rows && (!run.heat || run.grouped)) best = { run, client: row };
-      setPlaying(false);
-      choose(best);
-    });
-  });
-
-  const curve = $("curve");
-  let dragged = null;
-  const secondsAt = (event) => {
-    const box = curveBox(curve.clientWidth), [px] = place(event, curve);
-    return Math.max(0, Math.min(duration, ((px - box.left) / (box.right - box.left)) * duration));
+  }
+  const seconds = (/** @type {number} */ x) => {
+    const box = Curves.boxOf(canvas("curve").clientWidth, 0), share = (x - box.left) / (box.right - box.left);
+    return span().from + Math.max(0, Math.min(1, share)) * (span().to - span().from);
   };
-  listen(curve, "pointerdown", (event) => { dragged = { at: secondsAt(event), x: event.clientX }; curve.setPointerCapture(event.pointerId); });
-  listen(curve, "pointermove", (event) => {
-    if (!dragged || Math.abs(event.clientX - dragged.x) < 4) return;
-    const ends = [dragged.at, secondsAt(event)].sort((a, b) => a - b);
-    view = { from: ends[0], to: Math.max(ends[1], ends[0] + duration / 1e6) };
-    if (now < view.from || now > view.to) now = view.from;
-    ask();
-  });
-  listen(curve, "pointerup", (event) => {
-    if (dragged && Math.abs(event.clientX - dragged.x) < 4) seek(secondsAt(event));
-    dragged = null;
-  });
-  listen(curve, "pointercancel", () => { dragged = null; });
-  listen(curve, "dblclick", widest);
+  pointed(canvas("curve"), true, (x) => seek(seconds(x)), ([from, , to]) => restrict({ brush: { from: seconds(from), to: seconds(to) } }));
 
-  const repaint = () => { sizes.clear(); readColors(); legend(); ask(); };
+  // ---- the page --------------------------------------------------------------------------------------------------
+  for (const swatch of /** @type {NodeListOf<HTMLElement>} */ (root.querySelectorAll(".swatch"))) swatch.style.background = swatch.dataset.color || "";
+  const repaint = () => { Canvas.sizes.clear(); stage.colors = Colors.read(page); legend(); ask(); };
   listen(dark, "change", repaint);
-  listen(window, "beforeprint", () => { sizes.clear(); colors = LIGHT; legend(); showAll(); });
+  listen(window, "beforeprint", () => { Canvas.sizes.clear(); stage.colors = Colors.LIGHT; legend(); showAll(); });
   listen(window, "afterprint", repaint);
-  const observer = new ResizeObserver(() => { sizes.clear(); ask(); });
-  for (const canvas of document.querySelectorAll("canvas")) observer.observe(canvas);
+  const observer = new ResizeObserver(() => { Canvas.sizes.clear(); ask(); });
+  for (const one of root.querySelectorAll("canvas")) observer.observe(one);
 
-  /** Stop, and return what the next runs on this page take over. */
+  /**
+   * Stop, and return what the next runs on this page take over.
+   * @returns {Kept}
+   */
   function leave() {
     left.abort();
     observer.disconnect();
     cancelAnimationFrame(frame);
-    const menus = Object.fromEntries(["color", "measure", "speed"].map((id) => [id, $(id).value]));
+    const { now, view, brush, picked, chosen } = stage;
+    const values = Object.fromEntries(["color", "measure", "speed"].map((id) => [id, menu(id).value]));
     const client = chosen && chosen.client !== undefined ? { position: runs.indexOf(chosen.run), client: chosen.client } : null;
-    return { now, view, menus, client, playing, atEnd: now >= edge, whole: view.from <= 0 && view.to >= duration };
+    return { now, view, brush, picked, menus: values, client, playing, atEnd: now >= edge, whole: view.from <= 0 && view.to >= duration };
   }
 
-  function takeOver({ menus, client, ...old }) {
-    for (const [id, value] of Object.entries(menus)) if ([...$(id).options].some((option) => option.value === value)) $(id).value = value;
-    now = old.atEnd ? edge : Math.min(duration, old.now);
-    const shift = old.atEnd ? duration - old.view.to : 0;
-    view = old.whole ? { from: 0, to: duration } : { from: Math.max(0, old.view.from + shift), to: Math.min(duration, old.view.to + shift) };
-    if (client && runs[client.position]) chosen = { run: runs[client.position], client: client.client };
+  /** @param {Kept} old */
+  function takeOver(old) {
+    for (const [id, value] of Object.entries(old.menus)) if ([...menu(id).options].some((option) => option.value === value)) menu(id).value = value;
+    const shift = old.atEnd && !old.brush ? duration - old.view.to : 0;
+    stage.now = old.atEnd && !old.brush ? edge : Math.min(duration, old.now);
+    stage.view = old.whole ? { from: 0, to: duration } : { from: Math.max(0, old.view.from + shift), to: Math.min(duration, old.view.to + shift) };
+    if (old.client && runs[old.client.position]) stage.chosen = { run: runs[old.client.position], client: old.client.client };
+    if (old.brush || old.picked) restrict({ brush: old.brush, picked: old.picked && old.picked.length === runs[0].count ? old.picked : null });
     if (old.playing) setPlaying(true);
   }
 
   const length = Math.min(duration, 20 * span_s);
   // What a client does is written when it is over. The end of a run under way is where most of it is written.
-  const edge = Math.min(duration, ...runs.map((run) => {
-    if (run.status !== "running" || !run.timeline) return duration;
-    const ends = Array.from({ length: run.count }, (_, k) => run.timeline.end[run.timeline.first[k + 1] - 1] || 0).sort((a, b) => a - b);
-    return Math.max(duration - length / 2, ends[Math.floor(run.count / 8)] * run.tick_s * (1 - 1e-7));
+  const edge = Math.min(duration, ...runs.map(({ status, timeline, count, tick_s }) => {
+    if (status !== "running" || !timeline) return duration;
+    const ends = Array.from({ length: count }, (_, k) => timeline.end[timeline.first[k + 1] - 1] || 0).sort((a, b) => a - b);
+    return Math.max(duration - length / 2, ends[Math.floor(count / 8)] * tick_s * (1 - 1e-7));
   }));
-  view = live ? { from: duration - length, to: duration } : { from: 0, to: length };
-  now = live ? edge : 0;
+  stage.view = live ? { from: duration - length, to: duration } : { from: 0, to: length };
+  stage.now = live ? edge : 0;
   if (kept) takeOver(kept);
-  readColors();
-  legend();
+  stage.colors = Colors.read(page);
+  menus();
   showAll();
-  // For tests and for the console.
-  window.simfl = { runs, Replay, seek: (seconds) => { now = seconds; showAll(); }, choose, get now() { return now; }, get playing() { return playing; } };
-  document.documentElement.dataset.ready = "true";
-  return { leave };
+  const shown = {
+    runs, Replay, stage, leave, choose, restrict, seek: (/** @type {number} */ to) => { stage.now = to; showAll(); },
+    get now() { return stage.now; }, get playing() { return playing; },
+  };
+  if (root instanceof Document) {
+    Object.assign(window, { simfl: shown });  // for tests and for the console
+    document.documentElement.dataset.ready = "true";
+  }
+  return shown;
 }

@@ -1,12 +1,32 @@
 // A page about a run or a sweep that is under way: asks its own server for what was written meanwhile.
 "use strict";
+/**
+ * @typedef {{ status: string, words: string, page?: string }} RunOfSweep
+ * @typedef {{ seeds: string[], rows: { label: string, runs: Record<string, RunOfSweep> }[] }} Grid
+ * @typedef {{ series: { colors: string[] }[] }} SweepCurves
+ * @typedef {object} Answer  What `simfl.reports.watch` answers; only the first three if nothing has changed.
+ * @property {string} version
+ * @property {string} state
+ * @property {number} next_s
+ * @property {any[]} [runs]
+ * @property {string[]} [activities]
+ * @property {string[]} [notes]
+ * @property {Grid} [grid]
+ * @property {SweepCurves} [curves]
+ */
 (() => {
-  const state = document.getElementById("state");
-  let version = "", shown = null;
+  const $ = (/** @type {string} */ query) => /** @type {HTMLElement} */ (document.querySelector(query));
+  const state = $("#state");
+  let version = "";
+  /** @type {Shown | null} */
+  let shown = null;
 
-  /** Replace the lines about what a run lacks. */
+  /**
+   * Replace the lines about what a run lacks.
+   * @param {string[]} notes
+   */
   function tellNotes(notes) {
-    document.getElementById("notes").replaceChildren(...notes.map((note) => {
+    $("#notes").replaceChildren(...notes.map((note) => {
       const line = document.createElement("p");
       line.className = "note";
       line.textContent = note;
@@ -14,17 +34,21 @@
     }));
   }
 
-  /** Show the runs of a sweep: a row for each label, a cell for each seed. */
+  /**
+   * Show the runs of a sweep: a row for each label, a cell for each seed.
+   * @param {Grid} grid
+   */
   function tellGrid({ rows, seeds }) {
+    /** @type {(name: string, text: string, attributes?: Record<string, string>) => HTMLElement} */
     const cell = (name, text, attributes = {}) => {
       const made = document.createElement(name);
       made.textContent = text;
       for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
       return made;
     };
-    const row = (...cells) => { const made = document.createElement("tr"); made.append(...cells); return made; };
-    document.querySelector("#grid thead").replaceChildren(row(cell("td", ""), ...seeds.map((seed) => cell("th", `seed ${seed}`, { scope: "col" }))));
-    document.querySelector("#grid tbody").replaceChildren(...rows.map(({ label, runs }) => row(
+    const row = (/** @type {HTMLElement[]} */ ...cells) => { const made = document.createElement("tr"); made.append(...cells); return made; };
+    $("#grid thead").replaceChildren(row(cell("td", ""), ...seeds.map((seed) => cell("th", `seed ${seed}`, { scope: "col" }))));
+    $("#grid tbody").replaceChildren(...rows.map(({ label, runs }) => row(
       cell("th", label, { scope: "row" }),
       ...seeds.map((seed) => {
         const run = runs[seed], box = cell("td", "", { class: `run ${run ? run.status : ""}` });
@@ -35,19 +59,21 @@
     )));
   }
 
+  /** @param {Answer} answer */
   async function show(answer) {
-    if (answer.runs) shown = await showRuns({ ...answer, live: true }, shown);
+    if (answer.runs) shown = await showRuns({ runs: answer.runs, activities: answer.activities || [], live: true }, shown);
     if (answer.notes) tellNotes(answer.notes);
     if (answer.grid) tellGrid(answer.grid);
     if (answer.curves) {
-      document.getElementById("curves").hidden = !answer.curves.series.length;
+      $("#curves").hidden = !answer.curves.series.length;
       const dark = matchMedia("(prefers-color-scheme: dark)").matches;
-      window.simflCurves({ ...answer.curves, series: answer.curves.series.map((one) => ({ ...one, color: one.colors[dark ? 1 : 0] })) });
+      /** @type {any} */ (window).simflCurves({ ...answer.curves, series: answer.curves.series.map((one) => ({ ...one, color: one.colors[dark ? 1 : 0] })) });
     }
     version = answer.version;
   }
 
   async function ask() {
+    /** @type {Answer | null} */
     let answer = null;
     try {
       answer = await (await fetch(`data?since=${version}`, { cache: "no-store" })).json();
