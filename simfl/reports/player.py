@@ -1,7 +1,7 @@
 """A page that plays runs: the graph, messages in flight, lanes and curves.
 
-The page is one HTML file with the content of `simfl.reports.played`. Its scripts lie in `scripts/`: `replay.js` computes
-the state at a moment, the others draw it.
+The page is one HTML file with the content of `simfl.reports.played`. Its scripts are in `scripts/`: `replay.js`
+computes the state at a moment, and the others draw it.
 """
 
 from __future__ import annotations

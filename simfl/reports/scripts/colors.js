@@ -63,6 +63,13 @@ const Colors = (() => {
    */
   const paler = (color, share) => `rgb(${channels(color).map((part) => Math.round(part + (255 - part) * share)).join(",")})`;
 
+  /**
+   * A color that is mixed with black.
+   * @param {string} color
+   * @param {number} share
+   */
+  const darker = (color, share) => `rgb(${channels(color).map((part) => Math.round(part * (1 - share))).join(",")})`;
+
   /** @param {ArrayLike<number> | null | undefined} values */
   function largest(values) {
     let most = 1e-12;
@@ -120,5 +127,5 @@ const Colors = (() => {
    */
   const staleShare = (staleness, most) => Math.log1p(staleness) / Math.log1p(Math.max(1, most));
 
-  return { RAMP, LIGHT, read, ramp, inkOn, pixel, paler, mostOf, colorings, staleShare };
+  return { RAMP, LIGHT, read, ramp, inkOn, pixel, paler, darker, mostOf, colorings, staleShare };
 })();

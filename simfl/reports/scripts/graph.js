@@ -212,7 +212,8 @@ const Graph = (() => {
    */
   function drawNodes(stage, run, scene, pen, { x, y, radius }, tick) {
     const { colors, activities, chosen } = stage, offline = activities.indexOf("offline"), kinds = activities.length;
-    /** @type {Map<string, { fill: string, alpha: number, absent: boolean, nodes: number[] }>} */
+    const wait = stage.mode === "activity" ? activities.indexOf("wait") : NaN;  // clients that wait are hollow, also in gray
+    /** @type {Map<string, { fill: string, alpha: number, absent: boolean, hollow: boolean, nodes: number[] }>} */
     const looks = new Map();
     const fills = run.nodes.map((_, node) => {
       const client = isClient(run, node);
@@ -220,12 +221,12 @@ const Graph = (() => {
       if (client && !run.grouped) activity = scene.activity[node];
       else if (client && run.heat) activity = heatAt(run, node, Math.floor((tick * run.tick_s * run.heat.bins) / run.duration_s), kinds)[0];
       const absent = activity === offline && activity >= 0, fill = (client && colorOf(stage, run, scene, node, tick, activity)) || colors.faint;
-      const alpha = isIn(stage, run, node) ? (absent ? 0.35 : 1) : PALE, key = `${fill} ${alpha} ${absent}`;
+      const alpha = isIn(stage, run, node) ? (absent ? 0.35 : 1) : PALE, hollow = activity === wait, key = `${fill} ${alpha} ${absent}`;
       const look = looks.get(key);
-      if (look) look.nodes.push(node); else looks.set(key, { fill, alpha, absent, nodes: [node] });
-      return fill;
+      if (look) look.nodes.push(node); else looks.set(key, { fill, alpha, absent, hollow, nodes: [node] });
+      return hollow ? colors.paper : fill;
     });
-    for (const { fill, alpha, absent, nodes } of looks.values()) {
+    for (const { fill, alpha, absent, hollow, nodes } of looks.values()) {
       pen.beginPath();
       for (const node of nodes) {
         if (isClient(run, node)) { pen.moveTo(x[node] + radius, y[node]); pen.arc(x[node], y[node], radius, 0, 2 * Math.PI); } else pen.rect(x[node] - radius, y[node] - radius, 2 * radius, 2 * radius);
@@ -238,6 +239,11 @@ const Graph = (() => {
       pen.strokeStyle = colors.soft;
       pen.setLineDash(absent ? [2, 3] : []);
       pen.stroke();
+      if (!hollow || radius < 4) continue;
+      pen.beginPath();
+      for (const node of nodes) { pen.moveTo(x[node] + 0.66 * radius, y[node]); pen.arc(x[node], y[node], 0.66 * radius, 0, 2 * Math.PI); }
+      pen.fillStyle = colors.paper;
+      pen.fill();
     }
     pen.globalAlpha = 1;
     pen.setLineDash([4, 3]);
@@ -344,9 +350,10 @@ const Graph = (() => {
    * @param {number} x
    * @param {number} y
    * @param {number} size
+   * @param {number} width
    */
-  function cross(pen, x, y, size) {
-    pen.lineWidth = 1.6;
+  function cross(pen, x, y, size, width = 1.6) {
+    pen.lineWidth = width;
     pen.beginPath();
     pen.moveTo(x - size, y - size);
     pen.lineTo(x + size, y + size);

@@ -2,6 +2,11 @@
 "use strict";
 const Lanes = (() => {
   const MOST_LINES = 700;
+  /** @type {Record<string, (x: number, y: number) => boolean>} */
+  const HATCHES = {
+    lost: (x, y) => (x + y) % 3 === 0, wait: (x, y) => x % 3 === 1 && y % 3 === 1, communicate: (x, y) => (x + y) % 6 === 0,
+    offline: (x, y) => (x + y) % 6 === 0 || (x - y) % 6 === 0,
+  };
   /** @typedef {{ rows: number[], left: number, right: number, top: number, bottom: number, row: number }} Box  `rows` are nodes or groups. */
 
   /**
@@ -27,7 +32,7 @@ const Lanes = (() => {
    */
   function boxOf(stage, run, width, height) {
     const rows = rowsOf(stage, run), left = run.heat ? 8 : 34, bottom = height - 20;
-    return { rows, left, right: width - 8, top: 4, bottom, row: Math.min(40, (bottom - 4) / Math.max(1, rows.length)) };
+    return { rows, left, right: width - 8, top: 4, bottom, row: Math.min(80, (bottom - 4) / Math.max(1, rows.length)) };
   }
 
   /**
@@ -162,7 +167,7 @@ const Lanes = (() => {
           pen.moveTo(x1, y1);
           pen.lineTo(x2, y2);
           pen.stroke();
-          if (lost && !outline) Graph.cross(pen, x2, y2, 3);
+          if (lost) Graph.cross(pen, x2, y2, 3.5, outline ? 4 : 1.8);
         }
       }
     }
@@ -170,7 +175,7 @@ const Lanes = (() => {
 
   /**
    * Draw all lanes into one image: thousands of rectangles would take longer than a frame. A pixel has the activity at
-   * its middle; of few intervals each has at least one pixel.
+   * its middle; of few intervals each has at least one pixel. Activities are hatched, to be told apart in gray.
    * @param {Stage} stage
    * @param {Run} run
    * @param {CanvasRenderingContext2D} pen
@@ -180,8 +185,13 @@ const Lanes = (() => {
    */
   function image({ view, colors, activities }, run, pen, box, thick, scale) {
     const { timeline } = run, width = Math.max(1, Math.round((box.right - box.left) * scale)), height = Math.max(1, Math.round((box.bottom - box.top) * scale));
-    const image = pen.createImageData(width, height), pixels = new Uint32Array(image.data.buffer), line = new Uint32Array(width);
-    const inks = activities.map((name) => Colors.pixel(colors[name])), faint = Colors.pixel(colors.faint), paper = Colors.pixel(colors.paper);
+    const image = pen.createImageData(width, height), pixels = new Uint32Array(image.data.buffer), line = new Uint8Array(width);
+    const faint = activities.length, gap = faint + 1, cell = Math.max(1, Math.round(scale)), size = 6 * cell, at = (/** @type {number} */ x) => Math.floor(x / cell) % 6;
+    // Six lines of six pixels for each activity, then for none and for a gap.
+    const tiles = [...activities.map((name) => [colors[name], HATCHES[name]]), [colors.faint, undefined], [colors.paper, undefined]].map(([color, hatch]) => {
+      const plain = Colors.pixel(String(color)), dark = Colors.pixel(Colors.darker(String(color), 0.25));
+      return Uint32Array.from({ length: size * size }, (_, i) => (typeof hatch === "function" && thick >= 5 && hatch(at(i % size), at(Math.floor(i / size))) ? dark : plain));
+    });
     const start = Canvas.tickOf(run, view.from), end = Canvas.tickOf(run, view.to), rate = width / (end - start || 1), high = Math.max(1, Math.round(thick * scale));
     box.rows.forEach((k, position) => {
       line.fill(faint);
@@ -192,12 +202,15 @@ const Lanes = (() => {
           const x = (timeline.start[i] - start) * rate, a = Math.max(0, least ? Math.floor(x) : Math.ceil(x - 0.5));
           const b = Math.min(width, Math.max(a + least, Math.ceil((timeline.end[i] - start) * rate - 0.5)));
           if (timeline.end[i] <= start || b <= a) continue;
-          line.fill(inks[timeline.activity[i]], a, b);
-          if (b - a > 4 * scale && b < width) line[b - 1] = paper;  // a gap between equal activities
+          line.fill(timeline.activity[i], a, b);
+          if (b - a > 4 * scale && b < width) line[b - 1] = gap;  // a gap between equal activities
         }
       }
       const y = Math.round(position * box.row * scale);
-      for (let row = y; row < Math.min(height, y + high); row++) pixels.set(line, row * width);
+      for (let row = y; row < Math.min(height, y + high); row++) {
+        const from = row * width, tile = ((row - y) % size) * size;
+        for (let x = 0; x < width; x++) pixels[from + x] = tiles[line[x]][tile + (x % size)];
+      }
     });
     pen.putImageData(image, Math.round(box.left * scale), Math.round(box.top * scale));
   }

@@ -105,7 +105,7 @@ function startPlayer(runs, activities, live, kept, root) {
     if (stage.mode === "activity") {
       for (const name of occurring) {
         const part = element("span"), dot = element("i");
-        dot.style.background = stage.colors[name];
+        dot.style.background = name === "wait" ? `radial-gradient(${stage.colors.paper} 40%, ${stage.colors[name]} 45%)` : stage.colors[name];
         part.append(dot, Details.WORDS[name]);
         parts.push(part);
       }
