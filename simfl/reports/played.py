@@ -39,7 +39,7 @@ MOST_UPDATES = 400_000
 #: Values per client and evaluation: accuracies, distances or epsilons.
 MOST_VALUES = 1_000_000
 #: Lanes of single clients, and discs of single clients; more clients are drawn as groups of at most `GROUPS`.
-MOST_LANES, MOST_DISCS, GROUPS = 200, 2_000, 100
+MOST_LANES, MOST_DISCS, GROUPS = 200, 2_000, 50
 MOST_LINKS = 20_000
 #: Points of a curve, and bins of time of a row that stands for a group of clients.
 POINTS, BINS = 2_000, 600
@@ -437,12 +437,20 @@ class _Gatherer:
         table = self._tables["timeline"]
         if table is not None and (self._count > MOST_LANES or len(table["client"]) > MOST_INTERVALS):
             self._notes.append(
-                f"Lanes are {len(labels)} groups of clients, in {BINS} bins of time; a bin has the color of the most "
-                "frequent activity."
+                f"Lanes are {len(labels)} groups of clients by speed{' within regions' if names else ''}, fast ones "
+                f"on top, in {BINS} bins of time; the height of a color is the share of the activity."
             )
             shares = _heat(table, group, len(labels), self._duration_s)
-            values["heat"] = {"labels": labels, "bins": BINS, "shares": self._pack(shares.reshape(-1), "u8")}
-            values["heat"]["group"] = self._pack(group, "u32")
+            of_group = _first(group, region, len(labels))
+            values["heat"] = {
+                "labels": labels,
+                "sizes": np.bincount(group, minlength=len(labels)).tolist(),
+                "marks": [{"name": name, "row": int(np.argmax(of_group == k))} for k, name in enumerate(names)]
+                or [{"name": "fast", "row": 0}, {"name": "slow", "row": len(labels) - 1}],
+                "bins": BINS,
+                "shares": self._pack(shares.reshape(-1), "u8"),
+                "group": self._pack(group, "u32"),
+            }
         return values
 
     def _servers(self, ends: NDArray[np.int64]) -> int:

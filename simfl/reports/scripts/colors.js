@@ -107,7 +107,7 @@ const Colors = (() => {
     const from = (name) => (run, k, tick) => { const table = run[name]; return table ? Replay.sampled(run, table, k, tick) : NaN; };
     const none = { of: null, share: () => 0, show: trim, ends: /** @type {[string, string]} */ (["", ""]) };
     return {
-      activity: { ...none, label: "activity", has: (run) => run.timeline !== null || run.heat !== null },
+      activity: { ...none, label: "activity", has: (run) => run.timeline !== null || (run.heat !== null && run.grouped) },
       accuracy: { label: "accuracy of its model", has: (run) => run.accuracy !== null, of: from("accuracy"), share: (v) => (v - worst) / (best - worst || 1), show: (v) => show("accuracy", v), ends: [show("accuracy", worst), show("accuracy", best)] },
       distance: { label: "distance from consensus", has: (run) => run.distance !== null, of: from("distance"), share: (v) => Math.sqrt(v / most.distance), show: trim, ends: ["0", trim(most.distance)] },
       staleness: {

@@ -25,8 +25,9 @@ const Details = (() => {
     if (run.updates && Replay.isWhole(run.updates)) parts.push(several(Replay.upTo(run.updates.time, tick), "update"));
     else if (columns.updates) parts.push(`${show("updates", row < 0 ? 0 : columns.updates.values[row])} updates`);
     if (run.messages && run.messages.total) {
-      const sample = run.messages.sent.length < run.messages.total ? "of the shown messages " : "";
-      parts.push(`${count(scene.flying.length)} ${sample}in flight`);
+      const share = run.messages.sent.length / run.messages.total, every = Math.ceil(scene.flying.length / Graph.MOST_DOTS);
+      const sample = share < 1 ? ` of the ${Number((100 * share).toPrecision(2))} % of messages that the page has` : "";
+      parts.push(`${count(scene.flying.length)} in flight${sample}${every > 1 ? `, 1 in ${every} drawn` : ""}`);
     }
     for (const { clients } of scene.together) parts.push(`a collective of ${count(clients.length)} clients`);
     if (run.partitions.some(({ start, end }) => start <= tick && tick < end)) parts.push("network partition");
@@ -35,9 +36,29 @@ const Details = (() => {
       for (let k = 0; k < run.count; k++) if (scene.activity[k] >= 0 && (!picked || picked[k])) sums[scene.activity[k]]++;
       activities.forEach((name, k) => { if (sums[k]) parts.push(`${count(sums[k])} ${MANY[name]}`); });
     }
+    if (run.heat && !run.timeline && now <= run.duration_s) {
+      const sums = shares(stage, run), total = sums.reduce((sum, value) => sum + value, 0);
+      activities.forEach((name, k) => { if (sums[k] > 0.005 * total) parts.push(`${(100 * sums[k] / total).toFixed(0)} % ${MANY[name]}`); });
+    }
     const name = columns.test_accuracy ? "test_accuracy" : "test_loss", column = columns[name];
     if (column && row >= 0) parts.push(`${column.label} ${show(name, column.values[row])}`);
     return parts.join(" · ");
+  }
+
+  /**
+   * Clients in each activity, from rows of groups.
+   * @param {Stage} stage
+   * @param {Run} run
+   */
+  function shares({ now, activities, picked }, run) {
+    const { heat } = run, sums = activities.map(() => 0);
+    if (!heat) return sums;
+    const bin = Math.min(heat.bins - 1, Math.floor((now * heat.bins) / run.duration_s)), within = new Set();
+    for (let k = 0; picked && k < run.count; k++) if (picked[k]) within.add(heat.group[k]);
+    heat.sizes.forEach((size, row) => {
+      if (!picked || within.has(row)) activities.forEach((_, k) => { sums[k] += size * heat.shares[(row * heat.bins + bin) * activities.length + k]; });
+    });
+    return sums;
   }
 
   /**
@@ -46,10 +67,10 @@ const Details = (() => {
    * @param {Run} run
    */
   function restricted({ brush, picked, duration, words }, run) {
-    const span = brush || { from: 0, to: duration }, { several, trim, bytes } = words;
+    const span = brush || { from: 0, to: duration }, { several, count, bytes } = words;
     const sums = Replay.totals(run, brush ? span.from / run.tick_s : -1, Canvas.tickOf(run, span.to), picked), parts = [];
     if (run.updates) parts.push(several(sums.updates, run.updates.time.length < run.updates.total ? "shown update" : "update"));
-    if (sums.updates) parts.push(`mean staleness ${trim(sums.staleness / sums.updates)}`);
+    if (sums.updates) parts.push(`mean staleness ${count(Math.round(10 * sums.staleness / sums.updates) / 10)}`);
     if (run.messages && run.messages.total) {
       parts.push(`${several(sums.messages, run.messages.sent.length < run.messages.total ? "shown message" : "message")} sent`, bytes(sums.bytes));
       if (sums.lost) parts.push(several(sums.lost, "lost attempt"));
@@ -112,7 +133,7 @@ const Details = (() => {
       const values = of && has(run) ? members.map((k) => of(run, k, tick)).filter(Number.isFinite) : [];
       if (!values.length) continue;
       const mean = values.reduce((sum, value) => sum + value, 0) / values.length;
-      said.push(`${label}: mean ${key === "updates" || key === "staleness" ? stage.words.trim(mean) : show(mean)}, largest ${show(values.reduce((a, b) => Math.max(a, b)))}`);
+      said.push(`${label}: mean ${key === "updates" || key === "staleness" ? stage.words.count(Math.round(10 * mean) / 10) : show(mean)}, largest ${show(values.reduce((a, b) => Math.max(a, b)))}`);
     }
     if (said.length) lines.push(element("p", said.join("; ")));
     return lines;

@@ -1,7 +1,7 @@
 // The graph: clients, links, regions, and messages in flight.
 "use strict";
 const Graph = (() => {
-  const MOST_DOTS = 5000, PALE = 0.15;
+  const MOST_DOTS = 1500, PALE = 0.15;
   /** @typedef {NonNullable<Scene["placed"]>} Placed */
 
   /** @param {Run} run */
@@ -56,7 +56,8 @@ const Graph = (() => {
   function placesIn(run, scene, width, height) {
     const key = `${width}x${height}`;
     if (scene.placed && scene.placed.key === key) return scene.placed;
-    const nodes = run.nodes.length, radius = Math.max(2.5, Math.min(15, (Math.min(width, height) * 0.9) / Math.max(8, nodes) * 1.1 + (nodes > 200 ? 2 : 0)));
+    const nodes = run.nodes.length, least = Math.min(width, height);
+    const radius = Math.max(2.2, Math.min(15, nodes > 60 ? (0.28 * least) / Math.sqrt(nodes) : least / Math.max(8, nodes)));
     const room = radius + 12, size = Math.max(1, Math.min(width, height) / 2 - room);
     const stretch = Math.max(0.2, Math.min(1.5, (width / 2 - room) / size));
     const x = new Float32Array(nodes), y = new Float32Array(nodes);
@@ -112,7 +113,10 @@ const Graph = (() => {
    * @param {Run} run
    * @param {number} i
    */
-  const messageSize = ({ most }, run, i) => 2.2 + 3 * Math.sqrt((run.messages ? run.messages.bytes[i] : 0) / most.bytes);
+  function messageSize({ most, scenes }, run, i) {
+    const crowd = Math.min(1, Math.sqrt(150 / Math.max(1, scenes.get(run)?.flying.length || 0)));  // many dots are small
+    return Math.max(1.5, (2.2 + 3 * Math.sqrt((run.messages ? run.messages.bytes[i] : 0) / most.bytes)) * crowd);
+  }
 
   /**
    * @param {Stage} stage
@@ -179,13 +183,10 @@ const Graph = (() => {
       pen.lineWidth = 2 * radius + 16;
       pen.stroke();
       pen.fill();
-      pen.fillStyle = colors.soft;
-      pen.textAlign = "center";
-      const top = Math.min(...points.map((point) => point[1]));
-      pen.fillText(region.name, points.reduce((sum, point) => sum + point[0], 0) / points.length, Math.max(12, top - radius - 10));
     }
     pen.strokeStyle = colors.line;
     pen.lineWidth = links > 2000 ? 0.4 : 1.2;
+    pen.globalAlpha = Math.max(0.12, Math.min(1, 1000 / links));
     for (const faded of cuts.length ? [false, true] : [false]) {  // a partition fades the links between its sides
       pen.setLineDash(faded ? [1, 7] : []);
       pen.beginPath();
@@ -198,7 +199,14 @@ const Graph = (() => {
       }
       pen.stroke();
     }
+    pen.globalAlpha = 1;
     pen.setLineDash([]);
+    pen.fillStyle = colors.soft;
+    pen.textAlign = "center";
+    for (const { name, nodes } of run.regions) {
+      const top = Math.min(...nodes.map((node) => y[node]));
+      if (nodes.length) pen.fillText(name, nodes.reduce((sum, node) => sum + x[node], 0) / nodes.length, Math.max(12, top - radius - 10));
+    }
   }
 
   /**
@@ -250,7 +258,7 @@ const Graph = (() => {
     pen.lineWidth = 1.6;
     pen.strokeStyle = colors.ink;
     pen.beginPath();
-    for (let node = 0; node < run.count && !run.grouped; node++) {
+    for (let node = 0; node < run.count && !run.grouped && radius >= 6; node++) {
       if (!(run.slowness[node] >= 2) || !isIn(stage, run, node)) continue;
       pen.moveTo(x[node] + radius + 4, y[node]);
       pen.arc(x[node], y[node], radius + 4, 0, 2 * Math.PI);
@@ -287,7 +295,7 @@ const Graph = (() => {
   function drawMessages(stage, run, scene, pen, placed, tick) {
     const { messages } = run, { colors } = stage;
     if (!messages) return;
-    const every = Math.ceil(scene.flying.length / MOST_DOTS);
+    const every = Math.ceil(scene.flying.length / MOST_DOTS), many = scene.flying.length > 400;
     /** @type {Map<string, [number, number, number][]>} */
     const dots = new Map();
     /** @type {[number, number, number][]} */
@@ -313,11 +321,11 @@ const Graph = (() => {
       path(places);
       pen.fillStyle = color;
       pen.fill();
-      pen.stroke();
+      if (!many) pen.stroke();
     }
-    path(again, 0.8);
+    path(again, many ? 0.3 : 0.8);
     pen.strokeStyle = colors.lost;
-    pen.lineWidth = 2;
+    pen.lineWidth = many ? 1 : 2;
     pen.stroke();
   }
 
@@ -476,5 +484,5 @@ const Graph = (() => {
     return inside.includes(1) ? inside : null;
   }
 
-  return { draw, at, within, isIn, isClient, membersOf, nameOf, messageColor, heatAt, cross };
+  return { MOST_DOTS, draw, at, within, isIn, isClient, membersOf, nameOf, messageColor, heatAt, cross };
 })();

@@ -31,7 +31,7 @@ const Lanes = (() => {
    * @returns {Box}
    */
   function boxOf(stage, run, width, height) {
-    const rows = rowsOf(stage, run), left = run.heat ? 8 : 34, bottom = height - 20;
+    const rows = rowsOf(stage, run), left = run.heat ? 64 : 34, bottom = height - 20;
     return { rows, left, right: width - 8, top: 4, bottom, row: Math.min(80, (bottom - 4) / Math.max(1, rows.length)) };
   }
 
@@ -103,7 +103,7 @@ const Lanes = (() => {
     Canvas.cached(scene.cache, "lanes", key, sheet, (inner) => {
       const thick = Math.max(0.7, box.row - (box.row > 4 ? 2 : 0));
       if (run.heat) heatRows(stage, run, inner, box); else image(stage, run, inner, box, thick, scale);
-      if (!run.heat) names(stage, run, inner, box, thick);
+      names(stage, run, inner, box, thick);
       inner.save();
       inner.beginPath();
       inner.rect(box.left, 0, box.right - box.left, box.bottom);
@@ -143,6 +143,13 @@ const Lanes = (() => {
     pen.fillStyle = colors.soft;
     pen.textAlign = "right";
     pen.textBaseline = "middle";
+    if (run.heat) {
+      for (const { name, row } of run.heat.marks) {
+        const at = box.rows.indexOf(row);
+        if (at >= 0) pen.fillText(name, box.left - 5, box.top + at * box.row + Math.max(6, box.row / 2), box.left - 8);
+      }
+      return;
+    }
     box.rows.forEach((node, row) => {
       if (row % step === 0) pen.fillText(node < run.count ? String(node) : "S", box.left - 5, box.top + row * box.row + thick / 2);
     });
@@ -216,7 +223,7 @@ const Lanes = (() => {
   }
 
   /**
-   * Rows of groups: a bin of time has the color of the most frequent activity, paler where its share is smaller.
+   * Rows of groups: in a bin of time, the height of a color is the share of its activity.
    * @param {Stage} stage
    * @param {Run} run
    * @param {CanvasRenderingContext2D} pen
@@ -225,18 +232,22 @@ const Lanes = (() => {
   function heatRows(stage, run, pen, box) {
     const { heat } = run, { view, colors, activities } = stage;
     if (!heat) return;
-    const width_s = run.duration_s / heat.bins;
+    const width_s = run.duration_s / heat.bins, thick = Math.max(0.7, box.row - (box.row > 4 ? 1 : 0.3));
+    pen.fillStyle = colors.faint;
+    box.rows.forEach((_, row) => pen.fillRect(box.left, box.top + row * box.row, box.right - box.left, thick));
     box.rows.forEach((group, row) => {
       for (let bin = Math.floor(view.from / width_s); bin < Math.min(heat.bins, Math.ceil(view.to / width_s)); bin++) {
-        const [activity, share] = Graph.heatAt(run, group, bin, activities.length);
-        if (activity < 0) continue;
         const x1 = Math.max(box.left, xOf(stage, box, bin * width_s)), x2 = Math.min(box.right, xOf(stage, box, (bin + 1) * width_s));
-        pen.globalAlpha = 0.25 + 0.75 * share;
-        pen.fillStyle = colors[activities[activity]];
-        pen.fillRect(x1, box.top + row * box.row, x2 - x1 + 0.3, Math.max(0.7, box.row - 0.5));
+        let y = box.top + row * box.row + thick;
+        for (let k = 0; k < activities.length; k++) {
+          const share = heat.shares[(group * heat.bins + bin) * activities.length + k] / 255;
+          if (!share) continue;
+          pen.fillStyle = colors[activities[k]];
+          pen.fillRect(x1, y - share * thick, x2 - x1 + 0.3, share * thick);
+          y -= share * thick;
+        }
       }
     });
-    pen.globalAlpha = 1;
   }
 
   /**

@@ -102,16 +102,15 @@ function startPlayer(runs, activities, live, kept, root) {
       made.style.background = `linear-gradient(90deg, ${Colors.RAMP.join(",")})`;
       return made;
     };
-    if (stage.mode === "activity") {
-      for (const name of occurring) {
-        const part = element("span"), dot = element("i");
-        dot.style.background = name === "wait" ? `radial-gradient(${stage.colors.paper} 40%, ${stage.colors[name]} 45%)` : stage.colors[name];
-        part.append(dot, Details.WORDS[name]);
-        parts.push(part);
-      }
-    } else if (coloring) {
+    if (coloring && coloring.of) {
       const part = element("span");
       part.append(`${coloring.ends[0]} `, bar(), ` ${coloring.ends[1]}`);
+      parts.push(part);
+    }
+    for (const name of occurring) {
+      const part = element("span"), dot = element("i");
+      dot.style.background = name === "wait" && stage.mode === "activity" ? `radial-gradient(${stage.colors.paper} 40%, ${stage.colors[name]} 45%)` : stage.colors[name];
+      part.append(dot, Details.WORDS[name]);
       parts.push(part);
     }
     if (runs.some((run) => run.messages && run.messages.total && run.updates)) {

@@ -35,7 +35,13 @@
  * @property {number} typical  The usual length of a message that was not lost.
  *
  * @typedef {{ time: Uint32Array, values: Float32Array }} Samples  A value of each client at evaluations.
- * @typedef {{ labels: string[], bins: number, shares: Uint8Array, group: Uint32Array }} Heat  Rows of groups of clients.
+ * @typedef {object} Heat  Rows of groups of clients, in bins of time.
+ * @property {string[]} labels
+ * @property {number[]} sizes
+ * @property {{ name: string, row: number }[]} marks  What stands beside rows.
+ * @property {number} bins
+ * @property {Uint8Array} shares  [groups, bins, activities], 255 for all of the time.
+ * @property {Uint32Array} group  The group of each client.
  * @typedef {{ start: number, end: number, sides: Uint8Array }} Partition
  * @typedef {{ start: number, end: number, clients: number[] }} Collective
  *
