@@ -74,7 +74,7 @@ test-all: $(STAMP)
 lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	@if command -v node >/dev/null; then for script in simfl/reports/*.js; do node --check $$script || exit 1; done; \
+	@if command -v node >/dev/null; then for script in simfl/reports/*.js simfl/reports/scripts/*.js; do node --check $$script || exit 1; done; \
 	else echo "node is missing: scripts of pages are not checked"; fi
 
 types: $(STAMP)

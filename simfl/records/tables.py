@@ -69,6 +69,12 @@ def further_metrics(gradients: bool, names: Iterable[str]) -> pa.Schema:
 CLIENT_METRICS = _schema(time_s=_SECONDS, updates=_COUNT, client=_CLIENT, test_accuracy=_REAL, test_loss=_REAL)
 """One row per client and evaluation of each client's own model (`evaluate.clients`)."""
 
+DISTANCE = _schema(consensus_distance=_REAL)
+"""An additional column of `client_metrics`: the L2 distance of the client's model from the average model.
+
+If the average model is that of the clients, the root mean square of this column is `consensus_distance` of `metrics`.
+"""
+
 UPDATES = _schema(
     time_s=_SECONDS,
     client=_CLIENT,

@@ -19,7 +19,7 @@ from simfl.privacy.ledger import greatest
 from simfl.records import Manifest, RunFolder, TableWriter
 from simfl.records.folder import combine_digests, digest_of_file, digest_text
 from simfl.records.models import write_models as write_parts
-from simfl.records.tables import MOST_EDGES, further_metrics, further_of_clients
+from simfl.records.tables import DISTANCE, MOST_EDGES, further_metrics, further_of_clients
 from simfl.records.writer import Amend
 from simfl.runs.context import Context
 from simfl.runs.timeline import Timeline
@@ -70,7 +70,7 @@ class Recorder:
             names += ["client_epsilon"] * (ledger.accounted and record.epsilon)
         measured = setup.problem.measured
         named = (*setup.model.metric_names, *measured.further)
-        further = {"metrics": further_metrics(bool(measured.gradient_examples), named)}
+        further = {"metrics": further_metrics(bool(measured.gradient_examples), named), "client_metrics": DISTANCE}
         if setup.devices is not None or setup.training.hostility is not None:
             further["clients"] = further_of_clients(setup.devices is not None, setup.training.hostility is not None)
         self._tables = {name: folder.table(name, further=further.get(name)) for name in names}
@@ -121,15 +121,17 @@ class Recorder:
         table = self._tables["metrics"]
         row = {**vars(evaluation), **evaluation.further, **taken, "wall_s": wall_s}
         table.append([row[name] for name in table.schema.names])
-        if evaluation.client_loss is not None and evaluation.client_accuracy is not None:
-            count = len(evaluation.client_loss)
+        own = evaluation.client_loss, evaluation.client_accuracy, evaluation.client_distance
+        if own[0] is not None and own[1] is not None and own[2] is not None:
+            count = len(own[0])
             self._tables["client_metrics"].extend_columns(
                 {
                     "time_s": np.full(count, taken["time_s"]),
                     "updates": np.full(count, taken["updates"], dtype=np.int64),
                     "client": np.arange(count, dtype=np.int32),
-                    "test_accuracy": evaluation.client_accuracy,
-                    "test_loss": evaluation.client_loss,
+                    "test_loss": own[0],
+                    "test_accuracy": own[1],
+                    "consensus_distance": own[2],
                 }
             )
         return {name: float(row[name]) for name in table.schema.names}

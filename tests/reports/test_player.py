@@ -14,8 +14,9 @@ import pytest
 import simfl
 from simfl.errors import DataError, ScenarioError
 from simfl.records import ACTIVITIES, Manifest, RunFolder, read
-from simfl.reports import page, player, write_report
-from simfl.reports.player import NEVER, play
+from simfl.reports import page, played, write_report
+from simfl.reports.played import NEVER
+from simfl.reports.player import play
 from simfl.scenario import loads
 from tests.chromium import a_tab, browser, needs_browser
 from tests.reports.test_page import Page, data_of
@@ -71,26 +72,31 @@ def values_of(path):
 def test_columns_are_unpacked_as_they_were():
     for kind, dtype in TYPES.items():
         values = np.array([5, 3, 3, 255, 0, 17]).astype(dtype)
-        assert unpack(player.pack(values, kind)).tolist() == values.tolist()
-        assert unpack(player.pack([], kind)).tolist() == []
-    assert unpack(player.pack([5, 3, NEVER, 0], "u32", delta=True)).tolist() == [5, 3, NEVER, 0]
+        assert unpack(played.pack(values, kind)).tolist() == values.tolist()
+        assert unpack(played.pack([], kind)).tolist() == []
+    assert unpack(played.pack([5, 3, NEVER, 0], "u32", delta=True)).tolist() == [5, 3, NEVER, 0]
 
 
 def test_the_page_has_the_content_of_the_tables(tmp_path):
     run = run_with_faults(tmp_path)
     (values,) = values_of(play(run, tmp_path / "p.html"))
-    tick = values["tick_s"]
+    tick, times = values["tick_s"], unpack(values["times"])
+    assert (np.diff(times.astype(float)) > 0).all()
     assert values["duration_s"] == run.manifest.time_s == pytest.approx(1.21)
     messages, packed = run.messages.sort_values("sent_s", kind="stable"), values["messages"]
-    sent, length = unpack(packed["sent"]) * tick, unpack(packed["length"]) * tick
+    sent = unpack(packed["sent"])
+    delivered = sent + unpack(packed["length"])
     assert packed["total"] == len(messages) > 100
     assert messages["resends"].sum() > 10
-    assert sent == pytest.approx(messages["sent_s"].to_numpy(), abs=1e-8)
-    assert sent + length == pytest.approx(messages["delivered_s"].to_numpy(), abs=1e-8)
+    assert times[sent] * tick == pytest.approx(messages["sent_s"].to_numpy(), abs=1e-8)
+    assert times[delivered] * tick == pytest.approx(messages["delivered_s"].to_numpy(), abs=1e-8)
     for name in ("source", "target", "bytes", "resends"):
         assert unpack(packed[name]).tolist() == messages[name].tolist(), name
     timeline = run.timeline.sort_values(["client", "start_s"])
-    assert unpack(values["timeline"]["start"]) * tick == pytest.approx(timeline["start_s"].to_numpy(), abs=1e-8)
+    start = unpack(values["timeline"]["start"])
+    end = np.append(start[1:], np.zeros(1, np.uint32)) - unpack(values["timeline"]["gap"])
+    assert times[start] * tick == pytest.approx(timeline["start_s"].to_numpy(), abs=1e-8)
+    assert times[end] * tick == pytest.approx(timeline["end_s"].to_numpy(), abs=1e-8)
     assert unpack(values["timeline"]["activity"]).tolist() == timeline["activity"].tolist()
     assert np.diff(unpack(values["timeline"]["first"])).tolist() == timeline.groupby("client").size().tolist()
     assert unpack(values["updates"]["client"]).tolist() == run.updates["client"].tolist()
@@ -103,8 +109,9 @@ def test_the_page_has_the_content_of_the_tables(tmp_path):
     assert unpack(values["links"]).reshape(-1, 2).tolist() == sorted(run.edges.to_numpy().tolist())
 
 
-def test_a_message_has_the_staleness_of_the_next_update_of_its_target(tmp_path):
+def test_of_too_many_updates_a_message_has_the_staleness_of_the_next_one(tmp_path, monkeypatch):
     run = run_with_faults(tmp_path)
+    monkeypatch.setattr(played, "MOST_UPDATES", 100)
     (values,) = values_of(play(run, tmp_path / "p.html"))
     messages, updates = run.messages.sort_values("sent_s", kind="stable"), run.updates
     expected = []
@@ -123,7 +130,8 @@ def test_the_page_says_what_the_run_did_not_record(make_run, tmp_path):
     assert unpack(values["updates"]["client"]).tolist() == [count % 4 for count in range(50)]
     assert "did not record messages in flight: run it again with record: {play: true}" in text
     assert "did not record what each client does: run it again with record: {play: true}" in text
-    assert "own models, if they have any; for these, evaluate: {clients: true}." in text
+    own = "own models, if they have any: their accuracy and distance from consensus; for these, evaluate: "
+    assert own + "{clients: true}." in text
     assert "updates and their staleness: run" not in text
 
 
@@ -154,7 +162,7 @@ def test_a_killed_run_lasts_as_long_as_its_tables(tmp_path, simfl_):
     assert said == f"{folder.path}: killed: the page ends with the last rows that were written\n"
     (values,) = values_of(tmp_path / "play.html")
     assert (values["duration_s"], values["count"]) == (3.0, 2)
-    assert unpack(values["updates"]["time"])[-1] == player.TICKS
+    assert unpack(values["times"])[unpack(values["updates"]["time"])[-1]] == played.TICKS
     assert "This run is killed." in Page((tmp_path / "play.html").read_text(encoding="utf-8")).text
 
 
@@ -191,7 +199,7 @@ def test_long_tables_are_thinned_out_and_the_page_says_so(tmp_path, monkeypatch)
         "MOST_DISCS": 5,
         "BINS": 20,
     }.items():
-        monkeypatch.setattr(player, name, value)
+        monkeypatch.setattr(played, name, value)
     path = play(run, tmp_path / "p.html")
     (values,) = values_of(path)
     text = Page(path.read_text(encoding="utf-8")).text
