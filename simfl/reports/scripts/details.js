@@ -113,7 +113,7 @@ const Details = (() => {
    * @param {Run} run
    * @param {number} client
    */
-  function ledger({ words: { count, bytes, long, trim, several } }, run, client) {
+  function ledger({ words: { bytes, long, trim, several } }, run, client) {
     const of = (/** @type {string} */ name) => (run.clients[name] ? run.clients[name][client] : NaN);
     const shares = ["compute", "communicate", "wait", "offline"].map((name) => `${MANY[name]} ${long(of(`${name}_s`))}`).join(", ");
     const spent = Number.isFinite(of("epsilon")) ? `Certified at the end: epsilon ${trim(of("epsilon"))} at delta ${trim(of("delta"))}.` : "No certified epsilon.";
