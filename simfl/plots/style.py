@@ -28,6 +28,7 @@ _LOOKS = {
     "gossip_learning": ("gossip learning", "#B2182B"),
     "sgp": ("SGP", _SKY),
     "epidemic": ("Epidemic Learning", "#E07008"),
+    "divshare": ("DivShare", "#A820F8"),
     "without_replacement_sgd": ("SGD without replacement", "#6A5ACD"),
     "deep_q_sgd": ("deep-Q SGD", "#999933"),
     "random_walk_sgd": ("random walk SGD", "#44AA99"),

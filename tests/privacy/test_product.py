@@ -50,6 +50,7 @@ EXAMPLE = {
     "corrected_gossip": ("corrected_gossip", {}),
     "corrected_gossip by tracking": ("corrected_gossip", {"method": "tracking"}),
     "decentralized_sgd": ("decentralized_sgd", {}),
+    "divshare": ("divshare", {"fragments": 2}),
     "epidemic": ("epidemic", {}),
     "epidemic by an oracle": ("epidemic", {"graph": "oracle", "peers": 1}),
     "gossip_learning": ("gossip_learning", {}),

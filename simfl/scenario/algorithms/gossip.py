@@ -44,12 +44,34 @@ class Epidemic(AlgorithmConfig):
     def contradictions(self, scenario: Sections) -> Iterator[Problem]:
         """Yield a problem if there are too few clients, or no graph of these degrees."""
         count, peers = scenario.clients.count, self.peers
-        at = ("algorithm", "peers")
-        if peers is not None and peers >= count:
-            yield Problem(f"fewer than the {count} clients", str(peers), "lower it, or add clients", at)
-        elif peers is not None and self.graph == "oracle" and peers * count % 2:
+        yield from _too_many_peers(peers, count)
+        if peers is not None and peers < count and self.graph == "oracle" and peers * count % 2:
             expected = f"an even number with graph: oracle, because the number of clients, {count}, is odd"
-            yield Problem(expected, str(peers), "change peers or clients.count by one, or use graph: local", at)
+            advice = "change peers or clients.count by one, or use graph: local"
+            yield Problem(expected, str(peers), advice, ("algorithm", "peers"))
+
+
+class DivShare(AlgorithmConfig):
+    """DivShare: fragments of models are sent to random others; no client waits."""
+
+    uses_topology: ClassVar[bool] = False
+    states: ClassVar[tuple[str, ...]] = ("crash",)
+    no_states: ClassVar[str] = "fragments of models travel without states"
+    kind: Literal["divshare"] = variant("divshare")
+    fragments: Count = option(10, "P, the number of fragments of a model; at most that of its parameters are used")
+    peers: Count | None = option(
+        None, "J, the receivers of each fragment in a round; null: log2 of the number of clients"
+    )
+
+    def contradictions(self, scenario: Sections) -> Iterator[Problem]:
+        """Yield a problem if there are too few clients."""
+        yield from _too_many_peers(self.peers, scenario.clients.count)
+
+
+def _too_many_peers(peers: int | None, count: int) -> Iterator[Problem]:
+    """Yield a problem if a client cannot have that many receivers."""
+    if peers is not None and peers >= count:
+        yield Problem(f"fewer than the {count} clients", str(peers), "lower it, or add clients", ("algorithm", "peers"))
 
 
 class Corrected(AlgorithmConfig):
