@@ -307,10 +307,17 @@ class RunWithoutNumbers:
     """
 
     def __init__(self, problem, **options):
+        self.problem = problem
         self.size = problem.model.size
         self.whole = problem.evaluated.size
         self.further = dict.fromkeys((*problem.evaluated.metric_names, *problem.measured.further), 0.5)
         self.evaluations = 0
+
+    def of(self, setting):
+        return RunWithoutNumbers(self.problem)
+
+    def end(self, setting):
+        """Ignore the end of a setting."""
 
     def submit(self, window):
         """Ignore the window."""

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from simfl.algorithms.aggregation import Aggregation, Hostility
 from simfl.algorithms.optimizers import Optimizer, OptimizerPlan, State, Terms
 from simfl.compression.base import CompressionPlan
+from simfl.each import number
 from simfl.privacy.releases import Releases
 from simfl.robust.base import AbstractRule, Among
 from simfl.streams import Streams
@@ -91,7 +92,7 @@ class Training:
     def each_noise_std(self) -> list[float]:
         """Return the standard deviation of each client's noise, [K]."""
         std = self.noise_std
-        return [float(std)] * len(self.sizes) if isinstance(std, float | int) else [float(value) for value in std]
+        return [float(std)] * len(self.sizes) if isinstance(std, float | int) else [number(value) for value in std]
 
     @property
     def model_bytes(self) -> int:
@@ -240,10 +241,10 @@ class Algorithm(ABC):
         self._duration = world.compute.duration
         self._timeout = world.clock.timeout
         step_size = training.step_size
-        self._schedule = step_size if callable(step_size) else float(step_size)
+        self._schedule = step_size if callable(step_size) else number(step_size)
         self._noise_std = training.each_noise_std()
         scale = training.noise_scale
-        self._noise_scale = self._noise_std if scale is None else [float(value) for value in scale]
+        self._noise_scale = self._noise_std if scale is None else [number(value) for value in scale]
         self._seen = tape.releases or Releases([0] * self.num_clients)
         #: Releases of each client, as counted by the tape, or by the algorithm if it keeps its own account.
         self.releases = self._seen
@@ -530,7 +531,7 @@ class Algorithm(ABC):
     def step_size(self) -> float:
         """Return the step size of the next update."""
         schedule = self._schedule
-        if isinstance(schedule, float):
+        if not callable(schedule):
             return schedule
         examples = round(self.updates * self._per_update)
         return schedule(self.updates, examples, examples / self._total)

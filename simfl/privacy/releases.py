@@ -16,6 +16,7 @@ from typing import ClassVar, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from simfl.each import number
 from simfl.errors import RunError
 from simfl.privacy.shuffled import Passes, Uses
 from simfl.privacy.terms import Terms
@@ -125,7 +126,7 @@ class Tally(Releases):
         self.ledger = ledger
         self._batch = ledger.batch_size
         self._poisson = ledger.sampling == "poisson"
-        self._scales = [float(scale) for scale in scales]
+        self._scales = [number(scale) for scale in scales]
         self._norm = clipping_norm
         # The change of a round whose gradients are clipped one by one is not bounded: its ledger certifies nothing.
         self._unproved = rounds and ledger.terms.unit == "example"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from simfl.records import Manifest, RunFolder, TableWriter
 from simfl.records.folder import combine_digests, digest_of_file, digest_text
 from simfl.records.models import write_models as write_parts
 from simfl.records.tables import DISTANCE, MOST_EDGES, further_metrics, further_of_clients
-from simfl.records.writer import Amend
+from simfl.records.writer import Amend, SharedRows
 from simfl.runs.context import Context
 from simfl.runs.timeline import Timeline
 from simfl.scenario.fields import world_files
@@ -74,16 +75,28 @@ class Recorder:
         if setup.devices is not None or setup.training.hostility is not None:
             further["clients"] = further_of_clients(setup.devices is not None, setup.training.hostility is not None)
         self._tables = {name: folder.table(name, further=further.get(name)) for name in names}
-        if record.updates:
-            context.algorithm.on_update = self._tables["updates"].append
-        if record.messages:
-            context.on_message = self._tables["messages"].append
-        if record.timeline:
-            self._timeline = Timeline(context.algorithm, self._tables["timeline"].append)
         edges = list(itertools.islice(context.algorithm.pairs(), MOST_EDGES + 1))
         if len(edges) <= MOST_EDGES:
             with folder.table("edges") as table:
                 table.extend(edges)
+
+    def listen(self, others: Sequence[Recorder] = ()) -> None:
+        """Take the rows of events, together with the recorders of a group."""
+        context, record = self._context, self._context.setup.scenario.record
+        if record.updates:
+            context.algorithm.on_update = self._heard("updates", others)
+        if record.messages:
+            context.stage.on_message = self._heard("messages", others)
+        if record.timeline:
+            self._timeline = Timeline(context.algorithm, self._heard("timeline", others))
+            for other in others:
+                other._timeline = self._timeline
+
+    def _heard(self, name: str, others: Sequence[Recorder]) -> Callable[[Sequence[Any]], None]:
+        """Return what takes the rows of a table."""
+        if not others:
+            return self._tables[name].append
+        return SharedRows([recorder._tables[name] for recorder in (self, *others)]).append
 
     def flush(self, wall_s: float) -> None:
         """Flush the tables from time to time; `wall_s` is the host time so far."""
@@ -167,8 +180,10 @@ class Recorder:
         context, setup = self._context, self._context.setup
         algorithm, world = context.algorithm, context.world
         count, now = world.num_clients, world.clock.now
+        for table in self._tables.values():
+            table.leave()  # the others of a group may go on
         if self._timeline is not None:
-            self._timeline.close()
+            self._timeline.close(self._tables["timeline"].append)
         ledger, epsilon = setup.ledger, np.full(count, np.nan)
         if ledger is not None:
             account = context.account()
@@ -202,6 +217,11 @@ class Recorder:
         if training.hostility is None:
             return {}
         return {"attacker": np.isin(np.arange(len(training.sizes)), list(training.hostility.clients))}
+
+    def abort(self) -> None:
+        """Discard the tables."""
+        for table in self._tables.values():
+            table.abort()
 
     def close(self) -> RunError | None:
         """Complete the tables and write the last manifest; return the disk's error."""
