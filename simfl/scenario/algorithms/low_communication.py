@@ -85,9 +85,7 @@ class Halos(BySpeed):
     server_step: Positive = option(0.3, "lr of the global server, which the mean over momentum_every divides")
     momentum: Decay = option(0.5, "beta of Nesterov's momentum at the global server")
     momentum_every: Count = option(2, "N, changes of regions after which that momentum moves")
-    regional_step: Positive = option(
-        3.2, "lr of regional servers, which the mean over regional_momentum_every divides"
-    )
+    regional_step: Positive = option(3.2, "lr of regional servers, which the mean over regional_momentum_every divides")
     regional_momentum: Decay = option(0.9, "beta of Nesterov's momentum at regional servers")
     regional_momentum_every: Count = option(16, "N, changes of clients after which that momentum moves")
     accumulate: Count = option(32, "K, changes of clients after which a regional server sends their sum")
