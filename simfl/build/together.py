@@ -17,7 +17,7 @@ from simfl.tape import LearningProblem
 
 #: Fields that may differ between runs of one world.
 _OF_TRAINING = {"step_size", "noise_std", "noise_scale", "clipping_norm"}
-_OF_PROBLEM = {"data", "clipping", "grid", "correlation"}
+_OF_PROBLEM = {"data", "clipping", "grid", "correlation", "optimizing"}  # operations are compared, too
 _PLAIN = (bool, int, float, str, bytes, frozenset, type(None))
 
 

@@ -71,7 +71,7 @@ class Group:
     Args:
         setups: one for each run, as `groups_of` gives them.
         device: where to compute.
-        progress: called with reports of the first run.
+        progress: called with reports of each run.
         every_s: host time between checkpoints; None for none.
         since: the checkpoints of one position to continue from, one for each run; None: from the beginning.
     """
@@ -89,19 +89,16 @@ class Group:
         self.world, self.algorithm = self.stage.world, self.stage.algorithm
         keeps, names = every_s is not None or since is not None, Names()
         self._every_s, self._since = every_s, since
-        self.members = [
-            Member(
-                setup,
-                device,
-                None if number else progress,
-                every_s=every_s,
-                since=None if since is None else since[number],
-                shared=(self.stage, number, names),
-            )
-            for number, setup in enumerate(setups)
-        ]
-        for member in self.members:
-            member._share = 1.0 / len(setups)
+        self.members: list[Member] = []
+        try:
+            for number, setup in enumerate(setups):
+                begun = None if since is None else since[number]
+                shared = self.stage, number, names
+                self.members.append(Member(setup, device, progress, every_s=every_s, since=begun, shared=shared))
+                self.members[-1]._share = 1.0 / len(setups)
+        except BaseException:
+            self.stage.executor.close()
+            raise
         journals = [member.journal for member in self.members]
         self.stage.tape.executor = Together(self.stage.executor, journals, names if keeps else None)
         self._playing = list(self.members)

@@ -117,12 +117,12 @@ def run_unit(unit: Sequence[RunTask]) -> list[RunOutcome]:
     if len(unit) > 1 and not (_stop is not None and _stop.value):
         # What went wrong goes wrong again alone, where it is reported.
         with contextlib.suppress(Exception), _prepared(unit[0]):
-            outcomes = _together(unit)
+            _together(unit, outcomes)
     return [outcomes.get(number) or run_task(task) for number, task in enumerate(unit)]
 
 
-def _together(unit: Sequence[RunTask]) -> dict[int, RunOutcome]:
-    """Play tasks together; return the outcomes, without those to run alone."""
+def _together(unit: Sequence[RunTask], outcomes: dict[int, RunOutcome]) -> None:
+    """Play tasks together; add the outcomes, without those to run alone."""
     from simfl.build.assembly import assemble
     from simfl.build.data import shared_data
     from simfl.records import RunFolder
@@ -131,7 +131,7 @@ def _together(unit: Sequence[RunTask]) -> dict[int, RunOutcome]:
     from simfl.scenario import from_mapping
     from simfl.tape.executor import choose_device
 
-    device, outcomes = choose_device(unit[0].device), {}
+    device = choose_device(unit[0].device)
     with shared_data():
         setups = [assemble(from_mapping(task.scenario)) for task in unit]
     since = {number: read(task.folder / FILE) for number, task in enumerate(unit) if (task.folder / FILE).exists()}
@@ -154,7 +154,6 @@ def _together(unit: Sequence[RunTask]) -> dict[int, RunOutcome]:
         for number, result in zip(numbers, results, strict=True):
             if result is not None:
                 outcomes[number] = _failed(result) if isinstance(result, Exception) else _outcome(result)
-    return outcomes
 
 
 def run_task(task: RunTask) -> RunOutcome:

@@ -298,7 +298,8 @@ class Buffer:
 
     def take(self, floor: int) -> Operations:
         """Return the recorded operations, levels counted from `floor`, and reset."""
-        count, layout, varied = len(self.levels), self.layout, None
+        count, layout = len(self.levels), self.layout
+        varied: Any = None
         if self.settings == 1:
             floats = np.fromiter(self.floats, np.float32, len(self.floats))
         else:
