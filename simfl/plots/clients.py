@@ -240,10 +240,10 @@ def layout_of(
         inside = np.flatnonzero(kinds == kind)
         angle = 2 * math.pi * position / len(used)
         center = np.array([math.cos(angle), math.sin(angle)]) * (len(used) > 1)
-        around = 2 * math.pi * np.arange(len(inside)) / len(inside)
+        around: NDArray[Any] = 2 * math.pi * np.arange(len(inside)) / len(inside)
         spread = 0.8 * math.sin(math.pi / len(used)) if len(used) > 1 else 1.0
         radius = min(0.55, spread) * (len(inside) > 1) if len(used) > 1 else 1.0
-        out = np.full(len(inside), radius)
+        out: NDArray[Any] = np.full(len(inside), radius)
         if len(inside) > _ON_CIRCLE:  # as the seeds of a sunflower, around the servers
             hole = 0.15 * (servers > 0)
             out = radius * np.sqrt(hole + (1 - hole) * (np.arange(len(inside)) + 0.5) / len(inside))

@@ -6,6 +6,7 @@ import json
 import math
 import re
 import subprocess
+import sys
 import zlib
 
 import numpy as np
@@ -14,9 +15,10 @@ import pytest
 import simfl
 from simfl.errors import DataError, ScenarioError
 from simfl.records import ACTIVITIES, Manifest, RunFolder, read
-from simfl.reports import page, played, write_report
+from simfl.reports import page, played, player, write_report
 from simfl.reports.played import NEVER
 from simfl.reports.player import play
+from simfl.reports.template import asset, embedded
 from simfl.scenario import loads
 from tests.chromium import a_tab, browser, needs_browser
 from tests.reports.made_up import made_up
@@ -514,6 +516,64 @@ def test_clients_are_colored_by_their_distance_from_consensus(tmp_path):
             assert values == pytest.approx(last[column].tolist(), rel=1e-6)
         tab.run("simfl.restrict({ picked: Uint8Array.from([1, 0, 0, 0, 0, 0]) })")
         assert tab.errors == []
+
+
+WIDGET = """
+const values = JSON.parse(document.getElementById("values").textContent), actions = {};
+const model = {
+  get: (name) => values[name] ?? null, set: (name, value) => { values[name] = value; },
+  save_changes: () => { values.saved = (values.saved || 0) + 1; },
+  on: (event, action) => { actions[event] = action; }, off: (event) => { delete actions[event]; },
+};
+playerWidget.render({ model, el: document.getElementById("el") }).then((leave) => {
+  const host = document.querySelector("#el > div");
+  window.made = { values, actions, leave, host, root: host.shadowRoot };
+});
+"""
+
+
+@needs_browser
+def test_a_widget_shares_its_moment_with_the_kernel(tmp_path):
+    run = run_with_faults(tmp_path)
+    contents = player.contents_of([run, run])
+    values = {"_style": asset("player.css"), "_body": player.body_of(contents), "height": 600}
+    values |= {"_data": json.dumps(player.data_of(contents)), "now": 0.0, "client": None}
+    script = asset(*(f"scripts/{name}.js" for name in (*player.SCRIPTS, "widget")))
+    page = (
+        f'<!DOCTYPE html><div id="el"></div><script type="application/json" id="values">{embedded(json.dumps(values))}'
+    )
+    (tmp_path / "w.html").write_text(
+        f'{page}</script><script type="module">{script}{WIDGET}</script>', encoding="utf-8"
+    )
+    with a_tab() as tab:
+        tab.open((tmp_path / "w.html").as_uri())
+        tab.wait("window.made")
+        assert tab.run("made.root.querySelectorAll('.run').length") == 2
+        assert tab.run("made.root.querySelector('.page').clientHeight") == 598
+        press = "made.host.dispatchEvent(new KeyboardEvent('keydown', { key: 'End' }))"
+        tab.run(press)
+        tab.wait(f"Math.abs(made.values.now - {run.manifest.time_s}) < 1e-9")
+        tab.run("made.values.now = 0.4, made.actions['change:now']()")
+        tab.wait("made.root.getElementById('clock').textContent === '0.4000 s'")
+        assert "in flight" in tab.run("made.root.querySelector('.now').textContent")
+        tab.run("made.host.dispatchEvent(new KeyboardEvent('keydown', { key: 'c' }))")
+        tab.wait("made.values.client === 0")
+        tab.run("made.leave()")
+        assert tab.run("Object.keys(made.actions).length") == 0
+        assert tab.errors == []
+
+
+def test_a_notebook_gets_the_widget_where_anywidget_is(make_run, monkeypatch):
+    shown = read(make_run()).play(height=500)
+    monkeypatch.setitem(sys.modules, "anywidget", None)
+    assert shown._repr_mimebundle_().keys() == {"text/html", "text/plain"}
+    monkeypatch.undo()
+    pytest.importorskip("anywidget", reason="anywidget is missing: pip install 'simfl[notebook]'")
+    player._widget_class.cache_clear()
+    bundle = shown._repr_mimebundle_()
+    assert bundle["text/html"] == shown._repr_html_()
+    assert "application/vnd.jupyter.widget-view+json" in bundle
+    assert (shown.widget.now, shown.widget.client, shown.widget.height) == (0.0, None, 500)
 
 
 @needs_browser

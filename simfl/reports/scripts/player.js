@@ -163,6 +163,7 @@ function startPlayer(runs, activities, live, kept, root) {
       close.addEventListener("click", () => choose(null));
       box.replaceChildren(close, ...Details.about(stage));
     }
+    page.dispatchEvent(new CustomEvent("moment"));
     if (moment.open) /** @type {HTMLElement} */ (moment.querySelector(".scroll")).replaceChildren(...runs.map((run) => Details.table(stage, run)));
   }
 
