@@ -7,7 +7,8 @@ from typing import ClassVar, Literal
 
 from simfl.scenario.algorithms.base import Sections
 from simfl.scenario.algorithms.local_rounds import FedAvg, LocalRoundsConfig
-from simfl.scenario.fields import Count, NonNegative, Positive, Seconds, Settled, Share, option, variant
+from simfl.scenario.compression import Scheme
+from simfl.scenario.fields import Count, NonNegative, Positive, Probability, Seconds, Settled, Share, option, variant
 from simfl.scenario.optimizers import Adam, Decay, Optimizer, ServerNesterov, ServerOptimizer
 from simfl.scenario.problems import Problem
 from simfl.scenario.schedules import ConstantStep, StepSize
@@ -75,6 +76,51 @@ class AsyncLocalSgd(BySpeed):
         if self.momentum_share * every > 1.0:
             expected = f"at most 1 / momentum_every, which is {1 / every:g}"
             yield Problem(expected, f"{self.momentum_share:g}", "lower it", ("algorithm", "momentum_share"))
+
+
+class InFragments(KeptStates):
+    """Base of DiLoCo in fragments, whose clients train on while fragments travel."""
+
+    compresses: ClassVar[tuple[Scheme, ...]] = ()
+    no_server_optimizer: ClassVar[str] = "its momentum is that of the algorithm; use momentum, or diloco"
+    concurrency: Settled[Count | None] = option(None, "null: all clients train")
+    fragments: Count = option(
+        8, "P, fragments of the model; a client sends one after each turn of local_steps mini-batches"
+    )
+    server_step: Positive = option(0.7, "lr of the server's step on a fragment")
+    momentum: Decay = option(0.9, "beta of Nesterov's momentum at the server")
+
+    def problems(self) -> Iterator[Problem]:
+        """Yield options that clients without pauses do not have."""
+        yield from super().problems()
+        if self.concurrency is not None:
+            yield Problem(f"null with '{self.kind}'", str(self.concurrency), "remove it", ("concurrency",))
+        if self.staleness_bound is not None:
+            yield Problem(f"null with '{self.kind}'", "a bound", "remove it", ("staleness_bound",))
+
+
+class DecoupledDiLoCo(InFragments):
+    """Decoupled DiLoCo: learners never wait; a server merges what a quorum sent."""
+
+    kind: Literal["decoupled_diloco"] = variant("decoupled_diloco")
+    quorum: Count = option(1, "K, clients that must have sent a fragment before the server steps on it")
+    overlap_steps: NonNegative = option(
+        5.0, "tau, mini-batches of the fastest sender within which a fragment may come back: the slack for the grace"
+    )
+    margin: Probability = option(0.8, "share of the slack for which the server waits for more than the quorum")
+    averaging: Literal["radial", "mean"] = option(
+        "radial", "radial: mean length times mean direction of clients' changes; mean: their weighted mean"
+    )
+    local_share: Decay = option(
+        0.0, "alpha, the share of the client's own fragment when the server's arrives; 0: the server's replaces it"
+    )
+
+    def contradictions(self, scenario: Sections) -> Iterator[Problem]:
+        """Yield also a quorum of more clients than there are."""
+        yield from super().contradictions(scenario)
+        if self.quorum > scenario.clients.count:
+            expected = f"at most clients.count, which is {scenario.clients.count}"
+            yield Problem(expected, str(self.quorum), "lower it or add clients", ("algorithm", "quorum"))
 
 
 class Halos(BySpeed):
