@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from simfl.build.privacy import annotated, noise_of
 from simfl.build.setup import Setup
 from simfl.compiled import is_compiled
 from simfl.errors import RunError
+from simfl.privacy.cohorts import CohortTally
 from simfl.privacy.ledger import greatest
 from simfl.records import Manifest, RunFolder, TableWriter
 from simfl.records.folder import combine_digests, digest_of_file, digest_text
@@ -66,7 +68,7 @@ class Recorder:
         names += ["client_metrics"] * context.each_client
         names += ["aggregation"] * (setup.training.rule is not None)
         if ledger is not None:
-            names += ["releases"] + ["uses"] * ledger.by_passes
+            names += ["releases"] + ["uses"] * ledger.by_passes + ["cohorts"] * ledger.counts_cohorts
             names += ["client_epsilon"] * (ledger.accounted and record.epsilon)
         measured = setup.problem.measured
         named = (*setup.model.metric_names, *measured.further)
@@ -78,12 +80,18 @@ class Recorder:
             context.algorithm.on_update = self._tables["updates"].append
         if record.messages:
             context.on_message = self._tables["messages"].append
+        if isinstance(context.tape.releases, CohortTally):
+            context.tape.releases.on_cohort = self._released
         if record.timeline:
             self._timeline = Timeline(context.algorithm, self._tables["timeline"].append)
         edges = list(itertools.islice(context.algorithm.pairs(), MOST_EDGES + 1))
         if len(edges) <= MOST_EDGES:
             with folder.table("edges") as table:
                 table.extend(edges)
+
+    def _released(self, number: int, time_s: float, members: Mapping[int, int]) -> None:
+        """Write who is in a sum of updates that the server releases."""
+        self._tables["cohorts"].extend([(number, time_s, *member) for member in sorted(members.items())])
 
     def flush(self, wall_s: float) -> None:
         """Flush the tables from time to time; `wall_s` is the host time so far."""
