@@ -21,6 +21,7 @@ from typing import Any
 import simpy
 
 from simfl.algorithms.base import Algorithm
+from simfl.algorithms.cohorts import Cohorts
 from simfl.algorithms.optimizers import Optimizer, Terms
 from simfl.algorithms.staleness import Apply, StalenessBound, Turns
 from simfl.compression.base import AbstractScheme
@@ -58,6 +59,10 @@ class ServerAlgorithm(Algorithm):
         self.server_model = self.tape.constant(self.training.initial)
         if self.training.server_optimizer is not None:
             self.server_optimizer = Optimizer(self.tape, self.training.server_optimizer, 1, chain=True)
+        #: The server's releases of sums of updates; None if it adds no noise to them.
+        self.cohorts: Cohorts | None = None
+        if self.training.cohorts is not None:
+            self.cohorts = Cohorts(self.tape, self.training.cohorts, self.training.allowances, self.releases)
         plan = self.training.compression
         self._uplink: AbstractScheme | None = None
         #: w, the model of each client as the server knows it, if the models that it sends are compressed.
@@ -81,6 +86,21 @@ class ServerAlgorithm(Algorithm):
         """Return the node that the client exchanges messages with."""
         del client
         return self.server
+
+    @property
+    def ending(self) -> str:
+        """Say that the server has made all of its releases."""
+        cohorts = self.cohorts
+        return f"the server has made its {cohorts.number} releases" if cohorts is not None and cohorts.over else ""
+
+    def exhausted(self, client: int) -> bool:
+        """Whether the client may be in no further release."""
+        if self.cohorts is None:
+            return super().exhausted(client)
+        if self.cohorts.affords(client):
+            return False
+        self.exhausted_s.setdefault(client, self.clock.now)
+        return True
 
     def awaits(self, client: int) -> str:
         """Say that the client waits for the server's answer, or for its turn."""

@@ -136,6 +136,12 @@ RELEASES = _schema(client=_CLIENT, batch_size=_COUNT, sampling_rate=_REAL, level
 batch_size is nominal; level is the noise multiplier, or the epsilon of one release of a pure mechanism.
 """
 
+COHORTS = _schema(release=_COUNT, time_s=_SECONDS, client=_CLIENT, updates=_COUNT)
+"""One row per release of a server's sum of updates and user in it, with `privacy.unit: user`.
+
+release counts sums from 0; one that nobody was in has no row. updates is the number of the user's updates in the sum.
+"""
+
 USES = _schema(client=_CLIENT, copies=_COUNT, count=_COUNT)
 """For releases from shuffled data: an example of the client is `copies` times in each of `count` releases.
 
@@ -174,6 +180,7 @@ SCHEMAS: dict[str, pa.Schema] = {
     "client_metrics": CLIENT_METRICS,
     "releases": RELEASES,
     "uses": USES,
+    "cohorts": COHORTS,
     "client_epsilon": CLIENT_EPSILON,
     "timeline": TIMELINE,
     "aggregation": AGGREGATION,

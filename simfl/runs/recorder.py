@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from simfl.build.privacy import annotated, noise_of
 from simfl.build.setup import Setup
 from simfl.compiled import is_compiled
 from simfl.errors import RunError
+from simfl.privacy.cohorts import CohortTally
 from simfl.privacy.ledger import greatest
 from simfl.records import Manifest, RunFolder, TableWriter
 from simfl.records.folder import combine_digests, digest_of_file, digest_text
@@ -67,7 +68,7 @@ class Recorder:
         names += ["client_metrics"] * context.each_client
         names += ["aggregation"] * (setup.training.rule is not None)
         if ledger is not None:
-            names += ["releases"] + ["uses"] * ledger.by_passes
+            names += ["releases"] + ["uses"] * ledger.by_passes + ["cohorts"] * ledger.counts_cohorts
             names += ["client_epsilon"] * (ledger.accounted and record.epsilon)
         measured = setup.problem.measured
         named = (*setup.model.metric_names, *measured.further)
@@ -87,6 +88,9 @@ class Recorder:
             context.algorithm.on_update = self._heard("updates", others)
         if record.messages:
             context.stage.on_message = self._heard("messages", others)
+        releases = context.stage.tape.releases
+        if isinstance(releases, CohortTally):
+            releases.on_cohort = self._released
         if record.timeline:
             self._timeline = Timeline(context.algorithm, self._heard("timeline", others))
             for other in others:
@@ -97,6 +101,10 @@ class Recorder:
         if not others:
             return self._tables[name].append
         return SharedRows([recorder._tables[name] for recorder in (self, *others)]).append
+
+    def _released(self, number: int, time_s: float, members: Mapping[int, int]) -> None:
+        """Write who is in a sum of updates that the server releases."""
+        self._tables["cohorts"].extend([(number, time_s, *member) for member in sorted(members.items())])
 
     def flush(self, wall_s: float) -> None:
         """Flush the tables from time to time; `wall_s` is the host time so far."""

@@ -103,7 +103,7 @@ KINDS = {  # examples of each client, and its noise multiplier
 }
 
 
-def world_of(fault, clients):
+def world_of(fault, clients, speeds=None):
     """A client crashes every few mini-batches; or joins, pauses, and leaves; or messages are lost."""
     outages, links = {}, LinkModel(latency=exponential(2e-3), bandwidth=1e5)
     random = None
@@ -117,8 +117,9 @@ def world_of(fault, clients):
         links = LinkModel(latency=exponential(2e-3), bandwidth=1e5, loss=0.3, resend_timeout_s=0.02)
     outages = {k: outages[k] for k in outages if k < clients}
     return make_world(
-        clients, topology="complete", jitter=lognormal(0.3), links=links, outages=outages, random_outages=random
-    )
+        clients, topology="complete", speeds=speeds, jitter=lognormal(0.3), links=links, outages=outages,
+        random_outages=random,
+    )  # fmt: skip
 
 
 class Made:

@@ -246,7 +246,7 @@ class AsyncFl(AlgorithmConfig):
             yield Problem(expected, str(max(self.aggregators)), "use fewer", ("algorithm", "aggregators"))
         if privacy is None:
             return
-        if privacy.unit == "client":
+        if privacy.protects != "example":
             advice = "use gaussian, or algorithm kind: fedavg"
             yield Problem(
                 "a mechanism for sums of gradients", repr(privacy.mechanism), advice, ("privacy", "mechanism")

@@ -59,6 +59,11 @@ class Sections(Protocol):
     evaluate: Evaluate
     execution: Execution
 
+    @property
+    def noise_of_server(self) -> bool:
+        """Whether a server adds the noise of the privacy section, not each client."""
+        raise NotImplementedError
+
 
 class AlgorithmConfig(Config):
     """Base of all algorithms: mini-batch gradient steps."""
@@ -78,6 +83,8 @@ class AlgorithmConfig(Config):
     no_states: ClassVar[str] = "its clients have no optimizer of their own beside the one model"
     #: The schemes of compression that it can use; the first is the default.
     compresses: ClassVar[tuple[Scheme, ...]] = ()
+    #: Whether its server only sums clients' updates, so that it can add noise to a sum (`privacy.unit: user`).
+    sums_updates: ClassVar[bool] = False
     #: Whether a run uses every example a number of times that is known beforehand.
     uses_data_up: ClassVar[bool] = False
     #: The default step sizes of optimizers: the field of the step, that of the optimizer, and the steps by kind.

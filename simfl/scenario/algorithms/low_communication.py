@@ -31,6 +31,7 @@ class KeptStates(LocalRoundsConfig):
 class DiLoCo(KeptStates, FedAvg):
     """DiLoCo: long rounds of AdamW at the clients, Nesterov's momentum at the server."""
 
+    sums_updates: ClassVar[bool] = False
     kind: Literal["diloco"] = variant("diloco")  # type: ignore[assignment]
     concurrency: Settled[Count | None] = option(None, "null: rounds are synchronous")
     weighting: Literal["data", "uniform"] = option(
