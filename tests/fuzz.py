@@ -101,6 +101,8 @@ class Drawer:
             "sgp": {
                 "graph": self.one("one_peer", "exponential", "ring", "topology"), "overlap": self.one(0, 1, 3),
             },
+            "divshare": {"fragments": self.one(1, 3), "peers": self.one(None, 1) if count > 1 else None},
+            "epidemic": {"peers": self.one(None, 1) if count > 1 else None, "graph": self.one("local", "oracle")},
             "gossip_learning": {"period": self.between(2e-3, 0.2), "merge": self.one("age", "average", "none")},
             "async_sgd": {"delays": self.one("world", "cyclic")},
             "ringmaster": {"threshold": self.one(None, 1, 3), "late": self.one("drop", "stop")},

@@ -38,6 +38,7 @@ class Releases:
         passes: for each client, the largest number of releases that contain one example; for each pair
             client * tasks + task if several tasks are trained on the same data. None without passes over shuffled
             data, or if it follows from the number of releases because none was lost.
+        cohorts: releases of a server's sums of updates, if it adds the noise once per sum.
     """
 
     #: Whether mini-batches are counted by number, so that skipped ones count as released.
@@ -48,6 +49,7 @@ class Releases:
     refusal: str | None = None
     dearer: set[int] = field(default_factory=set)
     passes: Sequence[Uses] | None = None
+    cohorts: int = 0
 
     def total(self, client: int) -> int:
         """Return the number of the client's releases."""

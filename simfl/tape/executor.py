@@ -93,6 +93,7 @@ class Evaluation:
         test_accuracy: share of correct answers of the mean model; NaN for regression.
         consensus_distance: sqrt( (1/K) sum_k ||w_k - w_mean||^2 ).
         client_loss, client_accuracy: float [K] of each model, or None if not requested.
+        client_distance: float [K], L2 distance of each model from the mean model, or None if not requested.
         gradient_norm, clipped_share: of gradients at the mean model, see `simfl.records.tables.GRADIENTS`; NaN if not
             requested.
         further: the model's own metrics on the test set, and the further measures that were requested
@@ -108,6 +109,7 @@ class Evaluation:
     gradient_norm: float = float("nan")
     clipped_share: float = float("nan")
     further: dict[str, float] = field(default_factory=dict)
+    client_distance: NDArray[np.float64] | None = None
 
     @property
     def finite(self) -> bool:
@@ -591,17 +593,19 @@ class Executor:
         of.evaluated = rows, coefs, mean
         train_loss, *_ = self._evaluator.measure(mean, self._train)
         test_loss, accuracy, own = self._evaluator.measure(mean, self._test)
-        client_loss = client_accuracy = None
+        client_loss = client_accuracy = client_distance = None
         own_classes: list[float] = []
         if clients is not False:
             rows, coefs = (rows, coefs) if clients is True else clients
             tasks = self.problem.num_tasks
             count = len(rows) // tasks
-            client_loss, client_accuracy = np.empty(count), np.empty(count)
+            client_loss, client_accuracy, client_distance = np.empty((3, count))
+            center = np.asarray(mean, dtype=np.float64)
             for k in range(count):
                 part = slice(k * tasks, (k + 1) * tasks)
                 model = self._joined(of, rows[part], coefs[part])[0]
                 client_loss[k], client_accuracy[k], _ = self._evaluator.measure(model, self._test)
+                client_distance[k] = np.linalg.norm(np.asarray(model, dtype=np.float64) - center)
                 if "own_classes_models" in of.problem.measured.further:
                     own_classes.append(self._own_classes(model)[k])
         nan = float("nan")
@@ -610,8 +614,9 @@ class Executor:
         if of.problem.measured.further:
             further = own | self._further(of.problem, mean, client_accuracy, own_classes)
         return Evaluation(
-            train_loss, test_loss, accuracy, float(distance), client_loss, client_accuracy, norm, share, further
-        )
+            train_loss, test_loss, accuracy, float(distance), client_loss, client_accuracy, norm, share, further,
+            client_distance,
+        )  # fmt: skip
 
     def _own_classes(self, model: jax.Array) -> NDArray[np.float64]:
         """Return accuracies on the clients' test data; see `measures.OwnClasses`."""

@@ -431,6 +431,7 @@ class Tape:
         self._branches: list[Branch] = []
         self._branch_of: dict[tuple[Any, ...], int] = {}
         self._map_size = MapSize()
+        self._noised = 0
         #: Random functions recorded so far, by client.
         self._map_draws: dict[int, int] = {}
         layouts = self._layouts()
@@ -658,6 +659,25 @@ class Tape:
         if self.releases is not None:
             self.releases.count_sum(terms, noise_scale)
         return self.apply((1.0, base), *((factor * c, update) for c, update in terms))
+
+    def noised(
+        self, model: Model, terms: Sequence[tuple[Number, Gradient]], noise_scale: Number
+    ) -> list[tuple[Number, Gradient]]:
+        """Return the terms of sum_j c_j U_j + noise_scale * noise: one release of a server.
+
+        The noise is a round without steps, at any `model`, so it does not depend on who is in the sum. The updates must
+        not have noise.
+        """
+        self._refuse_parts("a sum of updates")
+        if not self.local or self.state_rows or any(update.noise_scale for _, update in terms):
+            raise ValueError("noised: expected updates by rounds of local steps, without noise or states of their own")
+        if self.releases is not None:
+            self.releases.count_sum(terms, noise_scale)
+        numbers = (0.0,) * (4 + self.corrected)
+        noise = Round(self.settle(model), 0, NOISE_DRAWS + self._noised, 0, 1, numbers, noise_scale)
+        noise.released = True
+        self._noised += 1
+        return [*terms, (1.0, noise)]
 
     def _refuse_parts(self, what: str) -> None:
         """Reject parts: a sum of parts, one with noise, shows them in its last bits."""

@@ -260,3 +260,24 @@ def sampled_peers(num_clients: int, peers: int, generator: np.random.Generator) 
             neighbors[client].add(other)
             neighbors[other].add(client)
     return Topology("peer_sampling", tuple(tuple(sorted(ids)) for ids in neighbors))
+
+
+def random_receivers(
+    num_clients: int, count: int, generator: np.random.Generator, *, regular: bool = False
+) -> list[list[int]]:
+    """Return the others to which each client sends, `count` of them.
+
+    Args:
+        num_clients: K; if it is `count` or less, all send to all.
+        count: s.
+        generator: draws.
+        regular: whether they are neighbors in a random graph of equal degrees, s, or s + 1 if s K is odd. Otherwise
+            each client draws on its own.
+    """
+    if count >= num_clients - 1:
+        return [[other for other in range(num_clients) if other != client] for client in range(num_clients)]
+    if regular:
+        graph: nx.Graph[int] = nx.random_regular_graph(count + num_clients * count % 2, num_clients, seed=generator)
+        return [sorted(graph.neighbors(client)) for client in range(num_clients)]
+    others = (generator.choice(num_clients - 1, count, replace=False).tolist() for _ in range(num_clients))
+    return [sorted(drawn + (drawn >= client) for drawn in own) for client, own in enumerate(others)]

@@ -43,6 +43,7 @@ OTHER_WAYS = [
     ("async_fl", {"aggregators": (2,)}),
     ("sgp", {"graph": "topology", "overlap": 2}),
     ("sgp", {"lost": "sums"}),
+    ("epidemic", {"graph": "oracle"}),
 ]
 #: Algorithms that use an example a given number of times end: tests/papers/without_replacement/test_passing.py.
 ENDLESS = [kind for kind in ALGORITHMS if not issubclass(ALGORITHMS[kind], PassedModels)]
@@ -67,9 +68,9 @@ EVERY = [(kind, NEEDED.get(kind, {})) for kind in ENDLESS if kind not in ALONE] 
 #: FedAvg with other terms in the server's step: its contracts run with the slow tests.
 RELATIVES = ("scaffold", "feddyn", "fednova", "ditto", "diloco")
 #: They send many messages.
-LOUD = (("asy_sonata", {}), ("sgp", {"lost": "sums"}))
+LOUD = (("divshare", {}), ("epidemic", {"graph": "oracle"}), ("asy_sonata", {}), ("sgp", {"lost": "sums"}))
 #: Asynchronous servers with the clients of others: their contracts run with the slow tests, too.
-SERVERS = ("ringleader", "mindflayer", "async_local_sgd", "ca2fl", "ace", "fadas")
+SERVERS = ("ringleader", "mindflayer", "async_local_sgd", "halos", "decoupled_diloco", "ca2fl", "ace", "fadas")
 every = pytest.mark.parametrize(
     ("kind", "options"),
     [
@@ -186,6 +187,7 @@ GOSSIP_IN_ROUNDS = [
     ("decentralized_sgd", {}),
     ("corrected_gossip", {"method": "extra"}),
     *(("sgp", {"graph": graph}) for graph in GRAPHS),
+    ("epidemic", {}),
 ]
 
 
@@ -261,7 +263,7 @@ def test_a_rows_staleness_is_the_number_of_updates_since_its_read(kind, options)
     at = np.array([row[0] for row in rows])
     for index, (read, row) in enumerate(zip(reads, rows, strict=True)):
         between = int(((at[:index] > read) & (at[:index] <= row[0])).sum())
-        if kind in ("adpsgd", "a2cid2", "gossip_learning", "asy_sonata"):
+        if kind in ("adpsgd", "a2cid2", "gossip_learning", "asy_sonata", "divshare"):
             assert row[4] == between
         elif kind in SERVED:
             assert row[4] == (row[3] if in_steps else index) - read

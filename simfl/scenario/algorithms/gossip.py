@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 from simfl.scenario.algorithms.base import AlgorithmConfig, BoundedConfig, Sections
 from simfl.scenario.algorithms.local_rounds import LocalStepsConfig
 from simfl.scenario.compression import GOSSIP, PAIRWISE, Scheme
-from simfl.scenario.fields import Index, Positive, PositiveSeconds, Settled, option, variant
+from simfl.scenario.fields import Count, Index, Positive, PositiveSeconds, Settled, option, variant
 from simfl.scenario.problems import Problem
 
 GOSSIPED = ("crash", "average", "travels")
@@ -21,6 +21,57 @@ class DecentralizedSgd(AlgorithmConfig):
     mixes: ClassVar[bool] = True
     compresses: ClassVar[tuple[Scheme, ...]] = GOSSIP
     kind: Literal["decentralized_sgd"] = variant("decentralized_sgd")
+
+
+class Epidemic(AlgorithmConfig):
+    """Epidemic Learning: each client sends to random others, drawn in every round.
+
+    It averages its model with those that it hears.
+    """
+
+    uses_topology: ClassVar[bool] = False
+    states: ClassVar[tuple[str, ...]] = GOSSIPED
+    kind: Literal["epidemic"] = variant("epidemic")
+    peers: Count | None = option(
+        None, "s, the number of others to which a client sends in a round; null: log2 of the number of clients"
+    )
+    graph: Literal["local", "oracle"] = option(
+        "local",
+        "how receivers are drawn: by each client on its own (local), or as the neighbors in a random graph in which "
+        "every client has s neighbors (oracle)",
+    )
+
+    def contradictions(self, scenario: Sections) -> Iterator[Problem]:
+        """Yield a problem if there are too few clients, or no graph of these degrees."""
+        count, peers = scenario.clients.count, self.peers
+        yield from _too_many_peers(peers, count)
+        if peers is not None and peers < count and self.graph == "oracle" and peers * count % 2:
+            expected = f"an even number with graph: oracle, because the number of clients, {count}, is odd"
+            advice = "change peers or clients.count by one, or use graph: local"
+            yield Problem(expected, str(peers), advice, ("algorithm", "peers"))
+
+
+class DivShare(AlgorithmConfig):
+    """DivShare: fragments of models are sent to random others; no client waits."""
+
+    uses_topology: ClassVar[bool] = False
+    states: ClassVar[tuple[str, ...]] = ("crash",)
+    no_states: ClassVar[str] = "fragments of models travel without states"
+    kind: Literal["divshare"] = variant("divshare")
+    fragments: Count = option(10, "P, the number of fragments of a model; at most that of its parameters are used")
+    peers: Count | None = option(
+        None, "J, the receivers of each fragment in a round; null: log2 of the number of clients"
+    )
+
+    def contradictions(self, scenario: Sections) -> Iterator[Problem]:
+        """Yield a problem if there are too few clients."""
+        yield from _too_many_peers(self.peers, scenario.clients.count)
+
+
+def _too_many_peers(peers: int | None, count: int) -> Iterator[Problem]:
+    """Yield a problem if a client cannot have that many receivers."""
+    if peers is not None and peers >= count:
+        yield Problem(f"fewer than the {count} clients", str(peers), "lower it, or add clients", ("algorithm", "peers"))
 
 
 class Corrected(AlgorithmConfig):
