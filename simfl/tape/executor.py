@@ -202,7 +202,7 @@ class _Setting:
 
 
 class Executor:
-    """Runs the recorded operations; one instance per run or group of runs, closed at its end.
+    """Runs the recorded operations; one instance per run or group of runs.
 
     The settings of a group have one tape. A window is packed once, and runs for one setting after the other, by the
     same programs as in a run alone. `setting` is the number of one of them; a run alone is setting 0.
@@ -575,7 +575,7 @@ class Executor:
             of.rows, of.counted = program(of.rows, of.counted, *given, of.data, *beside)
 
     def _grow(self, before: int) -> None:
-        """Give the device's banks the capacity of the table; the old spare rows are dropped."""
+        """Give banks the capacity of the table; the old spare rows are dropped."""
         for of in self._settings:
             bank = np.zeros((self.bank.capacity + 1, self.problem.model.size), dtype=np.float32)
             bank[:before] = np.asarray(of.rows)[:before]
