@@ -30,6 +30,7 @@ ATTACHED = ("papers", "bench", "live")
 
 #: Library -> the rooms where it is at home. Attached rooms may use any library, as a user's package may.
 HOMES = {
+    "anywidget": ("reports",),
     "dp_accounting": ("privacy",),
     "distributed": ("studies",),
     "jax": ("models", "tape", "compression", "robust", "privacy", "attacks"),

@@ -93,7 +93,7 @@ const Curves = (() => {
     const all = inside.length ? inside : curves.flatMap(({ values }) => values.filter((value) => value !== null));
     if (all.length) {
       const [low, high] = range(measure, /** @type {number[]} */ (all));
-      py = (value) => box.bottom - ((Math.max(low, Math.min(high, value)) - low) / (high - low)) * (box.bottom - box.top);
+      py = (value) => box.bottom - ((value - low) / (high - low)) * (box.bottom - box.top);
     }
     const key = [width, height, scale, view.from, view.to, span.from, span.to, colors.ink, measure, picked ? picked.join("") : ""].join();
     Canvas.cached(stage.curveCache, "curve", key, sheet, (inner) => {
@@ -105,7 +105,7 @@ const Curves = (() => {
       axis(stage, inner, box, range(measure, /** @type {number[]} */ (all)), py);
       inner.save();
       inner.beginPath();
-      inner.rect(box.left, 0, box.right - box.left, height);
+      inner.rect(box.left, box.top - 2, box.right - box.left, box.bottom - box.top + 3);
       inner.clip();
       for (const curve of curves) line(stage, inner, curve, px, py);
       inner.restore();
@@ -115,7 +115,7 @@ const Curves = (() => {
       const row = Replay.upTo(time, Canvas.tickOf(run, now)) - 1, value = row < 0 ? null : values[row];
       if (value === null || !py || time[row] * run.tick_s < span.from) continue;
       pen.beginPath();
-      pen.arc(px(time[row] * run.tick_s), py(value), 4, 0, 2 * Math.PI);
+      pen.arc(px(time[row] * run.tick_s), Math.max(box.top, Math.min(box.bottom, py(value))), 4, 0, 2 * Math.PI);
       pen.fillStyle = lineColor(stage, run);
       pen.fill();
     }
