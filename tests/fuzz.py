@@ -122,6 +122,12 @@ class Drawer:
             "ca2fl": {"buffer_size": self.one(1, 3)},
             "ace": {"max_age": self.one(None, 2)},
             "fadas": {"buffer_size": self.one(1, 3)},
+            "fedat": {"tiers": self.one(1, min(2, count)), "fraction": self.one(0.3, 1.0)},
+            "favas": {
+                "period": self.between(2e-3, 0.2), "fraction": self.one(0.3, 1.0),
+                "divisor": self.one("expected", "actual"),
+            },
+            "area": {"buffer_size": self.one(1, 3)},
             "fedbuff": {"buffer_size": self.one(1, 3), "after_update": "continue"},
             "without_replacement_sgd": {"contention": self.one("token", "race")},
             "random_walk_sgd": {"visits": self.one(1, 3)},

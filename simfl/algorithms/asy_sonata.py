@@ -140,7 +140,5 @@ class ASYSONATA(Algorithm):
             if number >= self._heard[target].get(me, (-1, shown))[0]:
                 self._heard[target][me] = number, shown
 
-        if rho is not None and network.witness is not None:
-            deliver = network.witness.sent(me, target, rho, deliver)
-        size = 2 * self.training.model_bytes
-        network.send(me, target, size, deliver, lambda: sums.lose(me, target, number), shown, once=True)
+        size, beside = 2 * self.training.model_bytes, () if rho is None else (rho,)
+        network.send(me, target, size, deliver, lambda: sums.lose(me, target, number), shown, once=True, beside=beside)

@@ -20,11 +20,14 @@ Faults: those of FedBuff. A client that has left stays in the cache, as a client
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from simfl.algorithms.cache import Cache
 from simfl.algorithms.fedbuff import FedBuff
+from simfl.algorithms.local_rounds import Update
 from simfl.robust.base import Among
+from simfl.tape import Model
 
 
 class CA2FL(FedBuff):
@@ -44,17 +47,18 @@ class CA2FL(FedBuff):
         super().set_up(**options)
         self.cache = Cache(self.tape, self.num_clients)
 
-    def step(self) -> None:
-        """Take the step along v, and put the updates into the cache."""
-        tape, cache, buffer = self.tape, self.cache, self.buffer
+    def stepped(self, buffer: Sequence[Update], weights: Sequence[float]) -> Model:
+        """Return the model after the step along v, and put the updates into the cache."""
+        tape, cache = self.tape, self.cache
         changes = [(update.client, tape.settle(tape.combine((1.0, update.change)))) for update in buffer]
         share = 1.0 / self.num_clients
-        self.buffer = []
+        calibrated = []
         for update, (client, change) in zip(buffer, changes, strict=True):
             terms = [(share, cache.total), (1.0, change)]
             if client in cache.latest:
                 terms.append((-1.0, cache.latest[client]))
-            self.buffer.append(dataclasses.replace(update, change=tape.combine(*terms)))
-        super().step()
+            calibrated.append(dataclasses.replace(update, change=tape.combine(*terms)))
+        model = super().stepped(calibrated, weights)
         for client, change in changes:
             cache.put(client, change)
+        return model

@@ -30,9 +30,9 @@ ends.
 from __future__ import annotations
 
 import math
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import simpy
 
@@ -84,7 +84,7 @@ class FedAvg(ServerAlgorithm):
         """
         super().set_up()
         self.steps = [1] * self.num_clients if steps is None else list(steps)
-        self.cohort_size = max(1, math.ceil(fraction * self.num_clients - 1e-9))
+        self.fraction = fraction
         self.weights = [float(n) if weighting == "data" else 1.0 for n in self.training.sizes]
         self.server_step = server_step
         self.deadline = deadline
@@ -94,7 +94,7 @@ class FedAvg(ServerAlgorithm):
         self._drawn = plan is not None and plan.rate is not None
         self._rate = 1.0 if plan is None or plan.rate is None else plan.rate
         #: The fixed divisor of a sum with the server's noise.
-        self.divisor = self._rate * self.num_clients if self._drawn else float(self.cohort_size)
+        self.divisor = self._rate * self.num_clients if self._drawn else float(self.chains)
         #: Clients that are training or sending; they are not chosen again before they are done.
         self.busy: set[int] = set()
         self._freed: simpy.Event | None = None
@@ -103,67 +103,74 @@ class FedAvg(ServerAlgorithm):
     @property
     def chains(self) -> int:
         """The number of clients in a round."""
-        return self.cohort_size
+        return self._cohort_size(range(self.num_clients))
 
     def start(self) -> None:
         """Start the server."""
-        self.clock.start(self.rounds_of_server())
+        self.clock.start(self.rounds_of(range(self.num_clients)))
 
     # -- the server ----------------------------------------------------------------------------
 
-    def rounds_of_server(self) -> Process:
-        """Choose clients, wait for them and average, repeatedly."""
-        while True:
+    def rounds_of(self, members: Sequence[int], ended: Callable[[], bool] = lambda: False) -> Process:
+        """Choose clients among `members`, wait for them and average, until `ended`."""
+        while not ended():
             if not (yield from self._up()):
                 return
             if self.cohorts is not None and self.cohorts.over:
                 return
-            candidates = self._candidates()
-            if not candidates and self.busy:  # clients that missed a deadline still train
+            candidates = self._candidates(members)
+            if not candidates and any(k in self.busy for k in members):  # clients that missed a deadline still train
                 self._freed = self.clock.event()
                 yield self._freed
                 continue
             if not candidates:
-                coming_s = self._next_s()
+                coming_s = self._next_s(members)
                 if math.isinf(coming_s):
                     return  # all clients have left or spent their privacy budgets
                 yield self.clock.timeout(coming_s - self.clock.now)
                 continue
-            yield from self._round(self._choose(candidates))
+            yield from self._round(self._choose(candidates, self._cohort_size(members)))
 
-    def _candidates(self) -> list[int]:
-        """Return the clients that could take part in a round that starts now."""
-        free = [k for k in range(self.num_clients) if k not in self.busy and not self.exhausted(k)]
+    def _candidates(self, members: Sequence[int]) -> list[int]:
+        """Return the members that could take part in a round that starts now."""
+        free = [k for k in members if k not in self.busy and not self.exhausted(k)]
         if self._trivial and self._connected:
             return free
         now = self.clock.now
         return [k for k in free if self.meets_s(k, (k, self.server)) == now]
 
-    def _next_s(self) -> float:
-        """Return when another client becomes available; inf for never."""
-        waits = [self.meets_s(k, (k, self.server)) for k in range(self.num_clients) if not self.exhausted(k)]
+    def _next_s(self, members: Sequence[int]) -> float:
+        """Return when another member becomes available; inf for never."""
+        waits = [self.meets_s(k, (k, self.server)) for k in members if not self.exhausted(k)]
         return min((when for when in waits if when > self.clock.now), default=math.inf)
 
-    def _up(self) -> Generator[simpy.Event, Any, bool]:
-        """Wait until the server is online; returns false if it has left permanently."""
-        return self._trivial or (yield from self.until_back(self.server))
+    def _cohort_size(self, members: Sequence[int]) -> int:
+        """Return how many of the members take part in a round."""
+        return max(1, math.ceil(self.fraction * len(members) - 1e-9))
 
-    def _choose(self, candidates: list[int]) -> list[int]:
+    def _choose(self, candidates: list[int], size: int) -> list[int]:
         """Draw the round's clients."""
         cohort: list[int] = []
         if self._drawn:  # also those who are offline
             drawn = {k for k in range(self.num_clients) if self._choice.next(0) < self._rate}
             return sorted(drawn & set(candidates))
-        while candidates and len(cohort) < self.cohort_size:
+        while candidates and len(cohort) < size:
             cohort.append(candidates.pop(int(self._choice.next(0) * len(candidates))))
         return sorted(cohort)
 
     def _round(self, cohort: list[int]) -> Process:
         """Send the model, wait for the updates, step."""
         this = RoundUnderWay(
-            self.clock.event(), set(cohort), self.round_num, self.step_size(), self.clock.now, self.control
+            self.clock.event(),
+            set(cohort),
+            self.round_num,
+            self.step_size(),
+            self.clock.now,
+            self.server_model,
+            self.version,
+            self.control,
         )
-        model = self.server_model
+        model = this.model
         for client in cohort:
             self.busy.add(client)
 
@@ -187,8 +194,12 @@ class FedAvg(ServerAlgorithm):
         if not (yield from self._up()):
             return
         this.closed = True
-        if not this.came and not self._drawn:  # without noise, the model of a draw of nobody would show it
-            return
+        if this.came or self._drawn:  # without noise, the model of a draw of nobody would show it
+            self._step(this)
+            this.came.clear()
+
+    def _step(self, this: RoundUnderWay) -> None:
+        """Step along the mean of the changes that came, or their sum with noise."""
         came = sorted(this.came)
         step = self.server_step if self.server_optimizer is None else -1.0
         stds: list[float | None] = [None] * len(came)
@@ -213,7 +224,6 @@ class FedAvg(ServerAlgorithm):
             for k, std in zip(came, stds, strict=True):
                 self.applied()
                 self.updated(k, 0, this.sizes[k], this.step_size, round_num=this.number, noise_std=std)
-        this.came.clear()
 
     def _terms(self, this: RoundUnderWay, weights: Sequence[tuple[int, float]]) -> list[tuple[float, Model | Round]]:
         """Return the terms of the step; `weights` are those of the clients that came."""
@@ -299,13 +309,15 @@ class FedAvg(ServerAlgorithm):
 
 @dataclass
 class RoundUnderWay:
-    """The current round: the clients it waits for, and the changes so far."""
+    """A round: the clients it waits for, its model and its version, and the changes."""
 
     over: simpy.Event
     missing: set[int]
     number: int
     step_size: float
     began_s: float
+    model: Model
+    version: int
     control: Model
     came: dict[int, Model | Round] = field(default_factory=dict)
     sizes: dict[int, int] = field(default_factory=dict)

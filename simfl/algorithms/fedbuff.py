@@ -114,32 +114,17 @@ class FedBuff(LocalRounds):
             self.step()
 
     def step(self) -> None:
-        """Take the step w <- w + eta_g / K * sum of s(tau) Delta, with the server's noise."""
+        """Take the step with all updates in the buffer, and record them."""
         buffer, self.buffer = self.buffer, []
         weights = [update.weight / (1 + update.staleness) ** self.staleness_exponent for update in buffer]
         noise_std = [self._noise_std[update.client] for update in buffer]
         self._shares.clear()
-        count = len(buffer) if self.cohorts is None else self.buffer_size
-        scale = self.server_step / count
-        sizes = [update.examples for update in buffer]
-        terms: list[tuple[float, Any]] = [
-            (weight, update.change) for weight, update in zip(weights, buffer, strict=True)
-        ]
-        optimizer = self.server_optimizer
         if self.server_noise is not None:
             noise_std[-1] = self.server_noise
         if self.cohorts is not None:
-            terms, noise_std[-1] = self.cohorts.noised(self.server_model, terms), self.cohorts.plan.noise_scale
-        if self.aggregation is not None:
-            mean = self._aggregate(buffer, weights)
-        elif optimizer is not None:
-            mean = self._added(self.tape.combine(), 1.0 / count, terms)
-        if optimizer is None and self.aggregation is None:
-            self.server_model = self._added(self.server_model, scale, terms)
-        elif optimizer is None:
-            self.server_model = self.tape.apply((1.0, self.server_model), (self.server_step, mean))
-        else:  # minus the mean change serves as the gradient
-            self.server_model = optimizer.step(0, self.server_model, ((-1.0, mean),), self.server_step)
+            noise_std[-1] = self.cohorts.plan.noise_scale
+        sizes = [update.examples for update in buffer]
+        self.server_model = self.stepped(buffer, weights)
         self.merged(self.server, self.server_model)
         self.applied()
         self.round_num += 1
@@ -152,6 +137,25 @@ class FedBuff(LocalRounds):
             for update in buffer:
                 self._wait(update.client, update.taken_s)
                 self.hand_out(update.client, update.came)
+
+    def stepped(self, buffer: Sequence[Update], weights: Sequence[float]) -> Model:
+        """Return w + eta_g / K * sum of s(tau) Delta, with the server's noise."""
+        terms: Sequence[tuple[float, Any]] = [
+            (weight, update.change) for weight, update in zip(weights, buffer, strict=True)
+        ]
+        count = len(buffer)
+        if self.cohorts is not None:
+            count, terms = self.buffer_size, self.cohorts.noised(self.server_model, terms)
+        if self.server_optimizer is None and self.aggregation is None:
+            return self._added(self.server_model, self.server_step / count, terms)
+        if self.aggregation is not None:
+            mean = self._aggregate(buffer, weights)
+        else:
+            mean = self._added(self.tape.combine(), 1.0 / count, terms)
+        if self.server_optimizer is None:
+            return self.tape.apply((1.0, self.server_model), (self.server_step, mean))
+        # minus the mean change serves as the gradient
+        return self.server_optimizer.step(0, self.server_model, ((-1.0, mean),), self.server_step)
 
     def _aggregate(self, buffer: Sequence[Update], weights: Sequence[float]) -> Model:
         """Return what the rule makes of the weighted changes s(tau) Delta."""

@@ -167,13 +167,21 @@ class GraphRounds(NeighborRounds):
         """Return the neighbors that take part in a round."""
         return [j for j in self._graph_of(round_num).neighbors[me] if self.takes_part(j, round_num)]
 
-    def send(self, me: int, neighbor: int, round_num: int, message: Any, size: int, *content: Model) -> None:
-        """Send a neighbor a message of `size` bytes; `content` is what an observer sees."""
-        network, deliver = self.world.network, lambda: self._receive(neighbor, me, round_num, message)
-        if len(content) > 1 and network.witness is not None:
-            for vector in content[1:]:
-                deliver = network.witness.sent(me, neighbor, vector, deliver)
-        network.send(me, neighbor, size, deliver, content=content[0])
+    def send(
+        self, me: int, neighbor: int, round_num: int, message: Any, size: int, model: Model, *beside: Model
+    ) -> None:
+        """Send a neighbor a message of `size` bytes.
+
+        An observer sees a model, and what is sent beside it.
+        """
+        self.world.network.send(
+            me,
+            neighbor,
+            size,
+            lambda: self._receive(neighbor, me, round_num, message),
+            content=model,
+            beside=beside,
+        )
 
     def _receive(self, me: int, source: int, round_num: int, message: Any) -> None:
         if round_num >= self._client_round[me]:  # a message of a client that left may arrive too late

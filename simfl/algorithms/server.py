@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Any
 
 import simpy
@@ -119,6 +119,10 @@ class ServerAlgorithm(Algorithm):
             call()
         elif not math.isinf(back_s):
             self.clock.call_at(back_s, call)
+
+    def _up(self) -> Generator[simpy.Event, Any, bool]:
+        """Wait until the server is online; returns false if it has left permanently."""
+        return self._trivial or (yield from self.until_back(self.server))
 
     def miss(self, client: int) -> None:
         """Tell the server, now or when it is back, that no update will arrive."""

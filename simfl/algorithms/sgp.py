@@ -217,14 +217,15 @@ class SGP(NeighborRounds):
             )
         for target in targets:
             self.flying += sent[1]
+            rho = sums.give(me, target, round_num, sent)
             self.world.network.send(
                 me,
                 target,
                 size,
                 lambda target=target: self._receive_sums(target, me, round_num, sums),  # type: ignore[misc]
                 refused=lambda target=target: sums.lose(me, target, round_num),  # type: ignore[misc]
-                content=sums.give(me, target, round_num, sent),
                 once=True,
+                beside=() if rho is None else (rho,),
             )
 
     def _receive_sums(self, me: int, source: int, round_num: int, sums: RunningSums) -> None:

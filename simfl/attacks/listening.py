@@ -117,6 +117,11 @@ class Wiretap:
 
         return arrive
 
+    def beside(self, source: int, target: int, content: Model, deliver: Callable[[], None]) -> Callable[[], None]:
+        """Ignore what is neither a model nor a change of one."""
+        self._links.add((source, target))
+        return deliver
+
     def shown(self, source: int, target: int, content: Model | Gradient) -> None:
         """Hear a message immediately."""
         self._note(source, target, content)

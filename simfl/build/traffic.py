@@ -51,7 +51,8 @@ def overloads(setup: Setup, period_s: float) -> Iterator[tuple[str, float]]:
         The worst uplink, downlink, link or edge of the underlay, in words, and its mean seconds for a message.
     """
     links, graph, changing = setup.links, setup.topology, setup.changing
-    values, size = links.values(setup.streams, graph.num_clients), setup.training.message_bytes + links.overhead
+    values = links.values(setup.streams, graph.num_clients)
+    size = setup.training.message_bytes * setup.scenario.algorithm.vectors + links.overhead
     until = math.inf if (end_s := setup.scenario.stop.time) is None else end_s
     if isinstance(changing, Contacts):
         return  # a client without neighbors sends nothing

@@ -53,6 +53,9 @@ _LOOKS = {
     "ca2fl": ("CA2FL", "#129EA4"),
     "ace": ("ACE", "#6D2061"),
     "fadas": ("FADAS", "#7DC05E"),
+    "fedat": ("FedAT", "#77BBCC"),
+    "favas": ("FAVAS", "#000044"),
+    "area": ("AREA", "#225566"),
     "ringleader": ("Ringleader ASGD", "#B91900"),
     "centralized_sgd": ("CSGD", _BLACK),
     "audp": ("AUDP", "#C51B7D"),
@@ -84,6 +87,9 @@ ROUNDS = (
     "fedbuff",
     "ca2fl",
     "fadas",
+    "fedat",
+    "favas",
+    "area",
     "async_fl",
     "rennala",
     "m_sync_sgd",
@@ -91,7 +97,19 @@ ROUNDS = (
     "mindflayer",
 )
 #: Algorithms whose staleness counts steps of the server; that of all others counts updates of all clients.
-SERVER_STEPS = ("fedbuff", "ca2fl", "fadas", "async_fl", "rennala", "m_sync_sgd", "ringleader", "mindflayer")
+SERVER_STEPS = (
+    "fedbuff",
+    "ca2fl",
+    "fadas",
+    "fedat",
+    "favas",
+    "area",
+    "async_fl",
+    "rennala",
+    "m_sync_sgd",
+    "ringleader",
+    "mindflayer",
+)
 
 #: The curves of a figure have different line styles, for figures in gray; further curves have different markers.
 LINE_STYLES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (10, 3)))

@@ -536,6 +536,10 @@ class Listener:
 
         return arrived
 
+    def beside(self, source: int, target: int, content: Model, deliver: Callable[[], None]) -> Callable[[], None]:
+        """Note a further vector of a message."""
+        return self.sent(source, target, content, deliver)
+
     def shown(self, source: int, target: int, content: Model | Gradient) -> None:
         """Note a message that arrives at the moment of sending."""
         self._knowledge.messages += self._at_once(source, target, content)

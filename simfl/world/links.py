@@ -432,6 +432,9 @@ class Witness(Protocol):
     def sent(self, source: Integer, target: Integer, content: Any, deliver: Callable[[], None]) -> Callable[[], None]:
         """Observe a message sent; return the function to call on arrival."""
 
+    def beside(self, source: Integer, target: Integer, content: Any, deliver: Callable[[], None]) -> Callable[[], None]:
+        """Observe a further vector of a message, which is not a model; see `sent`."""
+
     def shown(self, source: Integer, target: Integer, content: Any) -> None:
         """Observe a message that arrives at once."""
 
@@ -621,6 +624,7 @@ class Network:
         refused: Callable[[], None] | None = None,
         content: Any = None,
         once: bool = False,
+        beside: Sequence[Any] = (),
     ) -> None:
         """Send `size` bytes from source to target and call `deliver` when they arrive.
 
@@ -630,7 +634,11 @@ class Network:
                 without it the message waits until the target is back and reachable.
             content: the part that depends on data: a model or a promised gradient.
             once: whether a lost attempt calls `refused` instead of another attempt.
+            beside: further parts that depend on data and are not models, such as gradients that are tracked, and sums.
         """
+        if beside and self.witness is not None:
+            for vector in beside:
+                deliver = self.witness.beside(source, target, vector, deliver)
         if content is not None and self.witness is not None:
             deliver = self.witness.sent(source, target, content, deliver)
         message = Message(source, target, size + self.links.overhead, deliver, refused, self.clock.now, once)

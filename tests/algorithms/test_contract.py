@@ -33,7 +33,9 @@ from tests.helpers import (
 )
 
 #: Options that an algorithm needs in the worlds of this file.
-NEEDED = {kind: {"buffer_size": 1} for kind in ("fedbuff", "ca2fl", "fadas")}
+NEEDED = {kind: {"buffer_size": 1} for kind in ("fedbuff", "ca2fl", "fadas")} | {
+    "favas": {"period": 0.02, "fraction": 1.0}
+}
 #: Variants of an algorithm other than its defaults.
 OTHER_WAYS = [
     ("adpsgd", {"exchange": "atomic"}),
@@ -70,7 +72,10 @@ RELATIVES = ("scaffold", "feddyn", "fednova", "ditto", "diloco")
 #: They send many messages.
 LOUD = (("divshare", {}), ("epidemic", {"graph": "oracle"}), ("asy_sonata", {}), ("sgp", {"lost": "sums"}))
 #: Asynchronous servers with the clients of others: their contracts run with the slow tests, too.
-SERVERS = ("ringleader", "mindflayer", "async_local_sgd", "halos", "decoupled_diloco", "ca2fl", "ace", "fadas")
+SERVERS = (
+    "ringleader", "mindflayer", "async_local_sgd", "halos", "decoupled_diloco",
+    "ca2fl", "ace", "fadas", "fedat", "favas", "area",
+)  # fmt: skip
 every = pytest.mark.parametrize(
     ("kind", "options"),
     [
@@ -227,10 +232,8 @@ def test_current_work_counts_up_to_now(kind, options):
 
 @every
 def test_a_rows_staleness_is_the_number_of_updates_since_its_read(kind, options):
-    if kind in ("async_fl", "fedavg", "fedprox", *RELATIVES):
-        pytest.skip(
-            "clients read no models on their own; test_algorithm.py of async_fl and test_fedavg.py count staleness"
-        )
+    if kind in ("async_fl", "fedavg", "fedprox", "fedat", *RELATIVES):
+        pytest.skip("clients read no models on their own; tests of async_fl, fedavg and fedat count staleness")
     read_at, in_steps = {}, kind in SERVER_STEPS
     world = make_world(
         8, topology="complete", jitter=lognormal(0.5), links=ROUGH_LINKS, slowdowns=[Slowdown(5.0, frozenset({3}))]

@@ -114,6 +114,8 @@ def test_messages_are_heard_on_arrival_and_promises_as_sent():
     listener.shown(0, 2, second)
     assert listener.kept[2][0].messages[1].change, "messages to a server are not models"
     assert len(listener.kept[LINKS][0].messages) == 3
+    assert listener.beside(0, 1, second, deliver) is deliver, "a further vector is not a model"
+    assert len(listener.kept[LINKS][0].messages) == 3
     silent = lambda: None  # noqa: E731
     assert Wiretap([1], {0: {}}, 4, 2).sent(1, 0, first, silent) is silent
 
@@ -199,6 +201,54 @@ def test_promises_have_the_values_that_the_server_applied():
     assert len(heard) >= 40  # some that arrived last were not applied
     assert len(heard) == run.manifest.updates
     np.testing.assert_allclose(setup.training.initial + 0.5 / 10 * contents.sum(axis=0), model, rtol=1e-3, atol=1e-4)
+
+
+MODELS = [
+    "corrected_gossip, method: tracking",
+    "asy_sonata",
+    "k_gt",
+    pytest.param("corrected_gossip, method: extra", marks=pytest.mark.slow),
+    pytest.param("corrected_gossip, method: nids", marks=pytest.mark.slow),
+    pytest.param("decentralized_sgd", marks=pytest.mark.slow),
+    pytest.param("gossip_learning", marks=pytest.mark.slow),
+    pytest.param("sgp, graph: topology", marks=pytest.mark.slow),
+    pytest.param("a2cid2", marks=pytest.mark.slow),
+    pytest.param("scaffold", marks=pytest.mark.slow),
+    pytest.param("favas, period: 1 ms, fraction: 1", marks=pytest.mark.slow),
+    pytest.param("area", marks=pytest.mark.slow),
+]
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_all_that_is_heard_as_a_model_is_one(kind):
+    """With steps of size almost 0 all models are the initial one, and what corrects them is not."""
+    text = (
+        TEXT.replace("adpsgd", kind)
+        .replace("step_size: 0.5", "step_size: 1.0e-6")
+        .replace("updates: 400", "updates: 20")
+    )
+    setup = prepare(loads(text))
+    simulation = Simulation(setup, choose_device(None))
+    listener = Wiretap([LINKS], {k: {k: 0.0} for k in range(4)}, most=50, clients=4)
+    simulation.world.network.witness = listener
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            simulation.run(RunFolder.create(Path(folder), "heard"))
+            heard = [one for kept in listener.kept[LINKS].values() for one in kept.messages if not one.change]
+            contents, bases = KeptValues(simulation.tape, setup.training.initial).read(heard)
+    finally:
+        simulation.release()
+    assert len(heard) > 10
+    for models in (contents, bases):
+        np.testing.assert_allclose(models, np.tile(setup.training.initial, (len(heard), 1)), rtol=0, atol=1e-4)
+
+
+def test_running_sums_of_models_are_not_heard_as_models():
+    text = TEXT.replace("adpsgd", "sgp, lost: sums").replace("updates: 400", "updates: 20")
+    with pytest.raises(
+        ScenarioError, match="--observer: expected one that models or gradients were sent to, found none"
+    ):
+        infer_membership(loads(text), observers=["links"])
 
 
 @pytest.fixture(scope="module")

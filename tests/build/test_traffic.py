@@ -105,6 +105,15 @@ def test_overloads_name_the_narrowest_of_each_kind():
     assert inner == {"the downlink of client 0": 3.0}  # all messages of the other three
 
 
+def test_overloads_count_all_vectors_of_a_message():
+    tracking = {"kind": "corrected_gossip", "method": "tracking", "batch_size": 4}
+    one = {**tracking, "method": "extra"}
+    for narrow in ({"uplink": "672 bit/s"}, {"rules": [{"clients": [2], "uplink": "672 bit/s"}]}):
+        links = {**FREE, "overhead": 84, **narrow}
+        assert list(gossip(algorithm=one, links=links).values()) == [2.0]
+        assert list(gossip(algorithm=tracking, links=links).values()) == [3.0]
+
+
 def test_edges_of_the_underlay_carry_all_messages_over_them():
     """Clients 0 and 2 at one switch, 1 and 3 at the other: on a ring all messages cross the core."""
     loads = gossip(links=FREE, underlay=RACKS | {"bandwidth": "672 bit/s"})

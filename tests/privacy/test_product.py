@@ -86,6 +86,9 @@ CLIENT = {
     "ca2fl": ("ca2fl", {"buffer_size": 3}),
     "ace": ("ace", {"max_age": 3}),
     "fadas": ("fadas", {"buffer_size": 3}),
+    "fedat": ("fedat", {"steps": (1, 2, 3, 2), "tier_of": (0, 1, 1, 0)}),
+    "favas": ("favas", {"steps": (1, 2, 3, 2), "period": 0.01, "fraction": 0.5}),
+    "area": ("area", {"buffer_size": 2}),
     "fedbuff, noise of the server": ("fedbuff", {"buffer_size": 3, "noise": "server"}),
     **{name: EXAMPLE[name] for name in ("adpsgd", "async_sgd", "sync_sgd", "gossip_learning", "centralized_sgd")},
 }

@@ -45,6 +45,9 @@ class Watcher:
 
         return arrived
 
+    def beside(self, source, target, content, deliver):
+        return self.sent(source, target, content, deliver)
+
     def shown(self, source, target, content):
         self.messages.append([source, target, self.clock.now, self._value(content)])
 

@@ -45,7 +45,7 @@ class LocalRoundsKind(LocalStepsKind[LocalRoundsConfig], BoundedKind[LocalRounds
 
     kinds: ClassVar[tuple[str, ...]] = (
         "fedavg", "fedprox", "scaffold", "feddyn", "fednova", "ditto", "diloco", "decoupled_diloco",
-        "fedasync", "fedbuff", "ca2fl", "ace", "fadas",
+        "fedasync", "fedbuff", "ca2fl", "ace", "fadas", "fedat", "favas", "area",
     )  # fmt: skip
 
     def options(self, setup: Setup) -> dict[str, Any]:

@@ -30,14 +30,17 @@ from simfl.scenario.algorithms.local_rounds import (
     LocalStepsConfig,
     Scaffold,
 )
+from simfl.scenario.algorithms.means import AREA, FAVAS, FedAT
 from simfl.scenario.algorithms.own import ExternalAlgorithm
 from simfl.scenario.algorithms.served import AsyncSgd, CentralizedSgd, ServedSgd, WithinRadius, WithPaperSteps
 from simfl.scenario.algorithms.sync_sgd import SyncSgd
 
 __all__ = [
     "ACE",
+    "AREA",
     "CA2FL",
     "FADAS",
+    "FAVAS",
     "AdPsgd",
     "AlgorithmConfig",
     "AsySonata",
@@ -48,6 +51,7 @@ __all__ = [
     "DecentralizedSgd",
     "Ditto",
     "ExternalAlgorithm",
+    "FedAT",
     "FedAsync",
     "FedAvg",
     "FedBuff",

@@ -209,7 +209,37 @@ class FedAsync(LocalRoundsConfig):
     free_staleness: Index = option(4, "the staleness up to which the hinge takes updates in full")
 
 
-class FedBuff(LocalRoundsConfig):
+class BufferedConfig(LocalRoundsConfig):
+    """Base of algorithms whose server takes a step when its buffer is full."""
+
+    buffer_size: Count = option(10, "K, updates that make a step of the server")
+    after_update: Literal["continue", "wait"] = option(
+        "continue",
+        "what a client does whose update is in the buffer: it goes on from the present model, or waits "
+        "until the server has taken the step",
+    )
+
+    def contradictions(self, scenario: Sections) -> Iterator[Problem]:
+        """Yield also a buffer that waiting clients cannot fill."""
+        yield from super().contradictions(scenario)
+        at_a_time = min(self.concurrency or scenario.clients.count, scenario.clients.count)
+        if self.after_update == "wait" and self.buffer_size > at_a_time:
+            expected = f"at most {at_a_time} where clients wait, as many as train at a time"
+            advice = "lower it, or use after_update: continue"
+            yield Problem(expected, str(self.buffer_size), advice, ("algorithm", "buffer_size"))
+
+
+class SteppingConfig(BufferedConfig):
+    """Base of relatives of FedBuff, whose server has a step size."""
+
+    server_step: Positive = option(
+        1.0,
+        "step of the server on the mean of the buffer; 0.01 with server_optimizer adam, yogi and adagrad "
+        "where it is left out",
+    )
+
+
+class FedBuff(SteppingConfig):
     """FedBuff: a server takes a step when its buffer of updates is full.
 
     The clients or the server may add the noise.
@@ -217,19 +247,8 @@ class FedBuff(LocalRoundsConfig):
 
     sums_updates: ClassVar[bool] = True
     kind: Literal["fedbuff"] = variant("fedbuff")
-    buffer_size: Count = option(10, "K, updates that make a step of the server")
-    server_step: Positive = option(
-        1.0,
-        "step of the server on the mean of the buffer; 0.01 with server_optimizer adam, yogi and adagrad "
-        "where it is left out",
-    )
     staleness_exponent: NonNegative = option(
         0.5, "a of the weight 1/(1 + staleness)^a of an update; 0 weighs all alike"
-    )
-    after_update: Literal["continue", "wait"] = option(
-        "continue",
-        "what a client does whose update is in the buffer: it goes on from the present model, or waits "
-        "until the server has taken the step",
     )
     noise: Literal["client", "server"] = option(
         "client",
@@ -238,17 +257,12 @@ class FedBuff(LocalRoundsConfig):
     )
 
     def contradictions(self, scenario: Sections) -> Iterator[Problem]:
-        """Yield also a buffer that waiting clients cannot fill, and states beside noise."""
+        """Yield also states beside the server's noise."""
         yield from super().contradictions(scenario)
         if self.noise == "server" and self.keeps_states:
             advice = "use noise: client, whose updates are complete before they are sent"
             at = ("algorithm", "optimizer", "state", "rounds")
             yield Problem("new with noise: server", "'keep'", advice, at)
-        at_a_time = min(self.concurrency or scenario.clients.count, scenario.clients.count)
-        if self.after_update == "wait" and self.buffer_size > at_a_time:
-            expected = f"at most {at_a_time} where clients wait, as many as train at a time"
-            advice = "lower it, or use after_update: continue"
-            yield Problem(expected, str(self.buffer_size), advice, ("algorithm", "buffer_size"))
 
     @property
     def noise_of_server(self) -> bool:
@@ -256,25 +270,25 @@ class FedBuff(LocalRoundsConfig):
         return self.noise == "server"
 
 
-def _weighted(kind: str, exponent: float) -> Iterator[Problem]:
-    """Yield a weight that falls with staleness."""
-    if exponent:
-        advice = "remove it, or use fedbuff"
-        yield Problem(f"0 with '{kind}'", f"{exponent:g}", advice, ("algorithm", "staleness_exponent"))
+class UnweightedConfig(SteppingConfig):
+    """Base of relatives of FedBuff whose updates have no weight by staleness."""
 
-
-class CA2FL(FedBuff):
-    """CA2FL: FedBuff whose server corrects updates by cached ones."""
-
-    sums_updates: ClassVar[bool] = False
-    kind: Literal["ca2fl"] = variant("ca2fl")  # type: ignore[assignment]
-    staleness_exponent: NonNegative = option(0.0, "must be 0: the cache takes its place")
-    noise: Literal["client"] = option("client", "each client adds the noise to its update, which the server keeps")
+    staleness_exponent: NonNegative = option(0.0, "must be 0: updates have no weight that falls with staleness")
+    noise: Literal["client"] = option("client", "each client adds the noise to its update")
 
     def contradictions(self, scenario: Sections) -> Iterator[Problem]:
-        """Yield also a weight that falls with staleness, which the paper does not have."""
+        """Yield also a weight that falls with staleness, which the papers do not have."""
         yield from super().contradictions(scenario)
-        yield from _weighted(self.kind, self.staleness_exponent)
+        if self.staleness_exponent:
+            advice = "remove it, or use fedbuff"
+            found = f"{self.staleness_exponent:g}"
+            yield Problem(f"0 with '{self.kind}'", found, advice, ("algorithm", "staleness_exponent"))
+
+
+class CA2FL(UnweightedConfig):
+    """CA2FL: FedBuff whose server corrects updates by cached ones."""
+
+    kind: Literal["ca2fl"] = variant("ca2fl")
 
 
 class ACE(LocalRoundsConfig):
@@ -292,15 +306,12 @@ class ACE(LocalRoundsConfig):
     )
 
 
-class FADAS(FedBuff):
+class FADAS(UnweightedConfig):
     """FADAS: FedBuff whose server steps by AMSGrad, less far with stale updates."""
 
     no_server_optimizer: ClassVar[str] = "its server steps by AMSGrad"
-    sums_updates: ClassVar[bool] = False
-    kind: Literal["fadas"] = variant("fadas")  # type: ignore[assignment]
+    kind: Literal["fadas"] = variant("fadas")
     server_step: Positive = option(1e-3, "eta, step of the server by AMSGrad")
-    staleness_exponent: NonNegative = option(0.0, "must be 0: the step depends on the staleness")
-    noise: Literal["client"] = option("client", "each client adds the noise to its update")
     beta1: Decay = option(0.9, "decay of the mean of updates")
     beta2: Decay = option(0.99, "decay of the mean of their squares")
     eps: Positive = option(1e-8, "number that is added to the root of the mean of squares")
@@ -308,8 +319,3 @@ class FADAS(FedBuff):
         1,
         "tau_c: if an update in the buffer has a staleness tau above it, the step is eta / tau; null: it is always eta",
     )
-
-    def contradictions(self, scenario: Sections) -> Iterator[Problem]:
-        """Yield also a weight that falls with staleness, which the paper does not have."""
-        yield from super().contradictions(scenario)
-        yield from _weighted(self.kind, self.staleness_exponent)

@@ -1,0 +1,69 @@
+"""AREA: the server holds the exact mean of the last models of all clients.
+
+Iakovidou and Kim 2024, "Asynchronous federated stochastic optimization for heterogeneous objectives under arbitrary
+delays", https://arxiv.org/abs/2405.10123, asynchronous exact averaging. Client i of n keeps y_i, the last model that it
+sent, the initial model at first:
+
+    client i:  take x, train:  y = w_H,   send the residual y - y_i,   y_i <- y
+    server:    on receipt of K residuals:  x <- x + 1/n * (their sum)
+
+So x is the mean of the y_i that the server has received, whatever the delays: each client counts alike, however often
+it sends. With one local step, x rests where the mean of the clients' gradients is 0.
+
+What this rests on: the paper's abstract, and the documentation of the simulator AFL-Sim, whose clients send the
+difference of their two most recent trained models, and whose server has a buffer. The paper's listing could not be
+read. APPFL's class of this name keeps the model that the client received in place of y_i.
+
+Here the server keeps the y_i, which is the same: a client has one message in flight. A bound on staleness that drops an
+update leaves y_i as it was, and one that weighs it by s takes y_i + s (y - y_i) for y, so that x stays the mean.
+
+Privacy: x and the y_i are functions of the noisy changes w_H - x that clients made, so a residual is one release.
+
+Faults: those of FedBuff. A client that has left keeps its share of the mean.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from simfl.algorithms.cache import Cache
+from simfl.algorithms.fedbuff import FedBuff
+from simfl.algorithms.local_rounds import Update
+from simfl.robust.base import Among
+from simfl.tape import Model
+
+
+class AREA(FedBuff):
+    """A server whose model is the mean of the clients' last models."""
+
+    summary: ClassVar[str] = (
+        "AREA: clients send what changed since their last message; the server's model is their mean"
+    )
+    family: ClassVar[str] = "servers"
+    who_waits: ClassVar[str] = "no client waits; with `after_update: wait`, clients wait for the server's step"
+    what_travels: ClassVar[str] = "the model to clients, the changes of their own models to the server"
+    what_is_private: ClassVar[str] = "a client (`gaussian_update`)"
+    kind: ClassVar[str] = "area"
+    aggregates: ClassVar[frozenset[Among]] = frozenset()
+    combines_per_gradient = 2.0
+
+    def set_up(self, buffer_size: int = 1, **options: Any) -> None:  # type: ignore[override]
+        """Take the options.
+
+        Args:
+            buffer_size: K, the number of residuals per step.
+            options: those of FedBuff.
+        """
+        super().set_up(buffer_size, staleness_exponent=0.0, **options)
+        self.last = Cache(self.tape, self.num_clients)
+        for client in range(self.num_clients):
+            self.last.put(client, self.server_model)
+
+    def stepped(self, buffer: Sequence[Update], weights: Sequence[float]) -> Model:
+        """Renew the last models, and return their mean."""
+        for update, weight in zip(buffer, weights, strict=True):
+            before = self.last.latest[update.client]
+            terms = (weight, update.model), (weight, update.change), (1.0 - weight, before)
+            self.last.put(update.client, self.tape.settle(self.tape.combine(*terms)))
+        return self.tape.combine((1.0 / self.num_clients, self.last.total))

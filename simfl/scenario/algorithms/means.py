@@ -1,0 +1,86 @@
+"""Servers whose model is a mean of models: FedAT, FAVAS and AREA."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import ClassVar, Literal
+
+from simfl.scenario.algorithms.base import Sections
+from simfl.scenario.algorithms.local_rounds import BufferedConfig, LocalRoundsConfig
+from simfl.scenario.compression import Scheme
+from simfl.scenario.fields import Count, Index, NonNegative, PositiveSeconds, Settled, Share, option, variant
+from simfl.scenario.problems import Problem
+
+_MEAN = "its server averages models and takes no step; use fedbuff"
+
+
+class NoStaleness(LocalRoundsConfig):
+    """Base of algorithms that choose when clients train, without a staleness bound."""
+
+    no_server_optimizer: ClassVar[str] = _MEAN
+    concurrency: Settled[Count | None] = option(None, "must be null: fraction says how many clients take part")
+
+    def contradictions(self, scenario: Sections) -> Iterator[Problem]:
+        """Yield also a number of clients at a time, and a bound on staleness."""
+        yield from super().contradictions(scenario)
+        expected = f"null with '{self.kind}'"
+        if self.concurrency is not None:
+            yield Problem(expected, str(self.concurrency), "use fraction", ("algorithm", "concurrency"))
+        if self.staleness_bound is not None:
+            advice = "remove it: no update waits or is dropped"
+            yield Problem(expected, "a bound", advice, ("algorithm", "staleness_bound"))
+
+
+class FedAT(NoStaleness):
+    """FedAT: tiers of equally fast clients, synchronous inside, asynchronous between."""
+
+    kind: Literal["fedat"] = variant("fedat")
+    proximal: Settled[NonNegative] = option(0.1, "mu of the pull mu (w - w_0) towards the server's model w_0")
+    tiers: Count = option(
+        2, "M, tiers of equal size by the clients' times in a first round of all; without effect beside tier_of"
+    )
+    tier_of: tuple[Index, ...] | None = option(
+        None, "the tier of each client, 0 for the fastest; null: tiers are measured"
+    )
+    fraction: Share = option(1.0, "share of a tier's clients that take part in its round, drawn at random")
+    weighting: Literal["data", "uniform"] = option(
+        "data", "how the mean of a tier weighs clients: by their examples, or all alike"
+    )
+
+    def contradictions(self, scenario: Sections) -> Iterator[Problem]:
+        """Yield also tiers without clients, and clients without a tier."""
+        yield from super().contradictions(scenario)
+        count, given = scenario.clients.count, self.tier_of
+        if given is None:
+            if self.tiers > count:
+                expected, found = f"at most clients.count, which is {count}", str(self.tiers)
+                yield Problem(expected, found, "lower it or add clients", ("algorithm", "tiers"))
+        elif len(given) != count:
+            expected = f"{count} tiers, one for each of clients.count"
+            yield Problem(expected, str(len(given)), "add or remove some", ("algorithm", "tier_of"))
+        elif empty := sorted(set(range(max(given))) - set(given)):
+            expected = f"each tier from 0 to {max(given)}, the largest"
+            yield Problem(expected, f"none in tier {empty[0]}", "leave out no number", ("algorithm", "tier_of"))
+
+
+class FAVAS(NoStaleness):
+    """FAVAS: a server periodically averages with random clients, which it interrupts."""
+
+    compresses: ClassVar[tuple[Scheme, ...]] = ()
+    kind: Literal["favas"] = variant("favas")
+    fraction: Share = option(0.2, "share of the clients that the server asks at a time, drawn at random")
+    period: PositiveSeconds = option(1.0, "time from a step of the server to its next requests")
+    divisor: Literal["expected", "actual"] = option(
+        "expected",
+        "alpha, by which a client divides its change: its mean number of steps in answers so far (expected), or its "
+        "present number times the share of answers with a step (actual)",
+    )
+
+
+class AREA(BufferedConfig):
+    """AREA: the server's model is the exact mean of the clients' last models."""
+
+    compresses: ClassVar[tuple[Scheme, ...]] = ()
+    no_server_optimizer: ClassVar[str] = _MEAN
+    kind: Literal["area"] = variant("area")
+    buffer_size: Count = option(1, "K, updates that make a step of the server")

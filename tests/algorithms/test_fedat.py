@@ -1,0 +1,128 @@
+"""FedAT: models and times equal an event loop in NumPy; tiers are those of the measured times; one tier is FedAvg."""
+
+import heapq
+
+import numpy as np
+import pytest
+
+import simfl
+from simfl.errors import ScenarioError
+from simfl.world.availability import Outage
+from simfl.world.links import LinkModel
+from tests.algorithms.test_fedavg import change, numbers
+from tests.helpers import constant, lognormal, make_problem, make_world
+from tests.helpers import run_without_numbers as run
+
+SPEEDS = [7.0, 1.0, 2.53, 1.0, 3.0, 7.31]
+TIER_OF = [2, 0, 1, 0, 1, 2]
+SIZES = [40, 60, 80, 50, 70, 60]
+UPDATES = 60
+
+
+def rounds_by_hand(problem, w, steps, tier_of):
+    """Yield (time, members, staleness, model) of each round of a tier, with constant times and free messages, f64."""
+    count = max(tier_of) + 1
+    members = [[k for k, tier in enumerate(tier_of) if tier == m] for m in range(count)]
+    lasts = [max(steps[k] * 8e-3 * SPEEDS[k] for k in clients) for clients in members]
+    models, rounds, draws = [w] * count, [0] * count, [0] * len(tier_of)
+    ends = [(last, m) for m, last in enumerate(lasts)]
+    began = dict.fromkeys(range(count), (w, 0))
+    version = 0
+    while True:
+        time, m = heapq.heappop(ends)
+        start, read = began[m]
+        total = sum(SIZES[k] for k in members[m])
+        models[m] = start.copy()
+        for k in members[m]:
+            models[m] += SIZES[k] / total * change(problem, start, k, draws[k], steps[k], 0.1)
+            draws[k] += steps[k]
+        rounds[m] += 1
+        w = sum(rounds[count - 1 - one] / sum(rounds) * models[one] for one in range(count))
+        yield time, members[m], version - read, w
+        version += 1
+        began[m] = w, version
+        heapq.heappush(ends, (time + lasts[m], m))
+
+
+def test_models_and_times_equal_an_event_loop_by_hand():
+    problem = make_problem(6, sizes=SIZES, local=True, proximal=0.1)
+    steps = [1, 2, 3, 3, 2, 1]
+    options = {"steps": steps, "tier_of": TIER_OF}
+    final, initial, algorithm, rows = numbers("fedat", problem, make_world(6, speeds=SPEEDS), UPDATES, **options)
+    expected = rounds_by_hand(problem, initial, steps, TIER_OF)
+    for number in range(algorithm.round_num):
+        time, members, staleness, w = next(expected)
+        made = [row for row in rows if row[3] == number]
+        assert [row[1] for row in made] == members
+        np.testing.assert_allclose([row[0] for row in made], time)
+        assert {row[4] for row in made} == {staleness}
+    assert len({tuple(row[4] for row in rows if row[1] == k) for k in range(6)}) == 3, "tiers have unlike staleness"
+    assert np.abs(final - initial).max() > 0.1, "the run went somewhere"
+    np.testing.assert_allclose(final, w, rtol=0, atol=1e-5)
+
+
+def test_one_tier_is_fedavg():
+    problem = make_problem(6, sizes=SIZES, local=True)
+    world = {"speeds": SPEEDS, "jitter": lognormal(0.4), "links": LinkModel(latency=constant(2e-3))}
+    options = {"steps": [2] * 6, "fraction": 0.5}
+    fedavg, _, _, rounds = numbers("fedavg", problem, make_world(6, **world), 30, **options)
+    fedat, _, _, rows = numbers("fedat", problem, make_world(6, **world), 30, tier_of=[0] * 6, **options)
+    np.testing.assert_allclose(fedat, fedavg, rtol=0, atol=1e-6)
+    assert rows == rounds
+
+
+def test_before_all_tiers_had_a_round_the_first_model_has_their_weight():
+    algorithm, rows = run("fedat", make_world(6, speeds=SPEEDS), updates=8, tier_of=TIER_OF)
+    assert [row[1] for row in rows[:2]] == [1, 3]
+    assert algorithm.tier_rounds[0] > 1
+    assert algorithm.tier_rounds[2] == 0
+
+
+def test_measured_tiers_sort_clients_by_their_times_with_messages():
+    latencies = [1e-3, 1e-3, 90e-3, 1e-3, 1e-3, 1e-3]  # client 2 is fast and far away
+
+    class Far(LinkModel):
+        def latencies(self, streams):
+            return lambda source, target, time: latencies[min(source, target)]
+
+    algorithm, rows = run("fedat", make_world(6, speeds=SPEEDS, links=Far()), updates=60, tiers=3)
+    seconds = [8e-3 * speed + latency for speed, latency in zip(SPEEDS, latencies, strict=True)]
+    np.testing.assert_allclose(algorithm.response_s, seconds)
+    assert algorithm.tier_of == [m // 2 for m in np.argsort(np.argsort(seconds))]
+    first = [row for row in rows if row[3] == 0]
+    assert [row[1] for row in first] == list(range(6)), "all clients take part in the first round"
+    np.testing.assert_allclose([row[0] for row in first], max(seconds))
+    assert algorithm.tier_rounds[0] > algorithm.tier_rounds[1] > algorithm.tier_rounds[2] > 1
+
+
+def test_clients_that_take_no_part_in_the_first_round_are_in_the_slowest_tier():
+    away = {1: [Outage(0.0, 0.5, crash=True)]}
+    algorithm, _ = run("fedat", make_world(6, speeds=SPEEDS, outages=away), until=3.0, tiers=2)
+    assert algorithm.tier_of == [1, 1, 0, 0, 0, 1]
+    assert algorithm.client_updates[1] > 10
+
+
+def test_a_tier_of_clients_that_have_left_keeps_its_model_and_the_others_go_on():
+    gone = {k: [Outage(1.0, np.inf, crash=True)] for k in (1, 3)}
+    _, rows = run("fedat", make_world(6, speeds=SPEEDS, outages=gone), until=3.0, tier_of=TIER_OF)
+    assert max(row[0] for row in rows if row[1] in (1, 3)) <= 1.0
+    assert max(row[0] for row in rows) > 2.9
+
+
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        ({"tiers": 5}, "algorithm.tiers: expected at most clients.count, which is 4, found 5; lower it or add clients"),
+        ({"tier_of": [0, 1]}, "algorithm.tier_of: expected 4 tiers, one for each of clients.count, found 2; add or "
+         "remove some"),
+        ({"tier_of": [0, 0, 2, 2]}, "algorithm.tier_of: expected each tier from 0 to 2, the largest, found none in "
+         "tier 1; leave out no number"),
+        ({"concurrency": 2}, "algorithm.concurrency: expected null with 'fedat', found 2; use fraction"),
+        ({"staleness_bound": {"bound": 2}}, "algorithm.staleness_bound: expected null with 'fedat', found a bound; "
+         "remove it: no update waits or is dropped"),
+    ],
+)  # fmt: skip
+def test_wrong_tiers_are_refused(options, line):
+    with pytest.raises(ScenarioError) as caught:
+        simfl.load({"data": "digits", "clients": 4, "stop": {"updates": 2}, "algorithm": {"kind": "fedat", **options}})
+    assert line in str(caught.value)
