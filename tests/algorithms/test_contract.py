@@ -69,7 +69,17 @@ RELATIVES = ("scaffold", "feddyn", "fednova", "ditto", "diloco")
 #: They send many messages.
 LOUD = (("asy_sonata", {}), ("sgp", {"lost": "sums"}))
 #: Asynchronous servers with the clients of others: their contracts run with the slow tests, too.
-SERVERS = ("ringleader", "mindflayer", "async_local_sgd", "halos", "decoupled_diloco", "ca2fl", "ace", "fadas")
+SERVERS = (
+    "ringleader",
+    "mindflayer",
+    "async_local_sgd",
+    "halos",
+    "decoupled_diloco",
+    "streaming_diloco",
+    "ca2fl",
+    "ace",
+    "fadas",
+)
 every = pytest.mark.parametrize(
     ("kind", "options"),
     [
