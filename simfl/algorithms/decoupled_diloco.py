@@ -140,7 +140,3 @@ class DecoupledDiLoCo(Fragmented):
         for fragment, this in enumerate(self.gathering):
             if this.enough and self.present <= this.came.keys():
                 self._step(fragment, this)
-
-    def leave(self, me: int) -> None:
-        """Stop expecting the fragments of a client that has left."""
-        self.forget(me)

@@ -86,6 +86,10 @@ class Fragmented(LocalRounds):
         """Send a fragment of the client's model; `receive` is called at the server."""
         self.to_server(me, receive, self.cut.bytes(fragment), content=model)
 
+    def leave(self, me: int) -> None:
+        """Stop expecting the fragments of a client that has left."""
+        self.forget(me)
+
     def merge(self, fragment: int, parts: Sequence[tuple[float, Model]]) -> None:
         """Take the server's step on a fragment; `parts` are weights and models."""
         self.server_model, self._velocity = self.outer.take(

@@ -41,6 +41,7 @@ _LOOKS = {
     "ditto": ("Ditto", "#662200"),
     "async_local_sgd": ("async local SGD", "#6060F0"),
     "halos": ("HALoS", "#619B91"),
+    "streaming_diloco": ("Streaming DiLoCo", "#1E0287"),
     "decoupled_diloco": ("Decoupled DiLoCo", "#4A1252"),
     "fedbuff": ("FedBuff", "#E78AC3"),
     "fedasync": ("FedAsync", "#01665E"),

@@ -73,7 +73,7 @@ RELATIVES = ("scaffold", "feddyn", "fednova", "ditto", "diloco")
 LOUD = (("divshare", {}), ("epidemic", {"graph": "oracle"}), ("asy_sonata", {}), ("sgp", {"lost": "sums"}))
 #: Asynchronous servers with the clients of others: their contracts run with the slow tests, too.
 SERVERS = (
-    "ringleader", "mindflayer", "async_local_sgd", "halos", "decoupled_diloco",
+    "ringleader", "mindflayer", "async_local_sgd", "halos", "decoupled_diloco", "streaming_diloco",
     "ca2fl", "ace", "fadas", "fedat", "favas", "area",
 )  # fmt: skip
 every = pytest.mark.parametrize(

@@ -32,7 +32,7 @@ FAMILIES = (
     ("fedavg", "fedprox", "fedbuff", "fedasync", "async_fl"),
     ("scaffold", "feddyn", "fednova", "ditto"),
     ("ringleader", "mindflayer", "ca2fl", "ace", "fadas"),
-    ("diloco", "async_local_sgd", "halos", "decoupled_diloco"),
+    ("diloco", "async_local_sgd", "halos", "decoupled_diloco", "streaming_diloco"),
     ("fedat", "favas", "area"),
     ("centralized_sgd", "async_sgd", "audp", "mapa", "ringmaster", "rennala", "m_sync_sgd"),
 )

@@ -79,6 +79,7 @@ CLIENT = {
     "diloco": ("diloco", {"steps": (1, 2, 3, 2)}),
     "ditto": ("ditto", {"steps": (1, 2, 3, 2)}),  # scenarios refuse it, because its personal models are for no noise
     "async_local_sgd": ("async_local_sgd", {"grace": 0.004}),
+    "streaming_diloco": ("streaming_diloco", {"fragments": 3, "steps": (1, 2, 3, 2)}),
     "decoupled_diloco": ("decoupled_diloco", {"quorum": 2, "fragments": 3, "steps": (1, 2, 3, 2)}),
     "halos": ("halos", {"accumulate": 3, "steps": (1, 2, 3, 2)}),
     "fedasync": ("fedasync", {}),

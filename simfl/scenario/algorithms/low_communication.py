@@ -8,7 +8,18 @@ from typing import ClassVar, Literal
 from simfl.scenario.algorithms.base import Sections
 from simfl.scenario.algorithms.local_rounds import FedAvg, LocalRoundsConfig
 from simfl.scenario.compression import Scheme
-from simfl.scenario.fields import Count, NonNegative, Positive, Probability, Seconds, Settled, Share, option, variant
+from simfl.scenario.fields import (
+    Count,
+    Index,
+    NonNegative,
+    Positive,
+    Probability,
+    Seconds,
+    Settled,
+    Share,
+    option,
+    variant,
+)
 from simfl.scenario.optimizers import Adam, Decay, Optimizer, ServerNesterov, ServerOptimizer
 from simfl.scenario.problems import Problem
 from simfl.scenario.schedules import ConstantStep, StepSize
@@ -122,6 +133,23 @@ class DecoupledDiLoCo(InFragments):
         if self.quorum > scenario.clients.count:
             expected = f"at most clients.count, which is {scenario.clients.count}"
             yield Problem(expected, str(self.quorum), "lower it or add clients", ("algorithm", "quorum"))
+
+
+class StreamingDiLoCo(InFragments):
+    """Streaming DiLoCo: one fragment at a time is synchronized, and applied later."""
+
+    kind: Literal["streaming_diloco"] = variant("streaming_diloco")
+    delay: Index = option(
+        1, "turns of local_steps mini-batches from sending a fragment to applying its mean, below fragments"
+    )
+    local_share: Decay = option(0.5, "alpha, the share of the client's own fragment when it applies the mean")
+
+    def problems(self) -> Iterator[Problem]:
+        """Yield also a fragment that is sent again before its mean is applied."""
+        yield from super().problems()
+        if self.delay >= self.fragments:
+            expected = f"below fragments, which is {self.fragments}"
+            yield Problem(expected, str(self.delay), "lower it, or use more fragments", ("delay",))
 
 
 class Halos(BySpeed):

@@ -1,0 +1,117 @@
+"""Streaming DiLoCo: its turns written out in NumPy, its clock, and DiLoCo as its limit."""
+
+import math
+
+import numpy as np
+import pytest
+
+from simfl.errors import ScenarioError
+from simfl.scenario import from_mapping
+from simfl.world.availability import Outage
+from simfl.world.links import LinkModel
+from tests.algorithms.test_fedbuff import ETA, STEPS, change
+from tests.helpers import Lab, constant, make_problem, make_world, run_algorithm
+from tests.helpers import run_without_numbers as run
+
+SPEEDS = [1.0, 1.37, 2.11, 0.53, 3.17, 0.71]
+LATENCY_S, BANDWIDTH = 0.05, 3e4
+LR, BETA, ALPHA, P = 0.6, 0.8, 0.3, 4
+
+
+def turns(problem, initial, delay, count):
+    """Return the times of the turns' ends, [turn, client], and the server's model, by plain loops in float64."""
+    d = len(initial)
+    parts = [slice(d * p // P, d * (p + 1) // P) for p in range(P)]
+    x, m, models, draws = initial.copy(), np.zeros(d), [initial] * 6, [0] * 6
+    now, ends, arrivals, results = np.zeros(6), [], [], []
+    for n in range(count):
+        part = parts[n % P]
+        message_s = LATENCY_S + 4 * (part.stop - part.start) / BANDWIDTH
+        now = now + 8e-3 * np.array(STEPS) * SPEEDS
+        ends.append(now)
+        for k in range(6):
+            models[k] = models[k] + change(problem, models[k], k, draws[k], STEPS[k])
+            draws[k] += STEPS[k]
+        total = np.mean([x[part] - model[part] for model in models], axis=0)
+        m[part] = BETA * m[part] + total
+        x[part] -= LR * (total + BETA * m[part])
+        arrivals.append(now.max() + 2 * message_s)
+        results.append(x[part].copy())
+        if n >= delay:
+            part = parts[(n - delay) % P]
+            now = np.maximum(now, arrivals[n - delay])
+            for model in models:
+                model[part] = ALPHA * model[part] + (1 - ALPHA) * results[n - delay]
+    return np.array(ends), x
+
+
+@pytest.mark.numbers
+@pytest.mark.slow
+@pytest.mark.parametrize("delay", [0, 1, 3])
+def test_times_and_models_equal_those_of_plain_loops(delay):
+    problem = make_problem(6, local=True)
+    links = LinkModel(latency=constant(LATENCY_S), bandwidth=BANDWIDTH)
+    with Lab(problem) as lab:
+        training = lab.training(step_size=ETA)
+        algorithm, rows = run_algorithm(
+            "streaming_diloco", make_world(6, speeds=SPEEDS, links=links), lab.tape, training, until=1.9, steps=STEPS,
+            fragments=P, server_step=LR, momentum=BETA, local_share=ALPHA, delay=delay,
+        )  # fmt: skip
+        model = lab.tape.values(algorithm.models())[0]
+    steps = sum(algorithm.stepped)
+    ends, x = turns(problem, training.initial.astype(np.float64), delay, 40)
+    for k in range(6):
+        times = [row[0] for row in rows if row[1] == k]
+        assert times == pytest.approx(ends[: len(times), k])
+        assert len(times) >= steps > 6
+    _, x = turns(problem, training.initial.astype(np.float64), delay, steps)
+    np.testing.assert_allclose(model, x, rtol=0, atol=2e-5)
+    assert np.abs(x - training.initial).max() > 0.05
+
+
+@pytest.mark.numbers
+@pytest.mark.slow
+def test_one_fragment_without_delay_is_diloco():
+    """Without momentum, both are FedAvg."""
+    problem, models, common = make_problem(4, local=True), [], {"steps": [3] * 4, "server_step": 0.7}
+    for kind, updates, options in (
+        ("streaming_diloco", 24, {"momentum": 0.0, "fragments": 1, "delay": 0, "local_share": 0.0}),
+        ("fedavg", 20, {"weighting": "uniform"}),
+    ):
+        with Lab(problem) as lab:
+            training = lab.training(step_size=ETA)
+            algorithm, rows = run_algorithm(
+                kind, make_world(4), lab.tape, training, updates=updates, **common, **options
+            )
+            models.append((lab.tape.values(algorithm.models())[0], [row[:2] for row in rows[:20]]))
+    assert [time for time, _ in models[0][1]] == pytest.approx([time for time, _ in models[1][1]])
+    np.testing.assert_allclose(models[0][0], models[1][0], rtol=0, atol=2e-6)
+
+
+@pytest.mark.parametrize(("delay", "turn_s"), [(1, 0.042), (2, 0.028), (3, 0.024)])
+def test_clients_wait_only_if_a_result_takes_longer_than_the_delay(delay, turn_s):
+    """A turn takes 24 ms, a result 60 ms: d + 1 turns take both, 84 ms, and a delay of 3 turns hides it."""
+    world = make_world(4, links=LinkModel(latency=constant(0.03)))
+    algorithm, rows = run("streaming_diloco", world, until=3.0001, steps=[3] * 4, fragments=8, delay=delay)
+    made = sum(row[1] == 0 for row in rows)
+    assert made == pytest.approx(3.0 / turn_s, abs=delay + 1)
+    waited = sum(algorithm.times[k].communicate_s for k in range(4))
+    assert (waited == pytest.approx(0.0, abs=1e-9)) == (delay == 3)
+
+
+def test_a_client_that_comes_back_joins_in_a_new_turn():
+    away = {1: [Outage(0.1, 0.5, crash=True)], 2: [Outage(1.0, math.inf, crash=True)]}
+    world = make_world(3, outages=away, links=LinkModel(latency=constant(0.005)))
+    algorithm, rows = run("streaming_diloco", world, until=2.0, fragments=4, delay=1)
+    made = [[row[0] for row in rows if row[1] == k] for k in range(3)]
+    assert len(made[0]) > 210, "no client waits for absent clients"
+    assert not [time for time in made[1] if 0.1 < time < 0.5]
+    assert len([time for time in made[1] if time > 0.5]) > 140
+    assert abs(algorithm.turn[0] - algorithm.turn[1]) <= 1
+    assert set(algorithm.first) == {0, 1}
+
+
+def test_a_delay_of_all_fragments_is_refused():
+    line = r"algorithm\.delay: expected below fragments, which is 2, found 2; lower it, or use more fragments"
+    with pytest.raises(ScenarioError, match=line):
+        from_mapping({"algorithm": {"kind": "streaming_diloco", "fragments": 2, "delay": 2}})
