@@ -247,17 +247,8 @@ def test_invariants_hold_at_the_edges_of_the_world(kind, options, extreme):
         assert why_over(life.algorithm) == "every client has left"
         assert life.world.clock.now < 2 * END
     elif "slower" in extreme and kind not in ALONE:
-        waiting = {
-            "sync_sgd",
-            "decentralized_sgd",
-            "corrected_gossip",
-            "sgp",
-            "epidemic",
-            "fedavg",
-            "fedprox",
-            "async_fl",
-        }
-        waiting |= {"m_sync_sgd", "mindflayer", "k_gt", *RELATIVES}
+        waiting = {"sync_sgd", "decentralized_sgd", "corrected_gossip", "sgp", "fedavg", "fedprox", "async_fl"}
+        waiting |= {"m_sync_sgd", "mindflayer", "k_gt", "epidemic", "matcha", "teleportation", *RELATIVES}
         walks = issubclass(ALGORITHMS[kind], PassedModels) and options.get("contention") != "race"
         if not (
             (kind in waiting and "wait_for" not in options)
