@@ -24,7 +24,7 @@ help:
 	@echo "make demo    install what a run needs, then run AD-PSGD and SYNC with one slow worker, and draw and play both"
 	@echo "make test    install the tools of developers too, then run the quick tests (4 minutes on two cores)"
 	@echo "make test-all  all tests, the slow ones too (11 minutes on two cores)"
-	@echo "make lint    ruff: lint and format check"
+	@echo "make lint    ruff: lint and format check; scripts of pages by node and tsc, where they are installed"
 	@echo "make types   mypy --strict"
 	@echo "make compiled  a wheel in dist/ whose hot modules are compiled, compared with the sources"
 	@echo "make bench   updates per second, against the limit of the bare kernel"
@@ -74,8 +74,10 @@ test-all: $(STAMP)
 lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	@if command -v node >/dev/null; then for script in simfl/reports/*.js; do node --check $$script || exit 1; done; \
+	@if command -v node >/dev/null; then for script in simfl/reports/*.js simfl/reports/scripts/*.js; do node --check $$script || exit 1; done; \
 	else echo "node is missing: scripts of pages are not checked"; fi
+	@if command -v tsc >/dev/null; then tsc -p simfl/reports/scripts; \
+	else echo "tsc is missing (Debian: apt install node-typescript): types of the player's scripts are not checked"; fi
 
 types: $(STAMP)
 	$(BIN)/mypy

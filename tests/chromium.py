@@ -85,6 +85,12 @@ class Tab:
         for kind in ("mousePressed", "mouseReleased"):
             self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
 
+    def drag(self, x, y, to_x, to_y):
+        """Press the button at a point of the window, and release it at another one."""
+        points = [("mousePressed", x, y), ("mouseMoved", (x + to_x) / 2, (y + to_y) / 2)]
+        for kind, at_x, at_y in [*points, ("mouseMoved", to_x, to_y), ("mouseReleased", to_x, to_y)]:
+            self.call("Input.dispatchMouseEvent", type=kind, x=at_x, y=at_y, button="left", buttons=1, clickCount=1)
+
     def picture(self, whole=True):
         """Return a picture of the page as PNG."""
         return base64.b64decode(self.call("Page.captureScreenshot", captureBeyondViewport=whole)["data"])

@@ -23,7 +23,7 @@ FRONT = {"__init__", "__main__"}
 
 #: Rooms that read tables and import no room that writes them.
 OF_TABLES = ("records", "plots", "reports")
-BELOW_TABLES = ("errors", "version", "streams", "plugins", "catalogue", "scenario")
+BELOW_TABLES = ("errors", "version", "streams", "each", "plugins", "catalogue", "scenario")
 
 #: Rooms that come in through `simfl.plugins`.
 ATTACHED = ("papers", "bench", "live")

@@ -94,10 +94,11 @@ def test_a_shortened_scenario_runs(path, tmp_path, monkeypatch):
     if path not in COMPUTED:
         monkeypatch.setattr("simfl.runs.context.Executor", RunWithoutNumbers)
     scenario = simfl.load(path, SHORT)
+    short = [*SHORT, *(["algorithm.accumulate=2"] if hasattr(scenario.algorithm, "accumulate") else [])]
     _needs_its_data(scenario)
     convolutional = scenario.model.kind in CONVOLUTIONAL
     if not convolutional:
-        scenario = simfl.load(path, [*SHORT, NARROW])
+        scenario = simfl.load(path, [*short, NARROW])
     setup = simfl.prepare(scenario)
     assert setup.problem.data.train_x.shape[1:] == setup.dataset.input_shape
     if scenario.model.kind in LARGE:

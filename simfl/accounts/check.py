@@ -106,13 +106,16 @@ def recorded(ledger: Ledger, run: Run) -> Releases:
             releases.refusal = releases.refusal or (
                 "the run did not record how often an example is in a release of shuffled data; run it again"
             )
-    for client, size, level, count in run.releases[["client", "batch_size", "level", "count"]].itertuples(index=False):
+    columns = ["client", "batch_size", "sampling_rate", "level", "count"]
+    for client, size, rate, level, count in run.releases[columns].itertuples(index=False):
         if not (0 <= client < len(ledger.sizes) and size >= 1 and 0 < level < math.inf and count >= 0):
             raise DataError(
                 f"{run.folder}: releases: expected those of {len(ledger.sizes)} clients, found client {client} with "
                 f"{count} of {size} examples at level {level:g}; the table is damaged"
             )
-        if size == ledger.batch_size and level == ledger.levels[client]:
+        if ledger.counts_cohorts and rate < 1.0:
+            releases.cohorts = releases.counts[client] = int(count)  # of all users, drawn or not
+        elif size == ledger.batch_size and level == ledger.levels[client]:
             releases.counts[client] += int(count)
         else:
             releases.others.setdefault(int(client), {})[int(size), float(level)] = int(count)

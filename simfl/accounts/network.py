@@ -318,7 +318,7 @@ class Network:
         (a, b), nodes = matrices, sorted(observer.nodes)
         a[:, np.isin(self.owners, nodes)] = 0.0
         if b.shape[1]:
-            by_server = self.setup.scenario.algorithm.noise_of_server and bool(observer.nodes & set(self.servers))
+            by_server = self.setup.scenario.noise_of_server and bool(observer.nodes & set(self.servers))
             known = slice(None) if by_server else self.knowledge.known_noise(observer.nodes, self.setup.tasks)
             b[:, known] = 0.0
         return a, b
@@ -563,7 +563,7 @@ class Network:
 
     def _bare(self, observer: Observer) -> bool:
         """Whether an observer sees updates before the server adds noise."""
-        by_server = self.setup.scenario.algorithm.noise_of_server
+        by_server = self.setup.scenario.noise_of_server
         return by_server and (not observer.nodes or bool(observer.nodes & set(self.servers)))
 
     @functools.cached_property

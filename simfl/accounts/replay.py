@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from simfl.algorithms import Algorithm
 from simfl.build.assembly import build_algorithm
+from simfl.build.cohorts import refuse_cohorts
 from simfl.build.robust import refuse_attackers
 from simfl.build.setup import Setup
 from simfl.build.world import build_world
@@ -32,6 +33,7 @@ class Replay:
                 f"stop.{key}: expected a run that ends at a time, or at a number of updates or epochs, found one that "
                 f"ends at {' or '.join(goals)}: that time, and with it the messages, depend on data"
             )
+        refuse_cohorts(setup.scenario)
         refuse_attackers(setup.scenario, "an attacker may know more than the messages that it receives")
         # A message that an algorithm does not report would not be counted.
         if not setup.algorithm.__module__.startswith("simfl."):

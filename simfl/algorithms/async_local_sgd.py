@@ -3,14 +3,11 @@
 Liu et al. 2024, "Asynchronous local-SGD training for language modeling", https://arxiv.org/abs/2401.09135:
 
     clients:  take theta, train for H_k mini-batches, send the change D
-    server:   on receipt of D, number t = 1, 2, ... of all updates:  g = -s(tau) D,   S <- S + g
-              if N divides t:   m <- beta m + S / N,   S <- 0,   theta <- theta - lr ((1 - c N + c) beta m + g / N)
-              else:             theta <- theta - lr (c beta m + g / N)
+    server:   on receipt of D:  a step of `simfl.algorithms.delayed_nesterov` with s(tau) D
 
-with s(tau) = 1 / (1 + tau)^a, tau updates after the read. N = 1 is Nesterov's momentum on each update. With N > 1 the
-momentum moves once in N updates (delayed Nesterov), and c spreads it over the updates in between. With `steps:
-by_speed` a client makes fewer steps if it is slower (DyLU): H_k = max(1, floor(H * fastest step / own step)), in
-seconds of a step without jitter, slowdowns and traces.
+with s(tau) = 1 / (1 + tau)^a, tau updates after the read. With `steps: by_speed` a client makes fewer steps if it is
+slower (DyLU): H_k = max(1, floor(H * fastest step / own step)), in seconds of a step without jitter, slowdowns and
+traces.
 
 With `grace`, an update that arrives within this time after another one is applied before any of their clients reads the
 model. The server waits only for computations that end in time. It foresees their ends, as in the authors' notebook.
@@ -25,8 +22,8 @@ from __future__ import annotations
 import math
 from typing import Any, ClassVar
 
+from simfl.algorithms.delayed_nesterov import DelayedNesterov
 from simfl.algorithms.local_rounds import LocalRounds, Update
-from simfl.tape import Model
 from simfl.tape.recording import Round
 
 
@@ -62,10 +59,9 @@ class AsyncLocalSgd(LocalRounds):
             options: the options of `LocalRounds`.
         """
         super().set_up(**options)
-        self.server_step, self.momentum, self.share = server_step, momentum, momentum_share
-        self.every = self.num_clients if momentum_every is None else momentum_every
+        every = self.num_clients if momentum_every is None else momentum_every
+        self.step = DelayedNesterov(self.tape, server_step, momentum, every, momentum_share)
         self.staleness_exponent, self.grace_s = staleness_exponent, grace
-        self._velocity = self._sum = Model((), ())
         #: Updates whose clients wait for the end of the grace, and when it ends.
         self._applied: list[Update] = []
         self._closes_s = math.inf
@@ -86,7 +82,8 @@ class AsyncLocalSgd(LocalRounds):
             self.drop(update)
             self._close_if_over()
             return
-        self._step(update, update.weight / (1 + update.staleness) ** self.staleness_exponent)
+        weight = update.weight / (1 + update.staleness) ** self.staleness_exponent
+        self.server_model = self.step(self.server_model, update.change, weight)
         self.applied()
         self.updated(update.client, update.staleness, update.examples, update.step_size)
         self._applied.append(update)
@@ -94,21 +91,6 @@ class AsyncLocalSgd(LocalRounds):
             self._closes_s = self.clock.now + self.grace_s
             self.clock.call_at(self._closes_s, self._close_if_over)
         self._close_if_over()
-
-    def _step(self, update: Update, weight: float) -> None:
-        """Take the step of one change."""
-        change, own = self.tape.combine((1.0, update.change)), self.server_step * weight / self.every
-        if not self.momentum:
-            self.server_model = self.tape.apply((1.0, self.server_model), (own, change))
-            return
-        share = self.share
-        self._sum = self.tape.apply((1.0, self._sum), (-weight / self.every, change))
-        if (self.version + 1) % self.every == 0:
-            self._velocity = self.tape.apply((self.momentum, self._velocity), (1.0, self._sum))
-            self._sum = Model((), ())
-            share = 1.0 - self.share * self.every + self.share
-        moved = ((-self.server_step * share * self.momentum, self._velocity),) if share else ()
-        self.server_model = self.tape.apply((1.0, self.server_model), (own, change), *moved)
 
     def _close_if_over(self) -> None:
         """Hand out the model if no computation that ends within the grace is left."""

@@ -75,7 +75,7 @@ class AsyncSGD(InTurn):
             network.hand_over(me, self.server, training.message_bytes, sent or gradient)
             staleness = self.version - read
             self.apply(me, gradient, size, sent, self.turns.weight(staleness), staleness)
-            content = self.content()
+            content = self.content(me)
             content = self.shortened(me, content[0])[0], *content[1:]
             network.hand_over(self.server, me, self._downlink_bytes, content[0])
             self.read(me)

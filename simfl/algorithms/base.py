@@ -21,6 +21,8 @@ from numpy.typing import NDArray
 from simfl.algorithms.aggregation import Aggregation, Hostility
 from simfl.algorithms.optimizers import Optimizer, OptimizerPlan, State, Terms
 from simfl.compression.base import CompressionPlan
+from simfl.each import number
+from simfl.privacy.cohorts import CohortPlan
 from simfl.privacy.releases import Releases
 from simfl.robust.base import AbstractRule, Among
 from simfl.streams import Streams
@@ -66,6 +68,7 @@ class Training:
         hostility: the hostile clients; None: all are honest.
         planned_updates: number of updates of all clients until the end of the run; inf if it is not known.
         compression: how messages are compressed; None: they are not.
+        cohorts: how the server adds noise to sums of updates; None: it does not.
     """
 
     initial: NDArray[np.float32]
@@ -87,11 +90,12 @@ class Training:
     hostility: Hostility | None = None
     planned_updates: float = math.inf
     compression: CompressionPlan | None = None
+    cohorts: CohortPlan | None = None
 
     def each_noise_std(self) -> list[float]:
         """Return the standard deviation of each client's noise, [K]."""
         std = self.noise_std
-        return [float(std)] * len(self.sizes) if isinstance(std, float | int) else [float(value) for value in std]
+        return [float(std)] * len(self.sizes) if isinstance(std, float | int) else [number(value) for value in std]
 
     @property
     def model_bytes(self) -> int:
@@ -240,14 +244,17 @@ class Algorithm(ABC):
         self._duration = world.compute.duration
         self._timeout = world.clock.timeout
         step_size = training.step_size
-        self._schedule = step_size if callable(step_size) else float(step_size)
+        self._schedule = step_size if callable(step_size) else number(step_size)
         self._noise_std = training.each_noise_std()
         scale = training.noise_scale
-        self._noise_scale = self._noise_std if scale is None else [float(value) for value in scale]
+        self._noise_scale = self._noise_std if scale is None else [number(value) for value in scale]
         self._seen = tape.releases or Releases([0] * self.num_clients)
         #: Releases of each client, as counted by the tape, or by the algorithm if it keeps its own account.
         self.releases = self._seen
+        if training.cohorts is not None:  # the server adds the noise
+            self._noise_scale = self._noise_std = [0.0] * self.num_clients
         self._allowances = training.allowances
+        self._ends = training.allowances is not None or training.cohorts is not None
         self._counted = [0] * self.num_clients
         self._at_a_time = [1] * self.num_clients
         if tape.releases is not None:
@@ -365,7 +372,7 @@ class Algorithm(ABC):
 
         A client whose privacy budget is spent does not start: the outcome is `GONE`.
         """
-        if self._allowances is not None:
+        if self._ends:
             made, before = self._seen.total(client), self._counted[client]
             self._counted[client], self._at_a_time[client] = made, max(made - before, self._at_a_time[client])
             if self.exhausted(client):
@@ -530,7 +537,7 @@ class Algorithm(ABC):
     def step_size(self) -> float:
         """Return the step size of the next update."""
         schedule = self._schedule
-        if isinstance(schedule, float):
+        if not callable(schedule):
             return schedule
         examples = round(self.updates * self._per_update)
         return schedule(self.updates, examples, examples / self._total)

@@ -57,7 +57,9 @@ class DecentralizedSGD(GraphRounds):
         self._scheme: AbstractScheme | None = None
         if plan is not None:
             self._scheme = SCHEMES[plan.scheme](self.tape, plan, dict(enumerate(self.model)))
-            self.combines_per_gradient += 1.0
+        terms = 1 + max(map(len, self._graph.neighbors)) + (plan is not None)
+        if self._changing is None and terms <= self.tape.reads:
+            self.combines_per_gradient = 0.0  # one operation mixes, and takes the step
 
     def worker(self, me: int) -> Process:
         """Send, compute, wait for the neighbors, mix and step."""

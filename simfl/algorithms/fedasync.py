@@ -15,7 +15,8 @@ were none, u is 0 and the update has full weight. (The paper's listing, read lit
 Clients send the change w_H - w; the server knows w and adds the two. The paper's scheduler gives tasks to random
 workers from time to time; here all clients, or `concurrency` clients at a time, train without pause.
 
-With privacy, each client clips its change to norm C and adds noise before it sends it.
+With privacy, each client clips its change to norm C and adds noise before it sends it; or the server adds the noise to
+each change (`privacy.unit: user`), and every change is a cohort of one user.
 
 A robust rule compares the client's model with the server's: w <- (1 - alpha_t) w + alpha_t rule(w, w_H). The norm clip
 w + clip(w_H - w, tau) is `clipped_gossip`. Attackers replace their change. One that knows everything knows the last
@@ -61,7 +62,7 @@ class FedAsync(LocalRounds):
     family: ClassVar[str] = "servers"
     who_waits: ClassVar[str] = "no client waits"
     what_travels: ClassVar[str] = "the model to clients, their changes to the server"
-    what_is_private: ClassVar[str] = "a client (`gaussian_update`)"
+    what_is_private: ClassVar[str] = "a client (`gaussian_update`), or a user, not from the server (`gaussian_cohort`)"
     kind: ClassVar[str] = "fedasync"
     aggregates: ClassVar[frozenset[Among]] = frozenset({"own"})
     attacked: ClassVar[frozenset[Among]] = frozenset({"many"})
@@ -91,14 +92,19 @@ class FedAsync(LocalRounds):
 
     def take(self, update: Update) -> None:
         """Apply w <- (1 - alpha_t) w + alpha_t w_H."""
-        if update.weight == 0.0:
+        cohorts = self.cohorts
+        if update.weight == 0.0 or (cohorts is not None and cohorts.over):
             self.drop(update)
             return
         share = self.mixing * self.weighting(update.staleness) * update.weight
-        terms = ((share * part, model) for part, model in self._heard(update))
+        heard = self._heard(update)
+        if cohorts is not None:  # a cohort of one update
+            heard = (heard[0], *cohorts.noised(self.server_model, heard[1:]))
+        terms = ((share * part, model) for part, model in heard)
         self.server_model = self.tape.apply((1.0 - share, self.server_model), *terms)
         self.applied()
-        self.updated(update.client, update.staleness, update.examples, update.step_size)
+        std = None if cohorts is None else cohorts.plan.noise_scale
+        self.updated(update.client, update.staleness, update.examples, update.step_size, noise_std=std)
         self.hand_out(update.client, update.came)
 
     def _heard(self, update: Update) -> Terms:

@@ -16,7 +16,11 @@ done by then, and for at least one. Later updates are dropped. Only online clien
 starts its round again; a client that is offline when the model arrives skips the round.
 
 Privacy protects all data of a client together: each client clips its update to norm C and adds noise before it sends
-it. The server sees which clients take part, and no epsilon assumes that this is secret.
+it. The server sees which clients take part, and no epsilon assumes that this is secret. With `privacy.unit: user` the
+server adds the noise to the sum of a round and divides by fraction K, whoever came (McMahan et al. 2018, DP-FedAvg):
+
+    every round:  S = each of K clients with probability fraction  (`cohorts: poisson`), or as above
+                  w <- w + (sum over S of the clipped w_k - w, plus N(0, (z C)^2 I)) / (fraction K)
 
 Faults. Lost messages make a round longer. The server chooses clients that are online and reachable. It waits for the
 update of a client that becomes unreachable, unless there is a deadline. While the server is offline, no round starts or
@@ -33,6 +37,7 @@ from typing import Any, ClassVar
 import simpy
 
 from simfl.algorithms.aggregation import Message
+from simfl.algorithms.optimizers import Terms
 from simfl.algorithms.server import ServerAlgorithm
 from simfl.robust.base import Among
 from simfl.tape import Model
@@ -49,7 +54,7 @@ class FedAvg(ServerAlgorithm):
     family: ClassVar[str] = "rounds"
     who_waits: ClassVar[str] = "the server waits for all selected clients, or until a `deadline`"
     what_travels: ClassVar[str] = "the model to clients, their changes to the server"
-    what_is_private: ClassVar[str] = "a client (`gaussian_update`)"
+    what_is_private: ClassVar[str] = "a client (`gaussian_update`), or a user, not from the server (`gaussian_cohort`)"
     kind: ClassVar[str] = "fedavg"
     aggregates: ClassVar[frozenset[Among]] = frozenset({"many"})
     combines_per_gradient: float = 0.3
@@ -84,6 +89,12 @@ class FedAvg(ServerAlgorithm):
         self.server_step = server_step
         self.deadline = deadline
         self.aggregation = self.aggregator(self.num_clients)
+        plan = self.training.cohorts
+        #: Whether each client is drawn independently with probability `_rate`.
+        self._drawn = plan is not None and plan.rate is not None
+        self._rate = 1.0 if plan is None or plan.rate is None else plan.rate
+        #: The fixed divisor of a sum with the server's noise.
+        self.divisor = self._rate * self.num_clients if self._drawn else float(self.cohort_size)
         #: Clients that are training or sending; they are not chosen again before they are done.
         self.busy: set[int] = set()
         self._freed: simpy.Event | None = None
@@ -104,6 +115,8 @@ class FedAvg(ServerAlgorithm):
         """Choose clients, wait for them and average, repeatedly."""
         while True:
             if not (yield from self._up()):
+                return
+            if self.cohorts is not None and self.cohorts.over:
                 return
             candidates = self._candidates()
             if not candidates and self.busy:  # clients that missed a deadline still train
@@ -138,6 +151,9 @@ class FedAvg(ServerAlgorithm):
     def _choose(self, candidates: list[int]) -> list[int]:
         """Draw the round's clients."""
         cohort: list[int] = []
+        if self._drawn:  # also those who are offline
+            drawn = {k for k in range(self.num_clients) if self._choice.next(0) < self._rate}
+            return sorted(drawn & set(candidates))
         while candidates and len(cohort) < self.cohort_size:
             cohort.append(candidates.pop(int(self._choice.next(0) * len(candidates))))
         return sorted(cohort)
@@ -154,28 +170,37 @@ class FedAvg(ServerAlgorithm):
             def missed(client: int = client) -> None:
                 self._done(client, this, None)
 
-            shown, refused = (model, missed) if self.clock.now == 0.0 else self.shortened(client, model, missed)
+            begins = self.clock.now == 0.0 and self.round_num == 0  # all clients have the initial model
+            shown, refused = (model, missed) if begins else self.shortened(client, model, missed)
 
             def begin(client: int = client, shown: Model = shown) -> None:
                 self.clock.start(self.client(client, shown, this), client)
 
-            if self.clock.now == 0.0:  # all clients have the initial model
+            if begins:
                 begin()
             else:
                 self.to_client(client, begin, self._message_bytes, refused, shown)
         if self.deadline is not None:
             self.clock.call_at(this.began_s + self.deadline, lambda: self._expire(this))
-        yield this.over
+        if cohort:
+            yield this.over
         if not (yield from self._up()):
             return
         this.closed = True
-        if not this.came:
+        if not this.came and not self._drawn:  # without noise, the model of a draw of nobody would show it
             return
         came = sorted(this.came)
-        total = sum(self.weights[k] for k in came)
         step = self.server_step if self.server_optimizer is None else -1.0
-        terms = self._terms(this, [(k, step * self.weights[k] / total) for k in came])
-        if self.aggregation is not None:
+        stds: list[float | None] = [None] * len(came)
+        if self.cohorts is not None:
+            noised = self.cohorts.noised(self.server_model, [(1.0, this.came[k]) for k in came])
+            terms: Terms = [(step / self.divisor * c, change) for c, change in noised]
+            stds[-1:] = [self.cohorts.plan.noise_scale] * bool(came)
+        elif self.aggregation is None:
+            total = sum(self.weights[k] for k in came)
+            terms = self._terms(this, [(k, step * self.weights[k] / total) for k in came])
+        else:
+            total = sum(self.weights[k] for k in came)
             changes = [Message(k, self.tape.combine((1.0, this.came[k])), self.weights[k] / total) for k in came]
             terms = [(step, self.aggregation(self.server, changes))]
         if self.server_optimizer is None:
@@ -185,9 +210,9 @@ class FedAvg(ServerAlgorithm):
         self.merged(self.server, self.server_model)
         self.round_num += 1
         with self.together():
-            for k in came:
+            for k, std in zip(came, stds, strict=True):
                 self.applied()
-                self.updated(k, 0, this.sizes[k], this.step_size, round_num=this.number)
+                self.updated(k, 0, this.sizes[k], this.step_size, round_num=this.number, noise_std=std)
         this.came.clear()
 
     def _terms(self, this: RoundUnderWay, weights: Sequence[tuple[int, float]]) -> list[tuple[float, Model | Round]]:
@@ -244,7 +269,8 @@ class FedAvg(ServerAlgorithm):
             return
         self._train_further(me, model, this.step_size)
         change = self.train(model, me, steps, (this.step_size, 0.0, 0.0, 0.0), self._correction(me, this))
-        self.tape.release(change)
+        if self.cohorts is None:
+            self.tape.release(change)
         sent_s, examples = self.clock.now, change.all_examples
         made = self.trained(change)
         sent = self.compressed(me, ((1.0, made),)) or made

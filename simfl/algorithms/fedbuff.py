@@ -18,6 +18,7 @@ Privacy protects all data of a client together: each update is clipped to norm C
 - by the server to the sum of a buffer, as in the paper. This protects the models, but not from the server, which sees
   each update (or their sum, under secure aggregation). Weights are at most 1, so one update moves the sum by at most C,
   and m updates of one client in one buffer move it by at most m C: they are accounted as m^2 releases, which is exact.
+  With `privacy.unit: user` a buffer is a cohort, and the divisor is K even if fewer updates came.
   The paper's noise comes from DP-FTRL and is correlated over the steps; here it is independent.
 
 Faults: those of `simfl.algorithms.server`. With `after_update: wait` an unreachable client delays the buffer if the
@@ -44,7 +45,9 @@ class FedBuff(LocalRounds):
     family: ClassVar[str] = "servers"
     who_waits: ClassVar[str] = "no client waits; with `after_update: wait`, clients wait for the server's step"
     what_travels: ClassVar[str] = "the model to clients, their changes to the server"
-    what_is_private: ClassVar[str] = "a client (`gaussian_update`); with `noise: server`, not from the server"
+    what_is_private: ClassVar[str] = (
+        "a client (`gaussian_update`); with `noise: server`, or `gaussian_cohort`, not from the server"
+    )
     kind: ClassVar[str] = "fedbuff"
     aggregates: ClassVar[frozenset[Among]] = frozenset({"many"})
 
@@ -85,11 +88,14 @@ class FedBuff(LocalRounds):
 
     def take(self, update: Update) -> None:
         """Put an update into the buffer, and take a step when it is full."""
-        if update.weight == 0.0:
+        cohorts = self.cohorts
+        if update.weight == 0.0 or (cohorts is not None and cohorts.over):
             self.drop(update)
             return
         self.buffer.append(update)
         self._shares[update.client] += 1
+        if cohorts is not None:
+            cohorts.join(update.client)
         if len(self.buffer) == self.buffer_size:
             self.step()
         elif self.waiting:
@@ -113,16 +119,21 @@ class FedBuff(LocalRounds):
         weights = [update.weight / (1 + update.staleness) ** self.staleness_exponent for update in buffer]
         noise_std = [self._noise_std[update.client] for update in buffer]
         self._shares.clear()
-        scale = self.server_step / len(buffer)
+        count = len(buffer) if self.cohorts is None else self.buffer_size
+        scale = self.server_step / count
         sizes = [update.examples for update in buffer]
-        terms = [(weight, update.change) for weight, update in zip(weights, buffer, strict=True)]
+        terms: list[tuple[float, Any]] = [
+            (weight, update.change) for weight, update in zip(weights, buffer, strict=True)
+        ]
         optimizer = self.server_optimizer
         if self.server_noise is not None:
             noise_std[-1] = self.server_noise
+        if self.cohorts is not None:
+            terms, noise_std[-1] = self.cohorts.noised(self.server_model, terms), self.cohorts.plan.noise_scale
         if self.aggregation is not None:
             mean = self._aggregate(buffer, weights)
         elif optimizer is not None:
-            mean = self._added(self.tape.combine(), 1.0 / len(buffer), terms)
+            mean = self._added(self.tape.combine(), 1.0 / count, terms)
         if optimizer is None and self.aggregation is None:
             self.server_model = self._added(self.server_model, scale, terms)
         elif optimizer is None:

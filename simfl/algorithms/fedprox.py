@@ -28,6 +28,6 @@ class FedProx(FedAvg):
         "the server waits for all selected clients; with a `deadline`, a late client sends the steps that it has made"
     )
     what_travels: ClassVar[str] = "the model to clients, their changes to the server"
-    what_is_private: ClassVar[str] = "a client (`gaussian_update`)"
+    what_is_private: ClassVar[str] = "a client (`gaussian_update`), or a user, not from the server (`gaussian_cohort`)"
     kind: ClassVar[str] = "fedprox"
     partial_work: ClassVar[bool] = True

@@ -63,7 +63,7 @@ class LateGradients(AsyncSGD):
 
     def _stop(self, client: int) -> None:
         self.read(client)
-        content = self.content()
+        content = self.content(client)
         model, refused = self.shortened(client, content[0], lambda: self.miss(client))
         given = model, *content[1:]
 

@@ -101,8 +101,12 @@ class LocalRounds(AsyncServerAlgorithm):
         return came
 
     def release(self, change: Round) -> None:
-        """Count an update in flight as released, whether the server uses it or not."""
-        self.tape.release(change)
+        """Count an update in flight as released, whether the server uses it or not.
+
+        If the server adds noise to sums, what it releases counts, not what it receives.
+        """
+        if self.cohorts is None:
+            self.tape.release(change)
 
     # -- the server ----------------------------------------------------------------------------
 

@@ -21,6 +21,7 @@ from typing import Any
 import simpy
 
 from simfl.algorithms.base import Algorithm
+from simfl.algorithms.cohorts import Cohorts
 from simfl.algorithms.optimizers import Optimizer, Terms
 from simfl.algorithms.staleness import Apply, StalenessBound, Turns
 from simfl.compression.base import AbstractScheme
@@ -44,7 +45,8 @@ class ServerAlgorithm(Algorithm):
         self.version = 0
         self.turns = Turns(staleness, self.version_after, lambda: self.clock.stopped)
         self._waited_s: dict[int, float] = {}
-        self._server_free_s = 0.0
+        #: When each server is done with the messages that it has.
+        self._free_s: dict[int, float] = {}
         self.server_model: Model
         #: None for plain SGD.
         self.server_optimizer: Optimizer | None = None
@@ -57,6 +59,10 @@ class ServerAlgorithm(Algorithm):
         self.server_model = self.tape.constant(self.training.initial)
         if self.training.server_optimizer is not None:
             self.server_optimizer = Optimizer(self.tape, self.training.server_optimizer, 1, chain=True)
+        #: The server's releases of sums of updates; None if it adds no noise to them.
+        self.cohorts: Cohorts | None = None
+        if self.training.cohorts is not None:
+            self.cohorts = Cohorts(self.tape, self.training.cohorts, self.training.allowances, self.releases)
         plan = self.training.compression
         self._uplink: AbstractScheme | None = None
         #: w, the model of each client as the server knows it, if the models that it sends are compressed.
@@ -74,7 +80,27 @@ class ServerAlgorithm(Algorithm):
 
     def pairs(self) -> Iterator[tuple[int, int]]:
         """Yield each client paired with the server."""
-        return ((client, self.server) for client in range(self.num_clients))
+        return ((client, self.server_of(client)) for client in range(self.num_clients))
+
+    def server_of(self, client: int) -> int:
+        """Return the node that the client exchanges messages with."""
+        del client
+        return self.server
+
+    @property
+    def ending(self) -> str:
+        """Say that the server has made all of its releases."""
+        cohorts = self.cohorts
+        return f"the server has made its {cohorts.number} releases" if cohorts is not None and cohorts.over else ""
+
+    def exhausted(self, client: int) -> bool:
+        """Whether the client may be in no further release."""
+        if self.cohorts is None:
+            return super().exhausted(client)
+        if self.cohorts.affords(client):
+            return False
+        self.exhausted_s.setdefault(client, self.clock.now)
+        return True
 
     def awaits(self, client: int) -> str:
         """Say that the client waits for the server's answer, or for its turn."""
@@ -83,12 +109,12 @@ class ServerAlgorithm(Algorithm):
 
     # -- outages of the server -----------------------------------------------------------------
 
-    def when_up(self, call: Callable[[], None]) -> None:
+    def when_up(self, call: Callable[[], None], server: int | None = None) -> None:
         """Call an action of the server now or when it is back, if it ever is."""
         if self._trivial:
             call()
             return
-        back_s = self.world.availability.back_s(self.server, self.clock.now)
+        back_s = self.world.availability.back_s(self.server if server is None else server, self.clock.now)
         if back_s == self.clock.now:
             call()
         elif not math.isinf(back_s):
@@ -96,7 +122,7 @@ class ServerAlgorithm(Algorithm):
 
     def miss(self, client: int) -> None:
         """Tell the server, now or when it is back, that no update will arrive."""
-        self.when_up(lambda: self.forget(client))
+        self.when_up(lambda: self.forget(client), self.server_of(client))
 
     # -- messages ------------------------------------------------------------------------------
 
@@ -104,8 +130,8 @@ class ServerAlgorithm(Algorithm):
         self, client: int, receive: Callable[[], None], size: int | None = None, content: Model | Gradient | None = None
     ) -> None:
         """Send an update; `receive` is called when the server has processed it."""
-        size = self.training.message_bytes if size is None else size
-        self.world.network.send(client, self.server, size, lambda: self._turn_to(receive), content=content)
+        size, server = self.training.message_bytes if size is None else size, self.server_of(client)
+        self.world.network.send(client, server, size, lambda: self._turn_to(receive, server), content=content)
 
     def compressed(self, client: int, terms: Terms) -> Model | None:
         """Return what the server decodes of an update; None if it gets all of it.
@@ -124,7 +150,7 @@ class ServerAlgorithm(Algorithm):
     ) -> None:
         """Send the model, or `size` bytes, to a client; see `Network.send`."""
         size = self._downlink_bytes if size is None else size
-        self.world.network.send(self.server, client, size, receive, refused, content)
+        self.world.network.send(self.server_of(client), client, size, receive, refused, content)
 
     @property
     def _downlink_bytes(self) -> int:
@@ -149,19 +175,21 @@ class ServerAlgorithm(Algorithm):
 
         return shown, take_back
 
-    def _turn_to(self, receive: Callable[[], None]) -> None:
-        """Process the server's messages one by one, each for `seconds_per_update`."""
+    def _turn_to(self, receive: Callable[[], None], server: int | None = None) -> None:
+        """Process a server's messages one by one, each for `seconds_per_update`."""
         seconds = self.world.server.seconds_per_update
         if not seconds:
             receive()
             return
-        begin_s = max(self.clock.now, self._server_free_s)
-        self._server_free_s, outcome = self.world.availability.finish(self.server, begin_s, seconds)
+        server = self.server if server is None else server
+        begin_s = max(self.clock.now, self._free_s.get(server, 0.0))
+        self._free_s[server], outcome = self.world.availability.finish(server, begin_s, seconds)
         if outcome is Outcome.DONE:
-            self.clock.call_at(self._server_free_s, receive)
+            self.clock.call_at(self._free_s[server], receive)
 
-    def content(self) -> Any:
+    def content(self, client: int) -> Any:
         """Return the server's message to a client: the model and its version."""
+        del client
         return self.server_model, self.version
 
     def hand_out(self, client: int, came: simpy.Event | None = None) -> simpy.Event:
@@ -175,7 +203,7 @@ class ServerAlgorithm(Algorithm):
 
         def give() -> None:
             self.read(client)
-            content = self.content()
+            content = self.content(client)
             if self.clock.now == 0.0:
                 arrived.succeed(content)
                 return
@@ -196,7 +224,7 @@ class ServerAlgorithm(Algorithm):
     def request(self, client: int) -> simpy.Event:
         """Request the model by a message without size; returns the event of `hand_out`."""
         came = self.clock.event()
-        self.world.network.send(client, self.server, 0, lambda: self.hand_out(client, came))
+        self.world.network.send(client, self.server_of(client), 0, lambda: self.hand_out(client, came))
         return came
 
     def exchanged(self, client: int, since: float) -> None:

@@ -40,6 +40,7 @@ from simfl.attacks.pairing import Coins, Pairs, pairs_of
 from simfl.attacks.separation import area, right_pairs, true_positive_rates
 from simfl.attacks.statistics import default_guesses, error_at, pair_lower_bound
 from simfl.build.assembly import assemble
+from simfl.build.cohorts import refuse_cohorts
 from simfl.build.robust import refuse_attackers
 from simfl.build.setup import Setup
 from simfl.errors import RunError, ScenarioError
@@ -115,6 +116,7 @@ def infer_membership(
     for client in targets:
         if not 0 <= client < count:
             raise ScenarioError(f"--client: expected 0 to {count - 1}, found {client}")
+    refuse_cohorts(scenario)
     refuse_attackers(scenario, "an observer hears what clients send that follow the algorithm")
     coins = Coins(targets, Streams(scenario.seed)) if held_out == "coins" else None
     setup = assemble(scenario, None if coins is None else coins.split)
@@ -262,7 +264,7 @@ def _accounts(
     releases = simulation.account()
     epsilon, statement = local_epsilons(simulation.setup, releases), statement_of(simulation.setup, releases)
     # Noise that the server adds does not protect the messages to it.
-    bare = (server, LINKS) if scenario.algorithm.noise_of_server else ()
+    bare = (server, LINKS) if scenario.noise_of_server else ()
     accounts = {pair: Account() if pair[0] in bare else Account(float(epsilon[pair[1]])) for pair in pairs}
     if pairwise:
         names = {("server" if observer == server else str(observer)): observer for observer in kept}

@@ -209,12 +209,15 @@ def _problems(scenario: Scenario, client: int) -> Iterator[str]:
     if privacy is None:
         yield "privacy: expected a mechanism to audit, found none; add a section privacy"
         return
-    if scenario.algorithm.noise_of_server:
+    if scenario.noise_of_server:
+        at, found = (
+            ("algorithm.noise", "noise: server") if scenario.algorithm.noise_of_server else ("privacy.unit", "user")
+        )
         yield (
-            "algorithm.noise: expected noise that clients add to what they send, found noise: server; an audit hears "
+            f"{at}: expected noise that clients add to what they send, found {found}; an audit hears "
             "what clients send, which that noise does not cover; audit clients that add their own"
         )
-    if privacy.unit == "client":
+    if privacy.protects != "example":
         yield (
             "privacy.mechanism: expected a mechanism that protects examples, found gaussian_update, which protects "
             "whole clients: canaries among one client's examples do not test it; audit mechanism: gaussian"

@@ -72,6 +72,8 @@ CASES: dict[str, Case] = {
     "cifar10-resnet20-adpsgd": _case("cifar10", {"kind": "resnet", "blocks": 3}, 16, 300),
 }
 
+#: Seconds of a quick measurement: it begins no case that would probably end later.
+QUICK_S = 60.0
 #: The cases of `simfl bench --quick`, which measures a tenth of each.
 QUICK = (
     "digits-softmax-adpsgd",

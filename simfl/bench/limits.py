@@ -31,8 +31,8 @@ def kernel_limit(setup: Any, device: Any, quick: bool = False) -> Callable[[], f
     scale = np.float32(setup.training.each_noise_std()[0])
     sampler = None if problem.noise is None else SAMPLERS[problem.noise.sampler]
 
-    def gradient(params: Any, index: Any, weight: Any, draw: Any) -> Any:
-        batch = x[index], y[index], weight
+    def gradient(params: Any, examples: Any, index: Any, weight: Any, draw: Any) -> Any:
+        batch = examples[0][index], examples[1][index], weight
         total = model.gradient_sum(params, *batch) if clip is None else model.clipped_gradient_sum(params, *batch, clip)
         return total if sampler is None else total + scale * sampler(keys, jnp.int32(0), draw, model.size)
 
@@ -43,23 +43,24 @@ def kernel_limit(setup: Any, device: Any, quick: bool = False) -> Callable[[], f
         start = jax.device_put(np.tile(setup.training.initial, (width, 1)), device)
         ones = jnp.ones(size, jnp.float32)
 
-        def scan(params: Any, indices: Any, draws: Any) -> Any:
+        # The examples are an argument: a constant would be copied into each program.
+        def scan(params: Any, examples: Any, indices: Any, draws: Any) -> Any:
             def body(params: Any, inputs: Any) -> Any:
                 index, draw = inputs
                 if width == 1:
-                    total = gradient(params[0], index[0], ones, draw[0])[None]
+                    total = gradient(params[0], examples, index[0], ones, draw[0])[None]
                 else:
-                    total = jax.vmap(gradient, in_axes=(0, 0, None, 0))(params, index, ones, draw)
+                    total = jax.vmap(gradient, in_axes=(0, None, 0, None, 0))(params, examples, index, ones, draw)
                 return params - np.float32(0.001) * total, None
 
             return jax.lax.scan(body, params, (indices, draws))[0]
 
         compiled = jax.jit(scan)
-        return lambda: compiled(start, indices, draws).block_until_ready()
+        return lambda: compiled(start, (x, y), indices, draws).block_until_ready()
 
     widths: tuple[int, ...] = (1, 4, 8, 16, 32) if device.platform == "cpu" else (8, 32, 128, 512)
     if quick:
-        widths = widths[2:4]
+        widths = widths[2:3]
     if model.convolutional and device.platform == "cpu":
         widths = (1,)
     probe = build(1, 8)

@@ -285,6 +285,7 @@ def _training(setup: Setup) -> Training:
         clipping_norm=math.inf if protection.clipping_norm is None else protection.clipping_norm,
         rule=rule_of(setup),
         hostility=hostility_of(setup),
+        cohorts=protection.cohorts,
         planned_updates=kind.planned_updates(sizes) * len(sizes) if stop.updates or stop.epochs else math.inf,
     )
 

@@ -17,13 +17,13 @@ from simfl.streams import Streams
 class Places:
     """The nodes that rules select by number, by region, at random, or as server.
 
-    Servers are numbered after the clients: the server is node K, its aggregators are K + 1 and so on.
+    Servers are numbered after the clients: the server is node K, those below it are K + 1 and so on.
     """
 
     def __init__(self, scenario: Scenario, streams: Streams) -> None:
         self.count, self._streams = scenario.clients.count, streams
-        beside = scenario.algorithm.nodes_beside_server
-        self.servers = frozenset(range(self.count, self.count + 1 + beside))
+        beside = scenario.algorithm.nodes_beside_server(scenario)
+        self.servers = frozenset(range(self.count, self.count + 1 + len(beside)))
         #: The number of the region of each node that is in a region.
         self.regions: dict[int, int] = {}
         self._names: tuple[str, ...] = ()
@@ -31,9 +31,7 @@ class Places:
             return
         self._names = regions.names
         self.regions = dict(enumerate(self._of_clients(regions)))
-        server = scenario.server
-        of_servers = [server.region, *server.aggregator_regions, *[server.region] * beside]
-        for node, name in zip(sorted(self.servers), of_servers, strict=False):
+        for node, name in zip(sorted(self.servers), [scenario.server.region, *beside], strict=True):
             if name is not None:
                 self.regions[node] = self._names.index(name)
 

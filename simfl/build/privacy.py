@@ -1,4 +1,4 @@
-"""The clients' noise and the ledger, from the privacy section."""
+"""The noise and the ledger, from the privacy section."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from simfl.build.cohorts import cohorts_of
 from simfl.build.setup import Protection, Setup
 from simfl.errors import ScenarioError
 from simfl.privacy.accounting import Accountant
 from simfl.privacy.calibration import least_noise
+from simfl.privacy.cohorts import CohortLedger
 from simfl.privacy.correlated import Correlation, InTime, Pairwise
 from simfl.privacy.in_time import InTimeLedger, noising_coefficients, participation
 from simfl.privacy.ledger import Ledger
@@ -54,11 +56,13 @@ def protect(setup: Setup) -> Protection:
     from simfl.privacy.noise import unit_std  # imports JAX
 
     make = MECHANISMS[privacy.made_by]
-    given = {name: getattr(privacy, name) for name in type(privacy).model_fields}
+    given = {name: getattr(privacy, name) for name in type(privacy).model_fields if name != "unit"}
+    if privacy.by_server:  # the account of a server's sums has one view
+        del given["view"]
     terms = Terms(
         unit=make.unit,
         refusal=make.refusal or (_PARTIAL if privacy.partial else kind.refusal),
-        by_server=setup.scenario.algorithm.noise_of_server,
+        by_server=setup.scenario.noise_of_server,
         rounding=make.rounding(setup.dimension),
         disregards=_SHARED if privacy.correlated == "pairwise" else None,
         **_arguments(Terms, {"clipping_norm": math.nan, **given}),
@@ -77,13 +81,14 @@ def protect(setup: Setup) -> Protection:
     stretch = [1.0 if correlation is None else correlation.stretch(client) for client in range(count)]
     return Protection(
         clipping_norm=given.get("clipping_norm"),
-        clip="update" if make.unit == "client" else "example",
+        clip="example" if make.unit == "example" else "update",
         sampler=make.sampler,
         scales=scales,
         stds=[scale * unit * stretched for scale, stretched in zip(scales, stretch, strict=True)],
         ledger=_ledger(setup, terms, setup.sizes, levels, make.pure, noising),
         grid=None if terms.rounding is None else _grid(setup, scales, min(levels)),
         correlation=correlation,
+        cohorts=cohorts_of(setup, scales[0]),
     )
 
 
@@ -127,6 +132,9 @@ def _ledger(
 ) -> Ledger:
     """Return the ledger for clients of these sizes."""
     batches = setup.scenario.algorithm.batch_size, setup.kind.sampling
+    plan = cohorts_of(setup, 0.0)
+    if plan is not None:
+        return CohortLedger(terms, sizes, *batches, levels, plan)
     if noising is None:
         return Ledger(terms, sizes, *batches, levels, pure)
     return InTimeLedger(dataclasses.replace(terms, amplification=False), sizes, *batches, levels, noising)
@@ -257,10 +265,10 @@ def privacy_warnings(setup: Setup) -> Iterator[str]:
     ledger, data, sizes = setup.ledger, setup.scenario.data, setup.sizes
     if ledger is None or not ledger.accounted:
         return
-    smallest, whole = int(np.argmin(sizes)), ledger.terms.unit == "client"
+    smallest, whole = int(np.argmin(sizes)), ledger.terms.unit != "example"
     n = len(sizes) if whole else int(sizes[smallest])
     if ledger.delta * n > 1.001:  # some papers take 1/n, rounded
-        whose = "clients" if whole else f"examples of client {smallest}"
+        whose = f"{ledger.terms.unit}s" if whole else f"examples of client {smallest}"
         yield (
             f"privacy.delta: {ledger.delta:g} is more than 1/{n}, one over the number of {whose}: publishing one of "
             f"them as it is would keep such a promise; use less than {1 / n:.2g}"

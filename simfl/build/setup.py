@@ -24,6 +24,7 @@ from simfl.build.links import links_of
 from simfl.data import Dataset, Partition
 from simfl.errors import ScenarioError
 from simfl.models import AbstractModel
+from simfl.privacy.cohorts import CohortPlan
 from simfl.privacy.correlated import Correlation
 from simfl.privacy.ledger import Ledger
 from simfl.privacy.releases import Releases
@@ -82,6 +83,7 @@ class Protection:
         warnings: lines for the user.
         grid: of gradients and noise; None for noise on real numbers.
         correlation: of each client's noise with other noise; None if it is independent.
+        cohorts: how a server adds noise to sums of updates; None if it does not.
     """
 
     clipping_norm: float | None
@@ -93,6 +95,7 @@ class Protection:
     warnings: tuple[str, ...] = ()
     grid: Grid | None = None
     correlation: Correlation | None = None
+    cohorts: CohortPlan | None = None
 
 
 NOTHING_OWN = Own()
@@ -217,7 +220,7 @@ class Kind(Generic[C]):
         if self.config.sampling != "auto":
             return self.config.sampling
         privacy = self.scenario.privacy
-        return self.usual_sampling if privacy is None or privacy.unit == "client" or self.local else "poisson"
+        return self.usual_sampling if privacy is None or privacy.protects != "example" or self.local else "poisson"
 
     @property
     def released_whole(self) -> bool:
@@ -294,5 +297,10 @@ class Kind(Generic[C]):
         """
         self.check_planned()
         count, allowed = self.planned_updates(setup.sizes.tolist()), setup.training.allowances
-        clients = range(len(setup.sizes))
-        return Releases([count if allowed is None else min(count, allowed[k]) for k in clients])
+        clients, plan = range(len(setup.sizes)), setup.protection.cohorts
+        planned = Releases([count if allowed is None else min(count, allowed[k]) for k in clients])
+        if plan is not None and plan.releases is not None:
+            sums = math.floor(count / plan.rate + 1e-9) if plan.rate else plan.releases
+            planned.cohorts = min(plan.releases, sums)
+            planned.counts = [min(made, plan.releases) for made in planned.counts]
+        return planned

@@ -43,6 +43,8 @@ _LOOKS = {
     "diloco": ("DiLoCo", "#600000"),
     "ditto": ("Ditto", "#662200"),
     "async_local_sgd": ("async local SGD", "#6060F0"),
+    "halos": ("HALoS", "#619B91"),
+    "decoupled_diloco": ("Decoupled DiLoCo", "#4A1252"),
     "fedbuff": ("FedBuff", "#E78AC3"),
     "fedasync": ("FedAsync", "#01665E"),
     "async_fl": ("async FL", _ORANGE),

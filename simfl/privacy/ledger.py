@@ -77,6 +77,8 @@ class Ledger:
 
     #: Whether the account of an example includes the releases of all clients that hold it.
     counts_holders: ClassVar[bool] = False
+    #: Whether releases are sums of clients' updates, to which a server adds noise (`simfl.privacy.cohorts`).
+    counts_cohorts: ClassVar[bool] = False
     #: The counter of a run's releases.
     counted_by: ClassVar[type[Tally]] = Tally
     #: Number of models trained on the same data; their promises have client * tasks + task as the client.
@@ -121,7 +123,7 @@ class Ledger:
         return self.sampling == "shuffle" and self.terms.unit == "example"
 
     def _reason(self) -> str | None:
-        if self.terms.unit == "client":
+        if self.terms.unit != "example":
             return None
         on_grid = self.terms.rounding is not None and self.terms.amplification
         return refusal(self.sampling, self.terms.neighbors, on_grid)
@@ -177,7 +179,7 @@ class Ledger:
     @property
     def _sampled(self) -> str:
         """In words: how examples are chosen for a release, and which part is secret."""
-        if self.terms.unit == "client":
+        if self.terms.unit != "example":
             return "no sampling within a client"
         if self.terms.view == "global_hidden" and not self.by_passes and self.terms.amplification:
             rate = f"{self.batch_size}/({len(self.sizes)} * {self._smallest})"
@@ -236,7 +238,7 @@ class Ledger:
 
     def _composition(self, n: int, kinds: Mapping[tuple[int, float], int]) -> Composition:
         kinds = {kind: count for kind, count in sorted(kinds.items()) if count}
-        if self.terms.unit == "client":
+        if self.terms.unit != "example":
             return tuple((self._release(level, 1.0, "none"), count) for (_, level), count in kinds.items())
         if self.sampling == "shuffle":
             uses = planned_uses(n, _batches(kinds), self.pure)

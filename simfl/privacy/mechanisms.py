@@ -42,7 +42,7 @@ class AbstractMechanism(ABC):
     kind: ClassVar[str]
     summary: ClassVar[str]
     sampler: ClassVar[str]
-    unit: ClassVar[Literal["example", "client"]] = "example"
+    unit: ClassVar[Literal["example", "client", "user"]] = "example"
     refusal: ClassVar[str | None] = None
     level: ClassVar[str]
     pure: ClassVar[bool] = False
@@ -139,6 +139,19 @@ class GaussianUpdate(Gaussian):
 
 
 @dataclass(frozen=True)
+class CohortGaussian(Gaussian):
+    """Gaussian noise of a server on the sum of users' clipped updates, once per release.
+
+    The noise has standard deviation z C on the sum over a cohort, whatever the number of users in it. See
+    `simfl.privacy.cohorts`.
+    """
+
+    kind = "gaussian_cohort"
+    summary = "Gaussian noise of a trusted server on the sum of a cohort's clipped updates: protects users"
+    unit = "user"
+
+
+@dataclass(frozen=True)
 class _Pure(_Clipped):
     """Laplace noise: one release on data that is not sampled has a pure epsilon > 0.
 
@@ -231,6 +244,7 @@ _CORE: tuple[type[AbstractMechanism], ...] = (
     Gaussian,
     GridGaussian,
     GaussianUpdate,
+    CohortGaussian,
     LaplaceL2,
     Laplace,
     LaplaceL2RadiusOnly,

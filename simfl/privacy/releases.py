@@ -16,6 +16,7 @@ from typing import ClassVar, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from simfl.each import number
 from simfl.errors import RunError
 from simfl.privacy.shuffled import Passes, Uses
 from simfl.privacy.terms import Terms
@@ -37,6 +38,7 @@ class Releases:
         passes: for each client, the largest number of releases that contain one example; for each pair
             client * tasks + task if several tasks are trained on the same data. None without passes over shuffled
             data, or if it follows from the number of releases because none was lost.
+        cohorts: releases of a server's sums of updates, if it adds the noise once per sum.
     """
 
     #: Whether mini-batches are counted by number, so that skipped ones count as released.
@@ -47,6 +49,7 @@ class Releases:
     refusal: str | None = None
     dearer: set[int] = field(default_factory=set)
     passes: Sequence[Uses] | None = None
+    cohorts: int = 0
 
     def total(self, client: int) -> int:
         """Return the number of the client's releases."""
@@ -125,7 +128,7 @@ class Tally(Releases):
         self.ledger = ledger
         self._batch = ledger.batch_size
         self._poisson = ledger.sampling == "poisson"
-        self._scales = [float(scale) for scale in scales]
+        self._scales = [number(scale) for scale in scales]
         self._norm = clipping_norm
         # The change of a round whose gradients are clipped one by one is not bounded: its ledger certifies nothing.
         self._unproved = rounds and ledger.terms.unit == "example"

@@ -13,7 +13,7 @@ View = Literal["local_transcript", "global_hidden"]
 
 @dataclass(frozen=True)
 class Terms:
-    """What a ledger promises to an example, or to all data of a client (`unit`).
+    """What a ledger promises to an example, or to all data of a client or a user (`unit`).
 
     Attributes:
         clipping_norm: C; NaN without clipping.
@@ -33,7 +33,7 @@ class Terms:
     view: View = "local_transcript"
     accountant: Accountant = "tightest"
     amplification: bool = True
-    unit: Literal["example", "client"] = "example"
+    unit: Literal["example", "client", "user"] = "example"
     refusal: str | None = None
     by_server: bool = False
     rounding: Rounding | None = None

@@ -69,6 +69,12 @@ def further_metrics(gradients: bool, names: Iterable[str]) -> pa.Schema:
 CLIENT_METRICS = _schema(time_s=_SECONDS, updates=_COUNT, client=_CLIENT, test_accuracy=_REAL, test_loss=_REAL)
 """One row per client and evaluation of each client's own model (`evaluate.clients`)."""
 
+DISTANCE = _schema(consensus_distance=_REAL)
+"""An additional column of `client_metrics`: the L2 distance of the client's model from the average model.
+
+If the average model is that of the clients, the root mean square of this column is `consensus_distance` of `metrics`.
+"""
+
 UPDATES = _schema(
     time_s=_SECONDS,
     client=_CLIENT,
@@ -130,6 +136,12 @@ RELEASES = _schema(client=_CLIENT, batch_size=_COUNT, sampling_rate=_REAL, level
 batch_size is nominal; level is the noise multiplier, or the epsilon of one release of a pure mechanism.
 """
 
+COHORTS = _schema(release=_COUNT, time_s=_SECONDS, client=_CLIENT, updates=_COUNT)
+"""One row per release of a server's sum of updates and user in it, with `privacy.unit: user`.
+
+release counts sums from 0; one that nobody was in has no row. updates is the number of the user's updates in the sum.
+"""
+
 USES = _schema(client=_CLIENT, copies=_COUNT, count=_COUNT)
 """For releases from shuffled data: an example of the client is `copies` times in each of `count` releases.
 
@@ -168,6 +180,7 @@ SCHEMAS: dict[str, pa.Schema] = {
     "client_metrics": CLIENT_METRICS,
     "releases": RELEASES,
     "uses": USES,
+    "cohorts": COHORTS,
     "client_epsilon": CLIENT_EPSILON,
     "timeline": TIMELINE,
     "aggregation": AGGREGATION,

@@ -21,6 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from simfl.each import array_of
 from simfl.errors import RunError
 
 ROWS_PER_CHUNK = 65_536
@@ -53,10 +54,13 @@ class TableWriter:
         self._sink: pa.OSFile | None = None
         self._stream: pa.ipc.RecordBatchStreamWriter | None = None
         self._closed = self._broken = False
+        self._shared: SharedRows | None = None
 
     @property
     def num_rows(self) -> int:
         """Rows added so far."""
+        if self._shared is not None:
+            self._shared.gather()
         return self._num_flushed + self._num_in_columns + len(self._flat) // len(self.schema)
 
     def append(self, row: Sequence[Any]) -> None:
@@ -124,6 +128,11 @@ class TableWriter:
         remove(self._stream_path)
         self._flat, self._columns = [], []
 
+    def leave(self) -> None:
+        """Take no more of the rows that several tables share."""
+        if self._shared is not None:
+            self._shared.leave(self)
+
     def __enter__(self) -> TableWriter:
         return self
 
@@ -138,18 +147,24 @@ class TableWriter:
     # -- from rows to columns ------------------------------------------------------------------
 
     def _gather_rows(self) -> None:
+        if self._shared is not None:
+            self._shared.gather()
         if not self._flat:
             return
         flat, self._flat = self._flat, []
+        width = self._width_of(flat)
+        # One pass over all values is four times faster than a column at a time. Integers up to
+        # 2^53 go through float64 unchanged; larger ones, and fractions, are refused below.
+        self._take(self._table(np.fromiter(flat, dtype=np.float64, count=len(flat)).reshape(-1, width)))
+
+    def _width_of(self, flat: list[Any]) -> int:
         width = len(self.schema)
         if len(flat) % width:
             raise ValueError(f"{self.path.name}: expected rows of {width} values, found {len(flat)} in all")
-        # One pass over all values is four times faster than a column at a time. Integers up to
-        # 2^53 go through float64 unchanged; larger ones, and fractions, are refused below.
-        values = np.fromiter(flat, dtype=np.float64, count=len(flat)).reshape(-1, width)
-        self._take(
-            pa.table([self._column(field, values[:, j]) for j, field in enumerate(self.schema)], schema=self.schema)
-        )
+        return width
+
+    def _table(self, values: np.ndarray) -> pa.Table:
+        return pa.table([self._column(field, values[:, j]) for j, field in enumerate(self.schema)], schema=self.schema)
 
     def _column(self, field: pa.Field, values: np.ndarray) -> pa.Array:
         if pa.types.is_floating(field.type):
@@ -227,6 +242,53 @@ class TableWriter:
 
     def _refused(self, error: OSError) -> RunError:
         return RunError(f"{self.path}: {cannot_write('the table', self.path, error)}; what was written before is kept")
+
+
+class SharedRows:
+    """Rows of the tables of a group of runs, equal but for some numbers.
+
+    `tables` have one schema; table i gets the rows of setting i.
+    """
+
+    def __init__(self, tables: Sequence[TableWriter]) -> None:
+        self._tables: list[TableWriter | None] = list(tables)
+        self._first = tables[0]
+        self._flat: list[Any] = []
+        self._flat_limit = self._first.rows_per_chunk * len(self._first.schema)
+        for table in tables:
+            table._shared = self
+
+    def append(self, row: Sequence[Any]) -> None:
+        """Add one row, with its values in the order of the schema; some may be an `Each`."""
+        flat = self._flat
+        flat.extend(row)
+        if len(flat) >= self._flat_limit:
+            self.gather()
+
+    def gather(self) -> None:
+        """Give the rows so far to the tables."""
+        if not self._flat:
+            return
+        flat, self._flat = self._flat, []
+        width = self._first._width_of(flat)
+        values, varied = array_of(flat, np.float64)
+        common = self._first._table(values.reshape(-1, width))
+        for setting, table in enumerate(self._tables):
+            if table is None:
+                continue
+            own = common
+            if varied is not None:
+                numbers = varied.into(values, setting).reshape(-1, width)
+                for column in np.unique(varied.places % width).tolist():
+                    field = own.schema.field(column)
+                    own = own.set_column(column, field, self._first._column(field, numbers[:, column]))
+            table._take(own)
+
+    def leave(self, table: TableWriter) -> None:
+        """Let a table take no further rows."""
+        self.gather()
+        self._tables[self._tables.index(table)] = None
+        table._shared = None
 
 
 def cannot_write(what: str, path: Path, error: OSError) -> str:

@@ -18,7 +18,8 @@ from simfl.records.claims import MOST_GROUPS, RELATIONS, VIEWS, Check
 from simfl.records.comparison import FEW
 from simfl.records.display import show_bytes, show_count, show_factor, show_number, show_range, show_share, show_time
 from simfl.reports.content import TIMES, Content, Part, axis_labels, describe_run, gather
-from simfl.reports.player import MOST_RUNS, PLAYED
+from simfl.reports.played import PLAYED
+from simfl.reports.player import MOST_RUNS
 from simfl.reports.player import page as page_of_player
 from simfl.reports.template import asset, embedded, environment, write_page
 from simfl.scenario.syntax import write

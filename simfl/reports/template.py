@@ -23,13 +23,14 @@ def environment() -> Environment:
     return Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
 
 
-def asset(name: str) -> Markup:
-    """Return a style or a script as it is."""
+def asset(*names: str) -> Markup:
+    """Return a style or a script as it is, or several as one."""
     from importlib.resources import files
 
     from markupsafe import Markup
 
-    return Markup(files("simfl.reports").joinpath(name).read_text(encoding="utf-8"))
+    folder = files("simfl.reports")
+    return Markup("".join(folder.joinpath(name).read_text(encoding="utf-8") for name in names))
 
 
 def embedded(json: str) -> Markup:

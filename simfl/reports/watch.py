@@ -30,7 +30,8 @@ from simfl.records.results import UNFINISHED, clock_of
 from simfl.records.sweeps import FINISHED, Group, Sweep, SweepRun, is_sweep, read_sweep
 from simfl.reports.content import DASHES, Part, axis_labels, curves_of
 from simfl.reports.page import paler
-from simfl.reports.player import data_of, gather, head_of, render
+from simfl.reports.played import gather, head_of
+from simfl.reports.player import data_of, render
 from simfl.reports.template import asset, environment, hash_of
 from simfl.scenario.study import run_key
 
@@ -85,7 +86,7 @@ class WatchedRun(Watched):
 
     def page(self) -> str:
         """Return the player without content."""
-        return render([head_of(read(self.folder))], data={}, script="watch.js", live=True)
+        return render([head_of(read(self.folder))], data={}, script="watch", live=True)
 
     def version(self) -> str:
         """Return the status, and the sizes and times of the files."""
@@ -116,7 +117,7 @@ class WatchedSweep(Watched):
 
     def page(self) -> str:
         """Return the page without content."""
-        sweep, script = read_sweep(self.folder), asset("page.js") + asset("watch.js")
+        sweep, script = read_sweep(self.folder), asset("page.js", "scripts/watch.js")
         return (
             environment()
             .get_template("sweep.html.j2")

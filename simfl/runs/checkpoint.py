@@ -264,6 +264,8 @@ class Keeper:
         self.every_s = every_s
         self.since = since
         self.ends_after = ends_after
+        #: Whether checkpoints are taken from time to time; otherwise when someone else says so.
+        self.timed = True
         self.taken = 0
         self.taking_s = self.replaying_s = self.loading_s = 0.0
         self._run = context
@@ -285,7 +287,7 @@ class Keeper:
                 return
             until, clock.paused = None, False
             played = time.perf_counter()
-            self._go_on(self.since)
+            self.go_on(self.since)
             self.replaying_s, self.loading_s = played - begun, time.perf_counter() - played
         self._rest(0.0)
         try:
@@ -333,7 +335,7 @@ class Keeper:
 
     def _rest(self, took: float) -> None:
         self._timer.cancel()
-        if self.every_s is not None:
+        if self.every_s is not None and self.timed:
             self._timer = threading.Timer(max(self.every_s, REST * took), self.want)
             self._timer.daemon = True
             self._timer.start()
@@ -386,7 +388,7 @@ class Keeper:
         _write(self.path, about, arrays, (len(numbers), len(setup.training.initial)), values)
         write_models(run, RunFolder(self.path.parent))
 
-    def _go_on(self, since: Checkpoint) -> None:
+    def go_on(self, since: Checkpoint) -> None:
         """Set the models of the replayed world, and compute from here on."""
         run = self._run
         names, numbers = self._living()

@@ -1,4 +1,4 @@
-"""The context of one run: its parts and its status."""
+"""The stage of runs, and the context of one run: its parts and its status."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -19,57 +19,46 @@ from simfl.privacy.releases import Releases, Tally
 from simfl.runs.memory import give_back
 from simfl.tape import Tape
 from simfl.tape.executor import Executor, automatic_width
-from simfl.tape.journal import Journal, Record
+from simfl.tape.journal import Journal, Names, Record
+from simfl.tape.problem import LearningProblem
 
 Status = Literal["running", "done", "diverged", "interrupted", "failed"]
 
 
-class Context:
-    """The parts and the status of one run.
+class Stage:
+    """What is played: a world, its tape and algorithm, and the executor.
 
-    `tape` is the class of the tape, or a function that builds one: a privacy audit listens to it. With `keeps`, the
-    journal keeps its record for checkpoints; `replayed` is the record of the checkpoint that the run continues from.
-
-    `window` operations are executed together, `width` gradients are computed side by side. `each_client` and
-    `keeps_each` say whether the clients' own models are evaluated, and stored at the end. `status`, `reason` and
-    `warnings` are as in the manifest; `wall_times_s` has the host seconds at which evaluations were collected.
+    `setup` says what happens; `tape` is the class of the tape, or a function that builds one. `problems` are those of
+    the settings that are played together, one for a run alone. `on_flush` and `on_message` are called after each flush
+    of the tape, and with a row for each message; they are set when the run begins.
     """
 
     def __init__(
-        self,
-        setup: Setup,
-        device: Any,
-        tape: Callable[..., Tape] = Tape,
-        keeps: bool = False,
-        replayed: Record | None = None,
+        self, setup: Setup, device: Any, tape: Callable[..., Tape] = Tape, problems: Sequence[LearningProblem] = ()
     ) -> None:
-        self.setup = setup
-        self.device = device
-        self.status: Status = "running"
-        self.reason = ""
-        self.warnings = list(setup.warnings)
-        self.wall_times_s: list[float] = []
-        #: Called after each flush of the tape, and with a row for each message. Set when the run begins.
         self.on_flush: Callable[[], None] = lambda: None
         self.on_message: Callable[[Any], None] = lambda row: None
-        self._started_s = 0.0
-        self._is_uncertified = False
         scenario, platform = setup.scenario, device.platform
         execution = scenario.execution
         self.window = automatic_window(setup, platform) if execution.window == "auto" else execution.window
         self.world = build_world(setup, (lambda row: self.on_message(row)) if scenario.record.messages else None)
-        problem = dataclasses.replace(setup.problem, optimizing=setup.problem.optimizing.on(platform))
+        problem, *others = [
+            dataclasses.replace(each, optimizing=each.optimizing.on(platform)) for each in problems or [setup.problem]
+        ]
         self.tape = tape(
             None,
             window=self.window,
             on_flush=lambda: self.on_flush(),
             releases=tally(setup, lambda: self.world.clock.now),
+            settings=1 + len(others),
             **problem.recorded,
         )
         self.algorithm = build_algorithm(setup, self.world, self.tape, lambda row: None)
         needs_client_models = scenario.evaluate.clients or scenario.record.client_models
         with algorithm_in_one_line(setup):
-            has_client_models = needs_client_models and len(self.algorithm.client_models()) >= scenario.clients.count
+            self.has_client_models = (
+                needs_client_models and len(self.algorithm.client_models()) >= scenario.clients.count
+            )
             chains = self.algorithm.chains
         self.width = automatic_width(problem.model, chains, platform) if execution.width == "auto" else execution.width
         if execution.width == "auto":  # every device has the same number of lanes
@@ -83,10 +72,55 @@ class Context:
             steps=self.algorithm.steps_per_call,
             device=device,
             devices=execution.devices,
+            others=others,
         )
-        self.journal = self.tape.executor = Journal(self.executor, keeps=keeps or replayed is not None)
+
+
+class Context:
+    """The parts and the status of one run.
+
+    `tape` is the class of the tape, or a function that builds one: a privacy audit listens to it. With `keeps`, the
+    journal keeps its record for checkpoints; `replayed` is the record of the checkpoint that the run continues from.
+    `shared` is the stage of a group, with the run's number in it and the names of rows.
+
+    `window` operations are executed together, `width` gradients are computed side by side. `each_client` and
+    `keeps_each` say whether the clients' own models are evaluated, and stored at the end. `status`, `reason` and
+    `warnings` are as in the manifest; `wall_times_s` has the host seconds at which evaluations were collected.
+    """
+
+    def __init__(
+        self,
+        setup: Setup,
+        device: Any,
+        tape: Callable[..., Tape] = Tape,
+        keeps: bool = False,
+        replayed: Record | None = None,
+        shared: tuple[Stage, int, Names] | None = None,
+    ) -> None:
+        self.setup = setup
+        self.device = device
+        self.status: Status = "running"
+        self.reason = ""
+        self.warnings = list(setup.warnings)
+        self.wall_times_s: list[float] = []
+        self._started_s = self._already_s = 0.0
+        #: The part of host time that is this run's.
+        self._share = 1.0
+        self._is_uncertified = False
+        #: Its number in its group.
+        self.number = 0 if shared is None else shared[1]
+        scenario, keeps = setup.scenario, keeps or replayed is not None
+        self.stage = Stage(setup, device, tape) if shared is None else shared[0]
+        self.window, self.width, self.world = self.stage.window, self.stage.width, self.stage.world
+        self.tape, self.algorithm, self.executor = self.stage.tape, self.stage.algorithm, self.stage.executor
+        if shared is None:
+            self.journal = self.tape.executor = Journal(self.executor, keeps)
+        else:
+            self.executor = self.executor.of(shared[1])
+            self.journal = Journal(self.executor, keeps, shared[2])
         if replayed is not None:
             self.journal.replay(replayed)
+        has_client_models = self.stage.has_client_models
         self.each_client = scenario.evaluate.clients and has_client_models
         self.keeps_each = scenario.record.client_models and has_client_models
         for key, is_set, missing in (
@@ -100,11 +134,13 @@ class Context:
     @property
     def wall_s(self) -> float:
         """Host seconds that the run has taken, including those before it was resumed."""
-        return time.perf_counter() - self._started_s if self._started_s else 0.0
+        if not self._started_s:
+            return 0.0
+        return self._already_s + self._share * (time.perf_counter() - self._started_s)
 
     def start_watch(self, already_s: float) -> None:
         """Start to count host seconds, from `already_s` of before a resume."""
-        self._started_s = time.perf_counter() - already_s
+        self._started_s, self._already_s = time.perf_counter(), already_s
 
     def account(self) -> Releases:
         """Return the releases by the algorithm's account, checked against the tape's.

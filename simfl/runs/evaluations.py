@@ -5,17 +5,22 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from simfl.algorithms import Algorithm
+from simfl.build.setup import Setup
+from simfl.each import of_setting
 from simfl.errors import RunError
-from simfl.runs.context import Context
+from simfl.runs.context import Context, Status
 from simfl.runs.endings import NEVER, ended_by, last_update
 from simfl.runs.recorder import Recorder
 from simfl.scenario.checks import MOST_EVALUATIONS
 from simfl.scenario.control import Stop
 from simfl.tape.executor import Evaluation
+from simfl.world import World
 from simfl.world.engine import Process
 
 #: Pairs of clients that exchanged messages, how many, and how much of these counted.
@@ -52,7 +57,7 @@ class Evaluations:
             return
         self._last = (now, algorithm.updates)
         context.tape.flush()
-        norm = algorithm.clipping_norm
+        norm = of_setting(algorithm.clipping_norm, context.number)
         taken = {
             "time_s": now,
             "updates": algorithm.updates,
@@ -108,10 +113,28 @@ class Evaluations:
         return tallies.pairs, self._context.journal.look(rows, np.array(tallies.places, dtype=np.int64))
 
 
+class Played(Protocol):
+    """What a schedule ends: a run, or a group of runs."""
+
+    setup: Setup
+    world: World
+    algorithm: Algorithm
+
+    def end(self, status: Status, reason: str) -> None:
+        """Stop the world before its next event."""
+
+
+class Evaluated(Protocol):
+    """What a schedule evaluates."""
+
+    def take(self) -> None:
+        """Evaluate the current models."""
+
+
 class Schedule:
     """Evaluates a run at the scenario's marks, and ends it after the last update."""
 
-    def __init__(self, context: Context, evaluations: Evaluations) -> None:
+    def __init__(self, context: Played, evaluations: Evaluated) -> None:
         self._context = context
         self._evaluations = evaluations
         self._number, self._next_evaluation = 0, NEVER

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +16,13 @@ from simfl.build.privacy import annotated, noise_of
 from simfl.build.setup import Setup
 from simfl.compiled import is_compiled
 from simfl.errors import RunError
+from simfl.privacy.cohorts import CohortTally
 from simfl.privacy.ledger import greatest
 from simfl.records import Manifest, RunFolder, TableWriter
 from simfl.records.folder import combine_digests, digest_of_file, digest_text
 from simfl.records.models import write_models as write_parts
-from simfl.records.tables import MOST_EDGES, further_metrics, further_of_clients
-from simfl.records.writer import Amend
+from simfl.records.tables import DISTANCE, MOST_EDGES, further_metrics, further_of_clients
+from simfl.records.writer import Amend, SharedRows
 from simfl.runs.context import Context
 from simfl.runs.timeline import Timeline
 from simfl.scenario.fields import world_files
@@ -66,24 +68,43 @@ class Recorder:
         names += ["client_metrics"] * context.each_client
         names += ["aggregation"] * (setup.training.rule is not None)
         if ledger is not None:
-            names += ["releases"] + ["uses"] * ledger.by_passes
+            names += ["releases"] + ["uses"] * ledger.by_passes + ["cohorts"] * ledger.counts_cohorts
             names += ["client_epsilon"] * (ledger.accounted and record.epsilon)
         measured = setup.problem.measured
         named = (*setup.model.metric_names, *measured.further)
-        further = {"metrics": further_metrics(bool(measured.gradient_examples), named)}
+        further = {"metrics": further_metrics(bool(measured.gradient_examples), named), "client_metrics": DISTANCE}
         if setup.devices is not None or setup.training.hostility is not None:
             further["clients"] = further_of_clients(setup.devices is not None, setup.training.hostility is not None)
         self._tables = {name: folder.table(name, further=further.get(name)) for name in names}
-        if record.updates:
-            context.algorithm.on_update = self._tables["updates"].append
-        if record.messages:
-            context.on_message = self._tables["messages"].append
-        if record.timeline:
-            self._timeline = Timeline(context.algorithm, self._tables["timeline"].append)
         edges = list(itertools.islice(context.algorithm.pairs(), MOST_EDGES + 1))
         if len(edges) <= MOST_EDGES:
             with folder.table("edges") as table:
                 table.extend(edges)
+
+    def listen(self, others: Sequence[Recorder] = ()) -> None:
+        """Take the rows of events, together with the recorders of a group."""
+        context, record = self._context, self._context.setup.scenario.record
+        if record.updates:
+            context.algorithm.on_update = self._heard("updates", others)
+        if record.messages:
+            context.stage.on_message = self._heard("messages", others)
+        releases = context.stage.tape.releases
+        if isinstance(releases, CohortTally):
+            releases.on_cohort = self._released
+        if record.timeline:
+            self._timeline = Timeline(context.algorithm, self._heard("timeline", others))
+            for other in others:
+                other._timeline = self._timeline
+
+    def _heard(self, name: str, others: Sequence[Recorder]) -> Callable[[Sequence[Any]], None]:
+        """Return what takes the rows of a table."""
+        if not others:
+            return self._tables[name].append
+        return SharedRows([recorder._tables[name] for recorder in (self, *others)]).append
+
+    def _released(self, number: int, time_s: float, members: Mapping[int, int]) -> None:
+        """Write who is in a sum of updates that the server releases."""
+        self._tables["cohorts"].extend([(number, time_s, *member) for member in sorted(members.items())])
 
     def flush(self, wall_s: float) -> None:
         """Flush the tables from time to time; `wall_s` is the host time so far."""
@@ -121,15 +142,17 @@ class Recorder:
         table = self._tables["metrics"]
         row = {**vars(evaluation), **evaluation.further, **taken, "wall_s": wall_s}
         table.append([row[name] for name in table.schema.names])
-        if evaluation.client_loss is not None and evaluation.client_accuracy is not None:
-            count = len(evaluation.client_loss)
+        own = evaluation.client_loss, evaluation.client_accuracy, evaluation.client_distance
+        if own[0] is not None and own[1] is not None and own[2] is not None:
+            count = len(own[0])
             self._tables["client_metrics"].extend_columns(
                 {
                     "time_s": np.full(count, taken["time_s"]),
                     "updates": np.full(count, taken["updates"], dtype=np.int64),
                     "client": np.arange(count, dtype=np.int32),
-                    "test_accuracy": evaluation.client_accuracy,
-                    "test_loss": evaluation.client_loss,
+                    "test_loss": own[0],
+                    "test_accuracy": own[1],
+                    "consensus_distance": own[2],
                 }
             )
         return {name: float(row[name]) for name in table.schema.names}
@@ -165,8 +188,10 @@ class Recorder:
         context, setup = self._context, self._context.setup
         algorithm, world = context.algorithm, context.world
         count, now = world.num_clients, world.clock.now
+        for table in self._tables.values():
+            table.leave()  # the others of a group may go on
         if self._timeline is not None:
-            self._timeline.close()
+            self._timeline.close(self._tables["timeline"].append)
         ledger, epsilon = setup.ledger, np.full(count, np.nan)
         if ledger is not None:
             account = context.account()
@@ -200,6 +225,11 @@ class Recorder:
         if training.hostility is None:
             return {}
         return {"attacker": np.isin(np.arange(len(training.sizes)), list(training.hostility.clients))}
+
+    def abort(self) -> None:
+        """Discard the tables."""
+        for table in self._tables.values():
+            table.abort()
 
     def close(self) -> RunError | None:
         """Complete the tables and write the last manifest; return the disk's error."""

@@ -19,7 +19,7 @@ from simfl.records.watching import watching
 from simfl.runs import CHECKPOINT_EVERY
 from simfl.runs.checkpoint import FILE, Checkpoint, Keeper, fingerprint, parse_interval
 from simfl.runs.checkpoint import read as read_checkpoint
-from simfl.runs.context import Context
+from simfl.runs.context import Context, Stage
 from simfl.runs.endings import why_over
 from simfl.runs.evaluations import Evaluations, Schedule
 from simfl.runs.recorder import Recorder, sources_of_run
@@ -28,6 +28,7 @@ from simfl.scenario import Scenario, from_mapping
 from simfl.scenario.own_code import look_beside
 from simfl.tape import Tape
 from simfl.tape.executor import choose_device, choose_devices
+from simfl.tape.journal import Names
 from simfl.tape.tuning import tuned_interpreter
 
 __all__ = ["Simulation", "prepare", "resume", "run"]
@@ -126,8 +127,9 @@ def resume(
 class Simulation(Context):
     """One run. Evaluations, records and reports are delegated.
 
-    `every_s` is the host time between checkpoints, None for none; `since` the checkpoint to continue from. The other
-    arguments are those of `Context` and `run`.
+    `run` goes through its parts: `enter`, `begin`, the events, `finish`, `settle` and `leave`. A group
+    (`simfl.runs.together`) does so for each of its runs. `every_s` is the host time between checkpoints, None for none;
+    `since` the checkpoint to continue from. The other arguments are those of `Context` and `run`.
     """
 
     def __init__(
@@ -139,9 +141,10 @@ class Simulation(Context):
         every_s: float | None = None,
         since: Checkpoint | None = None,
         callbacks: Sequence[Callback] = (),
+        shared: tuple[Stage, int, Names] | None = None,
     ) -> None:
         self._audience = Audience(callbacks, self.warn)
-        super().__init__(setup, device, tape, every_s is not None, None if since is None else since.record)
+        super().__init__(setup, device, tape, every_s is not None, None if since is None else since.record, shared)
         self._progress = progress
         self._checkpoints = every_s, since
         self._sources = sources_of_run(setup)
@@ -152,62 +155,85 @@ class Simulation(Context):
 
         Even if the run fails, all measurements that fit on the disk are written, and the manifest has the reason.
         """
-        every_s, since = self._checkpoints
-        self.keeper = Keeper(self, folder.path, every_s, since, ends_after)
-        recorder = Recorder(self, folder, self._sources, self.keeper.resumed)
+        self.enter(folder, ends_after)
         with folder.held() as make_room, self._interruption.handled():
-            failure = self._simulate(recorder, folder)
+            failure = self._simulate()
             self._interruption.closing = True
-            make_room()
-            refused = recorder.close()
-            failure = failure or refused
-            if self.status in FINISHED and failure is None:
-                self.keeper.remove()
+            failure = self.leave(make_room, failure)
         finished = Run(folder.path, self.setup.own.given)
         self._audience.ended(finished)
         if failure is not None:
             raise failure
         return finished
 
-    def _simulate(self, recorder: Recorder, folder: RunFolder) -> SimflError | None:
-        failure: SimflError | None = None
-        reporter = Reporter(self, recorder, self._progress)
+    def enter(self, folder: RunFolder, ends_after: int | None = None) -> None:
+        """Take a folder; nothing is written yet."""
+        every_s, since = self._checkpoints
+        self.folder = folder
+        self.keeper = Keeper(self, folder.path, every_s, since, ends_after)
+        self.recorder = Recorder(self, folder, self._sources, self.keeper.resumed)
+        self.reporter = Reporter(self, self.recorder, self._progress)
 
         def report(row: dict[str, float]) -> None:
             self._audience.evaluated(row)
-            reporter.evaluated(row)
+            self.reporter.evaluated(row)
 
+        self.evaluations = Evaluations(self, self.recorder, report, [] if since is None else since.walls)
+
+    def begin(self) -> None:
+        """Open the tables, and start to count host time."""
         since = self.keeper.since
-        evaluations = Evaluations(self, recorder, report, [] if since is None else since.walls)
+        self.recorder.open()
+        self._audience.started(self.setup.scenario.resolved(), self.folder.path)
+        self.start_watch(0.0 if since is None else since.wall_s)
+        if since is None:
+            self.keeper.remove()  # a checkpoint of another run
+
+    def finish(self) -> None:
+        """Evaluate the last models and write them, after the last event."""
+        self._conclude()
+        if self.status != "diverged" and not self.journal.replaying:
+            self.evaluations.take()
+        self.evaluations.collect(wait=True)
+        if not self.journal.replaying:
+            self.recorder.write_models()
+
+    def settle(self, failure: SimflError | None = None) -> SimflError | None:
+        """Write what is known at the end; return the first error."""
         try:
-            recorder.open()
-            self._audience.started(self.setup.scenario.resolved(), folder.path)
-            self.start_watch(0.0 if since is None else since.wall_s)
-            if since is None:
-                self.keeper.remove()  # a checkpoint of another run
+            self.evaluations.collect(wait=False)
+            self.recorder.write_clients()
+        except BaseException as error:
+            failure = failure or self.fail(error)
+        return failure
+
+    def leave(self, make_room: Callable[[], None], failure: SimflError | None) -> SimflError | None:
+        """Complete the folder; return the first error."""
+        make_room()
+        refused = self.recorder.close()
+        failure = failure or refused
+        if self.status in FINISHED and failure is None:
+            self.keeper.remove()
+        return failure
+
+    def _simulate(self) -> SimflError | None:
+        failure: SimflError | None = None
+        try:
+            self.begin()
+            self.recorder.listen()
             with tuned_interpreter():
-                schedule = Schedule(self, evaluations)
-                reporter.begin(schedule)
+                schedule = Schedule(self, self.evaluations)
+                self.reporter.begin(schedule)
                 schedule.begin()
                 self.keeper.run(self.setup.scenario.stop.time)
-                self._conclude()
-                if self.status != "diverged" and not self.journal.replaying:
-                    evaluations.take()
-                evaluations.collect(wait=True)
-                if not self.journal.replaying:
-                    recorder.write_models()
+                self.finish()
         except BaseException as error:
             if isinstance(error, KeyboardInterrupt) and self.world.clock.interrupted:
                 self.status, self.reason = "interrupted", "interrupted a second time"
             else:  # a Ctrl-C without a signal was raised by the user's own code
                 failure = self.fail(error)
-        self._interruption.closing = reporter.closing = True
-        try:
-            evaluations.collect(wait=False)
-            recorder.write_clients()
-        except BaseException as error:
-            failure = failure or self.fail(error)
-        return failure
+        self._interruption.closing = self.reporter.closing = True
+        return self.settle(failure)
 
     def _conclude(self) -> None:
         """Set the status at the end, and warn if messages queued for most of the run."""

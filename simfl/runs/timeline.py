@@ -5,6 +5,7 @@ Algorithms keep sums of seconds and no intervals: a `Timeline` observes an algor
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 
 from simfl.algorithms import Algorithm
@@ -39,14 +40,21 @@ class Timeline:
         self._written_s = [0.0] * count
         algorithm.observer = self
 
-    def close(self) -> None:
-        """Write the current intervals at the end of the run, and offline intervals."""
+    def close(self, write: Callable[[TimelineRow], None] | None = None) -> None:
+        """Write the current intervals at the end of the run, and offline intervals.
+
+        With `write` they go there, and the timeline goes on as if it had not been asked.
+        """
         now = self._clock.now
-        for client in range(len(self._open)):
-            self._settle(client)
-            self._waits(client, now)
-            for outage in self._availability.outages(client, now):
-                self._write((client, outage.start_s, min(outage.end_s, now), OFFLINE))
+        last = self
+        if write is not None:
+            last = copy.copy(self)
+            last._write, last._open, last._written_s = write, list(self._open), list(self._written_s)
+        for client in range(len(last._open)):
+            last._settle(client)
+            last._waits(client, now)
+            for outage in last._availability.outages(client, now):
+                last._write((client, outage.start_s, min(outage.end_s, now), OFFLINE))
 
     def computes(self, client: int, until: float, lost: bool) -> None:
         """Record that the client computes until `until`, unless the run ends before."""

@@ -45,5 +45,5 @@ else:
     Attackers = _union(robust.ATTACKS, AttackConfig, ByKind(external=OwnAttack))
     Data = _union(data.CORE, DataConfig, ByKind("set", default="digits", external=ExternalData, renew=data.renewed))
     Model = _union(models.CORE, ModelConfig, ByKind(default="softmax", external=ExternalModel))
-    Privacy = _union(privacy.CORE, MechanismConfig, ByKind("mechanism", default="gaussian"))
+    Privacy = _union(privacy.CORE, MechanismConfig, ByKind("mechanism", default="gaussian", renew=privacy.renewed))
     Topology = _union(topologies.CORE, TopologyConfig, ByKind(default="ring"))

@@ -14,7 +14,7 @@ from simfl.scenario.distributions import ListedFactors
 from simfl.scenario.fields import kind_of, members_of
 from simfl.scenario.models import ExternalModel, ModelConfig
 from simfl.scenario.partitions import ByColumn, ByLabel, ListedSizes, Natural, Resample
-from simfl.scenario.privacy import Accounted, Gaussian
+from simfl.scenario.privacy import Accounted, CohortGaussian, Gaussian
 from simfl.scenario.problems import Path, Problem, one_each, one_of, show, suggestion
 from simfl.scenario.units import format_time
 
@@ -108,7 +108,7 @@ def warnings(scenario: Sections) -> Iterator[str]:
     if sampling == "with_replacement":
         yield "algorithm.sampling: with_replacement has no certified epsilon; use auto or poisson"
     fixed_size = sampling in ("shuffle", "without_replacement")
-    if fixed_size and privacy.neighbors == "add_or_remove" and privacy.unit != "client":
+    if fixed_size and privacy.neighbors == "add_or_remove" and privacy.protects == "example":
         yield (
             f"algorithm.sampling: {sampling} has batches of a fixed size, which has no certified epsilon under "
             "neighbors: add_or_remove; use neighbors: replace_one, or sampling: auto or poisson"
@@ -166,9 +166,9 @@ def _links(scenario: Sections) -> Iterator[Problem]:
         yield from _place(scenario, scenario.server.region, ("server", "region"), only_regions=True)
     for i, name in enumerate(scenario.server.aggregator_regions):
         yield from _place(scenario, name, ("server", "aggregator_regions", i), only_regions=True)
-    aggregators = scenario.algorithm.nodes_beside_server
-    if len(scenario.server.aggregator_regions) > aggregators:
-        expected, found = f"at most {aggregators}, the aggregators", str(len(scenario.server.aggregator_regions))
+    aggregators = getattr(scenario.algorithm, "aggregators", ())
+    if len(scenario.server.aggregator_regions) > sum(aggregators):
+        expected, found = f"at most {sum(aggregators)}, the aggregators", str(len(scenario.server.aggregator_regions))
         yield Problem(expected, found, "see algorithm.aggregators", ("server", "aggregator_regions"))
 
 
@@ -221,7 +221,7 @@ def _clients(scenario: Sections) -> Iterator[Problem]:
 
 def _attackers(scenario: Sections) -> Iterator[Problem]:
     """Check that attackers exist, that others are honest, and what noise allows."""
-    attackers, count, server = scenario.attackers, scenario.clients.count, scenario.algorithm.noise_of_server
+    attackers, count, server = scenario.attackers, scenario.clients.count, scenario.noise_of_server
     if attackers is not None and attackers.clients is not None:
         yield from _first_wrong(
             scenario, [(("attackers", "clients", n), client) for n, client in enumerate(attackers.clients)]
@@ -258,16 +258,18 @@ def _privacy(scenario: Sections) -> Iterator[Problem]:
     if noise := scenario.algorithm.gradient_noise:
         advice = "remove it: no account counts this noise"
         yield Problem("0 beside privacy", f"{noise:g}", advice, ("algorithm", "gradient_noise"))
+    if isinstance(privacy, CohortGaussian):
+        yield from _cohorts(scenario, privacy)
     for name, values in privacy.lists():
         yield from one_each(len(values), scenario.clients.count, ("privacy", name))
     if privacy.counts_uses and not scenario.algorithm.uses_data_up:
         expected = "another mechanism, because the algorithm may use an example more often than once"
         advice = "use gaussian, or algorithm kind: without_replacement_sgd"
         yield Problem(expected, repr(privacy.mechanism), advice, ("privacy", "mechanism"))
-    if privacy.unit == "client" and scenario.algorithm.sampling == "poisson":
+    if privacy.protects != "example" and scenario.algorithm.sampling == "poisson":
         expected = f"shuffle, without_replacement or with_replacement with mechanism '{privacy.mechanism}'"
         yield Problem(expected, "'poisson'", "an update is clipped as a whole", ("algorithm", "sampling"))
-    if scenario.algorithm.noise_of_server:
+    if scenario.noise_of_server:
         for name, _ in privacy.lists():
             advice = "the noise of the server is the same for all"
             yield Problem("one number", "a list", advice, ("privacy", name))
@@ -288,6 +290,32 @@ def _privacy(scenario: Sections) -> Iterator[Problem]:
     if privacy.calibrated and not planned:
         advice = "add it, or stop.epochs, from which the number of releases follows"
         yield Problem("a noise multiplier beside epsilon", "nothing", advice, ("privacy", "noise_multiplier"))
+
+
+def _cohorts(scenario: Sections, privacy: CohortGaussian) -> Iterator[Problem]:
+    """Yield an algorithm whose server does not only sum updates, and conflicts of draws."""
+    algorithm = scenario.algorithm
+    if not algorithm.sums_updates:
+        advice = "its server does more with updates than to sum them; use fedavg, fedprox, fedbuff or fedasync"
+        yield Problem(f"another mechanism with '{algorithm.kind}'", repr(privacy.mechanism), advice, ("privacy",))
+        return
+    if algorithm.noise_of_server:
+        advice = "privacy.where says who adds the noise"
+        yield Problem("client with unit: user", "'server'", advice, ("algorithm", "noise"))
+    if algorithm.keeps_states:
+        advice = "a state that a client keeps would hold updates before noise is added"
+        yield Problem("new with unit: user", "'keep'", advice, ("algorithm", "optimizer", "state", "rounds"))
+    if getattr(algorithm, "weighting", None) == "data":
+        advice = "users' numbers of examples are not public, and weights must be at most 1"
+        yield Problem("'uniform' with unit: user", "'data'", advice, ("algorithm", "weighting"))
+    if privacy.cohorts == "poisson":
+        fraction = getattr(algorithm, "fraction", None)
+        if fraction is None:
+            advice = f"users of {algorithm.kind} come when they are done; use fedavg, or cohorts: algorithm"
+            yield Problem(f"'algorithm' with '{algorithm.kind}'", "'poisson'", advice, ("privacy", "cohorts"))
+        if privacy.epsilon is not None:
+            advice = "give noise_multiplier and releases; simfl privacy calibrate finds them"
+            yield Problem("null with cohorts: poisson", "a budget", advice, ("privacy", "epsilon"))
 
 
 def _compression(scenario: Sections) -> Iterator[Problem]:
@@ -327,7 +355,7 @@ def _compression(scenario: Sections) -> Iterator[Problem]:
     if scheme in WITH_GAMMA and not (theory or algorithm.has_server) and compression.gamma is None:
         advice = "no theory gives one; begin with the share of what a message keeps"
         yield Problem(f"a number with scheme '{scheme}' and '{algorithm.kind}'", "nothing", advice, (*at, "gamma"))
-    if algorithm.noise_of_server:
+    if scenario.noise_of_server:
         advice = "messages would be compressed before noise is added: use noise: client"
         yield Problem("null with noise of the server", found, advice, at)
     if privacy is not None and getattr(privacy, "view", None) == "global_hidden":

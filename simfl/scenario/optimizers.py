@@ -36,7 +36,7 @@ class OptimizerState(Config):
     rounds: Literal["new", "keep"] | None = option(
         None,
         "whether each round of local steps has a new state, or goes on with that of the client's last round; null: "
-        "keep with diloco and async_local_sgd, else new",
+        "keep with diloco and its relatives, else new",
     )
     travels: Flag | None = option(None, "whether states count in the bytes of messages; null: if they are averaged")
 

@@ -1,8 +1,8 @@
-"""The clients' noise, and the protection that it gives."""
+"""The noise of clients or of a server, and the protection that it gives."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, WithJsonSchema, model_validator
@@ -11,6 +11,7 @@ from simfl import plugins
 from simfl.scenario.fields import (
     ByKind,
     Config,
+    Count,
     Flag,
     NonNegative,
     NonNegativeEach,
@@ -65,8 +66,8 @@ class MechanismConfig(Config):
 
     #: The fields that may list one value for each client.
     each: ClassVar[tuple[str, ...]] = ()
-    #: The unit that a release protects: one example, or all data of a client.
-    unit: ClassVar[Literal["example", "client"]] = "example"
+    #: The unit that a release protects: one example, all data of a client, or those of a user by a server's noise.
+    protects: ClassVar[Literal["example", "client", "user"]] = "example"
     #: Whether the noise depends on the number of times that an example is used.
     counts_uses: ClassVar[bool] = False
     #: For noise of a random length in a random direction: whether the second moment of the length is that of noise in
@@ -107,6 +108,11 @@ class MechanismConfig(Config):
     def correlated(self) -> str | None:
         """The correlation of its noise; None for independent noise."""
         return None
+
+    @property
+    def by_server(self) -> bool:
+        """Whether a server adds the noise to sums of updates."""
+        return False
 
     def lists(self) -> Iterator[tuple[str, tuple[float, ...]]]:
         """Yield the fields that have one value for each client."""
@@ -149,7 +155,7 @@ class Accounted(MechanismConfig):
 class _MultipliedGaussian(Accounted):
     """Gaussian noise with a given multiplier, or one that follows from a budget."""
 
-    each = ("epsilon", "noise_multiplier")
+    each: ClassVar[tuple[str, ...]] = ("epsilon", "noise_multiplier")
 
     if TYPE_CHECKING:  # each class has its own description
         noise_multiplier: NonNegativeEach | None
@@ -275,7 +281,7 @@ class GaussianUpdate(_MultipliedGaussian):
     It protects all data of a client together.
     """
 
-    unit = "client"
+    protects = "client"
     mechanism: Literal["gaussian_update"] = variant("gaussian_update")
     clipping_norm: Positive = option(1.0, "C, the bound on the L2 norm of an update")
     noise_multiplier: NonNegativeEach | None = option(
@@ -288,6 +294,47 @@ class GaussianUpdate(_MultipliedGaussian):
         "add_or_remove",
         "how neighboring data sets differ: one client sends only noise instead of its updates, or its data is replaced",
     )
+
+
+class CohortGaussian(_MultipliedGaussian):
+    """Gaussian noise of a trusted server on sums of users' clipped updates.
+
+    `mechanism: gaussian` with `unit: user` means the same. A user is a client with all of its examples.
+    """
+
+    each = ("epsilon",)
+    protects = "user"
+    mechanism: Literal["gaussian_cohort"] = variant("gaussian_cohort")
+    unit: Literal["user"] = option("user", "what is protected: all data of a user")
+    where: Literal["server"] = option(
+        "server", "who adds the noise: the server, once for each sum of updates; it sees the updates themselves"
+    )
+    clipping_norm: Positive = option(1.0, "C, the bound on the L2 norm of a user's update")
+    noise_multiplier: NonNegative | None = option(
+        None,
+        "z: the noise on a sum of updates has standard deviation z * clipping_norm, however many they are. null: 1 "
+        "without a budget; with a budget (epsilon), the noise that spends it in the planned number of releases",
+    )
+    neighbors: Neighbors = option(
+        "add_or_remove",
+        "how neighboring data sets differ: one user adds nothing to the sums, or its data is replaced; other users "
+        "take part as they did",
+    )
+    view: Literal["central"] = option("central", "what the adversary sees: the models that the server releases")  # type: ignore[assignment]
+    cohorts: Literal["algorithm", "poisson"] = option(
+        "algorithm",
+        "who is in a sum: the users that the algorithm chooses or that come, or each user with probability "
+        "algorithm.fraction, drawn anew for every sum (poisson, with fedavg), which amplifies privacy where nothing "
+        "else shows who was drawn",
+    )
+    releases: Count | None = option(
+        None, "number of sums after which the server makes no more; null: any; amplification by poisson needs it"
+    )
+
+    @property
+    def by_server(self) -> bool:
+        """True."""
+        return True
 
 
 NoiseOn = Annotated[
@@ -414,6 +461,7 @@ class UnclippedGaussian(MechanismConfig):
 CORE = (
     Gaussian
     | GaussianUpdate
+    | CohortGaussian
     | LaplaceL2
     | Laplace
     | LaplaceL2RadiusOnly
@@ -421,3 +469,10 @@ CORE = (
     | UnclippedOnePass
     | UnclippedGaussian
 )
+
+
+def renewed(privacy: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Rewrite mechanism gaussian with `unit: user` as `gaussian_cohort`."""
+    if privacy.get("unit") == "user" and privacy.get("mechanism", "gaussian") == "gaussian":
+        return {**privacy, "mechanism": "gaussian_cohort"}
+    return privacy

@@ -131,6 +131,11 @@ class Scenario(Config):
         """Yield contradictions between sections."""
         return checks.contradictions(self)
 
+    @property
+    def noise_of_server(self) -> bool:
+        """Whether a server adds the noise of the privacy section, not each client."""
+        return self.algorithm.noise_of_server or (self.privacy is not None and self.privacy.by_server)
+
     def warnings(self) -> tuple[str, ...]:
         """Return warnings for the user, one line each."""
         return tuple(checks.warnings(self))

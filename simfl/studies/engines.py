@@ -1,6 +1,7 @@
 """Engines of sweeps: this process, local processes, or a Dask cluster.
 
-An engine computes `jobs` runs at a time. `run` takes tasks and yields (task, outcome) as they end, in any order.
+An engine computes `jobs` units at a time: runs that may be played together. `run` takes tasks and yields (task,
+outcome) as they end, in any order.
 `stop`, which signal handlers call, starts no more runs and ends the current ones: `run` then yields only tasks that had
 started. Results do not depend on the engine.
 """
@@ -20,7 +21,7 @@ from concurrent.futures.process import BrokenProcessPool
 from typing import Any
 
 from simfl.errors import RunError, ScenarioError
-from simfl.studies.tasks import RunOutcome, RunTask, run_elsewhere, run_task, start_worker
+from simfl.studies.tasks import RunOutcome, RunTask, run_elsewhere, run_unit, start_worker, units_of
 
 Finished = Iterator[tuple[RunTask, RunOutcome]]
 
@@ -38,12 +39,12 @@ class Serial:
         from simfl.build.data import shared_data
 
         with shared_data():
-            for task in tasks:
+            for unit in units_of(tasks, self.jobs):
                 if self._stopped:
                     return
-                outcome = run_task(task)
-                self._stopped = self._stopped or outcome.status == "interrupted"  # the run itself takes Ctrl-C
-                yield task, outcome
+                for task, outcome in zip(unit, run_unit(unit), strict=True):
+                    self._stopped = self._stopped or outcome.status == "interrupted"  # the run itself takes Ctrl-C
+                    yield task, outcome
 
     def stop(self, number: int = signal.SIGINT) -> None:
         """Start no more runs."""
@@ -57,8 +58,9 @@ RUNS_PER_PROCESS = 100
 class Local:
     """Processes on this machine, `jobs` of them.
 
-    Each is its own pool: a process that is killed, perhaps without enough memory, loses only its own run. Processes are
-    spawned, never forked, since JAX has threads. A process serves many runs, so that compiled programs are reused.
+    Each is its own pool: a process that is killed, perhaps without enough memory, loses only its own run; runs that
+    were played together are then run alone. Processes are spawned, never forked, since JAX has threads. A process
+    serves many runs, so that compiled programs are reused.
     """
 
     def __init__(self, jobs: int) -> None:
@@ -69,34 +71,38 @@ class Local:
 
     def run(self, tasks: Sequence[RunTask]) -> Finished:
         """Run the tasks in their order."""
-        pending = deque(tasks)
+        pending = deque(units_of(tasks, self.jobs))
         idle = [self._pool() for _ in range(min(self.jobs, len(pending)))]
-        running: dict[Future[RunOutcome], tuple[RunTask, ProcessPoolExecutor]] = {}
+        running: dict[Future[list[RunOutcome]], tuple[tuple[RunTask, ...], ProcessPoolExecutor]] = {}
         served: Counter[ProcessPoolExecutor] = Counter()
         try:
             while pending or running:
                 while pending and idle and not self._stopped:
-                    task, pool = pending.popleft(), idle.pop()
+                    unit, pool = pending.popleft(), idle.pop()
                     with _nothing_to_import():
-                        running[pool.submit(run_task, task)] = task, pool
+                        running[pool.submit(run_unit, unit)] = unit, pool
                 if not running:
                     return
                 for future in wait(running, return_when=FIRST_COMPLETED).done:
-                    task, pool = running.pop(future)
+                    unit, pool = running.pop(future)
                     try:
-                        outcome = future.result()
+                        outcomes = future.result()
                     except BrokenProcessPool:
-                        outcome = RunOutcome("failed", "its process died, perhaps out of memory: try fewer --jobs")
+                        outcomes = [RunOutcome("failed", "its process died, perhaps out of memory: try fewer --jobs")]
+                        if len(unit) > 1:  # alone, each needs less memory, and only one of them dies
+                            pending.extend((task,) for task in unit)
+                            outcomes = []
                         pool.shutdown(wait=False)
                         pool = self._pool()
-                    served[pool] += 1
+                    served[pool] += len(unit)
                     if served[pool] >= RUNS_PER_PROCESS and pending:
                         del served[pool]
                         pool.shutdown(wait=False)
                         pool = self._pool()
                     idle.append(pool)
-                    if outcome.status != "missing":
-                        yield task, outcome
+                    for task, outcome in zip(unit, outcomes, strict=False):
+                        if outcome.status != "missing":
+                            yield task, outcome
         finally:
             self.stop()  # in case the caller stopped reading early
             for pool in [*idle, *(pool for _, pool in running.values())]:
@@ -164,7 +170,8 @@ class Cluster:
         """Run the tasks in any order; a task whose worker is lost runs again."""
         from distributed import wait as wait_for
 
-        futures = {self._client.submit(run_elsewhere, task, pure=False): task for task in tasks}
+        units = units_of(tasks, self.jobs)
+        futures = {self._client.submit(run_elsewhere, unit, pure=False): unit for unit in units}
         try:
             while futures and not self._stopped:
                 try:
@@ -173,12 +180,13 @@ class Cluster:
                 except TimeoutError:  # often enough to notice a call of `stop`
                     continue
                 except Exception as error:  # dask raises several kinds when the connection is lost
-                    raise self._lost(len(futures), error) from error
+                    raise self._lost(sum(map(len, futures.values())), error) from error
                 for future in done:
                     if future.cancelled():
-                        raise self._lost(len(futures), None)
-                    task = futures.pop(future)
-                    yield task, self._outcome(task, future)
+                        raise self._lost(sum(map(len, futures.values())), None)
+                    unit = futures.pop(future)
+                    for task, outcome in zip(unit, self._outcomes(unit, future), strict=True):
+                        yield task, self._written(task, outcome)
         finally:
             self._let_go(list(futures))
 
@@ -201,11 +209,17 @@ class Cluster:
             "are kept; start a scheduler and workers, and give the same command again"
         )
 
-    def _outcome(self, task: RunTask, future: Any) -> RunOutcome:
+    def _outcomes(self, unit: Sequence[RunTask], future: Any) -> list[RunOutcome]:
         try:
-            outcome: RunOutcome = future.result()
+            outcomes: list[RunOutcome] = future.result()
         except Exception as error:
-            return RunOutcome("failed", f"the cluster lost it: {type(error).__name__}: {' '.join(str(error).split())}")
+            reason = f"the cluster lost it: {type(error).__name__}: {' '.join(str(error).split())}"
+            return [RunOutcome("failed", reason)] * len(unit)
+        return outcomes
+
+    def _written(self, task: RunTask, outcome: RunOutcome) -> RunOutcome:
+        if not outcome.files:
+            return outcome
         try:
             task.folder.mkdir(parents=True, exist_ok=True)
             # The manifest comes last: a folder with a manifest is complete.

@@ -33,6 +33,7 @@ from simfl.scenario import Scenario
 from simfl.scenario.fields import world_files
 from simfl.scenario.own_code import digests_of, has_objects, is_known, look_beside, modules_of
 from simfl.scenario.study import PlannedRun, StudyPlan, load_study, run_key
+from simfl.scenario.together import world_key
 from simfl.studies.engines import Engine, choose_engine
 from simfl.studies.tasks import RunOutcome, RunTask
 from simfl.version import __version__
@@ -118,7 +119,16 @@ def sweep(
         compiled = str((root / programs.FOLDER).absolute()) if keep_compiled else None
         beside = tuple(dict.fromkeys(str(path.parent.absolute()) for path in plan.beside))
         tasks = [
-            RunTask(run.scenario.resolved(), str(root.absolute()), run.folder, device, beside, compiled, every_s)
+            RunTask(
+                run.scenario.resolved(),
+                str(root.absolute()),
+                run.folder,
+                device,
+                beside,
+                compiled,
+                every_s,
+                world_key(run.scenario),
+            )
             for run in missing
         ]
         try:

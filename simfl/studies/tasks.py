@@ -1,4 +1,4 @@
-"""The work of a worker process: one run; errors are reported, not raised."""
+"""The work of a worker process: some runs; errors are reported, not raised."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import signal
 import tempfile
 import threading
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 _stop: c_int | None = None  # shared with the parent: the signal that asks for an end, 0 for none yet
 _alone = threading.Lock()
 _TEMPORARY = "simfl-run-"
+#: The most tasks that are played together.
+MOST_TOGETHER = 16
 _serving = contextlib.ExitStack()  # contexts that stay open for the life of the process
 
 
@@ -35,7 +37,8 @@ class RunTask:
 
     `scenario` is resolved, as plain values. `root` is the folder of all results; `run_id` is the name of the run's
     folder below that of the study. Users' own modules are looked up in the folders `beside`. `compiled` is the folder
-    of compiled programs, and `checkpoint_s` the host time between checkpoints; None: neither.
+    of compiled programs, and `checkpoint_s` the host time between checkpoints; None: neither. Tasks with the same
+    `world` may be played together.
     """
 
     scenario: dict[str, Any]
@@ -45,6 +48,7 @@ class RunTask:
     beside: tuple[str, ...] = ()
     compiled: str | None = None
     checkpoint_s: float | None = None
+    world: str | None = None
 
     @property
     def folder(self) -> Path:
@@ -95,24 +99,95 @@ def _leave_with_parent() -> None:
         os._exit(1)
 
 
+def units_of(tasks: Sequence[RunTask], jobs: int) -> list[tuple[RunTask, ...]]:
+    """Return the units of work: tasks that may be played together.
+
+    There are at least `jobs` units if there are as many tasks.
+    """
+    most = min(MOST_TOGETHER, -(-len(tasks) // jobs))
+    same: dict[object, list[RunTask]] = {}
+    for task in tasks:
+        same.setdefault((task.world, task.device, task.checkpoint_s) if task.world else id(task), []).append(task)
+    return [tuple(each[at : at + most]) for each in same.values() for at in range(0, len(each), most)]
+
+
+def run_unit(unit: Sequence[RunTask]) -> list[RunOutcome]:
+    """Run tasks in this process, together if possible; errors are outcomes."""
+    outcomes: dict[int, RunOutcome] = {}
+    if len(unit) > 1 and not (_stop is not None and _stop.value):
+        # What went wrong goes wrong again alone, where it is reported.
+        with contextlib.suppress(Exception), _prepared(unit[0]):
+            _together(unit, outcomes)
+    return [outcomes.get(number) or run_task(task) for number, task in enumerate(unit)]
+
+
+def _together(unit: Sequence[RunTask], outcomes: dict[int, RunOutcome]) -> None:
+    """Play tasks together; add the outcomes, without those to run alone."""
+    from simfl.build.assembly import assemble
+    from simfl.build.data import shared_data
+    from simfl.records import RunFolder
+    from simfl.runs.checkpoint import FILE, fingerprint, read
+    from simfl.runs.together import Group, groups_of
+    from simfl.scenario import from_mapping
+    from simfl.tape.executor import choose_device
+
+    device = choose_device(unit[0].device)
+    with shared_data():
+        setups = [assemble(from_mapping(task.scenario)) for task in unit]
+    since = {number: read(task.folder / FILE) for number, task in enumerate(unit) if (task.folder / FILE).exists()}
+    for numbers in groups_of(setups, [since[k].position if k in since else None for k in range(len(unit))]):
+        if len(numbers) == 1:
+            continue
+        folders = []
+        for number in numbers:
+            if number not in since:
+                shutil.rmtree(unit[number].folder, ignore_errors=True)
+            folders.append(RunFolder.create(Path(unit[number].root), setups[number].scenario.name, unit[number].run_id))
+        begun = [since[number] for number in numbers] if numbers[0] in since else None
+        group = Group([setups[k] for k in numbers], device, _Interruption(), unit[0].checkpoint_s, begun)
+        try:
+            for number, checkpoint in zip(numbers, begun or (), strict=False):
+                checkpoint.check(fingerprint(setups[number], device, group.stage.width))
+            results = group.run(folders)
+        finally:
+            group.release()
+        for number, result in zip(numbers, results, strict=True):
+            if result is not None:
+                outcomes[number] = _failed(result) if isinstance(result, Exception) else _outcome(result)
+
+
 def run_task(task: RunTask) -> RunOutcome:
     """Run a task in this process; errors are outcomes."""
+    if _stop is not None and _stop.value:
+        return RunOutcome("missing", "not begun")
+    try:
+        with _prepared(task):
+            return _outcome(_run(task))
+    except Exception as error:  # an error in simfl or in the user's own code costs one run, not the study
+        return _failed(error)
+
+
+@contextlib.contextmanager
+def _prepared(task: RunTask) -> Iterator[None]:
+    """Find the user's modules and the compiled programs."""
     from simfl.runs.programs import compiled_in
     from simfl.scenario.own_code import look_beside
 
-    if _stop is not None and _stop.value:
-        return RunOutcome("missing", "not begun")
     look_beside(Path(folder) / "scenario.yaml" for folder in task.beside)
-    try:
-        with compiled_in(task.compiled, stays=_stop is not None):
-            run = _run(task)
-        manifest, metrics = run.manifest, run.metrics
-        accuracy = float(metrics["test_accuracy"].iloc[-1]) if len(metrics) else float("nan")
-        return RunOutcome(manifest.status, manifest.reason, manifest.wall_s, accuracy)
-    except SimflError as error:
+    with compiled_in(task.compiled, stays=_stop is not None):
+        yield
+
+
+def _outcome(run: Run) -> RunOutcome:
+    manifest, metrics = run.manifest, run.metrics
+    accuracy = float(metrics["test_accuracy"].iloc[-1]) if len(metrics) else float("nan")
+    return RunOutcome(manifest.status, manifest.reason, manifest.wall_s, accuracy)
+
+
+def _failed(error: Exception) -> RunOutcome:
+    if isinstance(error, SimflError):
         return RunOutcome("failed", str(error).splitlines()[0])
-    except Exception as error:  # an error in simfl or in the user's own code costs one run, not the study
-        return RunOutcome("failed", f"{type(error).__name__}: {' '.join(str(error).split())}")
+    return RunOutcome("failed", f"{type(error).__name__}: {' '.join(str(error).split())}")
 
 
 def _run(task: RunTask) -> Run:
@@ -129,17 +204,18 @@ def _run(task: RunTask) -> Run:
     return runner.run(from_mapping(task.scenario), out=task.root, run_id=task.run_id, **options)
 
 
-def run_elsewhere(task: RunTask) -> RunOutcome:
-    """Run a task on a machine without a shared disk; files travel with the outcome.
+def run_elsewhere(unit: Sequence[RunTask]) -> list[RunOutcome]:
+    """Run tasks on a machine without a shared disk; files travel back.
 
-    A process runs one task at a time, whatever the number of its threads: a run tunes the interpreter for itself.
+    A process runs one unit at a time, whatever the number of its threads: a run tunes the interpreter for itself.
     """
     with _alone, _own_folder() as folder:
         # The folder of programs is on another machine, and this folder, with any checkpoint, is removed.
-        moved = replace(task, root=folder, compiled=None, checkpoint_s=None)
-        outcome = run_task(moved)
-        files = {path.name: path.read_bytes() for path in sorted(moved.folder.glob("*"))}
-        return replace(outcome, files=files)
+        moved = [replace(task, root=folder, compiled=None, checkpoint_s=None) for task in unit]
+        return [
+            replace(outcome, files={path.name: path.read_bytes() for path in sorted(task.folder.glob("*"))})
+            for task, outcome in zip(moved, run_unit(moved), strict=True)
+        ]
 
 
 @contextlib.contextmanager

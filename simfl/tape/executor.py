@@ -25,6 +25,7 @@ from simfl.models import AbstractModel
 from simfl.models.lazy import start_jax
 from simfl.tape import kernels, measures
 from simfl.tape.evaluation import Evaluator
+from simfl.tape.inputs import Integers
 from simfl.tape.packing import Bank, Steps, pack
 from simfl.tape.problem import LearningProblem
 from simfl.tape.recording import Decide, Window
@@ -92,6 +93,7 @@ class Evaluation:
         test_accuracy: share of correct answers of the mean model; NaN for regression.
         consensus_distance: sqrt( (1/K) sum_k ||w_k - w_mean||^2 ).
         client_loss, client_accuracy: float [K] of each model, or None if not requested.
+        client_distance: float [K], L2 distance of each model from the mean model, or None if not requested.
         gradient_norm, clipped_share: of gradients at the mean model, see `simfl.records.tables.GRADIENTS`; NaN if not
             requested.
         further: the model's own metrics on the test set, and the further measures that were requested
@@ -107,11 +109,53 @@ class Evaluation:
     gradient_norm: float = float("nan")
     clipped_share: float = float("nan")
     further: dict[str, float] = field(default_factory=dict)
+    client_distance: NDArray[np.float64] | None = None
 
     @property
     def finite(self) -> bool:
         """Whether the model still has a finite loss."""
         return bool(np.isfinite(self.train_loss))
+
+
+@dataclass
+class _Part:
+    """The steps of one call: first one, number, integers, bounds of serial ones."""
+
+    at: int
+    count: int
+    ints: list[NDArray[np.int32]]
+    bounds: NDArray[np.int32]
+
+
+class _OfSetting:
+    """An executor's methods for one setting of a group."""
+
+    _METHODS = frozenset({"fetch", "probe", "evaluate", "look", "mean", "zeroed", "read", "write"})
+
+    def __init__(self, executor: Executor, setting: int) -> None:
+        self._executor = executor
+        self._setting = setting
+
+    def __getattr__(self, name: str) -> Any:
+        attribute = getattr(self._executor, name)
+        return functools.partial(attribute, setting=self._setting) if name in self._METHODS else attribute
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Whether two arguments of programs have the same bits."""
+    if isinstance(one, Integers) and isinstance(other, Integers):
+        return one.stored is other.stored and one.tokens == other.tokens and one.scaling is other.scaling
+    return one is other or (
+        isinstance(one, np.ndarray | np.generic)
+        and isinstance(other, np.ndarray | np.generic)
+        and (one.dtype, one.shape) == (other.dtype, other.shape)
+        and one.tobytes() == other.tobytes()
+    )
+
+
+def _coefs_of(coefs: NDArray[np.float32], setting: int) -> NDArray[np.float32]:
+    """Return the coefficients of forms in one setting; see `Tape.forms`."""
+    return coefs if coefs.ndim == 2 else coefs[setting]
 
 
 def automatic_width(model: AbstractModel, num_clients: int, platform: str) -> int:
@@ -132,11 +176,40 @@ def automatic_width(model: AbstractModel, num_clients: int, platform: str) -> in
     return 16 if model.size <= 4096 else 8
 
 
+@dataclass
+class _Setting:
+    """What one run of a group has for itself.
+
+    Attributes:
+        problem: its arithmetic.
+        data: the arguments of its programs.
+        rows: its bank, f32 [places + 1, d].
+        counted: the device's count of gradients set to zero.
+        gradients: the program that measures gradients; None if they are not measured.
+        evaluated: forms whose mean an evaluation has computed since anything was written, and that mean.
+        zeroed: gradients set to zero so far.
+        is_over: whether nothing is to be computed any more.
+    """
+
+    problem: LearningProblem
+    data: dict[str, Any]
+    rows: jax.Array
+    counted: jax.Array
+    gradients: Callable[[jax.Array, float], tuple[float, float]] | None
+    evaluated: tuple[NDArray[np.int32], NDArray[np.float32], jax.Array] | None = None
+    zeroed: int = 0
+    is_over: bool = False
+
+
 class Executor:
-    """Runs the recorded operations; one instance per run, closed at its end.
+    """Runs the recorded operations; one instance per run or group of runs, closed at its end.
+
+    The settings of a group have one tape. A window is packed once, and runs for one setting after the other, by the
+    same programs as in a run alone. `setting` is the number of one of them; a run alone is setting 0.
 
     Args:
         problem: the arithmetic.
+        others: that of the further settings, which differ in values alone.
         reads: rows per operation, as in `Tape`.
         width: gradients per step (W).
         combines: linear combinations per step (C).
@@ -158,6 +231,7 @@ class Executor:
         steps: int = STEPS,
         device: jax.Device | None = None,
         devices: int = 1,
+        others: Sequence[LearningProblem] = (),
     ) -> None:
         self.problem = problem
         self.reads = reads
@@ -171,10 +245,10 @@ class Executor:
             self.device = NamedSharding(mesh, PartitionSpec())
         self.bank = Bank(capacity)
         model = problem.model
-        put = self._put
-        self._data = put(problem.arrays())
+        arrays = problem.arrays()
+        data = self._put(arrays)
         bank = (capacity, model.size)
-        shapes = (bank, *(array.shape for array in self._data.values()))
+        shapes = (bank, *(array.shape for array in data.values()))
         self._program_of = functools.partial(
             kernels.window_program, shapes, problem.operation, reads, width, combines, mesh
         )
@@ -183,19 +257,18 @@ class Executor:
         self._rows = kernels.rows_program(bank, reads)
         self._constants = kernels.constants_program(bank)
         self._gather = kernels.gather_program(bank)
-        data, chosen = problem.data, problem.measured.loss_examples
-        self._evaluator = Evaluator(problem.evaluated, self.device, data.scaling)
-        self._test = self._evaluator.examples(data.test_x, data.test_y)
-        self._train = self._evaluator.examples(data.train_x[chosen], data.train_y[chosen])
-        self._gradients = self._gradient_program()
-        self._rows_bank = put(np.zeros((self.bank.capacity + 1, model.size), dtype=np.float32))
-        self._counted = put(np.int32(0))
+        examples, chosen = problem.data, problem.measured.loss_examples
+        self._evaluator = Evaluator(problem.evaluated, self.device, examples.scaling)
+        self._test = self._evaluator.examples(examples.test_x, examples.test_y)
+        self._train = self._evaluator.examples(examples.train_x[chosen], examples.train_y[chosen])
+        self._settings = [self._setting(problem, data)]
+        for other in others:  # what is the same for all is on the device once
+            own = other.arrays()
+            taken = {name: data[name] if _same(own[name], arrays[name]) else self._put(own[name]) for name in own}
+            self._settings.append(self._setting(other, taken))
         #: Whether a window has been computed, so that its program is compiled.
         self.compiled = False
-        #: Forms whose mean an evaluation has computed since anything was written, and that mean.
-        self._evaluated: tuple[NDArray[np.int32], NDArray[np.float32], jax.Array] | None = None
         self._mixes: measures.OwnClasses | None = None  # made when they are first measured
-        self._zeroed = 0
         self._queue: queue.Queue[Callable[[], None] | None] = queue.Queue(maxsize=2)
         self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._work, name="simfl-executor", daemon=True)
@@ -212,11 +285,24 @@ class Executor:
 
         self._enqueue(run)
 
-    def fetch(self, rows: NDArray[np.int32], coefs: NDArray[np.float32]) -> NDArray[np.float32]:
+    def of(self, setting: int) -> Any:
+        """Return this executor as that of one setting alone."""
+        return _OfSetting(self, setting)
+
+    def end(self, setting: int) -> None:
+        """Compute nothing more for a setting."""
+
+        def run() -> None:
+            self._settings[setting].is_over = True
+
+        self._enqueue(run)
+
+    def fetch(self, rows: NDArray[np.int32], coefs: NDArray[np.float32], *, setting: int = 0) -> NDArray[np.float32]:
         """Return models f32 [k, d] given as forms; waits for everything submitted before."""
 
         def task() -> NDArray[np.float32]:
-            return np.array(self._rows(self._rows_bank, self.bank.places(rows), coefs))
+            bank = self._settings[setting].rows
+            return np.array(self._rows(bank, self.bank.places(rows), _coefs_of(coefs, setting)))
 
         result: NDArray[np.float32] = self._request(task).result()
         return result
@@ -228,6 +314,8 @@ class Executor:
         clients: NDArray[np.int32],
         draws: NDArray[np.int32],
         decide: Decide,
+        *,
+        setting: int = 0,
     ) -> NDArray[Any]:
         """Return the decision about models f32 [k, d] and losses f32 [k, m].
 
@@ -239,8 +327,8 @@ class Executor:
         take = np.concatenate((np.arange(count), fill))
 
         def task() -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-            places = self.bank.places(rows[take])
-            models, losses = self._probe(self._rows_bank, places, coefs[take], clients[take], draws[take], self._data)
+            places, of = self.bank.places(rows[take]), self._settings[setting]
+            models, losses = self._probe(of.rows, places, coefs[take], clients[take], draws[take], of.data)
             return np.array(models)[:count], np.array(losses)[:count]
 
         return decide(*self._request(task).result())
@@ -251,6 +339,8 @@ class Executor:
         coefs: NDArray[np.float32],
         clients: bool | Forms = False,
         clipping_norm: float = float("inf"),
+        *,
+        setting: int = 0,
     ) -> Future[Evaluation]:
         """Queue an evaluation of the mean of models given as forms.
 
@@ -262,9 +352,13 @@ class Executor:
             clients: True to evaluate each of these models too; forms to evaluate other models one by one.
             clipping_norm: the current one, inf for none; used if gradients are measured (`Measured.gradient_examples`).
         """
-        return self._request(lambda: self._evaluate(rows, coefs, clients, clipping_norm))
+        coefs = _coefs_of(coefs, setting)
+        each = clients if isinstance(clients, bool) else (clients[0], _coefs_of(clients[1], setting))
+        return self._request(lambda: self._evaluate(self._settings[setting], rows, coefs, each, clipping_norm))
 
-    def look(self, rows: NDArray[np.int32], places: NDArray[np.int64]) -> Future[NDArray[np.float32]]:
+    def look(
+        self, rows: NDArray[np.int32], places: NDArray[np.int64], *, setting: int = 0
+    ) -> Future[NDArray[np.float32]]:
         """Queue a look at some numbers in rows, which are joined one after the other.
 
         Args:
@@ -279,30 +373,32 @@ class Executor:
             for at in range(0, len(rows), step):
                 block = rows[at : at + step]
                 filled = np.concatenate((block, np.full(step - len(block), -1, dtype=np.int32)))
-                numbers = np.asarray(self._gather(self._rows_bank, self.bank.places(filled)))
+                numbers = np.asarray(self._gather(self._settings[setting].rows, self.bank.places(filled)))
                 here = (row >= at) & (row < at + step)
                 values[here] = numbers[row[here] - at, column[here]]
             return values
 
         return self._request(task)
 
-    def mean(self, rows: NDArray[np.int32], coefs: NDArray[np.float32]) -> NDArray[np.float32]:
+    def mean(self, rows: NDArray[np.int32], coefs: NDArray[np.float32], *, setting: int = 0) -> NDArray[np.float32]:
         """Return the mean of models that evaluations measure, f32 [d of a whole model]."""
+        own = _coefs_of(coefs, setting)
 
         def task() -> NDArray[np.float32]:
-            known = self._evaluated  # at the end of a run the last evaluation has computed it
-            same = known is not None and np.array_equal(known[0], rows) and np.array_equal(known[1], coefs)
-            return np.array(known[2] if known is not None and same else self._mean(rows, coefs)[0])
+            of = self._settings[setting]
+            known = of.evaluated  # at the end of a run the last evaluation has computed it
+            same = known is not None and np.array_equal(known[0], rows) and np.array_equal(known[1], own)
+            return np.array(known[2] if known is not None and same else self._mean(of, rows, own)[0])
 
         result: NDArray[np.float32] = self._request(task).result()
         return result
 
-    def zeroed(self) -> int:
+    def zeroed(self, *, setting: int = 0) -> int:
         """Return the number of gradients or updates that were not finite, set to zero.
 
         It counts those of everything submitted before, and waits for it.
         """
-        result: int = self._request(self._count).result()
+        result: int = self._request(lambda: self._count(self._settings[setting])).result()
         return result
 
     @property
@@ -310,20 +406,22 @@ class Executor:
         """How many rows `read` and `write` take at most."""
         return max(1, CHUNK_VALUES // self.problem.model.size)
 
-    def read(self, rows: NDArray[np.int32]) -> NDArray[np.float32]:
+    def read(self, rows: NDArray[np.int32], *, setting: int = 0) -> NDArray[np.float32]:
         """Return the values of rows, f32 [k, d], bit for bit, after all submitted work."""
         at_a_time = self.rows_at_a_time
         assert len(rows) <= at_a_time, "one size is compiled"
         filled = np.concatenate((rows, np.full(at_a_time - len(rows), -1, dtype=np.int32)))
 
         def task() -> NDArray[np.float32]:
-            return np.array(self._gather(self._rows_bank, self.bank.places(filled)))[: len(rows)]
+            return np.array(self._gather(self._settings[setting].rows, self.bank.places(filled)))[: len(rows)]
 
         result: NDArray[np.float32] = self._request(task).result()
         return result
 
-    def write(self, rows: NDArray[np.int32], values: NDArray[np.float32], numbers: int) -> None:
+    def write(self, rows: NDArray[np.int32], values: NDArray[np.float32], numbers: int, *, setting: int = 0) -> None:
         """Give places in the bank, and values f32 [k, d], to rows that have none.
+
+        The settings of a group write the same rows, setting 0 first: it gives the places.
 
         Args:
             rows: their numbers, [k].
@@ -332,13 +430,14 @@ class Executor:
         """
 
         def task() -> None:
-            self.bank.hold(numbers)
-            before = self.bank.capacity
-            self.bank.take(rows.tolist())
-            if self.bank.capacity != before:
-                self._grow(before)
-            self._rows_bank = self._constants(self._rows_bank, self.bank.place[rows], values)
-            self._evaluated = None
+            if setting == 0:
+                self.bank.hold(numbers)
+                before = self.bank.capacity
+                self.bank.take(rows.tolist())
+                if self.bank.capacity != before:
+                    self._grow(before)
+            of = self._settings[setting]
+            of.rows, of.evaluated = self._constants(of.rows, self.bank.place[rows], values), None
 
         self._request(task).result()
 
@@ -348,7 +447,7 @@ class Executor:
             self._queue.put(None)
             self._thread.join()
         # The data takes most of the memory: free it without waiting for the garbage collector.
-        for name in ("_data", "_test", "_train", "_gradients", "_rows_bank", "_counted", "_evaluated", "problem"):
+        for name in ("_settings", "_test", "_train", "problem"):
             self.__dict__.pop(name, None)
         self._check()
 
@@ -386,12 +485,17 @@ class Executor:
     def _put(self, array: Any) -> jax.Array:
         return jax.device_put(array, self.device)
 
-    def _gradient_program(self) -> Callable[[jax.Array, float], tuple[float, float]] | None:
+    def _setting(self, problem: LearningProblem, data: dict[str, Any]) -> _Setting:
+        """Return a setting before its first window."""
+        rows = np.zeros((self.bank.capacity + 1, problem.model.size), dtype=np.float32)
+        return _Setting(problem, data, self._put(rows), self._put(np.int32(0)), self._gradient_program(problem))
+
+    def _gradient_program(self, problem: LearningProblem) -> Callable[[jax.Array, float], tuple[float, float]] | None:
         """Return a program that measures gradients, or None.
 
         It returns (norm of the mean gradient, share clipped) of (mean model, clipping norm).
         """
-        problem, count = self.problem, self.problem.measured.gradient_examples
+        count = problem.measured.gradient_examples
         if not count:
             return None
         whole = problem.model.size * problem.num_tasks
@@ -407,82 +511,112 @@ class Executor:
         return measure
 
     def _run(self, window: Window) -> None:
-        before, self._evaluated = self.bank.capacity, None
+        before = self.bank.capacity
         steps = pack(window, self.bank, self.width, self.combines)
         if self.bank.capacity != before:
             self._grow(before)
-        if window.constants:
-            places = self.bank.place[[number for number, _ in window.constants]]
-            values = np.stack([values for _, values in window.constants])
-            self._rows_bank = self._constants(self._rows_bank, places, values)
-        self._rows_bank.block_until_ready()
-        self._count()  # the device is idle, and a window has too few operations for the count to overflow
-        serial, program = self._serial(steps), self._program_of(window.branches)
-        for at in range(0, steps.count, self.steps):
-            self._call(program, steps, at, min(self.steps, steps.count - at), serial)
+        program = self._program_of(window.branches)
+        places = self.bank.place[[number for number, _ in window.constants]]
+        values = np.stack([values for _, values in window.constants]) if window.constants else None
+        parts = [self._part(steps, at) for at in range(0, steps.count, self.steps)]
+        serial = self._padded_serial(steps.serials.ints)
+        for setting, of in enumerate(self._settings):
+            if of.is_over:
+                continue
+            of.evaluated = None
+            if values is not None:
+                of.rows = self._constants(of.rows, places, values)
+            of.rows.block_until_ready()
+            self._count(of)  # the device is idle, and a window has too few operations for the count to overflow
+            self._compute(of, setting, steps, parts, serial, program)
         self.compiled = True
 
-    def _count(self) -> int:
+    def _count(self, of: _Setting) -> int:
         """Add the device's counts, and return the total."""
-        self._zeroed += int(self._counted)
-        self._counted = self._put(np.int32(0))
-        return self._zeroed
+        of.zeroed += int(of.counted)
+        of.counted = self._put(np.int32(0))
+        return of.zeroed
 
-    def _serial(self, steps: Steps) -> tuple[Any, Any]:
-        """Return a window's serial operations, padded to a multiple of SERIAL."""
-        count = len(steps.serials.ints)
-        fill = (0, -count % SERIAL if count else 1), (0, 0)
-        return self._put(np.pad(steps.serials.ints, fill)), self._put(np.pad(steps.serials.floats, fill))
+    def _padded_serial(self, array: NDArray[Any]) -> jax.Array:
+        """Put a window's serial operations on the device, padded to a multiple of SERIAL."""
+        count = len(array)
+        return self._put(np.pad(array, ((0, -count % SERIAL if count else 1), (0, 0))))
 
-    def _call(self, program: Any, steps: Steps, at: int, count: int, serial: tuple[Any, Any]) -> None:
-        """Run some steps, with arrays of constant size so that one trace serves all."""
-        parts = []
-        arrays = [steps.gradients.ints, steps.gradients.floats, steps.combines.ints, steps.combines.floats]
+    def _part(self, steps: Steps, at: int) -> _Part:
+        """Return the integers of the steps of one call."""
+        arrays = [steps.gradients.ints, steps.combines.ints]
         if len(steps.mapped.ints):
-            arrays += [steps.mapped.ints, steps.mapped.floats]
-        for array in arrays:
-            part = array[at : at + self.steps]
-            if len(part) < self.steps:
-                full = np.zeros((self.steps, *array.shape[1:]), dtype=array.dtype)
-                full[: len(part)] = part
-                part = full
-            parts.append(part)
+            arrays.append(steps.mapped.ints)
         bounds = steps.serial_bounds[np.minimum(np.arange(at, at + self.steps + 1), steps.count)]
-        given = (self._rows_bank, self._counted, np.int32(count), *parts[:4], *serial, bounds, self._data, *parts[4:])
-        self._rows_bank, self._counted = program(*given)
+        return _Part(at, min(self.steps, steps.count - at), [self._filled(array, at) for array in arrays], bounds)
+
+    def _filled(self, array: NDArray[Any], at: int) -> NDArray[Any]:
+        """Return some steps as an array of constant size, so that one trace serves all."""
+        part = array[at : at + self.steps]
+        if len(part) == self.steps:
+            return part
+        full = np.zeros((self.steps, *array.shape[1:]), dtype=array.dtype)
+        full[: len(part)] = part
+        return full
+
+    def _compute(
+        self, of: _Setting, setting: int, steps: Steps, parts: Sequence[_Part], serial: jax.Array, program: Any
+    ) -> None:
+        """Run the steps of a window for one setting."""
+        numbers = [lanes.floats_of(setting) for lanes in (steps.gradients, steps.combines, steps.mapped)]
+        floats = self._padded_serial(steps.serials.floats_of(setting))
+        for part in parts:
+            gradients, combines, *mapped = part.ints
+            g_floats, c_floats, *m_floats = (
+                self._filled(each, part.at) for each, _ in zip(numbers, part.ints, strict=False)
+            )
+            beside = [*mapped, *m_floats]
+            given = np.int32(part.count), gradients, g_floats, combines, c_floats, serial, floats, part.bounds
+            of.rows, of.counted = program(of.rows, of.counted, *given, of.data, *beside)
 
     def _grow(self, before: int) -> None:
-        """Give the device's bank the capacity of the table; the old spare row is dropped."""
-        bank = np.zeros((self.bank.capacity + 1, self.problem.model.size), dtype=np.float32)
-        bank[:before] = np.asarray(self._rows_bank)[:before]
-        self._rows_bank = self._put(bank)
+        """Give the device's banks the capacity of the table; the old spare rows are dropped."""
+        for of in self._settings:
+            bank = np.zeros((self.bank.capacity + 1, self.problem.model.size), dtype=np.float32)
+            bank[:before] = np.asarray(of.rows)[:before]
+            of.rows = self._put(bank)
 
     def _evaluate(
-        self, rows: NDArray[np.int32], coefs: NDArray[np.float32], clients: bool | Forms, clipping_norm: float
+        self,
+        of: _Setting,
+        rows: NDArray[np.int32],
+        coefs: NDArray[np.float32],
+        clients: bool | Forms,
+        clipping_norm: float,
     ) -> Evaluation:
-        mean, distance = self._mean(rows, coefs)
-        self._evaluated = rows, coefs, mean
+        mean, distance = self._mean(of, rows, coefs)
+        of.evaluated = rows, coefs, mean
         train_loss, *_ = self._evaluator.measure(mean, self._train)
         test_loss, accuracy, own = self._evaluator.measure(mean, self._test)
-        client_loss = client_accuracy = None
+        client_loss = client_accuracy = client_distance = None
         own_classes: list[float] = []
         if clients is not False:
             rows, coefs = (rows, coefs) if clients is True else clients
             tasks = self.problem.num_tasks
             count = len(rows) // tasks
-            client_loss, client_accuracy = np.empty(count), np.empty(count)
+            client_loss, client_accuracy, client_distance = np.empty((3, count))
+            center = np.asarray(mean, dtype=np.float64)
             for k in range(count):
                 part = slice(k * tasks, (k + 1) * tasks)
-                model = self._joined(rows[part], coefs[part])[0]
+                model = self._joined(of, rows[part], coefs[part])[0]
                 client_loss[k], client_accuracy[k], _ = self._evaluator.measure(model, self._test)
-                if "own_classes_models" in self.problem.measured.further:
+                client_distance[k] = np.linalg.norm(np.asarray(model, dtype=np.float64) - center)
+                if "own_classes_models" in of.problem.measured.further:
                     own_classes.append(self._own_classes(model)[k])
         nan = float("nan")
-        norm, share = (nan, nan) if self._gradients is None else self._gradients(mean, clipping_norm)
-        further = own | (self._further(mean, client_accuracy, own_classes) if self.problem.measured.further else {})
+        norm, share = (nan, nan) if of.gradients is None else of.gradients(mean, clipping_norm)
+        further = own
+        if of.problem.measured.further:
+            further = own | self._further(of.problem, mean, client_accuracy, own_classes)
         return Evaluation(
-            train_loss, test_loss, accuracy, float(distance), client_loss, client_accuracy, norm, share, further
-        )
+            train_loss, test_loss, accuracy, float(distance), client_loss, client_accuracy, norm, share, further,
+            client_distance,
+        )  # fmt: skip
 
     def _own_classes(self, model: jax.Array) -> NDArray[np.float64]:
         """Return accuracies on the clients' test data; see `measures.OwnClasses`."""
@@ -494,11 +628,15 @@ class Executor:
         return self._mixes.accuracy(self._evaluator.answers(model, data.test_x, data.test_y)[1])
 
     def _further(
-        self, mean: jax.Array, client_accuracy: NDArray[np.float64] | None, own_classes: Sequence[float]
+        self,
+        problem: LearningProblem,
+        mean: jax.Array,
+        client_accuracy: NDArray[np.float64] | None,
+        own_classes: Sequence[float],
     ) -> dict[str, float]:
         """Return the further measures; NaN if clients have no models of their own."""
-        names, data = self.problem.measured.further, self.problem.data
-        whose = slice(None) if self.problem.measured.clients is None else self.problem.measured.clients
+        names, data = problem.measured.further, problem.data
+        whose = slice(None) if problem.measured.clients is None else problem.measured.clients
         values = {}
         if any(name in measures.OF_SCORES | measures.OF_TARGETS for name in names):
             values = measures.measure(names, data.test_y, self._evaluator.answers(mean, data.test_x, data.test_y)[0])
@@ -514,17 +652,17 @@ class Executor:
             values["own_classes"] = measures.mean_of_known(self._own_classes(mean)[whose])
         if own_classes:
             values["own_classes_models"] = measures.mean_of_known(np.array(own_classes)[whose])
-        measured = self.problem.measured
+        measured = problem.measured
         if measured.optimum is not None and measured.suboptimality is not None:
             w = np.asarray(mean, dtype=np.float64)
             values["suboptimality"] = measured.suboptimality(w)
             values["distance"] = float(np.linalg.norm(w - measured.optimum))
         return {name: values.get(name, float("nan")) for name in names}
 
-    def _mean(self, rows: NDArray[np.int32], coefs: NDArray[np.float32]) -> tuple[jax.Array, jax.Array]:
+    def _mean(self, of: _Setting, rows: NDArray[np.int32], coefs: NDArray[np.float32]) -> tuple[jax.Array, jax.Array]:
         """Return the mean of models, f32 [d], and their consensus distance."""
         if self.problem.num_tasks > 1:
-            models = self._joined(rows, coefs)
+            models = self._joined(of, rows, coefs)
             mean = models.mean(axis=0)
             return mean, jax.numpy.sqrt(((models - mean) ** 2).sum(axis=1).mean())
         count = len(rows)
@@ -534,10 +672,10 @@ class Executor:
         weights = np.zeros((padded, self.reads), dtype=np.float32)
         weights[:count] = coefs
         valid = (np.arange(padded) < count).astype(np.float32)
-        mean, distance = self._average(self._rows_bank, places, weights, valid)
+        mean, distance = self._average(of.rows, places, weights, valid)
         return mean, distance
 
-    def _joined(self, rows: NDArray[np.int32], coefs: NDArray[np.float32]) -> jax.Array:
+    def _joined(self, of: _Setting, rows: NDArray[np.int32], coefs: NDArray[np.float32]) -> jax.Array:
         """Return models with the rows of all tasks joined, f32 [k, d of a whole model]."""
-        models = self._rows(self._rows_bank, self.bank.places(rows), coefs)
+        models = self._rows(of.rows, self.bank.places(rows), coefs)
         return models.reshape(len(rows) // self.problem.num_tasks, -1)

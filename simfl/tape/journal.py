@@ -10,7 +10,7 @@ that wrote it: its kind, and the count of operations of that kind before it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from simfl.each import DisagreementError
 from simfl.tape.executor import Evaluation, Executor, Forms
 from simfl.tape.layout import NO_ROW
 from simfl.tape.recording import Decide, Window
@@ -41,31 +42,63 @@ class Record:
     zeroed: int = 0
 
 
+class Names:
+    """The permanent names of rows."""
+
+    def __init__(self) -> None:
+        #: Operations so far, by kind.
+        self.counts = [0] * KINDS
+        self._born = np.zeros(0, dtype=np.int64)  # row number -> the name of the row
+
+    def of(self, numbers: NDArray[np.int32]) -> NDArray[np.int64]:
+        """Return the permanent names of rows, int64, given their numbers."""
+        return self._born[numbers]
+
+    def note(self, window: Window) -> None:
+        """Name the rows that the operations of a window write."""
+        if window.rows > len(self._born):
+            grown = np.full(max(window.rows, 2 * len(self._born)), -1, dtype=np.int64)
+            grown[: len(self._born)] = self._born
+            self._born = grown
+        given = np.array([number for number, _ in window.constants], dtype=np.int32)
+        gradients, combines, serials, mapped = (
+            operations.written[operations.written != NO_ROW]
+            for operations in (window.gradients, window.combines, window.serials, window.mapped)
+        )
+        for kind, numbers in enumerate((gradients, combines, serials, given, mapped)):
+            self._born[numbers] = np.arange(self.counts[kind], self.counts[kind] + len(numbers)) * KINDS + kind
+            self.counts[kind] += len(numbers)
+
+
 class Journal:
     """Passes requests to an executor, or answers them from an earlier run's record.
 
     Args:
         executor: computes what is not replayed.
         keeps: whether to record requests; without the record nothing can be replayed, and no memory is used.
+        names: those of the rows, which the settings of a group share; its own by default.
     """
 
-    def __init__(self, executor: Executor, keeps: bool = False) -> None:
+    def __init__(self, executor: Executor, keeps: bool = False, names: Names | None = None) -> None:
         self._executor = executor
         self._keeps = keeps
+        self._names = names or Names()
         self._past: Record | None = None
         self._evaluations: list[Future[Evaluation]] = []
         self._answers: list[NDArray[Any] | Future[NDArray[np.float32]]] = []
         self._zeroed = 0
-        self._born = np.zeros(0, dtype=np.int64)  # row number -> the name of the row
-        #: Operations so far, by kind.
-        self.counts = [0] * KINDS
+
+    @property
+    def counts(self) -> list[int]:
+        """Operations so far, by kind."""
+        return self._names.counts
 
     # -- requests ----------------------------------------------------------------------------
 
     def submit(self, window: Window) -> None:
         """Pass a window on, or drop it; note the rows born in it."""
         if self._keeps:
-            self._name(window)
+            self._names.note(window)
         if self._past is None:
             self._executor.submit(window)
 
@@ -150,7 +183,7 @@ class Journal:
 
     def names(self, numbers: NDArray[np.int32]) -> NDArray[np.int64]:
         """Return the permanent names of rows, int64, given their numbers."""
-        return self._born[numbers]
+        return self._names.of(numbers)
 
     def read(self, numbers: NDArray[np.int32]) -> NDArray[np.float32]:
         """Return the values of rows, f32 [k, d]; waits for everything submitted before."""
@@ -160,17 +193,41 @@ class Journal:
         """Set rows to values, f32 [k, d]; `rows` is the total number of rows."""
         self._executor.write(numbers, values, rows)
 
-    def _name(self, window: Window) -> None:
-        """Name the rows that the operations of a window write."""
-        if window.rows > len(self._born):
-            grown = np.full(max(window.rows, 2 * len(self._born)), -1, dtype=np.int64)
-            grown[: len(self._born)] = self._born
-            self._born = grown
-        given = np.array([number for number, _ in window.constants], dtype=np.int32)
-        gradients, combines, serials, mapped = (
-            operations.written[operations.written != NO_ROW]
-            for operations in (window.gradients, window.combines, window.serials, window.mapped)
-        )
-        for kind, numbers in enumerate((gradients, combines, serials, given, mapped)):
-            self._born[numbers] = np.arange(self.counts[kind], self.counts[kind] + len(numbers)) * KINDS + kind
-            self.counts[kind] += len(numbers)
+
+class Together:
+    """The executor of a tape that several settings share.
+
+    Nothing that the world learns from numbers is the same for all of them, so it must not ask.
+
+    Args:
+        executor: computes the windows of all settings.
+        journals: those of the settings, which replay together.
+        names: those of the rows; None if no journal keeps its record.
+    """
+
+    def __init__(self, executor: Executor, journals: Sequence[Journal], names: Names | None) -> None:
+        self._executor = executor
+        self._journals = journals
+        self._names = names
+
+    def submit(self, window: Window) -> None:
+        """Pass a window on, or drop it in a replay; note the rows born in it."""
+        if self._names is not None:
+            self._names.note(window)
+        if not self._journals[0].replaying:
+            self._executor.submit(window)
+
+    def fetch(self, rows: NDArray[np.int32], coefs: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Refuse to show numbers to the world."""
+        raise DisagreementError("the parameters of a model")
+
+    def probe(
+        self,
+        rows: NDArray[np.int32],
+        coefs: NDArray[np.float32],
+        clients: NDArray[np.int32],
+        draws: NDArray[np.int32],
+        decide: Decide,
+    ) -> NDArray[Any]:
+        """Refuse to decide by numbers."""
+        raise DisagreementError("a decision by numbers")

@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from simfl.each import Varied
+
 #: Stands for no row, if an operation reads fewer rows than it can.
 NO_ROW = -1
 
@@ -164,12 +166,14 @@ class Operations:
         ints: int32 [n, layout.integers].
         floats: float32 [n, layout.numbers].
         levels: int32 [n], from 1: one more than the highest level of what an operation reads.
+        varied: the entries of `floats` that differ between the settings of a group; None for none.
     """
 
     layout: Layout
     ints: NDArray[np.int32]
     floats: NDArray[np.float32]
     levels: NDArray[np.int32]
+    varied: Varied | None = None
 
     def __len__(self) -> int:
         return len(self.levels)

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from simfl.each import Varied
 from simfl.tape.layout import NO_ROW, Operations
 from simfl.tape.recording import Window
 
@@ -26,11 +27,17 @@ from simfl.tape.recording import Window
 class Lanes:
     """Operations of one kind, as int32 and float32 tables in their `Layout`.
 
-    Parallel operations have a step and a lane as first axes; serial ones are in the order in which they run.
+    Parallel operations have a step and a lane as first axes; serial ones are in the order in which they run. `varied`
+    are the entries of `floats` that differ between the settings of a group; None for none.
     """
 
     ints: NDArray[np.int32]
     floats: NDArray[np.float32]
+    varied: Varied | None = None
+
+    def floats_of(self, setting: int) -> NDArray[np.float32]:
+        """Return the numbers of one setting."""
+        return self.floats if self.varied is None else self.varied.into(self.floats, setting)
 
 
 @dataclass
@@ -161,11 +168,11 @@ def pack(window: Window, bank: Bank, width: int, combines: int) -> Steps:
         if len(operations):
             ints[step, lane] = _placed(operations, bank)
             floats[step, lane] = operations.floats
-        filled.append(Lanes(ints, floats))
+        filled.append(Lanes(ints, floats, _moved(operations, step * lanes + lane)))
     order = np.argsort(serial_step, kind="stable")
     bounds = np.searchsorted(serial_step[order], np.arange(total + 1)).astype(np.int32)
     gradients, combined, mapped = filled
-    serial = Lanes(_placed(serials, bank)[order], serials.floats[order])
+    serial = Lanes(_placed(serials, bank)[order], serials.floats[order], _moved(serials, np.argsort(order)))
     return Steps(gradients, combined, mapped, serial, bounds)
 
 
@@ -175,6 +182,15 @@ def _steps_and_lanes(
     """Return the step and lane of each operation."""
     index = _index_within(levels, count)
     return first[levels] + index // lanes, index % lanes
+
+
+def _moved(operations: Operations, rows: NDArray[np.int64]) -> Varied | None:
+    """Return what differs between settings, given the new row of each operation."""
+    if operations.varied is None:
+        return None
+    numbers = operations.layout.numbers
+    row, column = np.divmod(operations.varied.places, numbers)
+    return operations.varied.moved(rows[row] * numbers + column)
 
 
 def _placed(operations: Operations, bank: Bank) -> NDArray[np.int32]:

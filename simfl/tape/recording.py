@@ -35,6 +35,7 @@ from mypy_extensions import mypyc_attr
 from numpy.typing import NDArray
 
 from simfl.compiled import Integer, Number
+from simfl.each import array_of
 from simfl.errors import RunError
 from simfl.privacy.releases import Tally
 from simfl.tape.layout import LINEAR, NO_ROW, Branch, Layout, Layouts, MapSize, Operations, padded_size
@@ -281,12 +282,16 @@ class Round(Gradient):
 
 
 class Buffer:
-    """Operations of one kind as they are recorded; see `Layout` for their columns."""
+    """Operations of one kind as they are recorded; see `Layout` for their columns.
 
-    __slots__ = ("floats", "ints", "layout", "levels")
+    With several `settings`, numbers may be `simfl.each.Each`.
+    """
 
-    def __init__(self, layout: Layout) -> None:
+    __slots__ = ("floats", "ints", "layout", "levels", "settings")
+
+    def __init__(self, layout: Layout, settings: int = 1) -> None:
         self.layout = layout
+        self.settings = settings
         self.ints: list[int] = []
         self.floats: list[Number] = []
         self.levels: list[int] = []
@@ -294,11 +299,17 @@ class Buffer:
     def take(self, floor: int) -> Operations:
         """Return the recorded operations, levels counted from `floor`, and reset."""
         count, layout = len(self.levels), self.layout
+        varied: Any = None
+        if self.settings == 1:
+            floats = np.fromiter(self.floats, np.float32, len(self.floats))
+        else:
+            floats, varied = array_of(self.floats, np.float32)
         taken = Operations(
             layout,
             np.fromiter(self.ints, np.int32, len(self.ints)).reshape(count, layout.integers),
-            np.fromiter(self.floats, np.float32, len(self.floats)).reshape(count, layout.numbers),
+            floats.reshape(count, layout.numbers),
             np.fromiter(self.levels, np.int32, count) - np.int32(floor),
+            varied,
         )
         self.ints, self.floats, self.levels = [], [], []
         return taken
@@ -374,6 +385,7 @@ class Tape:
         maps_beside: whether functions of models run beside gradients; otherwise they are serial operations.
         corrected: whether a constant row is added to every gradient of a round.
         state_rows: rows of an optimizer's state that a round reads and writes; 0 if each round has a new state.
+        settings: the number of runs that are recorded together; their numbers may be `simfl.each.Each`.
     """
 
     def __init__(
@@ -393,6 +405,7 @@ class Tape:
         maps_beside: bool = False,
         corrected: bool = False,
         state_rows: int = 0,
+        settings: int = 1,
     ) -> None:
         if not 3 <= reads < len(_ZERO):
             raise ValueError(f"reads: expected 3 to {len(_ZERO) - 1}, found {reads}")
@@ -405,6 +418,7 @@ class Tape:
         self.own_clipping = own_clipping
         self.releases = releases
         self.whole = whole
+        self.settings = settings
         self.serial_steps = serial_steps
         #: Draws the sizes of mini-batches, with Poisson sampling; None if a batch always has the requested size.
         self.draw_size: DrawSize | None = None
@@ -417,13 +431,14 @@ class Tape:
         self._branches: list[Branch] = []
         self._branch_of: dict[tuple[Any, ...], int] = {}
         self._map_size = MapSize()
+        self._noised = 0
         #: Random functions recorded so far, by client.
         self._map_draws: dict[int, int] = {}
         layouts = self._layouts()
-        self._gradients = Buffer(layouts.gradient)
-        self._combines = Buffer(layouts.combine)
-        self._serials = Buffer(layouts.serials)
-        self._mapped = Buffer(layouts.mapped)  # functions beside gradients; serial ones are in `_serials`
+        self._gradients = Buffer(layouts.gradient, settings)
+        self._combines = Buffer(layouts.combine, settings)
+        self._serials = Buffer(layouts.serials, settings)
+        self._mapped = Buffer(layouts.mapped, settings)  # functions beside gradients; serial ones are in `_serials`
         self._recorded = 0
         self._graveyard: list[int] = []
         self._free: list[int] = []
@@ -644,6 +659,25 @@ class Tape:
         if self.releases is not None:
             self.releases.count_sum(terms, noise_scale)
         return self.apply((1.0, base), *((factor * c, update) for c, update in terms))
+
+    def noised(
+        self, model: Model, terms: Sequence[tuple[Number, Gradient]], noise_scale: Number
+    ) -> list[tuple[Number, Gradient]]:
+        """Return the terms of sum_j c_j U_j + noise_scale * noise: one release of a server.
+
+        The noise is a round without steps, at any `model`, so it does not depend on who is in the sum. The updates must
+        not have noise.
+        """
+        self._refuse_parts("a sum of updates")
+        if not self.local or self.state_rows or any(update.noise_scale for _, update in terms):
+            raise ValueError("noised: expected updates by rounds of local steps, without noise or states of their own")
+        if self.releases is not None:
+            self.releases.count_sum(terms, noise_scale)
+        numbers = (0.0,) * (4 + self.corrected)
+        noise = Round(self.settle(model), 0, NOISE_DRAWS + self._noised, 0, 1, numbers, noise_scale)
+        noise.released = True
+        self._noised += 1
+        return [*terms, (1.0, noise)]
 
     def _refuse_parts(self, what: str) -> None:
         """Reject parts: a sum of parts, one with noise, shows them in its last bits."""
@@ -872,6 +906,8 @@ class Tape:
     def forms(self, models: Sequence[Model]) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
         """Return models as forms: rows int32 [k, reads] (-1: none), coefs f32 [k, reads].
 
+        Coefficients that differ between the settings of a group make it f32 [settings, k, reads].
+
         Raises:
             RunError: there are no models, or one of them is not a model.
         """
@@ -881,11 +917,15 @@ class Tape:
                 f"found {reprlib.repr(models)}"
             )
         rows = np.full((len(models), self.reads), NO_ROW, dtype=np.int32)
-        coefs = np.zeros((len(models), self.reads), dtype=np.float32)
+        flat: list[Any] = [0.0] * (len(models) * self.reads)
         for k, model in enumerate(models):
             for j, (row, coef) in enumerate(zip(model.rows, model.coefs, strict=True)):
                 rows[k, j] = row.number
-                coefs[k, j] = coef
+                flat[k * self.reads + j] = coef
+        coefs, varied = array_of(flat, np.float32)
+        coefs = coefs.reshape(rows.shape)
+        if varied is not None:
+            coefs = np.stack([varied.into(coefs, setting) for setting in range(self.settings)])
         return rows, coefs
 
     @property
@@ -978,7 +1018,8 @@ class Tape:
             self.flush()
             self._map_size = size
             layouts = self._layouts()
-            self._serials, self._mapped = Buffer(layouts.serials), Buffer(layouts.mapped)
+            self._serials = Buffer(layouts.serials, self.settings)
+            self._mapped = Buffer(layouts.mapped, self.settings)
         self._branches.append(branch)
         return len(self._branches)
 

@@ -70,7 +70,7 @@ RELATIVES = ("scaffold", "feddyn", "fednova", "ditto", "diloco")
 #: They send many messages.
 LOUD = (("divshare", {}), ("epidemic", {"graph": "oracle"}), ("asy_sonata", {}), ("sgp", {"lost": "sums"}))
 #: Asynchronous servers with the clients of others: their contracts run with the slow tests, too.
-SERVERS = ("ringleader", "mindflayer", "async_local_sgd", "ca2fl", "ace", "fadas")
+SERVERS = ("ringleader", "mindflayer", "async_local_sgd", "halos", "decoupled_diloco", "ca2fl", "ace", "fadas")
 every = pytest.mark.parametrize(
     ("kind", "options"),
     [

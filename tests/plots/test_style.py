@@ -32,7 +32,7 @@ FAMILIES = (
     ("fedavg", "fedprox", "fedbuff", "fedasync", "async_fl"),
     ("scaffold", "feddyn", "fednova", "ditto"),
     ("ringleader", "mindflayer", "ca2fl", "ace", "fadas"),
-    ("diloco", "async_local_sgd"),
+    ("diloco", "async_local_sgd", "halos", "decoupled_diloco"),
     ("centralized_sgd", "async_sgd", "audp", "mapa", "ringmaster", "rennala", "m_sync_sgd"),
 )
 TO_XYZ = np.array([[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]])

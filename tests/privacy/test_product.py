@@ -82,6 +82,8 @@ CLIENT = {
     "diloco": ("diloco", {"steps": (1, 2, 3, 2)}),
     "ditto": ("ditto", {"steps": (1, 2, 3, 2)}),  # scenarios refuse it, because its personal models are for no noise
     "async_local_sgd": ("async_local_sgd", {"grace": 0.004}),
+    "decoupled_diloco": ("decoupled_diloco", {"quorum": 2, "fragments": 3, "steps": (1, 2, 3, 2)}),
+    "halos": ("halos", {"accumulate": 3, "steps": (1, 2, 3, 2)}),
     "fedasync": ("fedasync", {}),
     "fedbuff": ("fedbuff", {"buffer_size": 3}),
     "ca2fl": ("ca2fl", {"buffer_size": 3}),
@@ -104,7 +106,7 @@ KINDS = {  # examples of each client, and its noise multiplier
 }
 
 
-def world_of(fault, clients):
+def world_of(fault, clients, speeds=None):
     """A client crashes every few mini-batches; or joins, pauses, and leaves; or messages are lost."""
     outages, links = {}, LinkModel(latency=exponential(2e-3), bandwidth=1e5)
     random = None
@@ -118,8 +120,9 @@ def world_of(fault, clients):
         links = LinkModel(latency=exponential(2e-3), bandwidth=1e5, loss=0.3, resend_timeout_s=0.02)
     outages = {k: outages[k] for k in outages if k < clients}
     return make_world(
-        clients, topology="complete", jitter=lognormal(0.3), links=links, outages=outages, random_outages=random
-    )
+        clients, topology="complete", speeds=speeds, jitter=lognormal(0.3), links=links, outages=outages,
+        random_outages=random,
+    )  # fmt: skip
 
 
 class Made:

@@ -6,6 +6,7 @@ import json
 import math
 import re
 import subprocess
+import sys
 import zlib
 
 import numpy as np
@@ -14,10 +15,13 @@ import pytest
 import simfl
 from simfl.errors import DataError, ScenarioError
 from simfl.records import ACTIVITIES, Manifest, RunFolder, read
-from simfl.reports import page, player, write_report
-from simfl.reports.player import NEVER, play
+from simfl.reports import page, played, player, write_report
+from simfl.reports.played import NEVER
+from simfl.reports.player import play
+from simfl.reports.template import asset, embedded
 from simfl.scenario import loads
 from tests.chromium import a_tab, browser, needs_browser
+from tests.reports.made_up import made_up
 from tests.reports.test_page import Page, data_of
 
 pytestmark = pytest.mark.usefixtures("without_numbers")
@@ -71,26 +75,31 @@ def values_of(path):
 def test_columns_are_unpacked_as_they_were():
     for kind, dtype in TYPES.items():
         values = np.array([5, 3, 3, 255, 0, 17]).astype(dtype)
-        assert unpack(player.pack(values, kind)).tolist() == values.tolist()
-        assert unpack(player.pack([], kind)).tolist() == []
-    assert unpack(player.pack([5, 3, NEVER, 0], "u32", delta=True)).tolist() == [5, 3, NEVER, 0]
+        assert unpack(played.pack(values, kind)).tolist() == values.tolist()
+        assert unpack(played.pack([], kind)).tolist() == []
+    assert unpack(played.pack([5, 3, NEVER, 0], "u32", delta=True)).tolist() == [5, 3, NEVER, 0]
 
 
 def test_the_page_has_the_content_of_the_tables(tmp_path):
     run = run_with_faults(tmp_path)
     (values,) = values_of(play(run, tmp_path / "p.html"))
-    tick = values["tick_s"]
+    tick, times = values["tick_s"], unpack(values["times"])
+    assert (np.diff(times.astype(float)) > 0).all()
     assert values["duration_s"] == run.manifest.time_s == pytest.approx(1.21)
     messages, packed = run.messages.sort_values("sent_s", kind="stable"), values["messages"]
-    sent, length = unpack(packed["sent"]) * tick, unpack(packed["length"]) * tick
+    sent = unpack(packed["sent"])
+    delivered = sent + unpack(packed["length"])
     assert packed["total"] == len(messages) > 100
     assert messages["resends"].sum() > 10
-    assert sent == pytest.approx(messages["sent_s"].to_numpy(), abs=1e-8)
-    assert sent + length == pytest.approx(messages["delivered_s"].to_numpy(), abs=1e-8)
+    assert times[sent] * tick == pytest.approx(messages["sent_s"].to_numpy(), abs=1e-8)
+    assert times[delivered] * tick == pytest.approx(messages["delivered_s"].to_numpy(), abs=1e-8)
     for name in ("source", "target", "bytes", "resends"):
         assert unpack(packed[name]).tolist() == messages[name].tolist(), name
     timeline = run.timeline.sort_values(["client", "start_s"])
-    assert unpack(values["timeline"]["start"]) * tick == pytest.approx(timeline["start_s"].to_numpy(), abs=1e-8)
+    start = unpack(values["timeline"]["start"])
+    end = np.append(start[1:], np.zeros(1, np.uint32)) - unpack(values["timeline"]["gap"])
+    assert times[start] * tick == pytest.approx(timeline["start_s"].to_numpy(), abs=1e-8)
+    assert times[end] * tick == pytest.approx(timeline["end_s"].to_numpy(), abs=1e-8)
     assert unpack(values["timeline"]["activity"]).tolist() == timeline["activity"].tolist()
     assert np.diff(unpack(values["timeline"]["first"])).tolist() == timeline.groupby("client").size().tolist()
     assert unpack(values["updates"]["client"]).tolist() == run.updates["client"].tolist()
@@ -103,8 +112,9 @@ def test_the_page_has_the_content_of_the_tables(tmp_path):
     assert unpack(values["links"]).reshape(-1, 2).tolist() == sorted(run.edges.to_numpy().tolist())
 
 
-def test_a_message_has_the_staleness_of_the_next_update_of_its_target(tmp_path):
+def test_of_too_many_updates_a_message_has_the_staleness_of_the_next_one(tmp_path, monkeypatch):
     run = run_with_faults(tmp_path)
+    monkeypatch.setattr(played, "MOST_UPDATES", 100)
     (values,) = values_of(play(run, tmp_path / "p.html"))
     messages, updates = run.messages.sort_values("sent_s", kind="stable"), run.updates
     expected = []
@@ -123,7 +133,8 @@ def test_the_page_says_what_the_run_did_not_record(make_run, tmp_path):
     assert unpack(values["updates"]["client"]).tolist() == [count % 4 for count in range(50)]
     assert "did not record messages in flight: run it again with record: {play: true}" in text
     assert "did not record what each client does: run it again with record: {play: true}" in text
-    assert "own models, if they have any; for these, evaluate: {clients: true}." in text
+    own = "own models, if they have any: their accuracy and distance from consensus; for these, evaluate: "
+    assert own + "{clients: true}." in text
     assert "updates and their staleness: run" not in text
 
 
@@ -154,7 +165,7 @@ def test_a_killed_run_lasts_as_long_as_its_tables(tmp_path, simfl_):
     assert said == f"{folder.path}: killed: the page ends with the last rows that were written\n"
     (values,) = values_of(tmp_path / "play.html")
     assert (values["duration_s"], values["count"]) == (3.0, 2)
-    assert unpack(values["updates"]["time"])[-1] == player.TICKS
+    assert unpack(values["times"])[unpack(values["updates"]["time"])[-1]] == played.TICKS
     assert "This run is killed." in Page((tmp_path / "play.html").read_text(encoding="utf-8")).text
 
 
@@ -191,7 +202,7 @@ def test_long_tables_are_thinned_out_and_the_page_says_so(tmp_path, monkeypatch)
         "MOST_DISCS": 5,
         "BINS": 20,
     }.items():
-        monkeypatch.setattr(player, name, value)
+        monkeypatch.setattr(played, name, value)
     path = play(run, tmp_path / "p.html")
     (values,) = values_of(path)
     text = Page(path.read_text(encoding="utf-8")).text
@@ -310,6 +321,279 @@ def test_a_browser_computes_the_states_of_the_tables(tmp_path, algorithm):
     ends = [name.get(int(third[end]), f"client {int(third[end])}") for end in ("source", "target")]
     assert f"Message from {ends[0]} to {ends[1]}" in result["message"]
     assert f"Sent at {third['sent_s']:.4f}"[:-1] in result["message"]
+
+
+VERSIONS = """
+(() => {
+  const [run] = simfl.runs, { Replay } = simfl, n = run.messages.sent.length;
+  return Array.from({ length: n }, (_, i) => {
+    const { sent, delivered, used, staleness, resends } = run.messages;
+    const { all, own, after, read } = Replay.versions(run, i);
+    const at = (share) => Replay.attemptAt(run, i, sent[i] + share * (delivered[i] - sent[i]));
+    const shares = Array.from({ length: 101 }, (_, k) => at(k / 100));
+    return {
+      all, own, after, read, used: used[i] === Replay.NEVER ? null : used[i] * run.tick_s, staleness: staleness[i],
+      attempts: shares.map(({ attempt }) => attempt), phases: shares.map(({ phase }) => phase),
+      valid: shares.every(({ share, fall }) => share >= 0 && share <= 1 && fall >= 0 && fall <= 1),
+      ends: [at(0).share, at(1).share, at(1).phase], resends: resends[i],
+    };
+  });
+})()
+"""
+
+
+@needs_browser
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_a_browser_knows_the_versions_of_messages(tmp_path, algorithm):
+    run = run_with_faults(tmp_path, algorithm)
+    with a_tab() as tab:
+        tab.open(play(run, tmp_path / "p.html").as_uri())
+        tab.wait("window.simfl")
+        found = tab.run(VERSIONS)
+    updates, messages = run.updates, run.messages.sort_values("sent_s", kind="stable").to_dict("records")
+    lost = 0
+    for row, said in zip(messages, found, strict=True):
+        end = row["target"] if row["target"] < 6 else row["source"]
+        later = updates[(updates["client"] == end) & (updates["time_s"] >= row["delivered_s"])]
+        before = updates["time_s"] <= row["sent_s"] + 2 * run.manifest.time_s / played.TICKS  # ticks are equal
+        assert said["all"] == before.sum()
+        assert said["own"] == ((updates["client"] == row["source"]) & before).sum() if row["source"] < 6 else -1
+        if not len(later):
+            assert (said["used"], said["after"], said["read"], said["staleness"]) == (None, -1, -1, NEVER)
+            continue
+        used = later.index[0]
+        assert said["used"] == pytest.approx(later["time_s"].iloc[0], abs=1e-8)
+        assert said["staleness"] == later["staleness"].iloc[0]
+        assert (said["after"], said["read"]) == (max(0, used - said["all"]), used - said["staleness"])
+        if algorithm == "server" and row["source"] == 6 and end in (0, 3):  # these are always online
+            assert said["read"] == said["all"], "a gradient is taken at the model that the server sent"
+        assert said["valid"]
+        assert said["attempts"] == sorted(said["attempts"])
+        assert (said["attempts"][0], said["attempts"][-1]) == (0, row["resends"])
+        assert said["ends"] == [0, pytest.approx(1), "flies"]
+        assert ("falls" in said["phases"]) == (row["resends"] > 0)
+        lost += row["resends"]
+    assert lost >= 10
+
+
+RESTRICTED = """
+(() => {
+  const [run] = simfl.runs, { Replay } = simfl, ticks = [0.31, 0.9].map((time) => time / run.tick_s);
+  return [null, Uint8Array.from([0, 1, 0, 0, 1, 0])].map((picked) => Replay.totals(run, ...ticks, picked));
+})()
+"""
+
+
+@needs_browser
+def test_a_browser_restricts_all_views(tmp_path):
+    run = run_with_faults(tmp_path)
+    with a_tab() as tab:
+        tab.open(play(run, tmp_path / "p.html").as_uri())
+        tab.wait("window.simfl")
+        updates = run.updates[run.updates["time_s"].between(0.31, 0.9)]
+        messages = run.messages[run.messages["sent_s"].between(0.31, 0.9)]
+        for sums, clients in zip(tab.run(RESTRICTED), (range(6), (1, 4)), strict=True):
+            own = updates[updates["client"].isin(clients)]
+            some = messages[messages["source"].isin(clients) | messages["target"].isin(clients)]
+            expected = {"updates": len(own), "staleness": own["staleness"].sum(), "messages": len(some)}
+            assert sums == {**expected, "bytes": some["bytes"].sum(), "lost": some["resends"].sum()}
+
+        def box(query):
+            script = f"(({{ x, y, width, height }}) => [x, y, width, height])({query}.getBoundingClientRect())"
+            return tab.run(f"{query}.scrollIntoView({{ block: 'center' }}), {script}")
+
+        # A drag over the curve restricts the time.
+        x, y, width, height = box("document.getElementById('curve')")
+        tab.drag(x + 58 + (width - 66) / 4, y + 20, x + 58 + (width - 66) / 2, y + 40)
+        brush = tab.run("simfl.stage.brush")
+        assert [brush["from"], brush["to"]] == pytest.approx([1.21 / 4, 1.21 / 2], abs=0.01)
+        assert tab.run("[simfl.stage.view, simfl.now]") == [brush, brush["from"]]
+        tab.press("End")
+        tab.wait(f"simfl.now === {brush['to']}")
+        inside = run.updates["time_s"].between(brush["from"], brush["to"]).sum()
+        assert f"{inside} updates, mean staleness" in tab.run("document.getElementById('restriction').textContent")
+        assert tab.run("document.getElementById('filter').checkVisibility()")
+        # A rectangle in the graph restricts the clients; then lanes, messages and the table have only these.
+        x, y, width, height = box("document.querySelector('.graph')")
+        tab.drag(x + 1, y + 1, x + width / 2, y + height - 1)
+        picked = tab.run("[...simfl.stage.picked]")
+        assert 0 < sum(picked) < 6
+        tab.run("document.getElementById('moment').open = true")
+        tab.wait("document.querySelectorAll('#moment tr').length")
+        rows = tab.run(
+            "[...document.querySelectorAll('#moment tr')].slice(1).map((row) => Number(row.cells[0].textContent))"
+        )
+        assert rows == [k for k in range(6) if picked[k]]
+        assert tab.run(
+            "(() => { const { stage, runs: [run] } = simfl, { flying, lines } = stage.scenes.get(run);"
+            " return [...flying, ...lines].every((i) => simfl.Replay.touches(run, i, stage.picked)); })()"
+        )
+        tab.press("Escape")
+        tab.wait("!simfl.stage.brush && !simfl.stage.picked")
+        assert not tab.run("document.getElementById('filter').checkVisibility()")
+        # A rectangle over lanes restricts both.
+        x, y, width, height = box("document.querySelector('.lanes')")
+        tab.drag(x + 60, y + 6, x + width / 2, y + height / 2)
+        assert tab.run("[...simfl.stage.picked].slice(0, 2)") == [1, 1]
+        assert tab.run("simfl.stage.brush.to - simfl.stage.brush.from") > 0
+        tab.run("simfl.choose({ run: simfl.runs[0], client: 1 })")
+        assert "updates from " in tab.run("document.getElementById('details').textContent")
+        assert tab.errors == []
+
+
+@needs_browser
+@pytest.mark.parametrize("look", [{}, {"dark": True}, {"width": 390, "height": 844}, {"calm": True}])
+def test_a_page_in_a_file_is_played_by_hand(tmp_path, look):
+    run = run_with_faults(tmp_path)
+    with a_tab(**look) as tab:
+        tab.open(play([run, run], tmp_path / "p.html").as_uri())
+        tab.wait("window.simfl")
+        tab.press(" ", text=" ")
+        tab.wait("simfl.now > 0.02")
+        tab.press(" ", text=" ")
+        tab.wait("!simfl.playing")
+        tab.run(
+            "(() => { const scrub = document.getElementById('scrub'); scrub.value = 50000;"
+            " scrub.dispatchEvent(new Event('input')); })()"
+        )
+        tab.wait("Math.abs(simfl.now - 1.21 / 2) < 1e-6")
+        point = """(() => {
+          const [run] = simfl.runs, scene = simfl.stage.scenes.get(run), canvas = scene.graph;
+          canvas.scrollIntoView({ block: "start" });
+          const box = canvas.getBoundingClientRect(), { x, y } = scene.placed;
+          return [box.x + x[4], box.y + y[4]];
+        })()"""
+        tab.click(*tab.run(point))
+        tab.wait("document.getElementById('details').textContent.startsWith('×Client 4')")
+        # The first message after this moment that lies on no client, once it is half way.
+        half_way = """(() => {
+          const [run] = simfl.runs, { sent, delivered, resends, source, target } = run.messages;
+          const fits = (i) => !resends[i] && source[i] === 0 && target[i] === 3;
+          const i = sent.findIndex((time, i) => time * run.tick_s > 0.7 && fits(i));
+          simfl.choose(null);
+          simfl.seek((sent[i] + delivered[i]) / 2 * run.tick_s);
+          const canvas = simfl.stage.scenes.get(run).graph, { x, y } = simfl.stage.scenes.get(run).placed;
+          canvas.scrollIntoView({ block: "start" });
+          const box = canvas.getBoundingClientRect();
+          return [box.x + (x[0] + x[3]) / 2, box.y + (y[0] + y[3]) / 2];
+        })()"""
+        tab.click(*tab.run(half_way))
+        tab.wait("document.getElementById('details').textContent.includes('Message from client')")
+        said = tab.run("document.getElementById('details').textContent")
+        assert all(
+            word in said for word in ("Sent at", "delivered at", "Versions: when it was sent", "updates came between")
+        )
+        colorings = tab.run("[...document.getElementById('color').options].map(({ value }) => value)")
+        assert colorings == ["activity", "staleness", "updates"]
+        pictures = set()
+        for name in colorings:
+            tab.run(
+                f"(() => {{ const menu = document.getElementById('color'); menu.value = '{name}';"
+                " menu.dispatchEvent(new Event('change')); })()"
+            )
+            tab.wait(f"simfl.stage.mode === '{name}'")
+            tab.run("new Promise((go) => requestAnimationFrame(() => requestAnimationFrame(go)))")
+            pictures.add(tab.run("document.querySelector('.graph').toDataURL()"))
+        assert len(pictures) == 3
+        printed = base64.b64decode(tab.call("Page.printToPDF", printBackground=True)["data"])
+        assert printed.startswith(b"%PDF")
+        assert tab.errors == []
+
+
+@needs_browser
+def test_clients_are_colored_by_their_distance_from_consensus(tmp_path):
+    text = FAULTS.format(algorithm=ALGORITHMS["gossip"]).replace("0.1 s}}", "0.1 s}, clients: true}")
+    run = simfl.run(loads(text, "t"), out=tmp_path)
+    with a_tab() as tab:
+        tab.open(play(run, tmp_path / "p.html").as_uri())
+        tab.wait("window.simfl")
+        last = run.client_metrics[run.client_metrics["time_s"] <= 0.65].groupby("client").last()
+        for column, name in (("consensus_distance", "distance"), ("test_accuracy", "accuracy")):
+            values = tab.run(
+                f"(() => {{ const [run] = simfl.runs; return Array.from({{ length: 6 }}, (_, k) =>"
+                f" simfl.stage.colorings.{name}.of(run, k, 0.65 / run.tick_s)); }})()"
+            )
+            assert values == pytest.approx(last[column].tolist(), rel=1e-6)
+        tab.run("simfl.restrict({ picked: Uint8Array.from([1, 0, 0, 0, 0, 0]) })")
+        assert tab.errors == []
+
+
+WIDGET = """
+const values = JSON.parse(document.getElementById("values").textContent), actions = {};
+const model = {
+  get: (name) => values[name] ?? null, set: (name, value) => { values[name] = value; },
+  save_changes: () => { values.saved = (values.saved || 0) + 1; },
+  on: (event, action) => { actions[event] = action; }, off: (event) => { delete actions[event]; },
+};
+playerWidget.render({ model, el: document.getElementById("el") }).then((leave) => {
+  const host = document.querySelector("#el > div");
+  window.made = { values, actions, leave, host, root: host.shadowRoot };
+});
+"""
+
+
+@needs_browser
+def test_a_widget_shares_its_moment_with_the_kernel(tmp_path):
+    run = run_with_faults(tmp_path)
+    contents = player.contents_of([run, run])
+    values = {"_style": asset("player.css"), "_body": player.body_of(contents), "height": 600}
+    values |= {"_data": json.dumps(player.data_of(contents)), "now": 0.0, "client": None}
+    script = asset(*(f"scripts/{name}.js" for name in (*player.SCRIPTS, "widget")))
+    page = (
+        f'<!DOCTYPE html><div id="el"></div><script type="application/json" id="values">{embedded(json.dumps(values))}'
+    )
+    (tmp_path / "w.html").write_text(
+        f'{page}</script><script type="module">{script}{WIDGET}</script>', encoding="utf-8"
+    )
+    with a_tab() as tab:
+        tab.open((tmp_path / "w.html").as_uri())
+        tab.wait("window.made")
+        assert tab.run("made.root.querySelectorAll('.run').length") == 2
+        assert tab.run("made.root.querySelector('.page').clientHeight") == 598
+        press = "made.host.dispatchEvent(new KeyboardEvent('keydown', { key: 'End' }))"
+        tab.run(press)
+        tab.wait(f"Math.abs(made.values.now - {run.manifest.time_s}) < 1e-9")
+        tab.run("made.values.now = 0.4, made.actions['change:now']()")
+        tab.wait("made.root.getElementById('clock').textContent === '0.4000 s'")
+        assert "in flight" in tab.run("made.root.querySelector('.now').textContent")
+        tab.run("made.host.dispatchEvent(new KeyboardEvent('keydown', { key: 'c' }))")
+        tab.wait("made.values.client === 0")
+        tab.run("made.leave()")
+        assert tab.run("Object.keys(made.actions).length") == 0
+        assert tab.errors == []
+
+
+def test_a_notebook_gets_the_widget_where_anywidget_is(make_run, monkeypatch):
+    shown = read(make_run()).play(height=500)
+    monkeypatch.setitem(sys.modules, "anywidget", None)
+    assert shown._repr_mimebundle_().keys() == {"text/html", "text/plain"}
+    monkeypatch.undo()
+    pytest.importorskip("anywidget", reason="anywidget is missing: pip install 'simfl[notebook]'")
+    player._widget_class.cache_clear()
+    bundle = shown._repr_mimebundle_()
+    assert bundle["text/html"] == shown._repr_html_()
+    assert "application/vnd.jupyter.widget-view+json" in bundle
+    assert (shown.widget.now, shown.widget.client, shown.widget.height) == (0.0, None, 500)
+
+
+@needs_browser
+def test_many_clients_are_groups_and_messages_a_part(tmp_path, monkeypatch):
+    monkeypatch.setattr(played, "MOST_MESSAGES", 5_000)
+    run = made_up(tmp_path, clients=2_500, each=8)
+    with a_tab() as tab:
+        path = play(run, tmp_path / "p.html")
+        assert "2,500 clients are drawn as 50 groups." in Page(path.read_text(encoding="utf-8")).text
+        tab.open(path.as_uri())
+        tab.wait("window.simfl")
+        tab.run("simfl.seek(simfl.runs[0].duration_s / 3)")
+        now = tab.run("document.querySelector('.now').textContent")
+        assert re.search(r"\d+ in flight of the 25 % of messages that the page has", now)
+        sums = [int(text.replace(",", "")) for text in re.findall(r"([\d,]+) (?:compute|communicate)", now)]
+        assert sums == [pytest.approx(2_250, abs=60), 2_500 - sums[0]]
+        tab.run("simfl.choose({ run: simfl.runs[0], client: 7 })")
+        assert "50 clients, speed class 8 of 50" in tab.run("document.getElementById('details').textContent")
+        tab.run("simfl.restrict({ picked: Uint8Array.from({ length: 2500 }, (_, k) => k < 40 ? 1 : 0) })")
+        assert tab.errors == []
 
 
 @needs_browser

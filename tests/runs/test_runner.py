@@ -213,6 +213,10 @@ def test_each_clients_own_model_is_evaluated_on_request(tmp_path):
     assert last["client"].tolist() == list(range(8))
     assert last["test_accuracy"].between(0.05, 0.35).all(), "two classes of ten cannot be worth more"
     assert last["test_accuracy"].nunique() > 4
+    squares = result.client_metrics["consensus_distance"] ** 2
+    means = squares.groupby(result.client_metrics["updates"]).mean() ** 0.5
+    assert means.to_numpy() == pytest.approx(result.metrics["consensus_distance"].to_numpy(), rel=1e-5)
+    assert (last["consensus_distance"] > 0).all()
 
 
 # -- what it writes ----------------------------------------------------------------------------

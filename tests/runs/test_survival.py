@@ -69,8 +69,11 @@ def test_a_killed_run_reads_up_to_its_last_flush(kind, tmp_path):
     ("number", "reason"), [(signal.SIGTERM, "ended by SIGTERM"), (signal.SIGINT, "interrupted by the user")]
 )
 def test_a_signal_ends_a_run_cleanly_even_if_it_is_sent_twice(number, reason, tmp_path):
+    sent = []
+
     def told(progress):
-        if progress.updates >= 100:
+        if progress.updates >= 100 and not sent:  # the last report may come much later, on a busy machine
+            sent.append(number)
             signal.raise_signal(number)
             signal.raise_signal(number)
 

@@ -50,6 +50,8 @@ BASE = {
     "evaluate": {"every": {"updates": 20}},
 }
 STEPS = {"algorithm.step_size": [0.5, 0.1]}
+#: Runs that are not played together.
+WORLDS = {"algorithm.batch_size": [8, 4]}
 
 
 @pytest.fixture
@@ -195,7 +197,7 @@ def test_a_run_that_fails_or_diverges_stops_no_other(write, tmp_path):
 def test_a_sweep_that_loses_its_scheduler_ends_with_one_line_and_keeps_finished_runs(write, tmp_path, monkeypatch):
     distributed = pytest.importorskip("distributed")
     monkeypatch.setattr("simfl.runs.context.Executor", RunWithoutNumbers)
-    study, waited = write(grid=STEPS), distributed.wait
+    study, waited = write(grid=WORLDS), distributed.wait
 
     def wait(futures, **options):
         if len(futures) == 1:
@@ -233,7 +235,7 @@ def local(monkeypatch):
 
     def work_through(*names):
         monkeypatch.setattr("simfl.studies.engines.start_worker", work.begin)
-        monkeypatch.setattr("simfl.studies.engines.run_task", work.task)
+        monkeypatch.setattr("simfl.studies.engines.run_unit", work.unit)
         tasks = [RunTask({"name": "none"}, ".", name) for name in names]
         return {task.run_id: outcome for task, outcome in Local(2).run(tasks)}
 
@@ -302,8 +304,9 @@ def test_everything_is_checked_before_anything_runs(write, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("grid", [WORLDS, STEPS], ids=["alone", "together"])
 @pytest.mark.parametrize(("jobs", "number"), [(1, signal.SIGINT), (2, signal.SIGTERM)])
-def test_a_sweep_ended_by_a_signal_continues_later(write, tmp_path, monkeypatch, jobs, number):
+def test_a_sweep_ended_by_a_signal_continues_later(write, tmp_path, monkeypatch, jobs, number, grid):
     def press(report):
         if report.run is not None and not pressed:
             pressed.append(report.run.folder)
@@ -312,13 +315,13 @@ def test_a_sweep_ended_by_a_signal_continues_later(write, tmp_path, monkeypatch,
     pressed = []
     if jobs == 1:
         monkeypatch.setattr("simfl.runs.context.Executor", RunWithoutNumbers)
-    study = write(base={**BASE, "stop": {"updates": 2000}}, grid=STEPS, seeds=3)
+    study = write(base={**BASE, "stop": {"updates": 2000}}, grid=grid, seeds=3)
     before = signal.getsignal(number)
     swept = sweep(study, out=tmp_path, jobs=jobs, tell=press)
     assert signal.getsignal(number) is before
     done = [run.folder for run in swept.runs if run.status == "done"]
     assert pressed[0] in done
-    assert len(done) <= jobs
+    assert len(done) <= jobs * (2 if grid is STEPS else 1)
     assert set(statuses(swept)) <= {"done", "missing", "interrupted"}
     reasons = {run.reason for run in swept.runs if run.status == "interrupted"}
     assert reasons <= {signals.describe(number)}, "a worker says what its parent was ended by"
@@ -356,7 +359,7 @@ def test_a_sweep_that_was_killed_loses_at_most_the_runs_in_flight_and_repeats_no
     there = finished()
     assert 1 <= len(there) <= 6
     touched = [path for path in folder.iterdir() if path.is_dir()]
-    assert len(touched) - len(there) <= 2, "those in flight"
+    assert len(touched) - len(there) <= 4, "those in flight: two groups of two runs"
     told = []
     monkeypatch.setattr("simfl.runs.context.Executor", RunWithoutNumbers)
     swept = sweep(study, out=tmp_path / "results", jobs=1, tell=told.append)

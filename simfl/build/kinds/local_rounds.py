@@ -44,7 +44,7 @@ class LocalRoundsKind(LocalStepsKind[LocalRoundsConfig], BoundedKind[LocalRounds
     """FedAvg and its relatives, FedAsync and FedBuff."""
 
     kinds: ClassVar[tuple[str, ...]] = (
-        "fedavg", "fedprox", "scaffold", "feddyn", "fednova", "ditto", "diloco",
+        "fedavg", "fedprox", "scaffold", "feddyn", "fednova", "ditto", "diloco", "decoupled_diloco",
         "fedasync", "fedbuff", "ca2fl", "ace", "fadas",
     )  # fmt: skip
 

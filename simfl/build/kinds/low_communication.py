@@ -1,27 +1,42 @@
-"""Steps of a round by the speed of the client (DyLU)."""
+"""Steps of a round by the speed of the client (DyLU), and regional servers."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import cast
+from typing import Any, ClassVar, cast
 
 from simfl.build.kinds.local_rounds import LocalRoundsKind
+from simfl.build.places import Places
+from simfl.build.setup import Setup
 from simfl.build.world import batch_times_s
-from simfl.scenario.algorithms.low_communication import AsyncLocalSgd
+from simfl.scenario.algorithms.low_communication import BySpeed
 from simfl.streams import Streams
 
 
 class AsyncLocalSgdKind(LocalRoundsKind):
     """Asynchronous local SGD: slower clients may make fewer steps."""
 
-    kinds = ("async_local_sgd",)
+    kinds: ClassVar[tuple[str, ...]] = ("async_local_sgd",)
 
     def round_steps(self, sizes: Sequence[int]) -> list[int]:
         """Return how many mini-batches a round has at each client, [K]."""
-        steps, config = super().round_steps(sizes), cast(AsyncLocalSgd, self.config)
+        steps, config = super().round_steps(sizes), cast(BySpeed, self.config)
         if config.steps == "equal":
             return steps
         each_s = batch_times_s(self.scenario, Streams(self.scenario.seed))
-        shares = each_s.min() / each_s
-        return [max(1, math.floor(count * share + 1e-9)) for count, share in zip(steps, shares.tolist(), strict=True)]
+        shares, rounding = each_s.min() / each_s, math.ceil if config.rounds_up else math.floor
+        off = -1e-9 if config.rounds_up else 1e-9
+        return [max(1, rounding(count * share + off)) for count, share in zip(steps, shares.tolist(), strict=True)]
+
+
+class HalosKind(AsyncLocalSgdKind):
+    """HALoS: a server in each region."""
+
+    kinds: ClassVar[tuple[str, ...]] = ("halos",)
+
+    def options(self, setup: Setup) -> dict[str, Any]:
+        """Add the region of each client."""
+        regions = Places(self.scenario, Streams(self.scenario.seed)).regions
+        region_of = [regions[client] for client in range(self.scenario.clients.count)] if regions else None
+        return {**super().options(setup), "region_of": region_of}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
@@ -231,10 +231,10 @@ class AsyncFl(AlgorithmConfig):
             raise InvalidValueError(*problems)
         return self
 
-    @property
-    def nodes_beside_server(self) -> int:
-        """The number of aggregators."""
-        return sum(self.aggregators)
+    def nodes_beside_server(self, scenario: Sections) -> Sequence[str | None]:
+        """Return the region of each aggregator."""
+        named = scenario.server.aggregator_regions
+        return (*named, *[scenario.server.region] * (sum(self.aggregators) - len(named)))
 
     def contradictions(self, scenario: Sections) -> Iterator[Problem]:
         """Yield conflicts: rounds of changing sizes need a given noise multiplier."""
@@ -246,7 +246,7 @@ class AsyncFl(AlgorithmConfig):
             yield Problem(expected, str(max(self.aggregators)), "use fewer", ("algorithm", "aggregators"))
         if privacy is None:
             return
-        if privacy.unit == "client":
+        if privacy.protects != "example":
             advice = "use gaussian, or algorithm kind: fedavg"
             yield Problem(
                 "a mechanism for sums of gradients", repr(privacy.mechanism), advice, ("privacy", "mechanism")

@@ -61,8 +61,9 @@ class MAPA(AsyncSGD):
         self.stage = 0
         self._rules: list[StageRule] = [self.stages[0]] * self.num_clients
 
-    def content(self) -> Any:
+    def content(self, client: int) -> Any:
         """The model, its version, and how to clip."""
+        del client
         return self.server_model, self.version, self.stages[self.stage]
 
     def gradient_at(self, me: int, content: Any) -> Gradient:

@@ -316,7 +316,7 @@ class PassedModels(Algorithm):
     def step_at(self, count: int) -> float:
         """Return the step size of the update after `count` updates of the task."""
         schedule = self._schedule
-        if isinstance(schedule, float):
+        if not callable(schedule):
             return schedule
         examples = count * self._nominal
         return schedule(count, examples, examples / self._total)

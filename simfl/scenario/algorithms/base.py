@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 from pydantic import Field, model_validator
@@ -59,6 +59,11 @@ class Sections(Protocol):
     evaluate: Evaluate
     execution: Execution
 
+    @property
+    def noise_of_server(self) -> bool:
+        """Whether a server adds the noise of the privacy section, not each client."""
+        raise NotImplementedError
+
 
 class AlgorithmConfig(Config):
     """Base of all algorithms: mini-batch gradient steps."""
@@ -78,6 +83,8 @@ class AlgorithmConfig(Config):
     no_states: ClassVar[str] = "its clients have no optimizer of their own beside the one model"
     #: The schemes of compression that it can use; the first is the default.
     compresses: ClassVar[tuple[Scheme, ...]] = ()
+    #: Whether its server only sums clients' updates, so that it can add noise to a sum (`privacy.unit: user`).
+    sums_updates: ClassVar[bool] = False
     #: Whether a run uses every example a number of times that is known beforehand.
     uses_data_up: ClassVar[bool] = False
     #: The default step sizes of optimizers: the field of the step, that of the optimizer, and the steps by kind.
@@ -98,10 +105,10 @@ class AlgorithmConfig(Config):
         """Whether optimizers keep their states between rounds of local steps."""
         return self.optimizer.state.rounds == "keep"
 
-    @property
-    def nodes_beside_server(self) -> int:
-        """The number of nodes that are neither clients nor the server."""
-        return 0
+    def nodes_beside_server(self, scenario: Sections) -> Sequence[str | None]:
+        """Return the region, or None, of each node that is neither client nor the server."""
+        del scenario
+        return ()
 
     @property
     def vectors(self) -> int:

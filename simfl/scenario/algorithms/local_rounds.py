@@ -35,7 +35,7 @@ class LocalStepsConfig(AlgorithmConfig):
     def contradictions(self, scenario: Sections) -> Iterator[Problem]:
         """Yield a conflict of clipping."""
         privacy = scenario.privacy
-        if privacy is not None and privacy.mechanism != "gaussian_update":
+        if privacy is not None and privacy.mechanism not in ("gaussian_update", "gaussian_cohort"):
             advice = "a client sends what many steps changed, which is clipped as a whole"
             yield Problem(
                 f"'gaussian_update' with '{self.kind}'", f"'{privacy.mechanism}'", advice, ("privacy", "mechanism")
@@ -78,6 +78,7 @@ class LocalRoundsConfig(LocalStepsConfig, ServerAlgorithmConfig):
 class FedAvg(LocalRoundsConfig):
     """FedAvg: rounds in which some clients train locally and a server averages."""
 
+    sums_updates: ClassVar[bool] = True
     kind: Literal["fedavg"] = variant("fedavg")
     concurrency: Settled[Count | None] = option(None, "null: rounds are synchronous")
     fraction: Share = option(1.0, "share of the clients that take part in a round, drawn at random")
@@ -119,6 +120,7 @@ class Scaffold(FedAvg):
 
     compresses: ClassVar[tuple[Scheme, ...]] = ()
     no_optimizer: ClassVar[str] = "its control variates are means of plain steps"
+    sums_updates: ClassVar[bool] = False
     kind: Literal["scaffold"] = variant("scaffold")  # type: ignore[assignment]
 
     @property
@@ -139,6 +141,7 @@ class FedDyn(FedAvg):
     compresses: ClassVar[tuple[Scheme, ...]] = ()
     no_optimizer: ClassVar[str] = "its penalties are those of plain steps"
     no_server_optimizer: ClassVar[str] = "the server's step is that of the penalty"
+    sums_updates: ClassVar[bool] = False
     kind: Literal["feddyn"] = variant("feddyn")  # type: ignore[assignment]
     proximal: Settled[Positive] = option(0.1, "alpha, weight of the penalty and of the pull to the server's model")
     weighting: Literal["uniform"] = option("uniform", "all clients count alike")
@@ -159,6 +162,7 @@ class FedNova(FedAvg):
 
     compresses: ClassVar[tuple[Scheme, ...]] = ()
     no_optimizer: ClassVar[str] = "its norms of changes are those of plain steps"
+    sums_updates: ClassVar[bool] = False
     kind: Literal["fednova"] = variant("fednova")  # type: ignore[assignment]
 
 
@@ -167,6 +171,7 @@ class Ditto(FedAvg):
 
     compresses: ClassVar[tuple[Scheme, ...]] = ()
     no_optimizer: ClassVar[str] = "the steps on personal models are plain steps"
+    sums_updates: ClassVar[bool] = False
     kind: Literal["ditto"] = variant("ditto")  # type: ignore[assignment]
     personal_pull: NonNegative = option(
         0.1, "lambda of the pull lambda (v - x) of a client's personal model v to the model x of the server"
@@ -188,6 +193,7 @@ class FedAsync(LocalRoundsConfig):
     """
 
     no_server_optimizer: ClassVar[str] = "its server mixes models and takes no step; use fedbuff with buffer_size: 1"
+    sums_updates: ClassVar[bool] = True
     kind: Literal["fedasync"] = variant("fedasync")
     proximal: Settled[NonNegative] = option(
         0.005, "mu (the paper's rho) of the pull mu (w - w_0) towards the model w_0 of the server"
@@ -209,6 +215,7 @@ class FedBuff(LocalRoundsConfig):
     The clients or the server may add the noise.
     """
 
+    sums_updates: ClassVar[bool] = True
     kind: Literal["fedbuff"] = variant("fedbuff")
     buffer_size: Count = option(10, "K, updates that make a step of the server")
     server_step: Positive = option(
@@ -259,6 +266,7 @@ def _weighted(kind: str, exponent: float) -> Iterator[Problem]:
 class CA2FL(FedBuff):
     """CA2FL: FedBuff whose server corrects updates by cached ones."""
 
+    sums_updates: ClassVar[bool] = False
     kind: Literal["ca2fl"] = variant("ca2fl")  # type: ignore[assignment]
     staleness_exponent: NonNegative = option(0.0, "must be 0: the cache takes its place")
     noise: Literal["client"] = option("client", "each client adds the noise to its update, which the server keeps")
@@ -288,6 +296,7 @@ class FADAS(FedBuff):
     """FADAS: FedBuff whose server steps by AMSGrad, less far with stale updates."""
 
     no_server_optimizer: ClassVar[str] = "its server steps by AMSGrad"
+    sums_updates: ClassVar[bool] = False
     kind: Literal["fadas"] = variant("fadas")  # type: ignore[assignment]
     server_step: Positive = option(1e-3, "eta, step of the server by AMSGrad")
     staleness_exponent: NonNegative = option(0.0, "must be 0: the step depends on the staleness")

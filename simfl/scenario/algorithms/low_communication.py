@@ -1,13 +1,14 @@
-"""Training that communicates rarely: DiLoCo and asynchronous local SGD."""
+"""Training that communicates rarely: DiLoCo, asynchronous local SGD, HALoS."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import ClassVar, Literal
 
 from simfl.scenario.algorithms.base import Sections
 from simfl.scenario.algorithms.local_rounds import FedAvg, LocalRoundsConfig
-from simfl.scenario.fields import Count, NonNegative, Positive, Seconds, Settled, option, variant
+from simfl.scenario.compression import Scheme
+from simfl.scenario.fields import Count, NonNegative, Positive, Probability, Seconds, Settled, Share, option, variant
 from simfl.scenario.optimizers import Adam, Decay, Optimizer, ServerNesterov, ServerOptimizer
 from simfl.scenario.problems import Problem
 from simfl.scenario.schedules import ConstantStep, StepSize
@@ -30,6 +31,7 @@ class KeptStates(LocalRoundsConfig):
 class DiLoCo(KeptStates, FedAvg):
     """DiLoCo: long rounds of AdamW at the clients, Nesterov's momentum at the server."""
 
+    sums_updates: ClassVar[bool] = False
     kind: Literal["diloco"] = variant("diloco")  # type: ignore[assignment]
     concurrency: Settled[Count | None] = option(None, "null: rounds are synchronous")
     weighting: Literal["data", "uniform"] = option(
@@ -41,10 +43,21 @@ class DiLoCo(KeptStates, FedAvg):
     )
 
 
-class AsyncLocalSgd(KeptStates):
-    """Asynchronous local SGD: each change is a step of the server, with momentum."""
+class BySpeed(KeptStates):
+    """Base of asynchronous servers whose slower clients may make fewer steps."""
 
     no_server_optimizer: ClassVar[str] = "its momentum is that of the algorithm; use momentum, or fedbuff"
+    #: Whether the steps of a slower client are rounded up.
+    rounds_up: ClassVar[bool] = False
+
+    steps: Settled[Literal["equal", "by_speed"]] = option(
+        "equal", "mini-batches of a round: as many at all clients, or fewer at slower ones (DyLU)"
+    )
+
+
+class AsyncLocalSgd(BySpeed):
+    """Asynchronous local SGD: each change is a step of the server, with momentum."""
+
     kind: Literal["async_local_sgd"] = variant("async_local_sgd")
     server_step: Positive = option(0.7, "lr of the server's step")
     momentum: Decay = option(0.9, "beta of Nesterov's momentum at the server")
@@ -56,9 +69,6 @@ class AsyncLocalSgd(KeptStates):
     )
     staleness_exponent: NonNegative = option(0.0, "a of the weight 1/(1 + staleness)^a of an update")
     grace: Seconds = option(0.0, "the longest wait after an update for computations that end within this time")
-    steps: Settled[Literal["equal", "by_speed"]] = option(
-        "equal", "mini-batches of a round: as many at all clients, or fewer at slower ones (DyLU)"
-    )
 
     def contradictions(self, scenario: Sections) -> Iterator[Problem]:
         """Yield also a momentum whose parts add up to more than one step."""
@@ -67,3 +77,67 @@ class AsyncLocalSgd(KeptStates):
         if self.momentum_share * every > 1.0:
             expected = f"at most 1 / momentum_every, which is {1 / every:g}"
             yield Problem(expected, f"{self.momentum_share:g}", "lower it", ("algorithm", "momentum_share"))
+
+
+class InFragments(KeptStates):
+    """Base of DiLoCo in fragments, whose clients train on while fragments travel."""
+
+    compresses: ClassVar[tuple[Scheme, ...]] = ()
+    no_server_optimizer: ClassVar[str] = "its momentum is that of the algorithm; use momentum, or diloco"
+    concurrency: Settled[Count | None] = option(None, "null: all clients train")
+    fragments: Count = option(
+        8, "P, fragments of the model; a client sends one after each turn of local_steps mini-batches"
+    )
+    server_step: Positive = option(0.7, "lr of the server's step on a fragment")
+    momentum: Decay = option(0.9, "beta of Nesterov's momentum at the server")
+
+    def problems(self) -> Iterator[Problem]:
+        """Yield options that clients without pauses do not have."""
+        yield from super().problems()
+        if self.concurrency is not None:
+            yield Problem(f"null with '{self.kind}'", str(self.concurrency), "remove it", ("concurrency",))
+        if self.staleness_bound is not None:
+            yield Problem(f"null with '{self.kind}'", "a bound", "remove it", ("staleness_bound",))
+
+
+class DecoupledDiLoCo(InFragments):
+    """Decoupled DiLoCo: learners never wait; a server merges what a quorum sent."""
+
+    kind: Literal["decoupled_diloco"] = variant("decoupled_diloco")
+    quorum: Count = option(1, "K, clients that must have sent a fragment before the server steps on it")
+    overlap_steps: NonNegative = option(
+        5.0, "tau, mini-batches of the fastest sender within which a fragment may come back: the slack for the grace"
+    )
+    margin: Probability = option(0.8, "share of the slack for which the server waits for more than the quorum")
+    averaging: Literal["radial", "mean"] = option(
+        "radial", "radial: mean length times mean direction of clients' changes; mean: their weighted mean"
+    )
+    local_share: Decay = option(
+        0.0, "alpha, the share of the client's own fragment when the server's arrives; 0: the server's replaces it"
+    )
+
+    def contradictions(self, scenario: Sections) -> Iterator[Problem]:
+        """Yield also a quorum of more clients than there are."""
+        yield from super().contradictions(scenario)
+        if self.quorum > scenario.clients.count:
+            expected = f"at most clients.count, which is {scenario.clients.count}"
+            yield Problem(expected, str(self.quorum), "lower it or add clients", ("algorithm", "quorum"))
+
+
+class Halos(BySpeed):
+    """HALoS: asynchronous local SGD at a server in each region, and one server above."""
+
+    rounds_up: ClassVar[bool] = True
+    kind: Literal["halos"] = variant("halos")
+    server_step: Positive = option(0.3, "lr of the global server, which the mean over momentum_every divides")
+    momentum: Decay = option(0.5, "beta of Nesterov's momentum at the global server")
+    momentum_every: Count = option(2, "N, changes of regions after which that momentum moves")
+    regional_step: Positive = option(3.2, "lr of regional servers, which the mean over regional_momentum_every divides")
+    regional_momentum: Decay = option(0.9, "beta of Nesterov's momentum at regional servers")
+    regional_momentum_every: Count = option(16, "N, changes of clients after which that momentum moves")
+    accumulate: Count = option(32, "K, changes of clients after which a regional server sends their sum")
+    merging: Share = option(0.25, "alpha, the share of the global model in a region's model when it arrives")
+
+    def nodes_beside_server(self, scenario: Sections) -> Sequence[str | None]:
+        """Return the regions, or None for the halves of the clients without regions."""
+        return (None,) * min(2, scenario.clients.count) if scenario.regions is None else scenario.regions.names

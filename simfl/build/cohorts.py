@@ -1,0 +1,58 @@
+"""The plan of a server's releases, and whether its draw of users amplifies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from simfl.build.setup import Setup
+from simfl.errors import ScenarioError
+from simfl.privacy.cohorts import CohortPlan
+from simfl.scenario import Scenario
+from simfl.scenario.privacy import CohortGaussian
+from simfl.scenario.schedules import ConstantStep
+
+
+def cohorts_of(setup: Setup, noise_scale: float) -> CohortPlan | None:
+    """Return how the server releases sums of users' updates; None if it does not."""
+    privacy = setup.scenario.privacy
+    if not isinstance(privacy, CohortGaussian):
+        return None
+    rate = getattr(setup.scenario.algorithm, "fraction", 1.0) if privacy.cohorts == "poisson" else None
+    return CohortPlan(noise_scale, rate, privacy.releases, next(_shown(setup, privacy), None))
+
+
+def refuse_cohorts(scenario: Scenario) -> None:
+    """Reject noise that a server adds to sums of users' updates.
+
+    Raises:
+        ScenarioError: the noise is not a client's, so what a message contains is not known by the client's promises.
+    """
+    if isinstance(scenario.privacy, CohortGaussian):
+        raise ScenarioError(
+            "privacy.unit: expected noise that clients add to what they send, found user: who learns what from the "
+            "messages of a server that adds noise to sums is not accounted for; use mechanism: gaussian_update"
+        )
+
+
+def _shown(setup: Setup, privacy: CohortGaussian) -> Iterator[str]:
+    """Yield the reasons why the draw of users does not amplify privacy."""
+    scenario = setup.scenario
+    algorithm = scenario.algorithm
+    if privacy.cohorts != "poisson":
+        fixed = hasattr(algorithm, "fraction")
+        yield (
+            "a cohort of a fixed number of users is not made of independent draws; use privacy.cohorts: poisson"
+            if fixed
+            else "users are in a cohort because they were fast, not by a secret draw"
+        )
+    if scenario.availability or scenario.server.offline or setup.links.cuts:
+        yield (
+            "availability, outages or cuts decide which of the drawn users take part, and when, so later cohorts may "
+            "show who was drawn"
+        )
+    if getattr(algorithm, "deadline", None) is not None:
+        yield "a deadline makes it depend on the other drawn users whose update is in time"
+    if not isinstance(setup.kind.step_size(setup), ConstantStep):
+        yield "the step size depends on the number of updates, which shows how many users were drawn"
+    if privacy.releases is None:
+        yield "privacy.releases: null, and the length of the run may show who was drawn"

@@ -1,0 +1,123 @@
+"""Compare setups of runs, and make one setup of those that have one world."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from simfl.algorithms import Training
+from simfl.build.setup import Setup
+from simfl.each import each_of
+from simfl.privacy.ledger import Ledger
+from simfl.tape import LearningProblem
+
+#: Fields that may differ between runs of one world.
+_OF_TRAINING = {"step_size", "noise_std", "noise_scale", "clipping_norm"}
+_OF_PROBLEM = {"data", "clipping", "grid", "correlation", "optimizing"}  # operations are compared, too
+_PLAIN = (bool, int, float, str, bytes, frozenset, type(None))
+
+
+def is_one_world(one: Setup, other: Setup) -> bool:
+    """Return whether two runs can be played together.
+
+    Their scenarios have equal keys (`simfl.scenario.together`).
+    """
+    return (
+        one.dataset is other.dataset
+        and one.algorithm is other.algorithm
+        and _same_but(one.training, other.training, _OF_TRAINING)
+        and _noisy(one.training) == _noisy(other.training)
+        and _same(one.options, other.options)
+        and _same_but(one.problem, other.problem, _OF_PROBLEM)
+        and one.problem.operation == other.problem.operation
+        and _same_but(one.problem.data, other.problem.data, set())
+        and _shapes(one.problem) == _shapes(other.problem)
+        and _counts(one.ledger) == _counts(other.ledger) is not None
+    )
+
+
+def together(setups: Sequence[Setup]) -> Setup:
+    """Return the setup of the one world; numbers that differ are an `Each`."""
+    setup, trainings = copy.copy(setups[0]), [setup.training for setup in setups]
+    stds = [training.each_noise_std() for training in trainings]
+    scales = [std if t.noise_scale is None else t.noise_scale for t, std in zip(trainings, stds, strict=True)]
+    setup.training = dataclasses.replace(
+        setup.training,
+        step_size=_steps(trainings),
+        noise_std=[each_of(of_client) for of_client in zip(*stds, strict=True)],
+        noise_scale=[each_of(map(float, of_client)) for of_client in zip(*scales, strict=True)],
+        clipping_norm=each_of(float(training.clipping_norm) for training in trainings),
+    )
+    ledgers = [setup.ledger for setup in setups if setup.ledger is not None]
+    if ledgers:
+        ledger = copy.copy(ledgers[0])  # it only says which releases are of the usual kind
+        ledger.levels = [each_of(of_client) for of_client in zip(*(one.levels for one in ledgers), strict=True)]
+        setup.protection = dataclasses.replace(setup.protection, ledger=ledger)
+    return setup
+
+
+def _steps(trainings: Sequence[Training]) -> Any:
+    """Return the step sizes of all settings, as a number or a function."""
+    steps: list[Any] = [training.step_size for training in trainings]
+    if not any(map(callable, steps)):
+        return each_of(map(float, steps))
+
+    def step_size(updates: int, examples: int, epochs: float) -> Any:
+        return each_of(step(updates, examples, epochs) if callable(step) else float(step) for step in steps)
+
+    return step_size
+
+
+def _noisy(training: Training) -> list[bool]:
+    scales = training.each_noise_std() if training.noise_scale is None else training.noise_scale
+    return [scale > 0.0 for scale in scales]
+
+
+def _shapes(problem: LearningProblem) -> list[Any]:
+    """Return the shapes of what programs read, except for the data."""
+    parts: list[Any] = [part and part.arrays() for part in (problem.grid, problem.correlation)]
+    return [
+        part and {name: (np.shape(array), np.asarray(array).dtype) for name, array in part.items()} for part in parts
+    ]
+
+
+def _counts(ledger: Ledger | None) -> tuple[Any, ...] | None:
+    """Return what the count of releases depends on; None if not known."""
+    if ledger is None:
+        return ()
+    if type(ledger) is not Ledger:
+        return None
+    terms = ledger.terms
+    sizes = ledger.sizes.tolist()
+    kept = ledger.batch_size, ledger.sampling, ledger.pure, ledger.tasks, ledger.by_passes, ledger.attackers
+    return sizes, *kept, terms.unit, terms.by_server, terms.rounding is None
+
+
+def _same_but(one: Any, other: Any, names: set[str]) -> bool:
+    """Return whether two dataclasses are the same except for some fields."""
+    return type(one) is type(other) and all(
+        _same(getattr(one, field.name), getattr(other, field.name))
+        for field in dataclasses.fields(one)
+        if field.name not in names
+    )
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Return whether two values are the same; false where that is not known."""
+    if one is other:
+        return True
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, np.ndarray):
+        return (one.dtype, one.shape) == (other.dtype, other.shape) and np.array_equal(one, other)
+    if isinstance(one, list | tuple):
+        return len(one) == len(other) and all(map(_same, one, other))
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(_same(value, other[key]) for key, value in one.items())
+    if dataclasses.is_dataclass(one):
+        return _same_but(one, other, set())
+    return (isinstance(one, _PLAIN) or callable(one)) and bool(one == other)

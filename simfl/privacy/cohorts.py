@@ -1,0 +1,213 @@
+"""Account for users whose updates a trusted server sums, with noise on each sum.
+
+A release is a *cohort*: the sum of the clipped updates of a set of users, plus one noise, divided by a fixed number. A
+user is a client with all of its examples. Neighbors differ in what one user adds: its updates, or nothing (or other
+updates, of other data). Who takes part when is held fixed, because other users would take part at other times.
+
+- McMahan, Ramage, Talwar, Zhang 2018, "Learning differentially private recurrent language models",
+  https://arxiv.org/abs/1710.06963: cohorts by Poisson sampling, updates clipped to C, N(0, (z C)^2) on the sum, the
+  fixed divisor q K.
+- Nguyen et al. 2022 (FedBuff): a cohort is a buffer. Users are in it because they were fast, so q = 1.
+
+m updates of one user in one cohort move the sum by m C, which costs exactly as much as m^2 releases.
+
+**Amplification.** A draw that the adversary does not know amplifies only if nothing else that it sees depends on the
+draw. That is so for models x_1 ... x_T after T rounds if each enrolled user is drawn independently with probability q,
+if every user that is drawn takes part, and if T is fixed beforehand. If availability decides who takes part, a user
+that is drawn makes the round longer, others are online when the next one begins, and their updates show the draw. Then
+every cohort that a user was in counts in full (q = 1), and the statement gives the reason. Times of releases and names
+of users are not in the view: the time of a round shows who was in it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simfl.privacy.accounting import Accountant
+from simfl.privacy.calibration import releases_within
+from simfl.privacy.gaussian import gaussian_epsilon
+from simfl.privacy.ledger import HONEST, NOT_CERTIFIED, OUTSIDE, Composition, Ledger, greatest
+from simfl.privacy.releases import Promise, Releases, Tally
+from simfl.privacy.terms import Terms, View
+
+#: Is called with the number of a release, its virtual time in seconds, and how many updates each user has in it.
+OnCohort = Callable[[int, float, Mapping[int, int]], None]
+
+
+@dataclass(frozen=True)
+class CohortPlan:
+    """How a server releases sums of users' updates.
+
+    Attributes:
+        noise_scale: z C, standard deviation of the noise on a sum.
+        rate: q, the probability with which each enrolled user is drawn for a cohort; None: the algorithm chooses.
+        releases: T, the number of cohorts after which the server makes no more; None for any number.
+        unamplified: why the draw of users does not amplify, in words; None if it does, after T releases.
+    """
+
+    noise_scale: float
+    rate: float | None = None
+    releases: int | None = None
+    unamplified: str | None = "the algorithm chooses who is in a cohort"
+
+
+#: Largest number of releases that a budget may allow.
+MOST_RELEASES = 10**6
+
+
+class CohortTally(Tally):
+    """Counts the cohorts that each user was in."""
+
+    #: May be replaced before the run.
+    on_cohort: OnCohort = staticmethod(lambda number, time_s, members: None)
+
+    def count_sum(self, terms: Sequence[tuple[float, Promise]], noise_scale: float) -> None:
+        """Count one release of a sum, also if nobody is in it."""
+        number, self.cohorts = self.cohorts, self.cohorts + 1
+        self.on_cohort(number, self._now(), Counter(promise.client for _, promise in terms))
+        if terms:
+            super().count_sum(terms, noise_scale)
+        elif min(self._scales) * (1.0 - 1e-9) > noise_scale:
+            self.refuse("a release without users carries less noise than the scenario's")
+
+
+class CohortLedger(Ledger):
+    """Accounts for every user in the cohorts of a server.
+
+    The arguments are those of `Ledger`, and `plan`. A draw amplifies after exactly `plan.releases` releases: with
+    fewer, their number may depend on who was drawn.
+    """
+
+    counted_by: ClassVar[type[Tally]] = CohortTally
+    #: Whether there is a table of cohorts.
+    counts_cohorts: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        terms: Terms,
+        sizes: NDArray[np.int64],
+        batch_size: int,
+        sampling: str,
+        levels: Sequence[float],
+        plan: CohortPlan,
+    ) -> None:
+        self.plan = plan
+        super().__init__(dataclasses.replace(terms, unit="user", by_server=True), sizes, batch_size, sampling, levels)
+
+    def amplifies(self, releases: Releases) -> bool:
+        """Whether the account of these releases is that of independent secret draws."""
+        return self._unamplified(releases) is None
+
+    def _unamplified(self, releases: Releases | None) -> str | None:
+        """Return why draws do not amplify, for planned releases if None are given."""
+        plan, terms = self.plan, self.terms
+        if plan.unamplified is not None or plan.rate is None or plan.releases is None:
+            return plan.unamplified or "the algorithm chooses who is in a cohort"
+        if terms.neighbors != "add_or_remove":
+            return "draws amplify under neighbors: add_or_remove only"
+        if not terms.amplification:
+            return "amplification: false"
+        if releases is not None and releases.cohorts != plan.releases:
+            return (
+                f"{releases.cohorts} of {plan.releases} releases were made, and when a run ends before the last one "
+                "may show who was drawn"
+            )
+        return None
+
+    @property
+    def statement(self) -> str:
+        """One line: the meaning of planned releases' epsilon, or why there is none."""
+        return self._statement(None)
+
+    def statement_of(self, releases: Releases) -> str:
+        """Return the meaning of the releases' epsilon, or why there is none."""
+        if self.accounted and releases.refusal is not None:
+            return f"{NOT_CERTIFIED}{releases.refusal}"
+        statement, uncounted = self._statement(releases), self.terms.uncounted
+        if self.accounted and uncounted is not None:
+            statement = f"{statement}; not counting {uncounted}"
+        return f"{statement}; {HONEST}" if self.accounted and self.attackers else statement
+
+    def _statement(self, releases: Releases | None) -> str:
+        if self._refusal is not None:
+            return f"{NOT_CERTIFIED}{self._refusal}"
+        what = {
+            "add_or_remove": "a user that takes part or adds nothing",
+            "replace_one": "replacing all data of one user",
+        }[self.terms.neighbors]
+        reason = self._unamplified(releases)
+        if reason is None:
+            view = "the models that the server releases, without their times and the names of users"
+            made = (
+                f"each of {len(self.sizes)} enrolled users in each of {self.plan.releases} releases with probability "
+                f"{self.plan.rate:g}, drawn by the server"
+            )
+        else:
+            view = "the models that the server releases, their times, and who takes part when"
+            made = f"each release that a user is in, in full (q = 1: {reason})"
+        return (
+            f"(epsilon, delta = {self.delta:g}) per user (a client with all its data), neighboring data sets by {what} "
+            f"while others take part as they did, central view ({view}; the server itself sees what clients send), "
+            f"{made}, {super()._accountant if reason is None else self._accountant}; {OUTSIDE}"
+        )
+
+    def compositions(self, releases: Releases, view: View | None = None) -> list[Composition]:
+        """Return the composition of each user's releases."""
+        if not self.amplifies(releases):
+            return super().compositions(releases, view)
+        assert self.plan.rate is not None
+        rate = self.plan.rate
+        return [((self._release(level, rate, "poisson"), releases.cohorts),) for level in self.levels]
+
+    def _epsilons(self, releases: Releases, view: View | None, final: bool) -> NDArray[np.float64]:
+        if not self.accounts_for(releases) or self.amplifies(releases):
+            return super()._epsilons(releases, view, final)
+        squares = [
+            sum(count / level**2 if level else math.inf for (_, level), count in self._kinds_of(user, releases).items())
+            for user in range(len(self.sizes))
+        ]
+        return np.array([self._spent(square) for square in squares])
+
+    def _spent(self, squares: float) -> float:
+        """Return epsilon of Gaussian releases in full; `squares` is the sum of z^-2."""
+        moved = 1.0 if self.terms.neighbors == "add_or_remove" else 2.0
+        return gaussian_epsilon(self.delta, moved * math.sqrt(squares))
+
+    def epsilon_after(self, client: int, count: int, accountant: Accountant, level: float | None = None) -> float:
+        """Return a user's epsilon after `count` releases in full."""
+        level = self.levels[client] if level is None else level
+        return self._spent(count / level**2 if level else math.inf if count else 0.0)
+
+    def allowances(self, budgets: Sequence[float], most: int = 2**31) -> list[int]:
+        """Return the releases in full within each user's budget, at most `most`."""
+        most = min(most, MOST_RELEASES)
+
+        @functools.cache
+        def allowed(user: int, budget: float) -> int:
+            return releases_within(lambda count: self.epsilon_after(user, count, "pld"), budget, most)
+
+        return [allowed(0, budget) for budget in map(float, budgets)]
+
+    @property
+    def _accountant(self) -> str:
+        return "exact as Gaussian releases"
+
+    def largest(self, releases: Releases) -> float:
+        """Return the largest epsilon over users."""
+        return greatest(self.epsilon(releases))
+
+    def kinds(self, releases: Releases) -> list[tuple[int, int, float, float, int]]:
+        """Return (client, batch size, sampling rate, level, count) of every kind."""
+        if self.amplifies(releases):
+            rate = self.plan.rate or 1.0
+            return [(user, self.batch_size, rate, level, releases.cohorts) for user, level in enumerate(self.levels)]
+        return [(user, size, 1.0, level, count) for user, size, _, level, count in super().kinds(releases)]

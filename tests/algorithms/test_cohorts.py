@@ -1,0 +1,257 @@
+"""Noise that a server adds to sums of users' updates: against a plain loop, and in whole scenarios."""
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+
+import simfl
+from simfl.accounts import check as claims
+from simfl.accounts.network import network
+from simfl.attacks.audit import audit
+from simfl.attacks.membership import infer_membership
+from simfl.errors import ScenarioError
+from simfl.privacy.cohorts import CohortLedger, CohortPlan
+from simfl.privacy.gaussian import gaussian_epsilon
+from simfl.privacy.terms import Terms
+from simfl.scenario import from_mapping
+from simfl.world.availability import Outage
+from tests.algorithms.test_fedbuff import ETA, change
+from tests.helpers import Lab, lognormal, make_problem, make_world, run_algorithm, run_until
+
+USERS, STEPS = 6, [1, 2, 3, 1, 2, 3]
+
+
+def run(kind, plan, *, norm=0.2, updates=None, until=None, outages=None, **options):
+    """Return the initial and the last model (f64), the algorithm, its updates and its sums."""
+    problem = make_problem(USERS, local=True, clip="update", clipping_norm=norm, noise="gaussian")
+    rows = []
+    with Lab(problem) as lab:
+        training = dataclasses.replace(lab.training(step_size=ETA), cohorts=plan)
+        terms = Terms("gaussian_cohort", 1e-5)
+        ledger = CohortLedger(terms, training.sizes, training.batch_size, "shuffle", [1.0] * USERS, plan)
+        lab.tape.releases = ledger.counted_by(ledger, [plan.noise_scale] * USERS, norm, True)
+        lab.tape.releases.on_cohort = lambda number, time_s, members: rows.append(dict(members))
+        world = make_world(USERS, outages=outages, jitter=lognormal(0.5))
+        algorithm, updates = run_algorithm(
+            kind, world, lab.tape, training, updates=updates, until=until, steps=STEPS, **options
+        )
+        model = lab.tape.values(algorithm.models())[0].astype(float)
+    plain = make_problem(USERS, local=True)  # of which `change` clips nothing
+    return plain, training.initial.astype(float), model, algorithm, updates, rows
+
+
+def clipped(moved, norm):
+    return moved * min(1.0, norm / np.linalg.norm(moved))
+
+
+@pytest.mark.parametrize("norm", [0.2, 1e6])
+def test_fedavg_divides_a_sum_by_a_fixed_number(norm):
+    """Without noise it is a plain loop in float64; the divisor is q K, whoever was drawn."""
+    plan = CohortPlan(0.0, 0.5, 12, None)
+    problem, w, model, algorithm, _, cohorts = run("fedavg", plan, norm=norm, until=1e3, weighting="uniform")
+    assert len(cohorts) == 12 == algorithm.cohorts.number
+    assert len(set(map(len, cohorts))) > 2, "the number of users in a cohort changes"
+    draws = [0] * USERS
+    for members in cohorts:
+        total = np.zeros_like(w)
+        for user in members:
+            total += clipped(change(problem, w, user, draws[user], STEPS[user]), norm)
+            draws[user] += STEPS[user]
+        w = w + total / (0.5 * USERS)
+    np.testing.assert_allclose(model, w, atol=2e-6)
+
+
+def test_a_cohort_without_users_releases_noise():
+    plan = CohortPlan(0.6, 1e-9, 25, None)
+    _, w, model, _, updates, cohorts = run("fedavg", plan, until=10.0, weighting="uniform")
+    assert not updates
+    assert cohorts == [{}] * 25
+    std = 0.6 / (1e-9 * USERS) * math.sqrt(25)
+    assert (model - w).std() == pytest.approx(std, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "factor", "step"),
+    [
+        ("fedavg", {"fraction": 0.5, "weighting": "uniform", "server_step": 0.7}, 0.7 / 3, 3),
+        ("fedbuff", {"buffer_size": 3, "server_step": 0.7, "after_update": "wait"}, 0.7 / 3, 3),
+        ("fedasync", {"mixing": 0.5}, 0.5, 1),
+    ],
+)
+def test_noise_is_drawn_once_for_each_sum(kind, options, factor, step):
+    """The first step differs by factor * z C * noise of unit scale, whose deviation is known."""
+    models = []
+    for std in (0.0, 0.8):
+        *_, model, _, updates, _ = run(kind, CohortPlan(std), updates=step, **options)
+        models.append(model)
+        assert [row[7] for row in updates] == [0.0] * (step - 1) + [std]
+    difference = (models[1] - models[0]) / (factor * 0.8)
+    assert difference.std() == pytest.approx(1.0, rel=0.1)
+    assert abs(difference.mean()) < 4 / math.sqrt(difference.size)
+
+
+def test_a_buffer_that_stays_incomplete_has_the_same_divisor():
+    """If the last users leave, a smaller divisor would show how many updates there were."""
+    options = {"buffer_size": 4, "after_update": "wait", "staleness_exponent": 0.0}
+    outages = {user: [Outage(0.002, math.inf)] for user in range(3)}
+    problem, w, model, *_, cohorts = run("fedbuff", CohortPlan(0.0), updates=3, outages=outages, **options)
+    assert cohorts == [dict.fromkeys(range(3, 6), 1)]
+    total = sum(clipped(change(problem, w, user, 0, STEPS[user]), 0.2) for user in cohorts[0])
+    np.testing.assert_allclose(model, w + total / 4, atol=2e-6)
+
+
+# -- scenarios -----------------------------------------------------------------------------------
+
+
+def scenario(**changes):
+    sections = {
+        "data": {"set": "digits"},
+        "clients": {"count": 10, "speed": {"kind": "lognormal", "sigma": 0.4}},
+        "algorithm": {
+            "kind": "fedavg", "fraction": 0.4, "weighting": "uniform", "local_steps": 2, "batch_size": 16,
+            "step_size": 0.1,
+        },
+        "privacy": {
+            "unit": "user", "where": "server", "mechanism": "gaussian", "clipping_norm": 0.5, "noise_multiplier": 2.0,
+            "delta": 1e-3, "cohorts": "poisson", "releases": 20,
+        },
+        "stop": {"updates": 1000},
+        "evaluate": {"every": {"updates": 20}},
+    }  # fmt: skip
+    for section, values in changes.items():
+        sections[section] = {**sections.get(section, {}), **values} if isinstance(values, dict) else values
+    return from_mapping(sections)
+
+
+def fedbuff(**changes):
+    given = scenario().given()
+    algorithm = {"kind": "fedbuff", "buffer_size": 3, "local_steps": 2, "batch_size": 16, "step_size": 0.1}
+    privacy = {**given["privacy"], "cohorts": "algorithm", "releases": None}
+    return from_mapping({**given, "algorithm": algorithm, "privacy": privacy, **changes})
+
+
+@pytest.mark.usefixtures("without_numbers")
+def test_a_run_that_makes_all_its_releases_is_amplified(tmp_path):
+    made = simfl.run(scenario(), out=tmp_path)
+    assert made.manifest.reason == "nothing left to happen: the server has made its 20 releases"
+    assert "each of 10 enrolled users in each of 20 releases with probability 0.4" in made.manifest.extra["privacy"]
+    assert made.clients["epsilon"].nunique() == 1
+    assert made.cohorts["release"].max() <= 19
+    assert (made.cohorts["updates"] == 1).all()
+    assert made.cohorts.groupby("client").size().tolist() == made.clients["updates"].tolist()
+    assert set(made.releases["sampling_rate"]) == {0.4}
+    epsilon = made.clients["epsilon"].iloc[0]
+    in_full = gaussian_epsilon(1e-3, math.sqrt(made.clients["updates"].max()) / 2.0)
+    assert epsilon < 0.8 * in_full
+    for finding in (claims.check_run(made).findings[0], claims.check(simfl.prepare(scenario())).findings[0]):
+        assert finding.certified["local_transcript", "add_or_remove"] == pytest.approx(epsilon, rel=1e-9)
+    assert made.metrics["epsilon"].is_monotonic_increasing
+
+
+@pytest.mark.usefixtures("without_numbers")
+def test_a_run_that_ends_before_its_last_release_is_accounted_in_full(tmp_path):
+    made = simfl.run(scenario(stop={"updates": 30}), out=tmp_path)
+    assert "q = 1: " in made.manifest.extra["privacy"]
+    assert "of 20 releases were made, and when a run ends" in made.manifest.extra["privacy"]
+    expected = [gaussian_epsilon(1e-3, math.sqrt(count) / 2.0) for count in made.clients["updates"]]
+    assert made.clients["epsilon"].to_numpy() == pytest.approx(expected, rel=1e-6)
+    again = claims.check_run(made).findings[0].certified["local_transcript", "add_or_remove"]
+    assert again == pytest.approx(max(expected), rel=1e-6)
+
+
+@pytest.mark.usefixtures("without_numbers")
+def test_buffers_are_cohorts_whose_users_were_fast(tmp_path):
+    made = simfl.run(fedbuff(stop={"updates": 90}), out=tmp_path)
+    shares = made.cohorts.pivot_table(index="release", columns="client", values="updates", fill_value=0)
+    squares = (shares**2).sum().reindex(range(10), fill_value=0)
+    expected = [gaussian_epsilon(1e-3, math.sqrt(square) / 2.0) for square in squares]
+    assert made.clients["epsilon"].to_numpy() == pytest.approx(expected, rel=1e-6)
+    assert "q = 1: users are in a cohort because they were fast" in made.manifest.extra["privacy"]
+    assert claims.check_run(made).findings[0].by_server
+
+
+@pytest.mark.usefixtures("without_numbers")
+def test_a_budget_gives_the_noise_and_ends_users(tmp_path):
+    made = simfl.run(
+        fedbuff(
+            privacy={"unit": "user", "clipping_norm": 0.5, "epsilon": 4.0, "delta": 1e-3}, stop={"updates": 100}
+        ),
+        out=tmp_path,
+    )  # fmt: skip
+    assert 3.5 < made.clients["epsilon"].max() <= 4.0
+    assert made.clients["exhausted_s"].notna().any()
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"privacy": {"cohorts": "algorithm"}}, "a cohort of a fixed number of users"),
+        ({"availability": [{"clients": [1], "offline": [[0.1, 0.2]]}]}, "availability, outages or cuts decide"),
+        ({"server": {"offline": [[0.1, 0.2]]}}, "availability, outages or cuts decide"),
+        ({"algorithm": {"deadline": 0.5}}, "a deadline"),
+        ({"algorithm": {"step_size": {"kind": "inverse_sqrt", "initial": 0.1, "beta": 0.1}}}, "the step size depends"),
+        ({"privacy": {"releases": None}}, "privacy.releases: null"),
+        ({"privacy": {"neighbors": "replace_one"}}, "draws amplify under neighbors"),
+        ({"privacy": {"amplification": False}}, "amplification: false"),
+    ],
+)
+def test_the_reason_for_accounting_in_full_is_given(changes, reason):
+    ledger = simfl.prepare(scenario(**changes)).ledger
+    assert f"(q = 1: {reason}" in ledger.statement
+
+
+@pytest.mark.parametrize(
+    ("changes", "line"),
+    [
+        ({"privacy": {"where": "client"}}, r"privacy\.where: expected server, found 'client'"),
+        ({"privacy": {"noise_multiplier": [1.0] * 10}}, r"privacy\.noise_multiplier: expected a number"),
+        ({"privacy": {"epsilon": 1.0}}, r"privacy\.epsilon: expected null with cohorts: poisson"),
+        ({"privacy": {"view": "global_hidden"}}, r"privacy\.view: expected central, found"),
+        ({"algorithm": {"weighting": "data"}}, r"algorithm\.weighting: expected 'uniform' with unit: user"),
+        ({"algorithm": {"kind": "scaffold"}}, r"privacy: expected another mechanism with 'scaffold'"),
+        ({"algorithm": {"kind": "ditto"}}, r"privacy: expected "),
+        ({"compression": {"kind": "top_k"}}, r"compression: expected null with noise of the server"),
+        ({"aggregation": {"kind": "median"}}, r"aggregation: expected null with noise of the server"),
+        ({"attackers": {"kind": "sign_flip", "clients": [1]}}, r"attackers: expected null with noise of the server"),
+        (
+            {"algorithm": {"optimizer": {"kind": "adam", "state": {"rounds": "keep"}}}},
+            r"state\.rounds: expected new with unit: user",
+        ),
+    ],
+)
+def test_what_has_no_account_is_refused_in_one_line(changes, line):
+    with pytest.raises(ScenarioError, match=line):
+        scenario(**changes)
+
+
+def test_other_algorithms_and_their_own_noise_are_refused_in_one_line():
+    given = fedbuff().given()
+    with pytest.raises(ScenarioError, match=r"algorithm\.noise: expected client with unit: user, found 'server'"):
+        from_mapping({**given, "algorithm": {**given["algorithm"], "noise": "server"}})
+    with pytest.raises(ScenarioError, match=r"privacy\.cohorts: expected 'algorithm' with 'fedbuff', found 'poisson'"):
+        from_mapping({**given, "privacy": {**given["privacy"], "cohorts": "poisson"}})
+    for kind in ("sync_sgd", "adpsgd", "ca2fl", "fadas", "ace", "diloco"):
+        with pytest.raises(ScenarioError, match=rf"privacy: expected another mechanism with '{kind}'"):
+            from_mapping({**given, "algorithm": {"kind": kind}})
+
+
+def test_accounts_of_messages_refuse_it_in_one_line():
+    with pytest.raises(ScenarioError, match=r"privacy\.unit: expected noise that clients add"):
+        network(fedbuff())
+    with pytest.raises(ScenarioError, match=r"privacy\.unit: expected noise that clients add"):
+        infer_membership(fedbuff())
+    with pytest.raises(
+        ScenarioError, match=r"privacy\.unit: expected noise that clients add to what they send, found user; an"
+    ):
+        audit(fedbuff())
+
+
+@pytest.mark.parametrize("make", [scenario, fedbuff])
+def test_a_resumed_run_makes_the_same_releases(make, tmp_path):
+    setup = simfl.prepare(make(stop={"updates": 60}))
+    whole, events = run_until(setup, math.inf, tmp_path / "whole")
+    cut, _ = run_until(simfl.prepare(make(stop={"updates": 60})), events // 2, tmp_path / "cut")
+    resumed = simfl.resume(cut.folder)
+    assert resumed.manifest.digest == whole.manifest.digest

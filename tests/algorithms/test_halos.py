@@ -1,0 +1,187 @@
+"""HALoS: an event loop of its own, its limit without a global server, and the environment of its authors' program."""
+
+import heapq
+import itertools
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+
+import simfl
+from simfl.build.kinds import find_kind
+from simfl.build.places import Places
+from simfl.errors import ScenarioError
+from simfl.scenario import from_mapping, load
+from simfl.streams import Streams
+from simfl.world.availability import Outage
+from simfl.world.links import LinkModel
+from tests.algorithms.test_fedbuff import ETA, STEPS, change
+from tests.helpers import Lab, constant, lognormal, make_problem, make_world, run_algorithm
+from tests.helpers import run_without_numbers as run
+
+SPEEDS = [1.0, 1.37, 2.11, 0.53, 3.17, 0.71]
+REGION_OF = [0, 0, 1, 1, 2, 2]
+LATENCY_S, BANDWIDTH = 0.004, 3e4
+OPTIONS = {
+    "server_step": 1.1, "momentum": 0.5, "momentum_every": 2, "regional_step": 0.9, "regional_momentum": 0.8,
+    "regional_momentum_every": 3, "accumulate": 4, "merging": 0.3,
+}  # fmt: skip
+SCENARIO = Path(__file__).parents[2] / "scenarios/low_communication/halos.yaml"
+
+
+class Momentum:
+    """Delayed Nesterov momentum in float64, with c = 0."""
+
+    def __init__(self, lr, beta, every):
+        self.lr, self.beta, self.every, self.t = lr, beta, every, 0
+        self.m = self.total = 0.0
+
+    def __call__(self, x, g):
+        self.t, self.total = self.t + 1, self.total + g
+        if self.t % self.every:
+            return x - self.lr * g / self.every
+        self.m, self.total = self.beta * self.m + self.total / self.every, 0.0
+        return x - self.lr * (self.beta * self.m + g / self.every)
+
+
+def halos(problem, initial, updates):
+    """Return (time, client) of each update and the global model, by the paper's listing on a heap of events."""
+    message_s = LATENCY_S + 4 * len(initial) / BANDWIDTH
+    queue, order = [], itertools.count()
+
+    def at(time, *what):
+        heapq.heappush(queue, (time, next(order), *what))
+
+    regions = [{"x": initial, "merged": initial, "count": 0, "step": Momentum(0.9, 0.8, 3)} for _ in range(3)]
+    x, step, draws, made = initial, Momentum(1.1, 0.5, 2), [0] * 6, []
+    for k in range(6):
+        at(0.0, "begin", k, initial)
+    while len(made) < updates:
+        now, _, what, k, value = heapq.heappop(queue)
+        if what == "begin":
+            delta = change(problem, value, k, draws[k], STEPS[k])
+            at(now + STEPS[k] * 8e-3 * SPEEDS[k] + message_s, "change", k, delta)
+            draws[k] += STEPS[k]
+        elif what == "change":
+            region = regions[REGION_OF[k]]
+            region["x"], region["count"] = region["step"](region["x"], -value), region["count"] + 1
+            made.append((now, k))
+            if region["count"] == 4:
+                at(now + message_s, "up", REGION_OF[k], region["merged"] - region["x"])
+            at(now + message_s, "begin", k, region["x"])
+        elif what == "up":
+            x = step(x, value)
+            at(now + message_s, "down", k, x)
+        else:
+            regions[k]["x"] = 0.7 * regions[k]["x"] + 0.3 * value
+            regions[k].update(merged=regions[k]["x"], count=0)
+    return made, x
+
+
+@pytest.mark.numbers
+@pytest.mark.slow
+def test_times_and_models_equal_those_of_an_event_loop():
+    problem = make_problem(6, local=True)
+    links = LinkModel(latency=constant(LATENCY_S), bandwidth=BANDWIDTH)
+    with Lab(problem) as lab:
+        training = lab.training(step_size=ETA)
+        algorithm, rows = run_algorithm(
+            "halos", make_world(6, speeds=SPEEDS, links=links), lab.tape, training, updates=90, steps=STEPS,
+            region_of=REGION_OF, **OPTIONS,
+        )  # fmt: skip
+        model = lab.tape.values(algorithm.models())[0]
+    made, x = halos(problem, training.initial.astype(np.float64), 90)
+    assert [row[1] for row in rows] == [k for _, k in made]
+    assert [row[0] for row in rows] == pytest.approx([time for time, _ in made])
+    np.testing.assert_allclose(model, x, rtol=0, atol=2e-5)
+    assert np.abs(x - training.initial).max() > 0.05
+
+
+@pytest.mark.numbers
+@pytest.mark.slow
+def test_without_a_global_server_a_region_is_asynchronous_local_sgd():
+    """Bit for bit: the one region never has enough changes to send."""
+    problem, regional = make_problem(6, local=True), {"momentum": 0.9, "momentum_every": 4}
+    models = []
+    for kind, options in (
+        ("async_local_sgd", {"server_step": 0.7, **regional}),
+        (
+            "halos",
+            {"regional_step": 0.7, "region_of": [0] * 6, "accumulate": 100}
+            | {f"regional_{key}": value for key, value in regional.items()},
+        ),
+    ):
+        with Lab(problem) as lab:
+            world = make_world(6, speeds=SPEEDS, jitter=lognormal(0.3))
+            algorithm, rows = run_algorithm(
+                kind, world, lab.tape, lab.training(step_size=ETA), updates=60, steps=STEPS, **options
+            )
+            model = algorithm.server_model if kind == "async_local_sgd" else algorithm.regions[0].model
+            models.append((lab.tape.values([model])[0], rows))
+    assert models[0][1] == models[1][1]
+    np.testing.assert_array_equal(models[0][0], models[1][0])
+
+
+def test_regions_go_on_while_the_global_server_is_away():
+    """Changes of regions wait for it; no client does."""
+    away = {4: [Outage(0.5, 1.5)]}
+    world = make_world(4, speeds=[1.0, 1.3, 1.7, 2.3], outages=away)
+    algorithm, rows = run("halos", world, until=1.4, accumulate=4)
+    assert [region.changes > 4 for region in algorithm.regions] == [True, True]
+    assert sum(row[0] > 0.5 for row in rows) > 200
+    world = make_world(4, speeds=[1.0, 1.3, 1.7, 2.3], outages=away)
+    algorithm, _ = run("halos", world, until=1.6, accumulate=4)
+    assert max(region.changes for region in algorithm.regions) <= 4
+
+
+def test_the_scenario_is_the_environment_of_the_authors_program():
+    scenario = load(SCENARIO)
+    kind = find_kind(scenario)
+    assert kind.round_steps([100] * 16) == [3, 8, 8, 4, 6, 5, 7, 2, 8, 2, 8, 1, 8, 5, 5, 7]
+    places = Places(scenario, Streams(scenario.seed))
+    assert [places.regions[node] for node in range(21)] == [k // 4 for k in range(16)] + [0, 0, 1, 2, 3]
+
+
+def test_clients_belong_to_the_server_of_their_region():
+    regions = {"names": ["a", "b"], "clients": ["b", "a", "b"]}
+    mapping = {"clients": {"count": 3}, "regions": regions, "algorithm": {"kind": "halos"}}
+    places = Places(from_mapping(mapping), Streams(0))
+    assert [places.regions[node] for node in (0, 1, 2, 4, 5)] == [1, 0, 1, 0, 1]
+    assert places.of(["a"]) == {1, 4}
+    assert places.of(["server"]) == {3, 4, 5}
+    mapping["server"] = {"aggregator_regions": ["a"]}
+    with pytest.raises(ScenarioError, match=r"server\.aggregator_regions: expected at most 0, the aggregators"):
+        from_mapping(mapping)
+
+
+@pytest.mark.numbers
+@pytest.mark.slow
+def test_halos_is_ahead_of_asynchronous_local_sgd_and_that_of_diloco(tmp_path):
+    """The environment and the outer steps of the authors' program, and softmax regression in place of Pythia-70M."""
+    asynchronous = {"kind": "async_local_sgd", "local_steps": 32, "steps": "by_speed", "server_step": 1.6}
+    asynchronous |= {"momentum_every": 32, "batch_size": 16, "step_size": 0.003}
+    content = yaml.safe_load(SCENARIO.read_text())
+    diloco = {"kind": "diloco", "local_steps": 32, "batch_size": 16, "step_size": 0.003}
+    algorithms = [content["algorithm"], asynchronous, diloco]
+    content |= {
+        "data": {"set": "digits"},
+        "model": "softmax",
+        "stop": {"time": 600},
+        "evaluate": {"every": {"time": 2}},
+    }
+    content["regions"]["bandwidth"] = [
+        [f"{float(value.split()[0]) * 650 / 13672:.6g} kbit/s" for value in row]
+        for row in content["regions"]["bandwidth"]
+    ]  # messages of 650 parameters take as long
+    times_s = []
+    for seed in range(5):
+        times_s.append([])
+        for algorithm in algorithms:
+            run = simfl.run(from_mapping({**content, "seed": seed, "algorithm": algorithm}), out=tmp_path)
+            below = np.asarray(run.metrics["test_loss"]) < 0.5
+            assert below.any()
+            times_s[-1].append(run.metrics["time_s"][int(np.argmax(below))])
+    halos, other, diloco = np.array(times_s).T
+    assert (other / halos).min() > 1.3
+    assert (diloco / other).min() > 2

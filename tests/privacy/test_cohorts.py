@@ -1,0 +1,212 @@
+"""Users in the cohorts of a server: the account against dp-accounting, and against an independent count of who was
+in which sum, for every algorithm, draw and fault."""
+
+import dataclasses
+import math
+from collections import Counter
+
+import numpy as np
+import pytest
+from dp_accounting import dp_event
+from dp_accounting.pld import PLDAccountant
+from dp_accounting.rdp import RdpAccountant
+
+from simfl.algorithms import ALGORITHMS
+from simfl.algorithms.staleness import StalenessBound
+from simfl.privacy.cohorts import CohortLedger, CohortPlan, CohortTally
+from simfl.privacy.releases import Releases
+from simfl.privacy.terms import Terms
+from simfl.tape import Tape
+from tests.helpers import NullExecutor, make_training, run_algorithm
+from tests.privacy.test_product import FAULTS, gaussian, world_of
+
+DELTA, USERS, BATCH = 1e-5, 12, 8
+
+
+def ledger_of(plan, *, users=USERS, level=2.0, **terms):
+    return CohortLedger(
+        Terms("gaussian_cohort", DELTA, **terms), np.full(users, 20), BATCH, "shuffle", [level] * users, plan
+    )
+
+
+def releases_of(cohorts, users=USERS, counts=None):
+    return Releases(list(counts or [cohorts] * users), cohorts=cohorts)
+
+
+# -- the account ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("level", "rate", "count"), [(1.0, 0.05, 200), (2.0, 0.3, 40), (0.6, 0.01, 100)])
+def test_drawn_cohorts_cost_as_much_as_in_dp_accounting(level, rate, count):
+    """By Renyi divergences to 1e-3 during a run, by privacy loss distributions at its end."""
+    ledger = ledger_of(CohortPlan(level, rate, count, None), level=level)
+    event = dp_event.SelfComposedDpEvent(dp_event.PoissonSampledDpEvent(rate, dp_event.GaussianDpEvent(level)), count)
+    renyi, tight = RdpAccountant().compose(event), PLDAccountant().compose(event)
+    drawn = releases_of(count, counts=[0, *[count] * (USERS - 1)])
+    during, final = ledger.epsilon(drawn), ledger.final_epsilon(drawn)
+    assert (during == during[0]).all(), "a user that was never drawn has the epsilon of all"
+    assert during[0] <= renyi.get_epsilon(DELTA) * (1 + 1e-3)
+    assert final == pytest.approx(tight.get_epsilon(DELTA), rel=1e-3)
+    assert ledger.kinds(drawn) == [(user, BATCH, rate, level, count) for user in range(USERS)]
+
+
+def test_the_noise_of_federated_language_models_has_its_published_epsilon():
+    """McMahan et al. 2018, section 3: K = 763,430, q K = 5,000, z = 1, 5,000 rounds: (4.634, 1e-9), by moments."""
+    plan = CohortPlan(1.0, 5000 / 763_430, 5000, None)
+    terms = Terms("gaussian_cohort", 1e-9, accountant="renyi")
+    ledger = CohortLedger(terms, np.full(3, 20), BATCH, "shuffle", [1.0] * 3, plan)
+    assert 0.85 * 4.634 <= ledger.final_epsilon(releases_of(5000, 3))[0] <= 4.634
+
+
+@pytest.mark.parametrize("neighbors", ["add_or_remove", "replace_one"])
+def test_users_that_come_on_their_own_are_accounted_in_full(neighbors):
+    ledger = ledger_of(CohortPlan(2.0), neighbors=neighbors)
+    counts = list(range(USERS))
+    spent = ledger.final_epsilon(releases_of(40, counts=counts))
+    moved = 1 if neighbors == "add_or_remove" else 2
+    assert spent == pytest.approx([gaussian(moved * math.sqrt(count) / 2.0) for count in counts], rel=1e-3)
+    assert "q = 1: the algorithm chooses who is in a cohort" in ledger.statement
+
+
+@pytest.mark.parametrize(
+    ("changed", "terms", "made", "reason"),
+    [
+        ({}, {}, 39, "39 of 40 releases were made"),
+        ({}, {}, 41, "41 of 40 releases were made"),
+        ({}, {"neighbors": "replace_one"}, 40, "draws amplify under neighbors: add_or_remove only"),
+        ({}, {"amplification": False}, 40, "amplification: false"),
+        ({"unamplified": "it rains"}, {}, 40, "it rains"),
+        ({"rate": None}, {}, 40, "the algorithm chooses who is in a cohort"),
+        ({"releases": None}, {}, 40, "the algorithm chooses who is in a cohort"),
+    ],
+)
+def test_without_its_conditions_a_draw_does_not_amplify(changed, terms, made, reason):
+    ledger = ledger_of(dataclasses.replace(CohortPlan(2.0, 0.1, 40, None), **changed), **terms)
+    releases = releases_of(made, counts=[7] * USERS)
+    moved = 2 if terms.get("neighbors") == "replace_one" else 1
+    assert f"(q = 1: {reason}" in ledger.statement_of(releases)
+    assert ledger.final_epsilon(releases) == pytest.approx(gaussian(moved * math.sqrt(7) / 2.0), rel=1e-3)
+
+
+def test_the_statement_names_what_the_adversary_does_not_see():
+    ledger = ledger_of(CohortPlan(2.0, 0.1, 40, None))
+    made = ledger.statement_of(releases_of(40))
+    for words in ("per user", "without their times and the names of users", "with probability 0.1", "adds nothing"):
+        assert words in made
+    assert "their times, and who takes part when" in ledger.statement_of(releases_of(39))
+
+
+# -- an independent count ------------------------------------------------------------------------
+
+
+class Watched(Tape):
+    """Takes down which updates are in which sum, and each operation with a client's data."""
+
+    def __init__(self, **options):
+        super().__init__(NullExecutor(), **options)
+        self.made, self.sums, self.used, self.noises = {}, [], Counter(), []
+
+    def train(self, *arguments, **options):
+        promise = super().train(*arguments, **options)
+        self.made[id(promise)] = promise
+        return promise
+
+    def noised(self, model, terms, noise_scale):
+        made = super().noised(model, terms, noise_scale)
+        assert all(abs(weight) <= 1.0 and update.noise_scale == 0.0 for weight, update in terms)
+        self.sums.append((Counter(update.client for _, update in terms), noise_scale))
+        self.noises.append(made[-1][1])
+        self.used.update(id(update) for _, update in terms)
+        return made
+
+    def _record(self, rows, coefs, gradient, *rest):
+        if id(gradient) in self.made:
+            assert self.used[id(gradient)] == 1, "an update that the server uses is in one sum with noise"
+        else:
+            assert gradient in self.noises
+        return super()._record(rows, coefs, gradient, *rest)
+
+
+#: Ways of algorithms whose server adds noise to sums.
+WAYS = {
+    "fedavg": ("fedavg", {"fraction": 0.5}, {}),
+    "fedavg, drawn": ("fedavg", {}, {"rate": 0.4}),
+    "fedavg, late": ("fedavg", {"fraction": 0.5, "deadline": 0.02}, {}),
+    "fedprox": ("fedprox", {"fraction": 0.5, "deadline": 0.02}, {}),
+    "fedbuff": ("fedbuff", {"buffer_size": 3}, {}),
+    "fedbuff, waiting": ("fedbuff", {"buffer_size": 3, "after_update": "wait"}, {}),
+    "fedbuff, few at a time": ("fedbuff", {"buffer_size": 3, "concurrency": 4}, {}),
+    "fedbuff, dropping": ("fedbuff", {"buffer_size": 3, "staleness": StalenessBound(1, "drop")}, {}),
+    "fedasync": ("fedasync", {}, {}),
+}
+
+
+def run(name, fault, *, level=2.0, allowances=None, releases=None, until=3.0, **changed):
+    """Return the tape of a run, the ledger, the table of cohorts, and the algorithm."""
+    kind, options, planned = WAYS[name]
+    plan = CohortPlan(level, **{"releases": releases, **planned, **changed})
+    ledger = ledger_of(plan, level=level)
+    speeds = [0.2, *[1.0] * (USERS - 1)]
+    training = dataclasses.replace(
+        make_training([20] * USERS, noise_std=level), cohorts=plan, allowances=allowances, noise_scale=[level] * USERS
+    )
+    world = world_of(fault, USERS, speeds)
+    tape = Watched(window=100, max_batch=BATCH, local=True, corrected=ALGORITHMS[kind].corrects_rounds)
+    tape.releases = ledger.counted_by(ledger, [level] * USERS, 1.0, True, lambda: world.clock.now)
+    assert isinstance(tape.releases, CohortTally)
+    rows = []
+    tape.releases.on_cohort = lambda number, time_s, members: rows.append((number, time_s, dict(members)))
+    uniform = {"weighting": "uniform"} if kind.startswith("fedp") or kind == "fedavg" else {}
+    algorithm, _ = run_algorithm(kind, world, tape, training, until=until, steps=[2] * USERS, **uniform, **options)
+    return tape, ledger, rows, algorithm
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("name", WAYS)
+def test_the_account_has_every_user_of_every_sum(name, fault):
+    tape, ledger, rows, algorithm = run(name, fault)
+    releases = algorithm.releases
+    assert len(tape.sums) == releases.cohorts == algorithm.cohorts.number >= 10
+    assert [members for *_, members in rows] == [dict(members) for members, _ in tape.sums]
+    assert all(scale == 2.0 for _, scale in tape.sums)
+    assert releases.refusal is None
+    spent = ledger.final_epsilon(releases)
+    for user in range(USERS):
+        squares = sum(members[user] ** 2 for members, _ in tape.sums)
+        assert releases.total(user) == squares
+        assert spent[user] == pytest.approx(gaussian(math.sqrt(squares) / 2.0), rel=1e-3)
+    assert sum(algorithm.client_updates) == sum(sum(members.values()) for members, _ in tape.sums)
+
+
+@pytest.mark.parametrize("name", WAYS)
+def test_budgets_and_the_number_of_releases_hold(name):
+    for fault in FAULTS:
+        tape, _, _, algorithm = run(name, fault, allowances=[6] * USERS)
+        squares = [sum(members[user] ** 2 for members, _ in tape.sums) for user in range(USERS)]
+        assert max(squares) <= 6
+        assert algorithm.exhausted_s
+        tape, _, _, algorithm = run(name, fault, releases=9, until=10.0)
+        assert len(tape.sums) == 9
+        assert algorithm.ending == "the server has made its 9 releases"
+
+
+def test_a_draw_does_not_depend_on_who_was_drawn_before():
+    """Each user of each release with probability q, also those of rounds without anybody."""
+    tape, ledger, _, algorithm = run("fedavg, drawn", "none", releases=400, until=100.0, rate=0.1, unamplified=None)
+    drawn = np.array([[members[user] for user in range(USERS)] for members, _ in tape.sums])
+    assert drawn.shape == (400, USERS)
+    assert abs(drawn.mean() - 0.1) < 4 * math.sqrt(0.09 / drawn.size)
+    assert (drawn.sum(axis=1) == 0).any(), "a cohort without users is a release too"
+    together = np.corrcoef(drawn[:-1].ravel(), drawn[1:].ravel())[0, 1]
+    assert abs(together) < 4 / math.sqrt(drawn.size)
+    assert ledger.amplifies(algorithm.releases)
+    assert algorithm.releases.total(0) == drawn[:, 0].sum(), "users are still counted one by one"
+
+
+def test_an_update_that_is_used_without_noise_ends_the_account(monkeypatch):
+    """As in an algorithm with a defect: the server leaves the noise out."""
+    monkeypatch.setattr("simfl.algorithms.cohorts.Cohorts.noised", lambda self, model, terms: list(terms))
+    monkeypatch.setattr(Watched, "_record", Tape._record)
+    _, ledger, _, algorithm = run("fedbuff", "none")
+    assert "without noise" in algorithm.releases.refusal
+    assert np.isnan(ledger.final_epsilon(algorithm.releases)).all()

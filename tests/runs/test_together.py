@@ -1,0 +1,257 @@
+"""Runs of one world that are played together are the runs alone, bit for bit."""
+
+import random
+import shutil
+import signal
+
+import numpy as np
+import pytest
+
+from simfl.algorithms import ALGORITHMS
+from simfl.build.assembly import assemble
+from simfl.build.data import shared_data
+from simfl.each import DisagreementError
+from simfl.errors import DataError, RunError, ScenarioError
+from simfl.records import RunFolder, read
+from simfl.runs import checkpoint
+from simfl.runs.runner import resume, run
+from simfl.runs.together import Group, groups_of
+from simfl.scenario import from_mapping
+from simfl.scenario.together import world_key
+from simfl.studies import sweep
+from simfl.tape.executor import choose_device
+from simfl.world import engine
+from tests.fuzz import drawn
+from tests.runs.test_checkpoint import scenario
+from tests.test_reproducibility import prepared
+
+#: Changes of a scenario that its world does not see.
+STEPS = ({"algorithm.step_size": 0.3}, {"algorithm.step_size": {"kind": "inverse", "initial": 0.2, "beta": 0.01}})
+NOISE = ({"privacy.noise_multiplier": 0.9}, {"privacy.clipping_norm": 0.3})
+#: Algorithms whose runs are not played together if they are private: they count releases in a way of their own.
+APART = {"async_fl", "deep_q_sgd", "mapa", "random_walk_sgd", "without_replacement_sgd"}
+
+
+def changed(given, changes):
+    """Return a scenario with other values at key paths."""
+    content = given.resolved()
+    for path, value in changes.items():
+        section, name = path.split(".")
+        content[section][name] = value
+    return from_mapping(content)
+
+
+def variants(given):
+    """Return a scenario and others of its world."""
+    made, content = [given], given.resolved()
+    for changes in (*STEPS, *NOISE):
+        section, name = next(iter(changes)).split(".")
+        if (content[section] or {}).get(name) is not None:
+            made.append(changed(given, changes))
+    return made
+
+
+def played(scenarios, out, **options):
+    """Play scenarios together; return the runs by number, the groups, and why some were given up."""
+    results, groups, refusals = {}, [], []
+    with shared_data():
+        setups = [assemble(each) for each in scenarios]
+    for numbers in groups_of(setups, [None] * len(setups)):
+        groups.append(numbers)
+        group = Group([setups[number] for number in numbers], choose_device("cpu"), **options)
+        try:
+            results |= zip(numbers, group.run([RunFolder.create(out, "group", str(k)) for k in numbers]), strict=True)
+        finally:
+            group.release()
+        refusals += [] if group.refusal is None else [group.refusal]
+    return results, groups, refusals
+
+
+def same(one, other):
+    """Check that two runs have the same content, but for host times."""
+    first, second = one.manifest, other.manifest
+    assert (first.status, first.reason) == (second.status, second.reason)
+    assert first.tables == second.tables
+    assert first.digest == second.digest
+    assert first.extra == second.extra, "models, warnings, what privacy means"
+    assert (first.time_s, first.updates, first.window, first.width) == (
+        second.time_s, second.updates, second.window, second.width
+    )  # fmt: skip
+    names = {path.name for path in one.folder.iterdir()}
+    assert names == {path.name for path in other.folder.iterdir()}
+    for name in names - {"manifest.json", "metrics.parquet"}:
+        assert (one.folder / name).read_bytes() == (other.folder / name).read_bytes(), name
+
+
+def alone(each, out):
+    return run(assemble(each), out=out, device="cpu", progress=False)
+
+
+@pytest.mark.slow(but=["adpsgd-private", "fedbuff-plain"])
+@pytest.mark.parametrize("private", [True, False], ids=["private", "plain"])
+@pytest.mark.parametrize("kind", sorted(ALGORITHMS))
+def test_runs_of_every_algorithm_are_the_same_alone_and_together(kind, private, tmp_path):
+    setup = prepared(kind, private=private, window="auto")
+    if setup is None:
+        return
+    scenarios = variants(setup.scenario)
+    assert len({world_key(each) for each in scenarios}) == 1
+    results, groups, refusals = played(scenarios, tmp_path)
+    assert not refusals
+    assert len(groups) == 1 or (private and kind in APART)
+    for number, result in results.items():
+        same(result, alone(scenarios[number], tmp_path))
+
+
+def test_one_that_diverges_leaves_and_the_others_go_on(tmp_path):
+    scenarios = [scenario(algorithm=f"{{kind: adpsgd, batch_size: 8, step_size: {step}}}") for step in (0.5, 1e38, 0.1)]
+    results, groups, refusals = played(scenarios, tmp_path)
+    assert (groups, refusals) == ([[0, 1, 2]], [])
+    assert [results[k].status for k in range(3)] == ["done", "diverged", "done"]
+    assert results[1].manifest.updates < results[0].manifest.updates
+    for number, result in results.items():
+        same(result, alone(scenarios[number], tmp_path))
+
+
+def test_runs_that_do_not_agree_are_given_up_and_run_alone(tmp_path, monkeypatch):
+    monkeypatch.setattr("simfl.algorithms.adpsgd.ADPSGD._average", lambda self, me, peer: float(self.step_size()))
+    base = scenario(algorithm="{kind: adpsgd, batch_size: 8, exchange: atomic}").resolved()
+    _, groups, refusals = played([from_mapping(base), changed(from_mapping(base), STEPS[0])], tmp_path)
+    assert groups == [[0, 1]]
+    assert isinstance(refusals[0], DisagreementError)
+    swept = sweep({"name": "steps", "base": base, "grid": {"algorithm.step_size": [0.5, 0.1]}}, out=tmp_path, jobs=1)
+    assert [each.status for each in swept.runs] == ["done", "done"]
+
+
+def test_what_may_reach_the_world_keeps_runs_apart():
+    base = scenario(privacy="{mechanism: gaussian, noise_multiplier: 1.0}")
+    key = world_key(base)
+    assert key is not None
+    for changes in (*STEPS, *NOISE):
+        assert world_key(changed(base, changes)) == key, changes
+    for section in ("links: {latency: 4 ms}", "stop: {updates: 121}", "evaluate: {every: {updates: 21}}"):
+        name, _, text = section.partition(": ")
+        assert world_key(scenario(privacy="{mechanism: gaussian, noise_multiplier: 1.0}", **{name: text})) != key
+    assert world_key(changed(base, {"algorithm.batch_size": 4})) != key
+    assert world_key(scenario(stop="{updates: 120, accuracy: 0.5}")) is None
+    assert world_key(scenario(algorithm="{kind: 'tests.algorithms.custom:Alone', batch_size: 8}")) is None
+
+
+def test_budgets_that_allow_other_numbers_of_releases_keep_runs_apart(tmp_path):
+    privacy = "{{mechanism: laplace_l2, neighbors: replace_one, epsilon: 8.0, epsilon_per_release: {}}}"
+    scenarios = [scenario(privacy=privacy.format(level), stop="{updates: 60}") for level in (2.0, 3.0, 2.0)]
+    scenarios[2] = changed(scenarios[2], STEPS[0])
+    assert len({world_key(each) for each in scenarios}) == 1
+    results, groups, _ = played(scenarios, tmp_path)
+    assert groups == [[0, 2], [1]]
+    for number, result in results.items():
+        same(result, alone(scenarios[number], tmp_path))
+
+
+def drawn_variants(seed, folder):
+    """Return a drawn scenario and others of its world, or nothing."""
+    generator = random.Random(seed)
+    try:
+        base = from_mapping(drawn(seed, folder))
+        assemble(base)
+        if world_key(base) is None or base.algorithm.step_size is None:
+            return []
+        steps = [changed(base, {"algorithm.step_size": generator.uniform(0.01, 1.0)}) for _ in range(2)]
+        return [base, *steps]
+    except (ScenarioError, DataError):
+        return []
+
+
+@pytest.mark.slow(but=["0"])
+@pytest.mark.usefixtures("without_numbers")
+@pytest.mark.parametrize("lot", range(8))
+def test_drawn_sweeps_are_the_same_alone_and_together(lot, tmp_path):
+    groups = 0
+    for seed in range(lot, 96, 8):
+        scenarios = drawn_variants(seed, tmp_path)
+        results = played(scenarios, tmp_path / str(seed))[0]
+        groups += len(results) > 1
+        for number, result in results.items():
+            if result is None or isinstance(result, RunError):
+                continue
+            same(result, alone(scenarios[number], tmp_path / str(seed)))
+    assert groups >= 4
+
+
+def sweep_of(updates, **changes):
+    base = scenario(stop=f"{{updates: {updates}}}", **changes).resolved()
+    return {"name": "steps", "base": base, "grid": {"algorithm.step_size": [0.5, 0.2, 0.1]}}
+
+
+@pytest.mark.slow(but=["together"])
+@pytest.mark.parametrize("way", ["together", "alone"])
+def test_a_group_that_was_interrupted_in_the_middle_goes_on(way, tmp_path, monkeypatch):
+    privacy = {"privacy": "{mechanism: gaussian, noise_multiplier: 0.5}"}
+    whole = sweep(sweep_of(120, **privacy), out=tmp_path / "whole", jobs=1)
+    take, happened = engine.heappop, 0
+
+    def watched(queue):
+        nonlocal happened
+        happened += 1
+        if happened == 150:
+            signal.raise_signal(signal.SIGINT)
+        return take(queue)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(engine, "heappop", watched)
+        cut = sweep(sweep_of(120, **privacy), out=tmp_path, jobs=1)
+    assert [each.status for each in cut.runs] == ["interrupted"] * 3
+    left = [read(cut.folder / each.folder) for each in cut.runs]
+    assert 0 < left[0].manifest.updates < 120
+    if way == "alone":
+        for each in left:
+            resume(each.folder)
+    else:
+        played_at = []
+        monkeypatch.setattr(
+            "simfl.runs.together.Group._play",
+            lambda group, until, play=Group._play: (play(group, until), played_at.append(group._since[0].position))[0],
+        )
+        assert [each.status for each in sweep(sweep_of(120, **privacy), out=tmp_path, jobs=1).runs] == ["done"] * 3
+        assert len(played_at) == 1, "they went on together"
+    for each, before in zip(cut.runs, whole.runs, strict=True):
+        one, other = read(cut.folder / each.folder), read(whole.folder / before.folder)
+        assert one.manifest.extra.pop("resumed") == 1
+        same(one, other)
+
+
+@pytest.mark.slow
+def test_a_copy_of_a_group_at_any_moment_can_be_resumed(tmp_path, monkeypatch):
+    """A copy of the folders during a group is what a kill leaves: checkpoints of one or of two moments."""
+    take, moments = checkpoint.Keeper.take, []
+
+    def copied(keeper):
+        take(keeper)
+        moments.append(keeper.path.parent.parent)
+        shutil.copytree(moments[-1], tmp_path / "left" / str(len(moments)) / "steps")
+
+    monkeypatch.setattr(checkpoint, "REST", 0)
+    monkeypatch.setattr("simfl.runs.together.REST", 0)
+    with monkeypatch.context() as patched:
+        patched.setattr(checkpoint.Keeper, "take", copied)
+        whole = sweep(sweep_of(400), out=tmp_path, jobs=1, checkpoint_every=0.02)
+    assert len(moments) >= 3
+    for number in random.Random(5).sample(range(1, len(moments) + 1), min(4, len(moments))):
+        left = tmp_path / "left" / str(number)
+        again = sweep(sweep_of(400), out=left, jobs=1)
+        assert [each.status for each in again.runs] == ["done"] * 3
+        for each in whole.runs:
+            one, other = read(left / "steps" / each.folder), read(whole.folder / each.folder)
+            one.manifest.extra.pop("resumed", None)
+            same(one, other)
+
+
+@pytest.mark.slow
+def test_processes_get_groups_and_give_the_same_runs(tmp_path):
+    study = {**sweep_of(60), "seeds": 2}
+    swept = [sweep(study, out=tmp_path / str(jobs), jobs=jobs) for jobs in (1, 2)]
+    for one, other in zip(*(each.runs for each in swept), strict=True):
+        same(read(swept[0].folder / one.folder), read(swept[1].folder / other.folder))
+    digests = {read(swept[0].folder / each.folder).manifest.digest for each in swept[0].runs}
+    assert len(digests) == 6
+    assert np.isfinite([each.wall_s for each in swept[0].runs]).all()
