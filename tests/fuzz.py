@@ -15,6 +15,8 @@ from simfl.algorithms import ALGORITHMS
 from simfl.algorithms.server import ServerAlgorithm
 from tests.helpers import LOCAL
 
+#: Algorithms that refuse graphs that change.
+ONE_GRAPH = ("a2cid2", "matcha", "swift")
 #: Algorithms of one client.
 ONE_CLIENT = ("centralized_sgd",)
 
@@ -103,6 +105,9 @@ class Drawer:
             },
             "divshare": {"fragments": self.one(1, 3), "peers": self.one(None, 1) if count > 1 else None},
             "epidemic": {"peers": self.one(None, 1) if count > 1 else None, "graph": self.one("local", "oracle")},
+            "matcha": {"budget": self.one(0.3, 1.0)},
+            "swift": {"skip": self.one(0, 2)},
+            "teleportation": {"active": self.one(1, 2, 20), "graph": self.one("one_peer", "ring", "complete")},
             "gossip_learning": {"period": self.between(2e-3, 0.2), "merge": self.one("age", "average", "none")},
             "async_sgd": {"delays": self.one("world", "cyclic")},
             "ringmaster": {"threshold": self.one(None, 1, 3), "late": self.one("drop", "stop")},
@@ -258,7 +263,7 @@ class Drawer:
         if self.chance(0.15):
             path = self.file("there.csv", "client,from,to", "a,0,0.2", "a,0.3,0.45", "b,0.1,0.5")
             scenario["availability"].append({"fraction": 0.5, "trace": {"path": path, "draw": True}, "every": 0.5})
-        if count > 1 and self.chance(0.3) and scenario["algorithm"]["kind"] != "a2cid2":  # which refuses them
+        if count > 1 and self.chance(0.3) and scenario["algorithm"]["kind"] not in ONE_GRAPH:
             scenario["topology"] = self.changing(count, horizon)
 
     def file(self, name: str, *lines: str) -> str:

@@ -112,17 +112,27 @@ class NeighborRounds(Algorithm):
             waiting.succeed()
 
 
-class _Graph:
-    """The neighbors and the rows of the mixing matrix of a topology."""
+class Graph:
+    """The neighbors and the weights of clients in a round.
 
-    def __init__(self, topology: Topology, rule: str) -> None:
-        matrix = topology.mixing_matrix(rule).tocsr()
-        self.topology = topology
-        self.weights: list[dict[int, float]] = [
-            dict(zip(matrix.indices[begin:end].tolist(), matrix.data[begin:end].tolist(), strict=True))
-            for begin, end in itertools.pairwise(matrix.indptr)
-        ]
-        self.neighbors = [list(topology.neighbors(k)) for k in range(topology.num_clients)]
+    Args:
+        topology: the graph that the links are of.
+        weights: of each client, its row of the mixing matrix: an entry for itself, and for each neighbor.
+    """
+
+    def __init__(self, topology: Topology, weights: list[dict[int, float]]) -> None:
+        self.topology, self.weights = topology, weights
+        self.neighbors = [sorted(other for other in row if other != k) for k, row in enumerate(weights)]
+
+
+def _mixed(topology: Topology, rule: str) -> Graph:
+    """Return a topology with the weights of a rule."""
+    matrix = topology.mixing_matrix(rule).tocsr()
+    weights: list[dict[int, float]] = [
+        dict(zip(matrix.indices[begin:end].tolist(), matrix.data[begin:end].tolist(), strict=True))
+        for begin, end in itertools.pairwise(matrix.indptr)
+    ]
+    return Graph(topology, weights)
 
 
 class GraphRounds(NeighborRounds):
@@ -141,11 +151,11 @@ class GraphRounds(NeighborRounds):
         super().set_up()
         self._mixing = mixing
         self._changing = self.world.changing
-        self._graph = _Graph(self.world.topology if self._changing is None else self._changing.at(0.0), mixing)
-        self._graphs: dict[int, _Graph] = {}  # of current rounds, if the graph changes
+        self._graph = _mixed(self.world.topology if self._changing is None else self._changing.at(0.0), mixing)
+        self._graphs: dict[int, Graph] = {}  # of current rounds, if the graph changes
         self._inbox: list[dict[tuple[int, int], Any]] = [{} for _ in range(self.num_clients)]
 
-    def _graph_of(self, round_num: int) -> _Graph:
+    def _graph_of(self, round_num: int) -> Graph:
         """Return the graph of a round, which its first use determines."""
         if self._changing is None:
             return self._graph
@@ -153,7 +163,7 @@ class GraphRounds(NeighborRounds):
         if graph is None:
             topology = self._changing.at(self.clock.now)
             if topology is not self._graph.topology:
-                self._graph = _Graph(topology, self._mixing)
+                self._graph = _mixed(topology, self._mixing)
             oldest = self.rounds
             self._graphs = {kept: old for kept, old in self._graphs.items() if kept >= oldest}
             graph = self._graphs[round_num] = self._graph

@@ -193,6 +193,7 @@ GOSSIP_IN_ROUNDS = [
     ("corrected_gossip", {"method": "extra"}),
     *(("sgp", {"graph": graph}) for graph in GRAPHS),
     ("epidemic", {}),
+    ("matcha", {}),
 ]
 
 
@@ -266,7 +267,7 @@ def test_a_rows_staleness_is_the_number_of_updates_since_its_read(kind, options)
     at = np.array([row[0] for row in rows])
     for index, (read, row) in enumerate(zip(reads, rows, strict=True)):
         between = int(((at[:index] > read) & (at[:index] <= row[0])).sum())
-        if kind in ("adpsgd", "a2cid2", "gossip_learning", "asy_sonata", "divshare"):
+        if kind in ("adpsgd", "a2cid2", "gossip_learning", "asy_sonata", "divshare", "swift"):
             assert row[4] == between
         elif kind in SERVED:
             assert row[4] == (row[3] if in_steps else index) - read

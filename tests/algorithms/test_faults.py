@@ -251,8 +251,8 @@ def test_invariants_hold_at_the_edges_of_the_world(kind, options, extreme):
         assert life.world.clock.now < 2 * END
     elif "slower" in extreme and kind not in ALONE:
         waiting = {"sync_sgd", "decentralized_sgd", "corrected_gossip", "sgp", "fedavg", "fedprox", "async_fl"}
-        waiting |= {"epidemic", "m_sync_sgd", "mindflayer", "k_gt", "streaming_diloco", *RELATIVES}
-        waiting |= {"fedat"}  # it measures tiers first
+        waiting |= {"m_sync_sgd", "mindflayer", "k_gt", "epidemic", "matcha", "teleportation", *RELATIVES}
+        waiting |= {"streaming_diloco", "fedat"}  # FedAT measures tiers first
         walks = issubclass(ALGORITHMS[kind], PassedModels) and options.get("contention") != "race"
         if not (
             (kind in waiting and "wait_for" not in options)

@@ -58,6 +58,7 @@ EXAMPLE = {
     "mapa": (
         "mapa", {"stages": (StageRule(0, 1.0, 1.0, 0.1), StageRule(15, 0.5, 0.5, 0.1), StageRule(30, 0.5, 0.4, 0.1))},
     ),
+    "matcha": ("matcha", {"budget": 0.4}),
     "rennala": ("rennala", {"gradients_per_step": 3}),
     "rennala that stops": ("rennala", {"gradients_per_step": 1, "late": "stop"}),
     "m_sync_sgd": ("m_sync_sgd", {"wait_for": 3}),
@@ -66,7 +67,9 @@ EXAMPLE = {
     "ringmaster": ("ringmaster", {"threshold": 2}),
     "ringmaster that stops": ("ringmaster", {"threshold": 1, "late": "stop"}),
     "sgp": ("sgp", {}),
+    "swift": ("swift", {"skip": 1, "gradient_s": (0.005, 0.006, 0.007, 0.004)}),
     "sync_sgd": ("sync_sgd", {}),
+    "teleportation": ("teleportation", {"active": 3}),
 }  # fmt: skip
 #: Ways of algorithms whose clients' updates are clipped; those above may clip the mean over a batch.
 CLIENT = {

@@ -93,3 +93,24 @@ class A2CiD2Kind(AdPsgdKind):
         """Add the seconds of a gradient of each client, without jitter and slowdowns."""
         each_s = batch_times_s(self.scenario, setup.streams)
         return {**super().options(setup), "gradient_s": each_s.tolist()}
+
+
+class SwiftKind(Kind[schema.Swift]):
+    """SWIFT: its weights follow from the clients' times."""
+
+    kinds = ("swift",)
+
+    def options(self, setup: Setup) -> dict[str, Any]:
+        """Add the seconds of a gradient of each client, without jitter and slowdowns."""
+        each_s = batch_times_s(self.scenario, setup.streams)
+        return {**super().options(setup), "gradient_s": each_s.tolist()}
+
+    def warnings(self, setup: Setup) -> Iterator[str]:
+        """Warn if models are sent faster than links carry them."""
+        period_s = usual_batch_s(self.scenario, setup.devices) / int(setup.topology.degrees.min())
+        for name, needed_s in overloads(setup, period_s):
+            yield (
+                f"algorithm.kind: swift sends a model about every {format_time(float(f'{period_s:.3g}'))}, more than "
+                f"{name} carries, one every {format_time(float(f'{needed_s:.3g}'))}: messages queue without bound and "
+                "come ever later; use larger mini-batches, divshare, or wider links"
+            )

@@ -13,6 +13,7 @@ from simfl.scenario.algorithms.gossip import (
     GossipLearning,
     KGt,
     Sgp,
+    Swift,
 )
 from simfl.scenario.algorithms.late import MindFlayer, MSyncSgd, Rennala, Ringleader, Ringmaster
 from simfl.scenario.algorithms.local_rounds import (
@@ -72,6 +73,7 @@ __all__ = [
     "ServerAlgorithmConfig",
     "Sgp",
     "StalenessBound",
+    "Swift",
     "SyncSgd",
     "WithPaperSteps",
     "WithinRadius",

@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 from simfl.scenario.algorithms.base import AlgorithmConfig, BoundedConfig, Sections
 from simfl.scenario.algorithms.local_rounds import LocalStepsConfig
 from simfl.scenario.compression import GOSSIP, PAIRWISE, Scheme
-from simfl.scenario.fields import Count, Index, Positive, PositiveSeconds, Settled, option, variant
+from simfl.scenario.fields import Count, Index, Positive, PositiveSeconds, Settled, Share, option, variant
 from simfl.scenario.problems import Problem
 
 GOSSIPED = ("crash", "average", "travels")
@@ -21,6 +21,26 @@ class DecentralizedSgd(AlgorithmConfig):
     mixes: ClassVar[bool] = True
     compresses: ClassVar[tuple[Scheme, ...]] = GOSSIP
     kind: Literal["decentralized_sgd"] = variant("decentralized_sgd")
+
+
+class Matcha(AlgorithmConfig):
+    """MATCHA: D-PSGD over matchings of the graph that are drawn in every round."""
+
+    states: ClassVar[tuple[str, ...]] = ("crash",)
+    no_states: ClassVar[str] = "its weights may be negative, those of second moments may not"
+    kind: Literal["matcha"] = variant("matcha")
+    budget: Share = option(0.5, "share of the matchings that are active in a round, on average")
+
+    def contradictions(self, scenario: Sections) -> Iterator[Problem]:
+        """Yield a graph that changes."""
+        yield from _one_graph(self, scenario, "its matchings are those of one graph: use decentralized_sgd")
+
+
+def _one_graph(algorithm: AlgorithmConfig, scenario: Sections, advice: str) -> Iterator[Problem]:
+    """Yield a problem if the graph changes."""
+    if scenario.topology.changes:
+        at = ("topology", "kind")
+        yield Problem(f"a graph that stays with '{algorithm.kind}'", f"'{scenario.topology.kind}'", advice, at)
 
 
 class Epidemic(AlgorithmConfig):
@@ -49,6 +69,34 @@ class Epidemic(AlgorithmConfig):
             expected = f"an even number with graph: oracle, because the number of clients, {count}, is odd"
             advice = "change peers or clients.count by one, or use graph: local"
             yield Problem(expected, str(peers), advice, ("algorithm", "peers"))
+
+
+class Teleportation(AlgorithmConfig):
+    """Teleportation: a few active clients gossip, and hand their models on."""
+
+    uses_topology: ClassVar[bool] = False
+    states: ClassVar[tuple[str, ...]] = ("crash",)
+    no_states: ClassVar[str] = "models move on to other clients without states"
+    kind: Literal["teleportation"] = variant("teleportation")
+    active: Count = option(8, "k, the number of active clients in a round; at most that of all clients are")
+    graph: Literal["one_peer", "ring", "complete"] = option(
+        "one_peer",
+        "who sends to whom among the active clients, by index: i to i + 2^h, a single h per round, in turn (one_peer), "
+        "to i + 1 and i - 1 (ring), or to all (complete)",
+    )
+
+
+class Swift(AlgorithmConfig):
+    """SWIFT: wait-free gossip with the newest models of the neighbors."""
+
+    states: ClassVar[tuple[str, ...]] = ("crash",)
+    no_states: ClassVar[str] = "its clients average models at different times"
+    kind: Literal["swift"] = variant("swift")
+    skip: Index = option(0, "steps without an average between two with one: s of the paper's C_s")
+
+    def contradictions(self, scenario: Sections) -> Iterator[Problem]:
+        """Yield a graph that changes."""
+        yield from _one_graph(self, scenario, "its weights are those of one graph: use adpsgd")
 
 
 class DivShare(AlgorithmConfig):
@@ -225,10 +273,7 @@ class A2CiD2(AdPsgd):
     def contradictions(self, scenario: Sections) -> Iterator[Problem]:
         """Yield also a graph that changes."""
         yield from super().contradictions(scenario)
-        if scenario.topology.changes:
-            advice = "its constants are those of one graph: use adpsgd"
-            at = ("topology", "kind")
-            yield Problem("a graph that stays with 'a2cid2'", f"'{scenario.topology.kind}'", advice, at)
+        yield from _one_graph(self, scenario, "its constants are those of one graph: use adpsgd")
 
 
 class GossipLearning(BoundedConfig):

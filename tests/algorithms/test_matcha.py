@@ -1,0 +1,78 @@
+"""MATCHA: an independent loop, consensus at the rate of rho, times of rounds, and its limit with the whole budget."""
+
+import numpy as np
+import pytest
+
+from simfl.errors import ScenarioError
+from simfl.scenario import from_mapping
+from simfl.tape import Tape
+from simfl.world.links import LinkModel
+from simfl.world.matchings import laplacians
+from tests.helpers import NumpyExecutor, constant, make_training, make_world, run_algorithm, run_without_numbers
+
+D, STEP, BATCH_S, COUNT = 3, 0.1, 8e-3, 9
+PULLS = np.random.default_rng(3).standard_normal((COUNT, D))
+
+
+def after(rounds, *, step=STEP, kind="matcha", seed=1, models=None, **options):
+    """Return an algorithm on a torus and its models after a number of rounds, f64 [9, D]."""
+    tape = Tape(NumpyExecutor(D, lambda params, client, *_: 8 * (params - PULLS[client])), window=50, max_batch=8)
+    training = make_training([64] * COUNT, d=D, step_size=step)
+    world = make_world(COUNT, topology="torus", seed=seed)
+    begin = np.zeros((COUNT, D)) if models is None else models
+    algorithm, _ = run_algorithm(kind, world, tape, training, until=(rounds + 0.5) * BATCH_S, models=begin, **options)
+    return algorithm, tape.values(algorithm.model)
+
+
+def mixings(algorithm, rounds):
+    """Yield W of each round, from the matchings that are drawn for it."""
+    each, streams = laplacians(algorithm.matchings, COUNT), algorithm.world.streams
+    for number in range(rounds):
+        active = streams.generator("matchings", 0, number).random(len(each)) < algorithm.chances
+        yield np.eye(COUNT) - algorithm.alpha * np.tensordot(active, each, 1)
+
+
+@pytest.mark.parametrize("budget", [0.3, 1.0])
+def test_models_equal_those_of_a_loop(budget):
+    algorithm, models = after(15, budget=budget)
+    x = np.zeros((COUNT, D))
+    for mixing in mixings(algorithm, 15):
+        x = mixing @ x - STEP * (x - PULLS)
+    np.testing.assert_allclose(models, x, atol=1e-5)
+
+
+def test_matchings_are_active_with_their_probabilities_and_models_keep_their_mean():
+    algorithm, models = after(12, step=0.0, budget=0.5, models=PULLS)
+    np.testing.assert_allclose(models.mean(axis=0), PULLS.mean(axis=0), atol=1e-5)
+    assert np.linalg.norm(models - models.mean(axis=0)) < 0.2 * np.linalg.norm(PULLS - PULLS.mean(axis=0))
+    rounds, times = 3000, np.zeros(len(algorithm.matchings))
+    for number in range(100, 100 + rounds):
+        weights = algorithm._graph_of(number).weights
+        times += [edges[0][1] in weights[edges[0][0]] for edges in algorithm.matchings]
+    p = algorithm.chances
+    assert np.all(np.abs(times / rounds - p) <= 5 * np.sqrt(p * (1 - p) / rounds) + 1e-4)
+
+
+def test_rounds_send_over_active_matchings_only_and_clients_without_a_neighbor_do_not_wait():
+    latency, rounds = 3e-3, 30
+    world = make_world(COUNT, topology="torus", links=LinkModel(latency=constant(latency)), speeds=[1.0] * 8 + [4.0])
+    algorithm, rows = run_without_numbers("matcha", world, updates=9 * rounds, budget=0.4)
+    ends, sent = np.zeros(COUNT), 0
+    for number, mixing in enumerate(mixings(algorithm, rounds)):
+        linked = (mixing != 0.0) & ~np.eye(COUNT, dtype=bool)
+        sent += linked.sum()
+        done = ends + BATCH_S * np.array([1.0] * 8 + [4.0])
+        ends = np.array([max([done[k], *(ends[j] + latency for j in np.flatnonzero(linked[k]))]) for k in range(COUNT)])
+        for row in rows:
+            if row[3] == number:
+                assert row[0] == pytest.approx(ends[row[1]])
+    assert world.network.messages == pytest.approx(sent, abs=9 * 4 * 3), "some clients are rounds ahead"
+    full = make_world(COUNT, topology="torus", links=LinkModel(latency=constant(latency)))
+    run_without_numbers("matcha", full, updates=9 * rounds, budget=1.0)
+    assert world.network.messages == pytest.approx(0.4 * full.network.messages, rel=0.25)
+
+
+def test_a_graph_that_changes_is_refused():
+    line = "topology.kind: expected a graph that stays with 'matcha', found 'one_peer'; its matchings are those of one"
+    with pytest.raises(ScenarioError, match=line):
+        from_mapping({"algorithm": {"kind": "matcha"}, "topology": {"kind": "one_peer", "redraw_every": "1 s"}})

@@ -1,0 +1,143 @@
+"""Teleportation: an independent loop, event times, the law of its samples, and mixing that many clients do not slow."""
+
+import numpy as np
+import pytest
+
+from simfl.tape import Tape
+from simfl.world.availability import Outage
+from simfl.world.links import LinkModel
+from tests.helpers import (
+    NumpyExecutor,
+    constant,
+    exponential,
+    lognormal,
+    make_training,
+    make_world,
+    run_algorithm,
+    run_without_numbers,
+)
+
+D, STEP, BATCH_S = 3, 0.1, 8e-3
+
+
+def sample(world, number, k):
+    """Return the active clients of a round, by index."""
+    keys = world.streams.generator("sample", 0, number).random(world.num_clients)
+    return np.argsort(keys).tolist()[:k]
+
+
+def hops_of(graph, k, number):
+    """Return the distances of an index from those that it hears."""
+    return {"one_peer": [[1], [2], [4]][number % 3 if k == 8 else number % 2], "ring": [1, k - 1]}.get(
+        graph, list(range(1, k))
+    )
+
+
+@pytest.mark.parametrize(("graph", "k"), [("one_peer", 4), ("one_peer", 8), ("ring", 5), ("complete", 3)])
+def test_models_equal_those_of_a_loop(graph, k):
+    count, rounds = 11, 9
+    pulls = np.random.default_rng(3).standard_normal((count, D))
+    tape = Tape(NumpyExecutor(D, lambda params, client, *_: 8 * (params - pulls[client])), window=50, max_batch=8)
+    training, world = make_training([64] * count, d=D, step_size=STEP), make_world(count)
+    algorithm, rows = run_algorithm(
+        "teleportation", world, tape, training, until=(rounds + 0.5) * BATCH_S, active=k, graph=graph
+    )
+    x, own = np.zeros((k, D)), np.zeros((count, D))
+    for number in range(rounds):
+        chosen = sample(world, number, k)
+        assert sorted(row[1] for row in rows if row[3] == number) == sorted(chosen)
+        x = x - STEP * (x - pulls[chosen])
+        hears = hops_of(graph, k, number)
+        x = np.array([np.mean([x[i], *(x[(i - hop) % k] for hop in hears)], axis=0) for i in range(k)])
+        own[chosen] = x
+    np.testing.assert_allclose(tape.values(algorithm.models()), x, atol=1e-5)
+    np.testing.assert_allclose(tape.values(algorithm.client_models()), own, atol=1e-5)
+    assert algorithm.rounds == rounds
+
+
+def test_rounds_take_a_batch_and_two_messages_and_a_client_computes_for_one_model_at_a_time():
+    """Times of all updates equal a loop over events of models, with one latency and random computing times."""
+    count, k, latency, rounds = 4, 3, 3e-3, 30
+    durations = {client: [] for client in range(count)}
+    world = make_world(count, jitter=lognormal(0.8), links=LinkModel(latency=constant(latency)))
+    original = world.compute.duration
+
+    def duration(client, examples, now):
+        durations[client].append(original(client, examples, now))
+        return durations[client][-1]
+
+    world.compute.duration = duration
+    _, rows = run_without_numbers("teleportation", world, updates=k * rounds + 9, active=k, graph="ring")
+    ends, taken = {}, dict.fromkeys(range(count), 0)
+    free, arrival = [0.0] * count, {(0, i): 0.0 for i in range(k)}
+    # Turns begin in the order of their arrivals; a client that has two does one after the other.
+    pending = {(0, i) for i in range(k)}
+    while pending:
+        number, i = min(pending, key=lambda turn: (arrival[turn], turn))
+        pending.discard((number, i))
+        me = sample(world, number, k)[i]
+        done = max(arrival[number, i], free[me]) + durations[me][taken[me]]
+        taken[me] += 1
+        free[me] = ends[number, i] = done
+        if all((number, j) in ends for j in range(k)):
+            after = sample(world, number + 1, k)
+            chosen = sample(world, number, k)
+            for j in range(k):
+                mixed = max(ends[number, j], *(ends[number, other] + latency for other in range(k) if other != j))
+                arrival[number + 1, j] = mixed + latency * (after[j] != chosen[j])
+                if number + 1 < rounds:
+                    pending.add((number + 1, j))
+    for row in rows:
+        if row[3] < rounds:
+            assert row[0] == pytest.approx(ends[row[3], sample(world, row[3], k).index(row[1])])
+
+
+def test_samples_are_uniform_and_do_not_depend_on_who_else_is_present():
+    world = make_world(7)
+    algorithm, _ = run_without_numbers("teleportation", world, updates=1, active=3)
+    rounds, times = 3000, np.zeros((7, 7))
+    for number in range(1, 1 + rounds):
+        order = algorithm.order(number)
+        times[np.arange(7), order] += 1
+        algorithm._left[2] = True
+        assert algorithm.order(number) == [k for k in order if k != 2]
+        algorithm._left[2] = False
+    assert np.abs(times / rounds - 1 / 7).max() < 5 * np.sqrt(6 / 49 / rounds)
+
+
+def spread(kind, count, rounds, **options):
+    """Return the distance of models from their mean relative to its start, after rounds without steps."""
+    tape, training = Tape(NumpyExecutor(D), window=50), make_training([64] * count, d=D, step_size=0.0)
+    begin = np.random.default_rng(0).standard_normal((count, D))
+
+    def prepare(algorithm):
+        algorithm.model = [algorithm.tape.constant(row) for row in begin]
+        if kind == "teleportation":
+            algorithm._begun = [algorithm.tape.constant(row) for row in begin[: algorithm.active]]
+
+    algorithm, _ = run_algorithm(
+        kind, make_world(count), tape, training, until=(rounds + 0.5) * BATCH_S, prepare=prepare, **options
+    )
+    models = tape.values(algorithm.models())
+    return np.linalg.norm(models - models.mean(axis=0)) / np.linalg.norm(begin - begin.mean(axis=0))
+
+
+def test_mixing_takes_as_long_as_among_the_active_clients():
+    assert spread("teleportation", 40, 3, active=8) < 1e-6, "one-peer graphs of 8 mix in three rounds"
+    assert spread("decentralized_sgd", 40, 3) > 0.3
+
+
+def test_models_outlive_clients_that_leave_and_late_ones_take_part():
+    rough = LinkModel(latency=exponential(2e-3), loss=0.2, resend_timeout_s=0.02)
+    outages = {k: [Outage(0.1 * k, np.inf, crash=True)] for k in range(1, 5)} | {6: [Outage(0.0, 0.3)]}
+    world = make_world(7, links=rough, outages=outages)
+    algorithm, rows = run_without_numbers("teleportation", world, until=2.0, active=4)
+    assert {row[1] for row in rows if row[0] > 1.0} == {0, 5, 6}
+    assert sum(row[0] > 1.5 for row in rows) > 20
+    assert len(algorithm._inbox) < 30
+    assert len(algorithm._waiting) <= 4
+    # All leave, and one joins later: it goes on with all models.
+    outages = {0: [Outage(0.1, np.inf)], 1: [Outage(0.2, np.inf, crash=True)], 2: [Outage(0.0, 0.5)]}
+    _, rows = run_without_numbers("teleportation", make_world(3, outages=outages), until=1.0)
+    assert {row[1] for row in rows if row[0] > 0.5} == {2}
+    assert not [row for row in rows if 0.21 < row[0] < 0.5]
