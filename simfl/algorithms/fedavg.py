@@ -134,6 +134,8 @@ class FedAvg(ServerAlgorithm):
     def _candidates(self) -> list[int]:
         """Return the clients that could take part in a round that starts now."""
         free = [k for k in range(self.num_clients) if k not in self.busy and not self.exhausted(k)]
+        if self.cohorts is not None:
+            free = [k for k in free if self.cohorts.opens(k) <= self.cohorts.number]
         if self._trivial and self._connected:
             return free
         now = self.clock.now
@@ -193,6 +195,8 @@ class FedAvg(ServerAlgorithm):
         step = self.server_step if self.server_optimizer is None else -1.0
         stds: list[float | None] = [None] * len(came)
         if self.cohorts is not None:
+            for k in came:
+                self.cohorts.join(k)
             noised = self.cohorts.noised(self.server_model, [(1.0, this.came[k]) for k in came])
             terms: Terms = [(step / self.divisor * c, change) for c, change in noised]
             stds[-1:] = [self.cohorts.plan.noise_scale] * bool(came)
