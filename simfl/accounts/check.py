@@ -16,6 +16,7 @@ import numpy as np
 from simfl import plugins
 from simfl.build.setup import Setup
 from simfl.errors import DataError, ScenarioError
+from simfl.privacy.assumptions import assumptions
 from simfl.privacy.ledger import NOT_CERTIFIED, Ledger
 from simfl.privacy.releases import Releases
 from simfl.privacy.shuffled import KnownUses
@@ -84,7 +85,8 @@ def check(setup: Setup, run: Run | None = None) -> Check:
         for clients in groups
     ]
     subject = setup.scenario.name if run is None else f"{run.name} ({run.folder.name})"
-    return Check(subject, run is None, ledger.statement_of(releases), delta, tuple(findings))
+    statement, assumed = ledger.statement_of(releases), assumptions(ledger, releases)
+    return Check(subject, run is None, statement, delta, tuple(findings), assumed)
 
 
 def _same(one: Claimed, other: Claimed) -> bool:

@@ -7,7 +7,7 @@ See `simfl.privacy.cohorts` for the account. An algorithm puts updates into a co
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from simfl.privacy.cohorts import CohortPlan
 from simfl.privacy.releases import Releases
@@ -29,8 +29,15 @@ class Cohorts:
         #: Number of releases so far.
         self.number = 0
         self._tape, self._allowances, self._seen = tape, allowances, seen
+        #: Updates that came too early and were thrown away, by user.
+        self.early: Counter[int] = Counter()
         #: Updates in the next release, by user.
         self._next: Counter[int] = Counter()
+        #: The number of the last release that each user was in, and how many it was in.
+        self._last: dict[int, int] = {}
+        self._made: Counter[int] = Counter()
+        #: Calls for users that wait at the gate: the number of the release from which each may go on.
+        self._waiting: list[tuple[int, Callable[[], None]]] = []
 
     @property
     def over(self) -> bool:
@@ -42,15 +49,46 @@ class Cohorts:
 
         m updates in one release cost as much as m^2 releases.
         """
-        if self.over:
+        gate = self.plan.gate
+        if self.over or (gate is not None and gate.at_most is not None and self._made[user] >= gate.at_most):
             return False
         if self._allowances is None:
             return True
         return self._seen.total(user) + (self._next[user] + 1) ** 2 <= self._allowances[user]
 
+    def opens(self, user: int) -> int:
+        """Return the number of the first release that the user may be in."""
+        gate, last = self.plan.gate, self._last.get(user)
+        return 0 if gate is None or last is None else last + gate.separation
+
+    def admits(self, user: int) -> bool:
+        """Whether an update may be in the next release; count one that is early."""
+        if not self.over and self.opens(user) > self.number:
+            self.early[user] += 1
+            return False
+        return not self.over and (self.plan.gate is None or self.affords(user))
+
+    def holds(self, user: int) -> bool:
+        """Whether the user must wait before it reads the model."""
+        gate = self.plan.gate
+        return gate is not None and gate.waits and not self.over and self.opens(user) > self.number
+
+    def hold(self, user: int, call: Callable[[], None]) -> None:
+        """Call when the user may be in the next release."""
+        self._waiting.append((self.opens(user), call))
+
     def join(self, user: int) -> None:
         """Note that an update of a user will be in the next release."""
         self._next[user] += 1
+        self._last[user] = self.number
+        self._made[user] += 1
+
+    def let_in(self) -> None:
+        """Call, in the order of their coming, the users who may be in the next release."""
+        ready = [call for opens, call in self._waiting if opens <= self.number or self.over]
+        self._waiting = [(opens, call) for opens, call in self._waiting if opens > self.number and not self.over]
+        for call in ready:
+            call()
 
     def noised(self, model: Model, terms: Sequence[tuple[float, Model | Gradient]]) -> list[tuple[float, Gradient]]:
         """Return the terms of a sum of updates and the server's noise: one release.

@@ -93,12 +93,15 @@ class FedAsync(LocalRounds):
     def take(self, update: Update) -> None:
         """Apply w <- (1 - alpha_t) w + alpha_t w_H."""
         cohorts = self.cohorts
-        if update.weight == 0.0 or (cohorts is not None and cohorts.over):
+        if update.weight == 0.0:
             self.drop(update)
+            return
+        if self._turned_away(update):
             return
         share = self.mixing * self.weighting(update.staleness) * update.weight
         heard = self._heard(update)
         if cohorts is not None:  # a cohort of one update
+            cohorts.join(update.client)
             heard = (heard[0], *cohorts.noised(self.server_model, heard[1:]))
         terms = ((share * part, model) for part, model in heard)
         self.server_model = self.tape.apply((1.0 - share, self.server_model), *terms)
@@ -106,6 +109,8 @@ class FedAsync(LocalRounds):
         std = None if cohorts is None else cohorts.plan.noise_scale
         self.updated(update.client, update.staleness, update.examples, update.step_size, noise_std=std)
         self.hand_out(update.client, update.came)
+        if cohorts is not None:
+            cohorts.let_in()
 
     def _heard(self, update: Update) -> Terms:
         """Return the terms of w_H, or of what attackers and the rule make of it."""

@@ -131,9 +131,17 @@ class FedAvg(ServerAlgorithm):
                 continue
             yield from self._round(self._choose(candidates, self._cohort_size(members)))
 
+<<<<<<< HEAD
     def _candidates(self, members: Sequence[int]) -> list[int]:
         """Return the members that could take part in a round that starts now."""
         free = [k for k in members if k not in self.busy and not self.exhausted(k)]
+=======
+    def _candidates(self) -> list[int]:
+        """Return the clients that could take part in a round that starts now."""
+        free = [k for k in range(self.num_clients) if k not in self.busy and not self.exhausted(k)]
+        if self.cohorts is not None:
+            free = [k for k in free if self.cohorts.opens(k) <= self.cohorts.number]
+>>>>>>> user
         if self._trivial and self._connected:
             return free
         now = self.clock.now
@@ -204,6 +212,8 @@ class FedAvg(ServerAlgorithm):
         step = self.server_step if self.server_optimizer is None else -1.0
         stds: list[float | None] = [None] * len(came)
         if self.cohorts is not None:
+            for k in came:
+                self.cohorts.join(k)
             noised = self.cohorts.noised(self.server_model, [(1.0, this.came[k]) for k in came])
             terms: Terms = [(step / self.divisor * c, change) for c, change in noised]
             stds[-1:] = [self.cohorts.plan.noise_scale] * bool(came)

@@ -89,8 +89,10 @@ class FedBuff(LocalRounds):
     def take(self, update: Update) -> None:
         """Put an update into the buffer, and take a step when it is full."""
         cohorts = self.cohorts
-        if update.weight == 0.0 or (cohorts is not None and cohorts.over):
+        if update.weight == 0.0:
             self.drop(update)
+            return
+        if self._turned_away(update):
             return
         self.buffer.append(update)
         self._shares[update.client] += 1
@@ -102,11 +104,18 @@ class FedBuff(LocalRounds):
             self._step_if_alone()
         if not self.waiting:
             self.hand_out(update.client, update.came)
+            if self._gated:
+                self._step_if_alone()
+
+    @property
+    def _gated(self) -> bool:
+        """Whether users may wait at a gate, so that none may be left to fill the buffer."""
+        return self.cohorts is not None and self.cohorts.plan.gate is not None
 
     def forget(self, client: int) -> None:
         """Stop expecting an update; step if no client is left to fill the buffer."""
         super().forget(client)
-        if self.waiting:
+        if self.waiting or self._gated:
             self._step_if_alone()
 
     def _step_if_alone(self) -> None:
@@ -137,6 +146,8 @@ class FedBuff(LocalRounds):
             for update in buffer:
                 self._wait(update.client, update.taken_s)
                 self.hand_out(update.client, update.came)
+        if self.cohorts is not None:
+            self.cohorts.let_in()
 
     def stepped(self, buffer: Sequence[Update], weights: Sequence[float]) -> Model:
         """Return w + eta_g / K * sum of s(tau) Delta, with the server's noise."""

@@ -122,12 +122,35 @@ class LocalRounds(AsyncServerAlgorithm):
     def hand_out(self, client: int, came: simpy.Event | None = None) -> simpy.Event:
         """Send a client the model as soon as it is chosen and may read."""
         self._training.discard(client)
+        if self.cohorts is not None and self.cohorts.holds(client):
+            return self._hold(client, self.clock.event() if came is None else came)
         if self.concurrency >= self.num_clients:
             return super().hand_out(client, came)
         arrived, since = self.clock.event() if came is None else came, self.clock.now
         self._ready[client] = lambda: self._hand_out_now(client, arrived, since)
         self._choose_soon()
         return arrived
+
+    def _hold(self, client: int, arrived: simpy.Event) -> simpy.Event:
+        """Let a client wait at the gate until it may be in the next release."""
+        assert self.cohorts is not None
+        since = self.clock.now
+
+        def go_on() -> None:
+            self._wait(client, since)
+            self.hand_out(client, arrived)
+
+        self.cohorts.hold(client, go_on)
+        if self._ready:
+            self._choose_soon()
+        return arrived
+
+    def _turned_away(self, update: Update) -> bool:
+        """Drop an update that may not be in the next release; return whether it was."""
+        if self.cohorts is None or self.cohorts.admits(update.client):
+            return False
+        self.drop(update)
+        return True
 
     def _hand_out_now(self, client: int, arrived: simpy.Event, since: float) -> None:
         self._wait(client, since)

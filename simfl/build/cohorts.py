@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from simfl.build.setup import Setup
 from simfl.errors import ScenarioError
-from simfl.privacy.cohorts import CohortPlan
+from simfl.privacy.cohorts import CohortPlan, Gate
 from simfl.scenario import Scenario
 from simfl.scenario.privacy import CohortGaussian
 from simfl.scenario.schedules import ConstantStep
@@ -18,7 +18,10 @@ def cohorts_of(setup: Setup, noise_scale: float) -> CohortPlan | None:
     if not isinstance(privacy, CohortGaussian):
         return None
     rate = getattr(setup.scenario.algorithm, "fraction", 1.0) if privacy.cohorts == "poisson" else None
-    return CohortPlan(noise_scale, rate, privacy.releases, next(_shown(setup, privacy), None))
+    rule, gate = privacy.participation, None
+    if rule is not None:
+        gate = Gate(rule.min_separation, rule.at_most, rule.early == "wait")
+    return CohortPlan(noise_scale, rate, privacy.releases, next(_shown(setup, privacy), None), gate)
 
 
 def refuse_cohorts(scenario: Scenario) -> None:
@@ -54,5 +57,7 @@ def _shown(setup: Setup, privacy: CohortGaussian) -> Iterator[str]:
         yield "a deadline makes it depend on the other drawn users whose update is in time"
     if not isinstance(setup.kind.step_size(setup), ConstantStep):
         yield "the step size depends on the number of updates, which shows how many users were drawn"
+    if privacy.participation is not None:
+        yield "by privacy.participation, who may be in a cohort depends on earlier draws"
     if privacy.releases is None:
         yield "privacy.releases: null, and the length of the run may show who was drawn"

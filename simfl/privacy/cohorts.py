@@ -44,6 +44,21 @@ OnCohort = Callable[[int, float, Mapping[int, int]], None]
 
 
 @dataclass(frozen=True)
+class Gate:
+    """How often a user may be in a server's releases, which the server enforces.
+
+    Attributes:
+        separation: b >= 1; a user of release n may be in release n + b at the earliest.
+        at_most: k, the largest number of releases of a user; None for any number.
+        waits: whether a user that comes too early waits, or its update is thrown away.
+    """
+
+    separation: int = 1
+    at_most: int | None = None
+    waits: bool = True
+
+
+@dataclass(frozen=True)
 class CohortPlan:
     """How a server releases sums of users' updates.
 
@@ -52,12 +67,14 @@ class CohortPlan:
         rate: q, the probability with which each enrolled user is drawn for a cohort; None: the algorithm chooses.
         releases: T, the number of cohorts after which the server makes no more; None for any number.
         unamplified: why the draw of users does not amplify, in words; None if it does, after T releases.
+        gate: how often a user may be in a release; None: as often as it comes, also several times in one.
     """
 
     noise_scale: float
     rate: float | None = None
     releases: int | None = None
     unamplified: str | None = "the algorithm chooses who is in a cohort"
+    gate: Gate | None = None
 
 
 #: Largest number of releases that a budget may allow.

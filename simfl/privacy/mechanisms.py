@@ -140,7 +140,7 @@ class GaussianUpdate(Gaussian):
 
 @dataclass(frozen=True)
 class CohortGaussian(Gaussian):
-    """Gaussian noise of a server on the sum of users' clipped updates, once per release.
+    """Gaussian noise of a server on the sum of users' clipped updates.
 
     The noise has standard deviation z C on the sum over a cohort, whatever the number of users in it. See
     `simfl.privacy.cohorts`.

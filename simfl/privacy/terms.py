@@ -13,7 +13,7 @@ View = Literal["local_transcript", "global_hidden"]
 
 @dataclass(frozen=True)
 class Terms:
-    """What a ledger promises to an example, or to all data of a client or a user (`unit`).
+    """What a ledger promises to an example, a client or a user (`unit`).
 
     Attributes:
         clipping_norm: C; NaN without clipping.

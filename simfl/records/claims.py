@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 RELATIONS = {"add_or_remove": "one more or less", "replace_one": "one replaced"}
 """Neighboring relations -> description."""
@@ -83,7 +83,7 @@ class Check:
     """The findings about a scenario or a run, the most expensive clients first.
 
     `planned` says whether the releases are planned rather than recorded; `statement` is the ledger's, `delta` that of
-    the certified epsilons.
+    the certified epsilons. `assumptions` are those of the account, by name.
     """
 
     subject: str
@@ -91,6 +91,7 @@ class Check:
     statement: str
     delta: float
     findings: tuple[Finding, ...]
+    assumptions: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def understated(self) -> bool:

@@ -114,9 +114,16 @@ ATTACKER = _schema(attacker=pa.bool_())
 """An additional column of `clients` where there are `attackers`: whether the client is one."""
 
 
-def further_of_clients(devices: bool, attackers: bool) -> pa.Schema:
-    """Return the additional columns of `clients`: `DEVICE` and `ATTACKER`."""
-    return pa.schema([*(DEVICE if devices else ()), *(ATTACKER if attackers else ())])
+EARLY = _schema(early=_COUNT)
+"""An additional column of `clients` with `privacy.participation`: updates that came too early for the next sum.
+
+They were thrown away, and are also counted in dropped.
+"""
+
+
+def further_of_clients(devices: bool, attackers: bool, gated: bool = False) -> pa.Schema:
+    """Return the additional columns of `clients`: `DEVICE`, `ATTACKER`, `EARLY`."""
+    return pa.schema([*(DEVICE if devices else ()), *(ATTACKER if attackers else ()), *(EARLY if gated else ())])
 
 
 AGGREGATION = _schema(time_s=_SECONDS, receiver=_CLIENT, sender=_CLIENT, messages=_COUNT, accepted=_REAL)
@@ -336,7 +343,7 @@ def _check_columns(path: Path, actual: pa.Schema, schema: pa.Schema) -> None:
     if missing:
         raise DataError(f"{path}: the table lacks the columns {', '.join(missing)}; run it again")
     for field in actual:
-        source = schema if field.name in schema.names else further_of_clients(devices=True, attackers=True)
+        source = schema if field.name in schema.names else further_of_clients(devices=True, attackers=True, gated=True)
         expected = source.field(field.name).type if field.name in source.names else pa.float64()
         if field.type != expected:
             raise DataError(

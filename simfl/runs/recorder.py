@@ -11,11 +11,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from simfl.algorithms.server import ServerAlgorithm
 from simfl.build.data import sources_of
 from simfl.build.privacy import annotated, noise_of
 from simfl.build.setup import Setup
 from simfl.compiled import is_compiled
 from simfl.errors import RunError
+from simfl.privacy.assumptions import assumptions
 from simfl.privacy.cohorts import CohortTally
 from simfl.privacy.ledger import greatest
 from simfl.records import Manifest, RunFolder, TableWriter
@@ -72,9 +74,16 @@ class Recorder:
             names += ["client_epsilon"] * (ledger.accounted and record.epsilon)
         measured = setup.problem.measured
         named = (*setup.model.metric_names, *measured.further)
+<<<<<<< HEAD
         further = {"metrics": further_metrics(bool(measured.gradient_examples), named), "client_metrics": DISTANCE}
         if setup.devices is not None or setup.training.hostility is not None:
             further["clients"] = further_of_clients(setup.devices is not None, setup.training.hostility is not None)
+=======
+        further = {"metrics": further_metrics(bool(measured.gradient_examples), named)}
+        asked = setup.devices is not None, setup.training.hostility is not None, self._gated
+        if any(asked):
+            further["clients"] = further_of_clients(*asked)
+>>>>>>> user
         self._tables = {name: folder.table(name, further=further.get(name)) for name in names}
         edges = list(itertools.islice(context.algorithm.pairs(), MOST_EDGES + 1))
         if len(edges) <= MOST_EDGES:
@@ -216,8 +225,22 @@ class Recorder:
                 "exhausted_s": np.array([algorithm.exhausted_s.get(k, np.nan) for k in range(count)]),
                 **({} if setup.devices is None else {"device": np.array([device.name for device in setup.devices])}),
                 **self._hostile(),
+                **self._early(),
             }
         )
+
+    @property
+    def _gated(self) -> bool:
+        """Whether a server enforces how often users take part."""
+        plan = self._context.setup.training.cohorts
+        return plan is not None and plan.gate is not None
+
+    def _early(self) -> dict[str, NDArray[np.int64]]:
+        """Return the column of `clients` with updates that came too early, if any may."""
+        algorithm = self._context.algorithm
+        if not self._gated or not isinstance(algorithm, ServerAlgorithm) or algorithm.cohorts is None:
+            return {}
+        return {"early": np.array([algorithm.cohorts.early[k] for k in range(algorithm.num_clients)], dtype=np.int64)}
 
     def _hostile(self) -> dict[str, NDArray[np.bool_]]:
         """Return the column of `clients` that marks attackers, if there are any."""
@@ -299,7 +322,9 @@ class Recorder:
         if self._zeroed is not None:
             extra["released_as_zero"] = self._zeroed
         if setup.ledger is not None:
-            extra["privacy"] = setup.ledger.statement_of(context.account())
+            account = context.account()
+            extra["privacy"] = setup.ledger.statement_of(account)
+            extra["assumptions"] = assumptions(setup.ledger, account)
             extra["noise"] = noise_of(setup)
         return Manifest(
             status=context.status,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterable, Iterator
 
 from simfl.scenario.algorithms.base import Sections
@@ -293,7 +294,7 @@ def _privacy(scenario: Sections) -> Iterator[Problem]:
 
 
 def _cohorts(scenario: Sections, privacy: CohortGaussian) -> Iterator[Problem]:
-    """Yield an algorithm whose server does not only sum updates, and conflicts of draws."""
+    """Check that the server only sums updates, its draws, and its gate."""
     algorithm = scenario.algorithm
     if not algorithm.sums_updates:
         advice = "its server does more with updates than to sum them; use fedavg, fedprox, fedbuff or fedasync"
@@ -308,6 +309,15 @@ def _cohorts(scenario: Sections, privacy: CohortGaussian) -> Iterator[Problem]:
     if getattr(algorithm, "weighting", None) == "data":
         advice = "users' numbers of examples are not public, and weights must be at most 1"
         yield Problem("'uniform' with unit: user", "'data'", advice, ("algorithm", "weighting"))
+    rule, count = privacy.participation, scenario.clients.count
+    if rule is not None:
+        size = getattr(algorithm, "buffer_size", 1)
+        if (share := getattr(algorithm, "fraction", None)) is not None:
+            size = max(1, math.ceil(share * count - 1e-9))
+        if size * rule.min_separation > count:
+            expected = f"at most {count // size} with sums of {size} of {count} users, each in one of b sums in a row"
+            at = ("privacy", "participation", "min_separation")
+            yield Problem(expected, str(rule.min_separation), "lower it, or add clients", at)
     if privacy.cohorts == "poisson":
         fraction = getattr(algorithm, "fraction", None)
         if fraction is None:

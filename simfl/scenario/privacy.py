@@ -296,6 +296,20 @@ class GaussianUpdate(_MultipliedGaussian):
     )
 
 
+class ParticipationRule(Config):
+    """How often a user may be in the server's sums, enforced at the server's gate."""
+
+    min_separation: Count = option(
+        1, "b: a user that was in sum number n may next be in number n + b; 1: once in each sum"
+    )
+    at_most: Count | None = option(None, "k: the largest number of sums that a user is in; null: any")
+    early: Literal["wait", "send_away"] = option(
+        "wait",
+        "a user that comes too early: it waits at the server before it reads the model, or its update is thrown away "
+        "(column early of clients)",
+    )
+
+
 class CohortGaussian(_MultipliedGaussian):
     """Gaussian noise of a trusted server on sums of users' clipped updates.
 
@@ -326,6 +340,9 @@ class CohortGaussian(_MultipliedGaussian):
         "who is in a sum: the users that the algorithm chooses or that come, or each user with probability "
         "algorithm.fraction, drawn anew for every sum (poisson, with fedavg), which amplifies privacy where nothing "
         "else shows who was drawn",
+    )
+    participation: ParticipationRule | None = option(
+        None, "how often a user may be in a sum; null: as often as it comes, also several times in one"
     )
     releases: Count | None = option(
         None, "number of sums after which the server makes no more; null: any; amplification by poisson needs it"

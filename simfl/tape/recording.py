@@ -663,7 +663,7 @@ class Tape:
     def noised(
         self, model: Model, terms: Sequence[tuple[Number, Gradient]], noise_scale: Number
     ) -> list[tuple[Number, Gradient]]:
-        """Return the terms of sum_j c_j U_j + noise_scale * noise: one release of a server.
+        """Return the terms of sum_j c_j U_j + noise_scale * noise, one release.
 
         The noise is a round without steps, at any `model`, so it does not depend on who is in the sum. The updates must
         not have noise.

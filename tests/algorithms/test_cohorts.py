@@ -184,6 +184,27 @@ def test_a_budget_gives_the_noise_and_ends_users(tmp_path):
     assert made.clients["exhausted_s"].notna().any()
 
 
+@pytest.mark.usefixtures("without_numbers")
+@pytest.mark.parametrize("early", ["wait", "send_away"])
+def test_participation_is_enforced_and_counted_in_tables(early, tmp_path):
+    rule = {"min_separation": 2, "at_most": 6, "early": early}
+    privacy = {"unit": "user", "clipping_norm": 0.5, "noise_multiplier": 2.0, "delta": 1e-3, "participation": rule}
+    speed = {"kind": "list", "values": [0.1, *[1.0] * 9]}
+    made = simfl.run(
+        fedbuff(clients={"count": 10, "speed": speed}, privacy=privacy, stop={"updates": 500}), out=tmp_path
+    )
+    assert (made.cohorts["updates"] == 1).all()
+    numbers = made.cohorts.groupby("client")["release"]
+    assert numbers.diff().dropna().min() >= 2
+    assert numbers.size().tolist() == [6] * 10 == made.releases["count"].tolist()
+    assert "has spent its privacy budget" in made.manifest.reason or "every client" in made.manifest.reason
+    assert (made.clients["early"] > 0).any() == (early == "send_away")
+    assert (made.clients["early"] <= made.clients["dropped"]).all()
+    assert made.clients["epsilon"].max() == pytest.approx(gaussian_epsilon(1e-3, math.sqrt(6) / 2.0), rel=1e-6)
+    assert "unit" in made.manifest.extra["assumptions"]
+    assert claims.check_run(made).assumptions == made.manifest.extra["assumptions"]
+
+
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
@@ -195,6 +216,7 @@ def test_a_budget_gives_the_noise_and_ends_users(tmp_path):
         ({"privacy": {"releases": None}}, "privacy.releases: null"),
         ({"privacy": {"neighbors": "replace_one"}}, "draws amplify under neighbors"),
         ({"privacy": {"amplification": False}}, "amplification: false"),
+        ({"privacy": {"participation": {}}}, "by privacy.participation, who may be in a cohort"),
     ],
 )
 def test_the_reason_for_accounting_in_full_is_given(changes, reason):
@@ -207,6 +229,10 @@ def test_the_reason_for_accounting_in_full_is_given(changes, reason):
     [
         ({"privacy": {"where": "client"}}, r"privacy\.where: expected server, found 'client'"),
         ({"privacy": {"noise_multiplier": [1.0] * 10}}, r"privacy\.noise_multiplier: expected a number"),
+        (
+            {"privacy": {"participation": {"min_separation": 3}}},
+            r"participation\.min_separation: expected at most 2 with sums of 4 of 10 users",
+        ),
         ({"privacy": {"epsilon": 1.0}}, r"privacy\.epsilon: expected null with cohorts: poisson"),
         ({"privacy": {"view": "global_hidden"}}, r"privacy\.view: expected central, found"),
         ({"algorithm": {"weighting": "data"}}, r"algorithm\.weighting: expected 'uniform' with unit: user"),

@@ -13,7 +13,7 @@ from dp_accounting.rdp import RdpAccountant
 
 from simfl.algorithms import ALGORITHMS
 from simfl.algorithms.staleness import StalenessBound
-from simfl.privacy.cohorts import CohortLedger, CohortPlan, CohortTally
+from simfl.privacy.cohorts import CohortLedger, CohortPlan, CohortTally, Gate
 from simfl.privacy.releases import Releases
 from simfl.privacy.terms import Terms
 from simfl.tape import Tape
@@ -210,3 +210,52 @@ def test_an_update_that_is_used_without_noise_ends_the_account(monkeypatch):
     _, ledger, _, algorithm = run("fedbuff", "none")
     assert "without noise" in algorithm.releases.refusal
     assert np.isnan(ledger.final_epsilon(algorithm.releases)).all()
+
+
+# -- participation ---------------------------------------------------------------------------------
+
+GATES = {
+    "once": Gate(),
+    "apart": Gate(2),
+    "apart, sent away": Gate(2, waits=False),
+    "three times": Gate(2, 3),
+    "three times, sent away": Gate(1, 3, waits=False),
+}
+
+
+@pytest.mark.parametrize("gate", GATES)
+@pytest.mark.parametrize("name", WAYS)
+def test_the_server_enforces_participation_whatever_clocks_and_faults_do(name, gate):
+    rule = GATES[gate]
+    for fault in FAULTS:
+        tape, ledger, _, algorithm = run(name, fault, gate=rule, until=2.0)
+        made = [[number for number, (members, _) in enumerate(tape.sums) if members[user]] for user in range(USERS)]
+        assert max(max(members.values(), default=0) for members, _ in tape.sums) == 1
+        assert min(int(np.diff(numbers).min()) for numbers in made if len(numbers) > 1) >= rule.separation
+        if rule.at_most is not None:
+            assert max(map(len, made)) == rule.at_most
+            assert algorithm.exhausted_s
+        assert algorithm.releases.counts == list(map(len, made))
+        early = algorithm.cohorts.early
+        assert not early or not rule.waits
+        assert sum(early.values()) <= sum(algorithm.client_dropped)
+        assert ledger.final_epsilon(algorithm.releases).max() <= gaussian(math.sqrt(max(map(len, made))) / 2.0) * 1.001
+
+
+@pytest.mark.parametrize("waits", [True, False])
+def test_a_fast_user_waits_or_is_sent_away(waits):
+    """User 0 is five times as fast; both ways it is in every second buffer at most."""
+    tape, _, _, algorithm = run("fedbuff", "none", gate=Gate(2, waits=waits), until=1.0)
+    assert len(tape.sums) > 20
+    assert bool(algorithm.cohorts.early[0]) is not waits
+    assert (algorithm.waited_s(0) > 0.5) is waits
+    free, _, _, _ = run("fedbuff", "none", until=1.0)
+    assert max(members[0] for members, _ in free.sums) > 1, "without a gate it is in one buffer several times"
+
+
+def test_a_buffer_is_released_if_all_others_wait_at_the_gate():
+    """Users that left cannot fill a buffer: the sum of those who are there is made, divided as always."""
+    tape, _, _, algorithm = run("fedbuff", "churn", gate=Gate(4), until=1.0)
+    sizes = [sum(members.values()) for members, _ in tape.sums]
+    assert max(sizes) == 3
+    assert algorithm.cohorts.number == len(sizes) > 10

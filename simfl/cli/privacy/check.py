@@ -110,7 +110,7 @@ def _notes(checked: Check) -> list[str]:
         notes.append(f"{hidden} more groups of clients, all with a smaller epsilon; --json prints them")
     if all(finding.claimed is None for finding in checked.findings):
         notes.append("no claim: set privacy.claim in the scenario, or give --claimed-epsilon")
-    return notes
+    return [*notes, *(f"assumed, {name}: {text}" for name, text in checked.assumptions.items())]
 
 
 def _result(checked: Check) -> dict[str, Any]:
@@ -124,6 +124,7 @@ def _result(checked: Check) -> dict[str, Any]:
         "subject": checked.subject,
         "planned": checked.planned,
         "delta": checked.delta,
+        "assumptions": dict(checked.assumptions),
         "understated": checked.understated,
         "groups": groups,
     }

@@ -1,0 +1,86 @@
+"""The assumptions of an account, in words."""
+
+from __future__ import annotations
+
+from simfl.privacy.cohorts import CohortLedger
+from simfl.privacy.ledger import Ledger
+from simfl.privacy.releases import Releases
+
+_UNITS = {
+    "example": "one example of a client",
+    "client": "a client with all its data",
+    "user": "a user, which is one client with all its data; a person with two clients is two users",
+}
+_SCHEDULE = (
+    "compute times, availability, losses and stops do not depend on what the data say, only on sizes, which are public"
+)
+
+
+def assumptions(ledger: Ledger, releases: Releases) -> dict[str, str]:
+    """Return the assumptions of the releases' epsilon, by name; none without one."""
+    if not ledger.accounts_for(releases):
+        return {}
+    terms = ledger.terms
+    moved = "one example more or less" if terms.unit == "example" else f"one {terms.unit} adds nothing"
+    if terms.neighbors == "replace_one":
+        moved = "one example replaced" if terms.unit == "example" else f"all data of one {terms.unit} replaced"
+    grid = terms.rounding is not None
+    return {
+        "unit": _UNITS[terms.unit],
+        "neighbors": f"{moved}; all else takes place at the same times",
+        "draws": _draws(ledger, releases),
+        "availability": _availability(ledger, releases),
+        "numbers": _numbers(ledger),
+        "holders": _holders(ledger),
+        "trust": _trust(ledger),
+        "floating point": "discrete noise on a grid, so last bits show nothing"
+        if grid
+        else "noise of real numbers; the "
+        "last bits of float32 may tell more (Mironov 2012), which no epsilon here covers",
+        "generator": "draws and noise are unknown to the adversary; here they follow from the scenario's seed, with "
+        "keys of 32 bits for mini-batches, so this is a simulation of a promise and not a promise",
+    }
+
+
+def _draws(ledger: Ledger, releases: Releases) -> str:
+    """Say who draws whom, and what of it is secret."""
+    terms = ledger.terms
+    if isinstance(ledger, CohortLedger):
+        if ledger.amplifies(releases):
+            return "the server draws users, and the adversary learns neither from times nor from names who was drawn"
+        return "none is assumed to be secret: the adversary may know who is in which sum"
+    if terms.unit != "example":
+        return "none is assumed to be secret: all data of a client are in each of its releases"
+    if ledger.by_passes or not terms.amplification or ledger.sampling == "shuffle":
+        return "none is assumed to be secret: the adversary may know the order of examples"
+    return f"each client draws its mini-batches ({ledger.sampling}), and the adversary does not know them"
+
+
+def _availability(ledger: Ledger, releases: Releases) -> str:
+    if isinstance(ledger, CohortLedger) and ledger.amplifies(releases):
+        return "all enrolled users are online throughout; the number of releases was fixed beforehand"
+    return _SCHEDULE
+
+
+def _numbers(ledger: Ledger) -> str:
+    if ledger.terms.unit == "user":
+        return f"the number of enrolled users, {len(ledger.sizes)}, and the divisor of a sum are public"
+    return "the number of clients and their numbers of examples are public"
+
+
+def _trust(ledger: Ledger) -> str:
+    if ledger.terms.by_server:
+        return "the server sees updates without noise and does as it says"
+    own = "each client adds its own noise and does as it says"
+    return f"{own}; the senders of updates stay hidden" if ledger.terms.view == "global_hidden" else own
+
+
+def _holders(ledger: Ledger) -> str:
+    """Say who else may release something about the same data."""
+    if ledger.terms.unit != "example":
+        return f"no other {ledger.terms.unit} has the same data"
+    if ledger.counts_holders:
+        return "counted: all clients that hold an example"
+    if ledger.terms.uncounted is not None:
+        return f"not counted: {ledger.terms.uncounted}"
+    return "each example is at one client"

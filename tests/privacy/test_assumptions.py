@@ -1,0 +1,57 @@
+"""What accounts take for granted."""
+
+import numpy as np
+import pytest
+
+from simfl.privacy.assumptions import assumptions
+from simfl.privacy.cohorts import CohortLedger, CohortPlan
+from simfl.privacy.ledger import Ledger
+from simfl.privacy.releases import Releases
+from simfl.privacy.rounding import Rounding
+from simfl.privacy.terms import Terms
+
+NAMES = [
+    "unit", "neighbors", "draws", "availability", "numbers", "holders", "trust", "floating point", "generator",
+]  # fmt: skip
+
+
+def assumed(sampling="poisson", made=10, **terms):
+    ledger = Ledger(Terms("gaussian", 1e-5, **terms), np.array([20, 30]), 5, sampling, [1.0, 1.0])
+    return assumptions(ledger, Releases([made, made]))
+
+
+def of_users(plan, cohorts=10, **terms):
+    ledger = CohortLedger(Terms("gaussian_cohort", 1e-5, **terms), np.array([20, 30]), 5, "shuffle", [1.0, 1.0], plan)
+    return assumptions(ledger, Releases([3, 3], cohorts=cohorts))
+
+
+@pytest.mark.parametrize(
+    ("words", "name", "text"),
+    [
+        (assumed(), "draws", "each client draws its mini-batches (poisson), and the adversary does not know them"),
+        (assumed(amplification=False), "draws", "none is assumed to be secret: the adversary may know the order"),
+        (assumed("shuffle", neighbors="replace_one"), "draws", "the adversary may know the order of examples"),
+        (assumed("shuffle", neighbors="replace_one"), "neighbors", "one example replaced; all else"),
+        (assumed(unit="client"), "draws", "all data of a client are in each of its releases"),
+        (assumed(unit="client"), "neighbors", "one client adds nothing"),
+        (assumed(uncounted="what others release"), "holders", "not counted: what others release"),
+        (assumed(rounding=Rounding(10)), "floating point", "last bits show nothing"),
+        (assumed(), "floating point", "may tell more"),
+        (assumed(view="global_hidden"), "trust", "the senders of updates stay hidden"),
+        (of_users(CohortPlan(1.0)), "draws", "the adversary may know who is in which sum"),
+        (of_users(CohortPlan(1.0)), "trust", "the server sees updates without noise"),
+        (of_users(CohortPlan(1.0)), "numbers", "the number of enrolled users, 2,"),
+        (of_users(CohortPlan(1.0, 0.5, 10, None)), "draws", "neither from times nor from names"),
+        (of_users(CohortPlan(1.0, 0.5, 10, None)), "availability", "all enrolled users are online throughout"),
+        (of_users(CohortPlan(1.0, 0.5, 11, None)), "availability", "do not depend on what the data say"),
+    ],
+)
+def test_an_account_says_what_it_assumes(words, name, text):
+    assert list(words) == NAMES
+    assert text in words[name]
+
+
+def test_without_an_epsilon_nothing_is_assumed():
+    assert assumed("with_replacement") == {}
+    ledger = Ledger(Terms("gaussian", 1e-5), np.array([20]), 5, "poisson", [1.0])
+    assert assumptions(ledger, Releases([1], refusal="it was lost")) == {}
