@@ -106,16 +106,11 @@ def test_a_shortened_scenario_runs(path, tmp_path, monkeypatch):
     with optimized() if convolutional else contextlib.nullcontext():
         run = simfl.run(setup, out=tmp_path)
     assert run.status == "done"
-<<<<<<< HEAD
     if scenario.algorithm.kind in ("mindflayer", "fedat", "favas"):  # as many as clients complete in whole steps
         trials = getattr(scenario.algorithm, "trials", 1)
         assert UPDATES <= run.manifest.updates < UPDATES + scenario.clients.count * trials
-=======
-    if scenario.algorithm.kind == "mindflayer":  # as many as clients complete in whole steps
-        assert UPDATES <= run.manifest.updates < UPDATES + scenario.clients.count * scenario.algorithm.trials
     elif getattr(scenario.privacy, "cohorts", None) == "poisson":  # whole rounds of users that are drawn
         assert UPDATES <= run.manifest.updates < UPDATES + scenario.clients.count
->>>>>>> user
     else:
         assert run.manifest.updates == math.ceil(UPDATES / _at_once(scenario)) * _at_once(scenario)
     assert run.clients["updates"].sum() == run.manifest.updates == len(run.updates)

@@ -131,17 +131,11 @@ class FedAvg(ServerAlgorithm):
                 continue
             yield from self._round(self._choose(candidates, self._cohort_size(members)))
 
-<<<<<<< HEAD
     def _candidates(self, members: Sequence[int]) -> list[int]:
         """Return the members that could take part in a round that starts now."""
         free = [k for k in members if k not in self.busy and not self.exhausted(k)]
-=======
-    def _candidates(self) -> list[int]:
-        """Return the clients that could take part in a round that starts now."""
-        free = [k for k in range(self.num_clients) if k not in self.busy and not self.exhausted(k)]
         if self.cohorts is not None:
             free = [k for k in free if self.cohorts.opens(k) <= self.cohorts.number]
->>>>>>> user
         if self._trivial and self._connected:
             return free
         now = self.clock.now

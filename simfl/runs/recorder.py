@@ -74,16 +74,10 @@ class Recorder:
             names += ["client_epsilon"] * (ledger.accounted and record.epsilon)
         measured = setup.problem.measured
         named = (*setup.model.metric_names, *measured.further)
-<<<<<<< HEAD
         further = {"metrics": further_metrics(bool(measured.gradient_examples), named), "client_metrics": DISTANCE}
-        if setup.devices is not None or setup.training.hostility is not None:
-            further["clients"] = further_of_clients(setup.devices is not None, setup.training.hostility is not None)
-=======
-        further = {"metrics": further_metrics(bool(measured.gradient_examples), named)}
         asked = setup.devices is not None, setup.training.hostility is not None, self._gated
         if any(asked):
             further["clients"] = further_of_clients(*asked)
->>>>>>> user
         self._tables = {name: folder.table(name, further=further.get(name)) for name in names}
         edges = list(itertools.islice(context.algorithm.pairs(), MOST_EDGES + 1))
         if len(edges) <= MOST_EDGES:
