@@ -45,6 +45,8 @@ class AsyncSGD(InTurn):
     what_is_private: ClassVar[str] = "an example (`gaussian`, `laplace_l2`, `laplace`) or a client (`gaussian_update`)"
     kind: ClassVar[str] = "async_sgd"
     combines_per_gradient = 0.0
+    #: Whether the server answers each gradient when it arrives.
+    answers_at_once: ClassVar[bool] = True
 
     def set_up(self, delays: str = "world", delay_limit: float | None = None) -> None:
         """Take the options.
@@ -57,7 +59,8 @@ class AsyncSGD(InTurn):
         self.delay_limit = delay_limit
         self.take_turns(delays == "cyclic")
         # Messages need no events if they take no time, clients are always online and no client ever waits.
-        self._at_once = self.world.network.free and self.world.server.free and not self.turns.waits and not self.cyclic
+        free = self.world.network.free and self.world.server.free
+        self._at_once = self.answers_at_once and free and not self.turns.waits and not self.cyclic
 
     # -- the clients ---------------------------------------------------------------------------
 

@@ -19,28 +19,14 @@ Faults: those of FedBuff.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from simfl.algorithms.fedbuff import FedBuff
-from simfl.algorithms.optimizers import Terms
+from simfl.algorithms.local_rounds import Update
 from simfl.robust.base import Among
-from simfl.tape import Model, Tape
+from simfl.tape import Model
 from simfl.tape.optimizers import Amsgrad
-
-
-class _Server:
-    """AMSGrad with its moments, in the place of an `Optimizer`."""
-
-    def __init__(self, tape: Tape, model: Model, rule: Amsgrad) -> None:
-        self._tape, self._rule = tape, rule
-        self._moments = (tape.settle(tape.combine((0.0, model))),) * 3
-
-    def step(self, who: int, base: Model, terms: Terms, step_size: float) -> Model:
-        """Return the model after a step; `terms` add up to minus the mean update."""
-        mean = self._tape.combine(*((-coef, value) for coef, value in terms))
-        model, *moments = self._tape.map(self._rule, (mean, base, *self._moments), scalars=(step_size,), outputs=4)
-        self._moments = moments[0], moments[1], moments[2]
-        return model
 
 
 class FADAS(FedBuff):
@@ -74,13 +60,19 @@ class FADAS(FedBuff):
             options: the options of FedBuff.
         """
         super().set_up(**options)
-        self.full_step = server_step
+        self.server_step = server_step
         self.delay_threshold = delay_threshold
-        self.server_optimizer = _Server(self.tape, self.server_model, Amsgrad(beta1, beta2, eps))  # type: ignore[assignment]
+        self._rule = Amsgrad(beta1, beta2, eps)
+        self._moments = (self.tape.settle(self.tape.combine((0.0, self.server_model))),) * 3
 
-    def step(self) -> None:
-        """Take the step, whose size depends on the largest staleness in the buffer."""
-        stalest = max(update.staleness for update in self.buffer)
+    def stepped(self, buffer: Sequence[Update], weights: Sequence[float]) -> Model:
+        """Return the model after the step, whose size depends on the largest staleness."""
+        stalest = max(update.staleness for update in buffer)
         late = self.delay_threshold is not None and stalest > self.delay_threshold
-        self.server_step = self.full_step / stalest if late else self.full_step
-        super().step()
+        step_size = self.server_step / stalest if late else self.server_step
+        share = 1.0 / len(buffer)
+        changes = ((share * weight, update.change) for weight, update in zip(weights, buffer, strict=True))
+        models = self.tape.apply(*changes), self.server_model, *self._moments
+        model, *moments = self.tape.map(self._rule, models, scalars=(step_size,), outputs=4)
+        self._moments = moments[0], moments[1], moments[2]
+        return model

@@ -38,6 +38,7 @@ class MSyncSGD(Rennala):
     )
     what_is_private: ClassVar[str] = "an example (`gaussian`, `laplace_l2`, `laplace`) or a client (`gaussian_update`)"
     kind: ClassVar[str] = "m_sync_sgd"
+    answers_at_once: ClassVar[bool] = False
 
     def set_up(self, wait_for: int | None = None, late: str = "drop") -> None:  # type: ignore[override]
         """Take the options.
@@ -47,7 +48,6 @@ class MSyncSGD(Rennala):
             late: "drop" or "stop", see `LateGradients`.
         """
         super().set_up(wait_for, late)
-        self._at_once = False
         self._waiting: list[tuple[int, simpy.Event, float]] = []
 
     def apply(

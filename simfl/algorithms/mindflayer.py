@@ -46,6 +46,7 @@ class MindFlayer(Rennala):
     what_travels: ClassVar[str] = "gradients to the server, the model to clients"
     what_is_private: ClassVar[str] = "an example (`gaussian`, `laplace_l2`, `laplace`) or a client (`gaussian_update`)"
     kind: ClassVar[str] = "mindflayer"
+    answers_at_once: ClassVar[bool] = False
 
     def set_up(  # type: ignore[override]
         self, trials: int = 1, trial_factor: float = 2.0, completed: float | None = None
@@ -58,7 +59,6 @@ class MindFlayer(Rennala):
             completed: p in (0, 1]; None: the step divides by the number of gradients.
         """
         super().set_up()
-        self._at_once = False
         self.trials = trials
         self.completed = completed
         usual = self.world.compute.usual

@@ -46,6 +46,7 @@ class Ringleader(AsyncSGD):
     )
     what_is_private: ClassVar[str] = "an example (`gaussian`, `laplace_l2`, `laplace`) or a client (`gaussian_update`)"
     kind: ClassVar[str] = "ringleader"
+    answers_at_once: ClassVar[bool] = False
     combines_per_gradient = 2.0
 
     def set_up(self, harmonic_batch: float = 1.0) -> None:  # type: ignore[override]
@@ -55,7 +56,6 @@ class Ringleader(AsyncSGD):
             harmonic_batch: B >= 1; phase 1 lasts until the harmonic mean of the b_i is at least B.
         """
         super().set_up()
-        self._at_once = False
         self.harmonic_batch = harmonic_batch
         #: By client the mean of its gradients and their number, of this round and of the next one.
         self.table: dict[int, tuple[Model, int]] = {}
