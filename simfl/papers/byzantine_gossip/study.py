@@ -116,8 +116,8 @@ def clipping_leads(runs: Runs) -> Iterator[Reading]:
 def draw_ring(runs: Runs) -> Figure:
     """Draw the accuracies of the rules under each attack."""
     cases = list(dict.fromkeys(cell[1:3] for cell in runs.cells(RING, "softmax")))
-    figure, axes = panels(1, len(cases), (11, 3.2), sharey=True)
-    for axis, case in zip(axes[0], cases, strict=True):
+    figure, axes = panels(-(-len(cases) // 3), 3, (8, 2.6 * -(-len(cases) // 3)), sharey=True)
+    for axis, case in zip(axes.flat, cases, strict=False):
         cells = runs.cells(RING, "softmax", *case)
         values = [tuple(map(reached, runs.of(RING, cell).values())) for cell in cells]
         with_bars(axis, range(len(cells)), values, ls="", label="simfl")
