@@ -94,7 +94,9 @@ class FedAvg(ServerAlgorithm):
         self._drawn = plan is not None and plan.rate is not None
         self._rate = 1.0 if plan is None or plan.rate is None else plan.rate
         #: The fixed divisor of a sum with the server's noise.
-        self.divisor = self._rate * self.num_clients if self._drawn else float(self.chains)
+        self.divisor = self._rate * self.num_clients
+        if plan is not None and not self._drawn:
+            self.divisor = float(self.chains)
         #: Clients that are training or sending; they are not chosen again before they are done.
         self.busy: set[int] = set()
         self._freed: simpy.Event | None = None
