@@ -157,7 +157,8 @@ class ByKind:
         forms: list[JsonSchemaValue] = []
         external_kind = {"type": "string", "pattern": ":"} if self.names is None else {"enum": self.names()}
         for member in union.get("oneOf", [union]):
-            kind = handler.resolve_ref_schema(member)["properties"][self.key].get("const")
+            named_by = handler.resolve_ref_schema(member)["properties"][self.key]
+            kind = named_by.get("const", named_by.get("enum", [None])[0])  # an enum: also under another name
             if kind is None:
                 named = {"properties": {self.key: external_kind}, "required": [self.key]}
                 forms += [external_kind, {"allOf": [member], **named}]

@@ -318,7 +318,9 @@ class CohortGaussian(_MultipliedGaussian):
 
     each = ("epsilon",)
     protects = "user"
-    mechanism: Literal["gaussian_cohort"] = variant("gaussian_cohort")
+    mechanism: Annotated[
+        Literal["gaussian_cohort"], WithJsonSchema({"enum": ["gaussian_cohort", "gaussian"], "type": "string"})
+    ] = variant("gaussian_cohort")
     unit: Literal["user"] = option("user", "what is protected: all data of a user")
     where: Literal["server"] = option(
         "server", "who adds the noise: the server, once for each sum of updates; it sees the updates themselves"

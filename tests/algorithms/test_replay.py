@@ -70,7 +70,8 @@ class Script:
     def _spy_on(self, network):
         send = network.send
 
-        def spy(source, target, size, deliver, refused=None, content=None):
+        def spy(source, target, size, deliver, refused=None, content=None, beside=()):
+            assert not beside
             request = refused is not None
             if request:
                 self.events.append(("send", source, target, request))

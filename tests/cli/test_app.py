@@ -474,7 +474,7 @@ def test_list_has_a_line_about_every_name(simfl_):
         "family": "servers",
         "waits": "no client waits; with after_update: wait, clients wait for the server's step",
         "sends": "the model to clients, their changes to the server",
-        "privacy": "a client (gaussian_update); with noise: server, not from the server",
+        "privacy": "a client (gaussian_update); with noise: server, or gaussian_cohort, not from the server",
     }
     code, out, _ = simfl_("list", "algorithms")
     assert code == 0

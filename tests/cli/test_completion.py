@@ -4,7 +4,7 @@ import pytest
 
 from simfl.cli.completion import complete_override
 
-FEDERATED = ("fedasync", "fedavg", "fedbuff", "feddyn", "fednova", "fedprox")
+FEDERATED = ("fedasync", "fedat", "fedavg", "fedbuff", "feddyn", "fednova", "fedprox")
 
 
 @pytest.mark.parametrize(
