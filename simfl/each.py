@@ -114,7 +114,7 @@ def each_of(values: Iterable[Any]) -> Any:
     listed = list(values)
     first = listed[0]
     is_one = all(value.__class__ is first.__class__ and value == first for value in listed)
-    if is_one and (first or isinstance(first, int)):  # 0.0 == -0.0
+    if is_one and (first or isinstance(first, int) or len(listed) == 1):  # 0.0 == -0.0
         return first
     return Each(listed)
 

@@ -86,6 +86,7 @@ def test_equal_numbers_are_one_plain_number():
     assert each_of([0.5, 0.5]) == 0.5
     assert type(each_of([0.5, 0.5])) is float
     assert type(each_of([0.0, -0.0])) is Each, "zeros have signs"
+    assert each_of([0.0]) == 0.0, "one setting has plain numbers"
     assert type(each_of([1, 1.0])) is Each, "an integer stays one"
     assert type(number(3)) is float
 

@@ -57,8 +57,8 @@ class AREA(FedBuff):
         """
         super().set_up(buffer_size, staleness_exponent=0.0, **options)
         self.last = Cache(self.tape, self.num_clients)
-        for client in range(self.num_clients):
-            self.last.put(client, self.server_model)
+        self.last.latest = dict.fromkeys(range(self.num_clients), self.server_model)
+        self.last.total = self.tape.combine((float(self.num_clients), self.server_model))
 
     def stepped(self, buffer: Sequence[Update], weights: Sequence[float]) -> Model:
         """Renew the last models, and return their mean."""
