@@ -69,8 +69,11 @@ ALONE = [kind for kind in ENDLESS if not serves(kind, 4)]
 EVERY = [(kind, NEEDED.get(kind, {})) for kind in ENDLESS if kind not in ALONE] + OTHER_WAYS
 #: FedAvg with other terms in the server's step: its contracts run with the slow tests.
 RELATIVES = ("scaffold", "feddyn", "fednova", "ditto", "diloco")
-#: They send many messages.
-LOUD = (("divshare", {}), ("epidemic", {"graph": "oracle"}), ("asy_sonata", {}), ("sgp", {"lost": "sums"}))
+#: They send many messages, or draw much in each round.
+LOUD = (
+    ("divshare", {}), ("epidemic", {}), ("epidemic", {"graph": "oracle"}), ("matcha", {}), ("swift", {}),
+    ("teleportation", {}), ("asy_sonata", {}), ("sgp", {"lost": "sums"}),
+)  # fmt: skip
 #: Asynchronous servers with the clients of others: their contracts run with the slow tests, too.
 SERVERS = (
     "ringleader", "mindflayer", "async_local_sgd", "halos", "decoupled_diloco", "streaming_diloco",

@@ -162,6 +162,7 @@ def distance(kind, slow, **options):
     return float(np.mean(distances))
 
 
+@pytest.mark.slow
 def test_it_is_ahead_of_ad_psgd_where_half_of_the_clients_have_slow_links():
     whole, pairs = distance("divshare", 10, fragments=1), distance("adpsgd", 10, pairing="everyone")
     assert distance("divshare", 10, fragments=10) < whole < 0.75 * pairs

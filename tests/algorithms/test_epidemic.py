@@ -125,6 +125,7 @@ def distance(kind, rounds, **options):
     return float(np.mean([np.linalg.norm(models - optimum, axis=1).mean() for models in found]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("graph", ["local", "oracle"])
 def test_rounds_are_ahead_of_those_of_d_psgd(graph):
     """The same number of messages in a round: two to neighbors in a ring, or to random others."""

@@ -90,7 +90,7 @@ def alone(each, out):
     return run(assemble(each), out=out, device="cpu", progress=False)
 
 
-@pytest.mark.slow(but=["adpsgd-private", "fedbuff-plain"])
+@pytest.mark.slow(but=["fedbuff-plain"])
 @pytest.mark.parametrize("private", [True, False], ids=["private", "plain"])
 @pytest.mark.parametrize("kind", sorted(ALGORITHMS))
 def test_runs_of_every_algorithm_are_the_same_alone_and_together(kind, private, tmp_path):
