@@ -73,6 +73,20 @@ COLORS = {kind: color for kind, (_, color) in _LOOKS.items()}
 
 _OTHERS = (_ORANGE, _SKY, _PURPLE, _BLACK)
 
+#: Algorithms whose staleness counts steps of the server; that of all others counts updates of all clients.
+SERVER_STEPS = (
+    "fedbuff",
+    "ca2fl",
+    "fadas",
+    "fedat",
+    "favas",
+    "area",
+    "async_fl",
+    "rennala",
+    "m_sync_sgd",
+    "ringleader",
+    "mindflayer",
+)
 #: Algorithms that have rounds; for all others the column `rounds` holds updates per client on average.
 ROUNDS = (
     "sync_sgd",
@@ -90,31 +104,7 @@ ROUNDS = (
     "fednova",
     "diloco",
     "ditto",
-    "fedbuff",
-    "ca2fl",
-    "fadas",
-    "fedat",
-    "favas",
-    "area",
-    "async_fl",
-    "rennala",
-    "m_sync_sgd",
-    "ringleader",
-    "mindflayer",
-)
-#: Algorithms whose staleness counts steps of the server; that of all others counts updates of all clients.
-SERVER_STEPS = (
-    "fedbuff",
-    "ca2fl",
-    "fadas",
-    "fedat",
-    "favas",
-    "area",
-    "async_fl",
-    "rennala",
-    "m_sync_sgd",
-    "ringleader",
-    "mindflayer",
+    *SERVER_STEPS,
 )
 
 #: The curves of a figure have different line styles, for figures in gray; further curves have different markers.
