@@ -93,10 +93,6 @@ class FedAvg(ServerAlgorithm):
         #: Whether each client is drawn independently with probability `_rate`.
         self._drawn = plan is not None and plan.rate is not None
         self._rate = 1.0 if plan is None or plan.rate is None else plan.rate
-        #: The fixed divisor of a sum with the server's noise.
-        self.divisor = self._rate * self.num_clients
-        if plan is not None and not self._drawn:
-            self.divisor = float(self.chains)
         #: Clients that are training or sending; they are not chosen again before they are done.
         self.busy: set[int] = set()
         self._freed: simpy.Event | None = None
@@ -106,6 +102,11 @@ class FedAvg(ServerAlgorithm):
     def chains(self) -> int:
         """The number of clients in a round."""
         return self._cohort_size(range(self.num_clients))
+
+    @property
+    def divisor(self) -> float:
+        """The fixed divisor of a sum with the server's noise."""
+        return self._rate * self.num_clients if self._drawn else float(self.chains)
 
     def start(self) -> None:
         """Start the server."""
