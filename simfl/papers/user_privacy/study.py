@@ -1,0 +1,307 @@
+"""Privacy of users in asynchronous training: what equal epsilon costs in accuracy and in time.
+
+No paper has this study. 200 users train at night, in three parts of the world, on devices of unlike speeds. A trusted
+server adds noise to sums of their updates. It makes rounds (DP-FedAvg) or fills buffers (FedBuff), with noise that is
+independent or correlated over releases (DP-FTRL), and lets a user into every b-th sum at most.
+
+The clipping norm of each method is chosen on the first seeds, and all results are those of the other seeds.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from simfl.papers.drawing import labeled, log_axis, panels, with_bars
+from simfl.plots.style import PALETTE
+from simfl.records import Run
+from simfl.studies.evidence import SEEDS, NotMeasuredError, Reading, above, below, show
+from simfl.studies.papers import Cell, Experiment, Number, Paper, PaperClaim, Runs, Section, mean
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+EQUAL = Section("Equal epsilon, users online at night", ("epsilon {:g}", "C {:g}"))
+GATE = Section("What the gate costs: FedBuff, z = 1", ("b = {:g}",))
+DRAWS = Section("What a draw of users is worth, z = 1")
+
+ROUNDS, BUFFERS = "FedAvg", "FedBuff"
+BASES = {ROUNDS: "user_privacy/rounds.yaml", BUFFERS: "user_privacy/buffers.yaml"}
+NOISES = {"independent": "gaussian", "tree": "tree", "banded": "banded"}
+"""Noise over releases -> mechanism of the server."""
+EPSILONS = (2.0, 4.0, 8.0, 16.0)
+CLIPS = (0.1, 0.2, 0.4, 0.8, 1.6)
+SEPARATION, MOST, RELEASES = 3, 10, 100
+"""A user is in every third of 100 sums at most, and in 10 sums altogether."""
+SEPARATIONS = (1, 2, 3, 5, 8)
+TUNING = 3
+"""Number of first seeds that choose the clipping norm."""
+TARGET = 80.0
+"""Accuracy in percent, for times."""
+LEAD = 1.0
+"""Points of accuracy below which a lead counts as none."""
+
+ONLINE, NIGHTS = "always online", "online at night"
+EARLY = {"wait": "wait", "send_away": "are sent away"}
+
+
+def experiments(quick: bool) -> Sequence[Experiment]:
+    """Return all methods at equal epsilon, gates, and draws."""
+    seeds = 2 if quick else TUNING + SEEDS
+    made = []
+    epsilons, clips = ((4.0,), (0.4,)) if quick else (EPSILONS, CLIPS)
+    for server, noise, epsilon, clip in itertools.product(BASES, NOISES, epsilons, clips):
+        changes = (
+            f"privacy.mechanism={NOISES[noise]}", f"privacy.epsilon={epsilon}", f"privacy.clipping_norm={clip}",
+            "privacy.noise_multiplier=null", f"stop.updates={MOST * 200}",
+        )  # fmt: skip
+        made.append(Experiment(EQUAL, (server, noise, epsilon, clip), BASES[server], changes, seeds))
+    for rule, separation in itertools.product(("wait", "send_away"), (1, 3) if quick else SEPARATIONS):
+        gate = f"privacy.participation={{min_separation: {separation}, early: {rule}}}"
+        made.append(Experiment(GATE, (rule, separation), BASES[BUFFERS], (gate,), 2 if quick else SEEDS))
+    for world, server in itertools.product((ONLINE, NIGHTS), BASES):
+        drawn = ("availability=[]",) * (world == ONLINE)
+        drawn += ("privacy.participation=null",)
+        drawn += ("privacy.cohorts=poisson", "algorithm.deadline=null") * (server == ROUNDS)
+        made.append(Experiment(DRAWS, (world, server), BASES[server], drawn, 2 if quick else SEEDS))
+    return made
+
+
+# -- measures --------------------------------------------------------------------------------------
+
+
+def reached(run: Run) -> float:
+    """Return the mean of the last three accuracies in percent."""
+    return 100 * float(run.metrics["test_accuracy"].iloc[-3:].mean())
+
+
+def hours_to_target(run: Run) -> float:
+    """Return the virtual time to the target accuracy in hours, infinite if never."""
+    there = run.metrics["test_accuracy"] >= TARGET / 100
+    return float(run.metrics["time_s"][there].iloc[0]) / 3600 if there.any() else math.inf
+
+
+def hours(run: Run) -> float:
+    """Return the virtual time of the last release in hours."""
+    return float(run.cohorts["time_s"].max()) / 3600
+
+
+def busiest(run: Run) -> float:
+    """Return the largest number of sums that a user was in."""
+    return float(run.cohorts.groupby("client")["release"].nunique().max())
+
+
+def early(run: Run) -> float:
+    """Return the number of updates that came too early and were thrown away."""
+    return float(run.clients["early"].sum())
+
+
+def noise_of(run: Run) -> float:
+    """Return the noise multiplier of a run."""
+    return float(run.manifest.extra["noise"]["noise_multiplier"][0])
+
+
+def waited(run: Run) -> float:
+    """Return the share of the clients' time that they waited, in percent."""
+    return 100 * float(run.clients["wait_s"].sum()) / (len(run.clients) * run.manifest.time_s)
+
+
+def judged(runs: Runs, server: str, noise: str, epsilon: float) -> tuple[float, list[Run]]:
+    """Return the clipping norm that the first seeds choose, and the other runs."""
+    cells = runs.cells(EQUAL, server, noise, epsilon)
+    if not cells:
+        raise NotMeasuredError(f"{EQUAL}: {server}, {noise}, {epsilon:g}: no finished run")
+
+    def tuned(cell: Cell) -> float:
+        return mean([reached(run) for seed, run in runs.of(EQUAL, cell).items() if seed <= TUNING])
+
+    best = max(cells, key=tuned)
+    return best[-1], [run for seed, run in runs.of(EQUAL, best).items() if seed > TUNING or len(cells) == 1]
+
+
+def each(runs: Runs, cell: Cell, measure: Callable[[Run], float]) -> tuple[float, ...]:
+    """Return a measure of the judged runs of (server, noise, epsilon)."""
+    return tuple(map(measure, judged(runs, *cell)[1]))
+
+
+def methods(runs: Runs) -> list[tuple[str, str, float]]:
+    """Return (server, noise, epsilon) of all runs at equal epsilon, in order."""
+    return list(dict.fromkeys(cell[:3] for cell in runs.cells(EQUAL)))
+
+
+# -- numbers ---------------------------------------------------------------------------------------
+
+
+def equal_epsilon(runs: Runs) -> Iterator[Number]:
+    """Yield accuracy, times and noise at equal epsilon."""
+    for cell in methods(runs):
+        server, noise, epsilon = cell
+        row = f"epsilon {epsilon:g}: {server}, {noise}"
+        clip, of = judged(runs, *cell)
+        yield Number(EQUAL.title, row, "accuracy, %", each(runs, cell, reached))
+        yield Number(EQUAL.title, row, f"hours to {TARGET:g} %", each(runs, cell, hours_to_target), digits=1)
+        yield Number(EQUAL.title, row, "hours to the last sum", each(runs, cell, hours), digits=1)
+        yield Number(EQUAL.title, row, "C", (clip,), digits=1)
+        yield Number(EQUAL.title, row, "z", (noise_of(of[0]),))
+        yield Number(EQUAL.title, row, "largest epsilon", tuple(run.epsilon_and_delta()[0] for run in of))
+
+
+def gates(runs: Runs) -> Iterator[Number]:
+    """Yield what an enforced separation costs."""
+    for rule, separation in runs.cells(GATE):
+        row, of = f"b = {separation}, {rule.replace('_', ' ')}", (rule, separation)
+        yield Number(GATE.title, row, "hours to the last sum", runs.each(GATE, of, hours), digits=1)
+        yield Number(GATE.title, row, "time waited, %", runs.each(GATE, of, waited), digits=1)
+        yield Number(GATE.title, row, "updates thrown away", runs.each(GATE, of, early), digits=0)
+        yield Number(GATE.title, row, "sums of the busiest user", runs.each(GATE, of, busiest), digits=1)
+        yield Number(GATE.title, row, "epsilon", runs.epsilon(GATE, of))
+        yield Number(GATE.title, row, "accuracy, %", runs.each(GATE, of, reached))
+
+
+def draws(runs: Runs) -> Iterator[Number]:
+    """Yield epsilon with and without amplification."""
+    for cell in runs.cells(DRAWS):
+        row = DRAWS.label(*cell)
+        yield Number(DRAWS.title, row, "epsilon", runs.epsilon(DRAWS, cell))
+        yield Number(DRAWS.title, row, "sums of the busiest user", runs.each(DRAWS, cell, busiest), digits=1)
+        yield Number(DRAWS.title, row, "hours to the last sum", runs.each(DRAWS, cell, hours), digits=1)
+        yield Number(DRAWS.title, row, "accuracy, %", runs.each(DRAWS, cell, reached))
+
+
+# -- claims ----------------------------------------------------------------------------------------
+
+
+def _lead(runs: Runs, one: Cell, other: Cell) -> tuple[tuple[float, ...], str]:
+    first, second = (each(runs, cell, reached) for cell in (one, other))
+    values = tuple(a - b for a, b in zip(first, second, strict=True))
+    return values, f"{show(values, sign=True)} points ahead ({show(first)} %)"
+
+
+def correlated_is_better(noise: str) -> Callable[[Runs], Iterator[Reading]]:
+    """Return a check whether noise over releases beats independent noise."""
+
+    def check(runs: Runs) -> Iterator[Reading]:
+        for server, own, epsilon in methods(runs):
+            if own == noise:
+                values, text = _lead(runs, (server, noise, epsilon), (server, "independent", epsilon))
+                yield Reading({"server": server, "epsilon": f"{epsilon:g}"}, [above(values, 0.0, text, least=LEAD)])
+
+    return check
+
+
+def buffers_are_sooner(runs: Runs) -> Iterator[Reading]:
+    """Judge whether buffers reach the target in half of the time of rounds."""
+    for server, noise, epsilon in methods(runs):
+        if server == BUFFERS:
+            ours, rounds = (each(runs, (name, noise, epsilon), hours_to_target) for name in (BUFFERS, ROUNDS))
+            values = [logarithm(a, b) for a, b in zip(ours, rounds, strict=True)]
+            text = f"{show(ours, 1)} h against {show(rounds, 1)} h to {TARGET:g} %"
+            yield Reading({"noise": noise, "epsilon": f"{epsilon:g}"}, [below(values, math.log(0.5), text)])
+
+
+def logarithm(one: float, other: float) -> float:
+    """Return ln(one / other); 0 if both are infinite."""
+    if one == other:
+        return 0.0
+    return math.log(one) - math.log(other)
+
+
+def rounds_are_as_accurate(runs: Runs) -> Iterator[Reading]:
+    """Judge whether rounds end more accurate than buffers."""
+    for server, noise, epsilon in methods(runs):
+        if server == ROUNDS:
+            values, text = _lead(runs, (ROUNDS, noise, epsilon), (BUFFERS, noise, epsilon))
+            yield Reading({"noise": noise, "epsilon": f"{epsilon:g}"}, [above(values, 0.0, text, least=LEAD)])
+
+
+def separation_costs_time(runs: Runs) -> Iterator[Reading]:
+    """Judge whether users apart take more than twice the time."""
+    for rule, separation in runs.cells(GATE):
+        if separation > 1:
+            values = runs.pairs(GATE, (rule, separation), (rule, 1), lambda one, other: hours(one) / hours(other))
+            text = f"{show(values)} times the hours of b = 1"
+            yield Reading({"b": f"{separation:g}", "early": rule.replace("_", " ")}, [above(values, 2.0, text)])
+
+
+def nights_void_draws(runs: Runs) -> Iterator[Reading]:
+    """Judge whether epsilon is twice that of secret draws."""
+    for cell in runs.cells(DRAWS):
+        if cell != (ONLINE, ROUNDS):
+            values = runs.pairs(DRAWS, cell, (ONLINE, ROUNDS), lambda one, other: _epsilon(one) / _epsilon(other))
+            text = f"{show(values)} times the epsilon of secret draws"
+            yield Reading({"users": cell[0], "server": cell[1]}, [above(values, 2.0, text)])
+
+
+def _epsilon(run: Run) -> float:
+    return run.epsilon_and_delta()[0]
+
+
+# -- figures ---------------------------------------------------------------------------------------
+
+
+def draw_equal(runs: Runs) -> Figure:
+    """Draw accuracies at equal epsilon over virtual time and over epsilon."""
+    epsilons = list(dict.fromkeys(epsilon for _, _, epsilon in methods(runs)))
+    figure, axes = panels(1, 2, (8, 3.4), sharey=True)
+    left, right = axes[0]
+    for number, (server, noise) in enumerate(itertools.product(BASES, NOISES)):
+        look = {"label": f"{server}, {noise}", "color": PALETTE[number % 3], "ls": "-" if server == BUFFERS else "--"}
+        cells = [(server, noise, epsilon) for epsilon in epsilons if (server, noise, epsilon) in methods(runs)]
+        if cells:
+            with_bars(left, [cell[-1] for cell in cells], [each(runs, cell, reached) for cell in cells], **look)
+        _, of = judged(runs, server, noise, epsilons[len(epsilons) // 2])
+        grid = np.geomspace(0.05, 60.0, 100)
+        curves = [np.interp(grid, run.metrics["time_s"] / 3600, 100 * run.metrics["test_accuracy"]) for run in of]
+        ends = max(float(run.metrics["time_s"].iloc[-1]) for run in of) / 3600
+        right.plot(grid[grid <= ends], np.mean(curves, axis=0)[grid <= ends], **look)
+    log_axis(left, epsilons)
+    log_axis(right, (0.1, 1.0, 10.0, 100.0))
+    labeled(figure, axes, "epsilon of the busiest user", columns=3)
+    right.set_xlabel(f"virtual time, hours (epsilon {epsilons[len(epsilons) // 2]:g})")
+    return figure
+
+
+def draw_gate(runs: Runs) -> Figure:
+    """Draw hours and accuracy over the separation."""
+    figure, axes = panels(1, 3, (8, 2.8))
+    measures = {"hours to the last sum": hours, "time waited, %": waited, "epsilon of the busiest user": _epsilon}
+    for axis, (name, measure) in zip(axes[0], measures.items(), strict=True):
+        for rule in dict.fromkeys(rule for rule, _ in runs.cells(GATE)):
+            cells = runs.cells(GATE, rule)
+            values = [runs.each(GATE, cell, measure) for cell in cells]
+            look = {"color": PALETTE[rule != "wait"], "ls": "-" if rule == "wait" else "--"}
+            with_bars(axis, [cell[1] for cell in cells], values, label=f"early users {EARLY[rule]}", **look)
+        axis.set_title(name)
+        axis.set_ylim(bottom=0)
+        axis.set_xticks([separation for _, separation in runs.cells(GATE, rule)])
+    return labeled(figure, axes, "b, separation in sums", "", columns=2)
+
+
+PAPER = Paper(
+    name="user_privacy",
+    title="Privacy of users at night: rounds, buffers, and correlated noise",
+    page="users.md",
+    minutes=(1, 10),
+    experiments=experiments,
+    numbers=(equal_epsilon, gates, draws),
+    claims=(
+        PaperClaim("At equal epsilon, tree noise is more accurate than independent noise.",
+                   correlated_is_better("tree")),
+        PaperClaim("At equal epsilon, banded noise is more accurate than independent noise.",
+                   correlated_is_better("banded"), True, "equal"),
+        PaperClaim("At equal epsilon, buffers reach 80 % in half of the time of rounds.", buffers_are_sooner, True,
+                   "equal"),
+        PaperClaim("At equal epsilon, rounds end more accurate than buffers.", rounds_are_as_accurate),
+        PaperClaim("Users b sums apart take more than twice the time.", separation_costs_time, figure="gate"),
+        PaperClaim("Where users come when they can, epsilon is more than twice that of secret draws.",
+                   nights_void_draws),
+    ),
+    figures={
+        "equal": (f"accuracy at equal epsilon, after {RELEASES} sums, and over virtual time", draw_equal),
+        "gate": ("what an enforced separation costs", draw_gate),
+    },
+)  # fmt: skip
