@@ -63,7 +63,7 @@ class Plexus(SampledRounds):
         self._sample: list[int] = []
         self._next: list[int] = []
         self._trained: dict[int, Model] = {}
-        #: The round that each client began last, its process while it computes, and the model that it sent in the round.
+        #: The round that each began last, its process while it computes, and the model that it sent for the round.
         self._began = [-1] * self.num_clients
         self._computing: dict[int, tuple[simpy.Process, Round]] = {}
         self._sent: dict[int, Model] = {}
@@ -97,7 +97,7 @@ class Plexus(SampledRounds):
             self._draw(order, order[0] if self._sample else None)
 
     def _draw(self, order: list[int], aggregator: int | None) -> None:
-        """Begin the round with the first of the order; the aggregator sends them the model, None: they have it."""
+        """Begin a round with the first clients; the aggregator, if any, sends the model."""
         self._sample, self._next, self._trained, self._sent = order[: self.sample], [], {}, {}
         number, model = self.round_num, self.shared
         for me in list(self._sample):
@@ -121,6 +121,7 @@ class Plexus(SampledRounds):
             process, change = self._computing.pop(me)
             self.stopped(me)
             self.lost(change)
+            self.clock.cancel(process.target)
             process.interrupt()
         self.clock.start(self._train(me, number, model), me)
 
@@ -162,7 +163,7 @@ class Plexus(SampledRounds):
             )
 
     def _receive(self, aggregator: int, source: int, number: int, trained: Model) -> None:
-        """Take a trained model, unless it comes too late or to a client that has been replaced."""
+        """Take a trained model, unless it comes too late or to a replaced client."""
         if number == self.round_num and self._next and self._next[0] == aggregator:
             self._trained[source] = trained
             self._end()
