@@ -306,7 +306,7 @@ def _calibrated(
     setup: Setup, terms: Terms, epsilon: float | Sequence[float], noising: tuple[float, ...] | None
 ) -> list[float]:
     """Return each client's noise multiplier that spends its budget as planned."""
-    steps = setup.kind.planned_updates(setup.sizes.tolist())
+    steps = setup.kind.planned_releases(setup.sizes.tolist())
     # A client's planned epsilon depends only on its size and budget.
     kinds = list(zip(setup.sizes.tolist(), _each(epsilon, len(setup.sizes)), strict=True))
     accountant = terms.accountant if len(set(kinds)) <= 4 else "renyi"

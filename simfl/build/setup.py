@@ -244,6 +244,12 @@ class Kind(Generic[C]):
             ends.append(stop.epochs * float(sum(sizes)) / self.update_examples(sizes))
         return max(1, math.ceil(min(ends) / len(sizes) - 1e-9))
 
+    def planned_releases(self, sizes: Sequence[int]) -> int:
+        """Return each client's releases until the stop, at most those it can be in."""
+        most = getattr(self.scenario.privacy, "most_of_a_user", None)
+        planned = self.planned_updates(sizes)
+        return planned if most is None else min(planned, most)
+
     def protection(self, setup: Setup) -> Protection | None:
         """Return a special protection; None for that of `build/privacy.py`."""
         return None
@@ -296,7 +302,7 @@ class Kind(Generic[C]):
             ScenarioError: the run ends at a time.
         """
         self.check_planned()
-        count, allowed = self.planned_updates(setup.sizes.tolist()), setup.training.allowances
+        count, allowed = self.planned_releases(setup.sizes.tolist()), setup.training.allowances
         clients, plan = range(len(setup.sizes)), setup.protection.cohorts
         planned = Releases([count if allowed is None else min(count, allowed[k]) for k in clients])
         if plan is not None and plan.releases is not None:

@@ -355,6 +355,16 @@ class CohortGaussian(_MultipliedGaussian):
         """True."""
         return True
 
+    @property
+    def most_of_a_user(self) -> int | None:
+        """The largest number of releases that a user can be in; None for any number."""
+        rule, ends = self.participation, []
+        if rule is not None and rule.at_most is not None:
+            ends.append(rule.at_most)
+        if rule is not None and self.releases is not None:
+            ends.append(-(-self.releases // rule.min_separation))
+        return min(ends, default=None)
+
 
 NoiseOn = Annotated[
     Literal["all", "first_convolution"],

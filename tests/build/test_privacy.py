@@ -10,6 +10,7 @@ from simfl.build.assembly import assemble
 from simfl.errors import ScenarioError
 from simfl.plots import describe_noise
 from simfl.privacy.accounting import Release, epsilon_of
+from simfl.privacy.ledger import greatest
 from simfl.privacy.noise import unit_std
 from simfl.records import read
 from simfl.records.display import show_range
@@ -259,3 +260,18 @@ def test_no_client_holds_public_examples():
         ScenarioError, match=r"data\.fit_on: expected pca, or normalize: standard, beside it, found neither"
     ):
         loads(text, overrides=["data.fit_on={public: 10}"])
+
+
+@pytest.mark.parametrize(("rule", "most"), [("at_most: 6", 6), ("min_separation: 4", 10), ("{}", 20)])
+def test_noise_from_a_budget_knows_how_often_a_user_can_be_in_a_sum(rule, most):
+    """40 sums of two updates; `min_separation` of 4 lets a user into every fourth at most."""
+    gate = f"participation: {{{rule}, early: send_away}}, " if rule != "{}" else ""
+    asked = loads(
+        "data: digits\nmodel: softmax\nclients: 8\nstop: {updates: 160}\n"
+        "algorithm: {kind: fedbuff, buffer_size: 2, local_steps: 1, batch_size: 4, step_size: 0.1}\n"
+        f"privacy: {{unit: user, where: server, mechanism: gaussian, {gate}releases: 40, epsilon: 3, delta: 1e-3}}"
+    )
+    setup = assemble(asked)
+    planned = setup.kind.planned(setup)
+    assert planned.counts == [most] * 8
+    assert greatest(setup.ledger.final_epsilon(planned)) == pytest.approx(3.0, rel=2e-3)
