@@ -33,6 +33,8 @@ class Cohorts:
         self.early: Counter[int] = Counter()
         #: Updates in the next release, by user.
         self._next: Counter[int] = Counter()
+        #: Its users, and the release that each was in before.
+        self._before: list[tuple[int, int | None]] = []
         #: The number of the last release that each user was in, and how many it was in.
         self._last: dict[int, int] = {}
         self._made: Counter[int] = Counter()
@@ -80,8 +82,20 @@ class Cohorts:
     def join(self, user: int) -> None:
         """Note that an update of a user will be in the next release."""
         self._next[user] += 1
+        self._before.append((user, self._last.get(user)))
         self._last[user] = self.number
         self._made[user] += 1
+
+    def abort(self) -> None:
+        """Forget the updates in the next release: it is not made."""
+        for user, last in reversed(self._before):
+            self._made[user] -= 1
+            if last is None:
+                del self._last[user]
+            else:
+                self._last[user] = last
+        self._before.clear()
+        self._next.clear()
 
     def let_in(self) -> None:
         """Call, in the order of their coming, the users who may be in the next release."""
@@ -97,6 +111,7 @@ class Cohorts:
         """
         self.number += 1
         self._next.clear()
+        self._before.clear()
         updates = [(weight, update) for weight, update in terms if isinstance(update, Gradient)]
         assert len(updates) == len(terms), "updates are promises: what they become is not clipped"
         return self._tape.noised(model, updates, self.plan.noise_scale)

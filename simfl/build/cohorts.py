@@ -30,6 +30,11 @@ def refuse_cohorts(scenario: Scenario) -> None:
     Raises:
         ScenarioError: the noise is not a client's, so what a message contains is not known by the client's promises.
     """
+    if getattr(scenario.algorithm, "secure_sum", None) is not None:
+        raise ScenarioError(
+            "algorithm.secure_sum: expected null, found a protocol: who learns what from masked messages is not "
+            "accounted for; remove it"
+        )
     if isinstance(scenario.privacy, CohortGaussian):
         raise ScenarioError(
             "privacy.unit: expected noise that clients add to what they send, found user: who learns what from the "
