@@ -114,4 +114,7 @@ class Cohorts:
         self._before.clear()
         updates = [(weight, update) for weight, update in terms if isinstance(update, Gradient)]
         assert len(updates) == len(terms), "updates are promises: what they become is not clipped"
-        return self._tape.noised(model, updates, self.plan.noise_scale)
+        plan = self.plan
+        if not plan.parts:
+            return self._tape.noised(model, updates, plan.noise_scale)
+        return self._tape.noised(model, updates, plan.scale_of(len(updates)), plan.noise_scale)  # more is not counted

@@ -123,24 +123,24 @@ class FedBuff(LocalRounds):
             self._step_if_alone()
 
     def _step_if_alone(self) -> None:
-        if self.buffer and self.turns.idle and not self._ready:
+        if self.buffer and self._held is None and self.turns.idle and not self._ready:
             self.step_or_sum()
 
     def step_or_sum(self) -> None:
         """Take the step with the buffer, as soon as its sum is known."""
-        buffer, self.buffer = self.buffer, []
         if self.secure is None:
-            self.step(buffer)
+            self.step()
         else:
             self._held = []
-            self.clock.start(self._sum_securely(buffer))
+            self.clock.start(self._sum_securely())
 
-    def _sum_securely(self, buffer: list[Update]) -> Process:
+    def _sum_securely(self) -> Process:
         """Step with a secure sum of the buffer, or drop it; then take what came meanwhile."""
         assert self.secure is not None
-        if (yield from self.secure.recover([update.number for update in buffer])):
-            self.step(buffer)
+        if (yield from self.secure.recover([update.number for update in self.buffer])):
+            self.step()
         else:
+            buffer, self.buffer = self.buffer, []
             if self.cohorts is not None:
                 self.cohorts.abort()
             self._shares.clear()
@@ -162,15 +162,16 @@ class FedBuff(LocalRounds):
         else:
             self._held.append((client, read, apply))
 
-    def step(self, buffer: list[Update]) -> None:
-        """Take the step with updates, and record them."""
+    def step(self) -> None:
+        """Take the step with all updates in the buffer, and record them."""
+        buffer, self.buffer = self.buffer, []
         weights = [update.weight / (1 + update.staleness) ** self.staleness_exponent for update in buffer]
         noise_std = [self._noise_std[update.client] for update in buffer]
         self._shares.clear()
         if self.server_noise is not None:
             noise_std[-1] = self.server_noise
         if self.cohorts is not None:
-            noise_std[-1] = self.cohorts.plan.noise_scale
+            noise_std[-1] = self.cohorts.plan.scale_of(len(buffer))
         sizes = [update.examples for update in buffer]
         self.server_model = self.stepped(buffer, weights)
         self.merged(self.server, self.server_model)

@@ -2,8 +2,9 @@
 
 See `simfl.world.secure_sums` for the protocols. A round of messages ends when all clients in it have answered or
 dropped out, or at its timeout; the last one as soon as the answers suffice. A client drops out if it is offline or cut
-off when a message arrives, if it crashes or leaves while it computes, or by the protocol's own probability. Lost
-messages are sent again. Fewer than t clients in any round abort the sum: the server learns nothing of the updates.
+off when a message arrives, if it crashes or leaves while it computes, or by the protocol's own probability. The server
+knows it after the resend timeout of a link, when a crashed client is back, or at once. Lost messages are sent again.
+Fewer than t clients in any round abort the sum: the server learns nothing of the updates.
 """
 
 from __future__ import annotations
@@ -233,7 +234,7 @@ class SecureSums:
                 self._clock.start(self._answer(client, step, settle), client)
 
             def received() -> None:
-                missing = {update for update in updates if client in self._coming[update]}
+                missing = {update for update in updates if client in self._coming.get(update, ())}
                 if protocol.dropout and self._drops.next(client) < protocol.dropout:
                     settle(client, False)
                 elif missing:

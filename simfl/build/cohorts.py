@@ -8,8 +8,10 @@ from simfl.build.setup import Setup
 from simfl.errors import ScenarioError
 from simfl.privacy.cohorts import CohortPlan, Gate
 from simfl.scenario import Scenario
+from simfl.scenario.algorithms import LocalRoundsConfig
 from simfl.scenario.privacy import CohortGaussian
 from simfl.scenario.schedules import ConstantStep
+from simfl.scenario.secure_sums import threshold_of
 
 
 def cohorts_of(setup: Setup, noise_scale: float) -> CohortPlan | None:
@@ -21,7 +23,17 @@ def cohorts_of(setup: Setup, noise_scale: float) -> CohortPlan | None:
     rule, gate = privacy.participation, None
     if rule is not None:
         gate = Gate(rule.min_separation, rule.at_most, rule.early == "wait")
-    return CohortPlan(noise_scale, rate, privacy.releases, next(_shown(setup, privacy), None), gate)
+    least = _least(setup.scenario)
+    parts = least - privacy.colluding if privacy.where == "secure_sum" else 0
+    return CohortPlan(noise_scale, rate, privacy.releases, next(_shown(setup, privacy), None), gate, least, parts)
+
+
+def _least(scenario: Scenario) -> int:
+    """Return the least number of updates in a secure sum; 0 if the server sees updates."""
+    algorithm = scenario.algorithm
+    if not isinstance(algorithm, LocalRoundsConfig) or algorithm.secure_sum is None:
+        return 0
+    return threshold_of(algorithm.secure_sum, algorithm.members(scenario.clients.count))
 
 
 def refuse_cohorts(scenario: Scenario) -> None:
@@ -46,6 +58,8 @@ def _shown(setup: Setup, privacy: CohortGaussian) -> Iterator[str]:
     """Yield the reasons why the draw of users does not amplify privacy."""
     scenario = setup.scenario
     algorithm = scenario.algorithm
+    if _least(scenario):
+        yield "a secure sum is aborted if too few survive, and later cohorts may show how many were drawn"
     if privacy.cohorts != "poisson":
         fixed = hasattr(algorithm, "fraction")
         yield (

@@ -13,6 +13,7 @@ from simfl.scenario.fields import (
     Config,
     Count,
     Flag,
+    Index,
     NonNegative,
     NonNegativeEach,
     OpenShare,
@@ -322,8 +323,13 @@ class CohortGaussian(_MultipliedGaussian):
         Literal["gaussian_cohort"], WithJsonSchema({"enum": ["gaussian_cohort", "gaussian"], "type": "string"})
     ] = variant("gaussian_cohort")
     unit: Literal["user"] = option("user", "what is protected: all data of a user")
-    where: Literal["server"] = option(
-        "server", "who adds the noise: the server, once for each sum of updates; it sees the updates themselves"
+    where: Literal["server", "secure_sum"] = option(
+        "server",
+        "who adds the noise: the server, once for each sum of updates, which it sees; or each user a part of it "
+        "(secure_sum), where the server sees sums of at least algorithm.secure_sum.threshold updates only",
+    )
+    colluding: Index = option(
+        0, "users of a secure sum that may tell the server their noise: t - colluding parts make the whole noise"
     )
     clipping_norm: Positive = option(1.0, "C, the bound on the L2 norm of a user's update")
     noise_multiplier: NonNegative | None = option(
