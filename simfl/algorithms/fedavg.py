@@ -120,7 +120,7 @@ class FedAvg(ServerAlgorithm):
     def rounds_of(self, members: Sequence[int], ended: Callable[[], bool] = lambda: False) -> Process:
         """Choose clients among `members`, wait for them and average, until `ended`."""
         while not ended():
-            if not (yield from self._up()):
+            if not (yield from self.until_up()):
                 return
             if self.cohorts is not None and self.cohorts.over:
                 return
@@ -201,12 +201,14 @@ class FedAvg(ServerAlgorithm):
             self.clock.call_at(this.began_s + self.deadline, lambda: self._expire(this))
         if cohort:
             yield this.over
-        if not (yield from self._up()):
+        if not (yield from self.until_up()):
             return
         this.closed = True
         if self.secure is not None:
             yield from self._sum_securely(this)
-        if this.came or (self._drawn and self.secure is None):  # without noise, the model of a draw of nobody would show it
+        if this.came or (
+            self._drawn and self.secure is None
+        ):  # without noise, the model of a draw of nobody would show it
             self._step(this)
             this.came.clear()
 

@@ -1,4 +1,4 @@
-"""Sums of updates by secure aggregation, in time: rounds of messages, dropouts, aborts.
+"""Secure sums of updates in time: rounds of messages, dropouts, aborts.
 
 See `simfl.world.secure_sums` for the protocols. A round of messages ends when all clients in it have answered or
 dropped out, or at its timeout; the last one as soon as the answers suffice. A client drops out if it is offline or cut
@@ -11,22 +11,60 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Generator, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import simpy
 
 from simfl.errors import RunError
+from simfl.world import World
 from simfl.world.availability import Outcome
 from simfl.world.compute import Draws
-from simfl.world.secure_sums import LightSecAgg, SumProtocol, Step, circle_of
-
-if TYPE_CHECKING:
-    from simfl.algorithms.server import ServerAlgorithm
+from simfl.world.engine import Clock
+from simfl.world.secure_sums import LightSecAgg, Step, SumProtocol, circle_of
 
 #: A row of the table `secure_sums`: sum, began_s, time_s, the clients of the four rounds, members, bytes.
 SumRow = tuple[int, float, float, int, int, int, int, int, int]
 #: With more aborted sums in a row than this, no sum will ever be made.
 MOST_ABORTED = 1000
+
+
+class Owner(Protocol):
+    """What secure sums need of `simfl.algorithms.server.ServerAlgorithm`."""
+
+    world: World
+    clock: Clock
+    num_clients: int
+    server: int
+
+    def meets_s(self, client: int, nodes: Sequence[int]) -> float:
+        """Return when the client is next online and can reach `nodes`; inf for never."""
+
+    def exhausted(self, client: int) -> bool:
+        """Whether the client may be in no further release."""
+
+    def compute_for(self, client: int, seconds: float) -> simpy.Event:
+        """Let the client compute for `seconds`."""
+
+    def present_s(self, client: int, start: float, end: float) -> float:
+        """Return the seconds of [start, end] in which the client is online."""
+
+    def communicated(self, client: int, seconds: float) -> None:
+        """Count that the client communicated during the last `seconds`."""
+
+    def to_client(
+        self,
+        client: int,
+        receive: Callable[[], None],
+        size: int | None = None,
+        refused: Callable[[], None] | None = None,
+    ) -> None:
+        """Send `size` bytes to a client."""
+
+    def when_up(self, call: Callable[[], None]) -> None:
+        """Call an action of the server now or when it is back, if it ever is."""
+
+    def until_up(self) -> Generator[simpy.Event, Any, bool]:
+        """Wait until the server is online; returns false if it has left permanently."""
 
 
 class SecureSums:
@@ -37,7 +75,7 @@ class SecureSums:
         protocol: rounds, bytes and work.
     """
 
-    def __init__(self, algorithm: ServerAlgorithm, protocol: SumProtocol) -> None:
+    def __init__(self, algorithm: Owner, protocol: SumProtocol) -> None:
         self.protocol = protocol
         #: Number of sums so far, with aborted ones.
         self.number = 0
@@ -78,7 +116,7 @@ class SecureSums:
     # -- rounds --------------------------------------------------------------------------------
 
     def sum(self, clients: Collection[int]) -> Generator[simpy.Event, Any, list[int]]:
-        """Run the rounds after the first one; return who is in the sum, nobody if it is aborted."""
+        """Run the rounds after the first; return who is in the sum, none if aborted."""
         began_s, ready = self._clock.now, sorted(clients)
         _, sharing, masking, unmasking = self.protocol.steps(len(ready))
         shared = yield from self._round(ready, sharing)
@@ -129,7 +167,7 @@ class SecureSums:
         enough: Callable[[Sequence[int]], bool] = lambda came: False,
         ask: Callable[[int, Callable[[int, bool], None]], None] | None = None,
     ) -> Generator[simpy.Event, Any, list[int]]:
-        """Send to the members and wait for their answers; return who has answered."""
+        """Send to the members, and return those whose answers came in time."""
         if len(members) < self.protocol.threshold:
             return []
         missing, came, over = set(members), list[int](), self._clock.event()
@@ -150,7 +188,7 @@ class SecureSums:
         if not math.isinf(self.protocol.timeout_s):
             self._clock.call_at(self._clock.now + self.protocol.timeout_s, lambda: over.triggered or over.succeed())
         yield over
-        yield from self._algorithm._up()
+        yield from self._algorithm.until_up()
         return sorted(came)
 
     def _ask(self, client: int, step: Step, settle: Callable[[int, bool], None]) -> None:

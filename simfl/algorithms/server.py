@@ -129,7 +129,7 @@ class ServerAlgorithm(Algorithm):
         elif not math.isinf(back_s):
             self.clock.call_at(back_s, call)
 
-    def _up(self) -> Generator[simpy.Event, Any, bool]:
+    def until_up(self) -> Generator[simpy.Event, Any, bool]:
         """Wait until the server is online; returns false if it has left permanently."""
         return self._trivial or (yield from self.until_back(self.server))
 

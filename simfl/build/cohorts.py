@@ -29,7 +29,7 @@ def cohorts_of(setup: Setup, noise_scale: float) -> CohortPlan | None:
 
 
 def _least(scenario: Scenario) -> int:
-    """Return the least number of updates in a secure sum; 0 if the server sees updates."""
+    """Return the least number of updates in a secure sum; 0 without one."""
     algorithm = scenario.algorithm
     if not isinstance(algorithm, LocalRoundsConfig) or algorithm.secure_sum is None:
         return 0

@@ -18,10 +18,10 @@ that is drawn makes the round longer, others are online when the next one begins
 every cohort that a user was in counts in full (q = 1), and the statement gives the reason. Times of releases and names
 of users are not in the view: the time of a round shows who was in it.
 
-**Secure sums.** Without trust in the server, each user adds a part of the noise, N(0, (z C)^2 / (t - c)), and the server
-sees sums of at least t updates only (`simfl.algorithms.secure_sums`). Up to c users of a sum may tell it their parts. The
-others have at least the noise that is accounted for; more is not counted. Neighbors differ in a user's update, not in
-its part of the noise. An aborted sum shows nothing, and costs nothing.
+**Secure sums.** Without trust in the server, each user adds a part of the noise, N(0, (z C)^2 / (t - c)), and the
+server sees sums of at least t updates only (`simfl.algorithms.secure_sums`). Up to c users of a sum may tell it their
+parts. The others have at least the noise that is accounted for; more is not counted. Neighbors differ in a user's
+update, not in its part of the noise. An aborted sum shows nothing, and costs nothing.
 """
 
 from __future__ import annotations
@@ -193,7 +193,8 @@ class CohortLedger(Ledger):
             made = f"each release that a user is in, in full (q = 1: {reason})"
         return (
             f"(epsilon, delta = {self.delta:g}) per user (a client with all its data), neighboring data sets by {what} "
-            f"while others take part as they did, {self._view(view)}, {made}, {super()._accountant if reason is None else self._accountant}; {OUTSIDE}"
+            f"while others take part as they did, {self._view(view)}, {made}, "
+            f"{super()._accountant if reason is None else self._accountant}; {OUTSIDE}"
         )
 
     def _view(self, view: str) -> str:
@@ -205,9 +206,9 @@ class CohortLedger(Ledger):
             return f"central view ({view}; the server itself sees sums of at least {least} updates, without noise)"
         colluding = f", of whom {least - parts} may tell the server their noise" if least > parts else ""
         return (
-            f"view of the server (sums of at least {least} noisy updates{colluding}, aborted sums, their times, and who "
-            f"takes part when; secure aggregation is simulated in time and bytes, and taken for granted; noise of more "
-            f"than {least} users is not counted)"
+            f"view of the server (sums of at least {least} noisy updates{colluding}, aborted sums, their times, and "
+            f"who takes part when; secure aggregation is simulated in time and bytes, and taken for granted; noise of "
+            f"more than {least} users is not counted)"
         )
 
     def compositions(self, releases: Releases, view: View | None = None) -> list[Composition]:

@@ -1,4 +1,4 @@
-"""Secure aggregation: a server learns sums of updates only. Its cost is simulated, not its cryptography."""
+"""Secure aggregation: a server learns sums of updates only; its cost is simulated."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What protocols of secure aggregation cost: rounds, bytes and work. No cryptography.
+"""The cost of secure aggregation: rounds, bytes and work, without cryptography.
 
 A server learns the sum of its clients' vectors and nothing else about them, as long as at least t clients survive. Here
 the messages, bytes and computing times of such protocols are simulated. Nothing is encrypted: whether the protocols
@@ -114,7 +114,7 @@ class SumProtocol(ABC):
 
     @abstractmethod
     def enough(self, circle: Sequence[int], answered: Collection[int]) -> bool:
-        """Whether the answers of the last round unmask the sum of the clients on the circle."""
+        """Whether the answers of the last round unmask the sum of the circle."""
 
     @abstractmethod
     def server_s(self, circle: Sequence[int], survivors: Collection[int]) -> float:
@@ -154,7 +154,7 @@ class Bonawitz(SumProtocol):
         )
 
     def neighbors(self, circle: Sequence[int]) -> Callable[[int], Collection[int]]:
-        """Return a function from a client's place to those that hold shares of its secrets."""
+        """Return a function from a place to those that hold shares of its secrets."""
         everyone = frozenset(circle)
         return lambda place: everyone
 
@@ -167,7 +167,9 @@ class Bonawitz(SumProtocol):
         work, count, needed, alive = self.work, len(circle), self.shares_needed(len(circle)), set(survivors)
         neighbors = self.neighbors(circle)
         pairs = sum(len(alive & set(neighbors(at))) for at, client in enumerate(circle) if client not in alive)
-        weights = count if type(self) is not Bonawitz else 1  # of Lagrange: one set if all secrets have the same holders
+        weights = (
+            count if type(self) is not Bonawitz else 1
+        )  # of Lagrange: one set if all secrets have the same holders
         shares_s = (weights * needed**2 + count * needed) * work.operation_s
         return shares_s + pairs * work.agreement_s + (len(alive) + pairs) * self.mask_s
 

@@ -17,9 +17,9 @@ from simfl.world.cuts import Cut, Cuts
 from simfl.world.links import LinkModel
 from simfl.world.secure_sums import Bonawitz, LightSecAgg, SecAggPlus, Work
 from tests.algorithms.test_fedbuff import ETA, change
-from tests.runs.test_resumed_worlds import NoNumbers
 from tests.helpers import Lab, constant, lognormal, make_problem, make_training, make_world, run_algorithm, run_until
 from tests.helpers import run_without_numbers as run
+from tests.runs.test_resumed_worlds import NoNumbers
 
 LATENCY, BATCH_S = 1e-3, 8e-3
 WORK = Work(agreement_s=1e-4, mask_rate=1e5, operation_s=1e-6)
@@ -169,7 +169,7 @@ def test_a_client_that_is_cut_off_drops_out_after_the_timeout_of_its_link():
 def test_after_the_timeout_a_round_goes_on_without_slow_clients():
     protocol = dataclasses.replace(PROTOCOLS["bonawitz"], timeout_s=0.02)
     speeds = [1.0, 1.0, 1.0, 1.0, 1.0, 400.0]
-    keys, sharing, masking, _ = protocol.steps(6)
+    _keys, sharing, masking, _ = protocol.steps(6)
     assert 2 * LATENCY + sharing.work_s < 0.02 < 400 * sharing.work_s
     world = world_of(speeds=speeds)
     _, rows, sums = watched("fedavg", protocol, world, until=40.0)
@@ -227,18 +227,14 @@ def test_pieces_that_come_late_delay_a_sum():
     """Clients with slow downlinks get pieces after the updates; the server waits for t of them."""
     protocol = PROTOCOLS["lightsecagg"]
     slow = LinkModel(latency=constant(LATENCY), downlink=protocol.piece_bytes / 0.01)
-    _, _, sums = watched(
-        "fedbuff", protocol, world_of(6, links=slow), until=1.0, buffer_size=6, after_update="wait"
-    )
+    _, _, sums = watched("fedbuff", protocol, world_of(6, links=slow), until=1.0, buffer_size=6, after_update="wait")
     assert sums[0][2] - sums[0][1] > 5 * 0.01 * 0.9
     assert sums[0][7] == 6
 
 
 def test_an_aborted_buffer_is_dropped_and_its_clients_go_on():
     protocol = dataclasses.replace(PROTOCOLS["lightsecagg"], dropout=0.5)
-    algorithm, rows, sums = watched(
-        "fedbuff", protocol, world_of(6), until=8.0, buffer_size=5, after_update="wait"
-    )
+    algorithm, rows, sums = watched("fedbuff", protocol, world_of(6), until=8.0, buffer_size=5, after_update="wait")
     made = [row for row in sums if row[7]]
     assert 0.2 < len(made) / len(sums) < 0.5, "at least 4 of 6 answer"
     assert len(rows) == sum(row[7] for row in made)

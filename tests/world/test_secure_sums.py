@@ -52,9 +52,7 @@ def test_a_sum_is_unmasked_if_every_secret_has_enough_shares():
     circle, seen = [3, 0, 5, 1, 6, 2, 4], set()
     for count in range(8):
         for answered in itertools.combinations(range(7), count):
-            secrets = [
-                sum(circle[(place + hop) % 7] in answered for hop in (-2, -1, 1, 2)) >= 3 for place in range(7)
-            ]
+            secrets = [sum(circle[(place + hop) % 7] in answered for hop in (-2, -1, 1, 2)) >= 3 for place in range(7)]
             expected = count >= 4 and all(secrets)
             assert protocol.enough(circle, answered) == expected
             seen.add((count >= 4, expected))

@@ -88,7 +88,6 @@ class LocalRoundsConfig(LocalStepsConfig, ServerAlgorithmConfig):
             expected = f"at most clients.count, which is {count}"
             yield Problem(expected, str(self.concurrency), "lower it or add clients", ("algorithm", "concurrency"))
 
-
     def _secure_problems(self, scenario: Sections) -> Iterator[Problem]:
         """Yield conflicts of secure sums."""
         secure, at, members = self.secure_sum, ("algorithm", "secure_sum"), self.members(scenario.clients.count)
