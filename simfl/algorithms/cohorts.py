@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from simfl.privacy.cohorts import CohortPlan
+from simfl.privacy.cohorts import AbstractGrid, CohortPlan
 from simfl.privacy.releases import Releases
 from simfl.tape import Gradient, Model, Tape
 
@@ -104,7 +104,9 @@ class Cohorts:
         for call in ready:
             call()
 
-    def noised(self, model: Model, terms: Sequence[tuple[float, Model | Gradient]]) -> list[tuple[float, Gradient]]:
+    def noised(
+        self, model: Model, terms: Sequence[tuple[float, Model | Gradient]]
+    ) -> list[tuple[float, Model | Gradient]]:
         """Return the terms of a sum of updates and the server's noise: one release.
 
         Weights of at most 1 move the sum by at most C. `model` is any model.
@@ -115,6 +117,20 @@ class Cohorts:
         updates = [(weight, update) for weight, update in terms if isinstance(update, Gradient)]
         assert len(updates) == len(terms), "updates are promises: what they become is not clipped"
         plan = self.plan
+        if plan.grid is not None:
+            return [(1.0, self._on_grid(plan.grid, updates))]
         if not plan.parts:
-            return self._tape.noised(model, updates, plan.noise_scale)
-        return self._tape.noised(model, updates, plan.scale_of(len(updates)), plan.noise_scale)  # more is not counted
+            return list(self._tape.noised(model, updates, plan.noise_scale))
+        return list(
+            self._tape.noised(model, updates, plan.scale_of(len(updates)), plan.noise_scale)
+        )  # more is not counted
+
+    def _on_grid(self, grid: AbstractGrid, updates: Sequence[tuple[float, Gradient]]) -> Model:
+        """Return the sum of what users send, each with its part of the noise: one release."""
+        assert all(weight == 1.0 for weight, _ in updates), "all parts of the noise count in full"
+        plan, tape = self.plan, self._tape
+        plan.scale_of(len(updates))
+        if tape.releases is not None:
+            tape.releases.count_sum(updates, plan.noise_scale)
+        sent = [tape.map(grid.part(), [tape.combine((1.0, update))], client=update.client)[0] for _, update in updates]
+        return tape.map(grid.whole(), sent, pads=True)[0]

@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from simfl.build.setup import Setup
 from simfl.errors import ScenarioError
 from simfl.privacy.cohorts import CohortPlan, Gate
+from simfl.privacy.distributed import GridSum
 from simfl.scenario import Scenario
 from simfl.scenario.algorithms import LocalRoundsConfig
-from simfl.scenario.privacy import CohortGaussian
+from simfl.scenario.privacy import CohortGaussian, DiscreteGaussian
 from simfl.scenario.schedules import ConstantStep
 from simfl.scenario.secure_sums import threshold_of
 
@@ -25,7 +26,21 @@ def cohorts_of(setup: Setup, noise_scale: float) -> CohortPlan | None:
         gate = Gate(rule.min_separation, rule.at_most, rule.early == "wait")
     least = _least(setup.scenario)
     parts = least - privacy.colluding if privacy.where == "secure_sum" else 0
-    return CohortPlan(noise_scale, rate, privacy.releases, next(_shown(setup, privacy), None), gate, least, parts)
+    reason, grid = next(_shown(setup, privacy), None), _grid(setup, parts, noise_scale)
+    return CohortPlan(noise_scale, rate, privacy.releases, reason, gate, least, parts, grid)
+
+
+def _grid(setup: Setup, parts: int, noise_scale: float) -> GridSum | None:
+    """Return how users round updates and add discrete noise; None without it."""
+    privacy, algorithm = setup.scenario.privacy, setup.scenario.algorithm
+    if not isinstance(privacy, DiscreteGaussian) or not isinstance(algorithm, LocalRoundsConfig):
+        return None
+    assert algorithm.secure_sum is not None, "the schema says so"
+    members, bits = algorithm.members(setup.scenario.clients.count), algorithm.secure_sum.bits
+    try:
+        return GridSum.of(setup.dimension, bits, members, parts, privacy.clipping_norm, noise_scale)
+    except ValueError as error:
+        raise ScenarioError(f"algorithm.secure_sum.bits: {error}") from None
 
 
 def _least(scenario: Scenario) -> int:

@@ -29,10 +29,11 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -63,6 +64,18 @@ class Gate:
     waits: bool = True
 
 
+class AbstractGrid(ABC):
+    """How users round updates to a grid and add noise (`simfl.privacy.distributed`)."""
+
+    @abstractmethod
+    def part(self) -> Callable[..., Any]:
+        """Return what a user sends of its clipped update, a function for `Tape.map`."""
+
+    @abstractmethod
+    def whole(self) -> Callable[..., Any]:
+        """Return the sum of what users sent, a function for `Tape.map`."""
+
+
 @dataclass(frozen=True)
 class CohortPlan:
     """How a server releases sums of users' updates.
@@ -75,6 +88,7 @@ class CohortPlan:
         gate: how often a user may be in a release; None: as often as it comes, also several times in one.
         least: t, the smallest number of updates whose sum the server sees; 0: it sees the updates.
         parts: users whose parts of the noise make noise_scale; 0: the server adds the noise.
+        grid: how users round updates and add discrete noise; None for noise of real numbers.
     """
 
     noise_scale: float
@@ -84,6 +98,7 @@ class CohortPlan:
     gate: Gate | None = None
     least: int = 0
     parts: int = 0
+    grid: AbstractGrid | None = None
 
     def scale_of(self, members: int) -> float:
         """Return the standard deviation of the noise on a sum of updates.

@@ -16,10 +16,13 @@ from simfl.scenario.distributions import ListedFactors
 from simfl.scenario.fields import kind_of, members_of
 from simfl.scenario.models import ExternalModel, ModelConfig
 from simfl.scenario.partitions import ByColumn, ByLabel, ListedSizes, Natural, Resample
-from simfl.scenario.privacy import Accounted, CohortGaussian, Gaussian
+from simfl.scenario.privacy import Accounted, CohortGaussian, DiscreteGaussian, Gaussian
 from simfl.scenario.problems import Path, Problem, one_each, one_of, show, suggestion
 from simfl.scenario.secure_sums import threshold_of
 from simfl.scenario.units import format_time
+
+#: The largest number of bits of a sum with discrete noise (`simfl.privacy.distributed`).
+MOST_BITS = 24
 
 #: The data sets whose optimum is known, which is that of the model of the same name.
 KNOWN_OPTIMA = tuple(kind_of(member, "set") for member in members_of(Data) if issubclass(member, SyntheticData))
@@ -315,6 +318,14 @@ def _cohorts(scenario: Sections, privacy: CohortGaussian) -> Iterator[Problem]:
     secure = getattr(algorithm, "secure_sum", None)
     if privacy.where == "secure_sum" and secure is None:
         yield Problem("a protocol with privacy.where: secure_sum", "null", "add one", ("algorithm", "secure_sum"))
+    if isinstance(privacy, DiscreteGaussian):
+        if secure is not None and secure.bits > MOST_BITS:
+            advice = "parts are integers that float32 holds"
+            at = ("algorithm", "secure_sum", "bits")
+            yield Problem(f"at most {MOST_BITS} with discrete_gaussian", str(secure.bits), advice, at)
+        if not privacy.noise_multiplier:
+            advice = "the grid follows from the noise"
+            yield Problem("a number > 0 with discrete_gaussian", "0", advice, ("privacy", "noise_multiplier"))
     if privacy.where == "secure_sum":
         advice = "the server would weigh a user's part of the noise, too: all parts must count in full"
         if exponent := getattr(algorithm, "staleness_exponent", 0.0):

@@ -372,6 +372,21 @@ class CohortGaussian(_MultipliedGaussian):
         return min(ends, default=None)
 
 
+class DiscreteGaussian(CohortGaussian):
+    """Discrete Gaussian noise that users add in parts to a secure sum.
+
+    Updates are rounded to a grid. The bits of the sum decide how fine it is.
+    """
+
+    mechanism: Literal["discrete_gaussian"] = variant("discrete_gaussian")  # type: ignore[assignment]
+    where: Literal["secure_sum"] = option("secure_sum", "who adds the noise: each user a part of it")
+    noise_multiplier: NonNegative = option(
+        1.0,
+        "z: the noise of t - colluding users on a sum has standard deviation z * clipping_norm; rounding lowers what "
+        "is accounted for",
+    )
+
+
 NoiseOn = Annotated[
     Literal["all", "first_convolution"],
     Field(
@@ -497,6 +512,7 @@ CORE = (
     Gaussian
     | GaussianUpdate
     | CohortGaussian
+    | DiscreteGaussian
     | LaplaceL2
     | Laplace
     | LaplaceL2RadiusOnly

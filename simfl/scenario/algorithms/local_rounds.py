@@ -44,7 +44,7 @@ class LocalStepsConfig(AlgorithmConfig):
     def contradictions(self, scenario: Sections) -> Iterator[Problem]:
         """Yield a conflict of clipping."""
         privacy = scenario.privacy
-        if privacy is not None and privacy.mechanism not in ("gaussian_update", "gaussian_cohort"):
+        if privacy is not None and privacy.mechanism not in ("gaussian_update", "gaussian_cohort", "discrete_gaussian"):
             advice = "a client sends what many steps changed, which is clipped as a whole"
             yield Problem(
                 f"'gaussian_update' with '{self.kind}'", f"'{privacy.mechanism}'", advice, ("privacy", "mechanism")
