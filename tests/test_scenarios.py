@@ -116,7 +116,14 @@ def test_a_shortened_scenario_runs(path, tmp_path, monkeypatch):
         assert run.manifest.updates == math.ceil(UPDATES / _at_once(scenario)) * _at_once(scenario)
     assert run.clients["updates"].sum() == run.manifest.updates == len(run.updates)
     assert run.metrics["test_loss"].iloc[-1] < run.metrics["test_loss"].iloc[0] or scenario.privacy is not None
-    mechanisms = ("gaussian", "gaussian_update", "gaussian_cohort", "laplace_l2", "one_pass_gaussian")
+    mechanisms = (
+        "gaussian",
+        "gaussian_update",
+        "gaussian_cohort",
+        "discrete_gaussian",
+        "laplace_l2",
+        "one_pass_gaussian",
+    )
     certified = scenario.privacy is not None and scenario.privacy.mechanism in mechanisms
     if scenario.algorithm.kind == "deep_q_sgd":  # what it decides shows private losses, unless a coin decides
         certified = certified and scenario.algorithm.explore_to == 1.0

@@ -26,7 +26,7 @@ def assumptions(ledger: Ledger, releases: Releases) -> dict[str, str]:
         moved = "one user adds noise only"
     if terms.neighbors == "replace_one":
         moved = "one example replaced" if terms.unit == "example" else f"all data of one {terms.unit} replaced"
-    grid = terms.rounding is not None
+    grid = terms.rounding is not None or (isinstance(ledger, CohortLedger) and ledger.plan.grid is not None)
     return {
         "unit": _UNITS[terms.unit],
         "neighbors": f"{moved}; all else takes place at the same times",

@@ -1,4 +1,4 @@
-"""Discrete Gaussian noise that users add in parts to a secure sum, and its account.
+"""Discrete Gaussian noise in parts that users add to a secure sum.
 
 Kairouz, Liu, Steinke 2021, "The distributed discrete Gaussian mechanism for federated learning with secure
 aggregation", ICML, https://arxiv.org/abs/2102.06387. User i rounds its clipped update to whole multiples k_i of a step
@@ -120,6 +120,11 @@ class GridSum(AbstractGrid):
         norm, root = self.clipping_norm * (1.0 + self.margin) / self.step, math.sqrt(self.size)
         return min(norm**2 + 0.25 * self.size + norm + 0.5 * root, (norm + root) ** 2)
 
+    @property
+    def rows(self) -> int:
+        """Rows of the noise's table that are needed, a power of two."""
+        return 1 << min(LOOKUPS, max(3, math.ceil(TAIL * self.deviation).bit_length()))
+
     def tau(self, parts: int) -> float:
         """Return the bound on the log ratio of a sum's law to a discrete Gaussian's."""
         total = 0.0
@@ -182,7 +187,7 @@ class Part:
         rounding, noising = jax.random.split(given.key)
         zero = jnp.int32(0)
         deviation = jnp.float32(float(self.grid.deviation))
-        table = jnp.asarray(cumulative(self.grid.deviation))
+        table = jnp.asarray(cumulative(self.grid.deviation)[: self.grid.rows])
         keys = jax.random.key_data(noising)
         noise = discrete_gaussian(keys, zero, zero, self.grid.size, table, zero, deviation)
         return wrapped(self.rounded(rows[0], rounding) + noise, self.grid.bits).astype(jnp.float32)
@@ -210,7 +215,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Whole:
-    """The server's sum of parts, modulo 2^b, times the step: a function for `Tape.map`."""
+    """The sum of parts modulo 2^b, times the step: a function for `Tape.map`."""
 
     grid: GridSum
 
