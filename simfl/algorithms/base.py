@@ -420,15 +420,15 @@ class Algorithm(ABC):
         """Whether the client's next release would exceed its privacy budget.
 
         The next computation is assumed to make as many releases as the one with the most so far, and at least
-        those that are promised. A client that promised a release above the planned cost has no budget left. With
-        shuffled data or numbered releases, the mini-batches that were handed out count too: a lost one uses up a part
-        of a pass without a release.
+        those that are promised. A client that promised a release above the planned cost has no budget left. Where
+        the account is by passes over shuffled data, or releases are numbered, the mini-batches that were handed out
+        count too: a lost one uses up a part of a pass without a release.
         """
         if self._allowances is None:
             return False
         promised = 0 if self.tape.releases is None else self.tape.releases.promised[client]
         after = self._seen.total(client) + max(self._at_a_time[client], promised)
-        if self._in_passes or self._seen.numbered:
+        if self._seen.passes is not None or self._seen.numbered:
             after = max(after, self._draws[client])
         if after <= self._allowances[client] and client not in self._seen.dearer:
             return False
