@@ -46,8 +46,8 @@ X_WORDS = ("time", "updates", "epochs", "rounds", "bytes", "epsilon")
 class CrossedSeeds(Config):
     """Seeds of the world and of learning; all pairs are run."""
 
-    world: int | tuple[int, ...]
-    learning: int | tuple[int, ...]
+    world: int | tuple[int, ...] = Field(description="seeds of the world")
+    learning: int | tuple[int, ...] = Field(description="seeds of learning")
 
 
 def _seeds(value: object) -> tuple[int, ...] | int | CrossedSeeds:
@@ -356,7 +356,7 @@ class _Planner:
         return [(seed, None) for seed in self._each(seeds, "seed")]
 
     def _each(self, seeds: int | tuple[int, ...], *names: str) -> tuple[int, ...]:
-        """Return seeds; of a number of them, the first is the base's of the last name that it has."""
+        """Return seeds; a number of them begins at the base's of the last name it has."""
         if isinstance(seeds, tuple):
             return seeds
         first = 0
