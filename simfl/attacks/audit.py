@@ -30,7 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfl.accounts.check import claims_of
-from simfl.accounts.network import Network, statement_of
+from simfl.accounts.network import Network, assumptions_of, statement_of
 from simfl.attacks.adversary import listen
 from simfl.attacks.faults import shown
 from simfl.attacks.noise import FALSE_ALARMS
@@ -49,6 +49,7 @@ from simfl.attacks.statistics import (
 from simfl.errors import ConditionError, ScenarioError
 from simfl.privacy import checks
 from simfl.privacy.accounting import Composition, Neighbors, delta_of, epsilon_of
+from simfl.privacy.assumptions import assumptions
 from simfl.privacy.releases import Releases
 from simfl.records.claims import Claimed
 from simfl.scenario import Scenario
@@ -68,6 +69,7 @@ class Report:
     least the chance of as many right guesses if the certified epsilon holds (1 if there is none). Below beta the
     epsilon is `refuted`: there is an error in the proof, the accounting or the code. `sees`: for each fault, whether
     all simulated audits of it showed it. `statement`: the meaning of the ledger's epsilon, or why there is none.
+    `assumptions` are those of the certified epsilon, by name.
     """
 
     scenario: str
@@ -86,6 +88,7 @@ class Report:
     ceiling: float
     sees: dict[str, bool]
     statement: str
+    assumptions: dict[str, str]
 
     @property
     def passed(self) -> bool:
@@ -247,7 +250,7 @@ class Audit(PlantedScenario):
         return judge(scores, self.included, self.guess_numbers, delta=delta, profile=profile, confidence=confidence)
 
     def _shared(self, verdict: AuditVerdict, certified: float) -> dict[str, Any]:
-        """Return the fields of a `Report` except `complete`, `sees` and `statement`."""
+        """Return the fields of a `Report` except `complete`, `sees` and words."""
         guesses, delta = verdict.guesses, self.ledger.delta
         return {
             **vars(verdict),
@@ -279,6 +282,7 @@ class Audit(PlantedScenario):
             complete=bool(scorer.heard[seen].all()),
             sees=self._shown(scorer, profile),
             statement=statement_of(self.setup, network.replay.releases),
+            assumptions=assumptions_of(self.setup, network.replay.releases),
             observer=self.observer.name,
             distance=float(network.distances(self.observer)[self.client]),
             messages=len(scorer.rows),
@@ -309,6 +313,7 @@ class Audit(PlantedScenario):
             complete=scorer.heard == accounted,
             sees={**guessed, **{name: seen or guessed.get(name, False) for name, seen in by_noise.items()}},
             statement=ledger.statement_of(releases),
+            assumptions=assumptions(ledger, releases),
             kind=self.kind,
             releases=scorer.heard,
             accounted=accounted,

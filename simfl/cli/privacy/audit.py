@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 from typer import Option
 
-from simfl.cli.privacy.shared import IN_WORDS, AsJson, Row, present, show
+from simfl.cli.privacy.shared import IN_WORDS, AsJson, Row, assumed, present, show
 from simfl.cli.shared import OneScenario, Overrides
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def command(
     else:
         subject, rows, notes = f"client {report.client}", _rows(report), _notes(report)
     title = f"{report.scenario}: audit of {subject} at delta = {show(report.delta)}, {report.canaries:,} canaries"
-    present(title, rows, notes=notes, result=report, as_json=as_json)
+    present(title, rows, notes=[*notes, *assumed(report.assumptions)], result=report, as_json=as_json)
     if not report.passed:
         raise typer.Exit(1)
 
