@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from simfl.build.setup import Setup
@@ -22,6 +23,22 @@ def cohorts_of(setup: Setup, noise_scale: float) -> CohortPlan | None:
     if rule is not None:
         gate = Gate(rule.min_separation, rule.at_most, rule.early == "wait")
     return CohortPlan(noise_scale, rate, privacy.releases, next(_shown(setup, privacy), None), gate)
+
+
+def factor_of(scenario: Scenario) -> float | None:
+    """Return the factor by which every sum enters the model; None if it varies.
+
+    It follows from the scenario alone, so that an audit can tell if the server divides by anything else.
+    """
+    algorithm, privacy = scenario.algorithm, scenario.privacy
+    step = float(getattr(algorithm, "server_step", 1.0))
+    if hasattr(algorithm, "buffer_size"):
+        return step / float(algorithm.buffer_size)
+    if hasattr(algorithm, "fraction"):
+        share = float(algorithm.fraction) * scenario.clients.count
+        drawn = isinstance(privacy, CohortGaussian) and privacy.cohorts == "poisson"
+        return step / (share if drawn else max(1, math.ceil(share - 1e-9)))
+    return None
 
 
 def refuse_cohorts(scenario: Scenario) -> None:

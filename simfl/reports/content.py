@@ -85,7 +85,8 @@ class Privacy:
     """The privacy of one group: the ledger's statement, and the noise in words.
 
     `check` compares claim and account of one run; None if that is not possible, for the reason in `problem`. `spent`
-    are the smallest and the largest epsilon of a client, NaN without certified ones.
+    are the smallest and the largest epsilon of a client, NaN without certified ones. `assumptions` are those of the
+    account, by name.
     """
 
     label: str
@@ -94,6 +95,7 @@ class Privacy:
     check: Check | None
     problem: str
     spent: tuple[float, float]
+    assumptions: Mapping[str, str]
 
 
 @dataclass(frozen=True)
@@ -357,7 +359,8 @@ def _privacy(part: Part, check: Callable[[Run], Check] | None) -> Privacy:
         except (SimflError, ValueError) as error:
             problem = str(error).splitlines()[0]
     words = statement or (checked.statement if checked else "")
-    return Privacy(part.label, words, describe_noise(run), checked, problem, spent)
+    assumed = run.manifest.extra.get("assumptions") or (checked.assumptions if checked else {})
+    return Privacy(part.label, words, describe_noise(run), checked, problem, spent, assumed)
 
 
 def _failed(sweep: Sweep | None, runs: Sequence[tuple[str, Run]]) -> list[tuple[str, str]]:
