@@ -32,6 +32,7 @@ from simfl.tape.tuning import STEPS
 from simfl.world import World
 from simfl.world.availability import Outcome
 from simfl.world.compute import Draws
+from simfl.world.secure_sums import SumProtocol
 
 #: A row of the table `updates`: time_s, client, peer, round, staleness, sample_size, step_size, noise_std.
 UpdateRow = tuple[float, int, int, int, int, int, float, float]
@@ -70,6 +71,7 @@ class Training:
         compression: how messages are compressed; None: they are not.
         cohorts: how the server adds noise to sums of updates; None: it does not.
         streams: of learning, from which the sizes of Poisson batches are drawn; None: those of the world.
+        secure_sum: the protocol by which a server learns sums of updates only; None if it sees the updates.
     """
 
     initial: NDArray[np.float32]
@@ -93,6 +95,7 @@ class Training:
     compression: CompressionPlan | None = None
     cohorts: CohortPlan | None = None
     streams: Streams | None = None
+    secure_sum: SumProtocol | None = None
 
     def each_noise_std(self) -> list[float]:
         """Return the standard deviation of each client's noise, [K]."""

@@ -27,6 +27,7 @@ from simfl.build.optimizers import optimizers_of
 from simfl.build.own import opened
 from simfl.build.privacy import not_counting, privacy_warnings, protect
 from simfl.build.robust import attackers_of, held_by_attackers, hostility_of, rule_of, with_flipped_labels
+from simfl.build.secure_sums import secure_sum_of
 from simfl.build.setup import NOTHING_OWN, Own, Setup, Start
 from simfl.build.underlay import underlay_of
 from simfl.build.world import availability, longest_batch_s
@@ -288,6 +289,7 @@ def _training(setup: Setup) -> Training:
         hostility=hostility_of(setup),
         cohorts=protection.cohorts,
         streams=setup.learning,
+        secure_sum=secure_sum_of(setup),
         planned_updates=kind.planned_updates(sizes) * len(sizes) if stop.updates or stop.epochs else math.inf,
     )
 

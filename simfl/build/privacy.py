@@ -17,6 +17,7 @@ from simfl.privacy.accounting import Accountant
 from simfl.privacy.calibration import least_noise
 from simfl.privacy.cohorts import CohortLedger
 from simfl.privacy.correlated import Correlation, InTime, Pairwise
+from simfl.privacy.distributed import DiscreteLedger
 from simfl.privacy.in_time import InTimeLedger, noising_coefficients, participation
 from simfl.privacy.ledger import Ledger
 from simfl.privacy.mechanisms import MECHANISMS
@@ -132,9 +133,9 @@ def _ledger(
 ) -> Ledger:
     """Return the ledger for clients of these sizes."""
     batches = setup.scenario.algorithm.batch_size, setup.kind.sampling
-    plan = cohorts_of(setup, 0.0)
+    plan = cohorts_of(setup, levels[0] * terms.clipping_norm)
     if plan is not None:
-        return CohortLedger(terms, sizes, *batches, levels, plan)
+        return (CohortLedger if plan.grid is None else DiscreteLedger)(terms, sizes, *batches, levels, plan)
     if noising is None:
         return Ledger(terms, sizes, *batches, levels, pure)
     return InTimeLedger(dataclasses.replace(terms, amplification=False), sizes, *batches, levels, noising)

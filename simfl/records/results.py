@@ -45,6 +45,7 @@ _HOW_TO_RECORD = {
     "releases": "add a privacy section",
     "uses": "add a privacy section about examples, with sampling: shuffle",
     "cohorts": "add a privacy section with unit: user",
+    "secure_sums": "add algorithm.secure_sum",
     "edges": f"only graphs of up to {MOST_EDGES:,} edges are kept, by this version of simfl and later ones",
     "aggregation": "add an aggregation section",
     "client_epsilon": "add a privacy section whose epsilon can be certified, and set record.epsilon: true",
@@ -125,6 +126,7 @@ class Run:
     client_metrics = _frame("client_metrics", "One row per client and evaluation, with `evaluate.clients`.")
     releases = _frame("releases", "One row per client and kind of noisy release.")
     uses = _frame("uses", "One row per client and number of copies of an example in a release (shuffled data).")
+    secure_sums = _frame("secure_sums", "One row per secure sum of updates, with aborted ones.")
     cohorts = _frame("cohorts", "One row per release of a server's sum of updates and user in it.")
     aggregation = _frame(
         "aggregation", "One row per evaluation, receiver and sender: messages, and how much of them counted."

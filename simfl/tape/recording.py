@@ -665,9 +665,15 @@ class Tape:
         return self.apply((1.0, base), *((factor * c, update) for c, update in terms))
 
     def noised(
-        self, model: Model, terms: Sequence[tuple[Number, Gradient]], noise_scale: Number
+        self,
+        model: Model,
+        terms: Sequence[tuple[Number, Gradient]],
+        noise_scale: Number,
+        counted: Number | None = None,
     ) -> list[tuple[Number, Gradient]]:
         """Return the terms of sum_j c_j U_j + noise_scale * noise, one release.
+
+        It counts as one with noise of scale `counted`, by default all of it.
 
         The noise is a round without steps, at any `model`, so it does not depend on who is in the sum. The updates must
         not have noise.
@@ -676,7 +682,7 @@ class Tape:
         if not self.local or self.state_rows or any(update.noise_scale for _, update in terms):
             raise ValueError("noised: expected updates by rounds of local steps, without noise or states of their own")
         if self.releases is not None:
-            self.releases.count_sum(terms, noise_scale)
+            self.releases.count_sum(terms, noise_scale if counted is None else min(counted, noise_scale))
         numbers = (0.0,) * (4 + self.corrected)
         noise = Round(self.settle(model), 0, NOISE_DRAWS + self._noised, 0, 1, numbers, noise_scale)
         noise.released = True
