@@ -310,7 +310,7 @@ class WatchingTape(Tape):
 
     sums: list[Sum]
 
-    def noised(self, model: Model, terms: Sequence[tuple[Any, Gradient]], noise_scale: Any) -> Any:
+    def noised(self, model: Model, terms: Sequence[tuple[Any, Gradient]], noise_scale: Any, counted: Any = None) -> Any:
         """Note who is in the sum; see `Tape.noised`."""
         counts: Counter[int] = Counter()
         weights: Counter[int] = Counter()
@@ -318,7 +318,7 @@ class WatchingTape(Tape):
             counts[update.client] += 1
             weights[update.client] += abs(float(weight))  # type: ignore[assignment]
         self.sums.append({user: (count, float(weights[user])) for user, count in counts.items()})
-        return super().noised(model, terms, noise_scale)
+        return super().noised(model, terms, noise_scale, counted)
 
 
 def listen_to_server(setup: Setup, device: jax.Device, scorer: ServerScorer) -> Releases:
