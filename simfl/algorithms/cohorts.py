@@ -13,6 +13,9 @@ from simfl.privacy.cohorts import AbstractGrid, CohortPlan
 from simfl.privacy.releases import Releases
 from simfl.tape import Gradient, Model, Tape
 
+#: Is called with a model that a release led to, the terms of it that were known before, and the factor of the sum.
+OnModel = Callable[[Model, Sequence[tuple[float, Model | Gradient]], float], None]
+
 
 class Cohorts:
     """The releases of a server, and the users in the next one.
@@ -23,6 +26,9 @@ class Cohorts:
         allowances: releases that each user may be in; None for any number.
         seen: the releases by the tape's count.
     """
+
+    #: May be replaced before the run.
+    on_model: OnModel = staticmethod(lambda model, known, factor: None)
 
     def __init__(self, tape: Tape, plan: CohortPlan, allowances: Sequence[int] | None, seen: Releases) -> None:
         self.plan = plan
@@ -103,6 +109,10 @@ class Cohorts:
         self._waiting = [(opens, call) for opens, call in self._waiting if opens > self.number and not self.over]
         for call in ready:
             call()
+
+    def shown(self, model: Model, known: Sequence[tuple[float, Model | Gradient]], factor: float) -> None:
+        """Note the model that the last release led to: known terms and factor * sum."""
+        self.on_model(model, known, factor)
 
     def noised(
         self, model: Model, terms: Sequence[tuple[float, Model | Gradient]]

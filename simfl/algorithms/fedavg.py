@@ -222,7 +222,7 @@ class FedAvg(ServerAlgorithm):
 
     def _step(self, this: RoundUnderWay) -> None:
         """Step along the mean of the changes that came, or their sum with noise."""
-        came = sorted(this.came)
+        came, before = sorted(this.came), self.server_model
         step = self.server_step if self.server_optimizer is None else -1.0
         stds: list[float | None] = [None] * len(came)
         if self.cohorts is not None:
@@ -239,7 +239,9 @@ class FedAvg(ServerAlgorithm):
             changes = [Message(k, self.tape.combine((1.0, this.came[k])), self.weights[k] / total) for k in came]
             terms = [(step, self.aggregation(self.server, changes))]
         if self.server_optimizer is None:
-            self.server_model = self.tape.combine((1.0, self.server_model), *terms)
+            self.server_model = self.tape.combine((1.0, before), *terms)
+            if self.cohorts is not None:
+                self.cohorts.shown(self.server_model, ((1.0, before),), step / self.divisor)
         else:  # minus the mean change serves as the gradient
             self.server_model = self.server_optimizer.step(0, self.server_model, terms, self.server_step)
         self.merged(self.server, self.server_model)

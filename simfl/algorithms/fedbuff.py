@@ -198,7 +198,10 @@ class FedBuff(LocalRounds):
         if self.cohorts is not None:
             count, terms = self.buffer_size, self.cohorts.noised(self.server_model, terms)
         if self.server_optimizer is None and self.aggregation is None:
-            return self._added(self.server_model, self.server_step / count, terms)
+            stepped = self._added(self.server_model, self.server_step / count, terms)
+            if self.cohorts is not None:
+                self.cohorts.shown(stepped, ((1.0, self.server_model),), self.server_step / count)
+            return stepped
         if self.aggregation is not None:
             mean = self._aggregate(buffer, weights)
         else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from simfl.build.setup import Setup
@@ -49,6 +50,22 @@ def _least(scenario: Scenario) -> int:
     if not isinstance(algorithm, LocalRoundsConfig) or algorithm.secure_sum is None:
         return 0
     return threshold_of(algorithm.secure_sum, algorithm.members(scenario.clients.count))
+
+
+def factor_of(scenario: Scenario) -> float | None:
+    """Return the factor by which every sum enters the model; None if it varies.
+
+    It follows from the scenario alone, so that an audit can tell if the server divides by anything else.
+    """
+    algorithm, privacy = scenario.algorithm, scenario.privacy
+    step = float(getattr(algorithm, "server_step", 1.0))
+    if hasattr(algorithm, "buffer_size"):
+        return step / float(algorithm.buffer_size)
+    if hasattr(algorithm, "fraction"):
+        share = float(algorithm.fraction) * scenario.clients.count
+        drawn = isinstance(privacy, CohortGaussian) and privacy.cohorts == "poisson"
+        return step / (share if drawn else max(1, math.ceil(share - 1e-9)))
+    return None
 
 
 def refuse_cohorts(scenario: Scenario) -> None:

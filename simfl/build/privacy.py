@@ -207,7 +207,7 @@ def _correlation_of(setup: Setup, scales: Sequence[float], noising: tuple[float,
         )
     edges = sorted((k, m) for k in range(len(scales)) for m in setup.topology.neighbors(k) if k < m)
     std = privacy.noise.pair_multiplier * privacy.clipping_norm
-    return Pairwise.over(edges, std, scales, setup.streams.key("pair-noise"))
+    return Pairwise.over(edges, std, scales, setup.learning.key("pair-noise"))
 
 
 def _grid(setup: Setup, scales: Sequence[float], level: float) -> Grid:

@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from simfl.errors import DataError, ScenarioError, to_path
 from simfl.records.folder import Manifest, RunFolder, digest_text
 from simfl.records.models import digest_parts, read_models
+from simfl.records.seeds import Seed, seed_of
 from simfl.records.tables import GRADIENTS, MOST_EDGES, SCHEMAS, UNDIGESTED, Columns, read_table
 from simfl.records.writer import regular
 
@@ -183,6 +184,11 @@ class Run:
         import simfl
 
         return simfl.play([self] if other is None else [self, other], None, height=height)
+
+    @property
+    def seeds(self) -> Seed:
+        """The run's seed, or that of its world and that of its learning."""
+        return seed_of(self.manifest.seed, self.manifest.extra.get("learning_seed"))
 
     @property
     def status(self) -> str:

@@ -314,6 +314,8 @@ class Recorder:
         title = " ".join(context.algorithm.title.split())
         optional = {**self._sources, "models": self._models, "resumed": self._resumed, "title": title}
         extra |= {name: value for name, value in optional.items() if value}
+        if setup.scenario.learning_seed is not None:
+            extra["learning_seed"] = setup.scenario.learning_seed
         if (start := setup.start) is not None:
             extra["init"] = {"from": str(start.path), "digest": start.digest}
         if self._zeroed is not None:
