@@ -113,6 +113,7 @@ FAULTS = {
             {"clients": [1], "crash": [{"at": 0.4, "back": "never"}]}, {"clients": [3], "offline": [[0, 0.15]]},
         ],
     },
+    "server away": {"server": {"offline": [[0.02, 0.06], [0.2, 0.21]]}},
     "losses": {"links": {"latency": "1 ms", "loss": 0.2, "resend_timeout": "10 ms"}},
     "a cut": {"links": {"latency": "1 ms", "partitions": [{"groups": [[0, 1]], "from": 0.02, "until": 0.1}]}},
 }  # fmt: skip
@@ -156,6 +157,22 @@ def test_a_user_pays_for_the_sums_that_it_is_in_and_for_no_other(fault, algorith
     assert again == pytest.approx(made.clients["epsilon"].max())
     cut, _ = run_until(prepare(given), events // 2, tmp_path)
     assert resume(cut.folder).manifest.digest == made.manifest.digest
+
+
+@pytest.mark.parametrize("early", ["wait", "send_away"])
+def test_aborted_buffers_do_not_count_at_the_gate(early, tmp_path, monkeypatch):
+    """Users are two sums apart, whatever is aborted in between, and the run goes on to its end."""
+    monkeypatch.setattr("simfl.runs.context.Executor", NoNumbers)
+    algorithm = {**FEDBUFF, "buffer_size": 4, "secure_sum": {"kind": "lightsecagg", "threshold": 4, "dropout": 0.5}}
+    rule = {"min_separation": 2, "at_most": 12, "early": early}
+    made = simfl.run(scenario(algorithm, privacy={"participation": rule}, stop={"updates": 100}), out=tmp_path)
+    assert made.status == "done"
+    assert len(made.updates) == 100
+    sums = made.cohorts.groupby("client")["release"]
+    assert sums.agg(lambda numbers: numbers.diff().min()).min() >= 2
+    assert sums.size().max() <= 12
+    assert (made.secure_sums["members"] == 0).sum() > 3
+    assert made.cohorts["release"].max() + 1 == (made.secure_sums["members"] > 0).sum()
 
 
 def test_a_budget_stops_users_in_secure_sums(tmp_path):
