@@ -391,4 +391,10 @@ def _problems(scenario: Scenario) -> Iterator[str]:
     if not isinstance(scenario.privacy, CohortGaussian):
         yield "privacy.unit: expected user, whose noise a server adds to sums of updates"
         return
+    if scenario.privacy.where == "secure_sum":
+        yield (
+            "privacy.where: expected server, found secure_sum: the noise of users in a sum is more than is accounted "
+            "for, which an audit would take for an error; audit the same scenario with where: server"
+        )
+        return
     refuse_attackers(scenario, "an audit is about users that follow the algorithm")
