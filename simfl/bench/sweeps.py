@@ -35,9 +35,7 @@ class SweepCase:
 
 
 SWEEPS: dict[str, SweepCase] = {
-    "sweep": SweepCase(
-        "digits-softmax-adpsgd", 64, 200_000, {"algorithm.step_size": [0.01 * 2**k for k in range(8)]}
-    ),
+    "sweep": SweepCase("digits-softmax-adpsgd", 64, 200_000, {"algorithm.step_size": [0.01 * 2**k for k in range(8)]}),
     "sweep-private": SweepCase(
         "mnist-softmax-adpsgd-private",
         256,
