@@ -7,10 +7,11 @@ See `simfl.privacy.cohorts` for the account. An algorithm puts updates into a co
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from simfl.privacy.cohorts import CohortPlan
 from simfl.privacy.releases import Releases
+from simfl.privacy.strategies import Strategy
 from simfl.tape import Gradient, Model, Tape
 
 
@@ -38,6 +39,13 @@ class Cohorts:
         self._made: Counter[int] = Counter()
         #: Calls for users that wait at the gate: the number of the release from which each may go on.
         self._waiting: list[tuple[int, Callable[[], None]]] = []
+        #: Noises of the releases and their deviations, if they are correlated; noise is drawn at this model.
+        self._noises: Iterator[Model] | None = None
+        self._stds: Sequence[float] | None = None
+        self._model = Model((), ())
+        if plan.strategy is not None:
+            assert plan.releases is not None, "the account is for a number of releases"
+            self._noises, self._stds = self._correlated(plan.strategy), plan.strategy.deviations(plan.releases)
 
     @property
     def over(self) -> bool:
@@ -90,7 +98,9 @@ class Cohorts:
         for call in ready:
             call()
 
-    def noised(self, model: Model, terms: Sequence[tuple[float, Model | Gradient]]) -> list[tuple[float, Gradient]]:
+    def noised(
+        self, model: Model, terms: Sequence[tuple[float, Model | Gradient]]
+    ) -> list[tuple[float, Model | Gradient]]:
         """Return the terms of a sum of updates and the server's noise: one release.
 
         Weights of at most 1 move the sum by at most C. `model` is any model.
@@ -99,4 +109,20 @@ class Cohorts:
         self._next.clear()
         updates = [(weight, update) for weight, update in terms if isinstance(update, Gradient)]
         assert len(updates) == len(terms), "updates are promises: what they become is not clipped"
-        return self._tape.noised(model, updates, self.plan.noise_scale)
+        scale = self.plan.noise_scale
+        if self._noises is None:
+            return self._tape.noised(model, updates, scale)
+        noises = self._noises
+        self._model = model
+        return self._tape.noised(model, updates, scale, lambda: next(noises))
+
+    @property
+    def noise_std(self) -> float:
+        """The standard deviation of the newest release's noise."""
+        scale, stds = self.plan.noise_scale, self._stds
+        return scale if stds is None or self.number < 1 else scale * stds[self.number - 1]
+
+    def _correlated(self, strategy: Strategy) -> Iterator[Model]:
+        """Yield the noise of each release."""
+        tape, scale = self._tape, self.plan.noise_scale
+        return strategy.noises(lambda: tape.noise(self._model, scale), lambda *terms: tape.settle(tape.combine(*terms)))

@@ -106,7 +106,7 @@ class FedAsync(LocalRounds):
         terms = ((share * part, model) for part, model in heard)
         self.server_model = self.tape.apply((1.0 - share, self.server_model), *terms)
         self.applied()
-        std = None if cohorts is None else cohorts.plan.noise_scale
+        std = None if cohorts is None else cohorts.noise_std
         self.updated(update.client, update.staleness, update.examples, update.step_size, noise_std=std)
         self.hand_out(update.client, update.came)
         if cohorts is not None:

@@ -213,7 +213,7 @@ class FedAvg(ServerAlgorithm):
                 self.cohorts.join(k)
             noised = self.cohorts.noised(self.server_model, [(1.0, this.came[k]) for k in came])
             terms: Terms = [(step / self.divisor * c, change) for c, change in noised]
-            stds[-1:] = [self.cohorts.plan.noise_scale] * bool(came)
+            stds[-1:] = [self.cohorts.noise_std] * bool(came)
         elif self.aggregation is None:
             total = sum(self.weights[k] for k in came)
             terms = self._terms(this, [(k, step * self.weights[k] / total) for k in came])

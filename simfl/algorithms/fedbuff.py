@@ -131,7 +131,7 @@ class FedBuff(LocalRounds):
         if self.server_noise is not None:
             noise_std[-1] = self.server_noise
         if self.cohorts is not None:
-            noise_std[-1] = self.cohorts.plan.noise_scale
+            noise_std[-1] = self.cohorts.noise_std
         sizes = [update.examples for update in buffer]
         self.server_model = self.stepped(buffer, weights)
         self.merged(self.server, self.server_model)

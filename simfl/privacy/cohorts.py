@@ -37,6 +37,7 @@ from simfl.privacy.calibration import releases_within
 from simfl.privacy.gaussian import gaussian_epsilon
 from simfl.privacy.ledger import HONEST, NOT_CERTIFIED, OUTSIDE, Composition, Ledger, greatest
 from simfl.privacy.releases import Promise, Releases, Tally
+from simfl.privacy.strategies import Strategy
 from simfl.privacy.terms import Terms, View
 
 #: Is called with the number of a release, its virtual time in seconds, and how many updates each user has in it.
@@ -68,6 +69,7 @@ class CohortPlan:
         releases: T, the number of cohorts after which the server makes no more; None for any number.
         unamplified: why the draw of users does not amplify, in words; None if it does, after T releases.
         gate: how often a user may be in a release; None: as often as it comes, also several times in one.
+        strategy: how noise is correlated over releases (`simfl.privacy.correlated_cohorts`); None: independent.
     """
 
     noise_scale: float
@@ -75,6 +77,7 @@ class CohortPlan:
     releases: int | None = None
     unamplified: str | None = "the algorithm chooses who is in a cohort"
     gate: Gate | None = None
+    strategy: Strategy | None = None
 
 
 #: Largest number of releases that a budget may allow.
