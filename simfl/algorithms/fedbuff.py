@@ -130,10 +130,10 @@ class FedBuff(LocalRounds):
         self._shares.clear()
         if self.server_noise is not None:
             noise_std[-1] = self.server_noise
-        if self.cohorts is not None:
-            noise_std[-1] = self.cohorts.noise_std
         sizes = [update.examples for update in buffer]
         self.server_model = self.stepped(buffer, weights)
+        if self.cohorts is not None:
+            noise_std[-1] = self.cohorts.noise_std
         self.merged(self.server, self.server_model)
         self.applied()
         self.round_num += 1

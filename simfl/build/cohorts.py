@@ -7,8 +7,10 @@ from collections.abc import Iterator
 from simfl.build.setup import Setup
 from simfl.errors import ScenarioError
 from simfl.privacy.cohorts import CohortPlan, Gate
+from simfl.privacy.in_time import Participation
+from simfl.privacy.strategies import Strategy, Tree, banded, blt, square_root
 from simfl.scenario import Scenario
-from simfl.scenario.privacy import CohortGaussian
+from simfl.scenario.privacy import BandedNoise, CohortGaussian, SquareRootNoise, TreeNoise
 from simfl.scenario.schedules import ConstantStep
 
 
@@ -21,7 +23,26 @@ def cohorts_of(setup: Setup, noise_scale: float) -> CohortPlan | None:
     rule, gate = privacy.participation, None
     if rule is not None:
         gate = Gate(rule.min_separation, rule.at_most, rule.early == "wait")
-    return CohortPlan(noise_scale, rate, privacy.releases, next(_shown(setup, privacy), None), gate)
+    shown, strategy = next(_shown(setup, privacy), None), strategy_of(privacy)
+    return CohortPlan(noise_scale, rate, privacy.releases, shown, gate, strategy)
+
+
+def strategy_of(privacy: CohortGaussian) -> Strategy | None:
+    """Return how noise is correlated over a server's releases; None if it is not.
+
+    Raises:
+        ScenarioError: jax_privacy is needed and not installed, or finds no matrix.
+    """
+    noise, rule, made = privacy.noise, privacy.participation, privacy.releases
+    if noise is None or rule is None or made is None:
+        return None
+    if isinstance(noise, TreeNoise):
+        return Tree(noise.restart_every, noise.estimate == "efficient")
+    if isinstance(noise, SquareRootNoise):
+        return square_root(min(noise.bands, made))
+    if isinstance(noise, BandedNoise):
+        return banded(noise.bands, made)
+    return blt(noise.buffers, made, Participation(rule.min_separation, privacy.most_of_a_user or made))
 
 
 def refuse_cohorts(scenario: Scenario) -> None:

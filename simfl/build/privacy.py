@@ -17,6 +17,7 @@ from simfl.privacy.accounting import Accountant
 from simfl.privacy.calibration import least_noise
 from simfl.privacy.cohorts import CohortLedger
 from simfl.privacy.correlated import Correlation, InTime, Pairwise
+from simfl.privacy.correlated_cohorts import CorrelatedCohortLedger
 from simfl.privacy.in_time import InTimeLedger, noising_coefficients, participation
 from simfl.privacy.ledger import Ledger
 from simfl.privacy.mechanisms import MECHANISMS
@@ -134,7 +135,8 @@ def _ledger(
     batches = setup.scenario.algorithm.batch_size, setup.kind.sampling
     plan = cohorts_of(setup, 0.0)
     if plan is not None:
-        return CohortLedger(terms, sizes, *batches, levels, plan)
+        made = CohortLedger if plan.strategy is None else CorrelatedCohortLedger
+        return made(terms, sizes, *batches, levels, plan)
     if noising is None:
         return Ledger(terms, sizes, *batches, levels, pure)
     return InTimeLedger(dataclasses.replace(terms, amplification=False), sizes, *batches, levels, noising)

@@ -39,7 +39,8 @@ class CorrelatedTally(CohortTally):
         """Count one release of a sum."""
         plan, number = self.ledger.plan, self.cohorts
         gate = plan.gate
-        assert gate is not None and plan.releases is not None
+        assert gate is not None
+        assert plan.releases is not None
         if not hasattr(self, "_last"):
             self._last: dict[int, int] = {}
         for user, updates in Counter(promise.client for _, promise in terms).items():
@@ -89,7 +90,9 @@ class CorrelatedCohortLedger(CohortLedger):
     def sensitivity(self, count: int) -> float:
         """Return sens(C) of a user in at most `count` of all planned releases."""
         plan, gate = self.plan, self.plan.gate
-        assert plan.strategy is not None and plan.releases is not None and gate is not None
+        assert plan.strategy is not None
+        assert plan.releases is not None
+        assert gate is not None
         return plan.strategy.sensitivity(plan.releases, Participation(gate.separation, count))
 
     def mu(self, count: int, level: float) -> float:

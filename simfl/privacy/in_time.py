@@ -141,7 +141,7 @@ def _of_jax_privacy(strategy: str, window: int, size: int, releases: int, takes:
 
     impulse, raw = np.zeros(window), optimized(strategy, size, releases, takes)
     impulse[0] = 1.0
-    made = np.array(raw[0]) if strategy == "banded" else blt_coefficients(*raw, max(releases, window, 2))
+    made = np.array(raw[0]) if strategy == "banded" else blt_coefficients(raw[0], raw[1], max(releases, window, 2))
     return lfilter([1.0], made, impulse)  # type: ignore[no-any-return]
 
 

@@ -62,7 +62,8 @@ class Strategy(ABC):
             return np.sum([coefficient * vector for coefficient, vector in terms], axis=0)  # type: ignore[no-any-return]
 
         noises = self.noises(fresh, combine)
-        return np.array([next(noises) for _ in range(releases)])[:, : made[0]]
+        rows: NDArray[np.float64] = np.array([next(noises) for _ in range(releases)])
+        return rows[:, : made[0]]
 
     @abstractmethod
     def deviations(self, releases: int) -> tuple[float, ...]:
@@ -159,7 +160,8 @@ class Tree(Strategy):
                 after = (before[:, :, None] + ends[::-1][None]).max(axis=1)
                 following[count : count + len(after)] = np.maximum(following[count : count + len(after)], after)
             best = following
-        return best[:, 0]
+        most: NDArray[np.float64] = best[:, 0]
+        return most
 
     def _bound(self, releases: int, apart: int, blocks: list[int]) -> NDArray[np.float64]:
         """Return an upper bound: c participations, of which a node has m at most."""
@@ -198,9 +200,7 @@ def _tables(height: int, apart: int, efficient: bool) -> tuple[NDArray[np.float6
                 # the left one ends x releases before the middle, the right one begins apart - 1 - x after it
                 joint, flipped = left[one], right[other][::-1]
                 for x in range(apart):
-                    np.maximum(
-                        made[one + other], joint[:, x, None] + flipped[x][None], out=made[one + other]
-                    )
+                    np.maximum(made[one + other], joint[:, x, None] + flipped[x][None], out=made[one + other])
         table = made
         tables.append(table)
     return tuple(tables)
@@ -293,7 +293,7 @@ def blt(buffers: int, releases: int, takes: Participation) -> Blt:
     return Blt(*(_on_grid(np.array(one), GRID / 16) for one in optimized("blt", buffers, releases, takes)))
 
 
-def _on_grid(values: NDArray[np.float64], grid: float) -> tuple[float, ...]:
+def _on_grid(values: NDArray[Any], grid: float) -> tuple[float, ...]:
     """Round, so that float32 holds the numbers and last bits of an optimizer have no effect."""
     rounded: list[float] = (np.round(values / grid) * grid).tolist()
     return tuple(rounded)

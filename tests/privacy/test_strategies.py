@@ -89,7 +89,7 @@ def test_sensitivity_of_larger_trees_is_that_of_a_search_over_places(tree, relea
     """By branch and bound over sums of squares: a slow search that shares nothing with the tables."""
     matrix = rows_of_tree(tree, releases)
 
-    @functools.lru_cache(maxsize=None)
+    @functools.cache
     def most(position, counts):
         if position >= releases:
             return sum(count**2 for count in counts)
@@ -104,7 +104,9 @@ def test_sensitivity_of_larger_trees_is_that_of_a_search_over_places(tree, relea
 
 @pytest.mark.parametrize("tree", [Tree(), Tree(efficient=False), Tree(restart=12)])
 def test_the_bound_for_long_runs_is_not_below_the_exact_value(tree, monkeypatch):
-    exact = {(n, b, k): tree.sensitivity(n, Participation(b, k)) for n in (5, 37, 64) for b in (1, 3, 8) for k in (1, 4)}
+    exact = {
+        (n, b, k): tree.sensitivity(n, Participation(b, k)) for n in (5, 37, 64) for b in (1, 3, 8) for k in (1, 4)
+    }
     monkeypatch.setattr(strategies, "MOST_WORK", 0.0)
     Tree._most.cache_clear()
     for (n, b, k), value in exact.items():
