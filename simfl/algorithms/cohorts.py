@@ -9,10 +9,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
-from simfl.privacy.cohorts import CohortPlan
+from simfl.privacy.cohorts import AbstractGrid, CohortPlan
 from simfl.privacy.releases import Releases
 from simfl.privacy.strategies import Strategy
 from simfl.tape import Gradient, Model, Tape
+
+#: Is called with a model that a release led to, the terms of it that were known before, and the factor of the sum.
+OnModel = Callable[[Model, Sequence[tuple[float, Model | Gradient]], float], None]
 
 
 class Cohorts:
@@ -25,6 +28,9 @@ class Cohorts:
         seen: the releases by the tape's count.
     """
 
+    #: May be replaced before the run.
+    on_model: OnModel = staticmethod(lambda model, known, factor: None)
+
     def __init__(self, tape: Tape, plan: CohortPlan, allowances: Sequence[int] | None, seen: Releases) -> None:
         self.plan = plan
         #: Number of releases so far.
@@ -34,6 +40,8 @@ class Cohorts:
         self.early: Counter[int] = Counter()
         #: Updates in the next release, by user.
         self._next: Counter[int] = Counter()
+        #: Its users, and the release that each was in before.
+        self._before: list[tuple[int, int | None]] = []
         #: The number of the last release that each user was in, and how many it was in.
         self._last: dict[int, int] = {}
         self._made: Counter[int] = Counter()
@@ -88,8 +96,20 @@ class Cohorts:
     def join(self, user: int) -> None:
         """Note that an update of a user will be in the next release."""
         self._next[user] += 1
+        self._before.append((user, self._last.get(user)))
         self._last[user] = self.number
         self._made[user] += 1
+
+    def abort(self) -> None:
+        """Forget the updates in the next release: it is not made."""
+        for user, last in reversed(self._before):
+            self._made[user] -= 1
+            if last is None:
+                del self._last[user]
+            else:
+                self._last[user] = last
+        self._before.clear()
+        self._next.clear()
 
     def let_in(self) -> None:
         """Call, in the order of their coming, the users who may be in the next release."""
@@ -97,6 +117,10 @@ class Cohorts:
         self._waiting = [(opens, call) for opens, call in self._waiting if opens > self.number and not self.over]
         for call in ready:
             call()
+
+    def shown(self, model: Model, known: Sequence[tuple[float, Model | Gradient]], factor: float) -> None:
+        """Note the model that the last release led to: known terms and factor * sum."""
+        self.on_model(model, known, factor)
 
     def noised(
         self, model: Model, terms: Sequence[tuple[float, Model | Gradient]]
@@ -107,22 +131,37 @@ class Cohorts:
         """
         self.number += 1
         self._next.clear()
+        self._before.clear()
         updates = [(weight, update) for weight, update in terms if isinstance(update, Gradient)]
         assert len(updates) == len(terms), "updates are promises: what they become is not clipped"
-        scale = self.plan.noise_scale
-        if self._noises is None:
-            return self._tape.noised(model, updates, scale)
-        noises = self._noises
-        self._model = model
-        return self._tape.noised(model, updates, scale, lambda: next(noises))
+        plan = self.plan
+        if plan.grid is not None:
+            return [(1.0, self._on_grid(plan.grid, updates))]
+        if self._noises is not None:
+            noises, self._model = self._noises, model
+            return self._tape.noised(model, updates, plan.noise_scale, correlated=lambda: next(noises))
+        if not plan.parts:
+            return self._tape.noised(model, updates, plan.noise_scale)
+        # more is not counted
+        return self._tape.noised(model, updates, plan.scale_of(len(updates)), plan.noise_scale)
 
-    @property
-    def noise_std(self) -> float:
-        """The standard deviation of the newest release's noise."""
-        scale, stds = self.plan.noise_scale, self._stds
-        return scale if stds is None or self.number < 1 else scale * stds[self.number - 1]
+    def noise_std(self, members: int) -> float:
+        """Return the standard deviation of the noise of the newest release, a sum of so many updates."""
+        if self._stds is not None:
+            return self.plan.noise_scale * self._stds[self.number - 1]
+        return self.plan.scale_of(members)
 
     def _correlated(self, strategy: Strategy) -> Iterator[Model]:
         """Yield the noise of each release."""
         tape, scale = self._tape, self.plan.noise_scale
         return strategy.noises(lambda: tape.noise(self._model, scale), lambda *terms: tape.settle(tape.combine(*terms)))
+
+    def _on_grid(self, grid: AbstractGrid, updates: Sequence[tuple[float, Gradient]]) -> Model:
+        """Return the sum of what users send, each with its part of the noise: one release."""
+        assert all(weight == 1.0 for weight, _ in updates), "all parts of the noise count in full"
+        plan, tape = self.plan, self._tape
+        plan.scale_of(len(updates))
+        if tape.releases is not None:
+            tape.releases.count_sum(updates, plan.noise_scale)
+        sent = [tape.map(grid.part(), [tape.combine((1.0, update))], client=update.client)[0] for _, update in updates]
+        return tape.map(grid.whole(), sent, pads=True)[0]

@@ -161,6 +161,14 @@ class Setup:
             return links
         return dataclasses.replace(links, cuts=ContactCuts(links.cuts, self.changing))
 
+    @functools.cached_property
+    def learning(self) -> Streams:
+        """The streams of learning: initial model, mini-batches, noise.
+
+        All other draws are those of the world, from `streams`: data, shares, graph, times, faults, choices of partners.
+        """
+        return Streams(self.scenario.seed_of_learning)
+
     @property
     def tasks(self) -> int:
         """The number of models trained on the same data; `moved` is one of them."""

@@ -14,6 +14,7 @@ _UNITS = {
 _SCHEDULE = (
     "compute times, availability, losses and stops do not depend on what the data say, only on sizes, which are public"
 )
+_REAL = "noise of real numbers; the last bits of float32 may tell more (Mironov 2012), which no epsilon here covers"
 
 
 def assumptions(ledger: Ledger, releases: Releases) -> dict[str, str]:
@@ -22,6 +23,8 @@ def assumptions(ledger: Ledger, releases: Releases) -> dict[str, str]:
         return {}
     terms = ledger.terms
     moved = "one example more or less" if terms.unit == "example" else f"one {terms.unit} adds nothing"
+    if isinstance(ledger, CohortLedger) and ledger.plan.parts:
+        moved = "one user adds noise only"
     if terms.neighbors == "replace_one":
         moved = "one example replaced" if terms.unit == "example" else f"all data of one {terms.unit} replaced"
     grid = terms.rounding is not None
@@ -33,12 +36,36 @@ def assumptions(ledger: Ledger, releases: Releases) -> dict[str, str]:
         "numbers": _numbers(ledger),
         "holders": _holders(ledger),
         "trust": _trust(ledger),
-        "floating point": "discrete noise on a grid, so last bits show nothing"
-        if grid
-        else "noise of real numbers; the "
-        "last bits of float32 may tell more (Mironov 2012), which no epsilon here covers",
+        "floating point": "discrete noise on a grid, so last bits show nothing" if grid else _REAL,
         "generator": "draws and noise are unknown to the adversary; here they follow from the scenario's seed, with "
         "keys of 32 bits for mini-batches, so this is a simulation of a promise and not a promise",
+    }
+
+
+def assumptions_of_view(ledger: Ledger, releases: Releases, shared: bool, sums: bool = False) -> dict[str, str]:
+    """Return the assumptions of an observer's account.
+
+    `shared`: the account counts all clients that hold an example. `sums`: secure sums hide what is in them.
+    """
+    assumed = assumptions(ledger, releases)
+    if assumed:
+        if shared and ledger.terms.unit == "example":
+            assumed["holders"] = "counted: all clients that hold an example"
+        sees = "of messages to the same node it sees the sum alone" if sums else "it sees the messages that reach it"
+        assumed["observer"] = f"{sees}; it does as the algorithm says, and shares its view with nobody"
+    return assumed
+
+
+def assumptions_of_releases(neighbors: str, sampling: str, rate: float) -> dict[str, str]:
+    """Return the assumptions of a number of releases that no run has made."""
+    secret = sampling in ("poisson", "without_replacement") and rate < 1.0
+    return {
+        "unit": "what is clipped: an example, or a user with all its data",
+        "neighbors": "one of them " + ("replaced" if neighbors == "replace_one" else "more or less"),
+        "draws": f"drawn anew for each release ({sampling}), unknown to the adversary" if secret else "none is secret",
+        "availability": "all that are drawn take part; the number of releases is fixed beforehand",
+        "floating point": _REAL,
+        "generator": "draws and noise are unknown to the adversary",
     }
 
 
@@ -69,6 +96,13 @@ def _numbers(ledger: Ledger) -> str:
 
 
 def _trust(ledger: Ledger) -> str:
+    if isinstance(ledger, CohortLedger) and ledger.plan.parts:
+        plan = ledger.plan
+        told = f"; at most {plan.least - plan.parts} of a sum tell it their noise" if plan.least > plan.parts else ""
+        return (
+            f"users add their parts of the noise and do as they say; the server learns sums of at least {plan.least} "
+            f"only, by secure aggregation that is not carried out here{told}"
+        )
     if ledger.terms.by_server:
         return "the server sees updates without noise and does as it says"
     own = "each client adds its own noise and does as it says"

@@ -56,14 +56,15 @@ class Strategy(ABC):
 
         def fresh() -> NDArray[np.float64]:
             made[0] += 1
-            return np.eye(1, size, made[0] - 1)[0]
+            unit: NDArray[np.float64] = np.eye(1, size, made[0] - 1)[0]
+            return unit
 
         def combine(*terms: tuple[float, NDArray[np.float64]]) -> NDArray[np.float64]:
             return np.sum([coefficient * vector for coefficient, vector in terms], axis=0)  # type: ignore[no-any-return]
 
         noises = self.noises(fresh, combine)
-        rows: NDArray[np.float64] = np.array([next(noises) for _ in range(releases)])
-        return rows[:, : made[0]]
+        rows: NDArray[np.float64] = np.array([next(noises) for _ in range(releases)])[:, : made[0]]
+        return rows
 
     @abstractmethod
     def deviations(self, releases: int) -> tuple[float, ...]:

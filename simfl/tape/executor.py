@@ -20,6 +20,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxlib import xla_client  # JAX itself divides a CPU into devices only once in a process
 from numpy.typing import NDArray
 
+from simfl.each import EachArray, of_setting
 from simfl.errors import RunError, ScenarioError, raised
 from simfl.models import AbstractModel
 from simfl.models.lazy import start_jax
@@ -517,15 +518,19 @@ class Executor:
             self._grow(before)
         program = self._program_of(window.branches)
         places = self.bank.place[[number for number, _ in window.constants]]
-        values = np.stack([values for _, values in window.constants]) if window.constants else None
+        constants = [values for _, values in window.constants]
+        vary = any(isinstance(values, EachArray) for values in constants)
+        given = np.stack(constants) if constants and not vary else None
         parts = [self._part(steps, at) for at in range(0, steps.count, self.steps)]
         serial = self._padded_serial(steps.serials.ints)
         for setting, of in enumerate(self._settings):
             if of.is_over:
                 continue
             of.evaluated = None
-            if values is not None:
-                of.rows = self._constants(of.rows, places, values)
+            if vary:
+                given = np.stack([of_setting(values, setting) for values in constants])
+            if given is not None:
+                of.rows = self._constants(of.rows, places, given)
             of.rows.block_until_ready()
             self._count(of)  # the device is idle, and a window has too few operations for the count to overflow
             self._compute(of, setting, steps, parts, serial, program)

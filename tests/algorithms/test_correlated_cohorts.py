@@ -146,6 +146,7 @@ def test_a_draw_of_users_does_not_amplify():
             r"participation\.min_separation: expected at least noise\.bands, 3, found 2",
         ),
         ({"noise": {"correlated": "pairwise"}}, r"privacy\.noise"),
+        ({"where": "secure_sum"}, r"privacy\.noise: expected null with where: secure_sum, found 'tree'"),
     ],
 )
 def test_what_has_no_account_is_refused_in_one_line(changes, line):

@@ -114,6 +114,18 @@ def test_client_stops_when_its_budget_is_spent(algorithm, tmp_path):
     assert result.manifest.reason == "nothing left to happen: every client has spent its privacy budget"
 
 
+def test_a_budget_of_whole_clients_counts_updates_and_not_their_shuffled_batches(tmp_path):
+    """The order of a client's examples is no part of its account: all 4 mini-batches make one release."""
+    asked = loads(
+        "data: digits\nclients: 8\nstop: {updates: 4000}\nevaluate: {every: {updates: 2000}}\n"
+        "algorithm: {kind: fedavg, local_steps: 4, batch_size: 8, sampling: shuffle}\n"
+        "privacy: {mechanism: gaussian_update, noise_multiplier: 4, epsilon: 8}"
+    )
+    result, allowed = run(asked, out=tmp_path), assemble(asked).training.allowances
+    assert result.clients["updates"].tolist() == allowed
+    assert result.clients["epsilon"].between(0.97 * 8, 8).all()
+
+
 def test_noise_from_a_budget_spends_it_as_planned(tmp_path):
     asked = scenario("{epsilon: 3, delta: 1.0e-5}", algorithm="sync_sgd", stop="{epochs: 5}")
     setup = assemble(asked)

@@ -115,8 +115,8 @@ class Watched(Tape):
         self.noises.append(super().noise(model, noise_scale))
         return self.noises[-1]
 
-    def noised(self, model, terms, noise_scale, correlated=None):
-        made = super().noised(model, terms, noise_scale, correlated)
+    def noised(self, model, terms, noise_scale, counted=None, correlated=None):
+        made = super().noised(model, terms, noise_scale, counted, correlated)
         assert all(abs(weight) <= 1.0 and update.noise_scale == 0.0 for weight, update in terms)
         self.sums.append((Counter(update.client for _, update in terms), noise_scale))
         self.used.update(id(update) for _, update in terms)
