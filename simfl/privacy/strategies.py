@@ -168,7 +168,8 @@ class Tree(Strategy):
         """Return an upper bound: c participations, of which a node has m at most."""
         counts = np.arange(-(-releases // apart) + 1, dtype=float)
         levels = [np.minimum(counts, -(-(1 << height) // apart)) for height in range(max(blocks) + 1)]
-        return counts * np.sum(levels, axis=0)  # sum of squares <= largest * sum
+        bound: NDArray[np.float64] = counts * np.sum(levels, axis=0)  # sum of squares <= largest * sum
+        return bound
 
 
 #: Number of steps of the exact search above which sens(C) of trees is bounded.
