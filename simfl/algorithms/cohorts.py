@@ -7,10 +7,11 @@ See `simfl.privacy.cohorts` for the account. An algorithm puts updates into a co
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from simfl.privacy.cohorts import AbstractGrid, CohortPlan
 from simfl.privacy.releases import Releases
+from simfl.privacy.strategies import Strategy
 from simfl.tape import Gradient, Model, Tape
 
 #: Is called with a model that a release led to, the terms of it that were known before, and the factor of the sum.
@@ -46,6 +47,13 @@ class Cohorts:
         self._made: Counter[int] = Counter()
         #: Calls for users that wait at the gate: the number of the release from which each may go on.
         self._waiting: list[tuple[int, Callable[[], None]]] = []
+        #: Noises of the releases and their deviations, if they are correlated; noise is drawn at this model.
+        self._noises: Iterator[Model] | None = None
+        self._stds: Sequence[float] | None = None
+        self._model = Model((), ())
+        if plan.strategy is not None:
+            assert plan.releases is not None, "the account is for a number of releases"
+            self._noises, self._stds = self._correlated(plan.strategy), plan.strategy.deviations(plan.releases)
 
     @property
     def over(self) -> bool:
@@ -129,11 +137,24 @@ class Cohorts:
         plan = self.plan
         if plan.grid is not None:
             return [(1.0, self._on_grid(plan.grid, updates))]
+        if self._noises is not None:
+            noises, self._model = self._noises, model
+            return self._tape.noised(model, updates, plan.noise_scale, correlated=lambda: next(noises))
         if not plan.parts:
-            return list(self._tape.noised(model, updates, plan.noise_scale))
-        return list(
-            self._tape.noised(model, updates, plan.scale_of(len(updates)), plan.noise_scale)
-        )  # more is not counted
+            return self._tape.noised(model, updates, plan.noise_scale)
+        # more is not counted
+        return self._tape.noised(model, updates, plan.scale_of(len(updates)), plan.noise_scale)
+
+    def noise_std(self, members: int) -> float:
+        """Return the standard deviation of the noise of the newest release, a sum of so many updates."""
+        if self._stds is not None:
+            return self.plan.noise_scale * self._stds[self.number - 1]
+        return self.plan.scale_of(members)
+
+    def _correlated(self, strategy: Strategy) -> Iterator[Model]:
+        """Yield the noise of each release."""
+        tape, scale = self._tape, self.plan.noise_scale
+        return strategy.noises(lambda: tape.noise(self._model, scale), lambda *terms: tape.settle(tape.combine(*terms)))
 
     def _on_grid(self, grid: AbstractGrid, updates: Sequence[tuple[float, Gradient]]) -> Model:
         """Return the sum of what users send, each with its part of the noise: one release."""

@@ -230,7 +230,7 @@ class FedAvg(ServerAlgorithm):
                 self.cohorts.join(k)
             noised = self.cohorts.noised(self.server_model, [(1.0, this.came[k]) for k in came])
             terms: Terms = [(step / self.divisor * c, change) for c, change in noised]
-            stds[-1:] = [self.cohorts.plan.scale_of(len(came))] * bool(came)
+            stds[-1:] = [self.cohorts.noise_std(len(came))] * bool(came)
         elif self.aggregation is None:
             total = sum(self.weights[k] for k in came)
             terms = self._terms(this, [(k, step * self.weights[k] / total) for k in came])

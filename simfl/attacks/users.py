@@ -310,7 +310,14 @@ class WatchingTape(Tape):
 
     sums: list[Sum]
 
-    def noised(self, model: Model, terms: Sequence[tuple[Any, Gradient]], noise_scale: Any, counted: Any = None) -> Any:
+    def noised(
+        self,
+        model: Model,
+        terms: Sequence[tuple[Any, Gradient]],
+        noise_scale: Any,
+        counted: Any = None,
+        correlated: Any = None,
+    ) -> Any:
         """Note who is in the sum; see `Tape.noised`."""
         counts: Counter[int] = Counter()
         weights: Counter[int] = Counter()
@@ -318,7 +325,7 @@ class WatchingTape(Tape):
             counts[update.client] += 1
             weights[update.client] += abs(float(weight))  # type: ignore[assignment]
         self.sums.append({user: (count, float(weights[user])) for user, count in counts.items()})
-        return super().noised(model, terms, noise_scale, counted)
+        return super().noised(model, terms, noise_scale, counted, correlated)
 
 
 def listen_to_server(setup: Setup, device: jax.Device, scorer: ServerScorer) -> Releases:
@@ -397,4 +404,9 @@ def _problems(scenario: Scenario) -> Iterator[str]:
             "for, which an audit would take for an error; audit the same scenario with where: server"
         )
         return
+    if scenario.privacy.correlated is not None:
+        yield (
+            f"privacy.noise: expected null, found {scenario.privacy.correlated}; an audit of users knows the law of "
+            "noise that is drawn for each sum"
+        )
     refuse_attackers(scenario, "an audit is about users that follow the algorithm")

@@ -43,6 +43,7 @@ from simfl.privacy.calibration import releases_within
 from simfl.privacy.gaussian import gaussian_epsilon
 from simfl.privacy.ledger import HONEST, NOT_CERTIFIED, OUTSIDE, Composition, Ledger, greatest
 from simfl.privacy.releases import Promise, Releases, Tally
+from simfl.privacy.strategies import Strategy
 from simfl.privacy.terms import Terms, View
 
 #: Is called with the number of a release, its virtual time in seconds, and how many updates each user has in it.
@@ -89,6 +90,7 @@ class CohortPlan:
         least: t, the smallest number of updates whose sum the server sees; 0: it sees the updates.
         parts: users whose parts of the noise make noise_scale; 0: the server adds the noise.
         grid: how users round updates and add discrete noise; None for noise of real numbers.
+        strategy: how noise is correlated over releases (`simfl.privacy.correlated_cohorts`); None: independent.
     """
 
     noise_scale: float
@@ -99,6 +101,7 @@ class CohortPlan:
     least: int = 0
     parts: int = 0
     grid: AbstractGrid | None = None
+    strategy: Strategy | None = None
 
     def scale_of(self, members: int) -> float:
         """Return the standard deviation of the noise on a sum of updates.

@@ -13,7 +13,7 @@ from simfl.scenario.compression import WITH_GAMMA
 from simfl.scenario.control import OF_KNOWN_OPTIMA, OF_REGRESSIONS
 from simfl.scenario.data import RealData, SyntheticData, Table, TargetKind
 from simfl.scenario.distributions import ListedFactors
-from simfl.scenario.fields import kind_of, members_of
+from simfl.scenario.fields import Config, kind_of, members_of
 from simfl.scenario.models import ExternalModel, ModelConfig
 from simfl.scenario.partitions import ByColumn, ByLabel, ListedSizes, Natural, Resample
 from simfl.scenario.privacy import Accounted, CohortGaussian, DiscreteGaussian, Gaussian
@@ -351,6 +351,8 @@ def _cohorts(scenario: Sections, privacy: CohortGaussian) -> Iterator[Problem]:
             expected = f"at most {count // size} with sums of {size} of {count} users, each in one of b sums in a row"
             at = ("privacy", "participation", "min_separation")
             yield Problem(expected, str(rule.min_separation), "lower it, or add clients", at)
+    if privacy.noise is not None:
+        yield from _correlated_sums(privacy, privacy.noise)
     if privacy.cohorts == "poisson":
         fraction = getattr(algorithm, "fraction", None)
         if fraction is None:
@@ -359,6 +361,28 @@ def _cohorts(scenario: Sections, privacy: CohortGaussian) -> Iterator[Problem]:
         if privacy.epsilon is not None:
             advice = "give noise_multiplier and releases; simfl privacy calibrate finds them"
             yield Problem("null with cohorts: poisson", "a budget", advice, ("privacy", "epsilon"))
+
+
+def _correlated_sums(privacy: CohortGaussian, noise: Config) -> Iterator[Problem]:
+    """Check what noise that is correlated over a server's releases needs."""
+    rule, bands = privacy.participation, getattr(noise, "bands", 1)
+    found = f"null beside noise {privacy.correlated}"
+    if privacy.releases is None:
+        advice = "the noise is made for a number of releases: add it"
+        yield Problem("the number of releases", found, advice, ("privacy", "releases"))
+    if rule is None:
+        advice = "the noise is for users that the server lets in at most once in b releases: add min_separation"
+        yield Problem("a rule", found, advice, ("privacy", "participation"))
+    elif rule.min_separation < bands:
+        advice = "what a user adds to releases nearer than the bands overlaps: raise it, or lower noise.bands"
+        at = ("privacy", "participation", "min_separation")
+        yield Problem(f"at least noise.bands, {bands}", str(rule.min_separation), advice, at)
+    if privacy.where != "server":
+        advice = "parts of users that leave cannot be added to later releases; use where: server"
+        yield Problem(f"null with where: {privacy.where}", repr(privacy.correlated), advice, ("privacy", "noise"))
+    if privacy.noise_multiplier == 0.0:
+        advice = "correlated noise comes in units of it; raise it"
+        yield Problem("more than 0 beside noise", "0", advice, ("privacy", "noise_multiplier"))
 
 
 def _compression(scenario: Sections) -> Iterator[Problem]:

@@ -111,11 +111,14 @@ class Watched(Tape):
         self.made[id(promise)] = promise
         return promise
 
-    def noised(self, model, terms, noise_scale):
-        made = super().noised(model, terms, noise_scale)
+    def noise(self, model, noise_scale):
+        self.noises.append(super().noise(model, noise_scale))
+        return self.noises[-1]
+
+    def noised(self, model, terms, noise_scale, counted=None, correlated=None):
+        made = super().noised(model, terms, noise_scale, counted, correlated)
         assert all(abs(weight) <= 1.0 and update.noise_scale == 0.0 for weight, update in terms)
         self.sums.append((Counter(update.client for _, update in terms), noise_scale))
-        self.noises.append(made[-1][1])
         self.used.update(id(update) for _, update in terms)
         return made
 
@@ -141,11 +144,13 @@ WAYS = {
 }
 
 
-def run(name, fault, *, level=2.0, allowances=None, releases=None, until=3.0, **changed):
+def run(name, fault, *, level=2.0, allowances=None, releases=None, until=3.0, ledger_type=None, **changed):
     """Return the tape of a run, the ledger, the table of cohorts, and the algorithm."""
     kind, options, planned = WAYS[name]
     plan = CohortPlan(level, **{"releases": releases, **planned, **changed})
-    ledger = ledger_of(plan, level=level)
+    ledger = (ledger_type or CohortLedger)(
+        Terms("gaussian_cohort", DELTA), np.full(USERS, 20), BATCH, "shuffle", [level] * USERS, plan
+    )
     speeds = [0.2, *[1.0] * (USERS - 1)]
     training = dataclasses.replace(
         make_training([20] * USERS, noise_std=level), cohorts=plan, allowances=allowances, noise_scale=[level] * USERS
