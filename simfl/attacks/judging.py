@@ -1,4 +1,4 @@
-"""What audits of examples and of users share: their report, and the verdict on guesses."""
+"""Report of audits of examples and users, and the verdict on guesses."""
 
 from __future__ import annotations
 

@@ -22,7 +22,8 @@ def cohorts_of(setup: Setup, noise_scale: float) -> CohortPlan | None:
     rule, gate = privacy.participation, None
     if rule is not None:
         gate = Gate(rule.min_separation, rule.at_most, rule.early == "wait")
-    return CohortPlan(noise_scale, rate, privacy.releases, next(_shown(setup, privacy), None), gate)
+    owners = setup.scenario.clients.owners
+    return CohortPlan(noise_scale, rate, privacy.releases, next(_shown(setup, privacy), None), gate, owners)
 
 
 def factor_of(scenario: Scenario) -> float | None:

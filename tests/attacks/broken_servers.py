@@ -91,8 +91,8 @@ def ungated(audit):
     """Ignore the rule of participation."""
     with (
         mock.patch.object(Cohorts, "admits", lambda self, user: not self.over),
-        mock.patch.object(Cohorts, "holds", lambda self, user: False),
-        mock.patch.object(Cohorts, "opens", lambda self, user: 0),
+        mock.patch.object(Cohorts, "holds", return_value=False),
+        mock.patch.object(Cohorts, "opens", return_value=0),
     ):
         yield
 
