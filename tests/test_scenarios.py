@@ -109,13 +109,21 @@ def test_a_shortened_scenario_runs(path, tmp_path, monkeypatch):
     if scenario.algorithm.kind in ("mindflayer", "fedat", "favas"):  # as many as clients complete in whole steps
         trials = getattr(scenario.algorithm, "trials", 1)
         assert UPDATES <= run.manifest.updates < UPDATES + scenario.clients.count * trials
-    elif getattr(scenario.privacy, "cohorts", None) == "poisson":  # whole rounds of users that are drawn
+    elif getattr(scenario.privacy, "cohorts", None) == "poisson" or getattr(scenario.algorithm, "secure_sum", None):
+        # whole rounds of users that are drawn, or survive
         assert UPDATES <= run.manifest.updates < UPDATES + scenario.clients.count
     else:
         assert run.manifest.updates == math.ceil(UPDATES / _at_once(scenario)) * _at_once(scenario)
     assert run.clients["updates"].sum() == run.manifest.updates == len(run.updates)
     assert run.metrics["test_loss"].iloc[-1] < run.metrics["test_loss"].iloc[0] or scenario.privacy is not None
-    mechanisms = ("gaussian", "gaussian_update", "gaussian_cohort", "laplace_l2", "one_pass_gaussian")
+    mechanisms = (
+        "gaussian",
+        "gaussian_update",
+        "gaussian_cohort",
+        "discrete_gaussian",
+        "laplace_l2",
+        "one_pass_gaussian",
+    )
     certified = scenario.privacy is not None and scenario.privacy.mechanism in mechanisms
     if scenario.algorithm.kind == "deep_q_sgd":  # what it decides shows private losses, unless a coin decides
         certified = certified and scenario.algorithm.explore_to == 1.0

@@ -32,6 +32,7 @@ from simfl.tape.tuning import STEPS
 from simfl.world import World
 from simfl.world.availability import Outcome
 from simfl.world.compute import Draws
+from simfl.world.secure_sums import SumProtocol
 
 #: A row of the table `updates`: time_s, client, peer, round, staleness, sample_size, step_size, noise_std.
 UpdateRow = tuple[float, int, int, int, int, int, float, float]
@@ -69,6 +70,8 @@ class Training:
         planned_updates: number of updates of all clients until the end of the run; inf if it is not known.
         compression: how messages are compressed; None: they are not.
         cohorts: how the server adds noise to sums of updates; None: it does not.
+        streams: of learning, from which the sizes of Poisson batches are drawn; None: those of the world.
+        secure_sum: the protocol by which a server learns sums of updates only; None if it sees the updates.
     """
 
     initial: NDArray[np.float32]
@@ -91,6 +94,8 @@ class Training:
     planned_updates: float = math.inf
     compression: CompressionPlan | None = None
     cohorts: CohortPlan | None = None
+    streams: Streams | None = None
+    secure_sum: SumProtocol | None = None
 
     def each_noise_std(self) -> list[float]:
         """Return the standard deviation of each client's noise, [K]."""
@@ -132,12 +137,15 @@ class Observer(Protocol):
 
 
 class BatchSizes:
-    """Sizes of mini-batches: B, or Binomial(n, B/n) under Poisson sampling."""
+    """Sizes of mini-batches: B, or Binomial(n, B/n) under Poisson sampling.
+
+    `streams` are those of the world, which a training without streams of its own draws from.
+    """
 
     def __init__(self, training: Training, streams: Streams) -> None:
         self._nominal = training.batch_size
         self._constant = training.batch_size if training.sampling != "poisson" else None
-        self._streams = streams
+        streams = self._streams = training.streams or streams
         self._sizes = training.sizes.tolist()
         self._draws: dict[int, Draws] = {}
         if self._constant is None:
@@ -420,15 +428,15 @@ class Algorithm(ABC):
         """Whether the client's next release would exceed its privacy budget.
 
         The next computation is assumed to make as many releases as the one with the most so far, and at least
-        those that are promised. A client that promised a release above the planned cost has no budget left. With
-        shuffled data or numbered releases, the mini-batches that were handed out count too: a lost one uses up a part
-        of a pass without a release.
+        those that are promised. A client that promised a release above the planned cost has no budget left. Where
+        the account is by passes over shuffled data, or releases are numbered, the mini-batches that were handed out
+        count too: a lost one uses up a part of a pass without a release.
         """
         if self._allowances is None:
             return False
         promised = 0 if self.tape.releases is None else self.tape.releases.promised[client]
         after = self._seen.total(client) + max(self._at_a_time[client], promised)
-        if self._in_passes or self._seen.numbered:
+        if self._seen.passes is not None or self._seen.numbered:
             after = max(after, self._draws[client])
         if after <= self._allowances[client] and client not in self._seen.dearer:
             return False

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from simfl.privacy.cohorts import CohortPlan
+from simfl.privacy.cohorts import AbstractGrid, CohortPlan
 from simfl.privacy.releases import Releases
 from simfl.tape import Gradient, Model, Tape
 
@@ -40,6 +40,8 @@ class Cohorts:
         self.early: Counter[int] = Counter()
         #: Updates in the next release, by user.
         self._next: Counter[int] = Counter()
+        #: Its users, and the release that each was in before.
+        self._before: list[tuple[int, int | None]] = []
         #: The number of the last release that each user was in, and how many it was in.
         self._last: dict[int, int] = {}
         self._made: Counter[int] = Counter()
@@ -94,8 +96,20 @@ class Cohorts:
         """Note that an update of a client will be in the next release."""
         user = self._user_of(client)
         self._next[user] += 1
+        self._before.append((user, self._last.get(user)))
         self._last[user] = self.number
         self._made[user] += 1
+
+    def abort(self) -> None:
+        """Forget the updates in the next release: it is not made."""
+        for user, last in reversed(self._before):
+            self._made[user] -= 1
+            if last is None:
+                del self._last[user]
+            else:
+                self._last[user] = last
+        self._before.clear()
+        self._next.clear()
 
     def let_in(self) -> None:
         """Call, in the order of their coming, the users who may be in the next release."""
@@ -108,13 +122,33 @@ class Cohorts:
         """Note the model that the last release led to: known terms and factor * sum."""
         self.on_model(model, known, factor)
 
-    def noised(self, model: Model, terms: Sequence[tuple[float, Model | Gradient]]) -> list[tuple[float, Gradient]]:
+    def noised(
+        self, model: Model, terms: Sequence[tuple[float, Model | Gradient]]
+    ) -> list[tuple[float, Model | Gradient]]:
         """Return the terms of a sum of updates and the server's noise: one release.
 
         Weights of at most 1 move the sum by at most C. `model` is any model.
         """
         self.number += 1
         self._next.clear()
+        self._before.clear()
         updates = [(weight, update) for weight, update in terms if isinstance(update, Gradient)]
         assert len(updates) == len(terms), "updates are promises: what they become is not clipped"
-        return self._tape.noised(model, updates, self.plan.noise_scale)
+        plan = self.plan
+        if plan.grid is not None:
+            return [(1.0, self._on_grid(plan.grid, updates))]
+        if not plan.parts:
+            return list(self._tape.noised(model, updates, plan.noise_scale))
+        return list(
+            self._tape.noised(model, updates, plan.scale_of(len(updates)), plan.noise_scale)
+        )  # more is not counted
+
+    def _on_grid(self, grid: AbstractGrid, updates: Sequence[tuple[float, Gradient]]) -> Model:
+        """Return the sum of what users send, each with its part of the noise: one release."""
+        assert all(weight == 1.0 for weight, _ in updates), "all parts of the noise count in full"
+        plan, tape = self.plan, self._tape
+        plan.scale_of(len(updates))
+        if tape.releases is not None:
+            tape.releases.count_sum(updates, plan.noise_scale)
+        sent = [tape.map(grid.part(), [tape.combine((1.0, update))], client=update.client)[0] for _, update in updates]
+        return tape.map(grid.whole(), sent, pads=True)[0]

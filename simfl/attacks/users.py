@@ -321,7 +321,7 @@ class WatchingTape(Tape):
     #: The user of each client, [K].
     owners: NDArray[np.int64]
 
-    def noised(self, model: Model, terms: Sequence[tuple[Any, Gradient]], noise_scale: Any) -> Any:
+    def noised(self, model: Model, terms: Sequence[tuple[Any, Gradient]], noise_scale: Any, counted: Any = None) -> Any:
         """Note who is in the sum; see `Tape.noised`."""
         counts: Counter[int] = Counter()
         weights: Counter[int] = Counter()
@@ -330,7 +330,7 @@ class WatchingTape(Tape):
             counts[user] += 1
             weights[user] += abs(float(weight))  # type: ignore[assignment]
         self.sums.append({user: (count, float(weights[user])) for user, count in counts.items()})
-        return super().noised(model, terms, noise_scale)
+        return super().noised(model, terms, noise_scale, counted)
 
 
 def listen_to_server(setup: Setup, device: jax.Device, scorer: ServerScorer) -> Releases:
@@ -402,5 +402,11 @@ def _participation(sums: Sequence[Sum], plan: CohortPlan | None) -> tuple[int, i
 def _problems(scenario: Scenario) -> Iterator[str]:
     if not isinstance(scenario.privacy, CohortGaussian):
         yield "privacy.unit: expected user, whose noise a server adds to sums of updates"
+        return
+    if scenario.privacy.where == "secure_sum":
+        yield (
+            "privacy.where: expected server, found secure_sum: the noise of users in a sum is more than is accounted "
+            "for, which an audit would take for an error; audit the same scenario with where: server"
+        )
         return
     refuse_attackers(scenario, "an audit is about users that follow the algorithm")

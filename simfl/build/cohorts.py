@@ -8,9 +8,12 @@ from collections.abc import Iterator
 from simfl.build.setup import Setup
 from simfl.errors import ScenarioError
 from simfl.privacy.cohorts import CohortPlan, Gate
+from simfl.privacy.distributed import GridSum
 from simfl.scenario import Scenario
-from simfl.scenario.privacy import CohortGaussian
+from simfl.scenario.algorithms import LocalRoundsConfig
+from simfl.scenario.privacy import CohortGaussian, DiscreteGaussian
 from simfl.scenario.schedules import ConstantStep
+from simfl.scenario.secure_sums import threshold_of
 
 
 def cohorts_of(setup: Setup, noise_scale: float) -> CohortPlan | None:
@@ -22,8 +25,32 @@ def cohorts_of(setup: Setup, noise_scale: float) -> CohortPlan | None:
     rule, gate = privacy.participation, None
     if rule is not None:
         gate = Gate(rule.min_separation, rule.at_most, rule.early == "wait")
+    least = _least(setup.scenario)
+    parts = least - privacy.colluding if privacy.where == "secure_sum" else 0
+    reason, grid = next(_shown(setup, privacy), None), _grid(setup, parts, noise_scale)
     owners = setup.scenario.clients.owners
-    return CohortPlan(noise_scale, rate, privacy.releases, next(_shown(setup, privacy), None), gate, owners)
+    return CohortPlan(noise_scale, rate, privacy.releases, reason, gate, least, parts, grid, owners)
+
+
+def _grid(setup: Setup, parts: int, noise_scale: float) -> GridSum | None:
+    """Return how users round updates and add discrete noise; None without it."""
+    privacy, algorithm = setup.scenario.privacy, setup.scenario.algorithm
+    if not isinstance(privacy, DiscreteGaussian) or not isinstance(algorithm, LocalRoundsConfig):
+        return None
+    assert algorithm.secure_sum is not None, "the schema says so"
+    members, bits = algorithm.members(setup.scenario.clients.count), algorithm.secure_sum.bits
+    try:
+        return GridSum.of(setup.dimension, bits, members, parts, privacy.clipping_norm, noise_scale)
+    except ValueError as error:
+        raise ScenarioError(f"algorithm.secure_sum.bits: {error}") from None
+
+
+def _least(scenario: Scenario) -> int:
+    """Return the least number of updates in a secure sum; 0 without one."""
+    algorithm = scenario.algorithm
+    if not isinstance(algorithm, LocalRoundsConfig) or algorithm.secure_sum is None:
+        return 0
+    return threshold_of(algorithm.secure_sum, algorithm.members(scenario.clients.count))
 
 
 def factor_of(scenario: Scenario) -> float | None:
@@ -48,6 +75,11 @@ def refuse_cohorts(scenario: Scenario) -> None:
     Raises:
         ScenarioError: the noise is not a client's, so what a message contains is not known by the client's promises.
     """
+    if getattr(scenario.algorithm, "secure_sum", None) is not None:
+        raise ScenarioError(
+            "algorithm.secure_sum: expected null, found a protocol: who learns what from masked messages is not "
+            "accounted for; remove it"
+        )
     if isinstance(scenario.privacy, CohortGaussian):
         raise ScenarioError(
             "privacy.unit: expected noise that clients add to what they send, found user: who learns what from the "
@@ -59,6 +91,8 @@ def _shown(setup: Setup, privacy: CohortGaussian) -> Iterator[str]:
     """Yield the reasons why the draw of users does not amplify privacy."""
     scenario = setup.scenario
     algorithm = scenario.algorithm
+    if _least(scenario):
+        yield "a secure sum is aborted if too few survive, and later cohorts may show how many were drawn"
     if privacy.cohorts != "poisson":
         fixed = hasattr(algorithm, "fraction")
         yield (

@@ -135,7 +135,7 @@ def _limit(setup: Setup) -> str | None:
         setup.kind.check_planned()
     except ScenarioError:
         return f"the budget of {budget}, unless the run's time is over before"
-    planned = setup.kind.planned_updates(setup.sizes.tolist())
+    planned = setup.kind.planned_releases(setup.sizes.tolist())
     releases = show_range(min(allowed), max(allowed), show_count)
     if min(allowed) < planned:
         return f"the budget of {budget}, after {releases} of {planned:,} releases of a client"

@@ -161,6 +161,14 @@ class Setup:
             return links
         return dataclasses.replace(links, cuts=ContactCuts(links.cuts, self.changing))
 
+    @functools.cached_property
+    def learning(self) -> Streams:
+        """The streams of learning: initial model, mini-batches, noise.
+
+        All other draws are those of the world, from `streams`: data, shares, graph, times, faults, choices of partners.
+        """
+        return Streams(self.scenario.seed_of_learning)
+
     @property
     def tasks(self) -> int:
         """The number of models trained on the same data; `moved` is one of them."""
@@ -244,6 +252,12 @@ class Kind(Generic[C]):
             ends.append(stop.epochs * float(sum(sizes)) / self.update_examples(sizes))
         return max(1, math.ceil(min(ends) / len(sizes) - 1e-9))
 
+    def planned_releases(self, sizes: Sequence[int]) -> int:
+        """Return each client's releases until the stop, at most those it can be in."""
+        most = getattr(self.scenario.privacy, "most_of_a_user", None)
+        planned = self.planned_updates(sizes)
+        return planned if most is None else min(planned, most)
+
     def protection(self, setup: Setup) -> Protection | None:
         """Return a special protection; None for that of `build/privacy.py`."""
         return None
@@ -296,7 +310,7 @@ class Kind(Generic[C]):
             ScenarioError: the run ends at a time.
         """
         self.check_planned()
-        count, allowed = self.planned_updates(setup.sizes.tolist()), setup.training.allowances
+        count, allowed = self.planned_releases(setup.sizes.tolist()), setup.training.allowances
         clients, plan = range(len(setup.sizes)), setup.protection.cohorts
         counts = [count] * len(clients)
         if plan is not None and plan.users is not None:  # all clients of a user in one sum, which costs the most

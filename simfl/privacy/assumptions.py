@@ -22,9 +22,11 @@ def assumptions(ledger: Ledger, releases: Releases) -> dict[str, str]:
         return {}
     terms = ledger.terms
     moved = "one example more or less" if terms.unit == "example" else f"one {terms.unit} adds nothing"
+    if isinstance(ledger, CohortLedger) and ledger.plan.parts:
+        moved = "one user adds noise only"
     if terms.neighbors == "replace_one":
         moved = "one example replaced" if terms.unit == "example" else f"all data of one {terms.unit} replaced"
-    grid = terms.rounding is not None
+    grid = terms.rounding is not None or (isinstance(ledger, CohortLedger) and ledger.plan.grid is not None)
     return {
         "unit": _unit(ledger),
         "neighbors": f"{moved}; all else takes place at the same times",
@@ -102,6 +104,13 @@ def _numbers(ledger: Ledger) -> str:
 
 
 def _trust(ledger: Ledger) -> str:
+    if isinstance(ledger, CohortLedger) and ledger.plan.parts:
+        plan = ledger.plan
+        told = f"; at most {plan.least - plan.parts} of a sum tell it their noise" if plan.least > plan.parts else ""
+        return (
+            f"users add their parts of the noise and do as they say; the server learns sums of at least {plan.least} "
+            f"only, by secure aggregation that is not carried out here{told}"
+        )
     if ledger.terms.by_server:
         return "the server sees updates without noise and does as it says"
     own = "each client adds its own noise and does as it says"

@@ -20,6 +20,11 @@ if every user that is drawn takes part, and if T is fixed beforehand. If availab
 that is drawn makes the round longer, others are online when the next one begins, and their updates show the draw. Then
 every cohort that a user was in counts in full (q = 1), and the statement gives the reason. Times of releases and names
 of users are not in the view: the time of a round shows who was in it.
+
+**Secure sums.** Without trust in the server, each user adds a part of the noise, N(0, (z C)^2 / (t - c)), and the
+server sees sums of at least t updates only (`simfl.algorithms.secure_sums`). Up to c users of a sum may tell it their
+parts. The others have at least the noise that is accounted for; more is not counted. Neighbors differ in a user's
+update, not in its part of the noise. An aborted sum shows nothing, and costs nothing.
 """
 
 from __future__ import annotations
@@ -27,10 +32,11 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,6 +67,18 @@ class Gate:
     waits: bool = True
 
 
+class AbstractGrid(ABC):
+    """How users round updates to a grid and add noise (`simfl.privacy.distributed`)."""
+
+    @abstractmethod
+    def part(self) -> Callable[..., Any]:
+        """Return what a user sends of its clipped update, a function for `Tape.map`."""
+
+    @abstractmethod
+    def whole(self) -> Callable[..., Any]:
+        """Return the sum of what users sent, a function for `Tape.map`."""
+
+
 @dataclass(frozen=True)
 class CohortPlan:
     """How a server releases sums of users' updates.
@@ -71,6 +89,9 @@ class CohortPlan:
         releases: T, the number of cohorts after which the server makes no more; None for any number.
         unamplified: why the draw of users does not amplify, in words; None if it does, after T releases.
         gate: how often a user may be in a release; None: as often as it comes, also several times in one.
+        least: t, the smallest number of updates whose sum the server sees; 0: it sees the updates.
+        parts: users whose parts of the noise make noise_scale; 0: the server adds the noise.
+        grid: how users round updates and add discrete noise; None for noise of real numbers.
         users: the user that owns each client, [K]; None: every client is a user.
     """
 
@@ -79,6 +100,9 @@ class CohortPlan:
     releases: int | None = None
     unamplified: str | None = "the algorithm chooses who is in a cohort"
     gate: Gate | None = None
+    least: int = 0
+    parts: int = 0
+    grid: AbstractGrid | None = None
     users: tuple[int, ...] | None = None
 
     def user_of(self, client: int) -> int:
@@ -96,6 +120,16 @@ class CohortPlan:
     def clients_of(self, client: int) -> list[int]:
         """Return the clients of a client's user."""
         return [client] if self.users is None else self.clients[self.users[client]]
+
+    def scale_of(self, members: int) -> float:
+        """Return the standard deviation of the noise on a sum of updates.
+
+        Raises:
+            ValueError: the parts of so few users make less than `noise_scale`.
+        """
+        if members < max(self.parts, self.least):
+            raise ValueError(f"a sum of {members} updates: expected at least {max(self.parts, self.least)}")
+        return self.noise_scale * math.sqrt(members / self.parts) if self.parts else self.noise_scale
 
 
 #: Largest number of releases that a budget may allow.
@@ -203,8 +237,9 @@ class CohortLedger(Ledger):
     def _statement(self, releases: Releases | None) -> str:
         if self._refusal is not None:
             return f"{NOT_CERTIFIED}{self._refusal}"
+        plan = self.plan
         what = {
-            "add_or_remove": "a user that takes part or adds nothing",
+            "add_or_remove": f"a user that takes part or adds {'noise only' if plan.parts else 'nothing'}",
             "replace_one": "replacing all data of one user",
         }[self.terms.neighbors]
         reason = self._unamplified(releases)
@@ -219,8 +254,22 @@ class CohortLedger(Ledger):
             made = f"each release that a user is in, in full (q = 1: {reason})"
         return (
             f"(epsilon, delta = {self.delta:g}) per user ({self.owned}), neighboring data sets by {what} "
-            f"while others take part as they did, central view ({view}; the server itself sees what clients send), "
-            f"{made}, {super()._accountant if reason is None else self._accountant}; {OUTSIDE}"
+            f"while others take part as they did, {self._view(view)}, {made}, "
+            f"{super()._accountant if reason is None else self._accountant}; {OUTSIDE}"
+        )
+
+    def _view(self, view: str) -> str:
+        """Say what the adversary sees; `view` is what it sees if the server is trusted."""
+        least, parts = self.plan.least, self.plan.parts
+        if not least:
+            return f"central view ({view}; the server itself sees what clients send)"
+        if not parts:
+            return f"central view ({view}; the server itself sees sums of at least {least} updates, without noise)"
+        colluding = f", of whom {least - parts} may tell the server their noise" if least > parts else ""
+        return (
+            f"view of the server (sums of at least {least} noisy updates{colluding}, aborted sums, their times, and "
+            f"who takes part when; secure aggregation is simulated in time and bytes, and taken for granted; noise of "
+            f"more than {least} users is not counted)"
         )
 
     def compositions(self, releases: Releases, view: View | None = None) -> list[Composition]:

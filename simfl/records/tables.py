@@ -155,6 +155,24 @@ release counts sums from 0; one that nobody was in has no row. updates is the nu
 If users own several clients (`clients.users`), there is a row for each client, and a column user.
 """
 
+SECURE_SUMS = _schema(
+    sum=_COUNT,
+    began_s=_SECONDS,
+    time_s=_SECONDS,
+    keys=_COUNT,
+    shares=_COUNT,
+    masked=_COUNT,
+    unmasking=_COUNT,
+    members=_COUNT,
+    bytes=_COUNT,
+)
+"""One row per secure sum of updates (`algorithm.secure_sum`), in order of time, with aborted ones.
+
+keys to unmasking are the clients that answered in each round of messages; members are those in the sum, 0 if it was
+aborted. bytes counts the payloads to the clients that a round asked and from those that answered in time. With masks
+that are exchanged beforehand, keys and masked are the updates in the buffer, and shares the clients with pieces of all.
+"""
+
 USES = _schema(client=_CLIENT, copies=_COUNT, count=_COUNT)
 """For releases from shuffled data: an example of the client is `copies` times in each of `count` releases.
 
@@ -194,6 +212,7 @@ SCHEMAS: dict[str, pa.Schema] = {
     "releases": RELEASES,
     "uses": USES,
     "cohorts": COHORTS,
+    "secure_sums": SECURE_SUMS,
     "client_epsilon": CLIENT_EPSILON,
     "timeline": TIMELINE,
     "aggregation": AGGREGATION,

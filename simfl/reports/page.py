@@ -86,7 +86,7 @@ def _distinct(words: Sequence[Mapping[str, str]]) -> list[Mapping[str, str]]:
 
 def _about(content: Content) -> str:
     runs = len(content.runs)
-    seeds = {run.manifest.seed for _, run in content.runs}
+    seeds = {run.seeds for _, run in content.runs}
     kinds = dict.fromkeys(part.name for part in content.parts)
     clients = sorted({len(run.clients) for _, run in content.runs})
     seed_words = f"seed {next(iter(seeds))}" if len(seeds) == 1 else f"{len(seeds)} seeds"

@@ -69,6 +69,7 @@ class Recorder:
         names += ["updates"] * record.updates + ["messages"] * record.messages + ["timeline"] * record.timeline
         names += ["client_metrics"] * context.each_client
         names += ["aggregation"] * (setup.training.rule is not None)
+        names += ["secure_sums"] * (setup.training.secure_sum is not None)
         if ledger is not None:
             names += ["releases"] + ["uses"] * ledger.by_passes + ["cohorts"] * ledger.counts_cohorts
             names += ["client_epsilon"] * (ledger.accounted and record.epsilon)
@@ -97,6 +98,8 @@ class Recorder:
         releases = context.stage.tape.releases
         if isinstance(releases, CohortTally):
             releases.on_cohort = self._released
+        if isinstance(context.algorithm, ServerAlgorithm) and context.algorithm.secure is not None:
+            context.algorithm.secure.on_sum = self._heard("secure_sums", others)
         if record.timeline:
             self._timeline = Timeline(context.algorithm, self._heard("timeline", others))
             for other in others:
@@ -332,6 +335,8 @@ class Recorder:
         title = " ".join(context.algorithm.title.split())
         optional = {**self._sources, "models": self._models, "resumed": self._resumed, "title": title}
         extra |= {name: value for name, value in optional.items() if value}
+        if setup.scenario.learning_seed is not None:
+            extra["learning_seed"] = setup.scenario.learning_seed
         if (start := setup.start) is not None:
             extra["init"] = {"from": str(start.path), "digest": start.digest}
         if self._zeroed is not None:

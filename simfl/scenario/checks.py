@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterable, Iterator
 
 from simfl.scenario.algorithms.base import Sections
+from simfl.scenario.algorithms.local_rounds import LocalRoundsConfig
 from simfl.scenario.catalogues import Algorithm, Data, Model
 from simfl.scenario.compression import WITH_GAMMA
 from simfl.scenario.control import OF_KNOWN_OPTIMA, OF_REGRESSIONS
@@ -15,9 +16,13 @@ from simfl.scenario.distributions import ListedFactors
 from simfl.scenario.fields import kind_of, members_of
 from simfl.scenario.models import ExternalModel, ModelConfig
 from simfl.scenario.partitions import ByColumn, ByLabel, ListedSizes, Natural, Resample
-from simfl.scenario.privacy import Accounted, CohortGaussian, Gaussian
+from simfl.scenario.privacy import Accounted, CohortGaussian, DiscreteGaussian, Gaussian
 from simfl.scenario.problems import Path, Problem, one_each, one_of, show, suggestion
+from simfl.scenario.secure_sums import threshold_of
 from simfl.scenario.units import format_time
+
+#: The largest number of bits of a sum with discrete noise (`simfl.privacy.distributed`).
+MOST_BITS = 24
 
 #: The data sets whose optimum is known, which is that of the model of the same name.
 KNOWN_OPTIMA = tuple(kind_of(member, "set") for member in members_of(Data) if issubclass(member, SyntheticData))
@@ -332,6 +337,37 @@ def _cohorts(scenario: Sections, privacy: CohortGaussian) -> Iterator[Problem]:
     if owners is not None and privacy.calibrated:
         advice = "how many updates of a user are in a sum is an outcome"
         yield Problem("a noise multiplier beside clients.users", "null", advice, ("privacy", "noise_multiplier"))
+    secure = getattr(algorithm, "secure_sum", None)
+    if owners is not None and secure is not None:
+        advice = "no account here says what the clients of one user may tell about their parts of a secure sum"
+        yield Problem("null with algorithm.secure_sum", "users", advice, ("clients", "users"))
+    if privacy.where == "secure_sum" and secure is None:
+        yield Problem("a protocol with privacy.where: secure_sum", "null", "add one", ("algorithm", "secure_sum"))
+    if isinstance(privacy, DiscreteGaussian):
+        if secure is not None and secure.bits > MOST_BITS:
+            advice = "parts are integers that float32 holds"
+            at = ("algorithm", "secure_sum", "bits")
+            yield Problem(f"at most {MOST_BITS} with discrete_gaussian", str(secure.bits), advice, at)
+        if not privacy.noise_multiplier:
+            advice = "the grid follows from the noise"
+            yield Problem("a number > 0 with discrete_gaussian", "0", advice, ("privacy", "noise_multiplier"))
+    if privacy.where == "secure_sum":
+        advice = "the server would weigh a user's part of the noise, too: all parts must count in full"
+        if exponent := getattr(algorithm, "staleness_exponent", 0.0):
+            expected = "0 with privacy.where: secure_sum"
+            yield Problem(expected, f"{exponent:g}", advice, ("algorithm", "staleness_exponent"))
+        bound = getattr(algorithm, "staleness_bound", None)
+        if bound is not None and bound.policy == "down_weight":
+            at = ("algorithm", "staleness_bound", "policy")
+            yield Problem("wait or drop with privacy.where: secure_sum", "'down_weight'", advice, at)
+    if privacy.colluding and privacy.where != "secure_sum":
+        advice = "a server that adds the noise itself knows it"
+        yield Problem(f"0 with where: {privacy.where}", str(privacy.colluding), advice, ("privacy", "colluding"))
+    elif secure is not None and isinstance(algorithm, LocalRoundsConfig):
+        threshold = threshold_of(secure, algorithm.members(count))
+        if privacy.colluding >= threshold:
+            expected = f"below the threshold of secure sums, {threshold}"
+            yield Problem(expected, str(privacy.colluding), "lower it", ("privacy", "colluding"))
     if rule is not None:
         size = getattr(algorithm, "buffer_size", 1)
         if (share := getattr(algorithm, "fraction", None)) is not None:

@@ -13,6 +13,7 @@ from simfl.scenario.fields import (
     Config,
     Count,
     Flag,
+    Index,
     NonNegative,
     NonNegativeEach,
     OpenShare,
@@ -322,8 +323,13 @@ class CohortGaussian(_MultipliedGaussian):
         Literal["gaussian_cohort"], WithJsonSchema({"enum": ["gaussian_cohort", "gaussian"], "type": "string"})
     ] = variant("gaussian_cohort")
     unit: Literal["user"] = option("user", "what is protected: all data of a user")
-    where: Literal["server"] = option(
-        "server", "who adds the noise: the server, once for each sum of updates; it sees the updates themselves"
+    where: Literal["server", "secure_sum"] = option(
+        "server",
+        "who adds the noise: the server, once for each sum of updates, which it sees; or each user a part of it "
+        "(secure_sum), where the server sees sums of at least algorithm.secure_sum.threshold updates only",
+    )
+    colluding: Index = option(
+        0, "users of a secure sum that may tell the server their noise: t - colluding parts make the whole noise"
     )
     clipping_norm: Positive = option(1.0, "C, the bound on the L2 norm of a user's update")
     noise_multiplier: NonNegative | None = option(
@@ -354,6 +360,31 @@ class CohortGaussian(_MultipliedGaussian):
     def by_server(self) -> bool:
         """True."""
         return True
+
+    @property
+    def most_of_a_user(self) -> int | None:
+        """The largest number of releases that a user can be in; None for any number."""
+        rule, ends = self.participation, []
+        if rule is not None and rule.at_most is not None:
+            ends.append(rule.at_most)
+        if rule is not None and self.releases is not None:
+            ends.append(-(-self.releases // rule.min_separation))
+        return min(ends, default=None)
+
+
+class DiscreteGaussian(CohortGaussian):
+    """Discrete Gaussian noise that users add in parts to a secure sum.
+
+    Updates are rounded to a grid. The bits of the sum decide how fine it is.
+    """
+
+    mechanism: Literal["discrete_gaussian"] = variant("discrete_gaussian")  # type: ignore[assignment]
+    where: Literal["secure_sum"] = option("secure_sum", "who adds the noise: each user a part of it")
+    noise_multiplier: NonNegative = option(
+        1.0,
+        "z: the noise of t - colluding users on a sum has standard deviation z * clipping_norm; rounding lowers what "
+        "is accounted for",
+    )
 
 
 NoiseOn = Annotated[
@@ -481,6 +512,7 @@ CORE = (
     Gaussian
     | GaussianUpdate
     | CohortGaussian
+    | DiscreteGaussian
     | LaplaceL2
     | Laplace
     | LaplaceL2RadiusOnly

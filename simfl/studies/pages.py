@@ -91,7 +91,7 @@ def page_of(outcome: Reproduction) -> str:
         *numbers_of(outcome.numbers),
     ]  # fmt: skip
     if lost:
-        blocks += ["## Runs that did not end", "\n".join(sorted({f"- {run.label}, seed {run.seed}: {run.status} "
+        blocks += ["## Runs that did not end", "\n".join(sorted({f"- {run.label}, seed {run.seeds}: {run.status} "
                    f"{run.reason}".rstrip() for run in lost}))]  # fmt: skip
     return "\n\n".join(blocks) + "\n"
 

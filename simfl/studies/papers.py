@@ -187,7 +187,7 @@ class Runs:
 
     def group(self, section: Section, cell: Cell, label: str) -> Group:
         """Return the runs of a cell as a group of a figure."""
-        return Group(label, {"cell": label}, self.of(section, cell))
+        return Group(label, {"cell": label}, dict(self.of(section, cell).items()))
 
 
 @dataclass(frozen=True)

@@ -226,7 +226,7 @@ def test_the_reason_for_accounting_in_full_is_given(changes, reason):
 @pytest.mark.parametrize(
     ("changes", "line"),
     [
-        ({"privacy": {"where": "client"}}, r"privacy\.where: expected server, found 'client'"),
+        ({"privacy": {"where": "client"}}, r"privacy\.where: expected server or secure_sum, found 'client'"),
         ({"privacy": {"noise_multiplier": [1.0] * 10}}, r"privacy\.noise_multiplier: expected a number"),
         (
             {"privacy": {"participation": {"min_separation": 3}}},

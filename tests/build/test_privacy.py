@@ -10,6 +10,7 @@ from simfl.build.assembly import assemble
 from simfl.errors import ScenarioError
 from simfl.plots import describe_noise
 from simfl.privacy.accounting import Release, epsilon_of
+from simfl.privacy.ledger import greatest
 from simfl.privacy.noise import unit_std
 from simfl.records import read
 from simfl.records.display import show_range
@@ -111,6 +112,18 @@ def test_client_stops_when_its_budget_is_spent(algorithm, tmp_path):
     last = result.updates.groupby("client")["time_s"].max()
     assert (last <= clients["exhausted_s"]).all()
     assert result.manifest.reason == "nothing left to happen: every client has spent its privacy budget"
+
+
+def test_a_budget_of_whole_clients_counts_updates_and_not_their_shuffled_batches(tmp_path):
+    """The order of a client's examples is no part of its account: all 4 mini-batches make one release."""
+    asked = loads(
+        "data: digits\nclients: 8\nstop: {updates: 4000}\nevaluate: {every: {updates: 2000}}\n"
+        "algorithm: {kind: fedavg, local_steps: 4, batch_size: 8, sampling: shuffle}\n"
+        "privacy: {mechanism: gaussian_update, noise_multiplier: 4, epsilon: 8}"
+    )
+    result, allowed = run(asked, out=tmp_path), assemble(asked).training.allowances
+    assert result.clients["updates"].tolist() == allowed
+    assert result.clients["epsilon"].between(0.97 * 8, 8).all()
 
 
 def test_noise_from_a_budget_spends_it_as_planned(tmp_path):
@@ -259,3 +272,18 @@ def test_no_client_holds_public_examples():
         ScenarioError, match=r"data\.fit_on: expected pca, or normalize: standard, beside it, found neither"
     ):
         loads(text, overrides=["data.fit_on={public: 10}"])
+
+
+@pytest.mark.parametrize(("rule", "most"), [("at_most: 6", 6), ("min_separation: 4", 10), ("{}", 20)])
+def test_noise_from_a_budget_knows_how_often_a_user_can_be_in_a_sum(rule, most):
+    """40 sums of two updates; `min_separation` of 4 lets a user into every fourth at most."""
+    gate = f"participation: {{{rule}, early: send_away}}, " if rule != "{}" else ""
+    asked = loads(
+        "data: digits\nmodel: softmax\nclients: 8\nstop: {updates: 160}\n"
+        "algorithm: {kind: fedbuff, buffer_size: 2, local_steps: 1, batch_size: 4, step_size: 0.1}\n"
+        f"privacy: {{unit: user, where: server, mechanism: gaussian, {gate}releases: 40, epsilon: 3, delta: 1e-3}}"
+    )
+    setup = assemble(asked)
+    planned = setup.kind.planned(setup)
+    assert planned.counts == [most] * 8
+    assert greatest(setup.ledger.final_epsilon(planned)) == pytest.approx(3.0, rel=2e-3)
