@@ -36,7 +36,8 @@ class Cohorts:
         #: Number of releases so far.
         self.number = 0
         self._tape, self._allowances, self._seen = tape, allowances, seen
-        #: Updates that came too early and were thrown away, by user.
+        self._user_of = plan.user_of
+        #: Updates that came too early and were thrown away, by client.
         self.early: Counter[int] = Counter()
         #: Updates in the next release, by user.
         self._next: Counter[int] = Counter()
@@ -60,41 +61,48 @@ class Cohorts:
         """Whether the server has made all of its releases."""
         return self.plan.releases is not None and self.number >= self.plan.releases
 
-    def affords(self, user: int) -> bool:
-        """Whether one more update in the next release keeps the user's budget.
+    def affords(self, client: int) -> bool:
+        """Whether one more update in the next release keeps its user's budget.
 
         m updates in one release cost as much as m^2 releases.
         """
-        gate = self.plan.gate
+        gate, user = self.plan.gate, self._user_of(client)
         if self.over or (gate is not None and gate.at_most is not None and self._made[user] >= gate.at_most):
             return False
         if self._allowances is None:
             return True
-        return self._seen.total(user) + (self._next[user] + 1) ** 2 <= self._allowances[user]
+        return self._seen.total(client) + (self._next[user] + 1) ** 2 <= self._allowances[client]
 
-    def opens(self, user: int) -> int:
-        """Return the number of the first release that the user may be in."""
-        gate, last = self.plan.gate, self._last.get(user)
+    def opens(self, client: int) -> int:
+        """Return the number of the first release that the client's user may be in."""
+        gate, last = self.plan.gate, self._last.get(self._user_of(client))
         return 0 if gate is None or last is None else last + gate.separation
 
-    def admits(self, user: int) -> bool:
+    def admits(self, client: int) -> bool:
         """Whether an update may be in the next release; count one that is early."""
-        if not self.over and self.opens(user) > self.number:
-            self.early[user] += 1
+        if not self.over and self.opens(client) > self.number:
+            self.early[client] += 1
             return False
-        return not self.over and (self.plan.gate is None or self.affords(user))
+        return not self.over and self.affords(client)
 
-    def holds(self, user: int) -> bool:
-        """Whether the user must wait before it reads the model."""
+    def one_each(self, clients: Sequence[int]) -> list[int]:
+        """Return the clients without others of the same user, if a rule says so."""
+        if self.plan.gate is None:
+            return list(clients)
+        return list({self._user_of(client): client for client in reversed(clients)}.values())
+
+    def holds(self, client: int) -> bool:
+        """Whether the client must wait before it reads the model."""
         gate = self.plan.gate
-        return gate is not None and gate.waits and not self.over and self.opens(user) > self.number
+        return gate is not None and gate.waits and not self.over and self.opens(client) > self.number
 
-    def hold(self, user: int, call: Callable[[], None]) -> None:
-        """Call when the user may be in the next release."""
-        self._waiting.append((self.opens(user), call))
+    def hold(self, client: int, call: Callable[[], None]) -> None:
+        """Call when the client may go on."""
+        self._waiting.append((self.opens(client), call))
 
-    def join(self, user: int) -> None:
-        """Note that an update of a user will be in the next release."""
+    def join(self, client: int) -> None:
+        """Note that an update of a client will be in the next release."""
+        user = self._user_of(client)
         self._next[user] += 1
         self._before.append((user, self._last.get(user)))
         self._last[user] = self.number

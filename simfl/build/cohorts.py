@@ -30,7 +30,8 @@ def cohorts_of(setup: Setup, noise_scale: float) -> CohortPlan | None:
     least = _least(setup.scenario)
     parts = least - privacy.colluding if privacy.where == "secure_sum" else 0
     reason, grid = next(_shown(setup, privacy), None), _grid(setup, parts, noise_scale)
-    return CohortPlan(noise_scale, rate, privacy.releases, reason, gate, least, parts, grid, strategy_of(privacy))
+    owners, strategy = setup.scenario.clients.owners, strategy_of(privacy)
+    return CohortPlan(noise_scale, rate, privacy.releases, reason, gate, least, parts, grid, strategy, owners)
 
 
 def _grid(setup: Setup, parts: int, noise_scale: float) -> GridSum | None:

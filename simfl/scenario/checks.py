@@ -256,9 +256,27 @@ def _attackers(scenario: Sections) -> Iterator[Problem]:
             yield Problem("local_transcript with attackers", "'global_hidden'", advice, ("privacy", "view"))
 
 
+def _users(scenario: Sections) -> Iterator[Problem]:
+    """Check the users that own the clients."""
+    users, count, at = scenario.clients.users, scenario.clients.count, ("clients", "users")
+    if users is None:
+        return
+    if scenario.privacy is not None and scenario.privacy.protects != "user":
+        advice = "other units protect examples or clients, whoever owns them"
+        yield Problem("null without privacy.unit: user", "users", advice, at)
+    if isinstance(users, int):
+        if users > count:
+            yield Problem(f"at most {count}, the number of clients", str(users), "a user owns a client or more", at)
+        return
+    yield from one_each(len(users), count, at)
+    if missing := sorted({*range(max(users, default=0) + 1)} - {*users}):
+        yield Problem("users 0, 1, 2, ... of a client each or more", f"none of user {missing[0]}", "number them so", at)
+
+
 def _privacy(scenario: Sections) -> Iterator[Problem]:
     """Check lists per client, the mechanism's sampling, and a budget's plan."""
     privacy = scenario.privacy
+    yield from _users(scenario)
     if privacy is None:
         return
     if noise := scenario.algorithm.gradient_noise:
@@ -314,8 +332,18 @@ def _cohorts(scenario: Sections, privacy: CohortGaussian) -> Iterator[Problem]:
     if getattr(algorithm, "weighting", None) == "data":
         advice = "users' numbers of examples are not public, and weights must be at most 1"
         yield Problem("'uniform' with unit: user", "'data'", advice, ("algorithm", "weighting"))
-    rule, count = privacy.participation, scenario.clients.count
+    rule, owners = privacy.participation, scenario.clients.owners
+    count = scenario.clients.count if owners is None else len({*owners})
+    if owners is not None and privacy.calibrated:
+        advice = "how many updates of a user are in a sum is an outcome"
+        yield Problem("a noise multiplier beside clients.users", "null", advice, ("privacy", "noise_multiplier"))
     secure = getattr(algorithm, "secure_sum", None)
+    if owners is not None and secure is not None:
+        advice = "no account here says what the clients of one user may tell about their parts of a secure sum"
+        yield Problem("null with algorithm.secure_sum", "users", advice, ("clients", "users"))
+    if owners is not None and privacy.noise is not None:
+        advice = "the account of correlated noise is for users of one client each"
+        yield Problem("null with privacy.noise", "users", advice, ("clients", "users"))
     if privacy.where == "secure_sum" and secure is None:
         yield Problem("a protocol with privacy.where: secure_sum", "null", "add one", ("algorithm", "secure_sum"))
     if isinstance(privacy, DiscreteGaussian):
@@ -346,7 +374,7 @@ def _cohorts(scenario: Sections, privacy: CohortGaussian) -> Iterator[Problem]:
     if rule is not None:
         size = getattr(algorithm, "buffer_size", 1)
         if (share := getattr(algorithm, "fraction", None)) is not None:
-            size = max(1, math.ceil(share * count - 1e-9))
+            size = max(1, math.ceil(share * scenario.clients.count - 1e-9))
         if size * rule.min_separation > count:
             expected = f"at most {count // size} with sums of {size} of {count} users, each in one of b sums in a row"
             at = ("privacy", "participation", "min_separation")
