@@ -75,4 +75,4 @@ ENTRIES = (
 """In the order of tables of settings: those that wait in rounds first."""
 BY_NAME = {entry.name: entry for entry in ENTRIES}
 QUICK = tuple(NAMES[kind] for kind in ("sync_sgd", "fedavg", "decentralized_sgd", "async_sgd", "fedbuff", "adpsgd"))
-"""The algorithms of the quick form."""
+"""The algorithms of the quick form, whose accuracy is also drawn over time."""
