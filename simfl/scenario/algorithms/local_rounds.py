@@ -32,6 +32,13 @@ class LocalStepsConfig(AlgorithmConfig):
         if self.local_steps is not None and self.local_epochs is not None:
             yield Problem("local_steps or local_epochs", "both", "remove one of them", ("local_epochs",))
 
+    def optimizer_problems(self) -> Iterator[Problem]:
+        """Yield also a state that is lost, if each round has a new one."""
+        yield from super().optimizer_problems()
+        if not self.no_optimizer and self.optimizer.state.crash == "lose" and not self.keeps_states:
+            advice = "remove it, or use rounds: keep: each round of local steps has a new state"
+            yield Problem("keep with rounds: new", "'lose'", advice, ("algorithm", "optimizer", "state", "crash"))
+
     def contradictions(self, scenario: Sections) -> Iterator[Problem]:
         """Yield a conflict of clipping."""
         privacy = scenario.privacy
@@ -58,13 +65,6 @@ class LocalRoundsConfig(LocalStepsConfig, ServerAlgorithmConfig):
     concurrency: Count | None = option(
         None, "number of clients that train at a time, chosen at random from those online; null: all"
     )
-
-    def optimizer_problems(self) -> Iterator[Problem]:
-        """Yield also a state that is lost, if each round has a new one."""
-        yield from super().optimizer_problems()
-        if self.optimizer.state.crash == "lose" and not self.keeps_states:
-            advice = "remove it, or use rounds: keep: each round of local steps has a new state"
-            yield Problem("keep with rounds: new", "'lose'", advice, ("algorithm", "optimizer", "state", "crash"))
 
     def contradictions(self, scenario: Sections) -> Iterator[Problem]:
         """Yield also a conflict of the number of clients."""
