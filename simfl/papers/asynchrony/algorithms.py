@@ -50,6 +50,7 @@ ENTRIES = (
     _entry("matcha", GOSSIP),
     _entry("epidemic", GOSSIP, "peers: 2"),
     _entry("teleportation", GOSSIP),
+    _entry("plexus", GOSSIP, _LOCAL),
     _entry("async_sgd", SERVER),
     _entry("ringmaster", SERVER),
     _entry("rennala", SERVER),
