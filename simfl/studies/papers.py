@@ -198,12 +198,12 @@ class Paper:
 
     `name` is that of its module; on the command line it has dashes. `experiments` returns the runs of the quick form
     (True) or of the full one, and `later` those that follow from finished runs, such as runs at the best of several
-    step sizes; it is asked again until it adds none. `minutes` are those that the two forms took on two cores. `page` is
-    the page of the documentation about it. `data` are the data sets that the study reads, and `scenarios` is the folder of its base
-    scenarios; None: `scenarios/` of simfl's repository. `numbers` has, for every table, the numbers to compare with the
-    paper's, and `figures`, by name, the caption and the function that draws. `shown` are the titles of tables that come
-    before all others. `untested` are claims and numbers that
-    cannot be tested here, with reasons, and `deviations` are differences from the paper, a sentence each.
+    step sizes; it is asked again until it adds none. `minutes` are those that the two forms took on two cores. `page`
+    is the page of the documentation about it. `data` are the data sets that the study reads, and `scenarios` is the
+    folder of its base scenarios; None: `scenarios/` of simfl's repository. `numbers` has, for every table, the numbers
+    to compare with the paper's, and `figures`, by name, the caption and the function that draws. `shown` are the titles
+    of tables that come before all others. `untested` are claims and numbers that cannot be tested here, with reasons,
+    and `deviations` are differences from the paper, a sentence each.
     """
 
     name: str

@@ -17,7 +17,8 @@ _LOCAL = "local_steps: 8"
 class Entry:
     """An algorithm of the study.
 
-    `options` are its settings in a scenario, `tuned` is the field of its step size, and `center` the middle of the grid.
+    `options` are its settings in a scenario, `tuned` is the field of its step size, and `center` the middle of the
+    grid.
     """
 
     name: str
