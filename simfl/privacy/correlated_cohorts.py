@@ -1,4 +1,6 @@
-"""Account for users of a server whose releases carry noise that is correlated over time (DP-FTRL, BandMF, BLT).
+"""Account for users of a server whose noise is correlated over its releases.
+
+Such noise is that of DP-FTRL (trees), BandMF and BLT.
 
 All of the server's releases are one Gaussian mechanism (`simfl.privacy.strategies`). A user that was in m of at most T
 releases, b apart as the server's gate enforces, has mu = sens(C) / z, the largest over all such participations: which
