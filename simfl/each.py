@@ -106,6 +106,44 @@ def _agreed(answers: list[Any], what: str = "a comparison") -> bool:
     return first
 
 
+class EachArray:
+    """One array for each setting of a group, of one shape; only the tape takes it.
+
+    Attributes:
+        values: [settings].
+    """
+
+    __slots__ = ("values",)
+    __array_ufunc__ = None
+
+    def __init__(self, values: Sequence[NDArray[Any]]) -> None:
+        self.values = tuple(values)
+
+    def __len__(self) -> int:
+        return len(self.values[0])
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of each."""
+        return self.values[0].shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The type of their numbers."""
+        return self.values[0].dtype
+
+    def _refuse(self, *_: object, **__: object) -> NoReturn:
+        raise DisagreementError("an array")
+
+    __array__ = __getitem__ = __iter__ = _refuse
+
+
+def array_for_each(values: Sequence[NDArray[Any]]) -> Any:
+    """Return an array for each setting: a plain one if all have the same bits."""
+    first = values[0]
+    return first if all(value.tobytes() == first.tobytes() for value in values) else EachArray(values)
+
+
 def each_of(values: Iterable[Any]) -> Any:
     """Return a number for each setting.
 
@@ -125,8 +163,8 @@ def number(value: Any) -> float:
 
 
 def of_setting(value: Any, setting: int) -> Any:
-    """Return what a number is in one setting."""
-    return value.values[setting] if value.__class__ is Each else value
+    """Return what a number or an array is in one setting."""
+    return value.values[setting] if isinstance(value, Each | EachArray) else value
 
 
 @dataclass

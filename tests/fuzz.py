@@ -106,6 +106,7 @@ class Drawer:
             "divshare": {"fragments": self.one(1, 3), "peers": self.one(None, 1) if count > 1 else None},
             "epidemic": {"peers": self.one(None, 1) if count > 1 else None, "graph": self.one("local", "oracle")},
             "matcha": {"budget": self.one(0.3, 1.0)},
+            "plexus": {"sample": self.one(1, 2, 20), "success": self.one(0.3, 0.8, 1.0)},
             "swift": {"skip": self.one(0, 2)},
             "teleportation": {"active": self.one(1, 2, 20), "graph": self.one("one_peer", "ring", "complete")},
             "gossip_learning": {"period": self.between(2e-3, 0.2), "merge": self.one("age", "average", "none")},

@@ -22,7 +22,7 @@ from concurrent.futures import Future
 import jax
 import numpy as np
 
-from simfl.algorithms import ALGORITHMS, Training, fedavg, k_gt, local_rounds
+from simfl.algorithms import ALGORITHMS, Training, fedavg, k_gt, local_rounds, plexus
 from simfl.models import build_model
 from simfl.privacy.ledger import Ledger
 from simfl.privacy.terms import Terms
@@ -43,7 +43,7 @@ from simfl.world.topology import build_topology
 
 NEVER = 2**62
 #: Algorithms whose clients train in rounds of many steps.
-_ROUNDS = (local_rounds.LocalRounds, fedavg.FedAvg, k_gt.KGT)
+_ROUNDS = (local_rounds.LocalRounds, fedavg.FedAvg, k_gt.KGT, plexus.Plexus)
 LOCAL = tuple(kind for kind, one in ALGORITHMS.items() if issubclass(one, _ROUNDS))
 
 

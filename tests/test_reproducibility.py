@@ -217,3 +217,40 @@ def test_a_wide_step_computes_what_a_narrow_one_does(tmp_path):
     narrow, wide = (run(loads(text.format(width=width), "width"), out=tmp_path).metrics for width in (8, 64))
     for column in ("train_loss", "test_loss", "consensus_distance"):
         np.testing.assert_allclose(wide[column], narrow[column], atol=1e-5)
+
+
+def of_seeds(seed, learning_seed, out):
+    scenario = loads(
+        ROUGH.format(
+            seed=seed,
+            model="mlp, hidden: [4]",
+            topology="complete",
+            algorithm="kind: adpsgd, exchange: messages",
+            privacy=GAUSSIAN,
+            every="{updates: 40}",
+            window=64,
+        )
+    )
+    return run(scenario.replace(learning_seed=learning_seed), out=out)
+
+
+def test_world_and_learning_have_seeds_of_their_own(tmp_path):
+    """Times and partners follow from one seed, numbers from the other; one seed for both is what a plain seed is."""
+    plain = of_seeds(3, None, tmp_path)
+    assert of_seeds(3, 3, tmp_path).manifest.digest == plain.manifest.digest
+    other, world = of_seeds(3, 4, tmp_path), of_seeds(4, 3, tmp_path)
+    assert (plain.seeds, other.seeds, tuple(world.seeds)) == (3, (3, 4), (4, 3))
+    assert not np.allclose(plain.metrics["test_loss"], other.metrics["test_loss"])
+    events = ["time_s", "client", "peer", "staleness"]
+    pd.testing.assert_frame_equal(plain.updates[events], other.updates[events])
+    pd.testing.assert_frame_equal(plain.messages, other.messages)
+    assert not plain.updates[events].equals(world.updates[events])
+    sizes = [each.updates["sample_size"].tolist() for each in (plain, other, world)]
+    assert sizes[0] != sizes[1], "Poisson sampling is the sampling of learning"
+    setups = [prepare(each.scenario) for each in (plain, other, world)]
+    initial = [setup.training.initial for setup in setups]
+    keys = [setup.problem.keys.noise for setup in setups]
+    assert not np.array_equal(initial[0], initial[1])
+    assert not np.array_equal(keys[0], keys[1])
+    assert np.array_equal(initial[0], initial[2])
+    assert np.array_equal(keys[0], keys[2])

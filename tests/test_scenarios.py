@@ -12,7 +12,9 @@ from simfl.build.data import shared_data
 from simfl.scenario import loads
 from simfl.scenario.checks import KNOWN_OPTIMA
 from simfl.scenario.study import load_study
+from simfl.scenario.together import world_key
 from tests.helpers import RunWithoutNumbers, optimized
+from tests.runs.test_together import alone, played, same, variants
 
 FOLDER = Path(__file__).parents[1] / "scenarios"
 PATHS = sorted(path for path in FOLDER.rglob("*.yaml") if path.parent.name != "studies")
@@ -77,6 +79,26 @@ def _at_once(scenario):
 COMPUTED = set({_kinds(path): path for path in reversed(PATHS)}.values())
 
 
+@pytest.mark.slow(but=["demo/adpsgd"])
+@pytest.mark.parametrize("path", PATHS, ids=_name)
+def test_a_shortened_scenario_is_the_same_alone_and_in_a_group(path, tmp_path, monkeypatch):
+    scenario = simfl.load(path, SHORT)
+    _needs_its_data(scenario)
+    if path not in COMPUTED or scenario.model.kind in CONVOLUTIONAL:
+        monkeypatch.setattr("simfl.runs.context.Executor", RunWithoutNumbers)
+    if scenario.model.kind not in CONVOLUTIONAL:
+        scenario = simfl.load(path, [*SHORT, NARROW])
+    if world_key(scenario) is None:
+        pytest.skip("numbers may reach its world")
+    scenarios = variants(scenario)
+    results, _, _ = played(scenarios, tmp_path)
+    for number, result in results.items():
+        if isinstance(result, Exception):
+            raise result
+        if result is not None and len(results) > 1:
+            same(result, alone(scenarios[number], tmp_path))
+
+
 @pytest.mark.slow(
     but=[
         "demo/",
@@ -109,13 +131,21 @@ def test_a_shortened_scenario_runs(path, tmp_path, monkeypatch):
     if scenario.algorithm.kind in ("mindflayer", "fedat", "favas"):  # as many as clients complete in whole steps
         trials = getattr(scenario.algorithm, "trials", 1)
         assert UPDATES <= run.manifest.updates < UPDATES + scenario.clients.count * trials
-    elif getattr(scenario.privacy, "cohorts", None) == "poisson":  # whole rounds of users that are drawn
+    elif getattr(scenario.privacy, "cohorts", None) == "poisson" or getattr(scenario.algorithm, "secure_sum", None):
+        # whole rounds of users that are drawn, or survive
         assert UPDATES <= run.manifest.updates < UPDATES + scenario.clients.count
     else:
         assert run.manifest.updates == math.ceil(UPDATES / _at_once(scenario)) * _at_once(scenario)
     assert run.clients["updates"].sum() == run.manifest.updates == len(run.updates)
     assert run.metrics["test_loss"].iloc[-1] < run.metrics["test_loss"].iloc[0] or scenario.privacy is not None
-    mechanisms = ("gaussian", "gaussian_update", "gaussian_cohort", "laplace_l2", "one_pass_gaussian")
+    mechanisms = (
+        "gaussian",
+        "gaussian_update",
+        "gaussian_cohort",
+        "discrete_gaussian",
+        "laplace_l2",
+        "one_pass_gaussian",
+    )
     certified = scenario.privacy is not None and scenario.privacy.mechanism in mechanisms
     if scenario.algorithm.kind == "deep_q_sgd":  # what it decides shows private losses, unless a coin decides
         certified = certified and scenario.algorithm.explore_to == 1.0

@@ -25,6 +25,7 @@ from simfl.build.assembly import assemble
 from simfl.build.own import opened
 from simfl.build.setup import NOTHING_OWN, Own, Setup
 from simfl.errors import ScenarioError
+from simfl.privacy.assumptions import assumptions_of_view
 from simfl.privacy.exact import Residues, rank_modulo
 from simfl.privacy.gaussian import gaussian_epsilon
 from simfl.privacy.network import View, error_of, one_thread, recovered, rounding_of, unexplained
@@ -71,6 +72,7 @@ class NetworkReport:
     messages: int
     pairs: pd.DataFrame = field(repr=False)
     edges: pd.DataFrame = field(repr=False)
+    assumptions: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -679,6 +681,12 @@ def statement_of(setup: Setup, releases: Releases) -> str:
     return f"{ledger.statement_of(releases)}{also}"
 
 
+def assumptions_of(setup: Setup, releases: Releases, sums: bool = False) -> dict[str, str]:
+    """Return the assumptions of observers' accounts, by name."""
+    assert setup.ledger is not None, "there is an account"
+    return assumptions_of_view(setup.ledger, releases, setup.holders is not None, sums)
+
+
 @one_thread()
 def network(
     target: Target | Network,
@@ -711,7 +719,8 @@ def network(
     setup, counts = played.setup, (len(played.knowledge.batches), played.knowledge.num_messages)
     assert setup.ledger is not None
     statement, delta = statement_of(setup, played.replay.releases), setup.ledger.delta
-    return NetworkReport(setup.scenario.name, delta, sees, statement, *counts, pairs, played.edges)
+    assumed = assumptions_of(setup, played.replay.releases, sees == "neighbor_sums")
+    return NetworkReport(setup.scenario.name, delta, sees, statement, *counts, pairs, played.edges, assumed)
 
 
 @one_thread()

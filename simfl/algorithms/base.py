@@ -32,6 +32,7 @@ from simfl.tape.tuning import STEPS
 from simfl.world import World
 from simfl.world.availability import Outcome
 from simfl.world.compute import Draws
+from simfl.world.secure_sums import SumProtocol
 
 #: A row of the table `updates`: time_s, client, peer, round, staleness, sample_size, step_size, noise_std.
 UpdateRow = tuple[float, int, int, int, int, int, float, float]
@@ -69,6 +70,8 @@ class Training:
         planned_updates: number of updates of all clients until the end of the run; inf if it is not known.
         compression: how messages are compressed; None: they are not.
         cohorts: how the server adds noise to sums of updates; None: it does not.
+        streams: of learning, from which the sizes of Poisson batches are drawn; None: those of the world.
+        secure_sum: the protocol by which a server learns sums of updates only; None if it sees the updates.
     """
 
     initial: NDArray[np.float32]
@@ -91,6 +94,8 @@ class Training:
     planned_updates: float = math.inf
     compression: CompressionPlan | None = None
     cohorts: CohortPlan | None = None
+    streams: Streams | None = None
+    secure_sum: SumProtocol | None = None
 
     def each_noise_std(self) -> list[float]:
         """Return the standard deviation of each client's noise, [K]."""
@@ -132,12 +137,15 @@ class Observer(Protocol):
 
 
 class BatchSizes:
-    """Sizes of mini-batches: B, or Binomial(n, B/n) under Poisson sampling."""
+    """Sizes of mini-batches: B, or Binomial(n, B/n) under Poisson sampling.
+
+    `streams` are those of the world, which a training without streams of its own draws from.
+    """
 
     def __init__(self, training: Training, streams: Streams) -> None:
         self._nominal = training.batch_size
         self._constant = training.batch_size if training.sampling != "poisson" else None
-        self._streams = streams
+        streams = self._streams = training.streams or streams
         self._sizes = training.sizes.tolist()
         self._draws: dict[int, Draws] = {}
         if self._constant is None:

@@ -90,7 +90,7 @@ class FAVAS(InterruptedRounds):
         """Ask random clients and average with their answers, periodically."""
         while (yield from self.trains()):
             yield self.clock.timeout(self.period_s)
-            if not (yield from self._up()):
+            if not (yield from self.until_up()):
                 return
             if not (ready := self.ready()):
                 continue
@@ -100,7 +100,7 @@ class FAVAS(InterruptedRounds):
             for k in cohort:
                 self.to_client(k, functools.partial(self._answer, k), 0, functools.partial(self._over, k))
             yield self._all
-            if not (yield from self._up()):
+            if not (yield from self.until_up()):
                 return
             if self.answers:
                 self._step()

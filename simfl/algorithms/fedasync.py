@@ -103,10 +103,12 @@ class FedAsync(LocalRounds):
         if cohorts is not None:  # a cohort of one update
             cohorts.join(update.client)
             heard = (heard[0], *cohorts.noised(self.server_model, heard[1:]))
-        terms = ((share * part, model) for part, model in heard)
-        self.server_model = self.tape.apply((1.0 - share, self.server_model), *terms)
+        terms, before = ((share * part, model) for part, model in heard), self.server_model
+        self.server_model = self.tape.apply((1.0 - share, before), *terms)
+        if cohorts is not None:
+            cohorts.shown(self.server_model, ((1.0 - share, before), (share, update.model)), share)
         self.applied()
-        std = None if cohorts is None else cohorts.plan.noise_scale
+        std = None if cohorts is None else cohorts.noise_std(1)
         self.updated(update.client, update.staleness, update.examples, update.step_size, noise_std=std)
         self.hand_out(update.client, update.came)
         if cohorts is not None:

@@ -95,6 +95,9 @@ class FedAvg(ServerAlgorithm):
         self._rate = 1.0 if plan is None or plan.rate is None else plan.rate
         #: Clients that are training or sending; they are not chosen again before they are done.
         self.busy: set[int] = set()
+        if self.secure is not None:
+            self.secure.on_busy = self._occupied
+        self._least = 1 if self.secure is None else self.secure.protocol.threshold
         self._freed: simpy.Event | None = None
         self._choice = Draws(self.world.streams, "cohort", lambda g, n: g.random(n))
 
@@ -117,9 +120,11 @@ class FedAvg(ServerAlgorithm):
     def rounds_of(self, members: Sequence[int], ended: Callable[[], bool] = lambda: False) -> Process:
         """Choose clients among `members`, wait for them and average, until `ended`."""
         while not ended():
-            if not (yield from self._up()):
+            if not (yield from self.until_up()):
                 return
             if self.cohorts is not None and self.cohorts.over:
+                return
+            if self.secure is not None and self.secure.hopeless(members):
                 return
             candidates = self._candidates(members)
             if not candidates and any(k in self.busy for k in members):  # clients that missed a deadline still train
@@ -157,10 +162,16 @@ class FedAvg(ServerAlgorithm):
         """Draw the round's clients."""
         cohort: list[int] = []
         if self._drawn:  # also those who are offline
-            drawn = {k for k in range(self.num_clients) if self._choice.next(0) < self._rate}
-            return sorted(drawn & set(candidates))
+            assert self.cohorts is not None
+            plan = self.cohorts.plan
+            users = range(self.num_clients) if plan.users is None else sorted(plan.clients)
+            drawn = {user for user in users if self._choice.next(0) < self._rate}
+            return sorted(self.cohorts.one_each([k for k in sorted(candidates) if plan.user_of(k) in drawn]))
         while candidates and len(cohort) < size:
             cohort.append(candidates.pop(int(self._choice.next(0) * len(candidates))))
+            if self.cohorts is not None and self.cohorts.plan.gate is not None:
+                same = self.cohorts.plan.clients_of(cohort[-1])
+                candidates = [k for k in candidates if k not in same]
         return sorted(cohort)
 
     def _round(self, cohort: list[int]) -> Process:
@@ -196,24 +207,34 @@ class FedAvg(ServerAlgorithm):
             self.clock.call_at(this.began_s + self.deadline, lambda: self._expire(this))
         if cohort:
             yield this.over
-        if not (yield from self._up()):
+        if not (yield from self.until_up()):
             return
         this.closed = True
-        if this.came or self._drawn:  # without noise, the model of a draw of nobody would show it
+        if self.secure is not None:
+            yield from self._sum_securely(this)
+        if this.came or (
+            self._drawn and self.secure is None
+        ):  # without noise, the model of a draw of nobody would show it
             self._step(this)
             this.came.clear()
 
+    def _sum_securely(self, this: RoundUnderWay) -> Process:
+        """Keep the clients whose updates are in a secure sum; none if it is aborted."""
+        assert self.secure is not None
+        members = yield from self.secure.sum(this.came)
+        for client in sorted(this.came.keys() - set(members)):
+            self.client_dropped[client] += 1
+            del this.came[client]
+
     def _step(self, this: RoundUnderWay) -> None:
         """Step along the mean of the changes that came, or their sum with noise."""
-        came = sorted(this.came)
+        came, before = [k for k in sorted(this.came) if self.cohorts is None or self._joins(k)], self.server_model
         step = self.server_step if self.server_optimizer is None else -1.0
         stds: list[float | None] = [None] * len(came)
         if self.cohorts is not None:
-            for k in came:
-                self.cohorts.join(k)
             noised = self.cohorts.noised(self.server_model, [(1.0, this.came[k]) for k in came])
             terms: Terms = [(step / self.divisor * c, change) for c, change in noised]
-            stds[-1:] = [self.cohorts.plan.noise_scale] * bool(came)
+            stds[-1:] = [self.cohorts.noise_std(len(came))] * bool(came)
         elif self.aggregation is None:
             total = sum(self.weights[k] for k in came)
             terms = self._terms(this, [(k, step * self.weights[k] / total) for k in came])
@@ -222,7 +243,9 @@ class FedAvg(ServerAlgorithm):
             changes = [Message(k, self.tape.combine((1.0, this.came[k])), self.weights[k] / total) for k in came]
             terms = [(step, self.aggregation(self.server, changes))]
         if self.server_optimizer is None:
-            self.server_model = self.tape.combine((1.0, self.server_model), *terms)
+            self.server_model = self.tape.combine((1.0, before), *terms)
+            if self.cohorts is not None:
+                self.cohorts.shown(self.server_model, ((1.0, before),), step / self.divisor)
         else:  # minus the mean change serves as the gradient
             self.server_model = self.server_optimizer.step(0, self.server_model, terms, self.server_step)
         self.merged(self.server, self.server_model)
@@ -231,6 +254,15 @@ class FedAvg(ServerAlgorithm):
             for k, std in zip(came, stds, strict=True):
                 self.applied()
                 self.updated(k, 0, this.sizes[k], this.step_size, round_num=this.number, noise_std=std)
+
+    def _joins(self, client: int) -> bool:
+        """Put an update that came into the sum, unless its user's budget is spent."""
+        assert self.cohorts is not None
+        if not self.cohorts.affords(client):
+            self.client_dropped[client] += 1
+            return False
+        self.cohorts.join(client)
+        return True
 
     def _terms(self, this: RoundUnderWay, weights: Sequence[tuple[int, float]]) -> list[tuple[float, Model | Round]]:
         """Return the terms of the step; `weights` are those of the clients that came."""
@@ -248,11 +280,7 @@ class FedAvg(ServerAlgorithm):
 
     def _done(self, client: int, this: RoundUnderWay, change: Model | Round | None, examples: int = 0) -> None:
         """Note that a client's update has arrived, or that none will."""
-        self.busy.discard(client)
-        freed = self._freed
-        if freed is not None:
-            self._freed = None
-            freed.succeed()
+        self._occupied(client, False)
         if this.closed:
             if change is not None:
                 self.client_dropped[client] += 1
@@ -261,12 +289,22 @@ class FedAvg(ServerAlgorithm):
         if change is not None:
             this.came[client] = change
             this.sizes[client] = examples
-        if not this.over.triggered and (not this.missing or (this.expired and this.came)):
+        if not this.over.triggered and (not this.missing or (this.expired and len(this.came) >= self._least)):
             this.over.succeed()
+
+    def _occupied(self, client: int, busy: bool) -> None:
+        """Note that a client is busy, or free to be chosen again."""
+        if busy:
+            self.busy.add(client)
+            return
+        self.busy.discard(client)
+        if (freed := self._freed) is not None:
+            self._freed = None
+            freed.succeed()
 
     def _expire(self, this: RoundUnderWay) -> None:
         this.expired = True
-        if this.came and not this.over.triggered:
+        if len(this.came) >= self._least and not this.over.triggered:
             this.over.succeed()
 
     # -- clients -------------------------------------------------------------------------------
@@ -274,11 +312,12 @@ class FedAvg(ServerAlgorithm):
     def client(self, me: int, model: Model, this: RoundUnderWay) -> Process:
         """Train and send the update; train again after a crash."""
         since = self.clock.now
+        keys_s = 0.0 if self.secure is None else self.secure.work_s(me, self.secure.first)
         self.communicated(me, self.present_s(me, this.began_s, since))
         while True:
             seconds = self._seconds(me)
             steps, seconds = self._within(this, self.steps[me], seconds)
-            outcome = yield self.compute_for(me, seconds)
+            outcome = yield self.compute_for(me, seconds + keys_s)
             if outcome is not Outcome.CRASHED:
                 break
         if outcome is Outcome.GONE:
@@ -296,7 +335,10 @@ class FedAvg(ServerAlgorithm):
             self.communicated(me, self.present_s(me, sent_s, self.clock.now))
             self._done(me, this, sent, examples)
 
-        self.to_server(me, arrived, self._message_bytes, content=sent)
+        if self.secure is None:
+            self.to_server(me, arrived, self._message_bytes, content=sent)
+        else:  # the server learns that there is an update, and the client's keys
+            self.to_server(me, arrived, self.secure.first.up)
 
     def _seconds(self, me: int) -> float:
         """Return the duration of a client's round that begins now."""

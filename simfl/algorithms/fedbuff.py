@@ -19,7 +19,8 @@ Privacy protects all data of a client together: each update is clipped to norm C
   each update (or their sum, under secure aggregation). Weights are at most 1, so one update moves the sum by at most C,
   and m updates of one client in one buffer move it by at most m C: they are accounted as m^2 releases, which is exact.
   With `privacy.unit: user` a buffer is a cohort, and the divisor is K even if fewer updates came.
-  The paper's noise comes from DP-FTRL and is correlated over the steps; here it is independent.
+  The paper's noise comes from DP-FTRL and is correlated over the steps; here it is independent,
+  unless `privacy.noise` says otherwise (`simfl.privacy.strategies`).
 
 Faults: those of `simfl.algorithms.server`. With `after_update: wait` an unreachable client delays the buffer if the
 others cannot fill it.
@@ -33,9 +34,11 @@ from typing import Any, ClassVar
 
 from simfl.algorithms.aggregation import Message
 from simfl.algorithms.local_rounds import LocalRounds, Update
+from simfl.algorithms.staleness import Apply
 from simfl.robust.base import Among
 from simfl.tape import Model
 from simfl.tape.recording import Round
+from simfl.world.engine import Process
 
 
 class FedBuff(LocalRounds):
@@ -75,6 +78,8 @@ class FedBuff(LocalRounds):
         self.staleness_exponent = staleness_exponent
         self.waiting = after_update == "wait"
         self.buffer: list[Update] = []
+        #: Arrivals during a secure sum; None if there is none under way.
+        self._held: list[tuple[int, int, Apply]] | None = None
         super().set_up(**options)
         self.aggregation = self.aggregator(self.num_clients)
         #: Scale of the server's noise on the sum of a buffer; None if clients add noise.
@@ -99,7 +104,7 @@ class FedBuff(LocalRounds):
         if cohorts is not None:
             cohorts.join(update.client)
         if len(self.buffer) == self.buffer_size:
-            self.step()
+            self.step_or_sum()
         elif self.waiting:
             self._step_if_alone()
         if not self.waiting:
@@ -119,8 +124,44 @@ class FedBuff(LocalRounds):
             self._step_if_alone()
 
     def _step_if_alone(self) -> None:
-        if self.buffer and self.turns.idle and not self._ready:
+        if self.buffer and self._held is None and self.turns.idle and not self._ready:
+            self.step_or_sum()
+
+    def step_or_sum(self) -> None:
+        """Take the step with the buffer, as soon as its sum is known."""
+        if self.secure is None:
             self.step()
+        else:
+            self._held = []
+            self.clock.start(self._sum_securely())
+
+    def _sum_securely(self) -> Process:
+        """Step with a secure sum of the buffer, or drop it; then take what came meanwhile."""
+        assert self.secure is not None
+        if (yield from self.secure.recover([update.number for update in self.buffer])):
+            self.step()
+        else:
+            buffer, self.buffer = self.buffer, []
+            if self.cohorts is not None:
+                self.cohorts.abort()
+            self._shares.clear()
+            for update in buffer:
+                self.client_dropped[update.client] += 1
+                if self.waiting and not self.secure.hopeless(range(self.num_clients)):
+                    self._wait(update.client, update.taken_s)
+                    self.hand_out(update.client, update.came)
+            if self.cohorts is not None:
+                self.cohorts.let_in()
+        held, self._held = self._held or [], None
+        for arrival in held:
+            self.arrive(*arrival)
+
+    def arrive(self, client: int, read: int, apply: Apply) -> None:
+        """Take an update, after the secure sum under way."""
+        if self._held is None:
+            super().arrive(client, read, apply)
+        else:
+            self._held.append((client, read, apply))
 
     def step(self) -> None:
         """Take the step with all updates in the buffer, and record them."""
@@ -130,10 +171,10 @@ class FedBuff(LocalRounds):
         self._shares.clear()
         if self.server_noise is not None:
             noise_std[-1] = self.server_noise
-        if self.cohorts is not None:
-            noise_std[-1] = self.cohorts.plan.noise_scale
         sizes = [update.examples for update in buffer]
         self.server_model = self.stepped(buffer, weights)
+        if self.cohorts is not None:
+            noise_std[-1] = self.cohorts.noise_std(len(buffer))
         self.merged(self.server, self.server_model)
         self.applied()
         self.round_num += 1
@@ -158,7 +199,10 @@ class FedBuff(LocalRounds):
         if self.cohorts is not None:
             count, terms = self.buffer_size, self.cohorts.noised(self.server_model, terms)
         if self.server_optimizer is None and self.aggregation is None:
-            return self._added(self.server_model, self.server_step / count, terms)
+            stepped = self._added(self.server_model, self.server_step / count, terms)
+            if self.cohorts is not None:
+                self.cohorts.shown(stepped, ((1.0, self.server_model),), self.server_step / count)
+            return stepped
         if self.aggregation is not None:
             mean = self._aggregate(buffer, weights)
         else:

@@ -36,6 +36,7 @@ class Update:
         staleness: steps of the server between the read and the arrival.
         came: succeeds when the client receives the next model.
         taken_s: virtual time of the arrival, seconds.
+        number: counts all updates that were sent.
     """
 
     client: int
@@ -47,6 +48,7 @@ class Update:
     staleness: int
     came: simpy.Event
     taken_s: float
+    number: int = 0
 
 
 class LocalRounds(AsyncServerAlgorithm):
@@ -86,18 +88,27 @@ class LocalRounds(AsyncServerAlgorithm):
         """Let the client compute a round, or `examples`."""
         return super().compute(client, examples or self.steps[client] * self._nominal)
 
+    def compute_for(self, client: int, seconds: float) -> simpy.Event:
+        """Let the client compute, and encode a mask for its update if sums are secure."""
+        return super().compute_for(client, seconds if self.secure is None else seconds + self.secure.encoding_s(client))
+
     def push(self, me: int, change: Round, read: int) -> simpy.Event:
         """Send an update to the server, which answers with the next model."""
         came, model, step_size, examples = self.clock.event(), change.model, change.step[0], change.all_examples
         self.sent += 1
+        number = self.sent
         self.release(change)
         made = self.trained(change)
         sent = self.compressed(me, ((1.0, made),)) or made
 
         def apply(weight: float, staleness: int) -> None:
-            self.take(Update(me, model, sent, examples, step_size, weight, staleness, came, self.clock.now))
+            self.take(Update(me, model, sent, examples, step_size, weight, staleness, came, self.clock.now, number))
 
-        self.to_server(me, lambda: self.arrive(me, read, apply), content=sent)
+        if self.secure is None:
+            self.to_server(me, lambda: self.arrive(me, read, apply), content=sent)
+        else:
+            self.secure.exchange(me, number)
+            self.to_server(me, lambda: self.arrive(me, read, apply), self.secure.protocol.vector_bytes)
         return came
 
     def release(self, change: Round) -> None:
@@ -117,6 +128,8 @@ class LocalRounds(AsyncServerAlgorithm):
     def drop(self, update: Update) -> None:
         """Drop an update; its client continues from the current model."""
         self.client_dropped[update.client] += 1
+        if self.secure is not None:
+            self.secure.forget(update.number)
         self.hand_out(update.client, update.came)
 
     def hand_out(self, client: int, came: simpy.Event | None = None) -> simpy.Event:

@@ -23,6 +23,7 @@ import simpy
 from simfl.algorithms.base import Algorithm
 from simfl.algorithms.cohorts import Cohorts
 from simfl.algorithms.optimizers import Optimizer, Terms
+from simfl.algorithms.secure_sums import SecureSums
 from simfl.algorithms.staleness import Apply, StalenessBound, Turns
 from simfl.compression.base import AbstractScheme
 from simfl.compression.schemes import UPLINKS
@@ -63,6 +64,10 @@ class ServerAlgorithm(Algorithm):
         self.cohorts: Cohorts | None = None
         if self.training.cohorts is not None:
             self.cohorts = Cohorts(self.tape, self.training.cohorts, self.training.allowances, self.releases)
+        #: The protocol that sums updates; None if the server sees them.
+        self.secure: SecureSums | None = None
+        if self.training.secure_sum is not None:
+            self.secure = SecureSums(self, self.training.secure_sum)
         plan = self.training.compression
         self._uplink: AbstractScheme | None = None
         #: w, the model of each client as the server knows it, if the models that it sends are compressed.
@@ -90,8 +95,12 @@ class ServerAlgorithm(Algorithm):
     @property
     def ending(self) -> str:
         """Say that the server has made all of its releases."""
-        cohorts = self.cohorts
-        return f"the server has made its {cohorts.number} releases" if cohorts is not None and cohorts.over else ""
+        cohorts, secure = self.cohorts, self.secure
+        if cohorts is not None and cohorts.over:
+            return f"the server has made its {cohorts.number} releases"
+        if secure is not None and secure.hopeless(range(self.num_clients)):
+            return f"fewer than {secure.protocol.threshold} clients are left for a secure sum"
+        return ""
 
     def exhausted(self, client: int) -> bool:
         """Whether the client may be in no further release."""
@@ -120,7 +129,7 @@ class ServerAlgorithm(Algorithm):
         elif not math.isinf(back_s):
             self.clock.call_at(back_s, call)
 
-    def _up(self) -> Generator[simpy.Event, Any, bool]:
+    def until_up(self) -> Generator[simpy.Event, Any, bool]:
         """Wait until the server is online; returns false if it has left permanently."""
         return self._trivial or (yield from self.until_back(self.server))
 

@@ -22,7 +22,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, get_args
 
@@ -30,67 +29,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfl.accounts.check import claims_of
-from simfl.accounts.network import Network, statement_of
+from simfl.accounts.network import Network, assumptions_of, statement_of
 from simfl.attacks.adversary import listen
 from simfl.attacks.faults import shown
+from simfl.attacks.judging import Judge, Report, curve
 from simfl.attacks.noise import FALSE_ALARMS
 from simfl.attacks.planting import Kind, PlantedScenario
 from simfl.attacks.scorers import ReleaseScorer, ViewScorer
-from simfl.attacks.statistics import (
-    AuditVerdict,
-    Profile,
-    default_guesses,
-    epsilon_lower_bound,
-    error_at,
-    judge,
-    profile_p_value,
-    right_guesses,
-)
+from simfl.attacks.statistics import AuditVerdict, Profile
+from simfl.attacks.users import UserAudit, UserReport
 from simfl.errors import ConditionError, ScenarioError
 from simfl.privacy import checks
-from simfl.privacy.accounting import Composition, Neighbors, delta_of, epsilon_of
+from simfl.privacy.accounting import epsilon_of
+from simfl.privacy.assumptions import assumptions
 from simfl.privacy.releases import Releases
 from simfl.records.claims import Claimed
-from simfl.scenario import Scenario
+from simfl.scenario import Scenario, load
+from simfl.scenario.privacy import CohortGaussian
 from simfl.tape.executor import choose_device
-
-#: Points at which a certified curve is evaluated, in units of its epsilon.
-CURVE = (0.08, 0.16, 0.25, 0.35, 0.45, 0.55, 0.65, 0.75, 0.85, 0.95, 1.05, 1.2)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Report:
-    """The results that all audits share.
-
-    `correct` of `guesses` guesses were right; `guesses` is fixed in advance. `complete`: whether all releases were
-    heard. Epsilons and the bound hold at `delta`. `certified` is NaN if nothing is certified. Epsilon is at least
-    `lower_bound` at this `confidence`, 1 - beta; the bound would be `ceiling` with all guesses right. `p_value` is at
-    least the chance of as many right guesses if the certified epsilon holds (1 if there is none). Below beta the
-    epsilon is `refuted`: there is an error in the proof, the accounting or the code. `sees`: for each fault, whether
-    all simulated audits of it showed it. `statement`: the meaning of the ledger's epsilon, or why there is none.
-    """
-
-    scenario: str
-    client: int
-    canaries: int
-    guesses: int
-    correct: int
-    complete: bool
-    neighbors: str
-    delta: float
-    certified: float
-    confidence: float
-    lower_bound: float
-    p_value: float
-    refuted: bool
-    ceiling: float
-    sees: dict[str, bool]
-    statement: str
-
-    @property
-    def passed(self) -> bool:
-        """Whether the audit shows no error."""
-        return self.complete and not self.refuted
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,6 +64,7 @@ class AuditReport(Report):
     (`dependence_p_value`). Each one below `FALSE_ALARMS` is an alarm.
     """
 
+    client: int
     kind: str
     releases: int
     accounted: int
@@ -147,6 +104,7 @@ class PairwiseReport(Report):
     `certified` is the smaller of the pairwise and the ledger's, as `certified_by` tells.
     """
 
+    client: int
     observer: str
     distance: float
     messages: int
@@ -156,9 +114,22 @@ class PairwiseReport(Report):
     certified_by: str
 
 
-def audit(scenario: Scenario | str | Path, **options: Any) -> AuditReport | PairwiseReport:
-    """Run an audit of a scenario with the options of `Audit`, and report."""
-    return Audit(scenario, **options).run()
+def audit(scenario: Scenario | str | Path, **options: Any) -> AuditReport | PairwiseReport | UserReport:
+    """Run an audit of a scenario with the options of `Audit`, and report.
+
+    With `privacy: {unit: user}` the canaries are users, and the options are those of `UserAudit`.
+    """
+    checked = scenario if isinstance(scenario, Scenario) else load(scenario)
+    if not isinstance(checked.privacy, CohortGaussian):
+        return Audit(checked, **options).run()
+    usual = {"client": 0, "kind": "gradient", "in_place": False, "observer": None}
+    for name, value in usual.items():
+        if options.pop(name, value) != value:
+            raise ScenarioError(
+                f"--{name.replace('_', '-')}: expected none with unit: user, whose canaries are users and whose "
+                "adversary sees the models that the server releases"
+            )
+    return UserAudit(checked, **options).run()
 
 
 class Audit(PlantedScenario):
@@ -166,7 +137,7 @@ class Audit(PlantedScenario):
 
     Args:
         scenario: a scenario with privacy, or the path of one.
-        canaries: m.
+        canaries: m, 1,000 by default.
         client: the client whose data they join.
         kind: "gradient": the canary's gradient is one coordinate direction, cut to the clipping norm. This is the
             strongest canary; it tests the noise, the sampling, the clipping and the accounting. "input": random inputs
@@ -189,7 +160,7 @@ class Audit(PlantedScenario):
         self,
         scenario: Scenario | str | Path,
         *,
-        canaries: int = 1000,
+        canaries: int | None = None,
         client: int = 0,
         kind: Kind = "gradient",
         in_place: bool = False,
@@ -204,17 +175,10 @@ class Audit(PlantedScenario):
                 "--kind: expected gradient with --observer, found input; leave --kind out: messages on a network are "
                 "scored along directions"
             )
-        self.device, self.confidence = choose_device(device), confidence
-        checks.whole(1, canaries=canaries)
+        self.device = choose_device(device)
+        canaries = 1000 if canaries is None else canaries
         checks.one_of(get_args(Kind), kind=kind)
-        guesses = default_guesses(canaries) if guesses is None else guesses
-        self.guess_numbers = [guesses] if isinstance(guesses, int) else [*guesses]
-        for number in self.guess_numbers:
-            if not 1 <= number <= canaries:
-                raise ValueError(f"guesses: expected an integer from 1 to {canaries}, the canaries, found {number}")
-        if not self.guess_numbers:
-            raise ValueError("guesses: expected one number of guesses or more, found none")
-        self._share = error_at(confidence) / len(self.guess_numbers)
+        self.judge = Judge(canaries, guesses, confidence)
         super().__init__(scenario, canaries, client, kind, in_place, seed, observed=observer is not None)
         if observer is not None:
             self.network = Network(self.setup)
@@ -242,43 +206,28 @@ class Audit(PlantedScenario):
         """Run the scenario, and return the account of its releases; see `run` for errors."""
         return listen(self.setup, self.device, scorer.clients, scorer.hear, scorer.factor)
 
-    def _judge(self, scores: NDArray[np.float64], profile: Profile) -> AuditVerdict:
-        delta, confidence = self.ledger.delta, self.confidence
-        return judge(scores, self.included, self.guess_numbers, delta=delta, profile=profile, confidence=confidence)
+    def _verdict(self, scores: NDArray[np.float64], profile: Profile) -> AuditVerdict:
+        return self.judge.verdict(scores, self.included, self.ledger.delta, profile)
 
-    def _shared(self, verdict: AuditVerdict, certified: float) -> dict[str, Any]:
-        """Return the fields of a `Report` except `complete`, `sees` and `statement`."""
-        guesses, delta = verdict.guesses, self.ledger.delta
+    def _shared(self, scores: NDArray[np.float64], profile: Profile, certified: float) -> dict[str, Any]:
+        """Return the fields of a `Report` except `complete`, `sees` and words."""
         return {
-            **vars(verdict),
+            **self.judge.fields(self._verdict(scores, profile), self.ledger.delta, certified),
             "scenario": self.scenario.name,
-            "client": self.client,
             "neighbors": self.ledger.terms.neighbors,
-            "delta": delta,
-            "certified": certified,
-            "confidence": self.confidence,
-            "refuted": verdict.p_value < 1.0 - self.confidence,
-            "ceiling": epsilon_lower_bound(guesses, guesses, self.canaries, delta, 1.0 - self._share),
         }
-
-    def _shown(self, scorer: ReleaseScorer | ViewScorer, profile: Profile) -> dict[str, bool]:
-        """Return which broken mechanisms all of their simulated audits refute."""
-
-        def refuted(coins: NDArray[np.bool_], scores: NDArray[np.float64]) -> bool:
-            counts = ((right_guesses(scores, coins, guesses), guesses) for guesses in self.guess_numbers)
-            return any(profile_p_value(*count, self.canaries, profile) < self._share for count in counts)
-
-        return {name: all(map(refuted, *simulated)) for name, simulated in scorer.simulated.items()}
 
     def _report_of_view(self, scorer: ViewScorer) -> PairwiseReport:
         network, seen = self.network, scorer.seen
         certified, certified_by, published = scorer.account()
         profile: Profile = [(certified, self.ledger.delta)] if math.isfinite(certified) else []
         return PairwiseReport(
-            **self._shared(self._judge(scorer.scores(), profile), certified),
+            **self._shared(scorer.scores(), profile, certified),
+            client=self.client,
             complete=bool(scorer.heard[seen].all()),
-            sees=self._shown(scorer, profile),
+            sees=self.judge.shown(scorer.simulated, profile),
             statement=statement_of(self.setup, network.replay.releases),
+            assumptions=assumptions_of(self.setup, network.replay.releases),
             observer=self.observer.name,
             distance=float(network.distances(self.observer)[self.client]),
             messages=len(scorer.rows),
@@ -299,16 +248,18 @@ class Audit(PlantedScenario):
         profile = curve(composition, certified, terms.delta, terms.neighbors)
         claim = self._claim(releases, epsilon)
         claimed: Profile = [] if claim is None or math.isnan(claim.epsilon) else [(claim.epsilon, claim.delta)]
-        verdict, on_claim = self._judge(scorer.scores, profile), self._judge(scorer.scores, claimed)
-        made, bound, accounted = verdict.guesses, profile or claimed, releases.total(client)
+        shared, on_claim = self._shared(scorer.scores, profile, certified), self._verdict(scorer.scores, claimed)
+        made, bound, accounted = shared["guesses"], profile or claimed, releases.total(client)
         noise, own = check.verdict(), check.heard[client]
-        guessed = {name: scorer.heard > 0 and seen for name, seen in self._shown(scorer, bound).items()}
+        guessed = {name: scorer.heard > 0 and seen for name, seen in self.judge.shown(scorer.simulated, bound).items()}
         by_noise = shown(check.law, check.blank.size, own, check.heard.total() - own)
         return AuditReport(
-            **self._shared(verdict, certified),
+            **shared,
+            client=client,
             complete=scorer.heard == accounted,
             sees={**guessed, **{name: seen or guessed.get(name, False) for name, seen in by_noise.items()}},
             statement=ledger.statement_of(releases),
+            assumptions=assumptions(ledger, releases),
             kind=self.kind,
             releases=scorer.heard,
             accounted=accounted,
@@ -320,8 +271,8 @@ class Audit(PlantedScenario):
             claimed_delta=claimed[0][1] if claimed else math.nan,
             source=claim.source if claim is not None and claimed else "",
             claim_p_value=on_claim.p_value,
-            claim_refuted=on_claim.p_value < 1.0 - self.confidence,
-            decisive=scorer.heard > 0 and profile_p_value(made, made, self.canaries, bound) < self._share,
+            claim_refuted=on_claim.p_value < 1.0 - self.judge.confidence,
+            decisive=scorer.heard > 0 and self.judge.refutes(made, made, bound),
             noise_releases=noise.releases,
             noise_pairs=noise.pairs,
             noise_numbers=noise.numbers,
@@ -343,20 +294,3 @@ class Audit(PlantedScenario):
         if self.privacy.second_moment == "paper":
             return Claimed(epsilon, terms.delta, terms.neighbors, "as if its noise were private")
         return None
-
-
-@lru_cache(maxsize=64)
-def curve(composition: Composition, epsilon: float, delta: float, neighbors: Neighbors) -> Profile:
-    """Return some of the (epsilon, delta) that hold for releases composed.
-
-    `epsilon` is theirs at `delta`; if it is NaN or infinite, the profile is empty.
-    """
-    if not math.isfinite(epsilon):
-        return ()
-    points = [(epsilon, delta)]
-    # Above 40 a curve is expensive and has little use. Below 1/2 the numerical accountant is slow, and only needed
-    # without other points.
-    if 0.0 < epsilon < 40.0:
-        epsilons = [share * epsilon for share in CURVE if share * epsilon >= 0.5 or epsilon < 1.0]
-        points += [(one, delta_of(composition, one, neighbors=neighbors)) for one in epsilons]
-    return tuple(points)

@@ -35,14 +35,15 @@ class CanaryModel(AbstractModel):
     An example with code 0 is one of the `inner` model. With code 1/2 it has no loss and no gradient, and represents an
     absent example. With code +(i + 1) or -(i + 1) its gradient, before clipping, is +norm or -norm in coordinate
     `coordinates[i]`, for at most m = `canaries`. Coordinates are those of the inner model, spread over all its layers;
-    if it has fewer parameters than canaries, zeros that nothing else uses are appended. `blank` coordinates come last:
-    no example has a gradient there, so a release contains only noise.
+    if it has fewer parameters than canaries, or with `beside`, zeros that nothing else uses are appended. `blank`
+    coordinates come last: no example has a gradient there, so a release contains only noise.
     """
 
     inner: AbstractModel = field(kw_only=True)
     canaries: int = field(kw_only=True)
     norm: float = field(kw_only=True)
     blank: int = field(default=0, kw_only=True)
+    beside: bool = field(default=False, kw_only=True)
 
     kind: ClassVar[str] = "canary"
     summary: ClassVar[str] = "another model, with canaries among its examples"
@@ -71,11 +72,13 @@ class CanaryModel(AbstractModel):
     @property
     def touched(self) -> int:
         """The number of leading coordinates in which examples have gradients."""
-        return max(self.inner.size, self.canaries)
+        return self.inner.size + self.canaries if self.beside else max(self.inner.size, self.canaries)
 
     @property
     def coordinates(self) -> NDArray[np.int32]:
         """The coordinate of each canary, int32 [m], all different."""
+        if self.beside:
+            return np.arange(self.inner.size, self.touched, dtype=np.int32)
         size = self.touched
         stride = max(1, round(0.618 * size))
         while math.gcd(stride, size) != 1:

@@ -34,7 +34,7 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
-from simfl.accounts.network import LINKS, hops_from, local_epsilons, network, statement_of
+from simfl.accounts.network import LINKS, assumptions_of, hops_from, local_epsilons, network, statement_of
 from simfl.attacks.listening import Kept, KeptValues, Observer, Wiretap
 from simfl.attacks.pairing import Coins, Pairs, pairs_of
 from simfl.attacks.separation import area, right_pairs, true_positive_rates
@@ -136,7 +136,7 @@ def infer_membership(
         if simulation.status == "interrupted":
             raise RunError(f"{scenario.name}: the run was interrupted, so there is nothing to attack")
         values = KeptValues(simulation.tape, setup.training.initial)
-        accounts, statement = _accounts(simulation, listener.kept, pairwise)
+        accounts, statement, assumed = _accounts(simulation, listener.kept, pairwise)
         hops = listener.hops(targets)
         judge = _Judge(setup, confidence)
         results: list[tuple[Inference, NDArray[np.float64]]] = []
@@ -167,6 +167,7 @@ def infer_membership(
         ceiling=judge.ceiling,
         reproduced=None if run is None or coins is not None else digest == run.manifest.digest,
         statement=statement,
+        assumptions=assumed,
     )
 
 
@@ -255,12 +256,12 @@ def _node(observer: Observer, count: int, server: int | None) -> Observer:
 
 def _accounts(
     simulation: Simulation, kept: Mapping[Observer, Mapping[int, Kept]], pairwise: bool
-) -> tuple[dict[tuple[Observer, int], Account], str]:
-    """Return the account of each observer and client, and its meaning."""
+) -> tuple[dict[tuple[Observer, int], Account], str, dict[str, str]]:
+    """Return accounts by observer and client, their meaning and assumptions."""
     ledger, scenario, server = simulation.setup.ledger, simulation.setup.scenario, _server(simulation)
     pairs = [(observer, client) for observer in kept for client in kept[observer]]
     if ledger is None:
-        return dict.fromkeys(pairs, Account()), "no privacy section: nothing is certified"
+        return dict.fromkeys(pairs, Account()), "no privacy section: nothing is certified", {}
     releases = simulation.account()
     epsilon, statement = local_epsilons(simulation.setup, releases), statement_of(simulation.setup, releases)
     # Noise that the server adds does not protect the messages to it.
@@ -272,7 +273,7 @@ def _accounts(
             pair = names[row["observer"]], row["client"]
             if pair in accounts:
                 accounts[pair] = Account(row["epsilon"], row["account"], row["published"])
-    return accounts, statement
+    return accounts, statement, assumptions_of(simulation.setup, releases)
 
 
 def _server(simulation: Simulation) -> int | None:

@@ -27,6 +27,7 @@ from simfl.build.optimizers import optimizers_of
 from simfl.build.own import opened
 from simfl.build.privacy import not_counting, privacy_warnings, protect
 from simfl.build.robust import attackers_of, held_by_attackers, hostility_of, rule_of, with_flipped_labels
+from simfl.build.secure_sums import secure_sum_of
 from simfl.build.setup import NOTHING_OWN, Own, Setup, Start
 from simfl.build.underlay import underlay_of
 from simfl.build.world import availability, longest_batch_s
@@ -228,7 +229,8 @@ def _further_measures(scenario: Scenario) -> tuple[str, ...]:
 
 def _problem(setup: Setup) -> LearningProblem:
     """Return the problem that the executor computes."""
-    dataset, shares, streams, protection = setup.dataset, setup.shares, setup.streams, setup.protection
+    dataset, shares, protection = setup.dataset, setup.shares, setup.protection
+    streams, learning = setup.streams, setup.learning
     correlation, sampling = protection.correlation, setup.kind.sampling
     drawing: Drawing = "same_order" if sampling == "shuffle" and isinstance(correlation, InTime) else sampling
     further = _further_measures(setup.scenario)
@@ -246,7 +248,7 @@ def _problem(setup: Setup) -> LearningProblem:
         model=setup.moved,
         data=ClientData(*arrays, indices, offsets, dataset.scaling),
         batches=Batches(drawing, setup.scenario.algorithm.batch_size),
-        keys=Keys(streams.key("data"), streams.key("noise"), streams.key("maps")),
+        keys=Keys(learning.key("data"), learning.key("noise"), learning.key("maps")),
         measured=Measured(
             np.sort(order[:LOSS_EXAMPLES]),
             setup.scenario.evaluate.gradients,
@@ -270,7 +272,7 @@ def _training(setup: Setup) -> Training:
     stop, sizes = setup.scenario.stop, setup.sizes.tolist()
     begun = None if start is None else _continued(setup, start)
     return Training(
-        initial=np.asarray(model.init(setup.streams.key("init")), dtype=np.float32) if begun is None else begun[0],
+        initial=np.asarray(model.init(setup.learning.key("init")), dtype=np.float32) if begun is None else begun[0],
         sizes=setup.sizes,
         batch_size=setup.scenario.algorithm.batch_size,
         sampling=kind.sampling,
@@ -286,6 +288,8 @@ def _training(setup: Setup) -> Training:
         rule=rule_of(setup),
         hostility=hostility_of(setup),
         cohorts=protection.cohorts,
+        streams=setup.learning,
+        secure_sum=secure_sum_of(setup),
         planned_updates=kind.planned_updates(sizes) * len(sizes) if stop.updates or stop.epochs else math.inf,
     )
 

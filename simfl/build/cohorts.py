@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from simfl.build.setup import Setup
 from simfl.errors import ScenarioError
 from simfl.privacy.cohorts import CohortPlan, Gate
+from simfl.privacy.distributed import GridSum
+from simfl.privacy.in_time import Participation
+from simfl.privacy.strategies import Strategy, Tree, banded, blt, square_root
 from simfl.scenario import Scenario
-from simfl.scenario.privacy import CohortGaussian
+from simfl.scenario.algorithms import LocalRoundsConfig
+from simfl.scenario.privacy import BandedNoise, CohortGaussian, DiscreteGaussian, SquareRootNoise, TreeNoise
 from simfl.scenario.schedules import ConstantStep
+from simfl.scenario.secure_sums import threshold_of
 
 
 def cohorts_of(setup: Setup, noise_scale: float) -> CohortPlan | None:
@@ -21,7 +27,66 @@ def cohorts_of(setup: Setup, noise_scale: float) -> CohortPlan | None:
     rule, gate = privacy.participation, None
     if rule is not None:
         gate = Gate(rule.min_separation, rule.at_most, rule.early == "wait")
-    return CohortPlan(noise_scale, rate, privacy.releases, next(_shown(setup, privacy), None), gate)
+    least = _least(setup.scenario)
+    parts = least - privacy.colluding if privacy.where == "secure_sum" else 0
+    reason, grid = next(_shown(setup, privacy), None), _grid(setup, parts, noise_scale)
+    owners, strategy = setup.scenario.clients.owners, strategy_of(privacy)
+    return CohortPlan(noise_scale, rate, privacy.releases, reason, gate, least, parts, grid, strategy, owners)
+
+
+def _grid(setup: Setup, parts: int, noise_scale: float) -> GridSum | None:
+    """Return how users round updates and add discrete noise; None without it."""
+    privacy, algorithm = setup.scenario.privacy, setup.scenario.algorithm
+    if not isinstance(privacy, DiscreteGaussian) or not isinstance(algorithm, LocalRoundsConfig):
+        return None
+    assert algorithm.secure_sum is not None, "the schema says so"
+    members, bits = algorithm.members(setup.scenario.clients.count), algorithm.secure_sum.bits
+    try:
+        return GridSum.of(setup.dimension, bits, members, parts, privacy.clipping_norm, noise_scale)
+    except ValueError as error:
+        raise ScenarioError(f"algorithm.secure_sum.bits: {error}") from None
+
+
+def _least(scenario: Scenario) -> int:
+    """Return the least number of updates in a secure sum; 0 without one."""
+    algorithm = scenario.algorithm
+    if not isinstance(algorithm, LocalRoundsConfig) or algorithm.secure_sum is None:
+        return 0
+    return threshold_of(algorithm.secure_sum, algorithm.members(scenario.clients.count))
+
+
+def factor_of(scenario: Scenario) -> float | None:
+    """Return the factor by which every sum enters the model; None if it varies.
+
+    It follows from the scenario alone, so that an audit can tell if the server divides by anything else.
+    """
+    algorithm, privacy = scenario.algorithm, scenario.privacy
+    step = float(getattr(algorithm, "server_step", 1.0))
+    if hasattr(algorithm, "buffer_size"):
+        return step / float(algorithm.buffer_size)
+    if hasattr(algorithm, "fraction"):
+        share = float(algorithm.fraction) * scenario.clients.count
+        drawn = isinstance(privacy, CohortGaussian) and privacy.cohorts == "poisson"
+        return step / (share if drawn else max(1, math.ceil(share - 1e-9)))
+    return None
+
+
+def strategy_of(privacy: CohortGaussian) -> Strategy | None:
+    """Return how noise is correlated over a server's releases; None if it is not.
+
+    Raises:
+        ScenarioError: jax_privacy is needed and not installed, or finds no matrix.
+    """
+    noise, rule, made = privacy.noise, privacy.participation, privacy.releases
+    if noise is None or rule is None or made is None:
+        return None
+    if isinstance(noise, TreeNoise):
+        return Tree(noise.restart_every, noise.estimate == "efficient")
+    if isinstance(noise, SquareRootNoise):
+        return square_root(min(noise.bands, made))
+    if isinstance(noise, BandedNoise):
+        return banded(noise.bands, made)
+    return blt(noise.buffers, made, Participation(rule.min_separation, privacy.most_of_a_user or made))
 
 
 def refuse_cohorts(scenario: Scenario) -> None:
@@ -30,6 +95,11 @@ def refuse_cohorts(scenario: Scenario) -> None:
     Raises:
         ScenarioError: the noise is not a client's, so what a message contains is not known by the client's promises.
     """
+    if getattr(scenario.algorithm, "secure_sum", None) is not None:
+        raise ScenarioError(
+            "algorithm.secure_sum: expected null, found a protocol: who learns what from masked messages is not "
+            "accounted for; remove it"
+        )
     if isinstance(scenario.privacy, CohortGaussian):
         raise ScenarioError(
             "privacy.unit: expected noise that clients add to what they send, found user: who learns what from the "
@@ -41,6 +111,8 @@ def _shown(setup: Setup, privacy: CohortGaussian) -> Iterator[str]:
     """Yield the reasons why the draw of users does not amplify privacy."""
     scenario = setup.scenario
     algorithm = scenario.algorithm
+    if _least(scenario):
+        yield "a secure sum is aborted if too few survive, and later cohorts may show how many were drawn"
     if privacy.cohorts != "poisson":
         fixed = hasattr(algorithm, "fraction")
         yield (

@@ -90,7 +90,7 @@ def own_model_of(scenario: Scenario, dataset: Dataset, given: Any = None) -> Abs
         y=y,
         num_classes=dataset.num_classes,
         l2=config.l2,
-        key=Streams(scenario.seed).key("init"),
+        key=Streams(scenario.seed_of_learning).key("init"),
     )
     if isinstance(model, OwnModel):
         try_out(model, x, y)

@@ -17,6 +17,8 @@ from simfl.privacy.accounting import Accountant
 from simfl.privacy.calibration import least_noise
 from simfl.privacy.cohorts import CohortLedger
 from simfl.privacy.correlated import Correlation, InTime, Pairwise
+from simfl.privacy.correlated_cohorts import CorrelatedCohortLedger
+from simfl.privacy.distributed import DiscreteLedger
 from simfl.privacy.in_time import InTimeLedger, noising_coefficients, participation
 from simfl.privacy.ledger import Ledger
 from simfl.privacy.mechanisms import MECHANISMS
@@ -132,9 +134,12 @@ def _ledger(
 ) -> Ledger:
     """Return the ledger for clients of these sizes."""
     batches = setup.scenario.algorithm.batch_size, setup.kind.sampling
-    plan = cohorts_of(setup, 0.0)
+    plan = cohorts_of(setup, levels[0] * terms.clipping_norm)
     if plan is not None:
-        return CohortLedger(terms, sizes, *batches, levels, plan)
+        made = CohortLedger if plan.grid is None else DiscreteLedger
+        if plan.strategy is not None:
+            made = CorrelatedCohortLedger
+        return made(terms, sizes, *batches, levels, plan)
     if noising is None:
         return Ledger(terms, sizes, *batches, levels, pure)
     return InTimeLedger(dataclasses.replace(terms, amplification=False), sizes, *batches, levels, noising)
@@ -206,7 +211,7 @@ def _correlation_of(setup: Setup, scales: Sequence[float], noising: tuple[float,
         )
     edges = sorted((k, m) for k in range(len(scales)) for m in setup.topology.neighbors(k) if k < m)
     std = privacy.noise.pair_multiplier * privacy.clipping_norm
-    return Pairwise.over(edges, std, scales, setup.streams.key("pair-noise"))
+    return Pairwise.over(edges, std, scales, setup.learning.key("pair-noise"))
 
 
 def _grid(setup: Setup, scales: Sequence[float], level: float) -> Grid:

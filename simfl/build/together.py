@@ -11,13 +11,13 @@ import numpy as np
 
 from simfl.algorithms import Training
 from simfl.build.setup import Setup
-from simfl.each import each_of
+from simfl.each import array_for_each, each_of
 from simfl.privacy.ledger import Ledger
 from simfl.tape import LearningProblem
 
 #: Fields that may differ between runs of one world.
-_OF_TRAINING = {"step_size", "noise_std", "noise_scale", "clipping_norm"}
-_OF_PROBLEM = {"data", "clipping", "grid", "correlation", "optimizing"}  # operations are compared, too
+_OF_TRAINING = {"initial", "step_size", "noise_std", "noise_scale", "clipping_norm"}
+_OF_PROBLEM = {"data", "keys", "clipping", "grid", "correlation", "optimizing"}  # operations are compared, too
 _PLAIN = (bool, int, float, str, bytes, frozenset, type(None))
 
 
@@ -26,10 +26,12 @@ def is_one_world(one: Setup, other: Setup) -> bool:
 
     Their scenarios have equal keys (`simfl.scenario.together`).
     """
+    # Sizes of Poisson batches are on the tape. All other mini-batches, and noise, are drawn on the device by keys.
+    drawn = set() if one.training.sampling == "poisson" else {"streams"}
     return (
         one.dataset is other.dataset
         and one.algorithm is other.algorithm
-        and _same_but(one.training, other.training, _OF_TRAINING)
+        and _same_but(one.training, other.training, _OF_TRAINING | drawn)
         and _noisy(one.training) == _noisy(other.training)
         and _same(one.options, other.options)
         and _same_but(one.problem, other.problem, _OF_PROBLEM)
@@ -47,6 +49,7 @@ def together(setups: Sequence[Setup]) -> Setup:
     scales = [std if t.noise_scale is None else t.noise_scale for t, std in zip(trainings, stds, strict=True)]
     setup.training = dataclasses.replace(
         setup.training,
+        initial=array_for_each([training.initial for training in trainings]),
         step_size=_steps(trainings),
         noise_std=[each_of(of_client) for of_client in zip(*stds, strict=True)],
         noise_scale=[each_of(map(float, of_client)) for of_client in zip(*scales, strict=True)],

@@ -92,7 +92,7 @@ def _say_run(report: Report) -> None:
         return
     accuracy = f" {show_share(outcome.accuracy)}" if math.isfinite(outcome.accuracy) else ""
     left = f", about {show_about(report.remaining_s)} left" if report.remaining_s else ""
-    line = f"{report.finished}/{report.total} {run.label}, seed {run.seed}: {run.status}{accuracy}"
+    line = f"{report.finished}/{report.total} {run.label}, seed {run.seeds}: {run.status}{accuracy}"
     say(f"{line} in {show_time(run.wall_s)}{left}")
 
 

@@ -146,6 +146,10 @@ def show_runs(runs: Sequence[Run], console: Console) -> None:
     statements = [str(run.manifest.extra.get("privacy", "")) for run in runs if run.privacy is not None]
     for statement in filter(None, dict.fromkeys(statements)):
         console.print(escaped(f"privacy: {statement}"))
+    assumed = [run for run in runs if run.manifest.extra.get("assumptions")]
+    if assumed:
+        which = str(assumed[0].folder) if len(assumed) == 1 else "FOLDER"
+        console.print(escaped(f"what epsilon assumes: simfl privacy check {which}"), soft_wrap=True)
     for run in runs:
         if run.status != "done":
             ending = f"{run.name}: {show_ending(run.status, run.manifest.reason)}"

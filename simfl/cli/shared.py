@@ -178,7 +178,7 @@ def exit_after(runs: Iterable[SweepRun]) -> None:
     failed = [run for run in planned if run.status == "failed"]
     missing = sum(not run.finished for run in planned) - len(failed)
     for run in failed:
-        say(f"{run.label}, seed {run.seed}: failed: {run.reason}")
+        say(f"{run.label}, seed {run.seeds}: failed: {run.reason}")
     if failed:
         say(f"{len(failed)} of {len(planned)} runs failed; the same command tries them again")
         raise typer.Exit(RUN_FAILED)

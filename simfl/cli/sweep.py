@@ -67,7 +67,7 @@ def sweep(
         show_comparison(compare_groups(groups, swept.study["compare"]["target"], baseline))
     for run in swept.runs:
         if run.status == "diverged":
-            say(f"{run.label}, seed {run.seed}: diverged: {run.reason}")
+            say(f"{run.label}, seed {run.seeds}: diverged: {run.reason}")
     print(f"results: {swept.folder} ({len(swept.finished)} of {len(swept.runs)} runs, summary.csv)")
     exit_after(swept.runs)
 
@@ -77,7 +77,9 @@ def _show_plan(plan: StudyPlan, state: Sweep) -> None:
     from simfl.records.display import show_about
     from simfl.studies.running import estimate
 
-    sizes = {**{name: len(labels) for name, labels in plan.axes.items()}, "seed": len({run.seed for run in plan.runs})}
+    sizes = {name: len(labels) for name, labels in plan.axes.items()} | {"seed": len({run.seed for run in plan.runs})}
+    if learning := {run.learning_seed for run in plan.runs} - {None}:
+        sizes["learning seed"] = len(learning)
     parts = " x ".join(f"{name} ({size})" for name, size in sizes.items())
     total = len(state.runs)
     print(f"{plan.study.name}: {total} run{'s' * (total > 1)}: {parts}")

@@ -27,7 +27,7 @@ def _problems(setup: Setup) -> Iterator[str]:
         yield f"algorithm.kind: live: expected one of {', '.join(WORKERS)}, found {config.kind}"
     if getattr(config, "exchange", "messages") != "messages":
         yield f"algorithm.exchange: live: expected messages, found {config.exchange}"  # type: ignore[attr-defined]
-    for name in ("staleness_bound", "concurrency"):
+    for name in ("staleness_bound", "concurrency", "secure_sum"):
         if getattr(config, name, None) is not None:
             yield f"algorithm.{name}: live: expected null, found a value"
     if setup.training.optimizer or setup.training.server_optimizer or setup.problem.optimizing.local:

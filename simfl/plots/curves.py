@@ -100,7 +100,7 @@ def label_runs(runs: Sequence[Run]) -> list[str]:
     parts = [
         (
             name_of(run.algorithm, run.privacy is not None, run.title), describe_noise(run),
-            "live" if run.is_live else "simulated", run.name, f"seed {run.manifest.seed}", f"run {run.folder.name}",
+            "live" if run.is_live else "simulated", run.name, f"seed {run.seeds}", f"run {run.folder.name}",
         )
         for run in runs
     ]  # fmt: skip

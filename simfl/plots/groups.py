@@ -18,9 +18,10 @@ from numpy.typing import NDArray
 
 from simfl.plots.axes import arrange, axis_label, check_y, scale_of, x_axis
 from simfl.plots.style import axes_of, color_of, line_of, marker_of, name_of, shade, style
-from simfl.records.comparison import CONFIDENCE, FEW
+from simfl.records.comparison import FEW
 from simfl.records.display import measure_label
 from simfl.records.results import clock_of
+from simfl.records.seeds import half_widths
 from simfl.records.sweeps import Group
 from simfl.records.targets import ACCURACY
 
@@ -68,16 +69,15 @@ def average(group: Group, x: str, y: str, interpolation: Interpolation = "linear
     Runs that diverged or failed are left out; None if no run has both columns. With the interpolation "step", the value
     of the last evaluation holds until the next one.
     """
-    from scipy.special import stdtrit
-
-    curves = []
-    for run in group.good.values():
+    curves, seeds = [], []
+    for seed, run in group.good.items():
         frame = run.metrics
         if y == "consensus_distance":  # zero, and rounding about it, has no place on a logarithmic axis
             frame = frame[frame[y] > ROUNDING * frame[y].max()]
         frame = frame[[x, y]].dropna().drop_duplicates(x, keep="last").sort_values(x)
         if len(frame):
             curves.append((frame[x].to_numpy(float), frame[y].to_numpy(float)))
+            seeds.append(seed)
     if not curves:
         return None
     first, last = max(places[0] for places, _ in curves), min(places[-1] for places, _ in curves)
@@ -86,11 +86,8 @@ def average(group: Group, x: str, y: str, interpolation: Interpolation = "linear
     grid = start if shared else np.linspace(first, max(first, last), POINTS)
     values = np.array([_at(grid, places, heights, interpolation) for places, heights in curves])
     mean = values.mean(axis=0)
-    count = len(curves)
-    half = np.full_like(mean, math.nan)
-    if count > 1:
-        half = stdtrit(count - 1, 0.5 + CONFIDENCE / 2) * values.std(axis=0, ddof=1) / math.sqrt(count)
-    return Band(grid, mean, mean - half, mean + half, count, values)
+    half = half_widths(seeds, values)
+    return Band(grid, mean, mean - half, mean + half, len(curves), values)
 
 
 def _at(

@@ -9,11 +9,11 @@ from simfl.privacy.releases import Releases
 _UNITS = {
     "example": "one example of a client",
     "client": "a client with all its data",
-    "user": "a user, which is one client with all its data; a person with two clients is two users",
 }
 _SCHEDULE = (
     "compute times, availability, losses and stops do not depend on what the data say, only on sizes, which are public"
 )
+_REAL = "noise of real numbers; the last bits of float32 may tell more (Mironov 2012), which no epsilon here covers"
 
 
 def assumptions(ledger: Ledger, releases: Releases) -> dict[str, str]:
@@ -22,24 +22,58 @@ def assumptions(ledger: Ledger, releases: Releases) -> dict[str, str]:
         return {}
     terms = ledger.terms
     moved = "one example more or less" if terms.unit == "example" else f"one {terms.unit} adds nothing"
+    if isinstance(ledger, CohortLedger) and ledger.plan.parts:
+        moved = "one user adds noise only"
     if terms.neighbors == "replace_one":
         moved = "one example replaced" if terms.unit == "example" else f"all data of one {terms.unit} replaced"
-    grid = terms.rounding is not None
+    grid = terms.rounding is not None or (isinstance(ledger, CohortLedger) and ledger.plan.grid is not None)
     return {
-        "unit": _UNITS[terms.unit],
+        "unit": _unit(ledger),
         "neighbors": f"{moved}; all else takes place at the same times",
         "draws": _draws(ledger, releases),
         "availability": _availability(ledger, releases),
         "numbers": _numbers(ledger),
         "holders": _holders(ledger),
         "trust": _trust(ledger),
-        "floating point": "discrete noise on a grid, so last bits show nothing"
-        if grid
-        else "noise of real numbers; the "
-        "last bits of float32 may tell more (Mironov 2012), which no epsilon here covers",
+        "floating point": "discrete noise on a grid, so last bits show nothing" if grid else _REAL,
         "generator": "draws and noise are unknown to the adversary; here they follow from the scenario's seed, with "
         "keys of 32 bits for mini-batches, so this is a simulation of a promise and not a promise",
     }
+
+
+def assumptions_of_view(ledger: Ledger, releases: Releases, shared: bool, sums: bool = False) -> dict[str, str]:
+    """Return the assumptions of an observer's account.
+
+    `shared`: the account counts all clients that hold an example. `sums`: secure sums hide what is in them.
+    """
+    assumed = assumptions(ledger, releases)
+    if assumed:
+        if shared and ledger.terms.unit == "example":
+            assumed["holders"] = "counted: all clients that hold an example"
+        sees = "of messages to the same node it sees the sum alone" if sums else "it sees the messages that reach it"
+        assumed["observer"] = f"{sees}; it does as the algorithm says, and shares its view with nobody"
+    return assumed
+
+
+def assumptions_of_releases(neighbors: str, sampling: str, rate: float) -> dict[str, str]:
+    """Return the assumptions of a number of releases that no run has made."""
+    secret = sampling in ("poisson", "without_replacement") and rate < 1.0
+    return {
+        "unit": "what is clipped: an example, or a user with all its data",
+        "neighbors": "one of them " + ("replaced" if neighbors == "replace_one" else "more or less"),
+        "draws": f"drawn anew for each release ({sampling}), unknown to the adversary" if secret else "none is secret",
+        "availability": "all that are drawn take part; the number of releases is fixed beforehand",
+        "floating point": _REAL,
+        "generator": "draws and noise are unknown to the adversary",
+    }
+
+
+def _unit(ledger: Ledger) -> str:
+    if ledger.terms.unit != "user":
+        return _UNITS[ledger.terms.unit]
+    if isinstance(ledger, CohortLedger) and ledger.plan.users is not None:
+        return f"a user, with all data of all its clients; clients.users says which of {len(ledger.sizes)} they are"
+    return "a user, which is one client with all its data; a person with two clients is two users"
 
 
 def _draws(ledger: Ledger, releases: Releases) -> str:
@@ -64,11 +98,19 @@ def _availability(ledger: Ledger, releases: Releases) -> str:
 
 def _numbers(ledger: Ledger) -> str:
     if ledger.terms.unit == "user":
-        return f"the number of enrolled users, {len(ledger.sizes)}, and the divisor of a sum are public"
+        users = ledger.users if isinstance(ledger, CohortLedger) else len(ledger.sizes)
+        return f"the number of enrolled users, {users}, and the divisor of a sum are public"
     return "the number of clients and their numbers of examples are public"
 
 
 def _trust(ledger: Ledger) -> str:
+    if isinstance(ledger, CohortLedger) and ledger.plan.parts:
+        plan = ledger.plan
+        told = f"; at most {plan.least - plan.parts} of a sum tell it their noise" if plan.least > plan.parts else ""
+        return (
+            f"users add their parts of the noise and do as they say; the server learns sums of at least {plan.least} "
+            f"only, by secure aggregation that is not carried out here{told}"
+        )
     if ledger.terms.by_server:
         return "the server sees updates without noise and does as it says"
     own = "each client adds its own noise and does as it says"

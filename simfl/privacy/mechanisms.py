@@ -152,6 +152,17 @@ class CohortGaussian(Gaussian):
 
 
 @dataclass(frozen=True)
+class DiscreteGaussian(CohortGaussian):
+    """Discrete Gaussian noise that users add in parts to a secure sum.
+
+    See `simfl.privacy.distributed`.
+    """
+
+    kind = "discrete_gaussian"
+    summary = "discrete Gaussian noise that users add in parts to a secure sum: protects users from the server, too"
+
+
+@dataclass(frozen=True)
 class _Pure(_Clipped):
     """Laplace noise: one release on data that is not sampled has a pure epsilon > 0.
 
@@ -245,6 +256,7 @@ _CORE: tuple[type[AbstractMechanism], ...] = (
     GridGaussian,
     GaussianUpdate,
     CohortGaussian,
+    DiscreteGaussian,
     LaplaceL2,
     Laplace,
     LaplaceL2RadiusOnly,

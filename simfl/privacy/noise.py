@@ -303,8 +303,10 @@ def discrete_gaussian(
 def _places(words: jax.Array, tables: jax.Array, start: jax.Array, deviation: jax.Array) -> jax.Array:
     """Return the number of a table's rows that are <= words [4, size], int32 [size].
 
-    It runs lane by lane: XLA's CPU code for a batch axis is twenty times slower.
+    It runs lane by lane: XLA's CPU code for a batch axis is twenty times slower. A table alone may have fewer rows than
+    2^19, a power of two.
     """
+    rows = min(2**LOOKUPS, tables.shape[0])
 
     def reached(place: jax.Array) -> jax.Array:
         """Return whether the words are >= the row at a place, bool [size]."""
@@ -319,14 +321,14 @@ def _places(words: jax.Array, tables: jax.Array, start: jax.Array, deviation: ja
         for high, low in ((words[0], words[1]), (~words[0], ~words[1]))
     )
     guess = jnp.round(deviation * _inverse(v / _SHARE, p / _SHARE)).astype(jnp.int32)
-    first = jnp.clip(guess - 2, 0, 2**LOOKUPS - 4)
+    first = jnp.clip(guess - 2, 0, rows - 4)
     near = [reached(first + i) for i in range(4)]
     near_place = first + sum(one.astype(jnp.int32) for one in near)
     missed = (~near[0] & (first > 0)) | near[3]
 
     def bisect(_: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
         place = jnp.zeros(near_place.shape, jnp.int32)
-        for bit in reversed(range(LOOKUPS)):
+        for bit in reversed(range(rows.bit_length() - 1)):
             tried = place + 2**bit
             place = jnp.where(reached(tried - 1), tried, place)
         return place, jnp.bool_(False)

@@ -67,7 +67,7 @@ class Membership:
     half of each client's own. `delta` and `neighbors` are those of the lower bounds and of the account, `confidence`
     that of each lower bound and interval by itself, `ceiling` the largest lower bound if all guesses were right.
     `reproduced` says whether the run's numbers were reproduced (None without a run), `statement` what the account
-    means.
+    means, and `assumptions` what it takes for granted, by name.
     """
 
     subject: str
@@ -81,6 +81,7 @@ class Membership:
     ceiling: float
     reproduced: bool | None
     statement: str
+    assumptions: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     @property
     def frame(self) -> pd.DataFrame:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from simfl.errors import ScenarioError, nearest, to_path
+from simfl.records.display import show_number, show_points, show_share, show_time
 from simfl.records.results import Run
+from simfl.records.seeds import CONFIDENCE, Crossed, Seed, components, half_widths, pair_of
 from simfl.records.sweeps import Group, Sweep, labels_of
 from simfl.records.targets import ACCURACY, Target, as_target
 
 if TYPE_CHECKING:
     import pandas as pd
 
-
-CONFIDENCE = 0.95
 
 FEW = 4
 """Number of seeds below which Student's t says little: figures and speed-ups then show single seeds."""
@@ -44,6 +44,14 @@ COSTS = {
 
 FINAL = ("test_accuracy", "test_loss", "epsilon")
 """Measures that are compared at the end of runs."""
+
+
+_SPREAD_OF = {
+    "test_accuracy": "test accuracy",
+    "test_loss": "test loss",
+    "accuracy_difference": "accuracy, difference",
+    "to_target_time_s": "time to the target",
+}
 
 
 def common_accuracy(runs: Sequence[Run]) -> float:
@@ -137,15 +145,18 @@ def interval_of(values: Sequence[float]) -> Interval:
 
     A NaN makes the mean NaN: averaging only the seeds that reached a target would favor algorithms that rarely do.
     """
-    from scipy.special import stdtrit
+    return interval_over(dict(enumerate(values)))
 
-    count = len(values)
-    if not count or any(math.isnan(value) for value in values):
+
+def interval_over(values: Mapping[Seed, float]) -> Interval:
+    """Return a mean over seeds with its interval; see `half_widths` for crossed seeds."""
+    numbers = np.array(list(values.values()), dtype=float)
+    if not len(numbers) or np.isnan(numbers).any():
         return Interval(math.nan, math.nan, math.nan)
-    mean = float(np.mean(values))
-    if count < 2 or math.isinf(mean):
+    mean = float(np.mean(numbers))
+    if math.isinf(mean):
         return Interval(mean, math.nan, math.nan)
-    half = float(stdtrit(count - 1, 0.5 + CONFIDENCE / 2) * np.std(values, ddof=1) / math.sqrt(count))
+    half = float(half_widths(list(values), numbers))
     return Interval(mean, mean - half, mean + half)
 
 
@@ -167,12 +178,13 @@ def median_of(values: Sequence[float]) -> Interval:
     return Interval(middle, ordered[rank - 1], ordered[count - rank])
 
 
-def ratio_of(values: Sequence[float]) -> Interval:
+def ratio_of(values: Sequence[float] | Mapping[Seed, float]) -> Interval:
     """Return the geometric mean of ratios, with Student's t of their logarithms.
 
-    So the speed-up of A over B is the inverse of that of B over A.
+    So the speed-up of A over B is the inverse of that of B over A. The ratios may be given by seed.
     """
-    logs = interval_of([math.log(value) if value > 0 else math.nan for value in values])
+    by_seed = values if isinstance(values, Mapping) else dict(enumerate(values))
+    logs = interval_over({seed: math.log(value) if value > 0 else math.nan for seed, value in by_seed.items()})
     return Interval(math.exp(logs.mean), math.exp(logs.low), math.exp(logs.high))
 
 
@@ -199,6 +211,7 @@ def explain(table: pd.DataFrame) -> list[str]:
             )
     if table["runs"].max() > 1:
         lines.append("mean ± half of the 95% interval over seeds (Student's t)")
+    lines += _explain_spreads(table)
     if table["epsilon"].notna().any() and not math.isnan(target):
         lines.append("epsilon: final at the end; an upper bound to the target")
     if "baseline" in table:
@@ -208,6 +221,34 @@ def explain(table: pd.DataFrame) -> list[str]:
         several = f"; a geometric mean over pairs of runs of one seed ({spread})" if table["pairs"].max() > 1 else ""
         lines.append(f"speed-up: how many times less virtual time to the target than {against}{several}")
     return lines
+
+
+def _explain_spreads(table: pd.DataFrame) -> Iterator[str]:
+    """Explain how much of the variance worlds and learning seeds cause."""
+    if "worlds" not in table:
+        return
+    worlds, learnings = int(table["worlds"].max()), int(table["learning_seeds"].max())
+    both = worlds > 1 and learnings > 1
+    one = "is over both" if both else f"holds for this one {'world' if worlds == 1 else 'seed of learning'} only"
+    yield f"seeds: {worlds} of the world x {learnings} of learning; the interval {one}"
+    has_accuracy = table["test_accuracy"].notna().any()
+    measure = ("test_accuracy", show_share) if has_accuracy else ("test_loss", show_number)
+    for name, write in (measure, ("accuracy_difference", show_points), ("to_target_time_s", show_time)):
+        if f"{name}_sd_world" not in table:
+            continue
+        for _, row in table.iterrows():
+            spreads = [_show_spread(row, f"{name}_sd_{part}", write) for part in ("world", "learning", "residual")]
+            if all(spreads):
+                between = "; between worlds {}, between learning seeds {}, residual {}".format(*spreads)
+                yield f"{row['label']}: {_SPREAD_OF[name]}: standard deviation (95% interval){between}"
+
+
+def _show_spread(row: pd.Series[Any], name: str, write: Callable[[float, float], str]) -> str:
+    value, low, high = (float(row[f"{name}{end}"]) for end in ("", "_low", "_high"))
+    if math.isnan(value):
+        return ""
+    value_of = [write(number, math.nan).removeprefix("+") for number in (value, low, high)]
+    return f"{value_of[0]} ({value_of[1]} to {value_of[2]})"
 
 
 def target_of(groups: Sequence[Group]) -> float:
@@ -235,7 +276,10 @@ def compare_groups(
     the number of runs that reached it; `evaluations`, the least number of evaluations until then (costs are coarse if
     it is small); for each cost x: to_target_x, _low, _high, NaN unless all runs reached the target. With a baseline
     also `baseline`, and over `pairs` of equal seeds `speedup` (ratio of virtual times to the target; also _least and
-    _most), `byte_saving` and `accuracy_difference`, each with _low and _high.
+    _most), `byte_saving` and `accuracy_difference`, each with _low and _high. If learning has seeds of its own, also
+    `worlds` and `learning_seeds`, their numbers, and for each x of test_accuracy, test_loss, to_target_time_s and
+    accuracy_difference the standard deviations x_sd_world, x_sd_learning and x_sd_residual, with _low and _high, if
+    there are runs of all pairs of seeds; see `simfl.records.seeds`.
     """
     import pandas as pd
 
@@ -250,18 +294,24 @@ def compare_groups(
     rows = []
     for group in groups:
         reached = sum(not math.isnan(cost["time_s"]) for cost in costs[group.label].values())
-        last = [_last(run, further) for run in group.good.values()]
+        last = {seed: _last(run, further) for seed, run in group.good.items()}
         row: dict[str, Any] = {"label": group.label, **group.settings, "runs": len(group.runs)}
         row["diverged"] = len(group.runs) - len(group.good)
         for column in (*FINAL, *further):
-            _put(row, column, interval_of([values[column] for values in last]))
+            _put(row, column, interval_over({seed: values[column] for seed, values in last.items()}))
         taken = [count for run in group.good.values() if (count := evaluations_until(run, goal)) is not None]
         row |= {"target": float(goal), "target_metric": goal.metric, "target_at_most": goal.at_most}
         row |= {"reached": reached, "evaluations": min(taken, default=math.nan)}
         for column in COSTS:
-            _put(row, f"to_target_{column}", interval_of([cost[column] for cost in costs[group.label].values()]))
+            _put(row, f"to_target_{column}", interval_over(_only(costs[group.label], column)))
         if baseline is not None:
             _put_pairs(row, group, references.get(group.label), costs)
+        if any(isinstance(seed, Crossed) for seed in group.runs):
+            pairs = list(map(pair_of, group.runs))
+            row |= {"worlds": len({pair.world for pair in pairs}), "learning_seeds": len({p.learning for p in pairs})}
+            for column in ("test_accuracy", "test_loss"):
+                _put_spreads(row, column, _only(last, column))
+            _put_spreads(row, "to_target_time_s", _only(costs[group.label], "time_s"))
         rows.append(row)
     return pd.DataFrame(rows)
 
@@ -294,26 +344,38 @@ def _last(run: Run, further: Sequence[str] = ()) -> dict[str, float]:
     return {column: float(last[column]) for column in (*FINAL, *further)} | {"epsilon": run.epsilon_and_delta()[0]}
 
 
+def _only(values: Mapping[Seed, Mapping[str, float]], column: str) -> dict[Seed, float]:
+    return {seed: of_run[column] for seed, of_run in values.items()}
+
+
+def _put_spreads(row: dict[str, Any], name: str, values: Mapping[Seed, float]) -> None:
+    """Add the spreads of a measure, if they are known."""
+    for part, spread in (components(values) or {}).items():
+        ends = {f"{name}_sd_{part}_low": spread.low, f"{name}_sd_{part}_high": spread.high}
+        row |= {f"{name}_sd_{part}": spread.value, **ends}
+
+
 def _put(row: dict[str, Any], name: str, interval: Interval) -> None:
     row |= {name: interval.mean, f"{name}_low": interval.low, f"{name}_high": interval.high}
 
 
 def _put_pairs(
-    row: dict[str, Any], group: Group, reference: Group | None, costs: Mapping[str, Mapping[int, dict[str, float]]]
+    row: dict[str, Any], group: Group, reference: Group | None, costs: Mapping[str, Mapping[Seed, dict[str, float]]]
 ) -> None:
     reference_runs = {} if reference is None else reference.good
     seeds = [seed for seed in group.good if seed in reference_runs]
     row |= {"baseline": None if reference is None else reference.label, "pairs": len(seeds)}
     for name, column in (("speedup", "time_s"), ("byte_saving", "bytes_sent")):
-        pairs = [(costs[row["baseline"]][seed][column], costs[group.label][seed][column]) for seed in seeds]
-        ratios = [_ratio(*pair) for pair in pairs]
+        baseline, own = (costs[label] for label in (row["baseline"], group.label)) if seeds else ({}, {})
+        ratios = {seed: _ratio(baseline[seed][column], own[seed][column]) for seed in seeds}
         _put(row, name, ratio_of(ratios))
         if name == "speedup":
-            row |= {"speedup_least": min(ratios, default=math.nan), "speedup_most": max(ratios, default=math.nan)}
-    differences = [
-        _last(group.good[seed])["test_accuracy"] - _last(reference_runs[seed])["test_accuracy"] for seed in seeds
-    ]
-    _put(row, "accuracy_difference", interval_of(differences))
+            ends = min(ratios.values(), default=math.nan), max(ratios.values(), default=math.nan)
+            row |= {"speedup_least": ends[0], "speedup_most": ends[1]}
+    accuracies = [{seed: _last(runs[seed])["test_accuracy"] for seed in seeds} for runs in (group.good, reference_runs)]
+    differences = {seed: accuracies[0][seed] - accuracies[1][seed] for seed in seeds}
+    _put(row, "accuracy_difference", interval_over(differences))
+    _put_spreads(row, "accuracy_difference", differences)
 
 
 def _ratio(above: float, below: float) -> float:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-IGNORED = ("name", "description", "seed")
+IGNORED = ("name", "description", "seed", "learning_seed")
 """Keys that do not make two runs different."""
 
 ABSENT = "–"

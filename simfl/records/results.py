@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from simfl.errors import DataError, ScenarioError, to_path
 from simfl.records.folder import Manifest, RunFolder, digest_text
 from simfl.records.models import digest_parts, read_models
+from simfl.records.seeds import Seed, seed_of
 from simfl.records.tables import GRADIENTS, MOST_EDGES, SCHEMAS, UNDIGESTED, Columns, read_table
 from simfl.records.writer import regular
 
@@ -44,6 +45,7 @@ _HOW_TO_RECORD = {
     "releases": "add a privacy section",
     "uses": "add a privacy section about examples, with sampling: shuffle",
     "cohorts": "add a privacy section with unit: user",
+    "secure_sums": "add algorithm.secure_sum",
     "edges": f"only graphs of up to {MOST_EDGES:,} edges are kept, by this version of simfl and later ones",
     "aggregation": "add an aggregation section",
     "client_epsilon": "add a privacy section whose epsilon can be certified, and set record.epsilon: true",
@@ -124,6 +126,7 @@ class Run:
     client_metrics = _frame("client_metrics", "One row per client and evaluation, with `evaluate.clients`.")
     releases = _frame("releases", "One row per client and kind of noisy release.")
     uses = _frame("uses", "One row per client and number of copies of an example in a release (shuffled data).")
+    secure_sums = _frame("secure_sums", "One row per secure sum of updates, with aborted ones.")
     cohorts = _frame("cohorts", "One row per release of a server's sum of updates and user in it.")
     aggregation = _frame(
         "aggregation", "One row per evaluation, receiver and sender: messages, and how much of them counted."
@@ -181,6 +184,11 @@ class Run:
         import simfl
 
         return simfl.play([self] if other is None else [self, other], None, height=height)
+
+    @property
+    def seeds(self) -> Seed:
+        """The run's seed, or that of its world and that of its learning."""
+        return seed_of(self.manifest.seed, self.manifest.extra.get("learning_seed"))
 
     @property
     def status(self) -> str:

@@ -21,6 +21,7 @@ from simfl.errors import DataError
 from simfl.records.differences import ABSENT, describe_differences
 from simfl.records.folder import replace_text
 from simfl.records.results import UNFINISHED, Run, read
+from simfl.records.seeds import Seed, seed_of
 from simfl.records.writer import regular
 
 if TYPE_CHECKING:
@@ -49,7 +50,8 @@ class SweepRun:
 
     `folder` is its name in the sweep's folder; `label` distinguishes it from runs other than its seeds; `settings` are
     the labels of its values along every axis, `changes` the changed key paths with their values. `key` identifies the
-    run. `status` is missing, or that of its manifest, with its reason and host seconds.
+    run. `status` is missing, or that of its manifest, with its reason and host seconds. `learning_seed` is None if
+    learning has the run's one seed.
     """
 
     folder: str
@@ -61,6 +63,12 @@ class SweepRun:
     status: str = "missing"
     reason: str = ""
     wall_s: float = 0.0
+    learning_seed: int | None = None
+
+    @property
+    def seeds(self) -> Seed:
+        """The run's seed, or its two seeds."""
+        return seed_of(self.seed, self.learning_seed)
 
     @property
     def finished(self) -> bool:
@@ -132,7 +140,9 @@ class Sweep:
             settings = {
                 axis: value if isinstance(value, int | float) else run.settings[axis] for axis, value in values.items()
             }
-            first = pd.DataFrame([{"label": run.label, **settings, "seed": run.seed}] * len(rows), index=rows.index)
+            learning = {} if run.learning_seed is None else {"learning_seed": run.learning_seed}
+            begin = {"label": run.label, **settings, "seed": run.seed, **learning}
+            first = pd.DataFrame([begin] * len(rows), index=rows.index)
             tables.append(pd.concat([first, rows], axis=1))
         return pd.concat(tables, ignore_index=True) if tables else pd.DataFrame({"label": []})
 
@@ -173,7 +183,9 @@ def _checked(sweep: Sweep) -> Sweep:
     texts += [*([] if sweep.baseline is None else [sweep.baseline]), *compare["x"], *sweep.axes, *labels]
     for run in sweep.runs:
         texts += [run.folder, run.label, run.key, run.status, run.reason, *run.settings, *run.settings.values()]
-        if not isinstance(run.seed, int) or not 0 <= run.wall_s < math.inf or not isinstance(run.changes, dict):
+        if not isinstance(run.seed, int) or not isinstance(run.learning_seed, int | None):
+            raise ValueError(f"runs: found {str(run)[:60]!r}")
+        if not 0 <= run.wall_s < math.inf or not isinstance(run.changes, dict):
             raise ValueError(f"runs: found {str(run)[:60]!r}")
         if run.folder in {"", ".", ".."} or "/" in run.folder or "\\" in run.folder:
             raise ValueError(f"runs: folder: expected a plain name, found {run.folder[:60]!r}")
@@ -199,11 +211,11 @@ class Group:
 
     label: str
     settings: dict[str, str]
-    runs: dict[int, Run]
+    runs: dict[Seed, Run]
     values: dict[str, Any] = field(default_factory=dict)
 
     @functools.cached_property
-    def good(self) -> dict[int, Run]:
+    def good(self) -> dict[Seed, Run]:
         """The runs that neither diverged nor failed."""
         return {seed: run for seed, run in self.runs.items() if run.status not in {"diverged", "failed"}}
 
@@ -294,7 +306,7 @@ def _groups_of(sweep: Sweep, tell: Callable[[str], None]) -> dict[str, Group]:
         values = {axis: _value_at(run.changes, axis) for axis in run.settings}
         label = ", ".join(opened.title or word if word == opened.algorithm else word for word in run.label.split(", "))
         group = groups.setdefault(run.label, Group(label, run.settings, {}, values))
-        group.runs[run.seed] = opened
+        group.runs[run.seeds] = opened
     if not groups:
         raise DataError(
             f"{sweep.folder}: expected finished runs, found none of {len(sweep.runs)}; simfl sweep it first"
@@ -318,7 +330,7 @@ def group_runs(runs: Sequence[Run]) -> list[Group]:
         words = [word for key in keys if (word := _word(key, run_settings, run, runs, settings))]
         label = _joined(words) or run.title or run.algorithm
         group = groups.setdefault(tuple(run_settings.items()), Group(label, run_settings, {}))
-        group.runs.setdefault(run.manifest.seed, run)
+        group.runs.setdefault(run.seeds, run)
     return _distinguished(list(groups.values()))
 
 

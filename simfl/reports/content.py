@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -24,7 +24,7 @@ from simfl.records.comparison import (
     compare_groups,
     explain,
     find_baselines,
-    interval_of,
+    interval_over,
     shared_measures,
     speed_up_of,
     target_of,
@@ -32,6 +32,7 @@ from simfl.records.comparison import (
 from simfl.records.differences import ABSENT, describe_differences
 from simfl.records.display import measure_label, show_ending, show_range, show_share, show_time
 from simfl.records.results import clock_of
+from simfl.records.seeds import Seed, half_widths, pair_of
 from simfl.records.sweeps import Group, Sweep, is_sweep, open_groups, read_sweep
 from simfl.records.targets import Target, as_target
 from simfl.scenario.syntax import write
@@ -84,7 +85,8 @@ class Privacy:
     """The privacy of one group: the ledger's statement, and the noise in words.
 
     `check` compares claim and account of one run; None if that is not possible, for the reason in `problem`. `spent`
-    are the smallest and the largest epsilon of a client, NaN without certified ones.
+    are the smallest and the largest epsilon of a client, NaN without certified ones. `assumptions` are those of the
+    account, by name.
     """
 
     label: str
@@ -93,6 +95,7 @@ class Privacy:
     check: Check | None
     problem: str
     spent: tuple[float, float]
+    assumptions: Mapping[str, str]
 
 
 @dataclass(frozen=True)
@@ -197,7 +200,7 @@ def _parts(groups: Sequence[Group], target: Target, labels: Sequence[str]) -> li
         runs = list(group.good.values())
         look = color_of(group.algorithm), DASHES[position % len(LINE_STYLES)]
         name = label.replace(" = ", _EQUALS)
-        parts.append(Part(group, name, *look, curves_of(runs), _measures(runs, target), _times(runs)))
+        parts.append(Part(group, name, *look, curves_of(runs), _measures(group.good, target), _times(runs)))
     return parts
 
 
@@ -211,18 +214,20 @@ def _compare(parts: Sequence[Part], target: Target, baseline: str | None) -> lis
     return explain(table) if len(parts) > 1 else []
 
 
-def _measures(runs: Sequence[Run], target: Target) -> dict[str, Interval]:
-    last = [run.evaluations.row(-1) for run in runs if len(run.evaluations)]
+def _measures(runs: Mapping[Seed, Run], target: Target) -> dict[str, Interval]:
+    last = {seed: run.evaluations.row(-1) for seed, run in runs.items() if len(run.evaluations)}
     measures = {
-        "accuracy": [float(row["test_accuracy"]) for row in last],
-        "loss": [float(row["test_loss"]) for row in last],
-        "time_s": [run.manifest.time_s for run in runs],
-        "updates": [float(run.manifest.updates) for run in runs],
-        "bytes": [float(row["bytes_sent"]) for row in last],
-        "epsilon": [run.epsilon_and_delta()[0] for run in runs],
-        "to_target_s": [math.nan if math.isnan(target) else time_to_accuracy(run, target) for run in runs],
+        "accuracy": {seed: float(row["test_accuracy"]) for seed, row in last.items()},
+        "loss": {seed: float(row["test_loss"]) for seed, row in last.items()},
+        "time_s": {seed: run.manifest.time_s for seed, run in runs.items()},
+        "updates": {seed: float(run.manifest.updates) for seed, run in runs.items()},
+        "bytes": {seed: float(row["bytes_sent"]) for seed, row in last.items()},
+        "epsilon": {seed: run.epsilon_and_delta()[0] for seed, run in runs.items()},
+        "to_target_s": {
+            seed: math.nan if math.isnan(target) else time_to_accuracy(run, target) for seed, run in runs.items()
+        },
     }
-    return {name: interval_of(values) for name, values in measures.items()}
+    return {name: interval_over(values) for name, values in measures.items()}
 
 
 def _times(runs: Sequence[Run]) -> dict[str, float]:
@@ -251,13 +256,11 @@ def curves_of(runs: Sequence[Run]) -> dict[str, dict[str, list[list[float]]]]:
                 if finite.any():
                     curves.append((x[finite], y[finite]))
             if curves and len(curves) == len(runs):
-                columns.setdefault(axis, {})[measure] = _band(curves)
+                columns.setdefault(axis, {})[measure] = _band([run.seeds for run in runs], curves)
     return columns
 
 
-def _band(curves: Sequence[tuple[np.ndarray, np.ndarray]]) -> list[list[float]]:
-    from scipy.stats import t
-
+def _band(seeds: Sequence[Seed], curves: Sequence[tuple[np.ndarray, np.ndarray]]) -> list[list[float]]:
     if len(curves) == 1:
         x, y = curves[0]
         kept = np.unique(np.linspace(0, len(x) - 1, min(len(x), 2 * POINTS)).round().astype(int))
@@ -267,7 +270,7 @@ def _band(curves: Sequence[tuple[np.ndarray, np.ndarray]]) -> list[list[float]]:
     values = np.stack([np.interp(grid, x, y) for x, y in curves])
     mean, low, high = values.mean(axis=0), values.min(axis=0), values.max(axis=0)
     if len(curves) >= FEW:
-        half = t.ppf(0.975, len(curves) - 1) * values.std(axis=0, ddof=1) / math.sqrt(len(curves))
+        half = half_widths(seeds, values)
         low, high = mean - half, mean + half
     rows = [[_short(value) for value in row] for row in zip(grid, mean, low, high, strict=True)]
     return [row for row in rows if all(map(math.isfinite, row))]  # sums of very large numbers are infinite
@@ -356,7 +359,8 @@ def _privacy(part: Part, check: Callable[[Run], Check] | None) -> Privacy:
         except (SimflError, ValueError) as error:
             problem = str(error).splitlines()[0]
     words = statement or (checked.statement if checked else "")
-    return Privacy(part.label, words, describe_noise(run), checked, problem, spent)
+    assumed = run.manifest.extra.get("assumptions") or (checked.assumptions if checked else {})
+    return Privacy(part.label, words, describe_noise(run), checked, problem, spent, assumed)
 
 
 def _failed(sweep: Sweep | None, runs: Sequence[tuple[str, Run]]) -> list[tuple[str, str]]:
@@ -372,9 +376,13 @@ def _commands(sweep: Sweep | None, parts: Sequence[Part]) -> list[str]:
         return [f"simfl sweep {sweep.name}.yaml", f"simfl report results/{sweep.name} -o report.html"]
     lines = []
     for part in parts:
-        others = [f" --seed {seed}" for seed in sorted(part.group.runs) if seed != part.run.manifest.seed]
+        others = [_again(seed) for seed in sorted(part.group.runs, key=pair_of) if seed != part.run.seeds]
         lines.append("; ".join(f"simfl run {part.file}{seed}" for seed in ("", *others)))
     return [*lines, "simfl report RUN... -o report.html"]
+
+
+def _again(seed: Seed) -> str:
+    return f" --seed {seed}" if isinstance(seed, int) else f" --seed {seed.world} --set learning_seed={seed.learning}"
 
 
 def axis_labels(parts: Sequence[Part]) -> dict[str, dict[str, str]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -68,6 +68,7 @@ def page(content: Content) -> str:
         activities=TIMES,
         times=_times(content),
         statements=list(dict.fromkeys(entry.statement for entry in content.privacy if entry.statement)),
+        assumed=_distinct([entry.assumptions for entry in content.privacy if entry.assumptions]),
         most_groups=MOST_GROUPS,
         views=VIEWS,
         relations=RELATIONS,
@@ -79,9 +80,13 @@ def page(content: Content) -> str:
     )
 
 
+def _distinct(words: Sequence[Mapping[str, str]]) -> list[Mapping[str, str]]:
+    return [one for number, one in enumerate(words) if one not in words[:number]]
+
+
 def _about(content: Content) -> str:
     runs = len(content.runs)
-    seeds = {run.manifest.seed for _, run in content.runs}
+    seeds = {run.seeds for _, run in content.runs}
     kinds = dict.fromkeys(part.name for part in content.parts)
     clients = sorted({len(run.clients) for _, run in content.runs})
     seed_words = f"seed {next(iter(seeds))}" if len(seeds) == 1 else f"{len(seeds)} seeds"

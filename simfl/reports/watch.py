@@ -27,6 +27,7 @@ from simfl.plots.style import color_of
 from simfl.records import Run, RunFolder, read
 from simfl.records.display import show_count, show_share, show_time
 from simfl.records.results import UNFINISHED, clock_of
+from simfl.records.seeds import Seed, pair_of
 from simfl.records.sweeps import FINISHED, Group, Sweep, SweepRun, is_sweep, read_sweep
 from simfl.reports.content import DASHES, Part, axis_labels, curves_of
 from simfl.reports.page import paler
@@ -144,12 +145,13 @@ class WatchedSweep(Watched):
         self._running = {name for name, run in begun.items() if run.status == "running"}
         status = {run.folder: begun[run.folder].status if run.folder in begun else run.status for run in sweep.runs}
         counts = {kind: list(status.values()).count(kind) for kind in dict.fromkeys(status.values())}
-        rows: dict[str, dict[int, dict[str, str]]] = {}
+        rows: dict[str, dict[str, dict[str, str]]] = {}
         for run in sweep.runs:
             opened = begun.get(run.folder)
             words = run.reason if opened is None else _progress(opened)
             cell = {"status": status[run.folder], "words": words}
-            rows.setdefault(run.label, {})[run.seed] = cell | ({} if opened is None else {"page": f"run/{run.folder}/"})
+            page = {} if opened is None else {"page": f"run/{run.folder}/"}
+            rows.setdefault(run.label, {})[str(run.seeds)] = cell | page
         parts = self._parts(sweep, begun)
         series = [
             {"label": part.label, "dash": part.dash, "curves": part.curves, "colors": [part.color, paler(part.color)]}
@@ -159,19 +161,19 @@ class WatchedSweep(Watched):
             "state": f"{len(sweep.runs)} runs: " + ", ".join(f"{count} {kind}" for kind, count in counts.items()),
             "grid": {
                 "rows": [{"label": label, "runs": runs} for label, runs in rows.items()],
-                "seeds": sorted({run.seed for run in sweep.runs}),
+                "seeds": list(map(str, sorted({run.seeds for run in sweep.runs}, key=pair_of))),
             },
             "curves": {"labels": axis_labels(parts), "series": series},
         }
 
     def _parts(self, sweep: Sweep, begun: dict[str, Run]) -> list[Part]:
         """Return a curve for each label with finished runs, and for each run under way."""
-        groups: dict[str, dict[int, Run]] = {}
+        groups: dict[str, dict[Seed, Run]] = {}
         for run in sweep.runs:
             if (opened := begun.get(run.folder)) is not None and opened.status == "done":
-                groups.setdefault(run.label, {})[run.seed] = opened
+                groups.setdefault(run.label, {})[run.seeds] = opened
             elif opened is not None and opened.status in UNFINISHED:
-                groups[f"{run.label}, seed {run.seed} ({opened.status})"] = {run.seed: opened}
+                groups[f"{run.label}, seed {run.seeds} ({opened.status})"] = {run.seeds: opened}
         parts = []
         for position, (label, runs) in enumerate(groups.items()):
             group, dash = Group(label, {}, runs), DASHES[position % len(DASHES)]

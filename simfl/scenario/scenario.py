@@ -61,6 +61,9 @@ class Scenario(Config):
     seed: Annotated[int, Within(at_least=0, below=2**64)] = option(
         0, "all random draws depend on it; runs with the same seed can be compared in pairs"
     )
+    learning_seed: Annotated[int, Within(at_least=0, below=2**64)] | None = option(
+        None, "the seed of initial model, mini-batches and noise; null: `seed`, which all other draws depend on"
+    )
     data: Data = option(Digits(), "data set and how it is divided over the clients")
     model: Model = option(Softmax(), "the model that is trained")
     init: Init | None = option(None, "the initial model; null: as `model` draws it from the seed")
@@ -130,6 +133,11 @@ class Scenario(Config):
     def problems(self) -> Iterator[Problem]:
         """Yield contradictions between sections."""
         return checks.contradictions(self)
+
+    @property
+    def seed_of_learning(self) -> int:
+        """The seed of initial model, mini-batches and noise."""
+        return self.seed if self.learning_seed is None else self.learning_seed
 
     @property
     def noise_of_server(self) -> bool:

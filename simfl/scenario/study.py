@@ -27,7 +27,7 @@ from simfl.scenario.errors import first_lines, lines, problems_of
 from simfl.scenario.fields import DISCRIMINATORS, Config, Count, Share, Text, Within, option
 from simfl.scenario.loading import file_text
 from simfl.scenario.overrides import SOURCE, Override, apply_override, parse_override, path_of
-from simfl.scenario.problems import Path, Problem, invalid, one_of, show, spell, suggestion
+from simfl.scenario.problems import InvalidValueError, Path, Problem, invalid, one_of, show, spell, suggestion
 from simfl.scenario.scenario import Scenario, checked_name, name_from
 from simfl.scenario.syntax import Document, read
 from simfl.version import __version__
@@ -36,16 +36,52 @@ MAX_RUNS = 100_000
 CASE = "case"
 """The axis along which the entries of `list` differ."""
 
+_SEEDS = {"seed", "learning_seed"}
+_RANGE = re.compile(r"(\d{1,20})\.\.(\d{1,20})")
+_ANY_SEED = Within(at_least=0, below=2**64)
+
 X_WORDS = ("time", "updates", "epochs", "rounds", "bytes", "epsilon")
 
 
-def _seeds(value: object) -> tuple[int, ...] | int:
+class CrossedSeeds(Config):
+    """Seeds of the world and of learning; all pairs are run."""
+
+    world: int | tuple[int, ...] = Field(description="seeds of the world")
+    learning: int | tuple[int, ...] = Field(description="seeds of learning")
+
+
+def _seeds(value: object) -> tuple[int, ...] | int | CrossedSeeds:
+    if isinstance(value, CrossedSeeds):
+        return value
+    if isinstance(value, Mapping):
+        if set(value) != {"world", "learning"}:
+            advice = "write {world: 5, learning: 5}; the seeds of one of them alone are 1, or a list of one"
+            raise invalid("world and learning", show(value), advice)
+        return CrossedSeeds(world=_listed(value["world"], "world"), learning=_listed(value["learning"], "learning"))
+    return _listed(value)
+
+
+def _listed(value: object, *at: str) -> tuple[int, ...] | int:
+    """Return a number of seeds, or the seeds of a list, in which `0..4` is a range."""
     if not isinstance(value, list | tuple):
-        return Within(at_least=1, at_most=MAX_RUNS).integer(value)
-    seeds = tuple(Within(at_least=0, below=2**64).integer(seed) for seed in value)
+        return _number(value, at, Within(at_least=1, at_most=MAX_RUNS))
+    seeds: list[int] = []
+    for seed in value:
+        ends = _RANGE.fullmatch(seed) if isinstance(seed, str) else None
+        first, last = (_number(int(end), at) for end in ends.groups()) if ends else [_number(seed, at)] * 2
+        if not first <= last < first + MAX_RUNS:
+            raise invalid(f"a range of at most {MAX_RUNS:,} seeds", show(seed), "write the smaller one first", at)
+        seeds += range(first, last + 1)
     if not seeds or len(set(seeds)) < len(seeds):
-        raise invalid("different seeds", show(value), "write a number of seeds, or list each once")
-    return seeds
+        raise invalid("different seeds", show(value), "write a number of seeds, or list each once", at)
+    return tuple(seeds)
+
+
+def _number(value: object, at: Path, within: Within = _ANY_SEED) -> int:
+    try:
+        return within.integer(value)
+    except InvalidValueError as error:
+        raise InvalidValueError(*(problem.below(at) for problem in error.problems)) from None
 
 
 def _changes(value: object) -> dict[str, Any]:
@@ -58,9 +94,9 @@ def _changes(value: object) -> dict[str, Any]:
 
 def _no_seed(changes: Mapping[str, Any]) -> Mapping[str, Any]:
     """Reject a seed among the changes: results are averaged over seeds."""
-    if "seed" in changes:
-        advice = "write seeds: [1, 2, 3], or how many, at the top of the study"
-        raise invalid("a key path other than seed", show(changes["seed"]), advice, ("seed",))
+    for name in _SEEDS & set(changes):
+        advice = "write seeds: [1, 2, 3], or how many, or {world: 5, learning: 5}, at the top of the study"
+        raise invalid(f"a key path other than {name}", show(changes[name]), advice, (name,))
     return changes
 
 
@@ -91,10 +127,19 @@ Changes = Annotated[dict[str, Any], BeforeValidator(_changes), _OBJECT]
 CaseChanges = Annotated[dict[str, Any], BeforeValidator(lambda value: dict(_no_seed(_changes(value)))), _OBJECT]
 Grid = Annotated[dict[str, Any], BeforeValidator(_grid), _OBJECT]
 Base = Annotated[str | dict[str, Any], BeforeValidator(_base), WithJsonSchema({"type": ["string", "object"]})]
+_SCHEMA_OF_SEEDS: dict[str, Any] = {"type": ["integer", "array"], "items": {"type": ["integer", "string"]}}
 Seeds = Annotated[
-    int | tuple[int, ...],
+    int | tuple[int, ...] | CrossedSeeds,
     BeforeValidator(_seeds),
-    WithJsonSchema({"type": ["integer", "array"], "items": {"type": "integer"}}),
+    WithJsonSchema(
+        {
+            **_SCHEMA_OF_SEEDS,
+            "type": ["integer", "array", "object"],
+            "properties": {"world": _SCHEMA_OF_SEEDS, "learning": _SCHEMA_OF_SEEDS},
+            "required": ["world", "learning"],
+            "additionalProperties": False,
+        }
+    ),
 ]
 
 
@@ -126,7 +171,11 @@ class Study(Config):
     grid: Grid = option(
         {}, "key paths with the values to try, as a list or with a label each; all combinations are run"
     )
-    seeds: Seeds = option(1, "how many seeds, from the scenario's own onwards, or a list of them")
+    seeds: Seeds = option(
+        1,
+        "how many seeds, from the scenario's own onwards, or a list of them; `{world: ..., learning: ...}`: all pairs "
+        "of seeds of the world and of learning",
+    )
     baseline: str | None = option(None, "the label that others are compared with")
     compare: Comparison = option(Comparison(), "what a comparison shows")
     jobs: Count | None = option(None, "runs at a time; null: as many as there are cores")
@@ -140,6 +189,7 @@ class PlannedRun:
         label: distinguishes it from runs of other settings.
         settings: the label of its value on each axis.
         changes: the values of changed key paths, without the seed.
+        learning_seed: that of learning; None: `seed`.
     """
 
     label: str
@@ -147,6 +197,7 @@ class PlannedRun:
     changes: dict[str, Any]
     seed: int
     scenario: Scenario
+    learning_seed: int | None = None
 
     @property
     def key(self) -> str:
@@ -157,7 +208,8 @@ class PlannedRun:
     def folder(self) -> str:
         """The name of its folder, which ends with the beginning of its key."""
         words = re.sub(r"[^\w.+=-]+", "-", self.label).strip("-.")[:60] or "run"
-        return f"{words}-seed{self.seed}-{self.key[:8]}"
+        learning = "" if self.learning_seed is None else f"-{self.learning_seed}"
+        return f"{words}-seed{self.seed}{learning}-{self.key[:8]}"
 
 
 @dataclass(frozen=True)
@@ -272,10 +324,10 @@ class _Planner:
             raise ScenarioError(f"{self.file}: grid: {problem}")
         wrong: list[str] = []
         runs: dict[str, PlannedRun] = {}
-        for seed in seeds:
+        for world, learning in seeds:
             for choices in itertools.product(*axes.values()):
                 try:
-                    run = self._run(dict(zip(axes, choices, strict=True)), seed)
+                    run = self._run(dict(zip(axes, choices, strict=True)), world, learning)
                 except ScenarioError as error:
                     wrong += [line for line in str(error).splitlines() if line not in wrong]
                 else:
@@ -295,14 +347,24 @@ class _Planner:
             changed[spell(change.path)] = change.value
         return self.study.model_copy(update={"base": self.base, "set": changed})
 
-    def _seeds(self) -> tuple[int, ...]:
+    def _seeds(self) -> list[tuple[int, int | None]]:
+        """Return the seeds of the world and of learning."""
         seeds = self.study.seeds
+        if isinstance(seeds, CrossedSeeds):
+            worlds, learning = self._each(seeds.world, "seed"), self._each(seeds.learning, "seed", "learning_seed")
+            return list(itertools.product(worlds, learning))
+        return [(seed, None) for seed in self._each(seeds, "seed")]
+
+    def _each(self, seeds: int | tuple[int, ...], *names: str) -> tuple[int, ...]:
+        """Return seeds; a number of them begins at the base's of the last name it has."""
         if isinstance(seeds, tuple):
             return seeds
-        first = self.base.get("seed", 0)
-        for change in self.common:
-            first = change.value if change.path == ("seed",) else first
-        first = first if isinstance(first, int) and not isinstance(first, bool) else 0
+        first = 0
+        for name in names:
+            value = self.base.get(name)
+            for change in self.common:
+                value = change.value if change.path == (name,) else value
+            first = value if isinstance(value, int) and not isinstance(value, bool) else first
         return tuple(range(first, first + seeds))
 
     def _axes(self) -> dict[str, list[_Choice]]:
@@ -335,9 +397,11 @@ class _Planner:
             word = label if isinstance(value, Mapping | str) else f"{name}={label}"
             yield _Choice(label, word, (_Change(path, value, f"{self.file}: grid.{key}.{i}"),))
 
-    def _run(self, choices: dict[str, _Choice], seed: int) -> PlannedRun:
+    def _run(self, choices: dict[str, _Choice], seed: int, learning: int | None) -> PlannedRun:
         of_run = [change for choice in choices.values() for change in choice.changes]
         changes = [*self.common, *of_run, _Change(("seed",), seed, f"{self.file}: seeds")]
+        if learning is not None:
+            changes.append(_Change(("learning_seed",), learning, f"{self.file}: seeds"))
         mapping = copy.deepcopy(self.base)
         for change in changes:
             try:
@@ -354,7 +418,7 @@ class _Planner:
         label = ", ".join(choice.word for choice in choices.values()) or self.study.name
         settings = {name: choice.label for name, choice in choices.items()}
         values = {".".join(map(str, change.path)): change.value for change in of_run}
-        return PlannedRun(label, settings, values, seed, scenario)
+        return PlannedRun(label, settings, values, seed, scenario, learning)
 
     def _trace(self, problem: Problem, changes: Sequence[_Change]) -> str:
         """Return a problem as a line with its key in the study or the base."""

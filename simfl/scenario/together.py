@@ -1,7 +1,7 @@
 """Which scenarios have one world: they differ in arithmetic alone.
 
-When something happens almost never depends on numbers. Runs that differ in nothing but step sizes, noise or clipping
-norms have one sequence of events, which a sweep plays once (`simfl.runs.together`).
+When something happens almost never depends on numbers. Runs that differ in nothing but step sizes, noise, clipping
+norms or the seed of learning have one sequence of events, which a sweep plays once (`simfl.runs.together`).
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ def world_key(scenario: Scenario) -> str | None:
     hostile = scenario.aggregation is not None or scenario.attackers is not None
     if by_numbers or hostile or has_objects(content) or modules_of(content):
         return None
+    del content["learning_seed"]
     for section, names in ARITHMETIC.items():
         for name in names if isinstance(content[section], dict) else ():
             content[section].pop(name, None)

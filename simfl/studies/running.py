@@ -207,7 +207,8 @@ def survey(plan: StudyPlan, root: Path) -> Sweep:
     is_same, runs = _Comparison(), []
     with shared_data():
         for run in plan.runs:
-            planned = SweepRun(run.folder, run.label, run.settings, run.changes, run.seed, run.key)
+            named = run.folder, run.label, run.settings, run.changes, run.seed, run.key
+            planned = SweepRun(*named, learning_seed=run.learning_seed)
             for name, was in existing.get(run.key, ()):
                 if is_same(run.scenario, was):
                     planned = replace(planned, folder=name, status=was.status, reason=was.reason, wall_s=was.wall_s)

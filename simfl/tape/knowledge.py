@@ -403,7 +403,7 @@ class KnowledgeTape(Tape):
         super().__init__(executor, **options)
         self.knowledge = Knowledge()
 
-    def constant(self, values: NDArray[np.float32]) -> Model:
+    def constant(self, values: object) -> Model:
         """Return a model that all nodes know."""
         del values
         return Model((self._row(self.knowledge.add(())),), (1.0,))

@@ -35,7 +35,7 @@ from mypy_extensions import mypyc_attr
 from numpy.typing import NDArray
 
 from simfl.compiled import Integer, Number
-from simfl.each import array_of
+from simfl.each import EachArray, array_of
 from simfl.errors import RunError
 from simfl.privacy.releases import Tally
 from simfl.tape.layout import LINEAR, NO_ROW, Branch, Layout, Layouts, MapSize, Operations, padded_size
@@ -325,7 +325,7 @@ class Window:
         serials: operations that run one after the other, after all others of their level.
         mapped: functions of models that run beside gradients.
         dead: rows that are not needed after this window.
-        constants: rows with given values, and these values f32[d].
+        constants: rows with given values, and these values f32[d] (for each setting).
         rows: the number of row numbers.
         branches: the functions of models, in the order of their numbers from 1.
     """
@@ -335,7 +335,7 @@ class Window:
     serials: Operations
     mapped: Operations
     dead: list[int]
-    constants: list[tuple[int, NDArray[np.float32]]]
+    constants: list[tuple[int, NDArray[np.float32] | EachArray]]
     rows: int
     branches: tuple[Branch, ...] = ()
 
@@ -445,7 +445,7 @@ class Tape:
         self._next_number = 0
         self._floor = 0  # level of everything computed by earlier windows
         self._top = 0
-        self._constants: list[tuple[int, NDArray[np.float32]]] = []
+        self._constants: list[tuple[int, NDArray[np.float32] | EachArray]] = []
 
     def _layouts(self) -> Layouts:
         """Return the columns that the functions of models in use need."""
@@ -459,10 +459,14 @@ class Tape:
 
     # -- values ------------------------------------------------------------------------------
 
-    def constant(self, values: NDArray[np.float32]) -> Model:
-        """Put a given vector f32[d] on the tape, an initial model for example."""
+    def constant(self, values: NDArray[np.float32] | EachArray) -> Model:
+        """Put a given vector f32[d] on the tape, an initial model for example.
+
+        It may be a `simfl.each.EachArray`.
+        """
         row = self._new_row(self._floor)
-        self._constants.append((row.number, np.array(values, dtype=np.float32)))
+        given = values if isinstance(values, EachArray) else np.array(values, dtype=np.float32)
+        self._constants.append((row.number, given))
         return Model((row,), (1.0,))
 
     def gradient(
@@ -661,23 +665,35 @@ class Tape:
         return self.apply((1.0, base), *((factor * c, update) for c, update in terms))
 
     def noised(
-        self, model: Model, terms: Sequence[tuple[Number, Gradient]], noise_scale: Number
-    ) -> list[tuple[Number, Gradient]]:
+        self,
+        model: Model,
+        terms: Sequence[tuple[Number, Gradient]],
+        noise_scale: Number,
+        counted: Number | None = None,
+        correlated: Callable[[], Model] | None = None,
+    ) -> list[tuple[float, Model | Gradient]]:
         """Return the terms of sum_j c_j U_j + noise_scale * noise, one release.
 
-        The noise is a round without steps, at any `model`, so it does not depend on who is in the sum. The updates must
-        not have noise.
+        It counts as one with noise of scale `counted`, by default all of it. The noise is that of `noise`, so it does
+        not depend on who is in the sum; or what `correlated` returns, made of such noises. The updates must not have
+        noise.
         """
         self._refuse_parts("a sum of updates")
-        if not self.local or self.state_rows or any(update.noise_scale for _, update in terms):
-            raise ValueError("noised: expected updates by rounds of local steps, without noise or states of their own")
+        if any(update.noise_scale for _, update in terms):
+            raise ValueError("noised: expected updates without noise of their own")
         if self.releases is not None:
-            self.releases.count_sum(terms, noise_scale)
+            self.releases.count_sum(terms, noise_scale if counted is None else min(counted, noise_scale))
+        return [*terms, (1.0, self.noise(model, noise_scale) if correlated is None else correlated())]
+
+    def noise(self, model: Model, noise_scale: Number) -> Gradient:
+        """Promise noise of a server alone: a round without steps, at any `model`."""
+        if not self.local or self.state_rows:
+            raise ValueError("noise: expected updates by rounds of local steps, without states of their own")
         numbers = (0.0,) * (4 + self.corrected)
         noise = Round(self.settle(model), 0, NOISE_DRAWS + self._noised, 0, 1, numbers, noise_scale)
         noise.released = True
         self._noised += 1
-        return [*terms, (1.0, noise)]
+        return noise
 
     def _refuse_parts(self, what: str) -> None:
         """Reject parts: a sum of parts, one with noise, shows them in its last bits."""

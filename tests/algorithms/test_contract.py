@@ -72,7 +72,7 @@ RELATIVES = ("scaffold", "feddyn", "fednova", "ditto", "diloco")
 #: They send many messages, or draw much in each round.
 LOUD = (
     ("divshare", {}), ("epidemic", {}), ("epidemic", {"graph": "oracle"}), ("matcha", {}), ("swift", {}),
-    ("teleportation", {}), ("asy_sonata", {}), ("sgp", {"lost": "sums"}),
+    ("plexus", {}), ("teleportation", {}), ("asy_sonata", {}), ("sgp", {"lost": "sums"}),
 )  # fmt: skip
 #: Asynchronous servers with the clients of others: their contracts run with the slow tests, too.
 SERVERS = (

@@ -251,7 +251,7 @@ def test_invariants_hold_at_the_edges_of_the_world(kind, options, extreme):
         assert life.world.clock.now < 2 * END
     elif "slower" in extreme and kind not in ALONE:
         waiting = {"sync_sgd", "decentralized_sgd", "corrected_gossip", "sgp", "fedavg", "fedprox", "async_fl"}
-        waiting |= {"m_sync_sgd", "mindflayer", "k_gt", "epidemic", "matcha", "teleportation", *RELATIVES}
+        waiting |= {"m_sync_sgd", "mindflayer", "k_gt", "epidemic", "matcha", "plexus", "teleportation", *RELATIVES}
         waiting |= {"streaming_diloco", "fedat"}  # FedAT measures tiers first
         walks = issubclass(ALGORITHMS[kind], PassedModels) and options.get("contention") != "race"
         if not (

@@ -182,7 +182,7 @@ def test_epsilon_is_shown_with_delta_and_its_guarantee(simfl_, fake_runs, scenar
     happenings, _ = fake_runs
     statement = "(epsilon, delta = 1e-05) per example of a client, local view"
     privacy = {"mechanism": "gaussian", "clipping_norm": 1.0, "noise_multiplier": 2.0, "delta": 1e-5}
-    happenings["tiny"] = {"privacy": privacy, "extra": {"privacy": statement}}
+    happenings["tiny"] = {"privacy": privacy, "extra": {"privacy": statement, "assumptions": {"unit": "example"}}}
     plain = tmp_path / "plain.yaml"
     plain.write_text(TINY)
     code, out, _ = simfl_("run", scenario, plain)
@@ -190,6 +190,7 @@ def test_epsilon_is_shown_with_delta_and_its_guarantee(simfl_, fake_runs, scenar
     assert re.search(r"^noise +│ z = 2, C = 1 +│ –", out, re.MULTILINE)
     assert re.search(r"^epsilon +│ 2\.5 at delta 1e-05 +│ –", out, re.MULTILINE)
     assert out.count(f"privacy: {statement}\n") == 1
+    assert out.count("what epsilon assumes: simfl privacy check ") == 1
 
 
 def test_a_run_without_accuracies_shows_losses(simfl_, fake_runs, scenario):

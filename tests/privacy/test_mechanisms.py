@@ -39,6 +39,7 @@ def test_each_kind_has_its_name_in_scenarios():
         "gaussian_on_grid",
         "gaussian_update",
         "gaussian_cohort",
+        "discrete_gaussian",
         "laplace_l2",
         "laplace",
         "laplace_l2_radius_only",

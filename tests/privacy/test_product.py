@@ -76,6 +76,7 @@ CLIENT = {
     "fedavg": ("fedavg", {"steps": (1, 2, 3, 2)}),
     "fedprox": ("fedprox", {"steps": (1, 2, 3, 2)}),
     "k_gt": ("k_gt", {"steps": (1, 2, 3, 2)}),
+    "plexus": ("plexus", {"steps": (1, 2, 3, 2), "sample": 3, "success": 0.7}),
     "scaffold": ("scaffold", {"steps": (1, 2, 3, 2)}),
     "feddyn": ("feddyn", {"steps": (1, 2, 3, 2)}),
     "fednova": ("fednova", {"steps": (1, 2, 3, 2)}),

@@ -19,12 +19,14 @@ from simfl.records.comparison import (
     explain,
     find_baselines,
     interval_of,
+    interval_over,
     ratio_of,
     speed_up_of,
     target_of,
     time_to_accuracy,
 )
 from simfl.records.differences import describe_differences
+from simfl.records.seeds import Crossed, components
 from simfl.records.sweeps import Group, group_runs, open_groups
 
 
@@ -108,6 +110,30 @@ def test_groups_are_compared_at_what_every_run_reached(make_run):
     ]
     assert table.loc["adpsgd", "accuracy_difference"] == pytest.approx(np.mean(differences))
     assert table.loc["adpsgd", "accuracy_difference_low"] == pytest.approx(interval_of(differences).low)
+
+
+def test_crossed_seeds_give_components_of_variance(make_run):
+    rates = {(w, k): 1.0 + 0.2 * w + 0.01 * k for w in range(3) for k in range(2)}
+    groups = []
+    for kind, factor in (("adpsgd", 1.0), ("sync_sgd", 0.5)):
+        runs = {Crossed(*pair): read(make_run(rate=rate * factor)) for pair, rate in rates.items()}
+        groups.append(Group(kind, {"algorithm": kind}, runs))
+    table = compare_groups(groups, 0.8, baseline="sync_sgd")
+    first = table.iloc[0]
+    assert (first["worlds"], first["learning_seeds"], first["pairs"]) == (3, 2, 6)
+    times = {pair: cost_of_accuracy(groups[0].runs[Crossed(*pair)], 0.8)["time_s"] for pair in rates}
+    parts = components({Crossed(*pair): time_s for pair, time_s in times.items()})
+    assert first["to_target_time_s_sd_world"] == parts["world"].value > 3 * parts["learning"].value
+    assert first["to_target_time_s_sd_world_high"] == parts["world"].high
+    assert first["to_target_time_s_high"] == interval_over({Crossed(*p): t for p, t in times.items()}).high
+    lines = explain(table)
+    assert "seeds: 3 of the world x 2 of learning; the interval is over both" in lines
+    assert any("adpsgd: time to the target: standard deviation" in line for line in lines)
+    assert any("adpsgd: accuracy, difference: standard deviation" in line for line in lines)
+    one = Group("adpsgd", {}, {Crossed(0, k): groups[0].runs[Crossed(0, k)] for k in range(2)})
+    alone = compare_groups([one])
+    assert "test_accuracy_sd_world" not in alone
+    assert any("holds for this one world only" in line for line in explain(alone))
 
 
 def test_few_seeds_show_their_extremes_and_coarse_times_a_note(make_run):

@@ -155,6 +155,8 @@ def test_the_page_compares_claim_and_account(tmp_path):
     assert "claims too little" in page.text
     assert "Claim: a hope." in page.text
     assert run.manifest.extra["privacy"] in page.text
+    assert page.text.count("Assumptions of the account") == 1
+    assert all(f"{name}: " in page.text for name in run.manifest.extra["assumptions"])
     assert f"{run.epsilon_and_delta()[0]:.4g}" in page.text
     (part,) = gather([run.folder]).parts
     final = part.measures["epsilon"].mean

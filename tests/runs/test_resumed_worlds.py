@@ -14,6 +14,7 @@ ALGORITHMS = {
     "gossip_learning": {"kind": "gossip_learning", "batch_size": 8, "staleness_bound": {"bound": 9, "policy": "wait"}},
     "fedavg": {"kind": "fedavg", "batch_size": 8, "local_steps": 2, "deadline": 0.05},
     "sync_sgd": {"kind": "sync_sgd", "batch_size": 8},
+    "plexus": {"kind": "plexus", "batch_size": 8, "local_steps": 2, "sample": 4, "success": 0.6},
 }
 UNDERLAY = {"kind": "two_level", "racks": 2, "latency": "100 us", "bandwidth": "20 Mbit/s"}
 CRASHES = [

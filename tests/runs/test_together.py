@@ -22,13 +22,15 @@ from simfl.studies import sweep
 from simfl.tape.executor import choose_device
 from simfl.world import engine
 from tests.fuzz import drawn
+from tests.helpers import optimized
 from tests.runs.test_checkpoint import scenario
 from tests.test_reproducibility import prepared
 
 #: Changes of a scenario that its world does not see.
 STEPS = ({"algorithm.step_size": 0.3}, {"algorithm.step_size": {"kind": "inverse", "initial": 0.2, "beta": 0.01}})
+LEARNING = {"learning_seed": 77}
 NOISE = ({"privacy.noise_multiplier": 0.9}, {"privacy.clipping_norm": 0.3})
-#: Algorithms whose runs are not played together if they are private: they count releases in a way of their own.
+#: Algorithms whose runs are not played together: they count releases in a way of their own, or have such options.
 APART = {"async_fl", "deep_q_sgd", "mapa", "random_walk_sgd", "without_replacement_sgd"}
 
 #: Algorithms that ask for losses of models: their groups are given up, and the runs run alone.
@@ -39,14 +41,16 @@ def changed(given, changes):
     """Return a scenario with other values at key paths."""
     content = given.resolved()
     for path, value in changes.items():
-        section, name = path.split(".")
-        content[section][name] = value
+        *section, name = path.split(".")
+        (content[section[0]] if section else content)[name] = value
     return from_mapping(content)
 
 
 def variants(given):
     """Return a scenario and others of its world."""
     made, content = [given], given.resolved()
+    if assemble(given).training.sampling != "poisson":
+        made.append(changed(given, LEARNING))
     for changes in (*STEPS, *NOISE):
         section, name = next(iter(changes)).split(".")
         if (content[section] or {}).get(name) is not None:
@@ -101,9 +105,47 @@ def test_runs_of_every_algorithm_are_the_same_alone_and_together(kind, private, 
     assert len({world_key(each) for each in scenarios}) == 1
     results, groups, refusals = played(scenarios, tmp_path)
     assert bool(refusals) == (kind in DECIDES)
-    assert len(groups) == 1 or (private and kind in APART)
+    assert len(groups) == 1 or kind in APART
     for number, result in results.items():
         if result is not None:
+            same(result, alone(scenarios[number], tmp_path))
+
+
+def test_learning_seeds_share_a_world_unless_they_draw_sizes_of_batches(tmp_path):
+    base = {
+        "model": "{kind: mlp, hidden: [4]}",
+        "privacy": "{mechanism: gaussian, noise_multiplier: 0.5}",
+        "algorithm": "{kind: adpsgd, batch_size: 8, step_size: 0.5, exchange: messages, sampling: without_replacement}",
+    }
+    first = scenario(**base)
+    scenarios = [first, *(changed(first, {"learning_seed": seed}) for seed in (1, 2)), changed(first, STEPS[0])]
+    results, groups, refusals = played(scenarios, tmp_path)
+    assert (groups, refusals) == ([[0, 1, 2, 3]], [])
+    for number, result in results.items():
+        same(result, alone(scenarios[number], tmp_path))
+    assert len({result.manifest.digest for result in results.values()}) == 4
+    assert results[0].manifest.tables["messages"] == results[1].manifest.tables["messages"]
+    poisson = scenario(**base | {"algorithm": base["algorithm"].replace("without_replacement", "poisson")})
+    setups = [assemble(each) for each in (poisson, changed(poisson, {"learning_seed": 1}))]
+    assert list(groups_of(setups, [None, None])) == [[0], [1]]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", ["softmax", "{kind: mlp, hidden: [20]}"])
+@pytest.mark.parametrize("mechanism", ["gaussian, noise_multiplier: 0.7", "laplace_l2, epsilon_per_release: 1.0"])
+def test_what_settings_draw_alike_has_the_same_bits_in_optimized_programs(mechanism, model, tmp_path):
+    """A group draws mini-batches and unit noise in a program of its own; a run alone draws them within its step."""
+    neighbors = ", neighbors: replace_one" if mechanism.startswith("laplace") else ""
+    first = scenario(
+        model=model,
+        privacy=f"{{mechanism: {mechanism}{neighbors}}}",
+        algorithm="{kind: adpsgd, batch_size: 8, step_size: 0.5, exchange: messages}",
+    )
+    scenarios = [first, *(changed(first, changes) for changes in STEPS)]
+    with optimized():
+        results, groups, _ = played(scenarios, tmp_path)
+        assert groups == [[0, 1, 2]]
+        for number, result in results.items():
             same(result, alone(scenarios[number], tmp_path))
 
 
@@ -131,7 +173,7 @@ def test_what_may_reach_the_world_keeps_runs_apart():
     base = scenario(privacy="{mechanism: gaussian, noise_multiplier: 1.0}")
     key = world_key(base)
     assert key is not None
-    for changes in (*STEPS, *NOISE):
+    for changes in (*STEPS, *NOISE, LEARNING):
         assert world_key(changed(base, changes)) == key, changes
     for section in ("links: {latency: 4 ms}", "stop: {updates: 121}", "evaluate: {every: {updates: 21}}"):
         name, _, text = section.partition(": ")
@@ -161,7 +203,7 @@ def drawn_variants(seed, folder):
         if world_key(base) is None or base.algorithm.step_size is None:
             return []
         steps = [changed(base, {"algorithm.step_size": generator.uniform(0.01, 1.0)}) for _ in range(2)]
-        return [base, *steps]
+        return [base, *steps, changed(steps[0], LEARNING)]
     except (ScenarioError, DataError):
         return []
 

@@ -288,8 +288,8 @@ BROKEN = [
     Broken(
         "unknown_mechanism",
         ADPSGD + "privacy: {mechanism: gausian}\n",
-        "{file}: privacy.mechanism: expected gaussian, gaussian_update, gaussian_cohort, laplace_l2, laplace, "
-        "laplace_l2_radius_only, one_pass_gaussian, one_pass_gaussian_unclipped or "
+        "{file}: privacy.mechanism: expected gaussian, gaussian_update, gaussian_cohort, discrete_gaussian, "
+        "laplace_l2, laplace, laplace_l2_radius_only, one_pass_gaussian, one_pass_gaussian_unclipped or "
         "gaussian_unclipped, found 'gausian'; did you mean 'gaussian'?",
     ),
     Broken(

@@ -37,6 +37,7 @@ def test_an_algorithm_is_a_complete_scenario() -> None:
         "name": "tiny",
         "description": "",
         "seed": 0,
+        "learning_seed": None,
         "data": {
             "set": "digits",
             "partition": {"kind": "iid", "sizes": {"kind": "equal"}},

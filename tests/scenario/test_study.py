@@ -59,6 +59,43 @@ def test_a_study_is_list_times_grid_times_seeds(plan):
     assert len({run.folder for run in made.runs}) == len(made.runs)
 
 
+def test_seeds_of_world_and_learning_are_crossed(plan):
+    made = plan(grid={"algorithm.step_size": [0.5, 0.1]}, seeds={"world": [3, "7..8"], "learning": 2})
+    pairs = list(itertools.product((3, 7, 8), (5, 6)))
+    assert [(run.seed, run.learning_seed) for run in made.runs[::2]] == pairs, "learning begins at the base's seed"
+    assert [(run.scenario.seed, run.scenario.learning_seed) for run in made.runs[::2]] == pairs
+    assert len({run.folder for run in made.runs}) == 12
+    assert "-seed3-5-" in made.runs[0].folder
+    base = {**BASE, "learning_seed": 9}
+    again = plan(base=base, seeds={"world": 2, "learning": 2}).runs
+    assert [(run.seed, run.learning_seed) for run in again] == [(5, 9), (5, 10), (6, 9), (6, 10)]
+    assert [(run.seed, run.learning_seed) for run in plan(base=base, seeds=2).runs] == [(5, None), (6, None)]
+    assert load_study({"base": BASE, "seeds": made.study.model_dump(mode="json")["seeds"]}).runs
+
+
+@pytest.mark.parametrize(
+    ("seeds", "words"),
+    [
+        ({"world": 2}, "seeds: expected world and learning"),
+        ({"world": 2, "learning": 0}, "seeds.learning: expected an integer >= 1"),
+        ({"world": [1, 1], "learning": 1}, "seeds.world: expected different seeds"),
+        ({"world": ["4..1"], "learning": 1}, "seeds.world: expected a range"),
+        ({"world": ["a"], "learning": 1}, "seeds.world: expected an integer >= 0"),
+        (["0..9999999"], "seeds: expected a range"),
+    ],
+)
+def test_wrong_seeds_are_one_line(plan, tmp_path, seeds, words):
+    (line,) = refused(plan, tmp_path, seeds=seeds)
+    assert line.startswith("my study.yaml: ")
+    assert words in line
+
+
+def test_a_seed_is_not_a_change(plan, tmp_path):
+    for name in ("seed", "learning_seed"):
+        (line,) = refused(plan, tmp_path, grid={name: [1, 2]})
+        assert f"grid.{name}: expected a key path other than {name}" in line
+
+
 def test_blocks_replace_those_of_the_base(plan):
     noise = {"mechanism": "gaussian", "clipping_norm": 1.0, "noise_multiplier": 2.0, "delta": 1e-5}
     made = plan(

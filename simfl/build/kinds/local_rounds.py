@@ -8,7 +8,7 @@ from typing import Any, ClassVar, TypeVar
 
 from simfl.build.kinds.base import BoundedKind, Kind
 from simfl.build.setup import Setup
-from simfl.scenario.algorithms import KGt, LocalRoundsConfig, LocalStepsConfig
+from simfl.scenario.algorithms import KGt, LocalRoundsConfig, LocalStepsConfig, Plexus
 from simfl.tape.problem import LocalRounds
 
 L = TypeVar("L", bound=LocalStepsConfig)
@@ -63,3 +63,9 @@ class KGtKind(LocalStepsKind[KGt]):
     def options(self, setup: Setup) -> dict[str, Any]:
         """Add the rule of the mixing matrix."""
         return {**super().options(setup), "mixing": self.scenario.topology.mixing}
+
+
+class PlexusKind(LocalStepsKind[Plexus]):
+    """Plexus: rounds of local steps."""
+
+    kinds = ("plexus",)

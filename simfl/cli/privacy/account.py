@@ -8,7 +8,7 @@ from typing import Annotated, Any, get_args
 from typer import Option
 
 from simfl.cli.privacy import shared
-from simfl.cli.privacy.shared import IN_WORDS, Accountant, Row, present, sentence, show
+from simfl.cli.privacy.shared import IN_WORDS, Accountant, Row, assumed, present, sentence, show
 
 _BY = {"renyi": "epsilon, Renyi", "pld": "epsilon, loss distributions", "tightest": "epsilon, tightest"}
 _HOW = {
@@ -36,6 +36,7 @@ def command(
     Each release is a sum of clipped gradients with noise of standard deviation z C. The observer sees all releases.
     """
     from simfl.privacy.accounting import Release, delta_of, epsilon_of
+    from simfl.privacy.assumptions import assumptions_of_releases
     from simfl.privacy.gaussian import gaussian_epsilon, gdp_central_limit_epsilon
 
     composition = [(Release(noise_multiplier, sampling_rate, sampling), steps)]
@@ -72,6 +73,8 @@ def command(
         f"{sentence(IN_WORDS[neighbors])}; {IN_WORDS[sampling]}.",
         "An epsilon holds for an observer of every release, if gradients are really clipped to C.",
     ]
+    result["assumptions"] = assumptions_of_releases(neighbors, sampling, sampling_rate)
+    notes += assumed(result["assumptions"])
     title = f"{steps:,} Gaussian releases, z = {show(noise_multiplier)}, q = {show(sampling_rate)}"
     present(f"{title}, sampling: {sampling}", rows, notes=notes, result=result, as_json=as_json)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 from typer import Option
 
-from simfl.cli.privacy.shared import AsJson, Row, present, show
+from simfl.cli.privacy.shared import AsJson, Row, assumed, present, show
 from simfl.cli.shared import Device, Overrides, ScenarioOrRun
 
 if TYPE_CHECKING:
@@ -115,7 +115,9 @@ def _show_membership(membership: Membership, folder: Path, as_json: bool) -> Non
     title = f"{membership.subject}: membership inference at delta = {show(membership.delta)}"
     result: dict[str, Any] = {name: getattr(membership, name) for name in ("ceiling", "held_out", "reproduced")}
     result |= {"inferences": list(membership.inferences), "files": [str(file) for file in written]}
-    present(title, _rows(membership), notes=_notes(membership), result=result, as_json=as_json)
+    result["assumptions"] = dict(membership.assumptions)
+    notes = [*_notes(membership), *assumed(membership.assumptions)]
+    present(title, _rows(membership), notes=notes, result=result, as_json=as_json)
     _say_written(written, as_json)
 
 

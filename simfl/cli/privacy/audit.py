@@ -9,17 +9,21 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 from typer import Option
 
-from simfl.cli.privacy.shared import IN_WORDS, AsJson, Row, present, show
+from simfl.cli.privacy.shared import IN_WORDS, AsJson, Row, assumed, present, show
 from simfl.cli.shared import OneScenario, Overrides
 
 if TYPE_CHECKING:
     from simfl.attacks.audit import AuditReport, PairwiseReport
+    from simfl.attacks.users import UserReport
 
 
 def command(
     path: OneScenario,
     overrides: Overrides = None,
-    canaries: Annotated[int, Option(help="m, canaries in one client's data.")] = 1000,
+    canaries: Annotated[
+        int | None,
+        Option(help="m, canaries in one client's data, 1,000 by default; with unit: user, users, by default half."),
+    ] = None,
     confidence: Annotated[float, Option(help="Of the lower bound and of a refutation.")] = 0.95,
     client: Annotated[int, Option(help="The client whose data the canaries join.")] = 0,
     observer: Annotated[
@@ -49,13 +53,16 @@ def command(
 ) -> None:
     """Run a scenario with canaries in one client's data and try to detect them.
 
-    Not supported: mechanisms that protect whole clients, noise on a grid, correlated noise, noise of a server, local
-    training, masked updates, models whose tasks change by themselves, and algorithms that do not release gradients.
+    With unit: user, the canaries are users, and the adversary sees the models that the server releases.
+
+    Not supported: mechanisms that protect whole clients, noise on a grid, correlated noise, algorithm.noise: server,
+    local training, masked updates, models whose tasks change by themselves, algorithms that do not release gradients.
 
     Exits with code 1 if the guesses refute the certified or claimed epsilon, if noise is missing, of another law or
     reused, and if the audited releases are not those that the ledger counted.
     """
     from simfl.attacks.audit import PairwiseReport, audit
+    from simfl.attacks.users import UserReport
     from simfl.scenario import load
     from simfl.scenario.own_code import look_beside
 
@@ -71,13 +78,17 @@ def command(
         seed=seed,
         observer=int(observer) if observer is not None and observer.isdecimal() else observer,
     )
-    if isinstance(report, PairwiseReport):
+    subject: str
+    if isinstance(report, UserReport):
+        subject = f"{report.users:,} users"
+        rows, notes = _user_rows(report), _user_notes(report)
+    elif isinstance(report, PairwiseReport):
         subject = f"what {report.observer} learns of client {report.client}"
         rows, notes = _pairwise_rows(report), _pairwise_notes(report)
     else:
         subject, rows, notes = f"client {report.client}", _rows(report), _notes(report)
     title = f"{report.scenario}: audit of {subject} at delta = {show(report.delta)}, {report.canaries:,} canaries"
-    present(title, rows, notes=notes, result=report, as_json=as_json)
+    present(title, rows, notes=[*notes, *assumed(report.assumptions)], result=report, as_json=as_json)
     if not report.passed:
         raise typer.Exit(1)
 
@@ -85,19 +96,13 @@ def command(
 def _rows(report: AuditReport) -> list[Row | str]:
     sure = f"{100 * report.confidence:g} %"
     data = f"of {report.examples:,} examples, {report.canaries:,} of them canaries"
-    missing = f"chance {show(report.noise_p_value)} or less if it is as declared; {report.noise_releases:,} releases"
-    law = f"chance {show(report.law_p_value)} or less if as declared; {report.noise_numbers:,} numbers without data"
-    reused = f"chance {show(report.dependence_p_value)} or less if it is; {report.noise_pairs:,} pairs of releases"
     bound = f"at {sure} confidence; with all guesses right it would be {show(report.ceiling)}"
     rows: list[Row | str] = [
         "Observations",
         ("releases of the client", report.releases, f"{show(report.accounted)} are in the ledger"),
         ("sampling rate, q", report.sampling_rate, data),
         ("right guesses", report.correct, f"of {report.guesses:,}; half of all are right by chance"),
-        "Noise",
-        ("too little of it", report.noise_missing, missing),
-        ("of another law", report.noise_of_other_law, law),
-        ("not drawn afresh", report.noise_dependent, reused),
+        *_noise_rows(report, report.noise_releases),
         "Epsilon",
         ("lower bound, measured", report.lower_bound, bound),
     ]
@@ -112,6 +117,18 @@ def _rows(report: AuditReport) -> list[Row | str]:
         note = f"at delta = {show(report.claimed_delta)}; {report.source}"
         rows += _tested("claimed", report.claimed, note, report.claim_p_value, report.claim_refuted, level)
     return rows
+
+
+def _noise_rows(report: AuditReport | UserReport, releases: int) -> list[Row | str]:
+    missing = f"chance {show(report.noise_p_value)} or less if it is as declared; {releases:,} releases"
+    law = f"chance {show(report.law_p_value)} or less if as declared; {report.noise_numbers:,} numbers without data"
+    reused = f"chance {show(report.dependence_p_value)} or less if it is; {report.noise_pairs:,} pairs of releases"
+    return [
+        "Noise",
+        ("too little of it", report.noise_missing, missing),
+        ("of another law", report.noise_of_other_law, law),
+        ("not drawn afresh", report.noise_dependent, reused),
+    ]
 
 
 def _tested(name: str, epsilon: float, note: str, p_value: float, refuted: bool, level: float) -> list[Row | str]:
@@ -177,6 +194,51 @@ def _power(sees: Mapping[str, bool]) -> str:
     trials = f" (in all of {TRIALS} audits with each fault)" if seen else ""
     missed = f" It may miss {', '.join(unseen)}." if unseen else ""
     return f"This audit detects {', '.join(seen) or 'none of the artificial faults'}{trials}.{missed}"
+
+
+def _user_rows(report: UserReport) -> list[Row | str]:
+    ceiling = f"with all guesses right it would be {show(report.ceiling)}"
+    drawn = "who is in a sum is secret" if report.amplified else "the adversary knows who is in which sum"
+    rows: list[Row | str] = [
+        "Observations",
+        ("releases of the server", report.releases, f"{show(report.accounted)} are in the ledger; {drawn}"),
+        ("canaries", report.canaries, f"of {report.users:,} users; each sends an update of norm C, or nothing"),
+        ("right guesses", report.correct, f"of {report.guesses:,}; half of all are right by chance"),
+        "Participation",
+        ("updates in a sum", report.most_in_a_sum, "of one user, at most"),
+        ("sums of a user apart", report.closest or None, "the smallest distance; 1 for sums in a row"),
+        ("sums of a user", report.most_sums, "at most"),
+        ("rule broken", report.participation_broken, "privacy.participation"),
+        *_noise_rows(report, report.releases),
+        "Epsilon",
+        ("lower bound, measured", report.lower_bound, f"at {100 * report.confidence:g} % confidence; {ceiling}"),
+    ]
+    if math.isnan(report.certified):
+        return [*rows, ("certified", None, report.statement)]
+    relation = "an update or its opposite" if report.neighbors == "replace_one" else "a user more or less"
+    note = f"{relation}; the largest of a canary"
+    return rows + _tested("certified", report.certified, note, report.p_value, report.refuted, 1 - report.confidence)
+
+
+def _user_notes(report: UserReport) -> list[str]:
+    notes = {
+        "The ledger and the audit disagree about who was in which sum, or how often: something is not accounted for.": (
+            not report.complete
+        ),
+        "The server let users in more often than privacy.participation allows.": report.participation_broken,
+        "The noise on sums is not what the scenario declares. Sums follow from released models and the fixed divisor: "
+        "another divisor, such as the number of users that came, also shows as noise of another size.": (
+            report.noise_missing or report.noise_of_other_law
+        ),
+        "Noise is not drawn afresh: noise of two releases, or of two coordinates of one, is dependent.": (
+            report.noise_dependent
+        ),
+        _refuted("accounting", report.confidence): report.refuted,
+        "Even with all guesses right this audit could not refute: use more users, a larger privacy.delta, or more "
+        "noise and fewer releases.": not report.decisive and not math.isnan(report.certified),
+        _power(report.sees): report.passed and bool(report.releases),
+    }
+    return [*(note for note, applies in notes.items() if applies), _ONE_ATTACK]
 
 
 def _pairwise_rows(report: PairwiseReport) -> list[Row | str]:

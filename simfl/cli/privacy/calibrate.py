@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from typer import Option
 
 from simfl.cli.privacy import shared
-from simfl.cli.privacy.shared import IN_WORDS, Accountant, Row, present, sentence, show
+from simfl.cli.privacy.shared import IN_WORDS, Accountant, Row, assumed, present, sentence, show
 
 _BY = {"renyi": "z, Renyi accountant", "pld": "z, loss distributions", "tightest": "z, tightest"}
 
@@ -30,6 +30,7 @@ def command(
     """
     from simfl.privacy import checks
     from simfl.privacy.accounting import Release, epsilon_of
+    from simfl.privacy.assumptions import assumptions_of_releases
     from simfl.privacy.calibration import noise_multiplier_for
     from simfl.privacy.gaussian import analytic_std, classic_std, gaussian_epsilon
 
@@ -70,6 +71,8 @@ def command(
         notes.append("The classical formula gives too little noise here.")
     if sampling == "one_pass":
         notes.append("All releases of one pass together cost as much as one, if no two clients hold the same example.")
+    result["assumptions"] = assumptions_of_releases(neighbors, sampling, sampling_rate)
+    notes += assumed(result["assumptions"])
     title = f"Noise for (epsilon = {show(epsilon)}, delta = {show(delta)}): {steps:,} releases"
     title += f", q = {show(sampling_rate)}"
     present(f"{title}, sampling: {sampling}", rows, notes=notes, result=result, as_json=as_json)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from typer import Option
 
-from simfl.cli.privacy.shared import AsJson, Row, present, show
+from simfl.cli.privacy.shared import AsJson, Row, assumed, present, show
 from simfl.cli.shared import Overrides, ScenarioOrRun
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def command(
     observers, clients = last["observer"].nunique(), last["client"].nunique()
     knowers = f"observer {last['observer'].iloc[0]} knows" if observers == 1 else f"{observers:,} observers know"
     subject = f"what {knowers} of {clients:,} client{'s' * (clients > 1)}"
-    notes = [*_notes(report, last), *written, *exported]
+    notes = [*_notes(report, last), *assumed(report.assumptions), *written, *exported]
     title = f"{report.scenario}: {subject} at delta = {show(report.delta)}"
     present(title, _rows(report, last), notes=notes, result=report, as_json=as_json)
 

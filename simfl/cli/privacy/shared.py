@@ -186,6 +186,12 @@ def with_options(command: Command) -> Command:
     return call  # type: ignore[return-value]
 
 
+def assumed(assumptions: Mapping[str, str]) -> list[str]:
+    """Return a note: where the assumptions of an account are; none without any."""
+    names = ", ".join(assumptions)
+    return [f"This epsilon makes assumptions about {names}: --json prints them."] if assumptions else []
+
+
 def present(
     title: str, rows: Sequence[Row | str], *, notes: Sequence[str] = (), result: Any = None, as_json: bool = False
 ) -> None:

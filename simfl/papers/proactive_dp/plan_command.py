@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from simfl.cli.privacy.shared import AsJson, Row, present, show
+from simfl.cli.privacy.shared import AsJson, Row, assumed, present, show
 from simfl.cli.shared import OneScenario, Overrides, write_text
 from simfl.errors import ScenarioError
 from simfl.papers.proactive_dp import graphs
@@ -125,6 +125,8 @@ def _show(
         ("expected at least", f"{rehearsed.all:.2%}", "all rounds' noise, added up"),
         ("expected at most", f"{rehearsed.last:.2%}", "the last round's noise only"),
     ]
+    from simfl.privacy.assumptions import assumptions_of_releases
+
     notes = [
         "neighbors: one example of a client more or less; Poisson sampling; all messages of the client are visible",
         "neither epsilon counts what the utility graph learned from the data",
@@ -140,6 +142,9 @@ def _show(
         notes.append(
             f"{planned.algorithm.kind}: the rounds of each client are an outcome; none exceeds the claimed epsilon"
         )
+    rate = plan.batch_size / plan.num_examples
+    notes += assumed(assumptions := assumptions_of_releases("add_or_remove", "poisson", rate))
     notes.append(f"written: {out}; next: simfl run {out}")
     result = {"plan": asdict(plan), "rehearsal": asdict(rehearsed), "noise": reading, "scenario": str(out)}
+    result["assumptions"] = assumptions
     present(f"Plan (Proactive DP) for {base.scenario.name}", rows, notes=notes, result=result, as_json=as_json)

@@ -12,6 +12,7 @@ from simfl.scenario.algorithms.gossip import (
     DecentralizedSgd,
     GossipLearning,
     KGt,
+    Plexus,
     Sgp,
     Swift,
 )
@@ -65,6 +66,7 @@ __all__ = [
     "LocalStepsConfig",
     "MSyncSgd",
     "MindFlayer",
+    "Plexus",
     "Rennala",
     "Ringleader",
     "Ringmaster",

@@ -86,6 +86,17 @@ class Teleportation(AlgorithmConfig):
     )
 
 
+class Plexus(LocalStepsConfig):
+    """Plexus: FedAvg without a server; each round has another sample and aggregator."""
+
+    uses_topology: ClassVar[bool] = False
+    states: ClassVar[tuple[str, ...]] = ("rounds", "crash")
+    no_states: ClassVar[str] = "the state of an optimizer of local steps stays at its client"
+    kind: Literal["plexus"] = variant("plexus")
+    sample: Count = option(13, "s, the number of clients of a round; at most all")
+    success: Share = option(0.8, "share of the sample for whose models an aggregator waits")
+
+
 class Swift(AlgorithmConfig):
     """SWIFT: wait-free gossip with the newest models of the neighbors."""
 

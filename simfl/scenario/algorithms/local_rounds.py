@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import ClassVar, Literal
 
@@ -9,7 +10,8 @@ from simfl.scenario.algorithms.base import AlgorithmConfig, Sections, ServerAlgo
 from simfl.scenario.compression import UPLINK, Scheme
 from simfl.scenario.fields import Count, Index, NonNegative, Positive, PositiveSeconds, Settled, Share, option, variant
 from simfl.scenario.optimizers import USUAL_SERVER_STEPS, Decay
-from simfl.scenario.problems import Problem
+from simfl.scenario.problems import Problem, one_of
+from simfl.scenario.secure_sums import LightSecAggSum, SecureSum, threshold_of
 
 
 class LocalStepsConfig(AlgorithmConfig):
@@ -32,10 +34,17 @@ class LocalStepsConfig(AlgorithmConfig):
         if self.local_steps is not None and self.local_epochs is not None:
             yield Problem("local_steps or local_epochs", "both", "remove one of them", ("local_epochs",))
 
+    def optimizer_problems(self) -> Iterator[Problem]:
+        """Yield also a state that is lost, if each round has a new one."""
+        yield from super().optimizer_problems()
+        if not self.no_optimizer and self.optimizer.state.crash == "lose" and not self.keeps_states:
+            advice = "remove it, or use rounds: keep: each round of local steps has a new state"
+            yield Problem("keep with rounds: new", "'lose'", advice, ("algorithm", "optimizer", "state", "crash"))
+
     def contradictions(self, scenario: Sections) -> Iterator[Problem]:
         """Yield a conflict of clipping."""
         privacy = scenario.privacy
-        if privacy is not None and privacy.mechanism not in ("gaussian_update", "gaussian_cohort"):
+        if privacy is not None and privacy.mechanism not in ("gaussian_update", "gaussian_cohort", "discrete_gaussian"):
             advice = "a client sends what many steps changed, which is clipped as a whole"
             yield Problem(
                 f"'gaussian_update' with '{self.kind}'", f"'{privacy.mechanism}'", advice, ("privacy", "mechanism")
@@ -55,30 +64,65 @@ class LocalRoundsConfig(LocalStepsConfig, ServerAlgorithmConfig):
     proximal: Settled[NonNegative] = option(
         0.0, "mu of the pull mu (w - w_0) towards the model w_0 that a round began with"
     )
+    #: The protocols of secure aggregation that it can use.
+    sums_securely: ClassVar[tuple[str, ...]] = ()
     concurrency: Count | None = option(
         None, "number of clients that train at a time, chosen at random from those online; null: all"
     )
+    secure_sum: Settled[SecureSum | None] = option(
+        None,
+        "the protocol by which the server learns sums of updates only, with fedavg, fedprox and fedbuff: its rounds, "
+        "bytes and work are simulated, not its cryptography; null: the server sees the updates",
+    )
 
-    def optimizer_problems(self) -> Iterator[Problem]:
-        """Yield also a state that is lost, if each round has a new one."""
-        yield from super().optimizer_problems()
-        if self.optimizer.state.crash == "lose" and not self.keeps_states:
-            advice = "remove it, or use rounds: keep: each round of local steps has a new state"
-            yield Problem("keep with rounds: new", "'lose'", advice, ("algorithm", "optimizer", "state", "crash"))
+    def members(self, clients: int) -> int:
+        """Return the nominal number of updates in a sum."""
+        return clients
 
     def contradictions(self, scenario: Sections) -> Iterator[Problem]:
         """Yield also a conflict of the number of clients."""
         yield from super().contradictions(scenario)
+        yield from self._secure_problems(scenario)
         count = scenario.clients.count
         if self.concurrency is not None and self.concurrency > count:
             expected = f"at most clients.count, which is {count}"
             yield Problem(expected, str(self.concurrency), "lower it or add clients", ("algorithm", "concurrency"))
+
+    def _secure_problems(self, scenario: Sections) -> Iterator[Problem]:
+        """Yield conflicts of secure sums."""
+        secure, at, members = self.secure_sum, ("algorithm", "secure_sum"), self.members(scenario.clients.count)
+        if secure is None:
+            return
+        if not self.sums_updates or not self.sums_securely:
+            advice = "its server does more with updates than to sum them; use fedavg, fedprox or fedbuff"
+            yield Problem(f"null with '{self.kind}'", repr(secure.kind), advice, at)
+            return
+        if secure.kind not in self.sums_securely:
+            advice = "clients come at different times, so masks must be exchanged before it is known who is in a sum"
+            yield Problem(f"{one_of(self.sums_securely)} with '{self.kind}'", repr(secure.kind), advice, (*at, "kind"))
+        threshold = threshold_of(secure, members)
+        if threshold > members:
+            expected = f"at most {members}, the number of clients in a sum"
+            yield Problem(expected, str(threshold), "lower it, or sum more", (*at, "threshold"))
+        if isinstance(secure, LightSecAggSum):
+            if threshold < 2:
+                yield Problem("at least 2 with lightsecagg", str(threshold), "raise it", (*at, "threshold"))
+            elif secure.colluding is not None and secure.colluding >= threshold:
+                expected = f"below the threshold, {threshold}"
+                yield Problem(expected, str(secure.colluding), "lower it", (*at, "colluding"))
+        if scenario.aggregation is not None:
+            advice = "a robust rule compares single updates, which the server does not see"
+            yield Problem("null with secure_sum", repr(scenario.aggregation.kind), advice, ("aggregation",))
+        if scenario.compression is not None:
+            advice = "compressed updates are not numbers of one group"
+            yield Problem("null with secure_sum", repr(scenario.compression.kind), advice, ("compression",))
 
 
 class FedAvg(LocalRoundsConfig):
     """FedAvg: rounds in which some clients train locally and a server averages."""
 
     sums_updates: ClassVar[bool] = True
+    sums_securely: ClassVar[tuple[str, ...]] = ("bonawitz", "secagg_plus", "lightsecagg")
     kind: Literal["fedavg"] = variant("fedavg")
     concurrency: Settled[Count | None] = option(None, "null: rounds are synchronous")
     fraction: Share = option(1.0, "share of the clients that take part in a round, drawn at random")
@@ -94,6 +138,10 @@ class FedAvg(LocalRoundsConfig):
         "largest time of a round, if some client is done by then: late clients are dropped, or "
         "with fedprox stops in time; null: none",
     )
+
+    def members(self, clients: int) -> int:
+        """Return the number of clients of a round."""
+        return max(1, math.ceil(self.fraction * clients - 1e-9))
 
     def problems(self) -> Iterator[Problem]:
         """Yield options that synchronous rounds do not have."""
@@ -219,9 +267,16 @@ class BufferedConfig(LocalRoundsConfig):
         "until the server has taken the step",
     )
 
+    def members(self, clients: int) -> int:
+        """Return the size of the buffer."""
+        return self.buffer_size
+
     def contradictions(self, scenario: Sections) -> Iterator[Problem]:
         """Yield also a buffer that waiting clients cannot fill."""
         yield from super().contradictions(scenario)
+        if self.secure_sum is not None and self.after_update != "wait":
+            advice = "a client is in a secure sum once"
+            yield Problem("wait with secure_sum", repr(self.after_update), advice, ("algorithm", "after_update"))
         at_a_time = min(self.concurrency or scenario.clients.count, scenario.clients.count)
         if self.after_update == "wait" and self.buffer_size > at_a_time:
             expected = f"at most {at_a_time} where clients wait, as many as train at a time"
@@ -246,6 +301,7 @@ class FedBuff(SteppingConfig):
     """
 
     sums_updates: ClassVar[bool] = True
+    sums_securely: ClassVar[tuple[str, ...]] = ("lightsecagg",)
     kind: Literal["fedbuff"] = variant("fedbuff")
     staleness_exponent: NonNegative = option(
         0.5, "a of the weight 1/(1 + staleness)^a of an update; 0 weighs all alike"

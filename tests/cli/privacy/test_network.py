@@ -38,6 +38,7 @@ def test_tables_and_json_have_the_values_of_the_python_function(simfl_, path, tm
     assert code == 0
     result = json.loads(out)["result"]
     assert result["gradients"] >= 24
+    assert "its view with nobody" in result["assumptions"]["observer"]
     assert [one["observer"] for one in result["pairs"]] == 2 * (["0"] * 5 + ["links"] * 6)
     lines = (tmp_path / "out" / "pair_epsilon.csv").read_text().splitlines()
     assert lines[0].split(",") == list(result["pairs"][0])

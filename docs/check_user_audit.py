@@ -1,0 +1,43 @@
+"""Measure how often an audit of users blames a correct server, and whether it blames broken ones.
+
+    python docs/check_user_audit.py                # 200 seeds of each server
+    python docs/check_user_audit.py --seeds 20
+
+Leaves with 1 where guesses refute more correct servers than their level allows (at a chance of 1e-3), where another
+verdict blames one, or where a broken server passes. The servers are in tests/attacks/broken_servers.py.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from scipy import stats
+
+from tests.attacks.broken_servers import BROKEN, CORRECT, report_of
+
+LEVEL = 0.05
+
+
+def main() -> int:
+    """Audit every server, and print what blamed it."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seeds", type=int, default=200)
+    seeds = parser.parse_args().seeds
+    allowed = int(stats.binom.isf(1e-3, seeds, LEVEL))
+    print(f"{seeds} seeds each; guesses may refute {allowed} of a correct server")
+    print("audits that pass, and that blame guesses, size, law, dependence, count, participation")
+    good = True
+    for name in [*CORRECT, *BROKEN]:
+        reports = [report_of(name, seed) for seed in range(seeds)]
+        passed = sum(report.passed for report in reports)
+        verdicts = ("refuted", "noise_missing", "noise_of_other_law", "noise_dependent")
+        blamed = [sum(getattr(report, verdict) for report in reports) for verdict in verdicts]
+        blamed += [sum(not one.complete for one in reports), sum(one.participation_broken for one in reports)]
+        print(f"  {name:34} {passed:4d} " + " ".join(f"{count:4d}" for count in blamed), flush=True)
+        good &= (blamed[0] <= allowed and not any(blamed[1:])) if name in CORRECT else passed == 0
+    return 0 if good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,136 @@
+"""What audits of examples and of users share: reports, and verdicts on guesses."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simfl.attacks.statistics import (
+    AuditVerdict,
+    Profile,
+    default_guesses,
+    epsilon_lower_bound,
+    error_at,
+    judge,
+    profile_p_value,
+    right_guesses,
+)
+from simfl.privacy import checks
+from simfl.privacy.accounting import Composition, Neighbors, delta_of
+
+Floats = NDArray[np.float64]
+Coins = NDArray[np.bool_]
+
+#: Points at which a certified curve is evaluated, in units of its epsilon.
+CURVE = (0.08, 0.16, 0.25, 0.35, 0.45, 0.55, 0.65, 0.75, 0.85, 0.95, 1.05, 1.2)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """The results that all audits share.
+
+    `correct` of `guesses` guesses were right; `guesses` is fixed in advance. `complete`: whether all releases were
+    heard. Epsilons and the bound hold at `delta`. `certified` is NaN if nothing is certified. Epsilon is at least
+    `lower_bound` at this `confidence`, 1 - beta; the bound would be `ceiling` with all guesses right. `p_value` is at
+    least the chance of as many right guesses if the certified epsilon holds (1 if there is none). Below beta the
+    epsilon is `refuted`: there is an error in the proof, the accounting or the code. `sees`: for each fault, whether
+    all simulated audits of it showed it. `statement`: the meaning of the ledger's epsilon, or why there is none.
+    `assumptions` are those of the certified epsilon, by name.
+    """
+
+    scenario: str
+    canaries: int
+    guesses: int
+    correct: int
+    complete: bool
+    neighbors: str
+    delta: float
+    certified: float
+    confidence: float
+    lower_bound: float
+    p_value: float
+    refuted: bool
+    ceiling: float
+    sees: dict[str, bool]
+    statement: str
+    assumptions: dict[str, str]
+
+    @property
+    def passed(self) -> bool:
+        """Whether the audit shows no error."""
+        return self.complete and not self.refuted
+
+
+class Judge:
+    """Judges guesses about canaries.
+
+    `guesses` is their number, or several numbers to try at a shared error; by default it depends on the number of
+    canaries only. `confidence` is 1 - beta.
+    """
+
+    def __init__(self, canaries: int, guesses: int | Sequence[int] | None, confidence: float) -> None:
+        checks.whole(1, canaries=canaries)
+        guesses = default_guesses(canaries) if guesses is None else guesses
+        self.canaries, self.confidence = canaries, confidence
+        self.guess_numbers = [guesses] if isinstance(guesses, int) else [*guesses]
+        for number in self.guess_numbers:
+            if not 1 <= number <= canaries:
+                raise ValueError(f"guesses: expected an integer from 1 to {canaries}, the canaries, found {number}")
+        if not self.guess_numbers:
+            raise ValueError("guesses: expected one number of guesses or more, found none")
+        self._share = error_at(confidence) / len(self.guess_numbers)
+
+    def verdict(self, scores: Floats, included: Coins, delta: float, profile: Profile) -> AuditVerdict:
+        """Guess the coins, and compare with what a certified curve allows."""
+        return judge(scores, included, self.guess_numbers, delta=delta, profile=profile, confidence=self.confidence)
+
+    def fields(self, verdict: AuditVerdict, delta: float, certified: float) -> dict[str, Any]:
+        """Return the fields of a `Report` that follow from a verdict."""
+        guesses = verdict.guesses
+        return {
+            **vars(verdict),
+            "delta": delta,
+            "certified": certified,
+            "confidence": self.confidence,
+            "refuted": verdict.p_value < 1.0 - self.confidence,
+            "ceiling": epsilon_lower_bound(guesses, guesses, self.canaries, delta, 1.0 - self._share),
+        }
+
+    def refutes(self, correct: int, guesses: int, profile: Profile) -> bool:
+        """Whether this number of right guesses refutes a certified curve."""
+        return profile_p_value(correct, guesses, self.canaries, profile) < self._share
+
+    def shown(self, simulated: Mapping[str, tuple[Coins, Floats]], profile: Profile) -> dict[str, bool]:
+        """Return which broken mechanisms all of their simulated audits refute.
+
+        `simulated` has the coins and the scores of each one's audits, [trials, m].
+        """
+
+        def refuted(coins: Coins, scores: Floats) -> bool:
+            counts = ((right_guesses(scores, coins, guesses), guesses) for guesses in self.guess_numbers)
+            return any(self.refutes(*count, profile) for count in counts)
+
+        return {name: all(map(refuted, *audits)) for name, audits in simulated.items()}
+
+
+@lru_cache(maxsize=64)
+def curve(composition: Composition, epsilon: float, delta: float, neighbors: Neighbors) -> Profile:
+    """Return some of the (epsilon, delta) that hold for releases composed.
+
+    `epsilon` is theirs at `delta`; if it is NaN or infinite, the profile is empty.
+    """
+    if not math.isfinite(epsilon):
+        return ()
+    points = [(epsilon, delta)]
+    # Above 40 a curve is expensive and has little use. Below 1/2 the numerical accountant is slow, and only needed
+    # without other points.
+    if 0.0 < epsilon < 40.0:
+        epsilons = [share * epsilon for share in CURVE if share * epsilon >= 0.5 or epsilon < 1.0]
+        points += [(one, delta_of(composition, one, neighbors=neighbors)) for one in epsilons]
+    return tuple(points)

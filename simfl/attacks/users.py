@@ -1,0 +1,424 @@
+"""Audit the privacy of users by canary users.
+
+Some users of a scenario become canaries. The update of a canary, clipped by the run's own code, is C times a direction
+of its own; a fair coin decides whether the user sends it or nothing (its opposite under replace_one). All else is the
+scenario's: who takes part when does not depend on the coins. The auditor knows the models that the server releases, and
+who is in which sum if the account does not assume that this is secret. From a released model, the one before and the
+divisor that the scenario fixes follows a sum with its noise:
+
+    s_t = (x_{t+1} - known terms) / factor
+
+The guess about a canary is the inner product of its direction with the sums that it may be in (Steinke, Nasr and
+Jagielski 2023, "Privacy auditing with one (1) training run", https://arxiv.org/abs/2305.08846), as a likelihood ratio.
+Four more verdicts need no guesses: the tests of the noise (`simfl.attacks.noise`), a sum that the ledger has not
+counted, a user that is in sums more often than `privacy.participation` allows, and a divisor that depends on who came,
+which shows as noise of another size.
+"""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from numpy.typing import NDArray
+
+from simfl.algorithms.server import ServerAlgorithm
+from simfl.attacks.canary import ORDINARY, OWN_EXCESS, SILENT, CanaryModel, with_codes
+from simfl.attacks.faults import TRIALS, shown
+from simfl.attacks.judging import Judge, Report, curve
+from simfl.attacks.noise import BLANK, FALSE_ALARMS, NoiseCheck, NoiseLaw
+from simfl.build.assembly import assemble
+from simfl.build.cohorts import factor_of
+from simfl.build.robust import refuse_attackers
+from simfl.build.setup import Setup
+from simfl.data import Dataset, Partition
+from simfl.errors import RunError, ScenarioError
+from simfl.models import AbstractModel
+from simfl.privacy.assumptions import assumptions
+from simfl.privacy.cohorts import CohortLedger, CohortPlan
+from simfl.privacy.releases import Releases
+from simfl.records import RunFolder
+from simfl.runs.runner import Simulation
+from simfl.scenario import Scenario, load
+from simfl.scenario.privacy import CohortGaussian
+from simfl.streams import Streams
+from simfl.tape import Gradient, Model, Tape
+from simfl.tape.executor import choose_device
+
+#: Number of releases whose numbers are read together.
+READ_AT_A_TIME = 8
+#: Ways in which a server may be broken: the factor of the noise, and whether updates are clipped.
+BROKEN = {"noise off": (0.0, True), "noise halved": (0.5, True), "clipping off": (1.0, False)}
+
+Sum = dict[int, tuple[int, float]]
+"""User -> number of its updates in a sum, and the sum of their weights."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class UserReport(Report):
+    """The result of an audit of users.
+
+    Of the server's sums, `releases` were heard and the ledger counted `accounted`; `canaries` of the `users` are
+    canaries. A user was in a sum `most_in_a_sum` times at most, its sums were `closest` apart at least (0 if no user
+    was in two), and it was in `most_sums` at most: `participation_broken` if the scenario's rule allows less.
+    `decisive`: all guesses right would have refuted the certified epsilon. The noise's fields are as in `AuditReport`.
+    """
+
+    users: int
+    releases: int
+    accounted: int
+    amplified: bool
+    most_in_a_sum: int
+    closest: int
+    most_sums: int
+    participation_broken: bool
+    decisive: bool
+    noise_pairs: int
+    noise_numbers: int
+    noise_p_value: float
+    noise_missing: bool
+    law_p_value: float
+    noise_of_other_law: bool
+    dependence_p_value: float
+    noise_dependent: bool
+
+    @property
+    def passed(self) -> bool:
+        """Whether the audit shows no error."""
+        noise_wrong = self.noise_missing or self.noise_of_other_law or self.noise_dependent
+        return super().passed and not (self.participation_broken or noise_wrong)
+
+
+class UserAudit:
+    """An audit of users that is ready to run; tests change its `setup` before.
+
+    Args:
+        scenario: one with `privacy: {unit: user}`, or its path.
+        canaries: number of users that are canaries; half of them by default.
+        guesses, confidence: as in `simfl.attacks.audit.Audit`.
+        seed: of coins and of the choice of canaries; that of the scenario by default.
+        device: "cpu" or "gpu"; JAX's default otherwise.
+
+    Raises:
+        ScenarioError: there is nothing to audit, or no such audit.
+    """
+
+    def __init__(
+        self,
+        scenario: Scenario | str | Path,
+        *,
+        canaries: int | None = None,
+        guesses: int | Sequence[int] | None = None,
+        confidence: float = 0.95,
+        seed: int | None = None,
+        device: str | None = None,
+    ) -> None:
+        self.scenario = scenario if isinstance(scenario, Scenario) else load(scenario)
+        for problem in _problems(self.scenario):
+            raise ScenarioError(problem)
+        owners = self.scenario.clients.owners or tuple(range(self.scenario.clients.count))
+        #: The user of each client, [K].
+        self.owners: NDArray[np.int64] = np.array(owners)
+        count = int(self.owners.max()) + 1
+        self.canaries = max(1, count // 2) if canaries is None else canaries
+        if not 1 <= self.canaries <= count:
+            raise ScenarioError(f"canaries: expected 1 to {count}, the number of users, found {canaries}")
+        self.device = choose_device(device)
+        self.judge = Judge(self.canaries, guesses, confidence)
+        streams = Streams(self.scenario.seed if seed is None else seed)
+        self.included: NDArray[np.bool_] = streams.generator("canary-coins").random(self.canaries) < 0.5
+        chosen = streams.generator("canaries").choice(count, self.canaries, replace=False)
+        #: The users that are canaries, int [m].
+        self.chosen: NDArray[np.int64] = np.sort(chosen)
+        self.trials = streams.generator("canary-trials")
+        privacy = self.scenario.privacy
+        self.replaces = getattr(privacy, "neighbors", "") == "replace_one"
+        self.norm = float(getattr(privacy, "clipping_norm", 1.0))
+        self.setup: Setup = assemble(self.scenario, self._plant)
+        if self.setup.training.server_optimizer is not None:
+            raise ScenarioError(
+                "algorithm.server_optimizer: expected sgd, found another one; it comes after the noise, so audit the "
+                "same scenario without it"
+            )
+        if self.setup.model.l2:
+            raise ScenarioError(
+                f"model.l2: expected 0, found {self.setup.model.l2:g}; with it, a canary that sends nothing would send "
+                "the decay of the model: audit the same scenario without l2"
+            )
+
+    @property
+    def model(self) -> CanaryModel:
+        """The model of the run."""
+        assert isinstance(self.setup.model, CanaryModel), "an audit runs on the model with canaries"
+        return self.setup.model
+
+    @property
+    def ledger(self) -> CohortLedger:
+        """The ledger of the run."""
+        assert isinstance(self.setup.ledger, CohortLedger), "checked by `_problems`"
+        return self.setup.ledger
+
+    def run(self) -> UserReport:
+        """Run the scenario, read the models, guess, and judge.
+
+        Raises:
+            RunError: the run failed or was interrupted.
+        """
+        scorer = ServerScorer(self)
+        return self._report(scorer, listen_to_server(self.setup, self.device, scorer))
+
+    def _plant(
+        self, dataset: Dataset, shares: Partition, model: AbstractModel
+    ) -> tuple[Dataset, Partition, AbstractModel]:
+        """Replace all data of the canaries."""
+        dataset = dataset.floats()  # for the codes
+        around = CanaryModel.around(model, self.canaries, OWN_EXCESS * self.norm)
+        around = replace(around, blank=BLANK, beside=True)
+        numbers = np.arange(1, self.canaries + 1, dtype=np.float32)
+        codes = np.where(self.included, numbers, -numbers if self.replaces else np.float32(SILENT))
+        parts, size = [shares.of(user) for user in range(shares.num_clients)], len(dataset.train_x)
+        owned: list[NDArray[np.float32]] = []
+        for code, user in zip(codes, self.chosen.tolist(), strict=True):
+            for client in np.flatnonzero(self.owners == user).tolist():
+                count = len(parts[client])
+                parts[client] = np.arange(size, size + count).astype(shares.indices.dtype)
+                size += count
+                owned.append(np.full(count, code, dtype=np.float32))
+        added = np.concatenate(owned)
+        x = np.zeros((len(added), *dataset.train_x.shape[1:]), dtype=np.float32)
+        labels: Any = np.concatenate((dataset.train_y, np.zeros(len(added), dtype=dataset.train_y.dtype)))
+        planted = replace(
+            dataset,
+            train_x=np.concatenate((with_codes(dataset.train_x, ORDINARY), with_codes(x, added))),
+            train_y=labels,
+            test_x=with_codes(dataset.test_x, ORDINARY),
+            groups=None,  # the shares are final
+        )
+        offsets = np.concatenate(([0], np.cumsum([len(part) for part in parts]))).astype(shares.offsets.dtype)
+        return planted, Partition(np.concatenate(parts), offsets), around
+
+    def _report(self, scorer: ServerScorer, releases: Releases) -> UserReport:
+        ledger, noise, sums = self.ledger, scorer.check.verdict(), scorer.sums
+        first = np.array(
+            [np.flatnonzero(self.owners == user)[0] for user in self.chosen]
+        )  # all have the user's account
+        epsilons = ledger.final_epsilon(releases)[first]
+        certified = float(np.max(epsilons)) if ledger.accounts_for(releases) else math.nan
+        dearest = int(first[int(np.argmax(np.nan_to_num(epsilons)))])
+        composition = tuple(ledger.compositions(releases)[dearest])
+        profile = curve(composition, certified, ledger.delta, ledger.terms.neighbors)
+        verdict = self.judge.verdict(scorer.scores, self.included, ledger.delta, profile)
+        guessed = {
+            name: scorer.heard > 0 and seen for name, seen in self.judge.shown(scorer.simulated, profile).items()
+        }
+        by_noise = shown(scorer.check.law, scorer.check.blank.size, scorer.heard, 0)
+        most, closest, made, broken = _participation(sums, self.setup.protection.cohorts)
+        heard = [sum(one[user][0] ** 2 for one in sums if user in one) for user in self.owners.tolist()]
+        counted = [releases.total(user) for user in range(len(ledger.sizes))]
+        return UserReport(
+            **self.judge.fields(verdict, ledger.delta, certified),
+            scenario=self.scenario.name,
+            neighbors=ledger.terms.neighbors,
+            complete=scorer.heard == len(sums) == releases.cohorts and heard == counted,
+            sees={**guessed, **{name: seen or guessed.get(name, False) for name, seen in by_noise.items()}},
+            statement=ledger.statement_of(releases),
+            assumptions=assumptions(ledger, releases),
+            users=ledger.users,
+            releases=scorer.heard,
+            accounted=releases.cohorts,
+            amplified=ledger.amplifies(releases),
+            most_in_a_sum=most,
+            closest=closest,
+            most_sums=made,
+            participation_broken=broken,
+            decisive=scorer.heard > 0 and self.judge.refutes(verdict.guesses, verdict.guesses, profile),
+            noise_pairs=noise.pairs,
+            noise_numbers=noise.numbers,
+            noise_p_value=noise.too_small,
+            noise_missing=noise.too_small < FALSE_ALARMS,
+            law_p_value=noise.other_law,
+            noise_of_other_law=noise.other_law < FALSE_ALARMS,
+            dependence_p_value=noise.dependent,
+            noise_dependent=noise.dependent < FALSE_ALARMS,
+        )
+
+
+class ServerScorer:
+    """Scores canaries by the sums of updates that released models show.
+
+    With noise of deviation s and the share a of a canary's update in a sum, a y in its direction adds to the score
+
+        (a y - a^2 / 2) / s^2,    or   ln(1 - q + q exp((C y - C^2 / 2) / s^2))
+
+    if the draw of users, each with probability q, is secret; then C is times the number of the user's clients.
+
+    Attributes:
+        sums: who was in which sum, by the tape's operations.
+        scores: of the canaries, [m].
+        simulated: coins bool [trials, m] and scores [trials, m] of audits of each broken server.
+        check: tests of the noise.
+    """
+
+    def __init__(self, audit: UserAudit) -> None:
+        setup, plan = audit.setup, audit.setup.protection.cohorts
+        assert plan is not None, "the scenario has unit: user"
+        self.owners = audit.owners
+        self._audit, self._plan, self._factor = audit, plan, factor_of(audit.scenario)
+        self._rate = plan.rate if audit.ledger.plan.unamplified is None else None
+        self._clients = np.array([np.count_nonzero(audit.owners == user) for user in audit.chosen])
+        self.check = NoiseCheck(NoiseLaw(setup.protection.sampler, setup.dimension), audit.model.blank)
+        self.sums: list[Sum] = []
+        self.heard = 0
+        self.scores = np.zeros(audit.canaries)
+        shape = TRIALS, audit.canaries
+        self.simulated = {name: (audit.trials.random(shape) < 0.5, np.zeros(shape)) for name in BROKEN}
+
+    def hear(self, steps: NDArray[np.float64], factors: Sequence[float]) -> None:
+        """Score some releases: what they added to known terms, [k, d], and factors."""
+        audit, scale = self._audit, self._plan.noise_scale
+        divided = np.array([factor if self._factor is None else self._factor for factor in factors])
+        sums = steps / divided[:, None]
+        along = -sums[:, audit.model.coordinates]  # a step against the gradient
+        shares = np.zeros(along.shape)
+        for row, members in enumerate(self.sums[self.heard : self.heard + len(sums)]):
+            for canary, user in enumerate(audit.chosen.tolist()):
+                shares[row, canary] = audit.norm * members.get(user, (0, 0.0))[1]
+        self.heard += len(sums)
+        self.scores += self._gain(along, shares, scale)
+        for name, (factor, clips) in BROKEN.items():
+            coins, scores = self.simulated[name]
+            for trial, coin in enumerate(coins):
+                inside = np.where(coin, 1.0, -1.0 if audit.replaces else 0.0) * shares * (1.0 if clips else OWN_EXCESS)
+                noise = factor * scale * audit.trials.standard_normal(along.shape)
+                scores[trial] += self._gain(inside + noise, shares, scale)
+        if scale:
+            self.check.hear(0, sums[:, : audit.setup.dimension] / scale)
+
+    def _gain(self, along: NDArray[np.float64], shares: NDArray[np.float64], scale: float) -> NDArray[np.float64]:
+        """Return the scores' increments, [m]."""
+        variance, replaces = scale**2 or 1.0, self._audit.replaces
+        if self._rate is not None:
+            rate, norm = self._rate, self._audit.norm * self._clients
+            ratio = (norm * along - norm**2 / 2) / variance
+            gain = np.logaddexp(np.log1p(-rate), np.log(rate) + ratio) if rate < 1.0 else ratio
+        else:
+            gain = (2 * shares * along if replaces else shares * along - shares**2 / 2) / variance
+        total: NDArray[np.float64] = gain.sum(axis=0)
+        return total
+
+
+class WatchingTape(Tape):
+    """A tape that takes down who is in which sum of updates."""
+
+    sums: list[Sum]
+    #: The user of each client, [K].
+    owners: NDArray[np.int64]
+
+    def noised(
+        self,
+        model: Model,
+        terms: Sequence[tuple[Any, Gradient]],
+        noise_scale: Any,
+        counted: Any = None,
+        correlated: Any = None,
+    ) -> Any:
+        """Note who is in the sum; see `Tape.noised`."""
+        counts: Counter[int] = Counter()
+        weights: Counter[int] = Counter()
+        for weight, update in terms:
+            user = int(self.owners[update.client])
+            counts[user] += 1
+            weights[user] += abs(float(weight))  # type: ignore[assignment]
+        self.sums.append({user: (count, float(weights[user])) for user, count in counts.items()})
+        return super().noised(model, terms, noise_scale, counted, correlated)
+
+
+def listen_to_server(setup: Setup, device: jax.Device, scorer: ServerScorer) -> Releases:
+    """Run a scenario, read the model after each release, and return the account.
+
+    Raises:
+        RunError: the run failed or was interrupted.
+    """
+    simulation = Simulation(setup, device, tape=WatchingTape)
+    tape, algorithm = simulation.tape, simulation.algorithm
+    assert isinstance(tape, WatchingTape)
+    assert isinstance(algorithm, ServerAlgorithm)
+    assert algorithm.cohorts is not None
+    tape.sums, tape.owners = scorer.sums, scorer.owners
+    pending: list[tuple[Model, Sequence[tuple[float, Any]], float]] = []
+
+    def read() -> None:
+        while pending:
+            some, pending[:] = pending[:READ_AT_A_TIME], pending[READ_AT_A_TIME:]
+            models = [model for model, _, _ in some] + [model for _, known, _ in some for _, model in known]
+            values = iter(tape.values(models).astype(np.float64))
+            steps = np.stack([next(values) for _ in some])
+            for row, (_, known, _) in enumerate(some):
+                for coef, _ in known:
+                    steps[row] -= coef * next(values)
+            scorer.hear(steps, [factor for _, _, factor in some])
+
+    def heard(model: Model, known: Sequence[tuple[float, Any]], factor: float) -> None:
+        pending.append((model, known, factor))
+        if len(pending) >= READ_AT_A_TIME:
+            read()
+
+    algorithm.cohorts.on_model = heard
+    try:
+        with tempfile.TemporaryDirectory() as temporary:
+            simulation.run(RunFolder.create(Path(temporary), "audit"))
+        if simulation.status == "interrupted":
+            raise RunError(f"{setup.scenario.name}: the run was interrupted: its releases are not complete")
+        read()
+        return simulation.account()
+    finally:
+        simulation.release()
+
+
+def _participation(sums: Sequence[Sum], plan: CohortPlan | None) -> tuple[int, int, int, bool]:
+    """Return how often users were in sums, and whether the plan's rule was broken.
+
+    The largest number of updates of a user in a sum, the smallest distance between two sums of a user, 0 without any,
+    and the largest number of sums of a user.
+    """
+    most = max((count for members in sums for count, _ in members.values()), default=0)
+    last: dict[int, int] = {}
+    made: Counter[int] = Counter()
+    apart = []
+    for number, members in enumerate(sums):
+        for user in members:
+            made[user] += 1
+            if user in last:
+                apart.append(number - last[user])
+            last[user] = number
+    closest, largest = min(apart, default=0), max(made.values(), default=0)
+    gate = None if plan is None else plan.gate
+    if gate is None:
+        return most, closest, largest, False
+    often = gate.at_most is not None and largest > gate.at_most
+    return most, closest, largest, most > 1 or (bool(apart) and closest < gate.separation) or often
+
+
+def _problems(scenario: Scenario) -> Iterator[str]:
+    if not isinstance(scenario.privacy, CohortGaussian):
+        yield "privacy.unit: expected user, whose noise a server adds to sums of updates"
+        return
+    if scenario.privacy.where == "secure_sum":
+        yield (
+            "privacy.where: expected server, found secure_sum: the noise of users in a sum is more than is accounted "
+            "for, which an audit would take for an error; audit the same scenario with where: server"
+        )
+        return
+    if scenario.privacy.correlated is not None:
+        yield (
+            f"privacy.noise: expected null, found {scenario.privacy.correlated}; an audit of users knows the law of "
+            "noise that is drawn for each sum"
+        )
+    refuse_attackers(scenario, "an audit is about users that follow the algorithm")

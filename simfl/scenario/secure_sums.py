@@ -1,0 +1,93 @@
+"""Secure aggregation: a server learns sums of updates only; its cost is simulated."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Literal
+
+from simfl.scenario.fields import (
+    Bandwidth,
+    ByKind,
+    Bytes,
+    Config,
+    Count,
+    Loss,
+    PositiveSeconds,
+    Seconds,
+    Within,
+    option,
+    variant,
+)
+from simfl.scenario.problems import Problem
+
+
+class SecureSumConfig(Config):
+    """Options of every protocol."""
+
+    threshold: Count | None = option(
+        None,
+        "t: with fewer survivors a sum is aborted, and the server learns nothing; null: two thirds of the clients of a "
+        "sum, rounded down, and one more",
+    )
+    bits: Annotated[int, Within(at_least=1, at_most=64)] = option(
+        32, "b, bits of a coordinate in the sum: sums are modulo 2^b"
+    )
+    dropout: Loss = option(
+        0.0,
+        "probability with which a client drops out in each round of messages after the first, besides the faults of "
+        "the world",
+    )
+    timeout: PositiveSeconds | None = option(
+        None, "time after which a round of messages goes on without clients that have not answered; null: it waits"
+    )
+    key_bytes: Bytes = option(32, "bytes of a public key")
+    share_bytes: Bytes = option(32, "bytes of an encrypted share of a secret")
+    seconds_per_agreement: Seconds = option(
+        1e-4, "time of a key agreement on the fastest client and on the server; slower clients need longer"
+    )
+    mask_rate: Bandwidth = option(1e9, "bytes of masks per second on the fastest client and on the server")
+    seconds_per_operation: Seconds = option(1e-8, "time of a multiplication of shares")
+
+
+class BonawitzSum(SecureSumConfig):
+    """Pairwise masks between all clients of a sum (Bonawitz et al. 2017)."""
+
+    kind: Literal["bonawitz"] = variant("bonawitz")
+
+
+class SecAggPlusSum(SecureSumConfig):
+    """Pairwise masks between random neighbors (SecAgg+)."""
+
+    kind: Literal["secagg_plus"] = variant("secagg_plus")
+    neighbors: Annotated[int, Within(at_least=2)] = option(
+        20, "k, an even number: each client shares masks and secrets with k others"
+    )
+    neighbors_threshold: Count | None = option(
+        None, "survivors among the neighbors of a client without which a sum is aborted; null: k / 2 + 1"
+    )
+
+    def problems(self) -> Iterator[Problem]:
+        """Yield an odd number of neighbors, and too high a threshold among them."""
+        if self.neighbors % 2:
+            yield Problem("an even number", str(self.neighbors), "as many on each side of a circle", ("neighbors",))
+        if self.neighbors_threshold is not None and self.neighbors_threshold > self.neighbors:
+            advice = "lower it"
+            at = ("neighbors_threshold",)
+            yield Problem(f"at most neighbors, {self.neighbors}", str(self.neighbors_threshold), advice, at)
+
+
+class LightSecAggSum(SecureSumConfig):
+    """Encoded masks, exchanged beforehand (LightSecAgg); the protocol of buffers."""
+
+    kind: Literal["lightsecagg"] = variant("lightsecagg")
+    colluding: Count | None = option(
+        None, "T, clients that learn nothing together with the server; below the threshold; null: half of it"
+    )
+
+
+SecureSum = Annotated[BonawitzSum | SecAggPlusSum | LightSecAggSum, ByKind(default="bonawitz")]
+
+
+def threshold_of(secure: SecureSumConfig, members: int) -> int:
+    """Return t for sums of `members` clients."""
+    return 2 * members // 3 + 1 if secure.threshold is None else secure.threshold

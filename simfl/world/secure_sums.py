@@ -1,0 +1,266 @@
+"""The cost of secure aggregation: rounds, bytes and work, without cryptography.
+
+A server learns the sum of its clients' vectors and nothing else about them, as long as at least t clients survive. Here
+the messages, bytes and computing times of such protocols are simulated. Nothing is encrypted: whether the protocols
+keep their promise is taken for granted.
+
+All have four rounds of messages, each from the server to clients and back. A client may drop out before any of them:
+
+    keys:    clients that have an update advertise public keys
+    shares:  the server sends them to the others; each client sends the others shares of its secrets, by the server
+    masked:  the server passes the shares on; each client sends its masked vector; who does is in the sum
+    unmask:  the server says who survived; survivors send what the server needs to take the masks off the sum
+
+With n clients, d coordinates of b bits each, m = ceil(d b / 8) bytes, keys of a_K and shares of a_S bytes:
+
+- `bonawitz`: Bonawitz et al. 2017, "Practical secure aggregation for privacy-preserving machine learning", CCS,
+  https://eprint.iacr.org/2017/281. Any two clients agree on a mask, which cancels in the sum, and each has a mask of
+  its own. Shares of both secrets (Shamir, t of n) go to all others. Section 7: a client sends and receives
+  2 n a_K + (5 n - 4) a_S + m bytes, and computes 2 n key agreements, 2 n shares of t terms, and n masks. The server
+  reconstructs a secret for each client: the own mask of one that survived, or the key of one that dropped out after
+  the second round, with its masks beside all survivors: O(n^2 + m n (1 + dropped)) in all.
+- `secagg_plus`: Bell, Bonawitz, Gascon, Lepoint, Raykova 2020, "Secure single-server aggregation with
+  (poly)logarithmic overhead", CCS, https://eprint.iacr.org/2020/704. The same with k random neighbors on a circle in
+  place of n - 1 others. A secret needs shares from `neighbors_threshold` of its k neighbors.
+- `lightsecagg`: So et al. 2022, "LightSecAgg: a lightweight and versatile design for secure aggregation in federated
+  learning", MLSys, https://arxiv.org/abs/2109.14236, Table 1. A client cuts its mask into t - T pieces, encodes them
+  with T random ones, and sends each of the N - 1 others a piece of p = ceil(d / (t - T)) coordinates. Survivors answer
+  with the sum of their pieces, and t answers give the sum of all masks, whoever dropped out. T colluding clients learn
+  nothing. Encoding takes p N log2 N operations, decoding p t log2 t. Masks are exchanged beforehand, so that sums of
+  updates of different times can be made: the protocol for buffers.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Step:
+    """A round of messages, for each client.
+
+    Attributes:
+        down: bytes from the server.
+        work_s: seconds of computing on the fastest client.
+        up: bytes to the server.
+    """
+
+    down: int
+    work_s: float
+    up: int
+
+
+@dataclass(frozen=True)
+class Work:
+    """How fast clients and the server compute.
+
+    Attributes:
+        agreement_s: seconds of a key agreement or the generation of a key.
+        mask_rate: bytes of masks per second.
+        operation_s: seconds of a multiplication in the field of the shares.
+    """
+
+    agreement_s: float = 1e-4
+    mask_rate: float = 1e9
+    operation_s: float = 1e-8
+
+
+@dataclass(frozen=True)
+class SumProtocol(ABC):
+    """A protocol of secure aggregation.
+
+    Attributes:
+        threshold: t, the least number of survivors.
+        size: d, coordinates of a vector.
+        bits: b, bits of a coordinate in the sum's group.
+        key_bytes, share_bytes: a_K and a_S.
+        work: speeds.
+        timeout_s: time after which a round ends with those who have answered; inf: it waits for all others.
+        dropout: probability with which a client drops out in each of the last three rounds, besides the world's faults.
+    """
+
+    kind: ClassVar[str]
+    #: Whether masks are exchanged before it is known which updates are in a sum.
+    ahead: ClassVar[bool] = False
+
+    threshold: int
+    size: int
+    bits: int = 32
+    key_bytes: int = 32
+    share_bytes: int = 32
+    work: Work = Work()
+    timeout_s: float = math.inf
+    dropout: float = 0.0
+
+    @property
+    def vector_bytes(self) -> int:
+        """m."""
+        return math.ceil(self.size * self.bits / 8)
+
+    @property
+    def mask_s(self) -> float:
+        """Seconds of one mask."""
+        return self.vector_bytes / self.work.mask_rate
+
+    @abstractmethod
+    def steps(self, count: int) -> tuple[Step, Step, Step, Step]:
+        """Return the rounds of `count` clients; `down` of the first is 0."""
+
+    @abstractmethod
+    def enough(self, circle: Sequence[int], answered: Collection[int]) -> bool:
+        """Whether the answers of the last round unmask the sum of the circle."""
+
+    @abstractmethod
+    def server_s(self, circle: Sequence[int], survivors: Collection[int]) -> float:
+        """Return the server's seconds of unmasking.
+
+        Args:
+            circle: the clients that sent shares, in a random order.
+            survivors: those that sent a masked vector.
+        """
+
+
+@dataclass(frozen=True)
+class Bonawitz(SumProtocol):
+    """Pairwise masks between all clients."""
+
+    kind: ClassVar[str] = "bonawitz"
+
+    def others(self, count: int) -> int:
+        """Return the number of clients with which one has a common mask."""
+        return max(0, count - 1)
+
+    def shares_needed(self, count: int) -> int:
+        """Return the number of shares that reconstruct a secret."""
+        del count
+        return self.threshold
+
+    def steps(self, count: int) -> tuple[Step, Step, Step, Step]:
+        """Return the rounds; see the module's docstring."""
+        others, work = self.others(count), self.work
+        sharing_s = others * work.agreement_s + 2 * (others + 1) * self.shares_needed(count) * work.operation_s
+        ciphers = 2 * others * self.share_bytes
+        return (
+            Step(0, 2 * work.agreement_s, 2 * self.key_bytes),
+            Step(2 * others * self.key_bytes, sharing_s, ciphers),
+            Step(ciphers, others * work.agreement_s + (others + 1) * self.mask_s, self.vector_bytes),
+            Step(0, 0.0, (others + 1) * self.share_bytes),
+        )
+
+    def neighbors(self, circle: Sequence[int]) -> Callable[[int], Collection[int]]:
+        """Return a function from a place to those that hold shares of its secrets."""
+        everyone = frozenset(circle)
+        return lambda place: everyone
+
+    def enough(self, circle: Sequence[int], answered: Collection[int]) -> bool:
+        """Whether t shares of every secret are there."""
+        return len(answered) >= self.threshold
+
+    def server_s(self, circle: Sequence[int], survivors: Collection[int]) -> float:
+        """Return the time of reconstructing secrets and masks."""
+        work, count, needed, alive = self.work, len(circle), self.shares_needed(len(circle)), set(survivors)
+        neighbors = self.neighbors(circle)
+        pairs = sum(len(alive & set(neighbors(at))) for at, client in enumerate(circle) if client not in alive)
+        weights = (
+            count if type(self) is not Bonawitz else 1
+        )  # of Lagrange: one set if all secrets have the same holders
+        shares_s = (weights * needed**2 + count * needed) * work.operation_s
+        return shares_s + pairs * work.agreement_s + (len(alive) + pairs) * self.mask_s
+
+
+@dataclass(frozen=True)
+class SecAggPlus(Bonawitz):
+    """Pairwise masks between neighbors on a random circle.
+
+    Attributes:
+        near: k, an even number of neighbors; all others if they are fewer.
+        neighbors_threshold: shares that reconstruct a secret, at most k.
+    """
+
+    kind: ClassVar[str] = "secagg_plus"
+    near: int = 20
+    neighbors_threshold: int = 11
+
+    def others(self, count: int) -> int:
+        """Return k."""
+        return min(self.near, max(0, count - 1))
+
+    def shares_needed(self, count: int) -> int:
+        """Return the threshold among neighbors."""
+        return min(self.neighbors_threshold, self.others(count))
+
+    def neighbors(self, circle: Sequence[int]) -> Callable[[int], Collection[int]]:
+        """Return a function from a place on the circle to the k nearest clients."""
+        count = len(circle)
+        if self.others(count) == count - 1:
+            return lambda place: [*circle[:place], *circle[place + 1 :]]
+        half = self.near // 2
+        hops = [hop for hop in range(-half, half + 1) if hop]
+        return lambda place: [circle[(place + hop) % count] for hop in hops]
+
+    def enough(self, circle: Sequence[int], answered: Collection[int]) -> bool:
+        """Whether enough neighbors of every client, and t clients, have answered."""
+        if len(answered) < self.threshold:
+            return False
+        neighbors, there, needed = self.neighbors(circle), set(answered), self.shares_needed(len(circle))
+        return all(len(there & set(neighbors(place))) >= needed for place in range(len(circle)))
+
+
+@dataclass(frozen=True)
+class LightSecAgg(SumProtocol):
+    """Masks that are encoded in pieces, of which t give the mask of any sum.
+
+    Attributes:
+        colluding: T < t, clients whose pieces together say nothing about a mask.
+    """
+
+    kind: ClassVar[str] = "lightsecagg"
+    ahead: ClassVar[bool] = True
+    colluding: int = 1
+
+    @property
+    def piece(self) -> int:
+        """p, coordinates of a piece."""
+        return math.ceil(self.size / (self.threshold - self.colluding))
+
+    @property
+    def piece_bytes(self) -> int:
+        """Bytes of a piece."""
+        return math.ceil(self.piece * self.bits / 8)
+
+    def encoding_s(self, count: int) -> float:
+        """Return the seconds of making a mask and a piece for each of `count` clients."""
+        return self.mask_s + self.piece * count * math.log2(max(2, count)) * self.work.operation_s
+
+    def steps(self, count: int) -> tuple[Step, Step, Step, Step]:
+        """Return the rounds; see the module's docstring."""
+        others, work = max(0, count - 1), self.work
+        pieces = others * self.piece_bytes
+        return (
+            Step(0, work.agreement_s, self.key_bytes),
+            Step(others * self.key_bytes, others * work.agreement_s + self.encoding_s(count), pieces),
+            Step(pieces, 0.0, self.vector_bytes),
+            Step(0, 0.0, self.piece_bytes),
+        )
+
+    def enough(self, circle: Sequence[int], answered: Collection[int]) -> bool:
+        """Whether t clients have answered."""
+        return len(answered) >= self.threshold
+
+    def server_s(self, circle: Sequence[int], survivors: Collection[int]) -> float:
+        """Return the time of decoding the sum of masks."""
+        return self.piece * self.threshold * math.log2(max(2, self.threshold)) * self.work.operation_s
+
+
+PROTOCOLS: Mapping[str, type[SumProtocol]] = {one.kind: one for one in (Bonawitz, SecAggPlus, LightSecAgg)}
+
+
+def circle_of(clients: Sequence[int], generator: np.random.Generator) -> list[int]:
+    """Return clients in a random order."""
+    return [clients[at] for at in generator.permutation(len(clients)).tolist()]

@@ -1,0 +1,107 @@
+"""Audits of users: correct servers pass, broken ones are refuted; one scenario is one line of input."""
+
+import json
+
+import numpy as np
+import pytest
+
+from simfl.attacks.audit import audit
+from simfl.attacks.users import ServerScorer, UserReport, listen_to_server
+from simfl.errors import ScenarioError
+from simfl.scenario import loads
+from tests.attacks.broken_servers import BROKEN, CORRECT, FEDBUFF, SCENARIO, prepared, report_of
+
+
+def text(algorithm=FEDBUFF, more="", seed=0):
+    return SCENARIO.format(seed=seed, algorithm=algorithm, more=more, spread=0.0, updates=200)
+
+
+@pytest.mark.slow(but=["fedbuff, apart"])
+@pytest.mark.parametrize("name", CORRECT)
+def test_a_correct_server_passes(name):
+    report = report_of(name, 1)
+    assert report.passed
+    assert report.releases == report.accounted > 9
+    assert report.amplified == (name == "fedavg, drawn")
+    assert report.sees["noise halved"]
+    assert report.sees["noise off"]
+    assert report.decisive or name == "fedavg, others replaced"
+
+
+@pytest.mark.slow(but=["clip left out", "separation ignored"])
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_broken_server_is_refuted(name):
+    report = report_of(name, 1)
+    assert not report.passed
+    blamed = {
+        "guesses": report.refuted,
+        "size": report.noise_missing,
+        "law": report.noise_of_other_law,
+        "count": not report.complete,
+        "participation": report.participation_broken,
+    }
+    assert {
+        "noise halved": "size",
+        "clip left out": "guesses",
+        "a user twice in a sum": "count",
+        "separation ignored": "participation",
+        "divisor by those who came, drawn": "law",
+        "divisor by those who came, late": "law",
+    }[name] in [name for name, blame in blamed.items() if blame]
+
+
+@pytest.mark.slow(but=["fedbuff"])
+@pytest.mark.parametrize("name", ["fedbuff", "fedasync", "fedavg, drawn", "fedavg, others replaced"])
+def test_released_models_show_sums_of_updates_of_norm_c(name):
+    """Without noise, a canary that is in adds C in its direction to a sum, and nothing else does."""
+    checked = prepared(name, 3, updates=200)
+    scenario = checked.scenario.replace(privacy__noise_multiplier=1e-4)
+    checked = type(checked)(scenario, canaries=80)
+    scorer, sums = ServerScorer(checked), []
+    scorer.hear = lambda steps, factors: sums.append(steps / np.array(factors)[:, None])
+    listen_to_server(checked.setup, checked.device, scorer)
+    along = -np.concatenate(sums)[:, checked.model.coordinates]
+    sign = np.where(checked.included, 1.0, -1.0 if checked.replaces else 0.0)
+    shares = np.array([[members.get(user, (0, 0.0))[1] for user in checked.chosen] for members in scorer.sums])
+    assert shares.sum() > 10
+    assert along == pytest.approx(checked.norm * shares * sign, abs=2e-3)
+
+
+def test_the_command_prints_verdicts_and_json(simfl_, tmp_path):
+    path = tmp_path / "users.yaml"
+    path.write_text(text(more=", participation: {min_separation: 2}"))
+    code, out, err = simfl_("privacy", "audit", path, "--canaries", 60)
+    assert (code, err) == (0, "")
+    assert out.startswith("audited: audit of 200 users at delta = 0.001, 60 canaries")
+    for words in ("rule broken", "too little of it", "lower bound, measured", "knows who is in which sum", "--json"):
+        assert words in out
+    code, out, _ = simfl_("privacy", "audit", path, "--canaries", 60, "--json")
+    result = json.loads(out)["result"]
+    assert (code, result["canaries"], result["users"], result["releases"]) == (0, 60, 200, 10)
+    assert result["assumptions"]["unit"].startswith("a user")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"client": 3}, r"--client: expected none with unit: user"),
+        ({"observer": "server"}, r"--observer: expected none with unit: user"),
+        ({"in_place": True}, r"--in-place: expected none with unit: user"),
+        ({"kind": "input"}, r"--kind: expected none with unit: user"),
+        ({"canaries": 201}, r"canaries: expected 1 to 200, the number of users, found 201"),
+    ],
+)
+def test_bad_options_give_one_line(options, message):
+    with pytest.raises(ScenarioError, match=message):
+        audit(loads(text()), **options)
+
+
+def test_steps_after_the_noise_are_not_taken_apart():
+    with pytest.raises(ScenarioError, match=r"algorithm\.server_optimizer: expected sgd"):
+        audit(loads(text(FEDBUFF.replace("}", ", server_optimizer: adam}"))))
+    with pytest.raises(ScenarioError, match=r"model\.l2: expected 0, found 0\.1"):
+        audit(loads(text().replace("{kind: softmax}", "{kind: softmax, l2: 0.1}")))
+
+
+def test_a_scenario_of_users_is_audited_by_users():
+    assert isinstance(audit(loads(text()), canaries=30), UserReport)

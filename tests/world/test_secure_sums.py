@@ -1,0 +1,83 @@
+"""The cost of secure aggregation: published counts of bytes, and reconstruction by brute force."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+
+from simfl.world.secure_sums import Bonawitz, LightSecAgg, SecAggPlus, Work, circle_of
+
+
+def client_bytes(protocol, count):
+    return sum(step.down + step.up for step in protocol.steps(count))
+
+
+@pytest.mark.parametrize("count", [2, 3, 10, 100, 500])
+def test_bytes_of_bonawitz_are_those_of_section_7(count):
+    protocol = Bonawitz(threshold=2, size=1001, bits=20, key_bytes=32, share_bytes=48)
+    assert client_bytes(protocol, count) == 2 * count * 32 + (5 * count - 4) * 48 + math.ceil(1001 * 20 / 8)
+
+
+def test_bytes_of_secagg_plus_do_not_grow_with_the_number_of_clients():
+    few, many = (client_bytes(SecAggPlus(threshold=2, size=10, near=20), count) for count in (21, 10_000))
+    assert few == many == client_bytes(Bonawitz(threshold=2, size=10), 21)
+    assert client_bytes(SecAggPlus(threshold=2, size=10, near=20), 9) == client_bytes(Bonawitz(threshold=2, size=10), 9)
+
+
+def test_bytes_of_lightsecagg_are_those_of_its_table():
+    """d N / (U - T) beforehand, and d + d / (U - T) later; keys are extra."""
+    count, t, colluding, size = 30, 20, 10, 1000
+    protocol = LightSecAgg(threshold=t, size=size, bits=32, colluding=colluding)
+    keys, shares, masked, unmask = protocol.steps(count)
+    assert protocol.piece == size / (t - colluding)
+    assert shares.up == masked.down == 4 * (count - 1) * protocol.piece
+    assert (masked.up, unmask.up, keys.up, shares.down) == (4 * size, 4 * protocol.piece, 32, 32 * (count - 1))
+
+
+@pytest.mark.parametrize("count", [2, 5, 6, 7, 13])
+def test_neighbors_are_mutual_and_as_many_as_asked(count):
+    protocol = SecAggPlus(threshold=2, size=10, near=4, neighbors_threshold=2)
+    circle = circle_of(list(range(100, 100 + count)), np.random.default_rng(3))
+    neighbors = protocol.neighbors(circle)
+    of = {client: set(neighbors(place)) for place, client in enumerate(circle)}
+    for client, others in of.items():
+        assert client not in others
+        assert len(others) == min(4, count - 1) == protocol.others(count)
+        assert all(client in of[other] for other in others)
+
+
+def test_a_sum_is_unmasked_if_every_secret_has_enough_shares():
+    protocol = SecAggPlus(threshold=4, size=10, near=4, neighbors_threshold=3)
+    circle, seen = [3, 0, 5, 1, 6, 2, 4], set()
+    for count in range(8):
+        for answered in itertools.combinations(range(7), count):
+            secrets = [sum(circle[(place + hop) % 7] in answered for hop in (-2, -1, 1, 2)) >= 3 for place in range(7)]
+            expected = count >= 4 and all(secrets)
+            assert protocol.enough(circle, answered) == expected
+            seen.add((count >= 4, expected))
+    assert seen == {(False, False), (True, False), (True, True)}
+    assert not Bonawitz(threshold=4, size=10).enough(circle, [0, 1, 2])
+    assert Bonawitz(threshold=4, size=10).enough(circle, [0, 1, 2, 6])
+
+
+def test_the_server_reconstructs_a_mask_for_each_survivor_and_each_pair_that_lost_one():
+    work = Work(agreement_s=1.0, mask_rate=0.5, operation_s=0.0)
+    circle, alive = [0, 1, 2, 3, 4, 5, 6], [0, 2, 3, 6]
+    bonawitz = Bonawitz(threshold=4, size=1, bits=8, work=work)
+    assert bonawitz.server_s(circle, alive) == 3 * 4 * 1.0 + (4 + 3 * 4) * 2.0
+    near = SecAggPlus(threshold=4, size=1, bits=8, work=work, near=2, neighbors_threshold=1)
+    pairs = sum(other in alive for gone in (1, 4, 5) for other in (gone - 1, gone + 1))
+    assert near.server_s(circle, alive) == pairs * 1.0 + (4 + pairs) * 2.0
+    shares = Bonawitz(threshold=4, size=1, bits=8, work=Work(0.0, math.inf, 1.0))
+    assert shares.server_s(circle, alive) == 4**2 + 7 * 4, "one set of Lagrange weights, and seven secrets"
+    light = LightSecAgg(threshold=4, size=9, colluding=1, work=Work(0.0, math.inf, 1.0))
+    assert light.server_s(circle, alive) == 3 * 4 * 2
+
+
+def test_slow_work_of_clients_is_that_of_the_paper():
+    work = Work(agreement_s=1.0, mask_rate=1.0, operation_s=100.0)
+    steps = Bonawitz(threshold=3, size=2, bits=8, work=work).steps(5)
+    assert [step.work_s for step in steps] == [2.0, 4.0 + 2 * 5 * 3 * 100.0, 4.0 + 5 * 2.0, 0.0]
+    light = LightSecAgg(threshold=3, size=4, bits=8, colluding=1, work=work)
+    assert light.encoding_s(8) == 4.0 + 2 * 8 * 3 * 100.0
