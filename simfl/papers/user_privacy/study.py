@@ -31,12 +31,16 @@ DRAWS = Section("What a draw of users is worth, z = 1")
 
 ROUNDS, BUFFERS = "FedAvg", "FedBuff"
 BASES = {ROUNDS: "user_privacy/rounds.yaml", BUFFERS: "user_privacy/buffers.yaml"}
-NOISES = {"independent": "gaussian", "tree": "tree", "banded": "banded"}
-"""Noise over releases -> mechanism of the server."""
+SEPARATION, MOST, RELEASES = 5, 10, 100
+"""A user is in every fifth of 100 sums at most, and in 10 sums altogether."""
+NOISES = {
+    "independent": "null",
+    "tree": "{correlated: tree}",
+    "banded": f"{{correlated: square_root, bands: {SEPARATION}}}",
+}
+"""Noise over releases -> `privacy.noise` of the server."""
 EPSILONS = (2.0, 4.0, 8.0, 16.0)
-CLIPS = (0.1, 0.2, 0.4, 0.8, 1.6)
-SEPARATION, MOST, RELEASES = 3, 10, 100
-"""A user is in every third of 100 sums at most, and in 10 sums altogether."""
+CLIPS = (0.1, 0.2, 0.4, 0.8)
 SEPARATIONS = (1, 2, 3, 5, 8)
 TUNING = 3
 """Number of first seeds that choose the clipping norm."""
@@ -56,7 +60,7 @@ def experiments(quick: bool) -> Sequence[Experiment]:
     epsilons, clips = ((4.0,), (0.4,)) if quick else (EPSILONS, CLIPS)
     for server, noise, epsilon, clip in itertools.product(BASES, NOISES, epsilons, clips):
         changes = (
-            f"privacy.mechanism={NOISES[noise]}", f"privacy.epsilon={epsilon}", f"privacy.clipping_norm={clip}",
+            f"privacy.noise={NOISES[noise]}", f"privacy.epsilon={epsilon}", f"privacy.clipping_norm={clip}",
             "privacy.noise_multiplier=null", f"stop.updates={MOST * 200}",
         )  # fmt: skip
         made.append(Experiment(EQUAL, (server, noise, epsilon, clip), BASES[server], changes, seeds))
