@@ -154,7 +154,7 @@ class Cohorts:
         return self._tape.noised(model, updates, plan.scale_of(len(updates)), plan.noise_scale)
 
     def noise_std(self, members: int) -> float:
-        """Return the deviation of the newest release's noise on a sum of updates."""
+        """Return the deviation of the newest release's noise, a sum of so many updates."""
         if self._stds is not None:
             return self.plan.noise_scale * self._stds[self.number - 1]
         return self.plan.scale_of(members)
