@@ -1,7 +1,7 @@
 """Measure how often an audit of users blames a correct server, and whether it blames broken ones.
 
     python docs/check_user_audit.py                # 200 seeds of each server
-    python docs/check_user_audit.py --seeds 20
+    python docs/check_user_audit.py --seeds 20 --only "noise halved"
 
 Leaves with 1 where guesses refute more correct servers than their level allows (at a chance of 1e-3), where another
 verdict blames one, or where a broken server passes. The servers are in tests/attacks/broken_servers.py.
@@ -23,12 +23,14 @@ def main() -> int:
     """Audit every server, and print what blamed it."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seeds", type=int, default=200)
-    seeds = parser.parse_args().seeds
+    parser.add_argument("--only", help="one server, by its name")
+    given = parser.parse_args()
+    seeds = given.seeds
     allowed = int(stats.binom.isf(1e-3, seeds, LEVEL))
     print(f"{seeds} seeds each; guesses may refute {allowed} of a correct server")
     print("audits that pass, and that blame guesses, size, law, dependence, count, participation")
     good = True
-    for name in [*CORRECT, *BROKEN]:
+    for name in [given.only] if given.only else [*CORRECT, *BROKEN]:
         reports = [report_of(name, seed) for seed in range(seeds)]
         passed = sum(report.passed for report in reports)
         verdicts = ("refuted", "noise_missing", "noise_of_other_law", "noise_dependent")

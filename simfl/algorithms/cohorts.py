@@ -7,8 +7,9 @@ See `simfl.privacy.cohorts` for the account. An algorithm puts updates into a co
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
+from simfl.algorithms.secure_sums import SecureSums
 from simfl.privacy.cohorts import AbstractGrid, CohortPlan
 from simfl.privacy.releases import Releases
 from simfl.privacy.strategies import Strategy
@@ -108,6 +109,31 @@ class Cohorts:
         self._last[user] = self.number
         self._made[user] += 1
 
+    def aborted(self, secure: SecureSums, updates: Mapping[int, Gradient]) -> None:
+        """Count what a secure sum showed beside its result, or forget the next release.
+
+        Args:
+            secure: has made the sum, or aborted it.
+            updates: those that the server was sent, by client.
+        """
+        if not self.plan.parts:  # the server adds the noise, and may see sums without it
+            self.abort()
+            return
+        releases = self._tape.releases
+        if secure.split and releases is not None:
+            releases.refuse(
+                f"after dropouts, and with {secure.colluding} colluding users, the neighbors of secure sum "
+                f"{secure.number - 1} fall into parts, whose sums the server can compute"
+            )
+        if not secure.shown:
+            self.abort()
+            return
+        self.number += 1
+        self._next.clear()
+        self._before.clear()
+        if releases is not None:
+            releases.count_sum([(1.0, updates[user]) for user in secure.shown], self.plan.noise_scale)
+
     def abort(self) -> None:
         """Forget the updates in the next release: it is not made."""
         for user, last in reversed(self._before):
@@ -154,7 +180,7 @@ class Cohorts:
         return self._tape.noised(model, updates, plan.scale_of(len(updates)), plan.noise_scale)
 
     def noise_std(self, members: int) -> float:
-        """Return the deviation of the newest release's noise on a sum of updates."""
+        """Return the deviation of the newest release's noise, a sum of so many updates."""
         if self._stds is not None:
             return self.plan.noise_scale * self._stds[self.number - 1]
         return self.plan.scale_of(members)

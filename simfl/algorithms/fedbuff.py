@@ -143,7 +143,8 @@ class FedBuff(LocalRounds):
         else:
             buffer, self.buffer = self.buffer, []
             if self.cohorts is not None:
-                self.cohorts.abort()
+                self.secure.shown = [update.client for update in buffer] if self.secure.shown else []
+                self.cohorts.aborted(self.secure, {update.client: update.change for update in buffer})  # type: ignore[misc]
             self._shares.clear()
             for update in buffer:
                 self.client_dropped[update.client] += 1

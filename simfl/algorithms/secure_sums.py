@@ -83,6 +83,12 @@ class SecureSums:
         self.on_sum: Callable[[SumRow], None] = lambda row: None
         #: Is called when a client begins and ends to compute for a sum.
         self.on_busy: Callable[[int, bool], None] = lambda client, busy: None
+        #: Clients that may tell the server what they know.
+        self.colluding = 0
+        #: The clients of the last sum if it was aborted, but the answers say something about it.
+        self.shown: list[int] = []
+        #: Whether the server can compute sums of some clients of the last sum only.
+        self.split = False
         self._algorithm, self._clock = algorithm, algorithm.clock
         usual = [algorithm.world.compute.usual(k, 1) for k in range(algorithm.num_clients)]
         self._slower = [seconds / min(usual) for seconds in usual]
@@ -144,7 +150,12 @@ class SecureSums:
     ) -> Generator[simpy.Event, Any, list[int]]:
         """Unmask the sum, or abort it; write its row."""
         protocol, members = self.protocol, list(masked)
-        if len(members) < protocol.threshold or not protocol.enough(circle, answered):
+        enough = len(members) >= protocol.threshold
+        self.split = enough and not protocol.hides(circle, members, self.colluding)
+        self.shown = []
+        if not enough or not protocol.enough(circle, answered):
+            if enough and answered and protocol.shows(len(answered), self.colluding):
+                self.shown = members
             members = []
         elif seconds := protocol.server_s(circle, members):
             yield self._clock.timeout(seconds)

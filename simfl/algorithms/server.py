@@ -68,6 +68,8 @@ class ServerAlgorithm(Algorithm):
         self.secure: SecureSums | None = None
         if self.training.secure_sum is not None:
             self.secure = SecureSums(self, self.training.secure_sum)
+            if (cohorts := self.training.cohorts) is not None and cohorts.parts:
+                self.secure.colluding = cohorts.least - cohorts.parts
         plan = self.training.compression
         self._uplink: AbstractScheme | None = None
         #: w, the model of each client as the server knows it, if the models that it sends are compressed.

@@ -7,7 +7,7 @@ from typing import Any
 
 from simfl.build.setup import Setup
 from simfl.scenario.algorithms import LocalRoundsConfig
-from simfl.scenario.secure_sums import LightSecAggSum, SecAggPlusSum, threshold_of
+from simfl.scenario.secure_sums import LightSecAggSum, SecAggPlusSum, most_colluding, needed_of, threshold_of
 from simfl.world.secure_sums import Bonawitz, LightSecAgg, SecAggPlus, SumProtocol, Work
 
 
@@ -29,8 +29,7 @@ def secure_sum_of(setup: Setup) -> SumProtocol | None:
         "dropout": secure.dropout,
     }
     if isinstance(secure, SecAggPlusSum):
-        needed = secure.neighbors // 2 + 1 if secure.neighbors_threshold is None else secure.neighbors_threshold
-        return SecAggPlus(**common, near=secure.neighbors, neighbors_threshold=needed)
+        return SecAggPlus(**common, near=secure.neighbors, neighbors_threshold=needed_of(secure))
     if isinstance(secure, LightSecAggSum):
-        return LightSecAgg(**common, colluding=threshold // 2 if secure.colluding is None else secure.colluding)
+        return LightSecAgg(**common, colluding=most_colluding(secure, threshold))
     return Bonawitz(**common)

@@ -24,7 +24,8 @@ of users are not in the view: the time of a round shows who was in it.
 **Secure sums.** Without trust in the server, each user adds a part of the noise, N(0, (z C)^2 / (t - c)), and the
 server sees sums of at least t updates only (`simfl.algorithms.secure_sums`). Up to c users of a sum may tell it their
 parts. The others have at least the noise that is accounted for; more is not counted. Neighbors differ in a user's
-update, not in its part of the noise. An aborted sum shows nothing, and costs nothing.
+update, not in its part of the noise. An aborted sum shows nothing, and costs nothing; what
+else a protocol may show is counted, or not certified (`simfl.world.secure_sums`).
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
-"""Account for users of a server whose noise is correlated over its releases.
+"""Account for users under noise that is correlated over a server's releases.
 
-Such noise is that of DP-FTRL (trees), BandMF and BLT.
-
-All of the server's releases are one Gaussian mechanism (`simfl.privacy.strategies`). A user that was in m of at most T
-releases, b apart as the server's gate enforces, has mu = sens(C) / z, the largest over all such participations: which
-releases they were does not enter. Runs that end early are accounted for T releases, which show more.
+These are DP-FTRL, BandMF and BLT. All of the server's releases are one Gaussian mechanism
+(`simfl.privacy.strategies`). A user that was in m of at most T releases, b apart as the server's gate enforces, has
+mu = sens(C) / z, the largest over all such participations: which releases they were does not enter. Runs that end early
+are accounted for T releases, which show more.
 
 The gate makes this true, so the count checks it: a user twice in a sum, too early, or in more releases than k, a weight
 above 1, noise of another scale, or more than T releases end the account.

@@ -40,7 +40,7 @@ Combine = Callable[..., Any]
 
 
 class Strategy(ABC):
-    """A factorization of prefix sums, and the noise of each release."""
+    """A factorization of prefix sums, and the noise that follows from it."""
 
     @abstractmethod
     def noises(self, fresh: Fresh, combine: Combine) -> Iterator[Any]:
@@ -182,10 +182,11 @@ def _work(height: int, apart: int) -> float:
 
 @functools.lru_cache(maxsize=8)
 def _tables(height: int, apart: int, efficient: bool) -> tuple[NDArray[np.float64], ...]:
-    """Return the largest sums of squares below a node, [count, front, back].
+    """Return the largest sums of squares below a node, by height.
 
-    The first participation is at least `front` releases after the node's begin, the last one at least `back` before its
-    end; both are at most apart - 1. The node itself is left out; if not `efficient`, so are all right children.
+    Each is [count, front, back]. The first participation is at least `front` releases after the node's begin, the last
+    one at least `back` before its end; both are at most apart - 1. The node itself is left out; if not `efficient`, so
+    are all right children.
     """
     table = np.full((2, apart, apart), -np.inf)
     table[1, 0, 0] = 0.0
@@ -296,6 +297,6 @@ def blt(buffers: int, releases: int, takes: Participation) -> Blt:
 
 
 def _on_grid(values: NDArray[Any], grid: float) -> tuple[float, ...]:
-    """Round: float32 then holds the numbers, and an optimizer's last bits do not matter."""
+    """Round, so that float32 is exact and an optimizer's last bits have no effect."""
     rounded: list[float] = (np.round(values / grid) * grid).tolist()
     return tuple(rounded)

@@ -18,7 +18,7 @@ from simfl.scenario.models import ExternalModel, ModelConfig
 from simfl.scenario.partitions import ByColumn, ByLabel, ListedSizes, Natural, Resample
 from simfl.scenario.privacy import Accounted, CohortGaussian, DiscreteGaussian, Gaussian
 from simfl.scenario.problems import Path, Problem, one_each, one_of, show, suggestion
-from simfl.scenario.secure_sums import threshold_of
+from simfl.scenario.secure_sums import most_colluding, threshold_of
 from simfl.scenario.units import format_time
 
 #: The largest number of bits of a sum with discrete noise (`simfl.privacy.distributed`).
@@ -371,6 +371,10 @@ def _cohorts(scenario: Sections, privacy: CohortGaussian) -> Iterator[Problem]:
         if privacy.colluding >= threshold:
             expected = f"below the threshold of secure sums, {threshold}"
             yield Problem(expected, str(privacy.colluding), "lower it", ("privacy", "colluding"))
+        if privacy.colluding > (most := most_colluding(secure, threshold)):
+            expected = f"at most {most}, who learn nothing together with the server"
+            advice = "lower it, or let algorithm.secure_sum stand more"
+            yield Problem(expected, str(privacy.colluding), advice, ("privacy", "colluding"))
     if rule is not None:
         size = getattr(algorithm, "buffer_size", 1)
         if (share := getattr(algorithm, "fraction", None)) is not None:

@@ -91,3 +91,17 @@ SecureSum = Annotated[BonawitzSum | SecAggPlusSum | LightSecAggSum, ByKind(defau
 def threshold_of(secure: SecureSumConfig, members: int) -> int:
     """Return t for sums of `members` clients."""
     return 2 * members // 3 + 1 if secure.threshold is None else secure.threshold
+
+
+def most_colluding(secure: SecureSumConfig, threshold: int) -> int:
+    """Return how many clients may collude with the server at threshold t."""
+    if isinstance(secure, LightSecAggSum):
+        return threshold // 2 if secure.colluding is None else secure.colluding
+    if isinstance(secure, SecAggPlusSum):
+        return needed_of(secure) - 1
+    return threshold - 1
+
+
+def needed_of(secure: SecAggPlusSum) -> int:
+    """Return the number of neighbors whose shares give a secret."""
+    return secure.neighbors // 2 + 1 if secure.neighbors_threshold is None else secure.neighbors_threshold

@@ -28,6 +28,10 @@ With n clients, d coordinates of b bits each, m = ceil(d b / 8) bytes, keys of a
   with the sum of their pieces, and t answers give the sum of all masks, whoever dropped out. T colluding clients learn
   nothing. Encoding takes p N log2 N operations, decoding p t log2 t. Masks are exchanged beforehand, so that sums of
   updates of different times can be made: the protocol for buffers.
+
+What a server learns beside sums of t. With `secagg_plus`, survivors that are no longer connected by common masks have
+sums of their own, which it can compute (`SumProtocol.hides`). With `lightsecagg`, more than T answers say something
+about the sum, even if they are fewer than t (`SumProtocol.shows`).
 """
 
 from __future__ import annotations
@@ -115,6 +119,16 @@ class SumProtocol(ABC):
     @abstractmethod
     def enough(self, circle: Sequence[int], answered: Collection[int]) -> bool:
         """Whether the answers of the last round unmask the sum of the circle."""
+
+    def shows(self, answers: int, colluding: int) -> bool:
+        """Whether too few answers, with those of colluding clients, still say something."""
+        del answers, colluding
+        return False
+
+    def hides(self, circle: Sequence[int], survivors: Collection[int], colluding: int) -> bool:
+        """Whether the server learns no sum of some survivors only."""
+        del circle, survivors, colluding
+        return True
 
     @abstractmethod
     def server_s(self, circle: Sequence[int], survivors: Collection[int]) -> float:
@@ -211,6 +225,26 @@ class SecAggPlus(Bonawitz):
         neighbors, there, needed = self.neighbors(circle), set(answered), self.shares_needed(len(circle))
         return all(len(there & set(neighbors(place))) >= needed for place in range(len(circle)))
 
+    def hides(self, circle: Sequence[int], survivors: Collection[int], colluding: int) -> bool:
+        """Whether survivors stay connected by masks, whichever `colluding` of them collude.
+
+        Two gaps of k / 2 clients on the circle cut it into two parts, whose sums the server can compute.
+        """
+        count, half, alive = len(circle), self.near // 2, set(survivors)
+        if self.others(count) == count - 1:
+            return True
+        there = np.array([client in alive for client in circle] * 2, dtype=np.int64)
+        before = np.concatenate(([0], np.cumsum(there)))
+        cost = before[half : half + count] - before[:count]  # survivors who would have to collude for a gap at a place
+        for first in np.flatnonzero(cost <= colluding).tolist():
+            others = np.arange(first + half + 1, first + count - half)  # with somebody in between on both sides
+            one = before[others] - before[first + half]
+            rest = before[first + count] - before[others + half]
+            both = (one > 0) & (rest > 0) & (cost[first] + cost[others % count] <= colluding)
+            if both.any():
+                return False
+        return True
+
 
 @dataclass(frozen=True)
 class LightSecAgg(SumProtocol):
@@ -252,6 +286,10 @@ class LightSecAgg(SumProtocol):
     def enough(self, circle: Sequence[int], answered: Collection[int]) -> bool:
         """Whether t clients have answered."""
         return len(answered) >= self.threshold
+
+    def shows(self, answers: int, colluding: int) -> bool:
+        """Whether they are more than T: pieces of the sum's mask follow from them."""
+        return answers + colluding > self.colluding
 
     def server_s(self, circle: Sequence[int], survivors: Collection[int]) -> float:
         """Return the time of decoding the sum of masks."""

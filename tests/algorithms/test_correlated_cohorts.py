@@ -184,3 +184,17 @@ def test_a_scenario_says_which_strategy():
     made = from_mapping({**tree().given(), "privacy": {**TREE, "noise": {"correlated": "tree", "estimate": "nodes"}}})
     assert strategy_of(made.privacy) == Tree(None, False)
     assert strategy_of(changed(noise={"correlated": "square_root", "bands": 2}).privacy).coefficients == (1.0, 0.5)
+
+
+@pytest.mark.usefixtures("without_numbers")
+@pytest.mark.slow
+def test_runs_of_a_sweep_are_those_alone(tmp_path):
+    """Settings that differ in noise have one world, and each its own account."""
+    from simfl.studies import sweep
+
+    made = changed(at_most=None) if False else tree(stop={"updates": 60})
+    swept = sweep(made, {"privacy.noise_multiplier": [2.0, 4.0]}, seeds=[0], out=tmp_path / "sweep", workers=0)
+    assert len(swept.runs) == 2
+    for run_, multiplier in zip(swept.runs, (2.0, 4.0), strict=True):
+        alone = simfl.run(made.replace(privacy__noise_multiplier=multiplier), out=tmp_path / "alone")
+        assert alone.manifest.digest == run_.manifest.digest

@@ -54,10 +54,14 @@ def prepared(name, seed=0, updates=1000, **options):
     )
 
 
+def _half(*words):
+    return 0.5 * gaussian(*words)
+
+
 @contextlib.contextmanager
 def halved(audit):
     """Add half of the noise that the account has."""
-    SAMPLERS["half"] = lambda *words: 0.5 * gaussian(*words)
+    SAMPLERS["half"] = _half
     audit.setup = copy.copy(audit.setup)
     audit.setup.problem = dataclasses.replace(audit.setup.problem, noise=Noise("half"))
     yield

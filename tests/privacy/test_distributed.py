@@ -179,7 +179,7 @@ def test_users_pay_for_discrete_noise_and_runs_resume(algorithm, tmp_path):
     changes = {**FAULTS["churn"], "stop": {"updates": 60}}
     made, events = run_until(prepare(discrete(algorithm, **changes)), math.inf, tmp_path)
     setup = prepare(discrete(algorithm, **changes))
-    plan, counts = setup.training.cohorts, made.updates["client"].value_counts()
+    plan, counts = setup.training.cohorts, made.cohorts["client"].value_counts()
     assert plan.grid.size == setup.dimension
     for user, epsilon in zip(made.clients["client"], made.clients["epsilon"], strict=True):
         assert epsilon == pytest.approx(plan.grid.epsilon(1e-3, float(counts.get(user, 0)), plan.parts))

@@ -146,11 +146,16 @@ def test_a_user_pays_for_the_sums_that_it_is_in_and_for_no_other(fault, algorith
     given = scenario(ALGORITHMS[algorithm], **FAULTS[fault], privacy={"participation": rule})
     made, events = run_until(prepare(given), math.inf, tmp_path)
     sums, updates = made.secure_sums, made.updates
-    counts = Counter(updates["client"])
+    counts = Counter(made.cohorts["client"])
+    shown = (sums["members"] == 0) & (sums["masked"] >= 6) & (sums["unmasking"] > 3) & (algorithm == "fedbuff")
+    released = set(made.cohorts["release"])
+    assert len(released) == (sums["members"] > 0).sum() + shown.sum()
+    used = Counter(updates["client"])
+    assert all(used[user] <= counts[user] for user in used)
+    assert bool(sum(counts.values()) - sum(used.values())) == bool(shown.sum())
     assert max(updates.groupby(["round", "client"]).size()) == 1
     assert sorted(sums["members"][sums["members"] > 0]) == sorted(updates.groupby("round").size())
     assert sums["members"][sums["members"] > 0].min() >= 5
-    assert len(made.cohorts) == len(updates)
     for user, epsilon in zip(made.clients["client"], made.clients["epsilon"], strict=True):
         assert epsilon == pytest.approx(gaussian_epsilon(1e-3, math.sqrt(counts[user]) / 2.0) if counts[user] else 0.0)
     assert made.clients["dropped"].sum() >= (sums["keys"] - sums["members"]).sum()
@@ -165,15 +170,29 @@ def test_aborted_buffers_do_not_count_at_the_gate(early, tmp_path, monkeypatch):
     """Users are two sums apart, whatever is aborted in between, and the run goes on to its end."""
     monkeypatch.setattr("simfl.runs.context.Executor", NoNumbers)
     algorithm = {**FEDBUFF, "buffer_size": 4, "secure_sum": {"kind": "lightsecagg", "threshold": 4, "dropout": 0.5}}
-    rule = {"min_separation": 2, "at_most": 12, "early": early}
+    rule = {"min_separation": 2, "at_most": 60, "early": early}
     made = simfl.run(scenario(algorithm, privacy={"participation": rule}, stop={"updates": 100}), out=tmp_path)
     assert made.status == "done"
     assert len(made.updates) == 100
     sums = made.cohorts.groupby("client")["release"]
     assert sums.agg(lambda numbers: numbers.diff().min()).min() >= 2
-    assert sums.size().max() <= 12
+    assert sums.size().max() <= 60
     assert (made.secure_sums["members"] == 0).sum() > 3
-    assert made.cohorts["release"].max() + 1 == (made.secure_sums["members"] > 0).sum()
+    sums = made.secure_sums
+    shown = (sums["members"] == 0) & (sums["unmasking"] > 2)  # T is half of the threshold
+    assert made.cohorts["release"].max() + 1 == (sums["members"] > 0).sum() + shown.sum()
+    assert 0 < shown.sum() < (sums["members"] == 0).sum()
+
+
+def test_survivors_without_common_masks_are_not_certified(tmp_path, monkeypatch):
+    monkeypatch.setattr("simfl.runs.context.Executor", NoNumbers)
+    few = {**FEDAVG, "secure_sum": {"kind": "secagg_plus", "threshold": 3, "neighbors": 2, "neighbors_threshold": 1}}
+    few["secure_sum"]["dropout"] = 0.15
+    made = simfl.run(scenario(few, stop={"updates": 300}), out=tmp_path)
+    assert made.clients["epsilon"].isna().all()
+    assert "fall into parts, whose sums the server can compute" in made.manifest.extra["privacy"]
+    enough = {**few, "secure_sum": {**few["secure_sum"], "neighbors": 6}}
+    assert simfl.run(scenario(enough, stop={"updates": 300}), out=tmp_path).clients["epsilon"].notna().all()
 
 
 def test_a_budget_stops_users_in_secure_sums(tmp_path):
@@ -207,6 +226,12 @@ def test_the_statement_says_what_the_server_sees_and_what_is_taken_for_granted()
         ({}, {"where": "server", "colluding": 1}, "privacy.colluding: expected 0 with where: server, found 1"),
         ({}, {"colluding": 5}, "privacy.colluding: expected below the threshold of secure sums, 5, found 5"),
         ({**FEDBUFF, "staleness_exponent": 0.5}, {}, "algorithm.staleness_exponent: expected 0 with privacy.where"),
+        (
+            FEDBUFF,
+            {"colluding": 4},
+            "privacy.colluding: expected at most 3, who learn nothing together with the server",
+        ),
+        (NEAR, {"colluding": 4}, "privacy.colluding: expected at most 3, who learn nothing together with the server"),
         ({"weighting": "data"}, {}, "algorithm.weighting: expected 'uniform' with unit: user"),
     ],
 )

@@ -3,6 +3,7 @@
 import itertools
 import math
 
+import networkx as nx
 import numpy as np
 import pytest
 
@@ -81,3 +82,31 @@ def test_slow_work_of_clients_is_that_of_the_paper():
     assert [step.work_s for step in steps] == [2.0, 4.0 + 2 * 5 * 3 * 100.0, 4.0 + 5 * 2.0, 0.0]
     light = LightSecAgg(threshold=3, size=4, bits=8, colluding=1, work=work)
     assert light.encoding_s(8) == 4.0 + 2 * 8 * 3 * 100.0
+
+
+@pytest.mark.parametrize(("count", "near"), [(7, 2), (8, 4), (5, 4)])
+@pytest.mark.parametrize("colluding", [0, 1, 2])
+def test_survivors_hide_each_other_if_their_graph_is_connected(count, near, colluding):
+    """Brute force over all sets of survivors, and all sets of colluding ones among them."""
+    protocol = SecAggPlus(threshold=1, size=10, near=near, neighbors_threshold=1)
+    circle = circle_of(list(range(count)), np.random.default_rng(1))
+    neighbors = protocol.neighbors(circle)
+    graph = nx.Graph([(client, other) for place, client in enumerate(circle) for other in neighbors(place)])
+    seen = set()
+    for survivors in itertools.chain(*(itertools.combinations(range(count), n) for n in range(2, count + 1))):
+        cuts = [
+            not nx.is_connected(graph.subgraph(set(survivors) - set(told)))
+            for told in itertools.combinations(survivors, min(colluding, len(survivors) - 1))
+        ]
+        hides = protocol.hides(circle, survivors, colluding)
+        assert hides == (not any(cuts)) or (not hides and len(survivors) <= colluding + 2)
+        seen.add(hides)
+    assert True in seen
+    assert Bonawitz(threshold=1, size=10).hides(circle, [0, 2, 4], 1)
+
+
+def test_answers_of_lightsecagg_say_something_if_they_are_more_than_it_stands():
+    protocol = LightSecAgg(threshold=6, size=10, colluding=3)
+    assert [protocol.shows(answers, 0) for answers in range(6)] == [False] * 4 + [True] * 2
+    assert protocol.shows(2, 2)
+    assert not Bonawitz(threshold=6, size=10).shows(5, 0)

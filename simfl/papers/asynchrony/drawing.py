@@ -46,22 +46,32 @@ def draw_times(runs: Runs) -> Figure:
 
 
 def _dots(axis: Axes, values: dict[str, tuple[float, ...]], names: Sequence[str]) -> None:
-    """Draw times with their intervals in the looks of their families, and arrows for those that are infinite."""
+    """Draw times with intervals in the looks of families; infinite ones as arrows."""
     times = {name: measured(own) for name, own in values.items()}
-    finite = [end for own in times.values() for end in (own.mean, own.low, own.high) if math.isfinite(end) and end > 0]
-    least, latest = min(finite, default=1.0), max(finite, default=1.0)
+    means = [own.mean for own in times.values() if math.isfinite(own.mean)]
+    least, latest = min(means, default=1.0), max(means, default=1.0)
     for family, (marker, color) in LOOKS.items():
         own = {name: time for name, time in times.items() if BY_NAME[name].family == family}
         reached = {name: time for name, time in own.items() if math.isfinite(time.mean)}
         ends = [(time.mean - time.low, time.high - time.mean) for time in reached.values()]
         sides = [[0.0 if math.isnan(pair[side]) else min(pair[side], latest) for pair in ends] for side in (0, 1)]
         places = [names.index(name) for name in reached]
-        means = [time.mean for time in reached.values()]
-        axis.errorbar(means, places, xerr=sides, fmt=marker, color=color, ms=5, capsize=2, lw=1.2, label=family)
+        axis.errorbar(
+            [time.mean for time in reached.values()],
+            places,
+            xerr=sides,
+            fmt=marker,
+            color=color,
+            ms=5,
+            capsize=2,
+            lw=1.2,
+            label=family,
+        )
     never = [names.index(name) for name, time in times.items() if not math.isfinite(time.mean)]
     axis.plot([_BEYOND * latest] * len(never), never, ">", color="#444444", mfc="none", ms=6, label="not reached")
+    axis.set_xlim(least / 2, _BEYOND * latest * 1.4)
     log_axis(axis, [tick for tick in TICKS if least / 2 <= tick <= latest])
-    axis.set_xlim(least / 1.3, _BEYOND * latest * 1.4)
+    axis.tick_params(axis="x", labelsize=8)
 
 
 def draw_curves(runs: Runs) -> Figure:

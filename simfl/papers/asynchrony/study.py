@@ -1,4 +1,4 @@
-"""Time to accuracy of thirty algorithms in four worlds, each tuned by the same rule.
+"""Time to accuracy of 32 algorithms in four worlds, tuned by one rule.
 
 No paper has this study. Its claims are those of the papers of the algorithms. In a world, all algorithms have the same
 clients, data, model, mini-batches and links. The step size of an algorithm is the best of a grid on tuning seeds; its
@@ -61,7 +61,7 @@ def time_numbers(runs: Runs) -> Iterator[Number]:
 
 
 def other_numbers(runs: Runs) -> Iterator[Number]:
-    """Yield other costs of the target, the clients' own models, and the tuned step sizes."""
+    """Yield other costs, clients' own models, and the tuned step sizes."""
     yield from _costs(runs, f"Data to {TARGET:.0%}: examples of all clients", "epochs", "passes over all data")
     yield from _costs(runs, f"Bytes to {TARGET:.0%}: sent by all clients and servers", "bytes_sent", "MB")
     for name in rows(runs):
@@ -100,7 +100,7 @@ def _costs(runs: Runs, part: str, column: str, unit: str) -> Iterator[Number]:
 
 
 def _end(runs: Runs, world: str, name: str, column: str = "time_s", divisor: float = 1.0, own: bool = False) -> str:
-    """Return in words what the runs without the target had cost when the first of them ended."""
+    """Return the cost at which the first run without the target ended, in words."""
     reached = own_time if own else functools.partial(cost, column="time_s")
     lost = [run for run in runs.of(FINAL, (world, name)).values() if math.isinf(reached(run))]
     return f"> {min(float(run.metrics[column].iloc[-1]) / divisor for run in lost):.3g}" if lost else "never"
@@ -110,14 +110,17 @@ def _end(runs: Runs, world: str, name: str, column: str = "time_s", divisor: flo
 
 
 def faster(runs: Runs, world: str, one: str, other: str, column: str = "time_s") -> Part:
-    """Return whether an algorithm reaches the target at less cost than another, by pairs of equal seeds."""
+    """Return whether an algorithm reaches the target at less cost than another."""
     cells = [runs.of(FINAL, (world, name)) for name in (one, other)]
     pairs = [tuple(cost(runs[seed], column) for runs in cells) for seed in cells[0] if seed in cells[1]]
     return compared(pairs, one, other, UNITS[column])
 
 
 def compared(pairs: Sequence[Sequence[float]], one: str, other: str, unit: str) -> Part:
-    """Return whether the first costs of pairs lie below the second ones; a pair without any cost decides nothing."""
+    """Return whether the first costs of pairs lie below the second ones.
+
+    A pair of runs that both never reach the target decides nothing.
+    """
     firsts, seconds = zip(*pairs, strict=True)
     logs = [math.log(second) - math.log(first) if min(first, second) < math.inf else math.nan
             for first, second in pairs]  # fmt: skip
@@ -132,7 +135,10 @@ def compared(pairs: Sequence[Sequence[float]], one: str, other: str, unit: str) 
 def pairs_of(
     couples: Iterable[tuple[str, str]], worlds: Sequence[str], own: str, column: str = "time_s"
 ) -> Callable[[Runs], Iterator[Reading]]:
-    """Return the readings of a claim that the first of each couple is faster, in some worlds; `own` is the papers'."""
+    """Return the readings of a claim that the first of each couple is faster.
+
+    There is one for each world; `own` is the papers' world.
+    """
     return functools.partial(_pairs_of, tuple(couples), tuple(worlds), own, column)
 
 

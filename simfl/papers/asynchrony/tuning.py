@@ -41,7 +41,10 @@ def experiments(quick: bool) -> Sequence[Experiment]:
 
 
 def later(runs: Runs, quick: bool) -> Sequence[Experiment]:
-    """Return the runs with the best step sizes, or more values where the best is at the border of a grid."""
+    """Return the runs with the best step sizes.
+
+    Where the best is at the border of a grid, more values are tried first.
+    """
     made: list[Experiment] = []
     for world, entry in itertools.product(WORLDS, ENTRIES):
         powers = powers_of(runs, world, entry)
@@ -112,13 +115,13 @@ def border(runs: Runs, world: str, entry: Entry) -> bool:
 
 
 def cost(run: Run, column: str) -> float:
-    """Return the cost of the target accuracy of the mean model; infinite if the run never reached it."""
+    """Return the cost of the target accuracy; infinite if never reached."""
     value = math.nan if run.status == "diverged" else cost_of_accuracy(run, TARGET)[column]
     return math.inf if math.isnan(value) else value
 
 
 def own_time(run: Run) -> float:
-    """Return when the mean accuracy of the clients' own models reached the target, seconds.
+    """Return when the mean of own models' accuracies reached the target, seconds.
 
     It is infinite if it never did, and NaN if own models were not evaluated.
     """
@@ -140,7 +143,7 @@ def own_time(run: Run) -> float:
 
 @functools.lru_cache(maxsize=64)
 def ranks(runs: Runs, world: str) -> dict[str, float]:
-    """Return the rank of every algorithm with runs in a world; those that never reach the target share the last."""
+    """Return the ranks in a world; those that never reach the target share the last."""
     times = {name: measured(costs(runs, world, name)).mean for _, name in runs.cells(FINAL, world)}
     return {name: 1.0 + sum(other < time for other in times.values()) for name, time in times.items()}
 
