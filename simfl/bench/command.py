@@ -23,7 +23,7 @@ def bench(
             metavar="CASE", help="Names of cases; all by default. peers: other simulators.", show_default=False
         ),
     ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="A tenth of up to five cases, while a minute lasts.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="A tenth of up to six cases, while a minute lasts.")] = False,
     widths: Annotated[
         bool, typer.Option("--widths", help="Each case at several numbers of operations per step, and of workers.")
     ] = False,
