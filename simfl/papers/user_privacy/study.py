@@ -19,7 +19,7 @@ import numpy as np
 from simfl.papers.drawing import labeled, log_axis, panels, with_bars
 from simfl.plots.style import PALETTE
 from simfl.records import Run
-from simfl.studies.evidence import SEEDS, NotMeasuredError, Reading, above, below, show
+from simfl.studies.evidence import SEEDS, NotMeasuredError, Part, Reading, above, below, show
 from simfl.studies.papers import Cell, Experiment, Number, Paper, PaperClaim, Runs, Section, mean
 
 if TYPE_CHECKING:
@@ -109,11 +109,6 @@ def noise_of(run: Run) -> float:
     return float(run.manifest.extra["noise"]["noise_multiplier"][0])
 
 
-def waited(run: Run) -> float:
-    """Return the share of the clients' time that they waited, in percent."""
-    return 100 * float(run.clients["wait_s"].sum()) / (len(run.clients) * run.manifest.time_s)
-
-
 def judged(runs: Runs, server: str, noise: str, epsilon: float) -> tuple[float, list[Run]]:
     """Return the clipping norm that the first seeds choose, and the other runs."""
     cells = runs.cells(EQUAL, server, noise, epsilon)
@@ -159,7 +154,6 @@ def gates(runs: Runs) -> Iterator[Number]:
     for rule, separation in runs.cells(GATE):
         row, of = f"b = {separation}, {rule.replace('_', ' ')}", (rule, separation)
         yield Number(GATE.title, row, "hours to the last sum", runs.each(GATE, of, hours), digits=1)
-        yield Number(GATE.title, row, "time waited, %", runs.each(GATE, of, waited), digits=1)
         yield Number(GATE.title, row, "updates thrown away", runs.each(GATE, of, early), digits=0)
         yield Number(GATE.title, row, "sums of the busiest user", runs.each(GATE, of, busiest), digits=1)
         yield Number(GATE.title, row, "epsilon", runs.epsilon(GATE, of))
@@ -222,13 +216,18 @@ def rounds_are_as_accurate(runs: Runs) -> Iterator[Reading]:
             yield Reading({"noise": noise, "epsilon": f"{epsilon:g}"}, [above(values, 0.0, text, least=LEAD)])
 
 
+def more_than_twice(ratios: Sequence[float], text: str) -> Part:
+    """Return whether ratios lie above 2, by their logarithms."""
+    return above([math.log(ratio) for ratio in ratios], math.log(2.0), text)
+
+
 def separation_costs_time(runs: Runs) -> Iterator[Reading]:
     """Judge whether users apart take more than twice the time."""
     for rule, separation in runs.cells(GATE):
         if separation > 1:
             values = runs.pairs(GATE, (rule, separation), (rule, 1), lambda one, other: hours(one) / hours(other))
             text = f"{show(values)} times the hours of b = 1"
-            yield Reading({"b": f"{separation:g}", "early": rule.replace("_", " ")}, [above(values, 2.0, text)])
+            yield Reading({"b": f"{separation:g}", "early": rule.replace("_", " ")}, [more_than_twice(values, text)])
 
 
 def nights_void_draws(runs: Runs) -> Iterator[Reading]:
@@ -237,7 +236,7 @@ def nights_void_draws(runs: Runs) -> Iterator[Reading]:
         if cell != (ONLINE, ROUNDS):
             values = runs.pairs(DRAWS, cell, (ONLINE, ROUNDS), lambda one, other: _epsilon(one) / _epsilon(other))
             text = f"{show(values)} times the epsilon of secret draws"
-            yield Reading({"users": cell[0], "server": cell[1]}, [above(values, 2.0, text)])
+            yield Reading({"users": cell[0], "server": cell[1]}, [more_than_twice(values, text)])
 
 
 def _epsilon(run: Run) -> float:
@@ -272,7 +271,7 @@ def draw_equal(runs: Runs) -> Figure:
 def draw_gate(runs: Runs) -> Figure:
     """Draw hours and accuracy over the separation."""
     figure, axes = panels(1, 3, (8, 2.8))
-    measures = {"hours to the last sum": hours, "time waited, %": waited, "epsilon of the busiest user": _epsilon}
+    measures = {"hours to the last sum": hours, "epsilon of the busiest user": _epsilon, "accuracy, %": reached}
     for axis, (name, measure) in zip(axes[0], measures.items(), strict=True):
         for rule in dict.fromkeys(rule for rule, _ in runs.cells(GATE)):
             cells = runs.cells(GATE, rule)
@@ -280,7 +279,8 @@ def draw_gate(runs: Runs) -> Figure:
             look = {"color": PALETTE[rule != "wait"], "ls": "-" if rule == "wait" else "--"}
             with_bars(axis, [cell[1] for cell in cells], values, label=f"early users {EARLY[rule]}", **look)
         axis.set_title(name)
-        axis.set_ylim(bottom=0)
+        if measure is hours:
+            axis.set_yscale("log")
         axis.set_xticks([separation for _, separation in runs.cells(GATE, rule)])
     return labeled(figure, axes, "b, separation in sums", "", columns=2)
 
