@@ -12,7 +12,9 @@ from simfl.build.data import shared_data
 from simfl.scenario import loads
 from simfl.scenario.checks import KNOWN_OPTIMA
 from simfl.scenario.study import load_study
+from simfl.scenario.together import world_key
 from tests.helpers import RunWithoutNumbers, optimized
+from tests.runs.test_together import alone, played, same, variants
 
 FOLDER = Path(__file__).parents[1] / "scenarios"
 PATHS = sorted(path for path in FOLDER.rglob("*.yaml") if path.parent.name != "studies")
@@ -75,6 +77,26 @@ def _at_once(scenario):
 
 #: The first scenario of each kind computes; the others run without numbers.
 COMPUTED = set({_kinds(path): path for path in reversed(PATHS)}.values())
+
+
+@pytest.mark.slow(but=["demo/adpsgd"])
+@pytest.mark.parametrize("path", PATHS, ids=_name)
+def test_a_shortened_scenario_is_the_same_alone_and_in_a_group(path, tmp_path, monkeypatch):
+    scenario = simfl.load(path, SHORT)
+    _needs_its_data(scenario)
+    if path not in COMPUTED or scenario.model.kind in CONVOLUTIONAL:
+        monkeypatch.setattr("simfl.runs.context.Executor", RunWithoutNumbers)
+    if scenario.model.kind not in CONVOLUTIONAL:
+        scenario = simfl.load(path, [*SHORT, NARROW])
+    if world_key(scenario) is None:
+        pytest.skip("numbers may reach its world")
+    scenarios = variants(scenario)
+    results, _, _ = played(scenarios, tmp_path)
+    for number, result in results.items():
+        if isinstance(result, Exception):
+            raise result
+        if result is not None and len(results) > 1:
+            same(result, alone(scenarios[number], tmp_path))
 
 
 @pytest.mark.slow(

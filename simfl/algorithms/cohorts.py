@@ -7,11 +7,12 @@ See `simfl.privacy.cohorts` for the account. An algorithm puts updates into a co
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from simfl.algorithms.secure_sums import SecureSums
 from simfl.privacy.cohorts import AbstractGrid, CohortPlan
 from simfl.privacy.releases import Releases
+from simfl.privacy.strategies import Strategy
 from simfl.tape import Gradient, Model, Tape
 
 #: Is called with a model that a release led to, the terms of it that were known before, and the factor of the sum.
@@ -36,7 +37,8 @@ class Cohorts:
         #: Number of releases so far.
         self.number = 0
         self._tape, self._allowances, self._seen = tape, allowances, seen
-        #: Updates that came too early and were thrown away, by user.
+        self._user_of = plan.user_of
+        #: Updates that came too early and were thrown away, by client.
         self.early: Counter[int] = Counter()
         #: Updates in the next release, by user.
         self._next: Counter[int] = Counter()
@@ -47,47 +49,61 @@ class Cohorts:
         self._made: Counter[int] = Counter()
         #: Calls for users that wait at the gate: the number of the release from which each may go on.
         self._waiting: list[tuple[int, Callable[[], None]]] = []
+        #: Noises of the releases and their deviations, if they are correlated; noise is drawn at this model.
+        self._noises: Iterator[Model] | None = None
+        self._stds: Sequence[float] | None = None
+        self._model = Model((), ())
+        if plan.strategy is not None:
+            assert plan.releases is not None, "the account is for a number of releases"
+            self._noises, self._stds = self._correlated(plan.strategy), plan.strategy.deviations(plan.releases)
 
     @property
     def over(self) -> bool:
         """Whether the server has made all of its releases."""
         return self.plan.releases is not None and self.number >= self.plan.releases
 
-    def affords(self, user: int) -> bool:
-        """Whether one more update in the next release keeps the user's budget.
+    def affords(self, client: int) -> bool:
+        """Whether one more update in the next release keeps its user's budget.
 
         m updates in one release cost as much as m^2 releases.
         """
-        gate = self.plan.gate
+        gate, user = self.plan.gate, self._user_of(client)
         if self.over or (gate is not None and gate.at_most is not None and self._made[user] >= gate.at_most):
             return False
         if self._allowances is None:
             return True
-        return self._seen.total(user) + (self._next[user] + 1) ** 2 <= self._allowances[user]
+        return self._seen.total(client) + (self._next[user] + 1) ** 2 <= self._allowances[client]
 
-    def opens(self, user: int) -> int:
-        """Return the number of the first release that the user may be in."""
-        gate, last = self.plan.gate, self._last.get(user)
+    def opens(self, client: int) -> int:
+        """Return the number of the first release that the client's user may be in."""
+        gate, last = self.plan.gate, self._last.get(self._user_of(client))
         return 0 if gate is None or last is None else last + gate.separation
 
-    def admits(self, user: int) -> bool:
+    def admits(self, client: int) -> bool:
         """Whether an update may be in the next release; count one that is early."""
-        if not self.over and self.opens(user) > self.number:
-            self.early[user] += 1
+        if not self.over and self.opens(client) > self.number:
+            self.early[client] += 1
             return False
-        return not self.over and (self.plan.gate is None or self.affords(user))
+        return not self.over and self.affords(client)
 
-    def holds(self, user: int) -> bool:
-        """Whether the user must wait before it reads the model."""
+    def one_each(self, clients: Sequence[int]) -> list[int]:
+        """Return the clients without others of the same user, if a rule says so."""
+        if self.plan.gate is None:
+            return list(clients)
+        return list({self._user_of(client): client for client in reversed(clients)}.values())
+
+    def holds(self, client: int) -> bool:
+        """Whether the client must wait before it reads the model."""
         gate = self.plan.gate
-        return gate is not None and gate.waits and not self.over and self.opens(user) > self.number
+        return gate is not None and gate.waits and not self.over and self.opens(client) > self.number
 
-    def hold(self, user: int, call: Callable[[], None]) -> None:
-        """Call when the user may be in the next release."""
-        self._waiting.append((self.opens(user), call))
+    def hold(self, client: int, call: Callable[[], None]) -> None:
+        """Call when the client may go on."""
+        self._waiting.append((self.opens(client), call))
 
-    def join(self, user: int) -> None:
-        """Note that an update of a user will be in the next release."""
+    def join(self, client: int) -> None:
+        """Note that an update of a client will be in the next release."""
+        user = self._user_of(client)
         self._next[user] += 1
         self._before.append((user, self._last.get(user)))
         self._last[user] = self.number
@@ -155,11 +171,24 @@ class Cohorts:
         plan = self.plan
         if plan.grid is not None:
             return [(1.0, self._on_grid(plan.grid, updates))]
+        if self._noises is not None:
+            noises, self._model = self._noises, model
+            return self._tape.noised(model, updates, plan.noise_scale, correlated=lambda: next(noises))
         if not plan.parts:
-            return list(self._tape.noised(model, updates, plan.noise_scale))
-        return list(
-            self._tape.noised(model, updates, plan.scale_of(len(updates)), plan.noise_scale)
-        )  # more is not counted
+            return self._tape.noised(model, updates, plan.noise_scale)
+        # more is not counted
+        return self._tape.noised(model, updates, plan.scale_of(len(updates)), plan.noise_scale)
+
+    def noise_std(self, members: int) -> float:
+        """Return the deviation of the newest release's noise on a sum of updates."""
+        if self._stds is not None:
+            return self.plan.noise_scale * self._stds[self.number - 1]
+        return self.plan.scale_of(members)
+
+    def _correlated(self, strategy: Strategy) -> Iterator[Model]:
+        """Yield the noise of each release."""
+        tape, scale = self._tape, self.plan.noise_scale
+        return strategy.noises(lambda: tape.noise(self._model, scale), lambda *terms: tape.settle(tape.combine(*terms)))
 
     def _on_grid(self, grid: AbstractGrid, updates: Sequence[tuple[float, Gradient]]) -> Model:
         """Return the sum of what users send, each with its part of the noise: one release."""

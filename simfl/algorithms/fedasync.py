@@ -108,7 +108,7 @@ class FedAsync(LocalRounds):
         if cohorts is not None:
             cohorts.shown(self.server_model, ((1.0 - share, before), (share, update.model)), share)
         self.applied()
-        std = None if cohorts is None else cohorts.plan.noise_scale
+        std = None if cohorts is None else cohorts.noise_std(1)
         self.updated(update.client, update.staleness, update.examples, update.step_size, noise_std=std)
         self.hand_out(update.client, update.came)
         if cohorts is not None:

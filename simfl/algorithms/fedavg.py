@@ -162,10 +162,16 @@ class FedAvg(ServerAlgorithm):
         """Draw the round's clients."""
         cohort: list[int] = []
         if self._drawn:  # also those who are offline
-            drawn = {k for k in range(self.num_clients) if self._choice.next(0) < self._rate}
-            return sorted(drawn & set(candidates))
+            assert self.cohorts is not None
+            plan = self.cohorts.plan
+            users = range(self.num_clients) if plan.users is None else sorted(plan.clients)
+            drawn = {user for user in users if self._choice.next(0) < self._rate}
+            return sorted(self.cohorts.one_each([k for k in sorted(candidates) if plan.user_of(k) in drawn]))
         while candidates and len(cohort) < size:
             cohort.append(candidates.pop(int(self._choice.next(0) * len(candidates))))
+            if self.cohorts is not None and self.cohorts.plan.gate is not None:
+                same = self.cohorts.plan.clients_of(cohort[-1])
+                candidates = [k for k in candidates if k not in same]
         return sorted(cohort)
 
     def _round(self, cohort: list[int]) -> Process:
@@ -226,15 +232,13 @@ class FedAvg(ServerAlgorithm):
 
     def _step(self, this: RoundUnderWay) -> None:
         """Step along the mean of the changes that came, or their sum with noise."""
-        came, before = sorted(this.came), self.server_model
+        came, before = [k for k in sorted(this.came) if self.cohorts is None or self._joins(k)], self.server_model
         step = self.server_step if self.server_optimizer is None else -1.0
         stds: list[float | None] = [None] * len(came)
         if self.cohorts is not None:
-            for k in came:
-                self.cohorts.join(k)
             noised = self.cohorts.noised(self.server_model, [(1.0, this.came[k]) for k in came])
             terms: Terms = [(step / self.divisor * c, change) for c, change in noised]
-            stds[-1:] = [self.cohorts.plan.scale_of(len(came))] * bool(came)
+            stds[-1:] = [self.cohorts.noise_std(len(came))] * bool(came)
         elif self.aggregation is None:
             total = sum(self.weights[k] for k in came)
             terms = self._terms(this, [(k, step * self.weights[k] / total) for k in came])
@@ -254,6 +258,15 @@ class FedAvg(ServerAlgorithm):
             for k, std in zip(came, stds, strict=True):
                 self.applied()
                 self.updated(k, 0, this.sizes[k], this.step_size, round_num=this.number, noise_std=std)
+
+    def _joins(self, client: int) -> bool:
+        """Put an update that came into the sum, unless its user's budget is spent."""
+        assert self.cohorts is not None
+        if not self.cohorts.affords(client):
+            self.client_dropped[client] += 1
+            return False
+        self.cohorts.join(client)
+        return True
 
     def _terms(self, this: RoundUnderWay, weights: Sequence[tuple[int, float]]) -> list[tuple[float, Model | Round]]:
         """Return the terms of the step; `weights` are those of the clients that came."""

@@ -19,7 +19,8 @@ Privacy protects all data of a client together: each update is clipped to norm C
   each update (or their sum, under secure aggregation). Weights are at most 1, so one update moves the sum by at most C,
   and m updates of one client in one buffer move it by at most m C: they are accounted as m^2 releases, which is exact.
   With `privacy.unit: user` a buffer is a cohort, and the divisor is K even if fewer updates came.
-  The paper's noise comes from DP-FTRL and is correlated over the steps; here it is independent.
+  The paper's noise comes from DP-FTRL and is correlated over the steps; here it is independent,
+  unless `privacy.noise` says otherwise (`simfl.privacy.strategies`).
 
 Faults: those of `simfl.algorithms.server`. With `after_update: wait` an unreachable client delays the buffer if the
 others cannot fill it.
@@ -171,10 +172,10 @@ class FedBuff(LocalRounds):
         self._shares.clear()
         if self.server_noise is not None:
             noise_std[-1] = self.server_noise
-        if self.cohorts is not None:
-            noise_std[-1] = self.cohorts.plan.scale_of(len(buffer))
         sizes = [update.examples for update in buffer]
         self.server_model = self.stepped(buffer, weights)
+        if self.cohorts is not None:
+            noise_std[-1] = self.cohorts.noise_std(len(buffer))
         self.merged(self.server, self.server_model)
         self.applied()
         self.round_num += 1

@@ -1,4 +1,4 @@
-"""What audits of examples and of users share: their report, and the verdict on guesses."""
+"""What audits of examples and of users share: reports, and verdicts on guesses."""
 
 from __future__ import annotations
 

@@ -123,7 +123,10 @@ class UserAudit:
         self.scenario = scenario if isinstance(scenario, Scenario) else load(scenario)
         for problem in _problems(self.scenario):
             raise ScenarioError(problem)
-        count = self.scenario.clients.count
+        owners = self.scenario.clients.owners or tuple(range(self.scenario.clients.count))
+        #: The user of each client, [K].
+        self.owners: NDArray[np.int64] = np.array(owners)
+        count = int(self.owners.max()) + 1
         self.canaries = max(1, count // 2) if canaries is None else canaries
         if not 1 <= self.canaries <= count:
             raise ScenarioError(f"canaries: expected 1 to {count}, the number of users, found {canaries}")
@@ -183,10 +186,11 @@ class UserAudit:
         parts, size = [shares.of(user) for user in range(shares.num_clients)], len(dataset.train_x)
         owned: list[NDArray[np.float32]] = []
         for code, user in zip(codes, self.chosen.tolist(), strict=True):
-            count = len(parts[user])
-            parts[user] = np.arange(size, size + count).astype(shares.indices.dtype)
-            size += count
-            owned.append(np.full(count, code, dtype=np.float32))
+            for client in np.flatnonzero(self.owners == user).tolist():
+                count = len(parts[client])
+                parts[client] = np.arange(size, size + count).astype(shares.indices.dtype)
+                size += count
+                owned.append(np.full(count, code, dtype=np.float32))
         added = np.concatenate(owned)
         x = np.zeros((len(added), *dataset.train_x.shape[1:]), dtype=np.float32)
         labels: Any = np.concatenate((dataset.train_y, np.zeros(len(added), dtype=dataset.train_y.dtype)))
@@ -202,9 +206,12 @@ class UserAudit:
 
     def _report(self, scorer: ServerScorer, releases: Releases) -> UserReport:
         ledger, noise, sums = self.ledger, scorer.check.verdict(), scorer.sums
-        epsilons = ledger.final_epsilon(releases)[self.chosen]
+        first = np.array(
+            [np.flatnonzero(self.owners == user)[0] for user in self.chosen]
+        )  # all have the user's account
+        epsilons = ledger.final_epsilon(releases)[first]
         certified = float(np.max(epsilons)) if ledger.accounts_for(releases) else math.nan
-        dearest = int(self.chosen[int(np.argmax(np.nan_to_num(epsilons)))])
+        dearest = int(first[int(np.argmax(np.nan_to_num(epsilons)))])
         composition = tuple(ledger.compositions(releases)[dearest])
         profile = curve(composition, certified, ledger.delta, ledger.terms.neighbors)
         verdict = self.judge.verdict(scorer.scores, self.included, ledger.delta, profile)
@@ -213,7 +220,7 @@ class UserAudit:
         }
         by_noise = shown(scorer.check.law, scorer.check.blank.size, scorer.heard, 0)
         most, closest, made, broken = _participation(sums, self.setup.protection.cohorts)
-        heard = [sum(one[user][0] ** 2 for one in sums if user in one) for user in range(len(ledger.sizes))]
+        heard = [sum(one[user][0] ** 2 for one in sums if user in one) for user in self.owners.tolist()]
         counted = [releases.total(user) for user in range(len(ledger.sizes))]
         return UserReport(
             **self.judge.fields(verdict, ledger.delta, certified),
@@ -223,7 +230,7 @@ class UserAudit:
             sees={**guessed, **{name: seen or guessed.get(name, False) for name, seen in by_noise.items()}},
             statement=ledger.statement_of(releases),
             assumptions=assumptions(ledger, releases),
-            users=len(ledger.sizes),
+            users=ledger.users,
             releases=scorer.heard,
             accounted=releases.cohorts,
             amplified=ledger.amplifies(releases),
@@ -250,7 +257,7 @@ class ServerScorer:
 
         (a y - a^2 / 2) / s^2,    or   ln(1 - q + q exp((C y - C^2 / 2) / s^2))
 
-    if the draw of users, each with probability q, is secret.
+    if the draw of users, each with probability q, is secret; then C is times the number of the user's clients.
 
     Attributes:
         sums: who was in which sum, by the tape's operations.
@@ -262,8 +269,10 @@ class ServerScorer:
     def __init__(self, audit: UserAudit) -> None:
         setup, plan = audit.setup, audit.setup.protection.cohorts
         assert plan is not None, "the scenario has unit: user"
+        self.owners = audit.owners
         self._audit, self._plan, self._factor = audit, plan, factor_of(audit.scenario)
         self._rate = plan.rate if audit.ledger.plan.unamplified is None else None
+        self._clients = np.array([np.count_nonzero(audit.owners == user) for user in audit.chosen])
         self.check = NoiseCheck(NoiseLaw(setup.protection.sampler, setup.dimension), audit.model.blank)
         self.sums: list[Sum] = []
         self.heard = 0
@@ -296,7 +305,7 @@ class ServerScorer:
         """Return the scores' increments, [m]."""
         variance, replaces = scale**2 or 1.0, self._audit.replaces
         if self._rate is not None:
-            rate, norm = self._rate, self._audit.norm
+            rate, norm = self._rate, self._audit.norm * self._clients
             ratio = (norm * along - norm**2 / 2) / variance
             gain = np.logaddexp(np.log1p(-rate), np.log(rate) + ratio) if rate < 1.0 else ratio
         else:
@@ -309,20 +318,30 @@ class WatchingTape(Tape):
     """A tape that takes down who is in which sum of updates."""
 
     sums: list[Sum]
+    #: The user of each client, [K].
+    owners: NDArray[np.int64]
 
-    def noised(self, model: Model, terms: Sequence[tuple[Any, Gradient]], noise_scale: Any, counted: Any = None) -> Any:
+    def noised(
+        self,
+        model: Model,
+        terms: Sequence[tuple[Any, Gradient]],
+        noise_scale: Any,
+        counted: Any = None,
+        correlated: Any = None,
+    ) -> Any:
         """Note who is in the sum; see `Tape.noised`."""
         counts: Counter[int] = Counter()
         weights: Counter[int] = Counter()
         for weight, update in terms:
-            counts[update.client] += 1
-            weights[update.client] += abs(float(weight))  # type: ignore[assignment]
+            user = int(self.owners[update.client])
+            counts[user] += 1
+            weights[user] += abs(float(weight))  # type: ignore[assignment]
         self.sums.append({user: (count, float(weights[user])) for user, count in counts.items()})
-        return super().noised(model, terms, noise_scale, counted)
+        return super().noised(model, terms, noise_scale, counted, correlated)
 
 
 def listen_to_server(setup: Setup, device: jax.Device, scorer: ServerScorer) -> Releases:
-    """Run a scenario, read the models that follow each release, and return the account.
+    """Run a scenario, read the model after each release, and return the account.
 
     Raises:
         RunError: the run failed or was interrupted.
@@ -332,7 +351,7 @@ def listen_to_server(setup: Setup, device: jax.Device, scorer: ServerScorer) -> 
     assert isinstance(tape, WatchingTape)
     assert isinstance(algorithm, ServerAlgorithm)
     assert algorithm.cohorts is not None
-    tape.sums = scorer.sums
+    tape.sums, tape.owners = scorer.sums, scorer.owners
     pending: list[tuple[Model, Sequence[tuple[float, Any]], float]] = []
 
     def read() -> None:
@@ -397,4 +416,9 @@ def _problems(scenario: Scenario) -> Iterator[str]:
             "for, which an audit would take for an error; audit the same scenario with where: server"
         )
         return
+    if scenario.privacy.correlated is not None:
+        yield (
+            f"privacy.noise: expected null, found {scenario.privacy.correlated}; an audit of users knows the law of "
+            "noise that is drawn for each sum"
+        )
     refuse_attackers(scenario, "an audit is about users that follow the algorithm")

@@ -74,9 +74,10 @@ CASES: dict[str, Case] = {
 
 #: Seconds of a quick measurement: it begins no case that would probably end later.
 QUICK_S = 60.0
-#: The cases of `simfl bench --quick`, which measures a tenth of each.
+#: The cases of `simfl bench --quick`, which measures a tenth of each. A sweep is one of `simfl.bench.sweeps`.
 QUICK = (
     "digits-softmax-adpsgd",
+    "sweep",
     "digits-softmax-gossip",
     "mnist-softmax-adpsgd-messages",
     "mnist-softmax-adpsgd-private",

@@ -32,7 +32,8 @@ def bench(
 ) -> None:
     """Measure updates per second against the limit of the bare kernel."""
     from simfl.bench.cases import CASES, MODELS, QUICK, QUICK_S
-    from simfl.bench.measuring import run_bench, run_widths
+    from simfl.bench.measuring import run_bench, run_sweep, run_widths
+    from simfl.bench.sweeps import SWEEPS
 
     if widths and quick:
         raise ScenarioError("bench: expected one of --quick and --widths, found both")
@@ -42,17 +43,21 @@ def bench(
         _peers(device, json)
         return
     for case in cases or []:
-        if case not in CASES:
-            raise ScenarioError(f"bench: expected one of {', '.join(CASES)}, found {case!r}{nearest(case, CASES)}")
+        names = list(CASES) if widths else [*CASES, *SWEEPS]
+        if case not in names:
+            raise ScenarioError(f"bench: expected one of {', '.join(names)}, found {case!r}{nearest(case, names)}")
     if json is not None and not json.absolute().parent.is_dir():
         raise ScenarioError(f"--json: {json}: there is no such folder")  # before minutes of work
     results: list[dict[str, Any]] = []
     failed = False
     try:
-        chosen = list(cases or (MODELS if widths else QUICK if quick else CASES))
+        chosen = list(cases or (MODELS if widths else QUICK if quick else [*CASES, *SWEEPS]))
         for case in _while_time(chosen, QUICK_S, time.monotonic) if quick else chosen:
             try:
-                results += run_widths([case], device, say) if widths else run_bench([case], device, say, quick)
+                if case in SWEEPS:
+                    results.append(run_sweep(case, device, say, quick))
+                else:
+                    results += run_widths([case], device, say) if widths else run_bench([case], device, say, quick)
             except RunError as error:  # the other cases still count
                 failed = True
                 say(str(error))
@@ -100,9 +105,13 @@ def _peers(device: str | None, json: Path | None) -> None:
 
 
 def show_bench(results: Sequence[Mapping[str, Any]]) -> None:
-    """Print the measurements, beside the device's limits."""
+    """Print the measurements, beside the device's limits; sweeps in a table above."""
     from simfl.records.display import NOTHING, show_bytes, show_count
 
+    sweeps = [one for one in results if "settings" in one]
+    results = [one for one in results if "settings" not in one]
+    if sweeps:
+        _show_sweeps(sweeps)
     if not results:
         return
     print("the world is compiled" if results[0]["compiled"] else "the world is not compiled: make compiled")
@@ -116,6 +125,22 @@ def show_bench(results: Sequence[Mapping[str, Any]]) -> None:
         "of bare SimPy": lambda one: f"{one['bare_simpy_ratio']:.2f}",
         "world events/s": lambda one: show_count(one["world_events_per_s"]),
         "peak": lambda one: show_bytes(one["peak_rss_bytes"]),
+    }
+    _print_table(results, columns, {"case", "device"})
+
+
+def _show_sweeps(results: Sequence[Mapping[str, Any]]) -> None:
+    """Print the CPU time of sweeps over that of as many runs alone."""
+    from simfl.records.display import show_count, show_time
+
+    columns: Columns = {
+        "case": lambda one: one["case"],
+        "workers": lambda one: show_count(one["workers"]),
+        "device": lambda one: str(one["device"]),
+        "settings": lambda one: show_count(one["settings"]),
+        "CPU alone": lambda one: show_time(one["alone_s"]),
+        "together": lambda one: show_time(one["together_s"]),
+        "of as many alone": lambda one: f"{one['ratio']:.2f}",
     }
     _print_table(results, columns, {"case", "device"})
 

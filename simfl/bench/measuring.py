@@ -115,6 +115,12 @@ def run_bench(
     return [_in_process("measuring", name, echo, device or "", "quick" if quick else "") for name in cases]
 
 
+def run_sweep(case: str, device: str | None, echo: Callable[[str], None], quick: bool) -> dict[str, Any]:
+    """Measure a sweep in a new process; see `simfl.bench.sweeps.measure`."""
+    measured: dict[str, Any] = _in_process("sweeps", case, echo, device or "", "quick" if quick else "")
+    return measured
+
+
 def run_widths(
     cases: Sequence[str], device: str | None, echo: Callable[[str], None] = lambda line: None
 ) -> list[dict[str, Any]]:

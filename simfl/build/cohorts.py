@@ -9,9 +9,11 @@ from simfl.build.setup import Setup
 from simfl.errors import ScenarioError
 from simfl.privacy.cohorts import CohortPlan, Gate
 from simfl.privacy.distributed import GridSum
+from simfl.privacy.in_time import Participation
+from simfl.privacy.strategies import Strategy, Tree, banded, blt, square_root
 from simfl.scenario import Scenario
 from simfl.scenario.algorithms import LocalRoundsConfig
-from simfl.scenario.privacy import CohortGaussian, DiscreteGaussian
+from simfl.scenario.privacy import BandedNoise, CohortGaussian, DiscreteGaussian, SquareRootNoise, TreeNoise
 from simfl.scenario.schedules import ConstantStep
 from simfl.scenario.secure_sums import threshold_of
 
@@ -28,7 +30,8 @@ def cohorts_of(setup: Setup, noise_scale: float) -> CohortPlan | None:
     least = _least(setup.scenario)
     parts = least - privacy.colluding if privacy.where == "secure_sum" else 0
     reason, grid = next(_shown(setup, privacy), None), _grid(setup, parts, noise_scale)
-    return CohortPlan(noise_scale, rate, privacy.releases, reason, gate, least, parts, grid)
+    owners, strategy = setup.scenario.clients.owners, strategy_of(privacy)
+    return CohortPlan(noise_scale, rate, privacy.releases, reason, gate, least, parts, grid, strategy, owners)
 
 
 def _grid(setup: Setup, parts: int, noise_scale: float) -> GridSum | None:
@@ -66,6 +69,24 @@ def factor_of(scenario: Scenario) -> float | None:
         drawn = isinstance(privacy, CohortGaussian) and privacy.cohorts == "poisson"
         return step / (share if drawn else max(1, math.ceil(share - 1e-9)))
     return None
+
+
+def strategy_of(privacy: CohortGaussian) -> Strategy | None:
+    """Return how noise is correlated over a server's releases; None if it is not.
+
+    Raises:
+        ScenarioError: jax_privacy is needed and not installed, or finds no matrix.
+    """
+    noise, rule, made = privacy.noise, privacy.participation, privacy.releases
+    if noise is None or rule is None or made is None:
+        return None
+    if isinstance(noise, TreeNoise):
+        return Tree(noise.restart_every, noise.estimate == "efficient")
+    if isinstance(noise, SquareRootNoise):
+        return square_root(min(noise.bands, made))
+    if isinstance(noise, BandedNoise):
+        return banded(noise.bands, made)
+    return blt(noise.buffers, made, Participation(rule.min_separation, privacy.most_of_a_user or made))
 
 
 def refuse_cohorts(scenario: Scenario) -> None:

@@ -17,6 +17,7 @@ from simfl.privacy.accounting import Accountant
 from simfl.privacy.calibration import least_noise
 from simfl.privacy.cohorts import CohortLedger
 from simfl.privacy.correlated import Correlation, InTime, Pairwise
+from simfl.privacy.correlated_cohorts import CorrelatedCohortLedger
 from simfl.privacy.distributed import DiscreteLedger
 from simfl.privacy.in_time import InTimeLedger, noising_coefficients, participation
 from simfl.privacy.ledger import Ledger
@@ -135,7 +136,10 @@ def _ledger(
     batches = setup.scenario.algorithm.batch_size, setup.kind.sampling
     plan = cohorts_of(setup, levels[0] * terms.clipping_norm)
     if plan is not None:
-        return (CohortLedger if plan.grid is None else DiscreteLedger)(terms, sizes, *batches, levels, plan)
+        made = CohortLedger if plan.grid is None else DiscreteLedger
+        if plan.strategy is not None:
+            made = CorrelatedCohortLedger
+        return made(terms, sizes, *batches, levels, plan)
     if noising is None:
         return Ledger(terms, sizes, *batches, levels, pure)
     return InTimeLedger(dataclasses.replace(terms, amplification=False), sizes, *batches, levels, noising)

@@ -312,9 +312,14 @@ class Kind(Generic[C]):
         self.check_planned()
         count, allowed = self.planned_releases(setup.sizes.tolist()), setup.training.allowances
         clients, plan = range(len(setup.sizes)), setup.protection.cohorts
-        planned = Releases([count if allowed is None else min(count, allowed[k]) for k in clients])
+        counts = [count] * len(clients)
+        if plan is not None and plan.users is not None:  # all clients of a user in one sum, which costs the most
+            owned = [len(plan.clients_of(k)) for k in clients]
+            counts = [count * (m if plan.gate is not None else m**2) for m in owned]
+        planned = Releases(counts if allowed is None else list(map(min, counts, allowed)))
         if plan is not None and plan.releases is not None:
             sums = math.floor(count / plan.rate + 1e-9) if plan.rate else plan.releases
             planned.cohorts = min(plan.releases, sums)
-            planned.counts = [min(made, plan.releases) for made in planned.counts]
+            most = [plan.releases * (1 if plan.gate else len(plan.clients_of(k)) ** 2) for k in clients]
+            planned.counts = [min(made, limit) for made, limit in zip(planned.counts, most, strict=True)]
         return planned

@@ -9,7 +9,6 @@ from simfl.privacy.releases import Releases
 _UNITS = {
     "example": "one example of a client",
     "client": "a client with all its data",
-    "user": "a user, which is one client with all its data; a person with two clients is two users",
 }
 _SCHEDULE = (
     "compute times, availability, losses and stops do not depend on what the data say, only on sizes, which are public"
@@ -29,7 +28,7 @@ def assumptions(ledger: Ledger, releases: Releases) -> dict[str, str]:
         moved = "one example replaced" if terms.unit == "example" else f"all data of one {terms.unit} replaced"
     grid = terms.rounding is not None or (isinstance(ledger, CohortLedger) and ledger.plan.grid is not None)
     return {
-        "unit": _UNITS[terms.unit],
+        "unit": _unit(ledger),
         "neighbors": f"{moved}; all else takes place at the same times",
         "draws": _draws(ledger, releases),
         "availability": _availability(ledger, releases),
@@ -69,6 +68,14 @@ def assumptions_of_releases(neighbors: str, sampling: str, rate: float) -> dict[
     }
 
 
+def _unit(ledger: Ledger) -> str:
+    if ledger.terms.unit != "user":
+        return _UNITS[ledger.terms.unit]
+    if isinstance(ledger, CohortLedger) and ledger.plan.users is not None:
+        return f"a user, with all data of all its clients; clients.users says which of {len(ledger.sizes)} they are"
+    return "a user, which is one client with all its data; a person with two clients is two users"
+
+
 def _draws(ledger: Ledger, releases: Releases) -> str:
     """Say who draws whom, and what of it is secret."""
     terms = ledger.terms
@@ -91,7 +98,8 @@ def _availability(ledger: Ledger, releases: Releases) -> str:
 
 def _numbers(ledger: Ledger) -> str:
     if ledger.terms.unit == "user":
-        return f"the number of enrolled users, {len(ledger.sizes)}, and the divisor of a sum are public"
+        users = ledger.users if isinstance(ledger, CohortLedger) else len(ledger.sizes)
+        return f"the number of enrolled users, {users}, and the divisor of a sum are public"
     return "the number of clients and their numbers of examples are public"
 
 

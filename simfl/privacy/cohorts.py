@@ -1,15 +1,18 @@
 """Account for users whose updates a trusted server sums, with noise on each sum.
 
 A release is a *cohort*: the sum of the clipped updates of a set of users, plus one noise, divided by a fixed number. A
-user is a client with all of its examples. Neighbors differ in what one user adds: its updates, or nothing (or other
-updates, of other data). Who takes part when is held fixed, because other users would take part at other times.
+user is a client with all of its examples, or several clients (devices) with all of theirs. Neighbors differ in what one
+user adds: its updates, or nothing (or other updates, of other data). Who takes part when is held fixed, because other
+users would take part at other times.
 
 - McMahan, Ramage, Talwar, Zhang 2018, "Learning differentially private recurrent language models",
   https://arxiv.org/abs/1710.06963: cohorts by Poisson sampling, updates clipped to C, N(0, (z C)^2) on the sum, the
   fixed divisor q K.
 - Nguyen et al. 2022 (FedBuff): a cohort is a buffer. Users are in it because they were fast, so q = 1.
 
-m updates of one user in one cohort move the sum by m C, which costs exactly as much as m^2 releases.
+m updates of one user in one cohort move the sum by m C, which costs exactly as much as m^2 releases. All clients of a
+user have its releases and its epsilon. A draw is of users: all m clients of a user that is drawn take part, which are
+releases with noise z / m at rate q.
 
 **Amplification.** A draw that the adversary does not know amplifies only if nothing else that it sees depends on the
 draw. That is so for models x_1 ... x_T after T rounds if each enrolled user is drawn independently with probability q,
@@ -44,6 +47,7 @@ from simfl.privacy.calibration import releases_within
 from simfl.privacy.gaussian import gaussian_epsilon
 from simfl.privacy.ledger import HONEST, NOT_CERTIFIED, OUTSIDE, Composition, Ledger, greatest
 from simfl.privacy.releases import Promise, Releases, Tally
+from simfl.privacy.strategies import Strategy
 from simfl.privacy.terms import Terms, View
 
 #: Is called with the number of a release, its virtual time in seconds, and how many updates each user has in it.
@@ -90,6 +94,8 @@ class CohortPlan:
         least: t, the smallest number of updates whose sum the server sees; 0: it sees the updates.
         parts: users whose parts of the noise make noise_scale; 0: the server adds the noise.
         grid: how users round updates and add discrete noise; None for noise of real numbers.
+        strategy: how noise is correlated over releases (`simfl.privacy.correlated_cohorts`); None: independent.
+        users: the user that owns each client, [K]; None: every client is a user.
     """
 
     noise_scale: float
@@ -100,6 +106,24 @@ class CohortPlan:
     least: int = 0
     parts: int = 0
     grid: AbstractGrid | None = None
+    strategy: Strategy | None = None
+    users: tuple[int, ...] | None = None
+
+    def user_of(self, client: int) -> int:
+        """Return the user that owns a client."""
+        return client if self.users is None else self.users[client]
+
+    @functools.cached_property
+    def clients(self) -> dict[int, list[int]]:
+        """The clients of each user, if users are given."""
+        owned: dict[int, list[int]] = {}
+        for client, user in enumerate(self.users or ()):
+            owned.setdefault(user, []).append(client)
+        return owned
+
+    def clients_of(self, client: int) -> list[int]:
+        """Return the clients of a client's user."""
+        return [client] if self.users is None else self.clients[self.users[client]]
 
     def scale_of(self, members: int) -> float:
         """Return the standard deviation of the noise on a sum of updates.
@@ -121,6 +145,17 @@ class CohortTally(Tally):
 
     #: May be replaced before the run.
     on_cohort: OnCohort = staticmethod(lambda number, time_s, members: None)
+
+    def shares(self, terms: Sequence[tuple[float, Promise]]) -> dict[int, int]:
+        """Return the updates of its user in a sum, for each client of such users."""
+        assert isinstance(self.ledger, CohortLedger)
+        plan, found = self.ledger.plan, super().shares(terms)
+        if plan.users is None:
+            return found
+        of_users: Counter[int] = Counter()
+        for client, count in found.items():
+            of_users[plan.user_of(client)] += count
+        return {client: count for user, count in of_users.items() for client in plan.clients[user]}
 
     def count_sum(self, terms: Sequence[tuple[float, Promise]], noise_scale: float) -> None:
         """Count one release of a sum, also if nobody is in it."""
@@ -154,6 +189,20 @@ class CohortLedger(Ledger):
     ) -> None:
         self.plan = plan
         super().__init__(dataclasses.replace(terms, unit="user", by_server=True), sizes, batch_size, sampling, levels)
+
+    @property
+    def users(self) -> int:
+        """The number of enrolled users."""
+        return len(self.plan.clients) or len(self.sizes)
+
+    @property
+    def owned(self) -> str:
+        """What a user is, in words."""
+        return "a client with all its data" if self.plan.users is None else "all its clients with all their data"
+
+    def _drawn_level(self, client: int) -> float:
+        """Return the noise multiplier of a drawn user's part in a sum."""
+        return self.levels[client] / len(self.plan.clients_of(client))
 
     def amplifies(self, releases: Releases) -> bool:
         """Whether the account of these releases is that of independent secret draws."""
@@ -201,14 +250,14 @@ class CohortLedger(Ledger):
         if reason is None:
             view = "the models that the server releases, without their times and the names of users"
             made = (
-                f"each of {len(self.sizes)} enrolled users in each of {self.plan.releases} releases with probability "
+                f"each of {self.users} enrolled users in each of {self.plan.releases} releases with probability "
                 f"{self.plan.rate:g}, drawn by the server"
             )
         else:
             view = "the models that the server releases, their times, and who takes part when"
             made = f"each release that a user is in, in full (q = 1: {reason})"
         return (
-            f"(epsilon, delta = {self.delta:g}) per user (a client with all its data), neighboring data sets by {what} "
+            f"(epsilon, delta = {self.delta:g}) per user ({self.owned}), neighboring data sets by {what} "
             f"while others take part as they did, {self._view(view)}, {made}, "
             f"{super()._accountant if reason is None else self._accountant}; {OUTSIDE}"
         )
@@ -233,7 +282,8 @@ class CohortLedger(Ledger):
             return super().compositions(releases, view)
         assert self.plan.rate is not None
         rate = self.plan.rate
-        return [((self._release(level, rate, "poisson"), releases.cohorts),) for level in self.levels]
+        levels = map(self._drawn_level, range(len(self.sizes)))
+        return [((self._release(level, rate, "poisson"), releases.cohorts),) for level in levels]
 
     def _epsilons(self, releases: Releases, view: View | None, final: bool) -> NDArray[np.float64]:
         if not self.accounts_for(releases) or self.amplifies(releases):
@@ -276,5 +326,6 @@ class CohortLedger(Ledger):
         """Return (client, batch size, sampling rate, level, count) of every kind."""
         if self.amplifies(releases):
             rate = self.plan.rate or 1.0
-            return [(user, self.batch_size, rate, level, releases.cohorts) for user, level in enumerate(self.levels)]
+            made = releases.cohorts
+            return [(k, self.batch_size, rate, self._drawn_level(k), made) for k in range(len(self.sizes))]
         return [(user, size, 1.0, level, count) for user, size, _, level, count in super().kinds(releases)]

@@ -84,9 +84,16 @@ def sensitivity(noising: tuple[float, ...], releases: int, takes: Participation)
     """Return sens(S) of the first releases, for examples that move each by at most 1."""
     if releases == 0:
         return 0.0
-    whole = strategy_coefficients(noising, 1 << (releases - 1).bit_length())[:releases]
-    falling = np.maximum.accumulate(np.abs(whole)[::-1])[::-1]
-    apart, times = takes.separation, min(takes.times, -(-releases // takes.separation))
+    return toeplitz_sensitivity(strategy_coefficients(noising, 1 << (releases - 1).bit_length())[:releases], takes)
+
+
+def toeplitz_sensitivity(coefficients: NDArray[np.float64], takes: Participation) -> float:
+    """Return sens(S) of a lower triangular Toeplitz matrix S with these coefficients."""
+    releases, apart = len(coefficients), takes.separation
+    times = min(takes.times, -(-releases // apart))
+    if times == 0:
+        return 0.0
+    falling = np.maximum.accumulate(np.abs(coefficients)[::-1])[::-1]
     # Row by row, the sum of the last `times` participations.
     rows = np.zeros(-(-releases // apart) * apart)
     rows[:releases] = falling
@@ -129,20 +136,40 @@ def noising_coefficients(
     return tuple(np.trim_zeros(rounded, "b").tolist())
 
 
-@functools.lru_cache(maxsize=16)
 def _of_jax_privacy(strategy: str, window: int, size: int, releases: int, takes: Participation) -> NDArray[np.float64]:
+    from scipy.signal import lfilter
+
+    impulse, raw = np.zeros(window), optimized(strategy, size, releases, takes)
+    impulse[0] = 1.0
+    made = np.array(raw[0]) if strategy == "banded" else blt_coefficients(raw[0], raw[1], max(releases, window, 2))
+    return lfilter([1.0], made, impulse)  # type: ignore[no-any-return]
+
+
+def blt_coefficients(decays: Sequence[float], weights: Sequence[float], count: int) -> NDArray[np.float64]:
+    """Return 1, and sum_j weight_j decay_j^(t - 1) for t = 1, 2, ...; `count` in all."""
+    powers = np.array(decays)[None] ** np.arange(max(0, count - 1))[:, None]
+    return np.concatenate([[1.0], powers @ np.array(weights)])[:count]
+
+
+@functools.lru_cache(maxsize=16)
+def optimized(strategy: str, size: int, releases: int, takes: Participation) -> tuple[tuple[float, ...], ...]:
+    """Return the coefficients of a banded strategy, or decays and weights of a BLT.
+
+    Raises:
+        ScenarioError: jax_privacy is not installed, or finds no strategy.
+    """
     try:
         import jax
         from jax_privacy.matrix_factorization import buffered_toeplitz, toeplitz
     except ImportError as error:
         raise ScenarioError(
-            f"privacy.noise.strategy: {strategy} is computed by jax_privacy, found {error}; pip install "
-            "'simfl[correlated]', or use strategy: square_root"
+            f"privacy.noise: {strategy} is computed by jax_privacy, found {error}; pip install "
+            "'simfl[correlated]', or use square_root"
         ) from error
     try:
         with jax.enable_x64(True), jax.default_device(jax.devices("cpu")[0]):
             if strategy == "banded":
-                made = toeplitz.optimize_banded_toeplitz(releases, min(size, releases))
+                made: Any = (toeplitz.optimize_banded_toeplitz(releases, min(size, releases)),)
             else:
                 build: Any = buffered_toeplitz.LossFn
                 if takes.times == 1:
@@ -151,15 +178,16 @@ def _of_jax_privacy(strategy: str, window: int, size: int, releases: int, takes:
                     loss = build.build_min_sep(
                         n=releases, error="max", min_sep=takes.separation, max_participations=takes.times
                     )
-                made = buffered_toeplitz.optimize_loss(loss, size)[0].toeplitz_coefs(max(releases, window, 2))
-            coefficients = np.asarray(toeplitz.inverse_coef(made, window), np.float64)
-            if not np.isfinite(coefficients).all():
+                blt = buffered_toeplitz.optimize_loss(loss, size)[0]
+                made = blt.buf_decay, blt.output_scale
+            arrays = [np.asarray(one, np.float64) for one in made]
+            if not all(np.isfinite(one).all() for one in arrays):
                 raise ArithmeticError("its coefficients are not finite")
-            return coefficients
+            return tuple(tuple(one.tolist()) for one in arrays)
     except (ArithmeticError, RuntimeError, ValueError) as error:
         raise ScenarioError(
-            f"privacy.noise.strategy: {strategy}: jax_privacy found none for {releases} releases, "
-            f"{' '.join(str(error).split())[:200]}; use a smaller size, or strategy: square_root"
+            f"privacy.noise: {strategy}: jax_privacy found none for {releases} releases, "
+            f"{' '.join(str(error).split())[:200]}; use a smaller size, or square_root"
         ) from error
 
 

@@ -228,13 +228,17 @@ class Tally(Releases):
         """Refuse an account: the algorithm reads a loss on a client's examples."""
         self.refuse(f"the algorithm reads losses of client {client}, which no noise protects")
 
+    def shares(self, terms: Sequence[tuple[float, Promise]]) -> dict[int, int]:
+        """Return the number of updates in a sum, by client."""
+        return Counter(promise.client for _, promise in terms)
+
     def count_sum(self, terms: Sequence[tuple[float, Promise]], noise_scale: float) -> None:
         """Count the releases of a sum of promises to which a server adds noise.
 
         m updates of one client with weights of at most 1 change the sum m times as much as one. With Gaussian noise
         this costs exactly as much as m^2 releases.
         """
-        shares = Counter(promise.client for _, promise in terms)
+        shares = self.shares(terms)
         for _, promise in terms:
             promise.released = True
         if not self.ledger.terms.by_server or self.passes is not None:

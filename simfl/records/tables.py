@@ -121,9 +121,14 @@ They were thrown away, and are also counted in dropped.
 """
 
 
-def further_of_clients(devices: bool, attackers: bool, gated: bool = False) -> pa.Schema:
-    """Return the additional columns of `clients`: `DEVICE`, `ATTACKER`, `EARLY`."""
-    return pa.schema([*(DEVICE if devices else ()), *(ATTACKER if attackers else ()), *(EARLY if gated else ())])
+USER = _schema(user=_CLIENT)
+"""The additional column of `clients` and `cohorts` with `clients.users`: the user that owns the client."""
+
+
+def further_of_clients(devices: bool, attackers: bool, gated: bool = False, owned: bool = False) -> pa.Schema:
+    """Return additional columns of `clients`: of devices, attackers, gates, users."""
+    asked = ((DEVICE, devices), (ATTACKER, attackers), (EARLY, gated), (USER, owned))
+    return pa.schema([field for schema, is_asked in asked if is_asked for field in schema])
 
 
 AGGREGATION = _schema(time_s=_SECONDS, receiver=_CLIENT, sender=_CLIENT, messages=_COUNT, accepted=_REAL)
@@ -146,7 +151,8 @@ batch_size is nominal; level is the noise multiplier, or the epsilon of one rele
 COHORTS = _schema(release=_COUNT, time_s=_SECONDS, client=_CLIENT, updates=_COUNT)
 """One row per release of a server's sum of updates and user in it, with `privacy.unit: user`.
 
-release counts sums from 0; one that nobody was in has no row. updates is the number of the user's updates in the sum.
+release counts sums from 0; one that nobody was in has no row. updates is the number of the client's updates in the sum.
+If users own several clients (`clients.users`), there is a row for each client, and a column user.
 """
 
 SECURE_SUMS = _schema(
@@ -362,7 +368,7 @@ def _check_columns(path: Path, actual: pa.Schema, schema: pa.Schema) -> None:
     if missing:
         raise DataError(f"{path}: the table lacks the columns {', '.join(missing)}; run it again")
     for field in actual:
-        source = schema if field.name in schema.names else further_of_clients(devices=True, attackers=True, gated=True)
+        source = schema if field.name in schema.names else further_of_clients(True, True, True, True)
         expected = source.field(field.name).type if field.name in source.names else pa.float64()
         if field.type != expected:
             raise DataError(

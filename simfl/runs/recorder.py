@@ -18,12 +18,12 @@ from simfl.build.setup import Setup
 from simfl.compiled import is_compiled
 from simfl.errors import RunError
 from simfl.privacy.assumptions import assumptions
-from simfl.privacy.cohorts import CohortTally
+from simfl.privacy.cohorts import CohortPlan, CohortTally
 from simfl.privacy.ledger import greatest
 from simfl.records import Manifest, RunFolder, TableWriter
 from simfl.records.folder import combine_digests, digest_of_file, digest_text
 from simfl.records.models import write_models as write_parts
-from simfl.records.tables import DISTANCE, MOST_EDGES, further_metrics, further_of_clients
+from simfl.records.tables import DISTANCE, MOST_EDGES, USER, further_metrics, further_of_clients
 from simfl.records.writer import Amend, SharedRows
 from simfl.runs.context import Context
 from simfl.runs.timeline import Timeline
@@ -76,7 +76,10 @@ class Recorder:
         measured = setup.problem.measured
         named = (*setup.model.metric_names, *measured.further)
         further = {"metrics": further_metrics(bool(measured.gradient_examples), named), "client_metrics": DISTANCE}
-        asked = setup.devices is not None, setup.training.hostility is not None, self._gated
+        owned = self._plan is not None and self._plan.users is not None
+        asked = setup.devices is not None, setup.training.hostility is not None, self._gated, owned
+        if owned:
+            further["cohorts"] = USER
         if any(asked):
             further["clients"] = further_of_clients(*asked)
         self._tables = {name: folder.table(name, further=further.get(name)) for name in names}
@@ -110,7 +113,14 @@ class Recorder:
 
     def _released(self, number: int, time_s: float, members: Mapping[int, int]) -> None:
         """Write who is in a sum of updates that the server releases."""
-        self._tables["cohorts"].extend([(number, time_s, *member) for member in sorted(members.items())])
+        plan = self._plan
+        owned = plan is not None and plan.users is not None
+        self._tables["cohorts"].extend(
+            [
+                (number, time_s, client, count, *((plan.user_of(client),) if plan is not None and owned else ()))
+                for client, count in sorted(members.items())
+            ]
+        )
 
     def flush(self, wall_s: float) -> None:
         """Flush the tables from time to time; `wall_s` is the host time so far."""
@@ -223,14 +233,25 @@ class Recorder:
                 **({} if setup.devices is None else {"device": np.array([device.name for device in setup.devices])}),
                 **self._hostile(),
                 **self._early(),
+                **self._owned(),
             }
         )
 
     @property
+    def _plan(self) -> CohortPlan | None:
+        """How a server releases sums of users' updates; None if it does not."""
+        return self._context.setup.training.cohorts
+
+    @property
     def _gated(self) -> bool:
         """Whether a server enforces how often users take part."""
-        plan = self._context.setup.training.cohorts
-        return plan is not None and plan.gate is not None
+        return self._plan is not None and self._plan.gate is not None
+
+    def _owned(self) -> dict[str, NDArray[np.int32]]:
+        """Return the column of `clients` with the user of each, if users are given."""
+        if self._plan is None or self._plan.users is None:
+            return {}
+        return {"user": np.array(self._plan.users, dtype=np.int32)}
 
     def _early(self) -> dict[str, NDArray[np.int64]]:
         """Return the column of `clients` with updates that came too early, if any may."""

@@ -13,7 +13,7 @@ from simfl.scenario.compression import WITH_GAMMA
 from simfl.scenario.control import OF_KNOWN_OPTIMA, OF_REGRESSIONS
 from simfl.scenario.data import RealData, SyntheticData, Table, TargetKind
 from simfl.scenario.distributions import ListedFactors
-from simfl.scenario.fields import kind_of, members_of
+from simfl.scenario.fields import Config, kind_of, members_of
 from simfl.scenario.models import ExternalModel, ModelConfig
 from simfl.scenario.partitions import ByColumn, ByLabel, ListedSizes, Natural, Resample
 from simfl.scenario.privacy import Accounted, CohortGaussian, DiscreteGaussian, Gaussian
@@ -256,9 +256,27 @@ def _attackers(scenario: Sections) -> Iterator[Problem]:
             yield Problem("local_transcript with attackers", "'global_hidden'", advice, ("privacy", "view"))
 
 
+def _users(scenario: Sections) -> Iterator[Problem]:
+    """Check the users that own the clients."""
+    users, count, at = scenario.clients.users, scenario.clients.count, ("clients", "users")
+    if users is None:
+        return
+    if scenario.privacy is not None and scenario.privacy.protects != "user":
+        advice = "other units protect examples or clients, whoever owns them"
+        yield Problem("null without privacy.unit: user", "users", advice, at)
+    if isinstance(users, int):
+        if users > count:
+            yield Problem(f"at most {count}, the number of clients", str(users), "a user owns a client or more", at)
+        return
+    yield from one_each(len(users), count, at)
+    if missing := sorted({*range(max(users, default=0) + 1)} - {*users}):
+        yield Problem("users 0, 1, 2, ... of a client each or more", f"none of user {missing[0]}", "number them so", at)
+
+
 def _privacy(scenario: Sections) -> Iterator[Problem]:
     """Check lists per client, the mechanism's sampling, and a budget's plan."""
     privacy = scenario.privacy
+    yield from _users(scenario)
     if privacy is None:
         return
     if noise := scenario.algorithm.gradient_noise:
@@ -314,8 +332,23 @@ def _cohorts(scenario: Sections, privacy: CohortGaussian) -> Iterator[Problem]:
     if getattr(algorithm, "weighting", None) == "data":
         advice = "users' numbers of examples are not public, and weights must be at most 1"
         yield Problem("'uniform' with unit: user", "'data'", advice, ("algorithm", "weighting"))
-    rule, count = privacy.participation, scenario.clients.count
+    rule, owners = privacy.participation, scenario.clients.owners
+    count = scenario.clients.count if owners is None else len({*owners})
+    if owners is not None and privacy.calibrated:
+        advice = "how many updates of a user are in a sum is an outcome"
+        yield Problem("a noise multiplier beside clients.users", "null", advice, ("privacy", "noise_multiplier"))
     secure = getattr(algorithm, "secure_sum", None)
+    if owners is not None and secure is not None:
+        advice = "no account here says what the clients of one user may tell about their parts of a secure sum"
+        yield Problem("null with algorithm.secure_sum", "users", advice, ("clients", "users"))
+    if owners is not None and privacy.noise is not None:
+        advice = "the account of correlated noise is for users of one client each"
+        yield Problem("null with privacy.noise", "users", advice, ("clients", "users"))
+    if privacy.where == "secure_sum" and privacy.noise is not None:
+        advice = "a server correlates noise that it knows; users' parts are independent"
+        yield Problem(
+            "null with privacy.where: secure_sum", repr(privacy.noise.correlated), advice, ("privacy", "noise")
+        )
     if privacy.where == "secure_sum" and secure is None:
         yield Problem("a protocol with privacy.where: secure_sum", "null", "add one", ("algorithm", "secure_sum"))
     if isinstance(privacy, DiscreteGaussian):
@@ -350,11 +383,13 @@ def _cohorts(scenario: Sections, privacy: CohortGaussian) -> Iterator[Problem]:
     if rule is not None:
         size = getattr(algorithm, "buffer_size", 1)
         if (share := getattr(algorithm, "fraction", None)) is not None:
-            size = max(1, math.ceil(share * count - 1e-9))
+            size = max(1, math.ceil(share * scenario.clients.count - 1e-9))
         if size * rule.min_separation > count:
             expected = f"at most {count // size} with sums of {size} of {count} users, each in one of b sums in a row"
             at = ("privacy", "participation", "min_separation")
             yield Problem(expected, str(rule.min_separation), "lower it, or add clients", at)
+    if privacy.noise is not None:
+        yield from _correlated_sums(privacy, privacy.noise)
     if privacy.cohorts == "poisson":
         fraction = getattr(algorithm, "fraction", None)
         if fraction is None:
@@ -363,6 +398,28 @@ def _cohorts(scenario: Sections, privacy: CohortGaussian) -> Iterator[Problem]:
         if privacy.epsilon is not None:
             advice = "give noise_multiplier and releases; simfl privacy calibrate finds them"
             yield Problem("null with cohorts: poisson", "a budget", advice, ("privacy", "epsilon"))
+
+
+def _correlated_sums(privacy: CohortGaussian, noise: Config) -> Iterator[Problem]:
+    """Check what noise that is correlated over a server's releases needs."""
+    rule, bands = privacy.participation, getattr(noise, "bands", 1)
+    found = f"null beside noise {privacy.correlated}"
+    if privacy.releases is None:
+        advice = "the noise is made for a number of releases: add it"
+        yield Problem("the number of releases", found, advice, ("privacy", "releases"))
+    if rule is None:
+        advice = "the noise is for users that the server lets in at most once in b releases: add min_separation"
+        yield Problem("a rule", found, advice, ("privacy", "participation"))
+    elif rule.min_separation < bands:
+        advice = "what a user adds to releases nearer than the bands overlaps: raise it, or lower noise.bands"
+        at = ("privacy", "participation", "min_separation")
+        yield Problem(f"at least noise.bands, {bands}", str(rule.min_separation), advice, at)
+    if privacy.where != "server":
+        advice = "parts of users that leave cannot be added to later releases; use where: server"
+        yield Problem(f"null with where: {privacy.where}", repr(privacy.correlated), advice, ("privacy", "noise"))
+    if privacy.noise_multiplier == 0.0:
+        advice = "correlated noise comes in units of it; raise it"
+        yield Problem("more than 0 beside noise", "0", advice, ("privacy", "noise_multiplier"))
 
 
 def _compression(scenario: Sections) -> Iterator[Problem]:

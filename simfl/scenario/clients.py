@@ -11,6 +11,7 @@ from simfl.scenario.fields import (
     Clients,
     Config,
     Count,
+    Index,
     Positive,
     PositiveSeconds,
     RegionNames,
@@ -41,6 +42,12 @@ class Population(Config):
     """
 
     count: Count = option(16, "number of clients")
+    users: Count | tuple[Index, ...] | None = option(
+        None,
+        "users that own the clients, for privacy.unit: user: their number (clients in a row belong to one user), or "
+        "the user of each client, from 0; null: every client is a user. It is written only if it is not null",
+        exclude_if=lambda users: users is None,
+    )
     seconds_per_example: PositiveSeconds = option(1e-4, "time to compute the gradient of one example")
     seconds_per_batch: Seconds = option(0.0, "fixed time of every mini-batch, in addition to that of its examples")
     devices: WorldFile | None = option(
@@ -54,6 +61,15 @@ class Population(Config):
     )
     jitter: Jitter = option(ConstantFactor(), "factor on each single computation, drawn for each of them")
     trace: SpeedTrace | None = option(None, "a factor on compute times that changes over time, from a file; null: none")
+
+    @property
+    def owners(self) -> tuple[int, ...] | None:
+        """The user of each client; None if every client is a user."""
+        if self.users is None:
+            return None
+        if isinstance(self.users, int):
+            return tuple(client * self.users // self.count for client in range(self.count))
+        return self.users
 
     def batch_s(self, examples: int) -> float:
         """Return the seconds of a mini-batch at speed 1 on a uniform device."""

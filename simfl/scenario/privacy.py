@@ -311,6 +311,57 @@ class ParticipationRule(Config):
     )
 
 
+class TreeNoise(Config):
+    """Binary trees over the server's releases (DP-FTRL)."""
+
+    correlated: Literal["tree"] = variant("tree")
+    restart_every: Count | None = option(
+        None,
+        "releases after which a new tree begins, which users then spend anew; null: one tree. With restarts, the noise "
+        "of a user's releases in one tree is larger, and the noise of all trees adds up in the model",
+    )
+    estimate: Literal["efficient", "nodes"] = option(
+        "efficient",
+        "efficient: the noise of a node is reduced by the nodes below it (Honaker 2015); nodes: each node alone",
+    )
+
+
+class SquareRootNoise(Config):
+    """A banded matrix with the first coefficients of 1 / sqrt(1 - x)."""
+
+    correlated: Literal["square_root"] = variant("square_root")
+    bands: Annotated[int, Within(at_least=1, at_most=1000)] = option(
+        8, "number of diagonals, at most participation.min_separation"
+    )
+
+
+class BandedNoise(Config):
+    """The banded matrix with the least mean squared error (BandMF).
+
+    jax_privacy computes it.
+    """
+
+    correlated: Literal["banded"] = variant("banded")
+    bands: Annotated[int, Within(at_least=1, at_most=1000)] = option(
+        8, "number of diagonals, at most participation.min_separation"
+    )
+
+
+class BltNoise(Config):
+    """The buffered linear Toeplitz matrix with the least maximal error.
+
+    jax_privacy computes it.
+    """
+
+    correlated: Literal["blt"] = variant("blt")
+    buffers: Annotated[int, Within(at_least=1, at_most=8)] = option(
+        2, "number of geometric sequences that make up the matrix; each is a vector that the server keeps"
+    )
+
+
+ServerNoise = Annotated[TreeNoise | SquareRootNoise | BandedNoise | BltNoise, ByKind("correlated")]
+
+
 class CohortGaussian(_MultipliedGaussian):
     """Gaussian noise of a trusted server on sums of users' clipped updates.
 
@@ -353,13 +404,25 @@ class CohortGaussian(_MultipliedGaussian):
         None, "how often a user may be in a sum; null: as often as it comes, also several times in one"
     )
     releases: Count | None = option(
-        None, "number of sums after which the server makes no more; null: any; amplification by poisson needs it"
+        None,
+        "number of sums after which the server makes no more; null: any; amplification by poisson and correlated noise "
+        "need it",
+    )
+    noise: ServerNoise | None = option(
+        None,
+        "how noise is correlated over the server's releases, so that their sum has less of it; it needs releases and "
+        "participation. null: the noise of each release is independent",
     )
 
     @property
     def by_server(self) -> bool:
         """True."""
         return True
+
+    @property
+    def correlated(self) -> str | None:
+        """The correlation of its noise; None for independent noise."""
+        return None if self.noise is None else self.noise.correlated
 
     @property
     def most_of_a_user(self) -> int | None:

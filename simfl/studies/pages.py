@@ -85,10 +85,11 @@ def page_of(outcome: Reproduction) -> str:
         *(f"![{caption}]({path.relative_to(outcome.page.parent).as_posix()})" for path, caption in outcome.figures),
         *(["## What differs from the paper", "\n".join(f"- {deviation}" for deviation in paper.deviations)]
           if paper.deviations else []),
+        *tables_of(number for number in outcome.numbers if number.part in paper.shown),
         *readings_of(outcome.claims),
         "## Numbers",
         "Our numbers. If the paper has the number too, it is in brackets, with the difference.",
-        *numbers_of(outcome.numbers),
+        *numbers_of([number for number in outcome.numbers if number.part not in paper.shown]),
     ]  # fmt: skip
     if lost:
         blocks += ["## Runs that did not end", "\n".join(sorted({f"- {run.label}, seed {run.seeds}: {run.status} "
@@ -142,9 +143,15 @@ def numbers_of(numbers: Sequence[Number]) -> Iterable[str]:
         yield table(rows)
 
 
+def tables_of(numbers: Iterable[Number]) -> Iterable[str]:
+    """Yield the tables of numbers that come first, under headings of their own."""
+    for block in numbers_of(list(numbers)):
+        yield block.removeprefix("#") if block.startswith("### ") else block
+
+
 def cell(number: Number) -> str:
     """Write a number, with the paper's number and the difference in brackets."""
-    ours = show(number.values, number.digits)
+    ours = show(number.values, number.digits).replace("never", number.never)
     if number.paper is None:
         return ours
     paper = f"{number.paper:.{number.digits}f}"

@@ -47,7 +47,7 @@ class Section:
 
 @dataclass(frozen=True)
 class Experiment:
-    """Runs that differ only in their seeds, which are 1, 2, ..., `seeds`.
+    """Runs that differ only in their seeds, which are `seeds` numbers from `first` on.
 
     `cell` is its place in the section, `base` a scenario below the folder of scenarios, and `overrides` are changes to
     it, `key.path=value`.
@@ -58,6 +58,7 @@ class Experiment:
     base: str
     overrides: tuple[str, ...] = ()
     seeds: int = 1
+    first: int = 1
 
     @property
     def label(self) -> str:
@@ -70,8 +71,8 @@ class Number:
     """A number of the paper with the measured one.
 
     The table `part` shows it at `row` and `column`, with `digits` after the point; `unit` ("%" and the like) is for the
-    heading. `values` has one per seed, or a single value without randomness. `paper` is the paper's number, None
-    without one.
+    heading. `values` has one per seed, or a single value without randomness; it is infinite for a run that never got
+    there, which the table writes as `never`. `paper` is the paper's number, None without one.
     """
 
     part: str
@@ -81,6 +82,7 @@ class Number:
     paper: float | None = None
     digits: int = 2
     unit: str = ""
+    never: str = "never"
 
     @property
     def interval(self) -> Interval:
@@ -195,11 +197,13 @@ class Paper:
     """A paper and its study.
 
     `name` is that of its module; on the command line it has dashes. `experiments` returns the runs of the quick form
-    (True) or of the full one; `minutes` are those that the two forms took on two cores. `page` is the page of the
-    documentation about it. `data` are the data sets that the study reads, and `scenarios` is the folder of its base
-    scenarios; None: `scenarios/` of simfl's repository. `numbers` has, for every table, the numbers to compare with the
-    paper's, and `figures`, by name, the caption and the function that draws. `untested` are claims and numbers that
-    cannot be tested here, with reasons, and `deviations` are differences from the paper, a sentence each.
+    (True) or of the full one, and `later` those that follow from finished runs, such as runs at the best of several
+    step sizes; it is asked again until it adds none. `minutes` are those that the two forms took on two cores. `page`
+    is the page of the documentation about it. `data` are the data sets that the study reads, and `scenarios` is the
+    folder of its base scenarios; None: `scenarios/` of simfl's repository. `numbers` has, for every table, the numbers
+    to compare with the paper's, and `figures`, by name, the caption and the function that draws. `shown` are the titles
+    of tables that come before all others. `untested` are claims and numbers that cannot be tested here, with reasons,
+    and `deviations` are differences from the paper, a sentence each.
     """
 
     name: str
@@ -214,6 +218,8 @@ class Paper:
     figures: dict[str, tuple[str, Callable[[Runs], Figure]]] = field(default_factory=dict)
     untested: tuple[tuple[str, str], ...] = ()
     deviations: tuple[str, ...] = ()
+    later: Callable[[Runs, bool], Sequence[Experiment]] | None = None
+    shown: tuple[str, ...] = ()
 
 
 def accuracy(run: Run) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from simfl import plugins
@@ -53,12 +53,17 @@ def scenarios_folder(named: Path | None = None, paper: Paper | None = None) -> P
     )
 
 
-def plan_of(paper: Paper, quick: bool, scenarios: Path) -> tuple[StudyPlan, dict[Experiment, list[str]]]:
-    """Return a study's plan, with equal runs once, and the experiments' run keys."""
+def plan_of(
+    paper: Paper, quick: bool, scenarios: Path, later: Sequence[Experiment] = ()
+) -> tuple[StudyPlan, dict[Experiment, list[str]]]:
+    """Return a study's plan, with equal runs once, and the experiments' run keys.
+
+    `later` are experiments that followed from runs of the others.
+    """
     runs: dict[str, PlannedRun] = {}
     keys: dict[Experiment, list[str]] = {}
     places = set()
-    for experiment in paper.experiments(quick):
+    for experiment in (*paper.experiments(quick), *later):
         if (experiment.section, experiment.cell) in places:
             raise ValueError(f"{paper.name}: two experiments {experiment.section.title!r}, {experiment.label!r}")
         places.add((experiment.section, experiment.cell))
@@ -74,7 +79,7 @@ def plan_of(paper: Paper, quick: bool, scenarios: Path) -> tuple[StudyPlan, dict
 def _planned(paper: Paper, experiment: Experiment, scenarios: Path) -> list[PlannedRun]:
     settings = {"part": experiment.section.title, "setting": experiment.label}
     planned = []
-    for seed in range(1, experiment.seeds + 1):
+    for seed in range(experiment.first, experiment.first + experiment.seeds):
         overrides = [*experiment.overrides, f"seed={seed}", f"name={paper.name}"]
         scenario = load(scenarios / experiment.base, overrides)
         planned.append(PlannedRun(", ".join(settings.values()), settings, {}, seed, scenario))
@@ -105,10 +110,19 @@ def reproduce(
         ScenarioError, DataError: bad input or missing data, before anything runs.
     """
     study = find_paper(paper) if isinstance(paper, str) else paper
-    plan, keys = plan_of(study, quick, scenarios_folder(scenarios, study))
-    root = Path(out) / FOLDER
-    swept = sweep(plan, out=root, jobs=jobs, device=device, tell=tell)
-    return write(study, quick, swept, open_runs(swept, keys), root)
+    place, root = scenarios_folder(scenarios, study), Path(out) / FOLDER
+    later: list[Experiment] = []
+    while True:
+        plan, keys = plan_of(study, quick, place, later)
+        swept = sweep(plan, out=root, jobs=jobs, device=device, tell=tell)
+        runs = open_runs(swept, keys)
+        interrupted = any(run.status == "missing" for run in swept.runs)
+        more = (
+            [] if study.later is None or interrupted else [one for one in study.later(runs, quick) if one not in keys]
+        )
+        if not more:
+            return write(study, quick, swept, runs, root)
+        later += more
 
 
 def open_runs(swept: Sweep, keys: dict[Experiment, list[str]]) -> Runs:

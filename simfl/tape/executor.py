@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import queue
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
@@ -43,6 +43,8 @@ CHUNK_MODELS = 16
 CHUNK_GRADIENTS = 2**24
 #: Number of floats that are read from the bank, or written to it, at a time: 16 MB.
 CHUNK_VALUES = 2**22
+#: Largest number of bytes of noise that settings of a group share.
+MOST_DRAWN_BYTES = 2**26
 #: Largest number of devices into which a CPU is divided.
 MOST_CPU_DEVICES = 64
 
@@ -253,6 +255,11 @@ class Executor:
         self._program_of = functools.partial(
             kernels.window_program, shapes, problem.operation, reads, width, combines, mesh
         )
+        operation = problem.operation
+        self._draws_of = functools.partial(kernels.draws_program, shapes, operation)
+        noise_bytes = 4 * steps * width * model.size if kernels.draws_noise(operation) else 0
+        #: Whether settings that draw alike share their draws.
+        self._draws_before = mesh is None and not operation.local and noise_bytes <= MOST_DRAWN_BYTES
         self._probe = kernels.probe_program(shapes, problem.operation, reads)
         self._average = kernels.average_program(bank, reads, CHUNK_MODELS)
         self._rows = kernels.rows_program(bank, reads)
@@ -516,16 +523,12 @@ class Executor:
         steps = pack(window, self.bank, self.width, self.combines)
         if self.bank.capacity != before:
             self._grow(before)
-        program = self._program_of(window.branches)
         places = self.bank.place[[number for number, _ in window.constants]]
         constants = [values for _, values in window.constants]
         vary = any(isinstance(values, EachArray) for values in constants)
         given = np.stack(constants) if constants and not vary else None
-        parts = [self._part(steps, at) for at in range(0, steps.count, self.steps)]
-        serial = self._padded_serial(steps.serials.ints)
-        for setting, of in enumerate(self._settings):
-            if of.is_over:
-                continue
+        playing = [(setting, of) for setting, of in enumerate(self._settings) if not of.is_over]
+        for setting, of in playing:
             of.evaluated = None
             if vary:
                 given = np.stack([of_setting(values, setting) for values in constants])
@@ -533,7 +536,7 @@ class Executor:
                 of.rows = self._constants(of.rows, places, given)
             of.rows.block_until_ready()
             self._count(of)  # the device is idle, and a window has too few operations for the count to overflow
-            self._compute(of, setting, steps, parts, serial, program)
+        self._compute(playing, window, steps)
         self.compiled = True
 
     def _count(self, of: _Setting) -> int:
@@ -564,20 +567,47 @@ class Executor:
         full[: len(part)] = part
         return full
 
-    def _compute(
-        self, of: _Setting, setting: int, steps: Steps, parts: Sequence[_Part], serial: jax.Array, program: Any
-    ) -> None:
-        """Run the steps of a window for one setting."""
-        numbers = [lanes.floats_of(setting) for lanes in (steps.gradients, steps.combines, steps.mapped)]
-        floats = self._padded_serial(steps.serials.floats_of(setting))
-        for part in parts:
-            gradients, combines, *mapped = part.ints
-            g_floats, c_floats, *m_floats = (
-                self._filled(each, part.at) for each, _ in zip(numbers, part.ints, strict=False)
-            )
-            beside = [*mapped, *m_floats]
-            given = np.int32(part.count), gradients, g_floats, combines, c_floats, serial, floats, part.bounds
-            of.rows, of.counted = program(of.rows, of.counted, *given, of.data, *beside)
+    def _compute(self, playing: Sequence[tuple[int, _Setting]], window: Window, steps: Steps) -> None:
+        """Run the steps of a window for the settings, one after the other.
+
+        What several settings draw alike (mini-batches, and noise of unit scale) is drawn once for each part.
+        """
+        parts = [self._part(steps, at) for at in range(0, steps.count, self.steps)]
+        serial = self._padded_serial(steps.serials.ints)
+        numbers = {
+            setting: [lanes.floats_of(setting) for lanes in (steps.gradients, steps.combines, steps.mapped)]
+            for setting, _ in playing
+        }
+        floats = {setting: self._padded_serial(steps.serials.floats_of(setting)) for setting, _ in playing}
+        for together in self._drawing_alike(playing):
+            draws = self._draws_before and len(together) > 1
+            program = self._program_of(window.branches, draws)
+            for part in parts:
+                gradients, combines, *mapped = part.ints
+                before: dict[str, Any] = {}
+                if draws:
+                    first = window.gradients.layout.rest.start
+                    drawn = self._draws_of(first)(np.int32(part.count), gradients, together[0][1].data)
+                    before = {
+                        name: one for name, one in zip(("positions", "noise"), drawn, strict=True) if one is not None
+                    }
+                for setting, of in together:
+                    g_floats, c_floats, *m_floats = (
+                        self._filled(each, part.at) for each, _ in zip(numbers[setting], part.ints, strict=False)
+                    )
+                    given = np.int32(part.count), gradients, g_floats, combines, c_floats, serial, floats[setting]
+                    beside = [*mapped, *m_floats]
+                    of.rows, of.counted = program(
+                        of.rows, of.counted, *given, part.bounds, {**of.data, **before}, *beside
+                    )
+
+    @staticmethod
+    def _drawing_alike(playing: Sequence[tuple[int, _Setting]]) -> Iterable[list[tuple[int, _Setting]]]:
+        """Return the settings in groups of equal keys, which share their arrays."""
+        groups: dict[tuple[int, int], list[tuple[int, _Setting]]] = {}
+        for setting, of in playing:
+            groups.setdefault((id(of.data["data_key"]), id(of.data["noise_key"])), []).append((setting, of))
+        return groups.values()
 
     def _grow(self, before: int) -> None:
         """Give banks the capacity of the table; the old spare rows are dropped."""

@@ -114,8 +114,8 @@ def gradient_of_batch(operation: Operation) -> Callable[..., tuple[jax.Array, ja
 
     The count, int32[], is the number of gradients (or of sums, if these are clipped) that count as zero, because they
     are not finite. The function takes the parameters f32[d], the data, the operation's integers (client, draw, first,
-    size), the positions of its examples in the client's data int32 [lanes], the noise's scale, and the clipping norm if
-    the operation has its own.
+    size), the positions of its examples in the client's data int32 [lanes], the noise's scale, the clipping norm if the
+    operation has its own, and the noise of unit scale if it was drawn before.
     """
     if operation.on_grid:
         rounded = rounded_gradient_of_batch(operation.model)
@@ -130,6 +130,7 @@ def gradient_of_batch(operation: Operation) -> Callable[..., tuple[jax.Array, ja
         position: jax.Array,
         noise_scale: jax.Array,
         own_norm: jax.Array | None = None,
+        drawn: jax.Array | None = None,
     ) -> tuple[jax.Array, jax.Array]:
         client, draw, size = ints[CLIENT], ints[DRAW], ints[SIZE]
         norm = data["clipping_norm"] if own_norm is None else own_norm
@@ -145,7 +146,7 @@ def gradient_of_batch(operation: Operation) -> Callable[..., tuple[jax.Array, ja
         if noise is None:
             return total, zeroed
         count = model.size if noise.first is None else noise.first
-        added = noise_scale * unit_noise(noise, data, client, draw, count)
+        added = noise_scale * (unit_noise(noise, data, client, draw, count) if drawn is None else drawn)
         return total + added if noise.first is None else total.at[:count].add(added), zeroed
 
     return masked(gradient, model, operation.blocks) if operation.blocks > 1 else gradient
@@ -165,6 +166,7 @@ def rounded_gradient_of_batch(model: AbstractModel) -> Callable[..., tuple[jax.A
         position: jax.Array,
         noise_scale: jax.Array,
         own_norm: jax.Array | None = None,
+        drawn: jax.Array | None = None,
     ) -> tuple[jax.Array, jax.Array]:
         client, draw, size = ints[CLIENT], ints[DRAW], ints[SIZE]
         step, inverse, deviation = data["grid_steps"][client]
@@ -208,8 +210,9 @@ def masked(
         position: jax.Array,
         noise_scale: jax.Array,
         own_norm: jax.Array | None = None,
+        drawn: jax.Array | None = None,
     ) -> tuple[jax.Array, jax.Array]:
-        total, zeroed = gradient(params, data, ints, position, noise_scale, own_norm)
+        total, zeroed = gradient(params, data, ints, position, noise_scale, own_norm, drawn)
         if model.l2:
             total = total + model.l2 * ints[SIZE].astype(jnp.float32) * params
         block = block_of(data["noise_key"], ints[CLIENT], ints[DRAW], blocks)
@@ -382,6 +385,38 @@ NARROW = 32
 FEW = 16
 
 
+def draws_noise(operation: Operation) -> bool:
+    """Return whether `draws_program` draws noise."""
+    return operation.noise is not None and operation.noise.form is None and not operation.local
+
+
+@kept
+def draws_program(operation: Operation, first_name: int) -> Any:
+    """Return the program of what all settings of a group draw alike.
+
+    It maps (steps, integers of gradients, data) to positions int32 [s, width, lanes], and noise of unit scale f32 [s,
+    width, count] if `draws_noise`. Client to size are the integers from `first_name` on.
+    """
+    noise, names = operation.noise, slice(first_name, first_name + SIZE + 1)
+    draw_positions = jax.vmap(jax.vmap(positions_of_batch(operation), (None, 0)), (None, 0))
+
+    def run(steps: jax.Array, ints: jax.Array, data: dict[str, jax.Array]) -> tuple[jax.Array, jax.Array | None]:
+        positions = draw_positions(data, ints[:, :, names])
+        if noise is None or not draws_noise(operation):
+            return positions, None
+        count = operation.model.size if noise.first is None else noise.first
+
+        def one(ints: jax.Array) -> jax.Array:
+            return unit_noise(noise, data, ints[first_name + CLIENT], ints[first_name + DRAW], count)
+
+        def step(s: jax.Array, drawn: jax.Array) -> jax.Array:
+            return drawn.at[s].set(jax.vmap(one)(_at(ints, s)))
+
+        return positions, jax.lax.fori_loop(0, steps, step, jnp.zeros((*ints.shape[:2], count)))
+
+    return jax.jit(run)
+
+
 @kept
 def window_program(
     operation: Operation,
@@ -390,6 +425,7 @@ def window_program(
     combines: int,
     mesh: Mesh | None = None,
     branches: tuple[Branch, ...] = (),
+    drawn_before: bool = False,
 ) -> Any:
     """Return the program of a packed window.
 
@@ -401,6 +437,7 @@ def window_program(
         width, combines: gradients, and linear combinations, per step.
         mesh: devices that share the lanes of gradients, one axis; `width` is a multiple of them. None: one device.
         branches: the functions of models.
+        drawn_before: whether mini-batches and noise are given, in `data`, as `draws_program` returns them.
 
     With several devices, each device has the whole bank, computes the gradients of its lanes, and gets the rows of the
     other devices before it writes. Rows are written in the order of a single device.
@@ -412,7 +449,10 @@ def window_program(
     """
     gradient, change = gradient_of_batch(operation), change_of_round(operation)
     local, own_norms = operation.local, operation.own_norms
-    axes = (0, None, 0, 0, 0, 0) if own_norms else (0, None, 0, 0, 0)
+    given_noise = drawn_before and draws_noise(operation)
+    axes: tuple[int | None, ...] = (0, None, 0, 0, 0, 0) if own_norms else (0, None, 0, 0, 0)
+    if given_noise:
+        axes = (0, None, 0, 0, 0, 0 if own_norms else None, 0)
     each_gradient: Callable[..., tuple[jax.Array, jax.Array]] = jax.vmap(gradient, axes)
     state = operation.optimizing.kept
     kept = 0 if state is None else state.rows
@@ -464,7 +504,11 @@ def window_program(
         seed = data["map_key"]
         # All batches at once and outside of the loop: inside, XLA fuses the permutation into the
         # gather that uses it, where it does not vectorize and costs as much as a small gradient.
-        positions = None if local else draw_positions(data, g_ints[:, :, each.rest])
+        positions: jax.Array | None = None
+        if drawn_before:
+            positions = data["positions"]
+        elif not local:
+            positions = draw_positions(data, g_ints[:, :, each.rest])
 
         def serial(i: jax.Array, bank: jax.Array) -> jax.Array:
             ints = _at(s_ints, i)
@@ -512,9 +556,11 @@ def window_program(
                 return each_change(read, data, gi[:, each.rest], gf[:, noise_scale:], most, *further_rows)
             assert positions is not None
             at = _at(positions, s)
-            norm = (gf[:, further],) if own_norms else ()
+            norm: tuple[jax.Array | None, ...] = (gf[:, further],) if own_norms else ()
+            if given_noise:
+                norm = (*(norm or (None,)), _at(data["noise"], s))
             if own == 1:  # no batch axis at all: a convolution must not see one on a CPU
-                norms = (one[0] for one in norm)
+                norms = (None if one is None else one[0] for one in norm)
                 return alone(gradient(read[0], data, gi[0, each.rest], at[0], gf[0, noise_scale], *norms))
             return each_gradient(read, data, gi[:, each.rest], at, gf[:, noise_scale], *norm)
 

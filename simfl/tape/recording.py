@@ -670,24 +670,30 @@ class Tape:
         terms: Sequence[tuple[Number, Gradient]],
         noise_scale: Number,
         counted: Number | None = None,
-    ) -> list[tuple[Number, Gradient]]:
+        correlated: Callable[[], Model] | None = None,
+    ) -> list[tuple[float, Model | Gradient]]:
         """Return the terms of sum_j c_j U_j + noise_scale * noise, one release.
 
-        It counts as one with noise of scale `counted`, by default all of it.
-
-        The noise is a round without steps, at any `model`, so it does not depend on who is in the sum. The updates must
-        not have noise.
+        It counts as one with noise of scale `counted`, by default all of it. The noise is that of `noise`, so it does
+        not depend on who is in the sum; or what `correlated` returns, made of such noises. The updates must not have
+        noise.
         """
         self._refuse_parts("a sum of updates")
-        if not self.local or self.state_rows or any(update.noise_scale for _, update in terms):
-            raise ValueError("noised: expected updates by rounds of local steps, without noise or states of their own")
+        if any(update.noise_scale for _, update in terms):
+            raise ValueError("noised: expected updates without noise of their own")
         if self.releases is not None:
             self.releases.count_sum(terms, noise_scale if counted is None else min(counted, noise_scale))
+        return [*terms, (1.0, self.noise(model, noise_scale) if correlated is None else correlated())]
+
+    def noise(self, model: Model, noise_scale: Number) -> Gradient:
+        """Promise noise of a server alone: a round without steps, at any `model`."""
+        if not self.local or self.state_rows:
+            raise ValueError("noise: expected updates by rounds of local steps, without states of their own")
         numbers = (0.0,) * (4 + self.corrected)
         noise = Round(self.settle(model), 0, NOISE_DRAWS + self._noised, 0, 1, numbers, noise_scale)
         noise.released = True
         self._noised += 1
-        return [*terms, (1.0, noise)]
+        return noise
 
     def _refuse_parts(self, what: str) -> None:
         """Reject parts: a sum of parts, one with noise, shows them in its last bits."""

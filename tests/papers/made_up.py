@@ -80,11 +80,23 @@ class MadeUpRun:
         return self._epsilon, 1e-5
 
 
+def all_experiments(paper, quick, *values, **others):
+    """Return the experiments of a study, those included that follow from made-up runs of the first ones."""
+    experiments = list(paper.experiments(quick))
+    while paper.later is not None:
+        runs = made_up(experiments, *values, **others)
+        more = [own for own in paper.later(runs, quick) if own not in experiments]
+        if not more:
+            break
+        experiments += more
+    return experiments
+
+
 def made_up(experiments, accuracy=0.8, seeds=2, **others):
     """Return runs of all experiments; accuracy, epsilon and time_s may be functions of the experiment and its seed."""
     groups = {}
     for own in experiments:
-        for seed in range(1, min(seeds, own.seeds) + 1):
+        for seed in range(own.first, own.first + min(seeds, own.seeds)):
             values = {
                 key: value(own, seed) if callable(value) else value
                 for key, value in {"accuracy": accuracy, **others}.items()

@@ -11,7 +11,7 @@ from simfl.studies.evidence import Verdict
 from simfl.studies.pages import cell, draw, numbers_of
 from simfl.studies.reading import counted, judged
 from simfl.studies.reproducing import PAPERS, find_paper, plan_of, scenarios_folder
-from tests.papers.made_up import made_up
+from tests.papers.made_up import all_experiments, made_up
 
 pytestmark = pytest.mark.slow
 
@@ -60,7 +60,8 @@ def test_the_quick_form_is_much_smaller_and_judges_the_headlines(name, tmp_path)
     paper = find_paper(name)
     quick, full = (plan_of(paper, form, scenarios_folder())[0] for form in (True, False))
     assert len(quick.runs) <= len(full.runs) / 2
-    runs = made_up(paper.experiments(True), lambda own, seed: 0.8 + 0.001 * seed, epsilon=0.01)
+    experiments = all_experiments(paper, True, epsilon=0.01)
+    runs = made_up(experiments, lambda own, seed: 0.8 + 0.001 * seed, epsilon=0.01)
     claims = judged(paper, runs, quick=True)
     assert any(claim.headline for claim in claims)
     for claim in claims:
@@ -74,7 +75,7 @@ def test_the_quick_form_is_much_smaller_and_judges_the_headlines(name, tmp_path)
 @papers
 def test_all_claims_numbers_and_figures_come_from_runs(name, tmp_path):
     paper = find_paper(name)
-    experiments = paper.experiments(False)
+    experiments = all_experiments(paper, False, epsilon=0.5)
     places = {own: i for i, own in enumerate(experiments)}
 
     def accuracy(own, seed):
@@ -106,7 +107,7 @@ def test_all_claims_numbers_and_figures_come_from_runs(name, tmp_path):
 def test_missing_runs_are_neither_judged_nor_drawn(name, tmp_path):
     """An interrupted study still has a page, whichever runs it had finished."""
     paper = find_paper(name)
-    experiments = paper.experiments(False)
+    experiments = all_experiments(paper, False, epsilon=0.5)
     for some in ([], experiments[:1], experiments[::3], experiments[1::2]):
         runs = made_up(some, epsilon=0.5)
         figures = list(draw(paper, runs, tmp_path))

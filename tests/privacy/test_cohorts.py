@@ -111,11 +111,14 @@ class Watched(Tape):
         self.made[id(promise)] = promise
         return promise
 
-    def noised(self, model, terms, noise_scale):
-        made = super().noised(model, terms, noise_scale)
+    def noise(self, model, noise_scale):
+        self.noises.append(super().noise(model, noise_scale))
+        return self.noises[-1]
+
+    def noised(self, model, terms, noise_scale, counted=None, correlated=None):
+        made = super().noised(model, terms, noise_scale, counted, correlated)
         assert all(abs(weight) <= 1.0 and update.noise_scale == 0.0 for weight, update in terms)
         self.sums.append((Counter(update.client for _, update in terms), noise_scale))
-        self.noises.append(made[-1][1])
         self.used.update(id(update) for _, update in terms)
         return made
 
@@ -141,11 +144,13 @@ WAYS = {
 }
 
 
-def run(name, fault, *, level=2.0, allowances=None, releases=None, until=3.0, **changed):
+def run(name, fault, *, level=2.0, allowances=None, releases=None, until=3.0, ledger_type=None, **changed):
     """Return the tape of a run, the ledger, the table of cohorts, and the algorithm."""
     kind, options, planned = WAYS[name]
     plan = CohortPlan(level, **{"releases": releases, **planned, **changed})
-    ledger = ledger_of(plan, level=level)
+    ledger = (ledger_type or CohortLedger)(
+        Terms("gaussian_cohort", DELTA), np.full(USERS, 20), BATCH, "shuffle", [level] * USERS, plan
+    )
     speeds = [0.2, *[1.0] * (USERS - 1)]
     training = dataclasses.replace(
         make_training([20] * USERS, noise_std=level), cohorts=plan, allowances=allowances, noise_scale=[level] * USERS
@@ -259,3 +264,80 @@ def test_a_buffer_is_released_if_all_others_wait_at_the_gate():
     sizes = [sum(members.values()) for members, _ in tape.sums]
     assert max(sizes) == 3
     assert algorithm.cohorts.number == len(sizes) > 10
+
+
+# -- users of several clients ----------------------------------------------------------------------
+
+#: Of 12 clients: five users with 1, 2, 2, 3 and 4; clients of a user are not neighbors.
+OWNERS = (0, 1, 2, 3, 4, 1, 2, 3, 4, 3, 4, 4)
+#: Nine users, of which three have two clients: enough for sums that are two apart.
+PAIRS = (0, 1, 2, 3, 4, 5, 6, 7, 8, 0, 1, 2)
+
+
+def squares_of(sums, user, owners=OWNERS):
+    """Return what a user's updates on all of its clients cost, and their number in each sum."""
+    counts = [sum(members[client] for client in range(USERS) if owners[client] == user) for members, _ in sums]
+    return sum(count**2 for count in counts), counts
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("name", WAYS)
+def test_all_clients_of_a_user_count_as_one(name, fault):
+    tape, ledger, rows, algorithm = run(name, fault, users=OWNERS)
+    releases = algorithm.releases
+    assert releases.refusal is None
+    assert len(tape.sums) == releases.cohorts >= 10
+    assert [members for *_, members in rows] == [dict(members) for members, _ in tape.sums], "tables name clients"
+    spent, most = ledger.final_epsilon(releases), 0
+    for client, user in enumerate(OWNERS):
+        squares, counts = squares_of(tape.sums, user)
+        assert releases.total(client) == squares
+        assert spent[client] == pytest.approx(gaussian(math.sqrt(squares) / 2.0), rel=1e-3)
+        most = max(most, *counts)
+    assert most > 1 or name == "fedasync", "a user is in a sum several times"
+
+
+@pytest.mark.parametrize("name", WAYS)
+def test_budgets_are_those_of_users(name):
+    for fault in FAULTS:
+        tape, _, _, algorithm = run(name, fault, allowances=[9] * USERS, users=OWNERS)
+        assert max(squares_of(tape.sums, user)[0] for user in OWNERS) <= 9
+        assert algorithm.exhausted_s
+
+
+@pytest.mark.parametrize("gate", GATES)
+@pytest.mark.parametrize("name", WAYS)
+def test_the_gate_is_for_users_whatever_their_clients_do(name, gate):
+    rule = GATES[gate]
+    for fault in FAULTS:
+        tape, _, _, algorithm = run(name, fault, gate=rule, until=2.0, users=PAIRS)
+        made = []
+        for user in sorted(set(PAIRS)):
+            _, counts = squares_of(tape.sums, user, PAIRS)
+            assert max(counts) <= 1, "with a rule, one client of a user at a time"
+            made.append([number for number, count in enumerate(counts) if count])
+        assert sum(map(len, made)) > 20
+        assert min((int(np.diff(one).min()) for one in made if len(one) > 1), default=9) >= rule.separation
+        if rule.at_most is not None:
+            assert max(map(len, made)) <= rule.at_most
+        assert [algorithm.releases.total(client) for client in range(USERS)] == [len(made[user]) for user in PAIRS]
+
+
+def test_a_drawn_user_takes_part_with_all_its_clients():
+    """A user of m clients moves the sum by m C: releases with noise z / m at rate q, as in dp-accounting."""
+    tape, ledger, _, algorithm = run(
+        "fedavg, drawn", "none", releases=200, until=100.0, rate=0.2, unamplified=None, users=OWNERS
+    )
+    drawn = []
+    for user in sorted(set(OWNERS)):
+        _, counts = squares_of(tape.sums, user)
+        assert set(counts) == {0, OWNERS.count(user)}
+        drawn.append([count > 0 for count in counts])
+    assert abs(np.mean(drawn) - 0.2) < 4 * math.sqrt(0.16 / np.size(drawn))
+    spent = ledger.final_epsilon(algorithm.releases)
+    for client, user in enumerate(OWNERS):
+        level = 2.0 / OWNERS.count(user)
+        event = dp_event.PoissonSampledDpEvent(0.2, dp_event.GaussianDpEvent(level))
+        tight = PLDAccountant().compose(dp_event.SelfComposedDpEvent(event, 200)).get_epsilon(DELTA)
+        assert spent[client] == pytest.approx(tight, rel=1e-3)
+    assert "each of 5 enrolled users in each of 200 releases" in ledger.statement_of(algorithm.releases)

@@ -22,6 +22,7 @@ from simfl.studies import sweep
 from simfl.tape.executor import choose_device
 from simfl.world import engine
 from tests.fuzz import drawn
+from tests.helpers import optimized
 from tests.runs.test_checkpoint import scenario
 from tests.test_reproducibility import prepared
 
@@ -127,6 +128,25 @@ def test_learning_seeds_share_a_world_unless_they_draw_sizes_of_batches(tmp_path
     poisson = scenario(**base | {"algorithm": base["algorithm"].replace("without_replacement", "poisson")})
     setups = [assemble(each) for each in (poisson, changed(poisson, {"learning_seed": 1}))]
     assert list(groups_of(setups, [None, None])) == [[0], [1]]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", ["softmax", "{kind: mlp, hidden: [20]}"])
+@pytest.mark.parametrize("mechanism", ["gaussian, noise_multiplier: 0.7", "laplace_l2, epsilon_per_release: 1.0"])
+def test_what_settings_draw_alike_has_the_same_bits_in_optimized_programs(mechanism, model, tmp_path):
+    """A group draws mini-batches and unit noise in a program of its own; a run alone draws them within its step."""
+    neighbors = ", neighbors: replace_one" if mechanism.startswith("laplace") else ""
+    first = scenario(
+        model=model,
+        privacy=f"{{mechanism: {mechanism}{neighbors}}}",
+        algorithm="{kind: adpsgd, batch_size: 8, step_size: 0.5, exchange: messages}",
+    )
+    scenarios = [first, *(changed(first, changes) for changes in STEPS)]
+    with optimized():
+        results, groups, _ = played(scenarios, tmp_path)
+        assert groups == [[0, 1, 2]]
+        for number, result in results.items():
+            same(result, alone(scenarios[number], tmp_path))
 
 
 def test_one_that_diverges_leaves_and_the_others_go_on(tmp_path):

@@ -110,6 +110,26 @@ def test_the_full_form_reuses_runs_of_the_quick_one(quick):
     ]  # fmt: skip
 
 
+def test_runs_that_follow_from_others_are_planned_when_these_are_done(tmp_path):
+    asked = []
+
+    def later(runs, quick):
+        asked.append([cell[0] for cell in runs.cells(DEMO)])
+        more = Experiment(DEMO, ("adpsgd",), "demo/adpsgd.yaml", SMALL, seeds=1, first=3)
+        return [more] if runs.has(DEMO, ("sync",)) else []
+
+    study = dataclasses.replace(PAPER, later=later, shown=(MADE,))
+    outcome = reproduce(study, quick=True, out=tmp_path, jobs=1)
+    assert asked == [["sync"], ["sync", "adpsgd"]]
+    assert [(run.label, run.seed) for run in outcome.swept.runs] == [
+        ("demo, sync", 1), ("demo, sync", 2), ("demo, adpsgd", 3),
+    ]  # fmt: skip
+    page = outcome.page.read_text(encoding="utf-8")
+    assert f"## {MADE}\n" in page
+    assert f"### {MADE}" not in page
+    assert page.index(f"## {MADE}") < page.index("## Numbers")
+
+
 def test_a_failed_run_leaves_its_claims_without_a_verdict(tmp_path, monkeypatch):
     from simfl.runs import runner
 
@@ -134,8 +154,8 @@ def test_bad_input_gives_one_line(simfl_, tmp_path, monkeypatch):
     for arguments, line in [
         (
             ["nope"],
-            "reproduce: expected one of adp2sgd, async-fl, byzantine-gossip, mapa, network-privacy, proactive-dp, "
-            "without-replacement, found 'nope'",
+            "reproduce: expected one of adp2sgd, async-fl, asynchrony, byzantine-gossip, mapa, network-privacy, "
+            "proactive-dp, without-replacement, found 'nope'",
         ),
         (["mapa", "--jobs", "0"], "--jobs: expected at least 1, found 0"),
         (["mapa", "--device", "tpu"], "--device: expected cpu or gpu, found 'tpu'"),

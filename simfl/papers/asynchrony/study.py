@@ -1,0 +1,218 @@
+"""Time to accuracy of thirty algorithms in four worlds, each tuned by the same rule.
+
+No paper has this study. Its claims are those of the papers of the algorithms. In a world, all algorithms have the same
+clients, data, model, mini-batches and links. The step size of an algorithm is the best of a grid on tuning seeds; its
+results are those of other seeds.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from simfl.papers.asynchrony.algorithms import BY_NAME, PLAIN
+from simfl.papers.asynchrony.drawing import draw_curves, draw_times
+from simfl.papers.asynchrony.tuning import (
+    FINAL,
+    TARGET,
+    WORLDS,
+    border,
+    cost,
+    costs,
+    experiments,
+    later,
+    own_time,
+    ranks,
+    step_of,
+    tuned,
+)
+from simfl.plots.style import NAMES
+from simfl.records.comparison import ratio_of
+from simfl.studies.evidence import Part, Reading, above, show
+from simfl.studies.papers import Number, Paper, PaperClaim, Runs
+
+TABLE, RANKS = f"Time to an accuracy of {TARGET:.0%}", "Ranks by this time"
+UNITS = {"time_s": "s", "epochs": "passes", "rounds": "rounds"}
+DIVISORS = {"bytes_sent": 1e6}
+
+
+def rows(runs: Runs) -> list[str]:
+    """Return the algorithms with runs, by their mean rank."""
+    by_world = [ranks(runs, world) for world in WORLDS]
+    names = {name for ranked in by_world for name in ranked}
+    return sorted(names, key=lambda name: (_mean_rank(by_world, name), name))
+
+
+def _mean_rank(by_world: Sequence[dict[str, float]], name: str) -> float:
+    own = [ranked[name] for ranked in by_world if name in ranked]
+    return sum(own) / len(own)
+
+
+def time_numbers(runs: Runs) -> Iterator[Number]:
+    """Yield the time to the target accuracy in every world, with ranks."""
+    yield from _costs(runs, TABLE, "time_s", "s")
+    by_world = [ranks(runs, world) for world in WORLDS]
+    for name in rows(runs):
+        for world, ranked in zip(WORLDS, by_world, strict=True):
+            if name in ranked:
+                yield Number(RANKS, _row(name), world, (ranked[name],), digits=0)
+        yield Number(RANKS, _row(name), "mean", (_mean_rank(by_world, name),), digits=1)
+
+
+def other_numbers(runs: Runs) -> Iterator[Number]:
+    """Yield other costs of the target, the clients' own models, and the tuned step sizes."""
+    yield from _costs(runs, f"Data to {TARGET:.0%}: examples of all clients", "epochs", "passes over all data")
+    yield from _costs(runs, f"Bytes to {TARGET:.0%}: sent by all clients and servers", "bytes_sent", "MB")
+    for name in rows(runs):
+        for world in _worlds(runs, name):
+            own = tuple(map(own_time, runs.of(FINAL, (world, name)).values()))
+            if not any(map(math.isnan, own)):
+                part = "The same time, for the mean accuracy of the clients' own models"
+                yield Number(part, _row(name), world, own, unit="s", never=_end(runs, world, name, own=True))
+    for name in rows(runs):
+        for world in _worlds(runs, name):
+            entry = BY_NAME[name]
+            part = "Step sizes: the best on the tuning seeds"
+            yield Number(part, _row(name), world, (step_of(entry, tuned(runs, world, entry)),), digits=5)
+    for name in rows(runs):
+        for world in _worlds(runs, name):
+            if border(runs, world, BY_NAME[name]):
+                values = (step_of(BY_NAME[name], tuned(runs, world, BY_NAME[name])),)
+                yield Number("Step sizes at the border of their grid", _row(name), world, values, digits=5)
+
+
+def _row(name: str) -> str:
+    return f"{name} ({BY_NAME[name].family})"
+
+
+def _worlds(runs: Runs, name: str) -> list[str]:
+    return [world for world in WORLDS if runs.has(FINAL, (world, name))]
+
+
+def _costs(runs: Runs, part: str, column: str, unit: str) -> Iterator[Number]:
+    divisor = DIVISORS.get(column, 1.0)
+    for name in rows(runs):
+        for world in _worlds(runs, name):
+            values = tuple(value / divisor for value in costs(runs, world, name, column))
+            never = _end(runs, world, name, column, divisor)
+            yield Number(part, _row(name), world, values, unit=unit, never=never)
+
+
+def _end(runs: Runs, world: str, name: str, column: str = "time_s", divisor: float = 1.0, own: bool = False) -> str:
+    """Return in words what the runs without the target had cost when the first of them ended."""
+    reached = own_time if own else functools.partial(cost, column="time_s")
+    lost = [run for run in runs.of(FINAL, (world, name)).values() if math.isinf(reached(run))]
+    return f"> {min(float(run.metrics[column].iloc[-1]) / divisor for run in lost):.3g}" if lost else "never"
+
+
+# -- claims ----------------------------------------------------------------------------------------
+
+
+def faster(runs: Runs, world: str, one: str, other: str, column: str = "time_s") -> Part:
+    """Return whether an algorithm reaches the target at less cost than another, by pairs of equal seeds."""
+    cells = [runs.of(FINAL, (world, name)) for name in (one, other)]
+    pairs = [tuple(cost(runs[seed], column) for runs in cells) for seed in cells[0] if seed in cells[1]]
+    return compared(pairs, one, other, UNITS[column])
+
+
+def compared(pairs: Sequence[Sequence[float]], one: str, other: str, unit: str) -> Part:
+    """Return whether the first costs of pairs lie below the second ones; a pair without any cost decides nothing."""
+    firsts, seconds = zip(*pairs, strict=True)
+    logs = [math.log(second) - math.log(first) if min(first, second) < math.inf else math.nan
+            for first, second in pairs]  # fmt: skip
+    text = f"{one} {show(firsts)} {unit}, {other} {show(seconds)} {unit}"
+    if all(map(math.isfinite, logs)):
+        ratio = ratio_of([math.exp(value) for value in logs])
+        bounds = f" ({ratio.low:.2f} to {ratio.high:.2f})" if math.isfinite(ratio.low) else ""
+        text += f": {ratio.mean:.2f} times less{bounds}"
+    return above(logs, 0.0, text)
+
+
+def pairs_of(
+    couples: Iterable[tuple[str, str]], worlds: Sequence[str], own: str, column: str = "time_s"
+) -> Callable[[Runs], Iterator[Reading]]:
+    """Return the readings of a claim that the first of each couple is faster, in some worlds; `own` is the papers'."""
+    return functools.partial(_pairs_of, tuple(couples), tuple(worlds), own, column)
+
+
+def _pairs_of(
+    couples: Sequence[tuple[str, str]], worlds: Sequence[str], own: str, column: str, runs: Runs
+) -> Iterator[Reading]:
+    for one, other in couples:
+        for world in worlds:
+            if runs.has(FINAL, (world, one), (world, other)):
+                choices = {"pair": f"{one} against {other}"} if len(couples) > 1 else {}
+                part = faster(runs, world, one, other, column)
+                yield Reading({**choices, "world": world}, [part], own=world == own)
+
+
+def of(one: str, other: str) -> tuple[str, str]:
+    """Return the names of two algorithms."""
+    return NAMES[one], NAMES[other]
+
+
+def epidemic_per_round(runs: Runs) -> Iterator[Reading]:
+    """Judge whether random receivers need fewer rounds than a ring."""
+    one, other = of("epidemic", "decentralized_sgd")
+    for world in WORLDS:
+        if runs.has(FINAL, (world, one), (world, other)):
+            yield Reading({"world": world}, [faster(runs, world, one, other, "rounds")], own=world == "equal")
+
+
+WAITING = (
+    of("async_sgd", "sync_sgd"),
+    of("adpsgd", "decentralized_sgd"),
+    of("fedbuff", "fedavg"),
+    of("fedasync", "fedavg"),
+    of("async_local_sgd", "diloco"),
+)
+CORRECTED = (of("ca2fl", "fedbuff"), of("ace", "fedbuff"), of("ringleader", "async_sgd"))
+OUTER = of("async_local_sgd", "diloco")
+ACROSS = (of("halos", "async_local_sgd"), of("halos", "diloco"), of("async_local_sgd", "diloco"))
+
+CLAIMS = (
+    PaperClaim("If one client is ten times slower, algorithms that do not wait for it need less time.",
+               pairs_of(WAITING, ("straggler",), "straggler"), True, "times"),
+    PaperClaim("If times of computation are heavy-tailed, algorithms that wait for no client need less time.",
+               pairs_of(WAITING, ("tails",), "tails")),
+    PaperClaim("Wait-free gossip with the newest models (SWIFT) is ahead of AD-PSGD (Bornstein et al. 2023).",
+               pairs_of([of("swift", "adpsgd")], WORLDS, "straggler")),
+    PaperClaim("A²CiD² is ahead of AD-PSGD on a ring (Nabli et al. 2023).",
+               pairs_of([of("a2cid2", "adpsgd")], WORLDS, "equal")),
+    PaperClaim("Epidemic Learning needs fewer rounds than D-PSGD with as many messages (de Vos et al. 2023).",
+               epidemic_per_round),
+    PaperClaim("Ringmaster ASGD is ahead of ASGD if clients are unequal (Maranjyan et al. 2025).",
+               pairs_of([of("ringmaster", "async_sgd")], ("straggler", "tails", "regions"), "straggler")),
+    PaperClaim("MindFlayer SGD is ahead with heavy tails (Maranjyan et al. 2024).",
+               pairs_of([of("mindflayer", "rennala"), of("mindflayer", "async_sgd")], ("tails",), "tails")),
+    PaperClaim("Servers that correct for unlike data are ahead of those that do not (CA2FL, ACE, Ringleader ASGD).",
+               pairs_of(CORRECTED, WORLDS[:3], "straggler")),
+    PaperClaim("Across regions, HALoS is ahead of asynchronous local SGD and of DiLoCo (Kim et al. 2025), and "
+               "asynchronous local SGD of DiLoCo (Liu et al. 2024).", pairs_of(ACROSS, ("regions",), "regions")),
+    PaperClaim("Without outer momentum, asynchronous local SGD needs no more data than synchronous (Liu et al. 2024).",
+               pairs_of([(OUTER[0] + PLAIN, OUTER[1] + PLAIN)], WORLDS, "straggler", "epochs")),
+    PaperClaim("With outer momentum, asynchronous local SGD needs more data than synchronous (Liu et al. 2024).",
+               pairs_of([(OUTER[1], OUTER[0])], WORLDS, "straggler", "epochs")),
+)  # fmt: skip
+
+PAPER = Paper(
+    name="asynchrony",
+    title="Asynchrony: time to accuracy in four worlds",
+    page="asynchrony.md",
+    minutes=(1, 35),
+    experiments=experiments,
+    later=later,
+    numbers=(time_numbers, other_numbers),
+    shown=(TABLE, RANKS),
+    claims=CLAIMS,
+    figures={
+        "times": ("time to the target accuracy of every algorithm in four worlds", draw_times),
+        "curves": ("accuracy over time of six algorithms in four worlds", draw_curves),
+    },
+    deviations=(
+        "Claims are of several papers. None of them has these worlds, this data or this model: 1,797 images of digits "
+        "and a network with 2,410 parameters. What is said here holds at this size.",
+        "Secondary settings are simfl's defaults, or those of the page on the study; step sizes alone are tuned.",
+    ),
+)

@@ -1,0 +1,150 @@
+"""The worlds, the rule that tunes step sizes, and what is measured of a run."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from collections.abc import Sequence
+
+from simfl.papers.asynchrony.algorithms import BY_NAME, ENTRIES, GOSSIP, QUICK, Entry
+from simfl.records import Run
+from simfl.records.comparison import cost_of_accuracy
+from simfl.studies.evidence import NotMeasuredError, measured
+from simfl.studies.papers import Experiment, Runs, Section
+
+WORLDS = ("equal", "straggler", "tails", "regions")
+TARGET = 0.9
+"""The test accuracy whose cost is compared."""
+GRID = range(-4, 4)
+"""Powers of two that multiply the center of a grid."""
+WIDER, MOST = 2, 2
+"""A grid whose best value is at its border gets `WIDER` values more on that side, at most `MOST` times."""
+TUNING_SEEDS, FINAL_SEEDS = 3, 6
+"""Seeds that tune, from 1 on, and the fresh ones that follow them. A median of six has a 95 % interval."""
+FEWER_SEEDS = {"DivShare": 3}
+"""Fresh seeds of algorithms whose runs take ten times longer than others."""
+EVERY_MS = {"equal": 50, "straggler": 100, "tails": 100, "regions": 100}
+"""Time between evaluations; twice that while tuning."""
+OWN = ("equal", "straggler")
+"""The worlds in which clients' own models are evaluated too, which takes longer than their training."""
+
+TUNING = Section("Tuning", numbers=("{:g}",))
+FINAL = Section("Time to accuracy")
+
+
+def experiments(quick: bool) -> Sequence[Experiment]:
+    """Return the runs that tune the step size of every algorithm in every world."""
+    worlds, entries = (WORLDS[:2], [BY_NAME[name] for name in QUICK]) if quick else (WORLDS, ENTRIES)
+    powers = range(-1, 3) if quick else GRID
+    return [_tuning(world, entry, power, quick) for world in worlds for entry in entries for power in powers]
+
+
+def later(runs: Runs, quick: bool) -> Sequence[Experiment]:
+    """Return the runs with the best step sizes, or more values where the best is at the border of a grid."""
+    made: list[Experiment] = []
+    for world, entry in itertools.product(WORLDS, ENTRIES):
+        powers = powers_of(runs, world, entry)
+        least = 4 if quick else len(GRID)
+        if len(powers) < least or (not quick and (len(powers) - least) % WIDER):
+            continue  # interrupted, or a run failed
+        best = tuned(runs, world, entry)
+        if border(runs, world, entry) and not quick and len(powers) < least + MOST * WIDER:
+            side = 1 if best == max(powers) else -1
+            made += [_tuning(world, entry, best + side * more, quick) for more in range(1, WIDER + 1)]
+        else:
+            made.append(_final(world, entry, best, quick))
+    return made
+
+
+def _tuning(world: str, entry: Entry, power: int, quick: bool) -> Experiment:
+    changes = (*_changes(entry, power), f"evaluate={{every: {{time: {2 * EVERY_MS[world]} ms}}}}")
+    return Experiment(TUNING, (world, entry.name, step_of(entry, power)), f"asynchrony/{world}.yaml", changes,
+                      1 if quick else TUNING_SEEDS)  # fmt: skip
+
+
+def _final(world: str, entry: Entry, power: int, quick: bool) -> Experiment:
+    each = str(entry.family == GOSSIP and world in OWN).lower()
+    changes = (*_changes(entry, power), f"evaluate={{every: {{time: {EVERY_MS[world]} ms}}, clients: {each}}}")
+    seeds = 2 if quick else FEWER_SEEDS.get(entry.name, FINAL_SEEDS)
+    return Experiment(FINAL, (world, entry.name), f"asynchrony/{world}.yaml", changes, seeds, TUNING_SEEDS + 1)
+
+
+def _changes(entry: Entry, power: int) -> tuple[str, ...]:
+    return (entry.section(step_of(entry, power)), "record={updates: false, messages: false}")
+
+
+def step_of(entry: Entry, power: int) -> float:
+    """Return a value of an algorithm's grid."""
+    return float(f"{entry.center * 2.0**power:.4g}")
+
+
+def powers_of(runs: Runs, world: str, entry: Entry) -> list[int]:
+    """Return the powers of two of the values that were tried."""
+    steps = [cell[-1] for cell in runs.cells(TUNING, world, entry.name)]
+    return [round(math.log2(step / entry.center)) for step in steps]
+
+
+@functools.lru_cache(maxsize=512)
+def tuned(runs: Runs, world: str, entry: Entry) -> int:
+    """Return the power of two of the best step size on the tuning seeds.
+
+    It is the one with which the most runs reach the target, then the one with the least mean time of these runs; if
+    none does, the one with the best mean of the runs' best accuracies. A run that diverges does not reach the target.
+    """
+    powers = powers_of(runs, world, entry)
+    if not powers:
+        raise NotMeasuredError(f"{entry.name} in {world}: not tuned")
+
+    def loss(power: int) -> tuple[float, float]:
+        own = list(runs.of(TUNING, (world, entry.name, step_of(entry, power))).values())
+        reached = [time for run in own if math.isfinite(time := cost(run, "time_s"))]
+        best = sum(float(run.metrics["test_accuracy"].max()) * (run.status != "diverged") for run in own)
+        return -len(reached), sum(reached) / len(reached) if reached else -best
+
+    return min(sorted(powers), key=loss)
+
+
+def border(runs: Runs, world: str, entry: Entry) -> bool:
+    """Return whether the best step size is the least or the largest that was tried."""
+    powers = powers_of(runs, world, entry)
+    return tuned(runs, world, entry) in (min(powers), max(powers))
+
+
+def cost(run: Run, column: str) -> float:
+    """Return the cost of the target accuracy of the mean model; infinite if the run never reached it."""
+    value = math.nan if run.status == "diverged" else cost_of_accuracy(run, TARGET)[column]
+    return math.inf if math.isnan(value) else value
+
+
+def own_time(run: Run) -> float:
+    """Return when the mean accuracy of the clients' own models reached the target, seconds.
+
+    It is infinite if it never did, and NaN if own models were not evaluated.
+    """
+    if not run.scenario["evaluate"]["clients"]:
+        return math.nan
+    if run.status == "diverged":
+        return math.inf
+    mean = run.client_metrics.groupby("time_s")["test_accuracy"].mean()
+    times, values = mean.index.to_numpy(), mean.to_numpy()
+    reached = values >= TARGET
+    if not reached.any():
+        return math.inf
+    after = int(reached.argmax())
+    if not after:
+        return float(times[0])
+    share = (TARGET - values[after - 1]) / (values[after] - values[after - 1])
+    return float(times[after - 1] + share * (times[after] - times[after - 1]))
+
+
+@functools.lru_cache(maxsize=64)
+def ranks(runs: Runs, world: str) -> dict[str, float]:
+    """Return the rank of every algorithm with runs in a world; those that never reach the target share the last."""
+    times = {name: measured(costs(runs, world, name)).mean for _, name in runs.cells(FINAL, world)}
+    return {name: 1.0 + sum(other < time for other in times.values()) for name, time in times.items()}
+
+
+def costs(runs: Runs, world: str, name: str, column: str = "time_s") -> tuple[float, ...]:
+    """Return the cost of the target by fresh seed."""
+    return tuple(cost(run, column) for run in runs.of(FINAL, (world, name)).values())
