@@ -344,6 +344,11 @@ def _cohorts(scenario: Sections, privacy: CohortGaussian) -> Iterator[Problem]:
     if owners is not None and privacy.noise is not None:
         advice = "the account of correlated noise is for users of one client each"
         yield Problem("null with privacy.noise", "users", advice, ("clients", "users"))
+    if privacy.where == "secure_sum" and privacy.noise is not None:
+        advice = "a server correlates noise that it knows; users' parts are independent"
+        yield Problem(
+            "null with privacy.where: secure_sum", repr(privacy.noise.correlated), advice, ("privacy", "noise")
+        )
     if privacy.where == "secure_sum" and secure is None:
         yield Problem("a protocol with privacy.where: secure_sum", "null", "add one", ("algorithm", "secure_sum"))
     if isinstance(privacy, DiscreteGaussian):

@@ -226,7 +226,7 @@ class SecAggPlus(Bonawitz):
         return all(len(there & set(neighbors(place))) >= needed for place in range(len(circle)))
 
     def hides(self, circle: Sequence[int], survivors: Collection[int], colluding: int) -> bool:
-        """Whether survivors stay connected by masks, whichever `colluding` of them collude.
+        """Whether masks connect survivors, whichever `colluding` of them collude.
 
         Two gaps of k / 2 clients on the circle cut it into two parts, whose sums the server can compute.
         """

@@ -232,6 +232,11 @@ def test_the_statement_says_what_the_server_sees_and_what_is_taken_for_granted()
             "privacy.colluding: expected at most 3, who learn nothing together with the server",
         ),
         (NEAR, {"colluding": 4}, "privacy.colluding: expected at most 3, who learn nothing together with the server"),
+        (
+            {},
+            {"noise": "tree", "releases": 10, "participation": {"min_separation": 1}},
+            "privacy.noise: expected null with privacy.where: secure_sum, found 'tree'",
+        ),
         ({"weighting": "data"}, {}, "algorithm.weighting: expected 'uniform' with unit: user"),
     ],
 )

@@ -102,8 +102,9 @@ def tuned(runs: Runs, world: str, entry: Entry) -> int:
     def loss(power: int) -> tuple[float, float]:
         own = list(runs.of(TUNING, (world, entry.name, step_of(entry, power))).values())
         reached = [time for run in own if math.isfinite(time := cost(run, "time_s"))]
-        best = sum(float(run.metrics["test_accuracy"].max()) * (run.status != "diverged") for run in own)
-        return -len(reached), sum(reached) / len(reached) if reached else -best
+        if reached:
+            return -len(reached), sum(reached) / len(reached)
+        return 0, -sum(float(run.evaluations["test_accuracy"].max()) for run in own if run.status != "diverged")
 
     return min(sorted(powers), key=loss)
 
