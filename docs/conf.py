@@ -172,6 +172,7 @@ TITLES = {
     "reproduction-mapa": "Numbers: MAPA",
     "reproduction-network_privacy": "Numbers: Privacy of a network",
     "reproduction-proactive_dp": "Numbers: Proactive DP",
+    "reproduction-user_privacy": "Numbers: Privacy of users",
     "reproduction-without_replacement": "Numbers: Without replacement",
     "benchmarks": "Speed",
     "contributing": "Contributing",
