@@ -128,7 +128,7 @@ def compared(pairs: Sequence[Sequence[float]], one: str, other: str, unit: str) 
     if all(map(math.isfinite, logs)):
         ratio = ratio_of([math.exp(value) for value in logs])
         bounds = f" ({ratio.low:.2f} to {ratio.high:.2f})" if math.isfinite(ratio.low) else ""
-        text += f": {ratio.mean:.2f} times less{bounds}"
+        text += f": {other} takes {ratio.mean:.2f} times as much{bounds}"
     return above(logs, 0.0, text)
 
 
