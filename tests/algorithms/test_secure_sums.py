@@ -111,6 +111,7 @@ def test_the_model_is_that_of_the_survivors(kind, dropout):
     np.testing.assert_allclose(model, w, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "survive"), [("bonawitz", 4), ("lightsecagg", 4)])
 def test_sums_are_aborted_as_often_as_the_binomial_law_says(kind, survive):
     protocol, count = dataclasses.replace(PROTOCOLS[kind], dropout=0.1), 6

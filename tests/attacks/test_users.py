@@ -67,6 +67,7 @@ def test_released_models_show_sums_of_updates_of_norm_c(name):
     assert along == pytest.approx(checked.norm * shares * sign, abs=2e-3)
 
 
+@pytest.mark.slow
 def test_the_command_prints_verdicts_and_json(simfl_, tmp_path):
     path = tmp_path / "users.yaml"
     path.write_text(text(more=", participation: {min_separation: 2}"))
@@ -103,5 +104,6 @@ def test_steps_after_the_noise_are_not_taken_apart():
         audit(loads(text().replace("{kind: softmax}", "{kind: softmax, l2: 0.1}")))
 
 
+@pytest.mark.slow
 def test_a_scenario_of_users_is_audited_by_users():
     assert isinstance(audit(loads(text()), canaries=30), UserReport)

@@ -99,6 +99,7 @@ def test_measured_norm_follows_the_servers_stage(tmp_path, evaluated, monkeypatc
     assert shares[0] == 0.0 < shares[2]
 
 
+@pytest.mark.slow
 def test_tasks_are_measured_at_the_joined_model(tmp_path):
     model = "{kind: one_vs_all, intercept: false}"
     setup = prepare(scenario(50, PASSING, model=model, stop="{updates: 400}", evaluate=EVALUATE_ONCE))

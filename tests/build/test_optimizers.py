@@ -234,6 +234,7 @@ RESUMED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", RESUMED)
 def test_run_interrupted_anywhere_resumes_to_the_same_end(tmp_path, name):
     algorithm = RESUMED[name]

@@ -65,6 +65,7 @@ def module(tmp_path, monkeypatch):
     return file
 
 
+@pytest.mark.slow
 def test_two_hundred_steps_equal_those_of_a_plain_loop(module, tmp_path):
     scenario = loads(TEXT, "own")
     result = run(scenario, out=tmp_path / "results")
@@ -93,6 +94,7 @@ def test_two_hundred_steps_equal_those_of_a_plain_loop(module, tmp_path):
     assert prepare(scenario).model != setup.model
 
 
+@pytest.mark.slow
 def test_object_is_named_in_the_scenario_and_needed_again(module, tmp_path):
     import own_net_of_a_test
 
@@ -116,6 +118,7 @@ def test_object_is_named_in_the_scenario_and_needed_again(module, tmp_path):
     assert opened(prepare(mapping, model=net).scenario, Own(model=net)).model.l2 == 0.01
 
 
+@pytest.mark.slow
 def test_killed_run_resumes_with_its_object(module, tmp_path):
     import own_net_of_a_test
 
@@ -156,6 +159,7 @@ def regression(**metrics):
     return Network("line", lambda key, x: jnp.zeros(x.shape[1]), lambda w, x: x @ w, "squared", metrics)
 
 
+@pytest.mark.slow
 def test_own_metrics_are_columns_and_can_end_the_run(tmp_path, simfl_):
     mapping = {"data": {"set": "linear", "samples": 80, "dimension": 5}, "name": "own"}
     mapping |= {"algorithm": {"kind": "adpsgd", "batch_size": 8, "step_size": 0.05}, "clients": {"count": 2}}
@@ -231,6 +235,7 @@ def test_replaced_section_need_not_fit_the_others(tmp_path):
     assert opened({**mapping, "data": "digits"}, Own(model=object(), data=data)).model.kind == "object:object"
 
 
+@pytest.mark.slow
 def test_only_trained_parameters_are_sent_and_all_are_returned(module, tmp_path):
     import own_net_of_a_test
 

@@ -96,6 +96,7 @@ def test_every_client_has_noise_of_its_own(tmp_path):
     assert result.clients["epsilon"].is_monotonic_decreasing
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ["adpsgd", "sync_sgd", "decentralized_sgd"])
 def test_client_stops_when_its_budget_is_spent(algorithm, tmp_path):
     budgets = [2.0, 2.0, 3.0, 3.0, 3.0, 3.0, 3.0, 3.0]

@@ -323,6 +323,7 @@ def test_the_gate_is_for_users_whatever_their_clients_do(name, gate):
         assert [algorithm.releases.total(client) for client in range(USERS)] == [len(made[user]) for user in PAIRS]
 
 
+@pytest.mark.slow
 def test_a_drawn_user_takes_part_with_all_its_clients():
     """A user of m clients moves the sum by m C: releases with noise z / m at rate q, as in dp-accounting."""
     tape, ledger, _, algorithm = run(

@@ -174,6 +174,7 @@ def discrete(algorithm=FEDAVG, bits=16, **changes):
     return scenario({**algorithm, "secure_sum": secure}, privacy=privacy, **changes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", [FEDAVG, FEDBUFF], ids=["fedavg", "fedbuff"])
 def test_users_pay_for_discrete_noise_and_runs_resume(algorithm, tmp_path):
     changes = {**FAULTS["churn"], "stop": {"updates": 60}}
@@ -195,6 +196,7 @@ def trained(run):
         return np.concatenate([arrays[name].ravel() for name in sorted(arrays) if arrays[name].dtype.kind == "f"])
 
 
+@pytest.mark.slow
 def test_with_little_noise_a_run_learns_as_without_a_grid(tmp_path):
     """The step is the mean of clipped updates, within the noise and half a step of the grid."""
     common = {"stop": {"updates": 21}, "clients": {"count": 10}}

@@ -199,6 +199,7 @@ def test_noises_of_toeplitz_matrices_are_those_of_jax_privacy():
         np.testing.assert_allclose(strategy.matrix(30)[:, 0], inverse, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_optimized_strategies_have_less_noise():
     """Mean squared error of prefix sums at equal sens(C), 12 releases apart, at most 4 times, of 48."""
     pytest.importorskip("jax_privacy")

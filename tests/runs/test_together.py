@@ -111,6 +111,7 @@ def test_runs_of_every_algorithm_are_the_same_alone_and_together(kind, private, 
             same(result, alone(scenarios[number], tmp_path))
 
 
+@pytest.mark.slow
 def test_learning_seeds_share_a_world_unless_they_draw_sizes_of_batches(tmp_path):
     base = {
         "model": "{kind: mlp, hidden: [4]}",
@@ -183,6 +184,7 @@ def test_what_may_reach_the_world_keeps_runs_apart():
     assert world_key(scenario(algorithm="{kind: 'tests.algorithms.custom:Alone', batch_size: 8}")) is None
 
 
+@pytest.mark.slow
 def test_budgets_that_allow_other_numbers_of_releases_keep_runs_apart(tmp_path):
     privacy = "{{mechanism: laplace_l2, neighbors: replace_one, epsilon: 8.0, epsilon_per_release: {}}}"
     scenarios = [scenario(privacy=privacy.format(level), stop="{updates: 60}") for level in (2.0, 3.0, 2.0)]

@@ -1,4 +1,4 @@
-"""Privacy of users by the noise of a server: rounds, buffers, and noise that is correlated over releases."""
+"""Privacy of users by a server's noise: rounds, buffers, correlated noise."""
 
 from simfl.plugins import Plugin
 
