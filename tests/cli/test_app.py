@@ -523,7 +523,13 @@ def test_bench_prints_a_table_and_writes_json(simfl_, monkeypatch, tmp_path):
             }
         ]
 
+    def run_sweep(case, device, echo, quick):
+        measured.append((case, quick))
+        times = {"settings": 8, "alone_s": 1.0, "together_s": 2.8, "ratio": 0.35}
+        return {"case": case, "workers": 64, "device": device or "cpu", **times}
+
     monkeypatch.setattr(bench, "run_bench", run_bench)
+    monkeypatch.setattr(bench, "run_sweep", run_sweep)
     code, out, err = simfl_("bench", "digits-softmax-adpsgd", "--device", "cpu", "--json", "b.json")
     assert (code, err) == (0, "digits-softmax-adpsgd\n")
     cells = re.split(r" *│ *", out.splitlines()[-1].strip())
@@ -539,8 +545,10 @@ def test_bench_prints_a_table_and_writes_json(simfl_, monkeypatch, tmp_path):
     assert err.rstrip().endswith("found 'digits-softmax-adpsdg'; did you mean 'digits-softmax-adpsgd'?")
     assert simfl_("bench", "--json", "nowhere/b.json")[0] == 2
     measured.clear()
-    assert simfl_("bench", "--quick")[0] == 0
+    code, out, _ = simfl_("bench", "--quick")
+    assert code == 0
     assert measured == [(case, True) for case in QUICK]
+    assert re.search(r"^sweep .* 8 .* 0\.35$", out, re.MULTILINE)
 
 
 def test_data_sets_are_listed_and_fetched(simfl_, monkeypatch, tmp_path):
