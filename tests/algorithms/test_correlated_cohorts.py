@@ -192,9 +192,10 @@ def test_runs_of_a_sweep_are_those_alone(tmp_path):
     """Settings that differ in noise have one world, and each its own account."""
     from simfl.studies import sweep
 
-    made = changed(at_most=None) if False else tree(stop={"updates": 60})
-    swept = sweep(made, {"privacy.noise_multiplier": [2.0, 4.0]}, seeds=[0], out=tmp_path / "sweep", workers=0)
-    assert len(swept.runs) == 2
-    for run_, multiplier in zip(swept.runs, (2.0, 4.0), strict=True):
+    made = tree(stop={"updates": 60})
+    study = {"name": "noise", "base": made, "grid": {"privacy.noise_multiplier": [2.0, 4.0]}, "seeds": [0]}
+    swept = sweep(study, out=tmp_path / "sweep", jobs=1)
+    assert len(swept.finished) == 2
+    for run_, multiplier in zip(swept.finished, (2.0, 4.0), strict=True):
         alone = simfl.run(made.replace(privacy__noise_multiplier=multiplier), out=tmp_path / "alone")
-        assert alone.manifest.digest == run_.manifest.digest
+        assert alone.manifest.digest == swept.open(run_).manifest.digest

@@ -68,11 +68,14 @@ class MadeUpRun:
         )
         self.evaluations = MadeUpColumns(self.metrics)
         self.manifest = types.SimpleNamespace(seed=seed, time_s=time_s, updates=int(end), status="done")
+        self.manifest.extra = {"noise": {"noise_multiplier": [1.0, 1.0]}}
         count = self.scenario["clients"]["count"]
         self.client_metrics = pd.DataFrame(
             {"time_s": [time_s] * count, "client": range(count), "test_accuracy": [accuracy] * count}
         )
         self.clients = pd.DataFrame({"client": range(count), "epsilon": [self._epsilon] * count, "delta": 1e-5})
+        self.clients["early"] = 0
+        self.cohorts = pd.DataFrame({"release": 0, "time_s": time_s, "client": range(count), "updates": 1})
 
     measures = ()
 

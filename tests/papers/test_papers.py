@@ -99,7 +99,8 @@ def test_all_claims_numbers_and_figures_come_from_runs(name, tmp_path):
     others = counted(
         paper, made_up(experiments, lambda *place: 0.97 - 0.5 * accuracy(*place), epsilon=0.9, time_s=20.0)
     )
-    changed = sum(one.values != other.values for one, other in zip(numbers, others, strict=True))
+    values = {(number.part, number.row, number.column): number.values for number in others}
+    changed = sum(values.get((number.part, number.row, number.column)) != number.values for number in numbers)
     assert changed > len(numbers) / 3
 
 

@@ -119,7 +119,9 @@ def judged(runs: Runs, server: str, noise: str, epsilon: float) -> tuple[float, 
         return mean([reached(run) for seed, run in runs.of(EQUAL, cell).items() if seed <= TUNING])
 
     best = max(cells, key=tuned)
-    return best[-1], [run for seed, run in runs.of(EQUAL, best).items() if seed > TUNING or len(cells) == 1]
+    of = runs.of(EQUAL, best)
+    others = [run for seed, run in of.items() if seed > TUNING or len(cells) == 1]
+    return best[-1], others or list(of.values())
 
 
 def each(runs: Runs, cell: Cell, measure: Callable[[Run], float]) -> tuple[float, ...]:
