@@ -250,6 +250,7 @@ def _epsilon(run: Run) -> float:
 
 def draw_equal(runs: Runs) -> Figure:
     """Draw accuracies at equal epsilon over virtual time and over epsilon."""
+    runs.require(EQUAL)
     epsilons = list(dict.fromkeys(epsilon for _, _, epsilon in methods(runs)))
     figure, axes = panels(1, 2, (8, 3.4), sharey=True)
     left, right = axes[0]
@@ -272,6 +273,7 @@ def draw_equal(runs: Runs) -> Figure:
 
 def draw_gate(runs: Runs) -> Figure:
     """Draw hours and accuracy over the separation."""
+    runs.require(GATE)
     figure, axes = panels(1, 3, (8, 2.8))
     measures = {"hours to the last sum": hours, "epsilon of the busiest user": _epsilon, "accuracy, %": reached}
     for axis, (name, measure) in zip(axes[0], measures.items(), strict=True):
@@ -283,7 +285,7 @@ def draw_gate(runs: Runs) -> Figure:
         axis.set_title(name)
         if measure is hours:
             axis.set_yscale("log")
-        axis.set_xticks([separation for _, separation in runs.cells(GATE, rule)])
+        axis.set_xticks(sorted({separation for _, separation in runs.cells(GATE)}))
     return labeled(figure, axes, "b, separation in sums", "", columns=2)
 
 
