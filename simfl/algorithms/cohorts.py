@@ -128,9 +128,7 @@ class Cohorts:
         if not secure.shown:
             self.abort()
             return
-        self.number += 1
-        self._next.clear()
-        self._before.clear()
+        self._close()
         if releases is not None:
             releases.count_sum([(1.0, updates[user]) for user in secure.shown], self.plan.noise_scale)
 
@@ -142,6 +140,14 @@ class Cohorts:
                 del self._last[user]
             else:
                 self._last[user] = last
+        self._forget()
+
+    def _close(self) -> None:
+        """Count the release; what comes now is in the next one."""
+        self.number += 1
+        self._forget()
+
+    def _forget(self) -> None:
         self._before.clear()
         self._next.clear()
 
@@ -163,9 +169,7 @@ class Cohorts:
 
         Weights of at most 1 move the sum by at most C. `model` is any model.
         """
-        self.number += 1
-        self._next.clear()
-        self._before.clear()
+        self._close()
         updates = [(weight, update) for weight, update in terms if isinstance(update, Gradient)]
         assert len(updates) == len(terms), "updates are promises: what they become is not clipped"
         plan = self.plan
