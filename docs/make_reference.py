@@ -217,6 +217,8 @@ class Writer:
             text = _describe(field.annotation, field.metadata)
             return text.removesuffix(" or null") if field.default is None else text
         several = "list of mappings" if _is_tuple(field.annotation) else "mapping"
+        if isinstance(mark := _marker(field), ByKind) and mark.number is not None:
+            several = f"{mark.number.expected('number')}, or mapping"
         place, page = self._place(members), page_of(path.rpartition(".")[0] or path)
         if place is None and page_of(path) == page:
             return f"{several}, see below"

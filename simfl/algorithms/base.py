@@ -359,6 +359,11 @@ class Algorithm(ABC):
         return self.training.clipping_norm
 
     @property
+    def adapted_norm(self) -> Model | None:
+        """A model whose entries are the present clipping norm, if it follows from data."""
+        return None
+
+    @property
     def chains(self) -> int:
         """Approximate number of gradients that are independent of each other."""
         return self.num_clients

@@ -6,14 +6,19 @@ See `simfl.privacy.cohorts` for the account. An algorithm puts updates into a co
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
+import numpy as np
+
 from simfl.algorithms.secure_sums import SecureSums
+from simfl.privacy.adaptive import AdaptiveNorm, adapted_sum
 from simfl.privacy.cohorts import AbstractGrid, CohortPlan
 from simfl.privacy.releases import Releases
 from simfl.privacy.strategies import Strategy
 from simfl.tape import Gradient, Model, Tape
+from simfl.tape.layout import padded_size
 
 #: Is called with a model that a release led to, the terms of it that were known before, and the factor of the sum.
 OnModel = Callable[[Model, Sequence[tuple[float, Model | Gradient]], float], None]
@@ -27,12 +32,15 @@ class Cohorts:
         plan: noise, draws, and the number of releases.
         allowances: releases that each user may be in; None for any number.
         seen: the releases by the tape's count.
+        size: parameters of a model.
     """
 
     #: May be replaced before the run.
     on_model: OnModel = staticmethod(lambda model, known, factor: None)
 
-    def __init__(self, tape: Tape, plan: CohortPlan, allowances: Sequence[int] | None, seen: Releases) -> None:
+    def __init__(
+        self, tape: Tape, plan: CohortPlan, allowances: Sequence[int] | None, seen: Releases, size: int = 0
+    ) -> None:
         self.plan = plan
         #: Number of releases so far.
         self.number = 0
@@ -56,6 +64,10 @@ class Cohorts:
         if plan.strategy is not None:
             assert plan.releases is not None, "the account is for a number of releases"
             self._noises, self._stds = self._correlated(plan.strategy), plan.strategy.deviations(plan.releases)
+        #: The clipping norm of the next release, in every entry; None if it is fixed.
+        self.norm: Model | None = None
+        if plan.adaptive is not None:
+            self.norm = tape.constant(np.full(size, plan.adaptive.start, dtype=np.float32))
 
     @property
     def over(self) -> bool:
@@ -175,6 +187,8 @@ class Cohorts:
         plan = self.plan
         if plan.grid is not None:
             return [(1.0, self._on_grid(plan.grid, updates))]
+        if plan.adaptive is not None:
+            return [(1.0, self._adapted(plan.adaptive, model, updates))]
         if self._noises is not None:
             noises, self._model = self._noises, model
             return self._tape.noised(model, updates, plan.noise_scale, correlated=lambda: next(noises))
@@ -184,7 +198,12 @@ class Cohorts:
         return self._tape.noised(model, updates, plan.scale_of(len(updates)), plan.noise_scale)
 
     def noise_std(self, members: int) -> float:
-        """Return the deviation of the newest release's noise, a sum of so many updates."""
+        """Return the deviation of the newest release's noise, a sum of so many updates.
+
+        NaN if it follows from a clipping norm that the world does not know.
+        """
+        if self.norm is not None:
+            return math.nan
         if self._stds is not None:
             return self.plan.noise_scale * self._stds[self.number - 1]
         return self.plan.scale_of(members)
@@ -193,6 +212,17 @@ class Cohorts:
         """Yield the noise of each release."""
         tape, scale = self._tape, self.plan.noise_scale
         return strategy.noises(lambda: tape.noise(self._model, scale), lambda *terms: tape.settle(tape.combine(*terms)))
+
+    def _adapted(self, rule: AdaptiveNorm, model: Model, updates: Sequence[tuple[float, Gradient]]) -> Model:
+        """Return the noisy sum of updates, clipped to the norm; set the next norm."""
+        tape, plan = self._tape, self.plan
+        assert self.norm is not None
+        *_, (_, noise) = tape.noised(model, updates, rule.noise_on_sum(plan.noise_scale), plan.noise_scale)
+        drawn = [noise, tape.noise(model, rule.count_noise), *(update for _, update in updates)]
+        rows = [self.norm, *(tape.combine((1.0, promise)) for promise in drawn)]
+        numbers = rule.numbers([weight for weight, _ in updates], padded_size(len(rows)))
+        total, self.norm = tape.map(adapted_sum, rows, scalars=numbers, outputs=2, pads=True)
+        return total
 
     def _on_grid(self, grid: AbstractGrid, updates: Sequence[tuple[float, Gradient]]) -> Model:
         """Return the sum of what users send, each with its part of the noise: one release."""

@@ -63,27 +63,35 @@ class ServerAlgorithm(Algorithm):
         #: The server's releases of sums of updates; None if it adds no noise to them.
         self.cohorts: Cohorts | None = None
         if self.training.cohorts is not None:
-            self.cohorts = Cohorts(self.tape, self.training.cohorts, self.training.allowances, self.releases)
+            plan, size = self.training.cohorts, len(self.training.initial)
+            self.cohorts = Cohorts(self.tape, plan, self.training.allowances, self.releases, size)
         #: The protocol that sums updates; None if the server sees them.
         self.secure: SecureSums | None = None
         if self.training.secure_sum is not None:
             self.secure = SecureSums(self, self.training.secure_sum)
             if (cohorts := self.training.cohorts) is not None and cohorts.parts:
                 self.secure.colluding = cohorts.least - cohorts.parts
-        plan = self.training.compression
+        compression = self.training.compression
         self._uplink: AbstractScheme | None = None
         #: w, the model of each client as the server knows it, if the models that it sends are compressed.
         self._downlink: AbstractScheme | None = None
-        if plan is not None:
-            if plan.downlink:
-                self._downlink = EF21(self.tape, plan, dict.fromkeys(range(self.num_clients), self.server_model))
+        if compression is not None:
+            if compression.downlink:
+                self._downlink = EF21(self.tape, compression, dict.fromkeys(range(self.num_clients), self.server_model))
             nothing = self.tape.combine((0.0, self.server_model))
-            self._uplink = UPLINKS[plan.scheme](self.tape, plan, dict.fromkeys(range(self.num_clients), nothing))
+            self._uplink = UPLINKS[compression.scheme](
+                self.tape, compression, dict.fromkeys(range(self.num_clients), nothing)
+            )
             self.combines_per_gradient += 1.0
 
     def models(self) -> Sequence[Model]:
         """Return the one model of the server."""
         return [self.server_model]
+
+    @property
+    def adapted_norm(self) -> Model | None:
+        """The norm to which the server clips the updates of the next release."""
+        return None if self.cohorts is None else self.cohorts.norm
 
     def pairs(self) -> Iterator[tuple[int, int]]:
         """Yield each client paired with the server."""

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from simfl.build.setup import Setup
 from simfl.errors import ScenarioError
+from simfl.privacy.adaptive import AdaptiveNorm
 from simfl.privacy.cohorts import CohortPlan, Gate
 from simfl.privacy.distributed import GridSum
 from simfl.privacy.in_time import Participation
@@ -16,6 +17,9 @@ from simfl.scenario.algorithms import LocalRoundsConfig
 from simfl.scenario.privacy import BandedNoise, CohortGaussian, DiscreteGaussian, SquareRootNoise, TreeNoise
 from simfl.scenario.schedules import ConstantStep
 from simfl.scenario.secure_sums import threshold_of
+
+#: Noise on the count of updates that are not clipped, as a share of the users of a sum (Andrew et al. 2021).
+COUNT_NOISE = 0.05
 
 
 def cohorts_of(setup: Setup, noise_scale: float) -> CohortPlan | None:
@@ -31,7 +35,32 @@ def cohorts_of(setup: Setup, noise_scale: float) -> CohortPlan | None:
     parts = least - privacy.colluding if privacy.where == "secure_sum" else 0
     reason, grid = next(_shown(setup, privacy), None), _grid(setup, parts, noise_scale)
     owners, strategy = setup.scenario.clients.owners, strategy_of(privacy)
-    return CohortPlan(noise_scale, rate, privacy.releases, reason, gate, least, parts, grid, strategy, owners)
+    adaptive = _adaptive(setup.scenario, privacy, noise_scale)
+    return CohortPlan(noise_scale, rate, privacy.releases, reason, gate, least, parts, grid, strategy, owners, adaptive)
+
+
+def _adaptive(scenario: Scenario, privacy: CohortGaussian, noise_multiplier: float) -> AdaptiveNorm | None:
+    """Return how the clipping norm follows the updates; None if it is fixed."""
+    given, members = privacy.adaptive, divisor_of(scenario)
+    if given is None:
+        return None
+    noise = given.count_noise
+    if noise is None:
+        noise = members * COUNT_NOISE if noise_multiplier else 0.0
+    return AdaptiveNorm(given.start, given.quantile, given.learning_rate, noise, members)
+
+
+def check_adaptive(plan: CohortPlan | None) -> None:
+    """Reject a noise multiplier that cannot be split between a sum and its count.
+
+    Raises:
+        ScenarioError: the noise of the count is too small, or too large.
+    """
+    if plan is not None and plan.adaptive is not None:
+        try:
+            plan.adaptive.noise_on_sum(plan.noise_scale)
+        except ValueError as error:
+            raise ScenarioError(f"privacy.clipping_norm.count_noise: {error}") from None
 
 
 def _grid(setup: Setup, parts: int, noise_scale: float) -> GridSum | None:
@@ -60,15 +89,22 @@ def factor_of(scenario: Scenario) -> float | None:
 
     It follows from the scenario alone, so that an audit can tell if the server divides by anything else.
     """
+    algorithm = scenario.algorithm
+    if not hasattr(algorithm, "buffer_size") and not hasattr(algorithm, "fraction"):
+        return None
+    return float(getattr(algorithm, "server_step", 1.0)) / divisor_of(scenario)
+
+
+def divisor_of(scenario: Scenario) -> float:
+    """Return the nominal number of updates in a sum, by which the server divides it."""
     algorithm, privacy = scenario.algorithm, scenario.privacy
-    step = float(getattr(algorithm, "server_step", 1.0))
     if hasattr(algorithm, "buffer_size"):
-        return step / float(algorithm.buffer_size)
-    if hasattr(algorithm, "fraction"):
-        share = float(algorithm.fraction) * scenario.clients.count
-        drawn = isinstance(privacy, CohortGaussian) and privacy.cohorts == "poisson"
-        return step / (share if drawn else max(1, math.ceil(share - 1e-9)))
-    return None
+        return float(algorithm.buffer_size)
+    if not hasattr(algorithm, "fraction"):
+        return 1.0
+    share = float(algorithm.fraction) * scenario.clients.count
+    drawn = isinstance(privacy, CohortGaussian) and privacy.cohorts == "poisson"
+    return share if drawn else float(max(1, math.ceil(share - 1e-9)))
 
 
 def strategy_of(privacy: CohortGaussian) -> Strategy | None:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from simfl.build.cohorts import cohorts_of
+from simfl.build.cohorts import check_adaptive, cohorts_of
 from simfl.build.setup import Protection, Setup
 from simfl.errors import ScenarioError
 from simfl.privacy.accounting import Accountant
@@ -26,7 +26,14 @@ from simfl.privacy.rounding import FINENESS, MOST_COORDINATES, Grid
 from simfl.privacy.terms import Terms
 from simfl.records.display import show_range
 from simfl.scenario.data import RealData
-from simfl.scenario.privacy import BandedStrategy, BltStrategy, Gaussian, InTimeNoise, PairwiseNoise
+from simfl.scenario.privacy import (
+    BandedStrategy,
+    BltStrategy,
+    CohortGaussian,
+    Gaussian,
+    InTimeNoise,
+    PairwiseNoise,
+)
 from simfl.tape.problem import widest_batch
 
 #: A warning says that a client has few examples if it has less than this.
@@ -61,6 +68,9 @@ def protect(setup: Setup) -> Protection:
     given = {name: getattr(privacy, name) for name in type(privacy).model_fields if name != "unit"}
     if privacy.by_server:  # the account of a server's sums has one view
         del given["view"]
+    adaptive = isinstance(privacy, CohortGaussian) and privacy.adaptive is not None
+    if adaptive:  # noise comes in units of the present norm
+        given["clipping_norm"] = 1.0
     terms = Terms(
         unit=make.unit,
         refusal=make.refusal or (_PARTIAL if privacy.partial else kind.refusal),
@@ -80,9 +90,11 @@ def protect(setup: Setup) -> Protection:
     scales = [share * mechanism.scale(setup.dimension) for mechanism in mechanisms]
     unit = unit_std(make.sampler, setup.dimension)
     correlation = _correlation_of(setup, scales, noising)
+    cohorts = cohorts_of(setup, scales[0])
+    check_adaptive(cohorts)
     stretch = [1.0 if correlation is None else correlation.stretch(client) for client in range(count)]
     return Protection(
-        clipping_norm=given.get("clipping_norm"),
+        clipping_norm=math.inf if adaptive else given.get("clipping_norm"),
         clip="example" if make.unit == "example" else "update",
         sampler=make.sampler,
         scales=scales,
@@ -90,7 +102,7 @@ def protect(setup: Setup) -> Protection:
         ledger=_ledger(setup, terms, setup.sizes, levels, make.pure, noising),
         grid=None if terms.rounding is None else _grid(setup, scales, min(levels)),
         correlation=correlation,
-        cohorts=cohorts_of(setup, scales[0]),
+        cohorts=cohorts,
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -155,8 +155,9 @@ def describe_noise(run: Run) -> str:
         return f"noise {show_range(*noise['noise_std'])}, unclipped"
     letters = {"noise_multiplier": ("z", ""), "epsilon_per_release": ("ε", " per release")}
     parts = [f"{letters[name][0]} = {show_range(*ends)}{letters[name][1]}" for name, ends in noise.items()]
-    if privacy.get("clipping_norm") is not None:
-        parts.append(f"C = {show_number(privacy['clipping_norm'])}")
+    norm = privacy.get("clipping_norm")
+    if norm is not None:
+        parts.append("adaptive C" if isinstance(norm, Mapping) else f"C = {show_number(norm)}")
     return ", ".join(parts)
 
 

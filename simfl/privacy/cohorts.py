@@ -43,6 +43,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfl.privacy.accounting import Accountant
+from simfl.privacy.adaptive import AdaptiveNorm
 from simfl.privacy.calibration import releases_within
 from simfl.privacy.gaussian import gaussian_epsilon
 from simfl.privacy.ledger import HONEST, NOT_CERTIFIED, OUTSIDE, Composition, Ledger, greatest
@@ -86,7 +87,7 @@ class CohortPlan:
     """How a server releases sums of users' updates.
 
     Attributes:
-        noise_scale: z C, standard deviation of the noise on a sum.
+        noise_scale: z C, standard deviation of the noise on a sum; z if the norm is adaptive.
         rate: q, the probability with which each enrolled user is drawn for a cohort; None: the algorithm chooses.
         releases: T, the number of cohorts after which the server makes no more; None for any number.
         unamplified: why the draw of users does not amplify, in words; None if it does, after T releases.
@@ -96,6 +97,7 @@ class CohortPlan:
         grid: how users round updates and add discrete noise; None for noise of real numbers.
         strategy: how noise is correlated over releases (`simfl.privacy.correlated_cohorts`); None: independent.
         users: the user that owns each client, [K]; None: every client is a user.
+        adaptive: how the clipping norm follows the updates (`simfl.privacy.adaptive`); None: it is fixed.
     """
 
     noise_scale: float
@@ -108,6 +110,7 @@ class CohortPlan:
     grid: AbstractGrid | None = None
     strategy: Strategy | None = None
     users: tuple[int, ...] | None = None
+    adaptive: AdaptiveNorm | None = None
 
     def user_of(self, client: int) -> int:
         """Return the user that owns a client."""
@@ -246,20 +249,22 @@ class CohortLedger(Ledger):
             "add_or_remove": f"a user that takes part or adds {'noise only' if plan.parts else 'nothing'}",
             "replace_one": "replacing all data of one user",
         }[self.terms.neighbors]
-        reason = self._unamplified(releases)
+        reason, shown, both = self._unamplified(releases), "the models", ""
+        if plan.adaptive is not None:
+            shown, both = "the models and clipping norms", ", of each sum and its count of unclipped updates together"
         if reason is None:
-            view = "the models that the server releases, without their times and the names of users"
+            view = f"{shown} that the server releases, without their times and the names of users"
             made = (
                 f"each of {self.users} enrolled users in each of {self.plan.releases} releases with probability "
                 f"{self.plan.rate:g}, drawn by the server"
             )
         else:
-            view = "the models that the server releases, their times, and who takes part when"
+            view = f"{shown} that the server releases, their times, and who takes part when"
             made = f"each release that a user is in, in full (q = 1: {reason})"
         return (
             f"(epsilon, delta = {self.delta:g}) per user ({self.owned}), neighboring data sets by {what} "
             f"while others take part as they did, {self._view(view)}, {made}, "
-            f"{super()._accountant if reason is None else self._accountant}; {OUTSIDE}"
+            f"{super()._accountant if reason is None else self._accountant}{both}; {OUTSIDE}"
         )
 
     def _view(self, view: str) -> str:

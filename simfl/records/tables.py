@@ -57,13 +57,18 @@ the share of their gradients longer than clipping_norm, the current one. Without
 clipping_norm NaN. If the run clips whole updates, clipping_norm is that of updates and clipped_share is NaN.
 """
 
+ADAPTED = _schema(clipping_norm=_REAL)
+"""An additional column of `metrics` for an adaptive norm: that of the server's next sum."""
+
 TAKEN = (*METRICS.names, *GRADIENTS.names, "label", "runs", "diverged", "target", "reached", "evaluations", "baseline")
 """Names that a user's metric cannot have, because tables or comparisons use them."""
 
 
-def further_metrics(gradients: bool, names: Iterable[str]) -> pa.Schema:
-    """Return the additional columns of `metrics`: `GRADIENTS` and others."""
-    return pa.schema([*(GRADIENTS if gradients else ()), *_schema(**dict.fromkeys(names, _REAL))])
+def further_metrics(gradients: bool, names: Iterable[str], adapted: bool = False) -> pa.Schema:
+    """Return the additional columns of `metrics`: `GRADIENTS` or `ADAPTED`, and others."""
+    return pa.schema(
+        [*(GRADIENTS if gradients else ADAPTED if adapted else ()), *_schema(**dict.fromkeys(names, _REAL))]
+    )
 
 
 CLIENT_METRICS = _schema(time_s=_SECONDS, updates=_COUNT, client=_CLIENT, test_accuracy=_REAL, test_loss=_REAL)
@@ -85,7 +90,10 @@ UPDATES = _schema(
     step_size=_REAL,
     noise_std=_REAL,
 )
-"""One row per update in order of application; peer is -1 without one, noise_std is that of the noise on the sum."""
+"""One row per update in order of application; peer is -1 without one, noise_std is that of the noise on the sum.
+
+With an adaptive clipping norm, noise_std is NaN: it is a multiple of clipping_norm of `metrics`.
+"""
 
 CLIENTS = _schema(
     client=_CLIENT,

@@ -185,7 +185,7 @@ class _Writer:
             details = {"staleness": staleness, "examples": size, "step_size": step_size}
             details |= {"peer": peer} if peer >= 0 else {}
             details |= {"round": round_num} if round_num >= 0 else {}
-            details |= {"noise_std": noise_std} if noise_std else {}
+            details |= {"noise_std": noise_std} if noise_std > 0.0 else {}
             event = {"ph": "i", "s": "t", "name": "update", "cat": "update", "pid": CLIENTS, "tid": client + 1}
             self._event({**event, "args": details}, _ns(time_s))
 

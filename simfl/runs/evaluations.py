@@ -25,6 +25,8 @@ from simfl.world.engine import Process
 
 #: Pairs of clients that exchanged messages, how many, and how much of these counted.
 _Counted = tuple[list[tuple[int, int, int]], Future[NDArray[np.float32]]]
+#: An evaluation on its way: what is known already, the numbers, the clipping norm if it adapts, and what counted.
+_Pending = tuple[dict[str, float], Future[Evaluation], Future[NDArray[np.float32]] | None, _Counted | None]
 
 
 class Evaluations:
@@ -46,7 +48,7 @@ class Evaluations:
         self._report = report
         self._known_wall_times_s = deque(known_wall_times_s)
         self._goals = goals_of(context.setup.scenario.stop)
-        self._pending: deque[tuple[dict[str, float], Future[Evaluation], _Counted | None]] = deque()
+        self._pending: deque[_Pending] = deque()
         self._last: tuple[float, int] | None = None
 
     def take(self) -> None:
@@ -71,7 +73,7 @@ class Evaluations:
         rows, coefs = context.tape.forms(algorithm.evaluated())
         each = context.each_client and context.tape.forms(algorithm.client_models())
         future = context.journal.evaluate(rows, coefs, each, norm)
-        self._pending.append((taken, future, self._counted()))
+        self._pending.append((taken, future, self._adapted_norm(), self._counted()))
         # A goal needs the number now. Divergence is checked one evaluation later, always at the same one, so that the
         # device can lag after the world and the run still ends at the same event.
         while len(self._pending) > (0 if self._goals else 1):
@@ -92,8 +94,10 @@ class Evaluations:
                 context.status, context.reason = "diverged", "the loss was not finite at the end"
 
     def _collect_oldest(self) -> tuple[Evaluation, dict[str, float]]:
-        taken, future, counted = self._pending.popleft()
+        taken, future, norm, counted = self._pending.popleft()
         evaluation = future.result()
+        if norm is not None:
+            taken["clipping_norm"] = float(norm.result()[0])
         earlier = self._known_wall_times_s
         wall_s = earlier.popleft() if earlier else self._context.wall_s
         self._context.wall_times_s.append(wall_s)
@@ -102,6 +106,13 @@ class Evaluations:
             self._recorder.aggregated(taken["time_s"], counted[0], counted[1].result())
         self._report(row)
         return evaluation, row
+
+    def _adapted_norm(self) -> Future[NDArray[np.float32]] | None:
+        """Look at the present clipping norm, if it follows from data."""
+        norm = self._context.algorithm.adapted_norm
+        if norm is None:
+            return None
+        return self._context.journal.look(np.array([norm.rows[0].number], dtype=np.int32), np.zeros(1, dtype=np.int64))
 
     def _counted(self) -> _Counted | None:
         """Look at how much of each message counted since the last evaluation."""

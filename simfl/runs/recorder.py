@@ -75,7 +75,9 @@ class Recorder:
             names += ["client_epsilon"] * (ledger.accounted and record.epsilon)
         measured = setup.problem.measured
         named = (*setup.model.metric_names, *measured.further)
-        further = {"metrics": further_metrics(bool(measured.gradient_examples), named), "client_metrics": DISTANCE}
+        adapted = self._plan is not None and self._plan.adaptive is not None
+        columns = further_metrics(bool(measured.gradient_examples), named, adapted)
+        further = {"metrics": columns, "client_metrics": DISTANCE}
         owned = self._plan is not None and self._plan.users is not None
         asked = setup.devices is not None, setup.training.hostility is not None, self._gated, owned
         if owned:

@@ -390,6 +390,14 @@ def _cohorts(scenario: Sections, privacy: CohortGaussian) -> Iterator[Problem]:
             yield Problem(expected, str(rule.min_separation), "lower it, or add clients", at)
     if privacy.noise is not None:
         yield from _correlated_sums(privacy, privacy.noise)
+    if privacy.adaptive is not None:
+        where = ("privacy", "clipping_norm")
+        if privacy.noise is not None:
+            advice = "noise that is correlated over sums comes in units of one norm"
+            yield Problem(f"a number beside noise {privacy.correlated}", "'adaptive'", advice, where)
+        if privacy.where != "server" or secure is not None:
+            advice = "users would have to clip, and to send a count of updates that are not clipped"
+            yield Problem("a number with secure sums", "'adaptive'", advice, where)
     if privacy.cohorts == "poisson":
         fraction = getattr(algorithm, "fraction", None)
         if fraction is None:

@@ -110,6 +110,7 @@ class ByKind:
     Args:
         key: the key that names the variant.
         default: its value if it is left out; None makes it required.
+        number: the range of plain numbers, if a number may stand in the place of a mapping and stays one.
         scalar: the variant that a number stands for, as its `value`; with `quantities`, also a text.
         quantities: texts are quantities such as "1 ms" instead of names of variants.
         listed: the variant that a list stands for, as its `values`.
@@ -121,6 +122,7 @@ class ByKind:
 
     key: str = "kind"
     default: str | None = None
+    number: Within | None = None
     scalar: str | None = None
     quantities: bool = False
     listed: str | None = None
@@ -137,9 +139,13 @@ class ByKind:
         tags = {kind_of(member, self.key): f"<{member.__name__}>" for member in members if member is not self.external}
 
         def prepare(data: object) -> object:
+            if self.number is not None and isinstance(data, int | float) and not isinstance(data, bool):
+                return self.number.number(data)
             return data if isinstance(data, members) else self._complete(data, tags)
 
         def tag(data: Any) -> str:
+            if isinstance(data, float):
+                return "<number>"
             if isinstance(data, members):
                 return f"<{type(data).__name__}>"
             assert self.external is not None or data[self.key] in tags
@@ -147,6 +153,8 @@ class ByKind:
 
         # The angle brackets tell a tag in an error's location from a key of the document.
         choices = {f"<{member.__name__}>": handler.generate_schema(member) for member in members}
+        if self.number is not None:
+            choices["<number>"] = core_schema.float_schema()
         union = core_schema.tagged_union_schema(choices, discriminator=tag)
         return core_schema.no_info_before_validator_function(prepare, union)
 
@@ -157,6 +165,9 @@ class ByKind:
         forms: list[JsonSchemaValue] = []
         external_kind = {"type": "string", "pattern": ":"} if self.names is None else {"enum": self.names()}
         for member in union.get("oneOf", [union]):
+            if member.get("type") == "number":
+                forms.append(self.number.json_schema(member))  # type: ignore[union-attr]
+                continue
             named_by = handler.resolve_ref_schema(member)["properties"][self.key]
             kind = named_by.get("const", named_by.get("enum", [None])[0])  # an enum: also under another name
             if kind is None:
@@ -189,7 +200,10 @@ class ByKind:
             data = {self.key: self.listed, "values": data}
         if not isinstance(data, Mapping):
             advice = f"write {self.key}: and {'' if self.listed_by else 'one of '}{self._expected(valid)}"
-            raise invalid(f"a mapping with '{self.key}'", show(data), advice)
+            expected = f"a mapping with '{self.key}'"
+            if self.number is not None:
+                expected, advice = f"{self.number.expected('a number')} or {self._expected(valid)}", "write one of them"
+            raise invalid(expected, show(data), advice)
         if self.renew is not None:
             data = self.renew(data)
         kind = data.get(self.key, self.default)
@@ -320,8 +334,12 @@ class Within:
         return core_schema.no_info_before_validator_function(check, handler(source))
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        return self.json_schema(handler(schema))
+
+    def json_schema(self, schema: JsonSchemaValue) -> JsonSchemaValue:
+        """Return a JSON schema with these bounds."""
         names = {">=": "minimum", ">": "exclusiveMinimum", "<=": "maximum", "<": "exclusiveMaximum"}
-        return handler(schema) | {names[sign]: bound for sign, bound in self._bounds}
+        return schema | {names[sign]: bound for sign, bound in self._bounds}
 
 
 LONGEST_S = 1e12

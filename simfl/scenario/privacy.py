@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, WithJsonSchema, model_validator
+from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
 from simfl import plugins
 from simfl.scenario.fields import (
@@ -24,9 +24,21 @@ from simfl.scenario.fields import (
     option,
     variant,
 )
+from simfl.scenario.problems import invalid, show
 
 Neighbors = Literal["add_or_remove", "replace_one"]
 View = Literal["local_transcript", "global_hidden"]
+
+
+def _fixed(value: object) -> float:
+    if value == "adaptive" or isinstance(value, Mapping):
+        advice = "only the norm of a server that adds noise to sums of users' updates (unit: user) is adaptive"
+        raise invalid("a number > 0", show(value), advice)
+    return Within(above=0).number(value)
+
+
+FixedNorm = Annotated[float, BeforeValidator(_fixed), WithJsonSchema({"type": "number", "exclusiveMinimum": 0})]
+"""A clipping norm that stays the same."""
 
 
 class StatedClaim(Config):
@@ -249,7 +261,7 @@ class Gaussian(_MultipliedGaussian):
     """Gaussian noise on the sum of per-example clipped gradients (DP-SGD)."""
 
     mechanism: Literal["gaussian"] = variant("gaussian")
-    clipping_norm: Positive = option(1.0, "C, the bound on the L2 norm of each example's gradient")
+    clipping_norm: FixedNorm = option(1.0, "C, the bound on the L2 norm of each example's gradient")
     noise_multiplier: NonNegativeEach | None = option(
         None,
         "z, one for all clients or one for each: the noise on the sum has standard deviation "
@@ -284,7 +296,7 @@ class GaussianUpdate(_MultipliedGaussian):
 
     protects = "client"
     mechanism: Literal["gaussian_update"] = variant("gaussian_update")
-    clipping_norm: Positive = option(1.0, "C, the bound on the L2 norm of an update")
+    clipping_norm: FixedNorm = option(1.0, "C, the bound on the L2 norm of an update")
     noise_multiplier: NonNegativeEach | None = option(
         None,
         "z, one for all clients or one for each: the noise on the update has standard deviation "
@@ -362,6 +374,25 @@ class BltNoise(Config):
 ServerNoise = Annotated[TreeNoise | SquareRootNoise | BandedNoise | BltNoise, ByKind("correlated")]
 
 
+class AdaptiveClipping(Config):
+    """A norm that follows a quantile of the norms of users' updates.
+
+    The server learns it from noisy counts, which the same epsilon covers (Andrew et al. 2021).
+    """
+
+    kind: Literal["adaptive"] = variant("adaptive")
+    start: Positive = option(0.1, "the norm of the first sum")
+    quantile: OpenShare = option(0.5, "gamma, the share of updates that are not clipped in the long run")
+    learning_rate: Positive = option(
+        0.2, "eta: the norm changes by a factor exp(-eta (share that is not clipped - gamma))"
+    )
+    count_noise: NonNegative | None = option(
+        None,
+        "standard deviation of the noise on the number of updates that are not clipped, more than half of "
+        "noise_multiplier; null: a twentieth of the users of a sum (0 without noise)",
+    )
+
+
 class CohortGaussian(_MultipliedGaussian):
     """Gaussian noise of a trusted server on sums of users' clipped updates.
 
@@ -382,11 +413,15 @@ class CohortGaussian(_MultipliedGaussian):
     colluding: Index = option(
         0, "users of a secure sum that may tell the server their noise: t - colluding parts make the whole noise"
     )
-    clipping_norm: Positive = option(1.0, "C, the bound on the L2 norm of a user's update")
+    clipping_norm: Annotated[float | AdaptiveClipping, ByKind(default="adaptive", number=Within(above=0))] = option(
+        1.0,
+        "C, the bound on the L2 norm of a user's update: a number, or adaptive, which follows a quantile of the norms",
+    )
     noise_multiplier: NonNegative | None = option(
         None,
-        "z: the noise on a sum of updates has standard deviation z * clipping_norm, however many they are. null: 1 "
-        "without a budget; with a budget (epsilon), the noise that spends it in the planned number of releases",
+        "z: the noise on a sum of updates has standard deviation z * clipping_norm, however many they are; with an "
+        "adaptive norm that on sum and count together. null: 1 without a budget; with a budget (epsilon), the noise "
+        "that spends it in the planned number of releases",
     )
     neighbors: Neighbors = option(
         "add_or_remove",
@@ -425,6 +460,11 @@ class CohortGaussian(_MultipliedGaussian):
         return None if self.noise is None else self.noise.correlated
 
     @property
+    def adaptive(self) -> AdaptiveClipping | None:
+        """How the clipping norm follows the updates; None if it is fixed."""
+        return self.clipping_norm if isinstance(self.clipping_norm, AdaptiveClipping) else None
+
+    @property
     def most_of_a_user(self) -> int | None:
         """The largest number of releases that a user can be in; None for any number."""
         rule, ends = self.participation, []
@@ -443,6 +483,7 @@ class DiscreteGaussian(CohortGaussian):
 
     mechanism: Literal["discrete_gaussian"] = variant("discrete_gaussian")  # type: ignore[assignment]
     where: Literal["secure_sum"] = option("secure_sum", "who adds the noise: each user a part of it")
+    clipping_norm: FixedNorm = option(1.0, "C, the bound on the L2 norm of a user's update")
     noise_multiplier: NonNegative = option(
         1.0,
         "z: the noise of t - colluding users on a sum has standard deviation z * clipping_norm; rounding lowers what "
@@ -468,7 +509,7 @@ class LaplaceL2(Accounted):
     each = ("epsilon", "epsilon_per_release")
     second_moment = "exact"
     mechanism: Literal["laplace_l2"] = variant("laplace_l2")
-    clipping_norm: Positive = option(1.0, "C, the bound on the L2 norm of each example's gradient")
+    clipping_norm: FixedNorm = option(1.0, "C, the bound on the L2 norm of each example's gradient")
     epsilon_per_release: PositiveEach = option(
         1.0, "epsilon of one release without sampling, one for all clients or one for each"
     )
@@ -483,7 +524,7 @@ class Laplace(Accounted):
 
     each = ("epsilon", "epsilon_per_release")
     mechanism: Literal["laplace"] = variant("laplace")
-    clipping_norm: Positive = option(1.0, "C, the bound on the L2 norm of each example's gradient")
+    clipping_norm: FixedNorm = option(1.0, "C, the bound on the L2 norm of each example's gradient")
     epsilon_per_release: PositiveEach = option(
         1.0, "epsilon of one release without sampling, one for all clients or one for each"
     )
@@ -498,7 +539,7 @@ class LaplaceL2RadiusOnly(MechanismConfig):
     each = ("epsilon_per_release",)
     second_moment = "paper"
     mechanism: Literal["laplace_l2_radius_only"] = variant("laplace_l2_radius_only")
-    clipping_norm: Positive = option(1.0, "C, the bound on the L2 norm of each example's gradient")
+    clipping_norm: FixedNorm = option(1.0, "C, the bound on the L2 norm of each example's gradient")
     epsilon_per_release: PositiveEach = option(
         1.0, "epsilon that the paper claims for one release, one for all clients or one for each"
     )
