@@ -421,4 +421,9 @@ def _problems(scenario: Scenario) -> Iterator[str]:
             f"privacy.noise: expected null, found {scenario.privacy.correlated}; an audit of users knows the law of "
             "noise that is drawn for each sum"
         )
+    if scenario.privacy.adaptive is not None:
+        yield (
+            "privacy.clipping_norm: expected a number, found adaptive; a canary that sends nothing would still be counted "
+            "as an update that is not clipped, which the account does not cover: audit the same scenario with a number"
+        )
     refuse_attackers(scenario, "an audit is about users that follow the algorithm")

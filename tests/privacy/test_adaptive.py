@@ -88,8 +88,8 @@ def test_the_account_is_that_of_both_mechanisms_in_dp_accounting(z, count_noise)
             RdpAccountant().compose(dp_event.SelfComposedDpEvent(one, 50)).get_epsilon(DELTA) for one in (event, alone)
         )
         assert spent == pytest.approx(expected, rel=1e-9)
-    tight = PLDAccountant(value_discretization_interval=1e-5).compose(both).get_epsilon(DELTA)
-    assert tight == pytest.approx(gaussian_epsilon(DELTA, 1 / z), rel=1e-4)
+    tight = PLDAccountant(value_discretization_interval=1e-4).compose(both).get_epsilon(DELTA)
+    assert tight == pytest.approx(gaussian_epsilon(DELTA, 1 / z), rel=1e-3)
     exact = gaussian_epsilon(DELTA, math.hypot(1 / of_sum, 1 / (2 * count_noise)))
     assert exact == pytest.approx(gaussian_epsilon(DELTA, 1 / z), rel=1e-6)
 
@@ -134,9 +134,8 @@ def test_the_bound_is_reached():
     one, following = released(rule, 0.5, [[3.0, 4.0]])
     two, empty = released(rule, 0.5, np.zeros((0, 2)))
     count = rule.members * math.log(following / empty) / -rule.learning_rate
-    assert np.hypot(np.linalg.norm(one - two) / (rule.noise_on_sum(1.0) * 0.5), count / 0.7) == pytest.approx(
-        1.0, rel=1e-4
-    )
+    moved = np.linalg.norm(one - two) / (rule.noise_on_sum(1.0) * 0.5)
+    assert np.hypot(moved, count / 0.7) == pytest.approx(1.0, rel=1e-4)
 
 
 # -- the function ------------------------------------------------------------------------------------
@@ -178,7 +177,7 @@ def test_the_norm_converges_to_the_quantile(quantile, start):
         path.append(norm)
     share = 0.0 if start < 1 else 1.0
     away = [value for value in path if value < norms[0] or value > norms[-1]]
-    assert len(away) > 20
+    assert len(away) > 10
     expected = start * np.exp(-0.2 * (share - quantile) * np.arange(len(away)))
     np.testing.assert_allclose(away, expected, rtol=1e-4)  # of float32
     target = np.quantile(norms, quantile)
