@@ -99,7 +99,9 @@ def _availability(ledger: Ledger, releases: Releases) -> str:
 def _numbers(ledger: Ledger) -> str:
     if ledger.terms.unit == "user":
         users = ledger.users if isinstance(ledger, CohortLedger) else len(ledger.sizes)
-        return f"the number of enrolled users, {users}, and the divisor of a sum are public"
+        adaptive = isinstance(ledger, CohortLedger) and ledger.plan.adaptive is not None
+        norms = "; so are clipping norms, which follow from noisy counts" * adaptive
+        return f"the number of enrolled users, {users}, and the divisor of a sum are public{norms}"
     return "the number of clients and their numbers of examples are public"
 
 

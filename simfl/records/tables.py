@@ -58,17 +58,16 @@ clipping_norm NaN. If the run clips whole updates, clipping_norm is that of upda
 """
 
 ADAPTED = _schema(clipping_norm=_REAL)
-"""An additional column of `metrics` for an adaptive norm: that of the server's next sum."""
+"""An additional column of `metrics` for an adaptive norm: that of the next sum."""
 
 TAKEN = (*METRICS.names, *GRADIENTS.names, "label", "runs", "diverged", "target", "reached", "evaluations", "baseline")
 """Names that a user's metric cannot have, because tables or comparisons use them."""
 
 
 def further_metrics(gradients: bool, names: Iterable[str], adapted: bool = False) -> pa.Schema:
-    """Return the additional columns of `metrics`: `GRADIENTS` or `ADAPTED`, and others."""
-    return pa.schema(
-        [*(GRADIENTS if gradients else ADAPTED if adapted else ()), *_schema(**dict.fromkeys(names, _REAL))]
-    )
+    """Return the additional columns of `metrics`: `GRADIENTS` or `ADAPTED`, others."""
+    measured = GRADIENTS if gradients else ADAPTED if adapted else ()
+    return pa.schema([*measured, *_schema(**dict.fromkeys(names, _REAL))])
 
 
 CLIENT_METRICS = _schema(time_s=_SECONDS, updates=_COUNT, client=_CLIENT, test_accuracy=_REAL, test_loss=_REAL)

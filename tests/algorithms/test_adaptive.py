@@ -16,6 +16,7 @@ from simfl.privacy.adaptive import AdaptiveNorm
 from simfl.privacy.cohorts import CohortLedger, CohortPlan
 from simfl.privacy.noise import SAMPLERS
 from simfl.privacy.terms import Terms
+from simfl.reports.trace import write_trace
 from simfl.runs.together import groups_of
 from simfl.scenario import from_mapping
 from simfl.scenario.together import world_key
@@ -164,10 +165,22 @@ def test_epsilon_is_that_of_a_fixed_norm(algorithm, gated, tmp_path):
     assert set(one.columns) - set(other.columns) == {"clipping_norm"}
     assert runs[0].updates["noise_std"].isin([0.0]).any() or algorithm == "fedasync"
     assert runs[0].updates["noise_std"].isna().any()
+    write_trace(runs[0], tmp_path / "trace.json")  # where noise_std is NaN
+    assert "NaN" not in (tmp_path / "trace.json").read_text()
     statement = runs[0].manifest.extra["privacy"]
     assert "the models and clipping norms that the server releases" in statement
     assert "of each sum and its count of unclipped updates together" in statement
     assert check_run(runs[0]).findings[0].certified == check_run(runs[1]).findings[0].certified
+
+
+@pytest.mark.usefixtures("without_numbers")
+def test_a_budget_gives_the_noise(tmp_path):
+    privacy = {"noise_multiplier": None, "epsilon": 4.0}
+    given = scenario("fedbuff", {"start": 0.05, "count_noise": 8.0}, privacy=privacy, stop={"updates": 120})
+    made = simfl.run(given, out=tmp_path)
+    assert 3.5 < made.clients["epsilon"].max() <= 4.0
+    fixed = simfl.prepare(given.replace(privacy__clipping_norm=1.0))
+    assert made.noise["noise_multiplier"][0] == fixed.ledger.levels[0]
 
 
 def test_the_table_of_evaluations_has_the_norm(tmp_path):

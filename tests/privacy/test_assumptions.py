@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from simfl.privacy.adaptive import AdaptiveNorm
 from simfl.privacy.assumptions import assumptions, assumptions_of_releases, assumptions_of_view
 from simfl.privacy.cohorts import CohortLedger, CohortPlan
 from simfl.privacy.ledger import Ledger
@@ -41,6 +42,11 @@ def of_users(plan, cohorts=10, **terms):
         (of_users(CohortPlan(1.0)), "draws", "the adversary may know who is in which sum"),
         (of_users(CohortPlan(1.0)), "trust", "the server sees updates without noise"),
         (of_users(CohortPlan(1.0)), "numbers", "the number of enrolled users, 2,"),
+        (
+            of_users(CohortPlan(1.0, adaptive=AdaptiveNorm(0.1, 0.5, 0.2, 2.0, 9.0))),
+            "numbers",
+            "are public; so are clipping norms",
+        ),
         (of_users(CohortPlan(1.0, 0.5, 10, None)), "draws", "neither from times nor from names"),
         (of_users(CohortPlan(1.0, 0.5, 10, None)), "availability", "all enrolled users are online throughout"),
         (of_users(CohortPlan(1.0, 0.5, 11, None)), "availability", "do not depend on what the data say"),
