@@ -423,7 +423,7 @@ def _problems(scenario: Scenario) -> Iterator[str]:
         )
     if scenario.privacy.adaptive is not None:
         yield (
-            "privacy.clipping_norm: expected a number, found adaptive; a canary that sends nothing would still count as "
-            "an update that is not clipped, unlike a user that stays away: audit the same scenario with a number"
+            "privacy.clipping_norm: expected a number, found adaptive; a canary that sends nothing would still count "
+            "as an update that is not clipped, unlike a user that stays away: audit the same scenario with a number"
         )
     refuse_attackers(scenario, "an audit is about users that follow the algorithm")
