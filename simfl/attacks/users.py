@@ -8,6 +8,8 @@ divisor that the scenario fixes follows a sum with its noise:
 
     s_t = (x_{t+1} - known terms) / factor
 
+An adaptive clipping norm C_t is published, so the auditor knows it, too. Its counts are not tested.
+
 The guess about a canary is the inner product of its direction with the sums that it may be in (Steinke, Nasr and
 Jagielski 2023, "Privacy auditing with one (1) training run", https://arxiv.org/abs/2305.08846), as a likelihood ratio.
 Four more verdicts need no guesses: the tests of the noise (`simfl.attacks.noise`), a sum that the ledger has not
@@ -140,7 +142,10 @@ class UserAudit:
         self.trials = streams.generator("canary-trials")
         privacy = self.scenario.privacy
         self.replaces = getattr(privacy, "neighbors", "") == "replace_one"
-        self.norm = float(getattr(privacy, "clipping_norm", 1.0))
+        assert isinstance(privacy, CohortGaussian), "checked by `_problems`"
+        norm = privacy.clipping_norm
+        #: C, or the first one.
+        self.norm: float = norm if isinstance(norm, float) else norm.start
         self.setup: Setup = assemble(self.scenario, self._plant)
         if self.setup.training.server_optimizer is not None:
             raise ScenarioError(
@@ -280,32 +285,48 @@ class ServerScorer:
         shape = TRIALS, audit.canaries
         self.simulated = {name: (audit.trials.random(shape) < 0.5, np.zeros(shape)) for name in BROKEN}
 
-    def hear(self, steps: NDArray[np.float64], factors: Sequence[float]) -> None:
-        """Score some releases: what they added to known terms, [k, d], and factors."""
-        audit, scale = self._audit, self._plan.noise_scale
+    def hear(
+        self, steps: NDArray[np.float64], factors: Sequence[float], adapted: NDArray[np.float64] | None = None
+    ) -> None:
+        """Score some releases: what they added to known terms, [k, d], and factors.
+
+        `adapted` holds the clipping norm of each if it is adaptive, [k].
+        """
+        audit, plan = self._audit, self._plan
+        norm, scale = np.full((len(steps), 1), audit.norm), np.full((len(steps), 1), plan.noise_scale)
+        if plan.adaptive is not None and adapted is not None:
+            norm = adapted[:, None]
+            scale = plan.adaptive.noise_on_sum(plan.noise_scale) * norm
         divided = np.array([factor if self._factor is None else self._factor for factor in factors])
         sums = steps / divided[:, None]
         along = -sums[:, audit.model.coordinates]  # a step against the gradient
         shares = np.zeros(along.shape)
         for row, members in enumerate(self.sums[self.heard : self.heard + len(sums)]):
             for canary, user in enumerate(audit.chosen.tolist()):
-                shares[row, canary] = audit.norm * members.get(user, (0, 0.0))[1]
+                shares[row, canary] = members.get(user, (0, 0.0))[1]
+        shares *= norm
         self.heard += len(sums)
-        self.scores += self._gain(along, shares, scale)
+        self.scores += self._gain(along, shares, norm, scale)
         for name, (factor, clips) in BROKEN.items():
             coins, scores = self.simulated[name]
             for trial, coin in enumerate(coins):
                 inside = np.where(coin, 1.0, -1.0 if audit.replaces else 0.0) * shares * (1.0 if clips else OWN_EXCESS)
                 noise = factor * scale * audit.trials.standard_normal(along.shape)
-                scores[trial] += self._gain(inside + noise, shares, scale)
-        if scale:
+                scores[trial] += self._gain(inside + noise, shares, norm, scale)
+        if plan.noise_scale:
             self.check.hear(0, sums[:, : audit.setup.dimension] / scale)
 
-    def _gain(self, along: NDArray[np.float64], shares: NDArray[np.float64], scale: float) -> NDArray[np.float64]:
-        """Return the scores' increments, [m]."""
-        variance, replaces = scale**2 or 1.0, self._audit.replaces
+    def _gain(
+        self,
+        along: NDArray[np.float64],
+        shares: NDArray[np.float64],
+        norm: NDArray[np.float64],
+        scale: NDArray[np.float64],
+    ) -> NDArray[np.float64]:
+        """Return the scores' increments, [m], of sums with these norms and noises, [k, 1]."""
+        variance, replaces = np.where(scale, scale**2, 1.0), self._audit.replaces
         if self._rate is not None:
-            rate, norm = self._rate, self._audit.norm * self._clients
+            rate, norm = self._rate, norm * self._clients
             ratio = (norm * along - norm**2 / 2) / variance
             gain = np.logaddexp(np.log1p(-rate), np.log(rate) + ratio) if rate < 1.0 else ratio
         else:
@@ -352,25 +373,30 @@ def listen_to_server(setup: Setup, device: jax.Device, scorer: ServerScorer) -> 
     assert isinstance(algorithm, ServerAlgorithm)
     assert algorithm.cohorts is not None
     tape.sums, tape.owners = scorer.sums, scorer.owners
-    pending: list[tuple[Model, Sequence[tuple[float, Any]], float]] = []
+    cohorts = algorithm.cohorts
+    pending: list[tuple[Model, Sequence[tuple[float, Any]], float, Model | None]] = []
+    norms = [cohorts.norm]  # of the release under way, if it is adaptive
 
     def read() -> None:
         while pending:
             some, pending[:] = pending[:READ_AT_A_TIME], pending[READ_AT_A_TIME:]
-            models = [model for model, _, _ in some] + [model for _, known, _ in some for _, model in known]
+            models = [model for model, *_ in some] + [model for _, known, *_ in some for _, model in known]
             values = iter(tape.values(models).astype(np.float64))
             steps = np.stack([next(values) for _ in some])
-            for row, (_, known, _) in enumerate(some):
+            for row, (_, known, *_) in enumerate(some):
                 for coef, _ in known:
                     steps[row] -= coef * next(values)
-            scorer.hear(steps, [factor for _, _, factor in some])
+            adapted = [norm for *_, norm in some if norm is not None]
+            clipped = tape.values(adapted)[:, 0].astype(np.float64) if adapted else None
+            scorer.hear(steps, [factor for _, _, factor, _ in some], clipped)
 
     def heard(model: Model, known: Sequence[tuple[float, Any]], factor: float) -> None:
-        pending.append((model, known, factor))
+        pending.append((model, known, factor, norms[0]))
+        norms[0] = cohorts.norm
         if len(pending) >= READ_AT_A_TIME:
             read()
 
-    algorithm.cohorts.on_model = heard
+    cohorts.on_model = heard
     try:
         with tempfile.TemporaryDirectory() as temporary:
             simulation.run(RunFolder.create(Path(temporary), "audit"))
@@ -420,10 +446,5 @@ def _problems(scenario: Scenario) -> Iterator[str]:
         yield (
             f"privacy.noise: expected null, found {scenario.privacy.correlated}; an audit of users knows the law of "
             "noise that is drawn for each sum"
-        )
-    if scenario.privacy.adaptive is not None:
-        yield (
-            "privacy.clipping_norm: expected a number, found adaptive; a canary that sends nothing would still count "
-            "as an update that is not clipped, unlike a user that stays away: audit the same scenario with a number"
         )
     refuse_attackers(scenario, "an audit is about users that follow the algorithm")

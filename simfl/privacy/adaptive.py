@@ -9,7 +9,8 @@ S, weights 0 <= w_i <= 1 and the fixed divisor m,
     b_t     = 1/2 + (sum over S of b_i + N(0, sigma_b^2)) / m
     C_{t+1} = C_t exp(-eta (b_t - gamma))
 
-so that a share gamma of all updates is not clipped. (The paper has b_i in {0, 1} and subtracts 1/2 from each.)
+so that a share gamma of all updates is not clipped. (The paper has b_i in {0, 1} and subtracts 1/2 from each.) An
+update of norm 0 has b_i = 0: a user that sends nothing adds nothing, and an update that was not finite is such a one.
 
 **Account.** An update moves s_t by at most C_t and the count by 1/2. In units of their noise both together are moved by
 at most sqrt(z_s^-2 + (2 sigma_b)^-2), so the pair is one Gaussian release with noise multiplier z for
@@ -100,7 +101,7 @@ def adapted_sum(rows: Any, given: Any) -> tuple[jax.Array, jax.Array]:
     # Selections, not products: rows that are padding hold anything.
     scale = jnp.where(present, weights * clipping_factor(squared, norm), 0.0)
     clipped = jnp.where(present[:, None], scale[:, None] * updates, 0.0)
-    bits = jnp.where(present, jnp.where(jnp.sqrt(squared) <= norm, 0.5, -0.5), 0.0)
+    bits = jnp.where(present & (squared > 0.0), jnp.where(jnp.sqrt(squared) <= norm, 0.5, -0.5), 0.0)
     share = 0.5 + (jnp.sum(bits) + rows[2, 0]) / members
     total = jnp.sum(clipped, axis=0) + norm * rows[1]
     return total, jnp.full_like(rows[0], norm * jnp.exp(-rate * (share - quantile)))

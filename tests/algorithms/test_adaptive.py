@@ -10,7 +10,6 @@ import simfl
 from simfl.accounts.check import check_run
 from simfl.accounts.network import network
 from simfl.algorithms.cohorts import Cohorts
-from simfl.attacks.audit import audit
 from simfl.errors import ScenarioError
 from simfl.privacy.adaptive import AdaptiveNorm
 from simfl.privacy.cohorts import CohortLedger, CohortPlan
@@ -274,9 +273,6 @@ def test_what_has_no_account_is_refused_in_one_line(algorithm, changes, line):
         simfl.prepare({**given, "privacy": privacy})
 
 
-def test_accounts_and_attacks_refuse_it_in_one_line():
-    """As those of a fixed norm; an audit of users refuses only the adaptive one."""
-    with pytest.raises(ScenarioError, match=r"privacy\.clipping_norm: expected a number, found adaptive; a canary"):
-        audit(scenario("fedbuff"))
+def test_accounts_of_messages_refuse_it_in_one_line():
     with pytest.raises(ScenarioError, match=r"privacy\.unit: expected noise that clients add"):
         network(scenario("fedbuff"))

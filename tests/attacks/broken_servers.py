@@ -6,6 +6,7 @@ import dataclasses
 from collections import Counter
 from unittest import mock
 
+from simfl.algorithms import cohorts
 from simfl.algorithms.cohorts import Cohorts
 from simfl.algorithms.fedavg import FedAvg
 from simfl.attacks.users import UserAudit
@@ -43,15 +44,21 @@ CORRECT = {
     "fedavg, drawn": (DRAWN, ", cohorts: poisson, releases: 40", 0.7),
     "fedavg, late": (LATE, "", 0.7),
     "fedavg, others replaced": (DRAWN, ", neighbors: replace_one", 0.0),
+    "fedbuff, adaptive": (FEDBUFF, "", 0.0),
+    "fedavg, drawn, adaptive": (DRAWN, ", cohorts: poisson, releases: 40", 0.7),
+    "fedavg, others replaced, adaptive": (DRAWN, ", neighbors: replace_one", 0.0),
 }
+#: The norm of servers with an adaptive one: it begins far from the norms of updates.
+ADAPTIVE = {"start": 0.05, "count_noise": 5.0}
 
 
 def prepared(name, seed=0, updates=1000, **options):
     """Return the audit of a correct server."""
     algorithm, more, spread = CORRECT[name]
-    return UserAudit(
-        loads(SCENARIO.format(seed=seed, algorithm=algorithm, more=more, spread=spread, updates=updates)), **options
-    )
+    scenario = loads(SCENARIO.format(seed=seed, algorithm=algorithm, more=more, spread=spread, updates=updates))
+    if name.endswith("adaptive"):
+        scenario = scenario.replace(privacy__clipping_norm=ADAPTIVE)
+    return UserAudit(scenario, **options)
 
 
 def _half(*words):
@@ -115,6 +122,28 @@ def divided_by_those_who_came(audit):
         yield
 
 
+def unclipped_sums(audit):
+    """Leave the clip to the adaptive norm out."""
+    whole = cohorts.adapted_sum
+
+    def wrong(rows, given):
+        with mock.patch("simfl.privacy.adaptive.clipping_factor", return_value=1.0):
+            return whole(rows, given)
+
+    return mock.patch.object(cohorts, "adapted_sum", wrong)
+
+
+def noise_of_the_first_norm(audit):
+    """Add noise in units of the first norm, while the norm grows."""
+    whole = cohorts.adapted_sum
+
+    def wrong(rows, given):
+        total, norm = whole(rows, given)
+        return total + (ADAPTIVE["start"] - rows[0, 0]) * rows[1], norm
+
+    return mock.patch.object(cohorts, "adapted_sum", wrong)
+
+
 #: Name -> the server that is broken, and how.
 BROKEN = {
     "noise halved": ("fedbuff", halved),
@@ -123,6 +152,8 @@ BROKEN = {
     "separation ignored": ("fedbuff, apart", ungated),
     "divisor by those who came, drawn": ("fedavg, drawn", divided_by_those_who_came),
     "divisor by those who came, late": ("fedavg, late", divided_by_those_who_came),
+    "adaptive, clip left out": ("fedbuff, adaptive", unclipped_sums),
+    "adaptive, noise of the first norm": ("fedbuff, adaptive", noise_of_the_first_norm),
 }
 
 
