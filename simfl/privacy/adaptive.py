@@ -71,7 +71,8 @@ class AdaptiveNorm:
             return 0.0
         if z == 0.0:
             raise ValueError(f"expected 0 without noise on the sum, found {self.count_noise:g}; leave it out")
-        if 2.0 * self.count_noise <= z:
+        share = z / (2.0 * self.count_noise) if self.count_noise else math.inf
+        if share >= 1.0:
             raise ValueError(
                 f"expected more than {z / 2.0:g}, half of the noise multiplier {z:g}, found {self.count_noise:g}: the "
                 "count alone would cost as much as the whole release; raise it"
@@ -81,7 +82,7 @@ class AdaptiveNorm:
                 f"expected at most {most:g}, the {self.members:g} users of a sum divided by learning_rate, found "
                 f"{self.count_noise:g}: noise alone would change the norm by a factor of e in a release; lower it"
             )
-        return 1.0 / math.sqrt(z**-2 - (2.0 * self.count_noise) ** -2)
+        return z / math.sqrt((1.0 - share) * (1.0 + share))
 
     def numbers(self, weights: Sequence[float], rows: int) -> list[float]:
         """Return the scalars of `adapted_sum`; `rows` is the number of rows with padding."""
