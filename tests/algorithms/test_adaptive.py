@@ -31,6 +31,7 @@ WAYS = {
     "fedavg, drawn": ({"weighting": "uniform"}, 3, 1 / 3, None),
     "fedprox": ({"fraction": 0.5, "weighting": "uniform"}, 3, 1 / 3, 18),
     "fedbuff": ({"buffer_size": 3, "server_step": 0.7}, 3, 0.7 / 3, 18),
+    "fedbuff, maps beside gradients": ({"buffer_size": 3, "server_step": 0.7}, 3, 0.7 / 3, 18),  # as on a GPU
     "fedasync": ({"mixing": 0.5}, 1, None, 12),
 }
 
@@ -45,6 +46,8 @@ def run(name, monkeypatch, z=1.0, count_noise=0.8, quantile=0.4):
     problem = make_problem(
         USERS, local=True, clip="update", clipping_norm=math.inf, noise="gaussian", proximal=MU * (kind == "fedprox")
     )
+    if "beside" in name:
+        problem = dataclasses.replace(problem, optimizing=dataclasses.replace(problem.optimizing, beside=True))
     sums, released, shown = [], [], Cohorts.shown
     monkeypatch.setattr(Cohorts, "shown", lambda self, *words: (released.append(self.norm), shown(self, *words))[1])
     with Lab(problem) as lab:

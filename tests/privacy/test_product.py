@@ -22,6 +22,8 @@ from simfl.papers.async_fl.round_sizes import RoundSizes
 from simfl.papers.async_fl.sizes import PolynomialSizes
 from simfl.papers.mapa.mapa import StageRule
 from simfl.papers.without_replacement.passes import OnePassClaim, OnePassLedger
+from simfl.privacy.adaptive import AdaptiveNorm
+from simfl.privacy.cohorts import CohortLedger, CohortPlan
 from simfl.privacy.ledger import Ledger
 from simfl.privacy.terms import Terms
 from simfl.streams import Streams
@@ -104,6 +106,13 @@ PASSED = {
     "random_walk_sgd": ("random_walk_sgd", {"visits": 3}),
     "deep_q_sgd": ("deep_q_sgd", {"explore_to": 1.0}),
 }
+#: Ways of algorithms whose server adds noise to sums of users' updates.
+USER = {
+    "fedavg": ("fedavg", {"steps": (1, 2, 3, 2), "fraction": 0.5, "weighting": "uniform"}),
+    "fedprox": ("fedprox", {"steps": (1, 2, 3, 2), "fraction": 0.5, "weighting": "uniform"}),
+    "fedbuff": ("fedbuff", {"buffer_size": 3}),
+    "fedasync": ("fedasync", {}),
+}
 FAULTS = ("none", "crashes", "churn", "loss")
 KINDS = {  # examples of each client, and its noise multiplier
     "one": ((20, 20, 20, 20), (4.0, 4.0, 4.0, 4.0)),
@@ -144,6 +153,7 @@ class Watching(Tape):
     def __init__(self, **options):
         super().__init__(Looks(), **options)
         self.made, self._of, self._held, self.sums = [], {}, set(), []
+        self._members = None
 
     def _take(self, made, *promises):
         self.made.append(made)
@@ -177,6 +187,21 @@ class Watching(Tape):
     def apply_with_noise(self, base, factor, terms, noise_scale):
         self.sums.append((Counter(promise.client for _, promise in terms), noise_scale))
         return super().apply_with_noise(base, factor, terms, noise_scale)
+
+    def noised(self, model, terms, noise_scale, *rest):
+        self._members, members = None, Counter(promise.client for _, promise in terms)
+        self.sums.append((members, noise_scale))
+        made = super().noised(model, terms, noise_scale, *rest)
+        self._members = members
+        return made
+
+    def noise(self, model, noise_scale):
+        """Note noise after that of a sum as that of a count, which an update moves by 1/2."""
+        promise = super().noise(model, noise_scale)
+        self._of[id(promise)] = Made(promise, [], noise_scale, 0, None)
+        if self._members is not None:
+            self.sums.append((self._members, 2.0 * noise_scale))
+        return promise
 
     def _record(self, rows, coefs, gradient, *rest):
         if id(gradient) not in self._held:
@@ -281,11 +306,11 @@ def held_against(ledger, tape, account, scale=1.0):
     neighbors, unit = ledger.terms.neighbors, ledger.terms.unit
     noises = Counter(made.noise for made in tape.made if made.seen)
     assert max(noises.values(), default=1) == 1, "each noise is seen once"
-    exact = unit == "client" or ledger.sampling == "shuffle"
+    exact = unit != "example" or ledger.sampling == "shuffle"
     spent, counted = ledger.final_epsilon(account) if exact else [], ledger.compositions(account)
     for client, n in enumerate(ledger.sizes.tolist()):
         releases = noisy_releases(tape, client)
-        if unit == "client":
+        if unit != "example":
             squares = sum((scale / made.scale) ** 2 for made in releases if made.scale)
             squares += sum((scale * share[client] / std) ** 2 for share, std in tape.sums)
         elif exact:
@@ -373,6 +398,28 @@ def test_every_combination_for_clients_is_certified_or_refused(name):
         tape, account = run(CLIENT[name], ledger, training, fault)
         assert account.refusal is None
         held_against(ledger, tape, account, 1 if local else BATCH)
+
+
+@pytest.mark.parametrize("adaptive", [False, True])
+@pytest.mark.parametrize("name", USER)
+def test_every_combination_for_users_is_certified(name, adaptive):
+    """With adaptive norms, a release is a sum and a count: both together cost exactly what the account says."""
+    for neighbors in RELATIONS:
+        for fault in FAULTS:
+            sizes, level = KINDS["several"][0], 4.0
+            rule = AdaptiveNorm(0.1, 0.5, 0.2, 2.5, 3.0) if adaptive else None
+            plan = CohortPlan(level, adaptive=rule)
+            terms = Terms("gaussian_cohort", DELTA, 1.0, neighbors)
+            ledger = CohortLedger(terms, np.array(sizes), BATCH, "shuffle", [level] * len(sizes), plan)
+            training = dataclasses.replace(training_of(sizes, [level] * len(sizes), "shuffle"), cohorts=plan)
+            tape, account = run(USER[name], ledger, training, fault)
+            assert account.refusal is None
+            assert len(tape.sums) == (2 if adaptive else 1) * account.cohorts
+            held_against(ledger, tape, account)
+            moved = 2 if neighbors == "replace_one" else 1
+            for client, spent in enumerate(ledger.final_epsilon(account)):
+                squares = sum((share[client] / std) ** 2 for share, std in tape.sums)
+                assert spent == pytest.approx(gaussian(moved * math.sqrt(squares)), rel=1e-6)
 
 
 @pytest.mark.parametrize("name", PASSED)
