@@ -64,6 +64,7 @@ class ServerAlgorithm(Algorithm):
         self.cohorts: Cohorts | None = None
         if self.training.cohorts is not None:
             self.cohorts = Cohorts(self.tape, self.training.cohorts, self.training.allowances, self.releases)
+            self.cohorts.on_last = self.end_now
         #: The protocol that sums updates; None if the server sees them.
         self.secure: SecureSums | None = None
         if self.training.secure_sum is not None:
