@@ -143,7 +143,7 @@ def test_a_failed_run_leaves_its_claims_without_a_verdict(tmp_path, monkeypatch)
     assert [str(claim.verdict) for claim in outcome.claims][:1] == ["not decidable here"]
     assert not outcome.numbers
     page = outcome.page.read_text(encoding="utf-8")
-    assert "- demo, sync, seed 1: failed RuntimeError: a mistake" in page
+    assert "- demo, sync, seeds 1, 2: failed: RuntimeError: a mistake" in page
 
 
 def test_two_experiments_of_one_name_are_rejected(tmp_path):
