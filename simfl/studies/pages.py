@@ -98,7 +98,7 @@ def page_of(outcome: Reproduction) -> str:
 
 
 def unfinished(lost: Iterable[SweepRun]) -> Iterator[str]:
-    """Yield a line for all seeds of a setting that ended for one reason, whenever it was."""
+    """Yield a line for all seeds of a setting that ended for one reason."""
     seeds: dict[tuple[str, str], set[Seed]] = {}
     for run in lost:
         why = run.reason.partition(" at ")[0] if run.status == "diverged" else run.reason
