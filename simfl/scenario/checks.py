@@ -320,15 +320,12 @@ def _cohorts(scenario: Sections, privacy: CohortGaussian) -> Iterator[Problem]:
     """Check that the server only sums updates, its draws, and its gate."""
     algorithm = scenario.algorithm
     if not algorithm.sums_updates:
-        advice = "its server does more with updates than to sum them; use fedavg, fedprox, fedbuff or fedasync"
+        advice = "its server does more with updates than to sum them; use fedavg, diloco, fedbuff or fedasync"
         yield Problem(f"another mechanism with '{algorithm.kind}'", repr(privacy.mechanism), advice, ("privacy",))
         return
     if algorithm.noise_of_server:
         advice = "privacy.where says who adds the noise"
         yield Problem("client with unit: user", "'server'", advice, ("algorithm", "noise"))
-    if algorithm.keeps_states:
-        advice = "a state that a client keeps would hold updates before noise is added"
-        yield Problem("new with unit: user", "'keep'", advice, ("algorithm", "optimizer", "state", "rounds"))
     if getattr(algorithm, "weighting", None) == "data":
         advice = "users' numbers of examples are not public, and weights must be at most 1"
         yield Problem("'uniform' with unit: user", "'data'", advice, ("algorithm", "weighting"))

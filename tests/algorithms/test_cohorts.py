@@ -240,10 +240,6 @@ def test_the_reason_for_accounting_in_full_is_given(changes, reason):
         ({"compression": {"kind": "top_k"}}, r"compression: expected null with noise of the server"),
         ({"aggregation": {"kind": "median"}}, r"aggregation: expected null with noise of the server"),
         ({"attackers": {"kind": "sign_flip", "clients": [1]}}, r"attackers: expected null with noise of the server"),
-        (
-            {"algorithm": {"optimizer": {"kind": "adam", "state": {"rounds": "keep"}}}},
-            r"state\.rounds: expected new with unit: user",
-        ),
     ],
 )
 def test_what_has_no_account_is_refused_in_one_line(changes, line):
@@ -257,7 +253,7 @@ def test_other_algorithms_and_their_own_noise_are_refused_in_one_line():
         from_mapping({**given, "algorithm": {**given["algorithm"], "noise": "server"}})
     with pytest.raises(ScenarioError, match=r"privacy\.cohorts: expected 'algorithm' with 'fedbuff', found 'poisson'"):
         from_mapping({**given, "privacy": {**given["privacy"], "cohorts": "poisson"}})
-    for kind in ("sync_sgd", "adpsgd", "ca2fl", "fadas", "ace", "diloco"):
+    for kind in ("sync_sgd", "adpsgd", "ca2fl", "fadas", "ace", "halos"):
         with pytest.raises(ScenarioError, match=rf"privacy: expected another mechanism with '{kind}'"):
             from_mapping({**given, "algorithm": {"kind": kind}})
 

@@ -141,6 +141,10 @@ WAYS = {
     "fedbuff, few at a time": ("fedbuff", {"buffer_size": 3, "concurrency": 4}, {}),
     "fedbuff, dropping": ("fedbuff", {"buffer_size": 3, "staleness": StalenessBound(1, "drop")}, {}),
     "fedasync": ("fedasync", {}, {}),
+    "diloco": ("diloco", {"fraction": 0.5}, {}),
+    "diloco, drawn": ("diloco", {}, {"rate": 0.4}),
+    "async_local_sgd": ("async_local_sgd", {}, {}),
+    "async_local_sgd, waiting": ("async_local_sgd", {"grace": 0.02, "staleness_exponent": 0.5}, {}),
 }
 
 
@@ -294,7 +298,7 @@ def test_all_clients_of_a_user_count_as_one(name, fault):
         assert releases.total(client) == squares
         assert spent[client] == pytest.approx(gaussian(math.sqrt(squares) / 2.0), rel=1e-3)
         most = max(most, *counts)
-    assert most > 1 or name == "fedasync", "a user is in a sum several times"
+    assert most > 1 or name.startswith(("fedasync", "async")), "a user is in a sum several times"
 
 
 @pytest.mark.parametrize("name", WAYS)
