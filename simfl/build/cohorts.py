@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Iterator
 
 from simfl.build.setup import Setup
 from simfl.errors import ScenarioError
-from simfl.privacy.cohorts import CohortPlan, Gate
+from simfl.privacy.cohorts import MOST_RELEASES, CohortLedger, CohortPlan, Gate
 from simfl.privacy.distributed import GridSum
 from simfl.privacy.in_time import Participation
 from simfl.privacy.strategies import Strategy, Tree, banded, blt, square_root
@@ -32,6 +33,74 @@ def cohorts_of(setup: Setup, noise_scale: float) -> CohortPlan | None:
     reason, grid = next(_shown(setup, privacy), None), _grid(setup, parts, noise_scale)
     owners, strategy = setup.scenario.clients.owners, strategy_of(privacy)
     return CohortPlan(noise_scale, rate, privacy.releases, reason, gate, least, parts, grid, strategy, owners)
+
+
+def within_budget(setup: Setup, ledger: CohortLedger) -> CohortPlan:
+    """Return the plan; secret draws end when the budget of all users is spent.
+
+    Raises:
+        ScenarioError: the budget is not enough for one release.
+    """
+    privacy, plan = setup.scenario.privacy, ledger.plan
+    if not isinstance(privacy, CohortGaussian) or privacy.epsilon is None or privacy.calibrated or plan.rate is None:
+        return plan
+    assert not isinstance(privacy.epsilon, tuple), "the schema says so"
+    ledger.plan = dataclasses.replace(plan, releases=plan.releases or MOST_RELEASES)
+    if not ledger.draws_secretly:
+        return plan
+    made = ledger.server_releases(privacy.epsilon)
+    if not made:
+        raise ScenarioError(
+            f"privacy.epsilon: expected a budget for one release or more, found {privacy.epsilon:g}; raise it, or "
+            "privacy.noise_multiplier"
+        )
+    return dataclasses.replace(plan, releases=made)
+
+
+def planned_sums(setup: Setup, ledger: CohortLedger) -> int:
+    """Return the number of sums that a user is planned to be in.
+
+    Raises:
+        ScenarioError: it is an outcome.
+    """
+    plan, sizes, privacy = ledger.plan, setup.sizes.tolist(), setup.scenario.privacy
+    planned = setup.kind.planned_releases(sizes)
+    if plan.users is not None and not ledger.draws_secretly:
+        if plan.gate is None:
+            raise ScenarioError(
+                "privacy.noise_multiplier: expected a number beside clients.users, found null: how many updates of a "
+                f"user are in a sum is an outcome, because draws do not amplify ({plan.unamplified}); or use "
+                "privacy.participation"
+            )
+        planned = setup.kind.planned_updates(sizes) * max(map(len, plan.clients.values()))
+        planned = min(planned, getattr(privacy, "most_of_a_user", None) or planned)
+    if plan.rate is not None and plan.releases is not None:
+        planned = min(planned, math.ceil(plan.rate * plan.releases - 1e-9))  # as often as users are drawn
+    return planned
+
+
+def check_end(setup: Setup, plan: CohortPlan) -> None:
+    """Reject a stop before the last of secret draws that share a budget.
+
+    Raises:
+        ScenarioError: the run may end earlier, and then counts in full.
+    """
+    scenario, stop = setup.scenario, setup.scenario.stop
+    why = "a run that ends before its last release counts in full, which may be more than the budget"
+    for name in ("time", "epochs", "accuracy", "suboptimality", "metric"):
+        if (found := getattr(stop, name)) is not None:
+            raise ScenarioError(
+                f"stop.{name}: expected null with privacy.epsilon and cohorts: poisson, found {found}: {why}; the "
+                f"server ends it after {plan.releases} releases"
+            )
+    assert plan.releases is not None
+    least = plan.releases * scenario.clients.count
+    if stop.updates is not None and stop.updates < least:
+        raise ScenarioError(
+            f"stop.updates: expected at least {least}, the most in {plan.releases} releases of "
+            f"{scenario.clients.count} clients, with privacy.epsilon and cohorts: poisson, found {stop.updates}: {why}"
+            "; raise it"
+        )
 
 
 def _grid(setup: Setup, parts: int, noise_scale: float) -> GridSum | None:
@@ -131,5 +200,5 @@ def _shown(setup: Setup, privacy: CohortGaussian) -> Iterator[str]:
         yield "the step size depends on the number of updates, which shows how many users were drawn"
     if privacy.participation is not None:
         yield "by privacy.participation, who may be in a cohort depends on earlier draws"
-    if privacy.releases is None:
+    if privacy.releases is None and privacy.epsilon is None:
         yield "privacy.releases: null, and the length of the run may show who was drawn"

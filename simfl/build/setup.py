@@ -275,6 +275,8 @@ class Kind(Generic[C]):
         privacy, ledger, count = self.scenario.privacy, setup.ledger, len(setup.sizes)
         if privacy is None or privacy.epsilon_budget is None or ledger is None or not ledger.accounted:
             return None
+        if ledger.draws_secretly:  # the number of the server's releases keeps the budget
+            return None
         budgets = np.broadcast_to(np.asarray(privacy.epsilon_budget, dtype=float), count)
         return self.releases_within(ledger, budgets.tolist())
 

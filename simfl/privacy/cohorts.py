@@ -42,10 +42,10 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from simfl.privacy.accounting import Accountant
+from simfl.privacy.accounting import Accountant, epsilon_of
 from simfl.privacy.calibration import releases_within
 from simfl.privacy.gaussian import gaussian_epsilon
-from simfl.privacy.ledger import HONEST, NOT_CERTIFIED, OUTSIDE, Composition, Ledger, greatest
+from simfl.privacy.ledger import AFFORDABLE, HONEST, NOT_CERTIFIED, OUTSIDE, Composition, Ledger, greatest
 from simfl.privacy.releases import Promise, Releases, Tally
 from simfl.privacy.strategies import Strategy
 from simfl.privacy.terms import Terms, View
@@ -208,6 +208,23 @@ class CohortLedger(Ledger):
         """Whether the account of these releases is that of independent secret draws."""
         return self._unamplified(releases) is None
 
+    @property
+    def draws_secretly(self) -> bool:
+        """Whether all planned releases are accounted as independent secret draws."""
+        return self._unamplified(None) is None
+
+    def drawn(self, releases: int, level: float | None = None) -> Composition:
+        """Return so many releases of secret draws, for a user with the most clients."""
+        most, rate = max(map(len, self.plan.clients.values()), default=1), self.plan.rate
+        assert rate is not None
+        return ((self._release((self.levels[0] if level is None else level) / most, rate, "poisson"), releases),)
+
+    @property
+    def drawn_accountant(self) -> Accountant:
+        """The accountant of secret draws at the end of a run."""
+        kinds = {len(clients) for clients in self.plan.clients.values()}
+        return "renyi" if self.terms.accountant == "tightest" and len(kinds) > AFFORDABLE else self.terms.accountant
+
     def _unamplified(self, releases: Releases | None) -> str | None:
         """Return why draws do not amplify, for planned releases if None are given."""
         plan, terms = self.plan, self.terms
@@ -299,10 +316,27 @@ class CohortLedger(Ledger):
         moved = 1.0 if self.terms.neighbors == "add_or_remove" else 2.0
         return gaussian_epsilon(self.delta, moved * math.sqrt(squares))
 
+    def epsilon_as_planned(self, count: int, accountant: Accountant, level: float) -> float:
+        """Return a user's epsilon after all planned releases, `count` of them its own."""
+        if not self.draws_secretly:
+            return self.epsilon_after(0, count, accountant, level)
+        assert self.plan.releases is not None
+        by = accountant if accountant == "renyi" else self.drawn_accountant
+        drawn = self.drawn(self.plan.releases, level)
+        return epsilon_of(drawn, self.delta, neighbors=self.terms.neighbors, accountant=by)
+
     def epsilon_after(self, client: int, count: int, accountant: Accountant, level: float | None = None) -> float:
         """Return a user's epsilon after `count` releases in full."""
         level = self.levels[client] if level is None else level
         return self._spent(count / level**2 if level else math.inf if count else 0.0)
+
+    def server_releases(self, budget: float) -> int:
+        """Return how many of its planned releases the server makes within a budget.
+
+        Draws are secret, so that all users share it.
+        """
+        assert self.plan.releases is not None
+        return self.lasts(self.drawn, budget, self.plan.releases, self.drawn_accountant)
 
     def allowances(self, budgets: Sequence[float], most: int = 2**31) -> list[int]:
         """Return the releases in full within each user's budget, at most `most`."""

@@ -331,8 +331,8 @@ def _cohorts(scenario: Sections, privacy: CohortGaussian) -> Iterator[Problem]:
         yield Problem("'uniform' with unit: user", "'data'", advice, ("algorithm", "weighting"))
     rule, owners = privacy.participation, scenario.clients.owners
     count = scenario.clients.count if owners is None else len({*owners})
-    if owners is not None and privacy.calibrated:
-        advice = "how many updates of a user are in a sum is an outcome"
+    if owners is not None and privacy.calibrated and rule is None and privacy.cohorts != "poisson":
+        advice = "how many updates of a user are in a sum is an outcome; or use privacy.participation"
         yield Problem("a noise multiplier beside clients.users", "null", advice, ("privacy", "noise_multiplier"))
     secure = getattr(algorithm, "secure_sum", None)
     if owners is not None and secure is not None:
@@ -392,9 +392,9 @@ def _cohorts(scenario: Sections, privacy: CohortGaussian) -> Iterator[Problem]:
         if fraction is None:
             advice = f"users of {algorithm.kind} come when they are done; use fedavg, or cohorts: algorithm"
             yield Problem(f"'algorithm' with '{algorithm.kind}'", "'poisson'", advice, ("privacy", "cohorts"))
-        if privacy.epsilon is not None:
-            advice = "give noise_multiplier and releases; simfl privacy calibrate finds them"
-            yield Problem("null with cohorts: poisson", "a budget", advice, ("privacy", "epsilon"))
+        if privacy.calibrated and privacy.releases is None:
+            advice = "the noise is made for a number of releases: add it, or noise_multiplier"
+            yield Problem("a number beside epsilon with cohorts: poisson", "null", advice, ("privacy", "releases"))
 
 
 def _correlated_sums(privacy: CohortGaussian, noise: Config) -> Iterator[Problem]:
