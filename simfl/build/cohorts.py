@@ -25,14 +25,19 @@ def cohorts_of(setup: Setup, noise_scale: float) -> CohortPlan | None:
     if not isinstance(privacy, CohortGaussian):
         return None
     rate = getattr(setup.scenario.algorithm, "fraction", 1.0) if privacy.cohorts == "poisson" else None
-    rule, gate = privacy.participation, None
+    rule, gate, groups = privacy.participation, None, None
     if rule is not None:
         gate = Gate(rule.min_separation, rule.at_most, rule.early == "wait")
+    if privacy.groups is not None and rate is not None:
+        users = len(set(setup.scenario.clients.owners or range(setup.scenario.clients.count)))
+        order = setup.streams.generator("user-groups").permutation(users)
+        groups, rate = tuple((order % privacy.groups).tolist()), min(1.0, rate * privacy.groups)
+        gate = Gate(privacy.groups)  # as their turns are
     least = _least(setup.scenario)
     parts = least - privacy.colluding if privacy.where == "secure_sum" else 0
     reason, grid = next(_shown(setup, privacy), None), _grid(setup, parts, noise_scale)
     owners, strategy = setup.scenario.clients.owners, strategy_of(privacy)
-    return CohortPlan(noise_scale, rate, privacy.releases, reason, gate, least, parts, grid, strategy, owners)
+    return CohortPlan(noise_scale, rate, privacy.releases, reason, gate, least, parts, grid, strategy, owners, groups)
 
 
 def within_budget(setup: Setup, ledger: CohortLedger) -> CohortPlan:
@@ -75,7 +80,7 @@ def planned_sums(setup: Setup, ledger: CohortLedger) -> int:
         planned = setup.kind.planned_updates(sizes) * max(map(len, plan.clients.values()))
         planned = min(planned, getattr(privacy, "most_of_a_user", None) or planned)
     if plan.rate is not None and plan.releases is not None:
-        planned = min(planned, math.ceil(plan.rate * plan.releases - 1e-9))  # as often as users are drawn
+        planned = min(planned, math.ceil(plan.share * plan.releases - 1e-9))  # as often as users are drawn
     return planned
 
 
@@ -146,8 +151,8 @@ def strategy_of(privacy: CohortGaussian) -> Strategy | None:
     Raises:
         ScenarioError: jax_privacy is needed and not installed, or finds no matrix.
     """
-    noise, rule, made = privacy.noise, privacy.participation, privacy.releases
-    if noise is None or rule is None or made is None:
+    noise, apart, made = privacy.noise, privacy.separation, privacy.releases
+    if noise is None or apart is None or made is None:
         return None
     if isinstance(noise, TreeNoise):
         return Tree(noise.restart_every, noise.estimate == "efficient")
@@ -155,7 +160,7 @@ def strategy_of(privacy: CohortGaussian) -> Strategy | None:
         return square_root(min(noise.bands, made))
     if isinstance(noise, BandedNoise):
         return banded(noise.bands, made)
-    return blt(noise.buffers, made, Participation(rule.min_separation, privacy.most_of_a_user or made))
+    return blt(noise.buffers, made, Participation(apart, privacy.most_of_a_user or made))
 
 
 def refuse_cohorts(scenario: Scenario) -> None:

@@ -127,6 +127,10 @@ class Ledger:
         """Whether planned releases are accounted as a server's secret draws."""
         return False
 
+    def cohorts_after(self, count: int) -> int:
+        """Return the releases of a server, of which a user was drawn for `count`."""
+        return count
+
     def _reason(self) -> str | None:
         if self.terms.unit != "example":
             return None
