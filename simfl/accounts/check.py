@@ -142,7 +142,8 @@ def recorded(ledger: Ledger, run: Run) -> Releases:
                 f"{count} of {size} examples at level {level:g}; the table is damaged"
             )
         if ledger.counts_cohorts and rate < 1.0:
-            releases.cohorts = releases.counts[client] = int(count)  # of all users, drawn or not
+            releases.counts[client] = int(count)  # of all users, drawn or not
+            releases.cohorts = ledger.cohorts_after(int(count))
         elif size == ledger.batch_size and level == ledger.levels[client]:
             releases.counts[client] += int(count)
         else:

@@ -12,7 +12,7 @@ traces.
 With `grace`, an update that arrives within this time after another one is applied before any of their clients reads the
 model. The server waits only for computations that end in time. It foresees their ends, as in the authors' notebook.
 
-Privacy: as in `simfl.algorithms.fedasync`; momentum is a function of noisy changes.
+Privacy: as in `simfl.algorithms.fedasync`; momentum and weights by staleness are functions of noisy changes.
 
 Faults: those of `simfl.algorithms.server`. The server does not wait for a client that crashed.
 """
@@ -35,7 +35,7 @@ class AsyncLocalSgd(LocalRounds):
     family: ClassVar[str] = "low communication"
     who_waits: ClassVar[str] = "no client waits; with `grace`, a client waits for one that is done within that time"
     what_travels: ClassVar[str] = "the model to clients, their changes to the server"
-    what_is_private: ClassVar[str] = "a client (`gaussian_update`)"
+    what_is_private: ClassVar[str] = "a client (`gaussian_update`), or a user, not from the server (`gaussian_cohort`)"
 
     def set_up(  # type: ignore[override]
         self,
@@ -82,15 +82,26 @@ class AsyncLocalSgd(LocalRounds):
             self.drop(update)
             self._close_if_over()
             return
+        if self._turned_away(update):
+            self._close_if_over()
+            return
         weight = update.weight / (1 + update.staleness) ** self.staleness_exponent
-        self.server_model = self.step(self.server_model, update.change, weight)
+        change, before = self.tape.combine(*self._alone(update)), self.server_model
+        self.server_model = self.step(before, change, weight)
         self.applied()
-        self.updated(update.client, update.staleness, update.examples, update.step_size)
+        std = None
+        if self.cohorts is not None:
+            std = self.cohorts.noise_std(1)
+            if not self.step.momentum:
+                self.cohorts.shown(self.server_model, ((1.0, before),), self.step.share_of(weight))
+        self.updated(update.client, update.staleness, update.examples, update.step_size, noise_std=std)
         self._applied.append(update)
         if self.grace_s and len(self._applied) == 1:
             self._closes_s = self.clock.now + self.grace_s
             self.clock.call_at(self._closes_s, self._close_if_over)
         self._close_if_over()
+        if self.cohorts is not None:
+            self.cohorts.let_in()
 
     def _close_if_over(self) -> None:
         """Hand out the model if no computation that ends within the grace is left."""

@@ -532,11 +532,12 @@ class Algorithm(ABC):
     def trained(self, change: Round) -> Model | Round:
         """Return the change of a round that is complete, and keep its optimizer's state.
 
-        Without states that are kept it is the promise: what is not used is not computed.
+        Without states that are kept it is the promise: what is not used is not computed. If a server adds the noise to
+        sums, it is still the promise, which counts when it is in a sum.
         """
         if not self.tape.state_rows or self.optimizer is None:
             return change
-        made = self.tape.combine((1.0, change))
+        made = self.tape.combine((1.0, change)) if self.training.cohorts is None else self.tape.complete(change)
         self.optimizer.take(change.client, State(change.after, change.count + change.steps))
         return made
 

@@ -31,11 +31,15 @@ class DelayedNesterov:
         self._tape, self._steps = tape, 0
         self._velocity = self._sum = Model((), ())
 
+    def share_of(self, weight: float) -> float:
+        """Return the factor of a change in the model, without momentum."""
+        return self.step * weight / self.every
+
     def __call__(self, model: Model, change: Model | Round, weight: float = 1.0) -> Model:
         """Return the model after the step of one change."""
         tape, share = self._tape, self.share
         self._steps += 1
-        change, own = tape.combine((1.0, change)), self.step * weight / self.every
+        change, own = tape.combine((1.0, change)), self.share_of(weight)
         if not self.momentum:
             return tape.apply((1.0, model), (own, change))
         self._sum = tape.apply((1.0, self._sum), (-weight / self.every, change))

@@ -11,7 +11,8 @@ beta = 0.9. The paper averages by all-reduce; here the changes go to a server an
 
 This is FedAvg with other defaults: `optimizer`, `server_optimizer` and the options of `simfl.algorithms.fedavg` apply.
 
-Privacy: a client's change is clipped as a whole, so what it keeps between rounds is no further release.
+Privacy: a client's change is clipped as a whole, so what it keeps between rounds is no further release. The server's
+momentum is a function of noisy sums (`privacy.unit: user`) or noisy changes.
 
 Faults: those of `simfl.algorithms.fedavg`. A client that crashes starts its round again, with the moments of the round
 before, or with new ones (`optimizer.state.crash`).
@@ -32,4 +33,4 @@ class DiLoCo(FedAvg):
     family: ClassVar[str] = "low communication"
     who_waits: ClassVar[str] = "the server waits for all selected clients, or until a `deadline`"
     what_travels: ClassVar[str] = "the model to clients, their changes to the server"
-    what_is_private: ClassVar[str] = "a client (`gaussian_update`)"
+    what_is_private: ClassVar[str] = "a client (`gaussian_update`), or a user, not from the server (`gaussian_cohort`)"

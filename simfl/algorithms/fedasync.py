@@ -100,9 +100,8 @@ class FedAsync(LocalRounds):
             return
         share = self.mixing * self.weighting(update.staleness) * update.weight
         heard = self._heard(update)
-        if cohorts is not None:  # a cohort of one update
-            cohorts.join(update.client)
-            heard = (heard[0], *cohorts.noised(self.server_model, heard[1:]))
+        if cohorts is not None:
+            heard = (heard[0], *self._alone(update))
         terms, before = ((share * part, model) for part, model in heard), self.server_model
         self.server_model = self.tape.apply((1.0 - share, before), *terms)
         if cohorts is not None:

@@ -109,7 +109,8 @@ class FedAvg(ServerAlgorithm):
     @property
     def divisor(self) -> float:
         """The fixed divisor of a sum with the server's noise."""
-        return self._rate * self.num_clients if self._drawn else float(self.chains)
+        plan = self.training.cohorts
+        return float(self.chains) if plan is None or plan.rate is None else plan.share * self.num_clients
 
     def start(self) -> None:
         """Start the server."""
@@ -163,7 +164,8 @@ class FedAvg(ServerAlgorithm):
             assert self.cohorts is not None
             plan = self.cohorts.plan
             users = range(self.num_clients) if plan.users is None else sorted(plan.clients)
-            drawn = {user for user in users if self._choice.next(0) < self._rate}
+            turn = [user for user in users if plan.has_turn(user, self.cohorts.number)]
+            drawn = {user for user in turn if self._choice.next(0) < self._rate}
             return sorted(self.cohorts.one_each([k for k in sorted(candidates) if plan.user_of(k) in drawn]))
         while candidates and len(cohort) < size:
             cohort.append(candidates.pop(int(self._choice.next(0) * len(candidates))))

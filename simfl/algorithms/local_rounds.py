@@ -16,6 +16,7 @@ from typing import Any
 
 import simpy
 
+from simfl.algorithms.optimizers import Terms
 from simfl.algorithms.server import AsyncServerAlgorithm
 from simfl.tape import Model
 from simfl.tape.recording import Round
@@ -164,6 +165,14 @@ class LocalRounds(AsyncServerAlgorithm):
             return False
         self.drop(update)
         return True
+
+    def _alone(self, update: Update) -> Terms:
+        """Return the terms of an update, a cohort of its own if the server adds noise."""
+        terms: Terms = [(1.0, update.change)]
+        if self.cohorts is None:
+            return terms
+        self.cohorts.join(update.client)
+        return self.cohorts.noised(self.server_model, terms)
 
     def _hand_out_now(self, client: int, arrived: simpy.Event, since: float) -> None:
         self._wait(client, since)

@@ -447,4 +447,16 @@ def _problems(scenario: Scenario) -> Iterator[str]:
             f"privacy.noise: expected null, found {scenario.privacy.correlated}; an audit of users knows the law of "
             "noise that is drawn for each sum"
         )
+    if scenario.privacy.groups is not None:
+        yield (
+            f"privacy.groups: expected null, found {scenario.privacy.groups}; an audit of users scores draws from all "
+            "users: audit the same scenario without groups"
+        )
+        return
+    if momentum := getattr(scenario.algorithm, "momentum", 0.0):
+        yield (
+            f"algorithm.momentum: expected 0, found {momentum:g}; it comes after the noise, so audit the same scenario "
+            "without it"
+        )
+        return
     refuse_attackers(scenario, "an audit is about users that follow the algorithm")

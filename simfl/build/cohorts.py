@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Iterator
 
 from simfl.build.setup import Setup
 from simfl.errors import ScenarioError
 from simfl.privacy.adaptive import AdaptiveNorm
-from simfl.privacy.cohorts import CohortPlan, Gate
+from simfl.privacy.cohorts import MOST_RELEASES, CohortLedger, CohortPlan, Gate
 from simfl.privacy.distributed import GridSum
 from simfl.privacy.in_time import Participation
 from simfl.privacy.strategies import Strategy, Tree, banded, blt, square_root
@@ -28,15 +29,22 @@ def cohorts_of(setup: Setup, noise_scale: float) -> CohortPlan | None:
     if not isinstance(privacy, CohortGaussian):
         return None
     rate = getattr(setup.scenario.algorithm, "fraction", 1.0) if privacy.cohorts == "poisson" else None
-    rule, gate = privacy.participation, None
+    rule, gate, groups = privacy.participation, None, None
     if rule is not None:
         gate = Gate(rule.min_separation, rule.at_most, rule.early == "wait")
+    if privacy.groups is not None and rate is not None:
+        users = len(set(setup.scenario.clients.owners or range(setup.scenario.clients.count)))
+        order = setup.streams.generator("user-groups").permutation(users)
+        groups, rate = tuple((order % privacy.groups).tolist()), min(1.0, rate * privacy.groups)
+        gate = Gate(privacy.groups)  # as their turns are
     least = _least(setup.scenario)
     parts = least - privacy.colluding if privacy.where == "secure_sum" else 0
     reason, grid = next(_shown(setup, privacy), None), _grid(setup, parts, noise_scale)
     owners, strategy = setup.scenario.clients.owners, strategy_of(privacy)
     adaptive = _adaptive(setup.scenario, privacy, noise_scale)
-    return CohortPlan(noise_scale, rate, privacy.releases, reason, gate, least, parts, grid, strategy, owners, adaptive)
+    return CohortPlan(
+        noise_scale, rate, privacy.releases, reason, gate, least, parts, grid, strategy, owners, groups, adaptive
+    )
 
 
 def _adaptive(scenario: Scenario, privacy: CohortGaussian, noise_multiplier: float) -> AdaptiveNorm | None:
@@ -61,6 +69,74 @@ def check_adaptive(plan: CohortPlan | None) -> None:
             plan.adaptive.noise_on_sum(plan.noise_scale)
         except ValueError as error:
             raise ScenarioError(f"privacy.clipping_norm.count_noise: {error}") from None
+
+
+def within_budget(setup: Setup, ledger: CohortLedger) -> CohortPlan:
+    """Return the plan; secret draws end when the budget of all users is spent.
+
+    Raises:
+        ScenarioError: the budget is not enough for one release.
+    """
+    privacy, plan = setup.scenario.privacy, ledger.plan
+    if not isinstance(privacy, CohortGaussian) or privacy.epsilon is None or privacy.calibrated or plan.rate is None:
+        return plan
+    assert not isinstance(privacy.epsilon, tuple), "the schema says so"
+    ledger.plan = dataclasses.replace(plan, releases=plan.releases or MOST_RELEASES)
+    if not ledger.draws_secretly:
+        return plan
+    made = ledger.server_releases(privacy.epsilon)
+    if not made:
+        raise ScenarioError(
+            f"privacy.epsilon: expected a budget for one release or more, found {privacy.epsilon:g}; raise it, or "
+            "privacy.noise_multiplier"
+        )
+    return dataclasses.replace(plan, releases=made)
+
+
+def planned_sums(setup: Setup, ledger: CohortLedger) -> int:
+    """Return the number of sums that a user is planned to be in.
+
+    Raises:
+        ScenarioError: it is an outcome.
+    """
+    plan, sizes, privacy = ledger.plan, setup.sizes.tolist(), setup.scenario.privacy
+    planned = setup.kind.planned_releases(sizes)
+    if plan.users is not None and not ledger.draws_secretly:
+        if plan.gate is None:
+            raise ScenarioError(
+                "privacy.noise_multiplier: expected a number beside clients.users, found null: how many updates of a "
+                f"user are in a sum is an outcome, because draws do not amplify ({plan.unamplified}); or use "
+                "privacy.participation"
+            )
+        planned = setup.kind.planned_updates(sizes) * max(map(len, plan.clients.values()))
+        planned = min(planned, getattr(privacy, "most_of_a_user", None) or planned)
+    if plan.rate is not None and plan.releases is not None:
+        planned = min(planned, math.ceil(plan.share * plan.releases - 1e-9))  # as often as users are drawn
+    return planned
+
+
+def check_end(setup: Setup, plan: CohortPlan) -> None:
+    """Reject a stop before the last of secret draws that share a budget.
+
+    Raises:
+        ScenarioError: the run may end earlier, and then counts in full.
+    """
+    scenario, stop = setup.scenario, setup.scenario.stop
+    why = "a run that ends before its last release counts in full, which may be more than the budget"
+    for name in ("time", "epochs", "accuracy", "suboptimality", "metric"):
+        if (found := getattr(stop, name)) is not None:
+            raise ScenarioError(
+                f"stop.{name}: expected null with privacy.epsilon and cohorts: poisson, found {found}: {why}; the "
+                f"server ends it after {plan.releases} releases"
+            )
+    assert plan.releases is not None
+    least = plan.releases * scenario.clients.count
+    if stop.updates is not None and stop.updates < least:
+        raise ScenarioError(
+            f"stop.updates: expected at least {least}, the most in {plan.releases} releases of "
+            f"{scenario.clients.count} clients, with privacy.epsilon and cohorts: poisson, found {stop.updates}: {why}"
+            "; raise it"
+        )
 
 
 def _grid(setup: Setup, parts: int, noise_scale: float) -> GridSum | None:
@@ -113,8 +189,8 @@ def strategy_of(privacy: CohortGaussian) -> Strategy | None:
     Raises:
         ScenarioError: jax_privacy is needed and not installed, or finds no matrix.
     """
-    noise, rule, made = privacy.noise, privacy.participation, privacy.releases
-    if noise is None or rule is None or made is None:
+    noise, apart, made = privacy.noise, privacy.separation, privacy.releases
+    if noise is None or apart is None or made is None:
         return None
     if isinstance(noise, TreeNoise):
         return Tree(noise.restart_every, noise.estimate == "efficient")
@@ -122,7 +198,7 @@ def strategy_of(privacy: CohortGaussian) -> Strategy | None:
         return square_root(min(noise.bands, made))
     if isinstance(noise, BandedNoise):
         return banded(noise.bands, made)
-    return blt(noise.buffers, made, Participation(rule.min_separation, privacy.most_of_a_user or made))
+    return blt(noise.buffers, made, Participation(apart, privacy.most_of_a_user or made))
 
 
 def refuse_cohorts(scenario: Scenario) -> None:
@@ -167,5 +243,5 @@ def _shown(setup: Setup, privacy: CohortGaussian) -> Iterator[str]:
         yield "the step size depends on the number of updates, which shows how many users were drawn"
     if privacy.participation is not None:
         yield "by privacy.participation, who may be in a cohort depends on earlier draws"
-    if privacy.releases is None:
+    if privacy.releases is None and privacy.epsilon is None:
         yield "privacy.releases: null, and the length of the run may show who was drawn"

@@ -161,11 +161,19 @@ def _planned(setup: Setup) -> tuple[float | None, str | None]:
 
 def _limit(setup: Setup) -> str | None:
     """Return the first limit of a client's releases, in words."""
-    privacy, allowed = setup.scenario.privacy, setup.training.allowances
-    if privacy is None or allowed is None:
+    privacy, allowed, plan = setup.scenario.privacy, setup.training.allowances, setup.protection.cohorts
+    if privacy is None or privacy.epsilon_budget is None or (allowed is None and plan is None):
         return None
     epsilons = np.atleast_1d(np.asarray(privacy.epsilon_budget, dtype=float))
     budget = show_range(float(epsilons.min()), float(epsilons.max()))
+    if allowed is None and plan is not None and plan.releases is not None:  # users are drawn, and share the budget
+        made = f"{show_count(plan.releases)} releases of the server"
+        if privacy.calibrated:
+            return f"{made}; the noise is the least that keeps the budget of {budget} until then"
+        ends = getattr(privacy, "releases", None) != plan.releases
+        return f"the budget of {budget}, after {made}" if ends else f"{made}; the budget of {budget} allows them"
+    if allowed is None:
+        return None
     try:
         setup.kind.check_planned()
     except ScenarioError:

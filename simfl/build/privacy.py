@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from simfl.build.cohorts import check_adaptive, cohorts_of
+from simfl.build.cohorts import check_adaptive, check_end, cohorts_of, planned_sums, within_budget
 from simfl.build.setup import Protection, Setup
 from simfl.errors import ScenarioError
 from simfl.privacy.accounting import Accountant
@@ -90,19 +90,22 @@ def protect(setup: Setup) -> Protection:
     scales = [share * mechanism.scale(setup.dimension) for mechanism in mechanisms]
     unit = unit_std(make.sampler, setup.dimension)
     correlation = _correlation_of(setup, scales, noising)
-    cohorts = cohorts_of(setup, scales[0])
-    check_adaptive(cohorts)
     stretch = [1.0 if correlation is None else correlation.stretch(client) for client in range(count)]
+    ledger = _ledger(setup, terms, setup.sizes, levels, make.pure, noising)
+    plan = ledger.plan if isinstance(ledger, CohortLedger) else None
+    check_adaptive(plan)
+    if plan is not None and ledger.draws_secretly and given["epsilon"] is not None:
+        check_end(setup, plan)
     return Protection(
         clipping_norm=math.inf if adaptive else given.get("clipping_norm"),
         clip="example" if make.unit == "example" else "update",
         sampler=make.sampler,
         scales=scales,
         stds=[scale * unit * stretched for scale, stretched in zip(scales, stretch, strict=True)],
-        ledger=_ledger(setup, terms, setup.sizes, levels, make.pure, noising),
+        ledger=ledger,
         grid=None if terms.rounding is None else _grid(setup, scales, min(levels)),
         correlation=correlation,
-        cohorts=cohorts,
+        cohorts=plan,
     )
 
 
@@ -151,7 +154,9 @@ def _ledger(
         made = CohortLedger if plan.grid is None else DiscreteLedger
         if plan.strategy is not None:
             made = CorrelatedCohortLedger
-        return made(terms, sizes, *batches, levels, plan)
+        ledger = made(terms, sizes, *batches, levels, plan)
+        ledger.plan = within_budget(setup, ledger)
+        return ledger
     if noising is None:
         return Ledger(terms, sizes, *batches, levels, pure)
     return InTimeLedger(dataclasses.replace(terms, amplification=False), sizes, *batches, levels, noising)
@@ -323,7 +328,7 @@ def _calibrated(
     setup: Setup, terms: Terms, epsilon: float | Sequence[float], noising: tuple[float, ...] | None
 ) -> list[float]:
     """Return each client's noise multiplier that spends its budget as planned."""
-    steps = setup.kind.planned_releases(setup.sizes.tolist())
+    planned = setup.kind.planned_releases(setup.sizes.tolist())
     # A client's planned epsilon depends only on its size and budget.
     kinds = list(zip(setup.sizes.tolist(), _each(epsilon, len(setup.sizes)), strict=True))
     accountant = terms.accountant if len(set(kinds)) <= 4 else "renyi"
@@ -332,9 +337,10 @@ def _calibrated(
         probe = _ledger(setup, terms, np.array([n]), [1.0], False, noising)
         if not probe.accounted:
             raise ScenarioError(f"privacy.epsilon: expected terms under which an epsilon holds; {probe.statement}")
+        steps = planned_sums(setup, probe) if isinstance(probe, CohortLedger) else planned
 
-        def spent(level: float, by: Accountant, probe: Ledger = probe) -> float:
-            return probe.epsilon_after(0, steps, by, level)
+        def spent(level: float, by: Accountant, probe: Ledger = probe, steps: int = steps) -> float:
+            return probe.epsilon_as_planned(steps, by, level)
 
         stds[n, budget] = least_noise(spent, budget, accountant)
     return [stds[kind] for kind in kinds]

@@ -275,6 +275,8 @@ class Kind(Generic[C]):
         privacy, ledger, count = self.scenario.privacy, setup.ledger, len(setup.sizes)
         if privacy is None or privacy.epsilon_budget is None or ledger is None or not ledger.accounted:
             return None
+        if ledger.draws_secretly:  # the number of the server's releases keeps the budget
+            return None
         budgets = np.broadcast_to(np.asarray(privacy.epsilon_budget, dtype=float), count)
         return self.releases_within(ledger, budgets.tolist())
 
@@ -318,7 +320,7 @@ class Kind(Generic[C]):
             counts = [count * (m if plan.gate is not None else m**2) for m in owned]
         planned = Releases(counts if allowed is None else list(map(min, counts, allowed)))
         if plan is not None and plan.releases is not None:
-            sums = math.floor(count / plan.rate + 1e-9) if plan.rate else plan.releases
+            sums = math.floor(count / plan.share + 1e-9) if plan.rate else plan.releases
             planned.cohorts = min(plan.releases, sums)
             most = [plan.releases * (1 if plan.gate else len(plan.clients_of(k)) ** 2) for k in clients]
             planned.counts = [min(made, limit) for made, limit in zip(planned.counts, most, strict=True)]

@@ -21,6 +21,9 @@ that is drawn makes the round longer, others are online when the next one begins
 every cohort that a user was in counts in full (q = 1), and the statement gives the reason. Times of releases and names
 of users are not in the view: the time of a round shows who was in it.
 
+**Groups.** Users may be split into b groups, from each of which the server draws in turn. A user then has the draws of
+ceil(T / b) releases, at least b apart. Groups do not depend on data, and are public.
+
 **Secure sums.** Without trust in the server, each user adds a part of the noise, N(0, (z C)^2 / (t - c)), and the
 server sees sums of at least t updates only (`simfl.algorithms.secure_sums`). Up to c users of a sum may tell it their
 parts. The others have at least the noise that is accounted for; more is not counted. Neighbors differ in a user's
@@ -42,11 +45,11 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from simfl.privacy.accounting import Accountant
+from simfl.privacy.accounting import Accountant, epsilon_of
 from simfl.privacy.adaptive import AdaptiveNorm
 from simfl.privacy.calibration import releases_within
 from simfl.privacy.gaussian import gaussian_epsilon
-from simfl.privacy.ledger import HONEST, NOT_CERTIFIED, OUTSIDE, Composition, Ledger, greatest
+from simfl.privacy.ledger import AFFORDABLE, HONEST, NOT_CERTIFIED, OUTSIDE, Composition, Ledger, greatest
 from simfl.privacy.releases import Promise, Releases, Tally
 from simfl.privacy.strategies import Strategy
 from simfl.privacy.terms import Terms, View
@@ -97,6 +100,7 @@ class CohortPlan:
         grid: how users round updates and add discrete noise; None for noise of real numbers.
         strategy: how noise is correlated over releases (`simfl.privacy.correlated_cohorts`); None: independent.
         users: the user that owns each client, [K]; None: every client is a user.
+        groups: the group of each user, from 0 to b - 1; only those of group n mod b are drawn for release n. None: all.
         adaptive: how the clipping norm follows the updates (`simfl.privacy.adaptive`); None: it is fixed.
     """
 
@@ -110,7 +114,22 @@ class CohortPlan:
     grid: AbstractGrid | None = None
     strategy: Strategy | None = None
     users: tuple[int, ...] | None = None
+    groups: tuple[int, ...] | None = None
     adaptive: AdaptiveNorm | None = None
+
+    @functools.cached_property
+    def turns(self) -> int:
+        """The number b of groups that are drawn in turn; 1: all users at once."""
+        return max(self.groups or (0,)) + 1
+
+    @property
+    def share(self) -> float:
+        """The expected share of all users in a release, if they are drawn."""
+        return (1.0 if self.rate is None else self.rate) / self.turns
+
+    def has_turn(self, user: int, number: int) -> bool:
+        """Whether a user may be drawn for a release, by its number."""
+        return self.groups is None or self.groups[user] == number % self.turns
 
     def user_of(self, client: int) -> int:
         """Return the user that owns a client."""
@@ -203,13 +222,41 @@ class CohortLedger(Ledger):
         """What a user is, in words."""
         return "a client with all its data" if self.plan.users is None else "all its clients with all their data"
 
-    def _drawn_level(self, client: int) -> float:
+    def _drawn_level(self, client: int, level: float | None = None) -> float:
         """Return the noise multiplier of a drawn user's part in a sum."""
-        return self.levels[client] / len(self.plan.clients_of(client))
+        level = self.levels[client] if level is None else level
+        return level if self.plan.gate is not None else level / len(self.plan.clients_of(client))
+
+    def _drawn_releases(self, releases: int) -> int:
+        """Return the largest number of releases for which a user is drawn."""
+        return -(-releases // self.plan.turns)
+
+    def cohorts_after(self, count: int) -> int:
+        """Return the server's releases, of which a user was drawn for `count`."""
+        made = self.plan.releases
+        return made if made is not None and count == self._drawn_releases(made) else count
 
     def amplifies(self, releases: Releases) -> bool:
         """Whether the account of these releases is that of independent secret draws."""
         return self._unamplified(releases) is None
+
+    @property
+    def draws_secretly(self) -> bool:
+        """Whether all planned releases are accounted as independent secret draws."""
+        return self._unamplified(None) is None
+
+    def drawn(self, releases: int, level: float | None = None) -> Composition:
+        """Return so many releases of secret draws, for a user with the most clients."""
+        rate, clients = self.plan.rate, range(len(self.plan.users or (0,)))
+        assert rate is not None
+        least = min(self._drawn_level(client, level) for client in clients)
+        return ((self._release(least, rate, "poisson"), self._drawn_releases(releases)),)
+
+    @property
+    def drawn_accountant(self) -> Accountant:
+        """The accountant of secret draws at the end of a run."""
+        kinds = {len(clients) for clients in self.plan.clients.values()}
+        return "renyi" if self.terms.accountant == "tightest" and len(kinds) > AFFORDABLE else self.terms.accountant
 
     def _unamplified(self, releases: Releases | None) -> str | None:
         """Return why draws do not amplify, for planned releases if None are given."""
@@ -254,9 +301,12 @@ class CohortLedger(Ledger):
             shown, both = "the models and clipping norms", ", of each sum and its count of unclipped updates together"
         if reason is None:
             view = f"{shown} that the server releases, without their times and the names of users"
+            each = f"in each of {plan.releases} releases"
+            if plan.turns > 1:
+                each = f"of one of {plan.turns} groups in every release of {plan.releases} that is the group's turn,"
             made = (
-                f"each of {self.users} enrolled users in each of {self.plan.releases} releases with probability "
-                f"{self.plan.rate:g}, drawn by the server"
+                f"each of {self.users} enrolled users {each} with probability {plan.rate:g}, drawn by the server"
+                f"{self._of_drawn}"
             )
         else:
             view = f"{shown} that the server releases, their times, and who takes part when"
@@ -266,6 +316,9 @@ class CohortLedger(Ledger):
             f"while others take part as they did, {self._view(view)}, {made}, "
             f"{super()._accountant if reason is None else self._accountant}{both}; {OUTSIDE}"
         )
+
+    #: What is special about releases of drawn users, in words.
+    _of_drawn: ClassVar[str] = ""
 
     def _view(self, view: str) -> str:
         """Say what the adversary sees; `view` is what it sees if the server is trusted."""
@@ -288,7 +341,8 @@ class CohortLedger(Ledger):
         assert self.plan.rate is not None
         rate = self.plan.rate
         levels = map(self._drawn_level, range(len(self.sizes)))
-        return [((self._release(level, rate, "poisson"), releases.cohorts),) for level in levels]
+        made = self._drawn_releases(releases.cohorts)
+        return [((self._release(level, rate, "poisson"), made),) for level in levels]
 
     def _epsilons(self, releases: Releases, view: View | None, final: bool) -> NDArray[np.float64]:
         if not self.accounts_for(releases) or self.amplifies(releases):
@@ -304,10 +358,27 @@ class CohortLedger(Ledger):
         moved = 1.0 if self.terms.neighbors == "add_or_remove" else 2.0
         return gaussian_epsilon(self.delta, moved * math.sqrt(squares))
 
+    def epsilon_as_planned(self, count: int, accountant: Accountant, level: float) -> float:
+        """Return a user's epsilon after all planned releases, `count` of them its own."""
+        if not self.draws_secretly:
+            return self.epsilon_after(0, count, accountant, level)
+        assert self.plan.releases is not None
+        by = accountant if accountant == "renyi" else self.drawn_accountant
+        drawn = self.drawn(self.plan.releases, level)
+        return epsilon_of(drawn, self.delta, neighbors=self.terms.neighbors, accountant=by)
+
     def epsilon_after(self, client: int, count: int, accountant: Accountant, level: float | None = None) -> float:
         """Return a user's epsilon after `count` releases in full."""
         level = self.levels[client] if level is None else level
         return self._spent(count / level**2 if level else math.inf if count else 0.0)
+
+    def server_releases(self, budget: float) -> int:
+        """Return how many of its planned releases the server makes within a budget.
+
+        Draws are secret, so that all users share it.
+        """
+        assert self.plan.releases is not None
+        return self.lasts(self.drawn, budget, self.plan.releases, self.drawn_accountant)
 
     def allowances(self, budgets: Sequence[float], most: int = 2**31) -> list[int]:
         """Return the releases in full within each user's budget, at most `most`."""
@@ -331,6 +402,6 @@ class CohortLedger(Ledger):
         """Return (client, batch size, sampling rate, level, count) of every kind."""
         if self.amplifies(releases):
             rate = self.plan.rate or 1.0
-            made = releases.cohorts
+            made = self._drawn_releases(releases.cohorts)
             return [(k, self.batch_size, rate, self._drawn_level(k), made) for k in range(len(self.sizes))]
         return [(user, size, 1.0, level, count) for user, size, _, level, count in super().kinds(releases)]

@@ -8,14 +8,19 @@ are accounted for T releases, which show more.
 The gate makes this true, so the count checks it: a user twice in a sum, too early, or in more releases than k, a weight
 above 1, noise of another scale, or more than T releases end the account.
 
-No draw amplifies: later releases contain the noise of earlier ones, so none can be considered alone.
+Usually no draw amplifies: later releases contain the noise of earlier ones, so none can be considered alone. The
+exception are strategies of at most b bands with users in b groups that are drawn in turn (Choquette-Choo et al. 2023,
+https://arxiv.org/abs/2306.08153). Row v of C x is made of x_(v - b + 1), ..., x_v, of which a user is in one at
+most. With n one of its turns, rows n, ..., n + b - 1 are a block, and its blocks do not overlap. If the user is drawn,
+it moves the block by at most |c| C, c the column of C, by an update that is known before the block begins. What others
+add follows from released rows, their own draws, and data that neighbors share. So the user's ceil(T / b) blocks are
+sampled Gaussian releases of noise z / |c|, at the group's rate.
 """
 
 from __future__ import annotations
 
 import functools
 import math
-from collections import Counter
 from collections.abc import Sequence
 from typing import ClassVar
 
@@ -28,6 +33,7 @@ from simfl.privacy.gaussian import gaussian_epsilon
 from simfl.privacy.in_time import Participation
 from simfl.privacy.ledger import Composition
 from simfl.privacy.releases import Promise, Releases, Tally
+from simfl.privacy.strategies import Banded
 from simfl.privacy.terms import View
 
 
@@ -44,7 +50,9 @@ class CorrelatedTally(CohortTally):
         assert plan.releases is not None
         if not hasattr(self, "_last"):
             self._last: dict[int, int] = {}
-        for user, updates in Counter(promise.client for _, promise in terms).items():
+        shares, clients = self.shares(terms), {plan.user_of(promise.client): promise.client for _, promise in terms}
+        for user, client in clients.items():
+            updates = shares[client]
             last = self._last.get(user)
             if updates > 1:
                 self.refuse(f"user {user} is {updates} times in release {number}, and the noise is for once")
@@ -53,7 +61,7 @@ class CorrelatedTally(CohortTally):
                     f"user {user} is in releases {last} and {number}, and the noise is for users that are in releases "
                     f"at least {gate.separation} apart"
                 )
-            elif gate.at_most is not None and self.total(user) >= gate.at_most:
+            elif gate.at_most is not None and self.total(client) >= gate.at_most:
                 self.refuse(f"user {user} is in more than {gate.at_most} releases, for which the noise was made")
             self._last[user] = number
         if number >= plan.releases:
@@ -72,10 +80,26 @@ class CorrelatedCohortLedger(CohortLedger):
     """
 
     counted_by: ClassVar[type[Tally]] = CorrelatedTally
+    _of_drawn: ClassVar[str] = ", noise correlated in bands of which a user is in one release each"
 
     def _unamplified(self, releases: Releases | None) -> str | None:
         """Return the reason why draws do not amplify."""
-        return "noise is correlated over releases, so none can be considered alone"
+        if not self._in_blocks:
+            return "noise is correlated over releases, so none can be considered alone"
+        return super()._unamplified(releases)
+
+    @property
+    def _in_blocks(self) -> bool:
+        """Whether a user is in at most one of the releases that share a row of C."""
+        strategy, turns = self.plan.strategy, self.plan.turns
+        return isinstance(strategy, Banded) and turns > 1 and len(strategy.coefficients) <= turns
+
+    def _drawn_level(self, client: int, level: float | None = None) -> float:
+        """Return the noise multiplier of a drawn user's block of releases."""
+        assert self.plan.strategy is not None
+        assert self.plan.releases is not None
+        column = self.plan.strategy.sensitivity(self.plan.releases, Participation(1, 1))
+        return super()._drawn_level(client, level) / column
 
     @property
     def _accountant(self) -> str:
@@ -103,6 +127,8 @@ class CorrelatedCohortLedger(CohortLedger):
 
     def compositions(self, releases: Releases, view: View | None = None) -> list[Composition]:
         """Return the one Gaussian release to which all of a user's are equivalent."""
+        if self.amplifies(releases):
+            return super().compositions(releases, view)
         sensitivity = functools.cache(self.sensitivity)
         return [
             ((Release(level / sensitivity(count), 1.0, "none"), 1),) if (count := releases.total(user)) else ()
@@ -112,6 +138,8 @@ class CorrelatedCohortLedger(CohortLedger):
     def _epsilons(self, releases: Releases, view: View | None, final: bool) -> NDArray[np.float64]:
         if not self.accounts_for(releases):
             return np.full(len(self.sizes), math.nan)
+        if self.amplifies(releases):
+            return super()._epsilons(releases, view, final)
         spent = functools.cache(lambda count, level: gaussian_epsilon(self.delta, self.mu(count, level)))
         return np.array([spent(releases.total(user), level) for user, level in enumerate(self.levels)])
 

@@ -122,6 +122,15 @@ class Ledger:
         """Whether the account counts uses of an example in passes over shuffled data."""
         return self.sampling == "shuffle" and self.terms.unit == "example"
 
+    @property
+    def draws_secretly(self) -> bool:
+        """Whether planned releases are accounted as a server's secret draws."""
+        return False
+
+    def cohorts_after(self, count: int) -> int:
+        """Return the releases of a server, of which a user was drawn for `count`."""
+        return count
+
     def _reason(self) -> str | None:
         if self.terms.unit != "example":
             return None
@@ -445,6 +454,10 @@ class Ledger:
         kind = self.batch_size, self.levels[client] if level is None else level
         composition = self._composition(int(self.sizes[client]), {kind: count})
         return epsilon_of(composition, self.delta, neighbors=self.terms.neighbors, accountant=accountant)
+
+    def epsilon_as_planned(self, count: int, accountant: Accountant, level: float) -> float:
+        """Return the first client's epsilon after `count` planned releases at a level."""
+        return self.epsilon_after(0, count, accountant, level)
 
     def affords(self, budgets: Sequence[float], kinds: Sequence[int]) -> bool:
         """Whether `final_epsilon` is tight for every client that spent its budget.

@@ -70,6 +70,15 @@ class Strategy(ABC):
     def deviations(self, releases: int) -> tuple[float, ...]:
         """Return the standard deviation of each zeta_n, per coordinate."""
 
+    @abstractmethod
+    def errors(self, releases: int) -> NDArray[np.float64]:
+        """Return the standard deviation of each zeta_0 + ... + zeta_n, per coordinate."""
+
+    @property
+    @abstractmethod
+    def memory(self) -> int | None:
+        """The vectors that a server keeps; None for log2 of the releases."""
+
 
 @dataclass(frozen=True)
 class Tree(Strategy):
@@ -125,6 +134,25 @@ class Tree(Strategy):
         span = self.restart or releases
         numbers = (n % span + 1 for n in range(releases))
         return tuple(float(squares[(number & -number).bit_length() - 1] ** 0.5) for number in numbers)
+
+    def errors(self, releases: int) -> NDArray[np.float64]:
+        """Return the roots of the sums over nodes of the prefixes' binary expansions."""
+        span = self.restart or releases
+        heights = np.arange(releases.bit_length())
+        each = 1.0 / (2.0 - 0.5**heights) if self.efficient else np.ones(len(heights))
+
+        def nodes(size: NDArray[np.int64]) -> NDArray[np.float64]:
+            summed: NDArray[np.float64] = ((size[:, None] >> heights & 1) * each).sum(axis=1)
+            return summed
+
+        sizes = np.arange(1, releases + 1)
+        made: NDArray[np.float64] = np.sqrt(sizes // span * nodes(np.array([span])) + nodes(sizes % span))
+        return made
+
+    @property
+    def memory(self) -> int | None:
+        """None."""
+        return None
 
     def sensitivity(self, releases: int, takes: Participation) -> float:
         """Return the root of the largest sum over nodes of (participations in it)^2."""
@@ -231,6 +259,15 @@ class Banded(Strategy):
         """Return the norms of the rows of C^-1."""
         return _norms_of_inverse(np.array(self.coefficients), releases)
 
+    def errors(self, releases: int) -> NDArray[np.float64]:
+        """Return the norms of the rows of the prefix sums of C^-1."""
+        return _norms_of_prefixes(np.array(self.coefficients), releases)
+
+    @property
+    def memory(self) -> int | None:
+        """The number of bands after the first."""
+        return len(self.coefficients) - 1
+
     def sensitivity(self, releases: int, takes: Participation) -> float:
         """Return sens(C); see `toeplitz_sensitivity`."""
         coefficients = np.array(self.coefficients[:releases])
@@ -262,6 +299,15 @@ class Blt(Strategy):
         """Return the norms of the rows of C^-1."""
         return _norms_of_inverse(self.coefficients(releases), releases)
 
+    def errors(self, releases: int) -> NDArray[np.float64]:
+        """Return the norms of the rows of the prefix sums of C^-1."""
+        return _norms_of_prefixes(self.coefficients(releases), releases)
+
+    @property
+    def memory(self) -> int | None:
+        """The number of sequences."""
+        return len(self.decays)
+
     def coefficients(self, count: int) -> NDArray[np.float64]:
         """Return c_0, ..., c_(count - 1)."""
         return blt_coefficients(self.decays, self.weights, count)
@@ -277,6 +323,15 @@ def _norms_of_inverse(coefficients: NDArray[np.float64], releases: int) -> tuple
 
     row = lfilter([1.0], coefficients, np.eye(1, releases)[0])
     return tuple(np.sqrt(np.cumsum(np.square(row))).tolist())
+
+
+def _norms_of_prefixes(coefficients: NDArray[np.float64], releases: int) -> NDArray[np.float64]:
+    """Return the norms of the rows of A C^-1, A the lower triangle of ones."""
+    from scipy.signal import lfilter
+
+    row = np.cumsum(lfilter([1.0], coefficients, np.eye(1, releases)[0]))
+    norms: NDArray[np.float64] = np.sqrt(np.cumsum(np.square(row)))
+    return norms
 
 
 def square_root(bands: int) -> Banded:

@@ -320,30 +320,24 @@ def _cohorts(scenario: Sections, privacy: CohortGaussian) -> Iterator[Problem]:
     """Check that the server only sums updates, its draws, and its gate."""
     algorithm = scenario.algorithm
     if not algorithm.sums_updates:
-        advice = "its server does more with updates than to sum them; use fedavg, fedprox, fedbuff or fedasync"
+        advice = "its server does more with updates than to sum them; use fedavg, diloco, fedbuff or fedasync"
         yield Problem(f"another mechanism with '{algorithm.kind}'", repr(privacy.mechanism), advice, ("privacy",))
         return
     if algorithm.noise_of_server:
         advice = "privacy.where says who adds the noise"
         yield Problem("client with unit: user", "'server'", advice, ("algorithm", "noise"))
-    if algorithm.keeps_states:
-        advice = "a state that a client keeps would hold updates before noise is added"
-        yield Problem("new with unit: user", "'keep'", advice, ("algorithm", "optimizer", "state", "rounds"))
     if getattr(algorithm, "weighting", None) == "data":
         advice = "users' numbers of examples are not public, and weights must be at most 1"
         yield Problem("'uniform' with unit: user", "'data'", advice, ("algorithm", "weighting"))
     rule, owners = privacy.participation, scenario.clients.owners
     count = scenario.clients.count if owners is None else len({*owners})
-    if owners is not None and privacy.calibrated:
-        advice = "how many updates of a user are in a sum is an outcome"
+    if owners is not None and privacy.calibrated and rule is None and privacy.cohorts != "poisson":
+        advice = "how many updates of a user are in a sum is an outcome; or use privacy.participation"
         yield Problem("a noise multiplier beside clients.users", "null", advice, ("privacy", "noise_multiplier"))
     secure = getattr(algorithm, "secure_sum", None)
     if owners is not None and secure is not None:
         advice = "no account here says what the clients of one user may tell about their parts of a secure sum"
         yield Problem("null with algorithm.secure_sum", "users", advice, ("clients", "users"))
-    if owners is not None and privacy.noise is not None:
-        advice = "the account of correlated noise is for users of one client each"
-        yield Problem("null with privacy.noise", "users", advice, ("clients", "users"))
     if privacy.where == "secure_sum" and privacy.noise is not None:
         advice = "a server correlates noise that it knows; users' parts are independent"
         yield Problem(
@@ -398,30 +392,46 @@ def _cohorts(scenario: Sections, privacy: CohortGaussian) -> Iterator[Problem]:
         if privacy.where != "server" or secure is not None:
             advice = "users would have to clip, and to send a count of updates that are not clipped"
             yield Problem("a number with secure sums", "'adaptive'", advice, where)
+    if privacy.groups is not None:
+        yield from _groups(privacy, count, getattr(algorithm, "fraction", 0.0))
     if privacy.cohorts == "poisson":
         fraction = getattr(algorithm, "fraction", None)
         if fraction is None:
             advice = f"users of {algorithm.kind} come when they are done; use fedavg, or cohorts: algorithm"
             yield Problem(f"'algorithm' with '{algorithm.kind}'", "'poisson'", advice, ("privacy", "cohorts"))
-        if privacy.epsilon is not None:
-            advice = "give noise_multiplier and releases; simfl privacy calibrate finds them"
-            yield Problem("null with cohorts: poisson", "a budget", advice, ("privacy", "epsilon"))
+        if privacy.calibrated and privacy.releases is None:
+            advice = "the noise is made for a number of releases: add it, or noise_multiplier"
+            yield Problem("a number beside epsilon with cohorts: poisson", "null", advice, ("privacy", "releases"))
+
+
+def _groups(privacy: CohortGaussian, users: int, fraction: float) -> Iterator[Problem]:
+    """Check that users can be drawn from groups in turn."""
+    groups, at = privacy.groups or 1, ("privacy", "groups")
+    if privacy.cohorts != "poisson":
+        yield Problem("null with cohorts: algorithm", str(groups), "users are drawn from groups: use poisson", at)
+    if privacy.participation is not None:
+        yield Problem("null beside participation", str(groups), "groups keep users apart: remove one of them", at)
+    if groups > users:
+        yield Problem(f"at most {users}, the number of users", str(groups), "lower it", at)
+    elif groups * fraction > 1.0 + 1e-9:
+        advice = "a group is drawn with probability groups times algorithm.fraction: lower it, or fraction"
+        yield Problem(f"at most {math.floor(1.0 / fraction + 1e-9)}", str(groups), advice, at)
 
 
 def _correlated_sums(privacy: CohortGaussian, noise: Config) -> Iterator[Problem]:
     """Check what noise that is correlated over a server's releases needs."""
-    rule, bands = privacy.participation, getattr(noise, "bands", 1)
+    apart, bands = privacy.separation, getattr(noise, "bands", 1)
     found = f"null beside noise {privacy.correlated}"
     if privacy.releases is None:
         advice = "the noise is made for a number of releases: add it"
         yield Problem("the number of releases", found, advice, ("privacy", "releases"))
-    if rule is None:
+    if apart is None:
         advice = "the noise is for users that the server lets in at most once in b releases: add min_separation"
         yield Problem("a rule", found, advice, ("privacy", "participation"))
-    elif rule.min_separation < bands:
+    elif apart < bands:
         advice = "what a user adds to releases nearer than the bands overlaps: raise it, or lower noise.bands"
-        at = ("privacy", "participation", "min_separation")
-        yield Problem(f"at least noise.bands, {bands}", str(rule.min_separation), advice, at)
+        at = ("groups",) if privacy.participation is None else ("participation", "min_separation")
+        yield Problem(f"at least noise.bands, {bands}", str(apart), advice, ("privacy", *at))
     if privacy.where != "server":
         advice = "parts of users that leave cannot be added to later releases; use where: server"
         yield Problem(f"null with where: {privacy.where}", repr(privacy.correlated), advice, ("privacy", "noise"))

@@ -435,6 +435,12 @@ class CohortGaussian(_MultipliedGaussian):
         "algorithm.fraction, drawn anew for every sum (poisson, with fedavg), which amplifies privacy where nothing "
         "else shows who was drawn",
     )
+    groups: Count | None = option(
+        None,
+        "b: users are split into b groups at random, and the server draws from them in turn, with probability b "
+        "algorithm.fraction, so that users are b sums apart; with cohorts: poisson. Noise in at most b bands is then "
+        "amplified, too. null: from all users",
+    )
     participation: ParticipationRule | None = option(
         None, "how often a user may be in a sum; null: as often as it comes, also several times in one"
     )
@@ -470,9 +476,14 @@ class CohortGaussian(_MultipliedGaussian):
         rule, ends = self.participation, []
         if rule is not None and rule.at_most is not None:
             ends.append(rule.at_most)
-        if rule is not None and self.releases is not None:
-            ends.append(-(-self.releases // rule.min_separation))
+        if self.separation is not None and self.releases is not None:
+            ends.append(-(-self.releases // self.separation))
         return min(ends, default=None)
+
+    @property
+    def separation(self) -> int | None:
+        """The least distance of two sums of a user; None without a rule."""
+        return self.groups if self.participation is None else self.participation.min_separation
 
 
 class DiscreteGaussian(CohortGaussian):

@@ -237,10 +237,11 @@ class Round(Gradient):
         correction: c, the row that is added to each gradient; None for none.
         state: the rows of the state with which the optimizer of its steps begins; none if it begins a new one.
         count: the number of updates of that state.
-        after: the state after its steps; none before it is consumed.
+        after: the state after its steps; none before it is computed.
+        made: the change, if `Tape.complete` has computed it; None before, and once it is consumed.
     """
 
-    __slots__ = ("after", "correction", "count", "state", "step", "steps")
+    __slots__ = ("after", "correction", "count", "made", "state", "step", "steps")
 
     def __init__(
         self,
@@ -263,6 +264,7 @@ class Round(Gradient):
         self.state = state
         self.count = count
         self.after: tuple[Model, ...] = ()
+        self.made: Model | None = None
 
     def _again(self) -> Gradient:
         """Return the same promise again, with its steps."""
@@ -620,6 +622,16 @@ class Tape:
             self.releases.name(change)
         return change
 
+    def complete(self, change: Round) -> Round:
+        """Compute a round now, and the state after it; its change stays a promise.
+
+        It is counted as others are, when it is used, which it can be once.
+        """
+        counted, change.released = change.released, True
+        change.made = self.combine((1.0, change))
+        change.released = counted
+        return change
+
     # -- releases ----------------------------------------------------------------------------
 
     def release(self, promise: Gradient) -> None:
@@ -687,10 +699,11 @@ class Tape:
 
     def noise(self, model: Model, noise_scale: Number) -> Gradient:
         """Promise noise of a server alone: a round without steps, at any `model`."""
-        if not self.local or self.state_rows:
-            raise ValueError("noise: expected updates by rounds of local steps, without states of their own")
-        numbers = (0.0,) * (4 + self.corrected)
-        noise = Round(self.settle(model), 0, NOISE_DRAWS + self._noised, 0, 1, numbers, noise_scale)
+        if not self.local:
+            raise ValueError("noise: expected updates by rounds of local steps")
+        numbers, model = (0.0,) * (4 + self.corrected), self.settle(model)
+        state = model.rows * self.state_rows  # any: without steps, it stays as it is
+        noise = Round(model, 0, NOISE_DRAWS + self._noised, 0, 1, numbers, noise_scale, state=state)
         noise.released = True
         self._noised += 1
         return noise
@@ -772,6 +785,11 @@ class Tape:
         form: dict[Row, Number] = {}
         gradients: list[tuple[Number, Gradient]] | None = None
         for coef, value in terms:
+            if isinstance(value, Round) and (made := value.made) is not None:
+                if self.releases is not None and not value.released:
+                    self.releases.count(value)
+                value.made = None
+                value = made
             if isinstance(value, Gradient):
                 if value.pieces and self.releases is not None and not value.released:
                     self.releases.count(value)

@@ -5,11 +5,14 @@ import math
 
 import numpy as np
 import pytest
+from dp_accounting import dp_event
+from dp_accounting.pld import PLDAccountant
 
 import simfl
 from simfl.accounts import check as claims
 from simfl.accounts.network import network
 from simfl.attacks.membership import infer_membership
+from simfl.build.forecast import forecast
 from simfl.errors import ScenarioError
 from simfl.privacy.cohorts import CohortLedger, CohortPlan
 from simfl.privacy.gaussian import gaussian_epsilon
@@ -252,7 +255,6 @@ def test_the_reason_for_accounting_in_full_is_given(changes, reason):
             {"privacy": {"participation": {"min_separation": 3}}},
             r"participation\.min_separation: expected at most 2 with sums of 4 of 10 users",
         ),
-        ({"privacy": {"epsilon": 1.0}}, r"privacy\.epsilon: expected null with cohorts: poisson"),
         ({"privacy": {"view": "global_hidden"}}, r"privacy\.view: expected central, found"),
         ({"algorithm": {"weighting": "data"}}, r"algorithm\.weighting: expected 'uniform' with unit: user"),
         ({"algorithm": {"kind": "scaffold"}}, r"privacy: expected another mechanism with 'scaffold'"),
@@ -260,10 +262,6 @@ def test_the_reason_for_accounting_in_full_is_given(changes, reason):
         ({"compression": {"kind": "top_k"}}, r"compression: expected null with noise of the server"),
         ({"aggregation": {"kind": "median"}}, r"aggregation: expected null with noise of the server"),
         ({"attackers": {"kind": "sign_flip", "clients": [1]}}, r"attackers: expected null with noise of the server"),
-        (
-            {"algorithm": {"optimizer": {"kind": "adam", "state": {"rounds": "keep"}}}},
-            r"state\.rounds: expected new with unit: user",
-        ),
     ],
 )
 def test_what_has_no_account_is_refused_in_one_line(changes, line):
@@ -277,7 +275,7 @@ def test_other_algorithms_and_their_own_noise_are_refused_in_one_line():
         from_mapping({**given, "algorithm": {**given["algorithm"], "noise": "server"}})
     with pytest.raises(ScenarioError, match=r"privacy\.cohorts: expected 'algorithm' with 'fedbuff', found 'poisson'"):
         from_mapping({**given, "privacy": {**given["privacy"], "cohorts": "poisson"}})
-    for kind in ("sync_sgd", "adpsgd", "ca2fl", "fadas", "ace", "diloco"):
+    for kind in ("sync_sgd", "adpsgd", "ca2fl", "fadas", "ace", "halos"):
         with pytest.raises(ScenarioError, match=rf"privacy: expected another mechanism with '{kind}'"):
             from_mapping({**given, "algorithm": {"kind": kind}})
 
@@ -296,3 +294,100 @@ def test_a_resumed_run_makes_the_same_releases(make, tmp_path):
     cut, _ = run_until(simfl.prepare(make(stop={"updates": 60})), events // 2, tmp_path / "cut")
     resumed = simfl.resume(cut.folder)
     assert resumed.manifest.digest == whole.manifest.digest
+
+
+# -- budgets of drawn users ------------------------------------------------------------------------
+
+
+def drawn(epsilon=2.0, releases=20, users=10, fraction=0.4, **changes):
+    """Return a scenario of drawn users with a budget; its stop does not end it."""
+    privacy = {"noise_multiplier": None, "epsilon": epsilon, "releases": releases, **changes.pop("privacy", {})}
+    return scenario(
+        clients={"count": users, **changes.pop("clients", {})},
+        algorithm={"fraction": fraction},
+        privacy=privacy,
+        stop=changes.pop("stop", {"updates": users * 400}),
+        **changes,
+    )
+
+
+def spent(level, rate, count):
+    """Return epsilon by dp-accounting's privacy loss distributions."""
+    event = dp_event.PoissonSampledDpEvent(rate, dp_event.GaussianDpEvent(level))
+    return PLDAccountant().compose(dp_event.SelfComposedDpEvent(event, count)).get_epsilon(1e-3)
+
+
+@pytest.mark.usefixtures("without_numbers")
+@pytest.mark.parametrize(("epsilon", "releases", "fraction"), [(2.0, 20, 0.4), (0.5, 300, 0.1), (8.0, 5, 0.7)])
+def test_drawn_releases_spend_a_budget_from_which_the_noise_follows(epsilon, releases, fraction, tmp_path):
+    given = drawn(epsilon, releases, fraction=fraction)
+    made = simfl.run(given, out=tmp_path)
+    assert f"in each of {releases} releases with probability {fraction:g}" in made.manifest.extra["privacy"]
+    assert made.clients["epsilon"].nunique() == 1
+    assert 0.99 * epsilon <= made.clients["epsilon"].iloc[0] <= epsilon
+    assert spent(simfl.prepare(given).ledger.levels[0], fraction, releases) == pytest.approx(epsilon, rel=0.01)
+    assert made.clients["exhausted_s"].isna().all(), "no user is left out, which would show who was drawn"
+
+
+@pytest.mark.usefixtures("without_numbers")
+def test_the_server_ends_drawn_releases_at_a_budget(tmp_path):
+    given = drawn(2.0, None, privacy={"noise_multiplier": 2.0})
+    made = simfl.run(given, out=tmp_path)
+    last = simfl.prepare(given).protection.cohorts.releases
+    assert made.manifest.reason == f"nothing left to happen: the server has made its {last} releases"
+    epsilon = made.clients["epsilon"].iloc[0]
+    assert 0.98 * 2.0 <= epsilon <= 2.0 < spent(2.0, 0.4, math.ceil(1.02 * last))
+    assert epsilon == pytest.approx(spent(2.0, 0.4, last), rel=1e-3)
+    assert check_run_of(made) == pytest.approx(epsilon, rel=1e-9)
+    fewer = simfl.prepare(drawn(2.0, 7, privacy={"noise_multiplier": 2.0})).protection.cohorts
+    assert fewer.releases == 7, "a smaller number of releases stays"
+
+
+def check_run_of(run):
+    return max(next(iter(one.certified.values())) for one in claims.check_run(run).findings)
+
+
+@pytest.mark.usefixtures("without_numbers")
+@pytest.mark.parametrize("noise", [None, 2.0])
+def test_a_budget_without_amplification_is_that_of_releases_in_full(noise, tmp_path):
+    away = [{"clients": [1], "offline": [[0.1, 0.2]]}]
+    made = simfl.run(drawn(4.0, 40, privacy={"noise_multiplier": noise}, availability=away), out=tmp_path)
+    assert "(q = 1: availability" in made.manifest.extra["privacy"]
+    assert 3.0 < made.clients["epsilon"].max() <= 4.0
+    assert made.clients["exhausted_s"].notna().any()
+
+
+@pytest.mark.usefixtures("without_numbers")
+def test_a_budget_is_that_of_the_user_with_the_most_clients(tmp_path):
+    made = simfl.run(drawn(3.0, 20, users=12, clients={"users": [0, 0, 0, 1, 1, *range(2, 9)]}), out=tmp_path)
+    epsilons = made.clients.groupby("user")["epsilon"].first()
+    assert 0.99 * 3.0 <= epsilons[0] <= 3.0
+    assert epsilons[0] > epsilons[1] > epsilons[2]
+
+
+@pytest.mark.parametrize(
+    ("changes", "line"),
+    [
+        ({"stop": {"updates": 199}}, r"stop\.updates: expected at least 200, the most in 20 releases of 10 clients"),
+        ({"stop": {"updates": 200, "time": 3.0}}, r"stop\.time: expected null with privacy\.epsilon and cohorts"),
+        ({"stop": {"updates": 200, "accuracy": 0.9}}, r"stop\.accuracy: expected null with privacy\.epsilon"),
+        ({"stop": {"epochs": 90}}, r"stop\.epochs: expected null with privacy\.epsilon and cohorts: poisson, found 90"),
+        ({"releases": None}, r"privacy\.releases: expected a number beside epsilon with cohorts: poisson, found null"),
+        (
+            {"epsilon": 1e-4, "privacy": {"noise_multiplier": 0.5}},
+            r"privacy\.epsilon: expected a budget for one release or more, found 0\.0001",
+        ),
+    ],
+)
+def test_what_could_end_drawn_releases_before_their_number_is_refused(changes, line):
+    with pytest.raises(ScenarioError, match=line):
+        simfl.prepare(drawn(**changes))
+
+
+def test_a_forecast_names_the_limit_of_drawn_releases():
+    calibrated, given = drawn(2.0, 20), drawn(2.0, None, privacy={"noise_multiplier": 2.0})
+    first, second = forecast(simfl.prepare(calibrated)), forecast(simfl.prepare(given))
+    assert first.limit == "20 releases of the server; the noise is the least that keeps the budget of 2 until then"
+    assert first.epsilon == pytest.approx(2.0, rel=0.01)
+    last = simfl.prepare(given).protection.cohorts.releases
+    assert second.limit == f"the budget of 2, after {last} releases of the server"

@@ -84,6 +84,27 @@ def test_planned_accounts_are_not_smaller_than_recorded_ones(tmp_path):
         assert planned.max() >= 0.9 * run.clients["epsilon"].max()
 
 
+@pytest.mark.parametrize("rule", [{"min_separation": 2}, {"at_most": 3}])
+def test_noise_follows_from_a_budget_if_one_client_of_a_user_is_in_a_sum(rule, tmp_path):
+    """A user of two clients is in twice as many sums as it would be with one, up to the rule's number."""
+    given = scenario(noise_multiplier=None, epsilon=4.0, participation=rule, releases=15)
+    (level,) = {*simfl.prepare(given).ledger.levels}
+    most = min(rule.get("at_most", 8), 2 * 4)
+    assert gaussian_epsilon(1e-3, math.sqrt(most) / level) == pytest.approx(4.0, rel=1e-3)
+    run = simfl.run(given, out=tmp_path)
+    assert 2.0 < run.clients["epsilon"].max() <= 4.0
+    assert run.cohorts.groupby("user").size().max() <= most
+
+
+def test_without_a_rule_noise_does_not_follow_from_a_budget_unless_draws_amplify():
+    away = {"availability": [{"clients": [1], "offline": [[0.1, 0.2]]}]}
+    given = scenario(algorithm=DRAWN, cohorts="poisson", releases=8, noise_multiplier=None, epsilon=4.0)
+    with pytest.raises(
+        ScenarioError, match=r"privacy\.noise_multiplier: .* is an outcome, because draws do not amplify"
+    ):
+        simfl.prepare(from_mapping({**given.given(), **away}))
+
+
 @pytest.mark.parametrize(
     ("users", "privacy", "message"),
     [

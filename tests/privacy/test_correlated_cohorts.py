@@ -2,6 +2,7 @@
 every algorithm, strategy, participation and fault; and against a search over patterns."""
 
 import dataclasses
+import itertools
 import math
 
 import numpy as np
@@ -16,7 +17,7 @@ from simfl.privacy.ledger import NOT_CERTIFIED
 from simfl.privacy.releases import Releases
 from simfl.privacy.strategies import Blt, Tree, square_root
 from simfl.privacy.terms import Terms
-from tests.privacy.test_cohorts import DELTA, USERS, WAYS, run
+from tests.privacy.test_cohorts import DELTA, PAIRS, USERS, WAYS, run, squares_of
 from tests.privacy.test_product import FAULTS, gaussian
 from tests.privacy.test_strategies import encoder
 
@@ -62,6 +63,45 @@ def test_the_account_is_not_below_what_each_users_releases_show(name, gate):
             assert len(tape.noises) >= len(tape.sums), "every release has new noise"
 
 
+@pytest.mark.slow(but=["fedbuff-apart"])
+@pytest.mark.parametrize("gate", GATES)
+@pytest.mark.parametrize("name", WAYS)
+def test_the_account_of_users_with_several_clients_is_that_of_all_their_releases(name, gate):
+    """A user is in a release with one client at most, so its releases are those of all of its clients."""
+    strategy = STRATEGIES["bands" if name.startswith("fed") else "tree"]
+    matrix = encoder(strategy, MADE)
+    gram = np.abs(matrix.T @ matrix)
+    for fault in FAULTS:
+        tape, ledger, _, algorithm = correlated(name, fault, strategy, GATES[gate], until=10.0, users=PAIRS)
+        releases = algorithm.releases
+        assert releases.refusal is None
+        spent = ledger.final_epsilon(releases)
+        for client, user in enumerate(PAIRS):
+            squares, counts = squares_of(tape.sums, user, PAIRS)
+            assert squares == sum(counts) == releases.total(client)
+            numbers = np.flatnonzero(counts)
+            shown = gaussian(math.sqrt(gram[np.ix_(numbers, numbers)].sum()) / 2.0)
+            assert spent[client] >= shown * (1 - 1e-6)
+            assert spent[client] == spent[user], "the clients of a user have one epsilon"
+
+
+def test_sensitivity_of_a_user_is_the_largest_over_all_patterns_of_its_clients():
+    """By trying all: which of two clients is in which of eight releases, at least two apart."""
+    for strategy in STRATEGIES.values():
+        plan = CohortPlan(2.0, None, 8, gate=Gate(2, 3), strategy=strategy, users=(0, 0, 1))
+        ledger = CorrelatedCohortLedger(Terms("gaussian_cohort", DELTA), np.full(3, 20), 8, "shuffle", [2.0] * 3, plan)
+        matrix, worst = encoder(strategy, 8), np.zeros(4)
+        for pattern in itertools.product((None, 0, 1), repeat=8):
+            numbers = [number for number, client in enumerate(pattern) if client is not None]
+            if len(numbers) > 3 or (len(numbers) > 1 and min(np.diff(numbers)) < 2):
+                continue
+            gram = np.abs(matrix.T @ matrix)[np.ix_(numbers, numbers)]
+            worst[len(numbers)] = max(worst[len(numbers)], gram.sum())
+        for count in (1, 2, 3):
+            made = Releases([count, count, 0], cohorts=8)
+            assert ledger.final_epsilon(made)[1] == pytest.approx(gaussian(math.sqrt(worst[count]) / 2.0), rel=1e-5)
+
+
 @pytest.mark.parametrize("neighbors", ["add_or_remove", "replace_one"])
 def test_epsilon_is_that_of_one_gaussian_release(neighbors):
     moved = 1.0 if neighbors == "add_or_remove" else 2.0
@@ -104,6 +144,10 @@ def plan_of(**changed):
     return dataclasses.replace(CohortPlan(2.0, None, 9, gate=Gate(3, 3), strategy=Tree()), **changed)
 
 
+#: Clients 0 and 2 belong to one user.
+TWO = plan_of(users=(0, 1, 0, 2))
+
+
 class Promised:
     def __init__(self, user):
         self.client, self.noise_scale, self.released, self.expected, self.own_norm = user, 0.0, False, 0, None
@@ -123,6 +167,8 @@ def counted(sums, scale=2.0, weight=1.0, plan=None):
     [
         ([[0], [1], [0]], {}, "user 0 is in releases 0 and 2"),
         ([[0, 1, 0]], {}, "user 0 is 2 times in release 0"),
+        ([[0, 2]], {"plan": TWO}, "user 0 is 2 times in release 0"),
+        ([[0], [1], [2]], {"plan": TWO}, "user 0 is in releases 0 and 2"),
         ([[0], [], [], [0], [], [], [0], [], [], [0]], {}, "user 0 is in more than 3 releases"),
         ([[]] * 10, {}, "more than 9 releases"),
         ([[0]], {"scale": 1.0}, "is not the scenario's"),

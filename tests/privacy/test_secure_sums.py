@@ -103,7 +103,7 @@ FEDBUFF = {
     "kind": "fedbuff", "buffer_size": 6, "after_update": "wait", "staleness_exponent": 0,
     "secure_sum": {"kind": "lightsecagg", "threshold": 6, "dropout": 0.4},
 }  # fmt: skip
-ALGORITHMS = {"fedavg": FEDAVG, "secagg_plus": NEAR, "fedbuff": FEDBUFF}
+ALGORITHMS = {"fedavg": FEDAVG, "secagg_plus": NEAR, "fedbuff": FEDBUFF, "diloco": {**FEDAVG, "kind": "diloco"}}
 FAULTS = {
     "none": {},
     "crashes": {"availability": [{"clients": [0, 2], "crash": [{"at": 0.02, "back": 0.05}, {"at": 0.3, "back": 0.4}]}]},

@@ -71,8 +71,8 @@ class LocalRoundsConfig(LocalStepsConfig, ServerAlgorithmConfig):
     )
     secure_sum: Settled[SecureSum | None] = option(
         None,
-        "the protocol by which the server learns sums of updates only, with fedavg, fedprox and fedbuff: its rounds, "
-        "bytes and work are simulated, not its cryptography; null: the server sees the updates",
+        "the protocol by which the server learns sums of updates only, with fedavg, fedprox, diloco and fedbuff: its "
+        "rounds, bytes and work are simulated, not its cryptography; null: the server sees the updates",
     )
 
     def members(self, clients: int) -> int:
@@ -94,7 +94,7 @@ class LocalRoundsConfig(LocalStepsConfig, ServerAlgorithmConfig):
         if secure is None:
             return
         if not self.sums_updates or not self.sums_securely:
-            advice = "its server does more with updates than to sum them; use fedavg, fedprox or fedbuff"
+            advice = "its server does more with updates than to sum them; use fedavg, diloco or fedbuff"
             yield Problem(f"null with '{self.kind}'", repr(secure.kind), advice, at)
             return
         if secure.kind not in self.sums_securely:

@@ -42,7 +42,6 @@ class KeptStates(LocalRoundsConfig):
 class DiLoCo(KeptStates, FedAvg):
     """DiLoCo: long rounds of AdamW at the clients, Nesterov's momentum at the server."""
 
-    sums_updates: ClassVar[bool] = False
     kind: Literal["diloco"] = variant("diloco")  # type: ignore[assignment]
     concurrency: Settled[Count | None] = option(None, "null: rounds are synchronous")
     weighting: Literal["data", "uniform"] = option(
@@ -69,6 +68,7 @@ class BySpeed(KeptStates):
 class AsyncLocalSgd(BySpeed):
     """Asynchronous local SGD: each change is a step of the server, with momentum."""
 
+    sums_updates: ClassVar[bool] = True
     kind: Literal["async_local_sgd"] = variant("async_local_sgd")
     server_step: Positive = option(0.7, "lr of the server's step")
     momentum: Decay = option(0.9, "beta of Nesterov's momentum at the server")

@@ -14,6 +14,7 @@ from simfl.privacy.checks import rounded_down, rounded_up
 USUAL = {
     "account": "-z 1 --steps 100 --sampling-rate 0.01",
     "calibrate": "--epsilon 1 --steps 10",
+    "strategies": "--epsilon 1 --releases 10",
     "adp2sgd": "--epsilon 10 --clients 16 --examples 3125 --batch-size 256 --steps 58594 --accountant renyi",
     "without-replacement": "--epsilon 1 --batch-size 1 --examples 100 --dimension 3",
     "proactive-dp": "--examples 10000 --epochs 5 --epsilon 1 --accountant renyi",
@@ -36,6 +37,12 @@ EXTREME = {
         "--steps 10000000000000000000000000;--steps 0;--sampling-rate 0;--sampling-rate 1e-300 --accountant renyi;"
         "--sampling-rate nan;"
         "--delta 1e-300;--delta 0.99999;--clipping-norm nan;--clipping-norm 1e308;--sampling one_pass;--epsilon 250"
+    ),
+    "strategies": (
+        "--epsilon 1e-7;--epsilon 1e-300;--epsilon 1e300;--epsilon nan;--epsilon -1;--releases 0;--releases 1;"
+        "--releases 100000000;--min-separation 0;--min-separation 1000000000;--at-most 0;--at-most 1000000000;"
+        "--fraction 0;--fraction 1;--fraction nan;--fraction 1e-6;--fraction 1e-300;--bands 2;--bands 0;--buffers 9;"
+        "--delta 1e-300;--delta nan;--min-separation 3 --releases 2"
     ),
     "adp2sgd": (
         "--epsilon 1e300;--epsilon 1e-300;--epsilon nan;--clients 0;--examples 1 --batch-size 1;--batch-size 0;"

@@ -1,0 +1,42 @@
+import json
+
+import pytest
+
+WORDS = ("privacy", "strategies", "--epsilon", 4, "--delta", 1e-3, "--releases", 100, "--min-separation", 5)
+
+
+@pytest.mark.slow
+def test_a_table_and_json_have_the_same_numbers(simfl_):
+    code, out, err = simfl_(*WORDS, "--at-most", 10, "--fraction", 0.3)
+    assert (code, err) == (0, "")
+    result = json.loads(simfl_(*WORDS, "--at-most", 10, "--fraction", 0.3, "--json")[1])["result"]
+    assert (result["at_most"], result["releases"]) == (10, 100)
+    names = [plan["name"] for plan in result["strategies"]]
+    for name in ("independent", "independent, drawn", "tree", "tree, restart_every: 5", "square_root, bands: 5"):
+        assert name in names
+    for plan in result["strategies"]:
+        assert f"{plan['noise_multiplier']:.6g}" in out
+        assert f"{plan['rmse']:.4g}" in out
+    assert "only if the server draws users secretly" in out
+
+
+@pytest.mark.slow
+def test_noise_in_bands_needs_a_separation(simfl_):
+    words = ("privacy", "strategies", "--epsilon", 4, "--releases", 30, "--json")
+    names = [plan["name"] for plan in json.loads(simfl_(*words)[1])["result"]["strategies"]]
+    assert not any("bands" in name for name in names)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--bands", 6), "privacy strategies: bands: expected an integer from 1 to 5, found 6"),
+        (("--releases", 0), "privacy strategies: releases: expected an integer from 1 to 10000, found 0"),
+    ],
+)
+def test_wrong_options_give_one_line(simfl_, words, message):
+    code, out, err = simfl_(*WORDS, *words)
+    assert code != 0
+    assert not out
+    assert message in err
+    assert len(err.strip().splitlines()) == 1
