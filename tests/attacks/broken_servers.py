@@ -38,7 +38,7 @@ APART = ", participation: {min_separation: 5}"
 CORRECT = {
     "fedbuff": (FEDBUFF, "", 0.0),
     "fedbuff, apart": (FEDBUFF, APART, 0.7),
-    "fedbuff, fast users": (FEDBUFF.replace("20", "100"), "", 1.2),
+    "fedbuff, fast users": (FEDBUFF.replace("20", "140"), "", 1.2),
     "fedasync": (FEDASYNC, "", 0.3),
     "fedavg, drawn": (DRAWN, ", cohorts: poisson, releases: 40", 0.7),
     "fedavg, late": (LATE, "", 0.7),
