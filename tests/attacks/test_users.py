@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from simfl.attacks.audit import audit
-from simfl.attacks.users import ServerScorer, UserReport, listen_to_server
+from simfl.attacks.sums import ServerScorer, listen_to_server
+from simfl.attacks.users import UserReport
 from simfl.errors import ScenarioError
 from simfl.scenario import loads
 from tests.attacks.broken_servers import BROKEN, CORRECT, FEDBUFF, SCENARIO, prepared, report_of
