@@ -24,14 +24,14 @@ def main() -> int:
     """Audit every server, and print what blamed it."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seeds", type=int, default=200)
-    parser.add_argument("--only", help="one server, by its name")
+    parser.add_argument("--only", action="append", help="a server, by its name; may be repeated")
     given = parser.parse_args()
     seeds = given.seeds
     allowed = int(stats.binom.isf(1e-3, seeds, LEVEL))
     print(f"{seeds} seeds each; guesses may refute {allowed} of a correct server")
     print("audits that pass, and that blame guesses, size, law, dependence, count, participation")
     good = True
-    for name in [given.only] if given.only else [*CORRECT, *BROKEN]:
+    for name in given.only or [*CORRECT, *BROKEN]:
         reports = []
         for seed in range(seeds):
             if seed % 20 == 0:
@@ -41,7 +41,7 @@ def main() -> int:
         verdicts = ("refuted", "noise_missing", "noise_of_other_law", "noise_dependent")
         blamed = [sum(getattr(report, verdict) for report in reports) for verdict in verdicts]
         blamed += [sum(not one.complete for one in reports), sum(one.participation_broken for one in reports)]
-        print(f"  {name:34} {passed:4d} " + " ".join(f"{count:4d}" for count in blamed), flush=True)
+        print(f"  {name:44} {passed:4d} " + " ".join(f"{count:4d}" for count in blamed), flush=True)
         good &= (blamed[0] <= allowed and not any(blamed[1:])) if name in CORRECT else passed == 0
     return 0 if good else 1
 

@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
+import math
 import tempfile
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
-from numpy.typing import NDArray
 
 from simfl.algorithms.server import ServerAlgorithm
 from simfl.attacks.canary import OWN_EXCESS
 from simfl.attacks.faults import TRIALS
 from simfl.attacks.noise import NoiseCheck, NoiseLaw
+from simfl.attacks.sum_noise import Floats, Whitening, normal_on_grid
 from simfl.build.cohorts import factor_of
 from simfl.build.setup import Setup
 from simfl.errors import RunError
+from simfl.privacy.distributed import GridSum
 from simfl.privacy.releases import Releases
 from simfl.records import RunFolder
 from simfl.runs.runner import Simulation
-from simfl.tape import Gradient, Model, Tape
+from simfl.tape import Model
 
 if TYPE_CHECKING:
     from simfl.attacks.users import UserAudit
@@ -32,8 +35,23 @@ READ_AT_A_TIME = 8
 #: Ways in which a server may be broken: the factor of the noise, and whether updates are clipped.
 BROKEN = {"noise off": (0.0, True), "noise halved": (0.5, True), "clipping off": (1.0, False)}
 
-Sum = dict[int, tuple[int, float]]
-"""User -> number of its updates in a sum, and the sum of their weights."""
+
+@dataclass(frozen=True)
+class Sum:
+    """One release.
+
+    Attributes:
+        members: user -> number of its updates, and the sum of their weights.
+        is_heard: whether the server learns the sum; otherwise it learns something from a secure sum that was aborted.
+    """
+
+    members: dict[int, tuple[int, float]]
+    is_heard: bool
+
+    @property
+    def updates(self) -> int:
+        """The number of updates."""
+        return sum(count for count, _ in self.members.values())
 
 
 class ServerScorer:
@@ -43,10 +61,12 @@ class ServerScorer:
 
         (a y - a^2 / 2) / s^2,    or   ln(1 - q + q exp((C y - C^2 / 2) / s^2))
 
-    if the draw of users, each with probability q, is secret; then C is times the number of the user's clients.
+    if the draw of users, each with probability q, is secret; then C is times the number of the user's clients. If noise
+    is correlated over releases, W a and W y take the place of a and y: their noise is not (`simfl.attacks.sum_noise`).
+    In a secure sum of n updates, s^2 is (z C)^2 n / (t - c).
 
     Attributes:
-        sums: who was in which sum, by the tape's operations.
+        sums: who was in which release.
         scores: of the canaries, [m].
         simulated: coins bool [trials, m] and scores [trials, m] of audits of each broken server.
         check: tests of the noise.
@@ -55,75 +75,84 @@ class ServerScorer:
     def __init__(self, audit: UserAudit) -> None:
         setup, plan = audit.setup, audit.setup.protection.cohorts
         assert plan is not None, "the scenario has unit: user"
-        self.owners = audit.owners
         self._audit, self._plan, self._factor = audit, plan, factor_of(audit.scenario)
         self._rate = plan.rate if audit.ledger.plan.unamplified is None else None
         self._clients = np.array([np.count_nonzero(audit.owners == user) for user in audit.chosen])
-        self.check = NoiseCheck(NoiseLaw(setup.protection.sampler, setup.dimension), audit.model.blank)
+        self._whitening: Whitening | None = None
+        if plan.strategy is not None:
+            assert plan.releases is not None, "the account is for a number of releases"
+            self._whitening = Whitening(plan.strategy, plan.releases)
+        self._grid = plan.grid if isinstance(plan.grid, GridSum) else None
+        # Noise on a grid is turned into normal numbers.
+        sampler = "gaussian" if self._grid is not None else setup.protection.sampler
+        self.check = NoiseCheck(NoiseLaw(sampler, setup.dimension), audit.model.blank)
         self.sums: list[Sum] = []
         self.heard = 0
+        self._next = 0
         self.scores = np.zeros(audit.canaries)
         shape = TRIALS, audit.canaries
         self.simulated = {name: (audit.trials.random(shape) < 0.5, np.zeros(shape)) for name in BROKEN}
 
-    def hear(self, steps: NDArray[np.float64], factors: Sequence[float]) -> None:
+    def note(self, members: Sequence[tuple[float, int]], is_heard: bool) -> None:
+        """Note who is in a release; members are weights and clients."""
+        counts: Counter[int] = Counter()
+        weights: dict[int, float] = defaultdict(float)
+        for weight, client in members:
+            user = int(self._audit.owners[client])
+            counts[user] += 1
+            weights[user] += abs(float(weight))
+        self.sums.append(Sum({user: (count, weights[user]) for user, count in counts.items()}, is_heard))
+
+    def hear(self, steps: Floats, factors: Sequence[float]) -> None:
         """Score some releases: what they added to known terms, [k, d], and factors."""
-        audit, scale = self._audit, self._plan.noise_scale
-        divided = np.array([factor if self._factor is None else self._factor for factor in factors])
-        sums = steps / divided[:, None]
-        along = -sums[:, audit.model.coordinates]  # a step against the gradient
-        shares = np.zeros(along.shape)
-        for row, members in enumerate(self.sums[self.heard : self.heard + len(sums)]):
-            for canary, user in enumerate(audit.chosen.tolist()):
-                shares[row, canary] = audit.norm * members.get(user, (0, 0.0))[1]
-        self.heard += len(sums)
-        self.scores += self._gain(along, shares, scale)
+        for step, factor in zip(steps, factors, strict=True):
+            while not self.sums[self._next].is_heard:
+                self._next += 1
+            self._hear(step / (factor if self._factor is None else self._factor), self.sums[self._next])
+            self._next += 1
+            self.heard += 1
+
+    def _hear(self, total: Floats, release: Sum) -> None:
+        """Score one sum with its noise, [d]."""
+        audit, dimension = self._audit, self._audit.setup.dimension
+        scale = self._scale(release.updates)
+        unit = scale or 1.0
+        weights = [release.members.get(user, (0, 0.0))[1] for user in audit.chosen.tolist()]
+        values, shares = total / unit, audit.norm * np.array(weights) / unit
+        if self._whitening is not None:
+            both = self._whitening.next(np.concatenate((values, shares)))
+            values, shares = both[: len(values)], both[len(values) :]
+        if scale:
+            noise = values[:dimension]
+            if self._grid is not None:
+                noise = normal_on_grid(total[:dimension], self._grid, release.updates, audit.trials)
+            self.check.hear(0, noise[None])
+        self.scores += self._gain(-values[audit.model.coordinates], shares, unit)  # a step against the gradient
         for name, (factor, clips) in BROKEN.items():
             coins, scores = self.simulated[name]
-            for trial, coin in enumerate(coins):
-                inside = np.where(coin, 1.0, -1.0 if audit.replaces else 0.0) * shares * (1.0 if clips else OWN_EXCESS)
-                noise = factor * scale * audit.trials.standard_normal(along.shape)
-                scores[trial] += self._gain(inside + noise, shares, scale)
-        if scale:
-            self.check.hear(0, sums[:, : audit.setup.dimension] / scale)
+            inside = np.where(coins, 1.0, -1.0 if audit.replaces else 0.0) * shares * (1.0 if clips else OWN_EXCESS)
+            noise = factor * (scale > 0.0) * audit.trials.standard_normal(coins.shape)
+            scores += self._gain(self._wrapped(inside + noise, unit), shares, unit)
 
-    def _gain(self, along: NDArray[np.float64], shares: NDArray[np.float64], scale: float) -> NDArray[np.float64]:
-        """Return the scores' increments, [m]."""
-        variance, replaces = scale**2 or 1.0, self._audit.replaces
+    def _scale(self, updates: int) -> float:
+        """Return the deviation of the noise that the scenario declares for a sum."""
+        scale, parts = self._plan.noise_scale, self._plan.parts
+        return scale * math.sqrt(updates / parts) if parts else scale
+
+    def _wrapped(self, values: Floats, unit: float) -> Floats:
+        """Return what is left of values in the range of a secure sum on a grid."""
+        if self._grid is None:
+            return values
+        span = 2.0**self._grid.bits * self._grid.step / unit
+        return np.asarray((values + span / 2) % span - span / 2)
+
+    def _gain(self, along: Floats, shares: Floats, unit: float) -> Floats:
+        """Return the scores' increments, [..., m], for noise of deviation 1."""
         if self._rate is not None:
-            rate, norm = self._rate, self._audit.norm * self._clients
-            ratio = (norm * along - norm**2 / 2) / variance
-            gain = np.logaddexp(np.log1p(-rate), np.log(rate) + ratio) if rate < 1.0 else ratio
-        else:
-            gain = (2 * shares * along if replaces else shares * along - shares**2 / 2) / variance
-        total: NDArray[np.float64] = gain.sum(axis=0)
-        return total
-
-
-class WatchingTape(Tape):
-    """A tape that takes down who is in which sum of updates."""
-
-    sums: list[Sum]
-    #: The user of each client, [K].
-    owners: NDArray[np.int64]
-
-    def noised(
-        self,
-        model: Model,
-        terms: Sequence[tuple[Any, Gradient]],
-        noise_scale: Any,
-        counted: Any = None,
-        correlated: Any = None,
-    ) -> Any:
-        """Note who is in the sum; see `Tape.noised`."""
-        counts: Counter[int] = Counter()
-        weights: Counter[int] = Counter()
-        for weight, update in terms:
-            user = int(self.owners[update.client])
-            counts[user] += 1
-            weights[user] += abs(float(weight))  # type: ignore[assignment]
-        self.sums.append({user: (count, float(weights[user])) for user, count in counts.items()})
-        return super().noised(model, terms, noise_scale, counted, correlated)
+            rate, norm = self._rate, self._audit.norm * self._clients / unit
+            ratio = norm * along - norm**2 / 2
+            return np.logaddexp(np.log1p(-rate), np.log(rate) + ratio) if rate < 1.0 else ratio
+        return 2 * shares * along if self._audit.replaces else shares * along - shares**2 / 2
 
 
 def listen_to_server(setup: Setup, device: jax.Device, scorer: ServerScorer) -> Releases:
@@ -132,12 +161,10 @@ def listen_to_server(setup: Setup, device: jax.Device, scorer: ServerScorer) -> 
     Raises:
         RunError: the run failed or was interrupted.
     """
-    simulation = Simulation(setup, device, tape=WatchingTape)
+    simulation = Simulation(setup, device)
     tape, algorithm = simulation.tape, simulation.algorithm
-    assert isinstance(tape, WatchingTape)
     assert isinstance(algorithm, ServerAlgorithm)
     assert algorithm.cohorts is not None
-    tape.sums, tape.owners = scorer.sums, scorer.owners
     pending: list[tuple[Model, Sequence[tuple[float, Any]], float]] = []
 
     def read() -> None:
@@ -156,7 +183,7 @@ def listen_to_server(setup: Setup, device: jax.Device, scorer: ServerScorer) -> 
         if len(pending) >= READ_AT_A_TIME:
             read()
 
-    algorithm.cohorts.on_model = heard
+    algorithm.cohorts.on_release, algorithm.cohorts.on_model = scorer.note, heard
     try:
         with tempfile.TemporaryDirectory() as temporary:
             simulation.run(RunFolder.create(Path(temporary), "audit"))

@@ -29,8 +29,9 @@ from numpy.typing import NDArray
 
 from simfl.attacks.canary import ORDINARY, OWN_EXCESS, SILENT, CanaryModel, with_codes
 from simfl.attacks.faults import shown
-from simfl.attacks.judging import Judge, Report, curve
-from simfl.attacks.noise import BLANK, FALSE_ALARMS
+from simfl.attacks.judging import Judge, NoiseReport, curve
+from simfl.attacks.noise import BLANK
+from simfl.attacks.sum_noise import MOST_RELEASES
 from simfl.attacks.sums import ServerScorer, Sum, listen_to_server
 from simfl.build.assembly import assemble
 from simfl.build.robust import refuse_attackers
@@ -48,13 +49,13 @@ from simfl.tape.executor import choose_device
 
 
 @dataclass(frozen=True, kw_only=True)
-class UserReport(Report):
+class UserReport(NoiseReport):
     """The result of an audit of users.
 
     Of the server's sums, `releases` were heard and the ledger counted `accounted`; `canaries` of the `users` are
     canaries. A user was in a sum `most_in_a_sum` times at most, its sums were `closest` apart at least (0 if no user
     was in two), and it was in `most_sums` at most: `participation_broken` if the scenario's rule allows less.
-    `decisive`: all guesses right would have refuted the certified epsilon. The noise's fields are as in `AuditReport`.
+    `decisive`: all guesses right would have refuted the certified epsilon.
     """
 
     users: int
@@ -66,20 +67,11 @@ class UserReport(Report):
     most_sums: int
     participation_broken: bool
     decisive: bool
-    noise_pairs: int
-    noise_numbers: int
-    noise_p_value: float
-    noise_missing: bool
-    law_p_value: float
-    noise_of_other_law: bool
-    dependence_p_value: float
-    noise_dependent: bool
 
     @property
     def passed(self) -> bool:
         """Whether the audit shows no error."""
-        noise_wrong = self.noise_missing or self.noise_of_other_law or self.noise_dependent
-        return super().passed and not (self.participation_broken or noise_wrong)
+        return super().passed and not self.participation_broken
 
 
 class UserAudit:
@@ -206,13 +198,15 @@ class UserAudit:
         }
         by_noise = shown(scorer.check.law, scorer.check.blank.size, scorer.heard, 0)
         most, closest, made, broken = _participation(sums, self.setup.protection.cohorts)
-        heard = [sum(one[user][0] ** 2 for one in sums if user in one) for user in self.owners.tolist()]
+        summed = sum(one.is_heard for one in sums)
+        heard = [sum(one.members[user][0] ** 2 for one in sums if user in one.members) for user in self.owners.tolist()]
         counted = [releases.total(user) for user in range(len(ledger.sizes))]
         return UserReport(
             **self.judge.fields(verdict, ledger.delta, certified),
+            **UserReport.noise_fields(noise),
             scenario=self.scenario.name,
             neighbors=ledger.terms.neighbors,
-            complete=scorer.heard == len(sums) == releases.cohorts and heard == counted,
+            complete=scorer.heard == summed and len(sums) == releases.cohorts and heard == counted,
             sees={**guessed, **{name: seen or guessed.get(name, False) for name, seen in by_noise.items()}},
             statement=ledger.statement_of(releases),
             assumptions=assumptions(ledger, releases),
@@ -225,14 +219,6 @@ class UserAudit:
             most_sums=made,
             participation_broken=broken,
             decisive=scorer.heard > 0 and self.judge.refutes(verdict.guesses, verdict.guesses, profile),
-            noise_pairs=noise.pairs,
-            noise_numbers=noise.numbers,
-            noise_p_value=noise.too_small,
-            noise_missing=noise.too_small < FALSE_ALARMS,
-            law_p_value=noise.other_law,
-            noise_of_other_law=noise.other_law < FALSE_ALARMS,
-            dependence_p_value=noise.dependent,
-            noise_dependent=noise.dependent < FALSE_ALARMS,
         )
 
 
@@ -242,12 +228,12 @@ def _participation(sums: Sequence[Sum], plan: CohortPlan | None) -> tuple[int, i
     The largest number of updates of a user in a sum, the smallest distance between two sums of a user, 0 without any,
     and the largest number of sums of a user.
     """
-    most = max((count for members in sums for count, _ in members.values()), default=0)
+    most = max((count for one in sums for count, _ in one.members.values()), default=0)
     last: dict[int, int] = {}
     made: Counter[int] = Counter()
     apart = []
-    for number, members in enumerate(sums):
-        for user in members:
+    for number, one in enumerate(sums):
+        for user in one.members:
             made[user] += 1
             if user in last:
                 apart.append(number - last[user])
@@ -264,15 +250,10 @@ def _problems(scenario: Scenario) -> Iterator[str]:
     if not isinstance(scenario.privacy, CohortGaussian):
         yield "privacy.unit: expected user, whose noise a server adds to sums of updates"
         return
-    if scenario.privacy.where == "secure_sum":
+    made = scenario.privacy.releases or 0
+    if scenario.privacy.correlated is not None and made > MOST_RELEASES:
         yield (
-            "privacy.where: expected server, found secure_sum: the noise of users in a sum is more than is accounted "
-            "for, which an audit would take for an error; audit the same scenario with where: server"
-        )
-        return
-    if scenario.privacy.correlated is not None:
-        yield (
-            f"privacy.noise: expected null, found {scenario.privacy.correlated}; an audit of users knows the law of "
-            "noise that is drawn for each sum"
+            f"privacy.releases: expected at most {MOST_RELEASES} in an audit of correlated noise, found {made}; a "
+            "matrix of all of them is taken apart"
         )
     refuse_attackers(scenario, "an audit is about users that follow the algorithm")

@@ -3,13 +3,15 @@
 import contextlib
 import copy
 import dataclasses
+import math
 from collections import Counter
 from unittest import mock
 
 from simfl.algorithms.cohorts import Cohorts
 from simfl.algorithms.fedavg import FedAvg
 from simfl.attacks.users import UserAudit
-from simfl.privacy.cohorts import CohortTally
+from simfl.privacy.cohorts import CohortPlan, CohortTally
+from simfl.privacy.distributed import GridSum, Part
 from simfl.privacy.noise import SAMPLERS, gaussian
 from simfl.privacy.releases import Tally
 from simfl.scenario import loads
@@ -32,6 +34,10 @@ FEDBUFF = f"{{kind: fedbuff, buffer_size: 20, staleness_exponent: 0, {LOCAL}}}"
 FEDASYNC = f"{{kind: fedasync, {LOCAL}}}"
 DRAWN = f"{{kind: fedavg, fraction: 0.1, weighting: uniform, {LOCAL}}}"
 LATE = f"{{kind: fedavg, fraction: 0.1, weighting: uniform, deadline: 12 ms, {LOCAL}}}"
+SECURE = DRAWN.replace("}", ", secure_sum: {kind: bonawitz, threshold: 14, bits: 16, dropout: 0.03}}")
+BUFFER = FEDBUFF.replace(
+    "}", ", after_update: wait, secure_sum: {kind: lightsecagg, threshold: 14, colluding: 2, dropout: 0.15}}"
+)
 APART = ", participation: {min_separation: 5}"
 
 #: Name -> algorithm, further options of privacy, and spread of speeds of servers without a fault.
@@ -43,6 +49,38 @@ CORRECT = {
     "fedavg, drawn": (DRAWN, ", cohorts: poisson, releases: 40", 0.7),
     "fedavg, late": (LATE, "", 0.7),
     "fedavg, others replaced": (DRAWN, ", neighbors: replace_one", 0.0),
+    "tree": (FEDBUFF, ", participation: {min_separation: 5, at_most: 2}, releases: 20, noise: {correlated: tree}", 0.7),
+    "nodes of trees, restarted": (
+        DRAWN,
+        f"{APART}, releases: 40, noise: {{correlated: tree, estimate: nodes, restart_every: 15}}",
+        0.3,
+    ),
+    "square root": (FEDBUFF, f"{APART}, releases: 40, noise: {{correlated: square_root, bands: 5}}", 0.7),
+    "banded": (FEDBUFF, f"{APART}, releases: 40, noise: {{correlated: banded, bands: 5}}", 0.3),
+    "blt, others replaced": (
+        FEDASYNC,
+        ", participation: {min_separation: 100, at_most: 2}, releases: 400, noise: {correlated: blt}"
+        ", neighbors: replace_one",
+        0.3,
+    ),
+    "secure sum": (SECURE, ", where: secure_sum, colluding: 2", 0.5),
+    "secure sum, neighbors": (
+        SECURE.replace("bonawitz, threshold: 14", "secagg_plus, threshold: 14, neighbors: 12"),
+        ", where: secure_sum, participation: {min_separation: 3}",
+        0.5,
+    ),
+    "secure sum of a buffer": (BUFFER, ", where: secure_sum, colluding: 2", 0.5),
+    "secure sum, discrete": (
+        SECURE,
+        ", mechanism: discrete_gaussian, where: secure_sum, colluding: 2",
+        0.5,
+    ),
+    "secure sum, 10 bits": (
+        SECURE.replace("bits: 16", "bits: 10"),
+        ", mechanism: discrete_gaussian, where: secure_sum",
+        0.5,
+    ),
+    "secure sum, noise of the server": (SECURE, "", 0.5),
 }
 
 
@@ -65,6 +103,34 @@ def halved(audit):
     audit.setup = copy.copy(audit.setup)
     audit.setup.problem = dataclasses.replace(audit.setup.problem, noise=Noise("half"))
     yield
+
+
+@contextlib.contextmanager
+def halved_on_the_grid(audit):
+    """Let each user add half of its discrete noise."""
+    with mock.patch.object(GridSum, "part", lambda self: Part(dataclasses.replace(self, deviation=self.deviation / 2))):
+        yield
+
+
+@contextlib.contextmanager
+def without_the_noise_of_one(audit):
+    """Leave out the noise of a user of each secure sum."""
+    with mock.patch.object(
+        CohortPlan, "scale_of", lambda self, members: self.noise_scale * math.sqrt((members - 1) / self.parts)
+    ):
+        yield
+
+
+@contextlib.contextmanager
+def uncorrelated(audit):
+    """Draw the noise of each release afresh, with the deviation that correlated noise has."""
+
+    def noises(self, strategy):
+        for std in strategy.deviations(self.plan.releases):
+            yield self._tape.combine((1.0, self._tape.noise(self._model, std * self.plan.noise_scale)))
+
+    with mock.patch.object(Cohorts, "_correlated", noises):
+        yield
 
 
 @contextlib.contextmanager
@@ -115,6 +181,12 @@ def divided_by_those_who_came(audit):
         yield
 
 
+#: Servers that are also audited with half of their noise.
+HALVED = (
+    *("tree", "nodes of trees, restarted", "square root", "banded", "blt, others replaced"),
+    *("secure sum", "secure sum, neighbors", "secure sum of a buffer", "secure sum, noise of the server"),
+)
+
 #: Name -> the server that is broken, and how.
 BROKEN = {
     "noise halved": ("fedbuff", halved),
@@ -123,6 +195,15 @@ BROKEN = {
     "separation ignored": ("fedbuff, apart", ungated),
     "divisor by those who came, drawn": ("fedavg, drawn", divided_by_those_who_came),
     "divisor by those who came, late": ("fedavg, late", divided_by_those_who_came),
+    **{f"{name}, noise halved": (name, halved) for name in HALVED},
+    "secure sum, discrete, noise halved": ("secure sum, discrete", halved_on_the_grid),
+    "secure sum, 10 bits, noise halved": ("secure sum, 10 bits", halved_on_the_grid),
+    "tree, noise independent": ("tree", uncorrelated),
+    "square root, noise independent": ("square root", uncorrelated),
+    "tree, separation ignored": ("tree", ungated),
+    "tree, clip left out": ("tree", unclipped),
+    "secure sum, clip left out": ("secure sum", unclipped),
+    "secure sum, noise of one left out": ("secure sum", without_the_noise_of_one),
 }
 
 

@@ -7,10 +7,10 @@ import pytest
 
 from simfl.attacks.audit import audit
 from simfl.attacks.sums import ServerScorer, listen_to_server
-from simfl.attacks.users import UserReport
+from simfl.attacks.users import UserAudit, UserReport
 from simfl.errors import ScenarioError
 from simfl.scenario import loads
-from tests.attacks.broken_servers import BROKEN, CORRECT, FEDBUFF, SCENARIO, prepared, report_of
+from tests.attacks.broken_servers import BROKEN, CORRECT, FEDBUFF, SCENARIO, SECURE, prepared, report_of
 
 
 def text(algorithm=FEDBUFF, more="", seed=0):
@@ -26,17 +26,22 @@ def test_a_correct_server_passes(name):
     assert report.amplified == (name == "fedavg, drawn")
     assert report.sees["noise halved"]
     assert report.sees["noise off"]
-    assert report.decisive or name == "fedavg, others replaced"
+    assert report.decisive or name in ("fedavg, others replaced", "secure sum, 10 bits")
 
 
-#: What blames each broken server.
+#: What blames each broken server; "size" by default.
 BLAMED = {
-    "noise halved": "size",
     "clip left out": "guesses",
     "a user twice in a sum": "count",
     "separation ignored": "participation",
     "divisor by those who came, drawn": "law",
     "divisor by those who came, late": "law",
+    "tree, noise independent": "dependence",
+    "square root, noise independent": "dependence",
+    "tree, separation ignored": "participation",
+    "tree, clip left out": "guesses",
+    "secure sum, clip left out": "guesses",
+    "secure sum, noise of one left out": "size",
 }
 
 
@@ -45,6 +50,7 @@ def blames(report):
         "guesses": report.refuted,
         "size": report.noise_missing,
         "law": report.noise_of_other_law,
+        "dependence": report.noise_dependent,
         "count": not report.complete,
         "participation": report.participation_broken,
     }
@@ -55,18 +61,20 @@ def blames(report):
 def test_a_broken_server_is_refuted(name):
     report = report_of(name, 1)
     assert not report.passed
-    assert blames(report)[BLAMED[name]]
+    assert blames(report)[BLAMED.get(name, "size")]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", BROKEN)
 def test_a_broken_server_is_refuted_whatever_the_seed(name):
     """docs/check_user_audit.py has 200 seeds."""
-    assert all(blames(report_of(name, seed))[BLAMED[name]] for seed in range(10, 16))
+    assert all(blames(report_of(name, seed))[BLAMED.get(name, "size")] for seed in range(10, 16))
 
 
 @pytest.mark.slow(but=["fedbuff"])
-@pytest.mark.parametrize("name", ["fedbuff", "fedasync", "fedavg, drawn", "fedavg, others replaced"])
+@pytest.mark.parametrize(
+    "name", ["fedbuff", "fedasync", "fedavg, drawn", "fedavg, others replaced", "tree", "banded", "secure sum"]
+)
 def test_released_models_show_sums_of_updates_of_norm_c(name):
     """Without noise, a canary that is in adds C in its direction to a sum, and nothing else does."""
     checked = prepared(name, 3, updates=200)
@@ -77,9 +85,24 @@ def test_released_models_show_sums_of_updates_of_norm_c(name):
     listen_to_server(checked.setup, checked.device, scorer)
     along = -np.concatenate(sums)[:, checked.model.coordinates]
     sign = np.where(checked.included, 1.0, -1.0 if checked.replaces else 0.0)
-    shares = np.array([[members.get(user, (0, 0.0))[1] for user in checked.chosen] for members in scorer.sums])
+    shares = np.array([[one.members.get(user, (0, 0.0))[1] for user in checked.chosen] for one in scorer.sums])
     assert shares.sum() > 10
     assert along == pytest.approx(checked.norm * shares * sign, abs=2e-3)
+
+
+@pytest.mark.slow
+def test_an_aborted_secure_sum_that_shows_something_is_counted_but_not_heard():
+    algorithm = SECURE.replace("bonawitz, threshold: 14", "lightsecagg, threshold: 14, colluding: 2")
+    scenario = text(algorithm.replace("dropout: 0.03", "dropout: 0.1"), ", where: secure_sum", 1)
+    report = UserAudit(loads(scenario)).run()
+    assert report.passed
+    assert report.accounted > report.releases > 9
+
+
+def test_correlated_noise_of_very_many_releases_is_not_taken_apart():
+    more = ", participation: {min_separation: 5}, releases: 5000, noise: {correlated: tree}"
+    with pytest.raises(ScenarioError, match=r"privacy\.releases: expected at most 4096 in an audit of correlated"):
+        audit(loads(text(more=more)))
 
 
 @pytest.mark.slow
