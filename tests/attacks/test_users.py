@@ -22,7 +22,7 @@ def text(algorithm=FEDBUFF, more="", seed=0):
 def test_a_correct_server_passes(name):
     report = report_of(name, 1)
     assert report.passed
-    assert report.releases == report.accounted > 9
+    assert report.releases == report.accounted > 6
     assert report.amplified == (name == "fedavg, drawn")
     assert report.sees["noise halved"]
     assert report.sees["noise off"]
