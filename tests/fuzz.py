@@ -52,9 +52,9 @@ class Drawer:
 
     # -- sections ------------------------------------------------------------------------------
 
-    def scenario(self) -> dict[str, Any]:
-        """Draw a whole scenario."""
-        kind = self.one(*ALGORITHMS)
+    def scenario(self, kind: str | None = None) -> dict[str, Any]:
+        """Draw a whole scenario, of an algorithm if it is given."""
+        kind = kind or self.one(*ALGORITHMS)
         alone, served = kind in ONE_CLIENT, issubclass(ALGORITHMS[kind], ServerAlgorithm)
         count = 1 if alone else self.one(2, 3, 4, 6, 9)
         deciding = kind == "deep_q_sgd"

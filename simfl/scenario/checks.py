@@ -386,8 +386,12 @@ def _cohorts(scenario: Sections, privacy: CohortGaussian) -> Iterator[Problem]:
             size = max(1, math.ceil(share * scenario.clients.count - 1e-9))
         if size * rule.min_separation > count:
             expected = f"at most {count // size} with sums of {size} of {count} users, each in one of b sums in a row"
-            at = ("privacy", "participation", "min_separation")
-            yield Problem(expected, str(rule.min_separation), "lower it, or add clients", at)
+            at, found = ("privacy", "participation", "min_separation"), str(rule.min_separation)
+            advice = "lower it, or add clients"
+            if size > count:
+                expected, found = f"sums of at most {count} users, each once in a sum", str(size)
+                at, advice = ("privacy", "participation"), "lower algorithm.buffer_size, or add clients"
+            yield Problem(expected, found, advice, at)
     if privacy.noise is not None:
         yield from _correlated_sums(privacy, privacy.noise)
     if privacy.cohorts == "poisson":
