@@ -8,32 +8,62 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import jax
 import numpy as np
+from numpy.typing import NDArray
 
 from simfl.algorithms.server import ServerAlgorithm
-from simfl.attacks.canary import OWN_EXCESS
+from simfl.attacks.canary import OWN_EXCESS, CanaryModel
 from simfl.attacks.faults import TRIALS
 from simfl.attacks.noise import NoiseCheck, NoiseLaw
 from simfl.attacks.sum_noise import Floats, Whitening, normal_on_grid
 from simfl.build.cohorts import factor_of
 from simfl.build.setup import Setup
 from simfl.errors import RunError
+from simfl.privacy.cohorts import CohortLedger
 from simfl.privacy.distributed import GridSum
 from simfl.privacy.releases import Releases
 from simfl.records import RunFolder
 from simfl.runs.runner import Simulation
+from simfl.scenario import Scenario
 from simfl.tape import Model
-
-if TYPE_CHECKING:
-    from simfl.attacks.users import UserAudit
 
 #: Number of releases whose numbers are read together.
 READ_AT_A_TIME = 8
 #: Ways in which a server may be broken: the factor of the noise, and whether updates are clipped.
 BROKEN = {"noise off": (0.0, True), "noise halved": (0.5, True), "clipping off": (1.0, False)}
+
+
+class CanaryUsers(Protocol):
+    """What the scorer needs of `simfl.attacks.users.UserAudit`.
+
+    Attributes:
+        owners: the user of each client, [K].
+        canaries: m.
+        chosen: the users that are canaries, [m].
+        norm: C.
+        replaces: whether a canary sends an update or its opposite.
+        trials: draws of simulated audits.
+    """
+
+    scenario: Scenario
+    setup: Setup
+    owners: NDArray[np.int64]
+    canaries: int
+    chosen: NDArray[np.int64]
+    norm: float
+    replaces: bool
+    trials: np.random.Generator
+
+    @property
+    def model(self) -> CanaryModel:
+        """The model of the run."""
+
+    @property
+    def ledger(self) -> CohortLedger:
+        """The ledger of the run."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +102,7 @@ class ServerScorer:
         check: tests of the noise.
     """
 
-    def __init__(self, audit: UserAudit) -> None:
+    def __init__(self, audit: CanaryUsers) -> None:
         setup, plan = audit.setup, audit.setup.protection.cohorts
         assert plan is not None, "the scenario has unit: user"
         self._audit, self._plan, self._factor = audit, plan, factor_of(audit.scenario)
