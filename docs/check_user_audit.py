@@ -15,7 +15,7 @@ import sys
 
 from scipy import stats
 
-from tests.attacks.broken_servers import BROKEN, CORRECT, report_of
+from tests.attacks.broken_servers import CORRECT, SERVERS, report_of
 
 LEVEL = 0.05
 
@@ -31,7 +31,7 @@ def main() -> int:
     print(f"{seeds} seeds each; guesses may refute {allowed} of a correct server")
     print("audits that pass, and that blame guesses, size, law, dependence, count, participation")
     good = True
-    for name in given.only or [*CORRECT, *BROKEN]:
+    for name in given.only or SERVERS:
         reports = []
         for seed in range(seeds):
             if seed % 20 == 0:

@@ -12,10 +12,10 @@ from simfl.algorithms.fedavg import FedAvg
 from simfl.attacks.users import UserAudit
 from simfl.privacy.cohorts import CohortPlan, CohortTally
 from simfl.privacy.distributed import GridSum, Part
-from simfl.privacy.noise import SAMPLERS, gaussian
 from simfl.privacy.releases import Tally
 from simfl.scenario import loads
-from simfl.tape.problem import Clipping, Noise
+from simfl.tape import Tape
+from simfl.tape.problem import Clipping
 
 #: Four sums of each user, or about as many, with z = 4: epsilon is about 1.3 at delta = 1e-3.
 SCENARIO = """
@@ -92,17 +92,12 @@ def prepared(name, seed=0, updates=1000, **options):
     )
 
 
-def _half(*words):
-    return 0.5 * gaussian(*words)
-
-
 @contextlib.contextmanager
 def halved(audit):
     """Add half of the noise that the account has."""
-    SAMPLERS["half"] = _half
-    audit.setup = copy.copy(audit.setup)
-    audit.setup.problem = dataclasses.replace(audit.setup.problem, noise=Noise("half"))
-    yield
+    noise = Tape.noise
+    with mock.patch.object(Tape, "noise", lambda self, model, noise_scale: noise(self, model, 0.5 * noise_scale)):
+        yield
 
 
 @contextlib.contextmanager
@@ -205,6 +200,10 @@ BROKEN = {
     "secure sum, clip left out": ("secure sum", unclipped),
     "secure sum, noise of one left out": ("secure sum", without_the_noise_of_one),
 }
+
+
+#: All servers; a broken one comes after the correct one that it is made of, whose compiled programs it shares.
+SERVERS = [name for base in CORRECT for name in (base, *(broken for broken, (of, _) in BROKEN.items() if of == base))]
 
 
 def report_of(name, seed=0, **options):
