@@ -10,6 +10,9 @@ divisor that the scenario fixes follows a sum with its noise:
 
 The guess about a canary is the inner product of its direction with the sums that it may be in (Steinke, Nasr and
 Jagielski 2023, "Privacy auditing with one (1) training run", https://arxiv.org/abs/2305.08846), as a likelihood ratio.
+Correlated noise and noise on a grid are taken apart first (`simfl.attacks.sum_noise`). In secure sums the auditor is
+the server, without the users that collude with it.
+
 Four more verdicts need no guesses: the tests of the noise (`simfl.attacks.noise`), a sum that the ledger has not
 counted, a user that is in sums more often than `privacy.participation` allows, and a divisor that depends on who came,
 which shows as noise of another size.
@@ -52,10 +55,10 @@ from simfl.tape.executor import choose_device
 class UserReport(NoiseReport):
     """The result of an audit of users.
 
-    Of the server's sums, `releases` were heard and the ledger counted `accounted`; `canaries` of the `users` are
-    canaries. A user was in a sum `most_in_a_sum` times at most, its sums were `closest` apart at least (0 if no user
-    was in two), and it was in `most_sums` at most: `participation_broken` if the scenario's rule allows less.
-    `decisive`: all guesses right would have refuted the certified epsilon.
+    Of the server's sums, `releases` were heard. The ledger counted `accounted`, with aborted secure sums that show
+    something. `canaries` of the `users` are canaries. A user was in a sum `most_in_a_sum` times at most, its sums were
+    `closest` apart at least (0 if no user was in two), and it was in `most_sums` at most: `participation_broken` if the
+    scenario's rule allows less. `decisive`: all guesses right would have refuted the certified epsilon.
     """
 
     users: int

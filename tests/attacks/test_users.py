@@ -68,7 +68,7 @@ def test_a_broken_server_is_refuted(name):
 @pytest.mark.parametrize("name", BROKEN)
 def test_a_broken_server_is_refuted_whatever_the_seed(name):
     """docs/check_user_audit.py has 200 seeds."""
-    assert all(blames(report_of(name, seed))[BLAMED.get(name, "size")] for seed in range(10, 16))
+    assert all(blames(report_of(name, seed))[BLAMED.get(name, "size")] for seed in (10, 11, 12))
 
 
 @pytest.mark.slow(but=["fedbuff"])
