@@ -6,6 +6,7 @@ written into the folder.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -52,11 +53,11 @@ class Drawer:
 
     # -- sections ------------------------------------------------------------------------------
 
-    def scenario(self) -> dict[str, Any]:
-        """Draw a whole scenario."""
-        kind = self.one(*ALGORITHMS)
+    def scenario(self, kind: str | None = None, counts: Sequence[int] = (2, 3, 4, 6, 9)) -> dict[str, Any]:
+        """Draw a whole scenario, of an algorithm if it is given, with one of some numbers of clients."""
+        kind = kind or self.one(*ALGORITHMS)
         alone, served = kind in ONE_CLIENT, issubclass(ALGORITHMS[kind], ServerAlgorithm)
-        count = 1 if alone else self.one(2, 3, 4, 6, 9)
+        count = 1 if alone else self.one(*counts)
         deciding = kind == "deep_q_sgd"
         if deciding:
             count = 2  # one size of networks to compile

@@ -136,7 +136,7 @@ def recorded(ledger: Ledger, run: Run) -> Releases:
             )
     columns = ["client", "batch_size", "sampling_rate", "level", "count"]
     for client, size, rate, level, count in run.releases[columns].itertuples(index=False):
-        if not (0 <= client < len(ledger.sizes) and size >= 1 and 0 < level < math.inf and count >= 0):
+        if not (0 <= client < len(ledger.sizes) and size >= 1 and 0 <= level < math.inf and count >= 0):
             raise DataError(
                 f"{run.folder}: releases: expected those of {len(ledger.sizes)} clients, found client {client} with "
                 f"{count} of {size} examples at level {level:g}; the table is damaged"

@@ -22,6 +22,8 @@ from simfl.tape.layout import padded_size
 
 #: Is called with a model that a release led to, the terms of it that were known before, and the factor of the sum.
 OnModel = Callable[[Model, Sequence[tuple[float, Model | Gradient]], float], None]
+#: Is called with the weights and clients of the updates in a release, and whether the server learns their sum.
+OnRelease = Callable[[Sequence[tuple[float, int]], bool], None]
 
 
 class Cohorts:
@@ -37,6 +39,7 @@ class Cohorts:
 
     #: May be replaced before the run.
     on_model: OnModel = staticmethod(lambda model, known, factor: None)
+    on_release: OnRelease = staticmethod(lambda members, is_summed: None)
     #: Is called when the last release is made; may be replaced before the run.
     on_last: Callable[[], None] = staticmethod(lambda: None)
 
@@ -142,6 +145,7 @@ class Cohorts:
         if not secure.shown:
             self.abort()
             return
+        self.on_release([(1.0, user) for user in secure.shown], False)
         self._close()
         if releases is not None:
             releases.count_sum([(1.0, updates[user]) for user in secure.shown], self.plan.noise_scale)
@@ -188,6 +192,7 @@ class Cohorts:
         self._close()
         updates = [(weight, update) for weight, update in terms if isinstance(update, Gradient)]
         assert len(updates) == len(terms), "updates are promises: what they become is not clipped"
+        self.on_release([(weight, update.client) for weight, update in updates], True)
         plan = self.plan
         if plan.grid is not None:
             return [(1.0, self._on_grid(plan.grid, updates))]

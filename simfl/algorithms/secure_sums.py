@@ -3,8 +3,9 @@
 See `simfl.world.secure_sums` for the protocols. A round of messages ends when all clients in it have answered or
 dropped out, or at its timeout; the last one as soon as the answers suffice. A client drops out if it is offline or cut
 off when a message arrives, if it crashes or leaves while it computes, or by the protocol's own probability. The server
-knows it after the resend timeout of a link, when a crashed client is back, or at once. Lost messages are sent again.
-Fewer than t clients in any round abort the sum: the server learns nothing of the updates.
+knows it after the resend timeout of a link, when a crashed client is back, or at once. Lost messages are sent again. A
+message of a round that is over is ignored. Fewer than t clients in any round abort the sum: the server learns nothing
+of the updates.
 """
 
 from __future__ import annotations
@@ -68,6 +69,41 @@ class Owner(Protocol):
 
     def until_up(self) -> Generator[simpy.Event, Any, bool]:
         """Wait until the server is online; returns false if it has left permanently."""
+
+
+class Answers:
+    """The answers of a round of messages.
+
+    Args:
+        members: the clients that are asked.
+        over: ends the round.
+        enough: whether the answers of these clients end it.
+    """
+
+    def __init__(self, members: Iterable[int], over: simpy.Event, enough: Callable[[Sequence[int]], bool]) -> None:
+        self.came: list[int] = []
+        self.over = over
+        self._missing, self._enough = set(members), enough
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the round has ended."""
+        return bool(self.over.triggered)
+
+    def end(self) -> None:
+        """End the round without those that have not answered."""
+        if not self.is_over:
+            self.over.succeed()
+
+    def settle(self, client: int, answered: bool) -> None:
+        """Note that a client has answered, or dropped out."""
+        if client not in self._missing or self.is_over:
+            return
+        self._missing.discard(client)
+        if answered:
+            self.came.append(client)
+        if not self._missing or (answered and self._enough(self.came)):
+            self.end()
 
 
 class SecureSums:
@@ -179,48 +215,39 @@ class SecureSums:
         members: Sequence[int],
         step: Step,
         enough: Callable[[Sequence[int]], bool] = lambda came: False,
-        ask: Callable[[int, Callable[[int, bool], None]], None] | None = None,
+        ask: Callable[[int, Answers], None] | None = None,
     ) -> Generator[simpy.Event, Any, list[int]]:
         """Send to the members, and return those whose answers came in time."""
         if len(members) < self.protocol.threshold:
             return []
-        missing, came, over = set(members), list[int](), self._clock.event()
-
-        def settle(client: int, answered: bool) -> None:
-            if client in missing and not over.triggered:
-                missing.discard(client)
-                if answered:
-                    came.append(client)
-                if not missing or (answered and enough(came)):
-                    over.succeed()
-
+        answers = Answers(members, self._clock.event(), enough)
         for client in members:
             if ask is not None:
-                ask(client, settle)
+                ask(client, answers)
             else:
-                self._ask(client, step, settle)
+                self._ask(client, step, answers)
         if not math.isinf(self.protocol.timeout_s):
-            self._clock.call_at(self._clock.now + self.protocol.timeout_s, lambda: over.triggered or over.succeed())
-        yield over
+            self._clock.call_at(self._clock.now + self.protocol.timeout_s, answers.end)
+        yield answers.over
         yield from self._algorithm.until_up()
-        return sorted(came)
+        return sorted(answers.came)
 
-    def _ask(self, client: int, step: Step, settle: Callable[[int, bool], None]) -> None:
+    def _ask(self, client: int, step: Step, answers: Answers) -> None:
         """Send a round's message to a client, which answers or drops out."""
         algorithm, since = self._algorithm, self._clock.now
 
         def received() -> None:
+            if answers.is_over:
+                return
             algorithm.communicated(client, algorithm.present_s(client, since, self._clock.now))
             if self.protocol.dropout and self._drops.next(client) < self.protocol.dropout:
-                settle(client, False)
+                answers.settle(client, False)
             else:
-                self._clock.start(self._answer(client, step, settle), client)
+                self._clock.start(self._answer(client, step, answers), client)
 
-        algorithm.to_client(client, received, step.down, lambda: settle(client, False))
+        algorithm.to_client(client, received, step.down, lambda: answers.settle(client, False))
 
-    def _answer(
-        self, client: int, step: Step, settle: Callable[[int, bool], None]
-    ) -> Generator[simpy.Event, Any, None]:
+    def _answer(self, client: int, step: Step, answers: Answers) -> Generator[simpy.Event, Any, None]:
         """Compute, and send the answer."""
         algorithm = self._algorithm
         if step.work_s:
@@ -228,13 +255,15 @@ class SecureSums:
             outcome = yield algorithm.compute_for(client, self.work_s(client, step))
             self.on_busy(client, False)
             if outcome is not Outcome.DONE:
-                algorithm.when_up(lambda: settle(client, False))
+                algorithm.when_up(lambda: answers.settle(client, False))
                 return
         sent_s = self._clock.now
 
         def arrived() -> None:
+            if answers.is_over:  # the client may do other things by now
+                return
             algorithm.communicated(client, algorithm.present_s(client, sent_s, self._clock.now))
-            settle(client, True)
+            answers.settle(client, True)
 
         algorithm.world.network.send(client, algorithm.server, step.up, arrived)
 
@@ -281,20 +310,22 @@ class SecureSums:
         asked = present if count >= protocol.threshold else []
         step = protocol.steps(count)[3]
 
-        def ask(client: int, settle: Callable[[int, bool], None]) -> None:
+        def ask(client: int, answers: Answers) -> None:
             def answer() -> None:
-                self._clock.start(self._answer(client, step, settle), client)
+                self._clock.start(self._answer(client, step, answers), client)
 
             def received() -> None:
+                if answers.is_over:
+                    return
                 missing = {update for update in updates if client in self._coming.get(update, ())}
                 if protocol.dropout and self._drops.next(client) < protocol.dropout:
-                    settle(client, False)
+                    answers.settle(client, False)
                 elif missing:
                     self._waiting[client] = missing, answer
                 else:
                     answer()
 
-            self._algorithm.to_client(client, received, step.down, lambda: settle(client, False))
+            self._algorithm.to_client(client, received, step.down, lambda: answers.settle(client, False))
 
         answered = yield from self._round(asked, step, lambda came: protocol.enough(holders, came), ask)
         self._waiting.clear()

@@ -32,8 +32,7 @@ from simfl.accounts.check import claims_of
 from simfl.accounts.network import Network, assumptions_of, statement_of
 from simfl.attacks.adversary import listen
 from simfl.attacks.faults import shown
-from simfl.attacks.judging import Judge, Report, curve
-from simfl.attacks.noise import FALSE_ALARMS
+from simfl.attacks.judging import Judge, NoiseReport, Report, curve
 from simfl.attacks.planting import Kind, PlantedScenario
 from simfl.attacks.scorers import ReleaseScorer, ViewScorer
 from simfl.attacks.statistics import AuditVerdict, Profile
@@ -50,7 +49,7 @@ from simfl.tape.executor import choose_device
 
 
 @dataclass(frozen=True, kw_only=True)
-class AuditReport(Report):
+class AuditReport(NoiseReport):
     """The result of an audit of one client's releases, in the local view.
 
     `releases` were heard, and the ledger counted `accounted`. If it counted fewer, something was sent and not accounted
@@ -58,10 +57,7 @@ class AuditReport(Report):
     `sampling_rate` is the mean of q. `claimed` is the scenario's claim, NaN without one that can be tested. `decisive`:
     all guesses right would have refuted the certified epsilon (the claimed one, if nothing is certified).
 
-    Some of the `noise_releases` are another client's; `noise_pairs` of them were compared, and `noise_numbers` numbers
-    contain only noise. Three p-values bound the chance, for correct noise and all three tests together, of such little
-    noise (`noise_p_value`), of numbers so far from the declared law (`law_p_value`), and of such dependent noise
-    (`dependence_p_value`). Each one below `FALSE_ALARMS` is an alarm.
+    Some of the `noise_releases`, whose noise was tested, are another client's.
     """
 
     client: int
@@ -79,20 +75,11 @@ class AuditReport(Report):
     claim_refuted: bool
     decisive: bool
     noise_releases: int
-    noise_pairs: int
-    noise_numbers: int
-    noise_p_value: float
-    noise_missing: bool
-    law_p_value: float
-    noise_of_other_law: bool
-    dependence_p_value: float
-    noise_dependent: bool
 
     @property
     def passed(self) -> bool:
         """Whether the audit shows no error."""
-        noise_wrong = self.noise_missing or self.noise_of_other_law or self.noise_dependent
-        return super().passed and not (self.claim_refuted or noise_wrong)
+        return super().passed and not self.claim_refuted
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -255,6 +242,7 @@ class Audit(PlantedScenario):
         by_noise = shown(check.law, check.blank.size, own, check.heard.total() - own)
         return AuditReport(
             **shared,
+            **AuditReport.noise_fields(noise),
             client=client,
             complete=scorer.heard == accounted,
             sees={**guessed, **{name: seen or guessed.get(name, False) for name, seen in by_noise.items()}},
@@ -274,14 +262,6 @@ class Audit(PlantedScenario):
             claim_refuted=on_claim.p_value < 1.0 - self.judge.confidence,
             decisive=scorer.heard > 0 and self.judge.refutes(made, made, bound),
             noise_releases=noise.releases,
-            noise_pairs=noise.pairs,
-            noise_numbers=noise.numbers,
-            noise_p_value=noise.too_small,
-            noise_missing=noise.too_small < FALSE_ALARMS,
-            law_p_value=noise.other_law,
-            noise_of_other_law=noise.other_law < FALSE_ALARMS,
-            dependence_p_value=noise.dependent,
-            noise_dependent=noise.dependent < FALSE_ALARMS,
         )
 
     def _claim(self, releases: Releases, epsilon: float) -> Claimed | None:

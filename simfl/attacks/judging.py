@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from simfl.attacks.noise import FALSE_ALARMS, NoiseVerdict
 from simfl.attacks.statistics import (
     AuditVerdict,
     Profile,
@@ -65,6 +66,50 @@ class Report:
     def passed(self) -> bool:
         """Whether the audit shows no error."""
         return self.complete and not self.refuted
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoiseReport(Report):
+    """The results of an audit that also tests the noise of what it heard.
+
+    `noise_pairs` of the releases were compared, and `noise_numbers` numbers contain only noise. Three p-values bound
+    the chance, for correct noise and all three tests together, of such little noise (`noise_p_value`), of numbers so
+    far from the declared law (`law_p_value`), and of such dependent noise (`dependence_p_value`). Each one below
+    `FALSE_ALARMS` is an alarm.
+    """
+
+    noise_pairs: int
+    noise_numbers: int
+    noise_p_value: float
+    noise_missing: bool
+    law_p_value: float
+    noise_of_other_law: bool
+    dependence_p_value: float
+    noise_dependent: bool
+
+    @staticmethod
+    def noise_fields(noise: NoiseVerdict) -> dict[str, Any]:
+        """Return the fields that follow from a verdict on the noise."""
+        return {
+            "noise_pairs": noise.pairs,
+            "noise_numbers": noise.numbers,
+            "noise_p_value": noise.too_small,
+            "noise_missing": noise.too_small < FALSE_ALARMS,
+            "law_p_value": noise.other_law,
+            "noise_of_other_law": noise.other_law < FALSE_ALARMS,
+            "dependence_p_value": noise.dependent,
+            "noise_dependent": noise.dependent < FALSE_ALARMS,
+        }
+
+    @property
+    def noise_wrong(self) -> bool:
+        """Whether a test of the noise raises an alarm."""
+        return self.noise_missing or self.noise_of_other_law or self.noise_dependent
+
+    @property
+    def passed(self) -> bool:
+        """Whether the audit shows no error."""
+        return super().passed and not self.noise_wrong
 
 
 class Judge:

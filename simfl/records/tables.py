@@ -244,7 +244,7 @@ def read_table(path: Path, schema: pa.Schema, digest: str = "") -> pa.Table:
     with _opened(path) as file:
         rows = file.read()
     _check_columns(path, rows.schema, schema)
-    rows = _whole(path, schema, rows.to_batches())
+    rows = _whole(path, schema, rows.to_batches() or [pa.RecordBatch.from_pylist([], schema=rows.schema)])
     if digest and digest_batches(rows.schema, rows.to_batches(ROWS_PER_CHUNK)) != digest:
         raise _damaged(path)
     return rows

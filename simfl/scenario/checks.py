@@ -348,8 +348,8 @@ def _cohorts(scenario: Sections, privacy: CohortGaussian) -> Iterator[Problem]:
     if isinstance(privacy, DiscreteGaussian):
         if secure is not None and secure.bits > MOST_BITS:
             advice = "parts are integers that float32 holds"
-            at = ("algorithm", "secure_sum", "bits")
-            yield Problem(f"at most {MOST_BITS} with discrete_gaussian", str(secure.bits), advice, at)
+            bits = ("algorithm", "secure_sum", "bits")
+            yield Problem(f"at most {MOST_BITS} with discrete_gaussian", str(secure.bits), advice, bits)
         if not privacy.noise_multiplier:
             advice = "the grid follows from the noise"
             yield Problem("a number > 0 with discrete_gaussian", "0", advice, ("privacy", "noise_multiplier"))
@@ -360,8 +360,8 @@ def _cohorts(scenario: Sections, privacy: CohortGaussian) -> Iterator[Problem]:
             yield Problem(expected, f"{exponent:g}", advice, ("algorithm", "staleness_exponent"))
         bound = getattr(algorithm, "staleness_bound", None)
         if bound is not None and bound.policy == "down_weight":
-            at = ("algorithm", "staleness_bound", "policy")
-            yield Problem("wait or drop with privacy.where: secure_sum", "'down_weight'", advice, at)
+            policy = ("algorithm", "staleness_bound", "policy")
+            yield Problem("wait or drop with privacy.where: secure_sum", "'down_weight'", advice, policy)
     if privacy.colluding and privacy.where != "secure_sum":
         advice = "a server that adds the noise itself knows it"
         yield Problem(f"0 with where: {privacy.where}", str(privacy.colluding), advice, ("privacy", "colluding"))
@@ -380,8 +380,12 @@ def _cohorts(scenario: Sections, privacy: CohortGaussian) -> Iterator[Problem]:
             size = max(1, math.ceil(share * scenario.clients.count - 1e-9))
         if size * rule.min_separation > count:
             expected = f"at most {count // size} with sums of {size} of {count} users, each in one of b sums in a row"
-            at = ("privacy", "participation", "min_separation")
-            yield Problem(expected, str(rule.min_separation), "lower it, or add clients", at)
+            at: Path = ("privacy", "participation", "min_separation")
+            if size <= count:
+                yield Problem(expected, str(rule.min_separation), "lower it, or add clients", at)
+            else:
+                advice = "a user is once in a sum: lower algorithm.buffer_size, or add clients"
+                yield Problem(f"sums of at most {count} users", str(size), advice, at[:2])
     if privacy.noise is not None:
         yield from _correlated_sums(privacy, privacy.noise)
     if privacy.adaptive is not None:

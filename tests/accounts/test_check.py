@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from simfl import run
-from simfl.accounts.check import check, recorded
+from simfl.accounts.check import check, check_run, recorded
 from simfl.build.assembly import assemble
 from simfl.errors import ScenarioError
 from simfl.papers.adp2sgd.theory import theorem2
@@ -155,6 +155,12 @@ def test_a_run_is_checked_by_its_recorded_releases(tmp_path):
     bounds = table.groupby("time_s")["epsilon"].max().clip(upper=shown.iloc[-1])
     assert bounds.tolist() == shown.tolist()
     assert table["releases"].iloc[-4:].tolist() == releases.counts
+
+
+def test_a_run_without_noise_has_an_infinite_epsilon(tmp_path):
+    made = run(scenario("{noise_multiplier: 0}", stop="{updates: 8}"), out=tmp_path)
+    found = check_run(made).findings
+    assert {one.certified["local_transcript", "add_or_remove"] for one in found} == {math.inf}
 
 
 def test_releases_of_other_kinds_are_read_back(tmp_path):

@@ -112,6 +112,7 @@ def test_without_a_rule_noise_does_not_follow_from_a_budget_unless_draws_amplify
         ([0, 1], {}, r"clients\.users: expected .*18.*"),
         ([0] * 17 + [2], {}, r"clients\.users: expected users 0, 1, 2, \.\.\. .*found none of user 1"),
         (4, {"participation": {"min_separation": 2}}, r"min_separation: expected at most 1 with sums of 4 of 4 users"),
+        (3, {"participation": {"min_separation": 1}}, r"participation: expected sums of at most 3 users, found 4"),
         (9, {"noise_multiplier": None, "epsilon": 3.0}, r"privacy\.noise_multiplier: expected a noise multiplier"),
         (9, {"unit": None, "mechanism": "gaussian_update"}, r"clients\.users: expected null without privacy\.unit"),
     ],

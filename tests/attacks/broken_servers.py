@@ -3,6 +3,7 @@
 import contextlib
 import copy
 import dataclasses
+import math
 from collections import Counter
 from unittest import mock
 
@@ -10,11 +11,12 @@ from simfl.algorithms import cohorts
 from simfl.algorithms.cohorts import Cohorts
 from simfl.algorithms.fedavg import FedAvg
 from simfl.attacks.users import UserAudit
-from simfl.privacy.cohorts import CohortTally
-from simfl.privacy.noise import SAMPLERS, gaussian
+from simfl.privacy.cohorts import CohortPlan, CohortTally
+from simfl.privacy.distributed import GridSum, Part
 from simfl.privacy.releases import Tally
 from simfl.scenario import loads
-from simfl.tape.problem import Clipping, Noise
+from simfl.tape import Tape
+from simfl.tape.problem import Clipping
 
 #: Four sums of each user, or about as many, with z = 4: epsilon is about 1.3 at delta = 1e-3.
 SCENARIO = """
@@ -33,13 +35,17 @@ FEDBUFF = f"{{kind: fedbuff, buffer_size: 20, staleness_exponent: 0, {LOCAL}}}"
 FEDASYNC = f"{{kind: fedasync, {LOCAL}}}"
 DRAWN = f"{{kind: fedavg, fraction: 0.1, weighting: uniform, {LOCAL}}}"
 LATE = f"{{kind: fedavg, fraction: 0.1, weighting: uniform, deadline: 12 ms, {LOCAL}}}"
+SECURE = DRAWN.replace("}", ", secure_sum: {kind: bonawitz, threshold: 14, bits: 16, dropout: 0.03}}")
+BUFFER = FEDBUFF.replace(
+    "}", ", after_update: wait, secure_sum: {kind: lightsecagg, threshold: 14, colluding: 2, dropout: 0.15}}"
+)
 APART = ", participation: {min_separation: 5}"
 
 #: Name -> algorithm, further options of privacy, and spread of speeds of servers without a fault.
 CORRECT = {
     "fedbuff": (FEDBUFF, "", 0.0),
     "fedbuff, apart": (FEDBUFF, APART, 0.7),
-    "fedbuff, fast users": (FEDBUFF.replace("20", "100"), "", 1.2),
+    "fedbuff, fast users": (FEDBUFF.replace("20", "140"), "", 1.2),
     "fedasync": (FEDASYNC, "", 0.3),
     "fedavg, drawn": (DRAWN, ", cohorts: poisson, releases: 40", 0.7),
     "fedavg, late": (LATE, "", 0.7),
@@ -47,6 +53,38 @@ CORRECT = {
     "fedbuff, adaptive": (FEDBUFF, "", 0.0),
     "fedavg, drawn, adaptive": (DRAWN, ", cohorts: poisson, releases: 40", 0.7),
     "fedavg, others replaced, adaptive": (DRAWN, ", neighbors: replace_one", 0.0),
+    "tree": (FEDBUFF, ", participation: {min_separation: 5, at_most: 2}, releases: 20, noise: {correlated: tree}", 0.7),
+    "nodes of trees, restarted": (
+        DRAWN,
+        f"{APART}, releases: 40, noise: {{correlated: tree, estimate: nodes, restart_every: 15}}",
+        0.3,
+    ),
+    "square root": (FEDBUFF, f"{APART}, releases: 40, noise: {{correlated: square_root, bands: 5}}", 0.7),
+    "banded": (FEDBUFF, f"{APART}, releases: 40, noise: {{correlated: banded, bands: 5}}", 0.3),
+    "blt, others replaced": (
+        FEDASYNC,
+        ", participation: {min_separation: 100, at_most: 2}, releases: 400, noise: {correlated: blt}"
+        ", neighbors: replace_one",
+        0.3,
+    ),
+    "secure sum": (SECURE, ", where: secure_sum, colluding: 2", 0.5),
+    "secure sum, neighbors": (
+        SECURE.replace("bonawitz, threshold: 14", "secagg_plus, threshold: 14, neighbors: 12"),
+        ", where: secure_sum, participation: {min_separation: 3}",
+        0.5,
+    ),
+    "secure sum of a buffer": (BUFFER, ", where: secure_sum, colluding: 2", 0.5),
+    "secure sum, discrete": (
+        SECURE,
+        ", mechanism: discrete_gaussian, where: secure_sum, colluding: 2",
+        0.5,
+    ),
+    "secure sum, 10 bits": (
+        SECURE.replace("bits: 16", "bits: 10"),
+        ", mechanism: discrete_gaussian, where: secure_sum",
+        0.5,
+    ),
+    "secure sum, noise of the server": (SECURE, "", 0.5),
 }
 #: The norm of servers with an adaptive one: it begins far from the norms of updates.
 ADAPTIVE = {"start": 0.05, "count_noise": 5.0}
@@ -61,17 +99,40 @@ def prepared(name, seed=0, updates=1000, **options):
     return UserAudit(scenario, **options)
 
 
-def _half(*words):
-    return 0.5 * gaussian(*words)
-
-
 @contextlib.contextmanager
 def halved(audit):
     """Add half of the noise that the account has."""
-    SAMPLERS["half"] = _half
-    audit.setup = copy.copy(audit.setup)
-    audit.setup.problem = dataclasses.replace(audit.setup.problem, noise=Noise("half"))
-    yield
+    noise = Tape.noise
+    with mock.patch.object(Tape, "noise", lambda self, model, noise_scale: noise(self, model, 0.5 * noise_scale)):
+        yield
+
+
+@contextlib.contextmanager
+def halved_on_the_grid(audit):
+    """Let each user add half of its discrete noise."""
+    with mock.patch.object(GridSum, "part", lambda self: Part(dataclasses.replace(self, deviation=self.deviation / 2))):
+        yield
+
+
+@contextlib.contextmanager
+def without_the_noise_of_one(audit):
+    """Leave out the noise of a user of each secure sum."""
+    with mock.patch.object(
+        CohortPlan, "scale_of", lambda self, members: self.noise_scale * math.sqrt((members - 1) / self.parts)
+    ):
+        yield
+
+
+@contextlib.contextmanager
+def uncorrelated(audit):
+    """Draw the noise of each release afresh, with the deviation that correlated noise has."""
+
+    def noises(self, strategy):
+        for std in strategy.deviations(self.plan.releases):
+            yield self._tape.combine((1.0, self._tape.noise(self._model, std * self.plan.noise_scale)))
+
+    with mock.patch.object(Cohorts, "_correlated", noises):
+        yield
 
 
 @contextlib.contextmanager
@@ -144,6 +205,12 @@ def noise_of_the_first_norm(audit):
     return mock.patch.object(cohorts, "adapted_sum", wrong)
 
 
+#: Servers that are also audited with half of their noise.
+HALVED = (
+    *("tree", "nodes of trees, restarted", "square root", "banded", "blt, others replaced"),
+    *("secure sum", "secure sum, neighbors", "secure sum of a buffer", "secure sum, noise of the server"),
+)
+
 #: Name -> the server that is broken, and how.
 BROKEN = {
     "noise halved": ("fedbuff", halved),
@@ -154,7 +221,20 @@ BROKEN = {
     "divisor by those who came, late": ("fedavg, late", divided_by_those_who_came),
     "adaptive, clip left out": ("fedbuff, adaptive", unclipped_sums),
     "adaptive, noise of the first norm": ("fedbuff, adaptive", noise_of_the_first_norm),
+    **{f"{name}, noise halved": (name, halved) for name in HALVED},
+    "secure sum, discrete, noise halved": ("secure sum, discrete", halved_on_the_grid),
+    "secure sum, 10 bits, noise halved": ("secure sum, 10 bits", halved_on_the_grid),
+    "tree, noise independent": ("tree", uncorrelated),
+    "square root, noise independent": ("square root", uncorrelated),
+    "tree, separation ignored": ("tree", ungated),
+    "tree, clip left out": ("tree", unclipped),
+    "secure sum, clip left out": ("secure sum", unclipped),
+    "secure sum, noise of one left out": ("secure sum", without_the_noise_of_one),
 }
+
+
+#: All servers; a broken one comes after the correct one that it is made of, whose compiled programs it shares.
+SERVERS = [name for base in CORRECT for name in (base, *(broken for broken, (of, _) in BROKEN.items() if of == base))]
 
 
 def report_of(name, seed=0, **options):

@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 
 from simfl.attacks.audit import audit
-from simfl.attacks.users import ServerScorer, UserReport, listen_to_server
+from simfl.attacks.sums import ServerScorer, listen_to_server
+from simfl.attacks.users import UserAudit, UserReport
 from simfl.errors import ScenarioError
 from simfl.scenario import loads
-from tests.attacks.broken_servers import BROKEN, CORRECT, FEDBUFF, SCENARIO, prepared, report_of
+from tests.attacks.broken_servers import BROKEN, CORRECT, FEDBUFF, SCENARIO, SECURE, prepared, report_of
 
 
 def text(algorithm=FEDBUFF, more="", seed=0):
@@ -21,11 +22,40 @@ def text(algorithm=FEDBUFF, more="", seed=0):
 def test_a_correct_server_passes(name):
     report = report_of(name, 1)
     assert report.passed
-    assert report.releases == report.accounted > 9
+    assert report.releases == report.accounted > 6
     assert report.amplified == ("drawn" in name)
     assert report.sees["noise halved"]
     assert report.sees["noise off"]
-    assert report.decisive or "others replaced" in name
+    assert report.decisive or "fedavg, others replaced" in name or name == "secure sum, 10 bits"
+
+
+#: What blames each broken server; "size" by default.
+BLAMED = {
+    "clip left out": "guesses",
+    "a user twice in a sum": "count",
+    "separation ignored": "participation",
+    "divisor by those who came, drawn": "law",
+    "divisor by those who came, late": "law",
+    "tree, noise independent": "dependence",
+    "square root, noise independent": "dependence",
+    "tree, separation ignored": "participation",
+    "tree, clip left out": "guesses",
+    "secure sum, clip left out": "guesses",
+    "adaptive, clip left out": "guesses",
+    "adaptive, noise of the first norm": "size",
+    "secure sum, noise of one left out": "size",
+}
+
+
+def blames(report):
+    return {
+        "guesses": report.refuted,
+        "size": report.noise_missing,
+        "law": report.noise_of_other_law,
+        "dependence": report.noise_dependent,
+        "count": not report.complete,
+        "participation": report.participation_broken,
+    }
 
 
 @pytest.mark.slow(but=["clip left out", "separation ignored"])
@@ -33,28 +63,29 @@ def test_a_correct_server_passes(name):
 def test_a_broken_server_is_refuted(name):
     report = report_of(name, 1)
     assert not report.passed
-    blamed = {
-        "guesses": report.refuted,
-        "size": report.noise_missing,
-        "law": report.noise_of_other_law,
-        "count": not report.complete,
-        "participation": report.participation_broken,
-    }
-    assert {
-        "noise halved": "size",
-        "clip left out": "guesses",
-        "a user twice in a sum": "count",
-        "separation ignored": "participation",
-        "divisor by those who came, drawn": "law",
-        "divisor by those who came, late": "law",
-        "adaptive, clip left out": "guesses",
-        "adaptive, noise of the first norm": "size",
-    }[name] in [name for name, blame in blamed.items() if blame]
+    assert blames(report)[BLAMED.get(name, "size")]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_broken_server_is_refuted_whatever_the_seed(name):
+    """docs/check_user_audit.py has 200 seeds."""
+    assert all(blames(report_of(name, seed))[BLAMED.get(name, "size")] for seed in (10, 11, 12))
 
 
 @pytest.mark.slow(but=["fedbuff"])
 @pytest.mark.parametrize(
-    "name", ["fedbuff", "fedasync", "fedavg, drawn", "fedavg, others replaced", "fedbuff, adaptive"]
+    "name",
+    [
+        "fedbuff",
+        "fedasync",
+        "fedavg, drawn",
+        "fedavg, others replaced",
+        "tree",
+        "banded",
+        "secure sum",
+        "fedbuff, adaptive",
+    ],
 )
 def test_released_models_show_sums_of_updates_of_norm_c(name):
     """Without noise, a canary that is in adds C in its direction to a sum, and nothing else does."""
@@ -65,16 +96,31 @@ def test_released_models_show_sums_of_updates_of_norm_c(name):
 
     def hear(steps, factors, adapted):
         sums.append(steps / np.array(factors)[:, None])
-        norms.extend([checked.norm] * len(steps) if adapted is None else adapted.tolist())
+        norms.extend([checked.norm] * len(steps) if adapted is None else adapted)
 
     scorer.hear = hear
     listen_to_server(checked.setup, checked.device, scorer)
     along = -np.concatenate(sums)[:, checked.model.coordinates]
     sign = np.where(checked.included, 1.0, -1.0 if checked.replaces else 0.0)
-    shares = np.array([[members.get(user, (0, 0.0))[1] for user in checked.chosen] for members in scorer.sums])
+    shares = np.array([[one.members.get(user, (0, 0.0))[1] for user in checked.chosen] for one in scorer.sums])
     assert shares.sum() > 10
     assert along == pytest.approx(np.array(norms)[:, None] * shares * sign, abs=2e-3)
     assert (len(set(norms)) == len(norms) > 1) == name.endswith("adaptive")
+
+
+@pytest.mark.slow
+def test_an_aborted_secure_sum_that_shows_something_is_counted_but_not_heard():
+    algorithm = SECURE.replace("bonawitz, threshold: 14", "lightsecagg, threshold: 14, colluding: 2")
+    scenario = text(algorithm.replace("dropout: 0.03", "dropout: 0.1"), ", where: secure_sum", 1)
+    report = UserAudit(loads(scenario)).run()
+    assert report.passed
+    assert report.accounted > report.releases > 9
+
+
+def test_correlated_noise_of_very_many_releases_is_not_taken_apart():
+    more = ", participation: {min_separation: 5}, releases: 5000, noise: {correlated: tree}"
+    with pytest.raises(ScenarioError, match=r"privacy\.releases: expected at most 4096 in an audit of correlated"):
+        audit(loads(text(more=more)))
 
 
 @pytest.mark.slow

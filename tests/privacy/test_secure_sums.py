@@ -9,7 +9,6 @@ import pytest
 
 import simfl
 from simfl.accounts import check as claims
-from simfl.attacks.users import UserAudit
 from simfl.errors import ScenarioError
 from simfl.privacy.cohorts import CohortLedger, CohortPlan
 from simfl.privacy.gaussian import gaussian_epsilon
@@ -244,11 +243,6 @@ def test_noise_that_would_not_be_there_is_refused(algorithm, privacy, message):
     with pytest.raises(ScenarioError) as caught:
         scenario(algorithm if "kind" in algorithm else {**FEDAVG, **algorithm}, privacy=privacy)
     assert message in str(caught.value)
-
-
-def test_audits_of_users_are_for_noise_of_the_server():
-    with pytest.raises(ScenarioError, match=r"privacy\.where: expected server, found secure_sum"):
-        UserAudit(scenario())
 
 
 @pytest.mark.parametrize("name", ["FedAvg", "FedBuff"])

@@ -35,6 +35,15 @@ def test_the_digest_treats_all_nan_alike_and_skips_host_times(tmp_path):
     assert len(digests[0]) == len(hashlib.sha256().hexdigest())
 
 
+def test_an_empty_table_keeps_its_further_columns(tmp_path):
+    """A run whose users were in no release has a table of cohorts without rows, and a column of users."""
+    required = pa.schema([("time_s", pa.float64())])
+    with TableWriter(tmp_path / "t.parquet", required.append(pa.field("user", pa.int32()))):
+        pass
+    rows = read_table(tmp_path / "t.parquet", required, digest_table(tmp_path / "t.parquet"))
+    assert (rows.column_names, rows.num_rows) == (["time_s", "user"], 0)
+
+
 @pytest.fixture
 def long(tmp_path, monkeypatch):
     """The path of a table of more rows than are read at once: 100 rows in groups of 7."""

@@ -14,6 +14,7 @@ from simfl.cli.shared import OneScenario, Overrides
 
 if TYPE_CHECKING:
     from simfl.attacks.audit import AuditReport, PairwiseReport
+    from simfl.attacks.judging import NoiseReport
     from simfl.attacks.users import UserReport
 
 
@@ -119,7 +120,7 @@ def _rows(report: AuditReport) -> list[Row | str]:
     return rows
 
 
-def _noise_rows(report: AuditReport | UserReport, releases: int) -> list[Row | str]:
+def _noise_rows(report: NoiseReport, releases: int) -> list[Row | str]:
     missing = f"chance {show(report.noise_p_value)} or less if it is as declared; {releases:,} releases"
     law = f"chance {show(report.law_p_value)} or less if as declared; {report.noise_numbers:,} numbers without data"
     reused = f"chance {show(report.dependence_p_value)} or less if it is; {report.noise_pairs:,} pairs of releases"
@@ -142,7 +143,6 @@ def _tested(name: str, epsilon: float, note: str, p_value: float, refuted: bool,
 def _notes(report: AuditReport) -> list[str]:
     from simfl.attacks.noise import FALSE_ALARMS
 
-    is_noise_wrong = report.noise_missing or report.noise_of_other_law or report.noise_dependent
     has_epsilon = not (math.isnan(report.certified) and math.isnan(report.claimed))
     notes = {
         f"The client released nothing: the audit received nothing from client {report.client}.": not report.releases,
@@ -159,7 +159,7 @@ def _notes(report: AuditReport) -> list[str]:
         "Noise is not drawn afresh: noise of two releases, or of two coordinates of a release, is dependent.": (
             report.noise_dependent
         ),
-        f"The tests of the noise reject one correct mechanism in {1 / FALSE_ALARMS:,.0f} at most.": is_noise_wrong,
+        f"The tests of the noise reject one correct mechanism in {1 / FALSE_ALARMS:,.0f} at most.": report.noise_wrong,
         _refuted("accounting", report.confidence): report.refuted,
         "The scenario assumes that the senders of updates are hidden; the auditor knows them, and the epsilon "
         "certified here is for that view: local_transcript.": report.view == "global_hidden",
