@@ -157,6 +157,14 @@ def each_of(values: Iterable[Any]) -> Any:
     return Each(listed)
 
 
+def of_each(function: Callable[..., Any], *numbers: Any) -> Any:
+    """Return a function of numbers, an `Each` if one of them is one."""
+    settings = next((len(value.values) for value in numbers if value.__class__ is Each), 0)
+    if not settings:
+        return function(*numbers)
+    return each_of([function(*(of_setting(value, k) for value in numbers)) for k in range(settings)])
+
+
 def number(value: Any) -> float:
     """Return a float, or the `Each` that it is."""
     return value if value.__class__ is Each else float(value)  # type: ignore[return-value]

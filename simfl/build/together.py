@@ -10,14 +10,27 @@ from typing import Any
 import numpy as np
 
 from simfl.algorithms import Training
+from simfl.algorithms.optimizers import OptimizerPlan
 from simfl.build.setup import Setup
+from simfl.compression.base import CompressionPlan
 from simfl.each import array_for_each, each_of
 from simfl.privacy.ledger import Ledger
 from simfl.tape import LearningProblem
+from simfl.tape.problem import LocalRounds
 
 #: Fields that may differ between runs of one world.
-_OF_TRAINING = {"initial", "step_size", "noise_std", "noise_scale", "clipping_norm"}
-_OF_PROBLEM = {"data", "keys", "clipping", "grid", "correlation", "optimizing"}  # operations are compared, too
+_OF_TRAINING = {
+    "initial", "step_size", "noise_std", "noise_scale", "clipping_norm", "optimizer", "server_optimizer", "compression"
+}  # fmt: skip
+_OF_PROBLEM = {
+    "data",
+    "keys",
+    "clipping",
+    "grid",
+    "correlation",
+    "optimizing",
+    "rounds",
+}  # operations are compared, too
 _PLAIN = (bool, int, float, str, bytes, frozenset, type(None))
 
 
@@ -33,7 +46,7 @@ def is_one_world(one: Setup, other: Setup) -> bool:
         and one.algorithm is other.algorithm
         and _same_but(one.training, other.training, _OF_TRAINING | drawn)
         and _noisy(one.training) == _noisy(other.training)
-        and _same(one.options, other.options)
+        and all(_alike(*parts) for parts in zip(_numbers(one), _numbers(other), strict=True))
         and _same_but(one.problem, other.problem, _OF_PROBLEM)
         and one.problem.operation == other.problem.operation
         and _same_but(one.problem.data, other.problem.data, set())
@@ -54,13 +67,66 @@ def together(setups: Sequence[Setup]) -> Setup:
         noise_std=[each_of(of_client) for of_client in zip(*stds, strict=True)],
         noise_scale=[each_of(map(float, of_client)) for of_client in zip(*scales, strict=True)],
         clipping_norm=each_of(float(training.clipping_norm) for training in trainings),
+        optimizer=_joined([training.optimizer for training in trainings]),
+        server_optimizer=_joined([training.server_optimizer for training in trainings]),
+        compression=_joined([training.compression for training in trainings]),
     )
+    setup.options = _joined([each.options for each in setups])
     ledgers = [setup.ledger for setup in setups if setup.ledger is not None]
     if ledgers:
         ledger = copy.copy(ledgers[0])  # it only says which releases are of the usual kind
         ledger.levels = [each_of(of_client) for of_client in zip(*(one.levels for one in ledgers), strict=True)]
         setup.protection = dataclasses.replace(setup.protection, ledger=ledger)
     return setup
+
+
+def _numbers(setup: Setup) -> list[Any]:
+    """Return what may differ in single numbers."""
+    training, problem = setup.training, setup.problem
+    return [setup.options, training.optimizer, training.server_optimizer, training.compression, problem.rounds]
+
+
+def _alike(one: Any, other: Any) -> bool:
+    """Return whether two values are the same, but for single numbers in them."""
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, float):
+        return bool(one) == bool(other)
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(_alike(value, other[key]) for key, value in one.items())
+    if isinstance(one, OptimizerPlan):
+        return _length(one.initial) == _length(other.initial) and _fields_alike(one, other, {"initial"})
+    if isinstance(one, CompressionPlan | LocalRounds):
+        return _fields_alike(one, other, set())
+    return _same(one, other)
+
+
+def _length(rows: Any) -> int:
+    return -1 if rows is None else len(rows)
+
+
+def _fields_alike(one: Any, other: Any, names: set[str]) -> bool:
+    fields = [field.name for field in dataclasses.fields(one) if field.name not in names]
+    return all(_alike(getattr(one, name), getattr(other, name)) for name in fields)
+
+
+def _joined(values: Sequence[Any]) -> Any:
+    """Return one value with an `Each` for each number that differs."""
+    first = values[0]
+    if isinstance(first, float):
+        return each_of(values)
+    if isinstance(first, dict):
+        return {key: _joined([value[key] for value in values]) for key in first}
+    if isinstance(first, OptimizerPlan) and first.initial is not None:
+        rows = [array_for_each(row) for row in zip(*(plan.initial for plan in values), strict=True)]
+        return dataclasses.replace(_fields_joined(values, {"initial"}), initial=rows)
+    return _fields_joined(values, set()) if isinstance(first, OptimizerPlan | CompressionPlan) else first
+
+
+def _fields_joined(values: Sequence[Any], names: set[str]) -> Any:
+    fields = [field.name for field in dataclasses.fields(values[0]) if field.name not in names]
+    joined = {name: _joined([getattr(value, name) for value in values]) for name in fields}
+    return dataclasses.replace(values[0], **joined)
 
 
 def _steps(trainings: Sequence[Training]) -> Any:
