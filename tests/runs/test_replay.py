@@ -232,7 +232,7 @@ def test_expressions_are_computed_again_and_conditions_are_checked():
 def test_accounts_of_passes_and_models_of_clients_are_those_of_the_run(sampling, tmp_path):
     first = scenario(
         algorithm=f"{{kind: adpsgd, batch_size: 8, step_size: 0.5, exchange: messages, sampling: {sampling}}}",
-        privacy="{mechanism: gaussian, noise_multiplier: 2.0}",
+        privacy="{mechanism: gaussian, noise_multiplier: 2.0, neighbors: replace_one}",
         record="{client_models: true, messages: true}",
     )
     others = [changed(first, changes) for changes in ({"privacy.noise_multiplier": 3.0}, {"learning_seed": 5})]
