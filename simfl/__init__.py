@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from simfl.records import Run, read
     from simfl.records.readable import compare
     from simfl.reports.player import play
+    from simfl.runs.replay import replay
     from simfl.runs.runner import resume, run
     from simfl.runs.trained import evaluate, predict
     from simfl.scenario import Scenario, load
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
 __all__ = [
     "DataError", "Run", "RunError", "Scenario", "ScenarioError", "SimflError", "__version__", "audit", "compare",
     "evaluate", "from_equinox", "from_flax", "from_haiku", "load", "play", "plot", "predict", "prepare", "read",
-    "report", "resume", "run", "sweep", "thumbnail",
+    "replay", "report", "resume", "run", "sweep", "thumbnail",
 ]  # fmt: skip
 
 _NAMES_BY_MODULE = {
@@ -52,6 +53,7 @@ _NAMES_BY_MODULE = {
     "simfl.records": ("Run", "read"),
     "simfl.records.readable": ("compare",),
     "simfl.build.assembly": ("prepare",),
+    "simfl.runs.replay": ("replay",),
     "simfl.runs.runner": ("resume", "run"),
     "simfl.runs.trained": ("evaluate", "predict"),
     "simfl.scenario": ("Scenario", "load"),

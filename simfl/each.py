@@ -157,6 +157,14 @@ def each_of(values: Iterable[Any]) -> Any:
     return Each(listed)
 
 
+def of_each(function: Callable[..., Any], *numbers: Any) -> Any:
+    """Return a function of numbers, an `Each` if one of them is one."""
+    settings = next((len(value.values) for value in numbers if value.__class__ is Each), 0)
+    if not settings:
+        return function(*numbers)
+    return each_of([function(*(of_setting(value, k) for value in numbers)) for k in range(settings)])
+
+
 def number(value: Any) -> float:
     """Return a float, or the `Each` that it is."""
     return value if value.__class__ is Each else float(value)  # type: ignore[return-value]
@@ -174,10 +182,12 @@ class Varied:
     Attributes:
         places: their places in the flat array, int64 [m].
         values: [settings, m].
+        symbols: int64 [m], the numbers of their expressions, in a run that keeps its tape (`simfl.symbols`).
     """
 
     places: NDArray[np.int64]
     values: NDArray[Any]
+    symbols: NDArray[np.int64] | None = None
 
     def moved(self, places: NDArray[np.int64]) -> Varied:
         """Return the same values at other places."""
@@ -199,10 +209,13 @@ def array_of(values: list[Any], dtype: DTypeLike) -> tuple[NDArray[Any], Varied 
     if not places:
         return np.fromiter(values, dtype, len(values)), None
     different = np.array([values[place].values for place in places], dtype=np.float64).astype(dtype)
+    symbols = None
+    if hasattr(values[places[0]].values[-1], "number"):
+        symbols = np.array([values[place].values[-1].number for place in places], dtype=np.int64)
     for place in places:
         values[place] = 0.0
     return np.fromiter(values, dtype, len(values)), Varied(
-        np.array(places, dtype=np.int64), np.ascontiguousarray(different.T)
+        np.array(places, dtype=np.int64), np.ascontiguousarray(different.T), symbols
     )
 
 

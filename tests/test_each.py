@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simfl.each import DisagreementError, Each, array_of, each_of, number, of_setting
+from simfl.each import DisagreementError, Each, array_of, each_of, number, of_each, of_setting
 
 FLOATS = st.floats(allow_nan=False) | st.sampled_from([0.0, -0.0, 1.0, -1.0, 2.0, math.inf])
 OTHERS = FLOATS | st.integers(-5, 5) | FLOATS.map(np.float64)
@@ -96,3 +96,9 @@ def test_an_array_knows_where_settings_differ():
     assert array.tolist() == [1.0, 0.0, 4.0, 0.0]
     assert varied.into(array, 1).tolist() == [1.0, 3.0, 4.0, float(np.float32(0.2))]
     assert array_of([1.0, 2], np.float64)[1] is None
+
+
+def test_a_function_of_numbers_is_taken_for_each_setting():
+    assert of_each(min, 2.0, 1.0) == 1.0
+    assert of_each(min, Each([1.0, 3.0]), 2.0).values == (1.0, 2.0)
+    assert of_each(min, Each([1.0, 3.0]), Each([0.5, 0.5])) == 0.5

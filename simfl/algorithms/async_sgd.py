@@ -32,6 +32,7 @@ from typing import Any, ClassVar
 import simpy
 
 from simfl.algorithms.cyclic import InTurn
+from simfl.each import of_each
 from simfl.tape import Gradient, Model
 
 
@@ -110,8 +111,8 @@ class AsyncSGD(InTurn):
             self.client_dropped[client] += 1
             return
         step_size = weight * self.step_size()
-        if self.delay_limit is not None and step_size * staleness > self.delay_limit:
-            step_size = self.delay_limit / staleness
+        if self.delay_limit is not None:
+            step_size = of_each(_limited, step_size, staleness, self.delay_limit)
         if self.server_optimizer is None:
             descent = self.descent(gradient, step_size) if sent is None else ((-step_size, sent),)
             self.server_model = self.tape.apply((1.0, self.server_model), *descent)
@@ -125,3 +126,8 @@ class AsyncSGD(InTurn):
         """Return the standard deviation of the noise in a client's sum of gradients."""
         del gradient
         return self._noise_std[client]
+
+
+def _limited(step_size: float, staleness: int, limit: float) -> float:
+    """Return a step whose product with the staleness is at most a limit."""
+    return limit / staleness if step_size * staleness > limit else step_size

@@ -62,7 +62,7 @@ class FADAS(FedBuff):
         super().set_up(**options)
         self.server_step = server_step
         self.delay_threshold = delay_threshold
-        self._rule = Amsgrad(beta1, beta2, eps)
+        self._rule, self._constants = Amsgrad(), (beta1, 1 - beta1, beta2, 1 - beta2, eps)
         self._moments = (self.tape.settle(self.tape.combine((0.0, self.server_model))),) * 3
 
     def stepped(self, buffer: Sequence[Update], weights: Sequence[float]) -> Model:
@@ -73,6 +73,6 @@ class FADAS(FedBuff):
         share = 1.0 / len(buffer)
         changes = ((share * weight, update.change) for weight, update in zip(weights, buffer, strict=True))
         models = self.tape.apply(*changes), self.server_model, *self._moments
-        model, *moments = self.tape.map(self._rule, models, scalars=(step_size,), outputs=4)
+        model, *moments = self.tape.map(self._rule, models, scalars=(step_size, *self._constants), outputs=4)
         self._moments = moments[0], moments[1], moments[2]
         return model

@@ -33,6 +33,7 @@ from typing import Any, ClassVar
 from simfl.algorithms.aggregation import Message, Weighted
 from simfl.algorithms.local_rounds import LocalRounds, Update
 from simfl.algorithms.optimizers import Terms
+from simfl.each import number
 from simfl.robust.base import Among
 from simfl.tape import Model
 
@@ -49,7 +50,7 @@ def staleness_weight(kind: str, exponent: float, slope: float, free: float) -> C
     if kind == "constant":
         return lambda u: 1.0
     if kind == "polynomial":
-        return lambda u: float((u + 1) ** -exponent)
+        return lambda u: number((u + 1) ** -exponent)
     if kind == "hinge":
         return lambda u: 1.0 if u <= free else 1.0 / (slope * (u - free) + 1.0)
     raise ValueError(f"weighting: expected constant, polynomial or hinge, found {kind!r}")

@@ -49,7 +49,8 @@ class Fragmented(LocalRounds):
         super().set_up(steps)
         size = len(self.training.initial)
         self.cut = Fragments.equal(size, fragments)
-        self.outer = FragmentStep(self.cut, server_step, momentum, averaging == "radial")
+        self.outer = FragmentStep(self.cut, averaging == "radial")
+        self.server_step, self.momentum = server_step, momentum
         self.local_share = local_share
         self._velocity = self.tape.constant(np.zeros(size, dtype=np.float32))
         #: The number of each client's turn.
@@ -93,7 +94,7 @@ class Fragmented(LocalRounds):
     def merge(self, fragment: int, parts: Sequence[tuple[float, Model]]) -> None:
         """Take the server's step on a fragment; `parts` are weights and models."""
         self.server_model, self._velocity = self.outer.take(
-            self.tape, self.server_model, self._velocity, parts, fragment
+            self.tape, self.server_model, self._velocity, parts, fragment, self.server_step, self.momentum
         )
         self.stepped[fragment] += 1
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,7 +31,7 @@ class OptimizerPlan:
         momentum: beta >= 0.
         nesterov: whether momentum is Nesterov's.
         weight_decay: lambda >= 0; for linear optimizers (SGD and momentum) only.
-        initial: f32 [s, d], the initial state of a transformation on the tape; None for linear optimizers.
+        initial: f32 [s, d], the initial state of a transformation on the tape, or its rows; None for linear optimizers.
         averaged: number of leading rows of that state that hold real numbers and may be averaged.
         loses: whether a client that crashes loses its state.
         averages: whether states are averaged with the models.
@@ -41,7 +41,7 @@ class OptimizerPlan:
     momentum: float = 0.0
     nesterov: bool = False
     weight_decay: float = 0.0
-    initial: NDArray[np.float32] | None = None
+    initial: NDArray[np.float32] | Sequence[Any] | None = None
     averaged: int = 1
     loses: bool = False
     averages: bool = False

@@ -14,7 +14,16 @@ from simfl.models.own import Same
 from simfl.scenario import optimizers as schema
 from simfl.scenario.fields import hashable
 from simfl.scenario.own_code import digests_of, in_one_line, is_known, make
-from simfl.tape.optimizers import StateRows, Transformation, adam, adaptive, momentum, state_rows, transformation_of
+from simfl.tape.optimizers import (
+    Core,
+    StateRows,
+    Transformation,
+    adam,
+    adaptive,
+    momentum,
+    state_rows,
+    transformation_of,
+)
 from simfl.tape.problem import Optimizing
 
 if TYPE_CHECKING:
@@ -101,6 +110,7 @@ def _plan(
 
 def _rule(config: Any, where: str) -> Transformation:
     """Return the gradient transformation that a section names."""
+    core: Core | None = None
     match config:
         case schema.OwnOptimizer() | schema.OwnServerOptimizer():
             return _own(config, where)
@@ -110,11 +120,8 @@ def _rule(config: Any, where: str) -> Transformation:
             core = adam(config.beta1, config.beta2, config.eps)
         case schema.ServerAdam() | schema.ServerYogi() | schema.ServerAdagrad():
             core = adaptive(config.kind, config.beta1, getattr(config, "beta2", 0.0), config.tau)
-        case _:
-            core = None
-    values = config.model_dump(exclude={"state", "clip_norm", "weight_decay"})
     clip_norm, decay = getattr(config, "clip_norm", None), getattr(config, "weight_decay", 0.0)
-    name = type(config).__name__, *sorted(values.items())
+    name = type(config).__name__, config.kind
     return transformation_of(name, core=core, clip_norm=clip_norm, weight_decay=decay)
 
 
@@ -128,7 +135,7 @@ def _own(config: Any, where: str) -> Transformation:
         )
     digests = digests_of([config.kind.partition(":")[0]])
     source = tuple(digests.items()) if is_known(digests) else Same(made)
-    return Transformation((config.kind, hashable(config.options), source), made.init, made.update)
+    return Transformation((config.kind, hashable(config.options), source), lambda constants: made)
 
 
 def _checked(rule: Transformation, size: int, where: str) -> StateRows:

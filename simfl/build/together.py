@@ -8,16 +8,34 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from simfl.algorithms import Training
+from simfl.algorithms.optimizers import OptimizerPlan
 from simfl.build.setup import Setup
+from simfl.compression.base import CompressionPlan
 from simfl.each import array_for_each, each_of
+from simfl.errors import ScenarioError
 from simfl.privacy.ledger import Ledger
+from simfl.scenario.fields import ARITHMETIC
+from simfl.scenario.together import world_key
+from simfl.symbols import Name
 from simfl.tape import LearningProblem
+from simfl.tape.problem import LocalRounds
 
 #: Fields that may differ between runs of one world.
-_OF_TRAINING = {"initial", "step_size", "noise_std", "noise_scale", "clipping_norm"}
-_OF_PROBLEM = {"data", "keys", "clipping", "grid", "correlation", "optimizing"}  # operations are compared, too
+_OF_TRAINING = {
+    "initial", "step_size", "noise_std", "noise_scale", "clipping_norm", "optimizer", "server_optimizer", "compression"
+}  # fmt: skip
+_OF_PROBLEM = {
+    "data",
+    "keys",
+    "clipping",
+    "grid",
+    "correlation",
+    "optimizing",
+    "rounds",
+}  # operations are compared, too
 _PLAIN = (bool, int, float, str, bytes, frozenset, type(None))
 
 
@@ -33,7 +51,7 @@ def is_one_world(one: Setup, other: Setup) -> bool:
         and one.algorithm is other.algorithm
         and _same_but(one.training, other.training, _OF_TRAINING | drawn)
         and _noisy(one.training) == _noisy(other.training)
-        and _same(one.options, other.options)
+        and all(_alike(*parts) for parts in zip(_numbers(one), _numbers(other), strict=True))
         and _same_but(one.problem, other.problem, _OF_PROBLEM)
         and one.problem.operation == other.problem.operation
         and _same_but(one.problem.data, other.problem.data, set())
@@ -42,35 +60,139 @@ def is_one_world(one: Setup, other: Setup) -> bool:
     )
 
 
-def together(setups: Sequence[Setup]) -> Setup:
+def options_for_models(setup: Setup) -> set[str]:
+    """Return the algorithm's options that are numbers which reach models alone."""
+    config = setup.scenario.algorithm
+    marked = {name for name, field in type(config).model_fields.items() if ARITHMETIC in field.metadata}
+    return marked | {*setup.kind.numbers_for_models}
+
+
+def check_taped(setup: Setup) -> None:
+    """Reject `record.tape` where numbers may decide when something happens.
+
+    Raises:
+        ScenarioError: they may.
+    """
+    scenario = setup.scenario
+    if world_key(scenario.replace({"record.tape": False})) is None:
+        reason = "its events may depend on numbers: by the stop, hostile clients, or code or objects of your own"
+    elif _counts(setup.ledger) is None or not _alike(setup.options, copy.deepcopy(setup.options)):
+        reason = f"{scenario.algorithm.kind} has an account of privacy, or options, of its own kind"
+    else:
+        return
+    raise ScenarioError(f"record.tape: expected false in a run like this one, found true; {reason}")
+
+
+class Joining:
+    """Makes one number, or array, of those of all settings; `name` says which it is."""
+
+    def number(self, name: Name, values: Sequence[float]) -> Any:
+        """Return a number, or an `Each`."""
+        return each_of(values)
+
+    def array(self, name: Name, values: Sequence[NDArray[Any]]) -> Any:
+        """Return an array, or an `EachArray`."""
+        return array_for_each(values)
+
+
+def together(setups: Sequence[Setup], joining: Joining = Joining()) -> Setup:  # noqa: B008
     """Return the setup of the one world; numbers that differ are an `Each`."""
-    setup, trainings = copy.copy(setups[0]), [setup.training for setup in setups]
+    setup, trainings, join = copy.copy(setups[0]), [setup.training for setup in setups], joining
+    plans = [(training.optimizer, training.server_optimizer, training.compression) for training in trainings]
+    optimizer, server_optimizer, compression = (
+        _joined([of_run[place] for of_run in plans], (name,), join)
+        for place, name in enumerate(("optimizer", "server_optimizer", "compression"))
+    )
+
+    def each_client(name: str, values: Sequence[Sequence[Any]]) -> list[Any]:
+        return [join.number((name, k), [*map(float, one)]) for k, one in enumerate(zip(*values, strict=True))]
+
     stds = [training.each_noise_std() for training in trainings]
     scales = [std if t.noise_scale is None else t.noise_scale for t, std in zip(trainings, stds, strict=True)]
     setup.training = dataclasses.replace(
         setup.training,
-        initial=array_for_each([training.initial for training in trainings]),
-        step_size=_steps(trainings),
-        noise_std=[each_of(of_client) for of_client in zip(*stds, strict=True)],
-        noise_scale=[each_of(map(float, of_client)) for of_client in zip(*scales, strict=True)],
-        clipping_norm=each_of(float(training.clipping_norm) for training in trainings),
+        initial=join.array(("initial",), [training.initial for training in trainings]),
+        step_size=_steps(trainings, join),
+        noise_std=each_client("noise_std", stds),
+        noise_scale=each_client("noise_scale", scales),
+        clipping_norm=join.number(("clipping_norm",), [float(training.clipping_norm) for training in trainings]),
+        optimizer=optimizer,
+        server_optimizer=server_optimizer,
+        compression=compression,
     )
+    setup.options = _joined([each.options for each in setups], ("option",), join)
     ledgers = [setup.ledger for setup in setups if setup.ledger is not None]
     if ledgers:
         ledger = copy.copy(ledgers[0])  # it only says which releases are of the usual kind
-        ledger.levels = [each_of(of_client) for of_client in zip(*(one.levels for one in ledgers), strict=True)]
+        ledger.levels = each_client("level", [one.levels for one in ledgers])
         setup.protection = dataclasses.replace(setup.protection, ledger=ledger)
     return setup
 
 
-def _steps(trainings: Sequence[Training]) -> Any:
+def _numbers(setup: Setup) -> list[Any]:
+    """Return what may differ in single numbers."""
+    training, problem = setup.training, setup.problem
+    return [setup.options, training.optimizer, training.server_optimizer, training.compression, problem.rounds]
+
+
+def _alike(one: Any, other: Any) -> bool:
+    """Return whether two values are the same, but for single numbers in them."""
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, float):
+        return bool(one) == bool(other)
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(_alike(value, other[key]) for key, value in one.items())
+    if isinstance(one, OptimizerPlan):
+        return _length(one.initial) == _length(other.initial) and _fields_alike(one, other, {"initial"})
+    if isinstance(one, CompressionPlan | LocalRounds):
+        return _fields_alike(one, other, set())
+    return _same(one, other)
+
+
+def _length(rows: Any) -> int:
+    return -1 if rows is None else len(rows)
+
+
+def _fields_alike(one: Any, other: Any, names: set[str]) -> bool:
+    fields = [field.name for field in dataclasses.fields(one) if field.name not in names]
+    return all(_alike(getattr(one, name), getattr(other, name)) for name in fields)
+
+
+def _joined(values: Sequence[Any], at: Name, join: Joining) -> Any:
+    """Return one value with an `Each` for each number that differs."""
+    first = values[0]
+    if isinstance(first, float):
+        return join.number(at, values)
+    if isinstance(first, dict):
+        return {key: _joined([value[key] for value in values], (*at, key), join) for key in first}
+    if isinstance(first, OptimizerPlan) and first.initial is not None:
+        rows = enumerate(zip(*(plan.initial for plan in values), strict=True))
+        initial = [join.array((*at, "initial", number), row) for number, row in rows]
+        return dataclasses.replace(_fields_joined(values, at, join, {"initial"}), initial=initial)
+    return _fields_joined(values, at, join, set()) if isinstance(first, OptimizerPlan | CompressionPlan) else first
+
+
+def _fields_joined(values: Sequence[Any], at: Name, join: Joining, names: set[str]) -> Any:
+    fields = [field.name for field in dataclasses.fields(values[0]) if field.name not in names]
+    joined = {name: _joined([getattr(value, name) for value in values], (*at, name), join) for name in fields}
+    return dataclasses.replace(values[0], **joined)
+
+
+def step_at(training: Training, updates: int, examples: int, epochs: float) -> float:
+    """Return a run's step size at a moment."""
+    step = training.step_size
+    return step(updates, examples, epochs) if callable(step) else float(step)
+
+
+def _steps(trainings: Sequence[Training], join: Joining) -> Any:
     """Return the step sizes of all settings, as a number or a function."""
-    steps: list[Any] = [training.step_size for training in trainings]
-    if not any(map(callable, steps)):
-        return each_of(map(float, steps))
+    if not any(callable(training.step_size) for training in trainings):
+        return join.number(("step",), [float(training.step_size) for training in trainings])  # type: ignore[arg-type]
 
     def step_size(updates: int, examples: int, epochs: float) -> Any:
-        return each_of(step(updates, examples, epochs) if callable(step) else float(step) for step in steps)
+        moment = updates, examples, epochs
+        return join.number(("step", *moment), [step_at(training, *moment) for training in trainings])
 
     return step_size
 

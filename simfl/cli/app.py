@@ -25,6 +25,7 @@ from simfl.cli.list import list_
 from simfl.cli.new import new
 from simfl.cli.play import play
 from simfl.cli.plot import plot
+from simfl.cli.replay import replay
 from simfl.cli.report import report
 from simfl.cli.reproduce import reproduce
 from simfl.cli.resume import resume
@@ -53,6 +54,7 @@ app = typer.Typer(
 _ALL = (
     run,
     resume,
+    replay,
     validate,
     verify,
     list_,

@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from simfl.each import array_of
+from simfl.each import Varied, array_of
 from simfl.errors import RunError
 
 ROWS_PER_CHUNK = 65_536
@@ -247,10 +247,14 @@ class TableWriter:
 class SharedRows:
     """Rows of the tables of a group of runs, equal but for some numbers.
 
-    `tables` have one schema; table i gets the rows of setting i.
+    `tables` have one schema; table i gets the rows of setting i. `heard` is called with the number of values, and those
+    that differ.
     """
 
-    def __init__(self, tables: Sequence[TableWriter]) -> None:
+    def __init__(
+        self, tables: Sequence[TableWriter], heard: Callable[[int, Varied | None], None] | None = None
+    ) -> None:
+        self._heard = heard
         self._tables: list[TableWriter | None] = list(tables)
         self._first = tables[0]
         self._flat: list[Any] = []
@@ -272,6 +276,8 @@ class SharedRows:
         flat, self._flat = self._flat, []
         width = self._first._width_of(flat)
         values, varied = array_of(flat, np.float64)
+        if self._heard is not None:
+            self._heard(len(values), varied)
         common = self._first._table(values.reshape(-1, width))
         for setting, table in enumerate(self._tables):
             if table is None:

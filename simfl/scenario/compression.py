@@ -7,6 +7,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from simfl.scenario.fields import (
+    Arithmetic,
     ByKind,
     ClassSection,
     Count,
@@ -47,7 +48,7 @@ class CompressionConfig(ClassSection):
         "updates). Everywhere: direct (remembers nothing). moniqua belongs to the kind moniqua. null: the first that "
         "algorithm and kind can use",
     )
-    gamma: Share | None = option(
+    gamma: Arithmetic[Share | None] = option(
         None,
         "consensus step size of choco, deep_squeeze, direct and moniqua; null: for choco the theory's, which is small; "
         "for direct and moniqua 1",

@@ -175,6 +175,9 @@ class Record(Config):
     client_models: Flag = option(
         False, "each client's own model at the end, beside the one that the run keeps in any case"
     )
+    tape: Flag = option(
+        False, "the operations on models, from which simfl replay executes the run anew with other arithmetic: a file"
+    )
     play: Flag = option(False, "what `simfl play` shows: updates, messages and timeline")
 
     @model_validator(mode="before")

@@ -73,6 +73,11 @@ class _Settled:
 
 
 @dataclass(frozen=True)
+class _Arithmetic:
+    """Marks a number that reaches models alone, so that no time depends on it."""
+
+
+@dataclass(frozen=True)
 class NamesFile:
     """Marks a text that names a file.
 
@@ -85,6 +90,9 @@ class NamesFile:
 
 SETTLED = _Settled()
 Settled = Annotated[T, SETTLED]
+ARITHMETIC = _Arithmetic()
+#: A sweep may play runs together that differ in such numbers (`simfl.scenario.together`).
+Arithmetic = Annotated[T, ARITHMETIC]
 
 
 def variant(name: T) -> T:

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from simfl.scenario.fields import (
+    Arithmetic,
     ByKind,
     Config,
     Flag,
@@ -50,10 +51,10 @@ class OptimizerConfig(Config):
 class BuiltInOptimizer(OptimizerConfig):
     """Base of the built-in optimizers of clients."""
 
-    weight_decay: NonNegative = option(
+    weight_decay: Arithmetic[NonNegative] = option(
         0.0, "lambda of the decoupled decay: a step of size eta also takes eta lambda w away"
     )
-    clip_norm: Positive | None = option(
+    clip_norm: Arithmetic[Positive | None] = option(
         None, "bound on the L2 norm of the mean gradient, after noise and before the optimizer; null: none"
     )
 
@@ -68,23 +69,23 @@ class Momentum(BuiltInOptimizer):
     """Heavy-ball momentum: v <- momentum v + g, w <- w - step v."""
 
     kind: Literal["momentum"] = variant("momentum")
-    momentum: Decay = option(0.9, "beta, the part of the velocity that is kept")
+    momentum: Arithmetic[Decay] = option(0.9, "beta, the part of the velocity that is kept")
 
 
 class Nesterov(BuiltInOptimizer):
     """Nesterov's momentum: v <- momentum v + g, w <- w - step (g + momentum v)."""
 
     kind: Literal["nesterov"] = variant("nesterov")
-    momentum: Decay = option(0.9, "beta, the part of the velocity that is kept")
+    momentum: Arithmetic[Decay] = option(0.9, "beta, the part of the velocity that is kept")
 
 
 class Adam(BuiltInOptimizer):
     """Adam; with weight_decay, AdamW."""
 
     kind: Literal["adam"] = variant("adam")
-    beta1: Decay = option(0.9, "decay of the first moment")
-    beta2: Decay = option(0.999, "decay of the second moment")
-    eps: Positive = option(1e-8, "added to the root of the second moment")
+    beta1: Arithmetic[Decay] = option(0.9, "decay of the first moment")
+    beta2: Arithmetic[Decay] = option(0.999, "decay of the second moment")
+    eps: Arithmetic[Positive] = option(1e-8, "added to the root of the second moment")
 
 
 class OwnOptimizer(OptimizerConfig, OwnCode):
@@ -106,42 +107,42 @@ class ServerMomentum(Config):
     """FedAvgM: momentum on the mean change, or gradient."""
 
     kind: Literal["momentum"] = variant("momentum")
-    momentum: Decay = option(0.9, "beta, the part of the velocity that is kept")
+    momentum: Arithmetic[Decay] = option(0.9, "beta, the part of the velocity that is kept")
 
 
 class ServerNesterov(Config):
     """Nesterov's momentum on the mean change, or gradient, as in DiLoCo."""
 
     kind: Literal["nesterov"] = variant("nesterov")
-    momentum: Decay = option(0.9, "beta, the part of the velocity that is kept")
+    momentum: Arithmetic[Decay] = option(0.9, "beta, the part of the velocity that is kept")
 
 
 class ServerAdaptive(Config):
     """Base of the adaptive optimizers of a server, without bias correction."""
 
-    beta1: Decay = option(0.9, "decay of the first moment")
-    tau: Positive = option(1e-3, "added to the root of the second moment, which begins at tau²")
+    beta1: Arithmetic[Decay] = option(0.9, "decay of the first moment")
+    tau: Arithmetic[Positive] = option(1e-3, "added to the root of the second moment, which begins at tau²")
 
 
 class ServerAdam(ServerAdaptive):
     """FedAdam."""
 
     kind: Literal["adam"] = variant("adam")
-    beta2: Decay = option(0.99, "decay of the second moment")
+    beta2: Arithmetic[Decay] = option(0.99, "decay of the second moment")
 
 
 class ServerYogi(ServerAdaptive):
     """FedYogi."""
 
     kind: Literal["yogi"] = variant("yogi")
-    beta2: Decay = option(0.99, "decay of the second moment")
+    beta2: Arithmetic[Decay] = option(0.99, "decay of the second moment")
 
 
 class ServerAdagrad(ServerAdaptive):
     """FedAdagrad, whose second moment is a sum."""
 
     kind: Literal["adagrad"] = variant("adagrad")
-    beta1: Decay = option(0.0, "decay of the first moment")
+    beta1: Arithmetic[Decay] = option(0.0, "decay of the first moment")
 
 
 class OwnServerOptimizer(OwnCode):

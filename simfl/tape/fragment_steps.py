@@ -30,23 +30,26 @@ class FragmentStep:
 
     Attributes:
         cut: the fragments.
-        step: lr.
-        momentum: beta.
         radial: whether the mean is the radial-directional one.
     """
 
     cut: Fragments
-    step: float
-    momentum: float
     radial: bool = False
 
     def take(
-        self, tape: Tape, shared: Model, velocity: Model, parts: Sequence[tuple[float, Model]], fragment: int
+        self,
+        tape: Tape,
+        shared: Model,
+        velocity: Model,
+        parts: Sequence[tuple[float, Model]],
+        fragment: int,
+        step: float,
+        momentum: float,
     ) -> tuple[Model, Model]:
-        """Return X and m after the step; `parts` are the (w_j, x_j)."""
+        """Return X and m after the step lr with beta; `parts` are the (w_j, x_j)."""
         blanks = [0.0] * (padded_size(2 + len(parts)) - 2 - len(parts))
         total = sum(weight for weight, _ in parts)
-        scalars = [float(fragment), 0.0, 0.0, *(weight / total for weight, _ in parts), *blanks]
+        scalars = [step, momentum, float(fragment), 0.0, 0.0, *(weight / total for weight, _ in parts), *blanks]
         models = [shared, velocity, *(model for _, model in parts)]
         after, moved = tape.map(self, models, scalars=scalars, outputs=2, pads=True)
         return after, moved
@@ -54,10 +57,11 @@ class FragmentStep:
     def __call__(self, rows: Any, given: Given) -> tuple[jax.Array, jax.Array]:
         """Return X and m of rows f32 [n, d]: X, m and the x_j.
 
-        The scalars are the fragment, and the weights [n], which are 0 for X and m.
+        The scalars are lr, beta, the fragment, and the weights [n], which are 0 for X and m.
         """
-        inside = jnp.asarray(self.cut.of()) == given.scalars[0]
-        weights = given.scalars[1:, None]
+        step, momentum, fragment = given.scalars[:3]
+        inside = jnp.asarray(self.cut.of()) == fragment
+        weights = given.scalars[3:, None]
         used = inside & (weights != 0.0)  # a blank row may hold any number
         changes = jnp.where(used, rows[0] - rows, 0.0)
         if self.radial:
@@ -69,6 +73,6 @@ class FragmentStep:
             )
         else:
             change = jnp.sum(weights * changes, axis=0)
-        moved = self.momentum * rows[1] + change
-        after = rows[0] - self.step * (change + self.momentum * moved)
+        moved = momentum * rows[1] + change
+        after = rows[0] - step * (change + momentum * moved)
         return jnp.where(inside, after, rows[0]), jnp.where(inside, moved, rows[1])

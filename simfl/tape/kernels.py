@@ -280,7 +280,7 @@ def change_of_round(operation: Operation) -> Callable[..., tuple[jax.Array, jax.
         def step_by_rule(h: jax.Array, carried: tuple[jax.Array, jax.Array, Any]) -> tuple[jax.Array, jax.Array, Any]:
             w, zeroed, state = carried
             gradient, rate, zeroed = descent(h, w, zeroed)
-            added, after = rule.update(gradient, state, w)
+            added, after = rule.update(gradient, state, w, data["local_constants"])
             stays = jax.tree.map(lambda new, old: jnp.where(h < steps, new, old), after, state)
             return jnp.where(h < steps, w + rate * added, w), zeroed, stays
 
@@ -288,7 +288,11 @@ def change_of_round(operation: Operation) -> Callable[..., tuple[jax.Array, jax.
         if rule is None:
             last, zeroed = jax.lax.fori_loop(0, most, step, (params, jnp.int32(0)))
         else:
-            first = rule.init(params) if kept is None or before is None else kept.unpack(before, ints[COUNT])
+            first = (
+                rule.init(params, data["local_constants"])
+                if kept is None or before is None
+                else kept.unpack(before, ints[COUNT])
+            )
             last, zeroed, state = jax.lax.fori_loop(0, most, step_by_rule, (params, jnp.int32(0), first))
         moved = last - params
         if clip == "update":
@@ -472,19 +476,24 @@ def window_program(
     steps_column, size_column = each.rest.start + STEPS, each.rest.start + SIZE
 
     def made_by(
-        branch: Branch, bank: jax.Array, ints: jax.Array, floats: jax.Array, names: jax.Array, seed: jax.Array
+        branch: Branch,
+        bank: jax.Array,
+        ints: jax.Array,
+        floats: jax.Array,
+        names: jax.Array,
+        data: dict[str, jax.Array],
     ) -> list[jax.Array]:
         """Return the rows f32[d] that a function makes; further rows are 0."""
         places = ints[: branch.inputs]
         rows: Any = _take_wide(bank, places) if branch.pads else [_at(bank, places[k]) for k in range(branch.inputs)]
-        made = called(branch, rows, places != len(bank) - 1, names, floats, seed)
+        made = called(branch, rows, places != len(bank) - 1, names, floats, data["map_key"], data["applied_constants"])
         return [*made, *[jnp.zeros(bank.shape[1])] * (size.writes - branch.outputs)]
 
     def choices(
-        bank: jax.Array, ints: jax.Array, floats: jax.Array, names: jax.Array, seed: jax.Array
+        bank: jax.Array, ints: jax.Array, floats: jax.Array, names: jax.Array, data: dict[str, jax.Array]
     ) -> list[Callable[[], list[jax.Array]]]:
         """Return the results of all branches for an operation."""
-        return [functools.partial(made_by, one, bank, ints, floats, names, seed) for one in branches]
+        return [functools.partial(made_by, one, bank, ints, floats, names, data) for one in branches]
 
     def run(
         bank: jax.Array,
@@ -501,7 +510,6 @@ def window_program(
         m_ints: jax.Array | None = None,
         m_floats: jax.Array | None = None,
     ) -> tuple[jax.Array, jax.Array]:
-        seed = data["map_key"]
         # All batches at once and outside of the loop: inside, XLA fuses the permutation into the
         # gather that uses it, where it does not vectorize and costs as much as a small gradient.
         positions: jax.Array | None = None
@@ -521,7 +529,7 @@ def window_program(
                 names, floats = ints[serials.rest], _at(s_floats, i)
                 # The rows of a branch are computed before any of them is written: if XLA fused the two, it would copy
                 # the bank for each row.
-                made = jax.lax.switch(names[BRANCH], [sum_of_rows, *choices(bank, ints, floats, names, seed)])
+                made = jax.lax.switch(names[BRANCH], [sum_of_rows, *choices(bank, ints, floats, names, data)])
                 for k, row in enumerate(made):
                     at = ints[serials.reads + k], 0
                     bank = jax.lax.dynamic_update_slice(bank, row[None], at, allow_negative_indices=False)
@@ -590,7 +598,7 @@ def window_program(
 
         def one_of(bank: jax.Array, ints: jax.Array, floats: jax.Array) -> list[jax.Array]:
             names = ints[mapped.rest]
-            made: list[jax.Array] = jax.lax.switch(names[BRANCH] - 1, choices(bank, ints, floats, names, seed))
+            made: list[jax.Array] = jax.lax.switch(names[BRANCH] - 1, choices(bank, ints, floats, names, data))
             return made
 
         def maps_if_any(bank: jax.Array, mi: jax.Array, mf: jax.Array) -> jax.Array:

@@ -34,6 +34,7 @@ class Given:
         present: bool [k], which rows are models; all of them unless the call pads.
         client, draw: int32, the names of the random numbers; `draw` counts the client's calls from 0.
         seed: uint32 [2], the key of the run.
+        constants: f32 [c], those of the optimizer whose step it is.
     """
 
     scalars: jax.Array
@@ -41,6 +42,7 @@ class Given:
     client: jax.Array
     draw: jax.Array
     seed: jax.Array
+    constants: jax.Array | None = None
 
     @property
     def key(self) -> jax.Array:
@@ -52,14 +54,20 @@ class Given:
 
 
 def called(
-    branch: Branch, rows: Any, present: jax.Array, names: jax.Array, floats: jax.Array, seed: jax.Array
+    branch: Branch,
+    rows: Any,
+    present: jax.Array,
+    names: jax.Array,
+    floats: jax.Array,
+    seed: jax.Array,
+    constants: jax.Array | None = None,
 ) -> Sequence[jax.Array]:
     """Return the rows that a branch makes, `branch.outputs` of f32[d].
 
     Raises:
         RunError: the function returns something else.
     """
-    given = Given(floats[: branch.numbers], present, names[MAP_CLIENT], names[MAP_DRAW], seed)
+    given = Given(floats[: branch.numbers], present, names[MAP_CLIENT], names[MAP_DRAW], seed, constants)
     made = branch.function(rows, given)
     size = rows[0].shape
     if isinstance(made, jax.Array) and made.ndim == 1:

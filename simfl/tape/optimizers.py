@@ -4,6 +4,10 @@ A `Transformation` maps a gradient, a state and parameters, all flat vectors f32
 step size 1 and the next state. It is used in the steps of a local round, which starts with a new state, and in
 `Tape.transform`, whose state is rows beside the model (`StateRows`).
 
+The constants of a rule (momentum, betas) are arguments of the programs, so that runs that differ in them share the
+programs, and may be played together. What Python derives from a constant, as 1 - beta, is an argument of its own: it
+has the bits that Python's double precision gives.
+
 optax is imported where a rule is made, not before.
 """
 
@@ -11,8 +15,8 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -29,53 +33,105 @@ class Transformation:
     """A gradient transformation; its `name` identifies compiled programs.
 
     Attributes:
-        name: equal for equal rules.
-        init: parameters -> state.
-        update: (gradient, state, parameters) -> (change of the parameters, state).
+        name: equal for rules that differ in their constants alone.
+        made: constants -> init, (parameters -> state), and update, (gradient, state, parameters) -> (change of the
+            parameters, state).
+        constants: its own; numbers of a program take their place in a trace.
     """
 
     name: Hashable
-    init: Any = field(compare=False)
-    update: Any = field(compare=False)
+    made: Callable[[Sequence[Any]], Any] = field(compare=False)
+    constants: tuple[float, ...] = field(default=(), compare=False)
+
+    def init(self, params: jax.Array, constants: Sequence[Any] | None = None) -> Any:
+        """Return the first state."""
+        return self.made(self.constants if constants is None else constants).init(params)
+
+    def update(
+        self, gradient: jax.Array, state: Any, params: jax.Array, constants: Sequence[Any] | None = None
+    ) -> tuple[jax.Array, Any]:
+        """Return the change of the parameters at step size 1, and the next state."""
+        rule = self.made(self.constants if constants is None else constants)
+        added, after = rule.update(gradient, state, params)
+        return added, after
+
+
+def constants_of(rule: Transformation | None) -> NDArray[np.float32]:
+    """Return a rule's constants as an argument of programs, f32 [n]."""
+    return np.array(() if rule is None else rule.constants, dtype=np.float32)
+
+
+@dataclass(frozen=True)
+class Core:
+    """A transformation of optax as a function of its constants."""
+
+    made: Callable[..., Any]
+    constants: tuple[float, ...]
 
 
 def transformation_of(
-    name: Hashable, *, core: Any = None, clip_norm: float | None = None, weight_decay: float = 0.0
+    name: Hashable, *, core: Core | None = None, clip_norm: float | None = None, weight_decay: float = 0.0
 ) -> Transformation:
     """Return the rule -(core(clipped gradient) + weight_decay w); plain SGD if None.
 
     Weight decay is decoupled (Loshchilov and Hutter 2019, https://arxiv.org/abs/1711.05101).
 
     Args:
-        name: the name of the core, with its values.
+        name: the name of the core, without its constants.
         core: a gradient transformation of optax.
         clip_norm: bound on the L2 norm of the gradient; None for none.
         weight_decay: applied to the parameters that the step starts from.
     """
-    import optax
+    own = () if core is None else core.constants
+    clips, decays = clip_norm is not None, bool(weight_decay)
 
-    parts = [] if clip_norm is None else [optax.clip_by_global_norm(clip_norm)]
-    parts += [] if core is None else [core]
-    parts += [optax.add_decayed_weights(weight_decay)] if weight_decay else []
-    chain = optax.chain(*parts, optax.scale(-1.0))
-    return Transformation((name, clip_norm, weight_decay), chain.init, chain.update)
+    def made(constants: Sequence[Any]) -> Any:
+        import optax
+
+        left = iter(constants)
+        clip = [optax.clip_by_global_norm(next(left))] if clips else []
+        decay = [optax.add_decayed_weights(next(left))] if decays else []
+        steps = [] if core is None else [core.made(*left)]
+        return optax.chain(*clip, *steps, *decay, optax.scale(-1.0))
+
+    norm = () if clip_norm is None else (clip_norm,)
+    return Transformation((name, clips, decays), made, (*norm, *(weight_decay,) * decays, *own))
 
 
-def momentum(decay: float, nesterov: bool) -> Any:
+def momentum(decay: float, nesterov: bool) -> Core:
     """Return v' = decay v + g, or Nesterov's g + decay v' (Sutskever et al. 2013)."""
-    import optax
 
-    return optax.trace(decay, nesterov=nesterov)
+    def made(decay: Any) -> Any:
+        import optax
 
+        return optax.trace(decay, nesterov=nesterov)
 
-def adam(beta1: float, beta2: float, eps: float) -> Any:
-    """Adam with bias correction, Kingma and Ba 2015, https://arxiv.org/abs/1412.6980."""
-    import optax
-
-    return optax.scale_by_adam(beta1, beta2, eps)
+    return Core(made, (decay,))
 
 
-def adaptive(kind: Adaptive, beta1: float, beta2: float, tau: float) -> Any:
+def adam(beta1: float, beta2: float, eps: float) -> Core:
+    """Adam with bias correction, Kingma and Ba 2015, https://arxiv.org/abs/1412.6980.
+
+    It has the bits of `optax.scale_by_adam`, which would compute 1 - beta from a constant of single precision.
+    """
+
+    def made(beta1: Any, rest1: Any, beta2: Any, rest2: Any, eps: Any) -> Any:
+        import optax
+
+        def update(g: jax.Array, state: Any, params: jax.Array | None = None) -> tuple[jax.Array, Any]:
+            del params
+            count = optax.safe_increment(state.count)
+            m = rest1 * g + beta1 * state.mu
+            v = rest2 * (g**2) + beta2 * state.nu
+            unbiased = optax.tree.bias_correction(m, beta1, count), optax.tree.bias_correction(v, beta2, count)
+            return unbiased[0] / (jnp.sqrt(unbiased[1]) + eps), optax.ScaleByAdamState(count, m, v)
+
+        return optax.GradientTransformation(optax.scale_by_adam().init, update)
+
+    return Core(made, (beta1, 1 - beta1, beta2, 1 - beta2, eps))
+
+
+def adaptive(kind: Adaptive, beta1: float, beta2: float, tau: float) -> Core:
     """The server's step of FedAdam, FedYogi and FedAdagrad, without bias correction.
 
     m' = beta1 m + (1 - beta1) g,
@@ -90,27 +146,31 @@ def adaptive(kind: Adaptive, beta1: float, beta2: float, tau: float) -> Any:
         beta1, beta2: the decay of the two moments.
         tau: degree of adaptivity.
     """
-    import optax
 
-    def init(params: jax.Array) -> tuple[jax.Array, jax.Array]:
-        return jnp.zeros_like(params), jnp.full_like(params, tau**2)
+    def made(beta1: Any, rest1: Any, beta2: Any, rest2: Any, tau: Any, begin: Any) -> Any:
+        import optax
 
-    def update(
-        g: jax.Array, state: tuple[jax.Array, jax.Array], params: jax.Array | None = None
-    ) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
-        del params
-        m, v = state
-        square = g * g
-        m = beta1 * m + (1 - beta1) * g
-        if kind == "adam":
-            v = beta2 * v + (1 - beta2) * square
-        elif kind == "yogi":
-            v = v - (1 - beta2) * square * jnp.sign(v - square)
-        else:
-            v = v + square
-        return m / (jnp.sqrt(v) + tau), (m, v)
+        def init(params: jax.Array) -> tuple[jax.Array, jax.Array]:
+            return jnp.zeros_like(params), jnp.full_like(params, begin)
 
-    return optax.GradientTransformation(init, update)
+        def update(
+            g: jax.Array, state: tuple[jax.Array, jax.Array], params: jax.Array | None = None
+        ) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
+            del params
+            m, v = state
+            square = g * g
+            m = beta1 * m + rest1 * g
+            if kind == "adam":
+                v = beta2 * v + rest2 * square
+            elif kind == "yogi":
+                v = v - rest2 * square * jnp.sign(v - square)
+            else:
+                v = v + square
+            return m / (jnp.sqrt(v) + tau), (m, v)
+
+        return optax.GradientTransformation(init, update)
+
+    return Core(made, (beta1, 1 - beta1, beta2, 1 - beta2, tau, tau**2))
 
 
 @dataclass(frozen=True)
@@ -204,14 +264,15 @@ class StateRows:
 
         Args:
             rows: the gradient, the rows of the linear form of the parameters, and the state.
-            given: its scalars are the coefficients of the form and the step size, its draw is the number of updates.
+            given: its scalars are the coefficients of the form and the step size, its draw is the number of updates,
+                and it has the rule's constants.
         """
         *coefs, step_size = given.scalars
         params = coefs[0] * rows[1]
         for coef, row in zip(coefs[1:], rows[2:], strict=False):
             params = params + coef * row
         state = self.unpack(rows[1 + len(coefs) :], given.draw)
-        added, after = self.rule.update(rows[0], state, params)
+        added, after = self.rule.update(rows[0], state, params, given.constants)
         return [params + step_size * added, *self.pack(after)]
 
 
@@ -235,13 +296,17 @@ def _whole(kind: str) -> bool:
     return np.dtype(kind).kind in "iub" if kind != "bfloat16" else False
 
 
-@functools.lru_cache(maxsize=64)
 def state_rows(rule: Transformation, size: int) -> StateRows:
     """Return how a rule's state becomes rows of d = `size` numbers.
 
     Raises:
         TypeError: its state holds other objects than numbers, or `update` changes shapes.
     """
+    return replace(_state_rows(rule, size), rule=rule)  # rules that are equal may have other constants
+
+
+@functools.lru_cache(maxsize=64)
+def _state_rows(rule: Transformation, size: int) -> StateRows:
     params = jax.ShapeDtypeStruct((size,), jnp.float32)
     state = jax.eval_shape(rule.init, params)
     added, after = jax.eval_shape(rule.update, params, state, params)
@@ -295,17 +360,15 @@ class Amsgrad:
     w' = w + eta m' / (sqrt(u') + eps)
     Reddi, Kale, Kumar 2018, "On the convergence of Adam and beyond", https://arxiv.org/abs/1904.09237, Algorithm 2.
 
-    It reads (D, w, m, v, u) and the scalar eta, and returns (w', m', v', u').
+    It reads (D, w, m, v, u) and the scalars eta, beta1, 1 - beta1, beta2, 1 - beta2 and eps, and returns (w', m', v',
+    u').
     """
-
-    beta1: float
-    beta2: float
-    eps: float
 
     def __call__(self, rows: Sequence[jax.Array], given: Given) -> tuple[jax.Array, ...]:
         """Return the new model and the new moments, f32[d] each."""
         mean, model, m, v, largest = rows
-        m = self.beta1 * m + (1 - self.beta1) * mean
-        v = self.beta2 * v + (1 - self.beta2) * mean * mean
+        step_size, beta1, rest1, beta2, rest2, eps = given.scalars
+        m = beta1 * m + rest1 * mean
+        v = beta2 * v + rest2 * mean * mean
         largest = jnp.maximum(largest, v)
-        return model + given.scalars[0] * m / (jnp.sqrt(largest) + self.eps), m, v, largest
+        return model + step_size * m / (jnp.sqrt(largest) + eps), m, v, largest

@@ -21,7 +21,7 @@ from simfl.data.base import AS_IS, Scaling
 from simfl.models import AbstractModel
 from simfl.privacy.correlated import Correlation, Form
 from simfl.privacy.rounding import DRIFT, Grid
-from simfl.tape.optimizers import StateRows, Transformation
+from simfl.tape.optimizers import StateRows, Transformation, constants_of
 
 Clip = Literal["example", "update"]
 Sampling = Literal["poisson", "without_replacement", "shuffle", "with_replacement"]
@@ -197,7 +197,8 @@ class Measured:
 class Operation:
     """An operation with a gradient, as programs are compiled for it; hashable.
 
-    Runs that differ in values alone (norms, noise scales, radius, p and mu of local rounds) share their programs.
+    Runs that differ in values alone (norms, noise scales, radius, p and mu of rounds, constants of optimizers) share
+    their programs.
 
     Attributes:
         model: the model whose loss is differentiated.
@@ -315,7 +316,7 @@ class LearningProblem:
         """Return the `data` of the programs of `simfl.tape.kernels`, on the host."""
         from simfl.tape.inputs import inputs_of  # imports JAX, which a problem that is only checked does not need
 
-        data, rounds = self.data, self.rounds or LocalRounds()
+        data, rounds, applied = self.data, self.rounds or LocalRounds(), self.optimizing.applied
         return {
             "x": inputs_of(data.train_x, data.scaling, self.model),
             "y": data.train_y,
@@ -329,6 +330,8 @@ class LearningProblem:
             "radius": np.float32(self.radius or 0.0),
             "power": np.float32(rounds.power),
             "proximal": np.float32(rounds.proximal),
+            "local_constants": constants_of(self.optimizing.local),
+            "applied_constants": constants_of(None if applied is None else applied.rule),
             **({} if self.grid is None else self.grid.arrays()),
             **({} if self.correlation is None else self.correlation.arrays()),
         }

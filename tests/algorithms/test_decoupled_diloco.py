@@ -147,10 +147,11 @@ def test_the_mean_of_orthogonal_changes_of_one_length_has_that_length():
     for is_radial in (True, False):
         with Lab(make_problem(2)) as lab:
             d = len(lab.training().initial)
-            step = FragmentStep(Fragments((d,)), 1.0, 0.0, is_radial)
+            step = FragmentStep(Fragments((d,)), is_radial)
             zero, basis = np.zeros(d, np.float32), 2.0 * np.eye(d, dtype=np.float32)
             shared = lab.tape.constant(zero)
-            after, _ = step.take(lab.tape, shared, shared, [(1.0, lab.tape.constant(basis[i])) for i in range(4)], 0)
+            parts = [(1.0, lab.tape.constant(basis[i])) for i in range(4)]
+            after, _ = step.take(lab.tape, shared, shared, parts, 0, 1.0, 0.0)
             lengths.append(np.linalg.norm(lab.tape.values([after])[0]))
     assert lengths == pytest.approx([2.0, 1.0])
 

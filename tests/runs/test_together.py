@@ -1,11 +1,14 @@
 """Runs of one world that are played together are the runs alone, bit for bit."""
 
+import contextlib
+import functools
 import random
 import shutil
 import signal
 
 import numpy as np
 import pytest
+from pydantic import BaseModel
 
 from simfl.algorithms import ALGORITHMS
 from simfl.build.assembly import assemble
@@ -17,6 +20,7 @@ from simfl.runs import checkpoint
 from simfl.runs.runner import resume, run
 from simfl.runs.together import Group, groups_of
 from simfl.scenario import from_mapping
+from simfl.scenario.fields import ARITHMETIC
 from simfl.scenario.together import world_key
 from simfl.studies import sweep
 from simfl.tape.executor import choose_device
@@ -41,8 +45,8 @@ def changed(given, changes):
     """Return a scenario with other values at key paths."""
     content = given.resolved()
     for path, value in changes.items():
-        *section, name = path.split(".")
-        (content[section[0]] if section else content)[name] = value
+        *sections, name = path.split(".")
+        functools.reduce(dict.get, sections, content)[name] = value
     return from_mapping(content)
 
 
@@ -55,7 +59,20 @@ def variants(given):
         section, name = next(iter(changes)).split(".")
         if (content[section] or {}).get(name) is not None:
             made.append(changed(given, changes))
+    for path, value in marked(given):
+        with contextlib.suppress(ScenarioError):  # an option of other kinds
+            made.append(changed(given, {path: value}))
     return made
+
+
+def marked(section, path=()):
+    """Yield the key paths of numbers that reach models alone, each with another value."""
+    for name, field in type(section).model_fields.items():
+        value, at = getattr(section, name), (*path, name)
+        if ARITHMETIC in field.metadata and value:
+            yield ".".join(at), 0.9 * value
+        elif isinstance(value, BaseModel):
+            yield from marked(value, at)
 
 
 def played(scenarios, out, **options):
@@ -109,6 +126,66 @@ def test_runs_of_every_algorithm_are_the_same_alone_and_together(kind, private, 
     for number, result in results.items():
         if result is not None:
             same(result, alone(scenarios[number], tmp_path))
+
+
+OPTIMIZED = {
+    "momentum": "{kind: adpsgd, batch_size: 8, step_size: 0.1, optimizer: {kind: momentum, weight_decay: 0.01}}",
+    "nesterov": "{kind: adpsgd, batch_size: 8, step_size: 0.1, optimizer: {kind: nesterov, state: {average: true}}}",
+    "adam": "{kind: adpsgd, batch_size: 8, optimizer: {kind: adam, weight_decay: 0.01, clip_norm: 1.0}}",
+    "clipped": "{kind: adpsgd, batch_size: 8, step_size: 0.1, optimizer: {kind: momentum, clip_norm: 0.5}}",
+    "adam in rounds": "{kind: fedavg, batch_size: 8, local_steps: 2, optimizer: {kind: adam, weight_decay: 0.01}}",
+    "kept": "{kind: fedbuff, batch_size: 8, local_steps: 2, buffer_size: 2, optimizer: {kind: adam, "
+    "state: {rounds: keep}}}",
+    **{
+        f"server's {kind}": f"{{kind: async_sgd, batch_size: 8, server_optimizer: {{kind: {kind}}}}}"
+        for kind in ("momentum", "nesterov", "adam", "yogi", "adagrad")
+    },
+    "two": "{kind: fedbuff, batch_size: 8, local_steps: 2, buffer_size: 2, optimizer: {kind: momentum}, "
+    "server_optimizer: {kind: adam}}",
+    "steps of a paper": "{kind: async_sgd, batch_size: 8, step_size: null}",
+    "delays": "{kind: async_sgd, batch_size: 8, step_size: 0.5, delay_limit: 1.0}",
+    "hinge": "{kind: fedasync, batch_size: 8, local_steps: 2, weighting: hinge, free_staleness: 1}",
+    "noise": "{kind: adpsgd, batch_size: 8, step_size: 0.1, gradient_noise: 0.1}",
+}
+
+
+@pytest.mark.slow(but=["two"])
+@pytest.mark.parametrize("name", OPTIMIZED)
+def test_constants_of_optimizers_and_algorithms_are_numbers_of_a_group(name, tmp_path):
+    first = scenario(algorithm=OPTIMIZED[name], stop="{updates: 48}", evaluate="{every: {updates: 24}}")
+    constants = dict(marked(first))
+    scenarios = [first, *(changed(first, {path: value}) for path, value in constants.items())]
+    assert len(scenarios) > 1
+    results, groups, refusals = played(scenarios, tmp_path)
+    assert (groups, refusals) == ([[*range(len(scenarios))]], [])
+    for number, result in results.items():
+        same(result, alone(scenarios[number], tmp_path))
+    digests = [results[number].manifest.digest for number in range(len(scenarios))]
+    assert len({*digests}) > 1
+    for path, digest in zip(constants, digests[1:], strict=True):
+        if "optimizer." in path and not path.endswith(".eps"):  # an epsilon of 1e-8 is too small to be seen
+            assert digest != digests[0], path
+
+
+@pytest.mark.slow
+def test_runs_from_other_initial_models_and_with_other_mixing_of_messages_are_a_group(tmp_path):
+    base = scenario(compression="{kind: top_k, share: 0.2, gamma: 0.4}", algorithm=OPTIMIZED["momentum"])
+    begun = alone(changed(base, {"learning_seed": 3}), tmp_path / "begun")
+    start = {"init": {"from": str(begun.folder / "model.npz")}}
+    scenarios = [base, changed(base, start), changed(base, {"compression.gamma": 0.3})]
+    results, groups, refusals = played(scenarios, tmp_path)
+    assert (groups, refusals) == ([[0, 1, 2]], [])
+    for number, result in results.items():
+        same(result, alone(scenarios[number], tmp_path))
+    assert len({result.manifest.digest for result in results.values()}) == 3
+
+
+def test_a_constant_of_zero_keeps_runs_apart():
+    """Without momentum there are no velocities, without a penalty there is no pull: other operations."""
+    base = scenario(algorithm=OPTIMIZED["momentum"])
+    keys = [world_key(changed(base, {f"algorithm.optimizer.{name}": 0.0})) for name in ("momentum", "weight_decay")]
+    assert len({world_key(base), *keys}) == 3
+    assert world_key(changed(base, {"algorithm.optimizer.momentum": 0.5})) == world_key(base)
 
 
 @pytest.mark.slow

@@ -83,7 +83,7 @@ def step_of(rows):
 
 def chain_of(*parts):
     made = optax.chain(*parts)
-    return Transformation(object(), made.init, made.update)
+    return Transformation(object(), lambda constants: made)
 
 
 WHOLE = (jnp.array([7, 4_000_000_000], jnp.uint32), jnp.int32(-5), jnp.array([True, False]), jnp.int8(-3))
@@ -99,7 +99,9 @@ RULES = {
     "steps that are gathered": chain_of(optax.MultiSteps(optax.adam(0.1), 3).gradient_transformation()),
     "steps that are not finite": chain_of(optax.apply_if_finite(optax.adam(0.1), 2)),
     "a schedule": chain_of(optax.trace(0.9), optax.scale_by_schedule(optax.cosine_decay_schedule(-1.0, 10))),
-    "whole numbers": Transformation(object(), lambda params: WHOLE, lambda g, state, params: (g, whole_after(state))),
+    "whole numbers": chain_of(
+        optax.GradientTransformation(lambda params: WHOLE, lambda g, state, params: (g, whole_after(state)))
+    ),
     "nothing": transformation_of("plain", clip_norm=1.0),
 }
 
@@ -167,4 +169,4 @@ def test_adaptive_steps_of_a_server_are_those_of_the_listing(kind):
 )
 def test_invalid_transformations_are_refused(made, said):
     with pytest.raises(TypeError, match=said):
-        state_rows(Transformation(object(), made.init, made.update), D)
+        state_rows(Transformation(object(), lambda constants: made), D)

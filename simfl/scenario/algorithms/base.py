@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 from pydantic import Field, model_validator
 
 from simfl.scenario.compression import Compression, Scheme
-from simfl.scenario.fields import SETTLED, Config, Count, Index, NonNegative, Settled, option
+from simfl.scenario.fields import SETTLED, Arithmetic, Config, Count, Index, NonNegative, Settled, option
 from simfl.scenario.optimizers import (
     USUAL_STEPS,
     Optimizer,
@@ -182,7 +182,7 @@ class AlgorithmConfig(Config):
         "subset of fixed size), shuffle (each example once per pass), with_replacement, or auto: poisson with privacy, "
         "shuffle without",
     )
-    gradient_noise: NonNegative = option(
+    gradient_noise: Arithmetic[NonNegative] = option(
         0.0,
         "sigma of noise that is added to each mini-batch's mean gradient, whatever its size: N(0, sigma^2/d I), so "
         "that its mean square is sigma^2, as theory assumes it; it gives no privacy, and needs privacy: null",

@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 from simfl.scenario.algorithms.base import AlgorithmConfig, BoundedConfig, Sections
 from simfl.scenario.algorithms.local_rounds import LocalStepsConfig
 from simfl.scenario.compression import GOSSIP, PAIRWISE, Scheme
-from simfl.scenario.fields import Count, Index, Positive, PositiveSeconds, Settled, Share, option, variant
+from simfl.scenario.fields import Arithmetic, Count, Index, Positive, PositiveSeconds, Settled, Share, option, variant
 from simfl.scenario.problems import Problem
 
 GOSSIPED = ("crash", "average", "travels")
@@ -194,7 +194,7 @@ class KGt(LocalStepsConfig, Corrected):
     """K-GT: gradient tracking with rounds of local steps; two vectors in each message."""
 
     kind: Literal["k_gt"] = variant("k_gt")
-    outer_step: Positive = option(1.0, "eta_s, factor on the changes of a round before models are averaged")
+    outer_step: Arithmetic[Positive] = option(1.0, "eta_s, factor on the changes of a round before models are averaged")
 
     @property
     def vectors(self) -> int:

@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 
 from simfl.scenario.algorithms.base import Sections, ServerAlgorithmConfig
 from simfl.scenario.compression import UPLINK, Scheme
-from simfl.scenario.fields import AtLeastOne, Count, Positive, Share, option, variant
+from simfl.scenario.fields import Arithmetic, AtLeastOne, Count, Positive, Share, option, variant
 from simfl.scenario.optimizers import USUAL_SERVER_STEPS
 from simfl.scenario.problems import Problem
 
@@ -97,7 +97,7 @@ class MindFlayer(GradientsConfig):
         "after how long a client gives up a computation, in units of its time of a mini-batch without jitter, "
         "slowdowns and traces",
     )
-    completed: Share | None = option(
+    completed: Arithmetic[Share | None] = option(
         None,
         "p: the step divides the sum of gradients by p times the number of trials, as in the paper, whose p is the "
         "probability that a trial is completed; null: by the number of gradients that came",

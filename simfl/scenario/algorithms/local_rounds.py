@@ -8,7 +8,18 @@ from typing import ClassVar, Literal
 
 from simfl.scenario.algorithms.base import AlgorithmConfig, Sections, ServerAlgorithmConfig
 from simfl.scenario.compression import UPLINK, Scheme
-from simfl.scenario.fields import Count, Index, NonNegative, Positive, PositiveSeconds, Settled, Share, option, variant
+from simfl.scenario.fields import (
+    Arithmetic,
+    Count,
+    Index,
+    NonNegative,
+    Positive,
+    PositiveSeconds,
+    Settled,
+    Share,
+    option,
+    variant,
+)
 from simfl.scenario.optimizers import USUAL_SERVER_STEPS, Decay
 from simfl.scenario.problems import Problem, one_of
 from simfl.scenario.secure_sums import LightSecAggSum, SecureSum, threshold_of
@@ -61,7 +72,7 @@ class LocalRoundsConfig(LocalStepsConfig, ServerAlgorithmConfig):
     )
     optimizer_steps = (*ServerAlgorithmConfig.optimizer_steps, ("server_step", "server_optimizer", USUAL_SERVER_STEPS))
 
-    proximal: Settled[NonNegative] = option(
+    proximal: Settled[Arithmetic[NonNegative]] = option(
         0.0, "mu of the pull mu (w - w_0) towards the model w_0 that a round began with"
     )
     #: The protocols of secure aggregation that it can use.
@@ -129,7 +140,7 @@ class FedAvg(LocalRoundsConfig):
     weighting: Literal["data", "uniform"] = option(
         "data", "how the mean weighs clients: by their examples, or all alike"
     )
-    server_step: Positive = option(
+    server_step: Arithmetic[Positive] = option(
         1.0,
         "step of the server on the mean change; 0.01 with server_optimizer adam, yogi and adagrad where it is left out",
     )
@@ -160,7 +171,9 @@ class FedProx(FedAvg):
     """
 
     kind: Literal["fedprox"] = variant("fedprox")  # type: ignore[assignment]
-    proximal: Settled[NonNegative] = option(0.1, "mu of the pull mu (w - w_0) towards the server's model w_0")
+    proximal: Settled[Arithmetic[NonNegative]] = option(
+        0.1, "mu of the pull mu (w - w_0) towards the server's model w_0"
+    )
 
 
 class Scaffold(FedAvg):
@@ -191,7 +204,9 @@ class FedDyn(FedAvg):
     no_server_optimizer: ClassVar[str] = "the server's step is that of the penalty"
     sums_updates: ClassVar[bool] = False
     kind: Literal["feddyn"] = variant("feddyn")  # type: ignore[assignment]
-    proximal: Settled[Positive] = option(0.1, "alpha, weight of the penalty and of the pull to the server's model")
+    proximal: Settled[Arithmetic[Positive]] = option(
+        0.1, "alpha, weight of the penalty and of the pull to the server's model"
+    )
     weighting: Literal["uniform"] = option("uniform", "all clients count alike")
 
     def contradictions(self, scenario: Sections) -> Iterator[Problem]:
@@ -221,7 +236,7 @@ class Ditto(FedAvg):
     no_optimizer: ClassVar[str] = "the steps on personal models are plain steps"
     sums_updates: ClassVar[bool] = False
     kind: Literal["ditto"] = variant("ditto")  # type: ignore[assignment]
-    personal_pull: NonNegative = option(
+    personal_pull: Arithmetic[NonNegative] = option(
         0.1, "lambda of the pull lambda (v - x) of a client's personal model v to the model x of the server"
     )
 
@@ -243,17 +258,17 @@ class FedAsync(LocalRoundsConfig):
     no_server_optimizer: ClassVar[str] = "its server mixes models and takes no step; use fedbuff with buffer_size: 1"
     sums_updates: ClassVar[bool] = True
     kind: Literal["fedasync"] = variant("fedasync")
-    proximal: Settled[NonNegative] = option(
+    proximal: Settled[Arithmetic[NonNegative]] = option(
         0.005, "mu (the paper's rho) of the pull mu (w - w_0) towards the model w_0 of the server"
     )
-    mixing: Share = option(0.6, "alpha, the share of a client's model that is not stale")
+    mixing: Arithmetic[Share] = option(0.6, "alpha, the share of a client's model that is not stale")
     weighting: Literal["constant", "polynomial", "hinge"] = option(
         "polynomial",
         "factor on alpha at staleness u: 1 (constant), (u + 1)^-exponent (polynomial), or 1 up to "
         "free_staleness and 1/(slope (u - free_staleness) + 1) beyond (hinge)",
     )
-    exponent: NonNegative = option(0.5, "exponent of the polynomial")
-    slope: Positive = option(10.0, "slope of the hinge")
+    exponent: Arithmetic[NonNegative] = option(0.5, "exponent of the polynomial")
+    slope: Arithmetic[Positive] = option(10.0, "slope of the hinge")
     free_staleness: Index = option(4, "the staleness up to which the hinge takes updates in full")
 
 
@@ -287,7 +302,7 @@ class BufferedConfig(LocalRoundsConfig):
 class SteppingConfig(BufferedConfig):
     """Base of relatives of FedBuff, whose server has a step size."""
 
-    server_step: Positive = option(
+    server_step: Arithmetic[Positive] = option(
         1.0,
         "step of the server on the mean of the buffer; 0.01 with server_optimizer adam, yogi and adagrad "
         "where it is left out",
@@ -303,7 +318,7 @@ class FedBuff(SteppingConfig):
     sums_updates: ClassVar[bool] = True
     sums_securely: ClassVar[tuple[str, ...]] = ("lightsecagg",)
     kind: Literal["fedbuff"] = variant("fedbuff")
-    staleness_exponent: NonNegative = option(
+    staleness_exponent: Arithmetic[NonNegative] = option(
         0.5, "a of the weight 1/(1 + staleness)^a of an update; 0 weighs all alike"
     )
     noise: Literal["client", "server"] = option(
@@ -329,7 +344,9 @@ class FedBuff(SteppingConfig):
 class UnweightedConfig(SteppingConfig):
     """Base of relatives of FedBuff whose updates have no weight by staleness."""
 
-    staleness_exponent: NonNegative = option(0.0, "must be 0: updates have no weight that falls with staleness")
+    staleness_exponent: Arithmetic[NonNegative] = option(
+        0.0, "must be 0: updates have no weight that falls with staleness"
+    )
     noise: Literal["client"] = option("client", "each client adds the noise to its update")
 
     def contradictions(self, scenario: Sections) -> Iterator[Problem]:
@@ -351,7 +368,7 @@ class ACE(LocalRoundsConfig):
     """ACE: a server steps at each arrival along the mean of all clients' last updates."""
 
     kind: Literal["ace"] = variant("ace")
-    server_step: Positive = option(
+    server_step: Arithmetic[Positive] = option(
         1.0,
         "step of the server on the mean of the cached updates; 0.01 with server_optimizer adam, yogi and adagrad where "
         "it is left out",
@@ -367,10 +384,10 @@ class FADAS(UnweightedConfig):
 
     no_server_optimizer: ClassVar[str] = "its server steps by AMSGrad"
     kind: Literal["fadas"] = variant("fadas")
-    server_step: Positive = option(1e-3, "eta, step of the server by AMSGrad")
-    beta1: Decay = option(0.9, "decay of the mean of updates")
-    beta2: Decay = option(0.99, "decay of the mean of their squares")
-    eps: Positive = option(1e-8, "number that is added to the root of the mean of squares")
+    server_step: Arithmetic[Positive] = option(1e-3, "eta, step of the server by AMSGrad")
+    beta1: Arithmetic[Decay] = option(0.9, "decay of the mean of updates")
+    beta2: Arithmetic[Decay] = option(0.99, "decay of the mean of their squares")
+    eps: Arithmetic[Positive] = option(1e-8, "number that is added to the root of the mean of squares")
     delay_threshold: Index | None = option(
         1,
         "tau_c: if an update in the buffer has a staleness tau above it, the step is eta / tau; null: it is always eta",

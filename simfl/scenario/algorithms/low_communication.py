@@ -9,6 +9,7 @@ from simfl.scenario.algorithms.base import Sections
 from simfl.scenario.algorithms.local_rounds import FedAvg, LocalRoundsConfig
 from simfl.scenario.compression import Scheme
 from simfl.scenario.fields import (
+    Arithmetic,
     Count,
     Index,
     NonNegative,
@@ -47,7 +48,7 @@ class DiLoCo(KeptStates, FedAvg):
     weighting: Literal["data", "uniform"] = option(
         "uniform", "how the mean weighs clients: by their examples, or all alike"
     )
-    server_step: Positive = option(0.7, "lr of the server's step")
+    server_step: Arithmetic[Positive] = option(0.7, "lr of the server's step")
     server_optimizer: Settled[ServerOptimizer] = option(
         ServerNesterov(), "the optimizer of the server's steps on minus the mean change"
     )
@@ -70,15 +71,15 @@ class AsyncLocalSgd(BySpeed):
 
     sums_updates: ClassVar[bool] = True
     kind: Literal["async_local_sgd"] = variant("async_local_sgd")
-    server_step: Positive = option(0.7, "lr of the server's step")
-    momentum: Decay = option(0.9, "beta of Nesterov's momentum at the server")
+    server_step: Arithmetic[Positive] = option(0.7, "lr of the server's step")
+    momentum: Arithmetic[Decay] = option(0.9, "beta of Nesterov's momentum at the server")
     momentum_every: Count | None = option(
         None, "N, updates after which the momentum moves; 1: with each update; null: clients.count"
     )
-    momentum_share: NonNegative = option(
+    momentum_share: Arithmetic[NonNegative] = option(
         0.0, "c, at most 1 / N: the part of the momentum's step that each update in between takes"
     )
-    staleness_exponent: NonNegative = option(0.0, "a of the weight 1/(1 + staleness)^a of an update")
+    staleness_exponent: Arithmetic[NonNegative] = option(0.0, "a of the weight 1/(1 + staleness)^a of an update")
     grace: Seconds = option(0.0, "the longest wait after an update for computations that end within this time")
 
     def contradictions(self, scenario: Sections) -> Iterator[Problem]:
@@ -99,8 +100,8 @@ class InFragments(KeptStates):
     fragments: Count = option(
         8, "P, fragments of the model; a client sends one after each turn of local_steps mini-batches"
     )
-    server_step: Positive = option(0.7, "lr of the server's step on a fragment")
-    momentum: Decay = option(0.9, "beta of Nesterov's momentum at the server")
+    server_step: Arithmetic[Positive] = option(0.7, "lr of the server's step on a fragment")
+    momentum: Arithmetic[Decay] = option(0.9, "beta of Nesterov's momentum at the server")
 
     def problems(self) -> Iterator[Problem]:
         """Yield options that clients without pauses do not have."""
@@ -123,7 +124,7 @@ class DecoupledDiLoCo(InFragments):
     averaging: Literal["radial", "mean"] = option(
         "radial", "radial: mean length times mean direction of clients' changes; mean: their weighted mean"
     )
-    local_share: Decay = option(
+    local_share: Arithmetic[Decay] = option(
         0.0, "alpha, the share of the client's own fragment when the server's arrives; 0: the server's replaces it"
     )
 
@@ -142,7 +143,9 @@ class StreamingDiLoCo(InFragments):
     delay: Index = option(
         1, "turns of local_steps mini-batches from sending a fragment to applying its mean, below fragments"
     )
-    local_share: Decay = option(0.5, "alpha, the share of the client's own fragment when it applies the mean")
+    local_share: Arithmetic[Decay] = option(
+        0.5, "alpha, the share of the client's own fragment when it applies the mean"
+    )
 
     def problems(self) -> Iterator[Problem]:
         """Yield also a fragment that is sent again before its mean is applied."""
@@ -157,14 +160,20 @@ class Halos(BySpeed):
 
     rounds_up: ClassVar[bool] = True
     kind: Literal["halos"] = variant("halos")
-    server_step: Positive = option(0.3, "lr of the global server, which the mean over momentum_every divides")
-    momentum: Decay = option(0.5, "beta of Nesterov's momentum at the global server")
+    server_step: Arithmetic[Positive] = option(
+        0.3, "lr of the global server, which the mean over momentum_every divides"
+    )
+    momentum: Arithmetic[Decay] = option(0.5, "beta of Nesterov's momentum at the global server")
     momentum_every: Count = option(2, "N, changes of regions after which that momentum moves")
-    regional_step: Positive = option(3.2, "lr of regional servers, which the mean over regional_momentum_every divides")
-    regional_momentum: Decay = option(0.9, "beta of Nesterov's momentum at regional servers")
+    regional_step: Arithmetic[Positive] = option(
+        3.2, "lr of regional servers, which the mean over regional_momentum_every divides"
+    )
+    regional_momentum: Arithmetic[Decay] = option(0.9, "beta of Nesterov's momentum at regional servers")
     regional_momentum_every: Count = option(16, "N, changes of clients after which that momentum moves")
     accumulate: Count = option(32, "K, changes of clients after which a regional server sends their sum")
-    merging: Share = option(0.25, "alpha, the share of the global model in a region's model when it arrives")
+    merging: Arithmetic[Share] = option(
+        0.25, "alpha, the share of the global model in a region's model when it arrives"
+    )
 
     def nodes_beside_server(self, scenario: Sections) -> Sequence[str | None]:
         """Return the regions, or None for the halves of the clients without regions."""

@@ -8,7 +8,17 @@ from typing import ClassVar, Literal
 from simfl.scenario.algorithms.base import Sections
 from simfl.scenario.algorithms.local_rounds import BufferedConfig, LocalRoundsConfig
 from simfl.scenario.compression import Scheme
-from simfl.scenario.fields import Count, Index, NonNegative, PositiveSeconds, Settled, Share, option, variant
+from simfl.scenario.fields import (
+    Arithmetic,
+    Count,
+    Index,
+    NonNegative,
+    PositiveSeconds,
+    Settled,
+    Share,
+    option,
+    variant,
+)
 from simfl.scenario.problems import Problem
 
 _MEAN = "its server averages models and takes no step; use fedbuff"
@@ -35,7 +45,9 @@ class FedAT(NoStaleness):
     """FedAT: tiers of equally fast clients, synchronous inside, asynchronous between."""
 
     kind: Literal["fedat"] = variant("fedat")
-    proximal: Settled[NonNegative] = option(0.1, "mu of the pull mu (w - w_0) towards the server's model w_0")
+    proximal: Settled[Arithmetic[NonNegative]] = option(
+        0.1, "mu of the pull mu (w - w_0) towards the server's model w_0"
+    )
     tiers: Count = option(
         2, "M, tiers of equal size by the clients' times in a first round of all; without effect beside tier_of"
     )

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from simfl.scenario.algorithms.base import AlgorithmConfig, Sections, ServerAlgorithmConfig
 from simfl.scenario.compression import UPLINK, Scheme
-from simfl.scenario.fields import Index, NonNegative, Positive, Settled, option, variant
+from simfl.scenario.fields import Arithmetic, Index, NonNegative, Positive, Settled, option, variant
 from simfl.scenario.optimizers import USUAL_SERVER_STEPS, ServerSgd, Sgd
 from simfl.scenario.problems import Problem
 from simfl.scenario.schedules import ConstantStep, StepSize
@@ -36,8 +36,8 @@ class WithPaperSteps(AlgorithmConfig):
                 "an optimizer; give one"
             )
 
-    smoothness: Settled[Positive] = option(10.0, "L of the paper's step sizes, of the gradient")
-    sampling_std: Settled[NonNegative] = option(
+    smoothness: Settled[Arithmetic[Positive]] = option(10.0, "L of the paper's step sizes, of the gradient")
+    sampling_std: Settled[Arithmetic[NonNegative]] = option(
         5.0, "sigma of the paper's step sizes: sigma² is the variance of an example's gradient"
     )
 
@@ -45,7 +45,9 @@ class WithPaperSteps(AlgorithmConfig):
 class WithinRadius(WithPaperSteps):
     """Base of algorithms whose step sizes depend on the distance from the optimum."""
 
-    radius: Settled[Positive] = option(50.0, "R of the paper's step sizes: how far from the optimum models get")
+    radius: Settled[Arithmetic[Positive]] = option(
+        50.0, "R of the paper's step sizes: how far from the optimum models get"
+    )
 
 
 class CentralizedSgd(WithinRadius):
@@ -92,7 +94,7 @@ class AsyncSgd(WithinRadius, ServedSgd):
     no_optimizer: ClassVar[str] = "its clients send gradients and take no step; use server_optimizer"
     optimizer_steps = (("step_size", "server_optimizer", USUAL_SERVER_STEPS),)
     kind: Literal["async_sgd"] = variant("async_sgd")
-    delay_limit: Positive | None = option(
+    delay_limit: Arithmetic[Positive | None] = option(
         None,
         "c of step sizes that adapt to delays: an update of staleness tau has at most the step c / tau; papers have a "
         "constant over the smoothness; null: the step does not depend on the staleness",
