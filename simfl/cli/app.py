@@ -39,8 +39,8 @@ from simfl.cli.watch import watch
 from simfl.errors import DataError, RunError, ScenarioError, nearest
 from simfl.version import __version__
 
-#: Thresholds of the garbage collector: with the default ones, it runs a dozen times while modules are imported.
-FEW_COLLECTIONS = (100_000, 50, 1_000)
+#: Thresholds of the garbage collector: what modules make, some 400,000 objects, is no garbage.
+FEW_COLLECTIONS = (1_000_000, 50, 1_000)
 
 app = typer.Typer(
     name="simfl",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -114,7 +114,7 @@ def draw_comparison(runs: Sequence[Run], out: Path) -> Path:
     from simfl import plots
 
     plots.without_a_screen()
-    y = "test_loss" if all(run.metrics["test_accuracy"].isna().all() for run in runs) else "test_accuracy"
+    y = "test_loss" if not any(run.has_accuracy for run in runs) else "test_accuracy"
     if len(runs) == 1:
         path = runs[0].folder / f"{y}.png"
     else:
@@ -127,8 +127,9 @@ def draw_comparison(runs: Sequence[Run], out: Path) -> Path:
 def result_of(run: Run) -> dict[str, Any]:
     """Return a run for `--json`: summary, end, folder and digests."""
     manifest, further = run.manifest, run.manifest.extra
-    row = dict(run.summary().iloc[0])
-    last: Mapping[str, Any] = dict(run.metrics.iloc[-1]) if len(run.metrics) else {}
-    row |= {name: last[name] for name in run.measures} if len(run.metrics) else {}
+    row = run.outcome()
+    if len(run.evaluations):
+        last = run.evaluations.row(-1)
+        row |= {name: last[name] for name in run.measures}
     about = {"reason": manifest.reason, "privacy": further.get("privacy"), "warnings": further.get("warnings", [])}
     return {**row, **about, "folder": str(run.folder), "digest": manifest.digest, "models": further.get("models", {})}
