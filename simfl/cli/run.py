@@ -45,7 +45,7 @@ def run(
 
 def show_and_exit(runs: Sequence[Run], failed: bool, out: Path, json: Path | None = None) -> None:
     """Show runs in a table and a figure, or as JSON, and exit with their code."""
-    from simfl.runs.checkpoint import FILE
+    from simfl.runs.intervals import FILE
 
     write_json(json, [result_of(run) for run in runs])
     if runs:
@@ -82,7 +82,7 @@ def _run_all(
     """
     from simfl.cli.bars import progress_bar
     from simfl.runs import runner
-    from simfl.runs.checkpoint import parse_interval
+    from simfl.runs.intervals import parse_interval
 
     parse_interval(checkpoint_every)  # raises before data are loaded
     single = len(paths) == 1
