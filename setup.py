@@ -1,13 +1,16 @@
 """What pyproject.toml cannot say: wheels hold the modules that run for every event compiled by mypyc.
 
-They are the same sources, and what a run computes is the same either way. An editable installation is never compiled,
-so that what is edited is what runs; neither is a wheel that is built where there is no C compiler. `make compiled`
-builds one and compares. The environment variable SIMFL_COMPILED says "never", or "always" to fail instead.
+They are the same sources, and what a run computes is the same either way. `pip install .` builds a wheel, and so it
+compiles. An editable installation (`make setup`) is never compiled, so that what is edited is what runs. A wheel is
+built from the sources alone where there is no C compiler or no mypy, and it says so: `simfl --version --verbose` has
+the reason in one line. SIMFL_COMPILE=0 turns compilation off; with SIMFL_COMPILE=1, a wheel that cannot be compiled is
+an error. `make compiled` builds a compiled wheel and compares.
 """
 
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import json
 import os
 import sys
@@ -41,14 +44,26 @@ def compiler_missing() -> str:
     return ""
 
 
-def extensions() -> list[Extension]:
-    """Return what to compile: nothing but where a wheel is built, and can be."""
-    choice = os.environ.get("SIMFL_COMPILED", "")
-    if "bdist_wheel" not in sys.argv or choice == "never":
-        return []
+def reason_not_to() -> str:
+    """Return why nothing is compiled; nothing if something is."""
+    choice = os.environ.get("SIMFL_COMPILE", "")
+    if "bdist_wheel" not in sys.argv:
+        return "only wheels are compiled"
+    if choice == "0":
+        return "SIMFL_COMPILE=0"
+    if choice == "1":
+        return ""
+    if importlib.util.find_spec("mypyc") is None:
+        return "there is no mypy: pip install 'mypy>=2.4'"
     missing = compiler_missing()
-    if missing and choice != "always":
-        print(f"simfl: the wheel is not compiled, there is no C compiler: {missing}", file=sys.stderr)
+    return f"there is no C compiler: {missing}" if missing else ""
+
+
+def extensions(reason: str) -> list[Extension]:
+    """Return what to compile: nothing if there is a reason."""
+    if reason:
+        if "bdist_wheel" in sys.argv:
+            print(f"simfl: the wheel is not compiled, {reason}", file=sys.stderr)
         return []
     from mypyc.build import mypycify  # takes a second, and only a wheel needs it
 
@@ -59,15 +74,19 @@ def extensions() -> list[Extension]:
 
 
 class BuildPython(build_py):
-    """Keeps beside the sources which of them were compiled, and what they were: `simfl.compiled` reads it."""
+    """Keeps beside the sources what was compiled, or why nothing was: `simfl.compiled` reads it."""
 
     def run(self) -> None:
         """Copy the sources, and say of what the extensions are made."""
         super().run()
-        if self.distribution.ext_modules:
-            sources = {path: hashlib.sha256(Path(path).read_bytes()).hexdigest() for path in HOT}
-            Path(self.build_lib, "simfl", "compiled.json").write_text(json.dumps(sources, indent=1))
+        if self.editable_mode:
+            return
+        compiled = HOT if self.distribution.ext_modules else ()
+        sources = {path: hashlib.sha256(Path(path).read_bytes()).hexdigest() for path in compiled}
+        listing = {"sources": sources, "reason": REASON}
+        Path(self.build_lib, "simfl", "compiled.json").write_text(json.dumps(listing, indent=1), encoding="utf-8")
 
 
 if __name__ == "__main__":
-    setup(ext_modules=extensions(), cmdclass={"build_py": BuildPython})
+    REASON = reason_not_to()
+    setup(ext_modules=extensions(REASON), cmdclass={"build_py": BuildPython})

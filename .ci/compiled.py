@@ -87,7 +87,7 @@ def build(wheels: Path, scratch: Path) -> Path:
     command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--disable-pip-version-check", "--no-deps"]
     command += ["--no-build-isolation", "--wheel-dir", str(scratch / "wheels"), str(scratch)]
     done = subprocess.run(
-        command, capture_output=True, text=True, check=False, env={**os.environ, "SIMFL_COMPILED": "always"}
+        command, capture_output=True, text=True, check=False, env={**os.environ, "SIMFL_COMPILE": "1"}
     )
     if done.returncode:
         sys.exit(f"compiled: the wheel could not be built:\n{done.stdout}{done.stderr}")

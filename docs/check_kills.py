@@ -91,7 +91,7 @@ def work(tell: Any, root: Path, every_s: float, jobs: Sequence[str]) -> None:
     """Run `<root>/<name>.yaml`, or resume it, for each job `name/number`; tell what became of it (the child)."""
     import simfl
     from simfl.build.data import shared_data
-    from simfl.runs.checkpoint import FILE
+    from simfl.runs.intervals import FILE
 
     warnings.simplefilter("ignore")
     with shared_data():
@@ -136,7 +136,7 @@ class Child:
 
 def soak(kills: int, names: Sequence[str], root: Path, every_s: float, seed: int) -> int:
     """Kill so many times; return how many of the runs that were killed are not what they should be."""
-    from simfl.runs.checkpoint import FILE
+    from simfl.runs.intervals import FILE
 
     draws = random.Random(seed)
     alone = {

@@ -12,6 +12,7 @@ import json
 import sys
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
+from typing import Any
 
 from simfl.errors import SimflError
 
@@ -40,6 +41,18 @@ def is_compiled() -> bool:
     )
 
 
+def why_not() -> str:
+    """Return in a few words why modules are not compiled."""
+    return str(_listing(_PACKAGE).get("reason") or "an editable installation is not: pip install . compiles")
+
+
+def _listing(package: Path) -> dict[str, Any]:
+    """Return what was compiled, and why not, as `setup.py` wrote it into a wheel."""
+    path = package / "compiled.json"
+    listing: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    return listing
+
+
 def check_compiled(modules: dict[str, Path], package: Path) -> bool:
     """Return whether modules are compiled; reject them if their sources changed.
 
@@ -48,8 +61,7 @@ def check_compiled(modules: dict[str, Path], package: Path) -> bool:
     files = {name: file for name, file in modules.items() if file.name.endswith(tuple(EXTENSION_SUFFIXES))}
     if not files:
         return False
-    listing = package / "compiled.json"
-    sources = json.loads(listing.read_text(encoding="utf-8")) if listing.exists() else {}
+    sources = _listing(package).get("sources", {})
     for name, file in sorted(files.items()):
         source = package.joinpath(*name.split(".")[1:]).with_suffix(".py")
         key = f"{package.name}/{source.relative_to(package).as_posix()}"

@@ -2,7 +2,11 @@
 
 import hashlib
 import json
+import os
 import runpy
+import shutil
+import subprocess
+import sys
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
@@ -22,7 +26,7 @@ def package(folder, told=True):
     (room / "engine.py").write_text(SOURCE)
     if told:
         digest = hashlib.sha256(SOURCE.encode()).hexdigest()
-        (folder / "simfl" / "compiled.json").write_text(json.dumps({"simfl/world/engine.py": digest}))
+        (folder / "simfl" / "compiled.json").write_text(json.dumps({"sources": {"simfl/world/engine.py": digest}}))
     return folder / "simfl", {
         "simfl.world.engine": room / f"engine{EXTENSION_SUFFIXES[0]}",
         "simfl.streams": folder / "simfl" / "streams.py",
@@ -50,16 +54,47 @@ def test_a_stale_module_is_rejected(tmp_path, change):
 def test_only_wheels_are_compiled(monkeypatch):
     setup = runpy.run_path(str(ROOT / "setup.py"))
     assert all((ROOT / path).exists() for path in setup["HOT"])
-    for argv, choice in ((["editable_wheel"], "always"), (["bdist_wheel"], "never")):
+    for argv, choice in ((["editable_wheel"], "1"), (["bdist_wheel"], "0")):
         monkeypatch.setattr("sys.argv", ["setup.py", *argv])
-        monkeypatch.setenv("SIMFL_COMPILED", choice)
-        assert setup["extensions"]() == []
+        monkeypatch.setenv("SIMFL_COMPILE", choice)
+        assert setup["extensions"](setup["reason_not_to"]()) == []
 
 
 def test_a_wheel_is_built_without_a_compiler(monkeypatch, capsys):
     setup = runpy.run_path(str(ROOT / "setup.py"))
     monkeypatch.setattr("sys.argv", ["setup.py", "bdist_wheel"])
     monkeypatch.setenv("CC", "/nowhere/cc")
-    monkeypatch.delenv("SIMFL_COMPILED", raising=False)
-    assert setup["extensions"]() == []
+    monkeypatch.delenv("SIMFL_COMPILE", raising=False)
+    assert setup["extensions"](setup["reason_not_to"]()) == []
     assert "not compiled, there is no C compiler" in capsys.readouterr().err
+
+
+def test_a_wheel_is_built_without_mypy(monkeypatch, capsys):
+    setup = runpy.run_path(str(ROOT / "setup.py"))
+    monkeypatch.setattr("sys.argv", ["setup.py", "bdist_wheel"])
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    monkeypatch.delenv("SIMFL_COMPILE", raising=False)
+    assert setup["extensions"](setup["reason_not_to"]()) == []
+    assert "not compiled, there is no mypy" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("choice", ["0", "1"])
+def test_a_source_install_compiles_or_says_why_not(tmp_path, choice):
+    """As `pip install .` does, without a package index: into a folder, from a copy of the sources."""
+    copy, target = tmp_path / "copy", tmp_path / "target"
+    shutil.copytree(ROOT / "simfl", copy / "simfl", ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, copy)
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
+    options = ["--no-build-isolation", "--target", str(target), str(copy)]
+    environment = {**os.environ, "SIMFL_COMPILE": choice}
+    subprocess.run([*pip, *options], check=True, env=environment)
+    assert bool(list(target.glob("simfl/tape/recording*.so"))) == (choice == "1")
+    code = "from simfl.cli.app import versions; print(versions()[0])"
+    found = {**os.environ, "PYTHONPATH": str(target)}
+    ran = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, env=found, capture_output=True, text=True, check=True
+    )
+    ending = "compiled" if choice == "1" else "not compiled (SIMFL_COMPILE=0)"
+    assert ran.stdout.decode().strip().split(", ", 1)[1] == ending

@@ -40,7 +40,7 @@ HOMES = {
     "mpi4py": ("live",),
     "networkx": ("world", "plots"),
     "optax": ("tape", "attacks"),
-    "pandas": ("records", "plots", "data"),
+    "pandas": ("records", "data"),
     "pyarrow": ("records",),
     "pydantic": ("scenario",),
     "rich": ("cli",),
@@ -230,6 +230,21 @@ print(*{"sklearn", "pandas", "matplotlib", "scipy.sparse", "scipy.special", "sci
 """
     process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert process.stdout.split() == []
+
+
+@pytest.mark.slow
+def test_a_whole_run_with_its_figure_imports_no_pandas(tmp_path):
+    code = f"""
+import sys
+from simfl.cli.app import main
+sys.argv = ["simfl", "run", "scenarios/demo/adpsgd.yaml", "--set", "stop.updates=10", "--out", {str(tmp_path)!r}]
+try:
+    main()
+except SystemExit as end:
+    print(end.code or 0, *{{"pandas", "sklearn", "dp_accounting", "optax"}} & set(sys.modules))
+"""
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert ran.stdout.splitlines()[-1].split() == ["0"], ran.stderr
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import time
 import pytest
 
 from simfl.records import read
-from simfl.runs import checkpoint
+from simfl.runs import checkpoint, intervals
 from simfl.runs.runner import prepare, resume, run
 from simfl.scenario.study import load_study
 from simfl.studies import sweep
@@ -48,7 +48,7 @@ def test_a_killed_process_can_be_resumed(tmp_path):
     code = "import sys, simfl; simfl.run(sys.argv[1], out=sys.argv[2], checkpoint_every=0.05)"
     with subprocess.Popen([sys.executable, "-c", code, str(tmp_path / "run.yaml"), str(tmp_path)]) as child:
         folder, deadline = tmp_path / "run" / "001", time.monotonic() + 120
-        while not (folder / checkpoint.FILE).exists() and child.poll() is None and time.monotonic() < deadline:
+        while not (folder / intervals.FILE).exists() and child.poll() is None and time.monotonic() < deadline:
             time.sleep(0.01)
         time.sleep(0.1)
         child.kill()

@@ -28,7 +28,7 @@ def measure(name: str, updates: int | None = None, repeats: int = 3) -> dict[str
         models), replay_s (for the world's replay) and replay_share (of run_s).
     """
     from simfl.records import RunFolder
-    from simfl.runs import checkpoint
+    from simfl.runs import checkpoint, intervals
     from simfl.runs.runner import Simulation, prepare
     from simfl.tape.executor import choose_device
 
@@ -47,8 +47,8 @@ def measure(name: str, updates: int | None = None, repeats: int = 3) -> dict[str
         for _ in range(repeats):
             folder = RunFolder.create(Path(out), name)
             first = run(folder, int(POSITION * events)).keeper.taking_s
-            since = checkpoint.read(folder.path / checkpoint.FILE)
-            size = (folder.path / checkpoint.FILE).stat().st_size
+            since = checkpoint.read(folder.path / intervals.FILE)
+            size = (folder.path / intervals.FILE).stat().st_size
             again = run(folder, 1, since).keeper  # takes another checkpoint, one event later
             times = {
                 "first_s": first,

@@ -38,10 +38,8 @@ from simfl.cli.validate import validate
 from simfl.cli.verify import verify
 from simfl.cli.watch import watch
 from simfl.errors import DataError, RunError, ScenarioError, nearest
+from simfl.runs import FEW_COLLECTIONS
 from simfl.version import __version__
-
-#: Thresholds of the garbage collector: with the default ones, it runs a dozen times while modules are imported.
-FEW_COLLECTIONS = (100_000, 50, 1_000)
 
 app = typer.Typer(
     name="simfl",
@@ -143,14 +141,14 @@ def versions() -> list[str]:
     import platform
     from importlib.metadata import version
 
-    from simfl.compiled import is_compiled
+    from simfl.compiled import is_compiled, why_not
     from simfl.tape.executor import choose_device
 
     importlib.import_module("simfl.runs.runner")  # imports the modules that wheels contain compiled
     libraries = ("jax", "jaxlib", "numpy", "simpy", "networkx", "pandas", "pydantic", "dp-accounting", "optax")
     device = choose_device(None)
     return [
-        f"simfl {__version__}, {'compiled' if is_compiled() else 'not compiled'}",
+        f"simfl {__version__}, {'compiled' if is_compiled() else f'not compiled ({why_not()})'}",
         f"Python {platform.python_version()}, {platform.platform()}",
         *(f"{name} {version(name)}" for name in libraries),
         f"device: {device.platform} ({device.device_kind})",

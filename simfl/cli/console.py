@@ -17,7 +17,6 @@ from simfl.cli.screen import output as output
 from simfl.plots.style import name_of
 from simfl.records.comparison import explain
 from simfl.records.display import NOTHING, show_bytes, show_count, show_ending, show_number, show_share, show_time
-from simfl.records.readable import cells_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -95,11 +94,12 @@ _IN_ROWS = (
 def show_runs(runs: Sequence[Run], console: Console) -> None:
     """Print the summary of runs: side by side if few, one per row if many."""
     from simfl.plots import describe_noise
-    from simfl.records import summaries
+    from simfl.records.comparison import outcomes
     from simfl.records.results import clock_of
 
-    frame = summaries(runs)
-    common = float(frame["common_accuracy"].iloc[0])
+    rows = outcomes(runs)
+    frame = {name: [row[name] for row in rows] for name in rows[0]}
+    common = rows[0]["common_accuracy"]
     private = [run.privacy is not None for run in runs]
     cells: dict[str, list[str]] = {
         "scenario": [run.name for run in runs],
@@ -121,7 +121,7 @@ def show_runs(runs: Sequence[Run], console: Console) -> None:
         "folder": [str(run.folder) for run in runs],
     }
     # Show the loss only for runs without an accuracy.
-    del cells["test loss" if (frame["test_accuracy"].notna()).any() else "test accuracy"]
+    del cells["test loss" if not all(map(math.isnan, frame["test_accuracy"])) else "test accuracy"]
     if math.isnan(common) or len(runs) == 1:
         del cells[f"time to {show_share(common)}"]
     if not any(private):
@@ -175,6 +175,8 @@ def _epsilon(run: Run) -> str:
 
 def show_comparison(table: pd.DataFrame) -> None:
     """Print a comparison of groups: mean ± half of the 95% interval over seeds."""
+    from simfl.records.readable import cells_of
+
     console = output()
     show_parts(tables_of(cells_of(table), console.width, text={""}), console)
     for line in explain(table):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -46,7 +46,7 @@ def run(
 def show_and_exit(runs: Sequence[Run], failed: bool, out: Path, json: Path | None = None) -> None:
     """Show runs in a table and a figure, or as JSON, and exit with their code."""
     from simfl.records.display import show_bytes
-    from simfl.runs.checkpoint import FILE
+    from simfl.runs.intervals import FILE
 
     write_json(json, [result_of(run) for run in runs])
     if runs:
@@ -86,7 +86,7 @@ def _run_all(
     """
     from simfl.cli.bars import progress_bar
     from simfl.runs import runner
-    from simfl.runs.checkpoint import parse_interval
+    from simfl.runs.intervals import parse_interval
 
     parse_interval(checkpoint_every)  # raises before data are loaded
     single = len(paths) == 1
@@ -118,7 +118,7 @@ def draw_comparison(runs: Sequence[Run], out: Path) -> Path:
     from simfl import plots
 
     plots.without_a_screen()
-    y = "test_loss" if all(run.metrics["test_accuracy"].isna().all() for run in runs) else "test_accuracy"
+    y = "test_loss" if not any(run.has_accuracy for run in runs) else "test_accuracy"
     if len(runs) == 1:
         path = runs[0].folder / f"{y}.png"
     else:
@@ -131,8 +131,9 @@ def draw_comparison(runs: Sequence[Run], out: Path) -> Path:
 def result_of(run: Run) -> dict[str, Any]:
     """Return a run for `--json`: summary, end, folder and digests."""
     manifest, further = run.manifest, run.manifest.extra
-    row = dict(run.summary().iloc[0])
-    last: Mapping[str, Any] = dict(run.metrics.iloc[-1]) if len(run.metrics) else {}
-    row |= {name: last[name] for name in run.measures} if len(run.metrics) else {}
+    row = run.outcome()
+    if len(run.evaluations):
+        last = run.evaluations.row(-1)
+        row |= {name: last[name] for name in run.measures}
     about = {"reason": manifest.reason, "privacy": further.get("privacy"), "warnings": further.get("warnings", [])}
     return {**row, **about, "folder": str(run.folder), "digest": manifest.digest, "models": further.get("models", {})}

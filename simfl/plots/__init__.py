@@ -1,14 +1,21 @@
 """Figures from tables."""
 
-from simfl.plots.attacks import plot_inversion, plot_membership
-from simfl.plots.axes import X_AXES
-from simfl.plots.clients import plot_staleness, plot_time_shares, plot_topology
-from simfl.plots.curves import describe_noise, label_runs, plot, save, save_and_close, thumbnail
-from simfl.plots.groups import plot_groups
-from simfl.plots.network import plot_by_distance, plot_knowledge, plot_over_time, plot_pairs
-from simfl.plots.privacy import plot_claims, plot_client_epsilon
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from simfl.plots.style import COLORS, NAMES, color_of, name_of, style, without_a_screen
-from simfl.records.display import Y_AXES, measure_label
+
+if TYPE_CHECKING:
+    from simfl.plots.attacks import plot_inversion, plot_membership
+    from simfl.plots.axes import X_AXES
+    from simfl.plots.clients import plot_staleness, plot_time_shares, plot_topology
+    from simfl.plots.curves import describe_noise, label_runs, plot, save, save_and_close, thumbnail
+    from simfl.plots.groups import plot_groups
+    from simfl.plots.network import plot_by_distance, plot_knowledge, plot_over_time, plot_pairs
+    from simfl.plots.privacy import plot_claims, plot_client_epsilon
+    from simfl.records.display import Y_AXES, measure_label
 
 __all__ = [
     "COLORS", "NAMES", "X_AXES", "Y_AXES", "color_of", "describe_noise", "label_runs", "measure_label", "name_of",
@@ -16,3 +23,24 @@ __all__ = [
     "plot_knowledge", "plot_membership", "plot_over_time", "plot_pairs", "plot_staleness", "plot_time_shares",
     "plot_topology", "save", "save_and_close", "style", "thumbnail", "without_a_screen",
 ]  # fmt: skip
+
+_HOMES = {
+    "simfl.plots.attacks": ("plot_inversion", "plot_membership"),
+    "simfl.plots.axes": ("X_AXES",),
+    "simfl.plots.clients": ("plot_staleness", "plot_time_shares", "plot_topology"),
+    "simfl.plots.curves": ("describe_noise", "label_runs", "plot", "save", "save_and_close", "thumbnail"),
+    "simfl.plots.groups": ("plot_groups",),
+    "simfl.plots.network": ("plot_by_distance", "plot_knowledge", "plot_over_time", "plot_pairs"),
+    "simfl.plots.privacy": ("plot_claims", "plot_client_epsilon"),
+    "simfl.records.display": ("Y_AXES", "measure_label"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import on first use: a figure of curves needs no pandas."""
+    home = next((module for module, names in _HOMES.items() if name in names), None)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(home), name)
+    globals()[name] = value
+    return value

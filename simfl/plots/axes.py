@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from simfl.errors import DataError, ScenarioError, nearest
 from simfl.plots.style import ROUNDS, percent
@@ -14,7 +17,6 @@ from simfl.records.display import Y_AXES, Scale, measure_label, scale_bytes, sca
 from simfl.scenario.control import METRICS
 
 if TYPE_CHECKING:
-    import pandas as pd
     from matplotlib.axes import Axes
 
 #: Word -> (column of metrics, label).
@@ -41,11 +43,12 @@ def x_axis(x: str) -> tuple[str, str]:
 def check_y(y: str, runs: Iterable[Run]) -> None:
     """Reject a column that a run does not have; name the common columns."""
     opened = list(runs)
-    shared = [str(name) for name in (opened[0].metrics if opened else ()) if all(name in run.metrics for run in opened)]
+    columns = [run.evaluations.names for run in opened]
+    shared = [name for name in (columns[0] if opened else ()) if all(name in names for names in columns)]
     if opened and y not in Y_AXES and not any(y in run.measures for run in opened):
         raise ScenarioError(f"plot: y: expected one of {', '.join(shared)}, found {y!r}{nearest(y, shared)}")
-    for run in opened:
-        if y not in run.metrics.columns:
+    for run, names in zip(opened, columns, strict=True):
+        if y not in names:
             how = f"set evaluate.metrics: [{y}]" if y in METRICS else "set evaluate.gradients: 1000"
             how = how if y in Y_AXES else "its model has no such metric"
             choice = f"{how}, or choose one of {', '.join(shared)}"
@@ -84,16 +87,17 @@ def with_unit(label: str, scale: Scale) -> str:
     return f"{label} ({scale.unit})" if scale.unit else label
 
 
-def _floor_of_accuracy(curves: Sequence[pd.Series[float]]) -> float:
+def _floor_of_accuracy(curves: Sequence[NDArray[Any]]) -> float:
     """Return the lower end of an accuracy axis: 0, or higher if most lies above."""
-    usual = min((float(curve.quantile(0.05)) for curve in curves if len(curve)), default=0.0)
+    usual = min((float(np.quantile(curve, 0.05)) for curve in curves if len(curve)), default=0.0)
     return math.floor((usual - 0.1) * 10) / 10 if usual >= 0.5 else 0.0
 
 
-def arrange(ax: Axes, y: str, curves: Sequence[pd.Series[float]]) -> None:
-    """Set limits, ticks and the legend."""
+def arrange(ax: Axes, y: str, curves: Sequence[NDArray[Any]]) -> None:
+    """Set limits, ticks and the legend; a NaN of a curve is not drawn."""
     from matplotlib.ticker import EngFormatter
 
+    curves = [curve[~np.isnan(curve)] for curve in curves]
     ax.margins(x=0.01)
     ax.set_xlim(left=0)
     if y == "test_accuracy":
@@ -105,7 +109,7 @@ def arrange(ax: Axes, y: str, curves: Sequence[pd.Series[float]]) -> None:
     ):
         if is_count:
             axis.set_major_formatter(EngFormatter(sep=""))
-    if all(curve.empty for curve in curves):
+    if not any(map(len, curves)):
         name = "ε" if y == "epsilon" else measure_label(y)
         ax.text(0.5, 0.5, f"no {name} in these runs", transform=ax.transAxes, ha="center", color="#666666")
         ax.set(xticks=[], yticks=[])

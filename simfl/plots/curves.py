@@ -9,6 +9,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from simfl.errors import ScenarioError
 from simfl.plots.axes import arrange, axis_label, check_y, scale_of, x_axis
 from simfl.plots.groups import plot_groups
@@ -58,26 +61,27 @@ def plot(
     check_y(y, opened)
     if labels is not None and len(labels) != len(opened):
         raise ScenarioError(f"plot: labels: expected {len(opened)}, one per run, found {len(labels)}")
-    frames = [run.metrics for run in opened]
+    tables = [{name: run.evaluations[name] for name in (column, y)} for run in opened]
     x_label = clock_of(opened) if column == "time_s" else x_label
-    x_scale = scale_of(column, max((_largest(frame[column]) for frame in frames), default=0.0))
-    y_scale = scale_of(y, max((_largest(frame[y]) for frame in frames), default=0.0))
+    x_scale = scale_of(column, max((_largest(table[column]) for table in tables), default=0.0))
+    y_scale = scale_of(y, max((_largest(table[y]) for table in tables), default=0.0))
     with style():
         ax = axes_of(ax)
-        named = zip(opened, frames, labels or label_runs(opened), strict=True)
-        for position, (run, frame, label) in enumerate(named):
+        named = zip(opened, tables, labels or label_runs(opened), strict=True)
+        for position, (run, table, label) in enumerate(named):
+            count = len(table[y])
             ax.plot(
-                frame[column] / x_scale.divisor,
-                frame[y] / y_scale.divisor,
+                table[column] / x_scale.divisor,
+                table[y] / y_scale.divisor,
                 color=color_of(run.algorithm),
                 linestyle=line_of(position),
-                marker="o" if len(frame) == 1 else marker_of(position),
-                markevery=0.1 if len(frame) > 1 else None,
-                label=label + (" (not certified)" if y == "epsilon" and frame[y].isna().all() else ""),
+                marker="o" if count == 1 else marker_of(position),
+                markevery=0.1 if count > 1 else None,
+                label=label + (" (not certified)" if y == "epsilon" and np.isnan(table[y]).all() else ""),
             )
         ax.set_xlabel(axis_label(column, x_label, x_scale, opened))
         ax.set_ylabel(axis_label(y, measure_label(y), y_scale, opened))
-        arrange(ax, y, [frame[y].dropna() for frame in frames])
+        arrange(ax, y, [table[y] for table in tables])
     return ax
 
 
@@ -88,8 +92,7 @@ def thumbnail(run: Run | str | Path) -> bytes:
     run = run if isinstance(run, Run) else read(run)
     with style():
         figure = Figure(figsize=(4.0, 2.4), layout="constrained")
-        undefined = bool(run.metrics["test_accuracy"].isna().all())
-        plot(run, y="test_loss" if undefined else "test_accuracy", ax=figure.subplots())
+        plot(run, y="test_accuracy" if run.has_accuracy else "test_loss", ax=figure.subplots())
         written = io.BytesIO()
         figure.savefig(written, format="png", dpi=100)
     return written.getvalue()
@@ -161,6 +164,6 @@ def describe_noise(run: Run) -> str:
     return ", ".join(parts)
 
 
-def _largest(values: Any) -> float:
-    largest = float(values.max()) if len(values) else 0.0
+def _largest(values: NDArray[Any]) -> float:
+    largest = float(np.fmax.reduce(values.astype(float), initial=-math.inf))
     return largest if math.isfinite(largest) else 0.0

@@ -186,10 +186,8 @@ def _largest(group: Group, y: str) -> float:
 
 
 def _finish(ax: Axes, y: str, bands: Sequence[Band]) -> None:
-    import pandas as pd
-
     curves = [
-        pd.Series(band.each.min(axis=0) if band.count < FEW else np.where(np.isnan(band.low), band.mean, band.low))
+        band.each.min(axis=0) if band.count < FEW else np.where(np.isnan(band.low), band.mean, band.low)
         for band in bands
     ]
     arrange(ax, y, curves)

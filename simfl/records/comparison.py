@@ -113,13 +113,19 @@ def summaries(runs: Sequence[Run]) -> pd.DataFrame:
     """
     import pandas as pd
 
+    return pd.DataFrame(outcomes(runs))
+
+
+def outcomes(runs: Sequence[Run]) -> list[dict[str, Any]]:
+    """Return the rows of `summaries`."""
     if not runs:
         raise ValueError("summaries: expected at least one run, found none")
-    table = pd.concat([run.summary() for run in runs], ignore_index=True)
     target = common_accuracy(runs)
-    table["common_accuracy"] = target
-    table["time_to_common_s"] = [math.nan if math.isnan(target) else time_to_accuracy(run, target) for run in runs]
-    return table
+    times_s = [math.nan if math.isnan(target) else time_to_accuracy(run, target) for run in runs]
+    return [
+        {**run.outcome(), "common_accuracy": target, "time_to_common_s": time_s}
+        for run, time_s in zip(runs, times_s, strict=True)
+    ]
 
 
 @dataclass(frozen=True)

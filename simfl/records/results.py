@@ -146,6 +146,11 @@ class Run:
         usual = {*SCHEMAS["metrics"].names, *GRADIENTS.names}
         return [name for name in self.evaluations.names if name not in usual]
 
+    @property
+    def has_accuracy(self) -> bool:
+        """Whether an evaluation has a test accuracy; that of a regression has none."""
+        return not np.isnan(self.evaluations["test_accuracy"]).all()
+
     @functools.cached_property
     def model(self) -> dict[str, NDArray[np.float32]]:
         """The final model, the mean of all or the server's: its parameter arrays by name."""
@@ -230,11 +235,15 @@ class Run:
         """Return one row: the setup, how the run ended, and the final measures."""
         import pandas as pd
 
+        return pd.DataFrame([self.outcome()])
+
+    def outcome(self) -> dict[str, Any]:
+        """Return the values of `summary` by column."""
         manifest = self.manifest
-        last: Mapping[str, Any] = self.metrics.iloc[-1] if len(self.metrics) else {"bytes_sent": 0}  # type: ignore
+        last: Mapping[str, Any] = self.evaluations.row(-1) if len(self.evaluations) else {"bytes_sent": 0}
         epsilon, delta = self.epsilon_and_delta()
         least, most = self.noise.get("noise_multiplier", (math.nan, math.nan))
-        row = {
+        return {
             "name": self.name,
             "run": self.folder.name,
             "algorithm": self.algorithm,
@@ -251,15 +260,15 @@ class Run:
             "wall_s": manifest.wall_s,
             "updates_per_s": manifest.updates_per_s,
         }
-        return pd.DataFrame([row])
 
     def epsilon_and_delta(self) -> tuple[float, float]:
         """Return the largest epsilon over clients and its delta, or (NaN, NaN)."""
-        clients = self.clients.dropna(subset=["epsilon"])
-        if clients.empty:
+        clients = self._read("clients", Columns)
+        epsilons = clients["epsilon"]
+        if np.isnan(epsilons).all():
             return math.nan, math.nan
-        worst = int(clients["epsilon"].to_numpy().argmax())
-        return float(clients["epsilon"].iloc[worst]), float(clients["delta"].iloc[worst])
+        worst = int(np.nanargmax(epsilons))
+        return float(epsilons[worst]), float(clients["delta"][worst])
 
     def __repr__(self) -> str:
         manifest = self.manifest

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from simfl.errors import DataError, printable
-from simfl.records.writer import ROWS_PER_CHUNK, read_flushed, regular, stream_of
+from simfl.records.writer import ROWS_PER_CHUNK, read_flushed, regular, stream_of, values_of
 
 
 def _schema(**columns: pa.DataType) -> pa.Schema:
@@ -295,7 +295,7 @@ class Columns:
 
     def __getitem__(self, name: str) -> NDArray[Any]:
         if self._whole is not None:
-            return np.asarray(self._whole[name])
+            return values_of(self._whole[name])
         values = np.empty(self._rows, self._schema.field(name).type.to_pandas_dtype())
         begin = 0
         with _opened(self._path) as file:
@@ -332,7 +332,7 @@ class Columns:
                 rows = file.read_row_group(group, use_threads=False)
                 parts.append(rows.take(kept[(kept >= begin) & (kept < begin + len(rows))] - begin))
                 begin += len(rows)
-        return {name: np.asarray(column) for name, column in zip(self.names, pa.concat_tables(parts), strict=True)}
+        return {name: values_of(column) for name, column in zip(self.names, pa.concat_tables(parts), strict=True)}
 
 
 def _damaged(path: Path) -> DataError:
@@ -418,7 +418,7 @@ def digest_batches(
         for name, column in zip(batch.schema.names, batch.columns, strict=True):
             if name in skipped:
                 continue
-            values = column.to_numpy(zero_copy_only=False)
+            values = values_of(column)
             if values.dtype == object:
                 hashes[name].update("".join(f"{len(text)}:{text};" for text in values).encode())
                 continue

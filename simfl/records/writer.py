@@ -34,6 +34,29 @@ Amend = Callable[[dict[str, np.ndarray]], Mapping[str, np.ndarray]]
 _FAST = pa.ipc.IpcWriteOptions(compression="lz4")
 
 
+def column_of(values: np.ndarray, kind: pa.DataType) -> pa.Array:
+    """Return NumPy's values as a column of a type.
+
+    `pa.array` and `cast` would do it, but they import pandas and all functions of Arrow, for 0.2 s. They are used where
+    a value does not fit, and raise.
+    """
+    if values.dtype.kind in "iuf" and (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
+        with np.errstate(invalid="ignore"):
+            fitting = np.ascontiguousarray(values, np.dtype(kind.to_pandas_dtype()))
+        if fitting.dtype == values.dtype or np.array_equal(fitting, values):
+            return pa.Array.from_buffers(kind, len(fitting), [None, pa.py_buffer(fitting)])
+    return pa.array(values).cast(kind)
+
+
+def values_of(column: pa.Array | pa.ChunkedArray) -> np.ndarray:
+    """Return a column's values; pyarrow's `to_numpy` imports pandas, too."""
+    if column.null_count or not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
+        return np.asarray(column)
+    single = isinstance(column, pa.ChunkedArray) and column.num_chunks == 1
+    whole = column.chunk(0) if single else column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    return np.from_dlpack(whole)
+
+
 class TableWriter:
     """Stream rows into one Parquet file, with bounded memory (`rows_per_chunk`).
 
@@ -80,7 +103,7 @@ class TableWriter:
         if set(columns) != set(self.schema.names):
             raise ValueError(f"{self.path.name}: expected the columns {self.schema.names}, found {sorted(columns)}")
         self._gather_rows()
-        arrays = [pa.array(columns[field.name]).cast(field.type) for field in self.schema]
+        arrays = [column_of(columns[field.name], field.type) for field in self.schema]
         self._take(pa.table(arrays, schema=self.schema))
 
     def flush(self) -> None:
@@ -168,12 +191,12 @@ class TableWriter:
 
     def _column(self, field: pa.Field, values: np.ndarray) -> pa.Array:
         if pa.types.is_floating(field.type):
-            return pa.array(np.ascontiguousarray(values), field.type)
+            return column_of(values, field.type)
         kind = np.dtype(field.type.to_pandas_dtype())
         fits = (np.abs(values) < min(2.0**53, float(np.iinfo(kind).max) + 1.0)) & (np.trunc(values) == values)
         if not fits.all():
             raise ValueError(f"{self.path.name}: {field.name}: expected {kind} numbers, found {values[~fits][0]!r}")
-        return pa.array(values.astype(kind), field.type)
+        return column_of(values.astype(kind), field.type)
 
     def _take(self, table: pa.Table) -> None:
         gaps = [field.name for field in self.schema if not field.nullable and table[field.name].null_count]
@@ -328,9 +351,9 @@ def read_flushed(path: Path) -> Iterator[pa.RecordBatch]:
 
 
 def _amended(rows: pa.Table, amend: Amend) -> pa.Table:
-    for name, values in amend({column: rows[column].to_numpy() for column in rows.column_names}).items():
+    for name, values in amend({column: values_of(rows[column]) for column in rows.column_names}).items():
         field = rows.schema.field(name)
-        rows = rows.set_column(rows.schema.get_field_index(name), field, pa.array(values, field.type))
+        rows = rows.set_column(rows.schema.get_field_index(name), field, column_of(values, field.type))
     return rows
 
 

@@ -32,21 +32,19 @@ from numpy.typing import NDArray
 from simfl.build.setup import Setup
 from simfl.build.world import speeds
 from simfl.compiled import is_compiled
-from simfl.errors import DataError, RunError, ScenarioError
+from simfl.errors import DataError, RunError
 from simfl.models.trial import EXAMPLES
 from simfl.records import RunFolder
 from simfl.records.folder import versions
 from simfl.records.writer import cannot_write, regular, replacing
 from simfl.runs.context import Context
+from simfl.runs.intervals import FILE
 from simfl.runs.recorder import write_models
 from simfl.scenario.fields import world_files
 from simfl.scenario.own_code import is_known, modules_of, source_digests, source_of
-from simfl.scenario.problems import InvalidValueError
-from simfl.scenario.units import parse_time
 from simfl.tape.executor import Evaluation
 from simfl.tape.journal import Record
 
-FILE = "checkpoint.npz"
 FORMAT = 3
 #: Stands in a fingerprint for a value that cannot be compared: such a run is never resumed.
 UNKNOWN = "unknown"
@@ -56,22 +54,6 @@ REST = 32
 
 class ReplayError(RunError):
     """The replayed world differs from the checkpoint, so the checkpoint is useless."""
-
-
-def parse_interval(value: str | float | None) -> float | None:
-    """Return seconds of host time between checkpoints; None for no checkpoints.
-
-    `value` is a time such as "5 min", a number of seconds, "never" or None; anything else is a `ScenarioError`.
-    """
-    if value is None or value == "never":
-        return None
-    try:
-        seconds = parse_time(value)
-    except InvalidValueError as error:
-        raise ScenarioError(f"--checkpoint-every: {error}") from None
-    if not 0.0 < seconds < threading.TIMEOUT_MAX:
-        raise ScenarioError(f"--checkpoint-every: expected a time above 0, such as 5 min, or never, found {value!r}")
-    return seconds
 
 
 def fingerprint(setup: Setup, device: Any, width: int) -> dict[str, str]:

@@ -31,6 +31,8 @@ def compiled_in(folder: str | None, stays: bool = False) -> Iterator[None]:
     import jax
     from jax.experimental.compilation_cache import compilation_cache
 
+    from simfl.tape.stored import store_in
+
     settings: dict[str, Any] = {
         "jax_compilation_cache_dir": folder,
         "jax_persistent_cache_min_compile_time_secs": 0.0,
@@ -39,6 +41,7 @@ def compiled_in(folder: str | None, stays: bool = False) -> Iterator[None]:
     # JAX compiles again if a kill truncated the file, or if the folder cannot be written; a warning would not help.
     warnings.filterwarnings("ignore", "Error (reading|writing) persistent compilation cache entry")
     before = {name: getattr(jax.config, name) for name in settings}
+    stored_before = store_in(folder)
     if before != settings:
         compilation_cache.reset_cache()
     for name, value in settings.items():
@@ -46,6 +49,8 @@ def compiled_in(folder: str | None, stays: bool = False) -> Iterator[None]:
     try:
         yield
     finally:
+        if not stays:
+            store_in(stored_before)
         if not stays and before != settings:
             for name, value in before.items():
                 jax.config.update(name, value)

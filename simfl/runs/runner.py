@@ -17,11 +17,12 @@ from simfl.records import Progress, Run, RunFolder, read
 from simfl.records.sweeps import FINISHED
 from simfl.records.watching import watching
 from simfl.runs import CHECKPOINT_EVERY
-from simfl.runs.checkpoint import FILE, Checkpoint, Keeper, fingerprint, parse_interval
+from simfl.runs.checkpoint import Checkpoint, Keeper, fingerprint
 from simfl.runs.checkpoint import read as read_checkpoint
 from simfl.runs.context import Context, Stage
 from simfl.runs.endings import why_over
 from simfl.runs.evaluations import Evaluations, Schedule
+from simfl.runs.intervals import FILE, parse_interval
 from simfl.runs.recorder import Recorder, sources_of_run
 from simfl.runs.reporting import Interruption, Reporter
 from simfl.scenario import Scenario, from_mapping

@@ -24,12 +24,13 @@ from pydantic import (
     GetJsonSchemaHandler,
     PlainSerializer,
     Strict,
+    ValidationError,
     WithJsonSchema,
     model_validator,
 )
 from pydantic.fields import FieldInfo
 from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import CoreSchema, core_schema
+from pydantic_core import CoreSchema, SchemaValidator, core_schema
 
 from simfl.scenario.own_code import NAME
 from simfl.scenario.problems import InvalidValueError, Problem, invalid, one_of, show, suggestion
@@ -144,38 +145,25 @@ class ByKind:
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         members = members_of(source)
-        tags = {kind_of(member, self.key): f"<{member.__name__}>" for member in members if member is not self.external}
+        kinds = {kind_of(member, self.key): member for member in members if member is not self.external}
 
-        def prepare(data: object) -> object:
+        def check(data: object) -> object:
             if self.number is not None and isinstance(data, int | float) and not isinstance(data, bool):
                 return self.number.number(data)
-            return data if isinstance(data, members) else self._complete(data, tags)
-
-        def tag(data: Any) -> str:
-            if isinstance(data, float):
-                return "<number>"
             if isinstance(data, members):
-                return f"<{type(data).__name__}>"
-            assert self.external is not None or data[self.key] in tags
-            return tags.get(data[self.key]) or f"<{self.external.__name__}>"  # type: ignore[union-attr]
+                return data
+            mapping = self._complete(data, kinds)
+            return _checked(kinds.get(str(mapping[self.key]), self.external), mapping)
 
-        # The angle brackets tell a tag in an error's location from a key of the document.
-        choices = {f"<{member.__name__}>": handler.generate_schema(member) for member in members}
-        if self.number is not None:
-            choices["<number>"] = core_schema.float_schema()
-        union = core_schema.tagged_union_schema(choices, discriminator=tag)
-        return core_schema.no_info_before_validator_function(prepare, union)
+        # The schema of a variant is built when a scenario names it: that of all would take longer than many a run.
+        return core_schema.no_info_plain_validator_function(check, metadata={"members": members})
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
         """Return a schema for editors that includes the short forms."""
-        union = handler(schema)
         kinds: list[str] = []
         forms: list[JsonSchemaValue] = []
         external_kind = {"type": "string", "pattern": ":"} if self.names is None else {"enum": self.names()}
-        for member in union.get("oneOf", [union]):
-            if member.get("type") == "number":
-                forms.append(self.number.json_schema(member))  # type: ignore[union-attr]
-                continue
+        for member in (handler(_named_schema_of(each)) for each in schema["metadata"]["members"]):
             named_by = handler.resolve_ref_schema(member)["properties"][self.key]
             kind = named_by.get("const", named_by.get("enum", [None])[0])  # an enum: also under another name
             if kind is None:
@@ -184,6 +172,8 @@ class ByKind:
             else:
                 kinds.append(kind)
                 forms.append({"allOf": [member]} | ({} if kind == self.default else {"required": [self.key]}))
+        if self.number is not None:
+            forms.append(self.number.json_schema({"type": "number"}))
         if self.scalar:
             forms.append({"type": ["number", "string"] if self.quantities else "number"})
         if self.listed:
@@ -196,7 +186,7 @@ class ByKind:
             return one_of(valid)
         return f"a name that '{self.listed_by}' has, or {valid[-1]}"
 
-    def _complete(self, data: object, kinds: Mapping[str, str]) -> Mapping[str, object]:
+    def _complete(self, data: object, kinds: Mapping[str, type[Config]]) -> Mapping[str, object]:
         """Return the mapping that `data` stands for, with a valid kind in it."""
         external = self.names() if self.names is not None else [_EXAMPLE_NAMES.get(self.key, "my_module:MyClass")]
         valid = list(kinds) + (external if self.external else [])
@@ -222,6 +212,34 @@ class ByKind:
             advice = suggestion(kind, kinds, f"see {self.listed_by}" if self.listed_by else "choose one of them")
             raise invalid(self._expected(valid), show(kind), advice, (self.key,))
         return {**data, self.key: kind}
+
+
+def _schema_of(member: type[Config]) -> CoreSchema:
+    """Return the schema of a section, which is built when it is first needed."""
+    member.model_rebuild()
+    return member.__pydantic_core_schema__
+
+
+def _named_schema_of(member: type[Config]) -> Any:
+    """Return the schema under a name, so that a JSON schema has it once."""
+    name = f"{member.__module__}.{member.__qualname__}:{id(member)}"
+    named: Any = {**_schema_of(member), "ref": name}
+    return core_schema.definitions_schema(core_schema.definition_reference_schema(name), [named])
+
+
+def _checked(member: type[Config] | None, mapping: Mapping[str, object]) -> object:
+    """Return the section of a mapping; an error's location begins with the variant.
+
+    Angle brackets tell its name from a key of the document.
+    """
+    assert member is not None
+    try:
+        return member.model_validate(mapping)
+    except ValidationError:
+        union = core_schema.tagged_union_schema(
+            {f"<{member.__name__}>": _schema_of(member)}, lambda _: f"<{member.__name__}>"
+        )
+        return SchemaValidator(union).validate_python(mapping)
 
 
 def file_marks(field: FieldInfo) -> list[NamesFile]:

@@ -103,7 +103,7 @@ def sweep(
     plan = study if isinstance(study, StudyPlan) else load_study(study, overrides, seeds)
     root = to_path(out, "out: a folder")
     with _alone_in(root / plan.study.name), bar(plan.study.name, None if tell is None else False) as shown:
-        from simfl.runs.checkpoint import parse_interval  # imports JAX, which an invalid sweep must not wait for
+        from simfl.runs.intervals import parse_interval
 
         every_s = parse_interval(checkpoint_every)
         state = survey(plan, root)
@@ -179,7 +179,7 @@ def _remove_empty(folders: Iterable[Path]) -> None:
 
 def _tidy(folder: Path) -> None:
     """Remove files of killed processes; the caller must hold the folder's lock."""
-    from simfl.runs.checkpoint import FILE
+    from simfl.runs.intervals import FILE
 
     for lock in folder.glob("*/run.lock"):
         with contextlib.suppress(HeldError, OSError), held(lock):
@@ -267,8 +267,8 @@ def _same_start(scenario: Scenario, was: object) -> bool:
 
 def check(plan: StudyPlan, runs: Sequence[PlannedRun], device: str | None, tell: Callable[[int], None]) -> None:
     """Check scenarios and their data files, one seed of each label."""
+    from simfl.build.assembly import prepare  # without JAX: processes of their own compute
     from simfl.build.data import shared_data
-    from simfl.runs import runner
 
     problems: dict[str, list[str]] = {}
     labels: set[str] = set()
@@ -279,7 +279,7 @@ def check(plan: StudyPlan, runs: Sequence[PlannedRun], device: str | None, tell:
             labels.add(run.label)
             tell(len(labels))
             try:
-                runner.prepare(run.scenario, device)
+                prepare(run.scenario, device)
             except (ScenarioError, DataError) as error:
                 for line in str(error).splitlines():
                     problems.setdefault(line, []).append(run.label)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import shutil
 import signal
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from simfl import signals
 from simfl.errors import DataError, SimflError
 from simfl.records.locks import HeldError, held
+from simfl.runs import FEW_COLLECTIONS
 
 if TYPE_CHECKING:
     from ctypes import c_int
@@ -78,9 +80,10 @@ def start_worker(stop: c_int) -> None:
     both, and the parent sets `stop`. A worker exits when its parent is gone: another sweep may then write to the same
     folder.
     """
+    global _stop
+    gc.set_threshold(*FEW_COLLECTIONS)
     from simfl.build.data import shared_data
 
-    global _stop
     _stop = stop
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -126,7 +129,8 @@ def _together(unit: Sequence[RunTask], outcomes: dict[int, RunOutcome]) -> None:
     from simfl.build.assembly import assemble
     from simfl.build.data import shared_data
     from simfl.records import RunFolder
-    from simfl.runs.checkpoint import FILE, fingerprint, read
+    from simfl.runs.checkpoint import fingerprint, read
+    from simfl.runs.intervals import FILE
     from simfl.runs.together import Group, groups_of
     from simfl.scenario import from_mapping
     from simfl.tape.executor import choose_device
@@ -179,8 +183,8 @@ def _prepared(task: RunTask) -> Iterator[None]:
 
 
 def _outcome(run: Run) -> RunOutcome:
-    manifest, metrics = run.manifest, run.metrics
-    accuracy = float(metrics["test_accuracy"].iloc[-1]) if len(metrics) else float("nan")
+    manifest, rows = run.manifest, run.evaluations
+    accuracy = float(rows.row(-1)["test_accuracy"]) if len(rows) else float("nan")
     return RunOutcome(manifest.status, manifest.reason, manifest.wall_s, accuracy)
 
 
@@ -193,7 +197,8 @@ def _failed(error: Exception) -> RunOutcome:
 def _run(task: RunTask) -> Run:
     """Resume an earlier attempt if its checkpoint is of this run, else run anew."""
     from simfl.runs import runner
-    from simfl.runs.checkpoint import FILE, ReplayError
+    from simfl.runs.checkpoint import ReplayError
+    from simfl.runs.intervals import FILE
     from simfl.scenario import from_mapping
 
     options: Any = {"device": task.device, "progress": _Interruption(), "checkpoint_every": task.checkpoint_s}

@@ -36,6 +36,7 @@ from simfl.tape.layout import (
 )
 from simfl.tape.maps import called
 from simfl.tape.problem import Noise, Operation
+from simfl.tape.stored import Program
 
 #: Programs of each kind that a process keeps: a window's takes up some 10 MB.
 KEPT = 16
@@ -47,7 +48,11 @@ def kept(factory: Callable[..., Any]) -> Callable[..., Any]:
     A jitted function keeps the compiled code of every set of shapes for as long as it lives. One function for all
     shapes would grow with every number of clients or examples that a notebook tries.
     """
-    return functools.lru_cache(maxsize=KEPT)(lambda shapes, *arguments: factory(*arguments))
+
+    def program(shapes: Any, *arguments: Any) -> Program:
+        return Program(factory(*arguments), factory.__name__, arguments)
+
+    return functools.lru_cache(maxsize=KEPT)(program)
 
 
 def positions_of_batch(

@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from simfl.runs import checkpoint
+from simfl.runs import checkpoint, intervals
 from simfl.runs.runner import prepare, resume
 from simfl.scenario import loads
 from tests.helpers import run_until
@@ -53,7 +53,7 @@ def test_a_run_that_is_interrupted_at_25_moments_ends_with_the_same_tables_and_m
     cut, _ = run_until(prepare(scenario(name)), moments[0], tmp_path)
     stopped_s = [cut.manifest.time_s]
     for event in moments[1:]:
-        since = checkpoint.read(cut.folder / checkpoint.FILE)
+        since = checkpoint.read(cut.folder / intervals.FILE)
         cut, _ = run_until(prepare(scenario(name)), event, tmp_path, since=since, folder=cut.folder)
         assert cut.status == "interrupted"
         stopped_s.append(cut.manifest.time_s)

@@ -3,6 +3,8 @@
 import inspect
 import io
 import itertools
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -145,3 +147,31 @@ def test_title_stands_for_the_kind_in_labels_of_a_sweep(tmp_path):
         jobs=1,
     )
     assert [group.label for group in open_groups([named.folder])[0]] == ["mine"]
+
+
+@pytest.mark.slow
+def test_figures_of_commands_are_the_same_without_docstrings_of_matplotlib(tmp_path):
+    """A property of the hook: `Artist.set` works, and a line is drawn as in a process with docstrings."""
+    code = """
+import sys
+from simfl.plots.style import without_a_screen
+if sys.argv[1] == "without":
+    without_a_screen()
+import matplotlib
+matplotlib.use("Agg")
+from matplotlib import pyplot as plt
+figure, ax = plt.subplots()
+(line,) = ax.plot([1, 2], [3, 4])
+line.set(linewidth=3, color="red")
+ax.set(xlabel="x", title="t")
+figure.savefig(sys.argv[2])
+print(len(type(line).set.__doc__ or ""))
+"""
+    pictures, lengths = [], []
+    for how in ("with", "without"):
+        path = tmp_path / f"{how}.png"
+        drawn = subprocess.run([sys.executable, "-c", code, how, str(path)], capture_output=True, text=True, check=True)
+        pictures.append(path.read_bytes())
+        lengths.append(int(drawn.stdout))
+    assert pictures[0] == pictures[1]
+    assert lengths[0] > 1000 > lengths[1]

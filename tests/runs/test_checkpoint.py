@@ -12,6 +12,7 @@ import pytest
 from simfl.errors import DataError, RunError, ScenarioError
 from simfl.records import read
 from simfl.runs import checkpoint
+from simfl.runs.intervals import parse_interval
 from simfl.runs.runner import prepare, resume, run
 from simfl.scenario import loads
 from simfl.studies.tasks import RunTask, run_task
@@ -162,13 +163,13 @@ def test_checkpoint_size_depends_on_living_models_only(made):
 
 @pytest.mark.parametrize(("given", "seconds"), [("5 min", 300.0), (2.5, 2.5), ("never", None), (None, None)])
 def test_intervals_are_parsed_to_seconds(given, seconds):
-    assert checkpoint.parse_interval(given) == seconds
+    assert parse_interval(given) == seconds
 
 
 @pytest.mark.parametrize("given", ["5 mins or so", 0, -1.0, "soon", "inf s", True])
 def test_invalid_intervals_are_rejected(given):
     with pytest.raises(ScenarioError, match=r"^--checkpoint-every: expected a .*found"):
-        checkpoint.parse_interval(given)
+        parse_interval(given)
 
 
 # -- rejected inputs -------------------------------------------------------------------------------
