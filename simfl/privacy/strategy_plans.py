@@ -86,6 +86,9 @@ def strategy_plans(
         most = min(most, at_most)
     if bands is not None:
         checks.whole(1, min(min_separation, MOST_BANDS), bands=bands)
+    if fraction is not None:
+        checks.unit(fraction=fraction)
+        checks.at_least(LEAST_FRACTION, fraction=fraction)
     width = min(bands or 100, min_separation, releases)
     takes, moved, missing = Participation(min_separation, most), 1.0 if neighbors == "add_or_remove" else 2.0, []
     plans = []
@@ -96,8 +99,6 @@ def strategy_plans(
         sensitivity = made.sensitivity(releases, takes)
         plans.append(_plan(name, made, analytic_std(epsilon, delta, moved * sensitivity), sensitivity, releases))
     if fraction is not None:
-        checks.unit(fraction=fraction)
-        checks.at_least(LEAST_FRACTION, fraction=fraction)
         if neighbors == "replace_one":
             missing.append("draws amplify under add_or_remove only")
         else:

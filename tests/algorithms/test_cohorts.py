@@ -334,7 +334,7 @@ def test_the_server_ends_drawn_releases_at_a_budget(tmp_path):
     given = drawn(2.0, None, privacy={"noise_multiplier": 2.0})
     made = simfl.run(given, out=tmp_path)
     last = simfl.prepare(given).protection.cohorts.releases
-    assert made.manifest.reason == f"nothing left to happen: the server has made its {last} releases"
+    assert made.manifest.reason.endswith(f"the server has made its {last} releases")
     epsilon = made.clients["epsilon"].iloc[0]
     assert 0.98 * 2.0 <= epsilon <= 2.0 < spent(2.0, 0.4, math.ceil(1.02 * last))
     assert epsilon == pytest.approx(spent(2.0, 0.4, last), rel=1e-3)

@@ -153,6 +153,8 @@ WAYS = {
     "async_local_sgd": ("async_local_sgd", {}, {}),
     "async_local_sgd, waiting": ("async_local_sgd", {"grace": 0.02, "staleness_exponent": 0.5}, {}),
 }
+#: Their names; quick tests leave out what is nearly the same.
+NAMED = [pytest.param(name, marks=pytest.mark.slow) if name in ("diloco", "async_local_sgd") else name for name in WAYS]
 
 
 def run(name, fault, *, level=2.0, allowances=None, releases=None, until=3.0, ledger_type=None, **changed):
@@ -178,7 +180,7 @@ def run(name, fault, *, level=2.0, allowances=None, releases=None, until=3.0, le
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-@pytest.mark.parametrize("name", WAYS)
+@pytest.mark.parametrize("name", NAMED)
 def test_the_account_has_every_user_of_every_sum(name, fault):
     tape, ledger, rows, algorithm = run(name, fault)
     releases = algorithm.releases
@@ -197,7 +199,7 @@ def test_the_account_has_every_user_of_every_sum(name, fault):
     assert sum(algorithm.client_updates) == sum(sum(members.values()) for members, _ in tape.sums)
 
 
-@pytest.mark.parametrize("name", WAYS)
+@pytest.mark.parametrize("name", NAMED)
 def test_budgets_and_the_number_of_releases_hold(name):
     for fault in FAULTS:
         tape, _, _, algorithm = run(name, fault, allowances=[6] * USERS)
@@ -243,7 +245,7 @@ GATES = {
 
 
 @pytest.mark.parametrize("gate", GATES)
-@pytest.mark.parametrize("name", WAYS)
+@pytest.mark.parametrize("name", NAMED)
 def test_the_server_enforces_participation_whatever_clocks_and_faults_do(name, gate):
     rule = GATES[gate]
     for fault in FAULTS:
@@ -295,7 +297,7 @@ def squares_of(sums, user, owners=OWNERS):
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-@pytest.mark.parametrize("name", WAYS)
+@pytest.mark.parametrize("name", NAMED)
 def test_all_clients_of_a_user_count_as_one(name, fault):
     tape, ledger, rows, algorithm = run(name, fault, users=OWNERS)
     releases = algorithm.releases
@@ -311,7 +313,7 @@ def test_all_clients_of_a_user_count_as_one(name, fault):
     assert most > 1 or name.startswith(("fedasync", "async")), "a user is in a sum several times"
 
 
-@pytest.mark.parametrize("name", WAYS)
+@pytest.mark.parametrize("name", NAMED)
 def test_budgets_are_those_of_users(name):
     for fault in FAULTS:
         tape, _, _, algorithm = run(name, fault, allowances=[9] * USERS, users=OWNERS)
@@ -320,7 +322,7 @@ def test_budgets_are_those_of_users(name):
 
 
 @pytest.mark.parametrize("gate", GATES)
-@pytest.mark.parametrize("name", WAYS)
+@pytest.mark.parametrize("name", NAMED)
 def test_the_gate_is_for_users_whatever_their_clients_do(name, gate):
     rule = GATES[gate]
     for fault in FAULTS:

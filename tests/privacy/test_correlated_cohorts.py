@@ -17,7 +17,7 @@ from simfl.privacy.ledger import NOT_CERTIFIED
 from simfl.privacy.releases import Releases
 from simfl.privacy.strategies import Blt, Tree, square_root
 from simfl.privacy.terms import Terms
-from tests.privacy.test_cohorts import DELTA, PAIRS, USERS, WAYS, run, squares_of
+from tests.privacy.test_cohorts import DELTA, NAMED, PAIRS, USERS, WAYS, run, squares_of
 from tests.privacy.test_product import FAULTS, gaussian
 from tests.privacy.test_strategies import encoder
 
@@ -42,7 +42,7 @@ def correlated(name, fault, strategy, gate, **options):
 
 
 @pytest.mark.parametrize("gate", GATES)
-@pytest.mark.parametrize("name", WAYS)
+@pytest.mark.parametrize("name", NAMED)
 def test_the_account_is_not_below_what_each_users_releases_show(name, gate):
     """sens(C) over the releases that each user was really in; with no help of the ledger or the tally."""
     for strategy in STRATEGIES.values():
@@ -65,7 +65,7 @@ def test_the_account_is_not_below_what_each_users_releases_show(name, gate):
 
 @pytest.mark.slow(but=["fedbuff-apart"])
 @pytest.mark.parametrize("gate", GATES)
-@pytest.mark.parametrize("name", WAYS)
+@pytest.mark.parametrize("name", NAMED)
 def test_the_account_of_users_with_several_clients_is_that_of_all_their_releases(name, gate):
     """A user is in a release with one client at most, so its releases are those of all of its clients."""
     strategy = STRATEGIES["bands" if name.startswith("fed") else "tree"]

@@ -38,6 +38,7 @@ def plan_of(groups, releases, rate, strategy=None, level=1.0, users=4, **changed
     return dataclasses.replace(plan, **changed)
 
 
+@pytest.mark.slow(but=["4-4-100-0.2-2.0"])
 @pytest.mark.parametrize(
     ("groups", "bands", "releases", "rate", "level"),
     [(4, 4, 100, 0.2, 2.0), (4, 2, 101, 0.2, 2.0), (10, 10, 1000, 0.05, 1.0), (3, 1, 30, 0.5, 3.0)],
@@ -57,6 +58,7 @@ def test_the_account_is_that_of_jax_privacy(groups, bands, releases, rate, level
     assert ledger.epsilon(made)[0] >= theirs * (1 - 1e-3)
 
 
+@pytest.mark.slow(but=["coefficients0-0"])
 @pytest.mark.parametrize("group", [0, 1])
 @pytest.mark.parametrize("coefficients", [(1.0, 0.5), (1.0, 1.0), (1.0,)])
 def test_epsilon_holds_for_samples_of_the_whole_mechanism(coefficients, group):
@@ -186,6 +188,7 @@ def test_without_the_conditions_of_secret_draws_a_run_counts_in_full(changes, tm
     assert max(next(iter(one.certified.values())) for one in found) == pytest.approx(made.epsilon_and_delta()[0])
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("without_numbers")
 def test_noise_in_bands_follows_from_a_budget(tmp_path):
     given = grouped({"epsilon": 3.0, "noise_multiplier": None}, stop={"updates": 210})
