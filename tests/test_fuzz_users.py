@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from simfl.accounts.check import check_run
+from simfl.attacks.users import UserAudit
 from simfl.build.data import shared_data
 from simfl.errors import RunError, ScenarioError
 from simfl.records import RunFolder
@@ -116,6 +117,16 @@ def test_drawn_scenarios_of_users_keep_their_rules(lot, tmp_path):
 def test_scenarios_of_users_that_failed_once_pass(tmp_path):
     with shared_data():
         assert all(_named(seed, tmp_path) for seed in ONCE_FAILED)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [59, 61, 65, 70, 72])
+def test_audits_of_drawn_scenarios_pass(seed, tmp_path):
+    """Secure sums with faults, of which some are aborted and show something, discrete noise, and correlated noise."""
+    report = UserAudit(from_mapping(drawn(seed, tmp_path))).run()
+    assert report.passed
+    assert report.releases > 3
+    assert (report.accounted > report.releases) == (seed == 65)
 
 
 def _named(seed, folder):
