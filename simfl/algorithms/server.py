@@ -68,6 +68,8 @@ class ServerAlgorithm(Algorithm):
             self.cohorts.on_last = self.end_now
         #: The protocol that sums updates; None if the server sees them.
         self.secure: SecureSums | None = None
+        #: Until when each client's time is counted, if secure sums exchange messages beside others.
+        self._counted_s = [0.0] * self.num_clients
         if self.training.secure_sum is not None:
             self.secure = SecureSums(self, self.training.secure_sum)
             if (cohorts := self.training.cohorts) is not None and cohorts.parts:
@@ -256,6 +258,19 @@ class ServerAlgorithm(Algorithm):
         came = self.clock.event()
         self.world.network.send(client, self.server_of(client), 0, lambda: self.hand_out(client, came))
         return came
+
+    def communicated(self, client: int, seconds: float) -> None:
+        """Count that the client communicated during the last `seconds`.
+
+        With secure sums a client may compute meanwhile, or exchange other messages: each second counts once.
+        """
+        if self.secure is not None:
+            since_s = max(self._counted_s[client], self.busy_until[client])
+            self._counted_s[client] = now = self.clock.now
+            if since_s >= now:
+                return
+            seconds = min(seconds, self.present_s(client, since_s, now))
+        super().communicated(client, seconds)
 
     def exchanged(self, client: int, since: float) -> None:
         """Count a client's time since sending as communication, less its wait there.

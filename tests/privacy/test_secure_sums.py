@@ -258,3 +258,20 @@ def test_a_run_ends_when_the_gate_lets_too_few_users_in(name, tmp_path):
     made = simfl.run(given, out=tmp_path)
     assert made.manifest.reason.endswith("fewer than 3 clients are left for a secure sum, as participation allows")
     assert (made.secure_sums["members"] == 0).sum() < 5
+
+
+@pytest.mark.parametrize("name", ["FedAvg", "FedBuff"])
+def test_each_second_of_a_client_counts_once(name, tmp_path, monkeypatch):
+    """Messages come after the time for their round is over, and clients answer while they train or send."""
+    monkeypatch.setattr("simfl.runs.context.Executor", NoNumbers)
+    algorithm = {**FEDAVG, "secure_sum": {"threshold": 2, "timeout": "30 ms", "mask_rate": "2 MB/s"}}
+    if name == "FedBuff":
+        secure = {"kind": "lightsecagg", "threshold": 2, "mask_rate": "100 kB/s"}
+        algorithm = {**FEDBUFF, "buffer_size": 4, "secure_sum": secure}
+    links = {"latency": {"kind": "uniform", "low": 0, "high": "25 ms"}}
+    made = simfl.run(scenario(algorithm, links=links, record={"timeline": True}, stop={"updates": 40}), out=tmp_path)
+    table = made.timeline
+    seconds = (table["end_s"] - table["start_s"]).groupby([table["client"], table["activity"]]).sum().unstack()
+    columns = made.clients[["compute_s", "wait_s", "communicate_s"]]
+    np.testing.assert_allclose(seconds.to_numpy(), columns.to_numpy(), rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(columns.sum(axis=1), made.manifest.time_s, rtol=1e-9)
