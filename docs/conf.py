@@ -169,6 +169,7 @@ TITLES = {
     "reproduction-adp2sgd": "Numbers: A(DP)²SGD",
     "reproduction-async_fl": "Numbers: Asynchronous FL",
     "reproduction-asynchrony": "Numbers: Asynchrony",
+    "reproduction-byzantine_gossip": "Numbers: ClippedGossip",
     "reproduction-mapa": "Numbers: MAPA",
     "reproduction-network_privacy": "Numbers: Privacy of a network",
     "reproduction-proactive_dp": "Numbers: Proactive DP",

@@ -44,7 +44,7 @@ INTRODUCTION = f"""\
 
 <!-- Written by docs/make_reproduction.py from results/reference/; run it again. -->
 
-After this page you know which claims simfl reproduces: those of five papers, and of a study of whole networks.
+After this page you know which claims simfl reproduces: those of six papers, and of studies that compare many methods.
 
 `simfl reproduce` runs the studies and judges the claims. A paper leaves settings open. A claim is therefore judged
 under every defensible *reading* of them, by the intervals of at least five seeds. The verdict is one of five words, and

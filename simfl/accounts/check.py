@@ -7,6 +7,7 @@ with the same number for every client.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable, Mapping
 from typing import cast
@@ -17,6 +18,7 @@ from simfl import plugins
 from simfl.build.setup import Setup
 from simfl.errors import DataError, ScenarioError
 from simfl.privacy.assumptions import assumptions
+from simfl.privacy.cohorts import CohortLedger
 from simfl.privacy.ledger import NOT_CERTIFIED, Ledger
 from simfl.privacy.releases import Releases
 from simfl.privacy.shuffled import KnownUses
@@ -86,7 +88,31 @@ def check(setup: Setup, run: Run | None = None) -> Check:
     ]
     subject = setup.scenario.name if run is None else f"{run.name} ({run.folder.name})"
     statement, assumed = ledger.statement_of(releases), assumptions(ledger, releases)
-    return Check(subject, run is None, statement, delta, tuple(findings), assumed)
+    per_client = _per_client(ledger.with_terms(delta=delta), releases, run)
+    return Check(subject, run is None, statement, delta, tuple(findings), assumed, per_client)
+
+
+def _per_client(ledger: Ledger, releases: Releases, run: Run | None) -> tuple[float, ...]:
+    """Return the epsilon of each client by itself, where users own several clients.
+
+    One client adds nothing; the user's other clients take part as they did. Empty where it is the user's epsilon, or
+    where the releases of single clients are not known.
+    """
+    if not isinstance(ledger, CohortLedger) or ledger.plan.users is None or ledger.plan.strategy is not None:
+        return ()
+    if not ledger.accounts_for(releases):
+        return ()
+    clients, alone = len(ledger.sizes), ledger.with_terms()
+    alone.plan = dataclasses.replace(ledger.plan, users=None)
+    own = Releases([0] * clients)
+    if ledger.amplifies(releases):
+        own.cohorts, own.counts = releases.cohorts, [releases.cohorts] * clients
+    elif run is not None:
+        for client, updates in run.cohorts[["client", "updates"]].itertuples(index=False):
+            own.counts[client] += int(updates) ** 2
+    else:
+        return ()
+    return tuple(alone.final_epsilon(own).tolist())
 
 
 def _same(one: Claimed, other: Claimed) -> bool:

@@ -238,6 +238,8 @@ class Algorithm(ABC):
         #: Called when `updates` reaches `next_mark`; returns the next mark.
         self.on_mark: Callable[[], int] = lambda: 2**62
         self.next_mark = 2**62
+        #: Whether the run ends after this update, although clients may still compute.
+        self.ends_now = False
         #: May be replaced before `start`.
         self.on_update = on_update
         self._draws = [0] * self.num_clients
@@ -367,6 +369,10 @@ class Algorithm(ABC):
     def ending(self) -> str:
         """Why no event is left, if not due to departures or spent privacy budgets."""
         return ""
+
+    def end_now(self) -> None:
+        """Note that the update that is applied now is the last one: the run ends after it."""
+        self.ends_now, self.next_mark = True, min(self.next_mark, self.updates)
 
     def awaits(self, client: int) -> str:
         """Say what an active client waits for, "waits for ...", when no event is left."""

@@ -31,6 +31,8 @@ class Cohorts:
 
     #: May be replaced before the run.
     on_model: OnModel = staticmethod(lambda model, known, factor: None)
+    #: Is called when the last release is made; may be replaced before the run.
+    on_last: Callable[[], None] = staticmethod(lambda: None)
 
     def __init__(self, tape: Tape, plan: CohortPlan, allowances: Sequence[int] | None, seen: Releases) -> None:
         self.plan = plan
@@ -146,6 +148,8 @@ class Cohorts:
         """Count the release; what comes now is in the next one."""
         self.number += 1
         self._forget()
+        if self.over:
+            self.on_last()
 
     def _forget(self) -> None:
         self._before.clear()

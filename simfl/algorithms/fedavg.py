@@ -141,9 +141,7 @@ class FedAvg(ServerAlgorithm):
 
     def _candidates(self, members: Sequence[int]) -> list[int]:
         """Return the members that could take part in a round that starts now."""
-        free = [k for k in members if k not in self.busy and not self.exhausted(k)]
-        if self.cohorts is not None:
-            free = [k for k in free if self.cohorts.opens(k) <= self.cohorts.number]
+        free = [k for k in members if k not in self.busy and not self.exhausted(k) and not self.gated(k)]
         if self._trivial and self._connected:
             return free
         now = self.clock.now

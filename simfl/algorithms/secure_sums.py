@@ -42,6 +42,9 @@ class Owner(Protocol):
     def exhausted(self, client: int) -> bool:
         """Whether the client may be in no further release."""
 
+    def gated(self, client: int) -> bool:
+        """Whether the client may be in no release before others are made."""
+
     def compute_for(self, client: int, seconds: float) -> simpy.Event:
         """Let the client compute for `seconds`."""
 
@@ -101,14 +104,14 @@ class SecureSums:
         self._waiting: dict[int, tuple[set[int], Callable[[], None]]] = {}
 
     def hopeless(self, clients: Iterable[int]) -> bool:
-        """Whether fewer than t of the clients can ever be in a sum."""
+        """Whether fewer than t of the clients can be in the next sum, whenever it is."""
         algorithm = self._algorithm
-        left = [
-            k
-            for k in clients
-            if not math.isinf(algorithm.meets_s(k, (k, algorithm.server))) and not algorithm.exhausted(k)
-        ]
-        return len(left) < self.protocol.threshold
+
+        def comes(k: int) -> bool:
+            out = algorithm.exhausted(k) or algorithm.gated(k)
+            return not out and not math.isinf(algorithm.meets_s(k, (k, algorithm.server)))
+
+        return sum(map(comes, clients)) < self.protocol.threshold
 
     @property
     def first(self) -> Step:

@@ -64,6 +64,7 @@ class ServerAlgorithm(Algorithm):
         self.cohorts: Cohorts | None = None
         if self.training.cohorts is not None:
             self.cohorts = Cohorts(self.tape, self.training.cohorts, self.training.allowances, self.releases)
+            self.cohorts.on_last = self.end_now
         #: The protocol that sums updates; None if the server sees them.
         self.secure: SecureSums | None = None
         if self.training.secure_sum is not None:
@@ -101,7 +102,9 @@ class ServerAlgorithm(Algorithm):
         if cohorts is not None and cohorts.over:
             return f"the server has made its {cohorts.number} releases"
         if secure is not None and secure.hopeless(range(self.num_clients)):
-            return f"fewer than {secure.protocol.threshold} clients are left for a secure sum"
+            ruled = cohorts is not None and cohorts.plan.gate is not None
+            said = f"fewer than {secure.protocol.threshold} clients are left for a secure sum"
+            return said + ", as participation allows" * ruled
         return ""
 
     def exhausted(self, client: int) -> bool:
@@ -112,6 +115,10 @@ class ServerAlgorithm(Algorithm):
             return False
         self.exhausted_s.setdefault(client, self.clock.now)
         return True
+
+    def gated(self, client: int) -> bool:
+        """Whether the client may be in no release before others are made."""
+        return self.cohorts is not None and self.cohorts.opens(client) > self.cohorts.number
 
     def awaits(self, client: int) -> str:
         """Say that the client waits for the server's answer, or for its turn."""

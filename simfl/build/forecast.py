@@ -17,9 +17,21 @@ from simfl.build.world import build_world
 from simfl.errors import ScenarioError
 from simfl.privacy.ledger import greatest
 from simfl.records.display import show_count, show_range
+from simfl.scenario.algorithms.local_rounds import LocalRoundsConfig
 
 #: The most links whose latency is computed.
 MOST_LINKS = 2_000
+
+
+@dataclass(frozen=True)
+class SecureCost:
+    """A secure sum: its updates, the bytes of a client, its seconds and the server's."""
+
+    updates: int
+    sent_bytes: int
+    received_bytes: int
+    client_s: float
+    server_s: float
 
 
 @dataclass(frozen=True)
@@ -27,7 +39,9 @@ class Forecast:
     """The properties of a run that are known before it starts.
 
     Attributes:
-        name, algorithm, topology, model: of the scenario, by kind.
+        name, algorithm, model: of the scenario, by kind.
+        topology: its kind; None if the algorithm does not use it.
+        has_server: whether a server takes part.
         clients, parameters: their numbers.
         spectral_gap: of the mixing matrix; None without a topology, or with one that changes.
         model_bytes: of a message: of a model, compressed if it is (of one task, if models are sent task by task), or
@@ -35,6 +49,7 @@ class Forecast:
         message_s, longest_message_s: virtual seconds of such a message from sending to delivery over an idle link,
             averaged over draws, without losses: for the fastest and the slowest of the first links, at 0 s.
         batch_s: virtual seconds of a mini-batch at factor 1, averaged over devices.
+        secure_sum: the cost of a secure sum if no client drops out; None without one.
         epsilon: the largest over clients at the end of the run, if all take part equally often. None if nothing is
             certified, or the number of releases is unknown.
         noise: the least and the most noise of a client, by field of the privacy section.
@@ -45,7 +60,8 @@ class Forecast:
 
     name: str
     algorithm: str
-    topology: str
+    topology: str | None
+    has_server: bool
     model: str
     clients: int
     spectral_gap: float | None
@@ -54,6 +70,7 @@ class Forecast:
     message_s: float
     longest_message_s: float
     batch_s: float
+    secure_sum: SecureCost | None
     epsilon: float | None
     delta: float | None
     noise: dict[str, tuple[float, float]]
@@ -76,7 +93,8 @@ def forecast(setup: Setup) -> Forecast:
     return Forecast(
         name=scenario.name,
         algorithm=scenario.algorithm.kind,
-        topology=scenario.topology.kind,
+        topology=scenario.topology.kind if scenario.algorithm.uses_topology else None,
+        has_server=bool(scenario.algorithm.has_server),
         model=scenario.model.kind,
         clients=scenario.clients.count,
         spectral_gap=gap,
@@ -85,6 +103,7 @@ def forecast(setup: Setup) -> Forecast:
         message_s=min(travels_s),
         longest_message_s=max(travels_s),
         batch_s=usual_batch_s(scenario, setup.devices),
+        secure_sum=_secure_cost(setup),
         epsilon=epsilon,
         delta=None if epsilon is None or setup.ledger is None else setup.ledger.delta,
         noise=noise_of(setup),
@@ -109,6 +128,22 @@ def _travels_s(setup: Setup, size: int) -> Iterator[float]:
         links = ((k, (k + 1) % count) for k in range(count))
     for link in itertools.islice(links, MOST_LINKS):
         yield carrier.paced_s(*link, size) + carrier.beneath_s(*link) + values.mean_latency_s(*link, 0.0)
+
+
+def _secure_cost(setup: Setup) -> SecureCost | None:
+    """Return the cost of a sum of all that the server asks, if all survive."""
+    protocol, algorithm = setup.training.secure_sum, setup.scenario.algorithm
+    if protocol is None or not isinstance(algorithm, LocalRoundsConfig):
+        return None
+    members = algorithm.members(setup.scenario.clients.count)
+    steps, clients = protocol.steps(members), range(members)
+    return SecureCost(
+        members,
+        sum(step.up for step in steps),
+        sum(step.down for step in steps),
+        sum(step.work_s for step in steps),
+        protocol.server_s(clients, clients),
+    )
 
 
 def _planned(setup: Setup) -> tuple[float | None, str | None]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -29,7 +30,7 @@ def validate(scenarios: Scenarios, overrides: Overrides = None, seed: Seed = Non
         return forecast(setup)
 
     forecasts = load_all(scenarios, overrides, seed, None, forecast_of)
-    write_json(json, [{"scenario": str(path), **vars(one)} for path, one in zip(scenarios, forecasts, strict=True)])
+    write_json(json, [{"scenario": str(path), **asdict(one)} for path, one in zip(scenarios, forecasts, strict=True)])
     if not aside(json):
         for path, one in zip(scenarios, forecasts, strict=True):
             print(f"{path}: valid: {_summary(one)}")
@@ -38,7 +39,8 @@ def validate(scenarios: Scenarios, overrides: Overrides = None, seed: Seed = Non
 def _summary(forecast: Forecast) -> str:
     from simfl.records.display import show_bytes, show_count, show_number, show_range, show_time
 
-    parts = [f"{forecast.algorithm}, {forecast.clients} client{'s' * (forecast.clients != 1)}, {forecast.topology}"]
+    clients = f"{forecast.clients} client{'s' * (forecast.clients != 1)}{' and a server' * forecast.has_server}"
+    parts = [", ".join([forecast.algorithm, clients, *([forecast.topology] if forecast.topology else [])])]
     if forecast.spectral_gap is not None:
         parts[0] += f", spectral gap {forecast.spectral_gap:.3g}"
     size = f"{show_count(forecast.parameters)} parameters, {show_bytes(forecast.model_bytes)} in a message"
@@ -53,6 +55,12 @@ def _summary(forecast: Forecast) -> str:
             f"{of['zeta_max']}), sigma {of['sigma']}"
         )
     parts.append(f"a message takes {takes}, a mini-batch {show_time(forecast.batch_s)}")
+    if (secure := forecast.secure_sum) is not None:
+        parts.append(
+            f"a secure sum of {secure.updates} updates takes {show_bytes(secure.sent_bytes)} from each client and "
+            f"{show_bytes(secure.received_bytes)} to it, {show_time(secure.client_s)} of its work and "
+            f"{show_time(secure.server_s)} of the server's, if none drops out"
+        )
     if ":" in forecast.algorithm:
         module = sys.modules.get(forecast.algorithm.partition(":")[0])
         parts.append(f"imported the code in {getattr(module, '__file__', None) or module}")

@@ -83,7 +83,8 @@ class Check:
     """The findings about a scenario or a run, the most expensive clients first.
 
     `planned` says whether the releases are planned rather than recorded; `statement` is the ledger's, `delta` that of
-    the certified epsilons. `assumptions` are those of the account, by name.
+    the certified epsilons. `assumptions` are those of the account, by name. `per_client` are the epsilons of single
+    clients, if users own several clients and the findings are theirs.
     """
 
     subject: str
@@ -92,6 +93,7 @@ class Check:
     delta: float
     findings: tuple[Finding, ...]
     assumptions: Mapping[str, str] = field(default_factory=dict)
+    per_client: tuple[float, ...] = ()
 
     @property
     def understated(self) -> bool:

@@ -24,7 +24,9 @@ def ended_by(stop: Stop, algorithm: Algorithm) -> str | None:
     """Return the reason to end at this number of updates; None to go on."""
     if stop.updates is not None and algorithm.updates >= stop.updates:
         return "updates"
-    return "epochs" if stop.epochs is None or algorithm.epochs >= stop.epochs * (1 - 1e-6) else None
+    if stop.epochs is not None and algorithm.epochs >= stop.epochs * (1 - 1e-6):
+        return "epochs"
+    return algorithm.ending if algorithm.ends_now else None
 
 
 def why_over(algorithm: Algorithm) -> str:

@@ -174,7 +174,7 @@ class Schedule:
 
     def _on_mark(self) -> int:
         context, updates = self._context, self._context.algorithm.updates
-        if updates >= self.last_update:
+        if updates >= self.last_update or context.algorithm.ends_now:
             if (reason := ended_by(context.setup.scenario.stop, context.algorithm)) is not None:
                 context.end("done", reason)
                 return NEVER

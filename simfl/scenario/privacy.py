@@ -405,8 +405,8 @@ class CohortGaussian(_MultipliedGaussian):
     )
     releases: Count | None = option(
         None,
-        "number of sums after which the server makes no more; null: any; amplification by poisson and correlated noise "
-        "need it",
+        "number of sums that the server makes; the last one ends the run; null: any; amplification by poisson and "
+        "correlated noise need it",
     )
     noise: ServerNoise | None = option(
         None,

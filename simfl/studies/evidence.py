@@ -119,6 +119,14 @@ def within(values: Sequence[float], bar: float, text: str) -> Part:
     return Part(_decide(interval, held, interval.low > bar or interval.high < -bar), text)
 
 
+def log_ratio(one: float, other: float) -> float:
+    """Return ln(one / other) of two costs, one of which may be infinite.
+
+    It is NaN if both are: runs of which neither gets there decide nothing.
+    """
+    return math.log(one) - math.log(other) if min(one, other) < math.inf else math.nan
+
+
 def decisive(values: Sequence[float]) -> Interval:
     """Return the interval that decides a reading, NaN with too few seeds.
 

@@ -12,7 +12,8 @@ from pathlib import Path
 from simfl.errors import ScenarioError
 from simfl.plots import save_and_close, style, without_a_screen
 from simfl.records.folder import replace_text
-from simfl.records.sweeps import Sweep
+from simfl.records.seeds import Crossed, Seed
+from simfl.records.sweeps import Sweep, SweepRun
 from simfl.studies.about import ABOUT_FIELDS, about_of
 from simfl.studies.evidence import SEEDS, Judged, NotMeasuredError, show
 from simfl.studies.papers import Number, Paper, Runs
@@ -92,9 +93,19 @@ def page_of(outcome: Reproduction) -> str:
         *numbers_of([number for number in outcome.numbers if number.part not in paper.shown]),
     ]  # fmt: skip
     if lost:
-        blocks += ["## Runs that did not end", "\n".join(sorted({f"- {run.label}, seed {run.seeds}: {run.status} "
-                   f"{run.reason}".rstrip() for run in lost}))]  # fmt: skip
+        blocks += ["## Runs that did not end", "\n".join(unfinished(lost))]
     return "\n\n".join(blocks) + "\n"
+
+
+def unfinished(lost: Iterable[SweepRun]) -> Iterator[str]:
+    """Yield a line for all seeds of a setting that ended for one reason."""
+    seeds: dict[tuple[str, str], set[Seed]] = {}
+    for run in lost:
+        why = run.reason.partition(" at ")[0] if run.status == "diverged" else run.reason
+        seeds.setdefault((run.label, f"{run.status}{': ' * bool(why)}{why}"), set()).add(run.seeds)
+    for (label, why), of in sorted(seeds.items()):
+        ordered = sorted(of, key=lambda one: one if isinstance(one, Crossed) else (one, one))
+        yield f"- {label}, seed{'s' * (len(of) > 1)} {', '.join(map(str, ordered))}: {why}"
 
 
 def command_of(outcome: Reproduction) -> str:

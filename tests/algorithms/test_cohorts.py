@@ -134,7 +134,7 @@ def fedbuff(**changes):
 @pytest.mark.usefixtures("without_numbers")
 def test_a_run_that_makes_all_its_releases_is_amplified(tmp_path):
     made = simfl.run(scenario(), out=tmp_path)
-    assert made.manifest.reason == "nothing left to happen: the server has made its 20 releases"
+    assert made.manifest.reason == "the server has made its 20 releases"
     assert "each of 10 enrolled users in each of 20 releases with probability 0.4" in made.manifest.extra["privacy"]
     assert made.clients["epsilon"].nunique() == 1
     assert made.cohorts["release"].max() <= 19
@@ -147,6 +147,26 @@ def test_a_run_that_makes_all_its_releases_is_amplified(tmp_path):
     for finding in (claims.check_run(made).findings[0], claims.check(simfl.prepare(scenario())).findings[0]):
         assert finding.certified["local_transcript", "add_or_remove"] == pytest.approx(epsilon, rel=1e-9)
     assert made.metrics["epsilon"].is_monotonic_increasing
+
+
+@pytest.mark.usefixtures("without_numbers")
+@pytest.mark.parametrize("kind", ["fedavg", "fedbuff", "fedasync"])
+def test_a_run_ends_with_the_last_release(tmp_path, kind):
+    """Users who are away for a day come back to a server that has nothing to do: the run does not wait for them."""
+    away = [{"clients": [0, 1], "offline": [["100 ms", "1 d"]]}]
+    algorithm = {"kind": kind, "local_steps": 2, "batch_size": 16, "step_size": 0.1}
+    if kind == "fedbuff":
+        algorithm["buffer_size"] = 3
+    if kind == "fedavg":
+        algorithm |= {"fraction": 0.4, "weighting": "uniform"}
+    given = scenario().given()
+    privacy = {**given["privacy"], "cohorts": "algorithm", "releases": 40}
+    made = simfl.run(
+        from_mapping({**given, "algorithm": algorithm, "privacy": privacy, "availability": away}), out=tmp_path
+    )
+    assert made.manifest.reason == "the server has made its 40 releases"
+    assert made.cohorts["release"].max() == 39
+    assert made.metrics["time_s"].iloc[-1] == made.updates["time_s"].iloc[-1] == made.cohorts["time_s"].max() < 1e4
 
 
 @pytest.mark.usefixtures("without_numbers")

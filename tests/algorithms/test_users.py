@@ -1,5 +1,7 @@
 """Users that own several clients, in whole scenarios."""
 
+import math
+
 import numpy as np
 import pytest
 
@@ -7,6 +9,7 @@ import simfl
 from simfl.accounts.check import check_run
 from simfl.attacks.audit import audit
 from simfl.errors import ScenarioError
+from simfl.privacy.gaussian import gaussian_epsilon
 from simfl.scenario import from_mapping
 
 ALGORITHM = {"kind": "fedbuff", "buffer_size": 4, "local_steps": 2, "batch_size": 4, "step_size": 0.2}
@@ -41,6 +44,9 @@ def test_tables_name_users_and_the_account_is_that_of_the_tables(tmp_path):
     checked = check_run(run)
     assert max(next(iter(one.certified.values())) for one in checked.findings) == run.epsilon_and_delta()[0]
     assert "clients.users says which of 18 they are" in checked.assumptions["unit"]
+    own = (run.cohorts["updates"] ** 2).groupby(run.cohorts["client"]).sum().reindex(range(18), fill_value=0)
+    assert checked.per_client == pytest.approx([gaussian_epsilon(1e-3, math.sqrt(square) / 4.0) for square in own])
+    assert (np.array(checked.per_client) <= run.clients["epsilon"] * (1 + 1e-9)).all()
 
 
 def test_a_run_of_drawn_users_is_checked_from_its_tables(tmp_path):
@@ -49,8 +55,9 @@ def test_a_run_of_drawn_users_is_checked_from_its_tables(tmp_path):
     epsilons = run.clients.groupby("user")["epsilon"].first()
     single = [user for user in range(12) if (run.clients["user"] == user).sum() == 1]
     assert epsilons[single].max() < epsilons.drop(single).min(), "two clients show more"
-    found = check_run(run).findings
-    assert max(next(iter(one.certified.values())) for one in found) == pytest.approx(epsilons.max())
+    checked = check_run(run)
+    assert max(next(iter(one.certified.values())) for one in checked.findings) == pytest.approx(epsilons.max())
+    assert checked.per_client == pytest.approx([epsilons[single].max()] * 18), "as if it were the user's only client"
 
 
 @pytest.mark.slow

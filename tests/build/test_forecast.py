@@ -61,6 +61,34 @@ def test_a_message_of_two_vectors_takes_twice_as_long():
     assert forecast_for("corrected_gossip, method: extra").model_bytes == 2600
 
 
+def test_a_topology_is_named_only_where_it_is_used(simfl_, tmp_path):
+    path, links = tmp_path / "s.yaml", "{latency: 1 ms}"
+    for kind, said in (
+        ("sync_sgd", "4 clients;"),
+        ("fedavg", "4 clients and a server;"),
+        ("adpsgd", "4 clients, ring, spec"),
+    ):
+        path.write_text(TEXT.format(kind=kind, stop="{epochs: 1}", links=links, privacy="null"), encoding="utf-8")
+        assert f"{kind}, {said}" in simfl_("validate", path)[1]
+    assert (forecast_for().topology, forecast_for("adpsgd").topology) == (None, "ring")
+
+
+@pytest.mark.parametrize("kind", ["bonawitz", "lightsecagg"])
+def test_validate_states_the_cost_of_a_secure_sum(kind, simfl_, tmp_path):
+    """Bonawitz et al. 2017, section 7: 2 n a_K + (5 n - 4) a_S + m bytes in all, here of n = 4."""
+    algorithm = f"fedavg, weighting: uniform, secure_sum: {{kind: {kind}, threshold: 3}}"
+    cost = forecast_for(algorithm).secure_sum
+    assert cost.updates == 4
+    if kind == "bonawitz":
+        assert cost.sent_bytes + cost.received_bytes == 2 * 4 * 32 + (5 * 4 - 4) * 32 + 2600
+    assert min(cost.client_s, cost.server_s) > 0.0
+    path = tmp_path / "s.yaml"
+    given = TEXT.format(kind=algorithm, stop="{epochs: 1}", links="{latency: 1 ms}", privacy="null")
+    path.write_text(given, encoding="utf-8")
+    assert "a secure sum of 4 updates takes" in " ".join(simfl_("validate", path)[1].split())
+    assert forecast_for().secure_sum is None
+
+
 def test_the_planned_epsilon_is_that_of_the_ledger():
     weighed = forecast_for("adpsgd", privacy=PRIVATE)
     setup = prepare(loads(TEXT.format(kind="adpsgd", stop="{epochs: 2}", links="{}", privacy=PRIVATE), "weighed"))

@@ -359,7 +359,7 @@ def test_a_wrong_command_line_gives_one_line(simfl_, words, line):
 
 def test_validate_checks_without_running(simfl_, scenario, tmp_path):
     weighs = "softmax of 650 parameters, 2.6 kB in a message; a message takes 1.021 ms, a mini-batch 1.6 ms"
-    assert simfl_("validate", scenario) == (0, f"{scenario}: valid: sync_sgd, 4 clients, ring; {weighs}\n", "")
+    assert simfl_("validate", scenario) == (0, f"{scenario}: valid: sync_sgd, 4 clients; {weighs}\n", "")
     gossip = simfl_("validate", scenario, "--set", "algorithm.kind=adpsgd")
     assert gossip == (0, f"{scenario}: valid: adpsgd, 4 clients, ring, spectral gap 0.667; {weighs}\n", "")
     unequal = ["--set", "topology={kind: star, mixing: uniform}", "--set"]  # weights that only D-PSGD has

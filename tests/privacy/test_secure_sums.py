@@ -249,3 +249,18 @@ def test_noise_that_would_not_be_there_is_refused(algorithm, privacy, message):
 def test_audits_of_users_are_for_noise_of_the_server():
     with pytest.raises(ScenarioError, match=r"privacy\.where: expected server, found secure_sum"):
         UserAudit(scenario())
+
+
+@pytest.mark.parametrize("name", ["FedAvg", "FedBuff"])
+def test_a_run_ends_when_the_gate_lets_too_few_users_in(name, tmp_path):
+    """Two of ten users leave: six of the others were in the last two sums, and two are no secure sum of three."""
+    secure = {"kind": "lightsecagg", "threshold": 3}
+    algorithm = {**FEDAVG, "fraction": 0.3, "secure_sum": secure}
+    if name == "FedBuff":
+        algorithm = {**FEDBUFF, "buffer_size": 3, "secure_sum": secure}
+    rule = {"min_separation": 3, "early": "wait"}
+    leaves = [{"clients": [0, 1], "crash": [{"at": "1 s", "back": "never"}]}]
+    given = scenario(algorithm, privacy={"participation": rule}, availability=leaves, stop={"updates": 10_000})
+    made = simfl.run(given, out=tmp_path)
+    assert made.manifest.reason.endswith("fewer than 3 clients are left for a secure sum, as participation allows")
+    assert (made.secure_sums["members"] == 0).sum() < 5

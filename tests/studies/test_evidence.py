@@ -17,6 +17,7 @@ from simfl.studies.evidence import (
     below,
     decides,
     exactly,
+    log_ratio,
     measured,
     show,
     typical,
@@ -219,3 +220,11 @@ def test_the_evidence_names_readings_that_hold_or_fail_and_the_deciding_choice()
 )
 def test_measured_values_are_written_in_words(values, digits, text):
     assert show(values, digits) == text
+
+
+def test_ratios_of_costs_know_runs_that_never_arrive():
+    assert log_ratio(1.0, math.e) == pytest.approx(-1.0)
+    assert log_ratio(math.inf, 2.0) == math.inf
+    assert log_ratio(2.0, math.inf) == -math.inf
+    assert math.isnan(log_ratio(math.inf, math.inf))
+    assert below([log_ratio(math.inf, math.inf)] * 5, math.log(0.5), "never against never").held is None

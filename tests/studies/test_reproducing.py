@@ -5,7 +5,9 @@ import dataclasses
 
 import pytest
 
+from simfl.records.sweeps import SweepRun
 from simfl.studies.evidence import Reading, Verdict, exactly
+from simfl.studies.pages import unfinished
 from simfl.studies.papers import Experiment, Number, Paper, PaperClaim, Section
 from simfl.studies.reproducing import reproduce
 from simfl.version import __version__
@@ -141,7 +143,7 @@ def test_a_failed_run_leaves_its_claims_without_a_verdict(tmp_path, monkeypatch)
     assert [str(claim.verdict) for claim in outcome.claims][:1] == ["not decidable here"]
     assert not outcome.numbers
     page = outcome.page.read_text(encoding="utf-8")
-    assert "- demo, sync, seed 1: failed RuntimeError: a mistake" in page
+    assert "- demo, sync, seeds 1, 2: failed: RuntimeError: a mistake" in page
 
 
 def test_two_experiments_of_one_name_are_rejected(tmp_path):
@@ -188,3 +190,18 @@ def test_the_list_names_the_papers(simfl_):
     code, out, _ = simfl_("reproduce", "--list")
     assert code == 0
     assert "without-replacement" in out
+
+
+def test_runs_that_did_not_end_share_a_line_with_their_other_seeds():
+    def run(label, seeds, status, reason=""):
+        return SweepRun("", label, {}, {}, *seeds[:1], "", status, reason, 0.0, *seeds[1:])
+
+    infinite = "the loss was not finite at {} s of virtual time"
+    lost = [run("SYNC, step 0.8", (seed,), "diverged", infinite.format(seed / 7)) for seed in (10, 2, 4)]
+    lost += [run("SYNC, step 0.8", (3,), "failed", "no space is left")]
+    lost += [run("AD-PSGD", (0, seed), "missing") for seed in (1, 0)]
+    assert list(unfinished(lost)) == [
+        "- AD-PSGD, seeds 0/0, 0/1: missing",
+        "- SYNC, step 0.8, seeds 2, 4, 10: diverged: the loss was not finite",
+        "- SYNC, step 0.8, seed 3: failed: no space is left",
+    ]

@@ -103,6 +103,12 @@ def _name(clients: tuple[int, ...]) -> str:
 
 def _notes(checked: Check) -> list[str]:
     notes = [checked.statement]
+    if checked.per_client:
+        least, most = min(checked.per_client), max(checked.per_client)
+        notes.append(
+            f"beside it, per client (one client of a user adds nothing, its others take part): epsilon "
+            f"{show(most) if least == most else f'{show(least)} to {show(most)}'}"
+        )
     objections = {f.claimed.objection for f in checked.findings if f.claimed is not None and f.claimed.objection}
     notes += [f"the theorem does not cover this: {objection}" for objection in sorted(objections)]
     hidden = len(checked.findings) - _MOST_GROUPS
@@ -127,4 +133,5 @@ def _result(checked: Check) -> dict[str, Any]:
         "assumptions": dict(checked.assumptions),
         "understated": checked.understated,
         "groups": groups,
+        "per_client": list(checked.per_client),
     }

@@ -29,7 +29,7 @@ from simfl.papers.asynchrony.tuning import (
 )
 from simfl.plots.style import NAMES
 from simfl.records.comparison import ratio_of
-from simfl.studies.evidence import Part, Reading, above, show
+from simfl.studies.evidence import Part, Reading, above, log_ratio, show
 from simfl.studies.papers import Number, Paper, PaperClaim, Runs
 
 TABLE, RANKS = f"Time to an accuracy of {TARGET:.0%}", "Ranks by this time"
@@ -122,8 +122,7 @@ def compared(pairs: Sequence[Sequence[float]], one: str, other: str, unit: str) 
     A pair of runs that both never reach the target decides nothing.
     """
     firsts, seconds = zip(*pairs, strict=True)
-    logs = [math.log(second) - math.log(first) if min(first, second) < math.inf else math.nan
-            for first, second in pairs]  # fmt: skip
+    logs = [log_ratio(second, first) for first, second in pairs]
     text = f"{one} {show(firsts)} {unit}, {other} {show(seconds)} {unit}"
     if all(map(math.isfinite, logs)):
         ratio = ratio_of([math.exp(value) for value in logs])

@@ -81,9 +81,6 @@ def open_base(
     look_beside([path])
     scenario = load(path, changes)
     content = apply_overrides(content_of(path), changes)
-    epochs = scenario.stop.epochs if epochs is None else epochs
-    if epochs is None:
-        raise ScenarioError(f"{scenario.name}: expected --epochs, because the scenario does not stop after epochs")
     try:  # before computing anything
         from_mapping({**content, "algorithm": {**algorithm_of(content), "batch_size": 1, "sampling": "poisson"}})
     except ScenarioError:
@@ -97,6 +94,9 @@ def open_base(
             f"privacy.noise: expected null, found {privacy.correlated}: Theorem B.4 assumes independent noise in "
             "every round; remove it"
         )
+    epochs = scenario.stop.epochs if epochs is None else epochs
+    if epochs is None:
+        raise ScenarioError(f"{scenario.name}: expected --epochs, because the scenario does not stop after epochs")
     setup = assemble(scenario)
     fewest = int(setup.training.sizes.min())
     return Base(scenario, content, setup, epochs, fewest, 1.0 / fewest if delta is None else delta)

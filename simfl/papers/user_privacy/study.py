@@ -19,7 +19,7 @@ import numpy as np
 from simfl.papers.drawing import labeled, log_axis, panels, with_bars
 from simfl.plots.style import PALETTE
 from simfl.records import Run
-from simfl.studies.evidence import SEEDS, NotMeasuredError, Part, Reading, above, below, show
+from simfl.studies.evidence import SEEDS, NotMeasuredError, Part, Reading, above, below, log_ratio, show
 from simfl.studies.papers import Cell, Experiment, Number, Paper, PaperClaim, Runs, Section, mean
 
 if TYPE_CHECKING:
@@ -198,16 +198,9 @@ def buffers_are_sooner(runs: Runs) -> Iterator[Reading]:
     for server, noise, epsilon in methods(runs):
         if server == BUFFERS:
             ours, rounds = (each(runs, (name, noise, epsilon), hours_to_target) for name in (BUFFERS, ROUNDS))
-            values = [logarithm(a, b) for a, b in zip(ours, rounds, strict=True)]
-            text = f"{show(ours, 1)} h against {show(rounds, 1)} h to {TARGET:g} %"
+            values = [log_ratio(a, b) for a, b in zip(ours, rounds, strict=True)]
+            text = f"{show(ours, 1)} against {show(rounds, 1)} hours to {TARGET:g} %"
             yield Reading({"noise": noise, "epsilon": f"{epsilon:g}"}, [below(values, math.log(0.5), text)])
-
-
-def logarithm(one: float, other: float) -> float:
-    """Return ln(one / other); 0 if both are infinite."""
-    if one == other:
-        return 0.0
-    return math.log(one) - math.log(other)
 
 
 def rounds_are_as_accurate(runs: Runs) -> Iterator[Reading]:

@@ -57,13 +57,6 @@ def test_hours_to_the_target_are_of_the_first_evaluation_there():
     assert study.hours_to_target(made_up([10.0, 20.0, 30.0, 40.0])) == math.inf
 
 
-def test_ratios_of_times_know_runs_that_never_arrive():
-    assert study.logarithm(1.0, math.e) == pytest.approx(-1.0)
-    assert study.logarithm(math.inf, math.inf) == 0.0
-    assert study.logarithm(math.inf, 2.0) == math.inf
-    assert study.logarithm(2.0, math.inf) == -math.inf
-
-
 @pytest.mark.parametrize(("buffers", "held"), [([90, 90, 90, 90], True), ([10, 10, 10, 90], False)])
 def test_buffers_must_need_half_of_the_time(buffers, held):
     """Rounds reach the target after four hours."""
