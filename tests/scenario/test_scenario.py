@@ -128,6 +128,7 @@ def test_an_algorithm_is_a_complete_scenario() -> None:
             "timeline": False,
             "epsilon": True,
             "client_models": False,
+            "tape": False,
             "play": False,
         },
     }
