@@ -62,7 +62,7 @@ def measure(name: str, device: str | None = None, updates: int | None = None, qu
             samples["kernel"].append(kernel())
             if per_call is not None:
                 samples["per_call"].append(per_call())
-            with tuned_interpreter():
+            with tuned_interpreter(clients=setup.scenario.clients.count):
                 tape = Tape(Nothing(), **setup.problem.recorded)
                 seconds, events, _ = run_world(setup, tape, min(total, 50_000), time.process_time)
                 samples["event"].append(seconds / events)

@@ -234,7 +234,7 @@ class Simulation(Context):
         try:
             self.begin()
             self.recorder.listen()
-            with tuned_interpreter():
+            with tuned_interpreter(clients=self.world.num_clients):
                 schedule = Schedule(self, self.evaluations)
                 self.reporter.begin(schedule)
                 schedule.begin()

@@ -15,8 +15,13 @@ from collections.abc import Iterator
 STEPS = 64
 
 
+#: The garbage collector runs after so many objects, or so many for each client: it visits all that were made since,
+#: which takes longer than the updates that made them if they do not fit into a cache.
+OBJECTS, OBJECTS_OF_CLIENT = 100_000, 32
+
+
 @contextlib.contextmanager
-def tuned_interpreter(switch_interval_s: float = 1e-4) -> Iterator[None]:
+def tuned_interpreter(switch_interval_s: float = 1e-4, clients: int = 0) -> Iterator[None]:
     """Set the interpreter's thread switching interval for a run.
 
     The executor's thread gets the interpreter soon after its kernel ends (Python's default is 5 ms,
@@ -27,7 +32,7 @@ def tuned_interpreter(switch_interval_s: float = 1e-4) -> Iterator[None]:
     interval, threshold, frozen = sys.getswitchinterval(), gc.get_threshold(), gc.get_freeze_count()
     if not frozen:
         gc.freeze()
-    gc.set_threshold(100_000, 50, 1_000)
+    gc.set_threshold(max(OBJECTS, OBJECTS_OF_CLIENT * clients), 50, 1_000)
     sys.setswitchinterval(switch_interval_s)
     try:
         yield

@@ -11,6 +11,7 @@ algorithms with the same seed run on the same devices.
 from __future__ import annotations
 
 import math
+from array import array
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -72,7 +73,7 @@ class Draws:
         self._sampler = sampler
         self._generator = streams.generator(purpose)
         self._kept = kept
-        self._blocks: dict[int, list[float]] = {}
+        self._blocks: dict[int, array[float]] = {}
         self._counts: dict[int, int] = {}
         self._left: dict[int, int] = {}  # by client: draws left in its block, which was not kept
 
@@ -83,8 +84,11 @@ class Draws:
             block = self._draw(client)
         return block.pop()
 
-    def _draw(self, client: Integer) -> list[float]:
-        """Draw the client's next block, or the rest of one that was not kept."""
+    def _draw(self, client: Integer) -> array[float]:
+        """Draw the client's next block, or the rest of one that was not kept.
+
+        An array takes a third of a list's memory, in one place.
+        """
         if len(self._blocks) >= self._kept:
             self._left |= {other: len(block) for other, block in self._blocks.items() if block}
             self._blocks.clear()
@@ -92,7 +96,9 @@ class Draws:
         count = self._counts.get(client, 0) - (left > 0)
         self._counts[client] = count + 1
         self._streams.reseat(self._generator, self._purpose, client, count)
-        block: list[float] = self._sampler(self._generator, _DRAWS).tolist()[::-1]
+        drawn = self._sampler(self._generator, _DRAWS)[::-1]
+        code = "d" if drawn.dtype.kind == "f" else "q"
+        block: array[float] = array(code, drawn.astype(code).tobytes())
         del block[left or _DRAWS :]
         self._blocks[client] = block
         return block
