@@ -133,8 +133,8 @@ class ServerScorer:
             weights[user] += abs(float(weight))
         self.sums.append(Sum({user: (count, weights[user]) for user, count in counts.items()}, is_heard))
 
+    def hear(self, steps: Floats, factors: Sequence[float], norms: Sequence[float] | None = None) -> None:
         """Score releases: what they added to known terms, [k, d], factors, norms."""
-        """Score some releases: what they added to known terms, [k, d], factors, and adaptive norms."""
         norms = [self._audit.norm] * len(steps) if norms is None else norms
         for step, factor, norm in zip(steps, factors, norms, strict=True):
             while not self.sums[self._next].is_heard:
