@@ -154,13 +154,6 @@ def test_what_has_no_account_is_refused_in_one_line(changes, line):
         changed(**changes)
 
 
-def test_audits_refuse_it_in_one_line():
-    from simfl.attacks.audit import audit
-
-    with pytest.raises(ScenarioError, match=r"privacy\.(noise|unit): expected"):
-        audit(tree())
-
-
 @pytest.mark.parametrize(
     "noise", [{"correlated": "tree", "restart_every": 7}, {"correlated": "square_root", "bands": 2}]
 )
