@@ -78,7 +78,7 @@ def test_replays_of_every_algorithm_are_the_runs(kind, private, tmp_path):
     check(first, others, tmp_path)
 
 
-@pytest.mark.slow(but=["adam"])
+@pytest.mark.slow(but=["hinge"])
 @pytest.mark.parametrize("name", OPTIMIZED)
 def test_replays_with_other_constants_are_the_runs(name, tmp_path):
     first, *others = variants(scenario(algorithm=OPTIMIZED[name], stop="{updates: 48}"))
