@@ -97,4 +97,4 @@ def test_a_source_install_compiles_or_says_why_not(tmp_path, choice):
         [sys.executable, "-c", code], cwd=tmp_path, env=found, capture_output=True, text=True, check=True
     )
     ending = "compiled" if choice == "1" else "not compiled (SIMFL_COMPILE=0)"
-    assert ran.stdout.decode().strip().split(", ", 1)[1] == ending
+    assert ran.stdout.strip().split(", ", 1)[1] == ending
