@@ -258,6 +258,7 @@ class _Played:
             rounds=0,
             clipping_norm=float("inf"),
             aggregation=None,
+            adapted_norm=None,  # runs with one keep no tape
             releases=Releases([0] * count),
             title=end["title"],
             pairs=self._pairs,
