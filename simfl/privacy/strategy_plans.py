@@ -134,7 +134,7 @@ def _drawn(epsilon: float, delta: float, releases: int, fraction: float) -> Iter
         rate = min(1.0, groups * fraction)
         column = strategy.sensitivity(releases, Participation(1, 1))
         z = column * noise_multiplier_for(epsilon, delta, steps=turns, sampling_rate=rate)
-        name = "independent, drawn" if groups == 1 else f"square_root, bands and groups: {groups}"
+        name = "independent, drawn" if groups == 1 else f"square_root, groups: {groups}"
         yield _plan(name, strategy, z, column, releases, drawn=True)
         groups *= 2
 

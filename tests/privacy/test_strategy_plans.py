@@ -55,7 +55,7 @@ def test_plans_of_draws_are_sampled_gaussian_releases():
     plans, _ = strategy_plans(2.0, 1e-3, releases=50, fraction=0.2)
     drawn = {plan.name: plan for plan in plans if plan.drawn}
     assert len(drawn) == 3, "from 1, 2 and 4 groups"
-    for groups, plan in ((1, drawn["independent, drawn"]), (4, drawn["square_root, bands and groups: 4"])):
+    for groups, plan in ((1, drawn["independent, drawn"]), (4, drawn["square_root, groups: 4"])):
         release = Release(plan.noise_multiplier / plan.sensitivity, 0.2 * groups, "poisson")
         assert 1.98 < epsilon_of([(release, -(-50 // groups))], 1e-3, neighbors="add_or_remove") <= 2.0
     plans, missing = strategy_plans(2.0, 1e-3, releases=50, fraction=0.2, neighbors="replace_one")

@@ -193,7 +193,13 @@ def assumed(assumptions: Mapping[str, str]) -> list[str]:
 
 
 def present(
-    title: str, rows: Sequence[Row | str], *, notes: Sequence[str] = (), result: Any = None, as_json: bool = False
+    title: str,
+    rows: Sequence[Row | str] = (),
+    *,
+    cells: Mapping[str, list[str]] | None = None,
+    notes: Sequence[str] = (),
+    result: Any = None,
+    as_json: bool = False,
 ) -> None:
     """Print a result for a reader, or as one JSON object for a program.
 
@@ -201,7 +207,8 @@ def present(
     value) and `notes`. JSON has no infinite numbers: they become the strings "inf" and "-inf", and NaN becomes null.
 
     `title` names the result, with its paper or theorem. A row is (label with symbol, value, note); a plain string
-    begins a section. Values are numbers, truth values, words, or None. Notes say units and conventions, and whether a
+    begins a section. Values are numbers, truth values, words, or None. `cells` are columns of a table, by heading; the
+    first one names its rows. Notes say units and conventions, and whether a
     number is a paper's claim ("claim") or proven by an accountant ("certified"); these words are colored. `notes` are
     sentences below the table: assumptions, warnings, what to do.
     """
@@ -247,6 +254,8 @@ def present(
                 screen.print(table)
             if not beside and part[0][2]:
                 screen.print(Padding(_toned(part[0][2]), (0, 0, 0, 6)), style=tone)
+    if cells is not None:
+        console.show_parts(console.tables_of(cells, screen.width, text={next(iter(cells))}), screen)
     if notes:
         screen.print()
     listing = Table.grid(padding=(0, 1, 0, 0))

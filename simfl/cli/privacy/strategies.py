@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from typer import Option
 
 from simfl.cli.privacy import shared
-from simfl.cli.privacy.shared import Row, present, show
+from simfl.cli.privacy.shared import present, show
 
 _NEIGHBORS = {"add_or_remove": "a user adds nothing", "replace_one": "a user has other data"}
 
@@ -38,10 +38,15 @@ def command(
         epsilon, delta, releases=releases, fraction=fraction, bands=bands, buffers=buffers, **options
     )
     base = next(plan.rmse for plan in plans if plan.name == "independent")
-    rows: list[Row | str] = [("", "z", f"{'sens(S)':>9} {'RMSE':>9} {'ratio':>7} {'maximum':>9} {'memory':>7}")]
-    for plan in plans:
-        numbers = f"{plan.sensitivity:9.4g} {plan.rmse:9.4g} {plan.rmse / base:7.2f} {plan.largest:9.4g}"
-        rows.append((plan.name, plan.noise_multiplier, f"{numbers} {plan.memory:7d}"))
+    cells = {
+        "noise": [plan.name for plan in plans],
+        "z": [f"{plan.noise_multiplier:.6g}" for plan in plans],
+        "RMSE": [f"{plan.rmse:.4g}" for plan in plans],
+        "ratio": [f"{plan.rmse / base:.2f}" for plan in plans],
+        "maximum": [f"{plan.largest:.4g}" for plan in plans],
+        "sens(S)": [f"{plan.sensitivity:.4g}" for plan in plans],
+        "memory": [f"{plan.memory:,}" for plan in plans],
+    }
     notes = [
         f"Neighbors: {_NEIGHBORS[neighbors]}. A user of sum n is in sum n + {min_separation} at the earliest"
         + ("" if at_most is None else f", and in {at_most} sums at most")
@@ -51,11 +56,11 @@ def command(
     ]
     if any(plan.drawn for plan in plans):
         notes.append(
-            "Drawn, or groups: only if the server draws users secretly and all that are drawn take part; sens(S) is "
-            "that of one sum, and min_separation has no part in it."
+            "Drawn, or groups (as many bands): only if the server draws users secretly and all who are drawn "
+            "take part; sens(S) is that of one sum, and min_separation has no part in it."
         )
     notes += [f"Missing: {reason}." for reason in missing]
     result = {**options, "epsilon": epsilon, "delta": delta, "releases": releases, "fraction": fraction}
     result["strategies"] = [dataclasses.asdict(plan) for plan in plans]
     title = f"Noise of a server for (epsilon = {show(epsilon)}, delta = {show(delta)}): {releases:,} sums"
-    present(title, rows, notes=notes, result=result, as_json=as_json)
+    present(title, cells=cells, notes=notes, result=result, as_json=as_json)
