@@ -34,7 +34,7 @@ def replay(
     from simfl.runs.programs import compiled_in, folder_of
 
     warnings.filterwarnings("ignore", "privacy: epsilon is not certified")  # also in the table of results
-    root = folder.absolute().parent.parent if out is None else out
+    root = replaying.results_of(folder) if out is None else out
     with compiled_in(folder_of(root)), progress_bar(folder.absolute().parent.name, quiet) as progress:
         run = replaying.replay(folder, overrides or (), out=root, device=device, progress=progress)
     if run.status == "interrupted":

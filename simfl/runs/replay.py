@@ -77,7 +77,7 @@ def replay(
     path, changes = to_path(folder, "the folder of a run"), list(overrides)
     earlier = read(path)
     tape = _Tape(path / FILE, earlier)
-    root = path.absolute().parent.parent if out is None else to_path(out, "out: a folder")
+    root = results_of(path) if out is None else to_path(out, "out: a folder")
     source = str(RunFolder(path).scenario_path)
     before, after = from_mapping(earlier.scenario, source), from_mapping(earlier.scenario, source, changes)
     untaped = [each.replace({"record.tape": False}) for each in (before, after)]
@@ -100,6 +100,12 @@ def replay(
             return member.play(played, RunFolder.create(root, setup.scenario.name, run_id))
         finally:
             member.release()
+
+
+def results_of(folder: Path) -> Path:
+    """Return the folder of all results that has a run's folder."""
+    written = len(folder.parts) > 1 and ".." not in folder.parts
+    return (folder if written else folder.absolute()).parent.parent
 
 
 def _reaches_world(earlier: Run, source: str, before: Scenario, changes: Sequence[str]) -> ScenarioError:
