@@ -199,6 +199,7 @@ def test_the_table_of_evaluations_has_the_norm(tmp_path):
     assert metrics["epsilon"].iloc[-1] == math.inf
 
 
+@pytest.mark.slow
 def test_the_norm_follows_noise(tmp_path):
     made = [
         simfl.run(

@@ -296,6 +296,7 @@ def squares_of(sums, user, owners=OWNERS):
     return sum(count**2 for count in counts), counts
 
 
+@pytest.mark.slow(but=["drawn"])
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("name", NAMED)
 def test_all_clients_of_a_user_count_as_one(name, fault):
@@ -321,6 +322,7 @@ def test_budgets_are_those_of_users(name):
         assert algorithm.exhausted_s
 
 
+@pytest.mark.slow(but=["drawn"])
 @pytest.mark.parametrize("gate", GATES)
 @pytest.mark.parametrize("name", NAMED)
 def test_the_gate_is_for_users_whatever_their_clients_do(name, gate):
