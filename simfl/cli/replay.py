@@ -31,10 +31,10 @@ def replay(
     """
     from simfl.cli.bars import progress_bar
     from simfl.runs import replay as replaying
-    from simfl.runs.programs import compiled_in, folder_of
+    from simfl.runs.programs import compiled_in, folder_of, results_of
 
     warnings.filterwarnings("ignore", "privacy: epsilon is not certified")  # also in the table of results
-    root = replaying.results_of(folder) if out is None else out
+    root = results_of(folder) if out is None else out
     with compiled_in(folder_of(root)), progress_bar(folder.absolute().parent.name, quiet) as progress:
         run = replaying.replay(folder, overrides or (), out=root, device=device, progress=progress)
     if run.status == "interrupted":

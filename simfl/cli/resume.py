@@ -17,10 +17,10 @@ def resume(folder: OneRun, checkpoint_every: CheckpointEvery = CHECKPOINT_EVERY,
     """
     from simfl.cli.bars import progress_bar
     from simfl.runs import runner
-    from simfl.runs.programs import compiled_in, folder_of
+    from simfl.runs.programs import compiled_in, folder_of, results_of
 
     warnings.filterwarnings("ignore", "privacy: epsilon is not certified")  # also in the table of results
-    kept = compiled_in(folder_of(folder.absolute().parent.parent))
+    kept = compiled_in(folder_of(results_of(folder)))
     with kept, progress_bar(folder.absolute().parent.name, quiet) as progress:
         run = runner.resume(folder, progress=progress, checkpoint_every=checkpoint_every)
     show_and_exit([run], False, folder.parent)

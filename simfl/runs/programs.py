@@ -13,6 +13,12 @@ from typing import Any
 FOLDER = ".compiled"
 
 
+def results_of(folder: Path) -> Path:
+    """Return the folder of all results that has a run's folder."""
+    written = len(folder.parts) > 1 and ".." not in folder.parts
+    return (folder if written else folder.absolute()).parent.parent
+
+
 def folder_of(out: Path) -> str | None:
     """Return the folder for compiled programs; None if the user set JAX's own cache."""
     return None if os.environ.get("JAX_COMPILATION_CACHE_DIR") else str((out / FOLDER).absolute())

@@ -33,6 +33,7 @@ from simfl.records import Progress, Run, RunFolder, read
 from simfl.records.tables import MOST_EDGES
 from simfl.records.watching import watching
 from simfl.runs.checkpoint import fingerprint
+from simfl.runs.programs import results_of
 from simfl.runs.runner import Simulation
 from simfl.runs.taped import FILE, FORMAT
 from simfl.scenario import Scenario, from_mapping
@@ -100,12 +101,6 @@ def replay(
             return member.play(played, RunFolder.create(root, setup.scenario.name, run_id))
         finally:
             member.release()
-
-
-def results_of(folder: Path) -> Path:
-    """Return the folder of all results that has a run's folder."""
-    written = len(folder.parts) > 1 and ".." not in folder.parts
-    return (folder if written else folder.absolute()).parent.parent
 
 
 def _reaches_world(earlier: Run, source: str, before: Scenario, changes: Sequence[str]) -> ScenarioError:
