@@ -1,5 +1,6 @@
 """Fixtures that several folders share, and how the programs of a session are compiled, kept and timed."""
 
+import collections
 import contextlib
 import ctypes
 import functools
@@ -99,11 +100,19 @@ def pytest_addoption(parser):
 
 
 def pytest_collection_modifyitems(config, items):
-    """Run long files first, so that the workers end at about the same time, and drop the `but` cases from `slow`."""
+    """Run long files first, so that the workers end at about the same time, and drop some cases from `slow`.
+
+    `slow(but=[...])` keeps the cases whose id contains one of the words, `slow(every=n)` the first of each n cases.
+    """
     items.sort(key=lambda item: item.path.parent != HERE)
+    cases = collections.Counter()
     for item in items:
-        case = item.callspec.id if hasattr(item, "callspec") else ""
-        if (marker := item.get_closest_marker("slow")) and any(word in case for word in marker.kwargs.get("but", ())):
+        if not (marker := item.get_closest_marker("slow")) or not marker.kwargs:
+            continue
+        function, case = (item.path, item.originalname), item.callspec.id if hasattr(item, "callspec") else ""
+        taken = "every" in marker.kwargs and cases[function] % marker.kwargs["every"] == 0
+        cases[function] += 1
+        if taken or any(word in case for word in marker.kwargs.get("but", ())):
             item.own_markers = [mark for mark in item.own_markers if mark.name != "slow"]
 
 

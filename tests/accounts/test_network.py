@@ -306,6 +306,7 @@ FAULTS = {
 }
 
 
+@pytest.mark.slow(every=7)
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize(("kind", "options", "privacy"), EVERY)
 def test_models_of_a_node_follow_from_its_messages(kind, options, privacy, fault):

@@ -110,6 +110,7 @@ def cases():
     )
 
 
+@pytest.mark.slow(every=6)
 @pytest.mark.parametrize(("algorithm", "privacy", "sections"), list(cases()), ids=lambda case: str(case)[:50])
 def test_every_release_that_the_executor_computes_is_counted(algorithm, privacy, sections, tmp_path, monkeypatch):
     """The releases in the account are at least those for which the device drew noise, which are counted separately."""

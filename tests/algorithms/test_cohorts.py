@@ -317,6 +317,7 @@ def spent(level, rate, count):
     return PLDAccountant().compose(dp_event.SelfComposedDpEvent(event, count)).get_epsilon(1e-3)
 
 
+@pytest.mark.slow(every=3)
 @pytest.mark.usefixtures("without_numbers")
 @pytest.mark.parametrize(("epsilon", "releases", "fraction"), [(2.0, 20, 0.4), (0.5, 300, 0.1), (8.0, 5, 0.7)])
 def test_drawn_releases_spend_a_budget_from_which_the_noise_follows(epsilon, releases, fraction, tmp_path):

@@ -79,6 +79,7 @@ class Book:
         self.attempts[number] += traffic.messages - before
 
 
+@pytest.mark.slow(every=5)
 @every
 @pytest.mark.parametrize(("fifo", "carrier"), [(False, Queues), (True, Flows)])
 def test_messages_arrive_exactly_once(kind, options, fifo, carrier):

@@ -111,6 +111,7 @@ def absences(draw, num_clients):
     return {k: outages for k, outages in rules.items() if outages}
 
 
+@pytest.mark.slow(every=6)
 @every
 @settings(max_examples=6, deadline=None, derandomize=True)
 @given(data=st.data(), topology=st.sampled_from(["ring", "complete", "star"]), seed=st.integers(0, 99))
@@ -153,6 +154,7 @@ def test_online_clients_make_updates(kind, options, data, topology, seed):
         assert total == pytest.approx(8.0), "nothing counts twice, and nothing is left out"
 
 
+@pytest.mark.slow(every=6)
 @every
 def test_random_churn_stops_no_client_permanently(kind, options):
     num_clients = 6
@@ -301,6 +303,7 @@ def test_rows_of_updates_equal_what_the_algorithm_did(kind, options):
         assert epochs == pytest.approx(examples / 140)
 
 
+@pytest.mark.slow(every=5)
 @every
 def test_poisson_batches_have_binomial_sizes_drawn_per_client(kind, options):
     if kind in LOCAL:
@@ -376,6 +379,7 @@ def test_an_unknown_option_is_refused(kind, options):
         run_without_numbers(kind, make_world(4), updates=1, speling=1, **options)
 
 
+@pytest.mark.slow(every=6)
 @every
 def test_rows_of_the_bank_stay_few_in_a_long_run(kind, options):
     """Memory follows the number of living models, not the length of the run."""

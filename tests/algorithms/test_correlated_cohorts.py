@@ -51,6 +51,7 @@ def run(kind, strategy, *, updates=None, releases=MADE, **options):
     return (model - training.initial) / scale, problem.keys.noise, algorithm, rows
 
 
+@pytest.mark.slow(every=5)
 @pytest.mark.parametrize("name", STRATEGIES)
 @pytest.mark.parametrize(
     ("kind", "options", "factor"),
@@ -115,6 +116,7 @@ def test_a_run_is_accounted_by_participations(kind, tmp_path):
     assert made.metrics["epsilon"].is_monotonic_increasing
 
 
+@pytest.mark.slow(every=4)
 @pytest.mark.parametrize("noise", ["tree", "square_root", "banded", "blt"])
 def test_a_budget_gives_the_noise(noise):
     pytest.importorskip("jax_privacy")

@@ -204,6 +204,7 @@ def happens(kind, options, fault):
     ]
 
 
+@pytest.mark.slow(every=6)
 @pytest.mark.parametrize(("kind", "options"), ROWS, ids=[heading(*row) for row in ROWS])
 def test_outcomes_of_faults_equal_those_in_the_table(kind, options):
     cells, _ = table()
@@ -234,6 +235,7 @@ EXTREMES = {
 }  # fmt: skip
 
 
+@pytest.mark.slow(every=7)
 @pytest.mark.parametrize("extreme", EXTREMES)
 @pytest.mark.parametrize(("kind", "options"), ROWS, ids=[heading(*row) for row in ROWS])
 def test_invariants_hold_at_the_edges_of_the_world(kind, options, extreme):

@@ -179,6 +179,7 @@ def run(name, fault, *, level=2.0, allowances=None, releases=None, until=3.0, le
     return tape, ledger, rows, algorithm
 
 
+@pytest.mark.slow(every=7)
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("name", NAMED)
 def test_the_account_has_every_user_of_every_sum(name, fault):
@@ -244,6 +245,7 @@ GATES = {
 }
 
 
+@pytest.mark.slow(every=7)
 @pytest.mark.parametrize("gate", GATES)
 @pytest.mark.parametrize("name", NAMED)
 def test_the_server_enforces_participation_whatever_clocks_and_faults_do(name, gate):

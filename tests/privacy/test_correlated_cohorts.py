@@ -41,6 +41,7 @@ def correlated(name, fault, strategy, gate, **options):
     return run(name, fault, **{**plan, **options})
 
 
+@pytest.mark.slow(every=7)
 @pytest.mark.parametrize("gate", GATES)
 @pytest.mark.parametrize("name", NAMED)
 def test_the_account_is_not_below_what_each_users_releases_show(name, gate):

@@ -359,6 +359,7 @@ def test_the_product_has_enough_combinations():
     assert len(OF_EXAMPLES) + len(OF_CLIENTS) + len(OF_PASSES) >= 600
 
 
+@pytest.mark.slow(every=5)
 @pytest.mark.parametrize("name", EXAMPLE)
 def test_every_combination_for_examples_is_certified_or_refused(name):
     """Refusals give a reason; other cases have the right count, and an epsilon that is not too small."""
@@ -383,6 +384,7 @@ def test_every_combination_for_examples_is_certified_or_refused(name):
         held_against(ledger, tape, account)
 
 
+@pytest.mark.slow(every=5)
 @pytest.mark.parametrize("name", CLIENT)
 def test_every_combination_for_clients_is_certified_or_refused(name):
     for other, sampling, neighbors, fault, kind in OF_CLIENTS:
@@ -501,6 +503,7 @@ def test_sampled_releases_cost_as_much_as_in_dp_accounting(fault):
     assert whole.get_epsilon_for_delta(DELTA) <= spent[client] <= 1.2 * whole.get_epsilon_for_delta(DELTA)
 
 
+@pytest.mark.slow(every=5)
 @pytest.mark.parametrize("name", EXAMPLE)
 def test_budgets_are_never_exceeded(name):
     """With any losses, no client exceeds its budget, and at least one uses it up."""
