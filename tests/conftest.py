@@ -38,6 +38,8 @@ MEMORY_BYTES = 2**30
 GROWTH_BYTES = 2**27
 #: Compiled programs are kept for the next session, up to this size.
 CACHE_BYTES = 2 * 2**30
+#: Tests fail when they take so many times their budget of processor time.
+BUSY = 1.5
 #: Tests of compiled arithmetic, whose programs are optimized as for users. In other tests a program runs for
 #: milliseconds, and compiling it without optimization takes half the time.
 OPTIMIZED = ("tape", "models", "bench", "privacy/test_noise.py")
@@ -96,7 +98,7 @@ def compile_plainly():
 
 
 def pytest_addoption(parser):
-    parser.addoption("--cpu-budget", type=float, help="fail if the tests take more processor time, in seconds")
+    parser.addoption("--cpu-budget", type=float, help="what the tests should take at most, in seconds of processor time")
 
 
 def pytest_collection_modifyitems(config, items):
@@ -107,12 +109,13 @@ def pytest_collection_modifyitems(config, items):
     items.sort(key=lambda item: item.path.parent != HERE)
     cases = collections.Counter()
     for item in items:
-        if not (marker := item.get_closest_marker("slow")) or not marker.kwargs:
+        marks = list(item.iter_markers("slow"))
+        if not marks or not all(mark.kwargs for mark in marks):  # quick, or slow without exception
             continue
-        function, case = (item.path, item.originalname), item.callspec.id if hasattr(item, "callspec") else ""
-        taken = "every" in marker.kwargs and cases[function] % marker.kwargs["every"] == 0
+        mark, case, function = marks[0].kwargs, item.callspec.id, (item.path, item.originalname)
+        taken = "every" in mark and cases[function] % mark["every"] == 0
         cases[function] += 1
-        if taken or any(word in case for word in marker.kwargs.get("but", ())):
+        if taken or any(word in case for word in mark.get("but", ())):
             item.own_markers = [mark for mark in item.own_markers if mark.name != "slow"]
 
 
@@ -145,7 +148,10 @@ def pytest_testnodedown(node):
 
 
 def pytest_terminal_summary(terminalreporter, config):
-    """Print the processor time; above the budget, list the most expensive tests and fail."""
+    """Print the processor time; above the budget, list the most expensive tests, and far above it, fail.
+
+    The same tests take up to half as long again on a machine that others use, too.
+    """
     spent = config.stash.get(CPU, [])
     total, budget = sum(seconds for seconds, _ in spent), config.getoption("--cpu-budget")
     terminalreporter.write_line(f"{total:.0f} s of processor time in {len(spent)} tests")
@@ -154,7 +160,8 @@ def pytest_terminal_summary(terminalreporter, config):
         terminalreporter.write_line(line)
         for seconds, name in sorted(spent, reverse=True)[:20]:
             terminalreporter.write_line(f"{seconds:6.1f} s  {name}")
-        terminalreporter._session.exitstatus = pytest.ExitCode.TESTS_FAILED
+        if total > BUSY * budget:
+            terminalreporter._session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
 def pytest_collection_finish():
