@@ -16,8 +16,8 @@ import os
 import pickle
 import pkgutil
 import platform
-import sys
 from collections.abc import Callable, Iterable
+from importlib.metadata import version
 from pathlib import Path
 from types import CodeType, FunctionType, MethodType
 from typing import Any
@@ -39,6 +39,8 @@ _SOURCES = Path(__file__).parents[1]
 
 #: The folder of files; None: programs are not stored.
 _folder: Path | None = None
+#: JAX's settings when the folder was set, as pairs: programs found under others are looked up again.
+_settings: tuple[tuple[str, Any], ...] = ()
 
 
 class _UnknownError(Exception):
@@ -46,9 +48,15 @@ class _UnknownError(Exception):
 
 
 def store_in(folder: str | Path | None) -> Path | None:
-    """Store programs in a folder from now on; return the folder before."""
-    global _folder
+    """Store programs in a folder from now on; return the folder before.
+
+    JAX's settings of this moment hold for all programs that are called until the folder is set again.
+    """
+    global _folder, _settings
     before, _folder = _folder, None if folder is None else Path(folder)
+    settings = tuple(sorted((name, value) for name, value in jax.config.values.items() if "cache" not in name))
+    if settings != _settings:
+        _settings = settings
     return before
 
 
@@ -62,11 +70,14 @@ class Program:
         self._jitted = jitted
         self._made_by = factory, arguments
         self._found: dict[Any, Callable[..., Any]] = {}
+        self._settings = _settings
 
     def __call__(self, *arguments: Any) -> Any:
         """Call the function."""
         if _folder is None:
             return self._jitted(*arguments)
+        if self._settings is not _settings:
+            self._found, self._settings = {}, _settings
         leaves, tree = jax.tree.flatten(arguments)
         try:
             signature = tree, tuple([(leaf.shape, leaf.dtype, getattr(leaf, "sharding", None)) for leaf in leaves])
@@ -91,7 +102,7 @@ class Program:
         if device.platform != "cpu" or not shardings <= {SingleDeviceSharding(device)}:
             return None
         try:
-            parts = _surroundings(), self._description, tree, [(shape, dtype) for shape, dtype, _ in leaves]
+            parts = _surroundings(), _settings, self._description, tree, [(shape, dtype) for shape, dtype, _ in leaves]
         except (_UnknownError, RecursionError):
             return None
         path = folder / f"{hashlib.sha256(repr(parts).encode()).hexdigest()}{ENDING}"
@@ -213,13 +224,11 @@ def _name(value: Any) -> str:
 def _surroundings() -> str:
     """Describe what else a compiled program depends on."""
     device = jax.devices()[0]
-    versions = [f"{name} {sys.modules[name].__version__}" for name in ("jax", "jaxlib", "numpy")]
-    versions += [f"optax {sys.modules['optax'].__version__}"] if "optax" in sys.modules else []
-    settings = {name: value for name, value in jax.config.values.items() if "cache" not in name}
+    versions = [f"{name} {version(name)}" for name in KNOWN if name != "simfl"]
     environment = [os.environ.get(name) for name in ("XLA_FLAGS", "PJRT_NPROC")]
     client = device.device_kind, device.client.platform_version
     simfl, python = (__version__, _digest_of_sources()), platform.python_version()
-    return repr((simfl, python, versions, client, _processor(), sorted(settings.items()), environment))
+    return repr((simfl, python, versions, client, _processor(), environment))
 
 
 def _digest_of_sources() -> str:

@@ -74,6 +74,16 @@ def test_shapes_factories_and_sources_have_files_of_their_own(folder, monkeypatc
     assert len(list(folder.glob("*"))) == 4
 
 
+def test_settings_that_change_in_a_process_have_files_of_their_own(folder):
+    program, traces = counted()
+    for precision in (None, "highest", None):
+        jax.config.update("jax_default_matmul_precision", precision)
+        stored.store_in(folder)
+        program(*arguments())
+    assert len(list(folder.glob("*"))) == 2
+    assert len(traces) == 2
+
+
 @pytest.mark.parametrize("damage", [lambda content: content[:100], lambda content: content[:-1] + b"?", lambda _: b""])
 def test_a_damaged_file_is_written_anew(folder, damage):
     counted()[0](*arguments())
