@@ -253,8 +253,10 @@ def simfl_(monkeypatch, tmp_path, capsys):
 
     def call(*words):
         monkeypatch.setattr(sys, "argv", ["simfl", *map(str, words)])
+        often = gc.get_threshold()
         with pytest.raises(SystemExit) as left:
             cli.main()
+        gc.set_threshold(*often)  # a process of one command collects rarely; a worker of thousands of tests would fill
         shown = capsys.readouterr()
         return left.value.code, shown.out, shown.err
 
