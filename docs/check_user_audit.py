@@ -12,9 +12,11 @@ from __future__ import annotations
 import argparse
 import gc
 import sys
+from pathlib import Path
 
 from scipy import stats
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
 from tests.attacks.broken_servers import CORRECT, SERVERS, report_of
 
 LEVEL = 0.05

@@ -3,6 +3,8 @@
 import re
 import runpy
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +23,7 @@ from simfl.studies.pages import CLAIM_FIELDS, NUMBER_FIELDS, READING_FIELDS
 from simfl.studies.reproducing import PAPERS
 
 ROOT = Path(__file__).parents[1]
+SCRIPTS = sorted(path for path in (ROOT / "docs").glob("*.py") if "argparse" in path.read_text(encoding="utf-8"))
 PAGES = sorted([*(ROOT / "docs").glob("*.md"), *ROOT.glob("*.md")])
 
 
@@ -183,6 +186,15 @@ def test_commands_and_their_options_exist(page):
         options = {name for parameter in command.params for name in parameter.opts} | {"--help", "-h"}
         told = {word.split("=")[0].rstrip(",.") for word in rest if re.match(r"--?[a-z]", word)}
         assert told <= options, f"simfl {line}"
+
+
+@pytest.mark.slow(every=4)
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
+def test_scripts_start_from_any_folder(script, tmp_path, monkeypatch):
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    done = subprocess.run([sys.executable, script, "--help"], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("usage:")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
