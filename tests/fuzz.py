@@ -6,7 +6,7 @@ written into the folder.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ import numpy as np
 
 from simfl.algorithms import ALGORITHMS
 from simfl.algorithms.server import ServerAlgorithm
+from simfl.build.data import shared_data
 from tests.helpers import LOCAL
 
 #: Algorithms that refuse graphs that change.
@@ -379,3 +380,17 @@ class Drawer:
 def drawn(seed: int, folder: Path) -> dict[str, Any]:
     """Return the scenario of a seed, as a mapping; the files that it reads are written into the folder."""
     return Drawer(seed, folder).scenario()
+
+
+def count(seeds: Iterable[int], one: Callable[[int, Path], bool], folder: Path) -> int:
+    """Return for how many seeds a check of a drawn scenario is true; an error names its seed."""
+    with shared_data():
+        return sum(_named(seed, one, folder) for seed in seeds)
+
+
+def _named(seed: int, one: Callable[[int, Path], bool], folder: Path) -> bool:
+    try:
+        return one(seed, folder)
+    except BaseException as error:
+        error.add_note(f"seed {seed}: drawn({seed}, {str(folder)!r}) returns its scenario")
+        raise

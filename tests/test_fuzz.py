@@ -6,14 +6,13 @@ import os
 import numpy as np
 import pytest
 
-from simfl.build.data import shared_data
 from simfl.errors import DataError, RunError, ScenarioError
 from simfl.records import ACTIVITIES, RunFolder
 from simfl.records.results import Run
 from simfl.runs import context, runner
 from simfl.scenario import from_mapping
 from simfl.tape.executor import choose_device
-from tests.fuzz import drawn
+from tests.fuzz import count, drawn
 from tests.helpers import RunWithoutNumbers
 
 #: More of them: SIMFL_FUZZ=0:5000 pytest tests/test_fuzz.py
@@ -85,20 +84,9 @@ def one(seed: int, folder) -> bool:
 def test_drawn_scenarios_end_and_add_up(lot, tmp_path):
     assert context.Executor is RunWithoutNumbers
     seeds = range(FIRST + lot, LAST, LOTS)
-    with shared_data():
-        ran = sum(_named(seed, tmp_path) for seed in seeds)
-    assert ran >= 0.7 * len(seeds), "few are refused"
+    assert count(seeds, one, tmp_path) >= 0.7 * len(seeds), "few are refused"
 
 
 @pytest.mark.usefixtures("without_numbers")
 def test_scenarios_that_failed_once_pass(tmp_path):
-    with shared_data():
-        assert all(_named(seed, tmp_path) for seed in ONCE_FAILED)
-
-
-def _named(seed, folder):
-    try:
-        return one(seed, folder)
-    except BaseException as error:
-        error.add_note(f"tests.fuzz.drawn({seed}, {folder})")
-        raise
+    assert count(ONCE_FAILED, one, tmp_path) == len(ONCE_FAILED)

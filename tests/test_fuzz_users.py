@@ -8,12 +8,12 @@ import pytest
 
 from simfl.accounts.check import check_run
 from simfl.attacks.users import UserAudit
-from simfl.build.data import shared_data
 from simfl.errors import RunError, ScenarioError
 from simfl.records import RunFolder
 from simfl.runs import runner
 from simfl.scenario import from_mapping
 from simfl.tape.executor import choose_device
+from tests.fuzz import count
 from tests.fuzz_users import drawn
 from tests.test_fuzz import check
 
@@ -108,15 +108,12 @@ def _digest(setup, folder, name) -> str:
 @pytest.mark.parametrize("lot", range(LOTS))
 def test_drawn_scenarios_of_users_keep_their_rules(lot, tmp_path):
     seeds = range(FIRST + lot, LAST, LOTS)
-    with shared_data():
-        ran = sum(_named(seed, tmp_path) for seed in seeds)
-    assert ran >= 0.4 * len(seeds), "few are refused"
+    assert count(seeds, one, tmp_path) >= 0.4 * len(seeds), "few are refused"
 
 
 @pytest.mark.usefixtures("without_numbers")
 def test_scenarios_of_users_that_failed_once_pass(tmp_path):
-    with shared_data():
-        assert all(_named(seed, tmp_path) for seed in ONCE_FAILED)
+    assert count(ONCE_FAILED, one, tmp_path) == len(ONCE_FAILED)
 
 
 @pytest.mark.slow
@@ -127,11 +124,3 @@ def test_audits_of_drawn_scenarios_pass(seed, tmp_path):
     assert report.passed
     assert report.releases > 3
     assert (report.accounted > report.releases) == (seed == 65)
-
-
-def _named(seed, folder):
-    try:
-        return one(seed, folder)
-    except BaseException as error:
-        error.add_note(f"tests.fuzz_users.drawn({seed}, {folder})")
-        raise
