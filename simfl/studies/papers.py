@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from simfl.records import Run
 from simfl.records.comparison import Interval, interval_of
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
+Found = TypeVar("Found")
 #: Identifies an experiment within its section: names and numbers.
 Cell = tuple[Any, ...]
 
@@ -125,6 +126,15 @@ class Runs:
 
     def __init__(self, groups: Mapping[Experiment, dict[int, Run]]) -> None:
         self._groups = {(experiment.section, experiment.cell): runs for experiment, runs in groups.items()}
+        self._found: dict[tuple[Any, ...], Any] = {}
+
+    def once(self, function: Callable[..., Found], *place: Any) -> Found:
+        """Return what a function says of these runs and a place; it is called once for each place."""
+        key = (function, *place)
+        if key not in self._found:
+            self._found[key] = function(self, *place)
+        found: Found = self._found[key]
+        return found
 
     def has(self, section: Section, *cells: Cell) -> bool:
         """Whether runs of these cells, or of any of the section, exist."""

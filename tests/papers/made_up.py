@@ -1,5 +1,6 @@
 """Made-up runs, to test how a paper's module reads runs without hours of computing."""
 
+import functools
 import types
 
 import numpy as np
@@ -10,6 +11,13 @@ from simfl.studies.papers import Runs
 from simfl.studies.reproducing import scenarios_folder
 
 SCENARIOS = scenarios_folder()
+
+
+@functools.lru_cache(maxsize=2048)
+def resolved(base, overrides):
+    """Return a resolved scenario, and the kind of its algorithm."""
+    scenario = load(SCENARIOS / base, overrides)
+    return scenario.resolved(), scenario.algorithm.kind
 
 
 class MadeUpColumns:
@@ -38,44 +46,57 @@ class MadeUpRun:
     """
 
     def __init__(self, experiment, seed, accuracy, epsilon=None, time_s=10.0):
-        scenario = load(SCENARIOS / experiment.base, [*experiment.overrides, f"seed={seed}"])
-        self.scenario = scenario.resolved()
-        self.privacy, self.algorithm = self.scenario["privacy"], scenario.algorithm.kind
+        scenario, self.algorithm = resolved(experiment.base, experiment.overrides)
+        self.scenario = {**scenario, "seed": seed}
+        self.privacy = self.scenario["privacy"]
         self.status, self.is_live = "done", False
-        end = self.scenario["stop"]["updates"] or 1000
-        step = (self.scenario["evaluate"]["every"] or {}).get("updates") or max(1, end // 50)
-        updates = np.unique([*range(0, end, step), end])
-        share = np.linspace(0.0, 1.0, len(updates))
+        self._accuracy, self._time_s = accuracy, time_s
         self._epsilon = np.nan if epsilon is None else epsilon
-        zero = np.zeros(len(updates))
-        self.metrics = pd.DataFrame(
+        self._end = self.scenario["stop"]["updates"] or 1000
+        self._count = self.scenario["clients"]["count"]
+        self.manifest = types.SimpleNamespace(seed=seed, time_s=time_s, updates=int(self._end), status="done")
+        self.manifest.extra = {"noise": {"noise_multiplier": [1.0, 1.0]}}
+
+    @functools.cached_property
+    def metrics(self):
+        step = (self.scenario["evaluate"]["every"] or {}).get("updates") or max(1, self._end // 50)
+        updates = np.unique([*range(0, self._end, step), self._end])
+        share = np.linspace(0.0, 1.0, len(updates))
+        return pd.DataFrame(
             {
-                "time_s": time_s * share,
+                "time_s": self._time_s * share,
                 "updates": updates,
                 "epochs": 20 * share,
                 "rounds": np.round(100 * share).astype(int),
                 "messages": np.round(1000 * share).astype(int),
                 "bytes_sent": np.round(1e6 * share).astype(int),
                 "epsilon": self._epsilon * share,
-                "test_accuracy": 0.1 + (accuracy - 0.1) * np.sqrt(share),
+                "test_accuracy": 0.1 + (self._accuracy - 0.1) * np.sqrt(share),
                 "test_loss": 2.3 - share,
                 "train_loss": 2.3 - 2 * share,
                 "gradient_norm": 2.5 - 2 * share,
                 "clipped_share": 1 - share,
-                "clipping_norm": zero + 10,
-                "consensus_distance": zero,
+                "clipping_norm": np.full(len(updates), 10.0),
+                "consensus_distance": np.zeros(len(updates)),
             }
         )
-        self.evaluations = MadeUpColumns(self.metrics)
-        self.manifest = types.SimpleNamespace(seed=seed, time_s=time_s, updates=int(end), status="done")
-        self.manifest.extra = {"noise": {"noise_multiplier": [1.0, 1.0]}}
-        count = self.scenario["clients"]["count"]
-        self.client_metrics = pd.DataFrame(
-            {"time_s": [time_s] * count, "client": range(count), "test_accuracy": [accuracy] * count}
-        )
-        self.clients = pd.DataFrame({"client": range(count), "epsilon": [self._epsilon] * count, "delta": 1e-5})
-        self.clients["early"] = 0
-        self.cohorts = pd.DataFrame({"release": 0, "time_s": time_s, "client": range(count), "updates": 1})
+
+    @functools.cached_property
+    def evaluations(self):
+        return MadeUpColumns(self.metrics)
+
+    @functools.cached_property
+    def client_metrics(self):
+        columns = {"time_s": self._time_s, "client": range(self._count), "test_accuracy": self._accuracy}
+        return pd.DataFrame(columns)
+
+    @functools.cached_property
+    def clients(self):
+        return pd.DataFrame({"client": range(self._count), "epsilon": self._epsilon, "delta": 1e-5, "early": 0})
+
+    @functools.cached_property
+    def cohorts(self):
+        return pd.DataFrame({"release": 0, "time_s": self._time_s, "client": range(self._count), "updates": 1})
 
     measures = ()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 import math
 from collections.abc import Sequence
@@ -88,13 +87,16 @@ def powers_of(runs: Runs, world: str, entry: Entry) -> list[int]:
     return [round(math.log2(step / entry.center)) for step in steps]
 
 
-@functools.lru_cache(maxsize=512)
 def tuned(runs: Runs, world: str, entry: Entry) -> int:
     """Return the power of two of the best step size on the tuning seeds.
 
     It is the one with which the most runs reach the target, then the one with the least mean time of these runs; if
     none does, the one with the best mean of the runs' best accuracies. A run that diverges does not reach the target.
     """
+    return runs.once(_tuned, world, entry)
+
+
+def _tuned(runs: Runs, world: str, entry: Entry) -> int:
     powers = powers_of(runs, world, entry)
     if not powers:
         raise NotMeasuredError(f"{entry.name} in {world}: not tuned")
@@ -142,9 +144,12 @@ def own_time(run: Run) -> float:
     return float(times[after - 1] + share * (times[after] - times[after - 1]))
 
 
-@functools.lru_cache(maxsize=64)
 def ranks(runs: Runs, world: str) -> dict[str, float]:
     """Return the ranks in a world; those that never reach the target share the last."""
+    return runs.once(_ranks, world)
+
+
+def _ranks(runs: Runs, world: str) -> dict[str, float]:
     times = {name: measured(costs(runs, world, name)).mean for _, name in runs.cells(FINAL, world)}
     return {name: 1.0 + sum(other < time for other in times.values()) for name, time in times.items()}
 
