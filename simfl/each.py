@@ -144,6 +144,12 @@ def array_for_each(values: Sequence[NDArray[Any]]) -> Any:
     return first if all(value.tobytes() == first.tobytes() for value in values) else EachArray(values)
 
 
+def filled(size: int, value: Any) -> Any:
+    """Return a vector f32 [size] of one number, for each setting."""
+    settings = value.values if value.__class__ is Each else (value,)
+    return array_for_each([np.full(size, float(one), dtype=np.float32) for one in settings])
+
+
 def each_of(values: Iterable[Any]) -> Any:
     """Return a number for each setting.
 

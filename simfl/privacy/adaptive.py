@@ -32,6 +32,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from simfl.each import of_each
 from simfl.models.base import clipping_factor
 from simfl.models.lazy import jax, jnp
 
@@ -82,7 +83,8 @@ class AdaptiveNorm:
                 f"expected at most {most:g}, the {self.members:g} users of a sum divided by learning_rate, found "
                 f"{self.count_noise:g}: noise alone would change the norm by a factor of e in a release; lower it"
             )
-        return z / math.sqrt((1.0 - share) * (1.0 + share))
+        on_sum: float = z / of_each(math.sqrt, (1.0 - share) * (1.0 + share))
+        return on_sum
 
     def numbers(self, weights: Sequence[float], rows: int) -> list[float]:
         """Return the scalars of `adapted_sum`; `rows` is the number of rows with padding."""

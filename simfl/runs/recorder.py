@@ -18,7 +18,7 @@ from simfl.build.setup import Setup
 from simfl.compiled import is_compiled
 from simfl.errors import RunError
 from simfl.privacy.assumptions import assumptions
-from simfl.privacy.cohorts import CohortPlan, CohortTally
+from simfl.privacy.cohorts import CohortPlan, CohortTally, OnCohort
 from simfl.privacy.ledger import greatest
 from simfl.records import Manifest, RunFolder, TableWriter
 from simfl.records.folder import combine_digests, digest_of_file, digest_text
@@ -100,7 +100,7 @@ class Recorder:
             context.stage.on_message = self._heard("messages", others)
         releases = context.stage.tape.releases
         if isinstance(releases, CohortTally):
-            releases.on_cohort = self._released
+            releases.on_cohort = self._released(self._heard("cohorts", others))
         if isinstance(context.algorithm, ServerAlgorithm) and context.algorithm.secure is not None:
             context.algorithm.secure.on_sum = self._heard("secure_sums", others)
         if record.timeline:
@@ -117,16 +117,16 @@ class Recorder:
             return self._tables[name].append
         return SharedRows([recorder._tables[name] for recorder in (self, *others)]).append
 
-    def _released(self, number: int, time_s: float, members: Mapping[int, int]) -> None:
-        """Write who is in a sum of updates that the server releases."""
+    def _released(self, append: Callable[[Sequence[Any]], None]) -> OnCohort:
+        """Return what writes who is in a sum of updates that the server releases."""
         plan = self._plan
-        owned = plan is not None and plan.users is not None
-        self._tables["cohorts"].extend(
-            [
-                (number, time_s, client, count, *((plan.user_of(client),) if plan is not None and owned else ()))
-                for client, count in sorted(members.items())
-            ]
-        )
+        user_of = None if plan is None or plan.users is None else plan.user_of
+
+        def released(number: int, time_s: float, members: Mapping[int, int]) -> None:
+            for client, count in sorted(members.items()):
+                append((number, time_s, client, count, *(() if user_of is None else (user_of(client),))))
+
+        return released
 
     def extend(self, name: str, columns: Mapping[str, NDArray[Any]]) -> None:
         """Add rows of a table that another run has written."""
