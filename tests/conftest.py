@@ -98,7 +98,9 @@ def compile_plainly():
 
 
 def pytest_addoption(parser):
-    parser.addoption("--cpu-budget", type=float, help="what the tests should take at most, in seconds of processor time")
+    parser.addoption(
+        "--cpu-budget", type=float, help="what the tests should take at most, in seconds of processor time"
+    )
 
 
 def pytest_collection_modifyitems(config, items):

@@ -92,6 +92,13 @@ class ServerAlgorithm(Algorithm):
         return [self.server_model]
 
     @property
+    def client_early(self) -> list[int]:
+        """Updates that came too early for the next release, by client."""
+        return (
+            super().client_early if self.cohorts is None else [self.cohorts.early[k] for k in range(self.num_clients)]
+        )
+
+    @property
     def adapted_norm(self) -> Model | None:
         """The norm to which the server clips the updates of the next release."""
         return None if self.cohorts is None else self.cohorts.norm

@@ -86,7 +86,7 @@ def check_taped(setup: Setup) -> None:
     scenario = setup.scenario
     if world_key(scenario.replace({"record.tape": False})) is None:
         reason = "its events may depend on numbers: by the stop, hostile clients, or code or objects of your own"
-    elif type(setup.ledger) not in (Ledger, type(None)) or not _alike(setup.options, copy.deepcopy(setup.options)):
+    elif _counts(setup.ledger) is None or not _alike(setup.options, copy.deepcopy(setup.options)):
         reason = f"{scenario.algorithm.kind} has an account of privacy, or options, of its own kind"
     else:
         return

@@ -217,7 +217,8 @@ class Recorder:
             table.leave()
         each = algorithm.client_models() if context.keeps_each else []
         account = None if context.tape.releases is None else context.account()
-        taped.evaluation({}, algorithm.clipping_norm, account, [algorithm.evaluated(), each], context.tape.reads)
+        shown = [algorithm.evaluated(), each]
+        taped.evaluation({}, algorithm.clipping_norm, None, account, shown, context.tape.reads)
         end = {
             "time_s": world.clock.now,
             "updates": algorithm.updates,
@@ -288,10 +289,9 @@ class Recorder:
 
     def _early(self) -> dict[str, NDArray[np.int64]]:
         """Return the column of `clients` with updates that came too early, if any may."""
-        algorithm = self._context.algorithm
-        if not self._gated or not isinstance(algorithm, ServerAlgorithm) or algorithm.cohorts is None:
+        if not self._gated:
             return {}
-        return {"early": np.array([algorithm.cohorts.early[k] for k in range(algorithm.num_clients)], dtype=np.int64)}
+        return {"early": np.array(self._context.algorithm.client_early, dtype=np.int64)}
 
     def _hostile(self) -> dict[str, NDArray[np.bool_]]:
         """Return the column of `clients` that marks attackers, if there are any."""

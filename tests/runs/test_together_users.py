@@ -18,6 +18,7 @@ from simfl.studies import sweep
 from simfl.world import engine
 from tests.fuzz_users import drawn
 from tests.runs.test_checkpoint import scenario
+from tests.runs.test_replay import check
 from tests.runs.test_together import LEARNING, alone, changed, played, same
 
 FEDAVG = "{kind: fedavg, fraction: 0.5, weighting: uniform, batch_size: 8, local_steps: 2, step_size: 0.3}"
@@ -109,6 +110,14 @@ def test_runs_of_users_are_the_same_alone_and_together(name, tmp_path):
         noises = {run.manifest.extra["noise"]["noise_multiplier"][0]: run for run in results.values()}
         epsilons = {run.epsilon_and_delta()[0] for run in noises.values()}
         assert len(noises) == len(epsilons) == 2, "each account is that of its own noise"
+
+
+@pytest.mark.slow(but=["fedbuff tree"])
+@pytest.mark.parametrize("name", USERS)
+def test_replays_of_users_are_the_runs(name, tmp_path):
+    first, *others = variants(of_users(name))
+    made = check(first, others, tmp_path)
+    assert {"cohorts"} < {*made.manifest.tables}
 
 
 @pytest.mark.slow
