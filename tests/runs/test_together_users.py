@@ -10,6 +10,7 @@ from simfl.build.assembly import assemble
 from simfl.build.data import shared_data
 from simfl.errors import DataError, RunError, ScenarioError
 from simfl.records import read
+from simfl.runs.replay import replay
 from simfl.runs.runner import resume
 from simfl.runs.together import groups_of
 from simfl.scenario import from_mapping
@@ -18,8 +19,9 @@ from simfl.studies import sweep
 from simfl.world import engine
 from tests.fuzz_users import drawn
 from tests.runs.test_checkpoint import scenario
-from tests.runs.test_replay import check
+from tests.runs.test_replay import check, said, taped
 from tests.runs.test_together import LEARNING, alone, changed, played, same
+from tests.test_fuzz_users import FAILS
 
 FEDAVG = "{kind: fedavg, fraction: 0.5, weighting: uniform, batch_size: 8, local_steps: 2, step_size: 0.3}"
 FEDBUFF = "{kind: fedbuff, buffer_size: 3, batch_size: 8, local_steps: 2, step_size: 0.3}"
@@ -198,6 +200,33 @@ def test_drawn_sweeps_of_users_are_the_same_alone_and_together(lot, tmp_path):
         number = compare(scenarios, results, tmp_path / str(seed))
         compared += number * (len(groups) < len(scenarios))
     assert compared >= 12
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("lot", range(4))
+def test_drawn_runs_of_users_are_replayed(lot, tmp_path):
+    replayed = 0
+    for seed in range(lot, 80, 4):
+        first, *others = drawn_variants(seed, tmp_path) or [None]
+        if first is None:
+            continue
+        out = tmp_path / str(seed)
+        try:
+            made = alone(taped(first), out / "taped")
+        except (ScenarioError, RunError) as refusal:  # it has no tape, or fails alone, too
+            if not any(words in str(refusal) for words in ("record.tape", *FAILS)):
+                raise
+            continue
+        for other in others:
+            if parted([first, other]):
+                with pytest.raises(
+                    ScenarioError, match="expected changes that reach models alone, found other releases"
+                ):
+                    replay(made.folder, said(first, other), out=out, progress=False)
+            else:
+                same(replay(made.folder, said(first, other), out=out, progress=False), alone(other, out))
+                replayed += 1
+    assert replayed > 8
 
 
 @pytest.mark.slow
