@@ -323,8 +323,7 @@ class Recorder:
         return failure
 
     def _release_counts(self) -> NDArray[np.int64]:
-        releases = self._context.algorithm.releases
-        return np.array([releases.total(k) for k in range(self._context.world.num_clients)], dtype=np.int64)
+        return np.array(self._context.algorithm.releases.totals(), dtype=np.int64)
 
     def _amend_metrics(self, final: NDArray[np.float64] | None) -> None:
         """Write the final counts and epsilons f64 [K] into the last rows.
