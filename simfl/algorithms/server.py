@@ -94,9 +94,8 @@ class ServerAlgorithm(Algorithm):
     @property
     def client_early(self) -> list[int]:
         """Updates that came too early for the next release, by client."""
-        return (
-            super().client_early if self.cohorts is None else [self.cohorts.early[k] for k in range(self.num_clients)]
-        )
+        early = {} if self.cohorts is None else self.cohorts.early
+        return [early.get(client, 0) for client in range(self.num_clients)]
 
     @property
     def adapted_norm(self) -> Model | None:

@@ -9,13 +9,14 @@ from simfl.accounts.check import check_run
 from simfl.build.assembly import assemble
 from simfl.build.data import shared_data
 from simfl.errors import DataError, RunError, ScenarioError
-from simfl.records import read
+from simfl.records import RunFolder, read
 from simfl.runs.replay import replay
-from simfl.runs.runner import resume
+from simfl.runs.runner import Simulation, prepare, resume
 from simfl.runs.together import groups_of
 from simfl.scenario import from_mapping
 from simfl.scenario.together import world_key
 from simfl.studies import sweep
+from simfl.tape.executor import choose_device
 from simfl.world import engine
 from tests.fuzz_users import drawn
 from tests.runs.test_checkpoint import scenario
@@ -120,6 +121,20 @@ def test_replays_of_users_are_the_runs(name, tmp_path):
     first, *others = variants(of_users(name))
     made = check(first, others, tmp_path)
     assert {"cohorts"} < {*made.manifest.tables}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["fedavg adaptive", "fedbuff sent away"])
+def test_the_tape_of_a_resumed_run_of_users_is_whole(name, tmp_path):
+    first, *others = variants(of_users(name))
+    simulation = Simulation(prepare(taped(first)), choose_device("cpu"), every_s=1e9)
+    try:
+        cut = simulation.run(RunFolder.create(tmp_path, "run", "cut"), ends_after=100)
+    finally:
+        simulation.release()
+    whole = resume(cut.folder, progress=False)
+    for other in others:
+        same(replay(whole.folder, said(first, other), out=tmp_path, progress=False), alone(other, tmp_path))
 
 
 @pytest.mark.slow
