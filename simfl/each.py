@@ -9,6 +9,7 @@ runs cannot be played together.
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -70,6 +71,10 @@ class Each:
     def __abs__(self) -> Any:
         return each_of([abs(value) for value in self.values])
 
+    def square_root(self) -> Any:
+        """Return the square root of each."""
+        return each_of([square_root(value) for value in self.values])
+
     def _with(
         self, name: str, function: Callable[[Any, Any], Any], other: Any, make: Callable[[list[Any]], Any]
     ) -> Any:
@@ -111,13 +116,15 @@ class EachArray:
 
     Attributes:
         values: [settings].
+        entry: the number in all places; None if they differ.
     """
 
-    __slots__ = ("values",)
+    __slots__ = ("entry", "values")
     __array_ufunc__ = None
 
-    def __init__(self, values: Sequence[NDArray[Any]]) -> None:
+    def __init__(self, values: Sequence[NDArray[Any]], entry: Each | None = None) -> None:
         self.values = tuple(values)
+        self.entry = entry
 
     def __len__(self) -> int:
         return len(self.values[0])
@@ -144,6 +151,13 @@ def array_for_each(values: Sequence[NDArray[Any]]) -> Any:
     return first if all(value.tobytes() == first.tobytes() for value in values) else EachArray(values)
 
 
+def filled(size: int, value: Any) -> Any:
+    """Return a vector f32 [size] of one number, for each setting."""
+    if value.__class__ is not Each:
+        return np.full(size, value, dtype=np.float32)
+    return EachArray([np.full(size, float(one), dtype=np.float32) for one in value.values], value)
+
+
 def each_of(values: Iterable[Any]) -> Any:
     """Return a number for each setting.
 
@@ -163,6 +177,11 @@ def of_each(function: Callable[..., Any], *numbers: Any) -> Any:
     if not settings:
         return function(*numbers)
     return each_of([function(*(of_setting(value, k) for value in numbers)) for k in range(settings)])
+
+
+def square_root(value: Any) -> Any:
+    """Return the square root of a number, value by value."""
+    return value.square_root() if hasattr(value, "square_root") else math.sqrt(value)
 
 
 def number(value: Any) -> float:

@@ -18,7 +18,8 @@ from simfl.each import DisagreementError, Each
 
 #: Names of a number: text and the arguments of the function that it comes from.
 Name = tuple[str | int | float, ...]
-_OPERATORS = {name: getattr(operator, name) for name in ("add", "sub", "mul", "truediv", "pow", "neg", "abs")}
+_OPERATORS = {name: getattr(operator, name) for name in ("add", "sub", "mul", "truediv", "pow")}
+_UNARY: dict[str, Callable[[Any], Any]] = {"neg": operator.neg, "abs": abs, "sqrt": math.sqrt}
 _COMPARISONS = {name: getattr(operator, name) for name in ("eq", "ne", "lt", "le", "gt", "ge")}
 
 
@@ -101,6 +102,10 @@ class Symbol:
     def __abs__(self) -> Symbol:
         return self._of.made("abs", self._side, ("n", 0.0), abs(self.value))
 
+    def square_root(self) -> Symbol:
+        """Return the square root."""
+        return self._of.made("sqrt", self._side, ("n", 0.0), math.sqrt(self.value))
+
     __hash__ = None  # type: ignore[assignment]
 
 
@@ -165,8 +170,8 @@ def evaluated(
     for name, left, right in expressions:
         if name == "name":
             values.append(value_of(tuple(names[left])))
-        elif name in ("neg", "abs"):
-            values.append(_OPERATORS[name](side(left)))
+        elif name in _UNARY:
+            values.append(_UNARY[name](side(left)))
         else:
             values.append(_OPERATORS[name](side(left), side(right)))
     for name, left, right, answer in conditions:

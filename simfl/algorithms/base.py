@@ -361,6 +361,11 @@ class Algorithm(ABC):
         return self.training.clipping_norm
 
     @property
+    def client_early(self) -> list[int]:
+        """Updates of each client that came too early for a server's release, and were thrown away."""
+        return [0] * self.num_clients
+
+    @property
     def adapted_norm(self) -> Model | None:
         """A model whose entries are the present clipping norm, if it follows from data."""
         return None

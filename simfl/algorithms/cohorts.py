@@ -10,9 +10,8 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-import numpy as np
-
 from simfl.algorithms.secure_sums import SecureSums
+from simfl.each import filled
 from simfl.privacy.adaptive import AdaptiveNorm, adapted_sum
 from simfl.privacy.cohorts import AbstractGrid, CohortPlan
 from simfl.privacy.releases import Releases
@@ -72,7 +71,7 @@ class Cohorts:
         #: The clipping norm of the next release, in every entry; None if it is fixed.
         self.norm: Model | None = None
         if plan.adaptive is not None:
-            self.norm = tape.constant(np.full(size, plan.adaptive.start, dtype=np.float32))
+            self.norm = tape.constant(filled(size, plan.adaptive.start))
 
     @property
     def over(self) -> bool:

@@ -92,6 +92,12 @@ class ServerAlgorithm(Algorithm):
         return [self.server_model]
 
     @property
+    def client_early(self) -> list[int]:
+        """Updates that came too early for the next release, by client."""
+        early = {} if self.cohorts is None else self.cohorts.early
+        return [early.get(client, 0) for client in range(self.num_clients)]
+
+    @property
     def adapted_norm(self) -> Model | None:
         """The norm to which the server clips the updates of the next release."""
         return None if self.cohorts is None else self.cohorts.norm

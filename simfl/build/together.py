@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 from collections.abc import Sequence
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,10 @@ from simfl.build.setup import Setup
 from simfl.compression.base import CompressionPlan
 from simfl.each import array_for_each, each_of
 from simfl.errors import ScenarioError
+from simfl.privacy.adaptive import AdaptiveNorm
+from simfl.privacy.cohorts import CohortLedger, CohortPlan
+from simfl.privacy.correlated_cohorts import CorrelatedCohortLedger
+from simfl.privacy.distributed import DiscreteLedger
 from simfl.privacy.ledger import Ledger
 from simfl.scenario.fields import ARITHMETIC
 from simfl.scenario.together import world_key
@@ -25,7 +30,8 @@ from simfl.tape.problem import LocalRounds
 
 #: Fields that may differ between runs of one world.
 _OF_TRAINING = {
-    "initial", "step_size", "noise_std", "noise_scale", "clipping_norm", "optimizer", "server_optimizer", "compression"
+    "initial", "step_size", "noise_std", "noise_scale", "clipping_norm", "optimizer", "server_optimizer", "compression",
+    "cohorts",
 }  # fmt: skip
 _OF_PROBLEM = {
     "data",
@@ -36,7 +42,11 @@ _OF_PROBLEM = {
     "optimizing",
     "rounds",
 }  # operations are compared, too
-_PLAIN = (bool, int, float, str, bytes, frozenset, type(None))
+_PLAIN = (bool, int, float, str, bytes, frozenset, Fraction, type(None))
+#: The fields of a plan of cohorts that may differ.
+_OF_COHORTS = {"noise_scale", "adaptive"}
+#: Ledgers whose counts of releases are known to depend on what `_counts` returns, and on the plan of cohorts.
+_LEDGERS = (Ledger, CohortLedger, CorrelatedCohortLedger, DiscreteLedger)
 
 
 def is_one_world(one: Setup, other: Setup) -> bool:
@@ -98,11 +108,10 @@ class Joining:
 def together(setups: Sequence[Setup], joining: Joining = Joining()) -> Setup:  # noqa: B008
     """Return the setup of the one world; numbers that differ are an `Each`."""
     setup, trainings, join = copy.copy(setups[0]), [setup.training for setup in setups], joining
-    plans = [(training.optimizer, training.server_optimizer, training.compression) for training in trainings]
-    optimizer, server_optimizer, compression = (
-        _joined([of_run[place] for of_run in plans], (name,), join)
-        for place, name in enumerate(("optimizer", "server_optimizer", "compression"))
-    )
+    plans = {
+        name: _joined([getattr(training, name) for training in trainings], (name,), join)
+        for name in ("optimizer", "server_optimizer", "compression", "cohorts")
+    }
 
     def each_client(name: str, values: Sequence[Sequence[Any]]) -> list[Any]:
         return [join.number((name, k), [*map(float, one)]) for k, one in enumerate(zip(*values, strict=True))]
@@ -116,15 +125,15 @@ def together(setups: Sequence[Setup], joining: Joining = Joining()) -> Setup:  #
         noise_std=each_client("noise_std", stds),
         noise_scale=each_client("noise_scale", scales),
         clipping_norm=join.number(("clipping_norm",), [float(training.clipping_norm) for training in trainings]),
-        optimizer=optimizer,
-        server_optimizer=server_optimizer,
-        compression=compression,
+        **plans,
     )
     setup.options = _joined([each.options for each in setups], ("option",), join)
     ledgers = [setup.ledger for setup in setups if setup.ledger is not None]
     if ledgers:
         ledger = copy.copy(ledgers[0])  # it only says which releases are of the usual kind
         ledger.levels = each_client("level", [one.levels for one in ledgers])
+        if isinstance(ledger, CohortLedger):
+            ledger.plan = plans["cohorts"]
         setup.protection = dataclasses.replace(setup.protection, ledger=ledger)
     return setup
 
@@ -132,7 +141,8 @@ def together(setups: Sequence[Setup], joining: Joining = Joining()) -> Setup:  #
 def _numbers(setup: Setup) -> list[Any]:
     """Return what may differ in single numbers."""
     training, problem = setup.training, setup.problem
-    return [setup.options, training.optimizer, training.server_optimizer, training.compression, problem.rounds]
+    plans = training.optimizer, training.server_optimizer, training.compression, training.cohorts
+    return [setup.options, *plans, problem.rounds]
 
 
 def _alike(one: Any, other: Any) -> bool:
@@ -145,7 +155,10 @@ def _alike(one: Any, other: Any) -> bool:
         return one.keys() == other.keys() and all(_alike(value, other[key]) for key, value in one.items())
     if isinstance(one, OptimizerPlan):
         return _length(one.initial) == _length(other.initial) and _fields_alike(one, other, {"initial"})
-    if isinstance(one, CompressionPlan | LocalRounds):
+    if isinstance(one, CohortPlan):
+        numbers = [(getattr(one, name), getattr(other, name)) for name in _OF_COHORTS]
+        return _same_but(one, other, _OF_COHORTS) and all(_alike(*pair) for pair in numbers)
+    if isinstance(one, CompressionPlan | LocalRounds | AdaptiveNorm):
         return _fields_alike(one, other, set())
     return _same(one, other)
 
@@ -170,7 +183,11 @@ def _joined(values: Sequence[Any], at: Name, join: Joining) -> Any:
         rows = enumerate(zip(*(plan.initial for plan in values), strict=True))
         initial = [join.array((*at, "initial", number), row) for number, row in rows]
         return dataclasses.replace(_fields_joined(values, at, join, {"initial"}), initial=initial)
-    return _fields_joined(values, at, join, set()) if isinstance(first, OptimizerPlan | CompressionPlan) else first
+    if isinstance(first, CohortPlan):
+        kept = {field.name for field in dataclasses.fields(first)} - _OF_COHORTS
+        return _fields_joined(values, at, join, kept)
+    numbered = OptimizerPlan | CompressionPlan | AdaptiveNorm
+    return _fields_joined(values, at, join, set()) if isinstance(first, numbered) else first
 
 
 def _fields_joined(values: Sequence[Any], at: Name, join: Joining, names: set[str]) -> Any:
@@ -214,12 +231,12 @@ def _counts(ledger: Ledger | None) -> tuple[Any, ...] | None:
     """Return what the count of releases depends on; None if not known."""
     if ledger is None:
         return ()
-    if type(ledger) is not Ledger:
+    if type(ledger) not in _LEDGERS:
         return None
     terms = ledger.terms
     sizes = ledger.sizes.tolist()
     kept = ledger.batch_size, ledger.sampling, ledger.pure, ledger.tasks, ledger.by_passes, ledger.attackers
-    return sizes, *kept, terms.unit, terms.by_server, terms.rounding is None
+    return type(ledger), sizes, *kept, terms.unit, terms.by_server, terms.rounding is None
 
 
 def _same_but(one: Any, other: Any, names: set[str]) -> bool:

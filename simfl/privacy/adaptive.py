@@ -32,6 +32,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from simfl.each import square_root
 from simfl.models.base import clipping_factor
 from simfl.models.lazy import jax, jnp
 
@@ -82,7 +83,8 @@ class AdaptiveNorm:
                 f"expected at most {most:g}, the {self.members:g} users of a sum divided by learning_rate, found "
                 f"{self.count_noise:g}: noise alone would change the norm by a factor of e in a release; lower it"
             )
-        return z / math.sqrt((1.0 - share) * (1.0 + share))
+        on_sum: float = z / square_root((1.0 - share) * (1.0 + share))
+        return on_sum
 
     def numbers(self, weights: Sequence[float], rows: int) -> list[float]:
         """Return the scalars of `adapted_sum`; `rows` is the number of rows with padding."""
@@ -90,19 +92,26 @@ class AdaptiveNorm:
         return [self.learning_rate, self.quantile, self.members, *weights, *padding]
 
 
-def adapted_sum(rows: Any, given: Any) -> tuple[jax.Array, jax.Array]:
-    """Return s_t and the row of C_{t+1}: a function for `Tape.map`.
+@dataclass(frozen=True)
+class AdaptedSum:
+    """A clipped sum and the next norm, a function for `Tape.map`.
 
     The rows are that of C_t, z_s times noise of unit scale, sigma_b times noise of unit scale (of which the first entry
     is used), and the updates.
     """
-    norm, updates, present = rows[0, 0], rows[BEFORE:], given.present[BEFORE:]
-    (rate, quantile, members), weights = given.scalars[:RULE], given.scalars[RULE:]
-    squared = jnp.sum(updates * updates, axis=1)
-    # Selections, not products: rows that are padding hold anything.
-    scale = jnp.where(present, weights * clipping_factor(squared, norm), 0.0)
-    clipped = jnp.where(present[:, None], scale[:, None] * updates, 0.0)
-    bits = jnp.where(present & (squared > 0.0), jnp.where(jnp.sqrt(squared) <= norm, 0.5, -0.5), 0.0)
-    share = 0.5 + (jnp.sum(bits) + rows[2, 0]) / members
-    total = jnp.sum(clipped, axis=0) + norm * rows[1]
-    return total, jnp.full_like(rows[0], norm * jnp.exp(-rate * (share - quantile)))
+
+    def __call__(self, rows: Any, given: Any) -> tuple[jax.Array, jax.Array]:
+        """Return s_t and the row of C_{t+1}."""
+        norm, updates, present = rows[0, 0], rows[BEFORE:], given.present[BEFORE:]
+        (rate, quantile, members), weights = given.scalars[:RULE], given.scalars[RULE:]
+        squared = jnp.sum(updates * updates, axis=1)
+        # Selections, not products: rows that are padding hold anything.
+        scale = jnp.where(present, weights * clipping_factor(squared, norm), 0.0)
+        clipped = jnp.where(present[:, None], scale[:, None] * updates, 0.0)
+        bits = jnp.where(present & (squared > 0.0), jnp.where(jnp.sqrt(squared) <= norm, 0.5, -0.5), 0.0)
+        share = 0.5 + (jnp.sum(bits) + rows[2, 0]) / members
+        total = jnp.sum(clipped, axis=0) + norm * rows[1]
+        return total, jnp.full_like(rows[0], norm * jnp.exp(-rate * (share - quantile)))
+
+
+adapted_sum = AdaptedSum()

@@ -347,11 +347,19 @@ class CohortLedger(Ledger):
     def _epsilons(self, releases: Releases, view: View | None, final: bool) -> NDArray[np.float64]:
         if not self.accounts_for(releases) or self.amplifies(releases):
             return super()._epsilons(releases, view, final)
-        squares = [
-            sum(count / level**2 if level else math.inf for (_, level), count in self._kinds_of(user, releases).items())
-            for user in range(len(self.sizes))
+
+        @functools.cache
+        def spent(kinds: tuple[tuple[float, int], ...]) -> float:
+            return self._spent(sum(count / level**2 if level else math.inf for level, count in kinds if count))
+
+        usual = zip(self.levels, releases.counts, strict=True)
+        kinds = [
+            tuple((level, count) for (_, level), count in self._kinds_of(user, releases).items())
+            if user in releases.others
+            else (nominal,)
+            for user, nominal in enumerate(usual)
         ]
-        return np.array([self._spent(square) for square in squares])
+        return np.array([*map(spent, kinds)])
 
     def _spent(self, squares: float) -> float:
         """Return epsilon of Gaussian releases in full; `squares` is the sum of z^-2."""

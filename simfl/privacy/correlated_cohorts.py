@@ -141,7 +141,7 @@ class CorrelatedCohortLedger(CohortLedger):
         if self.amplifies(releases):
             return super()._epsilons(releases, view, final)
         spent = functools.cache(lambda count, level: gaussian_epsilon(self.delta, self.mu(count, level)))
-        return np.array([spent(releases.total(user), level) for user, level in enumerate(self.levels)])
+        return np.array([*map(spent, releases.totals(), self.levels)])
 
     def epsilon_after(self, client: int, count: int, accountant: Accountant, level: float | None = None) -> float:
         """Return a user's epsilon after it was in `count` of all planned releases."""

@@ -12,6 +12,7 @@ https://arxiv.org/abs/1905.02383.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from typing import Literal
@@ -42,6 +43,7 @@ def gaussian_delta(epsilon: float, mu: float) -> float:
     return 1.0 if math.isinf(mu) else min(1.0, math.exp(_log_delta(epsilon, mu)))
 
 
+@functools.lru_cache(maxsize=4096)
 def gaussian_epsilon(delta: float, mu: float) -> float:
     """Return the smallest epsilon at which a Gaussian release is (epsilon, delta)-DP.
 

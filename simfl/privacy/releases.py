@@ -55,6 +55,13 @@ class Releases:
         """Return the number of the client's releases."""
         return self.counts[client] + sum(self.others.get(client, {}).values())
 
+    def totals(self) -> list[int]:
+        """Return the number of releases of each client."""
+        totals = list(self.counts)
+        for client, kinds in self.others.items():
+            totals[client] += sum(kinds.values())
+        return totals
+
     def add(self, client: int, batch_size: int, level: float, count: int = 1) -> None:
         """Record releases of another kind."""
         kinds = self.others.setdefault(client, {})

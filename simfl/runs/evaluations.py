@@ -74,7 +74,7 @@ class Evaluations:
         if context.taped is not None:
             shown = [algorithm.evaluated(), *([algorithm.client_models()] if context.each_client else [])]
             account = None if context.tape.releases is None else context.account()
-            context.taped.evaluation(taken, own_norm, account, shown, context.tape.reads)
+            context.taped.evaluation(taken, own_norm, algorithm.adapted_norm, account, shown, context.tape.reads)
         rows, coefs = context.tape.forms(algorithm.evaluated())
         each = context.each_client and context.tape.forms(algorithm.client_models())
         future = context.journal.evaluate(rows, coefs, each, norm)

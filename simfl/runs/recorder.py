@@ -18,7 +18,7 @@ from simfl.build.setup import Setup
 from simfl.compiled import is_compiled
 from simfl.errors import RunError
 from simfl.privacy.assumptions import assumptions
-from simfl.privacy.cohorts import CohortPlan, CohortTally
+from simfl.privacy.cohorts import CohortPlan, CohortTally, OnCohort
 from simfl.privacy.ledger import greatest
 from simfl.records import Manifest, RunFolder, TableWriter
 from simfl.records.folder import combine_digests, digest_of_file, digest_text
@@ -100,7 +100,7 @@ class Recorder:
             context.stage.on_message = self._heard("messages", others)
         releases = context.stage.tape.releases
         if isinstance(releases, CohortTally):
-            releases.on_cohort = self._released
+            releases.on_cohort = self._released(self._heard("cohorts", others))
         if isinstance(context.algorithm, ServerAlgorithm) and context.algorithm.secure is not None:
             context.algorithm.secure.on_sum = self._heard("secure_sums", others)
         if record.timeline:
@@ -117,16 +117,16 @@ class Recorder:
             return self._tables[name].append
         return SharedRows([recorder._tables[name] for recorder in (self, *others)]).append
 
-    def _released(self, number: int, time_s: float, members: Mapping[int, int]) -> None:
-        """Write who is in a sum of updates that the server releases."""
+    def _released(self, append: Callable[[Sequence[Any]], None]) -> OnCohort:
+        """Return what writes who is in a sum of updates that the server releases."""
         plan = self._plan
-        owned = plan is not None and plan.users is not None
-        self._tables["cohorts"].extend(
-            [
-                (number, time_s, client, count, *((plan.user_of(client),) if plan is not None and owned else ()))
-                for client, count in sorted(members.items())
-            ]
-        )
+        user_of = None if plan is None or plan.users is None else plan.user_of
+
+        def released(number: int, time_s: float, members: Mapping[int, int]) -> None:
+            for client, count in sorted(members.items()):
+                append((number, time_s, client, count, *(() if user_of is None else (user_of(client),))))
+
+        return released
 
     def extend(self, name: str, columns: Mapping[str, NDArray[Any]]) -> None:
         """Add rows of a table that another run has written."""
@@ -217,7 +217,8 @@ class Recorder:
             table.leave()
         each = algorithm.client_models() if context.keeps_each else []
         account = None if context.tape.releases is None else context.account()
-        taped.evaluation({}, algorithm.clipping_norm, account, [algorithm.evaluated(), each], context.tape.reads)
+        shown = [algorithm.evaluated(), each]
+        taped.evaluation({}, algorithm.clipping_norm, None, account, shown, context.tape.reads)
         end = {
             "time_s": world.clock.now,
             "updates": algorithm.updates,
@@ -288,10 +289,9 @@ class Recorder:
 
     def _early(self) -> dict[str, NDArray[np.int64]]:
         """Return the column of `clients` with updates that came too early, if any may."""
-        algorithm = self._context.algorithm
-        if not self._gated or not isinstance(algorithm, ServerAlgorithm) or algorithm.cohorts is None:
+        if not self._gated:
             return {}
-        return {"early": np.array([algorithm.cohorts.early[k] for k in range(algorithm.num_clients)], dtype=np.int64)}
+        return {"early": np.array(self._context.algorithm.client_early, dtype=np.int64)}
 
     def _hostile(self) -> dict[str, NDArray[np.bool_]]:
         """Return the column of `clients` that marks attackers, if there are any."""
@@ -323,8 +323,7 @@ class Recorder:
         return failure
 
     def _release_counts(self) -> NDArray[np.int64]:
-        releases = self._context.algorithm.releases
-        return np.array([releases.total(k) for k in range(self._context.world.num_clients)], dtype=np.int64)
+        return np.array(self._context.algorithm.releases.totals(), dtype=np.int64)
 
     def _amend_metrics(self, final: NDArray[np.float64] | None) -> None:
         """Write the final counts and epsilons f64 [K] into the last rows.

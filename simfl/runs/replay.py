@@ -16,6 +16,7 @@ import itertools
 import json
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from fractions import Fraction
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -35,7 +36,7 @@ from simfl.records.watching import watching
 from simfl.runs.checkpoint import fingerprint
 from simfl.runs.programs import results_of
 from simfl.runs.runner import Simulation
-from simfl.runs.taped import FILE, FORMAT
+from simfl.runs.taped import ENTRY, FILE, FORMAT
 from simfl.scenario import Scenario, from_mapping
 from simfl.scenario.together import world_key
 from simfl.symbols import ChangedError, Name, evaluated
@@ -47,7 +48,7 @@ from simfl.tape.tuning import tuned_interpreter
 from simfl.world.engine import Clock
 
 #: Tables whose rows the world wrote; numbers in them may come from settings.
-_OF_WORLD = ("updates", "messages", "timeline", "secure_sums")
+_OF_WORLD = ("updates", "messages", "timeline", "secure_sums", "cohorts")
 _KINDS = ("gradients", "combines", "serials", "mapped")
 
 
@@ -207,6 +208,8 @@ def _function_of(said: Any, optimizer: Any) -> Any:
         return said
     if "optimizer" in said:
         return optimizer
+    if "fraction" in said:
+        return Fraction(*said["fraction"])
     if "tuple" in said:
         return tuple(_function_of(one, optimizer) for one in said["tuple"])
     module, _, name = said["class"].partition(":")
@@ -229,6 +232,7 @@ class _Played:
     ) -> None:
         self.tape, self.earlier = tape, earlier
         self._values, self._arrays = numbers
+        self._size = len(setup.training.initial)
         about = tape.about
         problem = dataclasses.replace(setup.problem, optimizing=setup.problem.optimizing.on(device.platform))
         self._branches = tuple(
@@ -259,7 +263,7 @@ class _Played:
             rounds=0,
             clipping_norm=float("inf"),
             aggregation=None,
-            adapted_norm=None,  # runs with one keep no tape
+            adapted_norm=None,
             releases=Releases([0] * count),
             title=end["title"],
             pairs=self._pairs,
@@ -267,6 +271,7 @@ class _Played:
             client_models=lambda: self._forms[1],
             client_updates=clients["updates"].tolist(),
             client_dropped=clients["dropped"].tolist(),
+            client_early=clients["early"].tolist() if "early" in clients else [],
             computed_s=lambda k: float(clients["compute_s"].iloc[k]),
             waited_s=lambda k: float(clients["wait_s"].iloc[k]),
             times=[SimpleNamespace(communicate_s=seconds) for seconds in clients["communicate_s"].tolist()],
@@ -323,13 +328,18 @@ class _Played:
         ]
         plain = iter(arrays.get("constants", ()))
         constants = [
-            (number, next(plain) if name is None else np.array(self._arrays[tuple(name)], dtype=np.float32))
-            for number, name in entry["constants"]
+            (number, next(plain) if name is None else self._constant(*name)) for number, name in entry["constants"]
         ]
         branches = self._branches[: entry["branches"]]
         gradients, combines, serials, mapped = operations
         dead, rows = arrays["dead"].tolist(), entry["rows"]
         return Window(gradients, combines, serials, mapped, dead, constants, rows, branches)
+
+    def _constant(self, kind: str, *further: Any) -> NDArray[np.float32]:
+        """Return a constant by its name."""
+        if kind == ENTRY:
+            return np.full(self._size, self._values[further[0]], dtype=np.float32)
+        return np.array(self._arrays[kind, *further], dtype=np.float32)
 
     def _show(self, about: dict[str, Any], models: int, arrays: dict[str, NDArray[Any]]) -> None:
         algorithm, network, taken = self.algorithm, self.world.network, about["taken"]
@@ -339,6 +349,8 @@ class _Played:
             network.bytes_sent, network.messages = int(taken["bytes_sent"]), int(taken["messages"])
         norm, symbol, account = about["norm"], about["symbol"], about["account"]
         algorithm.clipping_norm = norm if symbol is None else float(self._values[symbol])
+        if about["adapted"] is not None:
+            algorithm.adapted_norm = SimpleNamespace(rows=[SimpleNamespace(number=about["adapted"])])
         self._forms = [
             (arrays[f"{number}/rows"], self._filled(str(number), arrays[f"{number}/coefs"], arrays))
             for number in range(models)

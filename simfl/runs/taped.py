@@ -12,6 +12,7 @@ import io
 import json
 import zipfile
 from collections.abc import Callable, Collection, Sequence
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -30,10 +31,12 @@ from simfl.tape.layout import NO_ROW, Branch, Operations
 from simfl.tape.recording import Decide, Window
 
 FILE = "tape.zip"
-FORMAT = 1
+FORMAT = 2
 #: How much time is spent on compression: little.
 LEVEL = 1
 _KINDS = ("gradients", "combines", "serials", "mapped")
+#: Begins the name of a constant with the value of one symbol in all places.
+ENTRY = "entry"
 REMOVE = "set record.tape: false"
 
 
@@ -119,7 +122,7 @@ class Taped:
             arrays |= {f"{kind}/{name}": getattr(operations, name) for name in ("ints", "floats", "levels")}
             arrays |= _varied(kind, operations.varied)
         known = self.naming.arrays
-        constants = [(number, *known.get(id(values), (None, values))) for number, values in window.constants]
+        constants = [(number, *known.get(id(values), (_entry(values), values))) for number, values in window.constants]
         plain = [values for _, name, values in constants if name is None]
         if any(isinstance(values, EachArray) for values in plain):
             raise RunError(f"record.tape: the algorithm makes models of its own of initial ones; {REMOVE}")
@@ -135,11 +138,15 @@ class Taped:
         self,
         taken: dict[str, float],
         norm: Any,
+        adapted: Model | None,
         account: Releases | None,
         models: Sequence[Sequence[Model]],
         reads: int,
     ) -> None:
-        """Keep what an evaluation reads of the world: models, and each client's models."""
+        """Keep what an evaluation reads of the world: models, and each client's models.
+
+        `norm` is the clipping norm; `adapted` has it as a model, if it follows from data.
+        """
         arrays: dict[str, Any] = {}
         for number, listed in enumerate(models):
             arrays |= forms_of(str(number), listed, reads)
@@ -147,6 +154,7 @@ class Taped:
         symbol = None if varied is None or varied.symbols is None else int(varied.symbols[0])
         numbers = {name: float(value) for name, value in taken.items()}
         about = {"taken": numbers, "norm": float(norms[0]), "symbol": symbol, "account": account_of(account)}
+        about["adapted"] = None if adapted is None else adapted.rows[0].number
         self._order.append({"evaluation": about, "models": len(models)})
         self._write(f"{len(self._order) - 1}.npz", arrays)
 
@@ -209,6 +217,13 @@ class Taped:
             raise RunError(f"{self._path}: {cannot_write('the tape', self._path, error)}") from error
 
 
+def _entry(values: NDArray[np.float32] | EachArray) -> Name | None:
+    """Return the name of a constant with one number in all places; None for others."""
+    if not isinstance(values, EachArray) or values.entry is None:
+        return None
+    return ENTRY, values.entry.values[-1].number
+
+
 def _varied(kind: str, varied: Varied | None) -> dict[str, NDArray[Any]]:
     if varied is None or varied.symbols is None:
         return {}
@@ -258,6 +273,8 @@ def _said(function: Any, optimizer: Any) -> Any:
         return {"optimizer": True}
     if isinstance(function, bool | int | float | str | type(None)):
         return function
+    if isinstance(function, Fraction):
+        return {"fraction": [function.numerator, function.denominator]}
     if isinstance(function, tuple):
         return {"tuple": [_said(one, optimizer) for one in function]}
     kind = type(function)

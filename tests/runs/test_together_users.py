@@ -1,0 +1,276 @@
+"""Runs of users that are played together are the runs alone, bit for bit, each with an account of its own."""
+
+import random
+import signal
+
+import pytest
+
+from simfl.accounts.check import check_run
+from simfl.build.assembly import assemble
+from simfl.build.data import shared_data
+from simfl.errors import DataError, RunError, ScenarioError
+from simfl.records import RunFolder, read
+from simfl.runs.replay import replay
+from simfl.runs.runner import Simulation, prepare, resume
+from simfl.runs.together import groups_of
+from simfl.scenario import from_mapping
+from simfl.scenario.together import world_key
+from simfl.studies import sweep
+from simfl.tape.executor import choose_device
+from simfl.world import engine
+from tests.fuzz_users import drawn
+from tests.runs.test_checkpoint import scenario
+from tests.runs.test_replay import check, said, taped
+from tests.runs.test_together import LEARNING, alone, changed, played, same
+from tests.test_fuzz_users import FAILS
+
+FEDAVG = "{kind: fedavg, fraction: 0.5, weighting: uniform, batch_size: 8, local_steps: 2, step_size: 0.3}"
+FEDBUFF = "{kind: fedbuff, buffer_size: 3, batch_size: 8, local_steps: 2, step_size: 0.3}"
+FEDASYNC = "{kind: fedasync, batch_size: 8, local_steps: 2, step_size: 0.3}"
+DILOCO = "{kind: diloco, fraction: 0.5, batch_size: 8, local_steps: 2, step_size: 0.01, server_step: 0.3}"
+LOCAL_SGD = "{kind: async_local_sgd, local_steps: 2, batch_size: 8, step_size: 0.1, server_step: 0.05}"
+SECURE = "{kind: fedavg, fraction: 0.5, weighting: uniform, batch_size: 8, local_steps: 2, step_size: 0.3, "
+SECURE += "secure_sum: {kind: bonawitz, threshold: 3, bits: 16, dropout: 0.05}}"
+GATE = "participation: {min_separation: 2}, releases: 12"
+POISSON = "cohorts: poisson, releases: 14"
+
+#: Name -> algorithm, privacy, further sections.
+USERS = {
+    "fedavg": (FEDAVG, ""),
+    "fedavg drawn": (FEDAVG, POISSON),
+    "fedavg in groups": (FEDAVG, f"{POISSON}, groups: 2, noise: {{correlated: square_root, bands: 2}}"),
+    "fedavg adaptive": (FEDAVG, f"clipping_norm: {{kind: adaptive, start: 0.2, count_noise: 1.0}}, {POISSON}"),
+    "fedavg adaptive without noise": (FEDAVG, "clipping_norm: {kind: adaptive, start: 1.0}, noise_multiplier: 0.0"),
+    "fedavg banded": (FEDAVG, f"{GATE}, noise: {{correlated: banded, bands: 2}}"),
+    "fedbuff": (FEDBUFF, GATE),
+    "fedbuff sent away": (FEDBUFF, "participation: {min_separation: 2, at_most: 4, early: send_away}"),
+    "fedbuff tree": (FEDBUFF, f"{GATE}, noise: {{correlated: tree, restart_every: 5}}"),
+    "fedbuff blt": (FEDBUFF, f"{GATE}, noise: {{correlated: blt, buffers: 2}}"),
+    "fedbuff adaptive": (FEDBUFF, "clipping_norm: {kind: adaptive, start: 0.2, count_noise: 1.0}"),
+    "fedasync": (FEDASYNC, ""),
+    "fedasync tree": (FEDASYNC, "participation: {min_separation: 3}, releases: 40, noise: {correlated: tree}"),
+    "diloco": (DILOCO, GATE),
+    "diloco square root": (DILOCO, f"{GATE}, noise: {{correlated: square_root, bands: 2}}"),
+    "async local sgd": (LOCAL_SGD, "participation: {min_separation: 2}"),
+    "secure": (SECURE, "where: secure_sum, colluding: 1"),
+    "secure by the server": (SECURE, ""),
+    "secure discrete": (SECURE, "where: secure_sum, mechanism: discrete_gaussian, noise_multiplier: 2.0"),
+    "budget": (FEDBUFF, f"epsilon: 30.0, noise_multiplier: null, {GATE}"),
+}
+
+
+def of_users(name, **sections):
+    """Return a scenario of `USERS`."""
+    algorithm, privacy = USERS[name]
+    given = {"unit": "user", "noise_multiplier": "1.5", "delta": "1e-3"}
+    given = [f"{key}: {value}" for key, value in given.items() if f"{key}:" not in privacy]
+    return scenario(
+        algorithm=algorithm,
+        privacy="{" + ", ".join([*given, privacy]).rstrip(", ") + "}",
+        stop="{updates: 48}",
+        evaluate="{every: {updates: 12}}",
+        **sections,
+    )
+
+
+def variants(base, factor=0.8):
+    """Return a scenario and others of its world: other steps, draws, noise and norms."""
+    privacy, numbers = base.resolved()["privacy"], {"algorithm.step_size": base.algorithm.step_size}
+    numbers = numbers if isinstance(base.algorithm.step_size, float) else {}
+    adaptive = isinstance(privacy["clipping_norm"], dict)
+    named = ("start", "quantile", "learning_rate", "count_noise") if adaptive else ()
+    numbers |= {f"privacy.clipping_norm.{name}": privacy["clipping_norm"][name] for name in named}
+    if privacy["mechanism"] != "discrete_gaussian":
+        numbers |= {"privacy.noise_multiplier": privacy["noise_multiplier"]}
+        numbers |= {} if adaptive else {"privacy.clipping_norm": privacy["clipping_norm"]}
+    made = [{path: factor * value} for path, value in numbers.items() if value]
+    return [base, *(changed(base, changes) for changes in [LEARNING, *made])]
+
+
+def compare(scenarios, results, out):
+    """Check that runs of a group are the runs alone, with the same accounts."""
+    compared = 0
+    for number, result in results.items():
+        if result is None or isinstance(result, RunError):
+            continue
+        other = alone(scenarios[number], out)
+        same(result, other)
+        assert check_run(result).findings == check_run(other).findings
+        compared += 1
+    return compared
+
+
+@pytest.mark.slow(but=["fedbuff tree"])
+@pytest.mark.parametrize("name", USERS)
+def test_runs_of_users_are_the_same_alone_and_together(name, tmp_path):
+    scenarios = variants(of_users(name))
+    assert len({world_key(each) for each in scenarios}) == 1
+    results, groups, refusals = played(scenarios, tmp_path)
+    assert (groups, refusals) == ([[*range(len(scenarios))]], [])
+    assert compare(scenarios, results, tmp_path) == len(scenarios)
+    assert len({result.manifest.digest for result in results.values()}) == len(scenarios)
+    if len(scenarios) > 3 and "without noise" not in name:
+        noises = {run.manifest.extra["noise"]["noise_multiplier"][0]: run for run in results.values()}
+        epsilons = {run.epsilon_and_delta()[0] for run in noises.values()}
+        assert len(noises) == len(epsilons) == 2, "each account is that of its own noise"
+
+
+@pytest.mark.slow(but=["fedbuff tree"])
+@pytest.mark.parametrize("name", USERS)
+def test_replays_of_users_are_the_runs(name, tmp_path):
+    first, *others = variants(of_users(name))
+    made = check(first, others, tmp_path)
+    assert {"cohorts"} < {*made.manifest.tables}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["fedavg adaptive", "fedbuff sent away"])
+def test_the_tape_of_a_resumed_run_of_users_is_whole(name, tmp_path):
+    first, *others = variants(of_users(name))
+    simulation = Simulation(prepare(taped(first)), choose_device("cpu"), every_s=1e9)
+    try:
+        cut = simulation.run(RunFolder.create(tmp_path, "run", "cut"), ends_after=100)
+    finally:
+        simulation.release()
+    whole = resume(cut.folder, progress=False)
+    for other in others:
+        same(replay(whole.folder, said(first, other), out=tmp_path, progress=False), alone(other, tmp_path))
+
+
+@pytest.mark.slow
+def test_what_reaches_the_releases_keeps_runs_apart():
+    """Budgets that end at other releases, grids of other noise, other strategies and rules."""
+    adaptive = {"kind": "adaptive", "start": 0.2, "count_noise": 1.0}
+    for name, path, values, apart in (
+        ("budget", "privacy.epsilon", (30.0, 25.0), False),  # other noise for as many releases
+        ("fedbuff", "privacy.releases", (12, 11), True),
+        ("fedbuff", "privacy.participation.min_separation", (2, 1), True),
+        ("fedbuff tree", "privacy.noise.restart_every", (5, 6), True),
+        ("fedbuff", "privacy.noise_multiplier", (1.0, 0.0), True),
+        ("secure discrete", "privacy.noise_multiplier", (2.0, 1.9), True),
+        ("secure discrete", "privacy.clipping_norm", (1.0, 0.9), True),
+        ("secure", "privacy.colluding", (1, 2), True),
+        ("fedbuff adaptive", "privacy.clipping_norm", (adaptive, 0.2), True),
+        ("fedavg drawn", "privacy.delta", (1e-3, 1e-4), False),
+    ):
+        pair = [changed(of_users(name), {path: value}) for value in values]
+        assert parted(pair) == apart, (name, path)
+    spending = {"privacy.noise_multiplier": 1.5, "privacy.releases": None}
+    pair = [changed(of_users("budget"), {**spending, "privacy.epsilon": epsilon}) for epsilon in (8.0, 6.0)]
+    assert len({tuple(assemble(each).training.allowances) for each in pair}) == 2
+    assert parted(pair), "the budgets allow other numbers of releases"
+
+
+def parted(scenarios):
+    """Return whether runs are not played together."""
+    with shared_data():
+        setups = [assemble(each) for each in scenarios]
+    keys = {world_key(each) for each in scenarios}
+    return len(keys) > 1 or len(list(groups_of(setups, [None] * len(setups)))) > 1
+
+
+@pytest.mark.slow
+def test_budgets_of_drawn_users_that_end_at_other_releases_are_the_runs_alone(tmp_path):
+    """The number of the server's releases keeps the budget: it is derived from it, and ends the run."""
+    base = of_users("fedavg drawn")
+    ends = {"stop.updates": 4000, "privacy.releases": None, "privacy.noise_multiplier": 6.0}
+    scenarios = [changed(base, {**ends, "privacy.epsilon": epsilon}) for epsilon in (1.5, 2.0, 1.5)]
+    scenarios[2] = changed(scenarios[2], {"algorithm.step_size": 0.1})
+    made = [assemble(each).training.cohorts.releases for each in scenarios]
+    assert made[0] == made[2] < made[1]
+    results, groups, _ = played(scenarios, tmp_path)
+    assert groups == [[0, 2], [1]]
+    assert compare(scenarios, results, tmp_path) == 3
+    assert [int(results[k].cohorts["release"].max()) + 1 for k in range(3)] == made
+
+
+def test_one_that_diverges_leaves_and_the_others_go_on(tmp_path):
+    base = of_users("fedavg adaptive without noise")
+    scenarios = [changed(base, {"algorithm.step_size": step}) for step in (0.3, 1e38, 0.1)]
+    results, groups, refusals = played(scenarios, tmp_path)
+    assert (groups, refusals) == ([[0, 1, 2]], [])
+    assert compare(scenarios, results, tmp_path) == 3
+
+
+def drawn_variants(seed, folder):
+    """Return a drawn scenario of users and others of its world, or nothing."""
+    try:
+        base = from_mapping(drawn(seed, folder))
+        assemble(base)
+        if base.privacy is None or world_key(base) is None or base.algorithm.step_size is None:
+            return []
+        return variants(base, random.Random(seed).uniform(0.5, 0.99))
+    except (ScenarioError, DataError):
+        return []
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("without_numbers")
+@pytest.mark.parametrize("lot", range(8))
+def test_drawn_sweeps_of_users_are_the_same_alone_and_together(lot, tmp_path):
+    compared = 0
+    for seed in range(lot, 96, 8):
+        scenarios = drawn_variants(seed, tmp_path)
+        results, groups, _ = played(scenarios, tmp_path / str(seed))
+        number = compare(scenarios, results, tmp_path / str(seed))
+        compared += number * (len(groups) < len(scenarios))
+    assert compared >= 12
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("lot", range(4))
+def test_drawn_runs_of_users_are_replayed(lot, tmp_path):
+    replayed = 0
+    for seed in range(lot, 80, 4):
+        first, *others = drawn_variants(seed, tmp_path) or [None]
+        if first is None:
+            continue
+        out = tmp_path / str(seed)
+        try:
+            made = alone(taped(first), out / "taped")
+        except (ScenarioError, RunError) as refusal:  # it has no tape, or fails alone, too
+            if not any(words in str(refusal) for words in ("record.tape", *FAILS)):
+                raise
+            continue
+        for other in others:
+            if parted([first, other]):
+                with pytest.raises(
+                    ScenarioError, match="expected changes that reach models alone, found other releases"
+                ):
+                    replay(made.folder, said(first, other), out=out, progress=False)
+            else:
+                same(replay(made.folder, said(first, other), out=out, progress=False), alone(other, out))
+                replayed += 1
+    assert replayed > 8
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["fedavg adaptive", "fedbuff tree", "secure"])
+@pytest.mark.parametrize("way", ["together", "alone"])
+def test_a_group_of_users_that_was_interrupted_goes_on(way, name, tmp_path, monkeypatch):
+    study = {"name": "noises", "base": of_users(name).resolved(), "grid": {"privacy.noise_multiplier": [1.5, 1.2, 1.4]}}
+    whole = sweep(study, out=tmp_path / "whole", jobs=1)
+    take, happened = engine.heappop, 0
+
+    def watched(queue):
+        nonlocal happened
+        happened += 1
+        if happened == 120:
+            signal.raise_signal(signal.SIGINT)
+        return take(queue)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(engine, "heappop", watched)
+        cut = sweep(study, out=tmp_path, jobs=1)
+    assert [each.status for each in cut.runs] == ["interrupted"] * 3
+    left = [read(cut.folder / each.folder) for each in cut.runs]
+    assert 0 < left[0].manifest.updates < read(whole.folder / whole.runs[0].folder).manifest.updates
+    if way == "alone":
+        for each in left:
+            resume(each.folder)
+    else:
+        assert [each.status for each in sweep(study, out=tmp_path, jobs=1).runs] == ["done"] * 3
+    for each, before in zip(cut.runs, whole.runs, strict=True):
+        one, other = read(cut.folder / each.folder), read(whole.folder / before.folder)
+        assert one.manifest.extra.pop("resumed") == 1
+        same(one, other)
