@@ -50,7 +50,8 @@ def test_workers_see_the_environment_and_the_files_of_the_moment_they_start(tmp_
             one, other = ask(workers, both, work.random_numbers)
         for parent, folder, path, variables, begun in answers:
             assert (parent == os.getpid()) is (sys.platform != "linux")
-            assert (Path(folder), path, variables, begun) == (tmp_path, sys.path, [value], [("these", 1)])
+            assert (Path(folder), variables, begun) == (tmp_path, [value], [("these", 1)])
+            assert path[0] == sys.path[0]
         assert not set(one) & set(other), "no two processes draw the same"
 
 
