@@ -127,8 +127,9 @@ def main() -> int:
             wait_for("a run that is done", lambda results=results: bool(done(results)))  # type: ignore[misc]
             before = done(results)
             process = psutil.Process(running.pid)
-            children = [child for child in process.children() if "spawn_main" in " ".join(child.cmdline())]
-            (children[0] if victim == "worker" else process).send_signal(signal.SIGKILL)
+            children = process.children(recursive=True)
+            workers = [child for child in children if child.ppid() != process.pid]  # those of the nursery
+            (workers[0] if victim == "worker" else process).send_signal(signal.SIGKILL)
             running.communicate(timeout=WAIT_S)
             psutil.wait_procs(children, timeout=WAIT_S)
             print(f"    after a killed {victim}: {len(done(results))} runs done, {left_behind(results)}")

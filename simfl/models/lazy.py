@@ -22,9 +22,15 @@ __all__ = ["jax", "jnp", "lax", "start_jax"]
 _started = _forked = False
 
 
+def has_devices() -> bool:
+    """Return whether JAX has devices, and threads, in this process."""
+    bridge = sys.modules.get("jax._src.xla_bridge")  # there is no public way to ask without making the devices
+    return bridge is not None and bool(getattr(bridge, "_backends", _started))
+
+
 def _after_fork() -> None:
     global _forked
-    _forked = _forked or _started
+    _forked = _forked or has_devices()
 
 
 if hasattr(os, "register_at_fork"):
@@ -38,8 +44,8 @@ def start_jax() -> None:
     microseconds to about nine. Overlap with the world comes from the executor's own thread.
 
     Raises:
-        RunError: this process was forked from one that had started JAX. JAX's threads are missing in it, so that a
-            computation would never end.
+        RunError: this process was forked from one that had computed with JAX. JAX's threads are missing in it, so that
+            a computation would never end.
     """
     global _started
     if _forked:

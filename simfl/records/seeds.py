@@ -71,20 +71,25 @@ def half_widths(seeds: Sequence[Seed], values: NDArray[np.float64]) -> NDArray[n
     (MS_w + MS_l) / (W L), whose mean is that of the mean over runs plus s_e^2 / (W L). Both choices are on the wide
     side, as Hsu's for two means is. NaN for fewer than two runs, and if runs of some pair of seeds are missing.
     """
-    from scipy.special import stdtrit
-
-    tail, table = 0.5 + CONFIDENCE / 2, crossed(seeds, values)
+    table = crossed(seeds, values)
     if table is None or (table.size and min(table.shape[:2]) == 1):
         count = len(values)
         if count < 2:
             return np.full(values.shape[1:], math.nan)
-        return np.asarray(stdtrit(count - 1, tail) * values.std(axis=0, ddof=1) / math.sqrt(count))
+        return np.asarray(_students_t(count - 1) * values.std(axis=0, ddof=1) / math.sqrt(count))
     if not table.size:
         return np.full(values.shape[1:], math.nan)
     worlds, learnings = table.shape[:2]
     of_worlds, of_learning, _ = _mean_squares(table)
     variance = (of_worlds + of_learning) / (worlds * learnings)
-    return np.asarray(stdtrit(min(worlds, learnings) - 1, tail) * np.sqrt(variance))
+    return np.asarray(_students_t(min(worlds, learnings) - 1) * np.sqrt(variance))
+
+
+def _students_t(freedom: int) -> float:
+    """Return the quantile for an interval; its import takes 0.2 s."""
+    from scipy.special import stdtrit
+
+    return float(stdtrit(freedom, 0.5 + CONFIDENCE / 2))
 
 
 def _mean_squares(table: NDArray[np.float64]) -> tuple[Any, Any, Any]:

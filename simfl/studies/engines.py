@@ -12,16 +12,14 @@ import contextlib
 import logging
 import multiprocessing
 import signal
-import sys
-import types
 from collections import Counter, deque
 from collections.abc import Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
+from multiprocessing.connection import Connection
 from typing import Any
 
 from simfl.errors import RunError, ScenarioError
-from simfl.studies.tasks import RunOutcome, RunTask, run_elsewhere, run_unit, start_worker, units_of
+from simfl.studies.tasks import IMPORTS, RunOutcome, RunTask, run_elsewhere, run_unit, start_worker, units_of
+from simfl.studies.workers import Workers
 
 Finished = Iterator[tuple[RunTask, RunOutcome]]
 
@@ -58,78 +56,58 @@ RUNS_PER_PROCESS = 100
 class Local:
     """Processes on this machine, `jobs` of them.
 
-    Each is its own pool: a process that is killed, perhaps without enough memory, loses only its own run; runs that
-    were played together are then run alone. Processes are spawned, never forked, since JAX has threads. A process
-    serves many runs, so that compiled programs are reused.
+    A process that is killed, perhaps without enough memory, loses only its own run; runs that were played together are
+    then run alone. A process serves many runs, so that compiled programs are reused.
     """
 
     def __init__(self, jobs: int) -> None:
         self.jobs = jobs
-        self._context = multiprocessing.get_context("spawn")
-        self._stop = self._context.RawValue("i", 0)  # the signal that asks for an end, which the processes watch
+        # The signal that asks for an end, which the processes watch.
+        self._stop = multiprocessing.get_context("spawn").RawValue("i", 0)
         self._stopped = False
 
     def run(self, tasks: Sequence[RunTask]) -> Finished:
         """Run the tasks in their order."""
         pending = deque(units_of(tasks, self.jobs))
-        idle = [self._pool() for _ in range(min(self.jobs, len(pending)))]
-        running: dict[Future[list[RunOutcome]], tuple[tuple[RunTask, ...], ProcessPoolExecutor]] = {}
-        served: Counter[ProcessPoolExecutor] = Counter()
+        workers = Workers(start_worker, (self._stop,), IMPORTS)
+        idle = workers.start(min(self.jobs, len(pending)))
+        running: dict[Connection, tuple[RunTask, ...]] = {}
+        served: Counter[Connection] = Counter()
         try:
             while pending or running:
                 while pending and idle and not self._stopped:
-                    unit, pool = pending.popleft(), idle.pop()
-                    with _nothing_to_import():
-                        running[pool.submit(run_unit, unit)] = unit, pool
+                    unit, worker = pending.popleft(), idle.pop()
+                    workers.send(worker, run_unit, unit)
+                    running[worker] = unit
                 if not running:
                     return
-                for future in wait(running, return_when=FIRST_COMPLETED).done:
-                    unit, pool = running.pop(future)
+                for worker in workers.ready(running):
+                    unit = running.pop(worker)
                     try:
-                        outcomes = future.result()
-                    except BrokenProcessPool:
+                        outcomes = worker.recv()
+                    except (EOFError, OSError):
                         outcomes = [RunOutcome("failed", "its process died, perhaps out of memory: try fewer --jobs")]
                         if len(unit) > 1:  # alone, each needs less memory, and only one of them dies
                             pending.extend((task,) for task in unit)
                             outcomes = []
-                        pool.shutdown(wait=False)
-                        pool = self._pool()
-                    served[pool] += len(unit)
-                    if served[pool] >= RUNS_PER_PROCESS and pending:
-                        del served[pool]
-                        pool.shutdown(wait=False)
-                        pool = self._pool()
-                    idle.append(pool)
+                        served[worker] = RUNS_PER_PROCESS
+                    served[worker] += len(unit)
+                    if served[worker] < RUNS_PER_PROCESS:
+                        idle.append(worker)
+                    else:
+                        workers.dismiss(worker)
+                        idle += workers.start(1) if pending and not self._stopped else ()
                     for task, outcome in zip(unit, outcomes, strict=False):
                         if outcome.status != "missing":
                             yield task, outcome
         finally:
             self.stop()  # in case the caller stopped reading early
-            for pool in [*idle, *(pool for _, pool in running.values())]:
-                pool.shutdown(cancel_futures=True)
+            workers.end()
 
     def stop(self, number: int = signal.SIGINT) -> None:
         """Start no more runs, and end the current ones before their next event."""
         self._stopped = True
         self._stop.value = self._stop.value or number  # no lock: the code that a signal interrupted might hold it
-
-    def _pool(self) -> ProcessPoolExecutor:
-        return ProcessPoolExecutor(1, self._context, start_worker, (self._stop,))
-
-
-@contextlib.contextmanager
-def _nothing_to_import() -> Iterator[None]:
-    """Keep processes that are started in this block from importing the user's script.
-
-    A spawned process imports the script that started it. Without `if __name__ == "__main__"` the script would sweep
-    again. A run does not need the script: users' own classes are imported by name.
-    """
-    script = sys.modules["__main__"]
-    sys.modules["__main__"] = types.ModuleType("__main__")
-    try:
-        yield
-    finally:
-        sys.modules["__main__"] = script
 
 
 class Cluster:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import os
 import shutil
-import signal
 import tempfile
 import threading
 import uuid
@@ -28,6 +26,8 @@ if TYPE_CHECKING:
 _stop: c_int | None = None  # shared with the parent: the signal that asks for an end, 0 for none yet
 _alone = threading.Lock()
 _TEMPORARY = "simfl-run-"
+#: What every run imports.
+IMPORTS = ("simfl.build.assembly", "simfl.runs.runner", "simfl.runs.together", "jax.experimental.multihost_utils")
 #: The most tasks that are played together.
 MOST_TOGETHER = 16
 _serving = contextlib.ExitStack()  # contexts that stay open for the life of the process
@@ -74,32 +74,13 @@ class RunOutcome:
 
 
 def start_worker(stop: c_int) -> None:
-    """Prepare a process of the local engine.
-
-    Ctrl-C at the terminal, and SIGTERM to a whole job, would kill a process that waits for work. So workers ignore
-    both, and the parent sets `stop`. A worker exits when its parent is gone: another sweep may then write to the same
-    folder.
-    """
+    """Prepare a process of the local engine, which watches `stop`."""
     global _stop
     gc.set_threshold(*FEW_COLLECTIONS)
     from simfl.build.data import shared_data
 
     _stop = stop
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    if hasattr(os, "setpgrp"):
-        os.setpgrp()
-    threading.Thread(target=_leave_with_parent, name="simfl-parent", daemon=True).start()
     _serving.enter_context(shared_data())
-
-
-def _leave_with_parent() -> None:
-    from multiprocessing import connection, parent_process
-
-    parent = parent_process()
-    if parent is not None:
-        connection.wait([parent.sentinel])
-        os._exit(1)
 
 
 def units_of(tasks: Sequence[RunTask], jobs: int) -> list[tuple[RunTask, ...]]:

@@ -127,11 +127,12 @@ def _read(path: Path, tree: Any) -> Any:
 def _compiled(path: Path, jitted: Any, arguments: tuple[Any, ...]) -> Any:
     """Compile a program and write it to a file, if that is possible."""
     lowered = jitted.lower(*arguments)
-    # What JAX's cache has returned cannot be stored: it lacks functions that were compiled with it.
+    # What JAX's cache has returned cannot be stored: it lacks functions that were compiled with it. A program may be in
+    # memory from there, which an option, here at its default, does not find.
     folder = jax.config.jax_compilation_cache_dir
     _cache_in(None)
     try:
-        compiled = lowered.compile()
+        compiled = lowered.compile({"xla_embed_ir_in_executable": False})
     finally:
         _cache_in(folder)
     try:

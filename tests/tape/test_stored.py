@@ -186,3 +186,22 @@ def test_runs_from_files_have_equal_digests(tmp_path, change):
         with compiled_in(str(tmp_path / "programs")):
             assert simfl.run(scenario, out=tmp_path / "stored").manifest.digest == plain
     assert len(list((tmp_path / "programs").glob("*.program"))) >= 3
+
+
+def test_a_program_that_jax_took_from_its_own_cache_is_compiled_again_for_the_file(folder, tmp_path):
+    @functools.partial(jax.jit, donate_argnums=0)
+    def run(bank, data):
+        return bank.at[0].set(jnp.sin(data["x"]).sum()), jnp.sort(data["x"] * 3.0)
+
+    stored.store_in(None)
+    with compiled_in(str(tmp_path / "cache"), stays=False):
+        stored.store_in(None)
+        for _ in range(2):
+            expected = run(*arguments())
+            jax.clear_caches()
+        run(*arguments())
+        stored.store_in(folder)
+        Program(run, "cached", ())(*arguments())
+        assert list(folder.glob("*.program"))
+        made = Program(run, "cached", ())(*arguments())
+    assert all(np.array_equal(a, b) for a, b in zip(jax.tree.leaves(made), jax.tree.leaves(expected), strict=True))
