@@ -362,7 +362,7 @@ class Algorithm(ABC):
 
     @property
     def client_early(self) -> list[int]:
-        """Updates of each client that came too early for a server's release, and were thrown away."""
+        """Updates of each client that came too early, and were thrown away."""
         return [0] * self.num_clients
 
     @property

@@ -129,7 +129,10 @@ class Runs:
         self._found: dict[tuple[Any, ...], Any] = {}
 
     def once(self, function: Callable[..., Found], *place: Any) -> Found:
-        """Return what a function says of these runs and a place; it is called once for each place."""
+        """Return what a function says of these runs and a place.
+
+        It is called once for each place.
+        """
         key = (function, *place)
         if key not in self._found:
             self._found[key] = function(self, *place)
