@@ -28,10 +28,12 @@ import functools
 from typing import ClassVar
 
 import simpy
+from mypy_extensions import mypyc_attr
 
 from simfl.algorithms.aggregation import Message, Weighted
 from simfl.algorithms.optimizers import State
 from simfl.algorithms.staleness import OwnUpdates
+from simfl.compiled import Integer, Number
 from simfl.compression.base import Pairs
 from simfl.compression.schemes import PAIRWISE
 from simfl.errors import ScenarioError
@@ -42,6 +44,7 @@ from simfl.world.compute import Draws
 from simfl.world.engine import Process
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class ADPSGD(OwnUpdates):
     """Asynchronous workers on a graph that average in pairs."""
 
@@ -74,7 +77,7 @@ class ADPSGD(OwnUpdates):
             )
         self.pairing = ("senders" if split else "everyone") if pairing == "auto" else pairing
         # Pairwise averages fit into the operations of the gradients, unless a client takes part in many.
-        self.combines_per_gradient = 0.125 if self.pairing == "senders" else 0.5
+        self.combines = 0.125 if self.pairing == "senders" else 0.5
         starters = set(topology.sides()[0] if self.pairing == "senders" else range(self.num_clients))
         self._starts = [client in starters for client in range(self.num_clients)]
         self._neighbors = self.world.neighbors()
@@ -92,7 +95,7 @@ class ADPSGD(OwnUpdates):
         self._pairs: Pairs | None = None
         if plan is not None:
             self._pairs = Pairs(PAIRWISE[plan.scheme], self.tape, plan, dict(enumerate(self.model)))
-            self.combines_per_gradient += 1.0
+            self.combines += 1.0
         #: The share of a difference by which a pair approaches.
         self._half = 0.5 if plan is None else 0.5 * plan.gamma
         if self.waits:  # only an answer can be stuck: a first message that cannot arrive is refused
@@ -129,7 +132,7 @@ class ADPSGD(OwnUpdates):
                 return
             del apply
 
-    def exchange_and_apply(self, me: int, gradient: Gradient, weight: float, staleness: int) -> None:
+    def exchange_and_apply(self, me: int, gradient: Gradient, weight: Number, staleness: int) -> None:
         """Average with a neighbor and take the step, both now."""
         peer = self.choose(me) if self._starts[me] else None
         if peer is not None:
@@ -156,7 +159,7 @@ class ADPSGD(OwnUpdates):
         """Return a client's model as it is now."""
         return self.model[client]
 
-    def _move(self, client: int, share: float, difference: Model) -> None:
+    def _move(self, client: int, share: Number, difference: Model) -> None:
         """Add a share of a pair's difference to a client's model."""
         self.model[client] = self.tape.combine((1.0, self.model[client]), (share, difference))
 
@@ -256,7 +259,7 @@ class ADPSGD(OwnUpdates):
             known = [Weighted(self.model[k], 0.5 / len(honest)) for k in honest]
         return self.aggregation(me, [Message(peer, sent, 0.5)], Weighted(mine, 0.5), known)
 
-    def awaits(self, client: int) -> str:
+    def awaits(self, client: Integer) -> str:
         """Name the neighbor whose answer the client waits for."""
         return f"waits for the answer of client {self._partner[client]}"
 

@@ -40,9 +40,11 @@ import math
 from typing import ClassVar
 
 import simpy
+from mypy_extensions import mypyc_attr
 
 from simfl.algorithms.optimizers import State
 from simfl.algorithms.staleness import OwnUpdates
+from simfl.compiled import Integer, Number
 from simfl.compression.base import AbstractScheme, Pairs
 from simfl.compression.schemes import PAIRWISE
 from simfl.tape import Gradient, Model
@@ -51,6 +53,7 @@ from simfl.world.compute import Draws
 from simfl.world.engine import Process
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class GossipLearning(OwnUpdates):
     """Models that travel, merge and train; no client waits for an answer."""
 
@@ -60,9 +63,9 @@ class GossipLearning(OwnUpdates):
     who_waits: ClassVar[str] = "no client waits; a client that receives nothing does not train"
     what_travels: ClassVar[str] = "models with their ages, to one neighbor, periodically"
     what_is_private: ClassVar[str] = "an example (`gaussian`, `laplace_l2`, `laplace`) or a client (`gaussian_update`)"
-    combines_per_gradient: float = 0.5
+    combines_per_gradient: ClassVar[float] = 0.5
 
-    def set_up(self, period_s: float = 0.01, merge: str = "age") -> None:
+    def set_up(self, period_s: Number = 0.01, merge: str = "age") -> None:
         """Take the options.
 
         Args:
@@ -83,7 +86,7 @@ class GossipLearning(OwnUpdates):
         self._pairs: Pairs | None = None
         if plan is not None:
             self._pairs = Pairs(PAIRWISE[plan.scheme], self.tape, plan, dict(enumerate(self.model)))
-            self.combines_per_gradient += 1.0
+            self.combines += 1.0
         self._gamma = 1.0 if plan is None else plan.gamma
         #: Sender and receiver of the messages in flight that change an estimate.
         self._changing: set[tuple[int, int]] = set()
@@ -163,7 +166,7 @@ class GossipLearning(OwnUpdates):
     def _lose(self) -> None:
         self.flying -= 1
 
-    def _meets_s(self, me: int) -> float:
+    def _meets_s(self, me: int) -> Number:
         """Return the next time at which the client has a neighbor; inf for never."""
         changing, now = self.world.changing, self.clock.now
         return now if changing is None else changing.meets_s(me, now)
@@ -196,13 +199,13 @@ class GossipLearning(OwnUpdates):
             self._waiting[me] = None
             waiting.succeed()
 
-    def awaits(self, client: int) -> str:
+    def awaits(self, client: Integer) -> str:
         """Say why no model will arrive."""
         if math.isinf(self._meets_s(client)):
             return "waits for a model, and will have no neighbor again"
         return f"waits for a model, and all {len(self._acquaintances(client))} neighbors have left"
 
-    def share(self, own: int, other: int) -> float:
+    def share(self, own: int, other: int) -> Number:
         """Return a, the share of a received model of age `other`."""
         if self.merge == "none":
             return 1.0
@@ -238,7 +241,7 @@ class GossipLearning(OwnUpdates):
                 return
             del apply
 
-    def apply(self, me: int, gradient: Gradient, peer: int | None, weight: float, staleness: int) -> None:
+    def apply(self, me: int, gradient: Gradient, peer: int | None, weight: Number, staleness: int) -> None:
         """Take the step and increase the model's age, unless the gradient is dropped."""
         self.age[me] += weight > 0.0
         super().apply(me, gradient, peer, weight, staleness)
