@@ -38,9 +38,9 @@ from simfl.compression.base import Pairs
 from simfl.compression.schemes import PAIRWISE
 from simfl.errors import ScenarioError
 from simfl.robust.base import Among
-from simfl.tape import Gradient, Model
+from simfl.tape.recording import Gradient, Model
 from simfl.world.availability import Outcome
-from simfl.world.compute import Draws
+from simfl.world.compute import ClientDraws
 from simfl.world.engine import Process
 
 
@@ -81,7 +81,7 @@ class ADPSGD(OwnUpdates):
         starters = set(topology.sides()[0] if self.pairing == "senders" else range(self.num_clients))
         self._starts = [client in starters for client in range(self.num_clients)]
         self._neighbors = self.world.neighbors()
-        self._choice = Draws(self.world.streams, "neighbor", lambda g, n: g.random(n))
+        self._choice = ClientDraws(self.world.streams, "neighbor", lambda g, n: g.random(n), self.num_clients)
         self.exchange = exchange
         self._partner: list[int | None] = [None] * self.num_clients  # of each client's last exchange
         initial = self.tape.constant(self.training.initial)
@@ -97,7 +97,7 @@ class ADPSGD(OwnUpdates):
             self._pairs = Pairs(PAIRWISE[plan.scheme], self.tape, plan, dict(enumerate(self.model)))
             self.combines += 1.0
         #: The share of a difference by which a pair approaches.
-        self._half = 0.5 if plan is None else 0.5 * plan.gamma
+        self._half = 0.5 if plan is None else plan.gamma * 0.5
         if self.waits:  # only an answer can be stuck: a first message that cannot arrive is refused
             self.world.network.on_stuck = lambda peer, me: self.turns.forget(me)
 
@@ -211,7 +211,7 @@ class ADPSGD(OwnUpdates):
         peer = self._partner[me] = self.choose(me)
         if peer is None:
             return None, None
-        network, size, half = self.world.network, self.training.message_bytes, self._half
+        network, size, half = self._network, self._bytes_of_message, self._half
         combine, optimizer = self.tape.combine, self.optimizer
         memory = None if self._pairs is None else self._pairs.of(me, peer)
         before = sent = self._present(me)
@@ -279,8 +279,9 @@ class ADPSGD(OwnUpdates):
 
     def _count_exchange(self, me: int, peer: int) -> None:
         """Count the two messages of an atomic exchange."""
-        network, size = self.world.network, self.training.model_bytes
-        for source, target in ((me, peer), (peer, me)):
-            network.count(source, size)
-            if network.witness is not None:
-                network.witness.shown(source, target, self.model[source])
+        network = self._network
+        network.count(me, self._bytes_of_model)
+        network.count(peer, self._bytes_of_model)
+        if network.witness is not None:
+            network.witness.shown(me, peer, self.model[me])
+            network.witness.shown(peer, me, self.model[peer])

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
@@ -21,19 +21,19 @@ from numpy.typing import NDArray
 
 from simfl.algorithms.aggregation import Aggregation, Hostility
 from simfl.algorithms.optimizers import Optimizer, OptimizerPlan, State, Terms
-from simfl.compression.base import CompressionPlan
 from simfl.compiled import Integer, Number
+from simfl.compression.base import CompressionPlan
 from simfl.each import number
 from simfl.privacy.cohorts import CohortPlan
 from simfl.privacy.releases import Releases
 from simfl.robust.base import AbstractRule, Among
 from simfl.streams import Streams
-from simfl.tape import Gradient, Model, Tape
-from simfl.tape.recording import Round
+from simfl.tape.recording import Gradient, Model, Round, Tape
 from simfl.tape.tuning import STEPS
 from simfl.world import World
 from simfl.world.availability import Outcome
-from simfl.world.compute import Draws
+from simfl.world.compute import Compute, Draws
+from simfl.world.links import Network
 from simfl.world.secure_sums import SumProtocol
 
 #: A row of the table `updates`: time_s, client, peer, round, staleness, sample_size, step_size, noise_std.
@@ -180,8 +180,10 @@ class BatchSizes:
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class Algorithm(ABC):
+class Algorithm:
     """Base of all algorithms.
+
+    It does not inherit from `abc.ABC`: compiled classes would share one cache of `isinstance`.
 
     Args:
         on_update: called with an `UpdateRow` for every applied update, or None.
@@ -227,6 +229,9 @@ class Algorithm(ABC):
         on_update: OnUpdate | None = None,
         **options: Any,
     ) -> None:
+        for name in ("set_up", "start", "models"):
+            if getattr(type(self), name) is getattr(Algorithm, name):
+                raise TypeError(f"{type(self).__name__}: expected a method {name}, found none; see CONTRIBUTING.md")
         self.world = world
         self.clock = world.clock
         self.tape = tape
@@ -250,12 +255,14 @@ class Algorithm(ABC):
         self._in_passes = training.sampling == "shuffle"
         tape.draw_size = BatchSizes(training, world.streams).draw if training.sampling == "poisson" else None
         self._nominal, self._l2 = training.batch_size, training.l2
-        self._per_update = training.update_examples or self._nominal
+        self._per_update: Number = training.update_examples or self._nominal
         self._total = int(training.sizes.sum())
         self._trivial = world.availability.trivial
         self._connected = not world.network.links.cuts
         # Bound once: these run for every event.
-        self._duration = world.compute.duration
+        self._bytes_of_model, self._bytes_of_message = training.model_bytes, training.message_bytes
+        self._paces: Compute = world.compute
+        self._network: Network = world.network
         self._timeout = world.clock.timeout
         step_size = training.step_size
         self._schedule = step_size if callable(step_size) else number(step_size)
@@ -402,7 +409,7 @@ class Algorithm(ABC):
             self._counted[client], self._at_a_time[client] = made, max(made - before, self._at_a_time[client])
             if self.exhausted(client):
                 return self._timeout(0.0, Outcome.GONE)
-        return self.compute_for(client, self._duration(client, examples or self._nominal, self.clock.now))
+        return self.compute_for(client, self._paces.duration(client, examples or self._nominal, self.clock.now))
 
     def compute_for(self, client: Integer, seconds: Number) -> simpy.Event:
         """Let the client compute for `seconds`; the event's value is an `Outcome`."""
@@ -565,7 +572,7 @@ class Algorithm(ABC):
         schedule = self._schedule
         if not callable(schedule):
             return schedule
-        examples = round(self.updates * self._per_update)
+        examples = round(self._per_update * self.updates)
         return schedule(self.updates, examples, examples / self._total)
 
     def descent(
@@ -628,7 +635,7 @@ class Algorithm(ABC):
     @property
     def epochs(self) -> Number:
         """Passes over all clients' examples, by nominal sizes; the mean over tasks."""
-        return self.updates * self._per_update / (self._total * self.training.tasks)
+        return self._per_update * self.updates / (self._total * self.training.tasks)
 
     def updates_after(self, epochs: Number) -> Number:
         """Return the number of updates in `epochs` passes."""

@@ -29,7 +29,7 @@ from simfl.compiled import Number
 from simfl.compression.base import AbstractScheme
 from simfl.compression.schemes import SCHEMES
 from simfl.robust.base import Among
-from simfl.tape import Model
+from simfl.tape.recording import Model
 from simfl.world.availability import Outcome
 from simfl.world.engine import Process
 

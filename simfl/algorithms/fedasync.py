@@ -38,7 +38,10 @@ from simfl.algorithms.optimizers import Terms
 from simfl.compiled import Integer, Number
 from simfl.each import number
 from simfl.robust.base import Among
-from simfl.tape import Model
+from simfl.tape.recording import Model
+
+#: 1.0, for arithmetic with numbers that may differ between the runs of a sweep: compiled, 1.0 - x must be a float.
+_ONE: Number = 1.0
 
 
 def staleness_weight(kind: str, exponent: Number, slope: Number, free: Number) -> Callable[[int], Number]:
@@ -55,7 +58,7 @@ def staleness_weight(kind: str, exponent: Number, slope: Number, free: Number) -
     if kind == "polynomial":
         return lambda u: number((u + 1) ** -exponent)
     if kind == "hinge":
-        return lambda u: 1.0 if u <= free else 1.0 / (slope * (u - free) + 1.0)
+        return lambda u: 1.0 if u <= free else _ONE / (slope * (u - free) + _ONE)
     raise ValueError(f"weighting: expected constant, polynomial or hinge, found {kind!r}")
 
 
@@ -109,9 +112,9 @@ class FedAsync(LocalRounds):
         if cohorts is not None:
             heard = (heard[0], *self._alone(update))
         terms, before = ((share * part, model) for part, model in heard), self.server_model
-        self.server_model = self.tape.apply((1.0 - share, before), *terms)
+        self.server_model = self.tape.apply((_ONE - share, before), *terms)
         if cohorts is not None:
-            cohorts.shown(self.server_model, ((1.0 - share, before), (share, update.model)), share)
+            cohorts.shown(self.server_model, ((_ONE - share, before), (share, update.model)), share)
         self.applied()
         std = None if cohorts is None else cohorts.noise_std(1)
         self.updated(update.client, update.staleness, update.examples, update.step_size, noise_std=std)

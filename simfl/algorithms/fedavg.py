@@ -42,8 +42,7 @@ from simfl.algorithms.optimizers import Terms
 from simfl.algorithms.server import ServerAlgorithm
 from simfl.compiled import Number
 from simfl.robust.base import Among
-from simfl.tape import Model
-from simfl.tape.recording import Round
+from simfl.tape.recording import Model, Round
 from simfl.world.availability import Outcome
 from simfl.world.compute import Draws
 from simfl.world.engine import Process
@@ -349,7 +348,7 @@ class FedAvg(ServerAlgorithm):
 
     def _seconds(self, me: int) -> Number:
         """Return the duration of a client's round that begins now."""
-        return self._duration(me, self.steps[me] * self._nominal, self.clock.now)
+        return self._paces.duration(me, self.steps[me] * self._nominal, self.clock.now)
 
     def _train_further(self, me: int, model: Model, step_size: Number) -> None:
         """Train what else a client has; nothing by default."""
@@ -359,7 +358,7 @@ class FedAvg(ServerAlgorithm):
         if not self.partial_work or self.deadline is None:
             return steps, seconds
         left = this.began_s + self.deadline - self.clock.now
-        made = min(steps, max(1, int(steps * left / seconds)))
+        made = min(steps, max(1, int(left * steps / seconds)))
         return made, seconds * made / steps
 
 

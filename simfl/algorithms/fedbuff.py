@@ -39,8 +39,7 @@ from simfl.algorithms.local_rounds import LocalRounds, Update
 from simfl.algorithms.staleness import Apply
 from simfl.compiled import Integer, Number
 from simfl.robust.base import Among
-from simfl.tape import Model
-from simfl.tape.recording import Round
+from simfl.tape.recording import Model, Round
 from simfl.world.engine import Process
 
 

@@ -47,9 +47,9 @@ from simfl.algorithms.staleness import OwnUpdates
 from simfl.compiled import Integer, Number
 from simfl.compression.base import AbstractScheme, Pairs
 from simfl.compression.schemes import PAIRWISE
-from simfl.tape import Gradient, Model
+from simfl.tape.recording import Gradient, Model
 from simfl.world.availability import Outcome
-from simfl.world.compute import Draws
+from simfl.world.compute import ClientDraws
 from simfl.world.engine import Process
 
 
@@ -78,8 +78,8 @@ class GossipLearning(OwnUpdates):
         changing = self.world.changing
         #: Clients that are a client's neighbors at some time.
         self._acquaintances = self.world.topology.neighbors if changing is None else changing.acquaintances
-        self._choice = Draws(self.world.streams, "neighbor", lambda g, n: g.random(n))
-        self._phase = Draws(self.world.streams, "phase", lambda g, n: g.random(n))
+        self._choice = ClientDraws(self.world.streams, "neighbor", lambda g, n: g.random(n), self.num_clients)
+        self._phase = ClientDraws(self.world.streams, "phase", lambda g, n: g.random(n), self.num_clients)
         initial = self.tape.constant(self.training.initial)
         self.model: list[Model] = [initial] * self.num_clients
         plan = self.training.compression
@@ -134,10 +134,10 @@ class GossipLearning(OwnUpdates):
         state = None if self.optimizer is None else self.optimizer.shown(me)
         self.flying += 1
         if self._pairs is None:
-            self.world.network.send(
+            self._network.send(
                 me,
                 peer,
-                self.training.model_bytes,
+                self._bytes_of_model,
                 lambda: self.receive(peer, me, model, age, state),
                 self._lose,
                 model,
@@ -161,7 +161,7 @@ class GossipLearning(OwnUpdates):
             memory.undo(me, before, sent)
             self._lose()
 
-        self.world.network.send(me, peer, self.training.message_bytes, arrived, lost, sent)
+        self._network.send(me, peer, self._bytes_of_message, arrived, lost, sent)
 
     def _lose(self) -> None:
         self.flying -= 1
@@ -189,7 +189,7 @@ class GossipLearning(OwnUpdates):
             self.model[me] = self.tape.combine((1.0 - share, self.model[me]), (share, model)) if share < 1.0 else model
         if (optimizer := self.optimizer) is not None and state is not None:
             if share < 1.0:
-                optimizer.average(me, [(1.0 - share, optimizer.shown(me)), (share, state)])
+                optimizer.average(me, [(-share + 1.0, optimizer.shown(me)), (share, state)])
             else:
                 optimizer.take(me, state)
         self.age[me] = age if share == 1.0 else max(self.age[me], age)

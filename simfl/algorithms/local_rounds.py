@@ -20,8 +20,7 @@ from mypy_extensions import mypyc_attr
 from simfl.algorithms.optimizers import Terms
 from simfl.algorithms.server import AsyncServerAlgorithm
 from simfl.compiled import Integer, Number
-from simfl.tape import Model
-from simfl.tape.recording import Round
+from simfl.tape.recording import Model, Round
 from simfl.world.compute import Draws
 
 

@@ -13,7 +13,7 @@ from mypy_extensions import mypyc_attr
 
 from simfl.algorithms.base import Algorithm
 from simfl.compiled import Integer, Number
-from simfl.tape import Model
+from simfl.tape.recording import Model
 from simfl.world.engine import Process
 from simfl.world.topology import Topology
 

@@ -30,7 +30,7 @@ from simfl.compiled import Integer, Number
 from simfl.compression.base import AbstractScheme
 from simfl.compression.schemes import UPLINKS
 from simfl.compression.schemes.ef21 import EF21
-from simfl.tape import Gradient, Model, Tape
+from simfl.tape.recording import Gradient, Model, Tape
 from simfl.world import World
 from simfl.world.availability import Outcome
 from simfl.world.engine import Process

@@ -26,7 +26,7 @@ from mypy_extensions import mypyc_attr
 
 from simfl.algorithms.base import Algorithm, OnUpdate, Training
 from simfl.compiled import Number
-from simfl.tape import Gradient, Model, Tape
+from simfl.tape.recording import Gradient, Model, Tape
 from simfl.world import World
 
 

@@ -39,7 +39,7 @@ from simfl.algorithms.base import NO_NUMBER, Algorithm, Countdown
 from simfl.algorithms.optimizers import Terms
 from simfl.compiled import Integer, Number
 from simfl.robust.base import Among
-from simfl.tape import Gradient, Model
+from simfl.tape.recording import Gradient, Model
 from simfl.world.availability import Outcome
 from simfl.world.collectives import (
     ALL_GATHERS,
