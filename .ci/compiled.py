@@ -51,7 +51,10 @@ SCENARIOS: dict[str, dict[str, Any]] = {
         "links": {"latency": "2 ms", "rules": [{"clients": [1, 2], "latency": "9 ms"}]},
     },
     "atomic": {
-        "algorithm": {"kind": "adpsgd", "exchange": "atomic", "batch_size": 8, "step_size": 0.1, "optimizer": {"kind": "momentum", "momentum": 0.5}},
+        "algorithm": {
+            "kind": "adpsgd", "exchange": "atomic", "batch_size": 8, "step_size": 0.1,
+            "optimizer": {"kind": "momentum", "momentum": 0.5},
+        },
         "privacy": {"mechanism": "gaussian", "clipping_norm": 1.0, "noise_multiplier": 1.0},
     },
     "waiting": {
@@ -107,8 +110,8 @@ for name, sections in json.loads(sections_of).items():
     found[name] = run.manifest.compiled, run.manifest.digest
 for name in ("atomic", "fedbuff"):
     base = {"name": name, **json.loads(sections_of)[name]}
-    grid = {"algorithm.step_size": [0.1, 0.05]}
-    simfl.sweep({"name": f"{name}-swept", "base": base, "grid": grid, "seeds": {"world": 1, "learning": 2}}, out=sys.argv[1], jobs=1)
+    study = {"base": base, "grid": {"algorithm.step_size": [0.1, 0.05]}, "seeds": {"world": 1, "learning": 2}}
+    simfl.sweep({"name": f"{name}-swept", **study}, out=sys.argv[1], jobs=1)
     manifests = pathlib.Path(sys.argv[1], f"{name}-swept").rglob("manifest.json")
     digests = sorted(json.loads(path.read_text())["digest"] for path in manifests)
     found[f"{name}-swept"] = found[name][0], " ".join(digests)
