@@ -251,7 +251,10 @@ class Clock(simpy.Environment):  # type: ignore[misc]
         self._horizon_s = end / self._slots_per_s * (1.0 - 1e-12) if self._slots_per_s else math.inf
 
     def _thin_out(self) -> None:
-        """Put all but the next events of a large heap into slots, of a length that suits their times."""
+        """Put all but the next events of a large heap into slots.
+
+        The length of slots suits the times of the events.
+        """
         queue = self._queue
         entries = sorted(itertools.chain(queue, *self._slots.values()))
         middle = entries[len(entries) // 2][0]
