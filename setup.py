@@ -21,6 +21,18 @@ from setuptools import Distribution, Extension, setup
 from setuptools.command.build_py import build_py
 
 HOT = (
+    "simfl/algorithms/adpsgd.py",
+    "simfl/algorithms/base.py",
+    "simfl/algorithms/decentralized_sgd.py",
+    "simfl/algorithms/fedasync.py",
+    "simfl/algorithms/fedavg.py",
+    "simfl/algorithms/fedbuff.py",
+    "simfl/algorithms/gossip_learning.py",
+    "simfl/algorithms/local_rounds.py",
+    "simfl/algorithms/neighbor_rounds.py",
+    "simfl/algorithms/server.py",
+    "simfl/algorithms/staleness.py",
+    "simfl/algorithms/sync_sgd.py",
     "simfl/tape/recording.py",
     "simfl/world/compute.py",
     "simfl/world/links.py",

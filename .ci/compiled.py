@@ -23,8 +23,9 @@ ROOT = Path(__file__).resolve().parents[1]
 SOURCES = ("simfl", "setup.py", "pyproject.toml", "README.md", "LICENSE")
 PLACE = ROOT / "build" / "compiled"
 
-#: Algorithms of three kinds, and between them what the compiled modules do: messages that get lost and queue, slow and
-#: random clients, crashes, rounds, optimizers, noise, and numbers of NumPy.
+#: The compiled algorithms, and between them what the compiled modules do: messages that get lost and queue, slow and
+#: random clients, crashes, rounds, optimizers, noise, bounds on staleness, and numbers of NumPy. A user's algorithm in
+#: plain Python is derived from a compiled one. The runs of a sweep are played together.
 COMMON: dict[str, Any] = {
     "data": {"set": "digits"},
     "model": {"kind": "softmax"},
@@ -49,14 +50,71 @@ SCENARIOS: dict[str, dict[str, Any]] = {
         "algorithm": {"kind": "fedbuff", "batch_size": 8, "step_size": 0.1, "local_steps": 3, "buffer_size": 3},
         "links": {"latency": "2 ms", "rules": [{"clients": [1, 2], "latency": "9 ms"}]},
     },
-}
+    "atomic": {
+        "algorithm": {
+            "kind": "adpsgd", "exchange": "atomic", "batch_size": 8, "step_size": 0.1,
+            "optimizer": {"kind": "momentum", "momentum": 0.5},
+        },
+        "privacy": {"mechanism": "gaussian", "clipping_norm": 1.0, "noise_multiplier": 1.0},
+    },
+    "waiting": {
+        "algorithm": {
+            "kind": "adpsgd", "batch_size": 8, "step_size": 0.1, "staleness_bound": {"bound": 6, "policy": "wait"},
+        },
+        "links": {"latency": "3 ms"},
+    },
+    "fedasync": {
+        "algorithm": {"kind": "fedasync", "batch_size": 8, "step_size": 0.1, "local_steps": 2, "concurrency": 5},
+        "links": {"latency": "2 ms"},
+    },
+    "fedavg": {
+        "algorithm": {"kind": "fedavg", "batch_size": 8, "step_size": 0.1, "local_steps": 2, "fraction": 0.5},
+        "links": {"latency": "2 ms", "bandwidth": "1 Mbit/s"},
+        "availability": [{"clients": [2], "crash": [{"at": "1 s", "back": "2 s"}]}],
+    },
+    "scaffold": {"algorithm": {"kind": "scaffold", "batch_size": 8, "step_size": 0.1, "local_steps": 2}},
+    "sync": {"algorithm": {"kind": "sync_sgd", "batch_size": 8, "step_size": 0.1}, "links": {"latency": "1 ms"}},
+    "decentralized": {
+        "algorithm": {"kind": "decentralized_sgd", "batch_size": 8, "step_size": 0.1},
+        "links": {"latency": "3 ms"},
+        "topology": {"kind": "ring"},
+    },
+    "own": {
+        "algorithm": {"kind": "own_code:Own", "batch_size": 8, "step_size": 0.1, "options": {"exchange": "atomic"}},
+    },
+}  # fmt: skip
+
+OWN = """
+from simfl.algorithms.adpsgd import ADPSGD
+
+class Own(ADPSGD):
+    kind = "own"
+    combines_per_gradient = 0.75
+
+    def step_size(self):
+        return 0.5 * super().step_size()
+
+    def exchange_and_apply(self, me, gradient, weight, staleness):
+        if staleness % 2:
+            super().exchange_and_apply(me, gradient, weight, staleness)
+        else:
+            self.apply(me, gradient, None, weight, staleness)
+"""
 
 PLAY = """
-import json, sys, simfl
+import json, pathlib, sys, simfl
 found = {}
-for name, sections in json.loads(sys.stdin.read()).items():
+sections_of = sys.stdin.read()
+for name, sections in json.loads(sections_of).items():
     run = simfl.run({"name": name, **sections}, out=sys.argv[1], checkpoint_every="never")
     found[name] = run.manifest.compiled, run.manifest.digest
+for name in ("atomic", "fedbuff"):
+    base = {"name": name, **json.loads(sections_of)[name]}
+    study = {"base": base, "grid": {"algorithm.step_size": [0.1, 0.05]}, "seeds": {"world": 1, "learning": 2}}
+    simfl.sweep({"name": f"{name}-swept", **study}, out=sys.argv[1], jobs=1)
+    manifests = pathlib.Path(sys.argv[1], f"{name}-swept").rglob("manifest.json")
+    digests = sorted(json.loads(path.read_text())["digest"] for path in manifests)
+    found[f"{name}-swept"] = found[name][0], " ".join(digests)
 print(json.dumps(found))
 """
 
@@ -64,6 +122,7 @@ print(json.dumps(found))
 def play(package: Path, folder: Path) -> dict[str, tuple[bool, str]]:
     """Run all scenarios with the simfl that lies in a folder; return whether it is compiled, and digests, by name."""
     folder.mkdir()
+    (folder / "own_code.py").write_text(OWN, encoding="utf-8")
     scenarios = {name: {**COMMON, **sections} for name, sections in SCENARIOS.items()}
     done = subprocess.run(
         [sys.executable, "-c", PLAY, str(folder)],

@@ -71,12 +71,13 @@ def test_draws_are_the_same_in_every_process():
     assert outputs == {f"{streams.generator('x', 3, 1).random()} {streams.key('y', 2)}\n"}
 
 
-def test_reseating_a_generator_gives_the_same_stream_as_a_new_one() -> None:
+def test_a_moved_generator_gives_the_same_stream_as_a_new_one() -> None:
     streams = Streams(7)
-    moved = streams.generator("elsewhere", 1, 2)
+    seat = streams.seat("jitter")
+    moved = seat.at(1, 2)
     moved.random(3)
     moved.integers(0, 10, 3, dtype="uint32")  # leaves half a word in the buffer
-    streams.reseat(moved, "jitter", client=5, count=9)
+    assert seat.at(5, 9) is moved
     fresh = streams.generator("jitter", client=5, count=9)
     assert (moved.integers(0, 100, 5, dtype="uint32") == fresh.integers(0, 100, 5, dtype="uint32")).all()
     assert (moved.normal(size=10) == fresh.normal(size=10)).all()

@@ -70,7 +70,7 @@ class A2CiD2(ADPSGD):
             gradient_s: seconds of a gradient of each client on average, [K]; 1 s by default.
         """
         super().set_up(exchange, pairing)
-        self.combines_per_gradient = 3.0
+        self.combines = 3.0
         each_s = list(gradient_s) or [1.0] * self.num_clients
         #: The unit of time, seconds.
         self.unit_s = sum(each_s) / self.num_clients

@@ -28,20 +28,23 @@ import functools
 from typing import ClassVar
 
 import simpy
+from mypy_extensions import mypyc_attr
 
 from simfl.algorithms.aggregation import Message, Weighted
 from simfl.algorithms.optimizers import State
 from simfl.algorithms.staleness import OwnUpdates
+from simfl.compiled import Integer, Number
 from simfl.compression.base import Pairs
 from simfl.compression.schemes import PAIRWISE
 from simfl.errors import ScenarioError
 from simfl.robust.base import Among
-from simfl.tape import Gradient, Model
+from simfl.tape.recording import Gradient, Model
 from simfl.world.availability import Outcome
-from simfl.world.compute import Draws
+from simfl.world.compute import ClientDraws
 from simfl.world.engine import Process
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class ADPSGD(OwnUpdates):
     """Asynchronous workers on a graph that average in pairs."""
 
@@ -74,11 +77,11 @@ class ADPSGD(OwnUpdates):
             )
         self.pairing = ("senders" if split else "everyone") if pairing == "auto" else pairing
         # Pairwise averages fit into the operations of the gradients, unless a client takes part in many.
-        self.combines_per_gradient = 0.125 if self.pairing == "senders" else 0.5
+        self.combines = 0.125 if self.pairing == "senders" else 0.5
         starters = set(topology.sides()[0] if self.pairing == "senders" else range(self.num_clients))
         self._starts = [client in starters for client in range(self.num_clients)]
         self._neighbors = self.world.neighbors()
-        self._choice = Draws(self.world.streams, "neighbor", lambda g, n: g.random(n))
+        self._choice = ClientDraws(self.world.streams, "neighbor", lambda g, n: g.random(n), self.num_clients)
         self.exchange = exchange
         self._partner: list[int | None] = [None] * self.num_clients  # of each client's last exchange
         initial = self.tape.constant(self.training.initial)
@@ -92,9 +95,9 @@ class ADPSGD(OwnUpdates):
         self._pairs: Pairs | None = None
         if plan is not None:
             self._pairs = Pairs(PAIRWISE[plan.scheme], self.tape, plan, dict(enumerate(self.model)))
-            self.combines_per_gradient += 1.0
+            self.combines += 1.0
         #: The share of a difference by which a pair approaches.
-        self._half = 0.5 if plan is None else 0.5 * plan.gamma
+        self._half = 0.5 if plan is None else plan.gamma * 0.5
         if self.waits:  # only an answer can be stuck: a first message that cannot arrive is refused
             self.world.network.on_stuck = lambda peer, me: self.turns.forget(me)
 
@@ -129,7 +132,7 @@ class ADPSGD(OwnUpdates):
                 return
             del apply
 
-    def exchange_and_apply(self, me: int, gradient: Gradient, weight: float, staleness: int) -> None:
+    def exchange_and_apply(self, me: int, gradient: Gradient, weight: Number, staleness: int) -> None:
         """Average with a neighbor and take the step, both now."""
         peer = self.choose(me) if self._starts[me] else None
         if peer is not None:
@@ -156,7 +159,7 @@ class ADPSGD(OwnUpdates):
         """Return a client's model as it is now."""
         return self.model[client]
 
-    def _move(self, client: int, share: float, difference: Model) -> None:
+    def _move(self, client: int, share: Number, difference: Model) -> None:
         """Add a share of a pair's difference to a client's model."""
         self.model[client] = self.tape.combine((1.0, self.model[client]), (share, difference))
 
@@ -208,7 +211,7 @@ class ADPSGD(OwnUpdates):
         peer = self._partner[me] = self.choose(me)
         if peer is None:
             return None, None
-        network, size, half = self.world.network, self.training.message_bytes, self._half
+        network, size, half = self._network, self._bytes_of_message, self._half
         combine, optimizer = self.tape.combine, self.optimizer
         memory = None if self._pairs is None else self._pairs.of(me, peer)
         before = sent = self._present(me)
@@ -256,7 +259,7 @@ class ADPSGD(OwnUpdates):
             known = [Weighted(self.model[k], 0.5 / len(honest)) for k in honest]
         return self.aggregation(me, [Message(peer, sent, 0.5)], Weighted(mine, 0.5), known)
 
-    def awaits(self, client: int) -> str:
+    def awaits(self, client: Integer) -> str:
         """Name the neighbor whose answer the client waits for."""
         return f"waits for the answer of client {self._partner[client]}"
 
@@ -276,8 +279,9 @@ class ADPSGD(OwnUpdates):
 
     def _count_exchange(self, me: int, peer: int) -> None:
         """Count the two messages of an atomic exchange."""
-        network, size = self.world.network, self.training.model_bytes
-        for source, target in ((me, peer), (peer, me)):
-            network.count(source, size)
-            if network.witness is not None:
-                network.witness.shown(source, target, self.model[source])
+        network = self._network
+        network.count(me, self._bytes_of_model)
+        network.count(peer, self._bytes_of_model)
+        if network.witness is not None:
+            network.witness.shown(me, peer, self.model[me])
+            network.witness.shown(peer, me, self.model[peer])

@@ -47,7 +47,7 @@ class ASYSONATA(Algorithm):
     who_waits: ClassVar[str] = "no client waits"
     what_travels: ClassVar[str] = "two vectors, along directed edges; lost messages are not sent again"
     what_is_private: ClassVar[str] = "an example (`gaussian`, `laplace_l2`, `laplace`) or a client (`gaussian_update`)"
-    combines_per_gradient: float = 4.0
+    combines_per_gradient: ClassVar[float] = 4.0
 
     def set_up(self, graph: str = "topology", weighting: str = "data") -> None:
         """Take the options.

@@ -9,33 +9,36 @@ from __future__ import annotations
 
 import contextlib
 import math
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import simpy
+from mypy_extensions import mypyc_attr
 from numpy.typing import NDArray
 
 from simfl.algorithms.aggregation import Aggregation, Hostility
 from simfl.algorithms.optimizers import Optimizer, OptimizerPlan, State, Terms
+from simfl.compiled import Integer, Number
 from simfl.compression.base import CompressionPlan
 from simfl.each import number
 from simfl.privacy.cohorts import CohortPlan
 from simfl.privacy.releases import Releases
 from simfl.robust.base import AbstractRule, Among
 from simfl.streams import Streams
-from simfl.tape import Gradient, Model, Tape
-from simfl.tape.recording import Round
+from simfl.tape.recording import Gradient, Model, Round, Tape
 from simfl.tape.tuning import STEPS
 from simfl.world import World
 from simfl.world.availability import Outcome
-from simfl.world.compute import Draws
+from simfl.world.compute import Compute, Draws
+from simfl.world.links import Network
 from simfl.world.secure_sums import SumProtocol
 
 #: A row of the table `updates`: time_s, client, peer, round, staleness, sample_size, step_size, noise_std.
 UpdateRow = tuple[float, int, int, int, int, int, float, float]
+OnUpdate = Callable[[UpdateRow], None]
 #: Stands in the integer columns `peer` and `round` of an update without one.
 NO_NUMBER = -1
 
@@ -78,26 +81,26 @@ class Training:
     sizes: NDArray[np.int64]
     batch_size: int
     sampling: str
-    step_size: float | Callable[[int, int, float], float]
-    l2: float = 0.0
-    noise_std: float | Sequence[float] = 0.0
-    noise_scale: Sequence[float] | None = None
+    step_size: Number | Callable[[int, int, float], float]
+    l2: Number = 0.0
+    noise_std: Number | Sequence[Number] = 0.0
+    noise_scale: Sequence[Number] | None = None
     allowances: Sequence[int] | None = None
     tasks: int = 1
     tasks_initial: NDArray[np.float32] | None = None
-    update_examples: float = 0.0
-    clipping_norm: float = math.inf
+    update_examples: Number = 0.0
+    clipping_norm: Number = math.inf
     optimizer: OptimizerPlan | None = None
     server_optimizer: OptimizerPlan | None = None
     rule: AbstractRule | None = None
     hostility: Hostility | None = None
-    planned_updates: float = math.inf
+    planned_updates: Number = math.inf
     compression: CompressionPlan | None = None
     cohorts: CohortPlan | None = None
     streams: Streams | None = None
     secure_sum: SumProtocol | None = None
 
-    def each_noise_std(self) -> list[float]:
+    def each_noise_std(self) -> list[Number]:
         """Return the standard deviation of each client's noise, [K]."""
         std = self.noise_std
         return [float(std)] * len(self.sizes) if isinstance(std, float | int) else [number(value) for value in std]
@@ -126,13 +129,13 @@ class Times:
 class Observer(Protocol):
     """Receives the intervals that are counted in `Times`."""
 
-    def computes(self, client: int, until: float, lost: bool) -> None:
+    def computes(self, client: int, until: Number, lost: bool) -> None:
         """Note a computation from now to `until`; if `lost`, its result is destroyed."""
 
     def stopped(self, client: int) -> None:
         """Note that the computation in progress ends now, without a result."""
 
-    def communicated(self, client: int, seconds: float) -> None:
+    def communicated(self, client: int, seconds: Number) -> None:
         """Note that the client communicated during the last `seconds`."""
 
 
@@ -153,13 +156,13 @@ class BatchSizes:
                 rate = training.batch_size / n
                 self._draws[n] = Draws(streams, "batch", lambda g, k, n=n, q=rate: g.binomial(n, q, k))  # type: ignore[misc]
 
-    def next(self, client: int) -> int:
+    def next(self, client: Integer) -> int:
         """Return the size of the client's next mini-batch."""
         if self._constant is not None:
             return self._constant
         return int(self._draws[self._sizes[client]].next(client))
 
-    def draw(self, client: int, draw: int, size: int) -> int:
+    def draw(self, client: Integer, draw: Integer, size: Integer) -> int:
         """Draw the size of the client's Poisson batch number `draw`, of mean `size`.
 
         Raises:
@@ -176,11 +179,14 @@ class BatchSizes:
         return int(self._streams.generator("round-batch", client, draw).binomial(n, size / n))
 
 
-class Algorithm(ABC):
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Algorithm:
     """Base of all algorithms.
 
+    It does not inherit from `abc.ABC`: compiled classes would share one cache of `isinstance`.
+
     Args:
-        on_update: called with an `UpdateRow` for every applied update.
+        on_update: called with an `UpdateRow` for every applied update, or None.
         options: the algorithm's own options, passed to `set_up`.
     """
 
@@ -210,19 +216,22 @@ class Algorithm(ABC):
     aggregates: ClassVar[frozenset[Among]] = frozenset()
     #: The classes of attacks that it takes, if they are not those of rules.
     attacked: ClassVar[frozenset[Among] | None] = None
-    #: Approximate number of linear combinations per gradient; the executor reserves lanes for them.
-    combines_per_gradient: float = 0.25
+    #: Approximate number of linear combinations per gradient; `set_up` may change it, as `combines`.
+    combines_per_gradient: ClassVar[float] = 0.25
     #: Steps that the executor runs per call; a window of recorded operations has at least as many.
-    steps_per_call: int = STEPS
+    steps_per_call: ClassVar[int] = STEPS
 
     def __init__(
         self,
         world: World,
         tape: Tape,
         training: Training,
-        on_update: Callable[[UpdateRow], None] = lambda row: None,
+        on_update: OnUpdate | None = None,
         **options: Any,
     ) -> None:
+        for name in ("set_up", "start", "models"):
+            if getattr(type(self), name) is getattr(Algorithm, name):
+                raise TypeError(f"{type(self).__name__}: expected a method {name}, found none; see CONTRIBUTING.md")
         self.world = world
         self.clock = world.clock
         self.tape = tape
@@ -241,17 +250,19 @@ class Algorithm(ABC):
         #: Whether the run ends after this update, although clients may still compute.
         self.ends_now = False
         #: May be replaced before `start`.
-        self.on_update = on_update
+        self.on_update: OnUpdate = on_update or (lambda row: None)
         self._draws = [0] * self.num_clients
         self._in_passes = training.sampling == "shuffle"
         tape.draw_size = BatchSizes(training, world.streams).draw if training.sampling == "poisson" else None
         self._nominal, self._l2 = training.batch_size, training.l2
-        self._per_update = training.update_examples or self._nominal
+        self._per_update: Number = training.update_examples or self._nominal
         self._total = int(training.sizes.sum())
         self._trivial = world.availability.trivial
         self._connected = not world.network.links.cuts
         # Bound once: these run for every event.
-        self._duration = world.compute.duration
+        self._bytes_of_model, self._bytes_of_message = training.model_bytes, training.message_bytes
+        self._paces: Compute = world.compute
+        self._network: Network = world.network
         self._timeout = world.clock.timeout
         step_size = training.step_size
         self._schedule = step_size if callable(step_size) else number(step_size)
@@ -270,7 +281,7 @@ class Algorithm(ABC):
         if tape.releases is not None:
             tape.releases.limits = training.allowances
         #: Virtual time at which each client's privacy budget was spent, seconds.
-        self.exhausted_s: dict[int, float] = {}
+        self.exhausted_s: dict[int, Number] = {}
         #: Time at which each client's current computation ends: it is done, or the client crashes or leaves.
         self.busy_until = [0.0] * self.num_clients
         #: None for plain SGD.
@@ -280,9 +291,11 @@ class Algorithm(ABC):
         if training.optimizer is not None:
             states = 1 if self.one_model else self.num_clients
             self.optimizer = Optimizer(tape, training.optimizer, states, self.one_model)
+        #: Approximate number of linear combinations per gradient; the executor reserves lanes for them.
+        self.combines: float = self.combines_per_gradient
         self.set_up(**options)
         if self.optimizer is not None and not tape.serial_steps:  # each step of the optimizer is one more combination
-            self.combines_per_gradient += 1.0
+            self.combines += 1.0
 
     @abstractmethod
     def set_up(self, *arguments: Any, **options: Any) -> None:
@@ -353,7 +366,7 @@ class Algorithm(ABC):
         return ((one, other) for one in range(self.num_clients) for other in neighbors(one) if one < other)
 
     @property
-    def clipping_norm(self) -> float:
+    def clipping_norm(self) -> Number:
         """The clipping norm that the holder of the evaluated model uses; inf for none.
 
         Algorithms that change the norm during a run override this.
@@ -384,14 +397,14 @@ class Algorithm(ABC):
         """Note that the update that is applied now is the last one: the run ends after it."""
         self.ends_now, self.next_mark = True, min(self.next_mark, self.updates)
 
-    def awaits(self, client: int) -> str:
+    def awaits(self, client: Integer) -> str:
         """Say what an active client waits for, "waits for ...", when no event is left."""
         del client
         return "waits"
 
     # -- the work of clients -----------------------------------------------------------------
 
-    def compute(self, client: int, examples: int | None = None) -> simpy.Event:
+    def compute(self, client: Integer, examples: Integer | None = None) -> simpy.Event:
         """Let the client compute a mini-batch or `examples`; the value is an `Outcome`.
 
         A client whose privacy budget is spent does not start: the outcome is `GONE`.
@@ -401,9 +414,9 @@ class Algorithm(ABC):
             self._counted[client], self._at_a_time[client] = made, max(made - before, self._at_a_time[client])
             if self.exhausted(client):
                 return self._timeout(0.0, Outcome.GONE)
-        return self.compute_for(client, self._duration(client, examples or self._nominal, self.clock.now))
+        return self.compute_for(client, self._paces.duration(client, examples or self._nominal, self.clock.now))
 
-    def compute_for(self, client: int, seconds: float) -> simpy.Event:
+    def compute_for(self, client: Integer, seconds: Number) -> simpy.Event:
         """Let the client compute for `seconds`; the event's value is an `Outcome`."""
         now = self.clock.now
         if self._trivial:
@@ -425,14 +438,14 @@ class Algorithm(ABC):
             ending.callbacks.append(lambda _: optimizer.lose(whose))  # before any process learns of the crash
         return ending
 
-    def stopped(self, client: int) -> None:
+    def stopped(self, client: Integer) -> None:
         """End the time of the client's computation now: its process is interrupted."""
         self.times[client].compute_s = self.computed_s(client)
         self.busy_until[client] = self.clock.now
         if self.observer is not None:
             self.observer.stopped(client)
 
-    def communicated(self, client: int, seconds: float) -> None:
+    def communicated(self, client: Integer, seconds: Number) -> None:
         """Count that the client communicated during the last `seconds`."""
         times = self.times[client]
         before = times.communicate_s
@@ -440,7 +453,7 @@ class Algorithm(ABC):
         if self.observer is not None:
             self.observer.communicated(client, times.communicate_s - before)  # intervals add up to the counter exactly
 
-    def exhausted(self, client: int) -> bool:
+    def exhausted(self, client: Integer) -> bool:
         """Whether the client's next release would exceed its privacy budget.
 
         The next computation is assumed to make as many releases as the one with the most so far, and at least
@@ -459,13 +472,13 @@ class Algorithm(ABC):
         self.exhausted_s.setdefault(client, self.clock.now)
         return True
 
-    def computed_s(self, client: int) -> float:
+    def computed_s(self, client: Integer) -> Number:
         """Return the seconds of computation up to now, including lost and current work."""
         now, until = self.clock.now, self.busy_until[client]
         ahead = self.present_s(client, now, until) if until > now else 0.0
         return self.times[client].compute_s - ahead
 
-    def waited_s(self, client: int) -> float:
+    def waited_s(self, client: Integer) -> Number:
         """Return the seconds online without computing or communicating.
 
         A message still in flight counts as waiting.
@@ -474,19 +487,19 @@ class Algorithm(ABC):
         waited = self.present_s(client, 0.0, now) - self.computed_s(client) - self.times[client].communicate_s
         return waited if waited > 1e-11 * now else 0.0  # less is a rounding error
 
-    def present_s(self, client: int, start: float, end: float) -> float:
+    def present_s(self, client: Integer, start: Number, end: Number) -> Number:
         """Return the seconds of [start, end] in which the client is online."""
         if self._trivial:
             return end - start
         availability = self.world.availability
         return max(0.0, end - start - (availability.offline_s(client, end) - availability.offline_s(client, start)))
 
-    def joined(self, client: int) -> simpy.Event:
+    def joined(self, client: Integer) -> simpy.Event:
         """Return an event at the time the client joins the run, if it ever does."""
         joins_s = self.world.availability.joins_s(client)
         return self.clock.event() if math.isinf(joins_s) else self.clock.timeout(joins_s)
 
-    def meets_s(self, client: int, nodes: Sequence[int]) -> float:
+    def meets_s(self, client: Integer, nodes: Sequence[int]) -> Number:
         """Return when the client is next online and can reach `nodes`; inf for never."""
         time, before = self.clock.now, -1.0
         while before < time < math.inf:
@@ -494,7 +507,7 @@ class Algorithm(ABC):
             time = self.world.network.joined_s(nodes, self.world.availability.back_s(client, time))
         return time
 
-    def until_back(self, client: int) -> Generator[simpy.Event, Any, bool]:
+    def until_back(self, client: Integer) -> Generator[simpy.Event, Any, bool]:
         """Wait until the client is online; returns false if it has left permanently.
 
         Another client's message or departure may wake a client while it is offline.
@@ -505,7 +518,7 @@ class Algorithm(ABC):
             yield self.clock.timeout(back_s - self.clock.now)
         return True
 
-    def gradient(self, model: Model, client: int) -> Gradient:
+    def gradient(self, model: Model, client: Integer) -> Gradient:
         """Promise the client's next mini-batch gradient at `model`: a sum with noise."""
         draw = self._draws[client]
         self._draws[client] = draw + 1
@@ -514,9 +527,9 @@ class Algorithm(ABC):
     def train(
         self,
         model: Model,
-        client: int,
-        steps: int,
-        step: tuple[float, float, float, float],
+        client: Integer,
+        steps: Integer,
+        step: tuple[Number, Number, Number, Number],
         correction: Model | None = None,
     ) -> Round:
         """Promise the change of `model` by the client's next `steps` mini-batches.
@@ -559,24 +572,24 @@ class Algorithm(ABC):
             self._draws[client] = promise.draw
         return again
 
-    def step_size(self) -> float:
+    def step_size(self) -> Number:
         """Return the step size of the next update."""
         schedule = self._schedule
         if not callable(schedule):
             return schedule
-        examples = round(self.updates * self._per_update)
+        examples = round(self._per_update * self.updates)
         return schedule(self.updates, examples, examples / self._total)
 
     def descent(
-        self, gradient: Gradient, step_size: float, share: float = 1.0
-    ) -> tuple[tuple[float, Model | Gradient], ...]:
+        self, gradient: Gradient, step_size: Number, share: Number = 1.0
+    ) -> tuple[tuple[Number, Model | Gradient], ...]:
         """Return the terms of -step * share * (sum / B + l2 * model)."""
         scale = -step_size * share
         if self._l2:
             return (scale / self._nominal, gradient), (scale * self._l2, gradient.model)
         return ((scale / self._nominal, gradient),)
 
-    def descend(self, who: int, base: Model, gradient: Gradient, step_size: float, share: float = 1.0) -> Model:
+    def descend(self, who: Integer, base: Model, gradient: Gradient, step_size: Number, share: Number = 1.0) -> Model:
         """Return the model after a step from `base`, by `descent` or the optimizer.
 
         `who` is the client whose state the optimizer uses, 0 if there is one model. The gradient is consumed.
@@ -588,19 +601,19 @@ class Algorithm(ABC):
             return self.tape.combine((1.0, base), *self.descent(gradient, step_size, share))
         return optimizer.step(who, base, self.ascent(gradient, share), step_size)
 
-    def ascent(self, gradient: Gradient, share: float = 1.0) -> Terms:
+    def ascent(self, gradient: Gradient, share: Number = 1.0) -> Terms:
         """Return the terms of share * (sum / B + l2 * model), the mean gradient."""
         return self.descent(gradient, -1.0, share)
 
     def updated(
         self,
-        client: int,
-        staleness: int,
-        size: int,
-        step_size: float,
+        client: Integer,
+        staleness: Integer,
+        size: Integer,
+        step_size: Number,
         peer: int | None = None,
         round_num: int | None = None,
-        noise_std: float | None = None,
+        noise_std: Number | None = None,
     ) -> None:
         """Record that an update of `client` was applied now."""
         self.updates += 1
@@ -625,11 +638,11 @@ class Algorithm(ABC):
         self.next_mark = mark if self.updates < mark else self.on_mark()
 
     @property
-    def epochs(self) -> float:
+    def epochs(self) -> Number:
         """Passes over all clients' examples, by nominal sizes; the mean over tasks."""
-        return self.updates * self._per_update / (self._total * self.training.tasks)
+        return self._per_update * self.updates / (self._total * self.training.tasks)
 
-    def updates_after(self, epochs: float) -> float:
+    def updates_after(self, epochs: Number) -> Number:
         """Return the number of updates in `epochs` passes."""
         return epochs * self._total * self.training.tasks / self._per_update
 
@@ -647,7 +660,7 @@ class Countdown:
     count: int
     done: list[int] = field(default_factory=list)
 
-    def tick(self, who: int | None = None) -> None:
+    def tick(self, who: Integer | None = None) -> None:
         """Count one tick, by `who`."""
         if who is not None:
             self.done.append(who)

@@ -41,7 +41,7 @@ class _Corrected(FedAvg):
 
     aggregates: ClassVar[frozenset[Among]] = frozenset()
     corrects_rounds: ClassVar[bool] = True
-    combines_per_gradient: float = 3.0
+    combines_per_gradient: ClassVar[float] = 3.0
 
     def set_up(self, **options: Any) -> None:  # type: ignore[override]
         """Take the options of FedAvg; all vectors are 0."""

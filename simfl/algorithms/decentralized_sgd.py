@@ -20,17 +20,21 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from mypy_extensions import mypyc_attr
+
 from simfl.algorithms.aggregation import Message, Weighted
 from simfl.algorithms.neighbor_rounds import GraphRounds
 from simfl.algorithms.optimizers import State
+from simfl.compiled import Number
 from simfl.compression.base import AbstractScheme
 from simfl.compression.schemes import SCHEMES
 from simfl.robust.base import Among
-from simfl.tape import Model
+from simfl.tape.recording import Model
 from simfl.world.availability import Outcome
 from simfl.world.engine import Process
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class DecentralizedSGD(GraphRounds):
     """Rounds of gossip with all neighbors."""
 
@@ -59,7 +63,7 @@ class DecentralizedSGD(GraphRounds):
             self._scheme = SCHEMES[plan.scheme](self.tape, plan, dict(enumerate(self.model)))
         terms = 1 + max(map(len, self._graph.neighbors)) + (plan is not None)
         if self._changing is None and terms <= self.tape.reads:
-            self.combines_per_gradient = 0.0  # one operation mixes, and takes the step
+            self.combines = 0.0  # one operation mixes, and takes the step
 
     def worker(self, me: int) -> Process:
         """Send, compute, wait for the neighbors, mix and step."""
@@ -103,10 +107,10 @@ class DecentralizedSGD(GraphRounds):
         own_weight, messages = self.received(me, round_num)
         if self._scheme is not None:
             return self._scheme.mix(me, self.model[me], [(weight, shown) for weight, (shown, _) in messages])
-        terms: list[tuple[float, Model]] = [(weight, model) for weight, (model, _) in messages]
+        terms: list[tuple[Number, Model]] = [(weight, model) for weight, (model, _) in messages]
         terms.append((own_weight, self.model[me]))
         if self.optimizer is not None:
-            states: list[tuple[float, State | None]] = [(weight, state) for weight, (_, state) in messages]
+            states: list[tuple[Number, State | None]] = [(weight, state) for weight, (_, state) in messages]
             self.optimizer.average(me, [*states, (own_weight, self.optimizer.shown(me))])
         if self.aggregation is not None:
             mail = [Message(j, model, weight) for j, (weight, model) in zip(senders, terms[:-1], strict=True)]

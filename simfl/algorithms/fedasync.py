@@ -27,18 +27,24 @@ Faults: those of `simfl.algorithms.server`. Reachable clients continue, and late
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, ClassVar
+from collections.abc import Callable, Sequence
+from typing import ClassVar
+
+from mypy_extensions import mypyc_attr
 
 from simfl.algorithms.aggregation import Message, Weighted
 from simfl.algorithms.local_rounds import LocalRounds, Update
 from simfl.algorithms.optimizers import Terms
+from simfl.compiled import Integer, Number
 from simfl.each import number
 from simfl.robust.base import Among
-from simfl.tape import Model
+from simfl.tape.recording import Model
+
+#: 1.0, for arithmetic with numbers that may differ between the runs of a sweep: compiled, 1.0 - x must be a float.
+_ONE: Number = 1.0
 
 
-def staleness_weight(kind: str, exponent: float, slope: float, free: float) -> Callable[[int], float]:
+def staleness_weight(kind: str, exponent: Number, slope: Number, free: Number) -> Callable[[int], Number]:
     """Return s, a function from a staleness to a factor in (0, 1].
 
     Args:
@@ -52,10 +58,11 @@ def staleness_weight(kind: str, exponent: float, slope: float, free: float) -> C
     if kind == "polynomial":
         return lambda u: number((u + 1) ** -exponent)
     if kind == "hinge":
-        return lambda u: 1.0 if u <= free else 1.0 / (slope * (u - free) + 1.0)
+        return lambda u: 1.0 if u <= free else _ONE / (slope * (u - free) + _ONE)
     raise ValueError(f"weighting: expected constant, polynomial or hinge, found {kind!r}")
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class FedAsync(LocalRounds):
     """A server that mixes in models as they arrive; no client waits for another."""
 
@@ -70,23 +77,24 @@ class FedAsync(LocalRounds):
 
     def set_up(  # type: ignore[override]
         self,
-        mixing: float = 0.6,
+        mixing: Number = 0.6,
         weighting: str = "polynomial",
-        exponent: float = 0.5,
-        slope: float = 10.0,
+        exponent: Number = 0.5,
+        slope: Number = 10.0,
         free_staleness: int = 4,
-        **options: Any,
+        steps: Sequence[int] | None = None,
+        concurrency: Integer | None = None,
     ) -> None:
         """Take the options.
 
         Args:
             mixing: alpha in (0, 1].
             weighting, exponent, slope, free_staleness: see `staleness_weight`.
-            options: the options of `LocalRounds`.
+            steps, concurrency: see `LocalRounds`.
         """
         self.mixing = mixing
         self.weighting = staleness_weight(weighting, exponent, slope, free_staleness)
-        super().set_up(**options)
+        super().set_up(steps, concurrency)
         self.aggregation = self.aggregator(1)
         #: The last change of each honest client, if attackers know it.
         self.known: dict[int, Model] = {}
@@ -104,9 +112,9 @@ class FedAsync(LocalRounds):
         if cohorts is not None:
             heard = (heard[0], *self._alone(update))
         terms, before = ((share * part, model) for part, model in heard), self.server_model
-        self.server_model = self.tape.apply((1.0 - share, before), *terms)
+        self.server_model = self.tape.apply((_ONE - share, before), *terms)
         if cohorts is not None:
-            cohorts.shown(self.server_model, ((1.0 - share, before), (share, update.model)), share)
+            cohorts.shown(self.server_model, ((_ONE - share, before), (share, update.model)), share)
         self.applied()
         std = None if cohorts is None else cohorts.noise_std(1)
         self.updated(update.client, update.staleness, update.examples, update.step_size, noise_std=std)

@@ -47,7 +47,7 @@ class FedAT(FedAvg):
     what_travels: ClassVar[str] = "the model to clients, their changes to the server"
     what_is_private: ClassVar[str] = "a client (`gaussian_update`)"
     aggregates: ClassVar[frozenset[Among]] = frozenset()
-    combines_per_gradient: float = 1.0
+    combines_per_gradient: ClassVar[float] = 1.0
 
     def set_up(self, tiers: int = 2, tier_of: Sequence[int] | None = None, **options: Any) -> None:  # type: ignore[override]
         """Take the options.

@@ -35,18 +35,20 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 import simpy
+from mypy_extensions import mypyc_attr
 
 from simfl.algorithms.aggregation import Message
 from simfl.algorithms.optimizers import Terms
 from simfl.algorithms.server import ServerAlgorithm
+from simfl.compiled import Number
 from simfl.robust.base import Among
-from simfl.tape import Model
-from simfl.tape.recording import Round
+from simfl.tape.recording import Model, Round
 from simfl.world.availability import Outcome
 from simfl.world.compute import Draws
 from simfl.world.engine import Process
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class FedAvg(ServerAlgorithm):
     """Rounds of local training on some clients, whose models the server averages."""
 
@@ -57,21 +59,19 @@ class FedAvg(ServerAlgorithm):
     what_is_private: ClassVar[str] = "a client (`gaussian_update`), or a user, not from the server (`gaussian_cohort`)"
     kind: ClassVar[str] = "fedavg"
     aggregates: ClassVar[frozenset[Among]] = frozenset({"many"})
-    combines_per_gradient: float = 0.3
+    combines_per_gradient: ClassVar[float] = 0.3
     #: Whether a client that would miss the deadline sends the steps completed by then.
     partial_work: ClassVar[bool] = False
     #: Vectors as large as the model in a message.
     vectors: ClassVar[int] = 1
-    #: What the server sends beside the model.
-    control: Model = Model((), ())
 
     def set_up(
         self,
         steps: Sequence[int] | None = None,
-        fraction: float = 1.0,
+        fraction: Number = 1.0,
         weighting: str = "data",
-        server_step: float = 1.0,
-        deadline: float | None = None,
+        server_step: Number = 1.0,
+        deadline: Number | None = None,
     ) -> None:
         """Take the options.
 
@@ -83,6 +83,8 @@ class FedAvg(ServerAlgorithm):
             deadline: seconds after which a round ends, as soon as at least one client is done; None: no deadline.
         """
         super().set_up()
+        #: What the server sends beside the model.
+        self.control = Model((), ())
         self.steps = [1] * self.num_clients if steps is None else list(steps)
         self.fraction = fraction
         self.weights = [float(n) if weighting == "data" else 1.0 for n in self.training.sizes]
@@ -107,7 +109,7 @@ class FedAvg(ServerAlgorithm):
         return self._cohort_size(range(self.num_clients))
 
     @property
-    def divisor(self) -> float:
+    def divisor(self) -> Number:
         """The fixed divisor of a sum with the server's noise."""
         plan = self.training.cohorts
         return float(self.chains) if plan is None or plan.rate is None else plan.share * self.num_clients
@@ -148,7 +150,7 @@ class FedAvg(ServerAlgorithm):
         now = self.clock.now
         return [k for k in free if self.meets_s(k, (k, self.server)) == now]
 
-    def _next_s(self, members: Sequence[int]) -> float:
+    def _next_s(self, members: Sequence[int]) -> Number:
         """Return when another member becomes available; inf for never."""
         waits = [self.meets_s(k, (k, self.server)) for k in members if not self.exhausted(k)]
         return min((when for when in waits if when > self.clock.now), default=math.inf)
@@ -234,7 +236,7 @@ class FedAvg(ServerAlgorithm):
         """Step along the mean of the changes that came, or their sum with noise."""
         came, before = [k for k in sorted(this.came) if self.cohorts is None or self._joins(k)], self.server_model
         step = self.server_step if self.server_optimizer is None else -1.0
-        stds: list[float | None] = [None] * len(came)
+        stds: list[Number | None] = [None] * len(came)
         if self.cohorts is not None:
             noised = self.cohorts.noised(self.server_model, [(1.0, this.came[k]) for k in came])
             terms: Terms = [(step / self.divisor * c, change) for c, change in noised]
@@ -268,7 +270,7 @@ class FedAvg(ServerAlgorithm):
         self.cohorts.join(client)
         return True
 
-    def _terms(self, this: RoundUnderWay, weights: Sequence[tuple[int, float]]) -> list[tuple[float, Model | Round]]:
+    def _terms(self, this: RoundUnderWay, weights: Sequence[tuple[int, Number]]) -> list[tuple[Number, Model | Round]]:
         """Return the terms of the step; `weights` are those of the clients that came."""
         return [(weight, this.came[k]) for k, weight in weights]
 
@@ -344,19 +346,19 @@ class FedAvg(ServerAlgorithm):
         else:  # the server learns that there is an update, and the client's keys
             self.to_server(me, arrived, self.secure.first.up)
 
-    def _seconds(self, me: int) -> float:
+    def _seconds(self, me: int) -> Number:
         """Return the duration of a client's round that begins now."""
-        return self._duration(me, self.steps[me] * self._nominal, self.clock.now)
+        return self._paces.duration(me, self.steps[me] * self._nominal, self.clock.now)
 
-    def _train_further(self, me: int, model: Model, step_size: float) -> None:
+    def _train_further(self, me: int, model: Model, step_size: Number) -> None:
         """Train what else a client has; nothing by default."""
 
-    def _within(self, this: RoundUnderWay, steps: int, seconds: float) -> tuple[int, float]:
+    def _within(self, this: RoundUnderWay, steps: int, seconds: Number) -> tuple[int, Number]:
         """Return the number of steps that a client makes, and their duration in seconds."""
         if not self.partial_work or self.deadline is None:
             return steps, seconds
         left = this.began_s + self.deadline - self.clock.now
-        made = min(steps, max(1, int(steps * left / seconds)))
+        made = min(steps, max(1, int(left * steps / seconds)))
         return made, seconds * made / steps
 
 
@@ -367,8 +369,8 @@ class RoundUnderWay:
     over: simpy.Event
     missing: set[int]
     number: int
-    step_size: float
-    began_s: float
+    step_size: Number
+    began_s: Number
     model: Model
     version: int
     control: Model

@@ -32,15 +32,18 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
+from mypy_extensions import mypyc_attr
+
 from simfl.algorithms.aggregation import Message
 from simfl.algorithms.local_rounds import LocalRounds, Update
 from simfl.algorithms.staleness import Apply
+from simfl.compiled import Integer, Number
 from simfl.robust.base import Among
-from simfl.tape import Model
-from simfl.tape.recording import Round
+from simfl.tape.recording import Model, Round
 from simfl.world.engine import Process
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class FedBuff(LocalRounds):
     """A server that takes one step for every K updates."""
 
@@ -57,11 +60,12 @@ class FedBuff(LocalRounds):
     def set_up(  # type: ignore[override]
         self,
         buffer_size: int = 10,
-        server_step: float = 1.0,
-        staleness_exponent: float = 0.5,
+        server_step: Number = 1.0,
+        staleness_exponent: Number = 0.5,
         after_update: str = "continue",
         noise: str = "client",
-        **options: Any,
+        steps: Sequence[int] | None = None,
+        concurrency: Integer | None = None,
     ) -> None:
         """Take the options.
 
@@ -71,7 +75,7 @@ class FedBuff(LocalRounds):
             staleness_exponent: a in s(tau) = 1 / (1 + tau)^a.
             after_update: "continue": a client gets the current model at once; "wait": after the server's step.
             noise: who adds the noise, "client" or "server".
-            options: the options of `LocalRounds`.
+            steps, concurrency: see `LocalRounds`.
         """
         self.buffer_size = buffer_size
         self.server_step = server_step
@@ -80,10 +84,10 @@ class FedBuff(LocalRounds):
         self.buffer: list[Update] = []
         #: Arrivals during a secure sum; None if there is none under way.
         self._held: list[tuple[int, int, Apply]] | None = None
-        super().set_up(**options)
+        super().set_up(steps, concurrency)
         self.aggregation = self.aggregator(self.num_clients)
         #: Scale of the server's noise on the sum of a buffer; None if clients add noise.
-        self.server_noise: float | None = None
+        self.server_noise: Number | None = None
         if noise == "server":
             self.server_noise = self._noise_scale[0]
             self._noise_scale = self._noise_std = [0.0] * self.num_clients
@@ -191,9 +195,9 @@ class FedBuff(LocalRounds):
         if self.cohorts is not None:
             self.cohorts.let_in()
 
-    def stepped(self, buffer: Sequence[Update], weights: Sequence[float]) -> Model:
+    def stepped(self, buffer: Sequence[Update], weights: Sequence[Number]) -> Model:
         """Return w + eta_g / K * sum of s(tau) Delta, with the server's noise."""
-        terms: Sequence[tuple[float, Any]] = [
+        terms: Sequence[tuple[Number, Any]] = [
             (weight, update.change) for weight, update in zip(weights, buffer, strict=True)
         ]
         count = len(buffer)
@@ -213,7 +217,7 @@ class FedBuff(LocalRounds):
         # minus the mean change serves as the gradient
         return self.server_optimizer.step(0, self.server_model, ((-1.0, mean),), self.server_step)
 
-    def _aggregate(self, buffer: Sequence[Update], weights: Sequence[float]) -> Model:
+    def _aggregate(self, buffer: Sequence[Update], weights: Sequence[Number]) -> Model:
         """Return what the rule makes of the weighted changes s(tau) Delta."""
         assert self.aggregation is not None
         changes = [
@@ -222,7 +226,7 @@ class FedBuff(LocalRounds):
         ]
         return self.aggregation(self.server, changes)
 
-    def _added(self, base: Model, scale: float, terms: Sequence[tuple[float, Any]]) -> Model:
+    def _added(self, base: Model, scale: Number, terms: Sequence[tuple[Number, Any]]) -> Model:
         """Return base + scale * (sum of the terms, with the server's noise)."""
         if self.server_noise is None:
             return self.tape.apply((1.0, base), *((scale * c, change) for c, change in terms))
@@ -239,7 +243,7 @@ class FedBuff(LocalRounds):
         if self.server_noise is None:
             super().release(change)
 
-    def exhausted(self, client: int) -> bool:
+    def exhausted(self, client: Integer) -> bool:
         """Whether another update, possibly in this buffer, would exceed the budget."""
         if self._allowances is None or self.server_noise is None:
             return super().exhausted(client)

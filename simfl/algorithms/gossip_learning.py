@@ -40,17 +40,20 @@ import math
 from typing import ClassVar
 
 import simpy
+from mypy_extensions import mypyc_attr
 
 from simfl.algorithms.optimizers import State
 from simfl.algorithms.staleness import OwnUpdates
+from simfl.compiled import Integer, Number
 from simfl.compression.base import AbstractScheme, Pairs
 from simfl.compression.schemes import PAIRWISE
-from simfl.tape import Gradient, Model
+from simfl.tape.recording import Gradient, Model
 from simfl.world.availability import Outcome
-from simfl.world.compute import Draws
+from simfl.world.compute import ClientDraws
 from simfl.world.engine import Process
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class GossipLearning(OwnUpdates):
     """Models that travel, merge and train; no client waits for an answer."""
 
@@ -60,9 +63,9 @@ class GossipLearning(OwnUpdates):
     who_waits: ClassVar[str] = "no client waits; a client that receives nothing does not train"
     what_travels: ClassVar[str] = "models with their ages, to one neighbor, periodically"
     what_is_private: ClassVar[str] = "an example (`gaussian`, `laplace_l2`, `laplace`) or a client (`gaussian_update`)"
-    combines_per_gradient: float = 0.5
+    combines_per_gradient: ClassVar[float] = 0.5
 
-    def set_up(self, period_s: float = 0.01, merge: str = "age") -> None:
+    def set_up(self, period_s: Number = 0.01, merge: str = "age") -> None:
         """Take the options.
 
         Args:
@@ -75,15 +78,15 @@ class GossipLearning(OwnUpdates):
         changing = self.world.changing
         #: Clients that are a client's neighbors at some time.
         self._acquaintances = self.world.topology.neighbors if changing is None else changing.acquaintances
-        self._choice = Draws(self.world.streams, "neighbor", lambda g, n: g.random(n))
-        self._phase = Draws(self.world.streams, "phase", lambda g, n: g.random(n))
+        self._choice = ClientDraws(self.world.streams, "neighbor", lambda g, n: g.random(n), self.num_clients)
+        self._phase = ClientDraws(self.world.streams, "phase", lambda g, n: g.random(n), self.num_clients)
         initial = self.tape.constant(self.training.initial)
         self.model: list[Model] = [initial] * self.num_clients
         plan = self.training.compression
         self._pairs: Pairs | None = None
         if plan is not None:
             self._pairs = Pairs(PAIRWISE[plan.scheme], self.tape, plan, dict(enumerate(self.model)))
-            self.combines_per_gradient += 1.0
+            self.combines += 1.0
         self._gamma = 1.0 if plan is None else plan.gamma
         #: Sender and receiver of the messages in flight that change an estimate.
         self._changing: set[tuple[int, int]] = set()
@@ -131,10 +134,10 @@ class GossipLearning(OwnUpdates):
         state = None if self.optimizer is None else self.optimizer.shown(me)
         self.flying += 1
         if self._pairs is None:
-            self.world.network.send(
+            self._network.send(
                 me,
                 peer,
-                self.training.model_bytes,
+                self._bytes_of_model,
                 lambda: self.receive(peer, me, model, age, state),
                 self._lose,
                 model,
@@ -158,12 +161,12 @@ class GossipLearning(OwnUpdates):
             memory.undo(me, before, sent)
             self._lose()
 
-        self.world.network.send(me, peer, self.training.message_bytes, arrived, lost, sent)
+        self._network.send(me, peer, self._bytes_of_message, arrived, lost, sent)
 
     def _lose(self) -> None:
         self.flying -= 1
 
-    def _meets_s(self, me: int) -> float:
+    def _meets_s(self, me: int) -> Number:
         """Return the next time at which the client has a neighbor; inf for never."""
         changing, now = self.world.changing, self.clock.now
         return now if changing is None else changing.meets_s(me, now)
@@ -186,7 +189,7 @@ class GossipLearning(OwnUpdates):
             self.model[me] = self.tape.combine((1.0 - share, self.model[me]), (share, model)) if share < 1.0 else model
         if (optimizer := self.optimizer) is not None and state is not None:
             if share < 1.0:
-                optimizer.average(me, [(1.0 - share, optimizer.shown(me)), (share, state)])
+                optimizer.average(me, [(-share + 1.0, optimizer.shown(me)), (share, state)])
             else:
                 optimizer.take(me, state)
         self.age[me] = age if share == 1.0 else max(self.age[me], age)
@@ -196,13 +199,13 @@ class GossipLearning(OwnUpdates):
             self._waiting[me] = None
             waiting.succeed()
 
-    def awaits(self, client: int) -> str:
+    def awaits(self, client: Integer) -> str:
         """Say why no model will arrive."""
         if math.isinf(self._meets_s(client)):
             return "waits for a model, and will have no neighbor again"
         return f"waits for a model, and all {len(self._acquaintances(client))} neighbors have left"
 
-    def share(self, own: int, other: int) -> float:
+    def share(self, own: int, other: int) -> Number:
         """Return a, the share of a received model of age `other`."""
         if self.merge == "none":
             return 1.0
@@ -238,7 +241,7 @@ class GossipLearning(OwnUpdates):
                 return
             del apply
 
-    def apply(self, me: int, gradient: Gradient, peer: int | None, weight: float, staleness: int) -> None:
+    def apply(self, me: int, gradient: Gradient, peer: int | None, weight: Number, staleness: int) -> None:
         """Take the step and increase the model's age, unless the gradient is dropped."""
         self.age[me] += weight > 0.0
         super().apply(me, gradient, peer, weight, staleness)

@@ -12,14 +12,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import simpy
+from mypy_extensions import mypyc_attr
 
 from simfl.algorithms.optimizers import Terms
 from simfl.algorithms.server import AsyncServerAlgorithm
-from simfl.tape import Model
-from simfl.tape.recording import Round
+from simfl.compiled import Integer, Number
+from simfl.tape.recording import Model, Round
 from simfl.world.compute import Draws
 
 
@@ -44,20 +45,21 @@ class Update:
     model: Model
     change: Model | Round
     examples: int
-    step_size: float
-    weight: float
+    step_size: Number
+    weight: Number
     staleness: int
     came: simpy.Event
-    taken_s: float
+    taken_s: Number
     number: int = 0
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class LocalRounds(AsyncServerAlgorithm):
     """Base of algorithms with updates of many local steps; subclasses write `take`."""
 
-    combines_per_gradient = 0.0
+    combines_per_gradient: ClassVar[float] = 0.0
 
-    def set_up(self, steps: Sequence[int] | None = None, concurrency: int | None = None) -> None:
+    def set_up(self, steps: Sequence[int] | None = None, concurrency: Integer | None = None) -> None:
         """Take the options.
 
         Args:
@@ -85,11 +87,11 @@ class LocalRounds(AsyncServerAlgorithm):
         """Promise the client's next round at the model in the server's message."""
         return self.train(content[0], me, self.steps[me], (self.step_size(), 0.0, 0.0, 0.0))
 
-    def compute(self, client: int, examples: int | None = None) -> simpy.Event:
+    def compute(self, client: Integer, examples: Integer | None = None) -> simpy.Event:
         """Let the client compute a round, or `examples`."""
         return super().compute(client, examples or self.steps[client] * self._nominal)
 
-    def compute_for(self, client: int, seconds: float) -> simpy.Event:
+    def compute_for(self, client: Integer, seconds: Number) -> simpy.Event:
         """Let the client compute, and encode a mask for its update if sums are secure."""
         return super().compute_for(client, seconds if self.secure is None else seconds + self.secure.encoding_s(client))
 
@@ -102,7 +104,7 @@ class LocalRounds(AsyncServerAlgorithm):
         made = self.trained(change)
         sent = self.compressed(me, ((1.0, made),)) or made
 
-        def apply(weight: float, staleness: int) -> None:
+        def apply(weight: Number, staleness: int) -> None:
             self.take(Update(me, model, sent, examples, step_size, weight, staleness, came, self.clock.now, number))
 
         if self.secure is None:
@@ -174,7 +176,7 @@ class LocalRounds(AsyncServerAlgorithm):
         self.cohorts.join(update.client)
         return self.cohorts.noised(self.server_model, terms)
 
-    def _hand_out_now(self, client: int, arrived: simpy.Event, since: float) -> None:
+    def _hand_out_now(self, client: int, arrived: simpy.Event, since: Number) -> None:
         self._wait(client, since)
         super().hand_out(client, arrived)
 

@@ -9,13 +9,16 @@ from collections.abc import Generator, Iterable, Sequence
 from typing import Any, ClassVar
 
 import simpy
+from mypy_extensions import mypyc_attr
 
 from simfl.algorithms.base import Algorithm
-from simfl.tape import Model
+from simfl.compiled import Integer, Number
+from simfl.tape.recording import Model
 from simfl.world.engine import Process
 from simfl.world.topology import Topology
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class NeighborRounds(Algorithm):
     """Clients in rounds; a late client starts in a round that no partner has started.
 
@@ -23,7 +26,7 @@ class NeighborRounds(Algorithm):
     """
 
     takes_optimizer: ClassVar[bool] = True
-    combines_per_gradient: float = 1.0
+    combines_per_gradient: ClassVar[float] = 1.0
 
     def set_up(self) -> None:
         """Give every client the initial model."""
@@ -31,7 +34,7 @@ class NeighborRounds(Algorithm):
         self.model: list[Model] = [initial] * self.num_clients
         self._client_round = [0] * self.num_clients
         self._first_round = [math.inf] * self.num_clients
-        self._joining: dict[float, list[int]] = {}  # clients by the time at which they join
+        self._joining: dict[Number, list[int]] = {}  # clients by the time at which they join
         self._left = [False] * self.num_clients
         self._waiting: list[simpy.Event | None] = [None] * self.num_clients
 
@@ -120,7 +123,7 @@ class Graph:
         weights: of each client, its row of the mixing matrix: an entry for itself, and for each neighbor.
     """
 
-    def __init__(self, topology: Topology, weights: list[dict[int, float]]) -> None:
+    def __init__(self, topology: Topology, weights: list[dict[int, Number]]) -> None:
         self.topology, self.weights = topology, weights
         self.neighbors = [sorted(other for other in row if other != k) for k, row in enumerate(weights)]
 
@@ -128,13 +131,14 @@ class Graph:
 def _mixed(topology: Topology, rule: str) -> Graph:
     """Return a topology with the weights of a rule."""
     matrix = topology.mixing_matrix(rule).tocsr()
-    weights: list[dict[int, float]] = [
+    weights: list[dict[int, Number]] = [
         dict(zip(matrix.indices[begin:end].tolist(), matrix.data[begin:end].tolist(), strict=True))
         for begin, end in itertools.pairwise(matrix.indptr)
     ]
     return Graph(topology, weights)
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class GraphRounds(NeighborRounds):
     """Rounds in which clients send to their neighbors in the graph, and wait for them.
 
@@ -204,13 +208,13 @@ class GraphRounds(NeighborRounds):
         neighbors = self._graph_of(round_num).neighbors[me]
         return (j for j in neighbors if (round_num, j) not in inbox and self.takes_part(j, round_num))
 
-    def awaits(self, client: int) -> str:
+    def awaits(self, client: Integer) -> str:
         """Name the neighbors whose messages are missing."""
         round_num = self._client_round[client]
         missing = ", ".join(map(str, self.missing(client, round_num)))
         return f"waits for the model of round {round_num} of client {missing}"
 
-    def received(self, me: int, round_num: int) -> tuple[float, list[tuple[float, Any]]]:
+    def received(self, me: int, round_num: int) -> tuple[Number, list[tuple[Number, Any]]]:
         """Return the client's own weight, and the messages of a round with theirs.
 
         The weight of neighbors that sent nothing goes to the client itself. Messages are taken out of the inbox.

@@ -45,7 +45,7 @@ class Plexus(SampledRounds):
     who_waits: ClassVar[str] = "the aggregator of a round waits for a share `success` of the sample"
     what_travels: ClassVar[str] = "models, from the sample to the next aggregator, and from it to the next sample"
     what_is_private: ClassVar[str] = "a client (`gaussian_update`)"
-    combines_per_gradient: float = 0.0
+    combines_per_gradient: ClassVar[float] = 0.0
 
     def set_up(self, sample: int = 13, success: float = 0.8, steps: Sequence[int] | None = None) -> None:
         """Take the options.

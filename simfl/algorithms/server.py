@@ -19,20 +19,24 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Any
 
 import simpy
+from mypy_extensions import mypyc_attr
 
-from simfl.algorithms.base import Algorithm
+from simfl.algorithms.base import Algorithm, OnUpdate, Training
 from simfl.algorithms.cohorts import Cohorts
 from simfl.algorithms.optimizers import Optimizer, Terms
 from simfl.algorithms.secure_sums import SecureSums
 from simfl.algorithms.staleness import Apply, StalenessBound, Turns
+from simfl.compiled import Integer, Number
 from simfl.compression.base import AbstractScheme
 from simfl.compression.schemes import UPLINKS
 from simfl.compression.schemes.ef21 import EF21
-from simfl.tape import Gradient, Model
+from simfl.tape.recording import Gradient, Model, Tape
+from simfl.world import World
 from simfl.world.availability import Outcome
 from simfl.world.engine import Process
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class ServerAlgorithm(Algorithm):
     """Base of algorithms with one server, which holds `server_model`.
 
@@ -41,17 +45,26 @@ class ServerAlgorithm(Algorithm):
     whose clients read without `hand_out` calls `admit` first. `AsyncServerAlgorithm` has this loop.
     """
 
-    def __init__(self, *arguments: Any, staleness: StalenessBound | None = None, **options: Any) -> None:
+    def __init__(
+        self,
+        world: World,
+        tape: Tape,
+        training: Training,
+        on_update: OnUpdate | None = None,
+        *,
+        staleness: StalenessBound | None = None,
+        **options: Any,
+    ) -> None:
         #: Number of updates applied to the server's model.
         self.version = 0
         self.turns = Turns(staleness, self.version_after, lambda: self.clock.stopped)
-        self._waited_s: dict[int, float] = {}
+        self._waited_s: dict[int, Number] = {}
         #: When each server is done with the messages that it has.
-        self._free_s: dict[int, float] = {}
+        self._free_s: dict[int, Number] = {}
         self.server_model: Model
         #: None for plain SGD.
         self.server_optimizer: Optimizer | None = None
-        super().__init__(*arguments, **options)
+        super().__init__(world, tape, training, on_update, **options)
 
     def set_up(self) -> None:
         """Put the server's model on the tape and the server into the network."""
@@ -85,7 +98,7 @@ class ServerAlgorithm(Algorithm):
             self._uplink = UPLINKS[compression.scheme](
                 self.tape, compression, dict.fromkeys(range(self.num_clients), nothing)
             )
-            self.combines_per_gradient += 1.0
+            self.combines += 1.0
 
     def models(self) -> Sequence[Model]:
         """Return the one model of the server."""
@@ -123,7 +136,7 @@ class ServerAlgorithm(Algorithm):
             return said + ", as participation allows" * ruled
         return ""
 
-    def exhausted(self, client: int) -> bool:
+    def exhausted(self, client: Integer) -> bool:
         """Whether the client may be in no further release."""
         if self.cohorts is None:
             return super().exhausted(client)
@@ -136,7 +149,7 @@ class ServerAlgorithm(Algorithm):
         """Whether the client may be in no release before others are made."""
         return self.cohorts is not None and self.cohorts.opens(client) > self.cohorts.number
 
-    def awaits(self, client: int) -> str:
+    def awaits(self, client: Integer) -> str:
         """Say that the client waits for the server's answer, or for its turn."""
         del client
         return "waits for the server"
@@ -265,7 +278,7 @@ class ServerAlgorithm(Algorithm):
         self.world.network.send(client, self.server_of(client), 0, lambda: self.hand_out(client, came))
         return came
 
-    def communicated(self, client: int, seconds: float) -> None:
+    def communicated(self, client: Integer, seconds: Number) -> None:
         """Count that the client communicated during the last `seconds`.
 
         With secure sums a client may compute meanwhile, or exchange other messages: each second counts once.
@@ -278,7 +291,7 @@ class ServerAlgorithm(Algorithm):
             seconds = min(seconds, self.present_s(client, since_s, now))
         super().communicated(client, seconds)
 
-    def exchanged(self, client: int, since: float) -> None:
+    def exchanged(self, client: int, since: Number) -> None:
         """Count a client's time since sending as communication, less its wait there.
 
         Its wait is the time at the server that `_wait` noted.
@@ -290,7 +303,7 @@ class ServerAlgorithm(Algorithm):
         waited = min(self._waited_s.pop(client, 0.0), spent) if self._waited_s else 0.0
         self.communicated(client, spent - waited)
 
-    def _wait(self, client: int, since: float) -> None:
+    def _wait(self, client: int, since: Number) -> None:
         """Note that a client waited at the server until now."""
         waited = self.present_s(client, since, self.clock.now)
         if waited > 0.0:
@@ -320,7 +333,7 @@ class ServerAlgorithm(Algorithm):
             return
         since = self.clock.now
 
-        def in_turn(weight: float, staleness: int) -> None:
+        def in_turn(weight: Number, staleness: int) -> None:
             self._wait(client, since)
             apply(weight, staleness)
 
@@ -335,6 +348,7 @@ class ServerAlgorithm(Algorithm):
         return self.version + updates
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class AsyncServerAlgorithm(ServerAlgorithm):
     """Base of algorithms whose clients do not wait for each other."""
 

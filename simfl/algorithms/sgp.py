@@ -100,7 +100,7 @@ class SGP(NeighborRounds):
             scheme, models = PAIRWISE[plan.scheme], dict(enumerate(self.model))
             self._scheme = scheme(self.tape, plan, models)
             self._pairs = Pairs(scheme, self.tape, plan, models)
-            self.combines_per_gradient += 1.0
+            self.combines += 1.0
         #: Sum of w in flight to clients or in their inboxes.
         self.flying = 0.0
         self._inbox: list[dict[tuple[int, int], Share]] = [{} for _ in range(self.num_clients)]

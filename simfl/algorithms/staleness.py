@@ -22,9 +22,12 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import simpy
+from mypy_extensions import mypyc_attr
 
-from simfl.algorithms.base import Algorithm
-from simfl.tape import Gradient, Model
+from simfl.algorithms.base import Algorithm, OnUpdate, Training
+from simfl.compiled import Number
+from simfl.tape.recording import Gradient, Model, Tape
+from simfl.world import World
 
 
 @dataclass(frozen=True)
@@ -34,7 +37,7 @@ class StalenessBound:
     bound: int
     policy: Literal["wait", "drop", "down_weight"]
 
-    def weight(self, staleness: int) -> float:
+    def weight(self, staleness: int) -> Number:
         """Return the factor on an update of this staleness; 0 if it is dropped."""
         if staleness <= self.bound:
             return 1.0
@@ -42,7 +45,7 @@ class StalenessBound:
 
 
 #: Called with the weight and the staleness of an update at its turn; it is dropped if the weight is 0.
-Apply = Callable[[float, int], None]
+Apply = Callable[[Number, int], None]
 
 
 class Turns:
@@ -75,7 +78,7 @@ class Turns:
         """Whether no update is in progress or held back, and no client waits to read."""
         return not (self.reading or self._held or self._queue)
 
-    def weight(self, staleness: int) -> float:
+    def weight(self, staleness: int) -> Number:
         """Return the factor on an update of this staleness; 0 if it is dropped."""
         return 1.0 if self.limit is None else self.limit.weight(staleness)
 
@@ -138,6 +141,7 @@ class Turns:
             self._queue.popleft()()
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class OwnUpdates(Algorithm):
     """Base of algorithms without a server; staleness counts all clients' updates.
 
@@ -149,11 +153,20 @@ class OwnUpdates(Algorithm):
     #: The current model of each client.
     model: list[Model]
 
-    def __init__(self, *arguments: Any, staleness: StalenessBound | None = None, **options: Any) -> None:
+    def __init__(
+        self,
+        world: World,
+        tape: Tape,
+        training: Training,
+        on_update: OnUpdate | None = None,
+        *,
+        staleness: StalenessBound | None = None,
+        **options: Any,
+    ) -> None:
         self.turns = Turns(staleness, lambda more: self.updates + more, lambda: self.clock.stopped)
         #: Whether clients may have to wait before they read and before they apply.
         self.waits = self.turns.waits
-        super().__init__(*arguments, **options)
+        super().__init__(world, tape, training, on_update, **options)
 
     def models(self) -> Sequence[Model]:
         """Return one model per client."""
@@ -185,7 +198,7 @@ class OwnUpdates(Algorithm):
         while True:
             turn = self.clock.event()
 
-            def applied(weight: float, staleness: int, turn: simpy.Event = turn) -> None:
+            def applied(weight: Number, staleness: int, turn: simpy.Event = turn) -> None:
                 online = self._trivial or self.world.availability.online(me, self.clock.now)
                 if online:
                     apply(weight, staleness)
@@ -200,7 +213,7 @@ class OwnUpdates(Algorithm):
                 self.turns.forget(me)
                 return False
 
-    def apply(self, me: int, gradient: Gradient, peer: int | None, weight: float, staleness: int) -> None:
+    def apply(self, me: int, gradient: Gradient, peer: int | None, weight: Number, staleness: int) -> None:
         """Take the step, or drop the gradient if its weight is 0."""
         if weight == 0.0:
             self.drop(gradient)

@@ -55,7 +55,7 @@ class Swift(Algorithm):
     what_travels: ClassVar[str] = "models, to all neighbors, after every step"
     what_is_private: ClassVar[str] = "an example (`gaussian`, `laplace_l2`, `laplace`) or a client (`gaussian_update`)"
     takes_optimizer: ClassVar[bool] = True
-    combines_per_gradient: float = 1.0
+    combines_per_gradient: ClassVar[float] = 1.0
 
     def set_up(self, skip: int = 0, gradient_s: Sequence[float] = ()) -> None:
         """Take the options.

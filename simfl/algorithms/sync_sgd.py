@@ -31,13 +31,15 @@ from typing import ClassVar
 
 import numpy as np
 import simpy
+from mypy_extensions import mypyc_attr
 from numpy.typing import NDArray
 
 from simfl.algorithms.aggregation import Message
 from simfl.algorithms.base import NO_NUMBER, Algorithm, Countdown
 from simfl.algorithms.optimizers import Terms
+from simfl.compiled import Integer, Number
 from simfl.robust.base import Among
-from simfl.tape import Gradient, Model
+from simfl.tape.recording import Gradient, Model
 from simfl.world.availability import Outcome
 from simfl.world.collectives import (
     ALL_GATHERS,
@@ -54,6 +56,7 @@ from simfl.world.collectives import (
 from simfl.world.engine import Process
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class SyncSGD(Algorithm):
     """Learners in lockstep, as fast as the slowest."""
 
@@ -66,7 +69,7 @@ class SyncSGD(Algorithm):
     takes_optimizer: ClassVar[bool] = True
     one_model: ClassVar[bool] = True
     aggregates: ClassVar[frozenset[Among]] = frozenset({"many"})
-    combines_per_gradient: float = 0.3
+    combines_per_gradient: ClassVar[float] = 0.3
 
     def set_up(self, all_reduce: str = "auto") -> None:
         """Take the options.
@@ -222,7 +225,7 @@ class SyncSGD(Algorithm):
         availability, now = self.world.availability, self.clock.now
         return [k for k in learners if availability.joins_s(k) <= now < availability.leaves_s(k)]
 
-    def next_join(self) -> float | None:
+    def next_join(self) -> Number | None:
         """Return the time at which the next learner joins, None for never."""
         joins = [self.world.availability.joins_s(k) for k in range(self.num_clients)]
         return min((t for t in joins if self.clock.now < t < math.inf), default=None)
@@ -250,7 +253,7 @@ class SyncSGD(Algorithm):
     def _expected_s(self, step: Step) -> NDArray[np.float64]:
         return np.array(self.world.network.expected_s(self._pairs(step), step.size))
 
-    def all_reduce_s(self, members: list[int]) -> float:
+    def all_reduce_s(self, members: list[int]) -> Number:
         """Return the duration of the all-reduce, seconds, and count its messages."""
         network, plan = self.world.network, self.plan(members)
         if network.values.repeats:
@@ -259,7 +262,7 @@ class SyncSGD(Algorithm):
             return self._seconds
         return seconds(plan, len(members), lambda step: np.array(network.transfers_s(self._pairs(step), step.size)))
 
-    def awaits(self, client: int) -> str:
+    def awaits(self, client: Integer) -> str:
         """Say that the client waits for the all-reduce."""
         del client
         return "waits for the all-reduce"

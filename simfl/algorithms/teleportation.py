@@ -41,7 +41,7 @@ class Teleportation(SampledRounds):
     who_waits: ClassVar[str] = "each active client waits for its neighbors among the active clients of the round"
     what_travels: ClassVar[str] = "models, to active neighbors and to the next active clients"
     what_is_private: ClassVar[str] = "an example (`gaussian`, `laplace_l2`, `laplace`) or a client (`gaussian_update`)"
-    combines_per_gradient: float = 1.0
+    combines_per_gradient: ClassVar[float] = 1.0
 
     def set_up(self, active: int = 8, graph: str = "one_peer") -> None:
         """Take the options.

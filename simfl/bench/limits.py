@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from simfl.bench.cases import scenario_of
 from simfl.errors import RunError
+from simfl.tape.recording import ClippedGradient, Gradient, Model, Round, Tape
 
 
 def kernel_limit(setup: Any, device: Any, quick: bool = False) -> Callable[[], float]:
@@ -84,19 +85,24 @@ def kernel_limit(setup: Any, device: Any, quick: bool = False) -> Callable[[], f
     return measure
 
 
-class PerCallTape:
+class Computed(Model):
+    """A model whose parameters are known, f32 [d]."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        super().__init__((), ())
+        self.value = value
+
+
+class PerCallTape(Tape):
     """A tape that computes at once: one jitted call for every exchange and every step.
 
-    An event loop around JAX works like this without a tape. The world is the same. Methods are those of `Tape`.
+    An event loop around JAX works like this without a tape. The world is the same. Nothing is accounted for.
     """
 
-    reads = 4
-    releases = None  # nothing is accounted for
-    max_batch = 2**30
-    state_rows = 0  # each round has a new state
-    draw_size: Callable[[int, int, int], int] | None = None
-
     def __init__(self, setup: Any, device: Any) -> None:
+        super().__init__(None, max_batch=2**30)
         import jax
         import jax.numpy as jnp
 
@@ -125,12 +131,18 @@ class PerCallTape:
             return tuple(made) if isinstance(made, tuple | list) else (made,)
 
         self._local_step: Any = jax.jit(local_step)
-        self._linear: Any = jax.jit(linear)
-        self._step: Any = jax.jit(step)
-        self._mapped: Any = jax.jit(mapped, static_argnums=0)
+        self._linearly: Any = jax.jit(linear)
+        self._one_step: Any = jax.jit(step)
+        self._function: Any = jax.jit(mapped, static_argnums=0)
         self._seed = problem.keys.maps
         self._calls: dict[int, int] = {}
-        self.constant = lambda values: jax.device_put(values, device)
+        self._device = device
+
+    def constant(self, values: Any) -> Model:
+        """Put a vector on the device."""
+        import jax
+
+        return Computed(jax.device_put(values, self._device))
 
     def gradient(
         self,
@@ -142,19 +154,26 @@ class PerCallTape:
         clipping_norm: float | None = None,
     ) -> Any:
         """Promise a gradient, as `Tape.gradient` does."""
-        from simfl.tape.recording import ClippedGradient
-
         norm = self._norm if clipping_norm is None else clipping_norm
         size = size if self.draw_size is None else self.draw_size(client, draw, size)
         return ClippedGradient(model, client, draw, min(size, self.max_batch), noise_scale, norm)
 
     def train(
-        self, model: Any, client: int, draw: int, steps: int, size: int, step: Any, noise_scale: float, **options: Any
+        self,
+        model: Any,
+        client: int,
+        draw: int,
+        steps: int,
+        size: int,
+        step: Any,
+        noise_scale: float = 0.0,
+        expected: int = 0,
+        correction: Model | None = None,
+        state: Sequence[Model] = (),
+        count: int = 0,
     ) -> Any:
         """Promise a round, as `Tape.train` does."""
-        from simfl.tape.recording import Round
-
-        assert options.get("correction") is None, "rounds of local steps are measured without corrections"
+        assert correction is None, "rounds of local steps are measured without corrections"
         return Round(model, client, draw, steps, size, step, noise_scale)
 
     def release(self, promised: Any) -> None:
@@ -163,37 +182,47 @@ class PerCallTape:
     def _change(self, promised: Any) -> Any:
         """Compute the change of a round: a call for every step."""
         assert not promised.noise_scale, "rounds of local steps are measured without noise"
-        w, eta = promised.model, np.float32(promised.step[0])
+        start = w = promised.model.value
+        eta = np.float32(promised.step[0])
         for h in range(promised.steps):
             ints = np.array([promised.client, promised.draw + h, 0, promised.size], dtype=np.int32)
-            w = self._local_step(w, promised.model, ints, eta, self._data)
-        return self._linear(np.array([1.0, -1.0], dtype=np.float32), (w, promised.model))
+            w = self._local_step(w, start, ints, eta, self._data)
+        return Computed(self._linearly(np.array([1.0, -1.0], dtype=np.float32), (w, start)))
 
     def combine(self, *terms: Any) -> Any:
         """Compute the combination now: a call for the models, a call for every gradient."""
-        from simfl.tape import Gradient
-        from simfl.tape.recording import Round
-
         terms = tuple((coef, self._change(value) if isinstance(value, Round) else value) for coef, value in terms)
         models = [(coef, value) for coef, value in terms if not isinstance(value, Gradient)]
-        total = models[0][1]
+        total = models[0][1].value
         if len(models) > 1 or models[0][0] != 1.0:
             coefs = np.array([coef for coef, _ in models], dtype=np.float32)
-            total = self._linear(coefs, tuple(value for _, value in models))
+            total = self._linearly(coefs, tuple(value.value for _, value in models))
         for coef, value in terms:
             if isinstance(value, Gradient):
                 ints = np.array([value.client, value.draw, 0, value.size], dtype=np.int32)
                 floats = np.array([coef, value.noise_scale, *value.step], dtype=np.float32)
-                total = self._step(total, value.model, ints, *floats, self._data)
-        return total
+                read: Any = value.model
+                total = self._one_step(total, read.value, ints, *floats, self._data)
+        return Computed(total)
 
     apply = combine  # operations run in order
 
-    def map(self, function: Any, models: Any, *, scalars: Any = (), outputs: int = 1, client: int | None = None) -> Any:
+    def map(
+        self,
+        function: Any,
+        models: Any,
+        *,
+        scalars: Any = (),
+        outputs: int = 1,
+        client: int | None = None,
+        pads: bool = False,
+    ) -> Any:
         """Compute a function of models now: one call."""
         draw = self._calls[client or 0] = self._calls.get(client or 0, -1) + 1
         names = np.array([client or 0, draw], dtype=np.int32)
-        return self._mapped(function, tuple(models), np.array(scalars, dtype=np.float32), names, self._seed)
+        rows = tuple(model.value for model in models)
+        made = self._function(function, rows, np.array(scalars, dtype=np.float32), names, self._seed)
+        return tuple(Computed(row) for row in made)
 
     def settle(self, model: Any) -> Any:
         """Return the model: everything is computed already."""
@@ -209,12 +238,13 @@ def serve_per_call(name: str, device: str | None = None) -> None:
 
     setattr(lazy, "start_jax", lambda: None)  # noqa: B010
     setup = assembly.assemble(scenario_of(name))
-    tape = PerCallTape(setup, jax.devices(device)[0] if device else jax.devices()[0])
+    tape: Any = PerCallTape(setup, jax.devices(device)[0] if device else jax.devices()[0])
 
     def seconds(updates: int) -> float:
         elapsed, _, algorithm = run_world(setup, tape, updates)
         begin = time.perf_counter()
-        jax.block_until_ready(list(algorithm.models()))
+        models: Any = algorithm.models()
+        jax.block_until_ready([model.value for model in models])
         return (elapsed + time.perf_counter() - begin) / updates
 
     count = setup.scenario.clients.count

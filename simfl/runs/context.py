@@ -72,7 +72,7 @@ class Stage:
         self.width = automatic_width(problem.model, chains, platform) if execution.width == "auto" else execution.width
         if execution.width == "auto":  # every device has the same number of lanes
             self.width = -(-self.width // execution.devices) * execution.devices
-        combines = int(np.ceil(self.width * min(1.0, self.algorithm.combines_per_gradient)))
+        combines = int(np.ceil(self.width * min(1.0, self.algorithm.combines)))
         #: The sizes of the executor.
         self.sizes = {
             "width": self.width,

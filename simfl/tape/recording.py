@@ -75,6 +75,7 @@ class Row:
         self._graveyard.append(self.number)
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Model:
     """An immutable model value: sum of coefs[j] * rows[j]."""
 
@@ -420,6 +421,7 @@ class Tape:
         self.own_clipping = own_clipping
         self.releases = releases
         self.whole = whole
+        self._plain = not (local or own_clipping or whole)
         self.settings = settings
         self.serial_steps = serial_steps
         #: Draws the sizes of mini-batches, with Poisson sampling; None if a batch always has the requested size.
@@ -502,6 +504,10 @@ class Tape:
         expected = 0
         if self.draw_size is not None:
             expected, size = size, self.draw_size(client, draw, size)
+        elif self._plain and clipping_norm is None and (self.releases is None or not noise_scale):  # the hot path
+            if len(model.rows) != 1 or model.coefs[0] != 1.0:
+                self.settle(model)
+            return Gradient(model, client, draw, size, noise_scale)
         return self._promise(model, client, draw, size, noise_scale, expected, clipping_norm)
 
     def _promise(
@@ -1118,9 +1124,10 @@ class Tape:
         level = (level if level > self._floor else self._floor) + 1
         if level > self._top:
             self._top = level
-        out = self._new_row(level)
+        free = self._free
+        out = Row(free.pop(), level, self._graveyard) if free else self._new_row(level)
         pad = self.reads - len(rows)
-        base = (rows[0].number,) if len(rows) == 1 else tuple([row.number for row in rows])
+        base = [row.number for row in rows] if len(rows) > 1 else [rows[0].number] if rows else []
         buffer = self._gradients
         if kept is not None:
             made = [self._new_row(level) for _ in range(self.state_rows)]
@@ -1129,8 +1136,8 @@ class Tape:
             buffer.ints += (out.number, *[row.number for row in made])
             buffer.ints += (kept.client, kept.draw, first, size, kept.count)
         else:
-            buffer.ints += (read.number, *base, *_NO_ROWS[pad], out.number, gradient.client, gradient.draw, first, size)
-        buffer.floats += (*coefs, *_ZERO[pad], coef, noise_scale, *gradient.step)
+            buffer.ints += [read.number, *base, *_NO_ROWS[pad], out.number, gradient.client, gradient.draw, first, size]
+        buffer.floats += [*coefs, *_ZERO[pad], coef, noise_scale, *gradient.step]
         buffer.levels.append(level)
         self._recorded += 1
         if self._recorded >= self.window:

@@ -14,12 +14,13 @@ import math
 from array import array
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from simfl.compiled import Integer, Number
-from simfl.streams import Streams
+from simfl.streams import Seat, Streams
 from simfl.world.steps import Steps
 
 #: Draws n values from a generator; a distribution of factors or of seconds.
@@ -68,10 +69,8 @@ class Draws:
     """
 
     def __init__(self, streams: Streams, purpose: str, sampler: Sampler, kept: float = math.inf) -> None:
-        self._streams = streams
-        self._purpose = purpose
+        self._seat = streams.seat(purpose)
         self._sampler = sampler
-        self._generator = streams.generator(purpose)
         self._kept = kept
         self._blocks: dict[int, array[float]] = {}
         self._counts: dict[int, int] = {}
@@ -95,13 +94,49 @@ class Draws:
         left = self._left.pop(client, 0)
         count = self._counts.get(client, 0) - (left > 0)
         self._counts[client] = count + 1
-        self._streams.reseat(self._generator, self._purpose, client, count)
-        drawn = self._sampler(self._generator, _DRAWS)[::-1]
-        code = "d" if drawn.dtype.kind == "f" else "q"
-        block: array[float] = array(code, drawn.astype(code).tobytes())
+        block = _drawn(self._seat, self._sampler, client, count)
         del block[left or _DRAWS :]
         self._blocks[client] = block
         return block
+
+
+class ClientDraws:
+    """`Draws` of the clients 0 to K - 1: all of them are kept, in one array."""
+
+    def __init__(self, streams: Streams, purpose: str, sampler: Sampler, num_clients: Integer) -> None:
+        self._seat = streams.seat(purpose)
+        self._sampler = sampler
+        self._values: Any = ()  # an array [K * block], each block backwards; empty before the first draw
+        self._left = [0] * num_clients  # draws left in each client's block
+        self._counts = array("i", bytes(4 * num_clients))
+
+    def next(self, client: Integer) -> float:
+        """Return the client's next draw."""
+        left = self._left[client] - 1
+        if left < 0:
+            self._draw(client)
+            left = _DRAWS - 1
+        self._left[client] = left
+        return self._values[client * _DRAWS + left]  # type: ignore[no-any-return]
+
+    def _draw(self, client: Integer) -> None:
+        """Draw the client's next block."""
+        count = self._counts[client]
+        self._counts[client] = count + 1
+        block = _drawn(self._seat, self._sampler, client, count)
+        if not self._values:
+            self._values = array(block.typecode, [0]) * (_DRAWS * len(self._left))
+        begin = client * _DRAWS
+        self._values[begin : begin + _DRAWS] = block
+
+
+def _drawn(seat: Seat, sampler: Sampler, client: Integer, count: Integer) -> array[float]:
+    """Return a block of a client, backwards."""
+    drawn = sampler(seat.at(client, count), _DRAWS)[::-1]
+    code = "d" if drawn.dtype.kind == "f" else "q"
+    block: array[float] = array(code)
+    block.frombytes(drawn.astype(code, copy=False).tobytes())
+    return block
 
 
 @dataclass(frozen=True)
@@ -193,7 +228,7 @@ class Compute:
         self._trace = trace
         self._num_clients = len(self._base)
         self._streams = streams
-        self._jitter = Draws(streams, "jitter", jitter) if jitter else None
+        self._jitter = ClientDraws(streams, "jitter", jitter, self._num_clients) if jitter else None
         self._slowdowns = tuple(slowdowns)
         self._drawn: dict[tuple[int, int], NDArray[np.int32]] = {}  # recent blocks, by slowdown and block number
         self._iteration = [0] * self._num_clients

@@ -11,6 +11,10 @@ and stores are SimPy's own. Added are three things:
 
 Events at one time happen in the order in which they were scheduled.
 
+A heap of 100,000 events does not fit into a cache, and each pop visits 17 levels of it. So the clock keeps only the
+next few hundred events in SimPy's heap once there are thousands. Later ones lie unsorted in slots of virtual time, and
+a slot enters the heap when the heap is empty. The order is that of one heap.
+
 `Call` and `Clock` rely on three attributes of `simpy.Environment` that it does not document: `_now`, the heap `_queue`
 of tuples (time, priority, number, event), and the counter `_eid`. `tests/world/test_simpy.py` fails when they change.
 """
@@ -18,6 +22,7 @@ of tuples (time, priority, number, event), and the counter `_eid`. `tests/world/
 from __future__ import annotations
 
 import _thread
+import itertools
 import math
 import threading
 from collections.abc import Callable, Generator
@@ -33,12 +38,20 @@ from simfl.errors import RunError, SimflError, raised
 
 #: The behavior of a client: a generator that yields events.
 Process = Generator[simpy.Event, Any, None]
+#: What is in SimPy's heap: time, priority, number, event.
+Entry = tuple[float, int, int, Any]
 
 #: With more events than this at one virtual time, time is assumed to stand still. It is more than the messages at one
 #: time in any world that fits into memory, and that many events take a few seconds.
 MOST_AT_ONCE = 2**22
 #: Number of checks of progress during `MOST_AT_ONCE` events.
 CHECKS = 16
+#: Number of events between two looks at the size of the heap.
+LOOK = 4096
+#: With more events than this in the heap, later ones leave it. About so many enter it together.
+MOST_IN_HEAP, LEAST_IN_HEAP = 4096, 256
+#: The last slot of virtual time; it has no end.
+LAST_SLOT = 2**62
 #: How long the current event may still take after an interrupt, in seconds of wall time.
 PATIENCE_S = 20.0
 
@@ -59,7 +72,11 @@ class Timeout(simpy.Timeout):  # type: ignore[misc]
         self._value = value
         self._delay = delay
         self._ok = True
-        heappush(env._queue, (env._now + delay, NORMAL, next(env._eid), self))
+        when = env._now + delay
+        if when < env._horizon_s:
+            heappush(env._queue, (when, NORMAL, next(env._eid), self))
+        else:
+            env._put_off((when, NORMAL, next(env._eid), self))
 
 
 class ClientProcess(simpy.Process):  # type: ignore[misc]
@@ -140,11 +157,19 @@ class Clock(simpy.Environment):  # type: ignore[misc]
         self.paused = False
         self._insisting: threading.Timer | None = None
         self._canceled: set[simpy.Event] = set()
+        #: All events before this virtual time are in the heap; the others are in the heap or in slots.
+        self._horizon_s = math.inf
+        #: Slots per second of virtual time, and the number of the first slot that is not in the heap.
+        self._slots_per_s, self._end = 0.0, 0
+        self._slots: dict[int, list[Entry]] = {}
+        self._slot_order: list[int] = []  # a heap
+        self._put_off_count = 0
+        self._most_in_heap = MOST_IN_HEAP
 
     @property
     def pending(self) -> int:
         """Number of events that are still to happen."""
-        return len(self._queue)
+        return len(self._queue) + self._put_off_count
 
     def start(self, process: Process, client: Integer | None = None) -> simpy.Process:
         """Start a process; its error ends the run, unless another process waits for it.
@@ -177,7 +202,76 @@ class Clock(simpy.Environment):  # type: ignore[misc]
         now = self.now
         wait_s = time - now
         when = now + (wait_s if wait_s > 0.0 else 0.0)
-        heappush(self._queue, (when, NORMAL, next(self._eid), Call(function, argument)))
+        if when < self._horizon_s:
+            heappush(self._queue, (when, NORMAL, next(self._eid), Call(function, argument)))
+        else:
+            self._put_off((when, NORMAL, next(self._eid), Call(function, argument)))
+
+    def schedule(self, event: simpy.Event, priority: int = NORMAL, delay: Number = 0) -> None:
+        """Schedule an event, as SimPy does."""
+        when = self._now + delay
+        if when < self._horizon_s:
+            heappush(self._queue, (when, priority, next(self._eid), event))
+        else:
+            self._put_off((when, priority, next(self._eid), event))
+
+    def peek(self) -> float:
+        """Return the time of the next event; inf for none."""
+        return float(self._queue[0][0]) if self._queue or self._next_slots() else math.inf
+
+    def _put_off(self, entry: Entry) -> None:
+        """Put an entry into the slot of its time, or into the heap if the slot is there."""
+        slot = LAST_SLOT if math.isinf(entry[0]) else int(min(entry[0] * self._slots_per_s, LAST_SLOT))
+        if slot < self._end:
+            heappush(self._queue, entry)
+            return
+        entries = self._slots.get(slot)
+        if entries is None:
+            entries = self._slots[slot] = []
+            heappush(self._slot_order, slot)
+        entries.append(entry)
+        self._put_off_count += 1
+
+    def _next_slots(self) -> bool:
+        """Fill the heap from the next slots; return whether an event is left."""
+        queue, order = self._queue, self._slot_order
+        while order and len(queue) < LEAST_IN_HEAP:
+            slot = heappop(order)
+            entries = self._slots.pop(slot)
+            self._put_off_count -= len(entries)
+            self._begin(slot + 1)
+            queue += entries
+        heapify(queue)
+        return bool(queue)
+
+    def _begin(self, end: int) -> None:
+        """Let the heap have all slots before `end`."""
+        self._end = end
+        # A slot's end is rounded: an event in the gap goes by the number of its slot.
+        self._horizon_s = end / self._slots_per_s * (1.0 - 1e-12) if self._slots_per_s else math.inf
+
+    def _thin_out(self) -> None:
+        """Put all but the next events of a large heap into slots.
+
+        The length of slots suits the times of the events.
+        """
+        queue = self._queue
+        entries = sorted(itertools.chain(queue, *self._slots.values()))
+        middle = entries[len(entries) // 2][0]
+        self._slots_per_s = 0.0
+        if self._now < middle < math.inf:
+            self._slots_per_s = len(entries) / (2 * LEAST_IN_HEAP) / (middle - self._now)
+        self._begin(int(self._now * self._slots_per_s) + 1)
+        queue.clear()
+        self._slots.clear()
+        self._slot_order.clear()
+        self._put_off_count = 0
+        for entry in entries:
+            if entry[0] < self._horizon_s:
+                queue.append(entry)  # sorted, and so a heap
+            else:
+                self._put_off(entry)
+        self._most_in_heap = max(MOST_IN_HEAP, 2 * len(queue))
 
     def cancel(self, event: simpy.Event) -> None:
         """Forget a scheduled event that nothing waits for, as if it never were.
@@ -186,8 +280,10 @@ class Clock(simpy.Environment):  # type: ignore[misc]
         """
         canceled, queue = self._canceled, self._queue
         canceled.add(event)
-        if 2 * len(canceled) > len(queue):
-            queue[:] = [entry for entry in queue if entry[3] not in canceled]
+        if 2 * len(canceled) > self.pending:
+            for entries in (queue, *self._slots.values()):
+                entries[:] = [entry for entry in entries if entry[3] not in canceled]
+            self._put_off_count = sum(map(len, self._slots.values()))
             heapify(queue)
             canceled.clear()
 
@@ -224,10 +320,10 @@ class Clock(simpy.Environment):  # type: ignore[misc]
             self.call_at(until, self.stop)
         queue, count, canceled = self._queue, self.events, self._canceled
         last = math.inf if events is None else count + events
-        look = min(self._next_check, last)
+        look = min(self._next_check, last, count + LOOK)
         self.paused |= count >= last
         try:
-            while queue and not (self.stopped or self.interrupted or self.paused):
+            while (queue or self._next_slots()) and not (self.stopped or self.interrupted or self.paused):
                 when, _, _, event = heappop(queue)
                 if canceled and event in canceled:
                     canceled.discard(event)
@@ -249,7 +345,9 @@ class Clock(simpy.Environment):  # type: ignore[misc]
                     self.paused |= count >= last
                     if count >= self._next_check:
                         self._check_progress(count)
-                    look = min(self._next_check, last)
+                    if len(queue) > self._most_in_heap and when > 0.0:  # at 0, all clients start
+                        self._thin_out()
+                    look = min(self._next_check, last, count + LOOK)
         finally:
             self.events = count
             self.relent()
@@ -263,6 +361,8 @@ class Clock(simpy.Environment):  # type: ignore[misc]
 
     def step(self) -> None:
         """Let the next event happen, as SimPy does."""
+        if not self._queue:
+            self._next_slots()
         super().step()
         self.now = self._now
 
@@ -300,7 +400,7 @@ class Clock(simpy.Environment):  # type: ignore[misc]
 
     def _whose_turn(self) -> tuple[str, str]:
         """Return the client that waits for the next event, and its line of code, or ""."""
-        event = self._queue[0][3] if self._queue else None
+        event = self._queue[0][3] if self._queue or self._next_slots() else None
         for callback in getattr(event, "callbacks", None) or ():
             process = getattr(callback, "__self__", None)
             if isinstance(process, ClientProcess):

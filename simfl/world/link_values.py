@@ -21,7 +21,7 @@ from typing import Literal
 import numpy as np
 
 from simfl.errors import RunError
-from simfl.streams import Streams
+from simfl.streams import Seat, Streams
 from simfl.world.compute import Constant, Draws, Law, Sampler
 from simfl.world.steps import Changing, Steps
 
@@ -335,7 +335,7 @@ class Lookup:
         self._streams, self._num_clients = streams, num_clients
         self._draws: dict[str, Draws] = {}
         self._chains: dict[tuple[str, int], _Chain] = {}
-        self._seat = streams.generator("links")
+        self._seats: dict[str, Seat] = {}
 
     def of_link(self, quantity: Quantity, source: int, target: int) -> Part:
         """Return the value of a link: a constant, or one that depends on time, or None."""
@@ -395,8 +395,9 @@ class Lookup:
     def _once(self, value: Drawn | TwoState, number: int) -> float | Changing:
         """Return the value that is drawn once for the client or link of that number."""
         if isinstance(value, Drawn):
-            self._streams.reseat(self._seat, f"{value.purpose}-{value.how}", number)
-            return float(value.sampler(self._seat, 1)[0])
+            purpose = f"{value.purpose}-{value.how}"
+            seat = self._seats.get(purpose) or self._seats.setdefault(purpose, self._streams.seat(purpose))
+            return float(value.sampler(seat.at(number, 0), 1)[0])
         chain = self._chains.get((value.purpose, number))
         if chain is None:
             draws = self._stream(value.purpose, lambda g, n: g.random(n), KEPT_BLOCKS)

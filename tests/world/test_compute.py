@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from simfl.streams import Streams
 from simfl.world import Compute
 from simfl.world import compute as compute_module
-from simfl.world.compute import Draws, Slowdown
+from simfl.world.compute import ClientDraws, Draws, Slowdown
 from tests.helpers import constant, lognormal
 
 
@@ -137,3 +137,12 @@ def test_few_blocks_of_slow_clients_are_kept_and_drawn_again_as_they_were(k, mon
         rows = slice(256 * block, 256 * (block + 1))
         for client, times in ((0, first), (1, late)):
             np.testing.assert_array_equal(np.array(times[rows]) > 1.5e-3, (slow == client).any(axis=1))
+
+
+def test_draws_of_clients_are_those_of_draws():
+    plain = Draws(Streams(3), "jitter", lambda g, n: g.normal(size=n))
+    arrays = ClientDraws(Streams(3), "jitter", lambda g, n: g.normal(size=n), 4)
+    for client in (0, 3, 3, 1, *[2, 0, 3] * 50):
+        assert arrays.next(client) == plain.next(client)
+    whole = ClientDraws(Streams(3), "batch", lambda g, n: g.binomial(10, 0.5, n), 2)
+    assert whole.next(1) == Draws(Streams(3), "batch", lambda g, n: g.binomial(10, 0.5, n)).next(1)

@@ -1,5 +1,8 @@
 import asyncio
+import contextlib
+import itertools
 import math
+import random
 import re
 import signal
 from time import sleep
@@ -7,7 +10,7 @@ from time import sleep
 import pytest
 
 from simfl.errors import RunError, ScenarioError
-from simfl.world import Clock
+from simfl.world import Clock, engine
 
 
 def test_events_at_one_time_happen_in_the_order_in_which_they_were_scheduled():
@@ -314,3 +317,43 @@ def test_an_event_that_fails_is_raised_where_it_is_waited_for():
         clock.run()
     assert seen == ["it failed", "value"]
     assert clock.now == 3.0
+
+
+@pytest.mark.parametrize("spread", ["even", "bursts", "far"])
+def test_events_put_off_into_slots_happen_in_the_order_of_one_heap(monkeypatch, spread):
+    """Times repeat, and lie before, at and after the ends of slots; some never come."""
+    monkeypatch.setattr(engine, "MOST_IN_HEAP", 50)
+    monkeypatch.setattr(engine, "LEAST_IN_HEAP", 5)
+    monkeypatch.setattr(engine, "LOOK", 20)
+    draw = random.Random(spread)
+    waits = {
+        "even": lambda: draw.random(),
+        "bursts": lambda: draw.choice([0.0, 1.0, 0.25]),
+        "far": lambda: 10.0 ** draw.uniform(-9, 9) if draw.random() < 0.99 else math.inf,
+    }[spread]
+    clock, happened, numbers = Clock(), [], itertools.count()
+    clock._most_in_heap = 50
+    expected, put_off = [], 0
+
+    def schedule(wait_s):
+        number = next(numbers)
+        expected.append((clock.now + wait_s, number))
+        if number % 3:
+            clock.timeout(wait_s).callbacks.append(lambda _: happen(number))
+        else:
+            clock.tell_at(clock.now + wait_s, happen, number)
+
+    def happen(number):
+        nonlocal put_off
+        happened.append((clock.now, number))
+        put_off = max(put_off, clock._put_off_count)
+        assert clock.pending == len(expected) - len(happened)
+        if len(expected) < 3000:
+            schedule(waits())
+
+    for _ in range(300):
+        schedule(waits())
+    with contextlib.suppress(RunError):  # at last, time is infinite
+        clock.run()
+    assert happened == sorted(expected)
+    assert put_off > 100 or spread == "bursts"

@@ -35,7 +35,9 @@ def options_of(algorithm: type[Algorithm]) -> tuple[dict[str, bool], bool]:
         for depth, owner in enumerate(owner for owner in above if method in vars(owner)):
             of_user = not owner.__module__.startswith("simfl.")
             builds_itself |= of_user and method == "__init__"
-            parameters = list(inspect.signature(vars(owner)[method]).parameters.values())[1:]
+            # A class states the signature of its `__init__`, also if it is compiled.
+            signature = inspect.signature(owner if method == "__init__" else vars(owner)[method])
+            parameters = list(signature.parameters.values())[method == "set_up" :]
             for parameter in parameters:
                 if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
                     required = method == "set_up" and depth == 0 and not builds_itself
@@ -43,7 +45,7 @@ def options_of(algorithm: type[Algorithm]) -> tuple[dict[str, bool], bool]:
             if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
                 break
             others |= of_user
-    of_base = {p.name for p in inspect.signature(Algorithm.__init__).parameters.values() if p.kind != p.VAR_KEYWORD}
+    of_base = {p.name for p in inspect.signature(Algorithm).parameters.values() if p.kind != p.VAR_KEYWORD}
     return {name: required for name, required in options.items() if name not in of_base}, others
 
 

@@ -70,7 +70,7 @@ class AsyncFL(ServerAlgorithm):
     what_is_private: ClassVar[str] = (
         "an example (`gaussian`, `laplace_l2`, `laplace`); with `local_steps`, not certified"
     )
-    combines_per_gradient: float = 1.0
+    combines_per_gradient: ClassVar[float] = 1.0
 
     def set_up(
         self,
