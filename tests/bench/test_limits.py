@@ -46,7 +46,7 @@ def test_one_call_per_event_computes_the_models_of_the_tape(kind):
     _, _, recorded = run_world(setup, tape, 40)
     models = tape.values(list(recorded.models()))
     executor.close()
-    expected = np.array([np.asarray(model) for model in plain.models()])
+    expected = np.array([np.asarray(model.value) for model in plain.models()])
     assert np.abs(expected - setup.training.initial).max() > 0.05
     np.testing.assert_allclose(models, expected, rtol=0, atol=1e-5)
 
