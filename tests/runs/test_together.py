@@ -308,25 +308,38 @@ def sweep_of(updates, **changes):
     return {"name": "steps", "base": base, "grid": {"algorithm.step_size": [0.5, 0.2, 0.1]}}
 
 
-@pytest.mark.slow(but=["together"])
-@pytest.mark.parametrize("way", ["together", "alone"])
-def test_a_group_that_was_interrupted_in_the_middle_goes_on(way, tmp_path, monkeypatch):
-    privacy = {"privacy": "{mechanism: gaussian, noise_multiplier: 0.5}"}
-    whole = sweep(sweep_of(120, **privacy), out=tmp_path / "whole", jobs=1)
+def interrupted(study, out, monkeypatch, events):
+    """Interrupt a sweep of one group of three runs after some events; return the sweep and its runs."""
     take, happened = engine.heappop, 0
 
     def watched(queue):
         nonlocal happened
         happened += 1
-        if happened == 150:
+        if happened == events:
             signal.raise_signal(signal.SIGINT)
         return take(queue)
 
     with monkeypatch.context() as patched:
         patched.setattr(engine, "heappop", watched)
-        cut = sweep(sweep_of(120, **privacy), out=tmp_path, jobs=1)
+        cut = sweep(study, out=out, jobs=1)
     assert [each.status for each in cut.runs] == ["interrupted"] * 3
-    left = [read(cut.folder / each.folder) for each in cut.runs]
+    return cut, [read(cut.folder / each.folder) for each in cut.runs]
+
+
+def same_as_whole(cut, whole):
+    """Check that the runs of a sweep that was resumed are those of one that was not interrupted."""
+    for each, before in zip(cut.runs, whole.runs, strict=True):
+        one, other = read(cut.folder / each.folder), read(whole.folder / before.folder)
+        assert one.manifest.extra.pop("resumed") == 1
+        same(one, other)
+
+
+@pytest.mark.slow(but=["together"])
+@pytest.mark.parametrize("way", ["together", "alone"])
+def test_a_group_that_was_interrupted_in_the_middle_goes_on(way, tmp_path, monkeypatch):
+    privacy = {"privacy": "{mechanism: gaussian, noise_multiplier: 0.5}"}
+    whole = sweep(sweep_of(120, **privacy), out=tmp_path / "whole", jobs=1)
+    cut, left = interrupted(sweep_of(120, **privacy), tmp_path, monkeypatch, 150)
     assert 0 < left[0].manifest.updates < 120
     if way == "alone":
         for each in left:
@@ -339,10 +352,7 @@ def test_a_group_that_was_interrupted_in_the_middle_goes_on(way, tmp_path, monke
         )
         assert [each.status for each in sweep(sweep_of(120, **privacy), out=tmp_path, jobs=1).runs] == ["done"] * 3
         assert len(played_at) == 1, "they went on together"
-    for each, before in zip(cut.runs, whole.runs, strict=True):
-        one, other = read(cut.folder / each.folder), read(whole.folder / before.folder)
-        assert one.manifest.extra.pop("resumed") == 1
-        same(one, other)
+    same_as_whole(cut, whole)
 
 
 @pytest.mark.slow

@@ -1,7 +1,6 @@
 """Runs of users that are played together are the runs alone, bit for bit, each with an account of its own."""
 
 import random
-import signal
 
 import pytest
 
@@ -17,11 +16,10 @@ from simfl.scenario import from_mapping
 from simfl.scenario.together import world_key
 from simfl.studies import sweep
 from simfl.tape.executor import choose_device
-from simfl.world import engine
 from tests.fuzz_users import drawn
 from tests.runs.test_checkpoint import scenario
 from tests.runs.test_replay import check, said, taped
-from tests.runs.test_together import LEARNING, alone, changed, played, same
+from tests.runs.test_together import LEARNING, alone, changed, interrupted, played, same, same_as_whole
 from tests.test_fuzz_users import FAILS
 
 FEDAVG = "{kind: fedavg, fraction: 0.5, weighting: uniform, batch_size: 8, local_steps: 2, step_size: 0.3}"
@@ -250,27 +248,11 @@ def test_drawn_runs_of_users_are_replayed(lot, tmp_path):
 def test_a_group_of_users_that_was_interrupted_goes_on(way, name, tmp_path, monkeypatch):
     study = {"name": "noises", "base": of_users(name).resolved(), "grid": {"privacy.noise_multiplier": [1.5, 1.2, 1.4]}}
     whole = sweep(study, out=tmp_path / "whole", jobs=1)
-    take, happened = engine.heappop, 0
-
-    def watched(queue):
-        nonlocal happened
-        happened += 1
-        if happened == 120:
-            signal.raise_signal(signal.SIGINT)
-        return take(queue)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(engine, "heappop", watched)
-        cut = sweep(study, out=tmp_path, jobs=1)
-    assert [each.status for each in cut.runs] == ["interrupted"] * 3
-    left = [read(cut.folder / each.folder) for each in cut.runs]
+    cut, left = interrupted(study, tmp_path, monkeypatch, 120)
     assert 0 < left[0].manifest.updates < read(whole.folder / whole.runs[0].folder).manifest.updates
     if way == "alone":
         for each in left:
             resume(each.folder)
     else:
         assert [each.status for each in sweep(study, out=tmp_path, jobs=1).runs] == ["done"] * 3
-    for each, before in zip(cut.runs, whole.runs, strict=True):
-        one, other = read(cut.folder / each.folder), read(whole.folder / before.folder)
-        assert one.manifest.extra.pop("resumed") == 1
-        same(one, other)
+    same_as_whole(cut, whole)
