@@ -39,7 +39,7 @@ from simfl.compression.schemes import PAIRWISE
 from simfl.errors import ScenarioError
 from simfl.robust.base import Among
 from simfl.tape.recording import Gradient, Model
-from simfl.world.availability import Outcome
+from simfl.world.availability import CRASHED, DONE, GONE
 from simfl.world.compute import ClientDraws
 from simfl.world.engine import Process
 
@@ -116,9 +116,9 @@ class ADPSGD(OwnUpdates):
             gradient = self.gradient(self._present(me), me)
             read_at = self.updates
             outcome = yield self.compute(me)
-            if outcome is not Outcome.DONE:
+            if outcome is not DONE:
                 self.turns.forget(me)
-                if outcome is Outcome.GONE:
+                if outcome is GONE:
                     return
                 self.lost(gradient)
                 continue  # the client keeps its last model
@@ -173,9 +173,9 @@ class ADPSGD(OwnUpdates):
             read_at = self.updates
             peer, averaging = self.start_averaging(me) if self._starts[me] else (None, None)
             outcome = yield self.compute(me)
-            if outcome is not Outcome.DONE:
+            if outcome is not DONE:
                 self.turns.forget(me)
-                if outcome is Outcome.GONE:
+                if outcome is GONE:
                     return
             if averaging is not None:
                 computed_at = self.clock.now
@@ -185,7 +185,7 @@ class ADPSGD(OwnUpdates):
                 if not (self._trivial or (yield from self.until_back(me))):
                     self.turns.forget(me)
                     return
-            if outcome is Outcome.CRASHED:
+            if outcome is CRASHED:
                 self.lost(gradient)
                 continue
             if not self.waits:
@@ -270,7 +270,7 @@ class ADPSGD(OwnUpdates):
         """
         neighbors = self._neighbors(me)
         draw = self._choice.next(me)
-        if self.exchange == "atomic" and not (self._trivial and self._connected):
+        if not (self._trivial and self._connected) and self.exchange == "atomic":
             now, joined_s = self.clock.now, self.world.network.joined_s
             neighbors = [
                 k for k in neighbors if self.world.availability.online(k, now) and joined_s((me, k), now) == now

@@ -12,7 +12,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Final, Protocol
 
 import numpy as np
 import simpy
@@ -31,7 +31,7 @@ from simfl.streams import Streams
 from simfl.tape.recording import Gradient, Model, Round, Tape
 from simfl.tape.tuning import STEPS
 from simfl.world import World
-from simfl.world.availability import Outcome
+from simfl.world.availability import CRASHED, DONE, GONE
 from simfl.world.compute import Compute, Draws
 from simfl.world.links import Network
 from simfl.world.secure_sums import SumProtocol
@@ -40,7 +40,7 @@ from simfl.world.secure_sums import SumProtocol
 UpdateRow = tuple[float, int, int, int, int, int, float, float]
 OnUpdate = Callable[[UpdateRow], None]
 #: Stands in the integer columns `peer` and `round` of an update without one.
-NO_NUMBER = -1
+NO_NUMBER: Final = -1
 
 
 @dataclass(frozen=True)
@@ -257,7 +257,7 @@ class Algorithm:
         self._nominal, self._l2 = training.batch_size, training.l2
         self._per_update: Number = training.update_examples or self._nominal
         self._total = int(training.sizes.sum())
-        self._trivial = world.availability.trivial
+        self._trivial: bool = world.availability.trivial
         self._connected = not world.network.links.cuts
         # Bound once: these run for every event.
         self._bytes_of_model, self._bytes_of_message = training.model_bytes, training.message_bytes
@@ -266,6 +266,7 @@ class Algorithm:
         self._timeout = world.clock.timeout
         step_size = training.step_size
         self._schedule = step_size if callable(step_size) else number(step_size)
+        self._constant_step: Number | None = None if callable(step_size) else number(step_size)
         self._noise_std = training.each_noise_std()
         scale = training.noise_scale
         self._noise_scale = self._noise_std if scale is None else [number(value) for value in scale]
@@ -413,29 +414,27 @@ class Algorithm:
             made, before = self._seen.total(client), self._counted[client]
             self._counted[client], self._at_a_time[client] = made, max(made - before, self._at_a_time[client])
             if self.exhausted(client):
-                return self._timeout(0.0, Outcome.GONE)
+                return self._timeout(0.0, GONE)
         return self.compute_for(client, self._paces.duration(client, examples or self._nominal, self.clock.now))
 
     def compute_for(self, client: Integer, seconds: Number) -> simpy.Event:
         """Let the client compute for `seconds`; the event's value is an `Outcome`."""
         now = self.clock.now
-        if self._trivial:
-            self.times[client].compute_s += seconds
-            self.busy_until[client] = now + seconds
-            if self.observer is not None:
-                self.observer.computes(client, now + seconds, lost=False)
-            return self._timeout(seconds, Outcome.DONE)
-        when, outcome = self.world.availability.finish(client, now, seconds)
-        if outcome is not Outcome.DONE:
-            seconds = self.present_s(client, now, when)  # until the client crashes or leaves; this work is lost
-        self.times[client].compute_s += seconds
+        when, outcome = now + seconds, DONE
+        if not self._trivial:
+            when, outcome = self.world.availability.finish(client, now, seconds)
+            if outcome is not DONE:
+                seconds = self.present_s(client, now, when)  # until the client crashes or leaves; this work is lost
+        times: Times = self.times[client]
+        times.compute_s += seconds
         self.busy_until[client] = when
         if self.observer is not None:
-            self.observer.computes(client, when, lost=outcome is not Outcome.DONE)
-        ending = self.clock.timeout(when - now, outcome)
-        if outcome is Outcome.CRASHED and (optimizer := self.optimizer) is not None:
-            whose = 0 if self.one_model else client
-            ending.callbacks.append(lambda _: optimizer.lose(whose))  # before any process learns of the crash
+            self.observer.computes(client, when, lost=outcome is not DONE)
+        if self._trivial:
+            return self._timeout(seconds, DONE)
+        ending = self._timeout(when - now, outcome)
+        if outcome is CRASHED and self.optimizer is not None:
+            ending.callbacks.append(_losing(self.optimizer, 0 if self.one_model else client))
         return ending
 
     def stopped(self, client: Integer) -> None:
@@ -447,7 +446,7 @@ class Algorithm:
 
     def communicated(self, client: Integer, seconds: Number) -> None:
         """Count that the client communicated during the last `seconds`."""
-        times = self.times[client]
+        times: Times = self.times[client]
         before = times.communicate_s
         times.communicate_s += seconds
         if self.observer is not None:
@@ -574,10 +573,10 @@ class Algorithm:
 
     def step_size(self) -> Number:
         """Return the step size of the next update."""
-        schedule = self._schedule
-        if not callable(schedule):
-            return schedule
+        if self._constant_step is not None:
+            return self._constant_step
         examples = round(self._per_update * self.updates)
+        schedule: Any = self._schedule
         return schedule(self.updates, examples, examples / self._total)
 
     def descent(
@@ -650,6 +649,11 @@ class Algorithm:
     def rounds(self) -> int:
         """Completed rounds; for asynchronous algorithms, updates per client on average."""
         return self.round_num or self.updates // self.num_clients
+
+
+def _losing(optimizer: Optimizer, whose: Integer) -> Callable[[simpy.Event], None]:
+    """Return what makes a crash lose an optimizer's state, before any process learns of the crash."""
+    return lambda _: optimizer.lose(whose)
 
 
 @dataclass

@@ -30,7 +30,7 @@ from simfl.compression.base import AbstractScheme
 from simfl.compression.schemes import SCHEMES
 from simfl.robust.base import Among
 from simfl.tape.recording import Model
-from simfl.world.availability import Outcome
+from simfl.world.availability import CRASHED, GONE
 from simfl.world.engine import Process
 
 
@@ -73,9 +73,9 @@ class DecentralizedSGD(GraphRounds):
             gradient = self.gradient(self.model[me], me)
             size = gradient.size
             self._show(me, round_num)
-            while (outcome := (yield self.compute(me))) is Outcome.CRASHED:
+            while (outcome := (yield self.compute(me))) is CRASHED:
                 pass  # computed again at the same model: the neighbors still wait for this round
-            if outcome is Outcome.GONE:
+            if outcome is GONE:
                 self.leave(me)
                 return
             if not (yield from self.wait_for(me, round_num)):

@@ -43,7 +43,7 @@ from simfl.algorithms.server import ServerAlgorithm
 from simfl.compiled import Number
 from simfl.robust.base import Among
 from simfl.tape.recording import Model, Round
-from simfl.world.availability import Outcome
+from simfl.world.availability import CRASHED, GONE
 from simfl.world.compute import Draws
 from simfl.world.engine import Process
 
@@ -324,9 +324,9 @@ class FedAvg(ServerAlgorithm):
             seconds = self._seconds(me)
             steps, seconds = self._within(this, self.steps[me], seconds)
             outcome = yield self.compute_for(me, seconds + keys_s)
-            if outcome is not Outcome.CRASHED:
+            if outcome is not CRASHED:
                 break
-        if outcome is Outcome.GONE:
+        if outcome is GONE:
             self._done(me, this, None)
             return
         self._train_further(me, model, this.step_size)

@@ -48,7 +48,7 @@ from simfl.compiled import Integer, Number
 from simfl.compression.base import AbstractScheme, Pairs
 from simfl.compression.schemes import PAIRWISE
 from simfl.tape.recording import Gradient, Model
-from simfl.world.availability import Outcome
+from simfl.world.availability import DONE, GONE
 from simfl.world.compute import ClientDraws
 from simfl.world.engine import Process
 
@@ -224,9 +224,9 @@ class GossipLearning(OwnUpdates):
             gradient = self.gradient(self.model[me], me)
             read_at = self.updates
             outcome = yield self.compute(me)
-            if outcome is not Outcome.DONE:
+            if outcome is not DONE:
                 self.turns.forget(me)
-                if outcome is Outcome.GONE:
+                if outcome is GONE:
                     self._over[me], self._settled = True, False
                     return
                 self.lost(gradient)

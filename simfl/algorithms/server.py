@@ -32,7 +32,7 @@ from simfl.compression.schemes import UPLINKS
 from simfl.compression.schemes.ef21 import EF21
 from simfl.tape.recording import Gradient, Model, Tape
 from simfl.world import World
-from simfl.world.availability import Outcome
+from simfl.world.availability import DONE, GONE
 from simfl.world.engine import Process
 
 
@@ -235,7 +235,7 @@ class ServerAlgorithm(Algorithm):
         server = self.server if server is None else server
         begin_s = max(self.clock.now, self._free_s.get(server, 0.0))
         self._free_s[server], outcome = self.world.availability.finish(server, begin_s, seconds)
-        if outcome is Outcome.DONE:
+        if outcome is DONE:
             self.clock.call_at(self._free_s[server], receive)
 
     def content(self, client: int) -> Any:
@@ -383,14 +383,14 @@ class AsyncServerAlgorithm(ServerAlgorithm):
                 del gradient
                 came = stop.cause
                 continue
-            if outcome is Outcome.DONE:
+            if outcome is DONE:
                 came = self.push(me, gradient, read)
                 del gradient
                 continue
             self.lost(gradient)
             del gradient
             self.miss(me)
-            if outcome is Outcome.GONE:
+            if outcome is GONE:
                 break
             came = self.request(me)
         self.leave(me)

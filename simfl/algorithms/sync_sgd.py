@@ -40,7 +40,7 @@ from simfl.algorithms.optimizers import Terms
 from simfl.compiled import Integer, Number
 from simfl.robust.base import Among
 from simfl.tape.recording import Gradient, Model
-from simfl.world.availability import Outcome
+from simfl.world.availability import CRASHED, DONE
 from simfl.world.collectives import (
     ALL_GATHERS,
     ALL_REDUCES,
@@ -141,8 +141,9 @@ class SyncSGD(Algorithm):
             self._show(finished, gradients)
             step_size = self.step_size()
             if self.optimizer is None and self.aggregation is None:
-                terms = [self.descent(gradients[k], step_size, 1.0 / len(finished)) for k in finished]
-                self.model = self.tape.combine((1.0, self.model), *(term for pair in terms for term in pair))
+                share = 1.0 / len(finished)
+                terms = [term for k in finished for term in self.descent(gradients[k], step_size, share)]
+                self.model = self.tape.combine((1.0, self.model), *terms)
             elif self.optimizer is None:
                 mean = ((-step_size * share, part) for share, part in self._mean(finished, gradients))
                 self.model = self.tape.combine((1.0, self.model), *mean)
@@ -251,6 +252,9 @@ class SyncSGD(Algorithm):
         return [(self._members[i], self._members[j]) for i, j in pairs_of(step)]
 
     def _expected_s(self, step: Step) -> NDArray[np.float64]:
+        """Return the expected seconds of each message."""
+        if self.world.network.steady:  # all take as long as the first one
+            return np.full(len(step.sources), self.world.network.expected_s(self._pairs(step)[:1], step.size)[0])
         return np.array(self.world.network.expected_s(self._pairs(step), step.size))
 
     def all_reduce_s(self, members: list[int]) -> Number:
@@ -274,9 +278,10 @@ class SyncSGD(Algorithm):
         """
 
         def finished(event: simpy.Event) -> None:
-            if event.value is Outcome.CRASHED:
+            outcome = event.value
+            if outcome is CRASHED:
                 self._compute_until_done(k, barrier)
             else:
-                barrier.tick(k if event.value is Outcome.DONE else None)
+                barrier.tick(k if outcome is DONE else None)
 
         self.compute(k).callbacks.append(finished)

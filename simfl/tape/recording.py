@@ -28,7 +28,7 @@ import operator
 import reprlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import numpy as np
 from mypy_extensions import mypyc_attr
@@ -46,21 +46,23 @@ Decide = Callable[[NDArray[np.float32], NDArray[np.float32]], NDArray[Any]]
 DrawSize = Callable[[int, int, int], int]
 """Draws how many examples a Poisson batch has, given its client, its number, and how many it has on average."""
 
-_ONE = (1.0,)
-_USED = -1  # size of a gradient that was consumed
-_IN_PIECES = -2  # size of a gradient that is consumed piece by piece
-_ZERO = [(0.0,) * n for n in range(16)]
-_NO_ROWS = [(NO_ROW,) * n for n in range(16)]
+_ONE: Final[tuple[Number, ...]] = (1.0,)
+_USED: Final = -1  # size of a gradient that was consumed
+_IN_PIECES: Final = -2  # size of a gradient that is consumed piece by piece
+_ZERO: Final[list[tuple[Number, ...]]] = [(0.0,) * n for n in range(16)]
+_NO_ROWS: Final[list[tuple[int, ...]]] = [(NO_ROW,) * n for n in range(16)]
+_INFINITE: Final = math.inf
 
 #: Draws of noise that is added by a separate operation have numbers from here on.
 NOISE_DRAWS = 2**30
 #: Chains over which a sum of many gradients is split: enough to fill the lanes of a step.
-CHAINS = 16
+CHAINS: Final = 16
 #: Largest number of functions of models in a run; a function counts once for each number of inputs, outputs and
 #: scalars. All are compiled.
 MOST_BRANCHES = 64
 
 
+@mypyc_attr(acyclic=True)
 class Row:
     """One row of the bank, with a number; tells the tape when it is no longer used."""
 
@@ -75,7 +77,7 @@ class Row:
         self._graveyard.append(self.number)
 
 
-@mypyc_attr(allow_interpreted_subclasses=True)
+@mypyc_attr(allow_interpreted_subclasses=True, acyclic=True)
 class Model:
     """An immutable model value: sum of coefs[j] * rows[j]."""
 
@@ -86,6 +88,7 @@ class Model:
         self.coefs = coefs
 
 
+@mypyc_attr(acyclic=True)
 class Gradient:
     """The sum of a mini-batch's gradients at `model`, clipped and noised.
 
@@ -154,6 +157,7 @@ class Gradient:
         return Gradient(self.model, self.client, self.draw, self.size, self.noise_scale, self.expected)
 
 
+@mypyc_attr(acyclic=True)
 class GradientInPieces(Gradient):
     """The gradient of a batch in parts; one part has the noise.
 
@@ -191,6 +195,7 @@ class GradientInPieces(Gradient):
         return twin
 
 
+@mypyc_attr(acyclic=True)
 class ClippedGradient(Gradient):
     """A gradient with its own clipping norm.
 
@@ -222,6 +227,7 @@ class ClippedGradient(Gradient):
         )
 
 
+@mypyc_attr(acyclic=True)
 class Round(Gradient):
     """The change of `model` by many local SGD steps, used like a gradient.
 
@@ -496,9 +502,9 @@ class Tape:
             ValueError: an argument is out of its range.
         """
         if (
-            draw.__class__ is not int
-            or size.__class__ is not int
-            or not (client >= 0 and draw >= 0 and size >= 0 and 0.0 <= noise_scale < math.inf)
+            not isinstance(draw, int)
+            or not isinstance(size, int)
+            or not (client >= 0 and draw >= 0 and size >= 0 and 0.0 <= noise_scale < _INFINITE)
         ):
             client, draw, size = _checked(client, draw, size, noise_scale)
         expected = 0
@@ -760,10 +766,12 @@ class Tape:
         out = self._new_row(level)
         buffer, count = self._serials, len(items)
         layout = buffer.layout
-        buffer.ints += [*(row.number for row, _ in items), *[NO_ROW] * (layout.reads - count), out.number]
+        buffer.ints += [row.number for row, _ in items]
+        buffer.ints += (*[NO_ROW] * (layout.reads - count), out.number)
         if layout.further:  # functions of models are serial operations too
             buffer.ints += [*[NO_ROW] * (layout.writes - 1), LINEAR, 0, 0]
-        buffer.floats += [*(coef for _, coef in items), *[0.0] * (layout.numbers - count)]
+        buffer.floats += [coef for _, coef in items]
+        buffer.floats += [0.0] * (layout.numbers - count)
         buffer.levels.append(level)
         self._count()
         return out
@@ -797,12 +805,16 @@ class Tape:
                 value.made = None
                 value = made
             if isinstance(value, Gradient):
-                if value.pieces and self.releases is not None and not value.released:
+                if gradients is None:
+                    gradients = []
+                if not value.pieces:
+                    gradients.append((coef, value))
+                    continue
+                if self.releases is not None and not value.released:
                     self.releases.count(value)
-                gradients = gradients or []
                 for piece in value.pieces:
                     piece.released = True  # with the whole
-                gradients += [(coef, piece) for piece in value.pieces] if value.pieces else [(coef, value)]
+                    gradients.append((coef, piece))
                 continue
             rows, coefs = value.rows, value.coefs
             if len(rows) == 1:
@@ -819,7 +831,7 @@ class Tape:
             coef, gradient = gradients[0]
             if len(form) > self.reads:
                 form = self._settled(terms)
-            return Model((self._step(form, coef, gradient),), (1.0,))
+            return Model((self._step(tuple(form), tuple(form.values()), coef, gradient),), _ONE)
         return self._sum_of_gradients(form, gradients)
 
     def _settled(self, terms: Sequence[tuple[Number, Model | Gradient]]) -> dict[Row, Number]:
@@ -1006,8 +1018,10 @@ class Tape:
         out = self._new_row(level)
         pad = self.reads - len(form)
         buffer = self._combines
-        buffer.ints += [*(row.number for row in form), *_NO_ROWS[pad], out.number]
-        buffer.floats += [*form.values(), *_ZERO[pad]]
+        buffer.ints += [row.number for row in form]
+        buffer.ints += (*_NO_ROWS[pad], out.number)
+        buffer.floats += form.values()
+        buffer.floats += _ZERO[pad]
         buffer.levels.append(level)
         self._count()
         return out
@@ -1073,10 +1087,10 @@ class Tape:
             ]
         return self._combine_rows(dict(items))
 
-    def _step(self, base: dict[Row, Number], coef: Number, gradient: Gradient) -> Row:
-        """Record out = base + coef * gradient, in as many operations as it takes."""
-        if len(base) > self.reads:
-            base = {self._reduce(base): 1.0}
+    def _step(self, rows: tuple[Row, ...], coefs: tuple[Number, ...], coef: Number, gradient: Gradient) -> Row:
+        """Record out = sum coefs * rows + coef * gradient, in as many operations as it takes."""
+        if len(rows) > self.reads:
+            rows, coefs = (self._reduce(dict(zip(rows, coefs, strict=True))),), _ONE
         total = gradient.size
         if total == _USED:
             raise ValueError(
@@ -1086,9 +1100,7 @@ class Tape:
             self.releases.count(gradient)
         gradient.size = _USED
         size = min(total, self.max_batch)
-        out = self._record(
-            tuple(base), tuple(base.values()), gradient, coef, gradient.first_or_steps, size, gradient.noise_scale
-        )
+        out = self._record(rows, coefs, gradient, coef, gradient.first_or_steps, size, gradient.noise_scale)
         first = size
         while first < total:
             # Examples beyond the fixed width of a batch are added by further operations, without
@@ -1127,17 +1139,24 @@ class Tape:
         free = self._free
         out = Row(free.pop(), level, self._graveyard) if free else self._new_row(level)
         pad = self.reads - len(rows)
-        base = [row.number for row in rows] if len(rows) > 1 else [rows[0].number] if rows else []
         buffer = self._gradients
+        ints, floats = buffer.ints, buffer.floats
+        if len(rows) == 1:  # the hot path
+            ints += (read.number, rows[0].number)
+        else:
+            ints += (read.number, *[row.number for row in rows])
+        ints += _NO_ROWS[pad]
         if kept is not None:
             made = [self._new_row(level) for _ in range(self.state_rows)]
             kept.after = tuple([Model((row,), _ONE) for row in made])
-            buffer.ints += (read.number, *base, *_NO_ROWS[pad], *[row.number for row in kept.state])
-            buffer.ints += (out.number, *[row.number for row in made])
-            buffer.ints += (kept.client, kept.draw, first, size, kept.count)
+            ints += [row.number for row in (*kept.state, out, *made)]
+            ints += (kept.client, kept.draw, first, size, kept.count)
         else:
-            buffer.ints += [read.number, *base, *_NO_ROWS[pad], out.number, gradient.client, gradient.draw, first, size]
-        buffer.floats += [*coefs, *_ZERO[pad], coef, noise_scale, *gradient.step]
+            ints += (out.number, gradient.client, gradient.draw, first, size)
+        floats += coefs
+        floats += _ZERO[pad]
+        floats += (coef, noise_scale)
+        floats += gradient.step
         buffer.levels.append(level)
         self._recorded += 1
         if self._recorded >= self.window:
@@ -1155,14 +1174,15 @@ class Tape:
 
     def _sum_of_gradients(self, base: dict[Row, Number], gradients: list[tuple[Number, Gradient]]) -> Model:
         """Return base + sum of many gradients: some chains of steps, then a tree."""
-        partial: list[dict[Row, Number]] = [base] + [{} for _ in range(min(CHAINS, len(gradients)) - 1)]
+        ends: list[Row] = []  # of the chains so far
         for i, (coef, gradient) in enumerate(gradients):
-            chain = i % len(partial)
-            partial[chain] = {self._step(partial[chain], coef, gradient): 1.0}
-        total: dict[Row, Number] = {}
-        for part in partial:
-            total.update(part)
-        return Model((self._reduce(total),), (1.0,))
+            if i >= CHAINS:
+                ends[i % CHAINS] = self._step((ends[i % CHAINS],), _ONE, coef, gradient)
+            elif i:
+                ends.append(self._step((), (), coef, gradient))
+            else:
+                ends.append(self._step(tuple(base), tuple(base.values()), coef, gradient))
+        return Model((self._reduce(dict.fromkeys(ends, 1.0)),), _ONE)
 
     def flush(self) -> None:
         """Submit all recorded operations."""

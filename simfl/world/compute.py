@@ -14,7 +14,7 @@ import math
 from array import array
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,9 +51,9 @@ class Law:
 
 
 #: Draws per block: few, so that the blocks of ten thousand clients stay in the cache.
-_DRAWS = 32
+_DRAWS: Final = 32
 #: Iterations for which the random clients of a slowdown are drawn together.
-_BLOCK = 256
+_BLOCK: Final = 256
 #: Bytes of drawn slow clients in memory; `_LEAST_KEPT` blocks are kept in any case.
 _KEPT_BYTES = 2**25
 _LEAST_KEPT = 8
@@ -112,7 +112,7 @@ class ClientDraws:
 
     def next(self, client: Integer) -> float:
         """Return the client's next draw."""
-        left = self._left[client] - 1
+        left: int = self._left[client] - 1
         if left < 0:
             self._draw(client)
             left = _DRAWS - 1
@@ -240,7 +240,7 @@ class Compute:
 
     def duration(self, client: Integer, examples: Number, now: Number) -> float:
         """Return the seconds that the client's next `examples` take from now on."""
-        seconds = examples * self._base[client]
+        seconds: float = examples * self._base[client]
         if self._overhead is not None:
             seconds += math.ceil(examples / self._batch_size) * self._overhead[client]
         if self._jitter is not None:

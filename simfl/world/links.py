@@ -152,6 +152,7 @@ class ServerModel:
         return not (self.uplink or self.downlink or self.seconds_per_update)
 
 
+@mypyc_attr(acyclic=True)
 class Traffic:
     """Bytes and messages that a node sent, resends included."""
 
@@ -469,7 +470,7 @@ class Network:
         self._latency_s, self._lost = self.values.latency_s, self.values.lost
         self._cuts, self._starting = bool(links.cuts), links.startup is not None
         self._clients = num_clients
-        self._trivial = availability.trivial
+        self._trivial: bool = availability.trivial
         #: Attempts that were delivered, and those that were lost or given up; the others are in flight.
         self.delivered = self.lost = 0
         #: Messages that will never arrive, by source and target.
@@ -591,7 +592,7 @@ class Network:
     def launch(self, message: Message, begin: float) -> float | None:
         """Count a send attempt and draw its latency; None if it is lost."""
         source = message.source
-        traffic = self.traffic[source]
+        traffic: Traffic = self.traffic[source]
         traffic.sent_bytes += message.size
         traffic.messages += 1
         if self._lost is not None and self._lost(source, message.target, begin):
@@ -601,7 +602,7 @@ class Network:
 
     def count(self, source: Integer, size: Integer, messages: Integer = 1) -> None:
         """Count messages of `size` bytes each that arrive at once, without being sent."""
-        traffic = self.traffic[source]
+        traffic: Traffic = self.traffic[source]
         traffic.sent_bytes += messages * (size + self.links.overhead)
         traffic.messages += messages
         self.delivered += messages
