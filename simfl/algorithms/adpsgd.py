@@ -25,7 +25,7 @@ worker that waits for an answer, unless that answer can never arrive.
 from __future__ import annotations
 
 import functools
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import simpy
 from mypy_extensions import mypyc_attr
@@ -211,44 +211,10 @@ class ADPSGD(OwnUpdates):
         peer = self._partner[me] = self.choose(me)
         if peer is None:
             return None, None
-        network, size, half = self._network, self._bytes_of_message, self._half
-        combine, optimizer = self.tape.combine, self.optimizer
-        memory = None if self._pairs is None else self._pairs.of(me, peer)
-        before = sent = self._present(me)
-        if memory is not None:
-            before, sent = memory.shown[me], memory.show(me, sent)
-        state = None if optimizer is None else optimizer.shown(me)
-        done = self.clock.event()
-
-        def at_peer() -> None:
-            other = self._present(peer) if memory is None else memory.show(peer, self.model[peer])
-            if self.aggregation is None:
-                difference = combine((half, sent), (-half, other))
-                self._move(peer, 1.0, difference)
-            else:
-                difference = combine((1.0, sent), (-1.0, self._after_hearing(me, peer, sent, other)))
-                self.model[peer] = self._after_hearing(peer, me, other, sent)
-            self.in_flight[me] = difference
-            if optimizer is not None and state is not None:
-                self._states_in_flight[me] = own = optimizer.shown(peer)
-                optimizer.average(peer, [(0.5, state), (0.5, own)])
-            # The content is the neighbor's model: the receiver can derive it from the difference and what it sent.
-            network.send(peer, me, size, at_home, content=other)
-
-        def at_home() -> None:
-            self._move(me, -1.0, self.in_flight.pop(me))
-            if optimizer is not None and state is not None:
-                optimizer.average(me, [(0.5, optimizer.shown(me)), (0.5, self._states_in_flight.pop(me))])
-            done.succeed(True)
-
-        def refused() -> None:
-            if memory is not None:
-                memory.undo(me, before, sent)
-            done.succeed(False)
-
+        exchange = Exchange(self, me, peer)
         # If the neighbor is offline or unreachable, the exchange is abandoned before any model changes.
-        network.send(me, peer, size, at_peer, refused, sent)
-        return peer, done
+        self._network.send(me, peer, self._bytes_of_message, exchange.at_peer, exchange.refused, exchange.sent)
+        return peer, exchange.done
 
     def _after_hearing(self, me: int, peer: int, mine: Model, sent: Model) -> Model:
         """Return what the rule makes of a client's model and its neighbor's."""
@@ -285,3 +251,55 @@ class ADPSGD(OwnUpdates):
         if network.witness is not None:
             network.witness.shown(me, peer, self.model[me])
             network.witness.shown(peer, me, self.model[peer])
+
+
+class Exchange:
+    """An exchange under way: a model to a neighbor, and the difference back.
+
+    Compiled functions inside of one another would refer to each other, and so keep models alive.
+
+    Attributes:
+        sent: what the neighbor gets.
+        done: the event at its end; its value says whether the exchange took place.
+    """
+
+    def __init__(self, owner: ADPSGD, me: int, peer: int) -> None:
+        self._owner, self._me, self._peer = owner, me, peer
+        self._memory: Any = None if owner._pairs is None else owner._pairs.of(me, peer)
+        self._before = self.sent = owner._present(me)
+        if self._memory is not None:
+            self._before, self.sent = self._memory.shown[me], self._memory.show(me, self.sent)
+        self._state = None if owner.optimizer is None else owner.optimizer.shown(me)
+        self.done = owner.clock.event()
+
+    def at_peer(self) -> None:
+        """Let the neighbor average, and send the difference back."""
+        owner, me, peer, sent, memory = self._owner, self._me, self._peer, self.sent, self._memory
+        other = owner._present(peer) if memory is None else memory.show(peer, owner.model[peer])
+        if owner.aggregation is None:
+            difference = owner.tape.combine((owner._half, sent), (-owner._half, other))
+            owner._move(peer, 1.0, difference)
+        else:
+            difference = owner.tape.combine((1.0, sent), (-1.0, owner._after_hearing(me, peer, sent, other)))
+            owner.model[peer] = owner._after_hearing(peer, me, other, sent)
+        owner.in_flight[me] = difference
+        if owner.optimizer is not None and self._state is not None:
+            owner._states_in_flight[me] = own = owner.optimizer.shown(peer)
+            owner.optimizer.average(peer, [(0.5, self._state), (0.5, own)])
+        # The content is the neighbor's model: the receiver can derive it from the difference and what it sent.
+        owner._network.send(peer, me, owner._bytes_of_message, self.at_home, content=other)
+
+    def at_home(self) -> None:
+        """Subtract the difference."""
+        owner, me = self._owner, self._me
+        owner._move(me, -1.0, owner.in_flight.pop(me))
+        if owner.optimizer is not None and self._state is not None:
+            states = [(0.5, owner.optimizer.shown(me)), (0.5, owner._states_in_flight.pop(me))]
+            owner.optimizer.average(me, states)
+        self.done.succeed(True)
+
+    def refused(self) -> None:
+        """Abandon the exchange."""
+        if self._memory is not None:
+            self._memory.undo(self._me, self._before, self.sent)
+        self.done.succeed(False)

@@ -10,6 +10,7 @@ A client's round is one operation on the tape. The server may limit the number o
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -34,11 +35,11 @@ class Update:
         change: the promised change of that model, or what compression leaves of it.
         examples: of all its steps.
         step_size: the step size of the local steps.
+        came: succeeds when the client receives the next model.
+        number: counts all updates that were sent.
         weight: the factor from the staleness bound; 0 if the update is dropped.
         staleness: steps of the server between the read and the arrival.
-        came: succeeds when the client receives the next model.
         taken_s: virtual time of the arrival, seconds.
-        number: counts all updates that were sent.
     """
 
     client: int
@@ -46,11 +47,11 @@ class Update:
     change: Model | Round
     examples: int
     step_size: Number
-    weight: Number
-    staleness: int
     came: simpy.Event
-    taken_s: Number
-    number: int = 0
+    number: int
+    weight: Number = 1.0
+    staleness: int = 0
+    taken_s: Number = 0.0
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -97,22 +98,23 @@ class LocalRounds(AsyncServerAlgorithm):
 
     def push(self, me: int, change: Round, read: int) -> simpy.Event:
         """Send an update to the server, which answers with the next model."""
-        came, model, step_size, examples = self.clock.event(), change.model, change.step[0], change.all_examples
         self.sent += 1
-        number = self.sent
+        update = Update(me, change.model, change, change.all_examples, change.step[0], self.clock.event(), self.sent)
         self.release(change)
         made = self.trained(change)
-        sent = self.compressed(me, ((1.0, made),)) or made
-
-        def apply(weight: Number, staleness: int) -> None:
-            self.take(Update(me, model, sent, examples, step_size, weight, staleness, came, self.clock.now, number))
-
+        sent = update.change = self.compressed(me, ((1.0, made),)) or made
+        apply = functools.partial(self._take, update)
         if self.secure is None:
             self.to_server(me, lambda: self.arrive(me, read, apply), content=sent)
         else:
-            self.secure.exchange(me, number)
+            self.secure.exchange(me, update.number)
             self.to_server(me, lambda: self.arrive(me, read, apply), self.secure.protocol.vector_bytes)
-        return came
+        return update.came
+
+    def _take(self, update: Update, weight: Number, staleness: int) -> None:
+        """Process an update that arrives now."""
+        update.weight, update.staleness, update.taken_s = weight, staleness, self.clock.now
+        self.take(update)
 
     def release(self, change: Round) -> None:
         """Count an update in flight as released, whether the server uses it or not.

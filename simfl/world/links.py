@@ -82,6 +82,9 @@ class LinkModel:
         """Return (source, target, time) -> latency in seconds; None: always 0."""
         if self.latency is None:
             return None
+        if isinstance(self.latency, Constant):
+            constant = float(self.latency.value)
+            return lambda source, target, time: constant
         draws = Draws(streams, "latency", self.latency)
         return lambda source, target, time: draws.next(source)
 
