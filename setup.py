@@ -82,6 +82,8 @@ def extensions(reason: str) -> list[Extension]:
     found = mypycify([*FLAGS, *HOT], opt_level="3", debug_level="0", group_name="simfl")
     for extension in found:  # a compiler that warns of something new is no reason to fail
         extension.extra_compile_args = [flag for flag in extension.extra_compile_args if flag != "-Werror"]
+        if os.name == "posix":  # calls within a module may be inlined: no other module replaces its functions
+            extension.extra_compile_args.append("-fno-semantic-interposition")
     return found
 
 

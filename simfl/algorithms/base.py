@@ -626,8 +626,8 @@ class Algorithm:
 
     def merged(self, node: int, model: Model) -> None:
         """Tell the network's witness that the node's model contains a round's sum."""
-        if self.world.network.witness is not None:
-            self.world.network.witness.merged(node, model)
+        if self._network.witness is not None:
+            self._network.witness.merged(node, model)
 
     @contextlib.contextmanager
     def together(self) -> Iterator[None]:

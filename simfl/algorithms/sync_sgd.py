@@ -254,7 +254,8 @@ class SyncSGD(Algorithm):
     def _expected_s(self, step: Step) -> NDArray[np.float64]:
         """Return the expected seconds of each message."""
         if self.world.network.steady:  # all take as long as the first one
-            return np.full(len(step.sources), self.world.network.expected_s(self._pairs(step)[:1], step.size)[0])
+            first = self._members[step.sources[0]], self._members[step.targets[0]]
+            return np.full(len(step.sources), self.world.network.expected_s([first], step.size)[0])
         return np.array(self.world.network.expected_s(self._pairs(step), step.size))
 
     def all_reduce_s(self, members: list[int]) -> Number:

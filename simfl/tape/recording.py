@@ -766,12 +766,15 @@ class Tape:
         out = self._new_row(level)
         buffer, count = self._serials, len(items)
         layout = buffer.layout
-        buffer.ints += [row.number for row, _ in items]
-        buffer.ints += (*[NO_ROW] * (layout.reads - count), out.number)
+        ints, floats = buffer.ints, buffer.floats
+        for row, coef in items:
+            ints.append(row.number)
+            floats.append(coef)
+        ints += [NO_ROW] * (layout.reads - count)
+        ints.append(out.number)
         if layout.further:  # functions of models are serial operations too
-            buffer.ints += [*[NO_ROW] * (layout.writes - 1), LINEAR, 0, 0]
-        buffer.floats += [coef for _, coef in items]
-        buffer.floats += [0.0] * (layout.numbers - count)
+            ints += [*[NO_ROW] * (layout.writes - 1), LINEAR, 0, 0]
+        floats += [0.0] * (layout.numbers - count)
         buffer.levels.append(level)
         self._count()
         return out
@@ -1018,8 +1021,11 @@ class Tape:
         out = self._new_row(level)
         pad = self.reads - len(form)
         buffer = self._combines
-        buffer.ints += [row.number for row in form]
-        buffer.ints += (*_NO_ROWS[pad], out.number)
+        ints = buffer.ints
+        for row in form:
+            ints.append(row.number)
+        ints += _NO_ROWS[pad]
+        ints.append(out.number)
         buffer.floats += form.values()
         buffer.floats += _ZERO[pad]
         buffer.levels.append(level)
@@ -1141,10 +1147,9 @@ class Tape:
         pad = self.reads - len(rows)
         buffer = self._gradients
         ints, floats = buffer.ints, buffer.floats
-        if len(rows) == 1:  # the hot path
-            ints += (read.number, rows[0].number)
-        else:
-            ints += (read.number, *[row.number for row in rows])
+        ints.append(read.number)
+        for row in rows:
+            ints.append(row.number)
         ints += _NO_ROWS[pad]
         if kept is not None:
             made = [self._new_row(level) for _ in range(self.state_rows)]

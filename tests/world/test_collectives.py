@@ -5,7 +5,17 @@ import math
 import numpy as np
 import pytest
 
-from simfl.world.collectives import ALL_GATHERS, ALL_REDUCES, equal_seconds, fastest, messages, pairs_of, seconds, sent
+from simfl.world.collectives import (
+    ALL_GATHERS,
+    ALL_REDUCES,
+    equal_seconds,
+    fastest,
+    lockstep_seconds,
+    messages,
+    pairs_of,
+    seconds,
+    sent,
+)
 
 LATENCY, BANDWIDTH, SIZE = 1e-3, 1e6, 48_000
 real = pytest.mark.parametrize("name", ["ring", "halving", "doubling"])
@@ -47,6 +57,19 @@ def test_times_on_equal_links_are_the_closed_forms(count):
         plan = ALL_REDUCES[name](count, SIZE)
         assert equal_seconds(plan, each_s) == pytest.approx(time)
         assert seconds(plan, count, each_s) == pytest.approx(time)
+
+
+@pytest.mark.parametrize("plans", [ALL_REDUCES, ALL_GATHERS], ids=["reduce", "gather"])
+def test_in_lockstep_the_duration_is_that_of_all_nodes_to_the_last_bit(plans):
+    draw = np.random.default_rng(0).lognormal
+    for name, build in plans.items():
+        for count in range(2, 70):
+            plan = build(count, SIZE)
+            if any(len(step.sources) < count for step in plan):
+                continue
+            times = {id(step): np.full(len(step.sources), draw()) for step in plan}
+            travel = lambda step, times=times: times[id(step)]  # noqa: E731
+            assert lockstep_seconds(plan, travel) == seconds(plan, count, travel), (name, count)
 
 
 @counts
