@@ -596,7 +596,7 @@ class Algorithm:
         optimizer = self.optimizer
         if optimizer is None:
             if not self._l2:
-                return self.tape.combine((1.0, base), (-step_size * share / self._nominal, gradient))
+                return self.tape.step(base, -step_size * share / self._nominal, gradient)
             return self.tape.combine((1.0, base), *self.descent(gradient, step_size, share))
         return optimizer.step(who, base, self.ascent(gradient, share), step_size)
 

@@ -58,6 +58,11 @@ class ListeningTape(Tape):
         self._listen(terms)
         return super().combine(*terms)
 
+    def step(self, base: Model, coef: float, gradient: Gradient) -> Model:
+        """Take a step as `Tape.step`, and listen to its promise."""
+        self._listen([(coef, gradient)])
+        return super().step(base, coef, gradient)
+
     def apply(self, *terms: tuple[float, Model | Gradient]) -> Model:
         """Apply terms as `Tape.apply`, and listen to the promises among them."""
         self._listen(terms)

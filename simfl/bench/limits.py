@@ -207,6 +207,10 @@ class PerCallTape(Tape):
 
     apply = combine  # operations run in order
 
+    def step(self, base: Any, coef: Any, gradient: Any) -> Any:
+        """Compute the step now."""
+        return self.combine((1.0, base), (coef, gradient))
+
     def map(
         self,
         function: Any,

@@ -789,14 +789,8 @@ class Tape:
             if isinstance(one, Model):
                 rows, coefs = one.rows, one.coefs
                 if isinstance(other, Gradient):
-                    size = other.size
-                    if c0 == 1.0 and len(rows) <= self.reads and 0 <= size <= self.max_batch:
-                        if self.releases is not None and not other.released:
-                            self.releases.count(other)
-                        other.size = _USED
-                        return Model(
-                            (self._record(rows, coefs, other, c1, other.first_or_steps, size, other.noise_scale),), _ONE
-                        )
+                    if c0 == 1.0 and len(rows) <= self.reads and 0 <= other.size <= self.max_batch:
+                        return self._stepped(one, c1, other)
                 elif len(rows) == 1 and len(other.rows) == 1 and rows[0] is not other.rows[0]:
                     return Model(rows + other.rows, (c0 * coefs[0], c1 * other.coefs[0]))
         form: dict[Row, Number] = {}
@@ -836,6 +830,20 @@ class Tape:
                 form = self._settled(terms)
             return Model((self._step(tuple(form), tuple(form.values()), coef, gradient),), _ONE)
         return self._sum_of_gradients(form, gradients)
+
+    def step(self, base: Model, coef: Number, gradient: Gradient) -> Model:
+        """Return base + coef * gradient, as `combine` does: the most frequent sum."""
+        if len(base.rows) <= self.reads and 0 <= gradient.size <= self.max_batch:
+            return self._stepped(base, coef, gradient)
+        return self.combine((1.0, base), (coef, gradient))
+
+    def _stepped(self, base: Model, coef: Number, gradient: Gradient) -> Model:
+        """Take a step that is one operation."""
+        if self.releases is not None and not gradient.released:
+            self.releases.count(gradient)
+        size, gradient.size = gradient.size, _USED
+        first, scale = gradient.first_or_steps, gradient.noise_scale
+        return Model((self._record(base.rows, base.coefs, gradient, coef, first, size, scale),), _ONE)
 
     def _settled(self, terms: Sequence[tuple[Number, Model | Gradient]]) -> dict[Row, Number]:
         """Return the form of the models in `terms`, each made a single row first.
