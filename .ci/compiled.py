@@ -102,25 +102,31 @@ class Own(ADPSGD):
 """
 
 PLAY = """
-import json, pathlib, sys, simfl
+import gc, json, pathlib, sys, simfl
+gc.disable()
 found = {}
 sections_of = sys.stdin.read()
 for name, sections in json.loads(sections_of).items():
     run = simfl.run({"name": name, **sections}, out=sys.argv[1], checkpoint_every="never")
     found[name] = run.manifest.compiled, run.manifest.digest
+    del run
+    found[name] += (gc.collect(),)
 for name in ("atomic", "fedbuff"):
     base = {"name": name, **json.loads(sections_of)[name]}
     study = {"base": base, "grid": {"algorithm.step_size": [0.1, 0.05]}, "seeds": {"world": 1, "learning": 2}}
     simfl.sweep({"name": f"{name}-swept", **study}, out=sys.argv[1], jobs=1)
     manifests = pathlib.Path(sys.argv[1], f"{name}-swept").rglob("manifest.json")
     digests = sorted(json.loads(path.read_text())["digest"] for path in manifests)
-    found[f"{name}-swept"] = found[name][0], " ".join(digests)
+    found[f"{name}-swept"] = found[name][0], " ".join(digests), 0
 print(json.dumps(found))
 """
 
 
-def play(package: Path, folder: Path) -> dict[str, tuple[bool, str]]:
-    """Run all scenarios with the simfl that lies in a folder; return whether it is compiled, and digests, by name."""
+def play(package: Path, folder: Path) -> dict[str, tuple[bool, str, int]]:
+    """Run all scenarios with the simfl that lies in a folder.
+
+    Returns, by name: whether it is compiled, the digest, and the number of objects that only the collector frees.
+    """
     folder.mkdir()
     (folder / "own_code.py").write_text(OWN, encoding="utf-8")
     scenarios = {name: {**COMMON, **sections} for name, sections in SCENARIOS.items()}
@@ -173,9 +179,14 @@ def main(wheels: Path) -> None:
         with zipfile.ZipFile(wheel) as archive:
             archive.extractall(PLACE)
         compiled, plain = play(PLACE, Path(name, "compiled")), play(ROOT, Path(name, "plain"))
-    for scenario, (is_compiled, digest) in compiled.items():
-        if not is_compiled or plain[scenario] != (False, digest):
+    for scenario, (is_compiled, digest, garbage) in compiled.items():
+        if not is_compiled or plain[scenario][:2] != (False, digest):
             sys.exit(f"compiled: {scenario}: expected equal digests, found {compiled[scenario]} and {plain[scenario]}")
+        if garbage > plain[scenario][2] + COMMON["stop"]["updates"]:
+            sys.exit(
+                f"compiled: {scenario}: expected no cycles of references for each update, found {garbage} objects in "
+                f"cycles, not compiled {plain[scenario][2]}: nested functions that call each other make them"
+            )
     print(f"compiled: {', '.join(compiled)}: equal digests compiled and not; the wheel is {wheel}")
     print(f"compiled: to use it, pip install --force-reinstall --no-deps {wheel}")
 

@@ -434,6 +434,7 @@ class Algorithm:
             return self._timeout(seconds, DONE)
         ending = self._timeout(when - now, outcome)
         if outcome is CRASHED and self.optimizer is not None:
+            # before any process learns of the crash
             ending.callbacks.append(_losing(self.optimizer, 0 if self.one_model else client))
         return ending
 
@@ -576,7 +577,8 @@ class Algorithm:
         if self._constant_step is not None:
             return self._constant_step
         examples = round(self._per_update * self.updates)
-        schedule: Any = self._schedule
+        schedule = self._schedule
+        assert callable(schedule)
         return schedule(self.updates, examples, examples / self._total)
 
     def descent(
@@ -652,7 +654,7 @@ class Algorithm:
 
 
 def _losing(optimizer: Optimizer, whose: Integer) -> Callable[[simpy.Event], None]:
-    """Return what makes a crash lose an optimizer's state, before any process learns of the crash."""
+    """Return a callback of a crash, which loses an optimizer's state."""
     return lambda _: optimizer.lose(whose)
 
 

@@ -103,7 +103,7 @@ class LocalRounds(AsyncServerAlgorithm):
         self.release(change)
         made = self.trained(change)
         sent = update.change = self.compressed(me, ((1.0, made),)) or made
-        apply = functools.partial(self._take, update)
+        apply = functools.partial(self._take_now, update)
         if self.secure is None:
             self.to_server(me, lambda: self.arrive(me, read, apply), content=sent)
         else:
@@ -111,7 +111,7 @@ class LocalRounds(AsyncServerAlgorithm):
             self.to_server(me, lambda: self.arrive(me, read, apply), self.secure.protocol.vector_bytes)
         return update.came
 
-    def _take(self, update: Update, weight: Number, staleness: int) -> None:
+    def _take_now(self, update: Update, weight: Number, staleness: int) -> None:
         """Process an update that arrives now."""
         update.weight, update.staleness, update.taken_s = weight, staleness, self.clock.now
         self.take(update)

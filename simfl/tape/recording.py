@@ -1102,7 +1102,7 @@ class Tape:
         return self._combine_rows(dict(items))
 
     def _step(self, rows: tuple[Row, ...], coefs: tuple[Number, ...], coef: Number, gradient: Gradient) -> Row:
-        """Record out = sum coefs * rows + coef * gradient, in as many operations as it takes."""
+        """Record sum coefs * rows + coef * gradient, in as many operations as it takes."""
         if len(rows) > self.reads:
             rows, coefs = (self._reduce(dict(zip(rows, coefs, strict=True))),), _ONE
         total = gradient.size
