@@ -21,6 +21,7 @@ import yaml
 from hypothesis import settings
 from jax._src import compiler  # there is no public way to add an option to every program
 
+import simfl.build.data
 from simfl.cli import app as cli
 from simfl.records import Manifest, RunFolder
 from simfl.records.folder import combine_digests
@@ -34,6 +35,7 @@ settings.load_profile("simfl")
 
 #: Memory above which a worker drops its compiled programs: hundreds of shapes of tiny problems would take gigabytes.
 MEMORY_BYTES = 2**30
+simfl.build.data.MOST_SHARED_BYTES = 2**26  # several data sets in each worker would fill it
 #: It drops them again only if memory has grown by this much since.
 GROWTH_BYTES = 2**27
 #: Compiled programs are kept for the next session, up to this size.
