@@ -32,10 +32,11 @@ from tests.helpers import RunWithoutNumbers, optimized
 settings.register_profile("simfl", deadline=None, derandomize="CI" in os.environ)
 settings.load_profile("simfl")
 
+simfl.build.data.MOST_SHARED_BYTES = 2**26  # several data sets in each worker would fill it
+
 
 #: Memory above which a worker drops its compiled programs: hundreds of shapes of tiny problems would take gigabytes.
 MEMORY_BYTES = 2**30
-simfl.build.data.MOST_SHARED_BYTES = 2**26  # several data sets in each worker would fill it
 #: It drops them again only if memory has grown by this much since.
 GROWTH_BYTES = 2**27
 #: Compiled programs are kept for the next session, up to this size.
