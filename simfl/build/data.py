@@ -110,7 +110,7 @@ def _own_data(config: ExternalData, given: Any, model: ModelConfig, streams: Str
 #: Data sets by what determines them, and the seed if they were drawn with it; None outside of `shared_data`.
 _shared: dict[tuple[str, int | None], Dataset] | None = None
 #: Before a set is loaded, the least recently used ones go until the others have at most this many bytes.
-MOST_SHARED_BYTES = 2**28
+MOST_SHARED_BYTES = 3 * 2**27
 
 
 @contextlib.contextmanager
