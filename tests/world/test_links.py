@@ -268,7 +268,7 @@ def test_a_network_with_an_offline_client_is_not_free():
 
 
 def test_messages_that_are_counted_together_are_those_counted_one_by_one():
-    one, other = (make_world(3, links=LinkModel(overhead=7)).network for _ in range(2))
+    one, other = (make_network(3, overhead=7) for _ in range(2))
     for node in (0, 2):
         one.count(node, 100)
     one.count(2, 50, 3)
