@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -74,3 +74,25 @@ class Streams:
         """Return a raw threefry key, uint32 [2]; see `jax.random.wrap_key_data`."""
         text = f"{self.seed}/{purpose}/{client}".encode()
         return np.frombuffer(hashlib.blake2b(text, digest_size=8).digest(), dtype=np.uint32).copy()
+
+
+@dataclass(frozen=True)
+class WatchedStreams(Streams):
+    """Streams that know whether anything was drawn from them."""
+
+    _drawn: list[str] = field(default_factory=list, repr=False, compare=False)
+
+    @property
+    def are_used(self) -> bool:
+        """Whether something asked for a generator or a key."""
+        return bool(self._drawn)
+
+    def generator(self, purpose: str, client: int = 0, count: int = 0) -> np.random.Generator:
+        """As in `Streams`."""
+        self._drawn.append(purpose)
+        return super().generator(purpose, client, count)
+
+    def key(self, purpose: str, client: int = 0) -> np.ndarray:
+        """As in `Streams`."""
+        self._drawn.append(purpose)
+        return super().key(purpose, client)

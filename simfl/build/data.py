@@ -29,7 +29,7 @@ from simfl.scenario.fields import content_files
 from simfl.scenario.models import ExternalModel, ModelConfig
 from simfl.scenario.own_code import digests_of, is_known, make
 from simfl.scenario.partitions import ByColumn
-from simfl.streams import Streams
+from simfl.streams import Streams, WatchedStreams
 
 
 def data_root() -> Path | None:
@@ -49,32 +49,45 @@ def load_data(scenario: Scenario, streams: Streams, given: Any = None) -> Datase
     model = scenario.model
     of_model = {"l2": model.l2, "intercept": getattr(model, "intercept", True), "regression": model.regression}
     if isinstance(config, ExternalData):
-        load = functools.partial(_own_data, config, given, streams, model)
+        load = functools.partial(_own_data, config, given, model)
         digests = digests_of([config.set.partition(":")[0]])
+        further: tuple[Any, ...] = (of_model, digests)
     else:
         owner = options.pop("owner", None)
         group = config.partition.column if isinstance(config.partition, ByColumn) else owner
         if group is not None:
             options["group"] = group
         options |= {name: value for name, value in of_model.items() if name in DATASETS[config.set].options}
-        load = functools.partial(load_dataset, config.set, root=data_root(), streams=streams, **options)
-        digests = {}
-    shared = _shared if given is None and is_known(digests) else None
-    key = repr((config.set, sorted(options.items()), of_model, digests, data_root(), streams.seed))
-    if shared is not None and key in shared:
-        return shared[key]
-    if shared is not None:
-        shared.clear()  # two large sets may not fit into memory
-    try:
-        dataset = load()
-    except ValueError as error:
-        raise DataError(f"data: {error}") from error
-    if shared is not None:
-        shared[key] = dataset
+        load = functools.partial(load_dataset, config.set, root=data_root(), **options)
+        digests, further = {}, ()
+    watched = WatchedStreams(streams.seed)
+    if given is not None or not is_known(digests) or _shared is None:
+        return _loaded(load, watched)
+    key = repr((config.set, sorted(options.items()), *further, data_root()))
+    for known in ((key, None), (key, streams.seed)):
+        if known in _shared:
+            _shared[known] = dataset = _shared.pop(known)  # the last one is the most recently used
+            return dataset
+    while sum(map(_bytes_of, _shared.values())) > MOST_SHARED_BYTES:
+        del _shared[next(iter(_shared))]
+    dataset = _loaded(load, watched)
+    always_the_same = not (watched.are_used or isinstance(config, ExternalData))
+    _shared[key, None if always_the_same else streams.seed] = dataset
     return dataset
 
 
-def _own_data(config: ExternalData, given: Any, streams: Streams, model: ModelConfig) -> Dataset:
+def _loaded(load: Callable[..., Dataset], streams: Streams) -> Dataset:
+    try:
+        return load(streams=streams)
+    except ValueError as error:
+        raise DataError(f"data: {error}") from error
+
+
+def _bytes_of(dataset: Dataset) -> int:
+    return sum(part.nbytes for part in (dataset.train_x, dataset.train_y, dataset.test_x, dataset.test_y))
+
+
+def _own_data(config: ExternalData, given: Any, model: ModelConfig, streams: Streams) -> Dataset:
     """Return the data of a user's function, or given from Python."""
     where = "data" if given is not None else f"data.set: {config.set!r}"
     result = make(config.set, config.options, "data.set") if given is None else given
@@ -94,7 +107,10 @@ def _own_data(config: ExternalData, given: Any, streams: Streams, model: ModelCo
     return changed(where, dataset, streams, config.model_dump(include=set(OPTIONS)))
 
 
-_shared: dict[str, Dataset] | None = None
+#: Data sets by what determines them, and the seed if they were drawn with it; None outside of `shared_data`.
+_shared: dict[tuple[str, int | None], Dataset] | None = None
+#: Before a set is loaded, the least recently used ones go until the others have at most this many bytes.
+MOST_SHARED_BYTES = 3 * 2**27
 
 
 @contextlib.contextmanager

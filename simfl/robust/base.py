@@ -9,12 +9,13 @@ Coordinates that are not finite never reach the result of a rule that drops outl
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from numpy.typing import NDArray
 
+from simfl.models.layers import PRECISION
 from simfl.models.lazy import jax, jnp
 from simfl.tape.layout import padded_size
 
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 #: What a rule or an attack needs: messages of many clients, or the receiver's own model and at least one message.
 Among = Literal["many", "own"]
+#: The most rows that a network of comparisons sorts; its program grows faster than the number of rows.
+NETWORK = 64
 
 
 @dataclass(frozen=True)
@@ -115,11 +118,17 @@ def tolerated(f: int, present: jax.Array) -> jax.Array:
     return jnp.minimum(f, (present.sum() - 1) // 2)
 
 
+def weighted_sum(weights: jax.Array, rows: jax.Array) -> jax.Array:
+    """Return the sum of rows times weights, f32 [d].
+
+    As a product it takes a seventh of the time of a sum over the first axis, which XLA does not vectorize on a CPU.
+    """
+    return jnp.matmul(weights.astype(rows.dtype), rows, precision=PRECISION)
+
+
 def mean_where(models: jax.Array, mask: jax.Array) -> jax.Array:
-    """Return the mean over the first axis where the mask is true, or 0."""
-    mask = mask.reshape(mask.shape + (1,) * (models.ndim - mask.ndim))
-    total = jnp.where(mask, models, 0.0).sum(axis=0)
-    return total / jnp.maximum(mask.sum(axis=0), 1)
+    """Return the mean of the rows where the mask, bool [n], is true, or 0."""
+    return weighted_sum(mask, jnp.where(mask[:, None], models, 0.0)) / jnp.maximum(mask.sum(), 1)
 
 
 def distances(models: jax.Array, present: jax.Array) -> jax.Array:
@@ -137,9 +146,43 @@ def ranks(values: jax.Array) -> jax.Array:
     return jnp.argsort(jnp.argsort(values, axis=-1), axis=-1)
 
 
-def sortable(models: jax.Array, present: jax.Array) -> jax.Array:
-    """Return the models with infinity for absent rows and for NaN."""
-    return jnp.where(present[:, None] & ~jnp.isnan(models), models, jnp.inf)
+def ordered(models: jax.Array, present: jax.Array) -> list[jax.Array]:
+    """Return each coordinate's values in order, n rows f32 [d].
+
+    Absent rows and NaN count as infinity, so they are last. XLA sorts columns of a few values slowly on a CPU: a
+    network of comparisons (Batcher 1968) takes a hundredth of the time, and becomes one loop with what reads it.
+    """
+    known = jnp.where(present[:, None] & ~jnp.isnan(models), models, jnp.inf)
+    if len(models) > NETWORK:
+        return list(jnp.sort(known, axis=0))
+    rows = list(known)
+    for low, high in comparisons(len(rows)):
+        one, other = rows[low], rows[high]
+        swap = one > other
+        rows[low], rows[high] = jnp.where(swap, other, one), jnp.where(swap, one, other)
+    return rows
+
+
+def comparisons(count: int) -> Iterator[tuple[int, int]]:
+    """Yield the pairs of places that Batcher's odd-even merge sort puts in order."""
+    size = 1
+    while size < count:
+        step = size
+        while step:
+            for start in range(step % size, count - step, 2 * step):
+                for low in range(start, min(start + step, count - step)):
+                    if low // (2 * size) == (low + step) // (2 * size):
+                        yield low, low + step
+            step //= 2
+        size *= 2
+
+
+def row_at(rows: Sequence[jax.Array], place: int | jax.Array) -> jax.Array:
+    """Return the row at a place that is known only while the program runs."""
+    found = rows[0]
+    for number, row in enumerate(rows):
+        found = jnp.where(place == number, row, found)
+    return found
 
 
 def within(models: jax.Array, least: jax.Array, most: jax.Array) -> jax.Array:

@@ -9,6 +9,7 @@ study that caused it.
 from __future__ import annotations
 
 import copy
+import functools
 import hashlib
 import itertools
 import math
@@ -199,7 +200,7 @@ class PlannedRun:
     scenario: Scenario
     learning_seed: int | None = None
 
-    @property
+    @functools.cached_property
     def key(self) -> str:
         """The digest of the resolved scenario and simfl's version, in hexadecimal."""
         return run_key(self.scenario.digest(), __version__)

@@ -22,7 +22,7 @@ from simfl.scenario.scenario import Scenario
 FURTHER = {
     "algorithm": ("step_size",),
     "privacy": (
-        "noise_multiplier", "clipping_norm", "epsilon", "epsilon_per_release", "delta", "pair_multiplier"
+        "noise_multiplier", "noise_std", "clipping_norm", "epsilon", "epsilon_per_release", "delta", "pair_multiplier",
     ),
 }  # fmt: skip
 

@@ -54,12 +54,18 @@ def scenarios_folder(named: Path | None = None, paper: Paper | None = None) -> P
 
 
 def plan_of(
-    paper: Paper, quick: bool, scenarios: Path, later: Sequence[Experiment] = ()
+    paper: Paper,
+    quick: bool,
+    scenarios: Path,
+    later: Sequence[Experiment] = (),
+    known: dict[Experiment, list[PlannedRun]] | None = None,
 ) -> tuple[StudyPlan, dict[Experiment, list[str]]]:
     """Return a study's plan, with equal runs once, and the experiments' run keys.
 
-    `later` are experiments that followed from runs of the others.
+    `later` are experiments that followed from runs of the others, `known` the runs of experiments that were planned
+    before; new ones are added.
     """
+    known = {} if known is None else known
     runs: dict[str, PlannedRun] = {}
     keys: dict[Experiment, list[str]] = {}
     places = set()
@@ -67,7 +73,7 @@ def plan_of(
         if (experiment.section, experiment.cell) in places:
             raise ValueError(f"{paper.name}: two experiments {experiment.section.title!r}, {experiment.label!r}")
         places.add((experiment.section, experiment.cell))
-        planned = _planned(paper, experiment, scenarios)
+        planned = known[experiment] = known.get(experiment) or _planned(paper, experiment, scenarios)
         for run in planned:
             runs.setdefault(run.key, run)
         keys[experiment] = [run.key for run in planned]
@@ -112,22 +118,30 @@ def reproduce(
     study = find_paper(paper) if isinstance(paper, str) else paper
     place, root = scenarios_folder(scenarios, study), Path(out) / FOLDER
     later: list[Experiment] = []
+    planned: dict[Experiment, list[PlannedRun]] = {}
+    opened: dict[str, Run] = {}
     while True:
-        plan, keys = plan_of(study, quick, place, later)
-        swept = sweep(plan, out=root, jobs=jobs, device=device, tell=tell)
-        runs = open_runs(swept, keys)
+        plan, keys = plan_of(study, quick, place, later, planned)
+        swept = sweep(plan, out=root, jobs=jobs, device=device, write_table=False, tell=tell)
+        runs = open_runs(swept, keys, opened)
         interrupted = any(run.status == "missing" for run in swept.runs)
         more = (
             [] if study.later is None or interrupted else [one for one in study.later(runs, quick) if one not in keys]
         )
         if not more:
+            swept.write_table()
             return write(study, quick, swept, runs, root)
         later += more
 
 
-def open_runs(swept: Sweep, keys: dict[Experiment, list[str]]) -> Runs:
-    """Return the finished runs of a sweep by experiment."""
-    finished: dict[str, Run] = {run.key: swept.open(run) for run in swept.finished}
+def open_runs(swept: Sweep, keys: dict[Experiment, list[str]], opened: dict[str, Run] | None = None) -> Runs:
+    """Return the finished runs of a sweep by experiment.
+
+    `opened` are runs by key that are open already; others are added.
+    """
+    opened = {} if opened is None else opened
+    finished = {run.key: opened.get(run.key) or swept.open(run) for run in swept.finished}
+    opened |= finished
     groups = {}
     for experiment, needed in keys.items():
         by_seed = {finished[key].manifest.seed: finished[key] for key in needed if key in finished}

@@ -70,6 +70,7 @@ def sweep(
     seeds: int | Sequence[int] | None = None,
     keep_compiled: bool = True,
     checkpoint_every: str | float | None = CHECKPOINT_EVERY,
+    write_table: bool = True,
     surveyed: Callable[[Sweep], None] | None = None,
     tell: Callable[[Report], None] | None = None,
 ) -> Sweep:
@@ -88,6 +89,7 @@ def sweep(
         keep_compiled: let processes share compiled programs through a folder.
         checkpoint_every: host time between the checkpoints of a run, from which the same sweep continues later:
             "5 min", seconds, or "never". Ignored on a cluster.
+        write_table: write summary.csv at the end; without it, `Sweep.write_table` can do so later.
         surveyed: called once with the existing sweep, before anything is checked or run.
         tell: called when a run has ended, and while scenarios are checked; by default a notebook shows a bar.
 
@@ -134,7 +136,7 @@ def sweep(
         try:
             state.write()
             with signals.handled(engine.stop):
-                state = _run(engine, tasks, state, report)
+                state = _run(engine, tasks, state, report, write_table)
         except OSError as error:
             raise RunError(f"{state.folder}: cannot write the sweep's files: {error.strerror or error}") from error
         finally:
@@ -291,7 +293,9 @@ def check(plan: StudyPlan, runs: Sequence[PlannedRun], device: str | None, tell:
         raise ScenarioError("\n".join(written))
 
 
-def _run(engine: Engine, tasks: Sequence[RunTask], state: Sweep, tell: Callable[[Report], None]) -> Sweep:
+def _run(
+    engine: Engine, tasks: Sequence[RunTask], state: Sweep, tell: Callable[[Report], None], write_table: bool
+) -> Sweep:
     runs = {run.folder: run for run in state.runs}
     remaining = {task.run_id for task in tasks}
 
@@ -315,7 +319,8 @@ def _run(engine: Engine, tasks: Sequence[RunTask], state: Sweep, tell: Callable[
     finally:
         state = state.with_runs(runs.values())
         state.write()
-        state.write_table()
+        if write_table:
+            state.write_table()
     return state
 
 

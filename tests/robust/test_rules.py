@@ -1,10 +1,11 @@
 """Robust rules: published vectors, NumPy loops, padding, and attackers that send anything."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from simfl.robust.base import padded
+from simfl.robust.base import ordered, padded
 from simfl.robust.rules import RULES
 from simfl.robust.rules.balance import Balance
 from simfl.robust.rules.centered_clipping import CenteredClipping
@@ -190,3 +191,16 @@ def test_a_tape_runs_a_rule_over_any_number_of_models(rule):
         values = tape.values(made)
     for count, value in zip((3, 5, 6), values, strict=True):
         np.testing.assert_allclose(value, rule(*given_of(x[:count])), **CLOSE)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 8, 16, 64, 65])
+def test_ordered_is_a_sort(count):
+    """Values come in order, ties and infinities too, and whatever is absent or NaN comes last."""
+    generator = np.random.default_rng(count)
+    models = generator.integers(-3, 4, (count, 200)).astype(np.float32)
+    models[generator.random(models.shape) < 0.1] = np.nan
+    models[generator.random(models.shape) < 0.1] = -np.inf
+    present = generator.random(count) < 0.8
+    found = np.stack(jax.jit(ordered)(models, present))
+    known = np.where(present[:, None] & ~np.isnan(models), models, np.inf)
+    np.testing.assert_array_equal(found, np.sort(known, axis=0))

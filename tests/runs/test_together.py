@@ -227,6 +227,16 @@ def test_what_settings_draw_alike_has_the_same_bits_in_optimized_programs(mechan
             same(result, alone(scenarios[number], tmp_path))
 
 
+@pytest.mark.parametrize("other", [0.4, 0.0])
+def test_a_standard_deviation_of_noise_reaches_models_alone(other, tmp_path):
+    scenarios = [scenario(privacy=f"{{mechanism: gaussian_unclipped, noise_std: {std}}}") for std in (0.1, other)]
+    assert len(set(map(world_key, scenarios))) == 1
+    results, groups, refusals = played(scenarios, tmp_path)
+    assert (groups, refusals) == ([[0, 1]] if other else [[0], [1]], []), "without noise, less is recorded"
+    for number, result in results.items():
+        same(result, alone(scenarios[number], tmp_path))
+
+
 def test_one_that_diverges_leaves_and_the_others_go_on(tmp_path):
     scenarios = [scenario(algorithm=f"{{kind: adpsgd, batch_size: 8, step_size: {step}}}") for step in (0.5, 1e38, 0.1)]
     results, groups, refusals = played(scenarios, tmp_path)

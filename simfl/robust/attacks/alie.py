@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from simfl.models.lazy import jax, jnp
-from simfl.robust.base import AbstractAttack, mean_where
+from simfl.robust.base import AbstractAttack, mean_where, weighted_sum
 
 if TYPE_CHECKING:
     from simfl.tape.maps import Given
@@ -32,5 +32,5 @@ class ALittleIsEnough(AbstractAttack):
         """Return mean + tau std."""
         models, present = jnp.asarray(rows), given.present
         mean = mean_where(models, present)
-        squares = jnp.where(present[:, None], jnp.square(models - mean), 0.0).sum(axis=0)
+        squares = weighted_sum(present, jnp.where(present[:, None], jnp.square(models - mean), 0.0))
         return mean + self.tau * jnp.sqrt(squares / jnp.maximum(present.sum() - 1, 1))

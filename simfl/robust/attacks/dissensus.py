@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from simfl.models.lazy import jax, jnp
-from simfl.robust.base import AbstractAttack, Among, weights_of
+from simfl.robust.base import AbstractAttack, Among, weighted_sum, weights_of
 
 if TYPE_CHECKING:
     from simfl.tape.maps import Given
@@ -37,4 +37,4 @@ class Dissensus(AbstractAttack):
         models = jnp.asarray(rows)
         weights = weights_of(models, given)
         towards = jnp.where(given.present[:, None], models - models[0], 0.0)
-        return models[0] - self.epsilon * (weights[:, None] * towards).sum(axis=0) / weights[0]
+        return models[0] - self.epsilon * weighted_sum(weights, towards) / weights[0]

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from simfl.models.lazy import jax, jnp
-from simfl.robust.base import AbstractRule, Among, clipped, factors
+from simfl.robust.base import AbstractRule, Among, clipped, factors, weighted_sum
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class ClippedGossip(AbstractRule):
     ) -> jax.Array:
         """Return the own model plus the weighted sum of clipped differences."""
         moved = jnp.where(present[:, None], clipped(models - models[0], self.tau), 0.0)
-        return models[0] + (weights[:, None] * moved).sum(axis=0)
+        return models[0] + weighted_sum(weights, moved)
 
     def accepted(
         self, models: jax.Array, present: jax.Array, weights: jax.Array, progress: float | jax.Array

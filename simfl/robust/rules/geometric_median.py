@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from simfl.models.lazy import jax, jnp
-from simfl.robust.base import AbstractRule
+from simfl.robust.base import AbstractRule, weighted_sum
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class GeometricMedian(AbstractRule):
         z, share = jnp.zeros_like(models[0]), jnp.zeros(len(models))
         for _ in range(self.steps):
             share = jnp.where(usable, 1.0 / jnp.maximum(self.nu, jnp.linalg.norm(known - z, axis=1)), 0.0)
-            z = (share[:, None] * known).sum(axis=0) / share.sum()
+            z = weighted_sum(share, known) / share.sum()
         return z, share
 
     def accepted(

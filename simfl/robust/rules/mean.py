@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from simfl.models.lazy import jax, jnp
-from simfl.robust.base import AbstractRule
+from simfl.robust.base import AbstractRule, weighted_sum
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class Mean(AbstractRule):
         self, models: jax.Array, present: jax.Array, weights: jax.Array, progress: float | jax.Array
     ) -> jax.Array:
         """Return the weighted mean."""
-        return (weights[:, None] * jnp.where(present[:, None], models, 0.0)).sum(axis=0)
+        return weighted_sum(weights, jnp.where(present[:, None], models, 0.0))
 
     def accepted(
         self, models: jax.Array, present: jax.Array, weights: jax.Array, progress: float | jax.Array

@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from simfl.models.lazy import jax, jnp
-from simfl.robust.base import AbstractRule, sortable, within
+from simfl.models.lazy import jax
+from simfl.robust.base import AbstractRule, ordered, row_at, within
 
 
 @dataclass(frozen=True)
@@ -23,13 +23,16 @@ class Median(AbstractRule):
         self, models: jax.Array, present: jax.Array, weights: jax.Array, progress: float | jax.Array
     ) -> jax.Array:
         """Return the median of each coordinate."""
-        ordered = jnp.sort(sortable(models, present), axis=0)
-        count = present.sum()
-        return 0.5 * ordered[(count - 1) // 2] + 0.5 * ordered[count // 2]
+        low, high = self._middle(models, present)
+        return 0.5 * low + 0.5 * high
 
     def accepted(
         self, models: jax.Array, present: jax.Array, weights: jax.Array, progress: float | jax.Array
     ) -> jax.Array:
         """Return the share of coordinates whose value is one of the middle two."""
-        ordered, count = jnp.sort(sortable(models, present), axis=0), present.sum()
-        return within(models, ordered[(count - 1) // 2], ordered[count // 2])
+        return within(models, *self._middle(models, present))
+
+    def _middle(self, models: jax.Array, present: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """Return the middle two values of each coordinate, equal if the number of models is odd."""
+        rows, count = ordered(models, present), present.sum()
+        return row_at(rows, (count - 1) // 2), row_at(rows, count // 2)

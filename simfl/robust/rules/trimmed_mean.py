@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from simfl.models.lazy import jax, jnp
-from simfl.robust.base import AbstractRule, mean_where, sortable, tolerated, within
+from simfl.robust.base import AbstractRule, ordered, row_at, tolerated, within
 
 
 @dataclass(frozen=True)
@@ -29,13 +29,20 @@ class TrimmedMean(AbstractRule):
         self, models: jax.Array, present: jax.Array, weights: jax.Array, progress: float | jax.Array
     ) -> jax.Array:
         """Return the trimmed mean of each coordinate."""
-        ordered = jnp.sort(sortable(models, present), axis=0)
-        place, f = jnp.arange(len(models)), tolerated(self.f, present)
-        return mean_where(ordered, (place >= f) & (place < present.sum() - f))
+        rows, first, last = self._kept(models, present)
+        total = jnp.zeros_like(rows[0])
+        for place, row in enumerate(rows):
+            total += jnp.where((place >= first) & (place <= last), row, 0.0)
+        return total / (last - first + 1)
 
     def accepted(
         self, models: jax.Array, present: jax.Array, weights: jax.Array, progress: float | jax.Array
     ) -> jax.Array:
         """Return the share of coordinates whose value is within the kept range."""
-        ordered, f = jnp.sort(sortable(models, present), axis=0), tolerated(self.f, present)
-        return within(models, ordered[f], ordered[present.sum() - f - 1])
+        rows, first, last = self._kept(models, present)
+        return within(models, row_at(rows, first), row_at(rows, last))
+
+    def _kept(self, models: jax.Array, present: jax.Array) -> tuple[list[jax.Array], jax.Array, jax.Array]:
+        """Return the values in order, and the first and the last place that counts."""
+        first = tolerated(self.f, present)
+        return ordered(models, present), first, present.sum() - first - 1
