@@ -25,6 +25,7 @@ worker that waits for an answer, unless that answer can never arrive.
 from __future__ import annotations
 
 import functools
+from array import array
 from typing import Any, ClassVar
 
 import simpy
@@ -79,11 +80,15 @@ class ADPSGD(OwnUpdates):
         # Pairwise averages fit into the operations of the gradients, unless a client takes part in many.
         self.combines = 0.125 if self.pairing == "senders" else 0.5
         starters = set(topology.sides()[0] if self.pairing == "senders" else range(self.num_clients))
-        self._starts = [client in starters for client in range(self.num_clients)]
+        self._starts = bytes(client in starters for client in range(self.num_clients))
         self._neighbors = self.world.neighbors()
         self._choice = ClientDraws(self.world.streams, "neighbor", lambda g, n: g.random(n), self.num_clients)
         self.exchange = exchange
-        self._partner: list[int | None] = [None] * self.num_clients  # of each client's last exchange
+        #: Updates of all clients when each client read its model. A suspended process keeps no number for longer.
+        self._read_at = array("q", bytes(8 * self.num_clients))
+        self._unbounded = self.turns.limit is None
+        #: Of each client's last exchange by messages.
+        self._partner: list[int | None] = [None] * (self.num_clients if exchange == "messages" else 0)
         initial = self.tape.constant(self.training.initial)
         self.model: list[Model] = [initial] * self.num_clients
         #: The difference in flight to each client, which it will subtract from its model.
@@ -114,7 +119,7 @@ class ADPSGD(OwnUpdates):
             if self.waits and not (yield from self.may_read(me)):
                 return
             gradient = self.gradient(self._present(me), me)
-            read_at = self.updates
+            self._read_at[me] = self.updates
             outcome = yield self.compute(me)
             if outcome is not DONE:
                 self.turns.forget(me)
@@ -123,12 +128,12 @@ class ADPSGD(OwnUpdates):
                 self.lost(gradient)
                 continue  # the client keeps its last model
             if not self.waits:
-                staleness = self.updates - read_at
-                self.exchange_and_apply(me, gradient, self.turns.weight(staleness), staleness)
+                weight = 1.0 if self._unbounded else self.turns.weight(self.updates - self._read_at[me])
+                self.exchange_and_apply(me, gradient, weight, self.updates - self._read_at[me])
                 continue
             apply = functools.partial(self.exchange_and_apply, me, gradient)
             del gradient  # a suspended process would keep it, and the model in it, alive
-            if not (yield from self.in_turn(me, read_at, apply)):
+            if not (yield from self.in_turn(me, self._read_at[me], apply)):
                 return
             del apply
 
@@ -170,7 +175,7 @@ class ADPSGD(OwnUpdates):
             if self.waits and not (yield from self.may_read(me)):
                 return
             gradient = self.gradient(self._present(me), me)
-            read_at = self.updates
+            self._read_at[me] = self.updates
             peer, averaging = self.start_averaging(me) if self._starts[me] else (None, None)
             outcome = yield self.compute(me)
             if outcome is not DONE:
@@ -189,12 +194,12 @@ class ADPSGD(OwnUpdates):
                 self.lost(gradient)
                 continue
             if not self.waits:
-                staleness = self.updates - read_at
+                staleness = self.updates - self._read_at[me]
                 self.apply(me, gradient, peer, self.turns.weight(staleness), staleness)
                 continue
             apply = functools.partial(self.apply, me, gradient, peer)
             del gradient  # a suspended process would keep it, and the model in it, alive
-            if not (yield from self.in_turn(me, read_at, apply)):
+            if not (yield from self.in_turn(me, self._read_at[me], apply)):
                 return
             del apply
 
@@ -246,8 +251,7 @@ class ADPSGD(OwnUpdates):
     def _count_exchange(self, me: int, peer: int) -> None:
         """Count the two messages of an atomic exchange."""
         network = self._network
-        network.count(me, self._bytes_of_model)
-        network.count(peer, self._bytes_of_model)
+        network.swap(me, peer, self._bytes_of_model)
         if network.witness is not None:
             network.witness.shown(me, peer, self.model[me])
             network.witness.shown(peer, me, self.model[peer])

@@ -10,9 +10,10 @@ from __future__ import annotations
 import contextlib
 import math
 from abc import abstractmethod
+from array import array
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Final, Protocol
+from typing import Any, ClassVar, Final, NamedTuple, Protocol
 
 import numpy as np
 import simpy
@@ -41,6 +42,11 @@ UpdateRow = tuple[float, int, int, int, int, int, float, float]
 OnUpdate = Callable[[UpdateRow], None]
 #: Stands in the integer columns `peer` and `round` of an update without one.
 NO_NUMBER: Final = -1
+
+
+def _numbers(values: Sequence[Number]) -> list[Number]:
+    """Return numbers of Python, or of a group; a list has these."""
+    return values if isinstance(values, list) else [number(value) for value in values]
 
 
 @dataclass(frozen=True)
@@ -103,7 +109,7 @@ class Training:
     def each_noise_std(self) -> list[Number]:
         """Return the standard deviation of each client's noise, [K]."""
         std = self.noise_std
-        return [float(std)] * len(self.sizes) if isinstance(std, float | int) else [number(value) for value in std]
+        return [float(std)] * len(self.sizes) if isinstance(std, float | int) else _numbers(std)
 
     @property
     def model_bytes(self) -> int:
@@ -118,12 +124,11 @@ class Training:
         return self.model_bytes if self.compression is None else self.compression.bytes
 
 
-@dataclass(slots=True)
-class Times:
+class Times(NamedTuple):
     """Seconds of virtual time that a client spent computing and communicating."""
 
-    compute_s: float = 0.0
-    communicate_s: float = 0.0
+    compute_s: float
+    communicate_s: float
 
 
 class Observer(Protocol):
@@ -241,7 +246,8 @@ class Algorithm:
         self.round_num = 0
         self.client_updates = [0] * self.num_clients
         self.client_dropped = [0] * self.num_clients
-        self.times = [Times() for _ in range(self.num_clients)]
+        #: By client, as in `times`.
+        self._compute_s, self._communicate_s = self._each_0_s(), self._each_0_s()
         #: Receives the intervals in `times`; may be set before `start`.
         self.observer: Observer | None = None
         #: Called when `updates` reaches `next_mark`; returns the next mark.
@@ -269,7 +275,7 @@ class Algorithm:
         self._constant_step: Number | None = None if callable(step_size) else number(step_size)
         self._noise_std = training.each_noise_std()
         scale = training.noise_scale
-        self._noise_scale = self._noise_std if scale is None else [number(value) for value in scale]
+        self._noise_scale = self._noise_std if scale is None else _numbers(scale)
         self._seen = tape.releases or Releases([0] * self.num_clients)
         #: Releases of each client, as counted by the tape, or by the algorithm if it keeps its own account.
         self.releases = self._seen
@@ -277,14 +283,14 @@ class Algorithm:
             self._noise_scale = self._noise_std = [0.0] * self.num_clients
         self._allowances = training.allowances
         self._ends = training.allowances is not None or training.cohorts is not None
-        self._counted = [0] * self.num_clients
-        self._at_a_time = [1] * self.num_clients
+        limited = self.num_clients if self._ends else 0
+        self._counted, self._at_a_time = [0] * limited, [1] * limited
         if tape.releases is not None:
             tape.releases.limits = training.allowances
         #: Virtual time at which each client's privacy budget was spent, seconds.
         self.exhausted_s: dict[int, Number] = {}
         #: Time at which each client's current computation ends: it is done, or the client crashes or leaves.
-        self.busy_until = [0.0] * self.num_clients
+        self.busy_until = self._each_0_s()
         #: None for plain SGD.
         self.optimizer: Optimizer | None = None
         #: None if messages are combined as the algorithm says.
@@ -367,6 +373,15 @@ class Algorithm:
         return ((one, other) for one in range(self.num_clients) for other in neighbors(one) if one < other)
 
     @property
+    def times(self) -> list[Times]:
+        """The times of each client so far."""
+        return [Times(*each) for each in zip(self._compute_s, self._communicate_s, strict=True)]
+
+    def _each_0_s(self) -> array[float]:
+        """Return a number of seconds for each client, all 0."""
+        return array("d", bytes(8 * self.num_clients))
+
+    @property
     def clipping_norm(self) -> Number:
         """The clipping norm that the holder of the evaluated model uses; inf for none.
 
@@ -420,18 +435,19 @@ class Algorithm:
     def compute_for(self, client: Integer, seconds: Number) -> simpy.Event:
         """Let the client compute for `seconds`; the event's value is an `Outcome`."""
         now = self.clock.now
-        when, outcome = now + seconds, DONE
-        if not self._trivial:
-            when, outcome = self.world.availability.finish(client, now, seconds)
-            if outcome is not DONE:
-                seconds = self.present_s(client, now, when)  # until the client crashes or leaves; this work is lost
-        times: Times = self.times[client]
-        times.compute_s += seconds
+        if self._trivial:
+            self._compute_s[client] += seconds
+            self.busy_until[client] = now + seconds
+            if self.observer is not None:
+                self.observer.computes(client, now + seconds, lost=False)
+            return self._timeout(seconds, DONE)
+        when, outcome = self.world.availability.finish(client, now, seconds)
+        if outcome is not DONE:
+            seconds = self.present_s(client, now, when)  # until the client crashes or leaves; this work is lost
+        self._compute_s[client] += seconds
         self.busy_until[client] = when
         if self.observer is not None:
             self.observer.computes(client, when, lost=outcome is not DONE)
-        if self._trivial:
-            return self._timeout(seconds, DONE)
         ending = self._timeout(when - now, outcome)
         if outcome is CRASHED and self.optimizer is not None:
             # before any process learns of the crash
@@ -440,18 +456,17 @@ class Algorithm:
 
     def stopped(self, client: Integer) -> None:
         """End the time of the client's computation now: its process is interrupted."""
-        self.times[client].compute_s = self.computed_s(client)
+        self._compute_s[client] = self.computed_s(client)
         self.busy_until[client] = self.clock.now
         if self.observer is not None:
             self.observer.stopped(client)
 
     def communicated(self, client: Integer, seconds: Number) -> None:
         """Count that the client communicated during the last `seconds`."""
-        times: Times = self.times[client]
-        before = times.communicate_s
-        times.communicate_s += seconds
+        before = self._communicate_s[client]
+        self._communicate_s[client] = after = before + seconds
         if self.observer is not None:
-            self.observer.communicated(client, times.communicate_s - before)  # intervals add up to the counter exactly
+            self.observer.communicated(client, after - before)  # intervals add up to the counter exactly
 
     def exhausted(self, client: Integer) -> bool:
         """Whether the client's next release would exceed its privacy budget.
@@ -476,7 +491,7 @@ class Algorithm:
         """Return the seconds of computation up to now, including lost and current work."""
         now, until = self.clock.now, self.busy_until[client]
         ahead = self.present_s(client, now, until) if until > now else 0.0
-        return self.times[client].compute_s - ahead
+        return self._compute_s[client] - ahead
 
     def waited_s(self, client: Integer) -> Number:
         """Return the seconds online without computing or communicating.
@@ -484,7 +499,7 @@ class Algorithm:
         A message still in flight counts as waiting.
         """
         now = self.clock.now
-        waited = self.present_s(client, 0.0, now) - self.computed_s(client) - self.times[client].communicate_s
+        waited = self.present_s(client, 0.0, now) - self.computed_s(client) - self._communicate_s[client]
         return waited if waited > 1e-11 * now else 0.0  # less is a rounding error
 
     def present_s(self, client: Integer, start: Number, end: Number) -> Number:

@@ -262,8 +262,7 @@ class SyncSGD(Algorithm):
         """Return the duration of the all-reduce, seconds, and count its messages."""
         network, plan = self.world.network, self.plan(members)
         if network.values.repeats:
-            for source, size, times in self._sent:
-                network.count(members[source], size, times)
+            network.count_all(members, self._sent)
             return self._seconds
         return seconds(plan, len(members), lambda step: np.array(network.transfers_s(self._pairs(step), step.size)))
 

@@ -47,7 +47,7 @@ class World:
         """Return a function from a client to its present neighbors."""
         changing, clock = self.changing, self.clock
         if changing is None:
-            return [self.topology.neighbors(client) for client in range(self.num_clients)].__getitem__
+            return tuple(self.topology.adjacency).__getitem__
         return lambda client: changing.neighbors(client, clock.now)
 
 

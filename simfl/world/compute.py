@@ -50,8 +50,11 @@ class Law:
         return self.draw(generator, count)
 
 
-#: Draws per block: few, so that the blocks of ten thousand clients stay in the cache.
+#: Draws per block.
 _DRAWS: Final = 32
+#: With more clients than this, only so many draws of each block are kept: the others are drawn again.
+_MANY_CLIENTS: Final = 1024
+_KEPT: Final = 8
 #: Iterations for which the random clients of a slowdown are drawn together.
 _BLOCK: Final = 256
 #: Bytes of drawn slow clients in memory; `_LEAST_KEPT` blocks are kept in any case.
@@ -101,33 +104,36 @@ class Draws:
 
 
 class ClientDraws:
-    """`Draws` of the clients 0 to K - 1: all of them are kept, in one array."""
+    """`Draws` of the clients 0 to K - 1, in one array."""
 
     def __init__(self, streams: Streams, purpose: str, sampler: Sampler, num_clients: Integer) -> None:
         self._seat = streams.seat(purpose)
         self._sampler = sampler
-        self._values: Any = ()  # an array [K * block], each block backwards; empty before the first draw
-        self._left = [0] * num_clients  # draws left in each client's block
-        self._counts = array("i", bytes(4 * num_clients))
+        self._kept = _DRAWS if num_clients <= _MANY_CLIENTS else _KEPT
+        self._values: Any = ()  # an array [K * kept], each client's backwards; empty before the first draw
+        self._left = [0] * num_clients  # kept draws that the client has not used
+        self._counts = array("i", bytes(4 * num_clients))  # times that the client has drawn
 
     def next(self, client: Integer) -> float:
         """Return the client's next draw."""
         left: int = self._left[client] - 1
         if left < 0:
             self._draw(client)
-            left = _DRAWS - 1
+            left = self._kept - 1
         self._left[client] = left
-        return self._values[client * _DRAWS + left]  # type: ignore[no-any-return]
+        return self._values[client * self._kept + left]  # type: ignore[no-any-return]
 
     def _draw(self, client: Integer) -> None:
-        """Draw the client's next block."""
-        count = self._counts[client]
+        """Draw the client's present block again, or its next one, and keep a part."""
+        kept, count = self._kept, self._counts[client]
         self._counts[client] = count + 1
-        block = _drawn(self._seat, self._sampler, client, count)
+        number, end = divmod((count + 1) * kept - 1, _DRAWS)
+        drawn = self._sampler(self._seat.at(client, number), _DRAWS)[end + 1 - kept : end + 1]
         if not self._values:
-            self._values = array(block.typecode, [0]) * (_DRAWS * len(self._left))
-        begin = client * _DRAWS
-        self._values[begin : begin + _DRAWS] = block
+            code = "d" if drawn.dtype.kind == "f" else "q"
+            self._values = array(code, [0]) * (kept * len(self._left))
+            self._written = np.frombuffer(self._values, dtype=code)
+        self._written[client * kept : (client + 1) * kept] = drawn[::-1]
 
 
 def _drawn(seat: Seat, sampler: Sampler, client: Integer, count: Integer) -> array[float]:
@@ -221,7 +227,7 @@ class Compute:
         trace: Trace | None = None,
     ) -> None:
         pace = pace if isinstance(pace, Pace) else Pace(pace)
-        self._base = pace.times(pace.seconds_per_example, speeds)
+        self._base = array("d", pace.times(pace.seconds_per_example, speeds))
         overhead = pace.times(pace.seconds_per_batch, speeds)
         self._overhead = overhead if any(overhead) else None
         self._batch_size = pace.batch_size
@@ -231,7 +237,7 @@ class Compute:
         self._jitter = ClientDraws(streams, "jitter", jitter, self._num_clients) if jitter else None
         self._slowdowns = tuple(slowdowns)
         self._drawn: dict[tuple[int, int], NDArray[np.int32]] = {}  # recent blocks, by slowdown and block number
-        self._iteration = [0] * self._num_clients
+        self._iteration = [0] * (self._num_clients if slowdowns else 0)
 
     def usual(self, client: Integer, examples: Number) -> float:
         """Return the seconds of `examples` without jitter, slowdowns and trace."""

@@ -15,6 +15,9 @@ A heap of 100,000 events does not fit into a cache, and each pop visits 17 level
 next few hundred events in SimPy's heap once there are thousands. Later ones lie unsorted in slots of virtual time, and
 a slot enters the heap when the heap is empty. The order is that of one heap.
 
+Each event belongs to another client, whose objects are not in the cache either. So there are few of them: an event that
+one process waits for holds the process in place of a list of callbacks, and a slot has arrays in place of entries.
+
 `Call` and `Clock` rely on three attributes of `simpy.Environment` that it does not document: `_now`, the heap `_queue`
 of tuples (time, priority, number, event), and the counter `_eid`. `tests/world/test_simpy.py` fails when they change.
 """
@@ -25,7 +28,8 @@ import _thread
 import itertools
 import math
 import threading
-from collections.abc import Callable, Generator
+from array import array
+from collections.abc import Callable, Generator, Iterable
 from heapq import heapify, heappop, heappush
 from typing import Any
 
@@ -52,50 +56,107 @@ LOOK = 4096
 MOST_IN_HEAP, LEAST_IN_HEAP = 4096, 256
 #: The last slot of virtual time; it has no end.
 LAST_SLOT = 2**62
+#: Stands for the callbacks of an event that nothing waits for.
+_NOBODY: tuple[()] = ()
 #: How long the current event may still take after an interrupt, in seconds of wall time.
 PATIENCE_S = 20.0
 
 
-class Timeout(simpy.Timeout):  # type: ignore[misc]
+class _Event(simpy.Event):  # type: ignore[misc]
+    """An event whose list of callbacks is made when it is asked for."""
+
+    #: The one process that waits for the event, a list of callbacks, or () for none; None once the event has happened.
+    _waiting: ClientProcess | list[Callable[[Any], None]] | tuple[()] | None
+
+    @property
+    def callbacks(self) -> list[Callable[[Any], None]] | None:
+        """The list of callbacks; None once the event has happened."""
+        waiting: Any = self._waiting
+        if waiting is _NOBODY:
+            self._waiting = waiting = []
+        elif type(waiting) is ClientProcess:
+            self._waiting = waiting = [waiting._resume]
+        return waiting  # type: ignore[no-any-return]
+
+    @callbacks.setter
+    def callbacks(self, callbacks: list[Callable[[Any], None]] | None) -> None:
+        self._waiting = _NOBODY if callbacks == [] else callbacks
+
+
+class Timeout(_Event, simpy.Timeout):  # type: ignore[misc]
     """An event that happens after a delay.
 
     Raises:
         ValueError: the delay is negative or not a number.
     """
 
+    _ok = True
+
     def __init__(self, env: Clock, delay: Number, value: Any = None) -> None:
         if not delay >= 0:
             raise ValueError(f"timeout: expected a time >= 0, found {delay}")
         # The code of SimPy's constructors, inlined for speed, as SimPy inlines that of Event: timeouts are frequent.
         self.env = env
-        self.callbacks: list[Callable[[Any], None]] | None = []
         self._value = value
-        self._delay = delay
-        self._ok = True
+        self._waiting = _NOBODY
         when = env._now + delay
         if when < env._horizon_s:
             heappush(env._queue, (when, NORMAL, next(env._eid), self))
         else:
-            env._put_off((when, NORMAL, next(env._eid), self))
+            env._put_off(when, NORMAL, next(env._eid), self)
+
+    def _desc(self) -> str:
+        """Return how SimPy shows it, without the delay."""
+        return "Timeout()"
 
 
-class ClientProcess(simpy.Process):  # type: ignore[misc]
+class ClientProcess(_Event, simpy.Process):  # type: ignore[misc]
     """A SimPy process that knows its client.
 
     Attributes:
         client: the client's number; None for a process that belongs to no client.
-        generator: the generator that it runs.
     """
 
     def __init__(self, env: Clock, generator: Process, client: Integer | None = None) -> None:
         self.client = client
-        self.generator = generator
         super().__init__(env, generator)
+
+    def _resume(self, event: Any) -> None:
+        """Resume the generator, as SimPy does, with an event that has happened."""
+        env, generator = self.env, self._generator
+        env._active_proc = self
+        while True:
+            try:
+                if type(event) is Timeout or event._ok:
+                    event = generator.send(event._value)
+                else:
+                    event._defused = True
+                    error = type(event._value)(*event._value.args)  # its traceback is this process's own
+                    error.__cause__ = event._value
+                    event = generator.throw(error)
+            except BaseException as error:
+                self._ok = isinstance(error, StopIteration)
+                self._value = error.value if isinstance(error, StopIteration) else error
+                event = None
+                if not self._ok and error.__traceback__ is not None:
+                    error.__traceback__ = error.__traceback__.tb_next  # without this method
+                env.schedule(self)
+                break
+            if type(event) is Timeout and event._waiting is _NOBODY:
+                event._waiting = self
+                break
+            if not isinstance(event, simpy.Event):
+                raise TypeError(f"a process must yield events, and {event} is not an event")
+            if event.callbacks is not None:
+                event.callbacks.append(self._resume)
+                break
+        self._target = event
+        env._active_proc = None
 
     def describe(self) -> tuple[str, str]:
         """Return the client, "client 3, " or "", and where its process waits."""
         client = "" if self.client is None else f"client {self.client}, "
-        inner: Any = self.generator
+        inner: Any = self._generator
         while hasattr(inner, "gi_code") and hasattr(inner.gi_yieldfrom, "gi_code"):
             inner = inner.gi_yieldfrom
         if not hasattr(inner, "gi_code"):  # a compiled generator does not know its line
@@ -125,6 +186,29 @@ class Call:
 
 
 _PERFORM = (_perform,)
+
+
+class _Slot:
+    """The entries of a slot of virtual time, in arrays."""
+
+    __slots__ = ("events", "numbers", "priorities", "times")
+
+    def __init__(self, entries: Iterable[Entry] = ()) -> None:
+        self.times, self.priorities, self.numbers = array("d"), array("b"), array("q")
+        self.events: list[Any] = []
+        for entry in entries:
+            self.put(*entry)
+
+    def put(self, time: float, priority: int, number: int, event: Any) -> None:
+        """Add an entry."""
+        self.times.append(time)
+        self.priorities.append(priority)
+        self.numbers.append(number)
+        self.events.append(event)
+
+    def entries(self) -> Iterable[Entry]:
+        """Return the entries."""
+        return zip(self.times, self.priorities, self.numbers, self.events, strict=True)
 
 
 def _call(function: Callable[[], None]) -> None:
@@ -161,7 +245,7 @@ class Clock(simpy.Environment):  # type: ignore[misc]
         self._horizon_s = math.inf
         #: Slots per second of virtual time, and the number of the first slot that is not in the heap.
         self._slots_per_s, self._end = 0.0, 0
-        self._slots: dict[int, list[Entry]] = {}
+        self._slots: dict[int, _Slot] = {}
         self._slot_order: list[int] = []  # a heap
         self._put_off_count = 0
         self._most_in_heap = MOST_IN_HEAP
@@ -205,7 +289,7 @@ class Clock(simpy.Environment):  # type: ignore[misc]
         if when < self._horizon_s:
             heappush(self._queue, (when, NORMAL, next(self._eid), Call(function, argument)))
         else:
-            self._put_off((when, NORMAL, next(self._eid), Call(function, argument)))
+            self._put_off(when, NORMAL, next(self._eid), Call(function, argument))
 
     def schedule(self, event: simpy.Event, priority: int = NORMAL, delay: Number = 0) -> None:
         """Schedule an event, as SimPy does."""
@@ -213,34 +297,34 @@ class Clock(simpy.Environment):  # type: ignore[misc]
         if when < self._horizon_s:
             heappush(self._queue, (when, priority, next(self._eid), event))
         else:
-            self._put_off((when, priority, next(self._eid), event))
+            self._put_off(when, priority, next(self._eid), event)
 
     def peek(self) -> float:
         """Return the time of the next event; inf for none."""
         return float(self._queue[0][0]) if self._queue or self._next_slots() else math.inf
 
-    def _put_off(self, entry: Entry) -> None:
-        """Put an entry into the slot of its time, or into the heap if the slot is there."""
-        slot = LAST_SLOT if math.isinf(entry[0]) else int(min(entry[0] * self._slots_per_s, LAST_SLOT))
-        if slot < self._end:
-            heappush(self._queue, entry)
+    def _put_off(self, time: float, priority: int, number: int, event: Any) -> None:
+        """Put an event into the slot of its time, or into the heap if the slot is there."""
+        at = LAST_SLOT if math.isinf(time) else int(min(time * self._slots_per_s, LAST_SLOT))
+        if at < self._end:
+            heappush(self._queue, (time, priority, number, event))
             return
-        entries = self._slots.get(slot)
-        if entries is None:
-            entries = self._slots[slot] = []
-            heappush(self._slot_order, slot)
-        entries.append(entry)
+        slot = self._slots.get(at)
+        if slot is None:
+            slot = self._slots[at] = _Slot()
+            heappush(self._slot_order, at)
+        slot.put(time, priority, number, event)
         self._put_off_count += 1
 
     def _next_slots(self) -> bool:
         """Fill the heap from the next slots; return whether an event is left."""
         queue, order = self._queue, self._slot_order
         while order and len(queue) < LEAST_IN_HEAP:
-            slot = heappop(order)
-            entries = self._slots.pop(slot)
-            self._put_off_count -= len(entries)
-            self._begin(slot + 1)
-            queue += entries
+            at = heappop(order)
+            slot = self._slots.pop(at)
+            self._put_off_count -= len(slot.events)
+            self._begin(at + 1)
+            queue += slot.entries()
         heapify(queue)
         return bool(queue)
 
@@ -256,7 +340,7 @@ class Clock(simpy.Environment):  # type: ignore[misc]
         The length of slots suits the times of the events.
         """
         queue = self._queue
-        entries = sorted(itertools.chain(queue, *self._slots.values()))
+        entries = sorted(itertools.chain(queue, *(slot.entries() for slot in self._slots.values())))
         middle = entries[len(entries) // 2][0]
         self._slots_per_s = 0.0
         if self._now < middle < math.inf:
@@ -270,7 +354,7 @@ class Clock(simpy.Environment):  # type: ignore[misc]
             if entry[0] < self._horizon_s:
                 queue.append(entry)  # sorted, and so a heap
             else:
-                self._put_off(entry)
+                self._put_off(*entry)
         self._most_in_heap = max(MOST_IN_HEAP, 2 * len(queue))
 
     def cancel(self, event: simpy.Event) -> None:
@@ -281,9 +365,10 @@ class Clock(simpy.Environment):  # type: ignore[misc]
         canceled, queue = self._canceled, self._queue
         canceled.add(event)
         if 2 * len(canceled) > self.pending:
-            for entries in (queue, *self._slots.values()):
-                entries[:] = [entry for entry in entries if entry[3] not in canceled]
-            self._put_off_count = sum(map(len, self._slots.values()))
+            queue[:] = [entry for entry in queue if entry[3] not in canceled]
+            for at, slot in self._slots.items():
+                self._slots[at] = _Slot(entry for entry in slot.entries() if entry[3] not in canceled)
+            self._put_off_count = sum(len(slot.events) for slot in self._slots.values())
             heapify(queue)
             canceled.clear()
 
@@ -330,7 +415,15 @@ class Clock(simpy.Environment):  # type: ignore[misc]
                     continue
                 self.now = self._now = when
                 try:
-                    if type(event) is Call:
+                    kind = type(event)
+                    if kind is Timeout:
+                        waiting, event._waiting = event._waiting, None
+                        if type(waiting) is ClientProcess:
+                            waiting._resume(event)
+                        else:
+                            for callback in waiting:
+                                callback(event)
+                    elif kind is Call:
                         event.function(event.argument)
                     else:
                         callbacks, event.callbacks = event.callbacks, None
@@ -380,9 +473,6 @@ class Clock(simpy.Environment):  # type: ignore[misc]
         if process is None:
             self.fail(error, None)
             return
-        _, invalid, value = str(error).rpartition("Invalid yield value ")
-        if invalid:  # SimPy's message has three lines
-            error = TypeError(f"a process must yield events, and {value.strip(chr(34))} is not an event")
         self.fail(error, getattr(process, "client", None))
 
     def _check_progress(self, events: int) -> None:

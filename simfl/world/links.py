@@ -21,10 +21,11 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from array import array
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from mypy_extensions import mypyc_attr
 
@@ -155,15 +156,11 @@ class ServerModel:
         return not (self.uplink or self.downlink or self.seconds_per_update)
 
 
-@mypyc_attr(acyclic=True)
-class Traffic:
+class Traffic(NamedTuple):
     """Bytes and messages that a node sent, resends included."""
 
-    __slots__ = ("messages", "sent_bytes")
-
-    def __init__(self) -> None:
-        self.sent_bytes: Integer = 0
-        self.messages: Integer = 0
+    sent_bytes: int
+    messages: int
 
 
 class Message:
@@ -468,7 +465,8 @@ class Network:
         self.clock = clock
         self.links = links
         self.availability = availability
-        self.traffic = [Traffic() for _ in range(num_clients)]
+        #: By node, as in `traffic`.
+        self._sent_bytes, self._messages = array("q", bytes(8 * num_clients)), [0] * num_clients
         self.values = links.values(streams, num_clients)
         self._latency_s, self._lost = self.values.latency_s, self.values.lost
         self._cuts, self._starting = bool(links.cuts), links.startup is not None
@@ -502,20 +500,26 @@ class Network:
 
         Its messages share `uplink` and `downlink`, in bytes per second; those of clients do not apply to it.
         """
-        node = len(self.traffic)
-        self.traffic.append(Traffic())
+        node = len(self._messages)
+        self._sent_bytes.append(0)
+        self._messages.append(0)
         self.values.add_node(node, uplink, downlink)
         return node
 
     @property
+    def traffic(self) -> list[Traffic]:
+        """The traffic of each client and server so far."""
+        return [Traffic(*each) for each in zip(self._sent_bytes, self._messages, strict=True)]
+
+    @property
     def bytes_sent(self) -> int:
         """Bytes sent by all clients and servers so far, resends included."""
-        return sum(t.sent_bytes for t in self.traffic)
+        return sum(self._sent_bytes)
 
     @property
     def messages(self) -> int:
         """Messages sent by all clients and servers so far, resends included."""
-        return sum(t.messages for t in self.traffic)
+        return sum(self._messages)
 
     def transfers_s(self, pairs: Sequence[tuple[int, int]], size: Integer) -> list[float]:
         """Draw how long simultaneous messages take on an idle network; count them.
@@ -595,9 +599,8 @@ class Network:
     def launch(self, message: Message, begin: float) -> float | None:
         """Count a send attempt and draw its latency; None if it is lost."""
         source = message.source
-        traffic: Traffic = self.traffic[source]
-        traffic.sent_bytes += message.size
-        traffic.messages += 1
+        self._sent_bytes[source] += message.size
+        self._messages[source] += 1
         if self._lost is not None and self._lost(source, message.target, begin):
             self.lost += 1
             return None
@@ -605,10 +608,28 @@ class Network:
 
     def count(self, source: Integer, size: Integer, messages: Integer = 1) -> None:
         """Count messages of `size` bytes each that arrive at once, without being sent."""
-        traffic: Traffic = self.traffic[source]
-        traffic.sent_bytes += messages * (size + self.links.overhead)
-        traffic.messages += messages
+        self._sent_bytes[source] += messages * (size + self.links.overhead)
+        self._messages[source] += messages
         self.delivered += messages
+
+    def count_all(self, nodes: Sequence[Integer], sent: Iterable[tuple[Integer, Integer, Integer]]) -> None:
+        """Count what nodes send, (place in `nodes`, size, messages); see `count`."""
+        sent_bytes, counts, overhead = self._sent_bytes, self._messages, self.links.overhead
+        for place, size, messages in sent:
+            source = nodes[place]
+            sent_bytes[source] += messages * (size + overhead)
+            counts[source] += messages
+            self.delivered += messages
+
+    def swap(self, one: Integer, other: Integer, size: Integer) -> None:
+        """Count a message in each direction; both arrive at once; see `count`."""
+        size = size + self.links.overhead
+        sent_bytes, messages = self._sent_bytes, self._messages
+        sent_bytes[one] += size
+        sent_bytes[other] += size
+        messages[one] += 1
+        messages[other] += 1
+        self.delivered += 2
 
     def hand_over(self, source: Integer, target: Integer, size: Integer, content: Any = None) -> None:
         """Count a message that arrives at once; only for a network that is `free`."""
@@ -696,9 +717,8 @@ class Network:
             if message.refused is None:
                 self._hold(message, joined_s)
                 return
-            traffic = self.traffic[source]
-            traffic.sent_bytes += message.size
-            traffic.messages += 1
+            self._sent_bytes[source] += message.size
+            self._messages[source] += 1
             self.lose(message, begin)
             return
         if self._starting and not message.started:

@@ -170,7 +170,7 @@ class Topology:
         return graph
 
     @functools.cached_property
-    def _colors(self) -> tuple[int, ...] | None:
+    def _colors(self) -> bytes | None:
         """A 2-coloring with client 0 in color 0, or None if the graph has an odd cycle."""
         if self.is_complete and self.num_clients > 2:
             return None
@@ -184,7 +184,7 @@ class Topology:
                     reached.append(other)
                 elif colors[other] == colors[client]:
                     return None
-        return tuple(colors)
+        return bytes(colors)
 
     @property
     def is_bipartite(self) -> bool:

@@ -50,6 +50,8 @@ class Book:
         self.at_once = Counter()  # (messages, bytes) that are counted without travelling, by source
         self._attempt, self._count = network._attempt, network.count
         network._attempt, network.count = self.attempt, self.count
+        network.swap = lambda one, other, size: [self.count(node, size) for node in (one, other)]
+        network.count_all = lambda nodes, sent: [self.count(nodes[place], *what) for place, *what in sent]
         launch = network.launch
 
         def launched(message, begin):
@@ -73,10 +75,9 @@ class Book:
             message.deliver = lambda: (self.delivered.update([number]), deliver())
             if refused is not None:
                 message.refused = lambda: (self.refused.update([number]), refused())
-        traffic = self.network.traffic[message.source]
-        before = traffic.messages
+        before = self.network.traffic[message.source].messages
         self._attempt(message)
-        self.attempts[number] += traffic.messages - before
+        self.attempts[number] += self.network.traffic[message.source].messages - before
 
 
 @pytest.mark.slow(every=5)

@@ -139,9 +139,11 @@ def test_few_blocks_of_slow_clients_are_kept_and_drawn_again_as_they_were(k, mon
             np.testing.assert_array_equal(np.array(times[rows]) > 1.5e-3, (slow == client).any(axis=1))
 
 
-def test_draws_of_clients_are_those_of_draws():
+@pytest.mark.parametrize("clients", [4, 5000])
+def test_draws_of_clients_are_those_of_draws(clients):
+    """Also where a part of each block is kept."""
     plain = Draws(Streams(3), "jitter", lambda g, n: g.normal(size=n))
-    arrays = ClientDraws(Streams(3), "jitter", lambda g, n: g.normal(size=n), 4)
+    arrays = ClientDraws(Streams(3), "jitter", lambda g, n: g.normal(size=n), clients)
     for client in (0, 3, 3, 1, *[2, 0, 3] * 50):
         assert arrays.next(client) == plain.next(client)
     whole = ClientDraws(Streams(3), "batch", lambda g, n: g.binomial(10, 0.5, n), 2)

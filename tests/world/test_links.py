@@ -265,3 +265,14 @@ def test_a_network_is_free_if_messages_take_no_time(links, free):
 def test_a_network_with_an_offline_client_is_not_free():
     availability = Availability(Streams(0), {0: [Outage(1.0, 2.0)]})
     assert not Network(Clock(), LinkModel(), 2, Streams(0), availability).free
+
+
+def test_messages_that_are_counted_together_are_those_counted_one_by_one():
+    one, other = (make_network(3, overhead=7) for _ in range(2))
+    for node in (0, 2):
+        one.count(node, 100)
+    one.count(2, 50, 3)
+    other.swap(0, 2, 100)
+    other.count_all([1, 2], [(1, 50, 3)])
+    assert one.traffic == other.traffic == [(107, 1), (0, 0), (107 + 3 * 57, 4)]
+    assert one.delivered == other.delivered == 5

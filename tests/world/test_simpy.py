@@ -158,8 +158,29 @@ def test_a_timeout_is_what_simpys_constructor_makes():
     clock, env = Clock(), simpy.Environment()
     own, simpys = clock.timeout(1.5, "value"), env.timeout(1.5, "value")
     assert isinstance(own, simpy.Timeout)
-    assert {**vars(own), "env": None} == {**vars(simpys), "env": None}
+    for name in ("callbacks", "ok", "value", "triggered", "processed"):
+        assert getattr(own, name) == getattr(simpys, name)
     assert [entry[:3] for entry in clock._queue] == [entry[:3] for entry in env._queue]
+
+
+def test_callbacks_are_called_in_their_order_around_a_process_that_waits():
+    clock, seen = Clock(), []
+
+    def client(event):
+        seen.append((yield event))
+
+    happens, repeated = clock.timeout(1.0, "process"), clock.timeout(2.0, "again")
+    clock.start(client(happens))
+    clock.call_at(0.5, lambda: happens.callbacks.append(lambda event: seen.append("after")))
+    repeated.callbacks.append(lambda event: seen.append("before"))
+    clock.start(client(repeated))
+    clock.run(events=3)
+    assert len(happens.callbacks) == 2, "the process, and the function"
+    clock.paused = False
+    clock.run()
+    assert seen == ["process", "after", "before", "again"]
+    assert happens.callbacks is None
+    assert happens.processed
 
 
 def test_processes_and_calls_keep_the_order_of_simpys_events():

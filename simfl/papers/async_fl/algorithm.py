@@ -387,10 +387,10 @@ class AsyncFL(ServerAlgorithm):
             begin = under_way.done * self._nominal
             allowed = yield from self._permission(me, i, min(begin + self._nominal, self.sizes.of(i, me)))
             until = -(-allowed // self._nominal) if allowed == self.sizes.of(i, me) else allowed // self._nominal
-            before = self.times[me].compute_s
+            before = self._compute_s[me]
             under_way.first, under_way.until, under_way.began_s = under_way.done, until, self.clock.now
             computing = self.compute(me, (until - under_way.done) * self._nominal)
-            under_way.seconds = self.times[me].compute_s - before
+            under_way.seconds = self._compute_s[me] - before
             outcome = yield computing
             if outcome is Outcome.GONE:
                 del self._rounds[me]

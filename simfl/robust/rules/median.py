@@ -33,6 +33,6 @@ class Median(AbstractRule):
         return within(models, *self._middle(models, present))
 
     def _middle(self, models: jax.Array, present: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """Return the middle two values of each coordinate, equal if the number of models is odd."""
+        """Return the middle two values of each coordinate; one twice if n is odd."""
         rows, count = ordered(models, present), present.sum()
         return row_at(rows, (count - 1) // 2), row_at(rows, count // 2)
