@@ -37,11 +37,12 @@ HELD = {True: "yes", False: "no", None: "undecided"}
 
 
 def write(paper: Paper, quick: bool, swept: Sweep, runs: Runs, root: Path) -> Reproduction:
-    """Write page, tables and figures of a study into a folder and return it."""
+    """Write page, figures and tables of a study, its sweep's too; return it."""
     without_a_screen()
     name = f"{paper.name}-quick" if quick else paper.name
     numbers, claims = counted(paper, runs), judged(paper, runs, quick)
     try:
+        swept.write_table()
         figures = tuple(draw(paper, runs, root / "figures" / name))
         page = root / f"{name}.md"
         outcome = Reproduction(paper, quick, swept, numbers, claims, figures, page)

@@ -129,7 +129,6 @@ def reproduce(
             [] if study.later is None or interrupted else [one for one in study.later(runs, quick) if one not in keys]
         )
         if not more:
-            swept.write_table()
             return write(study, quick, swept, runs, root)
         later += more
 

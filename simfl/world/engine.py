@@ -19,7 +19,8 @@ Each event belongs to another client, whose objects are not in the cache either.
 one process waits for holds the process in place of a list of callbacks, and a slot has arrays in place of entries.
 
 `Call` and `Clock` rely on three attributes of `simpy.Environment` that it does not document: `_now`, the heap `_queue`
-of tuples (time, priority, number, event), and the counter `_eid`. `tests/world/test_simpy.py` fails when they change.
+of tuples (time, priority, number, event), and the counter `_eid`. `ClientProcess` relies on those that `simpy.Process`
+sets when it resumes a generator. `tests/world/test_simpy.py` fails when they change.
 """
 
 from __future__ import annotations

@@ -2,10 +2,13 @@
 
 import csv
 import dataclasses
+import errno
+import os
 
 import pytest
 
-from simfl.records.sweeps import SweepRun
+from simfl.errors import ScenarioError
+from simfl.records.sweeps import Sweep, SweepRun
 from simfl.studies.evidence import Reading, Verdict, exactly
 from simfl.studies.pages import unfinished
 from simfl.studies.papers import Experiment, Number, Paper, PaperClaim, Section
@@ -144,6 +147,15 @@ def test_a_failed_run_leaves_its_claims_without_a_verdict(tmp_path, monkeypatch)
     assert not outcome.numbers
     page = outcome.page.read_text(encoding="utf-8")
     assert "- demo, sync, seeds 1, 2: failed: RuntimeError: a mistake" in page
+
+
+def test_a_disk_that_is_full_at_the_end_is_one_line(quick, monkeypatch):
+    def full(swept):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Sweep, "write_table", full)
+    with pytest.raises(ScenarioError, match="cannot write the results: No space left on device; choose --out"):
+        reproduce(PAPER, quick=True, out=quick.page.parents[1], jobs=1)
 
 
 def test_two_experiments_of_one_name_are_rejected(tmp_path):
