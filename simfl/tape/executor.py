@@ -43,8 +43,10 @@ CHUNK_MODELS = 16
 CHUNK_GRADIENTS = 2**24
 #: Number of floats that are read from the bank, or written to it, at a time: 16 MB.
 CHUNK_VALUES = 2**22
-#: Largest number of bytes of noise that settings of a group share.
+#: Largest number of bytes of noise, and of examples, that settings of a group share.
 MOST_DRAWN_BYTES = 2**26
+#: Examples of fewer bytes than this are in the cache, where they are read as fast as copies of them.
+CACHE_BYTES = 2**22
 #: Largest number of devices into which a CPU is divided.
 MOST_CPU_DEVICES = 64
 
@@ -256,10 +258,14 @@ class Executor:
             kernels.window_program, shapes, problem.operation, reads, width, combines, mesh
         )
         operation = problem.operation
-        self._draws_of = functools.partial(kernels.draws_program, shapes, operation)
         noise_bytes = 4 * steps * width * model.size if kernels.draws_noise(operation) else 0
         #: Whether settings that draw alike share their draws.
         self._draws_before = mesh is None and not operation.local and noise_bytes <= MOST_DRAWN_BYTES
+        x = problem.data.train_x
+        taken_bytes = steps * width * operation.lanes * x[:1].nbytes
+        #: Whether they also share the examples of their mini-batches.
+        self._takes_before = x.nbytes > CACHE_BYTES and taken_bytes <= MOST_DRAWN_BYTES
+        self._draws_of = functools.partial(kernels.draws_program, shapes, operation)
         self._probe = kernels.probe_program(shapes, problem.operation, reads)
         self._average = kernels.average_program(bank, reads, CHUNK_MODELS)
         self._rows = kernels.rows_program(bank, reads)
@@ -586,11 +592,8 @@ class Executor:
                 gradients, combines, *mapped = part.ints
                 before: dict[str, Any] = {}
                 if draws:
-                    first = window.gradients.layout.rest.start
-                    drawn = self._draws_of(first)(np.int32(part.count), gradients, together[0][1].data)
-                    before = {
-                        name: one for name, one in zip(("positions", "noise"), drawn, strict=True) if one is not None
-                    }
+                    draw = self._draws_of(window.gradients.layout.rest.start, self._takes_before)
+                    before = draw(np.int32(part.count), gradients, together[0][1].data)
                 for setting, of in together:
                     g_floats, c_floats, *m_floats = (
                         self._filled(each, part.at) for each, _ in zip(numbers[setting], part.ints, strict=False)
@@ -604,9 +607,10 @@ class Executor:
     @staticmethod
     def _drawing_alike(playing: Sequence[tuple[int, _Setting]]) -> Iterable[list[tuple[int, _Setting]]]:
         """Return the settings in groups of equal keys, which share their arrays."""
-        groups: dict[tuple[int, int], list[tuple[int, _Setting]]] = {}
+        names = "data_key", "noise_key", "x", "y", "table", "offsets", "sizes"
+        groups: dict[tuple[int, ...], list[tuple[int, _Setting]]] = {}
         for setting, of in playing:
-            groups.setdefault((id(of.data["data_key"]), id(of.data["noise_key"])), []).append((setting, of))
+            groups.setdefault(tuple([id(of.data[name]) for name in names]), []).append((setting, of))
         return groups.values()
 
     def _grow(self, before: int) -> None:

@@ -48,6 +48,11 @@ class Integers:
         return dataclasses.replace(self, stored=self.stored.reshape(*shape))
 
 
+def taken(x: Inputs, places: jax.Array) -> Inputs:
+    """Return some of the examples, as they are stored."""
+    return dataclasses.replace(x, stored=x.stored[places]) if isinstance(x, Integers) else x[places]
+
+
 def _divide(x: jax.Array, divisor: jax.Array) -> jax.Array:
     """Return x / divisor, rounded as IEEE 754 says.
 

@@ -18,7 +18,7 @@ from simfl.models import AbstractModel
 from simfl.models.base import clipping_factor
 from simfl.privacy.noise import SAMPLERS, discrete_gaussian, traced_once
 from simfl.tape.draws import batch_positions, mix
-from simfl.tape.inputs import Inputs
+from simfl.tape.inputs import Inputs, taken
 from simfl.tape.layout import (
     BRANCH,
     CLIENT,
@@ -400,19 +400,35 @@ def draws_noise(operation: Operation) -> bool:
 
 
 @kept
-def draws_program(operation: Operation, first_name: int) -> Any:
+def draws_program(operation: Operation, first_name: int, takes: bool) -> Any:
     """Return the program of what all settings of a group draw alike.
 
-    It maps (steps, integers of gradients, data) to positions int32 [s, width, lanes], and noise of unit scale f32 [s,
-    width, count] if `draws_noise`. Client to size are the integers from `first_name` on.
+    It maps (steps, integers of gradients, data) to a dict, which replaces entries of `data`. `positions` are int32 [s,
+    width, lanes]. If `takes`, they count the examples that are used, one after the other: these are `x` and `y`, and
+    `table` and `offsets` add nothing. So the window's program is the same, and reads memory in order. `noise` of unit
+    scale is f32 [s, width, count], if `draws_noise`. Client to size are the integers from `first_name` on.
     """
     noise, names = operation.noise, slice(first_name, first_name + SIZE + 1)
     draw_positions = jax.vmap(jax.vmap(positions_of_batch(operation), (None, 0)), (None, 0))
 
-    def run(steps: jax.Array, ints: jax.Array, data: dict[str, jax.Array]) -> tuple[jax.Array, jax.Array | None]:
+    def run(steps: jax.Array, ints: jax.Array, data: dict[str, Any]) -> dict[str, Any]:
         positions = draw_positions(data, ints[:, :, names])
+        drawn = {"positions": positions}
+        if takes:
+            places = jnp.arange(positions.size, dtype=jnp.int32)
+            client = ints[:, :, first_name + CLIENT] // operation.tasks
+            # Fused into the gather that uses it, the permutation would not vectorize.
+            at = jax.lax.optimization_barrier(data["offsets"][client][:, :, None] + positions).reshape(-1)
+            example = data["table"][at]
+            drawn = {
+                "positions": places.reshape(positions.shape),
+                "x": taken(data["x"], example),
+                "y": data["y"][example],
+                "table": places,
+                "offsets": jnp.zeros_like(data["offsets"]),
+            }
         if noise is None or not draws_noise(operation):
-            return positions, None
+            return drawn
         count = operation.model.size if noise.first is None else noise.first
 
         def one(ints: jax.Array) -> jax.Array:
@@ -421,7 +437,7 @@ def draws_program(operation: Operation, first_name: int) -> Any:
         def step(s: jax.Array, drawn: jax.Array) -> jax.Array:
             return drawn.at[s].set(jax.vmap(one)(_at(ints, s)))
 
-        return positions, jax.lax.fori_loop(0, steps, step, jnp.zeros((*ints.shape[:2], count)))
+        return drawn | {"noise": jax.lax.fori_loop(0, steps, step, jnp.zeros((*ints.shape[:2], count)))}
 
     return jax.jit(run)
 

@@ -23,6 +23,7 @@ from simfl.scenario import from_mapping
 from simfl.scenario.fields import ARITHMETIC
 from simfl.scenario.together import world_key
 from simfl.studies import sweep
+from simfl.tape import executor
 from simfl.tape.executor import choose_device
 from simfl.world import engine
 from tests.fuzz import drawn
@@ -211,8 +212,15 @@ def test_learning_seeds_share_a_world_unless_they_draw_sizes_of_batches(tmp_path
 @pytest.mark.slow
 @pytest.mark.parametrize("model", ["softmax", "{kind: mlp, hidden: [20]}"])
 @pytest.mark.parametrize("mechanism", ["gaussian, noise_multiplier: 0.7", "laplace_l2, epsilon_per_release: 1.0"])
-def test_what_settings_draw_alike_has_the_same_bits_in_optimized_programs(mechanism, model, tmp_path):
-    """A group draws mini-batches and unit noise in a program of its own; a run alone draws them within its step."""
+@pytest.mark.parametrize("cache", [executor.CACHE_BYTES, 0], ids=["positions", "examples"])
+def test_what_settings_draw_alike_has_the_same_bits_in_optimized_programs(
+    cache, mechanism, model, tmp_path, monkeypatch
+):
+    """A group draws mini-batches and unit noise in a program of its own; a run alone draws them within its step.
+
+    Examples that are not in the cache are taken once for all settings.
+    """
+    monkeypatch.setattr(executor, "CACHE_BYTES", cache)
     neighbors = ", neighbors: replace_one" if mechanism.startswith("laplace") else ""
     first = scenario(
         model=model,
