@@ -28,11 +28,12 @@ from simfl.errors import ScenarioError
 from simfl.privacy.assumptions import assumptions_of_view
 from simfl.privacy.exact import Residues, rank_modulo
 from simfl.privacy.gaussian import gaussian_epsilon
-from simfl.privacy.network import View, error_of, one_thread, recovered, rounding_of, unexplained
+from simfl.privacy.network import View, error_of, recovered, rounding_of, unexplained
 from simfl.privacy.releases import Releases
 from simfl.records.knowledge import write_knowledge
 from simfl.scenario import Scenario, from_mapping, load
 from simfl.tape.knowledge import MOST_ENTRIES, Sight
+from simfl.threads import one_thread
 
 Sees = Literal["messages", "neighbor_sums"]
 

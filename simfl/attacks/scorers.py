@@ -19,8 +19,8 @@ from simfl.attacks.adversary import Circumstances, Ordinary, along_inputs
 from simfl.attacks.faults import TRIALS
 from simfl.attacks.noise import NoiseCheck, NoiseLaw
 from simfl.attacks.planting import PlantedScenario
-from simfl.privacy.network import one_thread
 from simfl.tape import Gradient
+from simfl.threads import one_thread
 
 Floats = NDArray[np.float64]
 

@@ -47,6 +47,7 @@ from simfl.streams import Streams
 from simfl.tape import LearningProblem, Tape
 from simfl.tape.problem import Batches, ClientData, Clipping, Drawing, Keys, Measured, Noise, Tasks
 from simfl.tape.tuning import tuned_interpreter
+from simfl.threads import one_thread
 from simfl.world import World
 
 #: The most training examples on which the training loss is measured.
@@ -77,6 +78,7 @@ def prepare(
     return assemble(checked, own=own)
 
 
+@one_thread()
 @tuned_interpreter()
 def assemble(scenario: Scenario, adapt: Adaptation | None = None, own: Own = NOTHING_OWN) -> Setup:
     """Load, build and check everything that a scenario needs.

@@ -14,6 +14,7 @@ from simfl.data.partitions import PARTITIONS, SIZES, Partition, partition
 from simfl.data.transforms import OPTIONS, transform
 from simfl.errors import ScenarioError, nearest
 from simfl.streams import Streams
+from simfl.threads import one_thread
 
 __all__ = ["DATASETS", "PARTITIONS", "SIZES", "Dataset", "Loader", "Partition", "load_dataset", "partition"]
 
@@ -29,6 +30,7 @@ DATASETS: Mapping[str, Loader] = Catalogue(
 """The kinds of data sets by their name in a scenario."""
 
 
+@one_thread()
 def load_dataset(kind: str, *, root: Path | None, streams: Streams, **options: Any) -> Dataset:
     """Load or generate a data set of a kind in `DATASETS`.
 

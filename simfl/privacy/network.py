@@ -30,15 +30,13 @@ M <= S^-2 with S their standard deviations, and the smaller one of the two sums 
 
 from __future__ import annotations
 
-import contextlib
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Self
 
 import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
-from threadpoolctl import threadpool_limits
 
 #: A row whose remainder beside other rows is below this share of its norm is their combination, for attacks on 32-bit
 #: numbers, whose last bit is 6e-8 of them.
@@ -50,13 +48,6 @@ UNRESOLVED = 1e-14
 ROUNDING = 1e-8
 
 Matrix = NDArray[np.float64]
-
-
-@contextlib.contextmanager
-def one_thread() -> Iterator[None]:
-    """Use one thread for linear algebra: more make small matrices 10 times slower."""
-    with threadpool_limits(limits=1, user_api="blas"):
-        yield
 
 
 class View:

@@ -45,6 +45,7 @@ from simfl.tape.journal import Names
 from simfl.tape.layout import Branch, Layout, Operations
 from simfl.tape.recording import Window
 from simfl.tape.tuning import tuned_interpreter
+from simfl.threads import one_thread
 from simfl.world.engine import Clock
 
 #: Tables whose rows the world wrote; numbers in them may come from settings.
@@ -406,6 +407,7 @@ def _account_of(about: dict[str, Any]) -> Releases:
 class _Member(Simulation):
     """The run that a replay makes."""
 
+    @one_thread()
     def play(self, played: _Played, folder: RunFolder) -> Run:
         """Execute the tape; write everything into `folder`."""
         self.enter(folder)

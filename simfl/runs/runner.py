@@ -31,6 +31,7 @@ from simfl.tape import Tape
 from simfl.tape.executor import choose_device, choose_devices
 from simfl.tape.journal import Names
 from simfl.tape.tuning import tuned_interpreter
+from simfl.threads import one_thread
 
 __all__ = ["Simulation", "prepare", "resume", "run"]
 
@@ -151,6 +152,7 @@ class Simulation(Context):
         self._sources = sources_of_run(setup)
         self._interruption = Interruption(self.world.clock)
 
+    @one_thread()
     def run(self, folder: RunFolder, ends_after: int | None = None) -> Run:
         """Run to the end, or for `ends_after` events; write everything into `folder`.
 

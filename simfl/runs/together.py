@@ -27,6 +27,7 @@ from simfl.runs.reporting import Interruption
 from simfl.runs.runner import Simulation
 from simfl.tape.journal import Names, Together
 from simfl.tape.tuning import tuned_interpreter
+from simfl.threads import one_thread
 
 #: The most bytes of the models of a group.
 MOST_BYTES = 2**30
@@ -109,6 +110,7 @@ class Group:
         self._wanted = False
         self._timer = threading.Timer(0.0, self._want)
 
+    @one_thread()
     def run(self, folders: Sequence[RunFolder]) -> list[Run | SimflError | None]:
         """Run to the end; return the runs, or why they failed.
 

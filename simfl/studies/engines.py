@@ -20,6 +20,7 @@ from typing import Any
 from simfl.errors import RunError, ScenarioError
 from simfl.studies.tasks import IMPORTS, RunOutcome, RunTask, run_elsewhere, run_unit, start_worker, units_of
 from simfl.studies.workers import Workers
+from simfl.threads import one_thread
 
 Finished = Iterator[tuple[RunTask, RunOutcome]]
 
@@ -36,7 +37,7 @@ class Serial:
         """Run the tasks in their order."""
         from simfl.build.data import shared_data
 
-        with shared_data():
+        with shared_data(), one_thread():
             for unit in units_of(tasks, self.jobs):
                 if self._stopped:
                     return

@@ -36,6 +36,7 @@ from simfl.scenario.study import PlannedRun, StudyPlan, load_study, run_key
 from simfl.scenario.together import world_key
 from simfl.studies.engines import Engine, choose_engine
 from simfl.studies.tasks import RunOutcome, RunTask
+from simfl.threads import one_thread
 from simfl.version import __version__
 
 #: The file that a sweep locks in its folder while it runs.
@@ -207,7 +208,7 @@ def survey(plan: StudyPlan, root: Path) -> Sweep:
     look_beside(plan.beside)
     existing = _runs_in(folder, {run.key for run in plan.runs})
     is_same, runs = _Comparison(), []
-    with shared_data():
+    with shared_data(), one_thread():
         for run in plan.runs:
             named = run.folder, run.label, run.settings, run.changes, run.seed, run.key
             planned = SweepRun(*named, learning_seed=run.learning_seed)
@@ -274,7 +275,7 @@ def check(plan: StudyPlan, runs: Sequence[PlannedRun], device: str | None, tell:
 
     problems: dict[str, list[str]] = {}
     labels: set[str] = set()
-    with shared_data():
+    with shared_data(), one_thread():
         for run in runs:
             if run.label in labels:
                 continue

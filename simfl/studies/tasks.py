@@ -17,6 +17,7 @@ from simfl import signals
 from simfl.errors import DataError, SimflError
 from simfl.records.locks import HeldError, held
 from simfl.runs import FEW_COLLECTIONS
+from simfl.threads import one_thread
 
 if TYPE_CHECKING:
     from ctypes import c_int
@@ -81,6 +82,7 @@ def start_worker(stop: c_int) -> None:
 
     _stop = stop
     _serving.enter_context(shared_data())
+    _serving.enter_context(one_thread())
 
 
 def units_of(tasks: Sequence[RunTask], jobs: int) -> list[tuple[RunTask, ...]]:
