@@ -12,6 +12,7 @@ from threadpoolctl import threadpool_limits
 #: Read by libraries when they are loaded.
 VARIABLES = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
+
 class _Mine(threading.local):
     is_limited = False
 

@@ -168,17 +168,19 @@ def automatic_width(model: AbstractModel, num_clients: int, platform: str) -> in
 
     Measured; see docs/benchmarks.md.
 
-    On a CPU, a convolution with weights per client must not be batched. A model of tens of kilobytes gains nothing
-    beyond 8 gradients, where the rows of a step fill the cache, and a smaller model gains little beyond 16. Few clients
-    have few independent operations. A GPU needs hundreds of gradients.
+    On a CPU, a convolution with weights per client must not be batched. The rows and examples of a step should stay in
+    the cache: 4 gradients of a model of tens of kilobytes, 2 of a larger one. A smaller model gains little beyond 16.
+    Few clients have few independent operations. A GPU needs hundreds of gradients.
     """
     if platform != "cpu":
         return int(min(256, max(8, 2 ** int(np.log2(max(num_clients, 1))))))
     if model.convolutional:
         return 1
-    if num_clients < 12:
-        return 4 if num_clients >= 4 else 1
-    return 16 if model.size <= 4096 else 8
+    if num_clients < 4:
+        return 1
+    if model.size > 2**15:
+        return 2
+    return 4 if num_clients < 12 or model.size > 2**12 else 16
 
 
 @dataclass

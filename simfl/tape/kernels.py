@@ -249,6 +249,7 @@ def change_of_round(operation: Operation) -> Callable[..., tuple[jax.Array, jax.
         most: jax.Array,
         correction: jax.Array | None = None,
         before: jax.Array | None = None,
+        drawn: jax.Array | None = None,
     ) -> tuple[jax.Array, jax.Array]:
         client, draw, steps, size = ints[CLIENT], ints[DRAW], ints[STEPS], ints[SIZE]
         scale, eta, beta, t, dt = floats if correction is None else floats[:5]
@@ -303,7 +304,7 @@ def change_of_round(operation: Operation) -> Callable[..., tuple[jax.Array, jax.
         if clip == "update":
             moved, zeroed = bounded(moved, data["clipping_norm"])
         if noise is not None:
-            moved = moved + scale * SAMPLERS[noise.sampler](data["noise_key"], client, draw, model.size)
+            moved = moved + scale * (unit_noise(noise, data, client, draw, model.size) if drawn is None else drawn)
         return (moved if kept is None else jnp.stack([moved, *kept.pack(state)])), zeroed
 
     return change
@@ -475,15 +476,15 @@ def window_program(
     gradient, change = gradient_of_batch(operation), change_of_round(operation)
     local, own_norms = operation.local, operation.own_norms
     given_noise = drawn_before and draws_noise(operation)
-    axes: tuple[int | None, ...] = (0, None, 0, 0, 0, 0) if own_norms else (0, None, 0, 0, 0)
-    if given_noise:
-        axes = (0, None, 0, 0, 0, 0 if own_norms else None, 0)
-    each_gradient: Callable[..., tuple[jax.Array, jax.Array]] = jax.vmap(gradient, axes)
+    noise = None if operation.on_grid else operation.noise
+    each_gradient: Callable[..., tuple[jax.Array, jax.Array]] = jax.vmap(
+        gradient, (0, None, 0, 0, 0, 0 if own_norms else None, None if noise is None else 0)
+    )
     state = operation.optimizing.kept
     kept = 0 if state is None else state.rows
-    axes_of_change = (0, None, 0, 0, None, 0 if operation.corrected else None, 0 if kept else None)
+    further_of_change = operation.corrected, kept > 0, noise is not None
     each_change: Callable[..., tuple[jax.Array, jax.Array]] = jax.vmap(
-        change, axes_of_change if kept else axes_of_change[: 5 + operation.corrected]
+        change, (0, None, 0, 0, None, *[0 if there else None for there in further_of_change])
     )
     own = width if mesh is None else width // mesh.size
     narrow = own <= NARROW
@@ -558,40 +559,53 @@ def window_program(
             row = _linear(bank, _at(s_floats, i), ints[:reads])
             return jax.lax.dynamic_update_slice(bank, row[None], (ints[forms.reads], 0), allow_negative_indices=False)
 
+        def first(rows: jax.Array | None) -> jax.Array | None:
+            return None if rows is None else rows[0]
+
         def alone(terms: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
             return terms[0][None], terms[1][None]
 
-        def of_rounds(bank: jax.Array, gi: jax.Array, gf: jax.Array) -> tuple[jax.Array | None, ...]:
-            """Return corrections f32 [own, d] and states f32 [own, kept, d] of the rounds.
-
-            Only those are returned that there are, or None before another one."""
+        def of_rounds(bank: jax.Array, gi: jax.Array, gf: jax.Array) -> tuple[jax.Array | None, jax.Array | None]:
+            """Return corrections f32 [own, d] and states f32 [own, kept, d] of the rounds, if there are any."""
             coef = gf[:, -1:]
             correction = jnp.where(coef != 0.0, coef * take(bank, gi[:, 1]), 0.0) if operation.corrected else None
-            if not kept:
-                return () if correction is None else (correction,)
-            return correction, jnp.stack([take(bank, gi[:, 1 + reads + k]) for k in range(kept)], 1)
+            return correction, jnp.stack([take(bank, gi[:, 1 + reads + k]) for k in range(kept)], 1) if kept else None
+
+        def noise_of(gi: jax.Array, s: jax.Array) -> jax.Array | None:
+            """Return the lanes' noise of unit scale, f32 [own, count], if there is any."""
+            if noise is None:
+                return None
+            if given_noise:
+                return _at(data["noise"], s)
+            count = operation.model.size if local or noise.first is None else noise.first
+
+            def draw(names: jax.Array) -> jax.Array:
+                return jax.vmap(lambda one: unit_noise(noise, data, one[CLIENT], one[DRAW], count))(names)
+
+            if not narrow:
+                return draw(gi[:, each.rest])
+            # The condition always holds. A branch is computed on its own: otherwise XLA, with 3 to 6 lanes, computes
+            # noise within the loops that write rows, without vectors, and a step takes 5 to 14 times as long.
+            drawn: jax.Array = jax.lax.cond(steps > 0, draw, lambda names: jnp.zeros((own, count)), gi[:, each.rest])
+            return drawn
 
         def totals(
-            read: jax.Array, gi: jax.Array, gf: jax.Array, s: jax.Array, *further_rows: jax.Array | None
+            read: jax.Array, gi: jax.Array, gf: jax.Array, s: jax.Array, *of_round: jax.Array | None
         ) -> tuple[jax.Array, jax.Array]:
             """Return the lanes' totals at the rows they read, f32 [own, d], and counts.
 
             If rounds keep a state, the totals are f32 [own, 1 + kept, d]."""
+            names, drawn = gi[:, each.rest], noise_of(gi, s)
             if local:
-                most = jnp.max(gi[:, steps_column])
+                most, floats, rows = jnp.max(gi[:, steps_column]), gf[:, noise_scale:], (*of_round, drawn)
                 if own == 1:
-                    rows = (None if one is None else one[0] for one in further_rows)
-                    return alone(change(read[0], data, gi[0, each.rest], gf[0, noise_scale:], most, *rows))
-                return each_change(read, data, gi[:, each.rest], gf[:, noise_scale:], most, *further_rows)
+                    return alone(change(read[0], data, names[0], floats[0], most, *map(first, rows)))
+                return each_change(read, data, names, floats, most, *rows)
             assert positions is not None
-            at = _at(positions, s)
-            norm: tuple[jax.Array | None, ...] = (gf[:, further],) if own_norms else ()
-            if given_noise:
-                norm = (*(norm or (None,)), _at(data["noise"], s))
+            at, scale, norms = _at(positions, s), gf[:, noise_scale], gf[:, further] if own_norms else None
             if own == 1:  # no batch axis at all: a convolution must not see one on a CPU
-                norms = (None if one is None else one[0] for one in norm)
-                return alone(gradient(read[0], data, gi[0, each.rest], at[0], gf[0, noise_scale], *norms))
-            return each_gradient(read, data, gi[:, each.rest], at, gf[:, noise_scale], *norm)
+                return alone(gradient(read[0], data, names[0], at[0], scale[0], first(norms), first(drawn)))
+            return each_gradient(read, data, names, at, scale, norms, drawn)
 
         def gradients(bank: jax.Array, gi: jax.Array, gf: jax.Array, s: jax.Array) -> tuple[jax.Array, jax.Array]:
             """Return the rows that the lanes write, f32 [own (1 + kept), d], and a count.

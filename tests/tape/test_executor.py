@@ -289,14 +289,16 @@ def test_a_fast_world_waits_for_a_slow_device():
     ("kind", "platform", "widths"),
     [
         ("softmax", "cpu", {1: 1, 3: 1, 4: 4, 11: 4, 12: 16, 256: 16}),
-        ("mlp", "cpu", {3: 1, 11: 4, 12: 8, 256: 8}),
+        ("mlp", "cpu", {3: 1, 4: 2, 11: 2, 12: 2, 256: 2}),
+        ("narrow mlp", "cpu", {3: 1, 11: 4, 12: 4, 256: 4}),
         ("lenet5", "cpu", {1: 1, 256: 1}),  # convolutions are not batched on a CPU
         ("softmax", "gpu", {1: 8, 16: 16, 100: 64, 256: 256, 5000: 256}),
         ("lenet5", "gpu", {1: 8, 100: 64, 5000: 256}),
     ],
 )
 def test_the_automatic_width_follows_model_and_device(kind, platform, widths):
-    model = build_model(kind, input_shape=(28, 28), num_classes=5)
+    options = {"hidden": [16]} if kind == "narrow mlp" else {}
+    model = build_model(kind.split()[-1], input_shape=(28, 28), num_classes=5, **options)
     assert (model.size > 4096) == (kind != "softmax")
     assert {clients: automatic_width(model, clients, platform) for clients in widths} == widths
 
