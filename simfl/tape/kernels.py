@@ -566,7 +566,9 @@ def window_program(
             return terms[0][None], terms[1][None]
 
         def of_rounds(bank: jax.Array, gi: jax.Array, gf: jax.Array) -> tuple[jax.Array | None, jax.Array | None]:
-            """Return corrections f32 [own, d] and states f32 [own, kept, d] of the rounds, if there are any."""
+            """Return corrections f32 [own, d] and states f32 [own, kept, d] of rounds.
+
+            None stands for either, if there is none."""
             coef = gf[:, -1:]
             correction = jnp.where(coef != 0.0, coef * take(bank, gi[:, 1]), 0.0) if operation.corrected else None
             return correction, jnp.stack([take(bank, gi[:, 1 + reads + k]) for k in range(kept)], 1) if kept else None
