@@ -586,7 +586,7 @@ def window_program(
 
             if not narrow:
                 return draw(gi[:, each.rest])
-            # The condition always holds. A branch is computed on its own: otherwise XLA, with 3 to 6 lanes, computes
+            # The condition always holds. A branch is computed on its own: otherwise XLA, with 1 to 6 lanes, computes
             # noise within the loops that write rows, without vectors, and a step takes 5 to 14 times as long.
             drawn: jax.Array = jax.lax.cond(steps > 0, draw, lambda names: jnp.zeros((own, count)), gi[:, each.rest])
             return drawn
