@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import threading
 
 import numpy as np
 import pytest
@@ -48,6 +49,29 @@ def test_what_was_set_before_is_restored_at_the_end():
             assert {os.environ[name] for name in VARIABLES} == {"1"}
         assert numbers() == before
         assert {name: os.environ.get(name) for name in VARIABLES} == variables
+
+
+def test_the_limit_ends_with_the_last_of_several_threads():
+    with threadpool_limits(limits=2, user_api="blas"):
+        pass  # no thread of this test controls the limit
+    before, variables = numbers(), {name: os.environ.get(name) for name in VARIABLES}
+    first_has_ended, second_has_begun, seen = threading.Event(), threading.Event(), []
+
+    def second():
+        with one_thread():
+            second_has_begun.set()
+            first_has_ended.wait()
+            seen.append((set(numbers()), {os.environ[name] for name in VARIABLES}))
+
+    thread = threading.Thread(target=second)
+    with one_thread():
+        thread.start()
+        second_has_begun.wait()
+    first_has_ended.set()
+    thread.join()
+    assert seen == [({1}, {"1"})]
+    assert numbers() == before
+    assert {name: os.environ.get(name) for name in VARIABLES} == variables
 
 
 def test_a_library_that_is_loaded_meanwhile_has_one_thread():

@@ -18,15 +18,10 @@ from typing import Any
 from simfl import signals
 from simfl.errors import RunError, ScenarioError
 from simfl.live.signs import ALIVE, BEGUN, DONE, STOP
+from simfl.threads import VARIABLES
 
 #: One thread in every process: there are more processes than cores.
-ONE_THREAD = {
-    "OMP_NUM_THREADS": "1",
-    "OPENBLAS_NUM_THREADS": "1",
-    "MKL_NUM_THREADS": "1",
-    "PJRT_NPROC": "1",
-    "JAX_PLATFORMS": "cpu",
-}
+ONE_THREAD = {**dict.fromkeys((*VARIABLES, "OMP_NUM_THREADS", "PJRT_NPROC"), "1"), "JAX_PLATFORMS": "cpu"}
 #: Variables by which mpirun or srun tells a process how many there are, and which one it is.
 SIZES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
 RANKS = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK")

@@ -114,6 +114,14 @@ def unit_noise(noise: Noise, data: dict[str, jax.Array], client: jax.Array, draw
     return jax.lax.fori_loop(0, data["pair_degrees"][client], add, own)
 
 
+def noise_of_lanes(operation: Operation, noise: Noise, data: dict[str, jax.Array], names: jax.Array) -> jax.Array:
+    """Return the noise of operations at unit scale, f32 [lanes, noised].
+
+    names: their client to size, int32 [lanes, 4].
+    """
+    return jax.vmap(lambda one: unit_noise(noise, data, one[CLIENT], one[DRAW], operation.noised))(names)
+
+
 def gradient_of_batch(operation: Operation) -> Callable[..., tuple[jax.Array, jax.Array]]:
     """Return one lane's function: a clipped and noised sum of gradients, and a count.
 
@@ -150,9 +158,9 @@ def gradient_of_batch(operation: Operation) -> Callable[..., tuple[jax.Array, ja
             total, zeroed = bounded(total, norm * size.astype(jnp.float32))
         if noise is None:
             return total, zeroed
-        count = model.size if noise.first is None else noise.first
-        added = noise_scale * (unit_noise(noise, data, client, draw, count) if drawn is None else drawn)
-        return total + added if noise.first is None else total.at[:count].add(added), zeroed
+        drawn = unit_noise(noise, data, client, draw, operation.noised) if drawn is None else drawn
+        added = noise_scale * drawn
+        return total + added if noise.first is None else total.at[: operation.noised].add(added), zeroed
 
     return masked(gradient, model, operation.blocks) if operation.blocks > 1 else gradient
 
@@ -407,7 +415,7 @@ def draws_program(operation: Operation, first_name: int, takes: bool) -> Any:
     It maps (steps, integers of gradients, data) to a dict, which replaces entries of `data`. `positions` are int32 [s,
     width, lanes]. If `takes`, they count the examples that are used, one after the other: these are `x` and `y`, and
     `table` and `offsets` add nothing. So the window's program is the same, and reads memory in order. `noise` of unit
-    scale is f32 [s, width, count], if `draws_noise`. Client to size are the integers from `first_name` on.
+    scale is f32 [s, width, noised], if `draws_noise`. Client to size are the integers from `first_name` on.
     """
     noise, names = operation.noise, slice(first_name, first_name + SIZE + 1)
     draw_positions = jax.vmap(jax.vmap(positions_of_batch(operation), (None, 0)), (None, 0))
@@ -430,15 +438,12 @@ def draws_program(operation: Operation, first_name: int, takes: bool) -> Any:
             }
         if noise is None or not draws_noise(operation):
             return drawn
-        count = operation.model.size if noise.first is None else noise.first
-
-        def one(ints: jax.Array) -> jax.Array:
-            return unit_noise(noise, data, ints[first_name + CLIENT], ints[first_name + DRAW], count)
 
         def step(s: jax.Array, drawn: jax.Array) -> jax.Array:
-            return drawn.at[s].set(jax.vmap(one)(_at(ints, s)))
+            return drawn.at[s].set(noise_of_lanes(operation, noise, data, _at(ints, s)[:, names]))
 
-        return drawn | {"noise": jax.lax.fori_loop(0, steps, step, jnp.zeros((*ints.shape[:2], count)))}
+        empty = jnp.zeros((*ints.shape[:2], operation.noised))
+        return drawn | {"noise": jax.lax.fori_loop(0, steps, step, empty)}
 
     return jax.jit(run)
 
@@ -574,21 +579,18 @@ def window_program(
             return correction, jnp.stack([take(bank, gi[:, 1 + reads + k]) for k in range(kept)], 1) if kept else None
 
         def noise_of(gi: jax.Array, s: jax.Array) -> jax.Array | None:
-            """Return the lanes' noise of unit scale, f32 [own, count], if there is any."""
+            """Return the lanes' noise of unit scale, f32 [own, noised], if there is any."""
             if noise is None:
                 return None
             if given_noise:
                 return _at(data["noise"], s)
-            count = operation.model.size if local or noise.first is None else noise.first
-
-            def draw(names: jax.Array) -> jax.Array:
-                return jax.vmap(lambda one: unit_noise(noise, data, one[CLIENT], one[DRAW], count))(names)
-
+            draw = functools.partial(noise_of_lanes, operation, noise, data)
             if not narrow:
                 return draw(gi[:, each.rest])
             # The condition always holds. A branch is computed on its own: otherwise XLA, with 1 to 6 lanes, computes
             # noise within the loops that write rows, without vectors, and a step takes 5 to 14 times as long.
-            drawn: jax.Array = jax.lax.cond(steps > 0, draw, lambda names: jnp.zeros((own, count)), gi[:, each.rest])
+            shape = own, operation.noised
+            drawn: jax.Array = jax.lax.cond(steps > 0, draw, lambda _: jnp.zeros(shape), gi[:, each.rest])
             return drawn
 
         def totals(

@@ -230,6 +230,12 @@ class Operation:
     optimizing: Optimizing = Optimizing()
     corrected: bool = False
 
+    @property
+    def noised(self) -> int:
+        """The number of leading parameters that get noise, if there is any."""
+        first = None if self.local or self.noise is None else self.noise.first
+        return self.model.size if first is None else first
+
 
 @dataclass(frozen=True)
 class LearningProblem:
