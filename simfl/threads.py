@@ -1,16 +1,44 @@
-"""Threads of linear algebra, which runs must not depend on."""
+"""What the threads of a process share during runs, and leave as it was."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from threadpoolctl import threadpool_limits
 
 #: Read by libraries when they are loaded.
 VARIABLES = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+
+
+class FirstToLast:
+    """A context of the process, from the first thread that uses it to the last.
+
+    Threads that each restored what they found would leave the state of another one.
+    """
+
+    def __init__(self, context: Callable[[], contextlib.AbstractContextManager[None]]) -> None:
+        self._context = context
+        self._lock = threading.Lock()
+        self._users = 0
+        self._stack = contextlib.ExitStack()
+
+    @contextlib.contextmanager
+    def used(self) -> Iterator[None]:
+        """Enter the context if no thread is in it, and leave it after the last one."""
+        with self._lock:
+            if not self._users:
+                self._stack.enter_context(self._context())
+            self._users += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._users -= 1
+                if not self._users:
+                    self._stack.close()
 
 
 class _Mine(threading.local):
@@ -36,51 +64,34 @@ def one_thread() -> Iterator[None]:
     _mine.is_limited = True
     try:
         # In some builds of OpenBLAS each thread has a limit of its own.
-        with _of_process.held(), _limited():
+        with _held.used(), _limited():
             yield
     finally:
         _mine.is_limited = False
 
 
-class _OfProcess:
-    """The limit of the process, from the first thread that uses it to the last.
+@contextlib.contextmanager
+def _hold() -> Iterator[None]:
+    """Limit the threads of the process.
 
     threadpoolctl lets only one thread change the limit of most builds of OpenBLAS. A thread of its own does it here: a
     user's thread could end before the others.
     """
+    is_set, end = threading.Event(), threading.Event()
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._users = 0
-        self._last_is_done = threading.Event()
-        self._holder: threading.Thread | None = None
+    def hold() -> None:
+        with _limited(), _variables():
+            is_set.set()
+            end.wait()
 
-    @contextlib.contextmanager
-    def held(self) -> Iterator[None]:
-        with self._lock:
-            if not self._users:
-                is_set, self._last_is_done = threading.Event(), threading.Event()
-                self._holder = threading.Thread(target=_hold, args=(is_set, self._last_is_done), daemon=True)
-                self._holder.start()
-                is_set.wait()
-            self._users += 1
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._users -= 1
-                if not self._users and self._holder is not None:
-                    self._last_is_done.set()
-                    self._holder.join()
-
-
-_of_process = _OfProcess()
-
-
-def _hold(is_set: threading.Event, end: threading.Event) -> None:
-    with _limited(), _variables():
-        is_set.set()
-        end.wait()
+    holder = threading.Thread(target=hold, name="simfl-one-thread", daemon=True)
+    holder.start()
+    is_set.wait()
+    try:
+        yield
+    finally:
+        end.set()
+        holder.join()
 
 
 def _limited() -> contextlib.AbstractContextManager[None]:
@@ -101,3 +112,6 @@ def _variables() -> Iterator[None]:
                 del os.environ[name]
             else:
                 os.environ[name] = value
+
+
+_held = FirstToLast(_hold)

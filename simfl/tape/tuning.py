@@ -10,30 +10,41 @@ import gc
 import sys
 from collections.abc import Iterator
 
+from simfl.threads import FirstToLast
+
 #: Steps per call of the window program; a longer window takes several calls. A call draws the batches of
 #: all its steps, also for a short window: a few microseconds a step.
 STEPS = 64
 
-
+#: Python's default is 5 ms, as long as a window takes.
+SWITCH_INTERVAL_S = 1e-4
 #: The garbage collector runs after so many objects, or so many for each client: it visits all that were made since,
 #: which takes longer than the updates that made them if they do not fit into a cache.
 OBJECTS, OBJECTS_OF_CLIENT = 100_000, 32
 
 
 @contextlib.contextmanager
-def tuned_interpreter(switch_interval_s: float = 1e-4, clients: int = 0) -> Iterator[None]:
-    """Set the interpreter's thread switching interval for a run.
+def tuned_interpreter(clients: int = 0) -> Iterator[None]:
+    """Set the interpreter's thread switching interval and its garbage collector for a run.
 
-    The executor's thread gets the interpreter soon after its kernel ends (Python's default is 5 ms,
-    as long as a window takes). The garbage collector skips objects that existed before the run: the hot path does not
-    need it, because references are counted. If other code has already frozen objects, they stay frozen: a part of them
-    cannot be unfrozen.
+    The executor's thread gets the interpreter soon after its kernel ends. The garbage collector skips objects that
+    existed before the run: the hot path does not need it, because references are counted. If other code has already
+    frozen objects, they stay frozen: a part of them cannot be unfrozen. Of runs in several threads, the last one
+    restores what was set before the first.
     """
+    with _tuned.used():
+        most, *older = gc.get_threshold()
+        gc.set_threshold(max(most, OBJECTS_OF_CLIENT * clients), *older)
+        yield
+
+
+@contextlib.contextmanager
+def _tune() -> Iterator[None]:
     interval, threshold, frozen = sys.getswitchinterval(), gc.get_threshold(), gc.get_freeze_count()
     if not frozen:
         gc.freeze()
-    gc.set_threshold(max(OBJECTS, OBJECTS_OF_CLIENT * clients), 50, 1_000)
-    sys.setswitchinterval(switch_interval_s)
+    gc.set_threshold(OBJECTS, 50, 1_000)
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
     try:
         yield
     finally:
@@ -41,3 +52,6 @@ def tuned_interpreter(switch_interval_s: float = 1e-4, clients: int = 0) -> Iter
         gc.set_threshold(*threshold)
         if not frozen:
             gc.unfreeze()
+
+
+_tuned = FirstToLast(_tune)

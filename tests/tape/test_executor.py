@@ -1,6 +1,7 @@
 import gc
 import os
 import re
+import sys
 import threading
 import time
 
@@ -365,6 +366,17 @@ def test_a_closed_executor_leaves_no_array_on_the_device():
         lab.executor.evaluate(*lab.tape.forms([model])).result()
         assert sum(array.nbytes for array in jax.live_arrays()) > before + lab.problem.data.train_x.nbytes
     assert sum(array.nbytes for array in jax.live_arrays()) == before
+
+
+def test_the_last_of_several_runs_restores_the_interpreter():
+    before = sys.getswitchinterval(), gc.get_threshold()
+    first, second = tuned_interpreter(), tuned_interpreter(clients=10_000)
+    first.__enter__()
+    with second:
+        first.__exit__(None, None, None)
+        assert sys.getswitchinterval() == pytest.approx(1e-4), "the second run goes on"
+        assert gc.get_threshold()[0] == 320_000
+    assert (sys.getswitchinterval(), gc.get_threshold()) == before
 
 
 def test_objects_frozen_before_a_run_stay_frozen(monkeypatch):
