@@ -24,7 +24,7 @@ from simfl.each import EachArray, of_setting
 from simfl.errors import RunError, ScenarioError, raised
 from simfl.models import AbstractModel
 from simfl.models.lazy import start_jax
-from simfl.tape import kernels, measures
+from simfl.tape import kernels, layout, measures
 from simfl.tape.evaluation import Evaluator
 from simfl.tape.inputs import Integers
 from simfl.tape.packing import Bank, Steps, pack
@@ -37,6 +37,8 @@ Forms = tuple[NDArray[np.int32], NDArray[np.float32]]
 
 #: The number of serial operations is padded to a multiple of this.
 SERIAL = 8192
+#: The device counts with 32 bits.
+MOST_COUNTED = 2**31 - 1
 #: Models averaged at a time.
 CHUNK_MODELS = 16
 #: Largest number of floats in the gradients of a chunk of examples, 64 MB: a model may compute them one by one.
@@ -191,7 +193,8 @@ class _Setting:
         problem: its arithmetic.
         data: the arguments of its programs.
         rows: its bank, f32 [places + 1, d].
-        counted: the device's count of gradients set to zero.
+        counted: the device's count of gradients set to zero, int32[]: to read it takes as long as a short window.
+        counted_at_most: a bound on it.
         gradients: the program that measures gradients; None if they are not measured.
         evaluated: forms whose mean an evaluation has computed since anything was written, and that mean.
         zeroed: gradients set to zero so far.
@@ -201,9 +204,10 @@ class _Setting:
     problem: LearningProblem
     data: dict[str, Any]
     rows: jax.Array
-    counted: jax.Array
+    counted: jax.Array | np.int32
     gradients: Callable[[jax.Array, float], tuple[float, float]] | None
     evaluated: tuple[NDArray[np.int32], NDArray[np.float32], jax.Array] | None = None
+    counted_at_most: int = 0
     zeroed: int = 0
     is_over: bool = False
 
@@ -504,7 +508,7 @@ class Executor:
     def _setting(self, problem: LearningProblem, data: dict[str, Any]) -> _Setting:
         """Return a setting before its first window."""
         rows = np.zeros((self.bank.capacity + 1, problem.model.size), dtype=np.float32)
-        return _Setting(problem, data, self._put(rows), self._put(np.int32(0)), self._gradient_program(problem))
+        return _Setting(problem, data, self._put(rows), np.int32(0), self._gradient_program(problem))
 
     def _gradient_program(self, problem: LearningProblem) -> Callable[[jax.Array, float], tuple[float, float]] | None:
         """Return a program that measures gradients, or None.
@@ -536,6 +540,7 @@ class Executor:
         vary = any(isinstance(values, EachArray) for values in constants)
         given = np.stack(constants) if constants and not vary else None
         playing = [(setting, of) for setting, of in enumerate(self._settings) if not of.is_over]
+        most = self._most_zeroed(window.gradients)
         for setting, of in playing:
             of.evaluated = None
             if vary:
@@ -543,20 +548,31 @@ class Executor:
             if given is not None:
                 of.rows = self._constants(of.rows, places, given)
             of.rows.block_until_ready()
-            self._count(of)  # the device is idle, and a window has too few operations for the count to overflow
+            if of.counted_at_most + most > MOST_COUNTED:
+                self._count(of)
+            of.counted_at_most += most
         self._compute(playing, window, steps)
         self.compiled = True
 
     def _count(self, of: _Setting) -> int:
-        """Add the device's counts, and return the total."""
+        """Add the device's count, and return the total."""
         of.zeroed += int(of.counted)
-        of.counted = self._put(np.int32(0))
+        of.counted, of.counted_at_most = np.int32(0), 0
         return of.zeroed
 
-    def _padded_serial(self, array: NDArray[Any]) -> jax.Array:
-        """Put a window's serial operations on the device, padded to a multiple of SERIAL."""
+    def _most_zeroed(self, gradients: layout.Operations) -> int:
+        """Return how many gradients or updates can be set to zero at most."""
+        operation = self.problem.operation
+        steps = int(gradients.rest[:, layout.STEPS].max(initial=1)) if operation.local else 1
+        return len(gradients) * operation.lanes * steps
+
+    @staticmethod
+    def _padded_serial(array: NDArray[Any]) -> NDArray[Any]:
+        """Return a window's serial operations, padded to a multiple of SERIAL."""
         count = len(array)
-        return self._put(np.pad(array, ((0, -count % SERIAL if count else 1), (0, 0))))
+        padded = np.zeros((-(-count // SERIAL) * SERIAL or 1, *array.shape[1:]), dtype=array.dtype)
+        padded[:count] = array
+        return padded
 
     def _part(self, steps: Steps, at: int) -> _Part:
         """Return the integers of the steps of one call."""

@@ -16,7 +16,7 @@ import os
 import pickle
 import pkgutil
 import platform
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from types import CodeType, FunctionType, MethodType
@@ -80,29 +80,31 @@ class Program:
             self._found, self._settings = {}, _settings
         leaves, tree = jax.tree.flatten(arguments)
         try:
-            signature = tree, tuple([(leaf.shape, leaf.dtype, getattr(leaf, "sharding", None)) for leaf in leaves])
+            # Arrays of one call are on the same devices. To hash a sharding takes as long as a small program.
+            where = next((leaf.sharding for leaf in leaves if isinstance(leaf, jax.Array)), None)
+            signature = tree, where, tuple([(leaf.shape, leaf.dtype) for leaf in leaves])
         except AttributeError:  # a number of Python
             return self._jitted(*arguments)
         program = self._found.get(signature)
         if program is None:
-            program = self._found[signature] = self._find(_folder, arguments, *signature) or self._jitted
+            program = self._found[signature] = self._find(_folder, arguments, tree, leaves) or self._jitted
         return program(*arguments)
 
     @functools.cached_property
     def _description(self) -> str:
         return described(self._made_by)
 
-    def _find(self, folder: Path, arguments: tuple[Any, ...], tree: Any, leaves: Iterable[Any]) -> Any:
+    def _find(self, folder: Path, arguments: tuple[Any, ...], tree: Any, leaves: Sequence[Any]) -> Any:
         """Return the program for such arguments; None if it cannot be stored.
 
         It is read from a file, or compiled and written.
         """
-        shardings = {sharding for _, _, sharding in leaves if sharding is not None}
+        shardings = {leaf.sharding for leaf in leaves if isinstance(leaf, jax.Array)}
         device = jax.devices()[0]
         if device.platform != "cpu" or not shardings <= {SingleDeviceSharding(device)}:
             return None
         try:
-            parts = _surroundings(), _settings, self._description, tree, [(shape, dtype) for shape, dtype, _ in leaves]
+            parts = _surroundings(), _settings, self._description, tree, [(leaf.shape, leaf.dtype) for leaf in leaves]
         except (_UnknownError, RecursionError):
             return None
         path = folder / f"{hashlib.sha256(repr(parts).encode()).hexdigest()}{ENDING}"

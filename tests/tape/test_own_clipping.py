@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from simfl.models import build_model
+from simfl.tape import executor
 from simfl.tape.problem import Noise
 from tests.helpers import Lab, batch_examples, make_problem, replace_data, softmax_gradient
 
@@ -97,3 +98,18 @@ def test_a_tape_has_one_kind_of_gradients():
         model = lab.tape.constant(lab.training().initial)
         with pytest.raises(ValueError, match="clipping_norm: expected None"):
             lab.tape.gradient(model, 0, 0, 8, 0.0, 1.0)
+
+
+@pytest.mark.parametrize("most", [1, 20, 2**31 - 1])
+def test_counts_of_several_windows_are_added_before_they_overflow(monkeypatch, most):
+    monkeypatch.setattr(executor, "MOST_COUNTED", most)
+    plain = make_problem(4, sampling="without_replacement", clipping_norm=1.0, own_clipping=True, clip="example")
+    problem = replace_data(plain, train_x=np.full_like(plain.data.train_x, 1e30))
+    with Lab(problem) as lab:
+        model = lab.tape.constant(lab.training().initial)
+        for draw in range(5):
+            model = lab.tape.combine((1.0, model), (1.0, lab.tape.gradient(model, 0, draw, 8, 0.0, 0.05)))
+            lab.tape.flush()
+        assert lab.executor.zeroed() == 40
+        lab.tape.values([lab.tape.combine((1.0, lab.tape.gradient(model, 1, 0, 8, 0.0, 0.05)))])
+        assert lab.executor.zeroed() == 48
