@@ -24,7 +24,7 @@ from typing import Any, ClassVar, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from simfl.models.lazy import jax, jnp
+from simfl.models.lazy import jax, jnp, lax
 
 Array: TypeAlias = "jax.Array"
 """An array on the device, or its tracer."""
@@ -240,19 +240,27 @@ def in_parts(array: Array, size: int) -> Array:
 
 
 def sum_in_parts(part: SumOfExamples, size: int) -> SumOfExamples:
-    """Return a function with the same sums, over at most `size` examples at a time."""
+    """Return a function with the same sums, over at most `size` examples at a time.
+
+    Parts after the last example with a weight are not computed: a mini-batch of Poisson sampling uses a part of its
+    lanes.
+    """
 
     def total(x: Array, y: Array, weight: Array) -> tuple[Any, Array]:
-        if x.shape[0] <= size:
+        count = x.shape[0]
+        if count <= size:
             return part(x, y, weight)
-        parts = in_parts(x, size), in_parts(y, size), in_parts(weight, size)
+        each = -(-count // -(-count // size))
+        parts = in_parts(x, each), in_parts(y, each), in_parts(weight, each)
 
-        def add(sums: Any, some: tuple[Array, Array, Array]) -> tuple[Any, None]:
-            return jax.tree.map(jnp.add, sums, part(*some)), None
+        def add(k: Array, sums: Any) -> Any:
+            some = [lax.dynamic_index_in_dim(array, k, keepdims=False) for array in parts]
+            return jax.tree.map(jnp.add, sums, part(*some))
 
         shapes = jax.eval_shape(part, *(array[0] for array in parts))
         nothing = jax.tree.map(lambda one: jnp.zeros(one.shape, one.dtype), shapes)
-        sums: tuple[Any, Array] = jax.lax.scan(add, nothing, parts)[0]
+        last = jnp.max(jnp.where(weight != 0, jnp.arange(1, count + 1), 0))
+        sums: tuple[Any, Array] = lax.fori_loop(0, (last + each - 1) // each, add, nothing)
         return sums
 
     return total

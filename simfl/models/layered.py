@@ -258,7 +258,7 @@ class AbstractImageClassifier(AbstractClassifier):
 
     convolutional: ClassVar[bool] = True
     max_batch: ClassVar[int] = 128
-    cpu_batch: ClassVar[int] = 128
+    cpu_batch: ClassVar[int] = 16
     smallest: ClassVar[int] = 8
     largest: ClassVar[int | None] = None
     """Bounds of the side."""

@@ -141,6 +141,11 @@ class Dense(AbstractLayer):
 
     def gradient_sum(self, u: Array, error: Array) -> Array:
         """E U^T, then the row sums of E."""
+        if error.shape[1] == 1 and self.units > 1:
+            # XLA fuses a product of two vectors with what makes them, and makes them again for each of its numbers. A
+            # second example of zeros adds nothing.
+            empty = ((0, 1), (0, 0)) if self.example_first else ((0, 0), (0, 1))
+            u, error = jnp.pad(u, empty), jnp.pad(error, ((0, 0), (0, 1)))
         weights = jnp.matmul(error, u if self.example_first else u.T, precision=PRECISION).reshape(-1)
         return jnp.concatenate([weights, error.sum(axis=1)]) if self.bias else weights
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 
 from simfl.models import build_model
+from simfl.models.base import sum_in_parts
 from simfl.models.lenet5 import LeNet5
 from simfl.models.mlp import MLP
 
@@ -49,6 +51,38 @@ def test_parts_under_vmap_give_the_result_of_the_whole() -> None:
     for k in range(2):
         alone = all_gradients(model, params[k], x[k], y[k], weight[k], np.float32(0.7))[0]
         np.testing.assert_allclose(together[k], alone, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize(("weights", "parts"), [([], 0), ([1, 1], 1), ([1] * 4, 2), ([0, 0, 1, 0, 2], 3), ([1] * 7, 4)])
+@pytest.mark.parametrize("vectorized", [False, True])
+def test_parts_after_the_last_weight_are_not_computed(weights: list[int], parts: int, vectorized: bool) -> None:
+    """Of seven examples, two at a time; the second sum counts the parts."""
+
+    def part(x: jax.Array, y: jax.Array, weight: jax.Array) -> tuple[jax.Array, jax.Array]:
+        return jnp.sum(x * weight) + jnp.sum(y * weight), jnp.int32(1)
+
+    x, y = jnp.arange(7.0), jnp.arange(7.0) ** 2
+    weight = jnp.array(weights + [0] * (7 - len(weights)), jnp.float32)
+    total = sum_in_parts(part, 2)
+    if vectorized:
+        totals, count = jax.vmap(total, (None, None, 0))(x, y, jnp.stack([weight, jnp.ones(7), jnp.zeros(7)]))
+        assert totals.tolist() == [float(weight @ (x + y)), 112.0, 0.0]
+        assert count.tolist() == [parts, 4, 0]
+    else:
+        assert (float(total(x, y, weight)[0]), int(total(x, y, weight)[1])) == (float(weight @ (x + y)), parts)
+
+
+def test_one_example_has_its_activations_computed_once() -> None:
+    """XLA made a loop of the product of errors and activations, and pooled 400 activations again for 120 errors each:
+    a gradient of one image took three times as long.
+    """
+    model = build_model("lenet5", input_shape=(784,), num_classes=10)
+    gradient = jax.jit(lambda w, x, y: model.gradient_sum(w, x, y, jnp.ones(1)))
+    arguments = jnp.zeros(model.size), jnp.zeros((1, 784)), jnp.zeros(1, jnp.int32)
+    program = gradient.lower(*arguments).compile().as_text()
+    shaped = [line for line in program.splitlines() if re.search(r"= f32\[120,400\]", line)]
+    assert any(" dot(" in line for line in shaped)
+    assert not any(" multiply(" in line for line in shaped)
 
 
 def test_parts_are_named_after_layers() -> None:
