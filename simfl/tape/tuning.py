@@ -25,7 +25,7 @@ OBJECTS, OBJECTS_OF_CLIENT = 100_000, 32
 
 @contextlib.contextmanager
 def tuned_interpreter(clients: int = 0) -> Iterator[None]:
-    """Set the interpreter's thread switching interval and its garbage collector for a run.
+    """Set the thread switching interval and the garbage collector for a run.
 
     The executor's thread gets the interpreter soon after its kernel ends. The garbage collector skips objects that
     existed before the run: the hot path does not need it, because references are counted. If other code has already
