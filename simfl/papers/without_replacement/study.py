@@ -700,7 +700,7 @@ PAPER = Paper(
     title="Jin, He, Dai: Decentralized Differentially Private Without-Replacement Stochastic Gradient Descent",
     page="without_replacement.md",
     data=("mnist",),
-    minutes=(2, 65),
+    minutes=(2, 60),
     experiments=experiments,
     numbers=(
         table2_numbers, certified, epsilon_numbers, size_numbers, pass_numbers, choice_numbers, rate_numbers,
