@@ -6,34 +6,39 @@ import contextlib
 import os
 import threading
 from collections.abc import Callable, Iterator
+from typing import Generic, TypeVar
 
-from threadpoolctl import threadpool_limits
+from threadpoolctl import ThreadpoolController
 
 #: Read by libraries when they are loaded.
 VARIABLES = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
-class FirstToLast:
+Given = TypeVar("Given")
+
+
+class FirstToLast(Generic[Given]):
     """A context of the process, from the first thread that uses it to the last.
 
     Threads that each restored what they found would leave the state of another one.
     """
 
-    def __init__(self, context: Callable[[], contextlib.AbstractContextManager[None]]) -> None:
+    def __init__(self, context: Callable[[], contextlib.AbstractContextManager[Given]]) -> None:
         self._context = context
         self._lock = threading.Lock()
         self._users = 0
         self._stack = contextlib.ExitStack()
+        self._given: Given
 
     @contextlib.contextmanager
-    def used(self) -> Iterator[None]:
+    def used(self) -> Iterator[Given]:
         """Enter the context if no thread is in it, and leave it after the last one."""
         with self._lock:
             if not self._users:
-                self._stack.enter_context(self._context())
+                self._given = self._stack.enter_context(self._context())
             self._users += 1
         try:
-            yield
+            yield self._given
         finally:
             with self._lock:
                 self._users -= 1
@@ -64,23 +69,23 @@ def one_thread() -> Iterator[None]:
     _mine.is_limited = True
     try:
         # In some builds of OpenBLAS each thread has a limit of its own.
-        with _held.used(), _limited():
+        with _held.used() as libraries, libraries.limit(limits=1, user_api="blas"):
             yield
     finally:
         _mine.is_limited = False
 
 
 @contextlib.contextmanager
-def _hold() -> Iterator[None]:
-    """Limit the threads of the process.
+def _hold() -> Iterator[ThreadpoolController]:
+    """Limit the threads of the process, and give the libraries.
 
     threadpoolctl lets only one thread change the limit of most builds of OpenBLAS. A thread of its own does it here: a
     user's thread could end before the others.
     """
-    is_set, end = threading.Event(), threading.Event()
+    is_set, end, libraries = threading.Event(), threading.Event(), ThreadpoolController()
 
     def hold() -> None:
-        with _limited(), _variables():
+        with libraries.limit(limits=1, user_api="blas"), _variables():
             is_set.set()
             end.wait()
 
@@ -88,15 +93,10 @@ def _hold() -> Iterator[None]:
     holder.start()
     is_set.wait()
     try:
-        yield
+        yield libraries
     finally:
         end.set()
         holder.join()
-
-
-def _limited() -> contextlib.AbstractContextManager[None]:
-    limits: contextlib.AbstractContextManager[None] = threadpool_limits(limits=1, user_api="blas")
-    return limits
 
 
 @contextlib.contextmanager
