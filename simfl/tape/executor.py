@@ -204,7 +204,7 @@ class _Setting:
     problem: LearningProblem
     data: dict[str, Any]
     rows: jax.Array
-    counted: jax.Array | np.int32
+    counted: jax.Array
     gradients: Callable[[jax.Array, float], tuple[float, float]] | None
     evaluated: tuple[NDArray[np.int32], NDArray[np.float32], jax.Array] | None = None
     counted_at_most: int = 0
@@ -508,7 +508,7 @@ class Executor:
     def _setting(self, problem: LearningProblem, data: dict[str, Any]) -> _Setting:
         """Return a setting before its first window."""
         rows = np.zeros((self.bank.capacity + 1, problem.model.size), dtype=np.float32)
-        return _Setting(problem, data, self._put(rows), np.int32(0), self._gradient_program(problem))
+        return _Setting(problem, data, self._put(rows), self._put(np.int32(0)), self._gradient_program(problem))
 
     def _gradient_program(self, problem: LearningProblem) -> Callable[[jax.Array, float], tuple[float, float]] | None:
         """Return a program that measures gradients, or None.
@@ -557,7 +557,7 @@ class Executor:
     def _count(self, of: _Setting) -> int:
         """Add the device's count, and return the total."""
         of.zeroed += int(of.counted)
-        of.counted, of.counted_at_most = np.int32(0), 0
+        of.counted, of.counted_at_most = self._put(np.int32(0)), 0
         return of.zeroed
 
     def _most_zeroed(self, gradients: layout.Operations) -> int:
