@@ -13,7 +13,6 @@ from threadpoolctl import ThreadpoolController
 #: Read by libraries when they are loaded.
 VARIABLES = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
-
 Given = TypeVar("Given")
 
 

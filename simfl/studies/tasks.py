@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import gc
 import shutil
 import tempfile
 import threading
@@ -16,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 from simfl import signals
 from simfl.errors import DataError, SimflError
 from simfl.records.locks import HeldError, held
-from simfl.runs import FEW_COLLECTIONS
 from simfl.threads import one_thread
 
 if TYPE_CHECKING:
@@ -77,7 +75,6 @@ class RunOutcome:
 def start_worker(stop: c_int) -> None:
     """Prepare a process of the local engine, which watches `stop`."""
     global _stop
-    gc.set_threshold(*FEW_COLLECTIONS)
     from simfl.build.data import shared_data
     from simfl.tape.tuning import tuned_interpreter
 

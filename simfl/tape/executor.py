@@ -193,7 +193,7 @@ class _Setting:
         problem: its arithmetic.
         data: the arguments of its programs.
         rows: its bank, f32 [places + 1, d].
-        counted: the device's count of gradients set to zero, int32[]: to read it takes as long as a short window.
+        counted: the device's count of gradients set to zero, int32[], which is not read for every window.
         counted_at_most: a bound on it.
         gradients: the program that measures gradients; None if they are not measured.
         evaluated: forms whose mean an evaluation has computed since anything was written, and that mean.
