@@ -413,6 +413,14 @@ class Algorithm:
         """Note that the update that is applied now is the last one: the run ends after it."""
         self.ends_now, self.next_mark = True, min(self.next_mark, self.updates)
 
+    @property
+    def owes(self) -> bool:
+        """Whether messages under way may show the result of a release that is not counted yet."""
+        return False
+
+    def close(self) -> None:
+        """Count what messages under way will show after the end of the run."""
+
     def awaits(self, client: Integer) -> str:
         """Say what an active client waits for, "waits for ...", when no event is left."""
         del client

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from simfl.algorithms.secure_sums import SecureSums
 from simfl.each import filled
@@ -125,12 +125,10 @@ class Cohorts:
         self._last[user] = self.number
         self._made[user] += 1
 
-    def aborted(self, secure: SecureSums, updates: Mapping[int, Gradient]) -> None:
-        """Count what a secure sum showed beside its result, or forget the next release.
+    def aborted(self, secure: SecureSums) -> None:
+        """Count what a secure sum may show beside its result, or forget the next release.
 
-        Args:
-            secure: has made the sum, or aborted it.
-            updates: those that the server was sent, by client.
+        `secure` has made the sum, or aborted it.
         """
         if not self.plan.parts:  # the server adds the noise, and may see sums without it
             self.abort()
@@ -144,10 +142,14 @@ class Cohorts:
         if not secure.shown:
             self.abort()
             return
+        for user in secure.shown:
+            if not self._next[user]:
+                self.join(user)
         self.on_release([(1.0, user) for user in secure.shown], False)
         self._close()
         if releases is not None:
-            releases.count_sum([(1.0, updates[user]) for user in secure.shown], self.plan.noise_scale)
+            releases.count_sum([(1.0, update) for update in secure.shown.values()], self.plan.noise_scale)
+        secure.shown = {}
 
     def abort(self) -> None:
         """Forget the updates in the next release: it is not made."""

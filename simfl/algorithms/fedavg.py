@@ -225,9 +225,7 @@ class FedAvg(ServerAlgorithm):
         assert self.secure is not None
         members = yield from self.secure.sum(this.came)
         if self.cohorts is not None and (not members or self.secure.split):
-            for client in self.secure.shown:
-                self.cohorts.join(client)
-            self.cohorts.aborted(self.secure, this.came)  # type: ignore[arg-type]
+            self.cohorts.aborted(self.secure)
         for client in sorted(this.came.keys() - set(members)):
             self.client_dropped[client] += 1
             del this.came[client]

@@ -142,13 +142,13 @@ class FedBuff(LocalRounds):
     def _sum_securely(self) -> Process:
         """Step with a secure sum of the buffer, or drop it; then take what came meanwhile."""
         assert self.secure is not None
-        if (yield from self.secure.recover([update.number for update in self.buffer])):
+        changes = {update.client: update.change for update in self.buffer}
+        if (yield from self.secure.recover([update.number for update in self.buffer], changes)):
             self.step()
         else:
             buffer, self.buffer = self.buffer, []
             if self.cohorts is not None:
-                self.secure.shown = [update.client for update in buffer] if self.secure.shown else []
-                self.cohorts.aborted(self.secure, {update.client: update.change for update in buffer})  # type: ignore[misc]
+                self.cohorts.aborted(self.secure)
             self._shares.clear()
             for update in buffer:
                 self.client_dropped[update.client] += 1

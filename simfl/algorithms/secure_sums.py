@@ -4,14 +4,19 @@ See `simfl.world.secure_sums` for the protocols. A round of messages ends when a
 dropped out, or at its timeout; the last one as soon as the answers suffice. A client drops out if it is offline or cut
 off when a message arrives, if it crashes or leaves while it computes, or by the protocol's own probability. The server
 knows it after the resend timeout of a link, when a crashed client is back, or at once. Lost messages are sent again. A
-message of a round that is over is ignored. Fewer than t clients in any round abort the sum: the server learns nothing
-of the updates.
+message of a round that is over is ignored. Fewer than t clients in any round abort the sum.
+
+The server may still learn an aborted sum. The clients that it asked in the last round have not dropped out for certain,
+unless the server knows of it: an answer that comes after the timeout reaches the server, and a client that gets the
+request after the timeout answers. `SecureSums.shown` counts all of them. The future is not known when a sum is aborted,
+so this is a bound. The same holds for a sum whose last round is under way when the run ends.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import simpy
@@ -75,15 +80,21 @@ class Answers:
     """The answers of a round of messages.
 
     Args:
-        members: the clients that are asked.
+        members: the clients that are asked; none if there is no such round.
         over: ends the round.
         enough: whether the answers of these clients end it.
     """
 
-    def __init__(self, members: Iterable[int], over: simpy.Event, enough: Callable[[Sequence[int]], bool]) -> None:
+    def __init__(self, members: Sequence[int], over: simpy.Event, enough: Callable[[Sequence[int]], bool]) -> None:
+        self.members = members
         self.came: list[int] = []
         self.over = over
         self._missing, self._enough = set(members), enough
+
+    @property
+    def possible(self) -> list[int]:
+        """The clients that have answered, and those that may still: they have not dropped out for certain."""
+        return [*self.came, *self._missing]
 
     @property
     def is_over(self) -> bool:
@@ -106,6 +117,15 @@ class Answers:
             self.end()
 
 
+@dataclass(frozen=True)
+class LastRound:
+    """The last round of a sum: the clients that sent shares, the updates in the sum by client, the answers."""
+
+    circle: Sequence[int]
+    updates: Mapping[int, Any]
+    answers: Answers
+
+
 class SecureSums:
     """The secure sums of a server.
 
@@ -122,10 +142,10 @@ class SecureSums:
         self.on_sum: Callable[[SumRow], None] = lambda row: None
         #: Is called when a client begins and ends to compute for a sum.
         self.on_busy: Callable[[int, bool], None] = lambda client, busy: None
-        #: Clients that may tell the server what they know.
-        self.colluding = 0
-        #: The clients of the last sum if it was aborted, but the answers say something about it.
-        self.shown: list[int] = []
+        #: How many clients of a sum may tell the server what they know; None: no account needs `shown` and `split`.
+        self.colluding: int | None = None
+        #: The updates of the last sum, by client, if it was aborted and the server may still learn something about it.
+        self.shown: Mapping[int, Any] = {}
         #: Whether the server can compute sums of some clients of the last sum only.
         self.split = False
         self._algorithm, self._clock = algorithm, algorithm.clock
@@ -133,6 +153,7 @@ class SecureSums:
         self._slower = [seconds / min(usual) for seconds in usual]
         self._drops = Draws(algorithm.world.streams, "secure-sum", lambda g, n: g.random(n))
         self._aborted = 0
+        self._last_round: LastRound | None = None
         #: By update, if masks are exchanged beforehand: who was sent pieces of its mask, and who has not got them yet.
         self._holders: dict[int, set[int]] = {}
         self._coming: dict[int, set[int]] = {}
@@ -160,20 +181,43 @@ class SecureSums:
 
     # -- rounds --------------------------------------------------------------------------------
 
-    def sum(self, clients: Collection[int]) -> Generator[simpy.Event, Any, list[int]]:
-        """Run the rounds after the first; return who is in the sum, none if aborted."""
-        began_s, ready = self._clock.now, sorted(clients)
+    def sum(self, updates: Mapping[int, Any]) -> Generator[simpy.Event, Any, list[int]]:
+        """Run the rounds after the first; return who is in the sum, none if aborted.
+
+        `updates` are those that clients have, by client.
+        """
+        began_s, ready = self._clock.now, sorted(updates)
         _, sharing, masking, unmasking = self.protocol.steps(len(ready))
-        shared = yield from self._round(ready, sharing)
-        masked = yield from self._round(shared, masking)
+        shared = yield from self._round(self._answers(ready), sharing)
+        masked = yield from self._round(self._answers(shared), masking)
         circle = self._circle(shared)
-        enough = self.protocol.enough
-        answered = yield from self._round(masked, unmasking, lambda came: enough(circle, came))
+        answers = self._answers(masked, lambda came: self.protocol.enough(circle, came))
+        self._last_round = LastRound(circle, {client: updates[client] for client in masked}, answers)
+        answered = yield from self._round(answers, unmasking)
         spent = [len(ready), *map(len, (shared, masked, answered))]
         sizes = (self.protocol.steps(len(ready))[0], sharing, masking, unmasking)
         asked = [0, *(count * (count >= self.protocol.threshold) for count in spent[:3])]
         sent = sum(a * one.down + b * one.up for a, b, one in zip(asked, spent, sizes, strict=True))
-        return (yield from self._ended(began_s, spent, circle, masked, answered, sent))
+        return (yield from self._ended(began_s, spent, answered, sent))
+
+    @property
+    def unmasks(self) -> bool:
+        """Whether the last round of a sum is under way."""
+        return self._last_round is not None
+
+    def close(self) -> None:
+        """End with the run: `shown` and `split` are those of a sum whose last round is under way."""
+        if self._last_round is not None:
+            self._judge(self._last_round)
+
+    def _judge(self, last: LastRound) -> None:
+        """Note what the server may learn of a sum if its last round brings no more answers in time."""
+        self._last_round, self.split, self.shown = None, False, {}
+        if self.colluding is not None and last.answers.members:
+            sum_of = last.circle, [*last.updates]
+            self.split = not self.protocol.hides(*sum_of, self.colluding)
+            if self.protocol.shows(*sum_of, last.answers.possible, self.colluding):
+                self.shown = last.updates
 
     def _circle(self, clients: Sequence[int]) -> list[int]:
         return circle_of(clients, self._algorithm.world.streams.generator("secure-circle", 0, self.number))
@@ -182,19 +226,14 @@ class SecureSums:
         self,
         began_s: float,
         counts: Sequence[int],
-        circle: Sequence[int],
-        masked: Sequence[int],
         answered: Sequence[int],
         sent: int,
     ) -> Generator[simpy.Event, Any, list[int]]:
         """Unmask the sum, or abort it; write its row."""
-        protocol, members = self.protocol, list(masked)
-        enough = len(members) >= protocol.threshold
-        self.split = enough and not protocol.hides(circle, members, self.colluding)
-        self.shown = []
-        if not enough or not protocol.enough(circle, answered):
-            if enough and answered and protocol.shows(len(answered), self.colluding):
-                self.shown = members
+        protocol, last = self.protocol, self._last_round
+        assert last is not None
+        circle, members = last.circle, [*last.updates]
+        if not last.answers.members or not protocol.enough(circle, answered):
             members = []
         elif seconds := protocol.server_s(circle, members):
             yield self._clock.timeout(seconds)
@@ -204,24 +243,26 @@ class SecureSums:
                 f"algorithm.secure_sum.threshold: {MOST_ABORTED} sums in a row had fewer than {protocol.threshold} "
                 "survivors; lower it, the dropout or the timeout"
             )
+        self._judge(last)
+        if members:
+            self.shown = {}
         self.number += 1
         first, second, third, fourth = counts
         now = self._clock.now
         self.on_sum((self.number - 1, began_s, now, first, second, third, fourth, len(members), sent))
         return members
 
+    def _answers(self, members: Sequence[int], enough: Callable[[Sequence[int]], bool] = lambda came: False) -> Answers:
+        """Return the answers of a round that asks the members, if they are t or more."""
+        return Answers(members if len(members) >= self.protocol.threshold else (), self._clock.event(), enough)
+
     def _round(
-        self,
-        members: Sequence[int],
-        step: Step,
-        enough: Callable[[Sequence[int]], bool] = lambda came: False,
-        ask: Callable[[int, Answers], None] | None = None,
+        self, answers: Answers, step: Step, ask: Callable[[int, Answers], None] | None = None
     ) -> Generator[simpy.Event, Any, list[int]]:
         """Send to the members, and return those whose answers came in time."""
-        if len(members) < self.protocol.threshold:
+        if not answers.members:
             return []
-        answers = Answers(members, self._clock.event(), enough)
-        for client in members:
+        for client in answers.members:
             if ask is not None:
                 ask(client, answers)
             else:
@@ -302,8 +343,11 @@ class SecureSums:
             del self._waiting[client]
             answer()
 
-    def recover(self, updates: Sequence[int]) -> Generator[simpy.Event, Any, bool]:
-        """Ask for the sums of pieces of some updates; return whether they give the sum."""
+    def recover(self, updates: Sequence[int], changes: Mapping[int, Any]) -> Generator[simpy.Event, Any, bool]:
+        """Ask for the sums of pieces of some updates; return whether they give the sum.
+
+        `updates` are their numbers, and `changes` what is in the sum, by client.
+        """
         began_s, protocol, count = self._clock.now, self._light, len(updates)
         holders = sorted(set.intersection(*(self._holders[update] for update in updates)))
         present = [k for k in holders if self._algorithm.world.availability.leaves_s(k) > began_s]
@@ -327,14 +371,16 @@ class SecureSums:
 
             self._algorithm.to_client(client, received, step.down, lambda: answers.settle(client, False))
 
-        answered = yield from self._round(asked, step, lambda came: protocol.enough(holders, came), ask)
+        answers = self._answers(asked, lambda came: protocol.enough(holders, came))
+        self._last_round = LastRound(holders, changes, answers)
+        answered = yield from self._round(answers, step, ask)
         self._waiting.clear()
         pieces = sum(len(self._holders[update]) - 1 for update in updates)
         sent = 2 * pieces * protocol.piece_bytes + count * protocol.vector_bytes + len(answered) * step.up
         for update in updates:
             self.forget(update)
         counts = count, len(holders), count, len(answered)
-        return bool((yield from self._ended(began_s, counts, holders, range(count), answered, sent)))
+        return bool((yield from self._ended(began_s, counts, answered, sent)))
 
     @property
     def _light(self) -> LightSecAgg:

@@ -149,6 +149,19 @@ class ServerAlgorithm(Algorithm):
         """Whether the client may be in no release before others are made."""
         return self.cohorts is not None and self.cohorts.opens(client) > self.cohorts.number
 
+    @property
+    def owes(self) -> bool:
+        """Whether a secure sum is being unmasked."""
+        return self.secure is not None and self.secure.unmasks and self.secure.colluding is not None
+
+    def close(self) -> None:
+        """Count a secure sum that is being unmasked: the answers still reach the server."""
+        if self.owes:
+            assert self.secure is not None
+            assert self.cohorts is not None
+            self.secure.close()
+            self.cohorts.aborted(self.secure)
+
     def awaits(self, client: Integer) -> str:
         """Say that the client waits for the server's answer, or for its turn."""
         del client

@@ -68,7 +68,8 @@ def _summary(forecast: Forecast) -> str:
         parts.append(f"{field.replace('_', ' ')} {show_range(*ends)}")
     if forecast.epsilon is not None:
         planned = f"planned epsilon {show_number(forecast.epsilon)} at delta {forecast.delta:g}"
-        parts.append(f"{planned}, if all take part equally often")
+        aborted = " and no secure sum is aborted" if forecast.secure_sum is not None else ""
+        parts.append(f"{planned}, if all take part equally often{aborted}")
     if forecast.limit is not None:
         parts.append(f"the binding limit is {forecast.limit}")
     return "; ".join(parts)

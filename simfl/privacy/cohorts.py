@@ -26,9 +26,10 @@ ceil(T / b) releases, at least b apart. Groups do not depend on data, and are pu
 
 **Secure sums.** Without trust in the server, each user adds a part of the noise, N(0, (z C)^2 / (t - c)), and the
 server sees sums of at least t updates only (`simfl.algorithms.secure_sums`). Up to c users of a sum may tell it their
-parts. The others have at least the noise that is accounted for; more is not counted. Neighbors differ in a user's
-update, not in its part of the noise. An aborted sum shows nothing, and costs nothing; what
-else a protocol may show is counted, or not certified (`simfl.world.secure_sums`).
+parts, and the shares that they hold. The others have at least the noise that is accounted for; more is not counted.
+Neighbors differ in a user's update, not in its part of the noise. An aborted sum is a release, too, unless too few
+answers and shares can ever reach the server. What else a protocol may show is counted, or not certified
+(`simfl.world.secure_sums`).
 """
 
 from __future__ import annotations
@@ -326,12 +327,15 @@ class CohortLedger(Ledger):
         if not least:
             return f"central view ({view}; the server itself sees what clients send)"
         if not parts:
-            return f"central view ({view}; the server itself sees sums of at least {least} updates, without noise)"
-        colluding = f", of whom {least - parts} may tell the server their noise" if least > parts else ""
+            return (
+                f"central view ({view}; the server itself sees sums of at least {least} updates, without noise, also "
+                "aborted ones, and parts of a sum whose masks do not connect all users)"
+            )
+        colluding = f", of whom {least - parts} may tell the server their noise and shares" if least > parts else ""
         return (
-            f"view of the server (sums of at least {least} noisy updates{colluding}, aborted sums, their times, and "
-            f"who takes part when; secure aggregation is simulated in time and bytes, and taken for granted; noise of "
-            f"more than {least} users is not counted)"
+            f"view of the server (sums of at least {least} noisy updates{colluding}, also aborted ones that late "
+            f"answers may unmask, their times, and who takes part when; secure aggregation is simulated in time and "
+            f"bytes, and taken for granted; noise of more than {least} users is not counted)"
         )
 
     def compositions(self, releases: Releases, view: View | None = None) -> list[Composition]:

@@ -158,7 +158,8 @@ batch_size is nominal; level is the noise multiplier, or the epsilon of one rele
 COHORTS = _schema(release=_COUNT, time_s=_SECONDS, client=_CLIENT, updates=_COUNT)
 """One row per release of a server's sum of updates and user in it, with `privacy.unit: user`.
 
-release counts sums from 0; one that nobody was in has no row. updates is the number of the client's updates in the sum.
+release counts sums from 0; one that nobody was in has no row. A secure sum that was aborted is a release if the server
+may learn it all the same. updates is the number of the client's updates in the sum.
 If users own several clients (`clients.users`), there is a row for each client, and a column user.
 """
 

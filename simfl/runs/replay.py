@@ -277,6 +277,7 @@ class _Played:
             waited_s=lambda k: float(clients["wait_s"].iloc[k]),
             times=[SimpleNamespace(communicate_s=seconds) for seconds in clients["communicate_s"].tolist()],
             exhausted_s={k: float(exhausted[k]) for k in range(count) if np.isfinite(exhausted[k])},
+            close=lambda: None,
         )
         has_each = any(entry.get("models") == 2 for entry in about["order"][:-1]) or setup.scenario.record.client_models
         self.stage: Any = SimpleNamespace(

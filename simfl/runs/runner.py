@@ -203,6 +203,7 @@ class Simulation(Context):
     def finish(self) -> None:
         """Evaluate the last models and write them, after the last event."""
         self._conclude()
+        self.algorithm.close()
         if self.status != "diverged" and not self.journal.replaying:
             self.evaluations.take()
         self.evaluations.collect(wait=True)
@@ -214,6 +215,7 @@ class Simulation(Context):
     def settle(self, failure: SimflError | None = None) -> SimflError | None:
         """Write what is known at the end; return the first error."""
         try:
+            self.algorithm.close()
             self.evaluations.collect(wait=False)
             self.recorder.write_clients()
         except BaseException as error:

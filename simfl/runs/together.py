@@ -193,7 +193,10 @@ class Group:
             clock.run(until)
             while clock.paused and not (clock.interrupted or clock.stopped):
                 clock.paused = False
-                for member in [member for member in self._playing if member.status != "running"]:
+                leaving = [member for member in self._playing if member.status != "running"]
+                if self.algorithm.owes and 0 < len(leaving) < len(self._playing):
+                    raise RunError("a run ends, and others go on, while a secure sum is being unmasked")
+                for member in leaving:
                     member.finish()
                     self._leave(member)
                 if not self._playing:

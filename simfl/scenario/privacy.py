@@ -411,7 +411,9 @@ class CohortGaussian(_MultipliedGaussian):
         "(secure_sum), where the server sees sums of at least algorithm.secure_sum.threshold updates only",
     )
     colluding: Index = option(
-        0, "users of a secure sum that may tell the server their noise: t - colluding parts make the whole noise"
+        0,
+        "users of a secure sum that may tell the server their noise and the shares of others' secrets that they hold: "
+        "t - colluding parts make the whole noise",
     )
     clipping_norm: Annotated[float | AdaptiveClipping, ByKind(default="adaptive", number=Within(above=0))] = option(
         1.0,

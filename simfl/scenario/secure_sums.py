@@ -26,8 +26,8 @@ class SecureSumConfig(Config):
 
     threshold: Count | None = option(
         None,
-        "t: with fewer survivors a sum is aborted, and the server learns nothing; null: two thirds of the clients of a "
-        "sum, rounded down, and one more",
+        "t: with fewer survivors a sum is aborted; null: two thirds of the clients of a sum, rounded down, and one "
+        "more",
     )
     bits: Annotated[int, Within(at_least=1, at_most=64)] = option(
         32, "b, bits of a coordinate in the sum: sums are modulo 2^b"
@@ -98,7 +98,7 @@ def most_colluding(secure: SecureSumConfig, threshold: int) -> int:
     if isinstance(secure, LightSecAggSum):
         return threshold // 2 if secure.colluding is None else secure.colluding
     if isinstance(secure, SecAggPlusSum):
-        return needed_of(secure) - 1
+        return max(0, min(needed_of(secure), threshold - 1) - 1)  # a sum of t has t - 1 neighbors at most
     return threshold - 1
 
 

@@ -29,9 +29,19 @@ With n clients, d coordinates of b bits each, m = ceil(d b / 8) bytes, keys of a
   nothing. Encoding takes p N log2 N operations, decoding p t log2 t. Masks are exchanged beforehand, so that sums of
   updates of different times can be made: the protocol for buffers.
 
-What a server learns beside sums of t. With `secagg_plus`, survivors that are no longer connected by common masks have
-sums of their own, which it can compute (`SumProtocol.hides`). With `lightsecagg`, more than T answers say something
-about the sum, even if they are fewer than t (`SumProtocol.shows`).
+**What a server learns of an aborted sum.** The server follows the protocol and keeps all that it receives, also late
+messages. It asks for answers of the last round only if it has the masked vectors of t clients in time. It receives
+answers that come after the round is over all the same. Up to c clients collude: they give the server their secrets, and
+all shares and pieces that others have sent them. Answers and shares of colluding clients decide (`SumProtocol.shows`):
+
+- `bonawitz`: t of them reconstruct every secret, and the server knows the sum.
+- `secagg_plus`: each secret needs enough neighbors that answer or collude, however few answers there are in all.
+- `lightsecagg`: more than T of them say something about the sum.
+
+With `secagg_plus`, survivors that are no longer connected by common masks have sums of their own, which the server can
+compute (`SumProtocol.hides`). A masked vector that arrives late shows nothing. With pairwise masks, the answers give
+the keys of its client, but honest clients never give both the key and the own mask of one client, and c shares are too
+few for the own mask. With `lightsecagg`, honest clients answer with pieces of the sum of those that came in time.
 """
 
 from __future__ import annotations
@@ -43,6 +53,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 
 @dataclass(frozen=True)
@@ -120,10 +131,18 @@ class SumProtocol(ABC):
     def enough(self, circle: Sequence[int], answered: Collection[int]) -> bool:
         """Whether the answers of the last round unmask the sum of the circle."""
 
-    def shows(self, answers: int, colluding: int) -> bool:
-        """Whether too few answers, with those of colluding clients, still say something."""
-        del answers, colluding
-        return False
+    @abstractmethod
+    def shows(
+        self, circle: Sequence[int], survivors: Collection[int], answered: Collection[int], colluding: int
+    ) -> bool:
+        """Whether the server may learn something about the sum of the survivors.
+
+        Args:
+            circle: the clients that sent shares, in a random order.
+            survivors: those whose masked vectors are in the sum.
+            answered: those whose answers of the last round reach the server, in time or not.
+            colluding: how many clients of the circle may tell the server what they know, whichever they are.
+        """
 
     def hides(self, circle: Sequence[int], survivors: Collection[int], colluding: int) -> bool:
         """Whether the server learns no sum of some survivors only."""
@@ -176,6 +195,12 @@ class Bonawitz(SumProtocol):
         """Whether t shares of every secret are there."""
         return len(answered) >= self.threshold
 
+    def shows(
+        self, circle: Sequence[int], survivors: Collection[int], answered: Collection[int], colluding: int
+    ) -> bool:
+        """Whether t shares of every secret are there; all clients of the circle hold some."""
+        return len(answered) + colluding >= self.threshold
+
     def server_s(self, circle: Sequence[int], survivors: Collection[int]) -> float:
         """Return the time of reconstructing secrets and masks."""
         work, count, needed, alive = self.work, len(circle), self.shares_needed(len(circle)), set(survivors)
@@ -222,8 +247,33 @@ class SecAggPlus(Bonawitz):
         """Whether enough neighbors of every client, and t clients, have answered."""
         if len(answered) < self.threshold:
             return False
-        neighbors, there, needed = self.neighbors(circle), set(answered), self.shares_needed(len(circle))
-        return all(len(there & set(neighbors(place))) >= needed for place in range(len(circle)))
+        return bool((self._near(circle, answered) >= self.shares_needed(len(circle))).all())
+
+    def shows(
+        self, circle: Sequence[int], survivors: Collection[int], answered: Collection[int], colluding: int
+    ) -> bool:
+        """Whether all secrets that hide the sum may have enough shares.
+
+        These are the own masks of survivors, and the keys of others with an honest surviving neighbor. A secret of an
+        honest client lacks at most `colluding` shares then, which its colluding neighbors have. Each colluding client
+        has shares of all its neighbors' secrets, so there is also a bound on what all secrets lack together. Both are
+        necessary, whichever clients collude. With none, the answer is exact.
+        """
+        count, alive = len(circle), set(survivors)
+        lacking = np.maximum(0, self.shares_needed(count) - self._near(circle, answered))
+        inside = np.array([client in alive for client in circle], dtype=bool)
+        lacking[~inside & (self._near(circle, survivors) <= colluding)] = 0
+        lacking = np.sort(lacking)[: max(0, count - colluding)]  # colluding clients tell their own secrets
+        return bool(lacking.max(initial=0) <= colluding and lacking.sum() <= colluding * self.others(count))
+
+    def _near(self, circle: Sequence[int], clients: Collection[int]) -> NDArray[np.int64]:
+        """Return how many neighbors of each place of the circle are among some clients."""
+        count, half, among = len(circle), self.near // 2, set(clients)
+        inside = np.array([client in among for client in circle], dtype=np.int64)
+        if self.others(count) == count - 1:
+            return np.asarray(inside.sum() - inside)
+        before = np.concatenate(([0], np.cumsum(np.concatenate((inside[-half:], inside, inside[:half])))))
+        return np.asarray(before[2 * half + 1 :] - before[:count] - inside)
 
     def hides(self, circle: Sequence[int], survivors: Collection[int], colluding: int) -> bool:
         """Whether masks connect survivors, whichever `colluding` of them collude.
@@ -287,9 +337,11 @@ class LightSecAgg(SumProtocol):
         """Whether t clients have answered."""
         return len(answered) >= self.threshold
 
-    def shows(self, answers: int, colluding: int) -> bool:
-        """Whether they are more than T: pieces of the sum's mask follow from them."""
-        return answers + colluding > self.colluding
+    def shows(
+        self, circle: Sequence[int], survivors: Collection[int], answered: Collection[int], colluding: int
+    ) -> bool:
+        """Whether the pieces of the sum's mask are more than T: something follows from them."""
+        return len(answered) + colluding > self.colluding
 
     def server_s(self, circle: Sequence[int], survivors: Collection[int]) -> float:
         """Return the time of decoding the sum of masks."""

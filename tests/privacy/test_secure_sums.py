@@ -206,6 +206,7 @@ def test_the_statement_says_what_the_server_sees_and_what_is_taken_for_granted()
     assert setup.training.cohorts.parts == 3
     for words in (
         "a user that takes part or adds noise only", "view of the server (sums of at least 5 noisy updates, of whom 2",
+        "tell the server their noise and shares, also aborted ones that late answers may unmask",
         "simulated in time and bytes, and taken for granted", "q = 1: a secure sum is aborted if too few survive",
     ):  # fmt: skip
         assert words in setup.ledger.statement
@@ -231,6 +232,11 @@ def test_the_statement_says_what_the_server_sees_and_what_is_taken_for_granted()
             "privacy.colluding: expected at most 3, who learn nothing together with the server",
         ),
         (NEAR, {"colluding": 4}, "privacy.colluding: expected at most 3, who learn nothing together with the server"),
+        (
+            {"secure_sum": {"kind": "secagg_plus", "threshold": 5, "neighbors": 20}},
+            {"colluding": 4},
+            "privacy.colluding: expected at most 3, who learn nothing together with the server",
+        ),
         (
             {},
             {"noise": "tree", "releases": 10, "participation": {"min_separation": 1}},

@@ -5,13 +5,14 @@ import random
 import pytest
 
 from simfl.accounts.check import check_run
+from simfl.algorithms.secure_sums import Answers
 from simfl.build.assembly import assemble
 from simfl.build.data import shared_data
 from simfl.errors import DataError, RunError, ScenarioError
 from simfl.records import RunFolder, read
 from simfl.runs.replay import replay
 from simfl.runs.runner import Simulation, prepare, resume
-from simfl.runs.together import groups_of
+from simfl.runs.together import Group, groups_of
 from simfl.scenario import from_mapping
 from simfl.scenario.together import world_key
 from simfl.studies import sweep
@@ -188,6 +189,31 @@ def test_one_that_diverges_leaves_and_the_others_go_on(tmp_path):
     results, groups, refusals = played(scenarios, tmp_path)
     assert (groups, refusals) == ([[0, 1, 2]], [])
     assert compare(scenarios, results, tmp_path) == 3
+
+
+@pytest.mark.usefixtures("without_numbers")
+def test_a_group_is_given_up_if_one_run_ends_while_a_secure_sum_is_unmasked(tmp_path, monkeypatch):
+    """The account of the run that ends has the sum already, and those of the others do not."""
+    scenarios = [changed(of_users("secure"), {"privacy.noise_multiplier": z}) for z in (1.0, 2.0)]
+    groups, usual = [], Answers.settle
+
+    class Kept(Group):
+        def run(self, folders):
+            groups.append(self)
+            return super().run(folders)
+
+    def settle(self, client, answered):
+        usual(self, client, answered)
+        if groups and groups[0].algorithm.owes:
+            groups[0].members[0].end("diverged", "for a test")
+
+    monkeypatch.setattr(Answers, "settle", settle)
+    monkeypatch.setattr("tests.runs.test_together.Group", Kept)
+    results, _, refusals = played(scenarios, tmp_path)
+    assert [str(refusal) for refusal in refusals] == [
+        "a run ends, and others go on, while a secure sum is being unmasked"
+    ]
+    assert list(results.values()) == [None, None], "they are run alone"
 
 
 def drawn_variants(seed, folder):

@@ -105,8 +105,80 @@ def test_survivors_hide_each_other_if_their_graph_is_connected(count, near, coll
     assert Bonawitz(threshold=1, size=10).hides(circle, [0, 2, 4], 1)
 
 
+def learns(protocol, circle, survivors, answered, told):
+    """Whether masked vectors, also late ones, and what clients tell give the server a combination of honest updates.
+
+    Linear algebra: a row for each honest client of the circle, a column for each mask that the server does not know.
+    """
+    neighbors, needed, count = protocol.neighbors(circle), protocol.shares_needed(len(circle)), max(circle) + 1
+    holders = {client: set(neighbors(place)) for place, client in enumerate(circle)}
+    for_keys = {v: told if v in survivors else told | answered for v in circle}  # clients never answer with both
+    for_masks = {v: told | answered if v in survivors else told for v in circle}
+    key_known, mask_known = (
+        {v: v in told or len(holders[v] & shares[v]) >= needed for v in circle} for shares in (for_keys, for_masks)
+    )
+    honest = [v for v in circle if v not in told]
+    columns = [np.eye(count)[v] for v in honest if not mask_known[v]]
+    for v, other in itertools.combinations(honest, 2):
+        if other in holders[v] and not key_known[v] and not key_known[other]:
+            columns.append(np.eye(count)[v] - np.eye(count)[other])
+    unknown = np.array(columns).reshape(-1, count)[:, honest]
+    return np.linalg.matrix_rank(unknown) < len(honest) if len(columns) else bool(honest)
+
+
+@pytest.mark.parametrize("colluding", [0, 1, 2])
+@pytest.mark.parametrize(
+    "protocol",
+    [
+        Bonawitz(threshold=5, size=10),
+        SecAggPlus(threshold=5, size=10, near=4, neighbors_threshold=3),
+        SecAggPlus(threshold=5, size=10, near=8, neighbors_threshold=5),
+    ],
+)
+def test_a_sum_shows_something_if_answers_and_colluding_clients_have_the_shares(protocol, colluding):
+    """Against linear algebra, for every choice of clients that collude. Without any, it is exact."""
+    generator, seen, loose, count = np.random.default_rng(5), set(), 0, 9
+    for _ in range(120):
+        circle = circle_of(list(range(count)), generator)
+        survivors = set(generator.permutation(count)[: generator.integers(5, count + 1)].tolist())
+        answered = {client for client in survivors if generator.random() < 0.6}
+        told = map(set, itertools.combinations(range(count), colluding))
+        learned = any(learns(protocol, circle, survivors, answered, some) for some in told)
+        counted = protocol.shows(circle, survivors, answered, colluding)
+        if protocol.hides(circle, survivors, colluding):  # otherwise nothing is certified
+            assert counted >= learned
+            assert colluding or counted == learned
+            loose += counted > learned
+            seen.add(learned)
+    assert seen == {False, True}
+    assert loose <= 20, "seldom more than what the server learns"
+
+
+def test_the_sum_is_known_by_neighbors_however_few_clients_answer():
+    """Fewer than t answers abort the sum, but every secret has its shares."""
+    protocol, circle = SecAggPlus(threshold=6, size=10, near=4, neighbors_threshold=2), list(range(10))
+    answered = [0, 2, 4, 6, 8]
+    assert not protocol.enough(circle, answered)
+    assert protocol.shows(circle, circle, answered, 0)
+    assert not protocol.shows(circle, circle, answered[:3], 0)
+
+
+def test_a_few_colluding_clients_do_not_cover_gaps_all_around_a_large_circle():
+    """Nine neighbors in a row do not answer, at two places: four colluding clients cover one of them."""
+    protocol, circle = SecAggPlus(threshold=50, size=10, near=10, neighbors_threshold=6), list(range(100))
+    one = [client for client in circle if not 20 <= client < 29]
+    two = [client for client in one if not 60 <= client < 69]
+    assert protocol.hides(circle, circle, 4)
+    assert not protocol.shows(circle, circle, one, 0)
+    assert protocol.shows(circle, circle, one, 4)
+    assert protocol.shows(circle, circle, two, 8)
+    many = [client for client in circle if client % 14 >= 9]
+    assert not protocol.shows(circle, circle, many, 4)
+
+
 def test_answers_of_lightsecagg_say_something_if_they_are_more_than_it_stands():
     protocol = LightSecAgg(threshold=6, size=10, colluding=3)
-    assert [protocol.shows(answers, 0) for answers in range(6)] == [False] * 4 + [True] * 2
-    assert protocol.shows(2, 2)
-    assert not Bonawitz(threshold=6, size=10).shows(5, 0)
+    assert [protocol.shows([], [], range(answers), 0) for answers in range(6)] == [False] * 4 + [True] * 2
+    assert protocol.shows([], [], [0, 1], 2)
+    assert not Bonawitz(threshold=6, size=10).shows([], [], range(5), 0)
+    assert Bonawitz(threshold=6, size=10).shows([], [], range(2), 4)
