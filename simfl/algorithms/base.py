@@ -415,7 +415,7 @@ class Algorithm:
 
     @property
     def owes(self) -> bool:
-        """Whether messages under way may show the result of a release that is not counted yet."""
+        """Whether messages under way may show a release that is not counted yet."""
         return False
 
     def close(self) -> None:

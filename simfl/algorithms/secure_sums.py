@@ -93,7 +93,7 @@ class Answers:
 
     @property
     def possible(self) -> list[int]:
-        """The clients that have answered, and those that may still: they have not dropped out for certain."""
+        """The clients that have answered, and those that have not dropped out."""
         return [*self.came, *self._missing]
 
     @property
@@ -119,7 +119,13 @@ class Answers:
 
 @dataclass(frozen=True)
 class LastRound:
-    """The last round of a sum: the clients that sent shares, the updates in the sum by client, the answers."""
+    """The last round of a sum.
+
+    Attributes:
+        circle: the clients that sent shares.
+        updates: those in the sum, by client.
+        answers: the round's answers.
+    """
 
     circle: Sequence[int]
     updates: Mapping[int, Any]
@@ -206,12 +212,12 @@ class SecureSums:
         return self._last_round is not None
 
     def close(self) -> None:
-        """End with the run: `shown` and `split` are those of a sum whose last round is under way."""
+        """Set `shown` and `split` for a sum whose last round is under way."""
         if self._last_round is not None:
             self._judge(self._last_round)
 
     def _judge(self, last: LastRound) -> None:
-        """Note what the server may learn of a sum if its last round brings no more answers in time."""
+        """Note what the server may learn of a sum that is over."""
         self._last_round, self.split, self.shown = None, False, {}
         if self.colluding is not None and last.answers.members:
             sum_of = last.circle, [*last.updates]

@@ -72,7 +72,8 @@ class Sum:
 
     Attributes:
         members: user -> number of its updates, and the sum of their weights.
-        is_heard: whether the server learns the sum; otherwise it learns something from a secure sum that was aborted.
+        is_heard: whether a model shows the sum; otherwise it is a secure sum that was aborted, and that the server may
+            learn all the same.
     """
 
     members: dict[int, tuple[int, float]]

@@ -340,7 +340,7 @@ class LightSecAgg(SumProtocol):
     def shows(
         self, circle: Sequence[int], survivors: Collection[int], answered: Collection[int], colluding: int
     ) -> bool:
-        """Whether the pieces of the sum's mask are more than T: something follows from them."""
+        """Whether the pieces of the sum's mask are more than T."""
         return len(answered) + colluding > self.colluding
 
     def server_s(self, circle: Sequence[int], survivors: Collection[int]) -> float:
