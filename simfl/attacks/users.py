@@ -58,9 +58,10 @@ class UserReport(NoiseReport):
     """The result of an audit of users.
 
     Of the server's sums, `releases` were heard. The ledger counted `accounted`, with aborted secure sums that the
-    server may learn. `canaries` of the `users` are canaries. A user was in a sum `most_in_a_sum` times at most, its sums were
-    `closest` apart at least (0 if no user was in two), and it was in `most_sums` at most: `participation_broken` if the
-    scenario's rule allows less. `decisive`: all guesses right would have refuted the certified epsilon.
+    server may learn. `canaries` of the `users` are canaries. A user was in a sum `most_in_a_sum` times at most, its
+    sums were `closest` apart at least (0 if no user was in two), and it was in `most_sums` at most:
+    `participation_broken` if the scenario's rule allows less. `decisive`: all guesses right would have refuted the
+    certified epsilon.
     """
 
     users: int

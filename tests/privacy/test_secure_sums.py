@@ -139,7 +139,7 @@ def scenario(algorithm=FEDAVG, **changes):
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_user_pays_for_the_sums_that_it_is_in_and_for_no_other(fault, algorithm, tmp_path, monkeypatch):
-    """The independent count: rounds of the table of updates. Sums with too few answers cost nothing. Resumes are equal."""
+    """The independent count: rounds of the table of updates. Too few answers cost nothing. Resumes are equal."""
     monkeypatch.setattr("simfl.runs.context.Executor", NoNumbers)
     rule = {"min_separation": 1} if algorithm == "fedavg" else None
     given = scenario(ALGORITHMS[algorithm], **FAULTS[fault], privacy={"participation": rule})

@@ -216,6 +216,20 @@ def test_a_group_is_given_up_if_one_run_ends_while_a_secure_sum_is_unmasked(tmp_
     assert list(results.values()) == [None, None], "they are run alone"
 
 
+@pytest.mark.slow
+def test_runs_that_end_while_a_secure_sum_is_unmasked_have_it_together_and_replayed(tmp_path):
+    base = of_users("secure")
+    sums = alone(base, tmp_path / "whole").secure_sums
+    ends = {"stop.updates": None, "stop.time": float(sums["time_s"][3]) - 1e-6}
+    scenarios = [changed(base, {**ends, "privacy.noise_multiplier": z}) for z in (1.0, 2.0)]
+    results, _, refusals = played(scenarios, tmp_path)
+    assert refusals == []
+    assert compare(scenarios, results, tmp_path) == 2
+    for run in (*results.values(), check(scenarios[0], scenarios[1:], tmp_path)):
+        assert run.cohorts["release"].nunique() == (run.secure_sums["members"] > 0).sum() + 1
+        assert run.metrics["epsilon"].iloc[-1] == run.clients["epsilon"].max()
+
+
 def drawn_variants(seed, folder):
     """Return a drawn scenario of users and others of its world, or nothing."""
     try:
