@@ -185,6 +185,10 @@ def _array(value: Any, where: str, key: str) -> npt.NDArray[Any]:
                 "shapes, or values that are missing); bring them to one shape"
             )
         array = array.astype(str)
+    if array.dtype.kind == "U" and isinstance(value, list | tuple):  # NumPy makes the word 'nan' of NaN among words
+        for row, one in enumerate(value):
+            if isinstance(one, int | float | np.number):
+                raise DataError(f"{where}: {key}: example {row}: expected a word, as in other examples, found {one!r}")
     return array
 
 

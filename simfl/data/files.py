@@ -4,26 +4,31 @@ from __future__ import annotations
 
 import bz2
 import gzip
+import lzma
 import stat
 import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from simfl.data.base import MEMORY_LIMIT_BYTES
 from simfl.errors import DataError
 
-COMPRESSED: dict[str, Callable[[Path], IO[bytes]]] = {".gz": gzip.open, ".bz2": bz2.open}  # type: ignore[dict-item]
+COMPRESSED: dict[str, Callable[[Path], IO[bytes]]] = {
+    ".gz": gzip.open,  # type: ignore[dict-item]
+    ".bz2": bz2.open,  # type: ignore[dict-item]
+    ".xz": lzma.open,  # type: ignore[dict-item]
+}
 """Openers by suffix."""
 
 _RATIO, _SMALL_BYTES = 200, 2**26
 
-BROKEN_STREAM = (OSError, EOFError, zlib.error)
-"""Errors of gzip and bz2 for a file that is cut off or has another format."""
+BROKEN_STREAM = (OSError, EOFError, zlib.error, lzma.LZMAError)
+"""Errors of gzip, bz2 and lzma for a file that is cut off or has another format."""
 
 
 def plain_name(path: Path) -> str:
-    """Return a file's name without .gz or .bz2."""
+    """Return a file's name without .gz, .bz2 or .xz."""
     return path.stem if path.suffix in COMPRESSED else path.name
 
 
@@ -69,9 +74,9 @@ def read_content(path: Path, how_to_replace: str) -> bytes:
 
 
 def first_file(candidates: Sequence[Path]) -> Path | None:
-    """Return the first candidate that exists: as named, or with .bz2 or .gz after it."""
+    """Return the first candidate that exists: as named, or with .bz2, .gz or .xz after it."""
     for candidate in candidates:
-        for suffix in ("", ".bz2", ".gz"):
+        for suffix in ("", ".bz2", ".gz", ".xz"):
             path = candidate.with_name(candidate.name + suffix)
             if path.is_file():
                 return path
@@ -100,3 +105,12 @@ def folder_of(kind: str, path: str | Path | None, root: Path | None) -> Path:
         )
     places = candidates(path, root, kind) if path is not None else [Path(root or "", kind)]
     return next((place for place in places if place.exists()), places[0])
+
+
+def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return a JSON object; ValueError for a key that it has twice (`object_pairs_hook`)."""
+    content = dict(pairs)
+    if len(content) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"{next(name for name in names if names.count(name) > 1)!r} twice in one object")
+    return content

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from simfl.data.base import Dataset, Loader, assembled, check_features, narrowed
-from simfl.data.files import folder_of, read_content
+from simfl.data.files import folder_of, once, read_content
 from simfl.data.tokens import Vocabulary, sequences
 from simfl.errors import DataError
 from simfl.streams import Streams
@@ -69,8 +69,13 @@ def _part(folder: Path) -> tuple[list[Any], list[Any], list[str]]:
     x: list[Any] = []
     y: list[Any] = []
     owners: list[str] = []
+    file_of: dict[str, Path] = {}
     for file in files:
         for user, xs, ys in _users(file):
+            if user in file_of:
+                where = "twice" if file_of[user] == file else f"also in {file_of[user].name}"
+                raise DataError(f"{file}: expected each user once, found {user!r} {where}; remove one")
+            file_of[user] = file
             x += xs
             y += ys
             owners += [user] * len(xs)
@@ -82,7 +87,7 @@ def _part(folder: Path) -> tuple[list[Any], list[Any], list[str]]:
 def _users(file: Path) -> Iterator[tuple[str, list[Any], list[Any]]]:
     """Yield each user of a file with examples and labels, checked against each other."""
     try:
-        content = json.loads(read_content(file, _REPLACE))
+        content = json.loads(read_content(file, _REPLACE), object_pairs_hook=once)
         users, data, counts = content["users"], content["user_data"], content["num_samples"]
         listed = list(zip(map(str, users), counts, strict=True))
     except (ValueError, KeyError, TypeError, RecursionError) as error:
@@ -103,6 +108,8 @@ def _users(file: Path) -> Iterator[tuple[str, list[Any], list[Any]]]:
         if not xs:
             raise DataError(f"{file}: user {user!r}: found no examples; remove the user")
         yield user, xs, ys
+    if unlisted := set(data) - {user for user, _ in listed}:
+        raise DataError(f"{file}: expected all users of user_data in users, found no {min(unlisted)!r}; {_REPLACE}")
 
 
 def _numbers(folder: Path, x: list[Any], y: list[Any]) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:

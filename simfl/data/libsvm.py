@@ -6,6 +6,7 @@ Chang, Lin, LIBSVM, 2011; sets at https://www.csie.ntu.edu.tw/~cjlin/libsvmtools
 from __future__ import annotations
 
 import io
+import itertools
 import math
 from pathlib import Path
 from typing import Any
@@ -13,13 +14,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from simfl.data.base import MEMORY_LIMIT_BYTES, Dataset, Loader, assembled, check_features
+from simfl.data.base import MEMORY_LIMIT_BYTES, Dataset, Loader, assembled
 from simfl.data.files import candidates, first_file, plain_name, read_content
 from simfl.errors import DataError, ScenarioError
 from simfl.streams import Streams
 
 FETCHABLE = ("a9a", "covtype.binary", "ijcnn1", "phishing", "usps", "w8a")
 """Sets of `simfl data fetch`, for the message about a missing file."""
+_MALFORMED = (ValueError, IndexError, OverflowError, MemoryError, UnicodeDecodeError)
+"""Errors of scikit-learn for files in another format."""
 
 
 def load_libsvm(
@@ -34,9 +37,9 @@ def load_libsvm(
 ) -> Dataset:
     """Load a LIBSVM file as dense float32.
 
-    A bare name such as `a9a` also means a9a.bz2 and a9a.gz in `root/libsvm`; its test part is `a9a.t` beside it, if
-    any. `features` is the number of features to pad to; None: the largest index of both files. See `Loader` for the
-    other options.
+    A bare name such as `a9a` also means a9a.bz2, a9a.gz and a9a.xz in `root/libsvm`; its test part is `a9a.t` beside
+    it, if any. `features` is the number of features to pad to; None: the largest index of both files. See `Loader` for
+    the other options.
     """
     train_file = _find(path, root, "data.path")
     test_file = None if test_path is None else _find(test_path, root, "data.test_path")
@@ -56,7 +59,7 @@ def _find(path: str | Path, root: Path | None, key: str) -> Path:
     name = plain_name(Path(path)).removesuffix(".t")
     advice = f"run `simfl data fetch {name}`" if name in FETCHABLE else "put the file there"
     folder = "" if root is not None or Path(path).is_absolute() else " (SIMFL_DATA names no folder of data sets)"
-    raise DataError(f"{key}: {places[0]}: no such file, nor with .bz2 or .gz{folder}; {advice}")
+    raise DataError(f"{key}: {places[0]}: no such file, nor with .bz2, .gz or .xz{folder}; {advice}")
 
 
 def _read(files: list[Path], features: int | None) -> list[tuple[npt.NDArray[np.float32], npt.NDArray[np.float64]]]:
@@ -70,12 +73,18 @@ def _read(files: list[Path], features: int | None) -> list[tuple[npt.NDArray[np.
         try:
             # Always from index 0: an unused column 0 is cut off below, for all files alike.
             x, y = load_svmlight_file(io.BytesIO(content), dtype=np.float64, zero_based=True)
-        except (ValueError, IndexError, OverflowError, MemoryError, UnicodeDecodeError) as error:
-            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-            raise DataError(f"{file}: not in LIBSVM format `label index:value ...` ({reason}); fix the file") from None
+        except _MALFORMED as error:
+            reason = str(error).splitlines()[0][:120] if str(error) else type(error).__name__
+            raise DataError(
+                f"{file}:{_bad_line(content)}: not in LIBSVM format `label index:value ...` ({reason}); fix the line"
+            ) from None
         if x.shape[0] == 0:
             raise DataError(f"{file}: found no examples; expected lines `label index:value ...`")
-        check_features(file, x.data) if x.nnz else None
+        with np.errstate(over="ignore"):  # beyond float32 becomes infinite, which is refused
+            finite = np.isfinite(x.data.astype(np.float32))
+        if not finite.all():
+            row = int(np.searchsorted(x.indptr, np.argmin(finite), side="right")) - 1
+            raise DataError(f"{file}:{_line_of(content, row)}: features must be finite, found NaN or infinity; fix it")
         starts_at_zero |= bool(x.nnz and x.indices.min() == 0)
         sparse.append((x, y))
     first = 0 if starts_at_zero else 1
@@ -93,11 +102,31 @@ def _read(files: list[Path], features: int | None) -> list[tuple[npt.NDArray[np.
             )
         out = np.zeros((x.shape[0], width), np.float32)
         x = x.tocoo()
-        with np.errstate(over="ignore"):  # beyond float32 becomes infinite, which is refused next
-            out[x.row, x.col - first] = x.data
-        check_features(file, out)
+        out[x.row, x.col - first] = x.data
         dense.append((out, y))
     return dense
 
 
-LOADER = Loader("libsvm", "any LIBSVM file, plain, .bz2 or .gz, named by path; bare names in libsvm/", load_libsvm)
+def _bad_line(content: bytes) -> int:
+    """Return the first line that scikit-learn cannot read, by halving."""
+    from sklearn.datasets import load_svmlight_file
+
+    lines = content.splitlines()
+    begin, end = 0, len(lines)
+    while end - begin > 1:
+        middle = (begin + end) // 2
+        try:
+            load_svmlight_file(io.BytesIO(b"\n".join(lines[begin:middle])), dtype=np.float64, zero_based=True)
+            begin = middle
+        except _MALFORMED:
+            end = middle
+    return end
+
+
+def _line_of(content: bytes, row: int) -> int:
+    """Return the line of an example; blank lines and comments are none."""
+    lines = (number for number, line in enumerate(content.splitlines(), 1) if line.partition(b"#")[0].strip())
+    return next(itertools.islice(lines, row, None))
+
+
+LOADER = Loader("libsvm", "any LIBSVM file, plain, .bz2, .gz or .xz, named by path; bare names in libsvm/", load_libsvm)

@@ -47,6 +47,11 @@ def load_npz(
         groups = arrays[group]
         if groups.shape != (len(x),):
             raise DataError(f"{file}: {group}: expected a value for each of {len(x)} examples, found {groups.shape}")
+        if groups.dtype.kind not in "biufUS":
+            raise DataError(f"{file}: {group}: expected numbers or words, found {groups.dtype}; name each owner")
+        if groups.dtype.kind == "f" and not np.isfinite(groups).all():
+            row = int(np.argmin(np.isfinite(groups)))
+            raise DataError(f"{file}: {group}: example {row}: expected an owner, found {groups[row]}; name it")
     test, test_file = None, file
     if test_path is not None:
         test_file, test_arrays = read_arrays(test_path, root, "data.test_path")

@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from simfl.build.data import load_data, model_of
 from simfl.data import Dataset, npz, table
 from simfl.data.base import show_label
+from simfl.data.files import plain_name
 from simfl.errors import DataError, ScenarioError, nearest, to_path
 from simfl.models import AbstractModel
 from simfl.records import Run, RunFolder, read
@@ -91,13 +92,14 @@ class Trained:
         if isinstance(data, tuple):
             return self._numbered("data", *data)
         path = to_path(data, "data: test, train, a file, or (x, y)")
-        if path.suffix in (".csv", ".parquet"):
+        if Path(plain_name(path)).suffix in (".csv", ".parquet"):
             config = self.scenario.data
             special = (getattr(config.partition, "column", None), getattr(config, "owner", None))
             drop = (*getattr(config, "drop", ()), *(name for name in special if name is not None))
             default = getattr(config, "label", None) or getattr(config, "target", None) or "label"
             columns = dataset.reader if isinstance(dataset.reader, table.Columns) else None
-            file, x, y = table.read_examples(path, None, label or default, drop, columns)
+            options = {name: getattr(config, name) for name in ("categories", "missing") if hasattr(config, name)}
+            file, x, y = table.read_examples(path, None, label or default, drop, columns, **options)
         elif path.suffix == ".npz":
             file, x, y = npz.read_examples(path, None)
         else:

@@ -45,6 +45,10 @@ def _is_null(value: object) -> bool:
     return value is None
 
 
+def _is_empty(value: object) -> bool:
+    return value == ()
+
+
 def _is_zero(value: object) -> bool:
     return value == 0
 
@@ -200,7 +204,7 @@ class Cifar10(RealData):
 
 
 class Libsvm(SplitData):
-    """Any file in LIBSVM format: plain, .gz or .bz2."""
+    """Any file in LIBSVM format: plain, .gz, .bz2 or .xz."""
 
     images: ClassVar[bool | None] = None
     set: Literal["libsvm"] = variant("libsvm")
@@ -225,7 +229,7 @@ class Npz(SplitData):
 class Table(SplitData):
     """A CSV or Parquet file with a target column.
 
-    Numbers are features as they are; words become one-hot features.
+    Numbers are features as they are; words become one-hot features. A CSV file may be .gz, .bz2 or .xz.
     """
 
     columns: ClassVar[bool] = True
@@ -237,6 +241,18 @@ class Table(SplitData):
     target: Text = option("target", "the column of labels, or of targets of a regression")
     owner: Text | None = option(None, "the column of each example's owner, for partition natural; null: no owners")
     drop: tuple[Text, ...] = option((), "columns that are not features")
+    categories: tuple[Text, ...] = option(
+        (),
+        "columns whose values are words, also where they look like numbers; other columns have numbers or words, and "
+        "one with both is rejected. It is written only if it is not empty",
+        exclude_if=_is_empty,
+    )
+    missing: tuple[Text, ...] | None = option(
+        None,
+        "words that mean no value, beside an empty one, which is rejected; []: all words are values; null: those of "
+        "pandas, such as NA, None, null and nan. It is written only if it is not null",
+        exclude_if=_is_null,
+    )
 
     @property
     def has_owners(self) -> bool:

@@ -159,6 +159,8 @@ def test_images_of_hugging_face_become_arrays() -> None:
         ((X, Y, X, Y, OWNER[:5]), {}, r"owner: expected one for each of 6 examples, found shape \(5,\)"),
         ((X, Y, X, Y, [None, *OWNER[1:]]), {}, "owner: expected an array of numbers, found one of Python objects"),
         ((X, Y, X, Y, [0.5] + [float("nan")] * 5), {}, "owner: expected numbers or words, found float64"),
+        ((X, Y, X, Y, ["a", float("nan")] * 3), {}, "owner: example 1: expected a word, as in other .*, found nan"),
+        ((X, ["a", 1] * 3), {}, "y: example 1: expected a word, as in other examples, found 1"),
         ((np.array([[1.0], [np.nan]] * 3), Y), {}, "x: example 1: features must be finite"),
         (([[1], [2, 3]], Y[:2]), {}, r"x: expected an array, found list"),
         ((np.array([[1, None]] * 6), Y), {}, "x: expected an array of numbers, found one of Python objects"),

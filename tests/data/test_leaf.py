@@ -84,6 +84,16 @@ def test_without_a_test_part_a_share_is_set_aside(tmp_path: Path) -> None:
         ({"a": (["abc", "abcd"], ["a", "b"])}, {}, "expected texts of one length, found 3 and 4 characters"),
         ({"a": (["abc", "abd"], ["a", "bc"])}, {}, "expected texts with the character that follows each"),
         ({"a": ([[1.0], [float("nan")]], [0, 1])}, {}, "example 1: features must be finite"),
+        (
+            FEMNIST,
+            {"users": ["f0_02", "f1_07", "f0_02"], "num_samples": [1, 2, 1]},
+            r"a\.json: expected each user once, found 'f0_02' twice; remove one",
+        ),
+        (
+            FEMNIST,
+            {"users": ["f0_02"], "num_samples": [1]},
+            r"expected all users of user_data in users, found no 'f1_07'",
+        ),
     ],
 )
 def test_bad_files_are_refused(tmp_path: Path, users: dict[str, Any], changes: dict[str, Any], message: str) -> None:
@@ -91,6 +101,16 @@ def test_bad_files_are_refused(tmp_path: Path, users: dict[str, Any], changes: d
     with pytest.raises(DataError, match=message) as refused:
         load(tmp_path)
     assert "\n" not in str(refused.value)
+
+
+def test_a_user_with_examples_in_two_files_is_refused(tmp_path: Path) -> None:
+    for name in ("a.json", "b.json"):
+        write(tmp_path / "train", name, FEMNIST)
+    with pytest.raises(DataError, match=r"b\.json: expected each user once, found 'f1_07' also in a\.json; remove one"):
+        load(tmp_path)
+    (tmp_path / "train" / "b.json").write_text('{"users": ["u"], "num_samples": [1], "user_data": {"u": {}, "u": {}}}')
+    with pytest.raises(DataError, match=r"b\.json: expected users, num_samples .* \('u' twice in one object\)"):
+        load(tmp_path)
 
 
 def test_folders_without_json_are_refused(tmp_path: Path) -> None:

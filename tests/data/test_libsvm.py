@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import bz2
 import gzip
+import lzma
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +22,9 @@ def root(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize(("suffix", "pack"), [("", bytes), (".gz", gzip.compress), (".bz2", bz2.compress)])
+@pytest.mark.parametrize(
+    ("suffix", "pack"), [("", bytes), (".gz", gzip.compress), (".bz2", bz2.compress), (".xz", lzma.compress)]
+)
 def test_a_bare_name_finds_the_set_and_its_test_file(root: Path, streams: Streams, suffix: str, pack) -> None:
     (root / "libsvm" / f"mine{suffix}").write_bytes(pack(TEXT))
     (root / "libsvm" / f"mine.t{suffix}").write_bytes(pack(b"1 6:3\n-1 1:1\n"))
@@ -75,17 +78,17 @@ def test_regression_keeps_the_targets(tmp_path: Path, streams: Streams) -> None:
     [
         (b"", "found no examples"),
         (b"1 1:2\n1 1:3\n1 2:2\n", "at least two classes, found the single label 1"),
-        (b"1 a:2\n", "not in LIBSVM format `label index:value ...`"),
-        (b"1 3:2 2:1\n", "not in LIBSVM format"),
+        (b"# c\n\n0 1:2\n1 a:2\n0 1:2\n", ":4: not in LIBSVM format `label index:value ...`"),
+        (b"1 3:2 2:1\n", ":1: not in LIBSVM format"),
         (b"1 2:2 2:1\n", "not in LIBSVM format"),
         (b"1 -2:2\n", "not in LIBSVM format"),
-        (b"1 1:2 3", "not in LIBSVM format"),
+        (b"1 1:1\r\n1 1:2 3", ":2: not in LIBSVM format"),
         (b"yes 1:2\n", "not in LIBSVM format"),
         (b"<html><body>404</body></html>\n", "not in LIBSVM format"),
         (bytes(range(128, 256)), "not in LIBSVM format"),
         (b"1,2 1:1\n", "not in LIBSVM format"),
-        (b"0 1:1\n1 1:nan\n", "features must be finite"),
-        (b"0 1:1\n1 1:1e60\n", "features must be finite"),
+        (b"0 1:1 2:1 3:1\n\n# c\n1\n1 1:nan\n", ":5: features must be finite"),
+        (b"0 1:1\n1 1:1e60\n", ":2: features must be finite"),
         (b"0 1:1\n0.5 1:1\n", "labels must be whole numbers"),
         (b"0 1:1\n1 2000000000:1\n0 1:2\n1 1:1\n", "need 30 GiB as a dense array, the limit is 16 GiB"),
         (b"0 1:1\n1 99999999999999999999:1\n", "not in LIBSVM format"),
@@ -96,7 +99,7 @@ def test_malformed_files_are_refused(tmp_path: Path, streams: Streams, content: 
     path.write_bytes(content)
     with pytest.raises(DataError, match=message) as caught:
         load_dataset("libsvm", root=None, streams=streams, path=path)
-    assert str(caught.value).startswith(f"{path}: ")
+    assert str(caught.value).startswith(f"{path}:")
     assert "\n" not in str(caught.value)
 
 
@@ -106,6 +109,8 @@ def test_malformed_files_are_refused(tmp_path: Path, streams: Streams, content: 
         ("file.bz2", bz2.compress(TEXT)[:-10], "the .bz2 file is cut off"),
         ("file.bz2", TEXT, "not a .bz2 file, or damaged"),
         ("file.gz", TEXT, "not a .gz file, or damaged"),
+        ("file.xz", lzma.compress(TEXT)[:-10], "the .xz file is cut off"),
+        ("file.xz", TEXT, "not a .xz file, or damaged"),
     ],
 )
 def test_bad_archives_are_refused(tmp_path: Path, streams: Streams, name: str, content: bytes, message: str) -> None:
@@ -118,7 +123,7 @@ def test_missing_files_say_how_to_fetch_them(root: Path, streams: Streams) -> No
     with pytest.raises(DataError) as caught:
         load_dataset("libsvm", root=root, streams=streams, path="a9a")
     assert str(caught.value) == (
-        f"data.path: {root / 'libsvm' / 'a9a'}: no such file, nor with .bz2 or .gz; run `simfl data fetch a9a`"
+        f"data.path: {root / 'libsvm' / 'a9a'}: no such file, nor with .bz2, .gz or .xz; run `simfl data fetch a9a`"
     )
     with pytest.raises(DataError, match=r"SIMFL_DATA names no folder of data sets\); put the file there"):
         load_dataset("libsvm", root=None, streams=streams, path="mine")

@@ -163,3 +163,15 @@ def test_an_array_names_the_owner_of_each_example(tmp_path: Path) -> None:
     for arrays, message in (({}, "missing key user, data.partition.column"), ({"user": users[:4]}, "each of 6")):
         with pytest.raises(DataError, match=message):
             load(tmp_path, x=X, y=Y, **arrays, group="user")
+
+
+@pytest.mark.parametrize(
+    ("owners", "message"),
+    [
+        ([1, 2, np.nan, 1, 2, np.nan], "user: example 2: expected an owner, found nan; name it"),
+        (np.array(["NaT"] * 6, "M8[s]"), r"user: expected numbers or words, found datetime64\[s\]; name each owner"),
+    ],
+)
+def test_owners_without_a_name_are_refused(tmp_path: Path, owners: object, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        load(tmp_path, x=X, y=Y, user=np.asarray(owners), group="user")
