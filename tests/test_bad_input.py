@@ -51,6 +51,7 @@ MNIST = {f"sets/mnist/{name}": idx_bytes(array) for name, array in small_mnist()
 IMAGES, LABELS = list(MNIST)[:2]
 MNIST_SCENARIO = "data: {set: mnist}\n"
 LIBSVM_SCENARIO = "data: {set: libsvm, path: toy}\n"
+TABLE_SCENARIO = "data: {set: table, path: toy, target: label}\n"
 NPZ_SCENARIO = "data: {set: npz, path: toy.npz}\n"
 
 
@@ -134,7 +135,7 @@ DAMAGED = [
     Damaged(
         "libsvm_nowhere",
         LIBSVM_SCENARIO,
-        "data.path: sets/libsvm/toy: no such file, nor with .bz2 or .gz; put the file there",
+        "data.path: sets/libsvm/toy: no such file, nor with .bz2, .gz or .xz; put the file there",
         {"sets/README": b""},
     ),
     Damaged(
@@ -146,8 +147,8 @@ DAMAGED = [
     Damaged(
         "libsvm_other_format",
         LIBSVM_SCENARIO,
-        "sets/libsvm/toy: not in LIBSVM format `label index:value ...` (could not convert string to "
-        "float: b'a,b,c'); fix the file",
+        "sets/libsvm/toy:1: not in LIBSVM format `label index:value ...` (could not convert string to "
+        "float: b'a,b,c'); fix the line",
         {"sets/libsvm/toy": b"a,b,c\n1,2,3\n"},
     ),
     Damaged(
@@ -206,19 +207,54 @@ DAMAGED = [
     Damaged(
         "trace_nowhere",
         "clients: {speed: {kind: trace, path: t.csv, column: factor}}\n",
-        "clients.speed.path: found no file t.csv, expected a CSV file with a header line",
+        "clients.speed.path: found no file t.csv, expected a CSV file with the column factor",
     ),
     Damaged(
         "trace_other_column",
         "clients: {speed: {kind: trace, path: t.csv, column: factor}}\n",
-        "clients.speed.column: found no column 'factor' in t.csv, expected one of a, b",
+        "clients.speed.path: t.csv: expected a CSV file with the column factor, found a, b; add factor",
         {"t.csv": b"a,b\n1,2\n"},
     ),
     Damaged(
         "trace_words",
         "clients: {speed: {kind: trace, path: t.csv, column: a}}\n",
-        "clients.speed.column: t.csv, column 'a': expected numbers > 0 in every row",
+        "clients.speed.path: t.csv:2: a: expected a number > 0, found 'fast'",
         {"t.csv": b"a,b\nfast,2\n"},
+    ),
+    Damaged(
+        "table_short_header",
+        TABLE_SCENARIO,
+        "sets/table/toy.csv:2: expected 2 values, found 3; the header in line 1 has 2 names: name each column there, "
+        "or correct the row",
+        {"sets/table/toy.csv": b"a,label\n1,2,0\n" * 20},
+    ),
+    Damaged(
+        "table_stray_cell",
+        TABLE_SCENARIO,
+        "sets/table/toy.csv:42: a: expected a number, as in other rows, found '5k'; correct it, or remove the row; if "
+        "its values are words, add a to data.categories",
+        {"sets/table/toy.csv": b"a,label\n" + b"1,0\n2,1\n" * 20 + b"5k,1\n"},
+    ),
+    Damaged(
+        "table_packed_badly",
+        TABLE_SCENARIO,
+        "sets/table/toy.csv.gz: the .gz file is cut off; write it again",
+        {"sets/table/toy.csv.gz": gzip.compress(b"a,label\n" + b"1,0\n2,1\n" * 20, mtime=0)[:-9]},
+    ),
+    Damaged(
+        "leaf_user_twice",
+        "data: {set: leaf, path: toy, partition: natural}\n",
+        "sets/leaf/toy/train/a.json: expected each user once, found 'u' twice; remove one",
+        {
+            "sets/leaf/toy/train/a.json": b'{"users": ["u", "u"], "num_samples": [1, 1], '
+            b'"user_data": {"u": {"x": [[1]], "y": [1]}}}'
+        },
+    ),
+    Damaged(
+        "npz_owner_nan",
+        "data: {set: npz, path: toy, partition: {kind: by_column, column: who}}\n",
+        "sets/npz/toy.npz: who: example 1: expected an owner, found nan; name it",
+        {"sets/npz/toy.npz": _npz(x=np.ones((4, 3)), y=np.arange(4) % 2, who=np.array([1, np.nan, 2, 3]))},
     ),
     Damaged(
         "batch_larger_than_data",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -10,6 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from simfl.data.csv_rows import rows_of
 from simfl.data.files import is_endless
 from simfl.errors import DataError, nearest
 from simfl.scenario.problems import InvalidValueError, show
@@ -58,17 +58,16 @@ class CsvFile:
         self.path, self.where = path, where
         columns = (*required, *optional)
         listed = ", ".join(required) + (f" (and perhaps {', '.join(optional)})" if optional else "")
-        expected = f"a CSV file with the columns {listed}"
-        lines = read_text(path, where, expected).splitlines()
-        try:
-            rows = [(number, cells) for number, cells in enumerate(csv.reader(lines), start=1) if any(cells)]
-        except csv.Error as error:
-            raise DataError(f"{where}: {path}: expected {expected}, found a file that is none: {error}") from error
+        expected = f"a CSV file with the column{'s' * (len(columns) > 1)} {listed}"
+        text = read_text(path, where, expected)
+        rows = [(number, cells) for number, cells in rows_of(text, f"{where}: {path}") if any(cells)]
         names = [name.strip() for name in rows[0][1]] if rows else []
         for name in required:
             if name not in names:
                 found = ", ".join(names) or "an empty file"
-                raise DataError(f"{where}: {path}: expected {expected}, found {found}; add {name}")
+                raise DataError(
+                    f"{where}: {path}: expected {expected}, found {found}; add {name}{nearest(name, names)}"
+                )
         for name in names:
             if (name not in columns and not open_to_others) or names.count(name) > 1:
                 why = "twice" if names.count(name) > 1 else f"too{nearest(name, columns)}"
@@ -78,9 +77,6 @@ class CsvFile:
         self.names = names
         #: The line of each row in the file.
         self.lines = [number for number, _ in rows[1:]]
-        for number, cells in rows[1:]:
-            if len(cells) != len(names):
-                raise DataError(f"{where}: {path}:{number}: expected {len(names)} values, found {len(cells)}")
         self._columns = {name: [cells[at].strip() for _, cells in rows[1:]] for at, name in enumerate(names)}
 
     def __len__(self) -> int:
@@ -126,7 +122,8 @@ class CsvFile:
                 values[row] = number if parse is None else parse(word if math.isnan(number) else number)
             except InvalidValueError as error:
                 raise self.refused(row, column, error.problems[0].expected, error.problems[0].advice) from None
-            if not ((above is None or values[row] > above) and (at_least is None or values[row] >= at_least)):
+            bounded = (above is None or values[row] > above) and (at_least is None or values[row] >= at_least)
+            if not (bounded and (parse is not None or math.isfinite(values[row]))):
                 bound = f"> {above:g}" if above is not None else f">= {at_least:g}"
                 raise self.refused(row, column, f"a number {bound}")
         return values

@@ -226,7 +226,10 @@ def _matrix(config: Any, names: tuple[str, ...], quantity: Quantity, places: Pla
 def _read_matrix(config: Any, names: tuple[str, ...], quantity: Quantity) -> list[list[float | None]]:
     at = f"regions.{quantity}.path"
     file = CsvFile(Path(config.path), at, names, open_to_others=True)
-    rows = {word: row for row, word in enumerate(file.words(file.names[0]))}
+    rows: dict[str, int] = {}
+    for row, word in enumerate(file.words(file.names[0])):
+        if (first := rows.setdefault(word, row)) != row:
+            raise file.refused(row, file.names[0], f"one row for each region; line {file.lines[first]} has it")
     matrix: list[list[float | None]] = []
     for name in names:
         if name not in rows:

@@ -45,6 +45,7 @@ class Places:
             region = np.searchsorted(ends, np.arange(self.count), side="right").clip(max=len(self._names) - 1)
             return map(int, self._streams.generator("region-clients").permutation(region))
         file = CsvFile(Path(regions.path), "regions.path", (regions.column,), open_to_others=True)
+        clients = _clients_of(file, self.count) if regions.column != "client" else None
         if len(file) != self.count:
             raise DataError(
                 f"regions.path: {regions.path}: expected a row for each client, {self.count} rows, found {len(file)}; "
@@ -55,7 +56,8 @@ class Places:
             if name not in self._names:
                 advice = f"name it there{nearest(name, self._names)}"
                 raise file.refused(row, regions.column, "one of regions.names", advice)
-        return [self._names.index(name) for name in names]
+        region_of = dict(zip(clients or range(self.count), names, strict=True))
+        return [self._names.index(region_of[client]) for client in range(self.count)]
 
     def of(self, places: Iterable[int | str]) -> frozenset[int]:
         """Return the nodes that numbers, `server` and names of regions stand for."""
@@ -88,3 +90,16 @@ class Places:
         if rule.fraction is not None:
             return self.share(rule.fraction, purpose, index)
         return range(self.count)
+
+
+def _clients_of(file: CsvFile, count: int) -> list[int] | None:
+    """Return the client of each row, each once, by a column `client`; None without one."""
+    if "client" not in file.names:
+        return None
+    rows: dict[int, int] = {}
+    for row, word in enumerate(file.words("client")):
+        if not (word.isdecimal() and int(word) < count):
+            raise file.refused(row, "client", f"a client below clients.count, which is {count}")
+        if (first := rows.setdefault(int(word), row)) != row:
+            raise file.refused(row, "client", f"each client once; line {file.lines[first]} has it")
+    return list(rows)

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from simfl.build.csv_files import CsvFile, read_text
+from simfl.data.files import once
 from simfl.errors import DataError, ScenarioError
 from simfl.scenario.availability import Absence, PresenceTrace
 from simfl.scenario.problems import show
@@ -101,7 +102,7 @@ def _fedscale(trace: PresenceTrace, where: str) -> dict[str, Presence]:
     expected = "JSON of FedScale's layout, {client: {active: [...], inactive: [...], finish_time: ...}}"
     path = Path(trace.path)
     try:
-        content = json.loads(read_text(path, f"{where}.path", expected))
+        content = json.loads(read_text(path, f"{where}.path", expected), object_pairs_hook=once)
     except (ValueError, RecursionError) as error:
         reason = str(error).splitlines()[0] if str(error) else "nothing that JSON has"
         raise DataError(f"{where}.path: {path}: expected {expected}, found a file that is none: {reason}") from error

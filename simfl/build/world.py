@@ -10,12 +10,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from simfl.build.csv_files import CsvFile
 from simfl.build.devices import devices_of, pace_of, speed_trace
 from simfl.build.links import sampler_of
 from simfl.build.places import Places
 from simfl.build.presence import absences_from_file
 from simfl.build.setup import Setup
-from simfl.data.table import positive_column
 from simfl.scenario import Scenario
 from simfl.streams import Streams
 from simfl.world import Availability, Clock, Compute, Network, ServerModel, World
@@ -52,7 +52,8 @@ def speeds(scenario: Scenario, streams: Streams) -> NDArray[np.float64]:
     if config.kind == "list":
         return np.array(config.values, dtype=np.float64)
     if config.kind == "trace":
-        return generator.choice(positive_column(Path(config.path), config.column, "clients.speed"), count)
+        file = CsvFile(Path(config.path), "clients.speed.path", (config.column,), open_to_others=True)
+        return generator.choice(file.numbers(config.column, above=0.0), count)
     sampler = sampler_of(config, 1.0)
     return np.ones(count) if sampler is None else sampler(generator, count)
 

@@ -10,7 +10,7 @@ import pytest
 from simfl.build.assembly import assemble
 from simfl.build.devices import capacities_of, devices_of, pace_of, speed_trace, usual_batch_s
 from simfl.build.forecast import forecast
-from simfl.build.world import availability, build_world
+from simfl.build.world import availability, build_world, speeds
 from simfl.errors import DataError, ScenarioError
 from simfl.scenario import from_mapping
 from simfl.streams import Streams
@@ -151,6 +151,7 @@ def test_each_line_of_a_trace_is_read(tmp_path):
         ("time,client,factor\n2,all,1\n1,all,2\n", ":3: time: expected a time not before that of the line above, 2 s"),
         ("time,client,factor\n1,4,1\n", ":2: client: expected all, or a client below clients.count, which is 4"),
         ("time,client,factor\n1,all,0\n", ":2: factor: expected a number > 0, found '0'"),
+        ("time,client,factor\n1,all,inf\n", ":2: factor: expected a number > 0, found 'inf'"),
         ("time,client,factor\n60,all,1\n", r":2: time: expected a time before clients\.trace\.every, which is 10 s"),
     ],
 )
@@ -158,6 +159,41 @@ def test_invalid_trace_is_rejected(text, said, tmp_path):
     path = write(tmp_path, "speeds.csv", text)
     with pytest.raises(DataError, match=rf"^clients\.trace\.path: .*{said}"):
         speed_trace(scenario_of(clients={"count": 4, "trace": {"path": path, "every": "10 s"}}))
+
+
+@pytest.mark.parametrize(
+    ("sections", "text"),
+    [
+        ({"clients": {"count": 4, "speed": {"kind": "trace", "path": "{}", "column": "b"}}}, "a,b\n1,2,3\n"),
+        ({"clients": {"count": 4, "devices": "{}"}}, "name,seconds_per_example\nphone,1,2\n"),
+        ({"clients": {"count": 4, "trace": {"path": "{}"}}}, "time,factor\n0,1,2\n"),
+        ({"availability": [{"all": True, "trace": {"path": "{}"}}]}, "client,from,to\n0,1,2,3\n"),
+        ({"topology": {"kind": "contacts", "path": "{}"}}, "from,until,a,b\n0,1,0,1,2\n"),
+        ({"regions": {"names": ["a"], "path": "{}"}}, "client,region\n0,a,a\n"),
+        ({"regions": {"names": ["a"], "counts": [4], "latency": {"kind": "csv", "path": "{}"}}}, "name,a\na,1 s,2\n"),
+        ({"links": {"rules": [{"all": True, "latency": {"kind": "trace", "path": "{}"}}]}}, "time,value\n0,1 s,2\n"),
+        ({"data": {"set": "table", "path": "{}"}}, "a,target\n1,2,0\n"),
+    ],
+)
+def test_a_header_shorter_than_its_rows_is_refused_in_every_csv_file(sections, text, tmp_path):
+    path = tmp_path / "file.csv"
+    header, row = text.splitlines()
+    path.write_text("\ufeff" + header + "\n\n" + row + "\n", encoding="utf-8")
+    count = header.count(",") + 1
+    filled = json.loads(json.dumps(sections).replace("{}", str(path)))
+    expected = rf"{path}:3: expected {count} values, found {count + 1}; the header in line 1 has {count} names"
+    with pytest.raises(DataError, match=expected):
+        build_world(assemble(scenario_of(4, algorithm="adpsgd", **filled)))
+
+
+def test_speeds_are_drawn_from_a_column_of_a_file(tmp_path):
+    path = write(tmp_path, "speeds.csv", "model,factor\nphone,2.5\n\n'tablet,1e1\n")
+    speed = {"kind": "trace", "path": path, "column": "factor"}
+    assert {*speeds(scenario_of(40, clients={"count": 40, "speed": speed}), Streams(0))} == {2.5, 10.0}
+    for value in ("0", "inf", "nan", "", "fast"):
+        write(tmp_path, "speeds.csv", f"model,factor\nphone,{value}\n")
+        with pytest.raises(DataError, match=rf"speeds\.csv:2: factor: expected a number > 0, found '{value}'"):
+            speeds(scenario_of(clients={"count": 8, "speed": speed}), Streams(0))
 
 
 def there(scenario, client, times):

@@ -86,6 +86,9 @@ def test_a_matrix_of_round_trips_in_a_file_is_halved(tmp_path):
     model = model_of(regions={"names": ["a", "b"], "counts": [1, 1], "latency": table})
     lookup = Lookup(model.rules, Streams(0), 2)
     assert [lookup.of_link("latency", *link) for link in ((0, 1), (1, 0))] == [0.020, 0.015]
+    path.write_text("from,a,b\nb,30,\na,2,40\nb,3,\n")
+    with pytest.raises(DataError, match=r":4: from: expected one row for each region; line 2 has it, found 'b'"):
+        model_of(regions={"names": ["a", "b"], "counts": [1, 1], "latency": table})
     path.write_text("from,a,b\na,2,40\n")
     with pytest.raises(DataError, match=r"regions.latency.path: .*: expected a row for region 'b', found a; add it"):
         model_of(regions={"names": ["a", "b"], "counts": [1, 1], "latency": table})

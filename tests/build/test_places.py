@@ -1,4 +1,6 @@
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from simfl.build.places import Places
 from simfl.build.world import availability, slowdowns
@@ -53,6 +55,29 @@ def test_clients_are_in_the_regions_of_a_file(tmp_path):
     path.write_text("place\neu\neu\neu\neu\nue\n")
     with pytest.raises(DataError, match=r":6: place: expected one of regions.names, found 'ue'; name it there"):
         places_of(regions=from_file)
+
+
+def test_a_column_client_says_of_which_client_a_row_is(tmp_path):
+    path = tmp_path / "clients.csv"
+    rows = [f"{'us' if k % 2 else 'eu'},{k}\n" for k in (3, 0, 4, 1, 2)]
+    path.write_text("region,client\n" + "".join(rows))
+    from_file = {"names": ["eu", "us"], "path": str(path)}
+    assert places_of(regions=from_file).of(["us"]) == {1, 3}
+    path.write_text("region,client\n" + "".join(rows[:4]) + "eu,3\n")
+    with pytest.raises(DataError, match=r":6: client: expected each client once; line 2 has it, found '3'"):
+        places_of(regions=from_file)
+    path.write_text("region,client\n" + "".join(rows[:4]) + "eu,5\n")
+    with pytest.raises(DataError, match=r":6: client: expected a client below clients.count, which is 5, found '5'"):
+        places_of(regions=from_file)
+
+
+@settings(max_examples=30, deadline=None)
+@given(order=st.permutations(range(5)), names=st.lists(st.sampled_from(["eu", "us"]), min_size=5, max_size=5))
+def test_regions_of_clients_do_not_depend_on_the_order_of_rows(tmp_path_factory, order, names):
+    path = tmp_path_factory.mktemp("regions") / "clients.csv"
+    path.write_text("client,region\n" + "".join(f"{k},{names[k]}\n" for k in order))
+    places = places_of(regions={"names": ["eu", "us"], "path": str(path)})
+    assert [places.regions[k] for k in range(5)] == [["eu", "us"].index(name) for name in names]
 
 
 def test_rules_for_clients_exclude_the_server_of_a_region():
