@@ -195,13 +195,15 @@ DAMAGED = [
     Damaged(
         "edge_list_too_small",
         "topology: {kind: edge_list, path: g.txt}\n",
-        "topology.path: g.txt has 3 nodes and clients.count is 16; set clients.count: 3",
+        "topology.path: g.txt has 3 nodes (0, 1, 2) and clients.count is 16; if all of them are clients, set "
+        "clients.count: 3",
         {"g.txt": b"0 1\n1 2\n"},
     ),
     Damaged(
         "edge_list_broken_line",
         "topology: {kind: edge_list, path: g.txt}\n",
-        "g.txt:2: topology.path: expected two nodes 'a b', found '1'",
+        "g.txt:2: topology.path: expected two nodes 'a b', found '1'; write one link on a line, separated as in "
+        "the first one",
         {"g.txt": b"0 1\n1\n"},
     ),
     Damaged(

@@ -253,6 +253,7 @@ def _of_edges(topology: Topology, path: str) -> Rule:
                 try:
                     values[quantity][source, target] = _number(cells[quantity], None, quantity)
                 except ValueError as error:
+                    at = f"{path}:{cells['line']}" if "line" in cells else path
                     problem = f"link {source} - {target}: {quantity}: expected {error}, found {show(cells[quantity])}"
-                    raise DataError(f"topology.path: {path}: {problem}") from error
+                    raise DataError(f"topology.path: {at}: {problem}") from error
     return Rule({quantity: Listed(of_links) for quantity, of_links in values.items()})

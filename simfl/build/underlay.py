@@ -11,7 +11,8 @@ from simfl.scenario import underlay as schema
 from simfl.scenario.problems import InvalidValueError
 from simfl.scenario.units import parse_bandwidth, parse_time
 from simfl.streams import Streams
-from simfl.world.topology import EDGE_LIMIT, build_topology, read_graphml
+from simfl.world.graph_files import read_graphml
+from simfl.world.topology import EDGE_LIMIT, build_topology
 from simfl.world.underlay import Underlay, by_name, fat_tree, leaves, single_edges, star_of_switches, two_level_tree
 
 if TYPE_CHECKING:

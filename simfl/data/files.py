@@ -16,8 +16,8 @@ from simfl.errors import DataError
 
 COMPRESSED: dict[str, Callable[[Path], IO[bytes]]] = {
     ".gz": gzip.open,  # type: ignore[dict-item]
-    ".bz2": bz2.open,  # type: ignore[dict-item]
-    ".xz": lzma.open,  # type: ignore[dict-item]
+    ".bz2": bz2.open,
+    ".xz": lzma.open,
 }
 """Openers by suffix."""
 

@@ -213,11 +213,36 @@ class GraphMl(TopologyConfig):
     path: WorldFile = Field(description="GraphML file with one node per client, relative to the current folder")
 
 
+class Gml(TopologyConfig):
+    """Any connected graph from a GML file."""
+
+    kind: Literal["gml"] = variant("gml")
+    path: WorldFile = Field(description="GML file with one node per client, relative to the current folder")
+
+
+class Pajek(TopologyConfig):
+    """Any connected graph from a Pajek file."""
+
+    kind: Literal["pajek"] = variant("pajek")
+    path: WorldFile = Field(description="Pajek file with one vertex per client, relative to the current folder")
+
+
 class EdgeList(TopologyConfig):
     """Any connected graph from a text file with one link 'a b' per line."""
 
     kind: Literal["edge_list"] = variant("edge_list")
-    path: WorldFile = Field(description="text file with one link per line, relative to the current folder")
+    path: WorldFile = Field(
+        description="text file with one link per line, and perhaps a header, relative to the current folder"
+    )
+
+
+class AdjacencyList(TopologyConfig):
+    """Any connected graph from a text file with a node and its neighbors 'a b c' per line."""
+
+    kind: Literal["adjacency_list"] = variant("adjacency_list")
+    path: WorldFile = Field(
+        description="text file with a node and its neighbors per line, relative to the current folder"
+    )
 
 
 def _too_many(number: int, key: str, count: int) -> Problem:
@@ -237,7 +262,10 @@ _Fixed = (
     | Exponential
     | Tree
     | GraphMl
+    | Gml
+    | Pajek
     | EdgeList
+    | AdjacencyList
 )
 FixedTopology = Annotated[_Fixed, ByKind(default="ring")]
 

@@ -15,7 +15,6 @@ import functools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, overload
 
 import networkx as nx
@@ -24,13 +23,8 @@ import scipy
 
 from simfl import plugins
 from simfl.catalogue import Catalogue
-from simfl.data.files import is_endless
-from simfl.errors import DataError, ScenarioError, nearest
-
-#: The graph attribute in which a reader lists the parts of a file that it did not read.
-_UNREAD = "unread"
-#: Values of links in a file: names of edge attributes, or of columns.
-OF_LINKS = ("latency", "bandwidth", "loss")
+from simfl.errors import ScenarioError, nearest
+from simfl.world import graph_files
 
 MIXING_RULES = {
     "metropolis": "W_ij = 1 / (1 + max(degree i, degree j)): doubly stochastic on every graph",
@@ -107,7 +101,8 @@ class Topology:
         kind: the name of its family, used in messages.
         adjacency: item k holds the sorted ids of client k's neighbors; computed on demand for a complete graph.
         unread: the parts of its file that were not read, one phrase each.
-        of_links: values of links in its file, (source, target) -> name in `OF_LINKS` -> text or number in the file.
+        of_links: values of links in its file, (source, target) -> "latency", "bandwidth" or "loss" -> text or number in
+            the file, and "line" -> its line in a text file.
     """
 
     kind: str
@@ -136,7 +131,7 @@ class Topology:
                 "add edges until it is connected"
             )
         adjacency = tuple(tuple(sorted(set(undirected[k]) - {k})) for k in range(num_clients))
-        return cls(kind, adjacency, tuple(graph.graph.get(_UNREAD, ())), _of_links(graph))
+        return cls(kind, adjacency, tuple(graph.graph.get(graph_files.UNREAD, ())), graph_files.of_links(graph))
 
     @property
     def num_clients(self) -> int:
@@ -362,118 +357,6 @@ def _barabasi_albert(num_clients: int, generator: np.random.Generator, attachmen
     return graph
 
 
-def read_graphml(path: str | Path, where: str = "topology.path") -> nx.Graph[Any]:
-    """Read a GraphML file, which the key `where` of the scenario names.
-
-    Raises:
-        DataError: the file is missing or malformed.
-    """
-    _refuse_endless(path, where)
-    try:
-        graph: nx.Graph[Any] = nx.read_graphml(path)
-    except OSError as error:
-        raise _unreadable(path, error, where) from error
-    except Exception as error:  # malformed XML raises many kinds of exceptions
-        raise DataError(f"{path}: {where}: expected a GraphML file, found {_one_line(error)}") from error
-    return graph
-
-
-def _graphml(num_clients: int, path: str | Path) -> nx.Graph[int]:
-    """Read GraphML; nodes named 0..K-1 keep their numbers, others are numbered."""
-    graph = read_graphml(path)
-    _check_size(path, graph.number_of_nodes(), num_clients)
-    graph.graph[_UNREAD] = tuple(_unread(graph))
-    return _numbered(graph)
-
-
-def _of_links(graph: nx.Graph[Any]) -> dict[tuple[int, int], dict[str, Any]]:
-    """Return the values of links, in both directions for undirected edges."""
-    of_links: dict[tuple[int, int], dict[str, Any]] = {}
-    defaults = {name: value for name, value in graph.graph.get("edge_default", {}).items() if name in OF_LINKS}
-    for one, other, values in graph.edges(data=True):
-        given = {name: value for name, value in values.items() if name in OF_LINKS and value not in (None, "")}
-        if link := defaults | given:
-            of_links[one, other] = link
-            if not graph.is_directed():
-                of_links[other, one] = link
-    return of_links
-
-
-def _unread(graph: nx.Graph[Any]) -> Iterator[str]:
-    """Yield the attributes of a file's graph other than those in `OF_LINKS`."""
-    own = dict(graph.graph)
-    defaults = {what: own.pop(f"{what}_default", {}) for what in ("node", "edge")}
-    links = {name for _, _, values in graph.edges(data=True) for name in values} - {"id"}
-    nodes = {name for _, values in graph.nodes(data=True) for name in values}
-    links = (links | {*defaults["edge"]}) - {*OF_LINKS}
-    for names, what in ((links, "links"), (nodes | {*defaults["node"]}, "nodes"), (own, "graph")):
-        if names:
-            yield f"{', '.join(sorted(map(str, names)))} (of {'the graph' if what == 'graph' else what})"
-    if graph.is_directed() and any(not graph.has_edge(other, one) for one, other in graph.edges()):
-        yield "directions"
-
-
-def _edge_list(num_clients: int, path: str | Path) -> nx.Graph[int]:
-    """Read lines `a b`, or `a,b`; # begins a comment.
-
-    More columns are read if a header names them: `source,target,latency,bandwidth,loss`, or some of these.
-    """
-    graph: nx.Graph[str] = nx.Graph()
-    named: list[str] = []
-    _refuse_endless(path)
-    columns = 2
-    try:
-        lines = Path(path).read_text(encoding="utf-8").splitlines()
-    except OSError as error:
-        raise _unreadable(path, error) from error
-    except UnicodeDecodeError as error:
-        raise DataError(
-            f"{path}: topology.path: expected a text file of edges, found bytes that are not text"
-        ) from error
-    for number, line in enumerate(lines, start=1):
-        bare = line.partition("#")[0]
-        words = [word.strip() for word in bare.split(",")] if "," in bare else bare.split()
-        if not graph and not named and {*words[2:]} & {*OF_LINKS}:
-            named = words[2:]
-            continue
-        if len(words) == 1:
-            raise DataError(f"{path}:{number}: topology.path: expected two nodes 'a b', found {words[0]!r}")
-        if words:
-            graph.add_edge(words[0], words[1], **dict(zip(named, words[2:], strict=False)))
-            columns = max(columns, len(words) - sum(name in OF_LINKS for name in named))
-    _check_size(path, graph.number_of_nodes(), num_clients)
-    graph.graph[_UNREAD] = ("the columns after the first two",) if columns > 2 else ()
-    return _numbered(graph)
-
-
-def _refuse_endless(path: str | Path, where: str = "topology.path") -> None:
-    if is_endless(Path(path)):
-        raise DataError(f"{path}: {where}: expected a file, found a device or a pipe")
-
-
-def _numbered(graph: nx.Graph[Any]) -> nx.Graph[int]:
-    names = list(graph)
-    own_numbers = {str(name) for name in names} == {str(number) for number in range(len(names))}
-    numbers = {name: int(name) if own_numbers else position for position, name in enumerate(names)}
-    numbered: nx.Graph[int] = nx.relabel_nodes(graph, numbers)
-    return numbered
-
-
-def _check_size(path: str | Path, nodes: int, num_clients: int) -> None:
-    if nodes != num_clients:
-        raise ScenarioError(
-            f"topology.path: {path} has {nodes} nodes and clients.count is {num_clients}; set clients.count: {nodes}"
-        )
-
-
-def _unreadable(path: str | Path, error: OSError, where: str = "topology.path") -> DataError:
-    return DataError(f"{path}: {where}: cannot read the file: {error.strerror or _one_line(error)}")
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(f"{type(error).__name__}: {error}".split())
-
-
 def _check(option: str, value: float, fits: bool, expected: str) -> None:
     if not fits:
         raise ScenarioError(f"topology.{option}: expected {expected}, found {value}")
@@ -505,6 +388,10 @@ class Family:
     kind: str = ""
 
 
+def _of_file(summary: str, read: Callable[..., nx.Graph[int]]) -> Family:
+    return Family(f"{summary} (path)", read, ("path",), ("path",))
+
+
 _CORE: dict[str, Family] = {
     "ring": Family("a cycle: every client has two neighbors", nx.cycle_graph),
     "complete": Family("every client is linked with every other", lambda count: Topology("complete", _Complete(count))),
@@ -533,8 +420,11 @@ _CORE: dict[str, Family] = {
     ),
     "exponential": Family("client i is linked with i ± 1, 2, 4, 8, ... modulo K", _exponential),
     "tree": Family("a balanced tree under client 0 with `branching` (2) children each", _tree, ("branching",)),
-    "graphml": Family("a GraphML file (path)", _graphml, ("path",), ("path",)),
-    "edge_list": Family("a text file with one edge 'a b' per line (path)", _edge_list, ("path",), ("path",)),
+    "graphml": _of_file("a GraphML file", graph_files.of_format(graph_files.read_graphml)),
+    "gml": _of_file("a GML file", graph_files.of_format(graph_files.read_gml)),
+    "pajek": _of_file("a Pajek file", graph_files.of_format(graph_files.read_pajek)),
+    "edge_list": _of_file("a text file with one edge 'a b' per line", graph_files.read_edges),
+    "adjacency_list": _of_file("a text file with a node and its neighbors per line", graph_files.read_neighbors),
 }
 
 _FAMILIES: Mapping[str, Family] = Catalogue(

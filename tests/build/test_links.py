@@ -105,7 +105,7 @@ def test_edges_of_a_file_have_their_own_values(tmp_path):
     assert [values.mean_loss(*link, 0.0) for link in ((0, 1), (2, 1))] == [0.0, 0.25]
     path.write_text("source,target,latency\n0,1,soon\n1,2,\n")
     topology = build_topology("edge_list", 3, Streams(0).generator("topology"), path=path)
-    with pytest.raises(DataError, match=r"topology.path: .*: link 0 - 1: latency: expected a time .*, found 'soon'"):
+    with pytest.raises(DataError, match=r"topology.path: .*:2: link 0 - 1: latency: expected a time .*, found 'soon'"):
         model_of(topology, count=3, algorithm="adpsgd")
 
 

@@ -95,6 +95,6 @@ def test_pipes_and_devices_are_not_read(tmp_path):
             read_idx(path)
         with pytest.raises(ScenarioError, match="expected a scenario file, found a device or a pipe; name a file"):
             load(path)
-        for kind in ("graphml", "edge_list"):
+        for kind in ("graphml", "gml", "pajek", "edge_list", "adjacency_list"):
             with pytest.raises(DataError, match=r"topology\.path: expected a file, found a device or a pipe"):
                 build_topology(kind, 4, None, path=path)

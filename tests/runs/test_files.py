@@ -22,11 +22,11 @@ REGIONS = {"names": ["a", "b"], "counts": [2, 2]}
 MATRIX = "region,a,b\na,{0} ms,5 ms\nb,5 ms,2 ms\n"
 
 
-def graph(extra):
-    """A GraphML file of a ring of four nodes, of one edge more if `extra` is 2."""
-    made = nx.cycle_graph(4)
-    made.add_edges_from([(0, 2)] * (extra - 1))
-    return "\n".join(nx.generate_graphml(made))
+def graph(extra, generate=nx.generate_graphml):
+    """A file of a ring of four nodes, of one edge more if `extra` is 2."""
+    made = nx.relabel_nodes(nx.cycle_graph(4), str)
+    made.add_edges_from([("0", "2")] * (extra - 1))
+    return "\n".join(generate(made))
 
 
 def npz(path, step):
@@ -117,6 +117,12 @@ CASES = {
         {"topology": {"kind": "edge_list", "path": "{}"}},
         lambda step: "0 1\n1 2\n2 3\n3 0\n" + "0 2\n" * (step - 1),
     ),
+    ("AdjacencyList", "path"): (
+        {"topology": {"kind": "adjacency_list", "path": "{}"}},
+        lambda step: "0 1 3\n1 2\n2 3\n" + "0 2\n" * (step - 1),
+    ),
+    ("Gml", "path"): ({"topology": {"kind": "gml", "path": "{}"}}, lambda step: graph(step, nx.generate_gml)),
+    ("Pajek", "path"): ({"topology": {"kind": "pajek", "path": "{}"}}, lambda step: graph(step, nx.generate_pajek)),
     ("Contacts", "path"): (
         {"topology": {"kind": "contacts", "path": "{}"}},
         "from,until,a,b\n0,{0},0,1\n0,9,1,2\n0,9,2,3\n".format,

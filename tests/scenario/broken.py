@@ -189,7 +189,7 @@ BROKEN = [
         "unknown_kind",
         ADPSGD + "topology: {kind: rign}\n",
         "{file}: topology.kind: expected ring, complete, bipartite, star, torus, regular, erdos_renyi, watts_strogatz, "
-        "barabasi_albert, exponential, tree, graphml, edge_list, "
+        "barabasi_albert, exponential, tree, graphml, gml, pajek, edge_list, adjacency_list, "
         "one_peer, peer_sampling, sequence or contacts, found 'rign'; did you mean 'ring'?",
     ),
     Broken(

@@ -152,7 +152,7 @@ topologies = (
         lambda graphs: {"kind": "sequence", "graphs": [{"from": i, "graph": one} for i, one in enumerate(graphs)]},
         st.lists(st.sampled_from(["ring", "complete", {"kind": "regular", "degree": 4}]), min_size=1, max_size=3),
     )
-    | section({"kind": "edge_list", "path": words})
+    | section({"kind": st.sampled_from(["edge_list", "adjacency_list", "gml", "pajek"]), "path": words})
 )
 whom = section({"clients": st.lists(st.integers(0, 15), min_size=1, max_size=4, unique=True)}) | section(
     {"fraction": shares}

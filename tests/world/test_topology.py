@@ -10,7 +10,7 @@ from simfl.errors import DataError, ScenarioError
 from simfl.streams import Streams
 from simfl.world.topology import DENSE_LIMIT, MIXING_RULES, TOPOLOGIES, Topology, build_topology
 
-FILES = {"graphml", "edge_list"}
+FILES = {"graphml", "gml", "pajek", "edge_list", "adjacency_list"}
 EVERY_KIND = sorted(set(TOPOLOGIES) - FILES)
 
 
@@ -162,13 +162,13 @@ def test_unread_attributes_of_a_file_are_named(tmp_path):
     assert build("graphml", 3, path=path).unread == unread
     nx.write_graphml(nx.path_graph(3), path)
     assert build("graphml", 3, path=path).unread == ()
-    path.write_text("0 1 0.5\n1 2\n")
+    path.write_text("0 1 0.5\n1 2 1\n")
     assert build("edge_list", 3, path=path).unread == ("the columns after the first two",)
 
 
 def test_files_keep_their_numbers_or_are_numbered_in_order(tmp_path):
     edges = tmp_path / "links.txt"
-    edges.write_text("# three in a row\n2 1 0.5\n1,0\n\n")
+    edges.write_text("# three in a row\n2,1,0.5\n1,0,0.5\n\n")
     assert build("edge_list", 3, path=edges).edges == ((0, 1), (1, 2))
     edges.write_text("paris lyon\nlyon nice # south\n")
     assert build("edge_list", 3, path=edges).edges == ((0, 1), (1, 2))
@@ -177,6 +177,15 @@ def test_files_keep_their_numbers_or_are_numbered_in_order(tmp_path):
     assert build("graphml", 4, path=str(graphml)).edges == ((0, 2), (1, 2), (1, 3))
     nx.write_graphml(nx.DiGraph([("a", "b"), ("b", "a"), ("b", "b"), ("b", "c")]), graphml)
     assert build("graphml", 3, path=graphml).edges == ((0, 1), (1, 2))
+
+
+GML_TWICE = """graph [
+  multigraph 1
+  node [ id 0 label "a" ]
+  node [ id 1 label "b" ]
+  edge [ source 0 target 1 latency "5 ms" ]
+  edge [ source 1 target 0 latency "6 ms" ]
+]"""
 
 
 @pytest.mark.parametrize(
@@ -217,8 +226,79 @@ def test_impossible_graphs_are_refused_in_one_line(kind, num_clients, options, m
 @pytest.mark.parametrize(
     ("kind", "text", "error", "message"),
     [
+        (
+            "edge_list",
+            "source target latency\n0 1 5 ms\n",
+            DataError,
+            r"graph:2: .* 3 values, as in line 1, found 4, '0 1 5",
+        ),
+        (
+            "edge_list",
+            "a b latency name\n0 1 5 ms\n",
+            DataError,
+            "graph:1: .* as spaces separate values, found name; sep",
+        ),
+        ("edge_list", "source,target\n0,1,5\n", DataError, "graph:2: .*expected 2 values, as in line 1, found 3"),
+        ("edge_list", "0 1 2\n1 3\n", DataError, "graph:2: .*expected 3 values, as in line 1, found 2.*adjacency_list"),
+        ("edge_list", "0 1\n1,2\n", DataError, "graph:2: .*expected two nodes 'a b', found '1,2'"),
+        ("edge_list", "a,b\n,c\n", DataError, "graph:2: .*expected two nodes 'a b', found ' c'; name both"),
+        (
+            "edge_list",
+            "u v\na b\nb c\n",
+            ScenarioError,
+            r"has 5 nodes \(u, v, a, b, c\) and clients\.count is 4; if all",
+        ),
+        (
+            "edge_list",
+            "u v\na b\n",
+            ScenarioError,
+            "found 2 separate parts, one of them with the nodes u, v; add edges",
+        ),
+        ("edge_list", "4 5\n1 2\n2 3\n3 4\n4 1\n1 3\n", DataError, "graph:1: .*found '4 5', the numbers of nodes and"),
+        ("edge_list", "4 4\n2 4\n1 3\n2 4\n1 3\n", DataError, "graph:1: .*found '4 4', the numbers of nodes and links"),
+        (
+            "edge_list",
+            "%%M\n4 4 3\n1 2 .5\n2 3 1\n3 4 1\n",
+            DataError,
+            "graph:2: .*found '4 4 3', the numbers of nodes",
+        ),
+        (
+            "edge_list",
+            "a,b,latency\n0,1,5 ms\n2,3,1 ms\n1,0,7 ms\n",
+            DataError,
+            "graph:4: .*expected the values of link 1 - 0 in line 2, latency 5 ms, found latency 7 ms; keep one",
+        ),
+        ("adjacency_list", "4 5\n2 3\n1 3 4\n1 2 4\n2 3\n", DataError, "graph:1: .*found '4 5', the numbers of nodes"),
+        (
+            "adjacency_list",
+            "0 1 {'w': 1}\n",
+            DataError,
+            "graph:1: .*expected a node and its neighbors 'a b c'.*kind: edge_list",
+        ),
+        ("gml", "graph [", DataError, "expected a GML file, found NetworkXError"),
+        (
+            "gml",
+            GML_TWICE,
+            DataError,
+            r"link a - b: expected one latency.*, found latency 5 ms, and latency 6 ms; keep",
+        ),
+        ("pajek", "0 1\n", DataError, r"expected a Pajek file with \*Vertices, .*, found none of them"),
+        ("pajek", "*Vertices 2\n1 a\n2 b\n*Edgeslist\n1 2\n", DataError, r"expected .*, found \*vertices \*edgeslist"),
+        (
+            "pajek",
+            "*Vertices 2\n1 a\n2 a\n*Edges\n1 2\n",
+            DataError,
+            r"expected 2 vertices, as \*Vertices says, found 1",
+        ),
+        (
+            "pajek",
+            "*Vertices 2\n1 a\n2 b\n*Edges\n1 3\n",
+            DataError,
+            r"expected 2 vertices, as \*Vertices says, found 3",
+        ),
+        ("pajek", "*Vertices 2\n*Edges\n1 2\n", DataError, "expected a Pajek file, found ValueError"),
         ("edge_list", "0 1\n2 3\n", ScenarioError, "expected a connected graph, found 2 separate parts"),
-        ("edge_list", "0 1\n1 2\n", ScenarioError, r"has 3 nodes and clients\.count is 4; set clients\.count: 3"),
+        ("edge_list", "0 1\n1 2\n", ScenarioError, r"has 3 nodes \(0, 1, 2\) and clients\.count is 4; if all"),
         ("edge_list", "0 1\n2\n", DataError, r"graph:2: topology\.path: expected two nodes 'a b', found '2'"),
         ("edge_list", "", ScenarioError, "has 0 nodes"),
         ("graphml", "<graphml><graph>", DataError, r"topology\.path: expected a GraphML file, found \w+"),
@@ -235,6 +315,107 @@ def test_bad_files_are_refused_in_one_line(tmp_path, kind, text, error, message)
     with pytest.raises(error, match=message) as caught:
         build(kind, 4, path=path)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "\ufeff1 0\n1 2\n",  # with the mark in its name, 1 would be node 0
+        "% sym unweighted\n%% 2 3 3\n0 1\n1 2\n",
+        "# Nodes: 3 Edges: 2\n# FromNodeId\tToNodeId\n0\t1\n1\t2\n",
+        "0 1 # the first\r\n1 2\r\n",
+        "source target\n0 1\n1 2\n",
+        "person,friend\n0,1\n1,2\n",
+        "Source;Target;Weight\n0;1;2\n1;2;1\n",
+        "Source,Target,Type,Id,Label,timeset,Weight\n0,1,Undirected,0,,,1.0\n1,2,Undirected,1,,,1.0\n",
+        "Id,Source,Target\n7,0,1\n8,1,2\n",
+        "0 1 {}\n1 2 {'weight': 1, 'color': 'a,b'}\n",
+        "0 1\n1 0\n1 2\n0 1\n",
+        "1 2\n0 1\n",  # 1 2 are also the numbers of links and nodes below
+    ],
+)
+def test_comments_headers_and_marks_are_no_nodes(tmp_path, text):
+    path = tmp_path / "graph"
+    path.write_text(text, encoding="utf-8", newline="")
+    assert build("edge_list", 3, path=path).edges == ((0, 1), (1, 2))
+
+
+def test_columns_and_attributes_have_the_values_of_links(tmp_path):
+    path = tmp_path / "graph"
+    for text in (
+        "source,target,Latency,note\n0,1,5 ms,a\n1,2\n1,0,5 ms,b\n",
+        "source\ttarget\tlatency\tnote\n0\t1\t5 ms\ta\n1\t2\n",
+        "id,target,source,latency\n1,0,1,5 ms\n2,1,2,\n",
+        "0 1 {'latency': '5 ms', 'id': 1}\n1 2 {}\n",
+    ):
+        path.write_text(text)
+        topology = build("edge_list", 3, path=path)
+        assert topology.edges == ((0, 1), (1, 2))
+        assert {link: values["latency"] for link, values in topology.of_links.items()} == {
+            (0, 1): "5 ms",
+            (1, 0): "5 ms",
+        }
+        assert topology.unread in (("note",), ("id",))
+
+
+def written(graph, kind, path):
+    """Write a graph in a format of topologies."""
+    match kind:
+        case "edge_list":
+            nx.write_edgelist(graph, path)
+        case "adjacency_list":
+            nx.write_adjlist(graph, path)
+        case "csv":
+            rows = [f"{a},{b},{values.get('latency', '')}" for a, b, values in graph.edges(data=True)]
+            path.write_text("\n".join(["source,target,latency", *rows]))
+        case "pajek":
+            nx.write_pajek(nx.relabel_nodes(graph, str), path)
+        case _:
+            getattr(nx, f"write_{kind}")(graph, path)
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    kind=st.sampled_from(["edge_list", "adjacency_list", "csv", "gml", "graphml", "pajek"]),
+    count=st.integers(2, 9),
+    seed=st.integers(0, 10**6),
+    own_numbers=st.booleans(),
+)
+def test_a_graph_in_any_format_is_read_as_it_was_written(tmp_path_factory, kind, count, seed, own_numbers):
+    path = tmp_path_factory.mktemp("graph") / "file"
+    generator = np.random.default_rng(seed)
+    graph = nx.random_labeled_tree(count, seed=seed)
+    graph.add_edges_from(edge for edge in nx.complete_graph(count).edges if generator.random() < 0.3)
+    for number, edge in enumerate(graph.edges):
+        if kind != "adjacency_list" and generator.random() < 0.5:
+            graph.edges[edge]["latency"] = f"{number + 1} ms"
+    names = {k: k if own_numbers else f"n{generator.integers(10**9)}-{k}" for k in graph}
+    written(nx.relabel_nodes(graph, names), kind, path)
+    topology = build("edge_list" if kind == "csv" else kind, count, path=path)
+    if own_numbers:
+        assert set(topology.edges) == {tuple(sorted(edge)) for edge in graph.edges}
+        assert {link: values["latency"] for link, values in topology.of_links.items()} == {
+            link: value
+            for edge, value in nx.get_edge_attributes(graph, "latency").items()
+            for link in (edge, edge[::-1])
+        }
+    else:
+        assert nx.is_isomorphic(topology.graph, graph)
+        latencies = sorted(values["latency"] for values in topology.of_links.values())
+        assert latencies == sorted(2 * list(nx.get_edge_attributes(graph, "latency").values()))
+
+
+def test_the_graphs_of_networkx_are_read_from_all_formats(tmp_path):
+    for graph in (nx.karate_club_graph(), nx.florentine_families_graph(), nx.davis_southern_women_graph()):
+        expected = None
+        for kind in ("edge_list", "adjacency_list", "gml", "graphml", "pajek"):
+            plain = nx.Graph(graph.edges) if kind != "edge_list" else graph
+            if kind in ("edge_list", "adjacency_list"):  # spaces separate names there
+                plain = nx.relabel_nodes(plain, {name: str(name).replace(" ", "_") for name in plain})
+            written(plain, kind, tmp_path / "file")
+            degrees = sorted(build(kind, len(graph), path=tmp_path / "file").degrees.tolist())
+            expected = expected or sorted(degree for _, degree in graph.degree)
+            assert degrees == expected
 
 
 def test_unknown_and_unfit_mixing_rules_are_refused():
