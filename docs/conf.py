@@ -131,7 +131,7 @@ TITLES = {
     "looking": "Look into a run",
     "playing": "Play a run",
     "devices": "Describe devices",
-    "topologies": "Let the graph change",
+    "topologies": "Read a graph, or let it change",
     "own_model": "Use your own model",
     "own_algorithm": "Write an algorithm",
     "compression": "Compressed messages",

@@ -93,7 +93,7 @@ class Places:
 
 
 def _clients_of(file: CsvFile, count: int) -> list[int] | None:
-    """Return the client of each row, each once, by a column `client`; None without one."""
+    """Return the client of each row by the column `client`; None without one."""
     if "client" not in file.names:
         return None
     rows: dict[int, int] = {}

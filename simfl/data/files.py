@@ -74,7 +74,7 @@ def read_content(path: Path, how_to_replace: str) -> bytes:
 
 
 def first_file(candidates: Sequence[Path]) -> Path | None:
-    """Return the first candidate that exists: as named, or with .bz2, .gz or .xz after it."""
+    """Return the first candidate that exists, as named or with .bz2, .gz or .xz."""
     for candidate in candidates:
         for suffix in ("", ".bz2", ".gz", ".xz"):
             path = candidate.with_name(candidate.name + suffix)
@@ -108,7 +108,7 @@ def folder_of(kind: str, path: str | Path | None, root: Path | None) -> Path:
 
 
 def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return a JSON object; ValueError for a key that it has twice (`object_pairs_hook`)."""
+    """Return a JSON object (`object_pairs_hook`); ValueError for a key given twice."""
     content = dict(pairs)
     if len(content) < len(pairs):
         names = [name for name, _ in pairs]

@@ -237,7 +237,10 @@ class EdgeList(TopologyConfig):
 
 
 class AdjacencyList(TopologyConfig):
-    """Any connected graph from a text file with a node and its neighbors 'a b c' per line."""
+    """Any connected graph from a text file of nodes and neighbors.
+
+    Each line has a node and its neighbors: 'a b c'.
+    """
 
     kind: Literal["adjacency_list"] = variant("adjacency_list")
     path: WorldFile = Field(

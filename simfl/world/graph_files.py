@@ -42,7 +42,7 @@ _SHOWN = 5
 
 
 class Row(NamedTuple):
-    """A row of a text file; `attributes` are those that networkx's `write_edgelist` writes."""
+    """A row of a text file, with attributes as networkx's `write_edgelist` has them."""
 
     line: int
     words: list[str]
@@ -132,10 +132,9 @@ def read_pajek(path: str | Path) -> nx.Graph[Any]:
         sections = [line.split() for line in lines if line.startswith("*")]
         names = "".join(f"{words[0].lower()} " for words in sections)
         if not re.fullmatch(r"(\*network )?\*vertices ((\*(arcs|edges) )+|\*matrix )", names):
-            found = names.strip() or "none of them"
             raise DataError(
                 f"{path}: topology.path: expected a Pajek file with *Vertices, and *Arcs, *Edges or *Matrix, found "
-                f"{found}"
+                f"{names.strip() or 'none of them'}"
             )
         graph: nx.Graph[Any] = nx.parse_pajek(lines)
         count = next(words[1] for words in sections if words[0].lower() == "*vertices")
@@ -265,7 +264,7 @@ def _split(text: str) -> tuple[str, dict[str, Any]]:
 
 
 def _header(rows: list[Row]) -> tuple[tuple[int, int], list[str]] | None:
-    """Return the places of the two nodes in a row and the names of columns; None without a header.
+    """Return the places of a row's two nodes, and the names of columns, or None.
 
     A first row is a header if it names the columns of nodes or of values, or if its nodes are the only ones that are
     not numbers. The nodes of a header are not in other rows.
@@ -286,9 +285,9 @@ def _header(rows: list[Row]) -> tuple[tuple[int, int], list[str]] | None:
 def _refuse_counts(
     path: str | Path, rows: list[Row], graph: nx.Graph[str], num_clients: int, nodes_have_lines: bool = False
 ) -> None:
-    """Refuse a first line with the numbers of nodes and links, as in METIS and Matrix Market.
+    """Refuse a first line of counts, as METIS and Matrix Market have it.
 
-    Such a line may be a link, too: that of the last node of a path.
+    It has the numbers of nodes and links. Such a line may be a link, too: that of the last node of a path.
     """
     words = rows[0].words if rows else []
     of_matrix = len(words) == 3 and words[0] == words[1]
@@ -303,8 +302,8 @@ def _refuse_counts(
         return
     if words[0] not in rest and words[-1] in rest and len(graph) == num_clients:
         return
-    found = f"{' '.join(words)!r}, the numbers of nodes and links below it"
-    raise _wrong(path, rows[0].line, "a link", found, "remove the line; if it is a link, move it to the end")
+    counts = f"{' '.join(words)!r}, the numbers of nodes and links below it"
+    raise _wrong(path, rows[0].line, "a link", counts, "remove the line; if it is a link, move it to the end")
 
 
 def _wrong(path: str | Path, line: int, expected: str, found: str, advice: str) -> DataError:
