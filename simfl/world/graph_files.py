@@ -287,7 +287,8 @@ def _refuse_counts(
 ) -> None:
     """Refuse a first line of counts, as METIS and Matrix Market have it.
 
-    It has the numbers of nodes and links. Such a line may be a link, too: that of the last node of a path.
+    It has the numbers of nodes and links of a graph that is connected without it, with nodes 1..n, 0..n-1 or words. As
+    a link, it could only be that of the last node of a path, or one of a ring.
     """
     words = rows[0].words if rows else []
     of_matrix = len(words) == 3 and words[0] == words[1]
@@ -298,7 +299,10 @@ def _refuse_counts(
         rest.add_edges_from((row.words[0], other) for other in row.words[1 : 2 if of_matrix else None])
     nodes, links, lines = int(words[0]), int(words[-1]), len(rows) - 1
     are_counts = links in (rest.number_of_edges(), lines) or (nodes_have_lines and nodes == lines)
-    if not rest or nodes != len(rest) or not are_counts:
+    if not rest or nodes != len(rest) or not are_counts or not nx.is_connected(rest):
+        return
+    numbers = {name for name in rest if name.isdecimal()}
+    if numbers and numbers not in ({*map(str, range(nodes))}, {*map(str, range(1, nodes + 1))}):
         return
     if words[0] not in rest and words[-1] in rest and len(graph) == num_clients:
         return
