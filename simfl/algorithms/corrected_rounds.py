@@ -123,7 +123,7 @@ class FedNova(FedAvg):
     summary: ClassVar[str] = "FedNova: FedAvg whose changes count per local step, so that more steps do not count more"
     family: ClassVar[str] = "rounds"
     who_waits: ClassVar[str] = (
-        "the server waits for all selected clients; with a `deadline`, a late client sends the steps that it has made"
+        "the server waits for all selected clients; with a `deadline`, a slow client makes fewer steps"
     )
     what_travels: ClassVar[str] = "the model to clients, their changes to the server"
     what_is_private: ClassVar[str] = "a client (`gaussian_update`)"

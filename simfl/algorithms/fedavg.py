@@ -12,8 +12,8 @@ A server optimizer uses minus the mean change as the gradient, and the server st
 https://arxiv.org/abs/2003.00295, Algorithm 2).
 
 The server waits for all clients of S that have not left permanently. With a `deadline`, it waits for those that are
-done by then, and for at least one. Later updates are dropped. Only online clients are chosen. A client that crashes
-starts its round again; a client that is offline when the model arrives skips the round.
+done by then, up to rounding, and for at least one. Later updates are dropped. Only online clients are chosen. A client
+that crashes starts its round again; a client that is offline when the model arrives skips the round.
 
 Privacy protects all data of a client together: each client clips its update to norm C and adds noise before it sends
 it. The server sees which clients take part, and no epsilon assumes that this is secret. With `privacy.unit: user` the
@@ -32,7 +32,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import ClassVar, Final
 
 import simpy
 from mypy_extensions import mypyc_attr
@@ -47,6 +47,9 @@ from simfl.world.availability import CRASHED, GONE
 from simfl.world.compute import Draws
 from simfl.world.engine import Process
 
+#: An update that is later than the deadline by this part of it is in time: times are rounded.
+ROUNDING: Final = 1e-9
+
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class FedAvg(ServerAlgorithm):
@@ -60,7 +63,7 @@ class FedAvg(ServerAlgorithm):
     kind: ClassVar[str] = "fedavg"
     aggregates: ClassVar[frozenset[Among]] = frozenset({"many"})
     combines_per_gradient: ClassVar[float] = 0.3
-    #: Whether a client that would miss the deadline sends the steps completed by then.
+    #: Whether a client that would miss the deadline makes fewer steps.
     partial_work: ClassVar[bool] = False
     #: Vectors as large as the model in a message.
     vectors: ClassVar[int] = 1
@@ -180,6 +183,7 @@ class FedAvg(ServerAlgorithm):
         """Send the model, wait for the updates, step."""
         this = RoundUnderWay(
             self.clock.event(),
+            len(cohort),
             set(cohort),
             self.round_num,
             self.step_size(),
@@ -206,7 +210,7 @@ class FedAvg(ServerAlgorithm):
             else:
                 self.to_client(client, begin, self._message_bytes, refused, shown)
         if self.deadline is not None:
-            self.clock.call_at(this.began_s + self.deadline, lambda: self._expire(this))
+            self.clock.call_last(this.began_s + self.deadline, lambda: self._expire(this))
         if cohort:
             yield this.over
         if not (yield from self.until_up()):
@@ -307,8 +311,16 @@ class FedAvg(ServerAlgorithm):
             freed.succeed()
 
     def _expire(self, this: RoundUnderWay) -> None:
+        """End the round at the deadline, after what is late by no more than rounding."""
+        if this.over.triggered:
+            return
+        assert self.deadline is not None
+        next_s, end_s = self.clock.peek(), this.began_s + self.deadline
+        if next_s <= end_s + ROUNDING * self.deadline + 4.0 * math.ulp(end_s):
+            self.clock.call_last(next_s, lambda: self._expire(this))
+            return
         this.expired = True
-        if len(this.came) >= self._least and not this.over.triggered:
+        if len(this.came) >= self._least:
             this.over.succeed()
 
     # -- clients -------------------------------------------------------------------------------
@@ -320,7 +332,7 @@ class FedAvg(ServerAlgorithm):
         self.communicated(me, self.present_s(me, this.began_s, since))
         while True:
             seconds = self._seconds(me)
-            steps, seconds = self._within(this, self.steps[me], seconds)
+            steps, seconds = self._within(me, this, self.steps[me], seconds, keys_s)
             outcome = yield self.compute_for(me, seconds + keys_s)
             if outcome is not CRASHED:
                 break
@@ -351,20 +363,40 @@ class FedAvg(ServerAlgorithm):
     def _train_further(self, me: int, model: Model, step_size: Number) -> None:
         """Train what else a client has; nothing by default."""
 
-    def _within(self, this: RoundUnderWay, steps: int, seconds: Number) -> tuple[int, Number]:
-        """Return the number of steps that a client makes, and their duration in seconds."""
+    def _within(self, me: int, this: RoundUnderWay, steps: int, seconds: Number, keys_s: Number) -> tuple[int, Number]:
+        """Return the number of steps that a client makes, and their duration in seconds.
+
+        With partial work it makes those after which its update should arrive by the deadline, and at least one.
+        `keys_s` are the seconds of its other work before it sends.
+        """
         if not self.partial_work or self.deadline is None:
             return steps, seconds
-        left = this.began_s + self.deadline - self.clock.now
-        made = min(steps, max(1, int(left * steps / seconds)))
+        left_s = this.began_s + self.deadline - self.clock.now - keys_s - self._way_up_s(me, this)
+        left_s *= 1.0 + ROUNDING
+        if left_s >= seconds:
+            return steps, seconds
+        made = max(1, int(left_s * steps / seconds)) if left_s > 0.0 else 1
         return made, seconds * made / steps
+
+    def _way_up_s(self, me: int, this: RoundUnderWay) -> Number:
+        """Return how long a client's update should take to be processed, seconds.
+
+        This is the mean on an idle network. Where updates wait for each other at the server, the last one of the round.
+        """
+        size = self.secure.first.up if self.secure is not None else self._message_bytes
+        size = self._bytes_of_message if size is None else size
+        server, network = self.world.server, self._network
+        received_s = (size + network.links.overhead) / server.downlink if server.downlink else 0.0
+        waits_s = (this.count - 1) * max(received_s, server.seconds_per_update)
+        return network.expected_s([(me, self.server)], size)[0] + server.seconds_per_update + waits_s
 
 
 @dataclass
 class RoundUnderWay:
-    """A round: the clients it waits for, its model and its version, and the changes."""
+    """A round: its clients, those it waits for, its model and version, the changes."""
 
     over: simpy.Event
+    count: int
     missing: set[int]
     number: int
     step_size: Number

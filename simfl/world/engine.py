@@ -9,7 +9,7 @@ and stores are SimPy's own. Added are three things:
   link needs no more than that, and most events of a world are messages.
 - `run` can pause after a number of events, for checkpoints, and be interrupted by a signal.
 
-Events at one time happen in the order in which they were scheduled.
+Events at one time happen in the order in which they were scheduled, calls of `call_last` after all others.
 
 A heap of 100,000 events does not fit into a cache, and each pop visits 17 levels of it. So the clock keeps only the
 next few hundred events in SimPy's heap once there are thousands. Later ones lie unsorted in slots of virtual time, and
@@ -46,6 +46,8 @@ Process = Generator[simpy.Event, Any, None]
 #: What is in SimPy's heap: time, priority, number, event.
 Entry = tuple[float, int, int, Any]
 
+#: The priority of an event that happens after all others of its time.
+LAST = NORMAL + 1
 #: With more events than this at one virtual time, time is assumed to stand still. It is more than the messages at one
 #: time in any world that fits into memory, and that many events take a few seconds.
 MOST_AT_ONCE = 2**22
@@ -282,15 +284,19 @@ class Clock(simpy.Environment):  # type: ignore[misc]
         """Call a function at a virtual time; now, if rounding puts that in the past."""
         self.tell_at(time, _call, call)
 
-    def tell_at(self, time: Number, function: Callable[[Any], None], argument: Any) -> None:
+    def call_last(self, time: Number, call: Callable[[], None]) -> None:
+        """Call a function at a virtual time, after all events of that time."""
+        self.tell_at(time, _call, call, LAST)
+
+    def tell_at(self, time: Number, function: Callable[[Any], None], argument: Any, priority: int = NORMAL) -> None:
         """Call a function with an argument at a virtual time; see `call_at`."""
         now = self.now
         wait_s = time - now
         when = now + (wait_s if wait_s > 0.0 else 0.0)
         if when < self._horizon_s:
-            heappush(self._queue, (when, NORMAL, next(self._eid), Call(function, argument)))
+            heappush(self._queue, (when, priority, next(self._eid), Call(function, argument)))
         else:
-            self._put_off(when, NORMAL, next(self._eid), Call(function, argument))
+            self._put_off(when, priority, next(self._eid), Call(function, argument))
 
     def schedule(self, event: simpy.Event, priority: int = NORMAL, delay: Number = 0) -> None:
         """Schedule an event, as SimPy does."""

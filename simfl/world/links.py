@@ -541,22 +541,28 @@ class Network:
 
     def expected_s(self, pairs: Sequence[tuple[int, int]], size: Integer) -> list[float]:
         """Return the mean of `transfers_s` without drawing or counting."""
-        none, values, now, times = [0.0] * len(pairs), self.values, self.clock.now, []
-        paced = self.carrier.together_s(pairs, size + self.links.overhead, none, none)
-        for (source, target), seconds in zip(pairs, paced, strict=True):
+        values, now, times, size = self.values, self.clock.now, list[float](), size + self.links.overhead
+        starts = [0.0] * len(pairs)
+        if self._starting:
+            starts = [self._ready_s(source, target, size, opens=False) - now for source, target in pairs]
+        paced = self.carrier.together_s(pairs, size, starts, [0.0] * len(pairs))
+        for (source, target), seconds, start in zip(pairs, paced, starts, strict=True):
             loss = values.mean_loss(source, target, now)
             resends = loss / (1.0 - loss) if loss < 1.0 else math.inf
-            resends_s = resends * (seconds + self.links.resend_timeout_s) if loss else 0.0
+            resends_s = resends * (seconds - start + self.links.resend_timeout_s) if loss else 0.0
             times.append(seconds + values.mean_latency_s(source, target, now) + resends_s)
         return times
 
-    def _ready_s(self, source: Integer, target: Integer, size: Integer) -> float:
-        """Return when a message sent now has its connection and acknowledgements."""
+    def _ready_s(self, source: Integer, target: Integer, size: Integer, opens: bool = True) -> float:
+        """Return when a message sent now has its connection and acknowledgements.
+
+        If it `opens` the connection, later messages continue with its window.
+        """
         startup, now = self.links.startup, self.clock.now
         if startup is None:
             return now
         values, link = self.values, (source, target)
-        if link not in self._connections and len(self._connections) >= self._most_connections:
+        if opens and link not in self._connections and len(self._connections) >= self._most_connections:
             kept = {one: state for one, state in self._connections.items() if now - state[1] <= startup.pause_s}
             self._connections, self._most_connections = kept, max(KEPT_LINKS, 2 * len(kept))
         began, ended, window = self._connections.get(link, (-math.inf, -math.inf, 0.0))
@@ -567,7 +573,8 @@ class Network:
             ready, window = ready + startup.round_trips * round_trip_s, float(startup.window)
         through_s = self.carrier.paced_s(source, target, size)
         ready += startup.wait_s(size, round_trip_s, size / through_s if through_s else None, window)
-        self._connections[link] = ready, ready + through_s, window + size
+        if opens:
+            self._connections[link] = ready, ready + through_s, window + size
         return ready
 
     @property

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simfl.tape import Tape
+from simfl.world import ServerModel
 from simfl.world.availability import Outage
 from simfl.world.links import LinkModel
 from tests.algorithms.test_contract import ROUGH_LINKS, absences
@@ -188,6 +189,51 @@ def test_a_round_takes_as_long_as_its_slowest_client_or_its_deadline():
     )
     assert {row[5] for row in rows if row[1] == 3} == {8}
     assert {row[5] for row in rows if row[1] == 0} == {40}
+
+
+@pytest.mark.parametrize("kind", ["fedprox", "fednova"])
+@pytest.mark.parametrize("latency_s", [0.0, 0.3])
+def test_partial_work_arrives_by_the_deadline(kind, latency_s):
+    """A step takes 0.1 s times the speed; a round lasts 1 s, less one way in the first round, and both ways later."""
+    speeds = [1.0, 1.5, 2.0, 4.0]
+    links = LinkModel(latency=constant(latency_s))
+    world = make_world(4, seconds_per_example=0.1 / 8, speeds=speeds, links=links)
+    algorithm, rows = run(kind, world, until=20.5, deadline=1.0, steps=[10] * 4)
+    assert algorithm.client_updates == [20] * 4
+    assert algorithm.client_dropped == [0] * 4
+    assert [row[0] for row in rows[::4]] == pytest.approx(np.arange(1.0, 21.0))
+    for row in rows:
+        left_s = 1.0 - latency_s * (1 if row[3] == 0 else 2)
+        assert row[5] == 8 * min(10, math.floor(left_s / (0.1 * speeds[row[1]]) + 1e-6))
+
+
+@pytest.mark.parametrize(
+    ("server", "bandwidth"),
+    [
+        (ServerModel(), 80.0),
+        (ServerModel(downlink=160.0), None),
+        (ServerModel(seconds_per_update=0.05), None),
+        (ServerModel(downlink=160.0, seconds_per_update=0.15), None),
+    ],
+)
+def test_partial_work_leaves_time_for_the_bytes_and_for_the_updates_of_others(server, bandwidth):
+    """A model has 16 bytes; updates of four clients may come at once."""
+    links = LinkModel(latency=constant(0.01), bandwidth=bandwidth)
+    world = make_world(4, seconds_per_example=0.1 / 8, speeds=[1.0, 1.1, 1.3, 1.7], links=links)
+    world.server = server
+    algorithm, rows = run("fedprox", world, until=20.5, deadline=1.0, steps=[10] * 4)
+    assert algorithm.client_updates == [algorithm.round_num] * 4
+    assert algorithm.round_num >= 20
+    assert max(row[5] for row in rows) < 80
+
+
+def test_an_update_that_is_late_by_rounding_is_in_time():
+    """Client 1 needs 0.1 + 0.7 + 0.1 s after the first round, which floating point does not always add up to 0.9 s."""
+    links = LinkModel(latency=constant(0.1))
+    world = make_world(3, seconds_per_example=0.7 / 8, speeds=[0.5, 1.0, 90.0], links=links)
+    algorithm, rows = run("fedavg", world, until=60.0, deadline=0.9)
+    assert algorithm.client_updates == [66, 66, 0]
+    assert [row[0] for row in rows[::2]] == pytest.approx(0.9 * np.arange(1, 67))
 
 
 def test_offline_clients_are_not_chosen_and_crashed_clients_start_again():

@@ -429,6 +429,15 @@ def test_waiting_for_acknowledgements_is_a_sum_over_windows(size, bandwidth, rou
     assert TcpStartup(window).wait_s(size, round_trip, bandwidth, window) == pytest.approx(sum(waits))
 
 
+def test_the_expected_time_of_a_message_contains_its_connection():
+    startup, times_s = TcpStartup(window=10_000, pause_s=5.0), []
+    network = network_of(latency=constant(0.1), bandwidth=1e6, startup=startup)
+    for size in (MB, MB, 1000):
+        times_s += network.expected_s([(0, 1)], size)
+        assert network.transfers_s([(0, 1)], size) == pytest.approx(times_s[-1:])
+    assert times_s[0] == pytest.approx(1.1 + 0.2 + startup.wait_s(MB, 0.2, 1e6, 10_000))
+
+
 def test_an_all_reduce_over_links_that_differ_waits_for_the_slowest():
     slow = Rule({"latency": 0.5}, ((frozenset({1}), frozenset({2})),))
     network = network_of(slow, latency=constant(0.1), bandwidth=1e6)

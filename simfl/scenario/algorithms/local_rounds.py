@@ -146,8 +146,8 @@ class FedAvg(LocalRoundsConfig):
     )
     deadline: PositiveSeconds | None = option(
         None,
-        "largest time of a round, if some client is done by then: late clients are dropped, or "
-        "with fedprox stops in time; null: none",
+        "largest time of a round, if the update of some client has come by then: later ones are dropped; with fedprox "
+        "and fednova, clients make fewer steps, so that their updates come in time; null: none",
     )
 
     def members(self, clients: int) -> int:
@@ -167,7 +167,7 @@ class FedAvg(LocalRoundsConfig):
 class FedProx(FedAvg):
     """FedProx: FedAvg with a proximal term, and partial work of stragglers.
 
-    A client that would miss the deadline sends the steps completed by then.
+    A client that would miss the deadline makes fewer steps, so that its update arrives in time.
     """
 
     kind: Literal["fedprox"] = variant("fedprox")  # type: ignore[assignment]
@@ -220,7 +220,7 @@ class FedDyn(FedAvg):
 class FedNova(FedAvg):
     """FedNova: FedAvg whose changes count per local step.
 
-    A client that would miss the deadline sends the steps completed by then.
+    A client that would miss the deadline makes fewer steps, so that its update arrives in time.
     """
 
     compresses: ClassVar[tuple[Scheme, ...]] = ()
