@@ -12,6 +12,9 @@ training", https://arxiv.org/abs/2506.04531, Algorithm 1, as in the authors' pro
 Steps are those of `simfl.algorithms.delayed_nesterov`. A regional server goes on while X is under way. Changes that
 arrive meanwhile stay in x, in part, and are not sent on, as in the program. X is evaluated.
 
+Each server has a version of its own, the number of changes that it has taken. The staleness of a client's change, and a
+bound on it, count the changes that its regional server took since the client read x. A merge is not a change.
+
 Privacy: as in `simfl.algorithms.fedasync`; what servers do is a function of noisy changes.
 
 Faults: those of `simfl.algorithms.server` between clients and their regional servers, which are always online. While
@@ -20,21 +23,56 @@ the global server is offline, regional servers go on without it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar
 
 from simfl.algorithms.delayed_nesterov import DelayedNesterov
 from simfl.algorithms.local_rounds import LocalRounds, Update
+from simfl.algorithms.staleness import Apply, StalenessBound, Turns
 from simfl.tape import Model
 
 
 class Region:
     """A regional server: its node, its model, and that after its last merge."""
 
-    def __init__(self, node: int, model: Model, step: DelayedNesterov) -> None:
+    def __init__(
+        self,
+        node: int,
+        model: Model,
+        step: DelayedNesterov,
+        limit: StalenessBound | None,
+        stopped: Callable[[], bool],
+    ) -> None:
         self.node, self.model, self.merged, self.step = node, model, model, step
-        #: Changes since the last merge.
-        self.changes = 0
+        #: Changes of clients that it has taken, and those since the last merge.
+        self.version = self.changes = 0
+        self.turns = Turns(limit, lambda more: self.version + more, stopped)
+
+
+class RegionalTurns(Turns):
+    """The turns of the clients of each region, which do not depend on other regions."""
+
+    def __init__(
+        self, limit: StalenessBound | None, region_of: Sequence[Region], stopped: Callable[[], bool]
+    ) -> None:
+        super().__init__(limit, lambda more: more, stopped)
+        self._of = [region.turns for region in region_of]
+
+    def admit(self, give: Callable[[], None], client: int) -> None:
+        """Call `give`, which lets a client read, as soon as its region allows it."""
+        self._of[client].admit(give, client)
+
+    def read(self, client: int) -> int:
+        """Note that the next update is computed at the region's version; return it."""
+        return self._of[client].read(client)
+
+    def forget(self, client: int) -> None:
+        """Stop expecting the client's update: it crashed or left."""
+        self._of[client].forget(client)
+
+    def arrive(self, client: int, read: int, apply: Apply) -> None:
+        """Apply an update computed at version `read` of the region; see `Turns`."""
+        self._of[client].arrive(client, read, apply)
 
 
 class Halos(LocalRounds):
@@ -75,14 +113,18 @@ class Halos(LocalRounds):
         self.accumulate, self.merging = accumulate, merging
         halves = [2 * client // self.num_clients for client in range(self.num_clients)]
         self.region_of = halves if region_of is None else list(region_of)
+        limit, stopped = self.turns.limit, lambda: self.clock.stopped
         self.regions = [
             Region(
                 self.world.network.add_node(),
                 self.server_model,
                 DelayedNesterov(self.tape, regional_step, regional_momentum, regional_momentum_every),
+                limit,
+                stopped,
             )
             for _ in range(max(self.region_of) + 1)
         ]
+        self.turns = RegionalTurns(limit, [self.regions[number] for number in self.region_of], stopped)
 
     def server_of(self, client: int) -> int:
         """Return the node of the client's regional server."""
@@ -94,8 +136,9 @@ class Halos(LocalRounds):
         yield from ((region.node, self.server) for region in self.regions)
 
     def content(self, client: int) -> Any:
-        """Return a message to a client: its region's model, and the number of updates."""
-        return self.regions[self.region_of[client]].model, self.version
+        """Return a message to a client: its region's model, and the version of that."""
+        region = self.regions[self.region_of[client]]
+        return region.model, region.version
 
     # -- regional servers ----------------------------------------------------------------------
 
@@ -107,7 +150,7 @@ class Halos(LocalRounds):
         region = self.regions[self.region_of[update.client]]
         region.model = region.step(region.model, update.change, update.weight)
         region.changes += 1
-        self.applied()
+        region.version += 1
         self.updated(update.client, update.staleness, update.examples, update.step_size)
         if region.changes == self.accumulate:
             self._send_up(region)
@@ -132,6 +175,7 @@ class Halos(LocalRounds):
     def _step(self, region: Region, change: Model) -> None:
         """Take the step of a region's change, and answer with the model."""
         model = self.server_model = self.step(self.server_model, change)
+        self.applied()
         self.world.network.send(
             self.server, region.node, self.training.model_bytes, lambda: self._merge(region, model), content=model
         )

@@ -282,7 +282,7 @@ class ServerAlgorithm(Algorithm):
             given = model, *content[1:]
             self.to_client(client, lambda: arrived.succeed(given), None, called, model)
 
-        self.admit(give)
+        self.admit(client, give)
         return arrived
 
     def request(self, client: int) -> simpy.Event:
@@ -324,9 +324,9 @@ class ServerAlgorithm(Algorithm):
 
     # -- staleness -----------------------------------------------------------------------------
 
-    def admit(self, give: Callable[[], None]) -> None:
+    def admit(self, client: int, give: Callable[[], None]) -> None:
         """Call `give`, which lets a client read, when the bound allows it."""
-        self.turns.admit(give)
+        self.turns.admit(give, client)
 
     def read(self, client: int) -> int:
         """Note that the next update is computed at the current version; return it."""

@@ -48,6 +48,7 @@ class StalenessBound:
 Apply = Callable[[Number, int], None]
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Turns:
     """Schedules reads and updates so that a bound on staleness holds.
 
@@ -82,8 +83,9 @@ class Turns:
         """Return the factor on an update of this staleness; 0 if it is dropped."""
         return 1.0 if self.limit is None else self.limit.weight(staleness)
 
-    def admit(self, give: Callable[[], None]) -> None:
+    def admit(self, give: Callable[[], None], client: int) -> None:
         """Call `give`, which lets a client read, as soon as the policy allows it."""
+        del client
         if not self.waits:
             give()
             return
@@ -183,7 +185,7 @@ class OwnUpdates(Algorithm):
                     self.turns.read(me)
                 admitted.succeed(online)
 
-            self.turns.admit(give)
+            self.turns.admit(give, me)
             if (yield admitted):
                 self.turns.read(me)  # others may have applied updates at the same time
                 return True

@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 import simfl
+from simfl.algorithms.staleness import StalenessBound
 from simfl.build.kinds import find_kind
 from simfl.build.places import Places
 from simfl.errors import ScenarioError
@@ -121,6 +122,21 @@ def test_without_a_global_server_a_region_is_asynchronous_local_sgd():
             models.append((lab.tape.values([model])[0], rows))
     assert models[0][1] == models[1][1]
     np.testing.assert_array_equal(models[0][0], models[1][0])
+
+
+@pytest.mark.parametrize("policy", ["drop", "wait", "down_weight"])
+def test_staleness_counts_the_changes_of_the_region(policy):
+    """Client 0 is alone in its region: its changes are never stale, and a bound does not delay it."""
+    world = make_world(4, speeds=[1.0, 1.0, 1.3, 2.0], links=LinkModel(latency=constant(0.001)))
+    bound = StalenessBound(1, policy)
+    algorithm, rows = run("halos", world, until=1.0, region_of=[0, 1, 1, 1], accumulate=3, staleness=bound)
+    assert {row[4] for row in rows if row[1] == 0} == {0}
+    assert [row[0] for row in rows if row[1] == 0] == pytest.approx(0.009 + 0.01 * np.arange(100), abs=1e-3)
+    others = [row[4] for row in rows if row[1] != 0]
+    assert (max(others) > 1) == (policy == "down_weight")
+    assert algorithm.client_dropped[0] == 0
+    assert (sum(algorithm.client_dropped) > 0) == (policy == "drop")
+    assert [region.version for region in algorithm.regions] == [100, len(others)]
 
 
 def test_regions_go_on_while_the_global_server_is_away():
