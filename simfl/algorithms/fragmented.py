@@ -1,9 +1,12 @@
 """The base of DiLoCo in fragments: clients train on while fragments travel.
 
-The model is cut into P fragments, blocks of about equal sizes. A client trains in turns of L mini-batches. It keeps its
-own model x from turn to turn. After turn n it mixes in fragments that have come from the server, x_p <- alpha x_p +
-(1 - alpha) X_p, and sends fragment n mod P of x. So a fragment is synchronized about once in H = P L mini-batches. The
-server's step on a fragment is that of `simfl.tape.fragment_steps`.
+The model is cut into P fragments. A client trains in turns of L mini-batches. It keeps its own model x from turn to
+turn. After turn n it mixes in fragments that have come from the server, x_p <- alpha x_p + (1 - alpha) X_p, and sends
+fragment n mod P of x. So a fragment is synchronized about once in H = P L mini-batches. The server's step on a fragment
+is that of `simfl.tape.fragment_steps`.
+
+Each fragment has a version at the server, the number of steps on it. The staleness of a turn counts those steps on the
+fragment that it sends which the client's model did not contain when the turn began.
 
 Privacy: a client's change of each turn is clipped and noised as a whole, whether fragments of it are sent or not. All
 else is a function of such changes.
@@ -12,8 +15,9 @@ else is a function of such changes.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -22,6 +26,9 @@ from simfl.tape import Model
 from simfl.tape.fragment_steps import FragmentStep
 from simfl.tape.fragments import Fragments
 from simfl.tape.recording import Round
+
+#: A version of a fragment, and a model that it is cut from.
+Fragment: TypeAlias = tuple[int, Model]
 
 
 class Fragmented(LocalRounds):
@@ -32,7 +39,6 @@ class Fragmented(LocalRounds):
         fragments: int = 8,
         server_step: float = 0.7,
         momentum: float = 0.9,
-        averaging: str = "mean",
         local_share: float = 0.0,
         steps: Sequence[int] | None = None,
     ) -> None:
@@ -42,45 +48,57 @@ class Fragmented(LocalRounds):
             fragments: P; at most one for each parameter.
             server_step: lr.
             momentum: beta in [0, 1).
-            averaging: "mean", or "radial" for the radial-directional mean.
             local_share: alpha in [0, 1).
             steps: L, mini-batches of a turn at each client, [K]; one each by default.
         """
         super().set_up(steps)
-        size = len(self.training.initial)
-        self.cut = Fragments.equal(size, fragments)
-        self.outer = FragmentStep(self.cut, averaging == "radial")
+        self.cut = self.cut_into(fragments)
+        self.outer = FragmentStep(self.cut)
         self.server_step, self.momentum = server_step, momentum
         self.local_share = local_share
-        self._velocity = self.tape.constant(np.zeros(size, dtype=np.float32))
+        self._velocity = self.tape.constant(np.zeros(len(self.training.initial), dtype=np.float32))
         #: The number of each client's turn.
         self.turn = [0] * self.num_clients
-        #: Steps on each fragment, and those that each client knows of.
+        #: The version of each fragment, and that in each client's model.
         self.stepped = [0] * self.cut.count
-        self.known = [[0] * self.cut.count for _ in range(self.num_clients)]
-        #: Fragments that have come to each client since its last turn.
-        self.inbox: list[dict[int, Model]] = [{} for _ in range(self.num_clients)]
+        self.held = [[0] * self.cut.count for _ in range(self.num_clients)]
+
+    def cut_into(self, fragments: int) -> Fragments:
+        """Return fragments of about equal sizes, blocks of coordinates."""
+        return Fragments.equal(len(self.training.initial), fragments)
+
+    def start(self) -> None:
+        """Start the clients, and forget those that leave while they wait."""
+        super().start()
+        for client in range(self.num_clients):
+            leaves_s = math.inf if self._trivial else self.world.availability.leaves_s(client)
+            if not math.isinf(leaves_s):
+                self.clock.call_at(leaves_s, functools.partial(self.leave, client))
 
     def content(self, client: int) -> Any:
         """Return a message with the whole model."""
-        self.inbox[client].clear()
-        self.known[client] = list(self.stepped)
+        self.held[client] = list(self.stepped)
         return super().content(client)
 
-    def finished(self, me: int, change: Round, read: int) -> Model:
-        """Return the client's model after a turn, and record the update."""
+    def finished(self, me: int, change: Round, fragment: int | None) -> Model:
+        """Return the client's model after a turn, and record the update.
+
+        The turn sends the fragment, or nothing if that is None.
+        """
         self.release(change)
-        base, step_size, examples, staleness = change.model, change.step[0], change.all_examples, self.version - read
+        staleness = 0 if fragment is None else self.stepped[fragment] - self.held[me][fragment]
+        base, step_size, examples = change.model, change.step[0], change.all_examples
         model = self.tape.combine((1.0, base), (1.0, self.trained(change)))
         self.turn[me] += 1
-        self.applied()
         self.updated(me, staleness, examples, step_size)
         return model
 
-    def mixed(self, model: Model, arrived: dict[int, Model]) -> Model:
+    def mixed(self, me: int, model: Model, arrived: Mapping[int, Fragment]) -> Model:
         """Return a client's model after it has mixed in fragments of the server."""
         alpha = self.local_share
-        parts = [(1.0 - alpha, shared, fragment) for fragment, shared in arrived.items()]
+        parts = [(1.0 - alpha, shared, fragment) for fragment, (_, shared) in arrived.items()]
+        for fragment, (version, _) in arrived.items():
+            self.held[me][fragment] = version
         return self.cut.combine(self.tape, model, parts, dict.fromkeys(arrived, alpha))
 
     def report(self, me: int, fragment: int, model: Model, receive: Callable[[], None]) -> None:
@@ -89,7 +107,7 @@ class Fragmented(LocalRounds):
 
     def leave(self, me: int) -> None:
         """Stop expecting the fragments of a client that has left."""
-        self.forget(me)
+        self.miss(me)
 
     def merge(self, fragment: int, parts: Sequence[tuple[float, Model]]) -> None:
         """Take the server's step on a fragment; `parts` are weights and models."""
@@ -97,16 +115,4 @@ class Fragmented(LocalRounds):
             self.tape, self.server_model, self._velocity, parts, fragment, self.server_step, self.momentum
         )
         self.stepped[fragment] += 1
-
-    def broadcast(self, fragment: int, clients: Iterable[int]) -> None:
-        """Send a fragment to clients; an older one that arrives later is ignored."""
-        shared, number = self.server_model, self.stepped[fragment]
-
-        def arrived(client: int) -> None:
-            if number > self.known[client][fragment]:
-                self.known[client][fragment] = number
-                self.inbox[client][fragment] = shared
-
-        for client in sorted(clients):
-            receive = functools.partial(arrived, client)
-            self.to_client(client, receive, self.cut.bytes(fragment), lambda: None, shared)
+        self.applied()

@@ -52,9 +52,7 @@ class Region:
 class RegionalTurns(Turns):
     """The turns of the clients of each region, which do not depend on other regions."""
 
-    def __init__(
-        self, limit: StalenessBound | None, region_of: Sequence[Region], stopped: Callable[[], bool]
-    ) -> None:
+    def __init__(self, limit: StalenessBound | None, region_of: Sequence[Region], stopped: Callable[[], bool]) -> None:
         super().__init__(limit, lambda more: more, stopped)
         self._of = [region.turns for region in region_of]
 

@@ -28,7 +28,7 @@ from typing import Any, ClassVar
 
 import simpy
 
-from simfl.algorithms.fragmented import Fragmented
+from simfl.algorithms.fragmented import Fragment, Fragmented
 from simfl.tape import Model
 from simfl.tape.recording import Round
 
@@ -57,18 +57,10 @@ class StreamingDiLoCo(Fragmented):
         self.first: dict[int, int] = {}
         #: Fragments sent, by turn and client.
         self.came: dict[int, dict[int, Model]] = {}
-        self.results: list[dict[int, Model]] = [{} for _ in range(self.num_clients)]
+        self.results: list[dict[int, Fragment]] = [{} for _ in range(self.num_clients)]
         #: What each client waits for: the turn, and what to do with its result.
-        self.pending: dict[int, tuple[int, Callable[[Model | None], None]]] = {}
+        self.pending: dict[int, tuple[int, Callable[[Fragment | None], None]]] = {}
         self._next = 0
-
-    def start(self) -> None:
-        """Start the clients, and forget those that leave while they wait."""
-        super().start()
-        for client in range(self.num_clients):
-            leaves_s = math.inf if self._trivial else self.world.availability.leaves_s(client)
-            if not math.isinf(leaves_s):
-                self.clock.call_at(leaves_s, functools.partial(self.miss, client))
 
     # -- the clients ---------------------------------------------------------------------------
 
@@ -82,17 +74,19 @@ class StreamingDiLoCo(Fragmented):
 
     def push(self, me: int, change: Round, read: int) -> simpy.Event:
         """End a turn: send a fragment, and apply an older one."""
-        number, model, came = self.turn[me], self.finished(me, change, read), self.clock.event()
-        if me not in self.first:  # a result did not reach it, and others go on
+        number, came = self.turn[me], self.clock.event()
+        taking_part = me in self.first  # or else a result did not reach it, and others go on
+        model = self.finished(me, change, number % self.cut.count if taking_part else None)
+        if not taking_part:
             return self.request(me)
         self._next = max(self._next, number + 2)
         receive = functools.partial(self._take, me, number, model)
         self.report(me, number % self.cut.count, model, receive)
         wanted = number - self.delay
 
-        def apply(shared: Model | None) -> None:
+        def apply(result: Fragment | None) -> None:
             fragment = wanted % self.cut.count
-            came.succeed(None if shared is None else (self.mixed(model, {fragment: shared}), self.read(me)))
+            came.succeed(None if result is None else (self.mixed(me, model, {fragment: result}), self.read(me)))
 
         if wanted < self.first[me]:
             came.succeed((model, self.read(me)))
@@ -102,16 +96,16 @@ class StreamingDiLoCo(Fragmented):
             self.pending[me] = wanted, apply
         return came
 
-    def _arrived(self, client: int, number: int, shared: Model) -> None:
+    def _arrived(self, client: int, number: int, result: Fragment) -> None:
         """Keep the result of a turn, or give it to the client that waits for it."""
         if number < self.first.get(client, math.inf):
             return
         wanted, apply = self.pending.get(client, (-1, None))
         if apply is not None and wanted == number:
             del self.pending[client]
-            apply(shared)
+            apply(result)
         else:
-            self.results[client][number] = shared
+            self.results[client][number] = result
 
     def _missed(self, client: int, number: int) -> None:
         """Note that a result came while the client was away: it joins anew."""
@@ -137,8 +131,9 @@ class StreamingDiLoCo(Fragmented):
                 return
             sent, fragment = self.came.pop(number), number % self.cut.count
             self.merge(fragment, [(1.0, sent[client]) for client in sorted(sent)])
+            result = self.stepped[fragment], self.server_model
             for client in members:
-                arrived = functools.partial(self._arrived, client, number, self.server_model)
+                arrived = functools.partial(self._arrived, client, number, result)
                 missed = functools.partial(self._missed, client, number)
                 self.to_client(client, arrived, self.cut.bytes(fragment), missed, self.server_model)
 

@@ -119,6 +119,11 @@ class AbstractModel(ABC):
         """Parts of the parameters; by default one, `parameters`."""
         return (("parameters", (self.size,)),)
 
+    @property
+    def embeddings(self) -> frozenset[str]:
+        """Names of the parts that are embeddings, of tokens or of places."""
+        return frozenset()
+
     def parts(self, params: Any) -> dict[str, Any]:
         """Return the parts of parameters [..., d] by name, each [..., *shape]."""
         parts: dict[str, Any] = {}

@@ -149,6 +149,11 @@ class OwnModel(AbstractModel):
         """All leaves of the pytree by path, untrained ones included."""
         return tuple((name, leaf.shape) for name, leaf in zip(self.own.names, self.own.leaves, strict=True))
 
+    @property
+    def embeddings(self) -> frozenset[str]:
+        """The leaves whose names contain "embed"."""
+        return frozenset(name for name in self.own.names if "embed" in name.lower())
+
     def parts(self, params: Any) -> dict[str, Any]:
         """Return the leaves by name; only the trained ones of several models [k, d]."""
         parts, start = {}, 0

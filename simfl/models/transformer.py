@@ -45,6 +45,11 @@ class Transformer(AbstractSequenceModel):
             )
 
     @property
+    def embeddings(self) -> frozenset[str]:
+        """Those of tokens and of places."""
+        return frozenset(("tokens", "places"))
+
+    @property
     def layout(self) -> Layout:
         """See the class."""
         width, wide = self.width, 4 * self.width

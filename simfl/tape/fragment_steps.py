@@ -5,10 +5,10 @@ With the server's fragment X, clients' models x_j of it and their weights w_j, s
     D_j = X - x_j,   m <- beta m + D,   X <- X - lr (D + beta m)
 
     mean:     D = sum_j w_j D_j
-    radial:   D = (sum_j w_j |D_j|) phi(sum_j w_j phi(D_j)),   phi(v) = v / |v|,  phi(0) = 0
+    radial:   D = (sum_j w_j |D_j|) phi(sum_j w_j phi(D_j)),   phi(v) = v / |v|,  phi(0) = 0,   for each tensor
 
 The radial-directional mean of orthogonal changes of one length keeps that length, whatever their number (Decoupled
-DiLoCo, https://arxiv.org/abs/2604.21428). Norms are those of the fragment.
+DiLoCo, https://arxiv.org/abs/2604.21428). Changes of embeddings are not nearly orthogonal: they have the plain mean.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
 
 from simfl.models.lazy import jax, jnp
 from simfl.tape.fragments import Fragments
@@ -30,11 +32,12 @@ class FragmentStep:
 
     Attributes:
         cut: the fragments.
-        radial: whether the mean is the radial-directional one.
+        tensors: length of each tensor, in the order of coordinates, and whether its mean is the radial-directional one.
+            Their sum is d; empty: all means are plain.
     """
 
     cut: Fragments
-    radial: bool = False
+    tensors: tuple[tuple[int, bool], ...] = ()
 
     def take(
         self,
@@ -64,15 +67,22 @@ class FragmentStep:
         weights = given.scalars[3:, None]
         used = inside & (weights != 0.0)  # a blank row may hold any number
         changes = jnp.where(used, rows[0] - rows, 0.0)
-        if self.radial:
-            lengths = jnp.linalg.norm(changes, axis=1, keepdims=True)
-            ways = jnp.sum(weights * jnp.where(lengths > 0.0, changes / jnp.where(lengths > 0.0, lengths, 1.0), 0.0), 0)
-            length = jnp.linalg.norm(ways)
-            change = jnp.sum(weights * lengths) * jnp.where(
-                length > 0.0, ways / jnp.where(length > 0.0, length, 1.0), 0.0
-            )
-        else:
-            change = jnp.sum(weights * changes, axis=0)
+        change = jnp.sum(weights * changes, axis=0)
+        if any(is_radial for _, is_radial in self.tensors):
+            lengths, are_radial = zip(*self.tensors, strict=True)
+            tensor_of = np.repeat(np.arange(len(lengths)), lengths)
+
+            def norms(vectors: jax.Array) -> jax.Array:  # f32 [n, d] -> f32 [n, tensors]
+                each = jnp.split(vectors, np.cumsum(lengths)[:-1], axis=1)
+                return jnp.stack([jnp.linalg.norm(one, axis=1) for one in each], axis=1)
+
+            def directions(vectors: jax.Array) -> jax.Array:
+                each = norms(vectors)[:, tensor_of]
+                return jnp.where(each > 0.0, vectors / jnp.where(each > 0.0, each, 1.0), 0.0)
+
+            mean_norms = jnp.sum(weights * norms(changes), axis=0)[tensor_of]
+            radial = mean_norms * directions(jnp.sum(weights * directions(changes), axis=0)[None])[0]
+            change = jnp.where(jnp.asarray(are_radial)[tensor_of], radial, change)
         moved = momentum * rows[1] + change
         after = rows[0] - step * (change + momentum * moved)
         return jnp.where(inside, after, rows[0]), jnp.where(inside, moved, rows[1])

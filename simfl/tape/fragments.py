@@ -42,10 +42,12 @@ class Fragments:
         ends: one past the last place of each fragment, rising; the last is d.
         seed: which permutation of the coordinates gives their places; None: each coordinate is its place, so that
             fragments are blocks, of layers for example.
+        tensors: length and fragment of each tensor, in the order of coordinates; empty: places decide.
     """
 
     ends: tuple[int, ...]
     seed: int | None = None
+    tensors: tuple[tuple[int, int], ...] = ()
 
     @classmethod
     def equal(cls, size: int, count: int, seed: int | None = None) -> Fragments:
@@ -53,10 +55,28 @@ class Fragments:
         count = min(count, size)
         return cls(tuple(size * (number + 1) // count for number in range(count)), seed)
 
+    @classmethod
+    def packed(cls, lengths: Sequence[int], count: int) -> Fragments:
+        """Cut a vector of tensors into at most `count` fragments of whole tensors.
+
+        The longest tensor comes first, and each goes into the shortest fragment: so the longest fragment has at most
+        4/3 of the coordinates of the best possible one (Graham 1969, "Bounds on multiprocessing timing anomalies").
+        """
+        totals, fragment_of = [0] * min(count, len(lengths)), [0] * len(lengths)
+        for tensor in sorted(range(len(lengths)), key=lambda tensor: -lengths[tensor]):
+            fragment = fragment_of[tensor] = totals.index(min(totals))
+            totals[fragment] += lengths[tensor]
+        return cls(tuple(itertools.accumulate(totals)), None, tuple(zip(lengths, fragment_of, strict=True)))
+
     @property
     def count(self) -> int:
         """P, the number of fragments."""
         return len(self.ends)
+
+    @property
+    def lengths(self) -> list[int]:
+        """The number of coordinates of each fragment."""
+        return [end - begin for begin, end in itertools.pairwise((0, *self.ends))]
 
     def bytes(self, fragment: int) -> int:
         """Return the bytes of a fragment in a message; they add up to those of a model."""
@@ -64,8 +84,10 @@ class Fragments:
 
     def of(self) -> NDArray[np.int32]:
         """Return f, the fragment of each coordinate, int32 [d]."""
-        sizes = [end - begin for begin, end in itertools.pairwise((0, *self.ends))]
-        places = np.repeat(np.arange(self.count, dtype=np.int32), sizes)
+        if self.tensors:
+            lengths, fragment_of = zip(*self.tensors, strict=True)
+            return np.repeat(np.asarray(fragment_of, np.int32), lengths)
+        places = np.repeat(np.arange(self.count, dtype=np.int32), self.lengths)
         return places if self.seed is None else places[np.random.default_rng(self.seed).permutation(len(places))]
 
     def combine(self, tape: Tape, base: Model, parts: Sequence[Part], kept: Mapping[int, float] | None = None) -> Model:

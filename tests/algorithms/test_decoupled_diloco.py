@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pytest
 
+from simfl.build.assembly import assemble
 from simfl.errors import ScenarioError
 from simfl.scenario import from_mapping
 from simfl.tape.fragment_steps import FragmentStep
@@ -83,17 +84,17 @@ class EventLoop:
         one["x"], one["inbox"], p = x, {}, one["turn"] % P
         one["turn"] += 1
         if one["since"][p]:
-            self.send((k, "up"), p, "came", k, p, x[self.part(p)].copy(), one["since"][p] * 64.0)
+            self.send((k, "up"), p, "came", k, p, x[self.part(p)].copy(), one["since"][p] * 64.0, self.now)
         self.at(self.now + self.turn_s(k), "turn", k)
 
-    def came(self, k, p, x, weight):
+    def came(self, k, p, x, weight, sent):
         this = self.gathered[p]
-        this.setdefault("began", self.now)
         this["came"][k] = weight, x
+        this.setdefault("sent", {})[k] = sent
         if len(this["came"]) >= K and not this["enough"]:
             this["enough"] = True
             step_s = min(8e-3 * SPEEDS[j] for j in this["came"])
-            slack = TAU * step_s - (self.now - this["began"]) - (self.bytes_s(p) + LATENCY_S)
+            slack = TAU * step_s - (self.now - min(this["sent"].values())) - (self.bytes_s(p) + LATENCY_S)
             self.at(self.now + max(0.0, MARGIN * slack), "over", p, this)
         if len(this["came"]) == 6:
             self.over(p, this)
@@ -147,7 +148,7 @@ def test_the_mean_of_orthogonal_changes_of_one_length_has_that_length():
     for is_radial in (True, False):
         with Lab(make_problem(2)) as lab:
             d = len(lab.training().initial)
-            step = FragmentStep(Fragments((d,)), is_radial)
+            step = FragmentStep(Fragments((d,)), ((d, is_radial),))
             zero, basis = np.zeros(d, np.float32), 2.0 * np.eye(d, dtype=np.float32)
             shared = lab.tape.constant(zero)
             parts = [(1.0, lab.tape.constant(basis[i])) for i in range(4)]
@@ -213,12 +214,159 @@ def test_goodput_under_failures_equals_its_closed_form(learners):
     assert kept == pytest.approx(up_s / (up_s + down_s), rel=3.0 / math.sqrt(periods))
 
 
-def test_without_a_quorum_the_server_does_not_step():
-    gone = {k: [Outage(0.05, math.inf, crash=True)] for k in (1, 2)}
-    algorithm, rows = run("decoupled_diloco", make_world(3, outages=gone), until=2.001, quorum=3, fragments=2)
-    before = list(algorithm.stepped)
-    assert sum(before) < 8
-    assert sum(row[1] == 0 for row in rows) == 250, "and who is left trains on"
+def steps_of(world, until, **options):
+    """Return the times of the server's steps."""
+    times_s = []
+
+    def watch(algorithm):
+        merge = algorithm.merge
+        algorithm.merge = lambda *given: (times_s.append(world.clock.now), merge(*given))
+
+    algorithm, rows = run("decoupled_diloco", world, until=until, prepare=watch, **options)
+    return np.array(times_s), algorithm, rows
+
+
+@pytest.mark.parametrize("quorum", [2, 3])
+@pytest.mark.parametrize("crash", [False, True])
+def test_the_quorum_is_one_of_the_clients_that_are_left(quorum, crash):
+    """Clients 1 and 2 leave at 50 ms; a turn takes 8 ms."""
+    gone = {k: [Outage(0.05, math.inf, crash)] for k in (1, 2)}
+    times_s, _, rows = steps_of(make_world(3, outages=gone), 2.001, quorum=quorum, fragments=2)
+    assert times_s == pytest.approx(8e-3 * np.arange(1, 251))
+    assert sum(row[1] == 0 for row in rows) == 250
+
+
+def test_a_client_that_leaves_makes_the_server_step():
+    """Client 0 has sent a fragment when client 1, which would be the second of the quorum, leaves."""
+    world = make_world(2, speeds=[1.0, 100.0], outages={1: [Outage(0.011, math.inf)]})
+    times_s, _, _ = steps_of(world, 0.03, quorum=2, fragments=2)
+    assert times_s == pytest.approx([0.011, 0.016, 0.024])
+
+
+def test_a_client_that_leaves_while_the_server_is_away_makes_it_step_later():
+    world = make_world(2, speeds=[1.0, 100.0], outages={1: [Outage(0.011, math.inf)], 2: [Outage(0.01, 0.02)]})
+    times_s, _, _ = steps_of(world, 0.03, quorum=2, fragments=2)
+    assert times_s == pytest.approx([0.02, 0.02])
+
+
+def test_the_quorum_waits_for_a_client_that_comes_back():
+    world = make_world(2, outages={1: [Outage(0.05, 1.0, crash=True)]})
+    times_s, _, rows = steps_of(world, 2.001, quorum=2, fragments=2)
+    assert not np.any((times_s > 0.05) & (times_s < 1.0))
+    assert np.sum(times_s > 1.0) == 125
+    assert sum(row[1] == 0 for row in rows) == 250
+
+
+def test_clients_that_have_not_joined_are_not_in_the_quorum():
+    world = make_world(3, outages={2: [Outage(0.0, 0.1)]})
+    times_s, _, _ = steps_of(world, 0.2, quorum=3, fragments=2)
+    assert times_s[times_s < 0.1] == pytest.approx(8e-3 * np.arange(1, 13))
+    assert len(times_s) > 20
+
+
+@pytest.mark.parametrize("margin", [1.0, 0.5, 0.0])
+def test_a_result_comes_back_within_tau_mini_batches(margin):
+    """Of the first client that sent; a fragment takes 6.5 ms each way, and a mini-batch takes 8 ms at all clients."""
+    world = make_world(4, links=LinkModel(latency=constant(0.0065)))
+    sent_s, came_s = [{} for _ in range(4)], []
+
+    def watch(algorithm):
+        report, arrived, merge = algorithm.report, algorithm._arrived, algorithm.merge
+
+        def reported(me, fragment, *given):
+            sent_s[fragment][me] = world.clock.now
+            report(me, fragment, *given)
+
+        def merged(fragment, parts):
+            began_s[fragment] = min(algorithm.gathered[k].sent_s for k in algorithm.gathered)
+            merge(fragment, parts)
+
+        def came(client, fragment, result):
+            came_s.append(world.clock.now - began_s[fragment])
+            arrived(client, fragment, result)
+
+        def stepped(fragment, this, step=algorithm._step):
+            algorithm.gathered = this.came
+            step(fragment, this)
+
+        algorithm.report, algorithm.merge, algorithm._arrived, algorithm._step = reported, merged, came, stepped
+
+    began_s = [0.0] * 4
+    options = {"fragments": 4, "steps": [1, 2, 3, 5], "overlap_steps": 4.0, "margin": margin}
+    run("decoupled_diloco", world, until=3.0, prepare=watch, **options)
+    assert len(came_s) > 400
+    assert max(came_s) == pytest.approx(0.013 + margin * (4 * 0.008 - 0.013))
+
+
+def test_staleness_counts_the_steps_on_the_fragment_that_is_sent():
+    """Client 1 takes 107 ms for a turn, and the server steps with each of client 0, of 10 ms."""
+    world = make_world(2, seconds_per_example=10e-3 / 8, speeds=[1.0, 10.7])
+    _, _, rows = steps_of(world, 0.995, fragments=2, margin=0.0)
+    assert {row[4] for row in rows if row[1] == 0} == {0}
+    slow = [row[4] for row in rows if row[1] == 1]
+    for turn, staleness in enumerate(slow):  # in turn 0 client 0 ends 10 turns, of which 5 send fragment 0
+        begin, end = 10.7 * turn, 10.7 * (turn + 1)
+        assert staleness == sum(begin < at < end for at in range(1 + turn % 2, 108, 2))
+    assert len(slow) == 9
+    world = make_world(4, speeds=[1.0, 2.0, 3.0, 4.0])
+    times_s, _, rows = steps_of(world, 1.0, fragments=5, quorum=4)
+    assert {row[4] for row in rows if row[0] <= times_s[0]} == {0}
+
+
+def test_fragments_without_a_tensor_leave_turns_in_which_nothing_is_sent():
+    world = make_world(1)
+    sent = []
+
+    def watch(algorithm):
+        report = algorithm.report
+        algorithm.report = lambda me, fragment, *given: (
+            sent.append((round(world.clock.now / 8e-3), fragment)),
+            report(me, fragment, *given),
+        )
+
+    _, rows = run("decoupled_diloco", world, until=0.161, prepare=watch, fragments=5, tensors=[(1, False), (3, True)])
+    assert sent == [(1, 0), (3, 1), (6, 0), (8, 1), (11, 0), (13, 1), (16, 0), (18, 1)]
+    assert len(rows) == 20
+
+
+@pytest.mark.numbers
+def test_the_mean_is_radial_for_each_tensor_and_plain_for_embeddings():
+    with Lab(make_problem(2)) as lab:
+        d = len(lab.training().initial)
+        lengths, embeds, generator = [100, 7, 400, 143], [True, False, False, True], np.random.default_rng(3)
+        cut = Fragments.packed(lengths, 2)
+        step = FragmentStep(cut, tuple((n, not is_one) for n, is_one in zip(lengths, embeds, strict=True)))
+        shared, velocity, *models = generator.standard_normal((5, d)).astype(np.float32)
+        models[0][100:107] = shared[100:107]  # no change of a tensor
+        weights = [1.0, 2.0, 5.0]
+        for fragment in range(2):
+            rows = [lab.tape.constant(row) for row in (shared, velocity, *models)]
+            after, moved = step.take(lab.tape, *rows[:2], list(zip(weights, rows[2:], strict=True)), fragment, LR, BETA)
+            x, m = shared.astype(np.float64), velocity.astype(np.float64)
+            for tensor, end in enumerate(np.cumsum(lengths)):
+                part = slice(end - lengths[tensor], end)
+                if cut.of()[part][0] == fragment:
+                    average = mean if embeds[tensor] else radial
+                    change = average([x[part] - model[part] for model in models], np.array(weights) / 8)
+                    m[part] = BETA * m[part] + change
+                    x[part] -= LR * (change + BETA * m[part])
+            got = lab.tape.values([after, moved])
+            np.testing.assert_allclose(got, [x, m], rtol=0, atol=2e-6)
+
+
+def test_a_transformer_is_cut_into_whole_tensors_and_its_embeddings_are_averaged():
+    data = {"set": "text", "length": 16, "stride": 4, "generate": {"length": 2000}}
+    algorithm = {"kind": "decoupled_diloco", "fragments": 4}
+    scenario = from_mapping({"data": data, "model": {"kind": "transformer"}, "algorithm": algorithm})
+    setup = assemble(scenario)
+    options = setup.options
+    layout = setup.model.layout
+    assert [length for length, _ in options["tensors"]] == [math.prod(shape) for _, shape in layout]
+    assert [name for (name, _), (_, embeds) in zip(layout, options["tensors"], strict=True) if embeds] == [
+        "tokens",
+        "places",
+    ]
+    assert set(options["steps"]) == {1}, "a mini-batch, as in the paper"
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from simfl.scenario import from_mapping
 from simfl.world.availability import Outage
 from simfl.world.links import LinkModel
 from tests.algorithms.test_fedbuff import ETA, STEPS, change
-from tests.helpers import Lab, constant, make_problem, make_world, run_algorithm
+from tests.helpers import Lab, constant, exponential, make_problem, make_world, run_algorithm
 from tests.helpers import run_without_numbers as run
 
 SPEEDS = [1.0, 1.37, 2.11, 0.53, 3.17, 0.71]
@@ -86,6 +86,22 @@ def test_one_fragment_without_delay_is_diloco():
             models.append((lab.tape.values(algorithm.models())[0], [row[:2] for row in rows[:20]]))
     assert [time for time, _ in models[0][1]] == pytest.approx([time for time, _ in models[1][1]])
     np.testing.assert_allclose(models[0][0], models[1][0], rtol=0, atol=2e-6)
+
+
+@pytest.mark.parametrize("delay", [0, 1, 3])
+def test_a_fragment_that_all_send_is_not_stale(delay):
+    """All clients apply a fragment's mean before they send it again; a client that joins may have an older one."""
+    options = {"fragments": P, "delay": delay, "until": 3.0}
+    links = LinkModel(latency=exponential(0.02), bandwidth=BANDWIDTH)
+    algorithm, rows = run("streaming_diloco", make_world(6, speeds=SPEEDS, links=links), **options)
+    assert min(algorithm.stepped) > 3
+    assert {row[4] for row in rows} == {0}
+    world = make_world(
+        6, speeds=SPEEDS, links=links, outages={1: [Outage(0.0, 1.0)], 2: [Outage(0.7, 1.1, crash=True)]}
+    )
+    _, rows = run("streaming_diloco", world, **options)
+    assert {row[4] for row in rows if row[0] < 1.0} == {0}
+    assert {row[4] for row in rows} <= {0, 1}
 
 
 @pytest.mark.parametrize(("delay", "turn_s"), [(1, 0.042), (2, 0.028), (3, 0.024)])

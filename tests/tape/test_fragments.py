@@ -1,5 +1,7 @@
 """Fragments partition the coordinates, and a masked combination equals a loop over coordinates."""
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -27,6 +29,18 @@ def test_fragments_partition_the_coordinates(cut):
     assert sum(sizes) == D
     assert np.all(np.diff(cut.of()) >= 0) == (cut.seed is None), "blocks, or a permutation"
     assert Fragments.equal(3, 100).count == 3, "none is empty"
+
+
+@pytest.mark.parametrize("lengths", [[5, 1, 3, 3, 8], [7], [2, 2, 2, 3, 3], [640, 10], [9, 8, 7, 6, 5, 4, 3, 2, 1]])
+@pytest.mark.parametrize("count", [1, 2, 3, 24])
+def test_packed_fragments_are_whole_tensors_of_about_equal_sizes(lengths, count):
+    cut = Fragments.packed(lengths, count)
+    assert cut.count == min(count, len(lengths))
+    parts = np.split(cut.of(), np.cumsum(lengths)[:-1])
+    assert all(len(set(part.tolist())) == 1 for part in parts)
+    assert [cut.bytes(fragment) for fragment in range(cut.count)] == (4 * np.bincount(cut.of())).tolist()
+    ways = itertools.product(range(cut.count), repeat=len(lengths)) if count < 4 else [range(len(lengths))]
+    assert max(cut.lengths) <= 4 / 3 * min(max(np.bincount(way, lengths)) for way in ways)
 
 
 @pytest.mark.parametrize("beside", [False, True])

@@ -25,8 +25,9 @@ class LocalStepsKind(Kind[L]):
     def round_steps(self, sizes: Sequence[int]) -> list[int]:
         """Return how many mini-batches a round has at each client, [K]."""
         config = self.config
-        if config.local_steps is not None:
-            return [config.local_steps] * len(sizes)
+        steps = config.usual_steps if config.local_steps is None and config.local_epochs is None else config.local_steps
+        if steps is not None:
+            return [steps] * len(sizes)
         passes = config.local_epochs or 1.0
         return [max(1, math.ceil(passes * n / config.batch_size - 1e-9)) for n in sizes]
 
@@ -44,7 +45,7 @@ class LocalRoundsKind(LocalStepsKind[LocalRoundsConfig], BoundedKind[LocalRounds
     """FedAvg and its relatives, FedAsync and FedBuff."""
 
     kinds: ClassVar[tuple[str, ...]] = (
-        "fedavg", "fedprox", "scaffold", "feddyn", "fednova", "ditto", "diloco", "decoupled_diloco", "streaming_diloco",
+        "fedavg", "fedprox", "scaffold", "feddyn", "fednova", "ditto", "diloco", "streaming_diloco",
         "fedasync", "fedbuff", "ca2fl", "ace", "fadas", "fedat", "favas", "area",
     )  # fmt: skip
     numbers_for_models: ClassVar[tuple[str, ...]] = ("alpha", "mu")

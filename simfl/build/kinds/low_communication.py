@@ -1,10 +1,12 @@
-"""Steps of a round by the speed of the client (DyLU), and regional servers."""
+"""Steps of a round by the speed of the client (DyLU), regional servers, and tensors."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from typing import Any, ClassVar, cast
+
+import numpy as np
 
 from simfl.build.kinds.local_rounds import LocalRoundsKind
 from simfl.build.places import Places
@@ -28,6 +30,19 @@ class AsyncLocalSgdKind(LocalRoundsKind):
         shares, rounding = each_s.min() / each_s, math.ceil if config.rounds_up else math.floor
         off = -1e-9 if config.rounds_up else 1e-9
         return [max(1, rounding(count * share + off)) for count, share in zip(steps, shares.tolist(), strict=True)]
+
+
+class DecoupledDiLoCoKind(LocalRoundsKind):
+    """Decoupled DiLoCo: fragments of whole tensors."""
+
+    kinds: ClassVar[tuple[str, ...]] = ("decoupled_diloco",)
+
+    def options(self, setup: Setup) -> dict[str, Any]:
+        """Add the length of each tensor, and whether it is an embedding."""
+        model = setup.moved
+        parts = model.parts(np.empty((1, model.size), np.float32))
+        tensors = [(part.size, name in model.embeddings) for name, part in parts.items()]
+        return {**super().options(setup), "tensors": tensors}
 
 
 class HalosKind(AsyncLocalSgdKind):

@@ -39,6 +39,8 @@ class LocalStepsConfig(AlgorithmConfig):
     local_epochs: Settled[Positive | None] = option(
         None, "number of passes over a client's data in a round; 1 if local_steps is null too"
     )
+    #: The mini-batches of a round if both are null; None: those of one pass.
+    usual_steps: ClassVar[int | None] = None
 
     def problems(self) -> Iterator[Problem]:
         """Yield two lengths of a round."""

@@ -116,13 +116,31 @@ class DecoupledDiLoCo(InFragments):
     """Decoupled DiLoCo: learners never wait; a server merges what a quorum sent."""
 
     kind: Literal["decoupled_diloco"] = variant("decoupled_diloco")
-    quorum: Count = option(1, "K, clients that must have sent a fragment before the server steps on it")
+    usual_steps: ClassVar[int | None] = 1
+    local_steps: Settled[Count | None] = option(
+        None, "number of mini-batches of a turn; 1, as in the paper, if local_epochs is null too"
+    )
+    local_epochs: Settled[Positive | None] = option(
+        None, "number of passes over a client's data in a turn; null: local_steps says it"
+    )
+    fragments: Count = option(
+        24,
+        "P, turns of local_steps mini-batches after which a client sends the same fragment again; a fragment is one or "
+        "several whole tensors, and with fewer tensors some turns send nothing",
+    )
+    quorum: Count = option(
+        1,
+        "K, clients that must have sent a fragment before the server steps on it; all that are left in the run, if "
+        "they are fewer",
+    )
     overlap_steps: NonNegative = option(
-        5.0, "tau, mini-batches of the fastest sender within which a fragment may come back: the slack for the grace"
+        2.0, "tau, mini-batches of the fastest sender within which a fragment should come back: the slack for the grace"
     )
     margin: Probability = option(0.8, "share of the slack for which the server waits for more than the quorum")
     averaging: Literal["radial", "mean"] = option(
-        "radial", "radial: mean length times mean direction of clients' changes; mean: their weighted mean"
+        "radial",
+        "radial: mean length times mean direction of clients' changes, for each tensor that is not an embedding; mean: "
+        "their weighted mean",
     )
     local_share: Arithmetic[Decay] = option(
         0.0, "alpha, the share of the client's own fragment when the server's arrives; 0: the server's replaces it"

@@ -30,7 +30,6 @@ FIXED = {
     "async_fl": {"staleness"},  # its gate replaces a bound
     "favas": {"concurrency"},
     "fedat": {"deadline", "server_step"},
-    "streaming_diloco": {"averaging"},
 }
 every = pytest.mark.parametrize("kind", ALGORITHMS)
 
