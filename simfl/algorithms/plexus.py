@@ -127,6 +127,8 @@ class Plexus(SampledRounds):
 
     def _train(self, me: int, number: int, model: Model) -> Process:
         """Train, and send the model to the next aggregator."""
+        if number < self._began[me]:
+            return  # a newer round came together with this one
         change = self.gradient(model, me)
         self._computing[me] = self.clock.active_process, change
         try:
