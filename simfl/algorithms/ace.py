@@ -3,14 +3,15 @@
 Chang, Yao, Krishnamurthy, Shelton, Chakraborty, Swami, Oymak and Roy-Chowdhury 2025, "Mitigating participation
 imbalance bias in asynchronous federated learning", https://arxiv.org/abs/2511.19066:
 
-    clients:  take w^t, train, send Delta = w_Q - w^t
+    clients:  take w^t, train for Q steps, send Delta = w_Q - w^t
     server:   on receipt of Delta of client i:  u_i <- Delta,  w^{t+1} = w^t + eta mean of u_k over k in A,
               send w^{t+1} to client i
 
 ACE has all clients in A, so that each counts alike, whatever its speed. ACED, with `max_age: a`, has only those whose
 update is at most a steps of the server old, counted from the model that it was trained from: it leaves out clients that
 are too slow, or away. The paper begins with one update of every client; here A has, until then, the clients that have
-sent one. The new update is in A in any case.
+sent one. The new update is in A in any case. The paper's clients send one stochastic gradient, which is Q = 1, the
+default of a scenario.
 
 Privacy: the cache is a function of the noisy updates that clients sent, so it is no further release.
 

@@ -132,3 +132,15 @@ def test_what_contradicts_the_papers_is_refused(section, line):
     with pytest.raises(ScenarioError) as caught:
         simfl.load({"data": "digits", "clients": 4, "stop": {"updates": 2}, "algorithm": section})
     assert line in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "steps"),
+    [({"kind": "ace"}, 1), ({"kind": "ace", "local_epochs": 1}, 7), ({"kind": "ace", "local_steps": 4}, 4),
+     ({"kind": "ca2fl"}, 7)],
+)  # fmt: skip
+def test_a_client_of_ace_sends_one_gradient_by_default(given, steps):
+    """As in the paper; a scenario may give passes or steps."""
+    sections = {"data": {"set": "linear", "samples": 52, "dimension": 4}, "model": "linear", "stop": {"updates": 2}}
+    setup = simfl.prepare(simfl.load({**sections, "clients": 4, "algorithm": {**given, "batch_size": 2}}))
+    assert setup.options["steps"] == [steps] * 4

@@ -370,6 +370,13 @@ class ACE(LocalRoundsConfig):
     """ACE: a server steps at each arrival along the mean of all clients' last updates."""
 
     kind: Literal["ace"] = variant("ace")
+    usual_steps: ClassVar[int | None] = 1
+    local_steps: Settled[Count | None] = option(
+        None, "number of mini-batches of a client's round; 1, a gradient as in the paper, if local_epochs is null too"
+    )
+    local_epochs: Settled[Positive | None] = option(
+        None, "number of passes over a client's data in a round; null: local_steps says it"
+    )
     server_step: Arithmetic[Positive] = option(
         1.0,
         "step of the server on the mean of the cached updates; 0.01 with server_optimizer adam, yogi and adagrad where "
