@@ -5,17 +5,26 @@ delays", https://arxiv.org/abs/2405.10123, asynchronous exact averaging. Client 
 sent, the initial model at first:
 
     client i:  take x, train:  y = w_H,   send the residual y - y_i,   y_i <- y
-    server:    on receipt of K residuals:  x <- x + 1/n * (their sum)
+    server:    on receipt of a residual:  send x to the client
+               with K residuals:          x <- x + 1/n * (their sum)
 
 So x is the mean of the y_i that the server has received, whatever the delays: each client counts alike, however often
-it sends. With one local step, x rests where the mean of the clients' gradients is 0.
+it sends. A client goes on from the model before the step that its residual completes.
 
-What this rests on: the paper's abstract, and the documentation of the simulator AFL-Sim, whose clients send the
-difference of their two most recent trained models, and whose server has a buffer. The paper's listing could not be
-read. APPFL's class of this name keeps the model that the client received in place of y_i.
+The local steps of client i are eta n n_i / N times the mean gradient of a mini-batch, with n_i of the N examples
+(`weighting: data`). With one local step, x then rests where the gradient of the mean over all examples is 0; with
+`uniform`, where that of the mean of the clients' losses is.
+
+The paper's listing could not be read. The rule, the order of events, the weights and K = 3 are those of the authors'
+simulator AFL-Sim, in its documentation and program
+(https://github.com/chariako/asynchronous_federated_learning_simulation). Its factor on gradients is n_i / N: a step
+size there is n times the one here. Its clients make 100 local steps. APPFL's class of this name keeps the model that
+the client received in place of y_i.
 
 Here the server keeps the y_i, which is the same: a client has one message in flight. A bound on staleness that drops an
-update leaves y_i as it was, and one that weighs it by s takes y_i + s (y - y_i) for y, so that x stays the mean.
+update leaves y_i as it was, and one that weighs it by s takes y_i + s (y - y_i) for y, so that x stays the mean. Under
+a bound that makes clients wait, and with `after_update: wait`, a client gets the model after the step. With
+`concurrency`, the next client is drawn after the events of the moment, and so after the step, too.
 
 Privacy: x and the y_i are functions of the noisy changes w_H - x that clients made, so a residual is one release.
 
@@ -32,6 +41,7 @@ from simfl.algorithms.fedbuff import FedBuff
 from simfl.algorithms.local_rounds import Update
 from simfl.robust.base import Among
 from simfl.tape import Model
+from simfl.tape.recording import Round
 
 
 class AREA(FedBuff):
@@ -47,18 +57,26 @@ class AREA(FedBuff):
     kind: ClassVar[str] = "area"
     aggregates: ClassVar[frozenset[Among]] = frozenset()
     combines_per_gradient = 2.0
+    answers_first: ClassVar[bool] = True
 
-    def set_up(self, buffer_size: int = 1, **options: Any) -> None:  # type: ignore[override]
+    def set_up(self, buffer_size: int = 3, weighting: str = "data", **options: Any) -> None:  # type: ignore[override]
         """Take the options.
 
         Args:
             buffer_size: K, the number of residuals per step.
+            weighting: "data": the steps of a client are n n_i / N times as long; "uniform": equally long.
             options: those of FedBuff.
         """
+        sizes, count = self.training.sizes, self.num_clients
+        self._lengths = (sizes * count / sizes.sum()).tolist() if weighting == "data" else [1.0] * count
         super().set_up(buffer_size, staleness_exponent=0.0, **options)
         self.last = Cache(self.tape, self.num_clients)
         self.last.latest = dict.fromkeys(range(self.num_clients), self.server_model)
         self.last.total = self.tape.combine((float(self.num_clients), self.server_model))
+
+    def gradient_at(self, me: int, content: Any) -> Round:
+        """Promise the client's next round, with steps of its length."""
+        return self.train(content[0], me, self.steps[me], (self.step_size() * self._lengths[me], 0.0, 0.0, 0.0))
 
     def stepped(self, buffer: Sequence[Update], weights: Sequence[float]) -> Model:
         """Renew the last models, and return their mean."""

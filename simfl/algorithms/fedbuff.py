@@ -56,6 +56,8 @@ class FedBuff(LocalRounds):
     )
     kind: ClassVar[str] = "fedbuff"
     aggregates: ClassVar[frozenset[Among]] = frozenset({"many"})
+    #: Whether a client that does not wait gets the model before the step that its update completes.
+    answers_first: ClassVar[bool] = False
 
     def set_up(  # type: ignore[override]
         self,
@@ -103,6 +105,9 @@ class FedBuff(LocalRounds):
             return
         if self._turned_away(update):
             return
+        answered = self.answers_first and not (self.waiting or self.turns.waits)
+        if answered:
+            self.hand_out(update.client, update.came)
         self.buffer.append(update)
         self._shares[update.client] += 1
         if cohorts is not None:
@@ -111,7 +116,7 @@ class FedBuff(LocalRounds):
             self.step_or_sum()
         elif self.waiting:
             self._step_if_alone()
-        if not self.waiting:
+        if not (self.waiting or answered):
             self.hand_out(update.client, update.came)
             if self._gated:
                 self._step_if_alone()

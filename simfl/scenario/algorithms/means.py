@@ -95,4 +95,9 @@ class AREA(BufferedConfig):
     compresses: ClassVar[tuple[Scheme, ...]] = ()
     no_server_optimizer: ClassVar[str] = _MEAN
     kind: Literal["area"] = variant("area")
-    buffer_size: Count = option(1, "K, updates that make a step of the server")
+    buffer_size: Count = option(3, "K, updates that make a step of the server")
+    weighting: Literal["data", "uniform"] = option(
+        "data",
+        "how clients count: their local steps are as long as their share of the examples says, 1 on average (data), or "
+        "equally long (uniform)",
+    )
