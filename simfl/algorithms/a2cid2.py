@@ -7,8 +7,9 @@ https://arxiv.org/abs/2306.08289, Algorithm 1. Each client has two models, x and
     its gradient g:                                        x <- x - step g,   y <- y - step g
     a pair (i, j):   d = x_j - x_i,   x_i <- x_i + d / 2,   y_i <- y_i + alpha d,   and j with -d
 
-Time counts in mean seconds of a gradient. With Lambda the Laplacian of the graph whose weights are the rates of its
-pairs, chi_1 = 1 / lambda_2(Lambda) and chi_2 = max over edges of 1/2 (e_i - e_j)' Lambda^+ (e_i - e_j),
+Time counts in mean seconds of a gradient over the run, with slowdowns, traces and jitter, without absences. With Lambda
+the Laplacian of the graph whose weights are the rates of its pairs, chi_1 = 1 / lambda_2(Lambda) and
+chi_2 = max over edges of 1/2 (e_i - e_j)' Lambda^+ (e_i - e_j),
 
     eta = 1 / (2 sqrt(chi_1 chi_2)),   alpha = 1/2 sqrt(chi_1 / chi_2)
 

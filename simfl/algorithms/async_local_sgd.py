@@ -6,8 +6,8 @@ Liu et al. 2024, "Asynchronous local-SGD training for language modeling", https:
     server:   on receipt of D:  a step of `simfl.algorithms.delayed_nesterov` with s(tau) D
 
 with s(tau) = 1 / (1 + tau)^a, tau updates after the read. With `steps: by_speed` a client makes fewer steps if it is
-slower (DyLU): H_k = max(1, floor(H * fastest step / own step)), in seconds of a step without jitter, slowdowns and
-traces.
+slower (DyLU): H_k = max(1, floor(H * fastest step / own step)), in mean seconds of a step over the run, with slowdowns
+and traces.
 
 With `grace`, an update that arrives within this time after another one is applied before any of their clients reads the
 model. The server waits only for computations that end in time. It foresees their ends, as in the authors' notebook.

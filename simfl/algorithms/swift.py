@@ -14,6 +14,8 @@ Here they are those of Metropolis and Hastings, which satisfy it too, with n_i n
 
     w_ij = min(1 / (1 + n_i), p_j / (p_i (1 + n_j))),   w_ii = 1 - sum_j w_ij,   p_i ~ 1 / (mean seconds of a gradient)
 
+The mean is over the whole run, with slowdowns, traces and jitter; absences do not count. Where times change during a
+run, averages keep the mean over the run, not at each time.
 Models are sent after every step: on links that are slower than that, they queue.
 
 Faults. A lost message is sent again. A model for a client that is offline, cut off or gone is lost. Of two models that

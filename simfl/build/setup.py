@@ -246,13 +246,17 @@ class Kind(Generic[C]):
         steps, batch_size = self.round_steps(sizes), self.config.batch_size
         return float(batch_size) if steps is None else batch_size * sum(steps) / len(steps)
 
-    def planned_updates(self, sizes: Sequence[int]) -> int:
-        """Return each client's updates until the stop, if all take part equally."""
+    def planned_total(self, sizes: Sequence[int]) -> float:
+        """Return the updates of all clients at which the run stops; inf if it does not."""
         stop = self.scenario.stop
         ends = [] if stop.updates is None else [float(stop.updates)]
         if stop.epochs is not None:
             ends.append(stop.epochs * float(sum(sizes)) / self.update_examples(sizes))
-        return max(1, math.ceil(min(ends) / len(sizes) - 1e-9))
+        return min(ends, default=math.inf)
+
+    def planned_updates(self, sizes: Sequence[int]) -> int:
+        """Return each client's updates until the stop, if all take part equally."""
+        return max(1, math.ceil(self.planned_total(sizes) / len(sizes) - 1e-9))
 
     def planned_releases(self, sizes: Sequence[int]) -> int:
         """Return each client's releases until the stop, at most those it can be in."""

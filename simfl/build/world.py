@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,9 +21,13 @@ from simfl.scenario import Scenario
 from simfl.streams import Streams
 from simfl.world import Availability, Clock, Compute, Network, ServerModel, World
 from simfl.world.availability import Outage, RandomOutages, Repeated
-from simfl.world.compute import Sampler, Slowdown
+from simfl.world.compute import Sampler, Slowdown, Trace
 from simfl.world.flows import Flows
+from simfl.world.link_values import mean_of_sampler
 from simfl.world.links import MessageRow
+
+#: Changes of factors after which a mean over time is that of the time so far.
+_MOST_CHANGES: Final = 10_000
 
 
 def build_world(setup: Setup, on_delivery: Callable[[MessageRow], None] | None = None) -> World:
@@ -58,11 +63,61 @@ def speeds(scenario: Scenario, streams: Streams) -> NDArray[np.float64]:
     return np.ones(count) if sampler is None else sampler(generator, count)
 
 
-def batch_times_s(scenario: Scenario, streams: Streams) -> NDArray[np.float64]:
-    """Return seconds of each client's mini-batch, without jitter and slowdowns, [K]."""
+def batch_times_s(scenario: Scenario, streams: Streams, batches: float = math.inf) -> NDArray[np.float64]:
+    """Return the mean seconds of each client's mini-batch over the run, [K].
+
+    They are the reciprocal of the number of mini-batches in a unit of time, with slowdowns, traces and the mean of the
+    jitter. A rule that draws r of K clients for each iteration, with factor f, makes 1 + (f - 1) r / K on average.
+
+    Args:
+        scenario: with the time at which the run stops, if it has one.
+        streams: of the world.
+        batches: mini-batches of all clients together at which the run stops.
+    """
     pace = pace_of(scenario, devices_of(scenario, streams))
     each_s = np.asarray(pace.seconds_per_batch) + pace.batch_size * np.asarray(pace.seconds_per_example)
-    return np.asarray(each_s * speeds(scenario, streams), dtype=np.float64)
+    jitter = sampler_of(scenario.clients.jitter, 1.0)
+    usual_s = np.asarray(each_s * speeds(scenario, streams), dtype=np.float64)
+    usual_s = usual_s * (1.0 if jitter is None else mean_of_sampler(jitter))
+    rules, trace = slowdowns(scenario, streams), speed_trace(scenario)
+    until_s = math.inf if scenario.stop.time is None else float(scenario.stop.time)
+    now, made = 0.0, np.zeros(len(usual_s))
+    for _ in range(_MOST_CHANGES):
+        change_s = _next_change_s(rules, trace, now)
+        now_s = usual_s * _factors(rules, trace, len(usual_s), now)
+        end_s = min(change_s, until_s, now + (batches - made.sum()) / (1.0 / now_s).sum())
+        if math.isinf(end_s) or (now == 0.0 and end_s < change_s):
+            return now_s
+        made += (end_s - now) / now_s
+        now = end_s
+        if end_s < change_s or end_s >= until_s:
+            break
+    return now / made
+
+
+def _next_change_s(rules: Sequence[Slowdown], trace: Trace | None, now: float) -> float:
+    """Return when the factors of some client change next; inf for never."""
+    changes = [time for rule in rules for time in (rule.start_s, rule.end_s) if time > now]
+    if trace is not None:
+        changes += [steps.next_change(now) for steps in (trace.everyone, *trace.own.values())]
+    return min(changes, default=math.inf)
+
+
+def _factors(rules: Sequence[Slowdown], trace: Trace | None, count: int, now: float) -> NDArray[np.float64]:
+    """Return the mean factor on each client's computations that begin now, [K]."""
+    factors = np.ones(count)
+    if trace is not None:
+        factors *= trace.factor(-1, now)  # that of clients without a trace of their own
+        for client in trace.own:
+            factors[client] = trace.factor(client, now)
+    for rule in rules:
+        if not rule.start_s <= now < rule.end_s:
+            continue
+        if rule.clients is None:
+            factors *= 1.0 + (rule.factor - 1.0) * rule.random / count
+        else:
+            factors[sorted(rule.clients)] *= rule.factor
+    return factors
 
 
 def longest_batch_s(setup: Setup) -> tuple[float, str]:

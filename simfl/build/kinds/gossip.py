@@ -90,8 +90,8 @@ class A2CiD2Kind(AdPsgdKind):
     kinds = ("a2cid2",)
 
     def options(self, setup: Setup) -> dict[str, Any]:
-        """Add the seconds of a gradient of each client, without jitter and slowdowns."""
-        each_s = batch_times_s(self.scenario, setup.streams)
+        """Add the mean seconds of a gradient of each client."""
+        each_s = batch_times_s(self.scenario, setup.streams, self.planned_total(setup.sizes.tolist()))
         return {**super().options(setup), "gradient_s": each_s.tolist()}
 
 
@@ -101,8 +101,8 @@ class SwiftKind(Kind[schema.Swift]):
     kinds = ("swift",)
 
     def options(self, setup: Setup) -> dict[str, Any]:
-        """Add the seconds of a gradient of each client, without jitter and slowdowns."""
-        each_s = batch_times_s(self.scenario, setup.streams)
+        """Add the mean seconds of a gradient of each client."""
+        each_s = batch_times_s(self.scenario, setup.streams, self.planned_total(setup.sizes.tolist()))
         return {**super().options(setup), "gradient_s": each_s.tolist()}
 
     def warnings(self, setup: Setup) -> Iterator[str]:
