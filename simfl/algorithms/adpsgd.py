@@ -13,6 +13,11 @@ Staleness is defined as in the paper: the number of mini-batches that all worker
 `simfl.algorithms.staleness` enforces a bound on it, which the paper assumes. An exchange completes even if the
 gradient is dropped.
 
+By messages, a client sends its model to a neighbor, which answers with its own. If both start an exchange with each
+other, and each request is sent before the other one arrives, the two are one exchange: each request is the answer to
+the other. Two exchanges would swap the models: with d = (w_k - w_j) / 2, each client would add its difference twice.
+If such a request is refused, its sender, which has averaged, sends its model again as an answer.
+
 Faults. A lost message is sent again, which delays the exchange. Messages may overtake each other. A worker that crashes
 loses its gradient but not an exchange: it subtracts the difference when it is back. An exchange with a neighbor that is
 offline or unreachable is abandoned before any model changes. If a partition delays an answer, the worker that started
@@ -87,8 +92,8 @@ class ADPSGD(OwnUpdates):
         #: Updates of all clients when each client read its model. A suspended process keeps no number for longer.
         self._read_at = array("q", bytes(8 * self.num_clients))
         self._unbounded = self.turns.limit is None
-        #: Of each client's last exchange by messages.
-        self._partner: list[int | None] = [None] * (self.num_clients if exchange == "messages" else 0)
+        #: The exchange by messages that each client started and that is not over.
+        self._under_way: list[Exchange | None] = [None] * (self.num_clients if exchange == "messages" else 0)
         initial = self.tape.constant(self.training.initial)
         self.model: list[Model] = [initial] * self.num_clients
         #: The difference in flight to each client, which it will subtract from its model.
@@ -207,16 +212,17 @@ class ADPSGD(OwnUpdates):
         """Send `me`'s model to a neighbor, which averages and returns the difference.
 
         With d = (w_me - w_peer) / 2, the neighbor adds d and `me` later subtracts the same d from its current model.
-        The sum of all models therefore changes by gradients only. With compression, d = gamma (s_me - s_peer) / 2
+        The sum of all models therefore changes by gradients only. If the neighbor's own request is on its way to `me`,
+        w_peer is the model in it, and this request is its answer. With compression, d = gamma (s_me - s_peer) / 2
         of what the two show each other.
 
         Returns:
             The neighbor, and an event whose value says whether the exchange took place; None without a neighbor.
         """
-        peer = self._partner[me] = self.choose(me)
+        peer = self.choose(me)
         if peer is None:
             return None, None
-        exchange = Exchange(self, me, peer)
+        exchange = self._under_way[me] = Exchange(self, me, peer)
         # If the neighbor is offline or unreachable, the exchange is abandoned before any model changes.
         self._network.send(me, peer, self._bytes_of_message, exchange.at_peer, exchange.refused, exchange.sent)
         return peer, exchange.done
@@ -232,7 +238,9 @@ class ADPSGD(OwnUpdates):
 
     def awaits(self, client: Integer) -> str:
         """Name the neighbor whose answer the client waits for."""
-        return f"waits for the answer of client {self._partner[client]}"
+        exchange = self._under_way[client]
+        assert exchange is not None
+        return f"waits for the answer of client {exchange.peer}"
 
     def choose(self, me: int) -> int | None:
         """Pick a neighbor uniformly at random; None if there is none.
@@ -263,35 +271,63 @@ class Exchange:
     Compiled functions inside of one another would refer to each other, and so keep models alive.
 
     Attributes:
+        peer: the neighbor.
         sent: what the neighbor gets.
         done: the event at its end; its value says whether the exchange took place.
     """
 
     def __init__(self, owner: ADPSGD, me: int, peer: int) -> None:
-        self._owner, self._me, self._peer = owner, me, peer
+        self._owner, self._me, self.peer = owner, me, peer
         self._memory: Any = None if owner._pairs is None else owner._pairs.of(me, peer)
         self._before = self.sent = owner._present(me)
         if self._memory is not None:
             self._before, self.sent = self._memory.shown[me], self._memory.show(me, self.sent)
         self._state = None if owner.optimizer is None else owner.optimizer.shown(me)
         self.done = owner.clock.event()
+        #: Whether no client has used the request yet.
+        self._open = True
+        #: The neighbor's exchange that this request answers, if the two cross.
+        self._answers: Exchange | None = None
 
     def at_peer(self) -> None:
         """Let the neighbor average, and send the difference back."""
-        owner, me, peer, sent, memory = self._owner, self._me, self._peer, self.sent, self._memory
-        other = owner._present(peer) if memory is None else memory.show(peer, owner.model[peer])
+        if self._answers is not None:
+            self._answers.at_home()
+            return
+        self._open = False
+        owner, me, peer, sent, memory = self._owner, self._me, self.peer, self.sent, self._memory
+        crossing = owner._under_way[peer]
+        if crossing is not None and not (crossing._open and crossing.peer == me):
+            crossing = None
+        if crossing is not None:
+            other = crossing.sent
+        else:
+            other = owner._present(peer) if memory is None else memory.show(peer, owner.model[peer])
         if owner.aggregation is None:
             difference = owner.tape.combine((owner._half, sent), (-owner._half, other))
             owner._move(peer, 1.0, difference)
         else:
             difference = owner.tape.combine((1.0, sent), (-1.0, owner._after_hearing(me, peer, sent, other)))
-            owner.model[peer] = owner._after_hearing(peer, me, other, sent)
+            heard = owner._after_hearing(peer, me, other, sent)
+            if crossing is not None:  # the neighbor's model may have changed since it was sent
+                heard = owner.tape.combine((1.0, owner.model[peer]), (1.0, heard), (-1.0, other))
+            owner.model[peer] = heard
         owner.in_flight[me] = difference
         if owner.optimizer is not None and self._state is not None:
-            owner._states_in_flight[me] = own = owner.optimizer.shown(peer)
-            owner.optimizer.average(peer, [(0.5, self._state), (0.5, own)])
+            state = owner.optimizer.shown(peer)
+            owner._states_in_flight[me] = state if crossing is None else crossing._state
+            owner.optimizer.average(peer, [(0.5, self._state), (0.5, state)])
+        if crossing is None:
+            self._answer(other)
+        else:
+            crossing._open, crossing._answers = False, self
+            crossing._end(True)
+
+    def _answer(self, content: Model) -> None:
+        """Send the answer."""
         # The content is the neighbor's model: the receiver can derive it from the difference and what it sent.
-        owner._network.send(peer, me, owner._bytes_of_message, self.at_home, content=other)
+        owner = self._owner
+        owner._network.send(self.peer, self._me, owner._bytes_of_message, self.at_home, content=content)
 
     def at_home(self) -> None:
         """Subtract the difference."""
@@ -300,10 +336,17 @@ class Exchange:
         if owner.optimizer is not None and self._state is not None:
             states = [(0.5, owner.optimizer.shown(me)), (0.5, owner._states_in_flight.pop(me))]
             owner.optimizer.average(me, states)
-        self.done.succeed(True)
+        self._end(True)
 
     def refused(self) -> None:
-        """Abandon the exchange."""
+        """Abandon the exchange; if the neighbor's crosses it, answer that one."""
+        if self._answers is not None:
+            self._answers._answer(self.sent)
+            return
         if self._memory is not None:
             self._memory.undo(self._me, self._before, self.sent)
-        self.done.succeed(False)
+        self._end(False)
+
+    def _end(self, took_place: bool) -> None:
+        self._owner._under_way[self._me] = None
+        self.done.succeed(took_place)

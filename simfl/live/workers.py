@@ -309,29 +309,53 @@ class PairWorker(Worker):
     """AD-PSGD: averages with a random neighbor while computing."""
 
     def set_up(self, exchange: str = "messages", pairing: str = "auto", **_: Any) -> None:
-        """Decide which clients start exchanges; see `simfl.algorithms.adpsgd`."""
+        """Decide which clients start exchanges; see `simfl.algorithms.adpsgd`.
+
+        Two requests that cross are one exchange, as there. A request says which one of the neighbor had arrived before.
+        """
         assert exchange == "messages", "processes exchange models by messages"
         topology = self.world.topology
         senders = topology.is_bipartite if pairing == "auto" else pairing == "senders"
         self.starts = self.me in set(topology.sides()[0]) if senders else True
         self._neighbors = list(topology.neighbors(self.me))
         self._choice = Draws(self.world.streams, "neighbor", lambda g, n: g.random(n))
-        self._answered: bool | None = None
+        #: Number, neighbor and model of the last request, and its answer; requests are numbered from 1.
+        self._request, self._peer, self._sent = 0, -1, self.model
+        self._answered: bool | None = True
+        #: By neighbor: the number of its last request that has arrived.
+        self._heard = dict.fromkeys(self._neighbors, 0)
+        #: By neighbor: the number of the last request that crossed one of the neighbor's, and what that one subtracts.
+        self._crossed: dict[int, tuple[int, Vector]] = {}
         self.transport.handlers |= {ASK: self._on_ask, ANSWER: self._on_answer, REFUSAL: self._on_refusal}
+
+    def ask(self, peer: int) -> None:
+        """Send the model to a neighbor, and expect an answer."""
+        self._request, self._peer, self._sent, self._answered = self._request + 1, peer, self.model, None
+        self.transport.send(peer, ASK, (self._request, self._heard[peer]), self._sent)
 
     def _on_ask(self, source: int, numbers: NDArray[np.float64], vector: Vector) -> None:
         if self.away:
-            self.transport.send(source, REFUSAL)
+            self.transport.send(source, REFUSAL, (numbers[0],))
             return
-        difference = np.float32(0.5) * (vector - self.model)
+        self._heard[source] = int(numbers[0])
+        if crosses := self._answered is None and self._peer == source and numbers[1] < self._request:
+            difference = np.float32(0.5) * (vector - self._sent)
+            self._crossed[source], self._answered = (self._request, difference), True
+        else:
+            difference = np.float32(0.5) * (vector - self.model)
         self.model = self.model + difference
-        self.transport.send(source, ANSWER, (), difference)
+        if not crosses:
+            self.transport.send(source, ANSWER, (), difference)
 
     def _on_answer(self, source: int, numbers: NDArray[np.float64], vector: Vector) -> None:
         self.model, self._answered = self.model - vector, True
 
     def _on_refusal(self, source: int, numbers: NDArray[np.float64], vector: Vector) -> None:
-        self._answered = False
+        number, difference = self._crossed.get(source, (0, vector))
+        if numbers[0] == number:  # the neighbor was offline and did not see the request that is its answer
+            self.transport.send(source, ANSWER, (), difference)
+        else:
+            self._answered = False
 
     def work(self) -> None:
         """Repeat: send the model to a neighbor, compute, wait for the answer, step."""
@@ -339,8 +363,7 @@ class PairWorker(Worker):
             read_s, at, peer = self.now, self.model, -1
             if self.starts and self._neighbors:
                 peer = self._neighbors[int(self._choice.next(self.me) * len(self._neighbors))]
-                self._answered = None
-                self.transport.send(peer, ASK, (), at)
+                self.ask(peer)
             gradient, size = self.gradient()
             if peer >= 0:
                 since = self.now

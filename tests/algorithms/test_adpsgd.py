@@ -23,6 +23,8 @@ from tests.helpers import (
 )
 
 exchanges = pytest.mark.parametrize("exchange", ["atomic", "messages"])
+#: Shorter and longer than half a gradient, and longer than one.
+LATENCIES = [1e-3, 6e-3, 5e-2]
 
 
 @st.composite
@@ -49,7 +51,7 @@ def rough_worlds(draw, num_clients=8):
     return make_world(
         num_clients,
         topology=draw(st.sampled_from(["ring", "complete", "star"])),
-        jitter=lognormal(0.5),
+        jitter=draw(st.sampled_from([None, lognormal(0.5)])),  # equal clients start at once: their requests cross
         links=links,
         outages=outages,
         random_outages=random,
@@ -66,13 +68,14 @@ def total(tape, algorithm):
 
 @exchanges
 @settings(max_examples=30, deadline=None, derandomize=True)
-@given(world=rough_worlds(), until=st.floats(0.05, 0.3))
-def test_without_steps_the_sum_of_models_is_constant(exchange, world, until):
+@given(world=rough_worlds(), until=st.floats(0.05, 0.3), pairing=st.sampled_from(["auto", "everyone"]))
+def test_without_steps_the_sum_of_models_is_constant(exchange, world, until, pairing):
     d = 3
     models = np.random.default_rng(0).standard_normal((8, d))
     tape = Tape(NumpyExecutor(d, lambda params, *_: params + 1.0), window=37, max_batch=8)
     training = make_training([64] * 8, d=d, step_size=0.0)
-    algorithm, rows = run_algorithm("adpsgd", world, tape, training, until=until, models=models, exchange=exchange)
+    options = {"exchange": exchange, "pairing": pairing}
+    algorithm, rows = run_algorithm("adpsgd", world, tape, training, until=until, models=models, **options)
     after, _ = total(tape, algorithm)
     # Coefficients are float32, in which sums of halves are exact for a while; models are float64 here.
     np.testing.assert_allclose(after, models.astype(np.float32).sum(axis=0), rtol=0, atol=1e-6)
@@ -115,6 +118,90 @@ def test_gossip_brings_all_models_to_the_mean(exchange):
     algorithm, _ = run_algorithm("adpsgd", world, tape, training, updates=2000, models=models, exchange=exchange)
     mean = models.astype(np.float32).mean(axis=0)
     np.testing.assert_allclose(tape.values(algorithm.model), np.tile(mean, (8, 1)), atol=1e-4)
+
+
+def crossing(count, links, until, *, topology="complete", gradient=None, step_size=0.0, spread=None, **world):
+    """Let equal clients, all of which start exchanges, begin at once at models of their own."""
+    tape = Tape(NumpyExecutor(2, gradient), window=50)
+    models = np.random.default_rng(3).standard_normal((count, 2)) if spread is None else spread
+    world = make_world(count, topology=topology, links=links, **world)
+    training = make_training([64] * count, d=2, step_size=step_size)
+    algorithm, rows = run_algorithm("adpsgd", world, tape, training, until=until, models=models, pairing="everyone")
+    return algorithm, rows, tape.values(algorithm.model).astype(np.float64), models
+
+
+@pytest.mark.parametrize("latency_s", LATENCIES)
+@pytest.mark.parametrize("fifo", [False, True])
+def test_two_exchanges_of_a_pair_that_cross_are_one(latency_s, fifo):
+    """Each model becomes the mean after one latency, not the other's; each request is the answer to the other."""
+    period = max(8e-3, latency_s)
+    links = LinkModel(latency=constant(latency_s), fifo=fifo)
+    algorithm, rows, after, models = crossing(2, links, until=4.5 * period)
+    np.testing.assert_allclose(after, np.tile(models.mean(axis=0), (2, 1)), atol=1e-6)
+    assert sorted(row[1:3] for row in rows) == [(0, 1)] * 4 + [(1, 0)] * 4
+    np.testing.assert_allclose([row[0] for row in rows], period * np.repeat([1, 2, 3, 4], 2))
+    assert algorithm.world.network.messages == 2 * 5, "a request each, and no answer"
+    assert not algorithm.in_flight or latency_s > period / 2
+
+
+@pytest.mark.parametrize("latency_s", LATENCIES)
+@pytest.mark.parametrize("count", [3, 4, 6])
+def test_equal_clients_of_a_clique_reach_consensus_as_by_pair_averages(count, latency_s):
+    """Squared distances after ten exchanges of each client: no power of the swaps' eigenvalue -1 remains."""
+    period = max(8e-3, 2 * latency_s)
+    spread = np.random.default_rng(count).standard_normal((count, 2))
+    _, _, after, _ = crossing(count, LinkModel(latency=constant(latency_s)), until=10.5 * period, spread=spread)
+    np.testing.assert_allclose(after.mean(axis=0), spread.mean(axis=0), atol=0.05)  # a few differences are in flight
+    sweep, _ = expected_contraction(count)
+    apart = [np.square(models - models.mean(axis=0)).sum() for models in (after, spread)]
+    assert apart[0] < apart[1] * sweep**5, "at least half as fast as pair averages, one after the other"
+
+
+@pytest.mark.parametrize("latency_s", LATENCIES)
+def test_two_equal_clients_descend_as_the_pair_average_does(latency_s):
+    """Client k's loss is |w - c_k|^2 / 2; after a swap in place of the mean, the models would diverge."""
+    targets, step, periods = np.array([[1.0, 2.0], [-1.0, 0.0]]), 0.6, 30
+
+    def gradient(params, client, draw, first, size):
+        return size * (params - targets[client])
+
+    links = LinkModel(latency=constant(latency_s))
+    until = periods * max(8e-3, latency_s) + 0.5e-3  # before the next exchange
+    _, _, after, models = crossing(2, links, until, gradient=gradient, step_size=step)
+    expected = models
+    for _ in range(periods):
+        expected = expected.mean(axis=0) - step * (expected - targets)
+    np.testing.assert_allclose(after, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("back", [0.05, float("inf")])
+def test_a_crossing_request_that_is_refused_is_sent_again_as_an_answer(back):
+    """Client 1's request reaches client 0 while it is offline; client 0's has reached client 1, which has averaged."""
+    links = LinkModel(latency=constant(5e-3), resend_timeout_s=0.01)
+    outages = {0: [Outage(4e-3, back)]}
+    algorithm, _, after, models = crossing(2, links, until=0.049, outages=outages)
+    d = (models[0] - models[1]) / 2
+    np.testing.assert_allclose(after, [models[0], models[1] + d], atol=1e-6)
+    np.testing.assert_allclose(algorithm.tape.values([algorithm.in_flight[0]]), [d], atol=1e-6)
+    algorithm, rows, after, models = crossing(2, links, until=0.3, outages=outages)
+    if back < 1.0:
+        np.testing.assert_allclose(after, np.tile(models.mean(axis=0), (2, 1)), atol=1e-6)
+        assert rows[0][:3] == (8e-3, 1, 0), "client 1 does not wait for client 0"
+        first = next(row for row in rows if row[1] == 0)
+        assert first[2] == 1
+        assert first[0] > back
+    else:
+        np.testing.assert_allclose(after, [models[0], models[1] + d], atol=1e-6)
+        assert list(algorithm.in_flight) == [0]
+
+
+def test_requests_that_are_both_refused_change_no_model():
+    links = LinkModel(latency=constant(5e-3), resend_timeout_s=0.01)
+    outages = {0: [Outage(4e-3, 6e-3)], 1: [Outage(4.5e-3, 7e-3)]}
+    algorithm, rows, after, models = crossing(2, links, until=0.0151, outages=outages)
+    np.testing.assert_allclose(after, models, atol=1e-6)
+    assert not algorithm.in_flight
+    assert [row[2] for row in rows] == [-1, -1]
 
 
 def expected_contraction(num_clients):

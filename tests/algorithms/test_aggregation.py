@@ -18,7 +18,7 @@ from simfl.robust.rules.mean import Mean
 from simfl.robust.rules.median import Median
 from simfl.robust.rules.trimmed_mean import TrimmedMean
 from simfl.world.links import LinkModel
-from tests.helpers import Lab, batch_gradient, exponential, lognormal, make_problem, make_world, run_algorithm
+from tests.helpers import Lab, batch_gradient, constant, exponential, lognormal, make_problem, make_world, run_algorithm
 
 K, ETA, STEPS = 7, 0.3, 3
 HOSTILE = frozenset({1, 4})
@@ -261,6 +261,20 @@ def test_pairs_that_clip_nothing_are_plain_ones_and_clipped_ones_keep_the_sum(ex
     np.testing.assert_allclose(kept, alone, **CLOSE)
     attacked = ring(None, Hostility(frozenset({2}), Dissensus(1.5)))[0]
     assert np.abs(attacked - plain).max() > 1e-3
+
+
+@pytest.mark.parametrize("hostile", [False, True])
+def test_both_clients_of_a_pair_apply_the_rule_to_requests_that_cross(hostile):
+    """Equal clients that start exchanges at once; the second one may send its negated model."""
+    world, problem = make_world(2, links=LinkModel(latency=constant(1e-3))), make_problem(2)
+    rule, hostility = ClippedGossip(0.2), Hostility(frozenset({1}), SignFlip()) if hostile else None
+    values, w, *_ = numbers("adpsgd", world, 12, None, rule, hostility, local=False, pairing="everyone")
+    models = [w, w]
+    for t in range(6):
+        gradients = [batch_gradient(problem, models[k], k, t, 8) / 8 for k in range(2)]
+        sent = [models[0], -models[1] if hostile else models[1]]
+        models = [models[k] + 0.5 * clip(sent[1 - k] - models[k], 0.2) - ETA * gradients[k] for k in range(2)]
+    np.testing.assert_allclose(values, models, **CLOSE)
 
 
 def test_a_pair_with_an_attacker_is_its_numpy_loop():

@@ -68,14 +68,16 @@ def test_clients_out_of_contact_continue_or_wait_and_resume(kind, options):
 
 
 def test_a_message_in_flight_when_a_contact_ends_waits_for_the_next():
-    """The request arrives at 0.1 s. The answer would arrive at 0.2 s, but the contact ends at 0.15 s until 1 s."""
-    sent = []
-    world = world_of(Contacts(2, [(0.0, 0.15, 0, 1), (1.0, 9.0, 0, 1)]), latency_s=0.1, on_delivery=sent.append)
+    """Client 0's request arrives at 0.1 s. The answer would at 0.2 s, but the contact ends at 0.15 s until 1 s."""
+    sent, both = [], [(0.0, 0.15), (1.0, 9.0)]
+    plan = [(*when, *pair) for when in both for pair in ((0, 1), (1, 2))]
+    world = world_of(Contacts(3, plan), latency_s=0.1, on_delivery=sent.append, seed=1)
     algorithm, rows = run_without_numbers("adpsgd", world, until=1.5)
-    answers = [message for message in sent if message[1] > 0.1]
-    assert answers[0][1] == pytest.approx(1.1)
-    assert answers[0][5] == 1
-    assert min(row[0] for row in rows) >= 1.1
+    assert [message[2:4] for message in sent[:3]] == [(0, 1), (1, 2), (2, 1)], "client 1 begins with client 2"
+    (answer,) = (message for message in sent if message[2:4] == (1, 0) and message[0] < 0.15)
+    assert answer[1] == pytest.approx(1.1)
+    assert answer[5] == 1
+    assert min(row[0] for row in rows if row[1] == 0) >= 1.1
     assert algorithm.updates == len(rows)
 
 

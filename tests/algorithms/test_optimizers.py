@@ -21,9 +21,10 @@ from simfl.streams import Streams
 from simfl.tape import LearningProblem, Tape
 from simfl.tape.problem import Batches, ClientData, Keys, LocalRounds, Measured
 from simfl.world.availability import Outage
+from simfl.world.links import LinkModel
 from tests.accounts.test_network import network, scenario
 from tests.algorithms.test_replay import STEP, Script
-from tests.helpers import LOCAL, Lab, NumpyExecutor, batch_gradient, make_problem, make_world, run_algorithm
+from tests.helpers import LOCAL, Lab, NumpyExecutor, batch_gradient, constant, make_problem, make_world, run_algorithm
 
 D = 650
 
@@ -258,6 +259,22 @@ def test_states_are_kept_lost_or_averaged_as_planned(state):
             w[client] = w[client] - STEP * v[client]
     assert crashes == 2
     script.check(w)
+
+
+def test_states_in_requests_that_cross_are_averaged_with_the_models():
+    """Equal clients that start exchanges at once: both the models and the momenta of a pair become equal."""
+    section = {"optimizer": {"kind": "momentum", "momentum": 0.8, "state": {"average": True}}}
+    problem, w, v = make_problem(2), [start(), start()], [np.zeros(D), np.zeros(D)]
+    world = make_world(2, links=LinkModel(latency=constant(1e-3)))
+    models = run(
+        problem, "adpsgd", section, updates=12, step_size=0.1, initial=start(), world=world, pairing="everyone"
+    )
+    for t in range(6):
+        mean, momentum = (w[0] + w[1]) / 2, (v[0] + v[1]) / 2
+        v = [0.8 * momentum + batch_gradient(problem, w[k], k, t, 8) / 8 for k in range(2)]
+        w = [mean - 0.1 * v[k] for k in range(2)]
+    np.testing.assert_allclose(models, w, rtol=0, atol=1e-5)
+    assert np.abs(w[0] - w[1]).max() > 0.01
 
 
 def test_states_are_blended_taken_and_lost_one_by_one():

@@ -26,10 +26,11 @@ ROUGH_LINKS = LinkModel(latency=exponential(4e-3), bandwidth=1e6, loss=0.2, rese
 
 
 class Script:
-    """Records events in order: reads, updates, and messages sent and delivered."""
+    """Records events in order: reads, updates, and messages sent, delivered and refused."""
 
     def __init__(self, kind, problem, *, updates, outages=None, topology="ring", plans=None, **options):
         self.events = []
+        self.requests = 0
         self.problem = problem
         world = make_world(K, topology=topology, jitter=lognormal(0.5), links=ROUGH_LINKS, outages=outages, seed=3)
         self.topology = world.topology
@@ -72,15 +73,20 @@ class Script:
 
         def spy(source, target, size, deliver, refused=None, content=None, beside=()):
             assert not beside
-            request = refused is not None
-            if request:
+            request = 0
+            if refused is not None:
+                request = self.requests = self.requests + 1
                 self.events.append(("send", source, target, request))
 
             def delivered():
                 self.events.append(("deliver", source, target, request))
                 deliver()
 
-            send(source, target, size, delivered, refused)
+            def undone():
+                self.events.append(("refuse", source, target, request))
+                refused()
+
+            send(source, target, size, delivered, undone if request else None)
 
         network.send = spy
 
@@ -129,18 +135,27 @@ def test_adpsgd_by_messages_equals_a_replay_in_numpy(problem, topology):
         outages=outages,
         exchange="messages",
     )
-    w, reads, sent, flying = script.start(), {}, {}, {}
-    exchanges = 0
+    w, reads, flying = script.start(), {}, {}
+    waiting, sent, answers = {}, {}, set()  # requests that wait for an answer, by sender; those that are an answer
+    exchanges = crossings = 0
     for event, client, *rest in script.events:
         if event == "read":
             reads[client] = (w[client].copy(), *rest)
         elif event == "send":
-            sent[client] = w[client].copy()
+            waiting[client], sent[client] = tuple(rest), w[client].copy()
+        elif event == "refuse":
+            if rest[1] not in answers:
+                del waiting[client]
         elif event == "deliver":
             peer, request = rest
-            if request:
-                flying[client] = (sent[client] - w[peer]) / 2
+            if request and request not in answers:
+                del waiting[client]
+                crosses = peer in waiting and waiting[peer][0] == client
+                flying[client] = (sent[client] - (sent[peer] if crosses else w[peer])) / 2
                 w[peer] = w[peer] + flying[client]
+                if crosses:
+                    crossings += 1
+                    answers.add(waiting.pop(peer)[1])
             else:  # the answer of `client` has arrived at `peer`
                 exchanges += 1
                 w[peer] = w[peer] - flying.pop(peer)
@@ -148,6 +163,7 @@ def test_adpsgd_by_messages_equals_a_replay_in_numpy(problem, topology):
             what, draw, size = reads.pop(client)
             w[client] = w[client] - STEP * script.gradient(what, client, draw, size)
     assert exchanges > 40
+    assert (crossings > 0) == (topology == "complete")
     script.check(w)
     assert list(script.algorithm.in_flight) == list(flying)
     if flying:

@@ -16,25 +16,32 @@ from simfl.world.availability import Outage
 from simfl.world.links import LinkModel
 from tests.compression.helpers import check_repeats, compressed
 from tests.compression.test_schemes import SEED, D, key_of
-from tests.helpers import NumpyExecutor, exponential, lognormal, make_training, make_world, run_algorithm
+from tests.helpers import NumpyExecutor, constant, exponential, lognormal, make_training, make_world, run_algorithm
 from tests.test_reproducibility import rough
 
 
-def gossip(world, scheme, compressor, gamma, until, prepare=None, models=None):
+def gossip(world, scheme, compressor, gamma, until, prepare=None, models=None, **options):
     """Exchanges of fixed values: no step is taken."""
     tape = Tape(NumpyExecutor(D, seed=SEED), window=50)
     training = make_training([64] * world.num_clients, d=D, step_size=0.0)
     training = dataclasses.replace(training, compression=CompressionPlan(compressor, scheme, gamma, D))
-    algorithm, _ = run_algorithm("adpsgd", world, tape, training, until=until, prepare=prepare, models=models)
+    algorithm, _ = run_algorithm(
+        "adpsgd", world, tape, training, until=until, prepare=prepare, models=models, **options
+    )
     return algorithm, tape
 
 
-def test_two_clients_do_what_the_listing_says():
-    """Client 0 starts every exchange: messages both ways, and each moves by gamma / 2 of the difference shown."""
+@pytest.mark.parametrize("pairing", ["senders", "everyone"])
+def test_two_clients_do_what_the_listing_says(pairing):
+    """Messages both ways, and each client moves by gamma / 2 of the difference shown.
+
+    Client 0 starts every exchange, or both do, so that the two requests are one exchange.
+    """
     models = np.random.default_rng(4).standard_normal((2, D))
     for scheme in PAIRWISE:
         compressor, gamma = Qsgd(8), 0.4
-        algorithm, tape = gossip(make_world(2), scheme, compressor, gamma, until=0.0801, models=models)
+        world = make_world(2, links=LinkModel(latency=constant(1e-3)))
+        algorithm, tape = gossip(world, scheme, compressor, gamma, until=0.083, models=models, pairing=pairing)
         x, estimate, error = models.copy(), np.zeros((2, D)), np.zeros((2, D))
         for draw in range(11):  # one more begins when the tenth update is made
             keys = [key_of(client, draw) for client in range(2)]

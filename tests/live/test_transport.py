@@ -23,4 +23,7 @@ def test_a_run_over_emulated_links_takes_the_time_of_simulated_links(kind):
     predicted = run_world(setup, Tape(Nothing(), **setup.problem.recorded), 40)[2].clock.now
     assert predicted > 2 * 40 / 4 * 32 * 2e-4, "links take most of the time"
     # In a round a process polls for messages a few times, and receives each a little late.
-    assert predicted <= rows[-1].time_s <= predicted + 10 * POLL_S * len(rows) / 4
+    late_s = 10 * POLL_S * len(rows) / 4
+    # The delay of a poll may decide whether two requests of AD-PSGD cross, which are then one exchange.
+    early_s = 0.05 * predicted if kind == "adpsgd" else 0.0
+    assert predicted - early_s <= rows[-1].time_s <= predicted + late_s

@@ -1,12 +1,16 @@
 """Algorithms as processes against the same simulated algorithms, in threads and without MPI."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
 from simfl.bench.limits import Nothing, run_world
 from simfl.live.coordinator import Row, with_staleness
-from simfl.live.workers import SyncWorker
+from simfl.live.workers import PairWorker, SyncWorker
+from simfl.streams import Streams
 from simfl.tape import Tape
+from simfl.world.topology import build_topology
 from tests.live.wires import POLL_S, run_live, side_by_side, transports
 
 
@@ -73,6 +77,68 @@ def test_pairwise_averaging_changes_the_sum_of_models_by_steps_only():
     steps = sum(0.5 / 32 * (worker.me + 1) * worker.updates for worker in workers)
     largest = 0.5 / 32 * 4 * 4  # the effect of an exchange that is in flight at the end
     assert np.abs(total + steps).max() <= largest + 1e-3
+
+
+def test_requests_of_two_equal_clients_that_cross_are_one_exchange(monkeypatch):
+    """Models differ by the last steps alone. A swap would carry the difference on."""
+    after = {0: [], 1: []}
+
+    def noted(self, *arguments):
+        after[self.me].append(self.model)
+        updated(self, *arguments)
+
+    updated = PairWorker.updated
+    monkeypatch.setattr(PairWorker, "updated", noted)
+    algorithm = {"kind": "adpsgd", "batch_size": 32, "step_size": 0.5, "pairing": "everyone"}
+    clients = {"count": 2, "seconds_per_example": 2e-4}
+    _, workers, _ = run_live((5e-3, np.inf), algorithm=algorithm, clients=clients, stop={"updates": 24})
+    assert min(map(len, after.values())) >= 11
+    for one, other in zip(after[0], after[1], strict=False):
+        np.testing.assert_allclose(one - other, np.full_like(one, 0.5 / 32), rtol=0, atol=1e-6)
+    assert sum(worker.transport.messages for worker in workers) <= 24 + 2, "requests, and no answers"
+
+
+class Pair(PairWorker):
+    """An end of exchanges alone: a list of messages is its transport."""
+
+    away = False
+
+    def __init__(self, me, model):
+        self.me, self.model, self.sent = me, model, []
+        self.transport = SimpleNamespace(handlers={}, send=lambda *message: self.sent.append(message))
+        self.world = SimpleNamespace(topology=build_topology("complete", 2, None), streams=Streams(0))
+        self.set_up(pairing="everyone")
+
+
+def pass_on(source, target):
+    """Deliver the oldest message of a client to the other one."""
+    _, kind, numbers, vector = (*source.sent.pop(0), np.zeros(0))[:4]
+    target.transport.handlers[kind](source.me, numbers, vector)
+
+
+@pytest.mark.parametrize("later", [False, True])
+def test_a_crossing_request_that_is_refused_is_followed_by_an_answer(later):
+    """Client 0 has averaged, perhaps begun the next exchange, when it learns that its request was refused."""
+    zero, one = Pair(0, np.float32([4.0])), Pair(1, np.float32([8.0]))
+    zero.ask(1)
+    one.ask(0)
+    pass_on(one, zero)
+    one.away = True
+    pass_on(zero, one)
+    assert (zero.model, one.model) == (6.0, 8.0)
+    if later:
+        zero.ask(1)
+        one.away = False
+        pass_on(zero, one)  # does not cross the request of client 1, which was there before
+        assert one.model == 7.0
+    pass_on(one, zero)
+    pass_on(zero, one)
+    if later:
+        pass_on(one, zero)
+    assert (zero.model, one.model) == ((7.0, 5.0) if later else (6.0, 6.0))
+    assert (zero.sent, one.sent) == ([], [])
+    assert zero._answered
+    assert one._answered
 
 
 def test_a_crash_pauses_a_client_and_destroys_its_gradient():

@@ -140,7 +140,10 @@ class OwnUpdates:
 
 
 def adpsgd(world: World) -> None:
-    """Compute gradients while exchanging models with a random neighbor; update when both are done."""
+    """Compute gradients while exchanging models with a random neighbor; update when both are done.
+
+    Two requests of one pair that cross are one exchange.
+    """
     clients, clock, network = OwnUpdates(world), world.clock, world.network
     atomic = clients.options.exchange == "atomic"
     starts = senders(world) if clients.options.pairing != "everyone" else set(range(world.clients))
@@ -153,11 +156,35 @@ def adpsgd(world: World) -> None:
         near, draw = reached(me), clients.choice.next(me)
         return near[int(draw * len(near))] if near else -1
 
+    open_requests: dict[int, tuple[int, Promise, list[Promise]]] = {}
+
     def exchange(me: int, peer: int, done: Promise) -> None:
+        answers: list[Promise] = []  # the neighbor's exchange, if it crosses this one
+
         def answer() -> None:
             network.send(peer, me, world.model_bytes, lambda: done.keep(True))
 
-        network.send(me, peer, world.model_bytes, answer, lambda: done.keep(False))
+        def arrived() -> None:
+            if answers:
+                answers[0].keep(True)
+                return
+            del open_requests[me]
+            if open_requests.get(peer, (-1,))[0] == me:
+                _, theirs, cross = open_requests.pop(peer)
+                cross.append(done)
+                theirs.keep(True)
+            else:
+                answer()
+
+        def refused() -> None:
+            if answers:
+                network.send(me, peer, world.model_bytes, lambda: answers[0].keep(True))
+                return
+            del open_requests[me]
+            done.keep(False)
+
+        open_requests[me] = peer, done, answers
+        network.send(me, peer, world.model_bytes, arrived, refused)
 
     def worker(me: int) -> Generator:
         yield world.presence[me].back(0.0)
