@@ -379,8 +379,8 @@ class Tape:
     """Records operations on models and hands them to the executor in windows.
 
     Args:
-        executor: runs the windows, in the order in which they are submitted; may be set later, before
-            the first flush.
+        executor: runs the windows, in the order in which they are submitted; may be set later. Until then, a full
+            window is kept: an algorithm may record operations when it is made.
         window: operations per window; results do not depend on it.
         reads: rows that one operation can read (R).
         max_batch: examples that one operation can process; a larger batch takes several operations.
@@ -1198,8 +1198,8 @@ class Tape:
         return Model((self._reduce(dict.fromkeys(ends, 1.0)),), _ONE)
 
     def flush(self) -> None:
-        """Submit all recorded operations."""
-        if not (self._recorded or self._constants):
+        """Submit all recorded operations; without an executor, keep them for the first flush that has one."""
+        if self.executor is None or not (self._recorded or self._constants):
             return
         dead = self._graveyard[:]
         del self._graveyard[: len(dead)]
@@ -1218,7 +1218,6 @@ class Tape:
         self._constants = []
         self._floor = self._top
         self._recorded = 0
-        assert self.executor is not None, "no executor"
         self.executor.submit(window)
         if self.on_flush is not None:
             self.on_flush()

@@ -256,3 +256,13 @@ def test_a_gradient_is_used_once():
         tape.combine((1.0, model), (-0.1, gradient))
         with pytest.raises(ValueError, match="gradient 2 of client 7 is used twice"):
             tape.combine((1.0, model), (-0.1, gradient))
+
+
+def test_operations_before_there_is_an_executor_are_kept_for_it():
+    tape, executor = Tape(None, window=2), NumpyExecutor(D)
+    models = [tape.settle(tape.combine((2.0, tape.constant(vector(k))))) for k in range(5)]
+    tape.flush()
+    tape.executor = executor
+    total = tape.settle(tape.combine(*((1.0, model) for model in models)))
+    assert executor.operations > 0, "the first operation after it submits the window"
+    np.testing.assert_allclose(tape.values([total])[0], sum(2.0 * vector(k) for k in range(5)), rtol=1e-6)
