@@ -1,5 +1,9 @@
 """The pages in docs/ are correct."""
 
+import ast
+import importlib
+import inspect
+import json
 import re
 import runpy
 import shlex
@@ -16,6 +20,7 @@ from simfl.algorithms import ALGORITHMS
 from simfl.cli.app import command as command_line
 from simfl.plots import describe_noise, name_of
 from simfl.records.display import show_count, show_number, show_time
+from simfl.records.sweeps import Sweep
 from simfl.scenario import Scenario
 from simfl.scenario.fields import DISCRIMINATORS
 from simfl.studies.about import ABOUT_FIELDS
@@ -173,6 +178,100 @@ def test_the_numbers_of_the_tutorial_are_those_of_its_runs(tmp_path):
     assert (show_count(others.min()), show_count(others.max()), str(counts[3])) == (least, most, slow)
     for epsilon in re.findall(r"certified epsilon +([\d.]+)", page):
         assert np.isclose(run.clients["epsilon"], float(epsilon), rtol=1e-5).any()
+
+
+def python_on(page):
+    """Yield the Python of a page: its code blocks and calls inside lines; or the cells of a notebook."""
+    text = page.read_text(encoding="utf-8")
+    if page.suffix == ".ipynb":
+        cells = (cell for cell in json.loads(text)["cells"] if cell["cell_type"] == "code")
+        yield from ("".join(line for line in cell["source"] if not line.startswith("%")) for cell in cells)
+        return
+    yield from re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    yield from re.findall(r"`([\w.]*simfl\.[\w.]+\([^`]*\)[^`]*)`", re.sub(r"```.*?```", "", text, flags=re.DOTALL))
+
+
+class Calls(ast.NodeVisitor):
+    """Checks calls of simfl's functions, and of methods of what they return, against their signatures."""
+
+    def __init__(self):
+        self.names, self.checked = {"simfl": simfl}, []
+
+    def visit_ImportFrom(self, node):
+        if (node.module or "").partition(".")[0] == "simfl":
+            for alias in node.names:
+                home = importlib.import_module(node.module)
+                if not hasattr(home, alias.name):
+                    importlib.import_module(f"{node.module}.{alias.name}")
+                self.names[alias.asname or alias.name] = getattr(home, alias.name)
+
+    def visit_Import(self, node):
+        for alias in node.names:
+            if alias.name.partition(".")[0] == "simfl":
+                importlib.import_module(alias.name)
+
+    def visit_Assign(self, node):
+        self.generic_visit(node)
+        value = self.value(node.value)
+        for target in node.targets:
+            if isinstance(target, ast.Name):
+                self.names[target.id] = value
+
+    def value(self, node):
+        """Return the object of simfl's that an expression names, or the class of what it calls; None if unknown."""
+        if isinstance(node, ast.Name):
+            return self.names.get(node.id)
+        if isinstance(node, ast.Attribute):
+            home = self.value(node.value)
+            if home is None or inspect.isfunction(home):
+                return None
+            if inspect.isclass(home):
+                fields = {name for one in home.__mro__ for name in getattr(one, "__annotations__", ())}
+                member = None if node.attr in fields else getattr(home, node.attr)
+                return member if inspect.isfunction(member) or inspect.ismethod(member) else None
+            return getattr(home, node.attr)  # an AttributeError names what is missing
+        if isinstance(node, ast.Call):
+            called = self.value(node.func)
+            if inspect.isclass(called):
+                return called
+            returned = getattr(called, "__annotations__", {}).get("return") if inspect.isfunction(called) else None
+            return {"Run": simfl.Run, "Scenario": simfl.Scenario, "Sweep": Sweep}.get(returned)
+        return None
+
+    def visit_Call(self, node):
+        self.generic_visit(node)
+        called = self.value(node.func)
+        if not callable(called):
+            return
+        keywords = [keyword.arg for keyword in node.keywords if keyword.arg is not None]
+        arguments = [part for part in node.args if not (isinstance(part, ast.Constant) and part.value is ...)]
+        if not any(isinstance(part, ast.Starred) for part in arguments):
+            method = inspect.isfunction(called) and isinstance(node.func, ast.Attribute)
+            itself = [None] if method and inspect.isclass(self.value(node.func.value)) else []
+            inspect.signature(called).bind_partial(*itself, *arguments, **dict.fromkeys(keywords))
+            self.checked.append(ast.unparse(node))
+
+
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+
+
+@pytest.mark.parametrize(
+    "page", [page for page in (*PAGES, *NOTEBOOKS) if page.name != "CHANGELOG.md"], ids=lambda page: page.name
+)
+def test_calls_of_simfl_fit_their_signatures(page):
+    calls = Calls()
+    for code in python_on(page):
+        calls.visit(ast.parse(code))
+    if page.name in ("README.md", "own_data.md", "resuming.md", "quickstart.ipynb"):
+        assert calls.checked
+
+
+def test_a_run_and_a_sweep_take_progress_as_the_readme_says():
+    assert "progress of a run or a sweep (`progress=False` hides it)" in (ROOT / "README.md").read_text(
+        encoding="utf-8"
+    )
+    for function in (simfl.run, simfl.sweep, simfl.resume, simfl.replay):
+        assert inspect.signature(function).parameters["progress"].default is None
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

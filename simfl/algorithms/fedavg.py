@@ -32,7 +32,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Final
+from typing import ClassVar
 
 import simpy
 from mypy_extensions import mypyc_attr
@@ -45,10 +45,7 @@ from simfl.robust.base import Among
 from simfl.tape.recording import Model, Round
 from simfl.world.availability import CRASHED, GONE
 from simfl.world.compute import Draws
-from simfl.world.engine import Process
-
-#: An update that is later than the deadline by this part of it is in time: times are rounded.
-ROUNDING: Final = 1e-9
+from simfl.world.engine import ROUNDING, Process
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

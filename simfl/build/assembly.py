@@ -50,6 +50,8 @@ from simfl.tape.tuning import tuned_interpreter
 from simfl.threads import one_thread
 from simfl.world import World
 
+#: The most classes that one warning names.
+MOST_NAMED = 8
 #: The most training examples on which the training loss is measured.
 LOSS_EXAMPLES = 2000
 
@@ -315,6 +317,26 @@ def _continued(setup: Setup, start: Start) -> NDArray[np.float32]:
     return models
 
 
+def _classes_left_out(setup: Setup) -> Iterator[str]:
+    """Yield a warning if there are classes of which no client has an example."""
+    data, indices = setup.dataset, setup.shares.indices
+    if not data.num_classes or data.tokens or data.train_y.ndim != 1:
+        return
+    counts = np.bincount(data.train_y, minlength=data.num_classes)
+    left_out = np.flatnonzero((counts > 0) & (np.bincount(data.train_y[indices], minlength=data.num_classes) == 0))
+    if not len(left_out):
+        return
+    names = ", ".join(str(data.class_labels[number]) for number in left_out[:MOST_NAMED])
+    more = ", ..." * (len(left_out) > MOST_NAMED)
+    advice = ""
+    if setup.scenario.data.partition.kind == "by_label":
+        advice = f"; for all classes, let clients.count times labels_per_client be at least {data.num_classes}"
+    yield (
+        f"data.partition: no client has an example of {len(left_out)} of {data.num_classes} classes ({names}{more}): "
+        f"{counts[left_out].sum():,} of {len(data.train_y):,} training examples are left out{advice}"
+    )
+
+
 def _warnings(setup: Setup) -> Iterator[str]:
     """Yield the warnings that depend on the data."""
     model = setup.model
@@ -327,6 +349,7 @@ def _warnings(setup: Setup) -> Iterator[str]:
     if measured and is_known(setup) and (warning := uneven_weights(setup)) is not None:
         yield warning
     yield from privacy_warnings(setup)
+    yield from _classes_left_out(setup)
     if unread := setup.topology.unread:
         path = getattr(setup.scenario.topology, "path", "")
         yield (

@@ -60,7 +60,7 @@ def sweep(
             keep_compiled=not compile_anew,
             checkpoint_every=checkpoint_every,
             surveyed=lambda state: _show_plan(plan, state),
-            tell=tell,
+            progress=tell,
         )
     if swept.finished:
         groups, baseline = open_groups([swept.folder], say)

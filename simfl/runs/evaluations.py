@@ -21,7 +21,7 @@ from simfl.scenario.checks import MOST_EVALUATIONS
 from simfl.scenario.control import Stop
 from simfl.tape.executor import Evaluation
 from simfl.world import World
-from simfl.world.engine import Process
+from simfl.world.engine import ROUNDING
 
 #: Pairs of clients that exchanged messages, how many, and how much of these counted.
 _Counted = tuple[list[tuple[int, int, int]], Future[NDArray[np.float32]]]
@@ -154,13 +154,15 @@ class Schedule:
         self._context = context
         self._evaluations = evaluations
         self._number, self._next_evaluation = 0, NEVER
+        #: Number of the next evaluation by virtual time.
+        self._timed = 0
         self.last_update = last_update(context.setup.scenario.stop, context.algorithm)
 
     def begin(self) -> None:
         """Evaluate the initial models, set the first mark, and start the processes."""
         algorithm, every = self._context.algorithm, self._context.setup.scenario.evaluate.every
         if every.time is not None:
-            self._context.world.clock.start(self._in_time(float(every.time)))
+            self._set_time()
         self._evaluations.take()
         algorithm.on_mark = self._on_mark
         algorithm.next_mark = self._next_mark()
@@ -194,17 +196,22 @@ class Schedule:
             self._evaluations.take()
         return self._next_mark()
 
-    def _in_time(self, every_s: float) -> Process:
-        clock, count = self._context.world.clock, 0
-        while True:
-            count += 1
-            if count > MOST_EVALUATIONS:
-                expected = f"expected at most {MOST_EVALUATIONS:,} evaluations, found more"
-                raise RunError(f"evaluate.every.time: {expected}; evaluate less often")
-            yield clock.timeout(count * every_s - clock.now)
-            if clock.peek() == float("inf"):
-                return  # nothing else is scheduled, and this process alone must not keep the clock running
+    def _set_time(self) -> None:
+        """Schedule the next evaluation by virtual time."""
+        clock, every_s = self._context.world.clock, float(self._context.setup.scenario.evaluate.every.time or 0.0)
+        self._timed += 1
+        if self._timed > MOST_EVALUATIONS:
+            expected = f"expected at most {MOST_EVALUATIONS:,} evaluations, found more"
+            raise RunError(f"evaluate.every.time: {expected}; evaluate less often")
+        clock.tell_before(clock.now + (self._timed * every_s - clock.now), self._in_time)
+
+    def _in_time(self) -> None:
+        clock, end_s = self._context.world.clock, self._context.setup.scenario.stop.time
+        if clock.peek() == float("inf"):
+            return  # nothing else is scheduled, and evaluations alone must not keep the clock running
+        if end_s is None or clock.now < end_s * (1.0 - ROUNDING):  # the end has its own
             self._evaluations.take()
+        self._set_time()
 
 
 def goals_of(stop: Stop) -> dict[str, Callable[[Mapping[str, float]], bool]]:

@@ -41,7 +41,7 @@ class Stop(Config):
     At least one of time, updates and epochs is needed.
     """
 
-    time: PositiveSeconds | None = option(None, "virtual time")
+    time: PositiveSeconds | None = option(None, "virtual time; the run has what happens before it, not at it")
     updates: Count | None = option(None, "number of mini-batches of all clients together")
     epochs: Positive | None = option(None, "number of passes over the whole training set")
     accuracy: Share | None = option(None, "test accuracy at which the run ends, checked in each evaluation")
@@ -77,7 +77,9 @@ class Stop(Config):
 class Every(Config):
     """How often: by exactly one of time, updates and epochs."""
 
-    time: PositiveSeconds | None = option(None, "virtual time between evaluations")
+    time: PositiveSeconds | None = option(
+        None, "virtual time between evaluations; each has what happened before it, not at it"
+    )
     updates: Count | None = option(None, "updates of all clients together between evaluations")
     epochs: Positive | None = option(None, "epochs between evaluations")
 

@@ -69,7 +69,11 @@ class ByLabel(PartitionConfig):
 
     needs_labels: ClassVar[bool] = True
     kind: Literal["by_label"] = variant("by_label")
-    labels_per_client: Count = option(2, "number of labels that each client holds")
+    labels_per_client: Count = option(
+        2,
+        "number of labels that each client holds; where clients times labels are less than the classes, the other "
+        "classes have no client and their examples are left out",
+    )
 
     def problems(self) -> Iterator[Problem]:
         """Yield a problem for listed sizes."""

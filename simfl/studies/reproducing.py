@@ -122,7 +122,7 @@ def reproduce(
     opened: dict[str, Run] = {}
     while True:
         plan, keys = plan_of(study, quick, place, later, planned)
-        swept = sweep(plan, out=root, jobs=jobs, device=device, write_table=False, tell=tell)
+        swept = sweep(plan, out=root, jobs=jobs, device=device, write_table=False, progress=tell)
         runs = open_runs(swept, keys, opened)
         interrupted = any(run.status == "missing" for run in swept.runs)
         more = (

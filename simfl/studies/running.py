@@ -73,7 +73,7 @@ def sweep(
     checkpoint_every: str | float | None = CHECKPOINT_EVERY,
     write_table: bool = True,
     surveyed: Callable[[Sweep], None] | None = None,
-    tell: Callable[[Report], None] | None = None,
+    progress: bool | Callable[[Report], None] | None = None,
 ) -> Sweep:
     """Run the missing runs of a study and return the sweep.
 
@@ -92,7 +92,8 @@ def sweep(
             "5 min", seconds, or "never". Ignored on a cluster.
         write_table: write summary.csv at the end; without it, `Sweep.write_table` can do so later.
         surveyed: called once with the existing sweep, before anything is checked or run.
-        tell: called when a run has ended, and while scenarios are checked; by default a notebook shows a bar.
+        progress: True shows a bar in a notebook or on a terminal, None only in a notebook, False not at all. A function
+            is called when a run has ended, and while scenarios are checked.
 
     Returns:
         The sweep, with the status of every run: Ctrl-C leaves some of them missing.
@@ -105,7 +106,8 @@ def sweep(
         raise ScenarioError(f"--jobs: expected at least 1, found {jobs}; leave it out for as many as there are cores")
     plan = study if isinstance(study, StudyPlan) else load_study(study, overrides, seeds)
     root = to_path(out, "out: a folder")
-    with _alone_in(root / plan.study.name), bar(plan.study.name, None if tell is None else False) as shown:
+    visible, tell = (False, progress) if callable(progress) else (progress, None)
+    with _alone_in(root / plan.study.name), bar(plan.study.name, visible) as shown:
         from simfl.runs.intervals import parse_interval
 
         every_s = parse_interval(checkpoint_every)

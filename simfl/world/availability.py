@@ -18,6 +18,7 @@ import numpy as np
 from simfl.errors import RunError
 from simfl.streams import Streams
 from simfl.world.compute import Sampler
+from simfl.world.engine import ROUNDING
 
 #: Largest number of outages of a client during one computation; with more, the run ends with an error.
 MOST_OUTAGES = 2**17
@@ -185,10 +186,11 @@ class Availability:
         return not self._timelines
 
     def outage(self, client: int, time: float) -> Outage | None:
-        """Return the client's outage at `time`, or None."""
+        """Return the client's outage at `time`, or None; a time just before an edge is at the edge: see `ROUNDING`."""
         timeline = self._timelines.get(client)
         if timeline is None:
             return None
+        time *= 1.0 + ROUNDING
         outages = timeline.until(time)
         at = bisect.bisect_right(outages, time, key=lambda o: o.start_s) - 1
         return outages[at] if at >= 0 and time < outages[at].end_s else None
@@ -236,7 +238,7 @@ class Availability:
             end = now + work
             outages = timeline.until(end)
             at = bisect.bisect_right(outages, now, key=lambda o: o.end_s)
-            if at == len(outages) or outages[at].start_s >= end:
+            if at == len(outages) or outages[at].start_s >= end * (1.0 - ROUNDING):
                 return end, Outcome.DONE
             outage = outages[at]
             if math.isinf(outage.end_s):

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from simfl.compiled import Integer, Number
 from simfl.streams import Seat, Streams
+from simfl.world.engine import ROUNDING
 from simfl.world.steps import Steps
 
 #: Draws n values from a generator; a distribution of factors or of seconds.
@@ -58,6 +59,8 @@ _KEPT: Final = 8
 #: Iterations for which the random clients of a slowdown are drawn together.
 _BLOCK: Final = 256
 #: Bytes of drawn slow clients in memory; `_LEAST_KEPT` blocks are kept in any case.
+#: Moves a time that misses a begin or an end by rounding over it.
+_TO_EDGES = 1.0 + ROUNDING
 _KEPT_BYTES = 2**25
 _LEAST_KEPT = 8
 
@@ -254,11 +257,12 @@ class Compute:
         if self._slowdowns:
             iteration = self._iteration[client]
             self._iteration[client] = iteration + 1
+            at = now * _TO_EDGES
             for rule, slowdown in enumerate(self._slowdowns):
-                if slowdown.start_s <= now < slowdown.end_s and self._applies(rule, slowdown, client, iteration):
+                if slowdown.start_s <= at < slowdown.end_s and self._applies(rule, slowdown, client, iteration):
                     seconds *= slowdown.factor
         if self._trace is not None:
-            seconds *= self._trace.factor(client, now)
+            seconds *= self._trace.factor(client, now * _TO_EDGES)
         return seconds
 
     def _applies(self, rule: int, slowdown: Slowdown, client: Integer, iteration: int) -> bool:

@@ -9,7 +9,11 @@ and stores are SimPy's own. Added are three things:
   link needs no more than that, and most events of a world are messages.
 - `run` can pause after a number of events, for checkpoints, and be interrupted by a signal.
 
-Events at one time happen in the order in which they were scheduled, calls of `call_last` after all others.
+Events at one time happen in the order in which they were scheduled, calls of `call_last` after all others. Spans of
+time include their start and exclude their end. A sum of many durations misses the end by rounding, on either side. So
+an event that is early by a part of at most `ROUNDING` of the time counts as being at the end: after the run (`run`),
+after an evaluation (`tell_before`), during the outage that starts there, or after the one that ends there
+(`Availability`). A deadline includes its end: an update that arrives then, or later by rounding, is in time.
 
 A heap of 100,000 events does not fit into a cache, and each pop visits 17 levels of it. So the clock keeps only the
 next few hundred events in SimPy's heap once there are thousands. Later ones lie unsorted in slots of virtual time, and
@@ -48,6 +52,8 @@ Entry = tuple[float, int, int, Any]
 
 #: The priority of an event that happens after all others of its time.
 LAST = NORMAL + 1
+#: Times that differ by a smaller part than this are one time: rounding of a million additions is a part of 1e-10.
+ROUNDING = 1e-9
 #: With more events than this at one virtual time, time is assumed to stand still. It is more than the messages at one
 #: time in any world that fits into memory, and that many events take a few seconds.
 MOST_AT_ONCE = 2**22
@@ -298,6 +304,17 @@ class Clock(simpy.Environment):  # type: ignore[misc]
         else:
             self._put_off(when, priority, next(self._eid), Call(function, argument))
 
+    def tell_before(self, time: Number, call: Callable[[], None]) -> None:
+        """Call a function before all events that happen at a virtual time or later, up to `ROUNDING`.
+
+        `now` is `time` during the call.
+        """
+        self.tell_at(time * (1.0 - ROUNDING), self._before, (time, call))
+
+    def _before(self, appointment: tuple[float, Callable[[], None]]) -> None:
+        self.now = self._now = appointment[0]
+        appointment[1]()
+
     def schedule(self, event: simpy.Event, priority: int = NORMAL, delay: Number = 0) -> None:
         """Schedule an event, as SimPy does."""
         when = self._now + delay
@@ -402,6 +419,7 @@ class Clock(simpy.Environment):  # type: ignore[misc]
     def run(self, until: float | None = None, events: int | None = None) -> None:
         """Run until `stop`, until `until`, until no event is left, or until `paused`.
 
+        An event at the time `until`, up to `ROUNDING`, does not happen.
         It pauses after `events` events. After a pause it may be called again, without `until`.
 
         Raises:
@@ -409,7 +427,7 @@ class Clock(simpy.Environment):  # type: ignore[misc]
                 to be added to it, or too large.
         """
         if until is not None:
-            self.call_at(until, self.stop)
+            self.tell_before(until, self.stop)
         queue, count, canceled = self._queue, self.events, self._canceled
         last = math.inf if events is None else count + events
         look = min(self._next_check, last, count + LOOK)

@@ -80,6 +80,19 @@ def test_a_run_ends_at_a_virtual_time(algorithm, tmp_path):
     np.testing.assert_allclose(result.clients["compute_s"], 0.050)
 
 
+@every_algorithm
+@pytest.mark.parametrize("tenths", [3, 7, 8, 10, 29])
+def test_what_happens_at_the_last_time_or_at_an_evaluation_is_after_it(algorithm, tenths, tmp_path):
+    """Sums of 0.1 s are above 0.3 and 0.6, below 0.8 and 1.0, and equal to 0.5 and 0.7: rounding decides nothing."""
+    exact = {"stop": f"{{time: {tenths / 10} s}}", "evaluate": "{every: {time: 100 ms}}"}
+    result = run(scenario(algorithm, clients="{count: 8, seconds_per_example: 12.5 ms}", **exact), out=tmp_path)
+    assert ended(result) == ("done", "time")
+    assert result.manifest.time_s == result.metrics["time_s"].iloc[-1] == tenths / 10
+    np.testing.assert_allclose(result.metrics["time_s"], np.arange(tenths + 1) / 10)
+    assert result.metrics["updates"].tolist() == [0, *range(0, 8 * tenths, 8)]
+    assert result.manifest.updates == len(result.updates) == 8 * (tenths - 1)
+
+
 def test_a_run_ends_after_the_given_epochs(tmp_path):
     setup = prepare(scenario(stop="{epochs: 0.5}", evaluate="{every: {epochs: 0.1}}"))
     total = int(setup.training.sizes.sum())

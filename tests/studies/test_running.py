@@ -119,7 +119,9 @@ def test_twenty_runs_that_differ_in_seed_noise_step_size_and_speeds_compile_once
     ]
     counts = []
     study = write(base=base, list=cases, seeds=4)
-    swept = sweep(study, out=tmp_path, jobs=1, keep_compiled=False, tell=lambda report: counts.append(len(compiled)))
+    swept = sweep(
+        study, out=tmp_path, jobs=1, keep_compiled=False, progress=lambda report: counts.append(len(compiled))
+    )
     assert statuses(swept) == ["done"] * 20
     finished = counts[-20:]
     assert finished[0] > 0, "this shape is new"
@@ -163,7 +165,7 @@ def test_finished_runs_are_not_run_again(write, tmp_path):
     written = {path: path.stat().st_mtime_ns for path in first.folder.glob("*/manifest.json")}
     told = []
     changed = write(grid={"algorithm.step_size": {"new": 0.2, "old": 0.5}}, seeds=2)
-    more = sweep(changed, out=tmp_path, jobs=1, tell=told.append)
+    more = sweep(changed, out=tmp_path, jobs=1, progress=told.append)
     assert len(more.runs) == 4
     assert statuses(more) == ["done"] * 4
     assert sum(report.run is not None for report in told) == 3, "one was there, under another label"
@@ -191,7 +193,7 @@ def test_a_run_that_fails_or_diverges_stops_no_other(write, tmp_path):
     assert read_sweep(swept.folder) == swept
     assert swept.table()["label"].tolist() == ["diverges", "works"]
     told = []
-    again = sweep(study, out=tmp_path, jobs=1, tell=told.append)
+    again = sweep(study, out=tmp_path, jobs=1, progress=told.append)
     assert [report.run.label for report in told if report.run] == ["fails", "refuses"], "it may have been bad luck"
     assert statuses(again) == statuses(swept)
 
@@ -215,7 +217,7 @@ def test_a_sweep_that_loses_its_scheduler_ends_with_one_line_and_keeps_finished_
     assert statuses(read_sweep(tmp_path / "steps")) == ["done", "missing"]
     assert len((tmp_path / "steps" / "summary.csv").read_text().splitlines()) == 2
     told = []
-    assert statuses(sweep(study, out=tmp_path, jobs=1, tell=told.append)) == ["done"] * 2
+    assert statuses(sweep(study, out=tmp_path, jobs=1, progress=told.append)) == ["done"] * 2
     assert sum(report.run is not None for report in told) == 1
 
 
@@ -319,7 +321,7 @@ def test_a_sweep_ended_by_a_signal_continues_later(write, tmp_path, monkeypatch,
         monkeypatch.setattr("simfl.runs.context.Executor", RunWithoutNumbers)
     study = write(base={**BASE, "stop": {"updates": 2000}}, grid=grid, seeds=3)
     before = signal.getsignal(number)
-    swept = sweep(study, out=tmp_path, jobs=jobs, tell=press)
+    swept = sweep(study, out=tmp_path, jobs=jobs, progress=press)
     assert signal.getsignal(number) is before
     done = [run.folder for run in swept.runs if run.status == "done"]
     assert pressed[0] in done
@@ -329,7 +331,7 @@ def test_a_sweep_ended_by_a_signal_continues_later(write, tmp_path, monkeypatch,
     assert reasons <= {signals.describe(number)}, "a worker says what its parent was ended by"
     told = []
     monkeypatch.setattr("simfl.runs.context.Executor", RunWithoutNumbers)
-    swept = sweep(study, out=tmp_path, jobs=1, tell=told.append)
+    swept = sweep(study, out=tmp_path, jobs=1, progress=told.append)
     assert statuses(swept) == ["done"] * 6
     assert not {report.run.folder for report in told if report.run} & set(done)
 
@@ -364,7 +366,7 @@ def test_a_sweep_that_was_killed_loses_at_most_the_runs_in_flight_and_repeats_no
     assert len(touched) - len(there) <= 4, "those in flight: two groups of two runs"
     told = []
     monkeypatch.setattr("simfl.runs.context.Executor", RunWithoutNumbers)
-    swept = sweep(study, out=tmp_path / "results", jobs=1, tell=told.append)
+    swept = sweep(study, out=tmp_path / "results", jobs=1, progress=told.append)
     assert statuses(swept) == ["done"] * 6
     assert sum(report.run is not None for report in told) == 6 - len(there)
     assert {name: at for name, at in finished().items() if name in there} == there, "what was done is as it was"
@@ -396,7 +398,7 @@ def test_a_sweep_that_begins_when_another_ends_repeats_none_of_its_runs(write, t
             yield
 
     monkeypatch.setattr(running, "held", after_the_first)
-    assert statuses(sweep(study, out=tmp_path, jobs=1, tell=told.append)) == ["done"] * 2
+    assert statuses(sweep(study, out=tmp_path, jobs=1, progress=told.append)) == ["done"] * 2
     assert [report.run for report in told if report.run] == []
 
 

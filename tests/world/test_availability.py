@@ -40,6 +40,25 @@ def test_an_outage_includes_its_start_and_excludes_its_end():
     assert availability.online(1, 1.5), "a rule concerns its client"
 
 
+@pytest.mark.parametrize("tenths", [3, 6, 7, 8, 10, 29])
+def test_rounding_moves_nothing_over_the_edge_of_an_outage(tenths):
+    """Sums of 0.1 s are above 0.3 and 0.6, below 0.8 and 1.0, and equal to 0.7."""
+    edge_s, now = tenths / 10, 0.0
+    for crash, end_s in itertools.product((False, True), (edge_s + 1.0, math.inf)):
+        availability, now = there(Outage(edge_s, end_s, crash)), 0.0
+        for _ in range(tenths):
+            assert availability.online(0, now)
+            now, outcome = availability.finish(0, now, 0.1)
+            assert outcome is Outcome.DONE, "what ends when the outage starts is done"
+        assert now == pytest.approx(edge_s)
+        assert not availability.online(0, now)
+        assert availability.back_s(0, now) == end_s
+        assert availability.away_s(0, now) == pytest.approx(edge_s)
+    back = there(Outage(0.0, edge_s))
+    assert back.online(0, now), "the client is back"
+    assert back.back_s(0, now) == now
+
+
 def test_offline_suspends_the_work():
     availability = there(Outage(1.0, 2.0), Outage(3.0, 5.0))
     assert availability.finish(0, 0.0, 1.0) == (1.0, Outcome.DONE)
@@ -221,7 +240,7 @@ def test_present_and_offline_times_add_up(outages, start, length):
     assert sum(until - begin for begin, until in pieces) == pytest.approx(length - away_s)
     for begin, until in pieces:
         assert availability.online(0, (begin + until) / 2)
-        assert begin == start or not availability.online(0, begin - 1e-9)
+        assert begin == start or not availability.online(0, begin - 1e-6)
         assert until == end or not availability.online(0, until)
 
 
@@ -236,7 +255,9 @@ def test_random_outages_end_with_a_permanent_crash():
 def test_endlessly_many_random_outages_are_refused(monkeypatch):
     monkeypatch.setattr(availability_module, "MOST_OUTAGES", 1000)
     availability = there(random=RandomOutages(constant(1e-9), constant(1e-9)))
-    assert availability.finish(0, 0.0, 1e-7) == (pytest.approx(2e-7), Outcome.DONE)
+    assert availability.finish(0, 0.0, 1e-7) == (pytest.approx(1.99e-7), Outcome.DONE), (
+        "at the end of the 100th time online"
+    )
     with pytest.raises(
         RunError, match=r"^availability\.random: expected at most 1000 absences .* every 2e-09 s on average"
     ):
