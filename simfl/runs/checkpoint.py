@@ -24,7 +24,7 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 from simfl.build.setup import Setup
 from simfl.build.world import speeds
 from simfl.compiled import is_compiled
-from simfl.errors import DataError, RunError
+from simfl.errors import DataError, RunError, raised
 from simfl.models.trial import EXAMPLES
 from simfl.records import RunFolder
 from simfl.records.folder import versions
@@ -43,17 +43,13 @@ from simfl.runs.recorder import write_models
 from simfl.scenario.fields import world_files
 from simfl.scenario.own_code import is_known, modules_of, source_digests, source_of
 from simfl.tape.executor import Evaluation
-from simfl.tape.journal import Record
+from simfl.tape.journal import Record, ReplayError
 
 FORMAT = 3
 #: Stands in a fingerprint for a value that cannot be compared: such a run is never resumed.
 UNKNOWN = "unknown"
 #: The least time between checkpoints, in units of the time that the last one took: at most 3 % of a run.
 REST = 32
-
-
-class ReplayError(RunError):
-    """The replayed world differs from the checkpoint, so the checkpoint is useless."""
 
 
 def fingerprint(setup: Setup, device: Any, width: int) -> dict[str, str]:
@@ -264,7 +260,10 @@ class Keeper:
         clock = self._run.world.clock
         if self.since is not None:
             begun = time.perf_counter()
-            clock.run(until, self.since.position.events)
+            try:
+                clock.run(until, self.since.position.events)
+            except ReplayError as error:
+                self._refuse(str(error))
             if clock.interrupted:
                 return
             until, clock.paused = None, False
@@ -289,8 +288,11 @@ class Keeper:
         self._run.world.clock.paused = True
 
     def take(self) -> None:
-        """Write a checkpoint now; an error of the disk becomes a warning."""
+        """Write a checkpoint now, unless an error is about to end the run; one of the disk becomes a warning."""
         if self.every_s is None:
+            return
+        if self._run.world.clock.failing:
+            self._rest(0.0)
             return
         self._run.tape.flush()
         self._run.journal.zeroed()  # waits for recorded operations, so that their time is not counted as `taking_s`
@@ -373,14 +375,17 @@ class Keeper:
     def go_on(self, since: Checkpoint) -> None:
         """Set the models of the replayed world, and compute from here on."""
         run = self._run
+        for process in run.world.clock.failing:
+            error = process.value
+            self._refuse(str(error) if isinstance(error, ReplayError) else f"expected no error, found {raised(error)}")
         names, numbers = self._living()
         index = np.searchsorted(since.names, names)
         is_saved = (index < len(since.names)) & (since.names[np.minimum(index, len(since.names) - 1)] == names)
         for key, position in asdict(self._position()).items():
             if position != (expected := getattr(since.position, key)):
-                self._refuse(f"{key} {expected}, found {position}")
+                self._refuse(f"expected {key} {expected}, found {position}")
         if not is_saved.all():
-            self._refuse(f"{len(since.names)} models, found {int((~is_saved).sum())} others")
+            self._refuse(f"expected {len(since.names)} models, found {int((~is_saved).sum())} others")
         run.tape.bury()
         step, left = run.executor.rows_at_a_time, 0
         for values in since.values(step):
@@ -390,9 +395,9 @@ class Keeper:
         run.algorithm.remember(since.memory)
         run.journal.go_on()
 
-    def _refuse(self, difference: str) -> None:
+    def _refuse(self, difference: str) -> NoReturn:
         raise ReplayError(
-            f"{self.path}: the replayed run differs from the checkpoint: expected {difference}; is the scenario's own "
+            f"{self.path}: the replayed run differs from the checkpoint: {difference}; is the scenario's own "
             "code deterministic? run it again from its beginning"
         )
 

@@ -179,9 +179,9 @@ def _failed(error: Exception) -> RunOutcome:
 def _run(task: RunTask) -> Run:
     """Resume an earlier attempt if its checkpoint is of this run, else run anew."""
     from simfl.runs import runner
-    from simfl.runs.checkpoint import ReplayError
     from simfl.runs.intervals import FILE
     from simfl.scenario import from_mapping
+    from simfl.tape.journal import ReplayError
 
     options: Any = {"device": task.device, "progress": _Interruption(), "checkpoint_every": task.checkpoint_s}
     if (task.folder / FILE).exists():

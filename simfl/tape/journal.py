@@ -13,15 +13,23 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from simfl.each import DisagreementError
+from simfl.errors import RunError
 from simfl.tape.executor import Evaluation, Executor, Forms
 from simfl.tape.layout import NO_ROW
 from simfl.tape.recording import Decide, Window
+
+T = TypeVar("T")
+
+
+class ReplayError(RunError):
+    """The replayed world differs from the checkpoint, so the checkpoint is useless."""
+
 
 #: Kinds of operations that write rows: gradients, combinations, serial ones, constants, functions beside gradients.
 KINDS = 5
@@ -127,7 +135,7 @@ class Journal:
         """See `Executor.evaluate`."""
         if self._past is not None:
             future: Future[Evaluation] = Future()
-            future.set_result(self._past.evaluations[len(self._evaluations)])
+            future.set_result(_next("evaluations", self._past.evaluations, len(self._evaluations)))
         else:
             future = self._executor.evaluate(rows, coefs, clients, clipping_norm)
         if self._keeps:
@@ -138,7 +146,7 @@ class Journal:
         """As `Executor.look`."""
         if self._past is not None:
             future: Future[NDArray[np.float32]] = Future()
-            future.set_result(self._past.answers[len(self._answers)])
+            future.set_result(_next("answers", self._past.answers, len(self._answers)))
         else:
             future = self._executor.look(rows, places)
         if self._keeps:
@@ -150,7 +158,7 @@ class Journal:
         return self._zeroed + self._executor.zeroed()
 
     def _answer(self, ask: Callable[[], NDArray[Any]]) -> NDArray[Any]:
-        answer = ask() if self._past is None else self._past.answers[len(self._answers)]
+        answer = ask() if self._past is None else _next("answers", self._past.answers, len(self._answers))
         if self._keeps:
             self._answers.append(np.array(answer))
         return answer
@@ -192,6 +200,13 @@ class Journal:
     def write(self, numbers: NDArray[np.int32], values: NDArray[np.float32], rows: int) -> None:
         """Set rows to values, f32 [k, d]; `rows` is the total number of rows."""
         self._executor.write(numbers, values, rows)
+
+
+def _next(what: str, recorded: Sequence[T], number: int) -> T:
+    """Return what was recorded for a request of a replay."""
+    if number >= len(recorded):
+        raise ReplayError(f"expected {number} {what}, found more")
+    return recorded[number]
 
 
 class Together:

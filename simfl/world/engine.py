@@ -147,8 +147,10 @@ class ClientProcess(_Event, simpy.Process):  # type: ignore[misc]
                 self._ok = isinstance(error, StopIteration)
                 self._value = error.value if isinstance(error, StopIteration) else error
                 event = None
-                if not self._ok and error.__traceback__ is not None:
-                    error.__traceback__ = error.__traceback__.tb_next  # without this method
+                if not self._ok:
+                    env.failing.append(self)
+                    if error.__traceback__ is not None:
+                        error.__traceback__ = error.__traceback__.tb_next  # without this method
                 env.schedule(self)
                 break
             if type(event) is Timeout and event._waiting is _NOBODY:
@@ -233,6 +235,8 @@ class Clock(simpy.Environment):  # type: ignore[misc]
         stopped: whether `stop` was called.
         interrupted: set it to end the run before the next event.
         paused: set it to make `run` return before the next event; `run` may be called again.
+        failing: processes that an error has ended, before the event at which it ends the run or another process
+            handles it. Meanwhile the state of the world is incomplete: no checkpoint may be taken.
     """
 
     now = 0.0  # SimPy has a property here; an attribute is faster, and read for every event
@@ -242,6 +246,7 @@ class Clock(simpy.Environment):  # type: ignore[misc]
     def __init__(self) -> None:
         super().__init__(0.0)
         self._failure: BaseException | None = None
+        self.failing: list[ClientProcess] = []
         #: Virtual time at the last check of progress, number of events when it was first seen, and at the next check.
         self._moment, self._moment_began, self._next_check = math.nan, 0, MOST_AT_ONCE // CHECKS
         self.events = 0
@@ -454,7 +459,7 @@ class Clock(simpy.Environment):  # type: ignore[misc]
                         callbacks, event.callbacks = event.callbacks, None
                         for callback in callbacks:
                             callback(event)
-                        if not event._ok and not hasattr(event, "_defused"):
+                        if not event._ok:
                             self._failed(event)
                 except BaseException as error:
                     self._broken(error)
@@ -485,7 +490,11 @@ class Clock(simpy.Environment):  # type: ignore[misc]
         self.now = self._now
 
     def _failed(self, event: simpy.Event) -> None:
-        """End the run with an event that has failed while no process waited for it."""
+        """End the run with an event that has failed, unless a process waited for it and got the error."""
+        if isinstance(event, ClientProcess):
+            self.failing.remove(event)
+        if hasattr(event, "_defused"):
+            return
         if isinstance(event, ClientProcess):
             self.fail(event._value, event.client)
         else:

@@ -138,7 +138,8 @@ def test_online_clients_make_updates(kind, options, data, topology, seed):
             continue  # it hears from nobody
         # From 5 s on there are no faults: every client that is left makes an update of 8 ms every few dozen ms.
         late = ((times_s > 6.0) & (clients == k)).sum()
-        assert late >= 20, f"client {k} made {late} updates in the last two seconds"
+        # Alone, it makes one every 100 ms; the one at 8.0 s is after the end.
+        assert late >= 19, f"client {k} made {late} updates in the last two seconds"
     for k in range(num_clients):
         assert algorithm.client_updates[k] == (clients == k).sum()
     assert algorithm.updates == len(rows)

@@ -2,6 +2,7 @@
 algorithm is tested in tests/test_reproducibility.py."""
 
 import dataclasses
+import itertools
 import math
 import shutil
 import sys
@@ -12,6 +13,7 @@ import pytest
 from simfl.errors import DataError, RunError, ScenarioError
 from simfl.records import read
 from simfl.runs import checkpoint
+from simfl.runs.evaluations import Evaluations
 from simfl.runs.intervals import parse_interval
 from simfl.runs.runner import prepare, resume, run
 from simfl.scenario import loads
@@ -100,6 +102,37 @@ def test_a_resumed_run_ends_at_the_same_target_or_divergence(tmp_path):
         assert equal(resumed, whole)
         assert (resumed.status, resumed.manifest.reason) == (whole.status, whole.manifest.reason)
     assert resumed.status == "diverged"
+
+
+def test_no_checkpoint_is_taken_between_the_error_of_a_process_and_the_end_of_the_run(made, tmp_path, monkeypatch):
+    """An error ends a process at once and the run at a later event; a checkpoint that is due between would lack
+    what the process did not do."""
+    take, count = Evaluations.take, itertools.count(1)
+
+    def fill_the_disk(self):
+        number = next(count)
+        self._context.world.clock.paused = number >= 3  # checkpoints are due after the third and the fourth
+        if number == 4:
+            raise RunError("the disk is full")
+        take(self)
+
+    monkeypatch.setattr(Evaluations, "take", fill_the_disk)
+    with pytest.raises(RunError, match="the disk is full"):
+        run(scenario(), out=tmp_path, checkpoint_every=1e6)
+    monkeypatch.undo()
+    folder = tmp_path / "run" / "001"
+    assert checkpoint.read(folder / "checkpoint.npz").position.updates == 40
+    assert equal(resume(folder), made[0])
+
+
+def test_a_checkpoint_without_an_answer_that_a_replay_needs_is_rejected(made, cut, monkeypatch):
+    whole = checkpoint._evaluations
+    monkeypatch.setattr(checkpoint, "_evaluations", lambda arrays, count: whole(arrays, count - 1))
+    with pytest.raises(RunError, match=r"differs from the checkpoint: expected \d evaluations, found more; .* run it"):
+        resume(cut)
+    task = RunTask(made[0].scenario, str(cut.parents[1]), "001")
+    assert run_task(task).status == "done", "it starts again"
+    assert equal(read(cut), made[0])
 
 
 def test_gradients_zeroed_before_a_checkpoint_are_counted(tmp_path, monkeypatch):
