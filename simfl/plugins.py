@@ -131,6 +131,11 @@ def load(catalogue: Named, name: str) -> Any:
     return pkgutil.resolve_name(getattr(plugin, catalogue)[name])
 
 
+def is_simfls(one: type) -> bool:
+    """Return whether a class is simfl's, and not of a user or of another package."""
+    return one.__module__.partition(".")[0] == "simfl"
+
+
 def origin(module: str) -> str:
     """Return the plugin that lists a module, or "simfl" for a module of the core."""
     for name, plugin in plugins().items():

@@ -30,6 +30,7 @@ from simfl.privacy.exact import Residues, rank_modulo
 from simfl.privacy.gaussian import gaussian_epsilon
 from simfl.privacy.network import View, error_of, recovered, rounding_of, unexplained
 from simfl.privacy.releases import Releases
+from simfl.privacy.terms import OF_HOLDERS
 from simfl.records.knowledge import write_knowledge
 from simfl.scenario import Scenario, from_mapping, load
 from simfl.tape.knowledge import MOST_ENTRIES, Sight
@@ -678,7 +679,7 @@ def statement_of(setup: Setup, releases: Releases) -> str:
     ledger = setup.ledger
     assert ledger is not None, "there is an account"
     counted = setup.holders is not None and ledger.terms.unit == "example" and not ledger.counts_holders
-    also = "; the accounts of observers count these, too" if counted and ledger.certifies(releases) else ""
+    also = f"; the accounts of observers count {OF_HOLDERS}, too" if counted and ledger.certifies(releases) else ""
     return f"{ledger.statement_of(releases)}{also}"
 
 

@@ -60,6 +60,11 @@ class CanaryModel(AbstractModel):
         return self.inner.convolutional
 
     @property
+    def clipped_by(self) -> str | None:
+        """See the inner model."""
+        return self.inner.clipped_by
+
+    @property
     def first_convolution(self) -> int | None:
         """See the inner model."""
         return self.inner.first_convolution

@@ -25,7 +25,7 @@ from simfl.build.kinds import check_options, find_algorithm, find_kind
 from simfl.build.known import is_known, uneven_weights
 from simfl.build.optimizers import optimizers_of
 from simfl.build.own import opened
-from simfl.build.privacy import not_counting, privacy_warnings, protect
+from simfl.build.privacy import privacy_warnings, protect, qualified
 from simfl.build.robust import attackers_of, held_by_attackers, hostility_of, rule_of, with_flipped_labels
 from simfl.build.secure_sums import secure_sum_of
 from simfl.build.setup import NOTHING_OWN, Own, Setup, Start
@@ -108,7 +108,7 @@ def assemble(scenario: Scenario, adapt: Adaptation | None = None, own: Own = NOT
     (topology, changing), underlay = graphs_of(scenario, streams), underlay_of(scenario, streams)
     setup = Setup(scenario, kind, algorithm, streams, dataset, shares, model, topology, underlay, start, changing, own)
     _check(setup)
-    setup.protection = not_counting(kind.protection(setup) or protect(setup), setup)
+    setup.protection = qualified(kind.protection(setup) or protect(setup), setup)
     if setup.ledger is not None:
         setup.ledger.attackers = attackers_of(scenario, streams)
     setup.problem = _problem(setup)
@@ -339,12 +339,6 @@ def _classes_left_out(setup: Setup) -> Iterator[str]:
 
 def _warnings(setup: Setup) -> Iterator[str]:
     """Yield the warnings that depend on the data."""
-    model = setup.model
-    if setup.protection.clip == "example" and model.user_clips:
-        yield (
-            f"privacy: clipped_gradient_sum of model {model.kind} is trusted to clip every example: it did so with the "
-            "examples it was tried out on; leave it out, and simfl clips them one by one"
-        )
     measured = {*OF_KNOWN_OPTIMA} & {*_further_measures(setup.scenario)}
     if measured and is_known(setup) and (warning := uneven_weights(setup)) is not None:
         yield warning

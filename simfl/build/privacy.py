@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from simfl.build.cohorts import check_adaptive, check_end, cohorts_of, planned_sums, within_budget
 from simfl.build.setup import Protection, Setup
 from simfl.errors import ScenarioError
+from simfl.plugins import is_simfls
 from simfl.privacy.accounting import Accountant
 from simfl.privacy.calibration import least_noise
 from simfl.privacy.cohorts import CohortLedger
@@ -23,7 +24,7 @@ from simfl.privacy.in_time import InTimeLedger, noising_coefficients, participat
 from simfl.privacy.ledger import Ledger
 from simfl.privacy.mechanisms import MECHANISMS
 from simfl.privacy.rounding import FINENESS, MOST_COORDINATES, Grid
-from simfl.privacy.terms import Terms
+from simfl.privacy.terms import OF_HOLDERS, Terms
 from simfl.records.display import show_range
 from simfl.scenario.data import RealData
 from simfl.scenario.privacy import (
@@ -257,29 +258,40 @@ def _grid(setup: Setup, scales: Sequence[float], level: float) -> Grid:
     return Grid.of(scales)
 
 
-def not_counting(protection: Protection, setup: Setup) -> Protection:
-    """Return the protection; its ledger names the releases that it does not count."""
+def qualified(protection: Protection, setup: Setup) -> Protection:
+    """Return the protection; its ledger names what it does not count, and what it trusts."""
     start, ledger, kind = setup.start, protection.ledger, setup.scenario.algorithm.kind
     if ledger is None:
         return protection
     uncounted, warnings = [], protection.warnings
     if setup.holders is not None and ledger.terms.unit == "example" and not ledger.counts_holders:
-        uncounted.append("what other clients that hold the same example release")
+        uncounted.append(OF_HOLDERS)
     if start is not None:
         what = f"what training the model that it starts from ({start.path}) released of the same data"
         uncounted.append(what)
         if ledger.accounted:
             covers = f"init.from: epsilon covers this run alone, not counting {what}"
             warnings = (*warnings, f"{covers}; add what that run spent on the same data")
-    if ":" in kind:
+    if not (is_simfls(setup.algorithm) and is_simfls(type(setup.kind))):
         uncounted.append(
             f"what the code of {kind} makes of data beside the gradients of the tape, nor that it may drop gradients "
             "for their sizes"
         )
-    if not uncounted:
+    trusts = [*_trusted(setup, protection)]
+    if not uncounted and not trusts:
         return protection
-    ledger = ledger.with_terms(uncounted="; nor ".join(uncounted))
+    ledger = ledger.with_terms(uncounted=tuple(uncounted), trusts=" and that ".join(trusts) or None)
     return dataclasses.replace(protection, ledger=ledger, warnings=warnings)
+
+
+def _trusted(setup: Setup, protection: Protection) -> Iterator[str]:
+    """Yield what code outside of simfl must do for the epsilon to hold."""
+    privacy, model = setup.scenario.privacy, setup.model
+    if protection.clip == "example" and model.clipped_by is not None:
+        yield f"{model.clipped_by} of model {setup.scenario.model.kind} clips every example"
+    mechanism = MECHANISMS.get(privacy.made_by) if privacy is not None else None
+    if mechanism is not None and not is_simfls(mechanism):
+        yield f"mechanism {mechanism.kind} of {mechanism.__module__} adds the noise of its {mechanism.level}"
 
 
 def privacy_warnings(setup: Setup) -> Iterator[str]:
@@ -287,6 +299,9 @@ def privacy_warnings(setup: Setup) -> Iterator[str]:
     ledger, data, sizes = setup.ledger, setup.scenario.data, setup.sizes
     if ledger is None or not ledger.accounted:
         return
+    if ledger.terms.trusts is not None:
+        advice = f"; without {setup.model.clipped_by}, simfl clips every example itself" * bool(setup.model.clipped_by)
+        yield f"privacy: epsilon holds only if {ledger.terms.trusts}, which simfl cannot prove{advice}"
     smallest, whole = int(np.argmin(sizes)), ledger.terms.unit != "example"
     n = len(sizes) if whole else int(sizes[smallest])
     if ledger.delta * n > 1.001:  # some papers take 1/n, rounded

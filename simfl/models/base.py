@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfl.models.lazy import jax, jnp, lax
+from simfl.plugins import is_simfls
 
 Array: TypeAlias = "jax.Array"
 """An array on the device, or its tracer."""
@@ -70,8 +71,17 @@ class AbstractModel(ABC):
     """Whether predictions are right or wrong, for data with classes."""
     predicts: ClassVar[bool] = True
     """Whether the model has predictions and not only a loss."""
-    user_clips: ClassVar[bool] = False
-    """Whether a user's function clips per-example gradients; it is trusted."""
+
+    @property
+    def clipped_by(self) -> str | None:
+        """Name of the function outside of simfl that clips examples; None without one.
+
+        The general `clip_and_sum` of this class clips the gradient of every example, whatever a subclass computes.
+        """
+        if is_simfls(type(self)):
+            return None
+        general = "clip_and_sum", "clipped_gradient_sum", "_gradients"
+        return next((name for name in general if getattr(type(self), name) is not getattr(AbstractModel, name)), None)
 
     def described(self) -> dict[str, Any]:
         """Return a user's model's entry in the manifest; empty for simfl's models."""

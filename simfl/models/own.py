@@ -133,7 +133,6 @@ class OwnModel(AbstractModel):
             "tokens": _takes_tokens(self.given),
             "has_accuracy": "accuracy" in self.all_metrics or (predicts and self.num_classes > 0),
             "predicts": predicts,
-            "user_clips": callable(getattr(self.given, "clipped_gradient_sum", None)),
         }
         for attribute, value in attributes.items():  # class attributes of other models
             object.__setattr__(self, attribute, value)
@@ -143,6 +142,11 @@ class OwnModel(AbstractModel):
     def size(self) -> int:
         """Number of trained parameters."""
         return self.own.size
+
+    @property
+    def clipped_by(self) -> str | None:
+        """The user's `clipped_gradient_sum`; None without one."""
+        return "clipped_gradient_sum" if callable(getattr(self.given, "clipped_gradient_sum", None)) else None
 
     @property
     def layout(self) -> Layout:
@@ -231,7 +235,7 @@ class OwnModel(AbstractModel):
         Micro-batches hold gradients of at most `GRADIENTS_BYTES`, or `CACHE_BYTES` on a CPU. The user's sum is clipped
         to a norm of C * sum_i weight_i, which bounds it in any case, and counts as zero if it is not finite.
         """
-        if not self.user_clips:
+        if self.clipped_by is None:
             return self._clip_each(params, x, y, weight, clipping_norm)
         tree = self.given.clipped_gradient_sum(self.own.tree(params), base.masked(x, weight), y, weight, clipping_norm)
         total = self.own.flat(jax.tree.leaves(tree))
@@ -281,7 +285,7 @@ class OwnModel(AbstractModel):
         """
 
         def everything(params: Array, x: Array, y: Array, weight: Array) -> Any:
-            gradient = self.clip_and_sum(params, x, y, weight, 1.0) if self.user_clips else ()
+            gradient = self.clip_and_sum(params, x, y, weight, 1.0) if self.clipped_by else ()
             return self.losses(params, x, y), self.correct(params, x, y), self.metrics(params, x, y), gradient
 
         text = jax.jit(everything).lower(jnp.zeros(self.size), x, y, jnp.ones(len(x))).as_text()

@@ -65,7 +65,7 @@ def try_out(model: OwnModel, x: NDArray[Any], y: NDArray[Any]) -> None:
         )
     _check_independence(model, jax.tree.map(np.asarray, look))
     _check_predictions(model, begin, x)
-    if model.user_clips:
+    if model.clipped_by is not None:
         _check_closed_form(model, moved, x, y)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from simfl.privacy.cohorts import CohortLedger
 from simfl.privacy.ledger import Ledger
 from simfl.privacy.releases import Releases
+from simfl.privacy.terms import OF_HOLDERS
 
 _UNITS = {
     "example": "one example of a client",
@@ -27,6 +28,7 @@ def assumptions(ledger: Ledger, releases: Releases) -> dict[str, str]:
     if terms.neighbors == "replace_one":
         moved = "one example replaced" if terms.unit == "example" else f"all data of one {terms.unit} replaced"
     grid = terms.rounding is not None or (isinstance(ledger, CohortLedger) and ledger.plan.grid is not None)
+    trusts = {} if terms.trusts is None else {"own code": terms.trusts}
     return {
         "unit": _unit(ledger),
         "neighbors": f"{moved}; all else takes place at the same times",
@@ -35,6 +37,7 @@ def assumptions(ledger: Ledger, releases: Releases) -> dict[str, str]:
         "numbers": _numbers(ledger),
         "holders": _holders(ledger),
         "trust": _trust(ledger),
+        **trusts,
         "floating point": "discrete noise on a grid, so last bits show nothing" if grid else _REAL,
         "generator": "draws and noise are unknown to the adversary; here they follow from the scenario's seed, with "
         "keys of 32 bits for mini-batches, so this is a simulation of a promise and not a promise",
@@ -49,7 +52,7 @@ def assumptions_of_view(ledger: Ledger, releases: Releases, shared: bool, sums: 
     assumed = assumptions(ledger, releases)
     if assumed:
         if shared and ledger.terms.unit == "example":
-            assumed["holders"] = "counted: all clients that hold an example"
+            assumed["holders"] = _holders(ledger, shared)
         sees = "of messages to the same node it sees the sum alone" if sums else "it sees the messages that reach it"
         assumed["observer"] = f"{sees}; it does as the algorithm says, and shares its view with nobody"
     return assumed
@@ -122,12 +125,13 @@ def _trust(ledger: Ledger) -> str:
     return f"{own}; the senders of updates stay hidden" if ledger.terms.view == "global_hidden" else own
 
 
-def _holders(ledger: Ledger) -> str:
+def _holders(ledger: Ledger, shared: bool = False) -> str:
     """Say who else may release something about the same data."""
-    if ledger.terms.unit != "example":
-        return f"no other {ledger.terms.unit} has the same data"
-    if ledger.counts_holders:
-        return "counted: all clients that hold an example"
-    if ledger.terms.uncounted is not None:
-        return f"not counted: {ledger.terms.uncounted}"
-    return "each example is at one client"
+    terms, held = ledger.terms, "each example is at one client"
+    if terms.unit != "example":
+        held = f"no other {terms.unit} has the same data"
+    elif shared or ledger.counts_holders:
+        held = "counted: all clients that hold an example"
+    uncounted = [what for what in terms.uncounted if not (shared and what == OF_HOLDERS)]
+    parts = [held] * (OF_HOLDERS not in uncounted)
+    return "; ".join([*parts, f"not counted: {'; nor '.join(uncounted)}"] if uncounted else parts)

@@ -50,7 +50,7 @@ from simfl.privacy.accounting import Accountant, epsilon_of
 from simfl.privacy.adaptive import AdaptiveNorm
 from simfl.privacy.calibration import releases_within
 from simfl.privacy.gaussian import gaussian_epsilon
-from simfl.privacy.ledger import AFFORDABLE, HONEST, NOT_CERTIFIED, OUTSIDE, Composition, Ledger, greatest
+from simfl.privacy.ledger import AFFORDABLE, NOT_CERTIFIED, OUTSIDE, Composition, Ledger, greatest
 from simfl.privacy.releases import Promise, Releases, Tally
 from simfl.privacy.strategies import Strategy
 from simfl.privacy.terms import Terms, View
@@ -280,14 +280,8 @@ class CohortLedger(Ledger):
         """One line: the meaning of planned releases' epsilon, or why there is none."""
         return self._statement(None)
 
-    def statement_of(self, releases: Releases) -> str:
-        """Return the meaning of the releases' epsilon, or why there is none."""
-        if self.accounted and releases.refusal is not None:
-            return f"{NOT_CERTIFIED}{releases.refusal}"
-        statement, uncounted = self._statement(releases), self.terms.uncounted
-        if self.accounted and uncounted is not None:
-            statement = f"{statement}; not counting {uncounted}"
-        return f"{statement}; {HONEST}" if self.accounted and self.attackers else statement
+    def _said_of(self, releases: Releases) -> str:
+        return self._statement(releases)
 
     def _statement(self, releases: Releases | None) -> str:
         if self._refusal is not None:

@@ -211,10 +211,18 @@ class Ledger:
         """Return the meaning of the releases' epsilon in one line, or why there is none."""
         if self.accounted and releases.refusal is not None:
             return f"{NOT_CERTIFIED}{releases.refusal}"
-        statement, uncounted = self.statement, self.terms.uncounted
-        if self.accounted and uncounted is not None:
-            statement = f"{statement}; not counting {uncounted}"
-        return f"{statement}; {HONEST}" if self.accounted and self.attackers else statement
+        parts, terms = [self._said_of(releases)], self.terms
+        if self.accounted and terms.uncounted:
+            parts.append(f"not counting {'; nor '.join(terms.uncounted)}")
+        if self.accounted and terms.trusts is not None:
+            parts.append(f"assuming that {terms.trusts}")
+        if self.accounted and self.attackers:
+            parts.append(HONEST)
+        return "; ".join(parts)
+
+    def _said_of(self, releases: Releases) -> str:
+        """Return the first part of `statement_of`, for releases that are not refused."""
+        return self.statement
 
     # -- releases ------------------------------------------------------------------------------
 

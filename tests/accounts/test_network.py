@@ -15,6 +15,7 @@ from simfl.accounts.network import Network, network, reconstruct
 from simfl.algorithms.adpsgd import ADPSGD
 from simfl.errors import ScenarioError
 from simfl.privacy.gaussian import gaussian_epsilon
+from simfl.privacy.terms import OF_HOLDERS
 from simfl.records import RunFolder
 from simfl.runs.runner import Simulation, prepare
 from simfl.tape.executor import choose_device
@@ -397,8 +398,8 @@ def test_an_example_counts_with_the_gradients_of_all_holders(kind, options, priv
 
 def test_the_statement_says_that_other_holders_are_not_counted():
     report = network(scenario("decentralized_sgd", updates=18, **HELD), observers=[0])
-    assert "not counting what other clients that hold the same example release" in report.statement
-    assert report.statement.endswith("the accounts of observers count these, too")
+    assert f"not counting {OF_HOLDERS}" in report.statement
+    assert report.statement.endswith(f"the accounts of observers count {OF_HOLDERS}, too")
     alone = network(scenario("decentralized_sgd", updates=18), observers=[0])
     assert "hold the same example" not in alone.statement
     # of three full-rate releases of several clients each

@@ -11,12 +11,17 @@ import pytest
 import yaml
 
 import simfl
+from simfl.attacks.canary import CanaryModel
 from simfl.build.assembly import assemble
 from simfl.build.own import opened
 from simfl.build.setup import Own
 from simfl.errors import ScenarioError
+from simfl.models import AbstractModel
 from simfl.models.libraries import Network
 from simfl.models.own import Parameters
+from simfl.models.softmax import Softmax
+from simfl.privacy.assumptions import assumptions
+from simfl.privacy.releases import Releases
 from simfl.runs.runner import prepare, resume, run
 from simfl.scenario import loads
 from simfl.streams import Streams
@@ -254,3 +259,79 @@ def test_only_trained_parameters_are_sent_and_all_are_returned(module, tmp_path)
     assert runs[1].evaluate()["loss"] == runs[1].metrics["test_loss"].iloc[-1]
     from_it = prepare(mapping | {"init": {"from": str(runs[1].folder)}}, model=part)
     np.testing.assert_array_equal(from_it.training.initial, runs[1].model["out"].ravel())
+
+
+#: Clips every example of a small batch, such as the four of the trial, and none of a larger one.
+FORGETFUL = """
+    def clipped_gradient_sum(self, params, x, y, weight, norm):
+        def one(x, y, weight):
+            gradient = jax.grad(lambda tree: self.losses(tree, x[None], y[None])[0])(params)
+            size = jnp.sqrt(sum(jnp.sum(leaf**2) for leaf in jax.tree.leaves(gradient)))
+            clipped = jnp.where(len(weights) > 4, 1.0, jnp.minimum(1.0, norm / size))
+            return jax.tree.map(lambda leaf: weight * clipped * leaf, gradient)
+
+        weights = weight
+        return jax.tree.map(lambda leaf: leaf.sum(0), jax.vmap(one)(x, y, weight))
+"""
+
+PRIVATE = "privacy: {mechanism: gaussian, clipping_norm: 0.01, noise_multiplier: 1.0}\n"
+
+
+def statement_and_assumptions(setup):
+    releases = Releases([3] * len(setup.sizes))
+    return setup.ledger.statement_of(releases), assumptions(setup.ledger, releases)
+
+
+def test_a_statement_names_a_users_function_that_clips(module):
+    """It is right where it is tried out, and leaves the clip out in a larger batch: no account can see that."""
+    module.write_text(MODULE + FORGETFUL)
+    setup = assemble(loads(TEXT + PRIVATE, "own"))
+    x, y = np.full((8, 5), 9.0, np.float32), np.arange(8) % 2
+    sums = [setup.model.clip_and_sum(np.ones(setup.model.size), x, y, np.arange(8) < n, 0.01)[0] for n in (8, 7)]
+    assert np.linalg.norm(sums[0] - sums[1]) > 0.01 * 1.001
+    trusts = "clipped_gradient_sum of model own_net_of_a_test:make clips every example"
+    statement, assumed = statement_and_assumptions(setup)
+    assert statement.endswith(f"; assuming that {trusts}")
+    assert assumed["own code"] == trusts
+    (warning,) = [one for one in setup.warnings if "clipped_gradient_sum" in one]
+    assert warning == (
+        f"privacy: epsilon holds only if {trusts}, which simfl cannot prove; without clipped_gradient_sum, simfl clips "
+        "every example itself"
+    )
+
+
+def test_nothing_is_trusted_where_simfl_clips_or_nothing_is_private(module):
+    setup = assemble(loads(TEXT + PRIVATE, "own"))
+    statement, assumed = statement_and_assumptions(setup)
+    assert "assuming" not in statement
+    assert "own code" not in assumed
+    module.write_text(MODULE + FORGETFUL)
+    assert not [one for one in assemble(loads(TEXT, "own")).warnings if "clip" in one]
+    update = TEXT.replace("sync_sgd", "fedavg") + PRIVATE.replace("gaussian", "gaussian_update")
+    setup = assemble(loads(update, "own"))
+    assert "assuming" not in statement_and_assumptions(setup)[0], "the whole update is clipped by simfl"
+
+
+class Doubled(Softmax):
+    """One of simfl's models with changed errors; its closed form of clipping trusts them."""
+
+    kind = "doubled"
+
+    def output_errors(self, z, y):
+        return 2.0 * super().output_errors(z, y)
+
+
+class General(AbstractModel):
+    """A model of a user's that leaves clipping to simfl."""
+
+    kind, size = "general", 1
+    init = predict = losses = correct = None
+
+
+def test_a_subclass_of_simfls_models_is_trusted_if_it_clips_by_itself(module):
+    private = loads(TEXT.replace('{kind: "own_net_of_a_test:make", options: {hidden: 4}}', "softmax") + PRIVATE, "own")
+    assert assemble(private).model.clipped_by is None
+    setup = assemble(private, own=Own(model=Doubled((5,), 2)))
+    assert statement_and_assumptions(setup)[1]["own code"] == "clip_and_sum of model object:Doubled clips every example"
+    assert CanaryModel.around(setup.model, 3, 1.0).clipped_by == "clip_and_sum", "an audit trusts it, too"
+    assert General((5,)).clipped_by is None

@@ -6,12 +6,16 @@ import numpy as np
 import pytest
 
 from simfl import run
+from simfl.algorithms.sync_sgd import SyncSGD
 from simfl.build.assembly import assemble
 from simfl.errors import ScenarioError
 from simfl.plots import describe_noise
 from simfl.privacy.accounting import Release, epsilon_of
+from simfl.privacy.assumptions import assumptions
 from simfl.privacy.ledger import greatest
+from simfl.privacy.mechanisms import Gaussian
 from simfl.privacy.noise import unit_std
+from simfl.privacy.releases import Releases
 from simfl.records import read
 from simfl.records.display import show_range
 from simfl.scenario import loads
@@ -288,3 +292,25 @@ def test_noise_from_a_budget_knows_how_often_a_user_can_be_in_a_sum(rule, most):
     planned = setup.kind.planned(setup)
     assert planned.counts == [most] * 8
     assert greatest(setup.ledger.final_epsilon(planned)) == pytest.approx(3.0, rel=2e-3)
+
+
+class Louder(Gaussian):
+    """A mechanism of another package."""
+
+
+class Packaged(SyncSGD):
+    """An algorithm of another package."""
+
+
+def test_a_statement_names_the_mechanism_and_the_algorithm_of_another_package(monkeypatch):
+    monkeypatch.setattr("simfl.build.privacy.MECHANISMS", {"gaussian": Louder})
+    monkeypatch.setattr("simfl.build.assembly.find_algorithm", lambda kind: Packaged)
+    text = "algorithm: {kind: sync_sgd, batch_size: 4}\nmodel: logistic\ndata: {set: logistic, samples: 99}\n"
+    setup = assemble(loads(text + "privacy: {mechanism: gaussian, noise_multiplier: 1.0}\nstop: {updates: 9}\n", "own"))
+    releases = Releases([1] * len(setup.sizes))
+    statement, assumed = setup.ledger.statement_of(releases), assumptions(setup.ledger, releases)
+    trusts = f"mechanism gaussian of {__name__} adds the noise of its noise_multiplier"
+    assert statement.endswith(f"; assuming that {trusts}")
+    assert "not counting what the code of sync_sgd makes of data" in statement
+    assert assumed["own code"] == trusts
+    assert "the code of sync_sgd" in assumed["holders"]

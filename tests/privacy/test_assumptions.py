@@ -9,7 +9,7 @@ from simfl.privacy.cohorts import CohortLedger, CohortPlan
 from simfl.privacy.ledger import Ledger
 from simfl.privacy.releases import Releases
 from simfl.privacy.rounding import Rounding
-from simfl.privacy.terms import Terms
+from simfl.privacy.terms import OF_HOLDERS, Terms
 
 NAMES = [
     "unit", "neighbors", "draws", "availability", "numbers", "holders", "trust", "floating point", "generator",
@@ -35,7 +35,13 @@ def of_users(plan, cohorts=10, **terms):
         (assumed("shuffle", neighbors="replace_one"), "neighbors", "one example replaced; all else"),
         (assumed(unit="client"), "draws", "all data of a client are in each of its releases"),
         (assumed(unit="client"), "neighbors", "one client adds nothing"),
-        (assumed(uncounted="what others release"), "holders", "not counted: what others release"),
+        (assumed(uncounted=("this", "that")), "holders", "each example is at one client; not counted: this; nor that"),
+        (assumed(uncounted=(OF_HOLDERS,)), "holders", f"not counted: {OF_HOLDERS}"),
+        (
+            assumed(unit="client", uncounted=("this",)),
+            "holders",
+            "no other client has the same data; not counted: this",
+        ),
         (assumed(rounding=Rounding(10)), "floating point", "last bits show nothing"),
         (assumed(), "floating point", "may tell more"),
         (assumed(view="global_hidden"), "trust", "the senders of updates stay hidden"),
@@ -55,6 +61,25 @@ def of_users(plan, cohorts=10, **terms):
 def test_an_account_says_what_it_assumes(words, name, text):
     assert list(words) == NAMES
     assert text in words[name]
+
+
+def test_an_account_names_code_that_it_trusts_and_the_statement_says_so():
+    ledger = Ledger(Terms("gaussian", 1e-5, trusts="f clips"), np.array([20]), 5, "poisson", [1.0])
+    words = assumptions(ledger, Releases([1]))
+    assert words["own code"] == "f clips"
+    assert ledger.statement_of(Releases([1])).endswith("; assuming that f clips")
+    lost = Releases([1], refusal="it was lost")
+    assert assumptions(ledger, lost) == {}
+    assert ledger.statement_of(lost) == "not certified: it was lost"
+    users = CohortLedger(Terms("g", 1e-5, trusts="f clips"), np.array([9]), 5, "shuffle", [1.0], CohortPlan(1.0))
+    assert users.statement_of(Releases([1], cohorts=1)).endswith("; assuming that f clips")
+
+
+def test_observers_of_shared_data_learn_what_else_is_not_counted():
+    terms = Terms("gaussian", 1e-5, uncounted=(OF_HOLDERS, "what a model released"))
+    ledger = Ledger(terms, np.array([20, 30]), 5, "poisson", [1.0, 1.0])
+    words = assumptions_of_view(ledger, Releases([3, 3]), shared=True)
+    assert words["holders"] == "counted: all clients that hold an example; not counted: what a model released"
 
 
 def test_without_an_epsilon_nothing_is_assumed():
