@@ -258,8 +258,8 @@ def _grid(setup: Setup, scales: Sequence[float], level: float) -> Grid:
     return Grid.of(scales)
 
 
+def qualified(protection: Protection, setup: Setup) -> Protection:
     """Return the protection; its ledger names what it does not count and trusts."""
-    """Return the protection; its ledger names what it does not count, and what it trusts."""
     start, ledger, kind = setup.start, protection.ledger, setup.scenario.algorithm.kind
     if ledger is None:
         return protection

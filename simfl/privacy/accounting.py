@@ -516,8 +516,19 @@ def _exact_gaussian(pairs: Pairs) -> float | None:
     """
     if _on_grid(pairs) or any(pair.rate < 1.0 or pair.pure_epsilon is not None for pair, _ in pairs):
         return None
-    precision = sum(count / pair.noise_multiplier / pair.noise_multiplier for pair, count in pairs)
-    return (2.0 if pairs[0][0].replace else 1.0) / (1 / math.sqrt(precision) if precision else math.inf)
+    return _without_sampling(pairs)[0]
+
+
+def _without_sampling(pairs: Pairs) -> tuple[float, float]:
+    """Return (mu, epsilon) of Gaussian and of pure releases as if none was sampled.
+
+    Sampling never costs more: the pair of a sampled release is a mixture of that of the whole release and of two equal
+    laws, and hockey-stick divergences are jointly convex. Noise on a grid is not covered.
+    """
+    pure = sum(count * pair.pure_epsilon for pair, count in pairs if pair.pure_epsilon is not None)
+    gaussian = [(pair, count) for pair, count in pairs if pair.pure_epsilon is None]
+    precision = sum(count / pair.noise_multiplier / pair.noise_multiplier for pair, count in gaussian)
+    return (2.0 if pairs[0][0].replace else 1.0) / (1 / math.sqrt(precision) if precision else math.inf), pure
 
 
 def _interval(pairs: Pairs, near: float) -> float:
@@ -564,9 +575,9 @@ def epsilon_of(
 ) -> float:
     """Return epsilon at delta of releases composed; inf without protection.
 
-    `accountant`: `renyi` (cheap), `pld` (numerical composition of privacy loss distributions, or the Renyi bound where
-    they lack the precision), or the smaller of the two, `tightest`, which is exact to 1e-6 for Gaussian releases
-    without sampling.
+    `accountant`: `renyi` (cheap), `pld` (numerical composition of privacy loss distributions), or `tightest`, the
+    smallest of these two and of the closed form without sampling. `pld` is `tightest` where distributions lack the
+    precision, and above an epsilon of 300. Both are exact to 1e-6 for Gaussian releases without sampling.
 
     Raises:
         ConditionError: nothing can be certified for this sampling under this relation.
@@ -590,12 +601,16 @@ def _epsilon(pairs: tuple[tuple[Pair, int], ...], delta: float, accountant: Acco
     if pure and len(pairs) == 1:  # exact for releases of one kind
         return composed_epsilon(pairs[0][0].pure_epsilon or 0.0, pairs[0][1], delta)
     by_renyi = _renyi_epsilon(pairs, delta)
-    if pure:  # the sum of the epsilons holds with delta = 0
-        by_renyi = min(by_renyi, sum(count * (pair.pure_epsilon or 0.0) for pair, count in pairs))
-    if accountant == "renyi" or by_renyi == 0.0 or _on_grid(pairs):
+    if _on_grid(pairs):
         return by_renyi
-    by_distribution = _distribution_epsilon(pairs, delta, by_renyi)
-    return by_distribution if accountant == "pld" and by_distribution < math.inf else min(by_renyi, by_distribution)
+    mu, added = _without_sampling(pairs)
+    if pure:  # the sum of the epsilons holds with delta = 0
+        by_renyi = min(by_renyi, added)
+    if accountant == "renyi" or by_renyi == 0.0:
+        return by_renyi
+    bound = min(by_renyi, gaussian_epsilon(delta, mu) + added)
+    by_distribution = _distribution_epsilon(pairs, delta, bound)
+    return by_distribution if accountant == "pld" and by_distribution < math.inf else min(bound, by_distribution)
 
 
 def delta_of(composition: Composition, epsilon: float, *, neighbors: Neighbors = "add_or_remove") -> float:
@@ -613,14 +628,17 @@ def delta_of(composition: Composition, epsilon: float, *, neighbors: Neighbors =
     mu = _exact_gaussian(pairs)
     if mu is not None:
         return gaussian_delta(epsilon, mu)
-    by_renyi = _renyi_delta(pairs, epsilon)
+    bound = _renyi_delta(pairs, epsilon)
     if _on_grid(pairs):
-        return min(1.0, by_renyi + (1.0 + math.exp(min(epsilon, 700.0))) * _drift(pairs))
+        return min(1.0, bound + (1.0 + math.exp(min(epsilon, 700.0))) * _drift(pairs))
+    mu, pure = _without_sampling(pairs)
+    if epsilon >= pure:
+        bound = min(bound, gaussian_delta(epsilon - pure, mu))
     interval, many = _interval(pairs, max(epsilon, _renyi_epsilon(pairs, 0.1))), sum(count for _, count in pairs)
-    if interval > 1.0 or by_renyi == 0.0:
-        return by_renyi
+    if interval > 1.0 or bound == 0.0:
+        return bound
     delta = float(_composed_distribution(tuple(pairs), interval).get_delta_for_epsilon(epsilon))
-    return min(by_renyi, delta + _ROUNDING * many)
+    return min(bound, delta + _ROUNDING * many)
 
 
 def _renyi_delta(pairs: Pairs, epsilon: float) -> float:

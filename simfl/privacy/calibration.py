@@ -69,6 +69,8 @@ def least_noise(spent: Callable[[float, Accountant], float], epsilon: float, acc
     log_z = float(scipy.optimize.brentq(lambda log_z: excess(log_z, accountant), log_low, log_high, xtol=2e-5))
     while excess(log_z, accountant) > 0:
         log_z += 2e-5
+    if accountant == "tightest" and excess(log_z, "renyi") <= 0.0:  # the two agree here, and their searches may not
+        return min(math.exp(log_z), least_noise(spent, epsilon, "renyi"))
     return math.exp(log_z)
 
 

@@ -38,7 +38,7 @@ def gaussian_delta(epsilon: float, mu: float) -> float:
     terms nearly cancel. Balle and Wang 2018, Theorem 8. `epsilon` >= 0; `mu` >= 0 is infinite without noise.
     """
     checks.not_negative(epsilon=epsilon, mu=mu)
-    if mu == 0.0 or math.isinf(epsilon):
+    if mu == 0.0 or math.isinf(epsilon) or epsilon / mu - 0.5 * mu > 40.0:  # Phi(-40) is less than any float64
         return 0.0
     return 1.0 if math.isinf(mu) else min(1.0, math.exp(_log_delta(epsilon, mu)))
 

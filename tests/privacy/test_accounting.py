@@ -23,6 +23,7 @@ from simfl.privacy.accounting import (
     renyi_to_epsilon,
     replaced_renyi,
 )
+from simfl.privacy.gaussian import gaussian_epsilon
 
 QUICK = settings(max_examples=25, deadline=None, derandomize=True)
 noises = st.floats(0.5, 8.0)
@@ -291,6 +292,37 @@ def test_epsilon_never_decreases_with_more_releases(z, q):
         epsilon_of([(Release(z, q), count)], 1e-5) for count in (1, 2, 3, 5, 8, 30, 100, 1000, 10**4, 10**6, 10**9)
     ]
     assert epsilons == sorted(epsilons)
+
+
+KINDS = [
+    ("add_or_remove", "poisson", 1.0),
+    ("replace_one", "poisson", 2.0),
+    ("replace_one", "without_replacement", 2.0),
+]
+
+
+@pytest.mark.parametrize(("neighbors", "sampling", "moved"), KINDS)
+@pytest.mark.parametrize("z", [0.3, 1.0, 3.0])
+@pytest.mark.parametrize("q", [0.5, 0.9, 0.9999])
+@pytest.mark.parametrize("count", [30, 3000, 100_000])
+def test_the_tightest_epsilon_is_at_most_every_other_that_is_proven(z, q, count, neighbors, sampling, moved):
+    """Sampling never costs more than none, whose epsilon is exact; above 300 no loss distribution is computed."""
+    composition, drawn = [(Release(z, q, sampling), count)], {"neighbors": neighbors}
+    epsilon = epsilon_of(composition, 1e-5, **drawn)
+    unsampled = gaussian_epsilon(1e-5, moved * math.sqrt(count) / z)
+    assert epsilon <= min((1 + 1e-12) * unsampled, epsilon_of(composition, 1e-5, accountant="renyi", **drawn))
+    if unsampled > 300.0:
+        assert epsilon <= epsilon_of(composition, 1e-5, accountant="pld", **drawn)
+        assert delta_of(composition, unsampled, **drawn) <= 1.0001e-5
+
+
+def test_unsampled_bounds_hold_for_several_kinds_and_pure_releases():
+    mixed = [(Release(1.0, 0.999), 2000), (Release(0.5, 0.99), 500)]
+    assert epsilon_of(mixed, 1e-5) <= (1 + 1e-12) * gaussian_epsilon(1e-5, math.sqrt(2000 + 500 / 0.25))
+    pure = [(Release(0.0, 1.0, "none", 2.0), 3)]
+    together = epsilon_of(mixed + pure, 1e-5)
+    assert epsilon_of(mixed, 1e-5) < together <= epsilon_of(mixed, 1e-5) + 6.0 + 1e-9
+    assert delta_of(mixed + pure, together) <= 1.0001e-5
 
 
 def test_epsilon_is_zero_without_releases_and_infinite_without_noise():

@@ -37,6 +37,16 @@ def test_the_tightest_accountant_needs_the_least_noise():
     assert multipliers[0] < 0.99 * multipliers[1]
 
 
+@pytest.mark.parametrize("rate", [0.3, 0.9, 0.9999])
+def test_the_tightest_noise_is_at_most_that_of_every_accountant(rate):
+    """Above an epsilon of 300 accountants agree, and two searches may end apart by their tolerance."""
+    tightest, *others = (
+        noise_multiplier_for(1000.0, 1e-5, steps=100, sampling_rate=rate, accountant=a)
+        for a in ("tightest", "renyi", "pld")
+    )
+    assert tightest <= min(others)
+
+
 @settings(max_examples=100, deadline=None, derandomize=True)
 @given(
     budget=st.floats(0.0, 1e4),

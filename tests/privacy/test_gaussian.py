@@ -85,7 +85,9 @@ def test_the_closed_forms_have_their_limits():
     assert gaussian_epsilon(1e-5, 0.0) == gaussian_delta(1.0, 0.0) == 0.0
     assert gaussian_epsilon(1e-5, math.inf) == math.inf
     assert gaussian_delta(1.0, math.inf) == 1.0
-    assert gaussian_delta(math.inf, 1.0) == 0.0
+    assert gaussian_delta(math.inf, 1.0) == gaussian_delta(math.inf, math.inf) == 0.0
+    assert gaussian_delta(1e300, 1e-9) == gaussian_delta(1e300, 1e100) == gaussian_delta(39.0, 1.0) == 0.0
+    assert 0.0 < gaussian_delta(38.5, 1.0) < 1e-300
     assert gaussian_delta(1e-3, 1e3) == pytest.approx(1.0)
     assert analytic_std(1.0, 1e-5, 0.0) == 0.0
 

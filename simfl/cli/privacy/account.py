@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Annotated, Any, get_args
 
 from typer import Option
@@ -53,16 +54,14 @@ def command(
     rows: list[Row | str] = [f"All releases together, at delta = {show(delta)}"]
     exact = sampling_rate == 1.0 or sampling in ("none", "one_pass")
     by_renyi = epsilon_of(composition, delta, neighbors=neighbors, accountant="renyi")
-    rows += [
-        (_BY[by], epsilon_by, _how(by, epsilon_by, exact, epsilon_by == by_renyi))
-        for by, epsilon_by in epsilons.items()
-    ]
+    sensitivity = 2.0 if neighbors == "replace_one" else 1.0
+    plain = gaussian_epsilon(delta, sensitivity * math.sqrt(steps) / noise_multiplier) if noise_multiplier else math.inf
+    bounds = {"Renyi divergence": by_renyi, "the epsilon without sampling": plain}
+    rows += [(_BY[by], epsilon_by, _how(by, epsilon_by, exact, bounds)) for by, epsilon_by in epsilons.items()]
     if epsilon is not None:
         result["delta_at_epsilon"] = delta_of(composition, epsilon, neighbors=neighbors)
         rows.append((f"delta at epsilon = {show(epsilon)}", result["delta_at_epsilon"], "certified"))
     if sampling_rate < 1.0 and sampling in ("poisson", "without_replacement") and noise_multiplier > 0.0:
-        sensitivity = 2.0 if neighbors == "replace_one" else 1.0
-        plain = gaussian_epsilon(delta, sensitivity * math.sqrt(steps) / noise_multiplier)
         result["epsilon_without_sampling"] = plain
         rows += ["For comparison", ("epsilon without sampling", plain, "exact: every example in every release")]
         if sampling == "poisson" and neighbors == "add_or_remove":
@@ -79,9 +78,10 @@ def command(
     present(f"{title}, sampling: {sampling}", rows, notes=notes, result=result, as_json=as_json)
 
 
-def _how(by: str, epsilon: float, exact: bool, by_renyi: bool) -> str:
+def _how(by: str, epsilon: float, exact: bool, bounds: Mapping[str, float]) -> str:
     if math.isinf(epsilon):
         return "not certified: no noise protects the data"
-    if by == "pld" and by_renyi and epsilon > 0.0 and not exact:
-        return "certified: by Renyi divergence, since loss distributions are not precise enough here"
+    bound = next((name for name, value in bounds.items() if math.isclose(value, epsilon)), None)
+    if by == "pld" and bound is not None and epsilon > 0.0 and not exact:
+        return f"certified: by {bound}, since loss distributions are not precise enough here"
     return "certified: exact, releases without sampling are one Gaussian" if exact and by != "renyi" else _HOW[by]

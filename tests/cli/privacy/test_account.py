@@ -40,6 +40,13 @@ def test_one_gaussian_alone_is_exact(simfl_):
     assert "For comparison" not in out
 
 
+def test_above_an_epsilon_of_300_the_bound_in_place_of_distributions_is_named(simfl_):
+    for rate, bound in ((0.3, "Renyi divergence"), (0.9999, "the epsilon without sampling")):
+        code, out, _ = simfl_("privacy", "account", "-z", 1, "--steps", 3000, "--sampling-rate", rate)
+        assert code == 0
+        assert f"certified: by {bound}, since loss distributions are not" in " ".join(out.split())
+
+
 def test_without_noise_nothing_is_certified(simfl_):
     code, out, _ = simfl_("privacy", "account", "-z", 0, "--steps", 3)
     assert code == 0
