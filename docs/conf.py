@@ -79,7 +79,7 @@ BELOW = {
         "known_optima",
         "plugins",
     ],
-    "reference": ["scenario", "algorithms", "faults", "network", "glossary", "api"],
+    "reference": ["scenario", "algorithms", "combinations", "faults", "network", "glossary", "api"],
     "algorithms": [
         "algorithms-servers",
         "algorithms-rounds",

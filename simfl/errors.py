@@ -38,9 +38,13 @@ class RunError(SimflError):
 
 
 def nearest(word: object, valid: Iterable[str]) -> str:
-    """Return `"; did you mean 'x'?"` for the closest valid word, or ""."""
-    close = difflib.get_close_matches(str(word), list(valid), n=1, cutoff=0.6)
-    return f"; did you mean '{close[0]}'?" if close else ""
+    """Return `"; did you mean 'x'?"` for the closest valid word, or "".
+
+    Words are compared without case.
+    """
+    words = {name.casefold(): name for name in reversed(list(valid))}  # the first of those that differ in case alone
+    close = difflib.get_close_matches(str(word).casefold(), words, n=1, cutoff=0.6)
+    return f"; did you mean '{words[close[0]]}'?" if close else ""
 
 
 def to_path(value: object, expected: str) -> Path:

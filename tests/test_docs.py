@@ -29,6 +29,7 @@ from simfl.studies.reproducing import PAPERS
 
 ROOT = Path(__file__).parents[1]
 SCRIPTS = sorted(path for path in (ROOT / "docs").glob("*.py") if "argparse" in path.read_text(encoding="utf-8"))
+COMBINATIONS = runpy.run_path(str(ROOT / "docs" / "make_combinations.py"))
 PAGES = sorted([*(ROOT / "docs").glob("*.md"), *ROOT.glob("*.md")])
 
 
@@ -118,6 +119,22 @@ def test_every_algorithm_is_in_the_catalogue():
     page = (ROOT / "docs" / "algorithms.md").read_text(encoding="utf-8")
     catalogue = page.partition("## What an update")[0]
     assert set(re.findall(r"^\| \[`(\w+)`\]", catalogue, re.MULTILINE)) == set(ALGORITHMS)
+
+
+@pytest.mark.slow(every=8)
+@pytest.mark.parametrize("kind", ALGORITHMS)
+def test_what_goes_with_an_algorithm_is_what_is_accepted(kind):
+    page = COMBINATIONS["TARGET"].read_text(encoding="utf-8").splitlines()
+    assert [line for _, line in COMBINATIONS["rows"]([kind])] == [
+        line for line in page if line.startswith(f"| `{kind}` |")
+    ], "run docs/make_combinations.py"
+
+
+def test_the_tables_of_what_goes_together_have_every_algorithm():
+    page = COMBINATIONS["TARGET"].read_text(encoding="utf-8")
+    rows = {line.split("`")[1]: line for line in page.splitlines() if line.startswith("| `")}
+    assert set(rows) == set(ALGORITHMS)
+    assert COMBINATIONS["page"](rows) == page, "run docs/make_combinations.py"
 
 
 def test_every_algorithm_has_a_section_with_its_equation():

@@ -25,7 +25,8 @@ def compare(
 ) -> None:
     """Compare runs by group: means, 95% intervals, and the cost of an accuracy."""
     from simfl.cli.console import show_comparison
-    from simfl.records.comparison import compare_groups
+    from simfl.plots.groups import shown_labels
+    from simfl.records.comparison import compare_groups, label_meant
     from simfl.records.readable import to_latex
     from simfl.records.sweeps import is_sweep, open_groups, read_sweep
 
@@ -39,7 +40,8 @@ def compare(
         defaults = read_sweep(paths[0]).study["compare"]
         target = defaults["target"] if target is None else target
         axes, column = tuple(defaults["x"]), str(defaults["y"])
-    table = compare_groups(groups, target, usual if baseline is None else baseline)
+    usual = usual if baseline is None else label_meant(baseline, groups, shown_labels(groups))
+    table = compare_groups(groups, target, usual)
     silent = aside(csv) or aside(json) or aside(latex)
     if not silent:
         show_comparison(table)

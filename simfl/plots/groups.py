@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -120,10 +120,23 @@ def looks_of(groups: Sequence[Group], among: Sequence[Group] | None = None) -> l
 
 def label_of(group: Group) -> str:
     """Return a group's label with the algorithm as papers write it."""
-    kind = group.algorithm
-    words = [name_of(kind, group.private, group.title) if word == kind else word for word in group.label.split(", ")]
     lost = len(group.runs) - len(group.good)
-    return ", ".join(words) + (f" ({lost} of {len(group.runs)} diverged)" if lost else "")
+    return _named(group, group.label) + (f" ({lost} of {len(group.runs)} diverged)" if lost else "")
+
+
+def shown_labels(groups: Iterable[Group]) -> list[tuple[str, str]]:
+    """Return what tables and figures show in place of labels, with the labels.
+
+    The labels are those of groups and of their settings.
+    """
+    return [(_named(group, label), label) for group in groups for label in (*group.settings.values(), group.label)]
+
+
+def _named(group: Group, label: str) -> str:
+    """Return a label with the name of the algorithm in place of its kind."""
+    kind = group.algorithm
+    name = name_of(kind, group.private, group.title)
+    return ", ".join(name if word == kind else word for word in label.split(", "))
 
 
 def plot_groups(

@@ -322,18 +322,39 @@ def compare_groups(
     return pd.DataFrame(rows)
 
 
+def label_meant(word: str, groups: Sequence[Group], shown: Iterable[tuple[str, str]] = ()) -> str:
+    """Return the label of a group or of one setting that a word of a user means.
+
+    It is the label itself, or else one that differs in case alone, or that is shown as this word.
+
+    Args:
+        word: such as "fedbuff", "FedBuff" or "D-PSGD".
+        groups: have the labels.
+        shown: what tables and figures show in place of labels, each with its label.
+
+    Raises:
+        ScenarioError: there is no such label, or there are several.
+    """
+    valid = labels_of(groups)
+    if word in valid:
+        return word
+    names = [*((label, label) for label in valid), *shown]
+    meant = list(dict.fromkeys(label for name, label in names if name.casefold() == word.casefold()))
+    if len(meant) == 1:
+        return meant[0]
+    advice = nearest(word, [name for name, _ in names]) or f"; choose one of {', '.join(map(repr, valid[:8]))}"
+    if meant:
+        advice = f", which may be {' or '.join(map(repr, meant))}; write one of them"
+    raise ScenarioError(f"--baseline: expected the label of a group or of one setting, found {word!r}{advice}")
+
+
 def find_baselines(groups: Sequence[Group], baseline: str) -> dict[str, Group]:
     """Return the baselines of groups, by label; some groups may have none."""
+    baseline = label_meant(baseline, groups)
     whole = next((group for group in groups if group.label == baseline), None)
     if whole is not None:
         return {group.label: whole for group in groups}
     axes = [axis for axis in groups[0].settings if any(group.settings.get(axis) == baseline for group in groups)]
-    if not axes:
-        valid = labels_of(groups)
-        raise ScenarioError(
-            f"--baseline: expected the label of a group or of one setting, found {baseline!r}"
-            + (nearest(baseline, valid) or f"; choose one of {', '.join(map(repr, valid[:8]))}")
-        )
     axis, section = axes[0], axes[0].split(".")[0]
 
     def others(group: Group) -> dict[str, str]:

@@ -14,6 +14,7 @@ import numpy as np
 from simfl.errors import SimflError
 from simfl.plots.axes import BOUND, X_AXES
 from simfl.plots.curves import describe_noise
+from simfl.plots.groups import shown_labels
 from simfl.plots.style import LINE_STYLES, color_of, name_of
 from simfl.records import Run, time_to_accuracy
 from simfl.records.claims import Check
@@ -23,8 +24,8 @@ from simfl.records.comparison import (
     Interval,
     compare_groups,
     explain,
-    find_baselines,
     interval_over,
+    label_meant,
     shared_measures,
     speed_up_of,
     target_of,
@@ -136,8 +137,8 @@ def gather(
     groups, usual = open_groups(paths, tell)
     labels = _labels(groups)
     if baseline is not None:  # a label of the page, or one of simfl compare
-        baseline = dict(zip(labels, [group.label for group in groups], strict=True)).get(baseline, baseline)
-        find_baselines(groups, baseline)  # raises for unknown labels
+        on_page = zip(labels, [group.label for group in groups], strict=True)
+        baseline = label_meant(baseline, groups, [*on_page, *shown_labels(groups)])
     baseline = baseline or usual
     sweep = read_sweep(paths[0]) if len(paths) == 1 and is_sweep(Path(paths[0])) else None
     runs = [(group.label, run) for group in groups for run in group.runs.values()]

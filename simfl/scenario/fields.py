@@ -61,6 +61,12 @@ class Config(BaseModel):
         """Yield contradictions between the fields of this section."""
         return iter(())
 
+    def with_default(self, name: str, value: Any) -> Self:
+        """Return a copy with another value of a field, which still counts as left out."""
+        copy = self.model_copy()
+        copy.__dict__[name] = value
+        return copy
+
     @model_validator(mode="after")
     def _checked(self) -> Self:
         if problems := tuple(self.problems()):
@@ -209,7 +215,9 @@ class ByKind:
             advice = f"add {self.key}: {valid[0]}" if len(valid) == 1 else f"add '{self.key}' with one of them"
             raise invalid(self._expected(valid), "nothing", advice, (self.key,))
         if not isinstance(kind, str) or (kind not in kinds and not self._is_external(kind)):
-            advice = suggestion(kind, kinds, f"see {self.listed_by}" if self.listed_by else "choose one of them")
+            title = str(kind).casefold()  # as tables show it, such as D-PSGD, which begins the class's docstring
+            meant = next((k for k, m in kinds.items() if (m.__doc__ or "").casefold().startswith(f"{title}: ")), kind)
+            advice = suggestion(meant, kinds, f"see {self.listed_by}" if self.listed_by else "choose one of them")
             raise invalid(self._expected(valid), show(kind), advice, (self.key,))
         return {**data, self.key: kind}
 

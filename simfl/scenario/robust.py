@@ -42,7 +42,9 @@ class Mixing(Config):
     """Nearest-neighbor mixing: each model becomes the mean of its n - f nearest."""
 
     kind: Literal["nearest_neighbor_mixing"] = variant("nearest_neighbor_mixing")
-    f: Index = option(1, "number of attackers that are tolerated")
+    f: Index = option(
+        1, "number of attackers that are tolerated; the n - f nearest of n models are averaged, one if f is n or more"
+    )
 
 
 Before = Annotated[Mixing, ByKind()]

@@ -9,9 +9,9 @@ import inspect
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
-from pydantic import BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from simfl.errors import ScenarioError
 from simfl.scenario import checks
@@ -129,6 +129,12 @@ class Scenario(Config):
                 raise ScenarioError(f"replace: {error.problems[0]}") from None
             apply_override(content, Override(path, copy.deepcopy(value)), "replace")
         return validated(content, "replace")
+
+    @model_validator(mode="after")
+    def _checked(self) -> Self:
+        """Fill in defaults that depend on other sections, and check all together."""
+        self.__dict__["algorithm"] = self.algorithm.settled(self)
+        return super()._checked()
 
     def problems(self) -> Iterator[Problem]:
         """Yield contradictions between sections."""

@@ -269,6 +269,19 @@ def test_what_has_no_account_is_refused_in_one_line(changes, line):
         scenario(**changes)
 
 
+@pytest.mark.parametrize("kind", ["fedavg", "fedprox", "diloco"])
+def test_users_count_alike_by_default(kind):
+    content = {"algorithm": {"kind": kind}, "privacy": {"unit": "user", "noise_multiplier": 1.0}}
+    users = from_mapping(content)
+    assert users.algorithm.weighting == "uniform"
+    assert users.resolved()["algorithm"]["weighting"] == "uniform"
+    assert from_mapping(users.resolved()).digest() == users.digest()
+    assert "weighting" not in users.given()["algorithm"]
+    examples = from_mapping({"algorithm": {"kind": kind}})
+    assert users.replace(privacy=None).algorithm.weighting == examples.algorithm.weighting
+    assert examples.replace(privacy=content["privacy"]).algorithm.weighting == "uniform"
+
+
 def test_other_algorithms_and_their_own_noise_are_refused_in_one_line():
     given = fedbuff().given()
     with pytest.raises(ScenarioError, match=r"algorithm\.noise: expected client with unit: user, found 'server'"):

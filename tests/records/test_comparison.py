@@ -11,6 +11,7 @@ from scipy import stats
 
 import simfl
 from simfl.errors import DataError, ScenarioError
+from simfl.plots.groups import shown_labels
 from simfl.records import read
 from simfl.records.comparison import (
     compare_groups,
@@ -20,6 +21,7 @@ from simfl.records.comparison import (
     find_baselines,
     interval_of,
     interval_over,
+    label_meant,
     ratio_of,
     speed_up_of,
     target_of,
@@ -189,6 +191,22 @@ def test_a_baseline_is_a_group_or_one_setting(make_run):
     ):
         find_baselines(groups, "SYNK")
     assert list(find_baselines(groups[:3], "SYNC")) == ["ours, none", "SYNC, none"], "a group without counterpart"
+
+
+def test_a_baseline_is_named_in_any_case_and_as_tables_show_it(make_run, simfl_):
+    groups = rates(make_run, fedbuff=[1.0], decentralized_sgd=[2.0])
+    assert {label_meant(word, groups) for word in ("fedbuff", "FedBuff", "FEDBUFF")} == {"fedbuff"}
+    assert {base.label for base in find_baselines(groups, "FedBuff").values()} == {"fedbuff"}
+    assert label_meant("d-psgd", groups, shown_labels(groups)) == "decentralized_sgd"
+    run = groups[0].runs
+    alike = [Group(f"{kind}, {z}", {"kind": kind, "noise": z}, run) for kind in ("Ours", "OURS") for z in "ab"]
+    assert label_meant("OURS", alike) == "OURS"
+    with pytest.raises(ScenarioError, match=r"found 'ours', which may be 'Ours' or 'OURS'; write one of them$"):
+        label_meant("ours", alike)
+    folders = [run.folder for group in groups for run in group.runs.values()]
+    tables = [simfl_("compare", *folders, "--baseline", word, "--csv", "-") for word in ("decentralized_sgd", "D-PSGD")]
+    assert tables[0] == tables[1]
+    assert tables[0][0] == 0
 
 
 def test_single_runs_are_grouped_by_differences_other_than_seeds(make_run, tmp_path):

@@ -50,6 +50,14 @@ def test_problems_are_in_the_order_of_the_file() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("name", "kind"), [("FedBuff", "fedbuff"), ("AD-PSGD", "adpsgd"), ("D-PSGD", "decentralized_sgd")]
+)
+def test_the_name_of_an_algorithm_in_tables_leads_to_its_kind(name: str, kind: str) -> None:
+    with pytest.raises(ScenarioError, match=rf"found '{name}'; did you mean '{kind}'\?$"):
+        loads(f"algorithm: {name}", "f.yaml")
+
+
 def test_all_contradictions_between_sections_are_listed() -> None:
     text = "algorithm: decentralized_sgd\ntopology: {kind: tree, mixing: uniform}\n"
     text += "slowdowns: [{clients: [16], factor: 2}]\nmodel: linear\n"

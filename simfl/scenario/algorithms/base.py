@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self
 
 from pydantic import Field, model_validator
 
@@ -124,6 +124,11 @@ class AlgorithmConfig(Config):
     def noise_of_server(self) -> bool:
         """Whether the server adds the noise of the privacy section, not each client."""
         return False
+
+    def settled(self, scenario: Sections) -> Self:
+        """Return the section with the defaults that depend on other sections."""
+        del scenario
+        return self
 
     def own_options(self) -> dict[str, Any]:
         """Return the options that the algorithm's `set_up` takes, by name."""

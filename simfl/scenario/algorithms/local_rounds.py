@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, Self
 
 from simfl.scenario.algorithms.base import AlgorithmConfig, Sections, ServerAlgorithmConfig
 from simfl.scenario.compression import UPLINK, Scheme
@@ -140,7 +140,8 @@ class FedAvg(LocalRoundsConfig):
     concurrency: Settled[Count | None] = option(None, "null: rounds are synchronous")
     fraction: Share = option(1.0, "share of the clients that take part in a round, drawn at random")
     weighting: Literal["data", "uniform"] = option(
-        "data", "how the mean weighs clients: by their examples, or all alike"
+        "data",
+        "how the mean weighs clients: by their examples, or all alike; by default uniform with privacy.unit: user",
     )
     server_step: Arithmetic[Positive] = option(
         1.0,
@@ -151,6 +152,13 @@ class FedAvg(LocalRoundsConfig):
         "largest time of a round, if the update of some client has come by then: later ones are dropped; with fedprox "
         "and fednova, clients make fewer steps, so that their updates come in time; null: none",
     )
+
+    def settled(self, scenario: Sections) -> Self:
+        """Weigh all clients alike by default if users are protected."""
+        users = scenario.privacy is not None and scenario.privacy.protects == "user"
+        if users and self.sums_updates and "weighting" not in self.model_fields_set:
+            return self.with_default("weighting", "uniform")
+        return self
 
     def members(self, clients: int) -> int:
         """Return the number of clients of a round."""
