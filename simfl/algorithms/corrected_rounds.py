@@ -94,13 +94,15 @@ class FedDyn(_Corrected):
     what_travels: ClassVar[str] = "the model to clients, their changes to the server"
     what_is_private: ClassVar[str] = "a client (`gaussian_update`)"
 
-    def set_up(self, alpha: float = 0.1, **options: Any) -> None:  # type: ignore[override]
+    def set_up(self, alpha: float = 0.1, weighting: str = "uniform", **options: Any) -> None:  # type: ignore[override]
         """Take the options.
 
         Args:
             alpha: weight of the pull to the server's model, > 0.
+            weighting: "uniform" in the paper.
+            options: the other options of FedAvg.
         """
-        super().set_up(**options)
+        super().set_up(weighting=weighting, **options)
         self.alpha = alpha
         self._state = Model((), ())
 

@@ -48,6 +48,7 @@ class FADAS(FedBuff):
         beta2: float = 0.99,
         eps: float = 1e-8,
         delay_threshold: int | None = 1,
+        staleness_exponent: float = 0.0,
         **options: Any,
     ) -> None:
         """Take the options.
@@ -57,9 +58,10 @@ class FADAS(FedBuff):
             beta1, beta2: the decay of the moments, in [0, 1).
             eps: is added to the root of the second moment, > 0.
             delay_threshold: tau_c, the largest staleness without effect on the step; None: no staleness has one.
-            options: the options of FedBuff.
+            staleness_exponent: 0 in the paper, whose updates have no weight that falls with staleness.
+            options: the other options of FedBuff.
         """
-        super().set_up(**options)
+        super().set_up(staleness_exponent=staleness_exponent, **options)
         self.server_step = server_step
         self.delay_threshold = delay_threshold
         self._rule, self._constants = Amsgrad(), (beta1, 1 - beta1, beta2, 1 - beta2, eps)

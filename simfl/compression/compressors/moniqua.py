@@ -29,7 +29,7 @@ class Moniqua(AbstractCompressor):
     kind: ClassVar[str] = "moniqua"
     summary: ClassVar[str] = "Moniqua: each coordinate modulo a bound on the difference of neighbors' models"
 
-    theta: float = 1.0
+    theta: float
     bits_each: int = 8
 
     @property
