@@ -255,7 +255,12 @@ def test_impossible_graphs_are_refused_in_one_line(kind, num_clients, options, m
             "found 2 separate parts, one of them with the nodes u, v; add edges",
         ),
         ("edge_list", "4 5\n1 2\n2 3\n3 4\n4 1\n1 3\n", DataError, "graph:1: .*found '4 5', the numbers of nodes and"),
-        ("edge_list", "5 5\n2 5\n1 3\n2 4\n3 5\n1 4\n", DataError, "graph:1: .*found '5 5', the numbers of nodes and links"),
+        (
+            "edge_list",
+            "5 5\n2 5\n1 3\n2 4\n3 5\n1 4\n",
+            DataError,
+            "graph:1: .*found '5 5', the numbers of nodes and links",
+        ),
         (
             "edge_list",
             "%%M\n4 4 3\n1 2 .5\n2 3 1\n3 4 1\n",
