@@ -1,4 +1,4 @@
-"""Steps of a round by the speed of the client (DyLU), regional servers, and tensors."""
+"""Steps by the speed of the client (DyLU), regional servers, and tensors."""
 
 from __future__ import annotations
 
