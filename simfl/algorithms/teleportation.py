@@ -66,6 +66,10 @@ class Teleportation(SampledRounds):
         """Return the k models under way."""
         return self._current
 
+    def evaluated(self) -> Sequence[Model]:
+        """Return all models under way: none of them is a client's."""
+        return self.models()
+
     def client_models(self) -> Sequence[Model]:
         """Return the last model of each client."""
         return self.model

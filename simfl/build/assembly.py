@@ -26,7 +26,14 @@ from simfl.build.known import is_known, uneven_weights
 from simfl.build.optimizers import optimizers_of
 from simfl.build.own import opened
 from simfl.build.privacy import privacy_warnings, protect, qualified
-from simfl.build.robust import attackers_of, held_by_attackers, hostility_of, rule_of, with_flipped_labels
+from simfl.build.robust import (
+    attackers_of,
+    held_by_attackers,
+    hostility_of,
+    of_honest_clients,
+    rule_of,
+    with_flipped_labels,
+)
 from simfl.build.secure_sums import secure_sum_of
 from simfl.build.setup import NOTHING_OWN, Own, Setup, Start
 from simfl.build.together import check_taped
@@ -99,7 +106,7 @@ def assemble(scenario: Scenario, adapt: Adaptation | None = None, own: Own = NOT
     dataset = load_data(scenario, streams, own.data)
     shares = share_out(scenario, dataset, streams)
     model = model_of(scenario, dataset, own.model)
-    dataset = with_flipped_labels(scenario, streams, dataset, shares)
+    dataset = of_honest_clients(scenario, streams, with_flipped_labels(scenario, streams, dataset, shares), shares)
     if "jax" in sys.modules:  # imported by a user's model, perhaps, which computes next
         lazy.start_jax()
     start = start_of(scenario, model)
@@ -266,6 +273,7 @@ def _problem(setup: Setup) -> LearningProblem:
             honest,
             dataset.optimum if known else None,
             dataset.suboptimality if known else None,
+            np.sort(order) if hostile else None,
         ),
         clipping=Clipping(protection.clipping_norm, protection.clip, setup.algorithm.own_clipping),
         noise=Noise(protection.sampler, setup.noisy, form) if noised else None,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from simfl.build.robust import attackers_of, held_by_attackers
 from simfl.data.known import DoubleArray, Known
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ def constants_of(setup: Setup) -> dict[str, float] | None:
     """Return the constants of a problem of known optimum; None for another one.
 
     f is the mean loss of all training examples and f_k that of client k's, both with l2, and w* the minimizer of f.
+    With attackers, f has no examples that only they hold, and clients are the honest ones.
 
     - `smoothness` L and `strong_convexity` mu: bounds of the eigenvalues of the Hessian of f, over all w;
       `client_smoothness` is the largest L of a client;
@@ -28,13 +30,14 @@ def constants_of(setup: Setup) -> dict[str, float] | None:
     known, best, loss = setup.dataset.known, setup.dataset.optimum, setup.dataset.optimal_loss
     if not is_known(setup) or known is None or best is None or loss is None:
         return None
-    l2, shares = setup.model.l2, [setup.shares.of(k) for k in range(setup.shares.num_clients)]
+    l2 = setup.model.l2
+    shares, counted = _honest(setup)
     gradients = known.gradients(best)
     zetas = np.array([np.linalg.norm(gradients[held].mean(axis=0) + l2 * best) for held in shares])
     variances = [
         _variance(gradients[held], setup.kind.sampling, setup.scenario.algorithm.batch_size) for held in shares
     ]
-    least, largest = known.curvatures(slice(None))
+    least, largest = known.curvatures(counted)
     return {
         "smoothness": largest + l2,
         "client_smoothness": _largest(known, shares) + l2,
@@ -55,20 +58,31 @@ def uneven_weights(setup: Setup) -> str | None:
     """Return a warning if examples do not count alike; None if they do.
 
     In f, all examples count alike. With `weighting: data` a client counts in proportion to its examples, and otherwise
-    clients count alike.
+    clients count alike. Attackers do not count.
     """
-    shares, n = setup.shares, len(setup.dataset.train_x)
+    shares, counted = _honest(setup)
+    sizes, n = np.array([len(held) for held in shares]), len(setup.dataset.train_x[counted])
     by_data = getattr(setup.scenario.algorithm, "weighting", None) == "data"
-    weights = np.ones(len(shares.indices)) if by_data else np.repeat(1.0 / setup.sizes, setup.sizes)
-    counts = np.bincount(shares.indices, weights, minlength=n) * n / weights.sum()
+    weights = np.ones(sizes.sum()) if by_data else np.repeat(1.0 / sizes, sizes)
+    summed = np.bincount(np.concatenate(shares), weights, minlength=len(setup.dataset.train_x))[counted]
+    counts = summed * n / weights.sum()
     if np.ptp(counts) < 1e-9:
         return None
-    held, times = f"{setup.sizes.min()} to {setup.sizes.max()}", f"{counts.min():.3g} to {counts.max():.3g} times"
+    held, times = f"{sizes.min()} to {sizes.max()}", f"{counts.min():.3g} to {counts.max():.3g} times"
     return (
         f"data.partition: clients hold {held} examples each, so that an example counts {times} with algorithm "
         f"'{setup.scenario.algorithm.kind}'; the stated optimum, f* and zeta weigh all {n} examples alike: use shares "
         "of equal size"
     )
+
+
+def _honest(setup: Setup) -> tuple[list[npt.NDArray[np.int32]], npt.NDArray[np.int64] | slice]:
+    """Return the examples of each honest client, and all that count."""
+    hostile = attackers_of(setup.scenario, setup.streams)
+    shares = [setup.shares.of(k) for k in range(setup.shares.num_clients) if k not in hostile]
+    if not hostile:
+        return shares, slice(None)
+    return shares, np.setdiff1d(np.arange(len(setup.dataset.train_x)), held_by_attackers(setup.shares, hostile))
 
 
 def _largest(known: Known, shares: list[npt.NDArray[np.int32]]) -> float:

@@ -115,11 +115,6 @@ def with_flipped_labels(scenario: Scenario, streams: Streams, dataset: Dataset, 
             f"attackers.kind: expected clients without common examples for {config.kind!r}, found an "
             "attacker's example that an honest client has, too; use another data.partition"
         )
-    if scenario.evaluate.gradients:
-        raise ScenarioError(
-            f"evaluate.gradients: expected 0 with attackers {config.kind!r}, whose labels are among the first training "
-            f"examples, found {scenario.evaluate.gradients}; remove it"
-        )
     labels = dataset.train_y.copy()
     labels[theirs] = attack.labels(labels[theirs], dataset.num_classes)
     return dataclasses.replace(dataset, train_y=labels)
@@ -131,6 +126,15 @@ def held_by_attackers(shares: Partition, hostile: frozenset[int]) -> NDArray[np.
         return np.zeros(0, dtype=np.int32)
     theirs = np.concatenate([shares.of(client) for client in sorted(hostile)])
     return np.setdiff1d(theirs, np.concatenate([shares.of(k) for k in range(shares.num_clients) if k not in hostile]))
+
+
+def of_honest_clients(scenario: Scenario, streams: Streams, dataset: Dataset, shares: Partition) -> Dataset:
+    """Return the data set with the optimum of examples that not only attackers hold."""
+    hostile = attackers_of(scenario, streams)
+    if not hostile:
+        return dataset
+    everything = np.arange(len(dataset.train_x))
+    return dataset.measured_on(np.setdiff1d(everything, held_by_attackers(shares, hostile)))
 
 
 def _rule(config: Any) -> AbstractRule:

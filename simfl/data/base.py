@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from simfl.data.known import Known
+from simfl.data.known import Indices, Known, Minimum
 from simfl.errors import DataError, ScenarioError
 from simfl.streams import Streams
 
@@ -94,6 +94,7 @@ class Dataset:
             is f(w*) with l2, `curvature` the diagonal of H, f32 [d], of a quadratic problem.
         suboptimality: returns f(w) - f(w*) in float64 for parameters w, f64 [d], if the optimum is known.
         known: gradients and curvatures of such a problem, of all training examples.
+        minimum_of: returns the minimum of the mean loss of some training examples of such a problem.
         labels: original names of the classes in order; None: their numbers.
         groups: owner of each training example, [n] of any values, if known.
         reader: makes features from tables or texts, if the set was read from one.
@@ -114,6 +115,7 @@ class Dataset:
     optimal_loss: float | None = None
     suboptimality: Callable[[npt.NDArray[np.float64]], float] | None = None
     known: Known | None = None
+    minimum_of: Callable[[Indices], Minimum] | None = None
     curvature: FloatArray | None = None
     labels: tuple[float | str, ...] | None = None
     groups: npt.NDArray[Any] | None = None
@@ -167,6 +169,13 @@ class Dataset:
         """Return the set with some of its training examples, by mask or indices."""
         groups = None if self.groups is None else self.groups[examples]
         return replace(self, train_x=self.train_x[examples], train_y=self.train_y[examples], groups=groups)
+
+    def measured_on(self, examples: npt.NDArray[np.integer]) -> Dataset:
+        """Return the set with the optimum of some training examples, if known."""
+        if self.minimum_of is None:
+            return self
+        least = self.minimum_of(examples)
+        return replace(self, optimum=least.optimum, optimal_loss=least.loss, suboptimality=least.suboptimality)
 
     def prepared(self, x: npt.ArrayLike, where: str = "x") -> FloatArray:
         """Return other examples as the model gets them, after the steps of this set.

@@ -7,6 +7,7 @@ and how batches are drawn.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -16,6 +17,21 @@ import numpy.typing as npt
 FloatArray = npt.NDArray[np.float32]
 DoubleArray = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.integer] | slice
+
+
+@dataclass(frozen=True, eq=False)
+class Minimum:
+    """The minimum of the mean loss f of some training examples, with l2.
+
+    Attributes:
+        optimum: the minimizer w*, f64 [d].
+        loss: f(w*).
+        suboptimality: returns f(w) - f(w*) in float64 for parameters w, f64 [d].
+    """
+
+    optimum: DoubleArray
+    loss: float
+    suboptimality: Callable[[DoubleArray], float]
 
 
 class Known(Protocol):

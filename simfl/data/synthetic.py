@@ -14,7 +14,7 @@ With `path`, the examples are those of an .npz file (`simfl.data.matrices`), and
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from simfl.data.base import MEMORY_LIMIT_BYTES, Dataset, FloatArray, Loader
-from simfl.data.known import DoubleArray, Forms, Points, Rows, design_of
+from simfl.data.known import DoubleArray, Forms, Indices, Known, Minimum, Points, Rows, design_of
 from simfl.data.matrices import binary, read_forms, read_rows
 from simfl.errors import DataError, ScenarioError
 from simfl.streams import Streams
@@ -118,12 +118,16 @@ def load_quadratic(root: Path | None, streams: Streams, **options: Any) -> Datas
         ).astype(np.float32)
         for part, size in ((1, n), (2, m))
     )
-    points = train.astype(np.float64)
-    best = h * points.mean(axis=0) / (h + spec.l2)
-    loss = 0.5 * float(((points - best) ** 2 @ h).mean()) + 0.5 * spec.l2 * float(best @ best)
 
-    def suboptimality(w: DoubleArray) -> float:
-        return 0.5 * float((h + spec.l2) @ (w - best) ** 2)
+    def minimum_of(examples: Indices) -> Minimum:
+        points = train[examples].astype(np.float64)
+        best = h * points.mean(axis=0) / (h + spec.l2)
+        loss = 0.5 * float(((points - best) ** 2 @ h).mean()) + 0.5 * spec.l2 * float(best @ best)
+
+        def suboptimality(w: DoubleArray) -> float:
+            return 0.5 * float((h + spec.l2) @ (w - best) ** 2)
+
+        return Minimum(best, loss, suboptimality)
 
     return Dataset(
         "quadratic",
@@ -132,13 +136,22 @@ def load_quadratic(root: Path | None, streams: Streams, **options: Any) -> Datas
         test,
         np.zeros(m, np.float32),
         num_classes=0,
-        optimum=best,
-        optimal_loss=loss,
-        suboptimality=suboptimality,
-        known=Points(h, train),
+        **_answers(Points(h, train), minimum_of),
         curvature=h.astype(np.float32),
         groups=spec.owners_of(n),
     )
+
+
+def _answers(known: Known, minimum_of: Callable[[Indices], Minimum]) -> dict[str, Any]:
+    """Return the fields of a `Dataset` of known optimum."""
+    least = minimum_of(slice(None))
+    return {
+        "optimum": least.optimum,
+        "optimal_loss": least.loss,
+        "suboptimality": least.suboptimality,
+        "known": known,
+        "minimum_of": minimum_of,
+    }
 
 
 def _forms(file: Path, matrices: FloatArray, vectors: FloatArray, owners: npt.NDArray[Any], l2: float) -> Dataset:
@@ -148,18 +161,23 @@ def _forms(file: Path, matrices: FloatArray, vectors: FloatArray, owners: npt.ND
     """
     n, d = vectors.shape
     known = Forms(matrices, vectors)
-    hessian = matrices.mean(axis=0, dtype=np.float64) + l2 * np.eye(d)
-    vector = vectors.mean(axis=0, dtype=np.float64)
-    least, largest = known.curvatures(slice(None))
-    if not least + l2 > 1e-12 * (largest + l2):
-        raise DataError(
-            f"{file}: A: expected a positive definite mean of all matrices, as a single optimum needs, found the least "
-            f"eigenvalue {least + l2:.3g}; change A, or set model.l2 > 0"
-        )
-    best = np.linalg.solve(hessian, vector)
 
-    def suboptimality(w: DoubleArray) -> float:
-        return 0.5 * float((w - best) @ hessian @ (w - best))
+    def minimum_of(examples: Indices) -> Minimum:
+        hessian = matrices[examples].mean(axis=0, dtype=np.float64) + l2 * np.eye(d)
+        vector = vectors[examples].mean(axis=0, dtype=np.float64)
+        least, largest = known.curvatures(examples)
+        if not least + l2 > 1e-12 * (largest + l2):
+            whose = "all matrices" if isinstance(examples, slice) else "the matrices of honest clients"
+            raise DataError(
+                f"{file}: A: expected a positive definite mean of {whose}, as a single optimum needs, found the least "
+                f"eigenvalue {least + l2:.3g}; change A, or set model.l2 > 0"
+            )
+        best = np.linalg.solve(hessian, vector)
+
+        def suboptimality(w: DoubleArray) -> float:
+            return 0.5 * float((w - best) @ hessian @ (w - best))
+
+        return Minimum(best, -0.5 * float(vector @ best), suboptimality)
 
     x, y = np.concatenate([matrices.reshape(n, -1), vectors], axis=1), np.zeros(n, np.float32)
     return Dataset(
@@ -169,10 +187,7 @@ def _forms(file: Path, matrices: FloatArray, vectors: FloatArray, owners: npt.ND
         x,
         y,
         num_classes=0,
-        optimum=best,
-        optimal_loss=-0.5 * float(vector @ best),
-        suboptimality=suboptimality,
-        known=known,
+        **_answers(known, minimum_of),
         groups=owners,
         files=(file,),
     )
@@ -208,25 +223,28 @@ def _least_squares(
     files: tuple[Path, ...] = (),
 ) -> Dataset:
     """Return train x and y, test x and y with the optimum of the training part."""
-    train_x, train_y = arrays[:2]
-    design, n = design_of(train_x, spec.intercept), len(train_x)
-    ridge = math.sqrt(n * spec.l2) * np.eye(design.shape[1])
-    best = np.linalg.lstsq(
-        np.concatenate([design, ridge]) if spec.l2 else design,
-        np.concatenate([train_y, np.zeros(len(ridge))]) if spec.l2 else train_y.astype(np.float64),
-        rcond=None,
-    )[0]
-    loss = 0.5 * float(((design @ best - train_y) ** 2).mean()) + 0.5 * spec.l2 * float(best @ best)
 
-    def suboptimality(w: DoubleArray) -> float:
-        away = w - best  # the loss is quadratic, so this difference does not cancel
-        return 0.5 * float(((design_of(train_x, spec.intercept) @ away) ** 2).mean()) + 0.5 * spec.l2 * float(
-            away @ away
-        )
+    def minimum_of(examples: Indices) -> Minimum:
+        train_x, train_y = (array[examples] for array in arrays[:2])
+        design, n = design_of(train_x, spec.intercept), len(train_x)
+        ridge = math.sqrt(n * spec.l2) * np.eye(design.shape[1])
+        best = np.linalg.lstsq(
+            np.concatenate([design, ridge]) if spec.l2 else design,
+            np.concatenate([train_y, np.zeros(len(ridge))]) if spec.l2 else train_y.astype(np.float64),
+            rcond=None,
+        )[0]
+        loss = 0.5 * float(((design @ best - train_y) ** 2).mean()) + 0.5 * spec.l2 * float(best @ best)
 
-    known = Rows(train_x, train_y, spec.intercept, logistic=False)
-    answers: dict[str, Any] = {"optimum": best, "optimal_loss": loss, "suboptimality": suboptimality, "known": known}
-    return Dataset(name, *arrays, 0, groups=owners, files=files, **answers)
+        def suboptimality(w: DoubleArray) -> float:
+            away = w - best  # the loss is quadratic, so this difference does not cancel
+            return 0.5 * float(((design_of(train_x, spec.intercept) @ away) ** 2).mean()) + 0.5 * spec.l2 * float(
+                away @ away
+            )
+
+        return Minimum(best, loss, suboptimality)
+
+    known = Rows(*arrays[:2], spec.intercept, logistic=False)
+    return Dataset(name, *arrays, 0, groups=owners, files=files, **_answers(known, minimum_of))
 
 
 def load_logistic(root: Path | None, streams: Streams, **options: Any) -> Dataset:
@@ -266,15 +284,19 @@ def _classified(
 ) -> Dataset:
     """Return train x and y, test x and y with the optimum of the training part."""
     train_x, train_y = arrays[:2]
-    best, loss = _logistic_optimum(design_of(train_x, spec.intercept), train_y, spec.l2)
 
-    def suboptimality(w: DoubleArray) -> float:
-        margins = (2.0 * train_y - 1.0) * (design_of(train_x, spec.intercept) @ w)
-        return float(np.logaddexp(0.0, -margins).mean()) + 0.5 * spec.l2 * float(w @ w) - loss
+    def minimum_of(examples: Indices) -> Minimum:
+        x, y = train_x[examples], train_y[examples]
+        best, loss = _logistic_optimum(design_of(x, spec.intercept), y, spec.l2)
+
+        def suboptimality(w: DoubleArray) -> float:
+            margins = (2.0 * y - 1.0) * (design_of(x, spec.intercept) @ w)
+            return float(np.logaddexp(0.0, -margins).mean()) + 0.5 * spec.l2 * float(w @ w) - loss
+
+        return Minimum(best, loss, suboptimality)
 
     known = Rows(train_x, np.where(train_y == 1, np.float32(1), np.float32(-1)), spec.intercept, logistic=True)
-    answers: dict[str, Any] = {"optimum": best, "optimal_loss": loss, "suboptimality": suboptimality, "known": known}
-    return Dataset(name, *arrays, 2, groups=owners, files=files, **answers)
+    return Dataset(name, *arrays, 2, groups=owners, files=files, **_answers(known, minimum_of))
 
 
 def _of_owners(values: DoubleArray, count: int) -> DoubleArray:

@@ -123,8 +123,9 @@ class Evaluate(Config):
     clients: Flag = option(False, "evaluate each client's own model as well")
     gradients: Index = option(
         0,
-        "measure the gradients of this number of training examples, the first ones, at the average model, "
-        "clipped as in the run and without noise: metrics then have gradient_norm, clipped_share and clipping_norm",
+        "measure the gradients of this number of training examples, the first ones without those that only attackers "
+        "hold, at the average model, clipped as in the run and without noise: metrics then have gradient_norm, "
+        "clipped_share and clipping_norm",
     )
     metrics: Annotated[tuple[Metric, ...], BeforeValidator(_metrics)] = option(
         (),

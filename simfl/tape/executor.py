@@ -518,9 +518,11 @@ class Executor:
         count = problem.measured.gradient_examples
         if not count:
             return None
-        whole = problem.model.size * problem.num_tasks
-        chunk = min(self._evaluator.chunk, count, max(1, CHUNK_GRADIENTS // whole))
-        x, y, weight = self._evaluator.examples(problem.data.train_x[:count], problem.data.train_y[:count], chunk)
+        whole, leading = problem.model.size * problem.num_tasks, problem.measured.leading
+        which = slice(count) if leading is None else leading[:count]
+        train_x, train_y = problem.data.train_x[which], problem.data.train_y[which]
+        chunk = min(self._evaluator.chunk, len(train_x), max(1, CHUNK_GRADIENTS // whole))
+        x, y, weight = self._evaluator.examples(train_x, train_y, chunk)
         clip = problem.clipping.clip
         program = kernels.gradients_program(weight.shape, problem.model, chunk, clip == "example", problem.num_tasks)
 

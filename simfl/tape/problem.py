@@ -183,6 +183,7 @@ class Measured:
         optimum: the minimizer w* of the training loss f, f64 [d], for `distance`; None if neither that nor
             `suboptimality` is measured.
         suboptimality: returns f(w) - f(w*) for parameters, f64 [d]; None as `optimum`.
+        leading: int [k], the training examples among which the first `gradient_examples` count; None: all.
     """
 
     loss_examples: NDArray[np.int64]
@@ -191,6 +192,7 @@ class Measured:
     clients: NDArray[np.int64] | None = None
     optimum: NDArray[np.float64] | None = None
     suboptimality: Callable[[NDArray[np.float64]], float] | None = None
+    leading: NDArray[np.int64] | None = None
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,18 @@ from simfl.robust.rules.mean import Mean
 from simfl.robust.rules.median import Median
 from simfl.robust.rules.trimmed_mean import TrimmedMean
 from simfl.world.links import LinkModel
-from tests.helpers import Lab, batch_gradient, constant, exponential, lognormal, make_problem, make_world, run_algorithm
+from tests.helpers import (
+    Lab,
+    batch_gradient,
+    constant,
+    exponential,
+    lognormal,
+    make_problem,
+    make_training,
+    make_world,
+    run_algorithm,
+    run_without_numbers,
+)
 
 K, ETA, STEPS = 7, 0.3, 3
 HOSTILE = frozenset({1, 4})
@@ -310,3 +321,17 @@ def test_a_pair_with_an_attacker_is_its_numpy_loop():
             draws[me] += 1
             read[me] = models[me]
     np.testing.assert_allclose(values, models, **CLOSE)
+
+
+@pytest.mark.parametrize("kind", ["teleportation", "without_replacement_sgd", "swift"])
+def test_only_models_that_attackers_hold_are_left_out_of_evaluations(kind):
+    """Models under way, and those of tasks, belong to no client, also if there are as many as clients."""
+    training = dataclasses.replace(make_training([64] * 4), hostility=Hostility(frozenset({1, 2}), None))
+    training = training if kind != "without_replacement_sgd" else dataclasses.replace(training, tasks=4)
+    options = {"active": 4} if kind == "teleportation" else {}
+    algorithm, rows = run_without_numbers(
+        kind, make_world(4, topology="complete"), training=training, updates=20, **options
+    )
+    assert rows
+    assert len(algorithm.models()) == 4
+    assert len(algorithm.evaluated()) == (2 if kind == "swift" else 4)

@@ -131,3 +131,47 @@ def test_shares_of_different_sizes_are_warned_of(algorithm, samples, line):
     assert len(warnings) == (line is not None)
     assert line is None or line in warnings[0]
     assert not simfl.prepare({**scenario, "evaluate": {"metrics": []}}).warnings
+
+
+ATTACKED = {
+    "clients": {"count": 4, "seconds_per_example": "1 ms"},
+    "algorithm": {"kind": "fedavg", "local_steps": 1, "batch_size": 12, "step_size": 0.5},
+    "stop": {"updates": 4000, "suboptimality": 1e-7},
+    "evaluate": {"every": {"updates": 40}, "metrics": ["suboptimality", "distance"]},
+    "aggregation": {"kind": "krum", "f": 1},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["quadratic", "linear", "logistic"])
+def test_with_attackers_the_optimum_is_that_of_the_honest_clients(kind):
+    """In float64: the gradient of the honest examples' mean loss is 0, and the constants are those of their problem."""
+    data = {"set": kind, "samples": 48, "dimension": 3, "owners": 4, "heterogeneity": 0.4, "noise": 0.2}
+    sections = {"data": data, "model": {"kind": kind, "l2": 0.1}, **ATTACKED}
+    setup = simfl.prepare(simfl.load({**sections, "attackers": {"clients": [0, 2], "kind": "sign_flip"}}))
+    honest = np.concatenate([setup.shares.of(k) for k in (1, 3)])
+    known, w = setup.dataset.known, setup.problem.measured.optimum
+    np.testing.assert_allclose(known.gradients(w)[honest].mean(axis=0) + 0.1 * w, 0.0, atol=1e-7)
+    assert np.linalg.norm(known.gradients(w).mean(axis=0) + 0.1 * w) > 0.01
+    assert setup.problem.measured.suboptimality(w) == pytest.approx(0.0, abs=1e-12)
+    away = w + np.eye(len(w))[0]
+    assert setup.problem.measured.suboptimality(away) > 0.01
+    constants = forecast(setup).problem
+    least, largest = known.curvatures(honest)
+    assert (constants["strong_convexity"], constants["smoothness"]) == pytest.approx((least + 0.1, largest + 0.1))
+    own = [known.gradients(w)[setup.shares.of(k)].mean(axis=0) + 0.1 * w for k in (1, 3)]
+    assert constants["zeta_max"] == pytest.approx(max(np.linalg.norm(each) for each in own))
+
+
+def test_a_run_with_attackers_stops_at_the_optimum_of_the_honest_clients(tmp_path):
+    """Honest clients hold equal points, which a median returns; those of the attacker are far away."""
+    points = np.repeat([[1.0, 2.0], [1.0, 2.0], [-5.0, 9.0], [1.0, 2.0]], 12, axis=0)
+    a = np.repeat(np.eye(2)[None], 48, axis=0)
+    np.savez(tmp_path / "points.npz", A=a, b=points, client=np.repeat(np.arange(4), 12))
+    data = {"set": "quadratic", "path": str(tmp_path / "points.npz")}
+    scenario = simfl.load(
+        {"data": data, "model": "quadratic", **ATTACKED, "aggregation": "median",
+         "attackers": {"clients": [2], "kind": "sign_flip"}}
+    )  # fmt: skip
+    run = simfl.run(scenario, out=tmp_path)
+    assert run.manifest.reason == "suboptimality"
+    assert run.metrics["distance"].iloc[-1] < 1e-3

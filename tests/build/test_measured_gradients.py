@@ -133,3 +133,16 @@ def test_measured_gradients_can_be_drawn(tmp_path):
         simfl.plot([result, plain], y="gradient_norm")
     with pytest.raises(DataError, match=r"measured no share of .*; set evaluate\.gradients: 1000, or choose one of "):
         simfl.plots.plot_groups(open_groups([plain.folder])[0], "updates", "clipped_share")
+
+
+@pytest.mark.parametrize("gradients", [50, 2000])
+def test_gradients_are_not_measured_on_examples_that_only_attackers_hold(gradients, tmp_path):
+    """Attackers 0 and 2 train on flipped labels; the norm is that of honest examples at the last model."""
+    attackers = "{clients: [0, 2], kind: label_flip}"
+    count = min(gradients, len(prepare(scenario(0)).dataset.train_x))
+    given = scenario(count, attackers=attackers, data="{set: digits, partition: {kind: iid}}")
+    setup, done = prepare(given), run(given, out=tmp_path)
+    honest = np.sort(np.concatenate([setup.shares.of(k) for k in (1, 3)]))[:count]
+    params = np.concatenate([part.ravel() for part in done.model.values()])
+    gradient = softmax_gradient(params, setup.dataset.train_x[honest], setup.dataset.train_y[honest]) / len(honest)
+    assert done.metrics["gradient_norm"].iloc[-1] == pytest.approx(np.linalg.norm(gradient), rel=1e-3)

@@ -123,8 +123,6 @@ def test_own_classes_are_named_as_elsewhere(tmp_path):
          "attackers.kind: expected label_flip with 'sgp', found 'ipm', which needs an algorithm that combines"),
         (GOSSIP, {"attackers": {"kind": "ipm", "share": 0.99}},
          "attackers.share: expected an honest client among 6, found 0.99; lower it"),
-        (SERVED, {"attackers": {"kind": "label_flip", "clients": [0]}, "evaluate": {"gradients": 20}},
-         "evaluate.gradients: expected 0 with attackers 'label_flip', whose labels are among the first training"),
         (SERVED, {"attackers": {"kind": "label_flip", "clients": [0]}, "data": {"set": "linear"}, "model": "linear"},
          "attackers.kind: expected data with a class for each example for 'label_flip', found data set 'linear'"),
         (SERVED, {"attackers": {"kind": "label_flip", "clients": [0]},

@@ -110,6 +110,10 @@ class PassedModels(Algorithm):
         """Return the global model of each task."""
         return self.globals
 
+    def evaluated(self) -> Sequence[Model]:
+        """Return the global models of all tasks, also if there are as many as clients."""
+        return self.models()
+
     @property
     def chains(self) -> int:
         """The number of independent chains: the updates of one task follow in order."""
