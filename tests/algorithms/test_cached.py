@@ -83,10 +83,14 @@ def test_ace_equals_a_numpy_server(options):
     assert (left_out > 0) == ("max_age" in options)
 
 
-@pytest.mark.parametrize("threshold", [1, pytest.param(None, marks=pytest.mark.slow)])
-def test_fadas_equals_a_numpy_server(threshold):
+@pytest.mark.parametrize(
+    ("threshold", "corrected"), [(1, True), (1, False), pytest.param(None, True, marks=pytest.mark.slow)]
+)
+def test_fadas_equals_a_numpy_server(threshold, corrected):
+    """With the corrections of the authors' program, `update_model_inplace` with `fedams`, or without."""
     problem = make_problem(6, local=True)
     options = {"server_step": 0.02, "beta1": 0.8, "beta2": 0.95, "eps": 1e-3, "delay_threshold": threshold}
+    options |= {} if corrected else {"bias_correction": False}
     watched = Watched(problem, "fadas", updates=60, buffer_size=3, staleness_exponent=0.0, noise="client", **options)
     buffer, m, v, u, delays = [], 0.0, 0.0, 0.0, set()
 
@@ -101,7 +105,8 @@ def test_fadas_equals_a_numpy_server(threshold):
         m, v = 0.8 * m + 0.2 * mean, 0.95 * v + 0.05 * mean**2
         u = np.maximum(u, v)
         step = 0.02 / latest if threshold is not None and latest > threshold else 0.02
-        return w + step * m / (np.sqrt(u) + 1e-3)
+        first, second = (1 - 0.8 ** (version + 1), 1 - 0.95 ** (version + 1)) if corrected else (1.0, 1.0)
+        return w + step / first * m / (np.sqrt(u) / np.sqrt(second) + 1e-3)
 
     expected = served(watched, problem, take)
     np.testing.assert_allclose(watched.model, expected, rtol=0, atol=1e-5)

@@ -11,6 +11,7 @@ from simfl.scenario.compression import UPLINK, Scheme
 from simfl.scenario.fields import (
     Arithmetic,
     Count,
+    Flag,
     Index,
     NonNegative,
     Positive,
@@ -408,4 +409,7 @@ class FADAS(UnweightedConfig):
     delay_threshold: Index | None = option(
         1,
         "tau_c: if an update in the buffer has a staleness tau above it, the step is eta / tau; null: it is always eta",
+    )
+    bias_correction: Flag = option(
+        True, "correct the moments for their start at 0, as the authors' program does; their listing does not"
     )
