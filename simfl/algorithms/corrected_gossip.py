@@ -9,10 +9,12 @@ W, and at the optimum they cancel the local gradients. With the gradient g at x,
     nids:             the same; in the first round x <- phi without a message                        Li et al. 2019
     tracking:         y = g + c,   send (x - s y, y),   x <- w(x - s y),          c <- c + w(y) - y  Xu et al. 2015
 
-EXTRA is https://arxiv.org/abs/1404.6264, exact diffusion (D2 of Tang et al. 2018, https://arxiv.org/abs/1803.07068)
-https://arxiv.org/abs/1702.05122, NIDS https://arxiv.org/abs/1704.07807, tracking in its adapt-then-combine form (NEXT,
-SONATA) https://arxiv.org/abs/1602.00591. Without c, their recursions are those of the papers: x'' = x' + W x' -
-(I + W) x / 2 - s (g' - g) for EXTRA, x'' = (I + W) / 2 (2 x' - x - s (g' - g)) for exact diffusion and NIDS.
+EXTRA is https://arxiv.org/abs/1404.6264, exact diffusion https://arxiv.org/abs/1702.05122, NIDS
+https://arxiv.org/abs/1704.07807, tracking in its adapt-then-combine form (NEXT, SONATA)
+https://arxiv.org/abs/1602.00591. Without c, their recursions are those of the papers: x'' = x' + W x' -
+(I + W) x / 2 - s (g' - g) for EXTRA, x'' = (I + W) / 2 (2 x' - x - s (g' - g)) for exact diffusion and NIDS. D2 of
+Tang et al. 2018, https://arxiv.org/abs/1803.07068, has W in place of (I + W) / 2, which needs eigenvalues of W above
+-1/3. It is not offered: on an even ring with the weights of `metropolis` the least is -1/3.
 
 In NIDS, client k may have the step s f_k. Its mean is then x = phi_k - f_k / (2 max f) sum_j W_kj (phi_k - phi_j), the
 paper's I - c Lambda (I - W) with the largest c. The sum of c_k / f_k stays 0.

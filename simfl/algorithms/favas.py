@@ -5,7 +5,7 @@ https://arxiv.org/abs/2305.16099. Each client trains on its own, from the model 
 
     client i:  w_i = v_i; up to K times: w_i <- w_i - eta (mean gradient of a mini-batch at w_i); then wait
                when the server asks: stop, send v_i + (w_i - v_i) / alpha_i, wait for w, v_i <- w
-    server:    every `period` seconds: ask a random set S of clients, wait for their answers u_i
+    server:    `period` seconds after its last step: ask a random set S of clients, wait for their answers u_i
                w <- (w + sum of u_i over S) / (|S| + 1), send w to the clients in S
 
 With E steps since v_i came, at most K, alpha_i makes the progress that of one step on average, whatever the client's
@@ -88,8 +88,10 @@ class FAVAS(InterruptedRounds):
 
     def ticks(self) -> Process:
         """Ask random clients and average with their answers, periodically."""
+        since = self.clock.now
         while (yield from self.trains()):
-            yield self.clock.timeout(self.period_s)
+            if (left_s := self.period_s - (self.clock.now - since)) > 0.0:  # clients may have waited for the model
+                yield self.clock.timeout(left_s)
             if not (yield from self.until_up()):
                 return
             if not (ready := self.ready()):
@@ -104,6 +106,7 @@ class FAVAS(InterruptedRounds):
                 return
             if self.answers:
                 self._step()
+            since = self.clock.now
 
     def _over(self, client: int) -> None:
         """Note that a client has answered, or will not."""

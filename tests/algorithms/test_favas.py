@@ -139,3 +139,19 @@ def test_wrong_options_are_refused(options, line):
     with pytest.raises(ScenarioError) as caught:
         simfl.load({"data": "digits", "clients": 4, "stop": {"updates": 2}, "algorithm": {"kind": "favas", **options}})
     assert line in str(caught.value)
+
+
+@pytest.mark.parametrize("fraction", [1.0, 0.25])
+def test_requests_leave_a_period_after_the_step_whoever_has_its_model(fraction):
+    """Between two steps are the period, a request and an answer; with `fraction: 1` all clients wait for the model."""
+    period, latency = 0.05, 4e-3
+    world = make_world(4, links=LinkModel(latency=constant(latency)))
+    steps = []
+
+    def watch(algorithm):
+        step = algorithm._step
+        algorithm._step = lambda: (steps.append(world.clock.now), step())[1]
+
+    run("favas", world, until=1.0, prepare=watch, period=period, fraction=fraction, steps=[100] * 4)
+    assert len(steps) > 10
+    np.testing.assert_allclose(np.diff([0.0, *steps]), period + 2 * latency)
