@@ -1198,7 +1198,7 @@ class Tape:
         return Model((self._reduce(dict.fromkeys(ends, 1.0)),), _ONE)
 
     def flush(self) -> None:
-        """Submit all recorded operations; without an executor, keep them for the first flush that has one."""
+        """Submit all recorded operations, or keep them until there is an executor."""
         if self.executor is None or not (self._recorded or self._constants):
             return
         dead = self._graveyard[:]
