@@ -75,11 +75,18 @@ class TrimmedMeanRule(Mixable):
     f: Index = option(1, _TOLERATED)
 
 
+_NEIGHBORS = (
+    "how many nearest others count in a model's score, of n models: n - f - 1 (as in byzfl, which counts the model "
+    "itself too) or n - f - 2 (as in the paper)"
+)
+
+
 class KrumRule(Mixable):
     """The model nearest to its n - f - 1 nearest others."""
 
     kind: Literal["krum"] = variant("krum")
     f: Index = option(1, _TOLERATED)
+    neighbors: Literal["n - f - 1", "n - f - 2"] = option("n - f - 1", _NEIGHBORS)
 
 
 class MultiKrumRule(Mixable):
@@ -87,6 +94,7 @@ class MultiKrumRule(Mixable):
 
     kind: Literal["multi_krum"] = variant("multi_krum")
     f: Index = option(1, _TOLERATED)
+    neighbors: Literal["n - f - 1", "n - f - 2"] = option("n - f - 1", _NEIGHBORS)
 
 
 class GeometricMedianRule(Mixable):

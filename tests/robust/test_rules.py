@@ -28,8 +28,9 @@ def distances(x):
     return np.array([[np.sum((a - b) ** 2) for b in x] for a in x])
 
 
-def scores(x, f):
-    return [np.mean(np.sort(row)[1 : len(x) - f]) for row in distances(x)]
+def scores(x, f, neighbors=1):
+    """Mean squared distances to the n - f - 1 nearest others, or to another number."""
+    return [np.mean(np.sort(row)[1 : len(x) - f - neighbors + 1]) for row in distances(x)]
 
 
 def mixed(x, f):
@@ -63,6 +64,8 @@ ORACLES = {
     TrimmedMean(2): lambda x: trimmed(x, 2),
     Krum(2): lambda x: x[np.argmin(scores(x, 2))],
     MultiKrum(2): lambda x: x[np.argsort(scores(x, 2))[: len(x) - 2]].mean(axis=0),
+    Krum(2, "n - f - 2"): lambda x: x[np.argmin(scores(x, 2, 2))],
+    MultiKrum(1, "n - f - 2"): lambda x: x[np.argsort(scores(x, 1, 2))[: len(x) - 1]].mean(axis=0),
     GeometricMedian(): weiszfeld,
     CenteredClipping(tau=1.0): lambda x: x[0] + np.mean([clip(one - x[0], 1.0) for one in x], axis=0),
     CenteredClipping(tau=1.0, from_own=False): lambda x: np.mean([clip(one, 1.0) for one in x], axis=0),
@@ -98,6 +101,27 @@ def test_rules_give_published_vectors():
     np.testing.assert_allclose(means, [[2.5, 3.5, 4.5], [2.5, 3.5, 4.5], [5.5, 6.5, 7.5]], **CLOSE)
 
 
+def test_krum_with_the_neighbors_of_the_paper_or_of_byzfl_may_return_another_model():
+    """As stated above Krum: in the paper, a model's score is a sum over its n - f - 2 nearest others."""
+    differ, f = 0, 2
+    for seed in range(40):
+        x = np.random.default_rng(seed).normal(size=(7, 4))
+        squared = distances(x)
+        paper = np.argmin([np.sort(np.delete(row, k))[: 7 - f - 2].sum() for k, row in enumerate(squared)])
+        byzfl = np.argmin(np.sort(squared, axis=1)[:, 1 : 7 - f].mean(axis=1))
+        np.testing.assert_allclose(Krum(f, "n - f - 2")(*given_of(x)), x[paper], **CLOSE)
+        np.testing.assert_allclose(Krum(f)(*given_of(x)), x[byzfl], **CLOSE)
+        differ += paper != byzfl
+    assert differ > 5
+
+
+@pytest.mark.parametrize("count", [2, 3, 4])
+def test_krum_among_few_models_has_one_neighbor_at_least(count):
+    x = np.random.default_rng(count).normal(size=(count, 4))
+    nearest = np.argmin([np.sort(row)[1] for row in distances(x)])
+    np.testing.assert_allclose(Krum(1, "n - f - 2")(*given_of(x, pads=True)), x[nearest], **CLOSE)
+
+
 ROBUST = [Median(), TrimmedMean(2), Krum(2), MultiKrum(2), GeometricMedian(), NearestNeighborMixing(2, TrimmedMean(2))]
 ROBUST += [ClippedGossip(1.0), CenteredClipping(1.0)]
 
@@ -124,6 +148,7 @@ ACCEPTED = {
     TrimmedMean(2): lambda x: np.mean([np.isin(c, sorted(c)[2 : len(x) - 2]) for c in x.T], axis=0),
     Krum(2): lambda x: np.arange(len(x)) == np.argmin(scores(x, 2)),
     MultiKrum(2): lambda x: np.isin(np.arange(len(x)), np.argsort(scores(x, 2))[: len(x) - 2]),
+    Krum(2, "n - f - 2"): lambda x: np.arange(len(x)) == np.argmin(scores(x, 2, 2)),
     CenteredClipping(1.0): lambda x: [clipping(one - x[0], 1.0) for one in x],
     ClippedGossip(0.5): lambda x: [clipping(one - x[0], 0.5) for one in x],
     Balance(gamma=1.2): lambda x: [np.linalg.norm(one - x[0]) <= 1.2 * np.linalg.norm(x[0]) for one in x],

@@ -1,4 +1,10 @@
-"""Krum. Blanchard et al. 2017, Machine learning with adversaries, NeurIPS."""
+"""Krum. Blanchard et al. 2017, Machine learning with adversaries, NeurIPS.
+
+The score of a model is its mean squared distance to its nearest others. The paper takes n - f - 2 of them. byzfl
+(https://github.com/LPD-EPFL/byzfl) takes the n - f nearest with the model itself among them, which is n - f - 1 others.
+With n - f - 1, which is the default, all honest models count where exactly f are hostile. The two may choose
+different models.
+"""
 
 from __future__ import annotations
 
@@ -11,22 +17,25 @@ from simfl.robust.base import AbstractRule, distances, mean_where, tolerated
 
 @dataclass(frozen=True)
 class Krum(AbstractRule):
-    """The model with the smallest mean squared distance to its nearest n - f - 1.
+    """The model with the smallest mean squared distance to its nearest others.
 
     Attributes:
         f: attackers that are tolerated; less than half of the models.
+        neighbors: how many others count: "n - f - 1", or the paper's "n - f - 2", but at least one.
     """
 
     kind: ClassVar[str] = "krum"
-    summary: ClassVar[str] = "the model that is nearest to its n - f - 1 nearest others"
+    summary: ClassVar[str] = "the model that is nearest to its n - f - 1 (or n - f - 2) nearest others"
 
     f: int = 1
+    neighbors: str = "n - f - 1"
 
     def scores(self, models: jax.Array, present: jax.Array) -> jax.Array:
         """Return mean squared distances to the nearest models; inf if absent, f32 [n]."""
         ordered = jnp.sort(distances(models, present), axis=1).T
         place = jnp.arange(len(models))
-        near = (place >= 1) & (place < present.sum() - tolerated(self.f, present))
+        most = present.sum() - tolerated(self.f, present) - (2 if self.neighbors == "n - f - 2" else 1)
+        near = (place >= 1) & (place <= jnp.maximum(most, 1))
         usable = present & jnp.isfinite(models).all(axis=1)
         return jnp.where(usable, mean_where(ordered, near), jnp.inf)
 
