@@ -6,6 +6,7 @@ of its source would silently have no effect. `compiled.json` has digests of the 
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import hashlib
 import json
@@ -22,6 +23,15 @@ Integer = int
 Number = float
 
 _PACKAGE = Path(__file__).parent
+
+
+def as_call(value: Any) -> tuple[type, tuple[Any, ...]]:
+    """Return the class and the fields of a frozen dataclass, as its `__reduce__`.
+
+    `copy` and `pickle` would make an object without fields and then set them. That is an error if the class is frozen
+    and compiled.
+    """
+    return type(value), tuple(getattr(value, field.name) for field in dataclasses.fields(value))
 
 
 @functools.cache

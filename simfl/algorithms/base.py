@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from simfl.algorithms.aggregation import Aggregation, Hostility
 from simfl.algorithms.optimizers import Optimizer, OptimizerPlan, State, Terms
-from simfl.compiled import Integer, Number
+from simfl.compiled import Integer, Number, as_call
 from simfl.compression.base import CompressionPlan
 from simfl.each import number
 from simfl.privacy.cohorts import CohortPlan
@@ -122,6 +122,10 @@ class Training:
     def message_bytes(self) -> int:
         """Bytes of what takes a model's place in a message: compressed, or the model."""
         return self.model_bytes if self.compression is None else self.compression.bytes
+
+    def __reduce__(self) -> tuple[type, tuple[Any, ...]]:
+        """Support `copy` and `pickle`."""
+        return as_call(self)
 
 
 class Times(NamedTuple):

@@ -25,7 +25,7 @@ import simpy
 from mypy_extensions import mypyc_attr
 
 from simfl.algorithms.base import Algorithm, OnUpdate, Training
-from simfl.compiled import Number
+from simfl.compiled import Number, as_call
 from simfl.tape.recording import Gradient, Model, Tape
 from simfl.world import World
 
@@ -42,6 +42,10 @@ class StalenessBound:
         if staleness <= self.bound:
             return 1.0
         return 0.0 if self.policy == "drop" else (self.bound + 1) / (staleness + 1)
+
+    def __reduce__(self) -> tuple[type, tuple[Any, ...]]:
+        """Support `copy` and `pickle`."""
+        return as_call(self)
 
 
 #: Called with the weight and the staleness of an update at its turn; it is dropped if the weight is 0.
@@ -122,8 +126,8 @@ class Turns:
             return
         while self._held and not self._stopped():
             first = min(self._held)
-            read, _, apply = first
-            reads = sorted([*self.reading.values(), *(entry[0] for entry in self._held if entry is not first)])
+            read, arrival, apply = first  # compiled, a tuple from a list is another object: `is` would not find it
+            reads = sorted([*self.reading.values(), *(entry[0] for entry in self._held if entry[1] != arrival)])
             if reads and reads[0] < read and not self._possible(reads):
                 break
             self._held.remove(first)

@@ -19,7 +19,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from simfl.compiled import Integer, Number
+from simfl.compiled import Integer, Number, as_call
 from simfl.streams import Seat, Streams
 from simfl.world.engine import ROUNDING
 from simfl.world.steps import Steps
@@ -38,6 +38,10 @@ class Constant:
         """Return the value `count` times."""
         return np.full(count, self.value)
 
+    def __reduce__(self) -> tuple[type, tuple[Any, ...]]:
+        """Support `copy` and `pickle`."""
+        return as_call(self)
+
 
 @dataclass(frozen=True)
 class Law:
@@ -49,6 +53,10 @@ class Law:
     def __call__(self, generator: np.random.Generator, count: int) -> NDArray[np.float64]:
         """Draw `count` values."""
         return self.draw(generator, count)
+
+    def __reduce__(self) -> tuple[type, tuple[Any, ...]]:
+        """Support `copy` and `pickle`."""
+        return as_call(self)
 
 
 #: Draws per block.
@@ -165,6 +173,10 @@ class Slowdown:
     start_s: float = 0.0
     end_s: float = math.inf
 
+    def __reduce__(self) -> tuple[type, tuple[Any, ...]]:
+        """Support `copy` and `pickle`."""
+        return as_call(self)
+
 
 @dataclass(frozen=True)
 class Trace:
@@ -188,6 +200,10 @@ class Trace:
         """The largest factor of any client at any time."""
         return max((value for steps in (self.everyone, *self.own.values()) for value in steps.values), default=1.0)
 
+    def __reduce__(self) -> tuple[type, tuple[Any, ...]]:
+        """Support `copy` and `pickle`."""
+        return as_call(self)
+
 
 @dataclass(frozen=True)
 class Pace:
@@ -207,6 +223,10 @@ class Pace:
         """Return values times speeds per client, [K]."""
         each = [values] * len(speeds) if isinstance(values, float | int) else values
         return [value * float(speed) for value, speed in zip(each, speeds, strict=True)]
+
+    def __reduce__(self) -> tuple[type, tuple[Any, ...]]:
+        """Support `copy` and `pickle`."""
+        return as_call(self)
 
 
 class Compute:

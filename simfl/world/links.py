@@ -29,7 +29,7 @@ from typing import Any, NamedTuple, Protocol
 
 from mypy_extensions import mypyc_attr
 
-from simfl.compiled import Integer
+from simfl.compiled import Integer, as_call
 from simfl.streams import Streams
 from simfl.world.availability import Availability
 from simfl.world.compute import Constant, Draws, Sampler
@@ -98,6 +98,10 @@ class LinkModel:
         """Return the carrier of the messages."""
         return Queues(network)
 
+    def __reduce__(self) -> tuple[type, tuple[Any, ...]]:
+        """Support `copy` and `pickle`."""
+        return as_call(self)
+
 
 @dataclass(frozen=True)
 class TcpStartup:
@@ -136,6 +140,10 @@ class TcpStartup:
             left -= window
         return waited
 
+    def __reduce__(self) -> tuple[type, tuple[Any, ...]]:
+        """Support `copy` and `pickle`."""
+        return as_call(self)
+
 
 @dataclass(frozen=True)
 class ServerModel:
@@ -154,6 +162,10 @@ class ServerModel:
     def free(self) -> bool:
         """Whether nothing waits at the server."""
         return not (self.uplink or self.downlink or self.seconds_per_update)
+
+    def __reduce__(self) -> tuple[type, tuple[Any, ...]]:
+        """Support `copy` and `pickle`."""
+        return as_call(self)
 
 
 class Traffic(NamedTuple):
