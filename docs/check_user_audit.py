@@ -31,7 +31,7 @@ def main() -> int:
     seeds = given.seeds
     allowed = int(stats.binom.isf(1e-3, seeds, LEVEL))
     print(f"{seeds} seeds each; guesses may refute {allowed} of a correct server")
-    print("audits that pass, and that blame guesses, size, law, dependence, count, participation")
+    print("audits that pass, and that blame guesses, size, law, dependence, draws, count, participation")
     good = True
     for name in given.only or SERVERS:
         reports = []
@@ -40,7 +40,7 @@ def main() -> int:
                 gc.collect()  # runs are cycles of objects, which the collector finds late: 4 MB each
             reports.append(report_of(name, seed))
         passed = sum(report.passed for report in reports)
-        verdicts = ("refuted", "noise_missing", "noise_of_other_law", "noise_dependent")
+        verdicts = ("refuted", "noise_missing", "noise_of_other_law", "noise_dependent", "draws_wrong")
         blamed = [sum(getattr(report, verdict) for report in reports) for verdict in verdicts]
         blamed += [sum(not one.complete for one in reports), sum(one.participation_broken for one in reports)]
         print(f"  {name:44} {passed:4d} " + " ".join(f"{count:4d}" for count in blamed), flush=True)

@@ -243,9 +243,14 @@ class Audit(PlantedScenario):
         return AuditReport(
             **shared,
             **AuditReport.noise_fields(noise),
+            **AuditReport.draw_fields(scorer.draws.verdict()),
             client=client,
             complete=scorer.heard == accounted,
-            sees={**guessed, **{name: seen or guessed.get(name, False) for name, seen in by_noise.items()}},
+            sees={
+                **guessed,
+                **{name: seen or guessed.get(name, False) for name, seen in by_noise.items()},
+                **scorer.draws.shows(self.trials),
+            },
             statement=ledger.statement_of(releases),
             assumptions=assumptions(ledger, releases),
             kind=self.kind,

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from simfl.attacks.draws import DrawVerdict
 from simfl.attacks.noise import FALSE_ALARMS, NoiseVerdict
 from simfl.attacks.statistics import (
     AuditVerdict,
@@ -70,12 +71,15 @@ class Report:
 
 @dataclass(frozen=True, kw_only=True)
 class NoiseReport(Report):
-    """The results of an audit that also tests the noise of what it heard.
+    """The results of an audit that also tests the noise and the draws of what it heard.
 
     `noise_pairs` of the releases were compared, and `noise_numbers` numbers contain only noise. Three p-values bound
     the chance, for correct noise and all three tests together, of such little noise (`noise_p_value`), of numbers so
     far from the declared law (`law_p_value`), and of such dependent noise (`dependence_p_value`). Each one below
     `FALSE_ALARMS` is an alarm.
+
+    If draws are secret, `drawn` members were in the releases and `drawn_expected` follow from the declared rates.
+    `draws_p_value` bounds the chance of such draws (`simfl.attacks.draws`), which raises an alarm in the same way.
     """
 
     noise_pairs: int
@@ -86,6 +90,20 @@ class NoiseReport(Report):
     noise_of_other_law: bool
     dependence_p_value: float
     noise_dependent: bool
+    drawn: int
+    drawn_expected: float
+    draws_p_value: float
+    draws_wrong: bool
+
+    @staticmethod
+    def draw_fields(draws: DrawVerdict) -> dict[str, Any]:
+        """Return the fields that follow from a verdict on the draws."""
+        return {
+            "drawn": draws.drawn,
+            "drawn_expected": draws.expected,
+            "draws_p_value": draws.p_value,
+            "draws_wrong": draws.p_value < FALSE_ALARMS,
+        }
 
     @staticmethod
     def noise_fields(noise: NoiseVerdict) -> dict[str, Any]:
@@ -109,7 +127,7 @@ class NoiseReport(Report):
     @property
     def passed(self) -> bool:
         """Whether the audit shows no error."""
-        return super().passed and not self.noise_wrong
+        return super().passed and not self.noise_wrong and not self.draws_wrong
 
 
 class Judge:

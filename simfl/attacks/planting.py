@@ -182,6 +182,11 @@ class PlantedScenario:
         protection = self.setup.protection
         return protection.stds[client] / protection.scales[client] if protection.scales[client] else 1.0
 
+    def batch(self, promise: Gradient) -> NDArray[np.int64]:
+        """Return how often each example of the client is in a batch, [n]; canaries come last."""
+        examples = int(self.setup.problem.data.sizes[promise.client])
+        return np.bincount(positions_in(self.setup.problem, promise), minlength=examples)
+
     def circumstances(self, promise: Gradient) -> Circumstances:
         """Return the adversary's knowledge of a release."""
         client, setup, clipping_norm = promise.client, self.setup, self.setup.problem.clipping.norm
@@ -193,8 +198,7 @@ class PlantedScenario:
         norm = clipping_norm if promise.own_norm is None else promise.own_norm
         copies = None
         if client == self.client and (not ledger.terms.amplification or ledger.sampling == "shuffle"):
-            examples = int(setup.problem.data.sizes[client])  # the last ones are canaries
-            copies = np.bincount(positions_in(setup.problem, promise), minlength=examples)[examples - self.canaries :]
+            copies = self.batch(promise)[-self.canaries :]
         return Circumstances(
             rate=min(1.0, (promise.expected or promise.examples) / int(training.sizes[client])),
             norm=math.inf if norm is None else norm,

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from simfl.accounts.network import Network, Observer, local_epsilons
 from simfl.attacks.adversary import Circumstances, Ordinary, along_inputs
+from simfl.attacks.draws import DrawCheck
 from simfl.attacks.faults import TRIALS
 from simfl.attacks.noise import NoiseCheck, NoiseLaw
 from simfl.attacks.planting import PlantedScenario
@@ -59,6 +60,7 @@ class ReleaseScorer:
         scores: of the canaries, [m].
         simulated: coins bool [trials, m] and scores [trials, m] of audits of each broken mechanism.
         check: tests of the noise, also of another client's.
+        draws: tests of secret draws.
     """
 
     def __init__(self, planted: PlantedScenario) -> None:
@@ -68,6 +70,7 @@ class ReleaseScorer:
         self.clients = {client: math.inf if client == planted.client else OTHERS for client in self._ordinary}
         self.factor = 1.0 if setup.problem.radius is None else WHISPER
         self.check = NoiseCheck(NoiseLaw(setup.protection.sampler, setup.dimension), planted.model.blank)
+        self.draws = DrawCheck(independent=False)
         self.scores = np.zeros(planted.canaries)
         self.heard = 0
         self._rates = 0.0
@@ -89,6 +92,9 @@ class ReleaseScorer:
             rest = ordinary.without(models[rows], releases[rows], facts)
             if client == self._planted.client:
                 self._score(models[rows], rest, facts)
+                for row, one in zip(rows, facts, strict=True):
+                    if one.copies is None and one.rate < 1.0:
+                        self.draws.hear(one.rate, self._planted.batch(promises[row]) > 0)
             unit = np.array([one.declared for one in facts])[:, None] / self._planted.std_per_scale(client)
             noisy = unit[:, 0] > 0.0
             self.check.hear(client, rest[noisy, : self._planted.setup.dimension] / unit[noisy])

@@ -15,9 +15,9 @@ Jagielski 2023, "Privacy auditing with one (1) training run", https://arxiv.org/
 Correlated noise and noise on a grid are taken apart first (`simfl.attacks.sum_noise`). In secure sums the auditor is
 the server, without the users that collude with it.
 
-Four more verdicts need no guesses: the tests of the noise (`simfl.attacks.noise`), a sum that the ledger has not
-counted, a user that is in sums more often than `privacy.participation` allows, and a divisor that depends on who came,
-which shows as noise of another size.
+Five more verdicts need no guesses: the tests of the noise (`simfl.attacks.noise`), draws that are not at the rate of
+the account (`simfl.attacks.draws`), a sum that the ledger has not counted, a user that is in sums more often than
+`privacy.participation` allows, and a divisor that depends on who came, which shows as noise of another size.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfl.attacks.canary import ORDINARY, OWN_EXCESS, SILENT, CanaryModel, with_codes
+from simfl.attacks.draws import DrawCheck
 from simfl.attacks.faults import shown
 from simfl.attacks.judging import Judge, NoiseReport, curve
 from simfl.attacks.noise import BLANK
@@ -206,6 +207,10 @@ class UserAudit:
             name: scorer.heard > 0 and seen for name, seen in self.judge.shown(scorer.simulated, profile).items()
         }
         by_noise = shown(scorer.check.law, scorer.check.blank.size, scorer.heard, 0)
+        draws, plan = DrawCheck(independent=True), self.ledger.plan
+        if plan.rate is not None and ledger.amplifies(releases):
+            for one in sums:
+                draws.hear(plan.rate, np.isin(np.arange(ledger.users), [*one.members]))
         most, closest, made, broken = _participation(sums, self.setup.protection.cohorts)
         summed = sum(one.is_heard for one in sums)
         heard = [sum(one.members[user][0] ** 2 for one in sums if user in one.members) for user in self.owners.tolist()]
@@ -213,10 +218,15 @@ class UserAudit:
         return UserReport(
             **self.judge.fields(verdict, ledger.delta, certified),
             **UserReport.noise_fields(noise),
+            **UserReport.draw_fields(draws.verdict()),
             scenario=self.scenario.name,
             neighbors=ledger.terms.neighbors,
             complete=scorer.heard == summed and len(sums) == releases.cohorts and heard == counted,
-            sees={**guessed, **{name: seen or guessed.get(name, False) for name, seen in by_noise.items()}},
+            sees={
+                **guessed,
+                **{name: seen or guessed.get(name, False) for name, seen in by_noise.items()},
+                **draws.shows(self.trials),
+            },
             statement=ledger.statement_of(releases),
             assumptions=assumptions(ledger, releases),
             users=ledger.users,

@@ -7,6 +7,8 @@ import math
 from collections import Counter
 from unittest import mock
 
+import numpy as np
+
 from simfl.algorithms import cohorts
 from simfl.algorithms.cohorts import Cohorts
 from simfl.algorithms.fedavg import FedAvg
@@ -90,9 +92,11 @@ CORRECT = {
 ADAPTIVE = {"start": 0.05, "count_noise": 5.0}
 
 
-def prepared(name, seed=0, updates=1000, **options):
+def prepared(name, seed=0, updates=None, **options):
     """Return the audit of a correct server."""
     algorithm, more, spread = CORRECT[name]
+    if updates is None:  # the server itself ends after its releases
+        updates = 3000 if "poisson" in more else 1000
     scenario = loads(SCENARIO.format(seed=seed, algorithm=algorithm, more=more, spread=spread, updates=updates))
     if name.endswith("adaptive"):
         scenario = scenario.replace(privacy__clipping_norm=ADAPTIVE)
@@ -105,6 +109,32 @@ def halved(audit):
     noise = Tape.noise
     with mock.patch.object(Tape, "noise", lambda self, model, noise_scale: noise(self, model, 0.5 * noise_scale)):
         yield
+
+
+def chosen_by(choose):
+    """Let the server choose users without independent draws: (users, number of the release, size) -> users."""
+
+    @contextlib.contextmanager
+    def broken(audit):
+        def instead(self, candidates, size):
+            return choose(sorted(candidates), self.cohorts.number, size)
+
+        with mock.patch.object(FedAvg, "_choose", instead):
+            yield
+
+    return broken
+
+
+def thrice(users, number, size):
+    """Draw each user three times as often as the account says."""
+    chances = np.random.default_rng(number).random(len(users))
+    return [user for user, chance in zip(users, chances, strict=True) if chance < 0.3]
+
+
+more = chosen_by(thrice)
+in_turn = chosen_by(lambda users, number, size: users[number % 10 :: 10])
+the_same = chosen_by(lambda users, number, size: users[:size])
+all_or_none = chosen_by(lambda users, number, size: users if number % 10 == 3 else [])
 
 
 @contextlib.contextmanager
@@ -218,6 +248,10 @@ BROKEN = {
     "a user twice in a sum": ("fedbuff, fast users", twice),
     "separation ignored": ("fedbuff, apart", ungated),
     "divisor by those who came, drawn": ("fedavg, drawn", divided_by_those_who_came),
+    "three times as many drawn": ("fedavg, drawn", more),
+    "drawn in turn": ("fedavg, drawn", in_turn),
+    "the same drawn always": ("fedavg, drawn", the_same),
+    "all drawn or none": ("fedavg, drawn", all_or_none),
     "divisor by those who came, late": ("fedavg, late", divided_by_those_who_came),
     "adaptive, clip left out": ("fedbuff, adaptive", unclipped_sums),
     "adaptive, noise of the first norm": ("fedbuff, adaptive", noise_of_the_first_norm),

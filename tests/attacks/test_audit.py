@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from simfl.algorithms.base import BatchSizes
 from simfl.attacks.adversary import HEARD_AT_A_TIME, ListeningTape
 from simfl.attacks.audit import Audit, audit, curve
 from simfl.attacks.canary import UNIT
@@ -352,3 +353,21 @@ def test_a_scenario_without_privacy_is_refused():
 def test_wrong_arguments_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
         audited(**options)
+
+
+@pytest.mark.slow(but=["binomial"])
+@pytest.mark.parametrize("fault", ["binomial", "same examples"])
+def test_batches_that_are_not_drawn_at_the_rate_of_the_account_are_blamed(fault, monkeypatch):
+    """Guesses see neither: three times as many examples, or batches of the right size from the same examples."""
+    if fault == "binomial":
+        draw = BatchSizes.draw
+        monkeypatch.setattr(
+            BatchSizes, "draw", lambda self, client, number, size: min(719, 3 * draw(self, client, number, size))
+        )
+    else:
+        monkeypatch.setattr("simfl.attacks.planting.positions_in", lambda problem, promise: np.arange(promise.size))
+    report = audited(canaries=100, scenario_options=SAMPLED | {"batch_size": 40, "noise": 4.0})
+    assert report.draws_wrong
+    assert not report.passed
+    assert not report.refuted
+    assert not report.noise_wrong

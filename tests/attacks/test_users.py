@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from simfl.attacks.audit import audit
+from simfl.attacks.draws import MORE
 from simfl.attacks.sums import ServerScorer, listen_to_server
 from simfl.attacks.users import UserAudit, UserReport
 from simfl.errors import ScenarioError
@@ -26,6 +27,8 @@ def test_a_correct_server_passes(name):
     assert report.amplified == ("drawn" in name)
     assert report.sees["noise halved"]
     assert report.sees["noise off"]
+    assert report.draws_p_value > 1e-3
+    assert (MORE in report.sees and report.sees[MORE] and report.drawn > 500) == report.amplified
     assert report.decisive or "fedavg, others replaced" in name or name == "secure sum, 10 bits"
 
 
@@ -36,6 +39,10 @@ BLAMED = {
     "separation ignored": "participation",
     "divisor by those who came, drawn": "law",
     "divisor by those who came, late": "law",
+    "three times as many drawn": "draws",
+    "drawn in turn": "draws",
+    "the same drawn always": "draws",
+    "all drawn or none": "draws",
     "tree, noise independent": "dependence",
     "square root, noise independent": "dependence",
     "tree, separation ignored": "participation",
@@ -53,12 +60,13 @@ def blames(report):
         "size": report.noise_missing,
         "law": report.noise_of_other_law,
         "dependence": report.noise_dependent,
+        "draws": report.draws_wrong,
         "count": not report.complete,
         "participation": report.participation_broken,
     }
 
 
-@pytest.mark.slow(but=["fedavg, clip left out", "separation ignored"])
+@pytest.mark.slow(but=["separation ignored"])
 @pytest.mark.parametrize("name", BROKEN)
 def test_a_broken_server_is_refuted(name):
     report = report_of(name, 1)

@@ -60,7 +60,8 @@ def command(
     local training, masked updates, models whose tasks change by themselves, algorithms that do not release gradients.
 
     Exits with code 1 if the guesses refute the certified or claimed epsilon, if noise is missing, of another law or
-    reused, and if the audited releases are not those that the ledger counted.
+    reused, if secret draws are not at the declared rate, and if the audited releases are not those that the ledger
+    counted.
     """
     from simfl.attacks.audit import PairwiseReport, audit
     from simfl.attacks.users import UserReport
@@ -104,6 +105,7 @@ def _rows(report: AuditReport) -> list[Row | str]:
         ("sampling rate, q", report.sampling_rate, data),
         ("right guesses", report.correct, f"of {report.guesses:,}; half of all are right by chance"),
         *_noise_rows(report, report.noise_releases),
+        *_draw_rows(report, "examples"),
         "Epsilon",
         ("lower bound, measured", report.lower_bound, bound),
     ]
@@ -130,6 +132,17 @@ def _noise_rows(report: NoiseReport, releases: int) -> list[Row | str]:
         ("of another law", report.noise_of_other_law, law),
         ("not drawn afresh", report.noise_dependent, reused),
     ]
+
+
+def _draw_rows(report: NoiseReport, members: str) -> list[Row | str]:
+    if not report.drawn_expected:
+        return []
+    chance = f"chance {show(report.draws_p_value)} or less if as declared"
+    expected = f"in all releases; {show(report.drawn_expected)} are expected"
+    return ["Secret draws", (members, report.drawn, expected), ("not at the rate", report.draws_wrong, chance)]
+
+
+_DRAWS = "Draws are not those of the account: the numbers of members of releases do not follow its sampling rate."
 
 
 def _tested(name: str, epsilon: float, note: str, p_value: float, refuted: bool, level: float) -> list[Row | str]:
@@ -159,6 +172,7 @@ def _notes(report: AuditReport) -> list[str]:
         "Noise is not drawn afresh: noise of two releases, or of two coordinates of a release, is dependent.": (
             report.noise_dependent
         ),
+        _DRAWS: report.draws_wrong,
         f"The tests of the noise reject one correct mechanism in {1 / FALSE_ALARMS:,.0f} at most.": report.noise_wrong,
         _refuted("accounting", report.confidence): report.refuted,
         "The scenario assumes that the senders of updates are hidden; the auditor knows them, and the epsilon "
@@ -210,6 +224,7 @@ def _user_rows(report: UserReport) -> list[Row | str]:
         ("sums of a user", report.most_sums, "at most"),
         ("rule broken", report.participation_broken, "privacy.participation"),
         *_noise_rows(report, report.releases),
+        *_draw_rows(report, "users"),
         "Epsilon",
         ("lower bound, measured", report.lower_bound, f"at {100 * report.confidence:g} % confidence; {ceiling}"),
     ]
@@ -233,6 +248,7 @@ def _user_notes(report: UserReport) -> list[str]:
         "Noise is not drawn afresh: noise of two releases, or of two coordinates of one, is dependent.": (
             report.noise_dependent
         ),
+        _DRAWS: report.draws_wrong,
         _refuted("accounting", report.confidence): report.refuted,
         "Even with all guesses right this audit could not refute: use more users, a larger privacy.delta, or more "
         "noise and fewer releases.": not report.decisive and not math.isnan(report.certified),
