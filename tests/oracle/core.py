@@ -10,7 +10,7 @@ import heapq
 import itertools
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -463,9 +463,16 @@ class World:
         scenario: the parsed scenario.
         edges: the links of its graph, as in the table `edges`.
         model_bytes: bytes of a message with a model.
+        matchings: links of a round of MATCHA that are active together, with the probability that they are.
     """
 
-    def __init__(self, scenario: Scenario, edges: list[tuple[int, int]], model_bytes: int) -> None:
+    def __init__(
+        self,
+        scenario: Scenario,
+        edges: list[tuple[int, int]],
+        model_bytes: int,
+        matchings: Iterable[tuple[Any, float]] = (),
+    ) -> None:
         self.scenario, self.model_bytes, self.clients = scenario, model_bytes, scenario.clients.count
         self.streams, self.clock, self.end = Streams(scenario.seed), Clock(), scenario.stop.time
         self.presence = [Presence.of(k, scenario, self.streams, self.end) for k in range(self.clients)]
@@ -476,18 +483,23 @@ class World:
         both = [*edges, *((j, i) for i, j in edges)]
         self.neighbors = [sorted(j for i, j in both if i == k) for k in range(self.clients)]
         self.updates: list[tuple[float, int, int, int]] = []
+        self.matchings = list(matchings)
         clients = scenario.clients
         self._jitter = Draws(self.streams, "jitter", lambda generator, count: law(clients.jitter, generator, count))
         self._speeds = law(clients.speed, self.streams.generator("speed"), self.clients)
 
     def seconds(self, client: int, batches: int = 1) -> float:
         """Return how long the client's next computation takes if it begins now."""
-        clients, now, size = self.scenario.clients, self.clock.now, self.scenario.algorithm.batch_size
-        seconds = batches * (clients.seconds_per_batch + size * clients.seconds_per_example) * self._speeds[client]
+        now, seconds = self.clock.now, batches * self.usual(client)
         for rule in self.scenario.slowdowns:
             if client in rule.clients and rule.start <= now < (math.inf if rule.until is None else rule.until):
                 seconds *= rule.factor
         return seconds * self._jitter.next(client)
+
+    def usual(self, client: int) -> float:
+        """Return the time of a client's mini-batch without jitter and slowdowns."""
+        clients, size = self.scenario.clients, self.scenario.algorithm.batch_size
+        return (clients.seconds_per_batch + size * clients.seconds_per_example) * self._speeds[client]
 
     def finish(self, client: int, batches: int = 1) -> tuple[float, str]:
         """Return when and how a computation that begins now ends."""

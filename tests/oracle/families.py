@@ -1,4 +1,4 @@
-"""Four families of algorithms in the oracle's world: when each update happens, and how stale it is.
+"""Gossip without rounds, ASGD and FedBuff in the oracle's world: when each update happens, and how stale it is.
 
 Each function or class starts its processes in a world; `World.updates` has the rows after the world's clock has run.
 """
@@ -293,17 +293,42 @@ def gossip_learning(world: World) -> None:
 # -- with a server -----------------------------------------------------------------------------
 
 
-class Served:
-    """Clients that pull a model, compute and push; a server that processes their updates one by one."""
-
-    batches = 1
+class Server:
+    """A server that processes updates one by one."""
 
     def __init__(self, world: World) -> None:
         self.world, self.clock, self.network, self.options = world, world.clock, world.network, world.scenario.algorithm
         self.server, self.version, self._busy_until = world.clients, 0, 0.0
-        self.turns = Turns(self.options.staleness_bound, self.version_after)
+
+    def to_server(self, me: int, size: int, call: Call) -> None:
+        self.network.send(me, self.server, size, lambda: self.work(call))
+
+    def work(self, call: Call) -> None:
+        """Process an update after those before it; the server pauses while it is offline."""
+        seconds = self.world.scenario.server.seconds_per_update
+        if not seconds:
+            call()
+            return
+        begin = max(self.clock.now, self._busy_until)
+        self._busy_until, how = self.world.presence[self.server].finish(begin, seconds)
+        if how == "done":
+            self.clock.at(self._busy_until, call)
+
+
+class Served(Server):
+    """Clients that pull a model, compute and push, and a server."""
+
+    batches = 1
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        self.turns = Turns(self.limit(), self.version_after)
         for me in range(world.clients):
             self.clock.advance(self.client(me))
+
+    def limit(self) -> Any:
+        """Return the bound on staleness, None without one."""
+        return self.options.staleness_bound
 
     def version_after(self, more: int) -> int:
         return self.version + more
@@ -326,8 +351,10 @@ class Served:
                     break
                 self.ask(me, came)
                 continue
-            end, how = self.world.finish(me, self.batches)
-            yield end
+            end, how = self.begin(me, read)
+            if (restarted := (yield self.until(me, end))) is not None:
+                came.keep(restarted)
+                continue
             if how == "done":
                 self.push(me, read, came)
                 continue
@@ -336,6 +363,16 @@ class Served:
                 break
             self.ask(me, came)
         self.left(me)
+
+    def begin(self, me: int, read: int) -> tuple[float, str]:
+        """Return when and how a computation at version `read` ends that begins now."""
+        del read
+        return self.world.finish(me, self.batches)
+
+    def until(self, me: int, end: float) -> float | Promise:
+        """Return what a client that computes waits for; a value in place of None starts it again."""
+        del me
+        return end
 
     def left(self, me: int) -> None:
         """Handle a client that has left permanently."""
@@ -347,7 +384,7 @@ class Served:
         def arrived() -> None:
             self.arrive(me, read, lambda staleness: self.take(me, staleness, came))
 
-        self.network.send(me, self.server, self.world.model_bytes, lambda: self.work(arrived))
+        self.to_server(me, self.world.model_bytes, arrived)
 
     def when_online(self, call: Call) -> None:
         """Call an action of the server as soon as it is online."""
@@ -355,17 +392,6 @@ class Served:
             call()
         else:
             self.clock.at(back, call)
-
-    def work(self, call: Call) -> None:
-        """Process an update after those before it; the server pauses while it is offline."""
-        seconds = self.world.scenario.server.seconds_per_update
-        if not seconds:
-            call()
-            return
-        begin = max(self.clock.now, self._busy_until)
-        self._busy_until, how = self.world.presence[self.server].finish(begin, seconds)
-        if how == "done":
-            self.clock.at(self._busy_until, call)
 
     def hand_out(self, me: int, came: Promise) -> None:
         """Send the model as soon as the bound allows it; at time 0 all clients have it."""
@@ -378,10 +404,14 @@ class Served:
                 self.network.send(self.server, me, self.world.model_bytes, lambda: came.keep(version), refused)
 
         def refused() -> None:
-            self.when_online(lambda: self.forget(me))
+            self.missed(me)
             came.keep(None)
 
         self.turns.admit(give)
+
+    def missed(self, me: int) -> None:
+        """Let the server know that no update of a client will come, now or once it is online."""
+        self.when_online(lambda: self.forget(me))
 
     def forget(self, me: int) -> None:
         """Stop expecting the update of a client."""
@@ -434,25 +464,29 @@ class AsyncSGD(Served):
 
 
 class FedBuff(Served):
-    """The server collects updates of local rounds, and steps when its buffer is full."""
+    """The server collects updates of local rounds, and steps when its buffer is full.
+
+    FedAsync and asynchronous local SGD step at each update. CA2FL takes other steps at the same times.
+    """
 
     def __init__(self, world: World) -> None:
         options = world.scenario.algorithm
-        self.batches, self.buffer, self.waiting = options.local_steps, [], options.after_update == "wait"
+        self.batches, self.buffer = options.local_steps, []
+        self.size, self.waiting = getattr(options, "buffer_size", 1), getattr(options, "after_update", "") == "wait"
         self.choice = Draws(world.streams, "cohort", lambda generator, count: generator.random(count).tolist())
         self.training, self.ready, self.choosing = set(), {}, False
         self.most = min(options.concurrency or world.clients, world.clients)
         super().__init__(world)
 
     def version_after(self, more: int) -> int:
-        return self.version + (len(self.buffer) + more) // self.options.buffer_size
+        return self.version + (len(self.buffer) + more) // self.size
 
     def take(self, me: int, staleness: int, came: Promise) -> None:
         if self.turns.drops(staleness):
             self.hand_out(me, came)
             return
         self.buffer.append((me, staleness, came))
-        if len(self.buffer) == self.options.buffer_size:
+        if len(self.buffer) == self.size:
             self.step()
         else:
             self.step_if_alone()
@@ -502,11 +536,3 @@ class FedBuff(Served):
             me = candidates[int(self.choice.next(0) * len(candidates))]
             self.training.add(me)
             super().hand_out(me, self.ready.pop(me))
-
-
-FAMILIES: dict[str, Callable[[World], Any]] = {
-    "adpsgd": adpsgd,
-    "async_sgd": AsyncSGD,
-    "fedbuff": FedBuff,
-    "gossip_learning": gossip_learning,
-}
