@@ -156,6 +156,50 @@ def composed_delta(z, q, count, epsilon, width, up):
     return float(whole[above] @ -np.expm1(epsilon - losses[above]))
 
 
+def poisson_delta(kinds, epsilon, width, up):
+    """Delta of Poisson batches of several kinds under add_or_remove, by a histogram of losses of its own.
+
+    The loss at x is l = ln((1 - q) + q exp((x - 1/2) / z^2)): under the mixture the example is removed; under N(0),
+    with -l, it is added. Losses rounded up or down give a bound from above or below.
+    """
+    worst = 0.0
+    for added in (False, True):
+        places, spectrum = 2**17, 1.0
+        for z, q, count in kinds:
+            edges = np.linspace(-9.0 * z, 1.0 + 9.0 * z, 400_001)
+            loss = np.log1p(q * np.expm1((edges - 0.5) / z**2)) * (-1 if added else 1)
+            under = special.ndtr(edges / z)
+            mass = np.diff(under if added else (1 - q) * under + q * special.ndtr((edges - 1) / z))
+            ends = loss[1:] if up != added else loss[:-1]
+            at = (np.ceil if up else np.floor)(ends / width).astype(int)
+            pmf = np.bincount(at % places, mass, places)
+            spectrum = spectrum * np.fft.rfft(pmf) ** count
+        whole = np.fft.irfft(spectrum, places)
+        losses = np.arange(places) * width
+        losses[places // 2 :] -= places * width
+        above = losses > epsilon
+        worst = max(worst, float(whole[above] @ -np.expm1(epsilon - losses[above])))
+    return worst
+
+
+@pytest.mark.parametrize(
+    "kinds",
+    [
+        [(1.0, 0.02, 100)],
+        [(2.0, 0.1, 60)],
+        [(3.0, 1.0, 5)],
+        [(1.5, 0.05, 40), (2.5, 0.2, 20)],
+        [(0.8, 0.01, 30), (4.0, 1.0, 3), (2.0, 0.3, 10)],
+    ],
+)
+def test_poisson_batches_compose_as_in_a_convolution(kinds):
+    releases = [(Release(z, q), count) for z, q, count in kinds]
+    epsilon = epsilon_of(releases, 1e-5, neighbors="add_or_remove", accountant="pld")
+    low, high = (poisson_delta(kinds, epsilon, 2e-4, up) for up in (False, True))
+    assert low <= 1e-5 <= high * 1.01, "between the losses rounded down and up"
+    assert high < 1.15 * low
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("z", "q", "count", "expected"), [(2.0, 0.02, 500, 3.252), (4.0, 0.1, 50, 1.7615)])
 def test_batches_of_fixed_size_compose_as_their_mirrored_pair(z, q, count, expected):

@@ -3,6 +3,7 @@
 import networkx as nx
 import numpy as np
 import pytest
+from scipy import optimize
 
 from simfl.world.matchings import laplacians, matchings_of, mixing_step, probabilities
 from simfl.world.topology import Topology, build_topology
@@ -74,6 +75,47 @@ def test_probabilities_keep_the_budget_and_none_that_are_drawn_are_better(name, 
         a = near * alpha
         matrix = np.eye(len(mean)) - 1 / len(mean) - 2 * a * mean + a**2 * (mean @ mean + 2 * spread)
         assert np.linalg.eigvalsh(matrix)[-1] >= rho - 1e-9
+
+
+def least_bound(each, p, budget):
+    """Return the least upper bound on lambda_2 over all probabilities that vectors near those of lambda_2 give.
+
+    For weights X >= 0 of trace 1 on vectors that add up to 0, lambda_2(sum p_j L_j) <= sum p_j <L_j, X>. The largest
+    value of the right side over p is that of a linear program, whose dual is minimized together with X = A A'.
+    """
+    values, vectors = np.linalg.eigh(np.tensordot(p, each, 1))
+    near = vectors[:, 1:][:, values[1:] <= values[1] * 1.02]
+    parts, size = near.T @ each @ near, near.shape[1]
+
+    def values_of(x):
+        root = x[: size * size].reshape(size, size)
+        return np.einsum("jab,ac,bc->j", parts, root, root) / np.sum(root**2)
+
+    def slack(x):
+        return x[size * size] + x[size * size + 1 :] - values_of(x)
+
+    begin = np.concatenate((np.eye(size).ravel(), [parts.max()], np.zeros(len(each))))
+    bounds = [(None, None)] * size**2 + [(0, None)] * (1 + len(each))
+    cost = np.concatenate((np.zeros(size**2), [budget * len(each)], np.ones(len(each))))
+    found = optimize.minimize(
+        lambda x: cost @ x,
+        begin,
+        jac=lambda x: cost,
+        bounds=bounds,
+        constraints={"type": "ineq", "fun": slack},
+        method="SLSQP",
+        options={"maxiter": 500, "ftol": 1e-12},
+    )
+    return found.fun + budget * len(each) * max(0.0, -slack(found.x).min())  # feasible in any case
+
+
+@pytest.mark.parametrize("budget", [0.3, 0.7])
+@pytest.mark.parametrize("name", GRAPHS)
+def test_probabilities_have_the_largest_second_eigenvalue(name, budget):
+    topology = GRAPHS[name]
+    each = laplacians(matchings_of(topology), topology.num_clients)
+    p = probabilities(each, budget)
+    assert second(each, p) == pytest.approx(least_bound(each, p, budget), rel=1e-4)
 
 
 def test_rho_is_that_of_the_expected_square_over_all_subsets():
