@@ -66,7 +66,7 @@ MECHANISMS = {
 COMPRESSORS = ({"kind": "top_k", "share": 0.5}, {"kind": "moniqua", "theta": 1})
 PROTOCOLS = ("bonawitz", "secagg_plus", "lightsecagg")
 #: What a protocol of secure sums needs beside it in some algorithms.
-BESIDE = ({}, {"buffer_size": 3, "after_update": "wait"})
+BESIDE: tuple[dict[str, Any], ...] = ({}, {"buffer_size": 3, "after_update": "wait"})
 SECTIONS = {kind_of(section, "kind"): section for section in members_of(Algorithm)}
 
 
@@ -108,7 +108,7 @@ def graph(kind: str) -> str:
     field = SECTIONS[kind].model_fields.get("graph")
     chosen = field is not None and "topology" in get_args(field.annotation)
     options = {"graph": "topology"} if chosen else {}
-    if not SECTIONS[kind](kind=kind, **options).follows_topology:  # type: ignore[attr-defined]
+    if not SECTIONS[kind].model_validate({"kind": kind, **options}).follows_topology:  # type: ignore[attr-defined]
         return "no"
     ring = {"graph": "ring"}
     changing = {"kind": "sequence", "graphs": [ring, {"from": "1 s", "graph": "complete"}], "every": "2 s"}

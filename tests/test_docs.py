@@ -30,6 +30,7 @@ from simfl.studies.reproducing import PAPERS
 ROOT = Path(__file__).parents[1]
 SCRIPTS = sorted(path for path in (ROOT / "docs").glob("*.py") if "argparse" in path.read_text(encoding="utf-8"))
 COMBINATIONS = runpy.run_path(str(ROOT / "docs" / "make_combinations.py"))
+NUMBERS = runpy.run_path(str(ROOT / "docs" / "make_numbers.py"))
 PAGES = sorted([*(ROOT / "docs").glob("*.md"), *ROOT.glob("*.md")])
 
 
@@ -289,6 +290,19 @@ def test_a_run_and_a_sweep_take_progress_as_the_readme_says():
     )
     for function in (simfl.run, simfl.sweep, simfl.resume, simfl.replay):
         assert inspect.signature(function).parameters["progress"].default is None
+
+
+@pytest.mark.parametrize("sentence", NUMBERS["SENTENCES"], ids=lambda sentence: sentence.scenario)
+def test_sentences_with_measured_numbers_name_their_seeds(sentence):
+    assert len(sentence.written()) == len(sentence.numbers) == len(NUMBERS["NUMBER"].findall(sentence.text))
+    assert f"seeds {NUMBERS['SEEDS'][0]} to {NUMBERS['SEEDS'][-1]}" in sentence.text
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sentence", NUMBERS["SENTENCES"], ids=lambda sentence: sentence.scenario)
+def test_numbers_in_pages_are_means_over_the_seeds_that_they_name(sentence):
+    for written, value, number in zip(sentence.written(), sentence.values(), sentence.numbers, strict=True):
+        assert written == pytest.approx(value, rel=number.within), f"{sentence.text}: run docs/make_numbers.py"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -67,8 +67,12 @@ class Config(BaseModel):
         copy.__dict__[name] = value
         return copy
 
+    def complete(self) -> None:
+        """Fill in defaults that depend on other fields, before `problems` is asked."""
+
     @model_validator(mode="after")
     def _checked(self) -> Self:
+        self.complete()
         if problems := tuple(self.problems()):
             raise InvalidValueError(*problems)
         return self

@@ -9,9 +9,9 @@ import inspect
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Annotated, Any, Self
+from typing import Annotated, Any
 
-from pydantic import BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BeforeValidator, ConfigDict, Field, ValidationError
 
 from simfl.errors import ScenarioError
 from simfl.scenario import checks
@@ -130,11 +130,9 @@ class Scenario(Config):
             apply_override(content, Override(path, copy.deepcopy(value)), "replace")
         return validated(content, "replace")
 
-    @model_validator(mode="after")
-    def _checked(self) -> Self:
-        """Fill in defaults that depend on other sections, and check all together."""
+    def complete(self) -> None:
+        """Fill in the algorithm's defaults that depend on other sections."""
         self.__dict__["algorithm"] = self.algorithm.settled(self)
-        return super()._checked()
 
     def problems(self) -> Iterator[Problem]:
         """Yield contradictions between sections."""
