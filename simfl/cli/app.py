@@ -8,8 +8,12 @@ Commands import heavy modules when they are called, so that `simfl --help` answe
 from __future__ import annotations
 
 import atexit
+import contextlib
+import errno
 import functools
 import gc
+import io
+import os
 import re
 import sys
 from typing import Annotated, Any, NoReturn
@@ -74,6 +78,10 @@ app.add_typer(data.app, name="data")
 app.add_typer(privacy.app, name="privacy")
 
 
+#: What the system says if a disk is full, or broken.
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+
+
 @functools.cache
 def command() -> Any:
     """Return the command line with the commands that plugins add."""
@@ -89,8 +97,12 @@ def main() -> NoReturn:
     gc.set_threshold(*FEW_COLLECTIONS)
     atexit.register(gc.freeze)  # at its end the interpreter would look for cycles in all modules, for 0.2 s
     code: object = 0
+    for stream in (sys.stdout, sys.stderr):  # a terminal may lack the characters of tables and formulas
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
     try:
         code = command()(prog_name="simfl", standalone_mode=False)
+        sys.stdout.flush()
     except (ScenarioError, DataError, RunError) as error:
         say(str(error))
         sys.exit(RUN_FAILED if isinstance(error, RunError) else BAD_INPUT)
@@ -98,11 +110,21 @@ def main() -> NoReturn:
         if type(error).__name__ == "Abort":  # Ctrl-C outside a run
             say("interrupted")
             sys.exit(INTERRUPTED)
+        if isinstance(error, OSError) and error.filename is None and error.errno in FULL:  # files have their own lines
+            say(f"standard output: cannot write: {os.strerror(error.errno)}")
+            _close_output()
+            sys.exit(RUN_FAILED)
         if (line := _usage(error)) is None:
             raise
         say(line)
         sys.exit(BAD_INPUT)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _close_output() -> None:
+    """Write no more to standard output, which the interpreter would try again at its end."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _usage(error: Exception) -> str | None:

@@ -15,9 +15,31 @@ import sys
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from simfl.errors import RunError
+from simfl.errors import RunError, ScenarioError
 
 __all__ = ["jax", "jnp", "lax", "start_jax"]
+
+#: The settings of JAX that simfl needs: with others, runs end midway or have other tables.
+SETTINGS: dict[str, Any] = {
+    "jax_enable_x64": False,
+    "jax_numpy_dtype_promotion": "standard",
+    "jax_numpy_rank_promotion": "allow",
+    "jax_disable_jit": False,
+    "jax_debug_nans": False,
+    "jax_debug_infs": False,
+    "jax_debug_key_reuse": False,
+    "jax_check_tracer_leaks": False,
+    "jax_default_matmul_precision": None,
+    "jax_default_prng_impl": "threefry2x32",
+    "jax_threefry_partitionable": True,
+    "jax_enable_custom_prng": False,
+    "jax_legacy_prng_key": "allow",
+    "jax_random_seed_offset": 0,
+    "jax_transfer_guard": None,
+    "jax_transfer_guard_host_to_device": None,
+    "jax_transfer_guard_device_to_host": None,
+    "jax_transfer_guard_device_to_device": None,
+}
 
 _started = _forked = False
 
@@ -43,6 +65,8 @@ def start_jax() -> None:
     Dispatch dominates small kernels: synchronous dispatch and one thread per program cut a call from tens of
     microseconds to about nine. Overlap with the world comes from the executor's own thread.
 
+    Variables of the environment such as JAX_ENABLE_X64 are for other programs: `SETTINGS` overrides them.
+
     Raises:
         RunError: this process was forked from one that had computed with JAX. JAX's threads are missing in it, so that
             a computation would never end.
@@ -58,7 +82,21 @@ def start_jax() -> None:
         import jax.numpy
 
         jax.config.update("jax_cpu_enable_async_dispatch", False)
+        for name, value in SETTINGS.items():
+            if name.upper() in os.environ and name in jax.config.values:
+                jax.config.update(name, value)
         _started = True
+
+
+def check_settings() -> None:
+    """Raise a `ScenarioError` if this process has set JAX to compute in another way."""
+    for name, value in SETTINGS.items():
+        found = sys.modules["jax"].config.values.get(name, value)
+        if getattr(found, "value", found) != value:
+            raise ScenarioError(
+                f"jax.config.{name}: expected {value!r}, found {getattr(found, 'value', found)!r}; set it back before "
+                f"simfl runs: jax.config.update({name!r}, {value!r})"
+            )
 
 
 class _Lazy(ModuleType):

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from simfl.each import EachArray, of_setting
 from simfl.errors import RunError, ScenarioError, raised
 from simfl.models import AbstractModel
-from simfl.models.lazy import start_jax
+from simfl.models.lazy import check_settings, has_devices, start_jax
 from simfl.tape import kernels, layout, measures
 from simfl.tape.evaluation import Evaluator
 from simfl.tape.inputs import Integers
@@ -61,12 +61,21 @@ def choose_device(kind: str | None) -> jax.Device:
         RunError: see `simfl.models.lazy.start_jax`.
     """
     start_jax()
+    check_settings()
+    platforms = jax.config.jax_platforms
+    if kind == "cpu" and platforms and "cpu" not in platforms.split(",") and not has_devices():
+        jax.config.update("jax_platforms", "cpu")  # of JAX_PLATFORMS, which is about JAX's default
     try:
         return jax.devices(kind)[0] if kind else jax.devices()[0]
-    except RuntimeError as error:
+    except (RuntimeError, AssertionError) as error:  # JAX asserts that it has a device
+        try:
+            found = ", ".join(sorted({device.platform for device in jax.devices()}))
+        except (RuntimeError, AssertionError):
+            raise ScenarioError(
+                f"JAX_PLATFORMS: expected devices of this machine, found {platforms!r}; unset it, or use --device cpu"
+            ) from error
         raise ScenarioError(
-            f"--device: found {kind!r}, expected one of the devices of this machine "
-            f"({', '.join(sorted({d.platform for d in jax.devices()}))}); "
+            f"--device: found {kind!r}, expected one of the devices of this machine ({found}); "
             "a GPU needs the extra for it: pip install 'simfl[cuda12]'"
         ) from error
 
