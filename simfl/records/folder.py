@@ -12,6 +12,7 @@ import hashlib
 import importlib.metadata
 import json
 import math
+import os
 import platform
 import re
 from collections.abc import Callable, Iterator
@@ -43,6 +44,13 @@ def versions() -> dict[str, str]:
     """Return the software versions that determine a run's numbers."""
     packages = {name: importlib.metadata.version(name) for name in ("simfl", "jax", "jaxlib", "numpy")}
     return {**packages, "python": platform.python_version(), "platform": platform.platform()}
+
+
+def flags() -> str:
+    """Return what the environment sets of XLA's compilation, which changes a run's numbers; "" for nothing."""
+    given = sorted(flag for flag in os.environ.get("XLA_FLAGS", "").split() if not flag.startswith("--xla_dump"))
+    name = "JAX_DISABLE_MOST_OPTIMIZATIONS"
+    return " ".join([*given, *([f"{name}={os.environ[name]}"] if os.environ.get(name) else [])])
 
 
 @dataclass(frozen=True)

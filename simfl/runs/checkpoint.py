@@ -35,7 +35,7 @@ from simfl.compiled import is_compiled
 from simfl.errors import DataError, RunError, raised
 from simfl.models.trial import EXAMPLES
 from simfl.records import RunFolder
-from simfl.records.folder import versions
+from simfl.records.folder import flags, versions
 from simfl.records.writer import cannot_write, regular, replacing
 from simfl.runs.context import Context
 from simfl.runs.intervals import FILE
@@ -67,6 +67,7 @@ def fingerprint(setup: Setup, device: Any, width: int) -> dict[str, str]:
     inputs = versions()
     return {
         **{f"version of {name}": inputs[name] for name in ("simfl", "jax", "jaxlib", "numpy")},
+        "XLA_FLAGS": flags() or "none",
         "version of simpy": importlib.metadata.version("simpy"),
         "version of Python": inputs["python"].rpartition(".")[0],
         "machine": platform.machine(),

@@ -21,7 +21,7 @@ from simfl.privacy.assumptions import assumptions
 from simfl.privacy.cohorts import CohortPlan, CohortTally, OnCohort
 from simfl.privacy.ledger import greatest
 from simfl.records import Manifest, RunFolder, TableWriter
-from simfl.records.folder import combine_digests, digest_of_file, digest_text
+from simfl.records.folder import combine_digests, digest_of_file, digest_text, flags
 from simfl.records.models import write_models as write_parts
 from simfl.records.tables import DISTANCE, MOST_EDGES, USER, further_metrics, further_of_clients
 from simfl.records.writer import Amend, SharedRows
@@ -366,7 +366,7 @@ class Recorder:
         }
         title = " ".join(context.algorithm.title.split())
         optional = {**self._sources, "models": self._models, "resumed": self._resumed, "title": title}
-        optional["tape_bytes"] = self._tape_bytes
+        optional |= {"tape_bytes": self._tape_bytes, "xla_flags": flags()}
         extra |= {name: value for name, value in optional.items() if value}
         if setup.scenario.learning_seed is not None:
             extra["learning_seed"] = setup.scenario.learning_seed

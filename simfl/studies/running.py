@@ -22,7 +22,7 @@ from typing import Any
 from simfl import signals
 from simfl.errors import DataError, RunError, ScenarioError, to_path
 from simfl.records import Manifest, RunFolder
-from simfl.records.folder import digest_of_file
+from simfl.records.folder import digest_of_file, flags
 from simfl.records.locks import HeldError, held
 from simfl.records.models import digest_parts, read_models
 from simfl.records.sweeps import FINISHED, Sweep, SweepRun
@@ -252,6 +252,7 @@ class _Comparison:
         return (
             is_known(code)
             and code == manifest.extra.get("own_code", {})
+            and flags() == manifest.extra.get("xla_flags", "")
             and not has_objects(resolved)
             and all(files.values())
             and files == manifest.extra.get("world_files", {})

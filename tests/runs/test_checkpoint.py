@@ -250,6 +250,10 @@ def test_resume_rejects_any_changed_input_except_the_window(made, cut, monkeypat
         patch.setattr(checkpoint, "versions", lambda: {**original(), "jaxlib": "0.0.1"})
         with pytest.raises(DataError, match=r"expected the version of jaxlib of the checkpoint, .*, found 0\.0\.1;"):
             resume(cut)
+    with monkeypatch.context() as patch:
+        patch.setenv("XLA_FLAGS", "--xla_cpu_enable_fast_math=true")
+        with pytest.raises(DataError, match=r"expected the XLA_FLAGS of the checkpoint, .*restore it, or run it again"):
+            resume(cut)
     changed = prepare(scenario())
     x = changed.dataset.train_x.copy()
     x[17, 3] += 1e-6
