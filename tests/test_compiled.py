@@ -1,8 +1,13 @@
 """Compiled modules are detected, and rejected if their sources have changed."""
 
+import copy
+import dataclasses
 import hashlib
+import importlib
 import json
 import os
+import pickle
+import re
 import runpy
 import shutil
 import subprocess
@@ -10,10 +15,14 @@ import sys
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from simfl.compiled import check_compiled
 from simfl.errors import SimflError
+from simfl.world.compute import Constant
+from simfl.world.steps import Steps
+from simfl.world.varied import VariedLinks
 
 ROOT = Path(__file__).parents[1]
 SOURCE = "ANSWER = 42\n"
@@ -49,6 +58,43 @@ def test_a_stale_module_is_rejected(tmp_path, change):
         source.unlink()
     with pytest.raises(SimflError, match=r"engine\..*expected engine.py to be what was compiled, found it changed"):
         check_compiled(modules, where)
+
+
+#: Arguments of the frozen dataclasses in compiled modules, by class.
+FROZEN = {
+    "StalenessBound": (4, "drop"),
+    "Training": (np.zeros(3, np.float32), np.array([4, 5]), 2, "shuffle", 0.1),
+    "Constant": (2.0,),
+    "Law": (Constant(1.0), 1.0),
+    "Slowdown": (3.0, frozenset({1})),
+    "Trace": (Steps((0.0,), (1.0,)), {0: Steps((0.0,), (2.0,))}),
+    "Pace": ([1.0, 2.0], 0.5),
+    "LinkModel": (Constant(0.1), 5e5, 0.2),
+    "TcpStartup": (100,),
+    "ServerModel": (1e6, None, 0.1),
+}
+
+
+def test_frozen_dataclasses_are_copied_pickled_and_replaced():
+    """A compiled one takes no fields after it is made. This test also runs compiled (`make compiled`)."""
+    hot = [
+        importlib.import_module(path[:-3].replace("/", ".")) for path in runpy.run_path(str(ROOT / "setup.py"))["HOT"]
+    ]
+    classes = {
+        name: one
+        for module in hot
+        for name, one in vars(module).items()
+        if dataclasses.is_dataclass(one) and one.__dataclass_params__.frozen and one.__module__ == module.__name__
+    }
+    assert classes.keys() == FROZEN.keys()
+    for name, one in classes.items():
+        value = one(*FROZEN[name])
+        copies = [copy.copy(value), copy.deepcopy(value), pickle.loads(pickle.dumps(value)), dataclasses.replace(value)]
+        for other in copies:
+            assert type(other) is one
+            assert re.sub(" at 0x\\w+", "", repr(other)) == re.sub(" at 0x\\w+", "", repr(value))
+    links = VariedLinks(latency=Constant(0.1), loss=0.3)
+    assert copy.deepcopy(links).loss == 0.3, "a class derived in plain Python, too"
 
 
 def test_only_wheels_are_compiled(monkeypatch):

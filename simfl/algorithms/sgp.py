@@ -17,6 +17,12 @@ A client waits for its in-neighbors only: with overlap 0 for this round's messag
 rounds ago, so that messages travel while it computes. Clients neither send to nor wait for clients that have left or
 have not joined. A client that joins late starts in a round that no client has reached.
 
+A client sends in every round, so up to s + 1 of its exchanges are under way. In the authors' program
+(https://github.com/facebookresearch/stochastic_gradient_push, `overlap` and `synch_freq`) a client has one exchange
+under way: it adds what has come, waits for it after `synch_freq` + 1 rounds at the latest, and then sends the next.
+With s = 1 both wait for the message of the round before; the program adds it before it sends, and here a client adds it
+after it has sent.
+
 Graphs: `one_peer` (the paper's: in round k, client i sends to i + 2^(k mod P) only, P hops in turn), `exponential` (to
 all i + 2^h), `ring` (to i + 1), `topology` (both ways over the scenario's links). In the first three, i is a position
 among the clients that are left when the first client reaches the round. (On a fixed ring, a client whose predecessor

@@ -387,7 +387,7 @@ def test_a_deterministic_world_repeats_itself(kind, options):
 
 @every
 def test_an_unknown_option_is_refused(kind, options):
-    with pytest.raises(TypeError, match=r"unexpected keyword argument 'speling'"):
+    with pytest.raises(TypeError, match=r"keyword argument.*'speling'|'speling'.*keyword argument"):
         run_without_numbers(kind, make_world(4), updates=1, speling=1, **options)
 
 

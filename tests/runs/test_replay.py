@@ -61,6 +61,15 @@ def check(first, others, out):
     return made
 
 
+@pytest.mark.slow(but=["drop"])
+@pytest.mark.parametrize("policy", ["wait", "drop", "down_weight"])
+def test_a_run_with_a_bound_on_staleness_has_a_tape(policy, tmp_path):
+    """The bound is an option of the algorithm, which is copied and compared."""
+    bound = f"{{bound: 3, policy: {policy}}}"
+    given = scenario(algorithm=f"{{kind: adpsgd, batch_size: 8, step_size: 0.5, staleness_bound: {bound}}}")
+    check(given, [changed(given, {"algorithm.step_size": 0.3})], tmp_path)
+
+
 @pytest.mark.slow(but=["fedbuff-private"])
 @pytest.mark.parametrize("private", [True, False], ids=["private", "plain"])
 @pytest.mark.parametrize("kind", sorted(ALGORITHMS))

@@ -324,7 +324,11 @@ class Sgp(AlgorithmConfig):
         "who sends to whom: client i to i + 2^h, a single h per round, in turn (one_peer), or all h "
         "(exponential); to i + 1 (ring); to all neighbors of the topology section, both ways (topology)",
     )
-    overlap: Index = option(0, "rounds that a message may take before its receiver waits for it")
+    overlap: Index = option(
+        0,
+        "rounds that a message may take before its receiver waits for it; clients send in every round, so that "
+        "overlap + 1 exchanges of a client may be under way (one in the authors' program)",
+    )
     lost: Literal["resend", "sums"] = option(
         "resend",
         "lost messages: they are sent again (resend), or each message has the sums of all shares that its sender has "
