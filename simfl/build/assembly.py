@@ -56,6 +56,7 @@ from simfl.tape.problem import Batches, ClientData, Clipping, Drawing, Keys, Mea
 from simfl.tape.tuning import tuned_interpreter
 from simfl.threads import one_thread
 from simfl.world import World
+from simfl.world.availability import MOST_OUTAGES
 
 #: The most classes that one warning names.
 MOST_NAMED = 8
@@ -180,6 +181,14 @@ def _check(setup: Setup) -> None:
         raise ScenarioError(
             f"{where}: expected mini-batches of at most {LONGEST_S:g} s, found one of {longest_s:.3g} s; lower it"
         )
+    for index, rule in enumerate(scenario.availability):
+        every_s = rule.every or math.inf
+        if longest_s > MOST_OUTAGES * every_s:
+            raise ScenarioError(
+                f"availability.{index}.every: expected at most {MOST_OUTAGES:,} absences of a client during one "
+                f"mini-batch, which takes up to {longest_s:.3g} s, found one every {every_s:.3g} s; choose a longer "
+                "time"
+            )
     privacy = scenario.privacy
     if privacy is not None and privacy.partial and setup.noisy is None:
         raise ScenarioError(

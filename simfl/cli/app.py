@@ -122,7 +122,10 @@ def main() -> NoReturn:
 
 
 def _close_output() -> None:
-    """Write no more to standard output, which the interpreter would try again at its end."""
+    """Write no more to standard output.
+
+    The interpreter would try again at its end.
+    """
     with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 

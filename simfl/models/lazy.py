@@ -91,10 +91,11 @@ def start_jax() -> None:
 def check_settings() -> None:
     """Raise a `ScenarioError` if this process has set JAX to compute in another way."""
     for name, value in SETTINGS.items():
-        found = sys.modules["jax"].config.values.get(name, value)
-        if getattr(found, "value", found) != value:
+        setting = sys.modules["jax"].config.values.get(name, value)
+        setting = getattr(setting, "value", setting)
+        if setting != value:
             raise ScenarioError(
-                f"jax.config.{name}: expected {value!r}, found {getattr(found, 'value', found)!r}; set it back before "
+                f"jax.config.{name}: expected {value!r}, found {setting!r}; set it back before "
                 f"simfl runs: jax.config.update({name!r}, {value!r})"
             )
 

@@ -47,7 +47,10 @@ def versions() -> dict[str, str]:
 
 
 def flags() -> str:
-    """Return what the environment sets of XLA's compilation, which changes a run's numbers; "" for nothing."""
+    """Return the environment's settings of XLA's compilation; "" for none.
+
+    They change a run's numbers.
+    """
     given = sorted(flag for flag in os.environ.get("XLA_FLAGS", "").split() if not flag.startswith("--xla_dump"))
     name = "JAX_DISABLE_MOST_OPTIMIZATIONS"
     return " ".join([*given, *([f"{name}={os.environ[name]}"] if os.environ.get(name) else [])])

@@ -8,8 +8,10 @@ A page asks for what changed; its server reads the streams that the run writes (
 
 from __future__ import annotations
 
+import contextlib
 import hmac
 import secrets
+import socket
 import sys
 import threading
 import time
@@ -284,8 +286,26 @@ class _Handler(BaseHTTPRequestHandler):
     server_version, sys_version = "simfl", ""
     timeout = PATIENCE_S
 
+    def handle(self) -> None:
+        """Answer a request that arrives within `PATIENCE_S`.
+
+        A client that sends it byte by byte is cut off.
+        """
+        self._patience = threading.Timer(PATIENCE_S, self._hang_up)
+        self._patience.daemon = True
+        self._patience.start()
+        try:
+            super().handle()
+        finally:
+            self._patience.cancel()
+
+    def _hang_up(self) -> None:
+        with contextlib.suppress(OSError):
+            self.connection.shutdown(socket.SHUT_RDWR)
+
     def do_GET(self) -> None:
         """Answer with a page, or with its content."""
+        self._patience.cancel()
         path, _, query = self.path.partition("?")
         _, token, rest = (*path.split("/", 2), "", "")[:3]
         if not self.server.is_ours(self.headers.get("Host", "")):

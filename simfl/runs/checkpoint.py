@@ -289,7 +289,10 @@ class Keeper:
         self._run.world.clock.paused = True
 
     def take(self) -> None:
-        """Write a checkpoint now, unless an error is about to end the run; one of the disk becomes a warning."""
+        """Write a checkpoint now; an error of the disk becomes a warning.
+
+        While an error is about to end the run, none is written: see `Clock.failing`.
+        """
         if self.every_s is None:
             return
         if self._run.world.clock.failing:

@@ -24,6 +24,19 @@ def folder_of(out: Path) -> str | None:
     return None if os.environ.get("JAX_COMPILATION_CACHE_DIR") else str((out / FOLDER).absolute())
 
 
+def _has_other_than_files(folder: str) -> bool:
+    """Warn of a pipe or a device in the folder: to read it would never end."""
+    with contextlib.suppress(OSError):
+        for entry in os.scandir(folder):
+            if entry.name.endswith(("-cache", "-atime")) and not entry.is_file():
+                warnings.warn(
+                    f"{entry.path}: expected a file, found something else: no compiled programs are kept; remove it",
+                    stacklevel=4,
+                )
+                return True
+    return False
+
+
 @contextlib.contextmanager
 def compiled_in(folder: str | None, stays: bool = False) -> Iterator[None]:
     """Cache compiled programs in a folder within a block; None: no cache.
@@ -31,13 +44,16 @@ def compiled_in(folder: str | None, stays: bool = False) -> Iterator[None]:
     Small programs are cached, too: a run compiles some twenty, and each costs more than reading a file. With `stays`
     the setting remains after the block, as in a process that runs one task after the other.
     """
-    if folder is None:
+    if folder is None or _has_other_than_files(folder):
         yield
         return
     import jax
     from jax.experimental.compilation_cache import compilation_cache
 
+    from simfl.models.lazy import start_jax
     from simfl.tape.stored import store_in
+
+    start_jax()  # programs are looked up by JAX's settings
 
     settings: dict[str, Any] = {
         "jax_compilation_cache_dir": folder,

@@ -69,13 +69,13 @@ def choose_device(kind: str | None) -> jax.Device:
         return jax.devices(kind)[0] if kind else jax.devices()[0]
     except (RuntimeError, AssertionError) as error:  # JAX asserts that it has a device
         try:
-            found = ", ".join(sorted({device.platform for device in jax.devices()}))
+            present = ", ".join(sorted({device.platform for device in jax.devices()}))
         except (RuntimeError, AssertionError):
             raise ScenarioError(
                 f"JAX_PLATFORMS: expected devices of this machine, found {platforms!r}; unset it, or use --device cpu"
             ) from error
         raise ScenarioError(
-            f"--device: found {kind!r}, expected one of the devices of this machine ({found}); "
+            f"--device: found {kind!r}, expected one of the devices of this machine ({present}); "
             "a GPU needs the extra for it: pip install 'simfl[cuda12]'"
         ) from error
 

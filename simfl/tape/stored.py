@@ -16,6 +16,7 @@ import os
 import pickle
 import pkgutil
 import platform
+import stat
 from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from pathlib import Path
@@ -31,6 +32,8 @@ from jax.sharding import SingleDeviceSharding
 from simfl.version import __version__
 
 ENDING = ".program"
+#: A program's file is smaller; a larger one is not read.
+MOST_BYTES = 2**28
 #: Packages whose functions and classes are known by their names: simfl's sources are part of a key, others' versions.
 KNOWN = ("simfl", "jax", "jaxlib", "numpy", "optax")
 
@@ -114,7 +117,7 @@ class Program:
 def _read(path: Path, tree: Any) -> Any:
     """Return the program of a file; None if there is none that is whole and fits."""
     try:
-        content = path.read_bytes()
+        content = _content(path)
         digest, rest = content[:32], content[32:]
         if hashlib.sha256(rest).digest() != digest:
             return None
@@ -124,6 +127,19 @@ def _read(path: Path, tree: Any) -> Any:
         )
     except Exception:  # another version, a damaged file: it is compiled again
         return None
+
+
+def _content(path: Path) -> bytes:
+    """Return the content of a regular file of a program's size.
+
+    OSError for anything else, such as a pipe.
+    """
+    # Opening a pipe would wait for a writer.
+    with open(os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb") as file:
+        about = os.fstat(file.fileno())
+        if not stat.S_ISREG(about.st_mode) or about.st_size > MOST_BYTES:
+            raise OSError("it is not the file of a program")
+        return file.read(MOST_BYTES)
 
 
 def _compiled(path: Path, jitted: Any, arguments: tuple[Any, ...]) -> Any:

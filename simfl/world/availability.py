@@ -15,12 +15,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from simfl.errors import RunError
+from simfl.errors import ScenarioError
 from simfl.streams import Streams
 from simfl.world.compute import Sampler
 from simfl.world.engine import ROUNDING
 
-#: Largest number of outages of a client during one computation; with more, the run ends with an error.
+#: Largest number of outages of a client during one computation; with more, the scenario is rejected, at the latest
+#: during the run, since the times may be drawn.
 MOST_OUTAGES = 2**17
 
 
@@ -103,7 +104,7 @@ class _Timeline:
             enough = max(8, 2 * before)  # doubled each time, so that merging stays cheap in long runs
             while self._known <= time or len(self._drawn) < enough:
                 if len(self._drawn) - before > MOST_OUTAGES and self._known <= time:
-                    raise RunError(
+                    raise ScenarioError(
                         f"availability.random: expected at most {MOST_OUTAGES} absences of a client during one "
                         f"computation, found more, one every {self._known / len(self._drawn):.3g} s on average; "
                         "choose longer times for up and down"
@@ -137,7 +138,7 @@ class _Timeline:
                 continue
             needed = int((time - first_s) // rule.every_s) + 2 - before
             if needed > MOST_OUTAGES:
-                raise RunError(
+                raise ScenarioError(
                     f"availability.every: expected at most {MOST_OUTAGES} absences of a client during one computation, "
                     f"found {needed}, one every {rule.every_s:.3g} s; choose a longer time"
                 )
@@ -186,7 +187,10 @@ class Availability:
         return not self._timelines
 
     def outage(self, client: int, time: float) -> Outage | None:
-        """Return the client's outage at `time`, or None; a time just before an edge is at the edge: see `ROUNDING`."""
+        """Return the client's outage at `time`, or None.
+
+        A time just before an edge is at the edge: see `ROUNDING`.
+        """
         timeline = self._timelines.get(client)
         if timeline is None:
             return None

@@ -310,9 +310,9 @@ class Clock(simpy.Environment):  # type: ignore[misc]
             self._put_off(when, priority, next(self._eid), Call(function, argument))
 
     def tell_before(self, time: Number, call: Callable[[], None]) -> None:
-        """Call a function before all events that happen at a virtual time or later, up to `ROUNDING`.
+        """Call a function before all events at a virtual time or later.
 
-        `now` is `time` during the call.
+        A time that is earlier by `ROUNDING` counts as that time. `now` is `time` during the call.
         """
         self.tell_at(time * (1.0 - ROUNDING), self._before, (time, call))
 
@@ -490,7 +490,10 @@ class Clock(simpy.Environment):  # type: ignore[misc]
         self.now = self._now
 
     def _failed(self, event: simpy.Event) -> None:
-        """End the run with an event that has failed, unless a process waited for it and got the error."""
+        """End the run with an event that has failed.
+
+        If a process waited for the event, that process got the error, and the run goes on.
+        """
         if isinstance(event, ClientProcess):
             self.failing.remove(event)
         if hasattr(event, "_defused"):

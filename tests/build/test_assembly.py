@@ -105,3 +105,18 @@ def test_listed_sizes_that_leave_out_a_class_are_said_to():
     assert classes >= 7
     assert f"no client has an example of {classes} of 10 classes" in line
     assert "labels_per_client" not in line
+
+
+def test_too_many_absences_during_one_computation_are_bad_input(tmp_path, without_numbers):
+    often = {"all": True, "offline": [["0 s", "1 us"]], "every": "3 us"}
+    slow = {"count": 4, "seconds_per_example": "1 s"}
+    with pytest.raises(
+        ScenarioError,
+        match=r"^availability\.0\.every: expected at most 131,072 absences .*, which takes up to 32 s, found one every",
+    ):
+        ready(clients=slow, availability=[often])
+    ready(clients={"count": 4}, availability=[{**often, "offline": [["0 s", "1 ms"]], "every": "3 ms"}])
+    drawn = {"all": True, "random": {"up": "1 us", "down": "1 us"}}
+    setup = ready(clients=slow, availability=[drawn])
+    with pytest.raises(ScenarioError, match=r"^availability\.random: expected at most 131072 absences of a client"):
+        run(setup, out=tmp_path)

@@ -4,6 +4,7 @@ import contextlib
 import http.client
 import json
 import math
+import socket
 import threading
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 
 from simfl.errors import DataError, ScenarioError
 from simfl.records import Manifest, RunFolder
+from simfl.reports import watch
 from simfl.reports.watch import serve
 from simfl.scenario.study import run_key
 from tests.chromium import a_tab, needs_browser
@@ -134,6 +136,25 @@ def test_only_the_address_itself_with_its_token_is_answered(half):
         (policy,) = (given["content"] for tag, given in Page(text).tags if given.get("http-equiv"))
         assert policy.startswith("default-src 'none'; script-src 'sha256-")
         assert policy.endswith("; connect-src 'self'")
+
+
+def test_a_client_that_sends_its_request_byte_by_byte_is_cut_off(half, monkeypatch):
+    monkeypatch.setattr(watch, "PATIENCE_S", 0.2)
+    with serving(half[0].path) as server, socket.create_connection(("127.0.0.1", server.port), timeout=0.02) as slow:
+        slow.sendall(b"GET /")
+        closed = False
+        for _ in range(3000):  # each byte comes long before the patience with a silent client ends
+            try:
+                slow.sendall(b"x")
+                closed = slow.recv(1000) == b""
+            except TimeoutError:
+                continue
+            except ConnectionError:
+                closed = True
+            if closed:
+                break
+        assert closed
+        assert ask(server, "")[0] == 200, "others are answered"
 
 
 @pytest.fixture

@@ -1,5 +1,7 @@
 """Compiled programs are cached below the results for later runs."""
 
+import os
+
 import jax
 import pytest
 from jax._src import lru_cache  # what writes the folder, and has no public name
@@ -96,3 +98,13 @@ def test_cache_is_set_within_the_block_or_stays(nothing_kept, tmp_path, stays):
     with compiled_in(folder, stays):
         assert getattr(jax.config, DIR) == folder
     assert getattr(jax.config, DIR) == (folder if stays else None)
+
+
+def test_a_pipe_among_the_files_of_jax_is_not_opened(nothing_kept, tmp_path):
+    os.mkfifo(tmp_path / "jit_step-0123-cache")
+    said = pytest.warns(UserWarning, match="step-0123-cache: expected a file, found something else: no compiled")
+    with said, compiled_in(str(tmp_path)):
+        assert getattr(jax.config, DIR) is None
+    (tmp_path / "jit_step-0123-cache").unlink()
+    with compiled_in(str(tmp_path)):
+        assert getattr(jax.config, DIR) == str(tmp_path)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import os
 import subprocess
 import sys
 
@@ -16,6 +17,7 @@ from simfl.runs.programs import compiled_in
 from simfl.tape import kernels, stored
 from simfl.tape.problem import Batches, Noise, Operation
 from simfl.tape.stored import Program, described
+from tests.helpers import limited
 
 MODEL = Softmax((8,), 3)
 OPERATION = Operation(MODEL, Batches("poisson", 4), 8, "example", noise=Noise("gaussian"))
@@ -97,6 +99,24 @@ def test_a_damaged_file_is_written_anew(folder, damage):
     again, none = counted()
     again(*arguments())
     assert not none
+
+
+@pytest.mark.parametrize("kind", ["pipe", "device", "large"])
+def test_only_regular_files_of_the_size_of_a_program_are_read(folder, kind, monkeypatch):
+    counted()[0](*arguments())
+    (path,) = folder.glob("*")
+    content = path.read_bytes()
+    if kind == "large":
+        monkeypatch.setattr(stored, "MOST_BYTES", len(content) - 1)
+    else:
+        path.unlink()
+        os.mkfifo(path) if kind == "pipe" else path.symlink_to("/dev/zero")
+    program, traces = counted()
+    with limited(20, "reading the program"):
+        program(*arguments())
+    assert len(traces) == 1
+    assert path.is_file()
+    assert path.stat().st_size == len(content), "it is written anew"
 
 
 def test_a_folder_that_cannot_be_written_costs_only_time(tmp_path):

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simfl.errors import RunError
+from simfl.errors import ScenarioError
 from simfl.streams import Streams
 from simfl.world import Availability
 from simfl.world import availability as availability_module
@@ -259,7 +259,7 @@ def test_endlessly_many_random_outages_are_refused(monkeypatch):
         "at the end of the 100th time online"
     )
     with pytest.raises(
-        RunError, match=r"^availability\.random: expected at most 1000 absences .* every 2e-09 s on average"
+        ScenarioError, match=r"^availability\.random: expected at most 1000 absences .* every 2e-09 s on average"
     ):
         availability.finish(0, 0.0, 1.0)
 
@@ -292,5 +292,5 @@ def test_repeated_outages_combine_with_random_ones_and_end_when_the_client_leave
 
 def test_outages_that_repeat_too_often_are_refused():
     short = Availability(Streams(0), repeated={0: [Repeated((Outage(0.0, 1e-10),), 1e-9)]})
-    with pytest.raises(RunError, match=r"^availability\.every: expected at most .* one every 1e-09 s"):
+    with pytest.raises(ScenarioError, match=r"^availability\.every: expected at most .* one every 1e-09 s"):
         short.finish(0, 0.0, 1.0)
