@@ -84,7 +84,7 @@ class DrawCheck:
         return DrawVerdict(drawn, expected, min([1.0, *chances]))
 
     def shows(self, generator: np.random.Generator) -> dict[str, bool]:
-        """Return whether the totals of simulated audits show more draws; empty without draws."""
+        """Return whether totals of simulated audits show more draws; empty if none."""
         if not self._counts:
             return {}
 

@@ -183,7 +183,7 @@ class PlantedScenario:
         return protection.stds[client] / protection.scales[client] if protection.scales[client] else 1.0
 
     def batch(self, promise: Gradient) -> NDArray[np.int64]:
-        """Return how often each example of the client is in a batch, [n]; canaries come last."""
+        """Return how often a batch has each example, [n]; canaries come last."""
         examples = int(self.setup.problem.data.sizes[promise.client])
         return np.bincount(positions_in(self.setup.problem, promise), minlength=examples)
 
