@@ -144,7 +144,7 @@ def recorded(ledger: Ledger, run: Run) -> Releases:
         if ledger.counts_cohorts and rate < 1.0:
             releases.counts[client] = int(count)  # of all users, drawn or not
             releases.cohorts = ledger.cohorts_after(int(count))
-        elif size == ledger.batch_size and level == ledger.levels[client]:
+        elif size == ledger.nominal(int(ledger.sizes[client])) and level == ledger.levels[client]:
             releases.counts[client] += int(count)
         else:
             releases.others.setdefault(int(client), {})[int(size), float(level)] = int(count)

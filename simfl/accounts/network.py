@@ -527,7 +527,7 @@ class Network:
         places: dict[tuple[int, int], list[int]] = {}
         for place, column in enumerate(columns):
             one = self.knowledge.batches[column]
-            first = one.begin[0] * ledger.batch_size + one.begin[1]
+            first = one.begin[0] * ledger.nominal(int(ledger.sizes[one.client])) + one.begin[1]
             n = int(ledger.sizes[self.owners[column]])
             for number in range(first // n, (first + max(one.examples, 1) - 1) // n + 1):
                 places.setdefault((one.client, number), []).append(place)

@@ -56,7 +56,7 @@ class Training:
     Attributes:
         initial: f32 [d], the initial model of all clients.
         sizes: number of examples of each client, int [K].
-        batch_size: B, nominal examples of a mini-batch.
+        batch_size: B, nominal examples of a mini-batch; a client that has fewer takes all of them.
         sampling: "poisson", "shuffle" or "with_replacement".
         step_size: step on the mean gradient: a number, or (updates, examples, epochs) -> number.
         l2: lambda of lambda/2 ||w||^2; its gradient does not depend on data and is added without clipping or noise.
@@ -106,6 +106,11 @@ class Training:
     streams: Streams | None = None
     secure_sum: SumProtocol | None = None
 
+    @property
+    def batch_sizes(self) -> list[int]:
+        """The nominal examples of each client's mini-batch, min(B, n), [K]."""
+        return [min(self.batch_size, n) for n in self.sizes.tolist()]
+
     def each_noise_std(self) -> list[Number]:
         """Return the standard deviation of each client's noise, [K]."""
         std = self.noise_std
@@ -149,26 +154,26 @@ class Observer(Protocol):
 
 
 class BatchSizes:
-    """Sizes of mini-batches: B, or Binomial(n, B/n) under Poisson sampling.
+    """Sizes of mini-batches: b = min(B, n), or with Poisson sampling Binomial(n, b/n).
 
     `streams` are those of the world, which a training without streams of its own draws from.
     """
 
     def __init__(self, training: Training, streams: Streams) -> None:
-        self._nominal = training.batch_size
-        self._constant = training.batch_size if training.sampling != "poisson" else None
+        self._nominal = training.batch_sizes
+        self._constant = training.sampling != "poisson"
         streams = self._streams = training.streams or streams
         self._sizes = training.sizes.tolist()
         self._draws: dict[int, Draws] = {}
-        if self._constant is None:
+        if not self._constant:
             for n in sorted(set(self._sizes)):
-                rate = training.batch_size / n
+                rate = min(training.batch_size, n) / n
                 self._draws[n] = Draws(streams, "batch", lambda g, k, n=n, q=rate: g.binomial(n, q, k))  # type: ignore[misc]
 
     def next(self, client: Integer) -> int:
         """Return the size of the client's next mini-batch."""
-        if self._constant is not None:
-            return self._constant
+        if self._constant:
+            return self._nominal[client]
         return int(self._draws[self._sizes[client]].next(client))
 
     def draw(self, client: Integer, draw: Integer, size: Integer) -> int:
@@ -177,7 +182,7 @@ class BatchSizes:
         Raises:
             ValueError: `size` is below 1 or above the client's number of examples.
         """
-        if size == self._nominal:
+        if size == self._nominal[client]:
             return int(self._draws[self._sizes[client]].next(client))
         n = self._sizes[client]
         if not 1 <= size <= n:
@@ -265,6 +270,8 @@ class Algorithm:
         self._in_passes = training.sampling == "shuffle"
         tape.draw_size = BatchSizes(training, world.streams).draw if training.sampling == "poisson" else None
         self._nominal, self._l2 = training.batch_size, training.l2
+        #: Nominal examples of a mini-batch, by the client of promises.
+        self.batch_sizes = [size for size in training.batch_sizes for _ in range(training.tasks)]
         self._per_update: Number = training.update_examples or self._nominal
         self._total = int(training.sizes.sum())
         self._trivial: bool = world.availability.trivial
@@ -442,7 +449,9 @@ class Algorithm:
             self._counted[client], self._at_a_time[client] = made, max(made - before, self._at_a_time[client])
             if self.exhausted(client):
                 return self._timeout(0.0, GONE)
-        return self.compute_for(client, self._paces.duration(client, examples or self._nominal, self.clock.now))
+        return self.compute_for(
+            client, self._paces.duration(client, examples or self.batch_sizes[client], self.clock.now)
+        )
 
     def compute_for(self, client: Integer, seconds: Number) -> simpy.Event:
         """Let the client compute for `seconds`; the event's value is an `Outcome`."""
@@ -549,7 +558,7 @@ class Algorithm:
         """Promise the client's next mini-batch gradient at `model`: a sum with noise."""
         draw = self._draws[client]
         self._draws[client] = draw + 1
-        return self.tape.gradient(model, client, draw, self._nominal, self._noise_scale[client])
+        return self.tape.gradient(model, client, draw, self.batch_sizes[client], self._noise_scale[client])
 
     def train(
         self,
@@ -566,13 +575,11 @@ class Algorithm:
         """
         draw = self._draws[client]
         self._draws[client] = draw + steps
-        scale = self._noise_scale[client]
+        scale, size = self._noise_scale[client], self.batch_sizes[client]
         if not self.tape.state_rows or self.optimizer is None:
-            return self.tape.train(model, client, draw, steps, self._nominal, step, scale, correction=correction)
+            return self.tape.train(model, client, draw, steps, size, step, scale, correction=correction)
         state = self.optimizer.state(client)
-        return self.tape.train(
-            model, client, draw, steps, self._nominal, step, scale, 0, correction, state.rows, state.updates
-        )
+        return self.tape.train(model, client, draw, steps, size, step, scale, 0, correction, state.rows, state.updates)
 
     def trained(self, change: Round) -> Model | Round:
         """Return the change of a round that is complete, and keep its optimizer's state.
@@ -611,11 +618,11 @@ class Algorithm:
     def descent(
         self, gradient: Gradient, step_size: Number, share: Number = 1.0
     ) -> tuple[tuple[Number, Model | Gradient], ...]:
-        """Return the terms of -step * share * (sum / B + l2 * model)."""
-        scale = -step_size * share
+        """Return the terms of -step * share * (sum / b + l2 * model), b = min(B, n)."""
+        scale, size = -step_size * share, self.batch_sizes[gradient.client]
         if self._l2:
-            return (scale / self._nominal, gradient), (scale * self._l2, gradient.model)
-        return ((scale / self._nominal, gradient),)
+            return (scale / size, gradient), (scale * self._l2, gradient.model)
+        return ((scale / size, gradient),)
 
     def descend(self, who: Integer, base: Model, gradient: Gradient, step_size: Number, share: Number = 1.0) -> Model:
         """Return the model after a step from `base`, by `descent` or the optimizer.
@@ -625,12 +632,12 @@ class Algorithm:
         optimizer = self.optimizer
         if optimizer is None:
             if not self._l2:
-                return self.tape.step(base, -step_size * share / self._nominal, gradient)
+                return self.tape.step(base, -step_size * share / self.batch_sizes[gradient.client], gradient)
             return self.tape.combine((1.0, base), *self.descent(gradient, step_size, share))
         return optimizer.step(who, base, self.ascent(gradient, share), step_size)
 
     def ascent(self, gradient: Gradient, share: Number = 1.0) -> Terms:
-        """Return the terms of share * (sum / B + l2 * model), the mean gradient."""
+        """Return the terms of share * (sum / b + l2 * model), the mean gradient."""
         return self.descent(gradient, -1.0, share)
 
     def updated(

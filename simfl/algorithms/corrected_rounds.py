@@ -76,7 +76,7 @@ class Scaffold(_Corrected):
     def _terms(self, this: RoundUnderWay, weights: Sequence[tuple[int, float]]) -> _Terms:
         total, terms = sum(self.weights), []
         for k, change in self._changes(this).items():
-            per_step = -self._nominal / (this.sizes[k] * this.step_size)
+            per_step = -self.batch_sizes[k] / (this.sizes[k] * this.step_size)
             difference = (-1.0, this.control), (per_step, change)
             self.controls[k] = self._add(self.controls[k], *difference)
             terms += [(self.weights[k] / total * coef, vector) for coef, vector in difference]
@@ -145,7 +145,7 @@ class FedNova(FedAvg):
         pull = this.step_size * self.mu
         norms = {}
         for k, _ in weights:
-            steps = this.sizes[k] / self._nominal
+            steps = this.sizes[k] / self.batch_sizes[k]
             norms[k] = steps if not pull else (1.0 - (1.0 - pull) ** steps) / pull
         total = sum(self.weights[k] for k, _ in weights)
         effective = sum(self.weights[k] / total * norms[k] for k, _ in weights)

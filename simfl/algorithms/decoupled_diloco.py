@@ -159,7 +159,10 @@ class DecoupledDiLoCo(Fragmented):
         for one in arrived:
             since[one] = 0
         if fragment is not None and since[fragment]:
-            weight, step_s = float(since[fragment]) * self._nominal**2, (now - self._began_s[me]) / self.steps[me]
+            weight, step_s = (
+                float(since[fragment]) * self.batch_sizes[me] ** 2,
+                (now - self._began_s[me]) / self.steps[me],
+            )
             sent = Sent(weight, model, now, step_s)
             self.report(me, fragment, model, functools.partial(self._came, me, fragment, sent))
         return self.clock.event().succeed((model, self.read(me)))

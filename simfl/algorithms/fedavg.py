@@ -355,7 +355,7 @@ class FedAvg(ServerAlgorithm):
 
     def _seconds(self, me: int) -> Number:
         """Return the duration of a client's round that begins now."""
-        return self._paces.duration(me, self.steps[me] * self._nominal, self.clock.now)
+        return self._paces.duration(me, self.steps[me] * self.batch_sizes[me], self.clock.now)
 
     def _train_further(self, me: int, model: Model, step_size: Number) -> None:
         """Train what else a client has; nothing by default."""

@@ -68,7 +68,7 @@ class KGT(CorrectedGossip):
 
     def compute(self, client: int, examples: int | None = None) -> simpy.Event:
         """Let the client compute a round, or `examples`."""
-        return super().compute(client, examples or self.steps[client] * self._nominal)
+        return super().compute(client, examples or self.steps[client] * self.batch_sizes[client])
 
     def _step_of(self, me: int) -> float:
         """Return eta of the round."""

@@ -90,7 +90,7 @@ class LocalRounds(AsyncServerAlgorithm):
 
     def compute(self, client: Integer, examples: Integer | None = None) -> simpy.Event:
         """Let the client compute a round, or `examples`."""
-        return super().compute(client, examples or self.steps[client] * self._nominal)
+        return super().compute(client, examples or self.steps[client] * self.batch_sizes[client])
 
     def compute_for(self, client: Integer, seconds: Number) -> simpy.Event:
         """Let the client compute, and encode a mask for its update if sums are secure."""

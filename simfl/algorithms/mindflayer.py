@@ -62,7 +62,7 @@ class MindFlayer(Rennala):
         self.trials = trials
         self.completed = completed
         usual = self.world.compute.usual
-        self.trial_s = [trial_factor * usual(k, self._nominal) for k in range(self.num_clients)]
+        self.trial_s = [trial_factor * usual(k, self.batch_sizes[k]) for k in range(self.num_clients)]
         self._made = [0] * self.num_clients
         self._given_up = [False] * self.num_clients
         self._waiting: list[tuple[int, simpy.Event, float]] = []

@@ -87,7 +87,7 @@ class Plexus(SampledRounds):
 
     def compute(self, client: int, examples: int | None = None) -> simpy.Event:
         """Let the client compute a round, or `examples`."""
-        return super().compute(client, examples or self.steps[client] * self._nominal)
+        return super().compute(client, examples or self.steps[client] * self.batch_sizes[client])
 
     def begin(self) -> None:
         """Begin a round if no client of a sample is present."""

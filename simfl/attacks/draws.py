@@ -68,7 +68,7 @@ class DrawCheck:
         self._rows: dict[float, list[NDArray[np.bool_]]] = {}
 
     def hear(self, rate: float, present: NDArray[np.bool_]) -> None:
-        """Note which of n members are in a release, [n], each with probability `rate`."""
+        """Note which of n members are in a release, [n], each drawn at `rate`."""
         if rate >= 1.0:
             return
         self._counts[rate] = self._counts.get(rate, np.zeros(len(present), dtype=np.int64)) + present
@@ -84,7 +84,7 @@ class DrawCheck:
         return DrawVerdict(drawn, expected, min([1.0, *chances]))
 
     def shows(self, generator: np.random.Generator) -> dict[str, bool]:
-        """Return whether totals of simulated audits show more draws; empty if none."""
+        """Return whether simulated totals show more draws; empty without any draw."""
         if not self._counts:
             return {}
 

@@ -71,7 +71,7 @@ class Report:
 
 @dataclass(frozen=True, kw_only=True)
 class NoiseReport(Report):
-    """The results of an audit that also tests the noise and the draws.
+    """The results of an audit that also tests noise and draws of what it heard.
 
     `noise_pairs` of the releases were compared, and `noise_numbers` numbers contain only noise. Three p-values bound
     the chance, for correct noise and all three tests together, of such little noise (`noise_p_value`), of numbers so

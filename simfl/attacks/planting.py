@@ -183,7 +183,7 @@ class PlantedScenario:
         return protection.stds[client] / protection.scales[client] if protection.scales[client] else 1.0
 
     def batch(self, promise: Gradient) -> NDArray[np.int64]:
-        """Return how often a batch has each example, [n]; canaries come last."""
+        """Return how often each of a client's examples is in a batch; canaries come last."""
         examples = int(self.setup.problem.data.sizes[promise.client])
         return np.bincount(positions_in(self.setup.problem, promise), minlength=examples)
 

@@ -157,10 +157,11 @@ def _check(setup: Setup) -> None:
     """Check the scenario against its data."""
     scenario, sizes = setup.scenario, setup.sizes
     batch_size, smallest = scenario.algorithm.batch_size, int(np.argmin(sizes))
-    if batch_size > sizes[smallest]:
+    if batch_size > sizes[smallest] and scenario.algorithm.small_clients == "refuse":
+        allow = "" if scenario.algorithm.no_small_clients else "add small_clients: use_all, "
         raise ScenarioError(
             f"algorithm.batch_size: expected at most {sizes[smallest]}, the examples of client {smallest}, "
-            f"found {batch_size}; lower it, or use fewer clients (clients.count is {len(sizes)}) or larger parts"
+            f"found {batch_size}; lower it, {allow}or use fewer clients (clients.count is {len(sizes)}) or larger parts"
         )
     if scenario.stop.accuracy is not None and not setup.model.has_accuracy:
         raise ScenarioError(

@@ -76,19 +76,20 @@ def _known(value: float) -> float | None:
     return None if math.isnan(value) else value
 
 
-def pace_of(scenario: Scenario, devices: Sequence[Device] | None) -> Pace:
-    """Return the pace of a mini-batch on each client's device."""
-    clients, batch_size = scenario.clients, scenario.algorithm.batch_size
+def pace_of(scenario: Scenario, devices: Sequence[Device] | None, sizes: Sequence[int]) -> Pace:
+    """Return the pace of a mini-batch on each client's device; `sizes` are examples."""
+    clients, most = scenario.clients, scenario.algorithm.batch_size
+    batch_size = most if most <= min(sizes) else [min(most, n) for n in sizes]
     if devices is None:
         return Pace(clients.seconds_per_example, clients.seconds_per_batch, batch_size)
     examples_s = [device.seconds_per_example for device in devices]
     return Pace(examples_s, [device.seconds_per_batch for device in devices], batch_size)
 
 
-def usual_batch_s(scenario: Scenario, devices: Sequence[Device] | None) -> float:
+def usual_batch_s(scenario: Scenario, devices: Sequence[Device] | None, sizes: Sequence[int]) -> float:
     """Return the seconds of a mini-batch at speed 1, averaged over clients."""
-    pace = pace_of(scenario, devices)
-    each_s = np.asarray(pace.seconds_per_batch) + pace.batch_size * np.asarray(pace.seconds_per_example)
+    pace = pace_of(scenario, devices, sizes)
+    each_s = np.asarray(pace.seconds_per_batch) + np.asarray(pace.batch_size) * np.asarray(pace.seconds_per_example)
     return float(np.mean(each_s))
 
 

@@ -102,7 +102,7 @@ def forecast(setup: Setup) -> Forecast:
         model_bytes=size,
         message_s=min(travels_s),
         longest_message_s=max(travels_s),
-        batch_s=usual_batch_s(scenario, setup.devices),
+        batch_s=usual_batch_s(scenario, setup.devices, setup.sizes.tolist()),
         secure_sum=_secure_cost(setup),
         epsilon=epsilon,
         delta=None if epsilon is None or setup.ledger is None else setup.ledger.delta,

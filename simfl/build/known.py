@@ -92,6 +92,7 @@ def _largest(known: Known, shares: list[npt.NDArray[np.int32]]) -> float:
 def _variance(gradients: DoubleArray, sampling: str, batch_size: int) -> float:
     """Return E |g - mean|^2 for the mean g of a mini-batch of gradients [n, d]."""
     n, squares = len(gradients), (gradients**2).sum(axis=1).mean()
+    batch_size = min(batch_size, n)
     if sampling == "poisson":  # each of the n with probability B / n, and their sum is divided by B
         return float(squares * (1.0 - batch_size / n) / batch_size)
     variance = float(max(squares - (gradients.mean(axis=0) ** 2).sum(), 0.0)) / batch_size

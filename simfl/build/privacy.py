@@ -59,10 +59,9 @@ def protect(setup: Setup) -> Protection:
         ConditionError: if a budget cannot be kept with any noise.
     """
     privacy, kind, count = setup.scenario.privacy, setup.kind, len(setup.sizes)
-    batch_size = setup.scenario.algorithm.batch_size
     if privacy is None:
         noise = _noise_of_theory(setup)
-        return Protection(None, "example", "gaussian", [noise] * count, [noise] * count)
+        return Protection(None, "example", "gaussian", noise, noise)
     from simfl.privacy.noise import unit_std  # imports JAX
 
     make = MECHANISMS[privacy.made_by]
@@ -87,8 +86,8 @@ def protect(setup: Setup) -> Protection:
     except ValueError as error:  # the schema does not know calibrated levels, or the limits of a plugin's mechanism
         raise ScenarioError(f"privacy.{error}") from None
     # Noise is added to the sum of a mini-batch, which the algorithms then divide by its size to get an update.
-    share = batch_size if make.unit == "client" and not kind.local else 1
-    scales = [share * mechanism.scale(setup.dimension) for mechanism in mechanisms]
+    shares = kind.batch_sizes(setup.sizes.tolist()) if make.unit == "client" and not kind.local else [1] * count
+    scales = [share * mechanism.scale(setup.dimension) for share, mechanism in zip(shares, mechanisms, strict=True)]
     unit = unit_std(make.sampler, setup.dimension)
     correlation = _correlation_of(setup, scales, noising)
     stretch = [1.0 if correlation is None else correlation.stretch(client) for client in range(count)]
@@ -110,15 +109,16 @@ def protect(setup: Setup) -> Protection:
     )
 
 
-def _noise_of_theory(setup: Setup) -> float:
-    """Return the deviation of `algorithm.gradient_noise` per coordinate of a sum."""
+def _noise_of_theory(setup: Setup) -> list[float]:
+    """Return the deviations of `algorithm.gradient_noise` per coordinate of sums, [K]."""
     algorithm = setup.scenario.algorithm
     if algorithm.gradient_noise and (setup.kind.local or setup.algorithm.own_clipping or setup.tasks > 1):
         raise ScenarioError(
             f"algorithm.gradient_noise: expected 0 with {algorithm.kind}, found {algorithm.gradient_noise:g}: noise is "
             "added to single mini-batch gradients of one model; use decentralized_sgd or sync_sgd, for example"
         )
-    return algorithm.batch_size * algorithm.gradient_noise / math.sqrt(setup.dimension)
+    sizes = setup.kind.batch_sizes(setup.sizes.tolist())
+    return [size * algorithm.gradient_noise / math.sqrt(setup.dimension) for size in sizes]
 
 
 def noise_of(setup: Setup) -> dict[str, tuple[float, float]]:

@@ -243,8 +243,12 @@ class Kind(Generic[C]):
 
     def update_examples(self, sizes: Sequence[int]) -> float:
         """Return the examples of an update, averaged over clients."""
-        steps, batch_size = self.round_steps(sizes), self.config.batch_size
-        return float(batch_size) if steps is None else batch_size * sum(steps) / len(steps)
+        steps, each = self.round_steps(sizes) or [1] * len(sizes), self.batch_sizes(sizes)
+        return sum(count * size for count, size in zip(steps, each, strict=True)) / len(steps)
+
+    def batch_sizes(self, sizes: Sequence[int]) -> list[int]:
+        """Return the examples of each client's mini-batch, on average, [K]."""
+        return [min(self.config.batch_size, n) for n in sizes]
 
     def planned_total(self, sizes: Sequence[int]) -> float:
         """Return the updates of all clients at which the run stops; inf if it does not."""

@@ -35,7 +35,7 @@ def build_world(setup: Setup, on_delivery: Callable[[MessageRow], None] | None =
     scenario, streams = setup.scenario, setup.streams
     clock = Clock()
     compute = Compute(
-        pace_of(scenario, setup.devices),
+        pace_of(scenario, setup.devices, setup.sizes.tolist()),
         speeds(scenario, streams).tolist(),
         streams,
         sampler_of(scenario.clients.jitter, 1.0),
@@ -63,7 +63,9 @@ def speeds(scenario: Scenario, streams: Streams) -> NDArray[np.float64]:
     return np.ones(count) if sampler is None else sampler(generator, count)
 
 
-def batch_times_s(scenario: Scenario, streams: Streams, batches: float = math.inf) -> NDArray[np.float64]:
+def batch_times_s(
+    scenario: Scenario, streams: Streams, sizes: Sequence[int], batches: float = math.inf
+) -> NDArray[np.float64]:
     """Return the mean seconds of each client's mini-batch over the run, [K].
 
     They are the reciprocal of the number of mini-batches in a unit of time, with slowdowns, traces and the mean of the
@@ -72,10 +74,11 @@ def batch_times_s(scenario: Scenario, streams: Streams, batches: float = math.in
     Args:
         scenario: with the time at which the run stops, if it has one.
         streams: of the world.
+        sizes: examples of each client, [K].
         batches: mini-batches of all clients together at which the run stops.
     """
-    pace = pace_of(scenario, devices_of(scenario, streams))
-    each_s = np.asarray(pace.seconds_per_batch) + pace.batch_size * np.asarray(pace.seconds_per_example)
+    pace = pace_of(scenario, devices_of(scenario, streams), sizes)
+    each_s = np.asarray(pace.seconds_per_batch) + np.asarray(pace.batch_size) * np.asarray(pace.seconds_per_example)
     jitter = sampler_of(scenario.clients.jitter, 1.0)
     usual_s = np.asarray(each_s * speeds(scenario, streams), dtype=np.float64)
     usual_s = usual_s * (1.0 if jitter is None else mean_of_sampler(jitter))
@@ -122,12 +125,12 @@ def _factors(rules: Sequence[Slowdown], trace: Trace | None, count: int, now: fl
 
 def longest_batch_s(setup: Setup) -> tuple[float, str]:
     """Return the seconds (or inf) of the slowest mini-batch, and the main cause."""
-    scenario, pace = setup.scenario, pace_of(setup.scenario, setup.devices)
+    scenario, pace = setup.scenario, pace_of(setup.scenario, setup.devices, setup.sizes.tolist())
     clients, factors = scenario.clients, [rule.factor for rule in scenario.slowdowns]
     trace = speed_trace(scenario)
     jitter = getattr(clients.jitter, "high", getattr(clients.jitter, "value", 1.0))
     slowest = float(speeds(scenario, setup.streams).max())
-    examples_s = pace.batch_size * float(np.max(pace.seconds_per_example))
+    examples_s = float(np.max(np.asarray(pace.batch_size) * np.asarray(pace.seconds_per_example)))
     overhead_s = float(np.max(pace.seconds_per_batch))
     field = "clients.seconds_per_batch" if overhead_s > examples_s else "clients.seconds_per_example"
     shares = {

@@ -77,7 +77,7 @@ class Worker(ABC):
         self._stopped = False
         self._draws = 0
         self._parts: dict[tuple[int, int], Vector] = {}
-        self._sizes = BatchSizes(training, world.streams)
+        self._sizes, self._batch = BatchSizes(training, world.streams), training.batch_sizes[client]
         self._thread = ThreadPoolExecutor(1)
         step_size = training.step_size
         self._schedule = step_size if callable(step_size) else lambda *_: float(step_size)
@@ -128,7 +128,7 @@ class Worker(ABC):
             self.wait(future.done)
             drawn = (self.now - begin) * self.world.compute.duration(self.me, 1, begin)
         else:
-            drawn = self.world.compute.duration(self.me, examples or self.training.batch_size, begin)
+            drawn = self.world.compute.duration(self.me, examples or self._batch, begin)
         until, outcome = self.world.availability.finish(self.me, begin, drawn)
         self.wait(lambda: False, until)
         if not future.done():
@@ -155,7 +155,7 @@ class Worker(ABC):
 
     def descended(self, base: Vector, at: Vector, gradient: Vector, step_size: float) -> Vector:
         """Return base - step_size (gradient / B + l2 at); `at` is the gradient's model."""
-        direction = gradient / np.float32(self.training.batch_size)
+        direction = gradient / np.float32(self._batch)
         if self.training.l2:
             direction = direction + np.float32(self.training.l2) * at
         return base - np.float32(step_size) * direction
@@ -403,7 +403,7 @@ class ServedWorker(Worker):
             self._draws += self.steps
             change = self.compute(
                 lambda: self.arithmetic.change(model, draw, self.steps, step_size),  # noqa: B023
-                self.steps * self.training.batch_size,
+                self.steps * self._batch,
             )
             if change is None:
                 self.transport.send(self.coordinator, REQUEST)

@@ -409,5 +409,5 @@ class CohortLedger(Ledger):
         if self.amplifies(releases):
             rate = self.plan.rate or 1.0
             made = self._drawn_releases(releases.cohorts)
-            return [(k, self.batch_size, rate, self._drawn_level(k), made) for k in range(len(self.sizes))]
+            return [(k, self.nominal(n), rate, self._drawn_level(k), made) for k, n in enumerate(self.sizes.tolist())]
         return [(user, size, 1.0, level, count) for user, size, _, level, count in super().kinds(releases)]

@@ -65,6 +65,7 @@ class Participation:
 
 def participation(sampling: str, examples: int, batch_size: int, releases: int) -> Participation:
     """Return the participation of mini-batches 0 to releases - 1 of a client."""
+    batch_size = min(batch_size, examples)
     if sampling != "shuffle":
         return Participation(1, releases)
     return Participation(max(1, examples // batch_size), -(-releases * batch_size // examples))

@@ -71,7 +71,8 @@ def greatest(epsilons: NDArray[np.float64]) -> float:
 class Ledger:
     """Accounts for the releases of a run.
 
-    `sizes` are the examples per client, int [K]; `batch_size` is B, the nominal examples per mini-batch. `levels` are
+    `sizes` are the examples per client, int [K]; `batch_size` is B, the nominal examples per mini-batch, or all of a
+    client that has fewer. `levels` are
     the noise multipliers of each client's releases, float [K], or for a `pure` mechanism the epsilon of each release.
     """
 
@@ -116,6 +117,10 @@ class Ledger:
         other = copy.copy(self)
         other._promise(dataclasses.replace(self.terms, **changes))
         return other
+
+    def nominal(self, examples: int) -> int:
+        """Return the nominal mini-batch of a client with so many examples."""
+        return min(self.batch_size, examples)
 
     @property
     def by_passes(self) -> bool:
@@ -190,13 +195,16 @@ class Ledger:
         """In words: how examples are chosen for a release, and which part is secret."""
         if self.terms.unit != "example":
             return "no sampling within a client"
+        size, fewer = self.batch_size, self.batch_size > self._smallest
         if self.terms.view == "global_hidden" and not self.by_passes and self.terms.amplification:
-            rate = f"{self.batch_size}/({len(self.sizes)} * {self._smallest})"
+            rate = f"{self.nominal(self._smallest)}/({len(self.sizes)} * {self._smallest})"
             return f"an example in an update with probability {rate}, the smallest n held fixed"
+        some = f"{size}, or all where n is less," if fewer else f"{size}"
         batch = {
-            "poisson": f"each of a client's n examples in a batch with probability {self.batch_size}/n, n held fixed",
-            "shuffle": f"batches of {self.batch_size} of a client's n shuffled examples, accounted by passes",
-        }.get(self.sampling, f"batches of {self.batch_size} of a client's n examples drawn afresh, n held fixed")
+            "poisson": f"each of a client's n examples in a batch with probability {size}/n{', at most 1' * fewer}, "
+            "n held fixed",
+            "shuffle": f"batches of {some} of a client's n shuffled examples, accounted by passes",
+        }.get(self.sampling, f"batches of {some} of a client's n examples drawn afresh, n held fixed")
         return batch if self.terms.amplification else f"{batch}, no amplification by sampling"
 
     def certifies(self, releases: Releases) -> bool:
@@ -235,7 +243,7 @@ class Ledger:
             ]
         if self._hides(view):
             return self._hidden(releases)
-        composed = functools.cache(lambda n, level, count: self._composition(n, {(self.batch_size, level): count}))
+        composed = functools.cache(lambda n, level, count: self._composition(n, {(self.nominal(n), level): count}))
         return [
             self._composition(n, self._kinds_of(client, releases))
             if client in releases.others
@@ -275,7 +283,8 @@ class Ledger:
 
     def _kinds_of(self, client: int, releases: Releases) -> dict[tuple[int, float], int]:
         """Return (batch size, level) -> count of one client's releases."""
-        kinds, usual = dict(releases.others.get(client, {})), (self.batch_size, self.levels[client])
+        usual = self.nominal(int(self.sizes[client])), self.levels[client]
+        kinds = dict(releases.others.get(client, {}))
         kinds[usual] = kinds.get(usual, 0) + releases.counts[client]
         return {kind: count for kind, count in kinds.items() if count}
 
@@ -313,7 +322,7 @@ class Ledger:
             kinds.update(self._kinds_of(client, releases))
         sampling = "poisson" if self.sampling == "poisson" else "without_replacement"
         whole = tuple(
-            (self._release(level, min(1.0, size / (count * self._smallest)), sampling), made)
+            (self._release(level, min(size, self._smallest) / (count * self._smallest), sampling), made)
             for (size, level), made in sorted(kinds.items())
         )
         return [whole] * count
@@ -387,7 +396,7 @@ class Ledger:
             for n, level, count in zip(self.sizes.tolist(), self.levels, releases.counts, strict=True):
                 most[n, level] = max(count, most.get((n, level), 0))
             compositions = [
-                self._composition(n, {(self.batch_size, level): count}) for (n, level), count in most.items()
+                self._composition(n, {(self.nominal(n), level): count}) for (n, level), count in most.items()
             ]
         if self.terms.accountant == "pld":
             return max(self._tight(composition) for composition in dict.fromkeys(compositions))
@@ -459,8 +468,9 @@ class Ledger:
 
     def epsilon_after(self, client: int, count: int, accountant: Accountant, level: float | None = None) -> float:
         """Return a client's epsilon after `count` releases at the nominal or given level."""
-        kind = self.batch_size, self.levels[client] if level is None else level
-        composition = self._composition(int(self.sizes[client]), {kind: count})
+        n = int(self.sizes[client])
+        kind = self.nominal(n), self.levels[client] if level is None else level
+        composition = self._composition(n, {kind: count})
         return epsilon_of(composition, self.delta, neighbors=self.terms.neighbors, accountant=accountant)
 
     def epsilon_as_planned(self, count: int, accountant: Accountant, level: float) -> float:
@@ -504,7 +514,7 @@ class Ledger:
 
         @functools.cache
         def allowed(n: int, level: float, budget: float) -> int:
-            return self.lasts(lambda count: self._composition(n, {(self.batch_size, level): count}), budget, most, by)
+            return self.lasts(lambda count: self._composition(n, {(self.nominal(n), level): count}), budget, most, by)
 
         return [allowed(*kind) for kind in zip(self.sizes.tolist(), self.levels, map(float, budgets), strict=True)]
 

@@ -99,7 +99,6 @@ class Nominal(Protocol):
 
     terms: Terms
     sizes: NDArray[np.int64]
-    batch_size: int
     sampling: str
     levels: list[float]
     pure: bool
@@ -108,6 +107,9 @@ class Nominal(Protocol):
     @property
     def by_passes(self) -> bool:
         """Whether the account counts uses of an example in passes over shuffled data."""
+
+    def nominal(self, examples: int) -> int:
+        """Return the nominal mini-batch of a client with so many examples."""
 
     def kinds(self, releases: Releases) -> list[tuple[int, int, float, float, int]]:
         """Return the kinds of releases: (client, batch size, rate, level, count)."""
@@ -133,7 +135,8 @@ class Tally(Releases):
         if ledger.by_passes:
             self.passes = self._passes = [Passes(int(n)) for n in ledger.sizes for _ in range(ledger.tasks)]
         self.ledger = ledger
-        self._batch = ledger.batch_size
+        #: Nominal batches, and places between numbered ones, by the client of promises.
+        self._batches = [ledger.nominal(int(n)) for n in ledger.sizes for _ in range(ledger.tasks)]
         self._poisson = ledger.sampling == "poisson"
         self._scales = [number(scale) for scale in scales]
         self._norm = clipping_norm
@@ -156,13 +159,14 @@ class Tally(Releases):
         promise.released = True
         if promise.noise_scale:
             self.promised[client] -= 1
+        batch = self._batches[client]
         if (
-            (promise.expected if self._poisson else promise.size) == self._batch
+            (promise.expected if self._poisson else promise.size) == batch
             and promise.noise_scale == self._scales[client]
             and promise.own_norm is None
         ):
             self.counts[client] += 1
-            if self.passes is not None and not self._passes[client].add(promise.draw * self._batch, self._batch):
+            if self.passes is not None and not self._passes[client].add(promise.draw * batch, batch):
                 self._refuse_overlap(promise)
         elif self._unproved:
             if promise.noise_scale:  # the last one of a round's operations has the noise
@@ -174,7 +178,7 @@ class Tally(Releases):
         """Record the part of the client's shuffled data that the promise uses."""
         if self.passes is not None:
             draw, first = promise.begin
-            if not self._passes[promise.client].add(draw * self._batch + first, examples):
+            if not self._passes[promise.client].add(draw * self._batches[promise.client] + first, examples):
                 self._refuse_overlap(promise)
 
     def _refuse_overlap(self, promise: Promise) -> None:
@@ -258,7 +262,7 @@ class Tally(Releases):
             else:
                 if self.limits is not None:
                     self._check_limit(client, share**2)
-                self._add(client, self._batch, self._level(client, noise_scale / largest), share**2)
+                self._add(client, self._batches[client], self._level(client, noise_scale / largest), share**2)
 
     def _count_other(self, promise: Promise) -> None:
         client, norm = promise.client, promise.own_norm
@@ -291,12 +295,12 @@ class Tally(Releases):
         norm, batch = promise.own_norm, promise.expected if self._poisson else promise.examples
         relative = 1.0 if norm is None else self._norm / norm
         if self._mean and batch:  # the mean over the batch is clipped, and its sum is released
-            relative *= self._batch / batch
+            relative *= self._batches[promise.client] / batch
         return batch, self._level(promise.client, promise.noise_scale * relative)
 
     def _dearer(self, client: int, batch: int, level: float) -> bool:
         usual = self.ledger.levels[client]
-        return batch > self._batch or (level > usual if self.ledger.pure else level < usual)
+        return batch > self._batches[client] or (level > usual if self.ledger.pure else level < usual)
 
     def _level(self, client: int, scale: float) -> float:
         """Return the level of noise of a scale, at the nominal clipping norm."""
@@ -309,7 +313,7 @@ class Tally(Releases):
 
     def _add(self, client: int, batch: int, level: float, count: int = 1) -> None:
         usual = self.ledger.levels[client]
-        if batch == self._batch and level == usual:
+        if batch == self._batches[client] and level == usual:
             self.counts[client] += count
             return
         self.add(client, batch, level, count)

@@ -16,7 +16,7 @@ from simfl.scenario.distributions import ListedFactors
 from simfl.scenario.fields import Config, kind_of, members_of
 from simfl.scenario.models import ExternalModel, ModelConfig
 from simfl.scenario.partitions import ByColumn, ByLabel, ListedSizes, Natural, Resample
-from simfl.scenario.privacy import Accounted, CohortGaussian, DiscreteGaussian, Gaussian
+from simfl.scenario.privacy import Accounted, CohortGaussian, DiscreteGaussian, Gaussian, TheoremClaim
 from simfl.scenario.problems import Path, Problem, one_each, one_of, show, suggestion
 from simfl.scenario.secure_sums import most_colluding, threshold_of
 from simfl.scenario.units import format_time
@@ -44,6 +44,7 @@ def contradictions(scenario: Sections) -> Iterator[Problem]:
     yield from _underlay(scenario)
     yield from scenario.algorithm.contradictions(scenario)
     yield from scenario.algorithm.optimizer_problems()
+    yield from _small_clients(scenario)
     yield from _attackers(scenario)
     yield from _privacy(scenario)
     yield from itertools.islice(_compression(scenario), 1)
@@ -254,6 +255,18 @@ def _attackers(scenario: Sections) -> Iterator[Problem]:
         if getattr(scenario.privacy, "view", None) == "global_hidden":
             advice = "hidden senders protect only among clients that follow the algorithm; use local_transcript"
             yield Problem("local_transcript with attackers", "'global_hidden'", advice, ("privacy", "view"))
+
+
+def _small_clients(scenario: Sections) -> Iterator[Problem]:
+    """Check that nothing needs batches of one size with `small_clients: use_all`."""
+    algorithm, at = scenario.algorithm, ("algorithm", "small_clients")
+    if algorithm.small_clients == "refuse":
+        return
+    if algorithm.no_small_clients:
+        yield Problem(f"refuse with '{algorithm.kind}'", "'use_all'", algorithm.no_small_clients, at)
+    claim = getattr(scenario.privacy, "claim", None)
+    if isinstance(claim, TheoremClaim):
+        yield Problem(f"refuse with claim '{claim.kind}'", "'use_all'", "theorems are of batches of one size", at)
 
 
 def _users(scenario: Sections) -> Iterator[Problem]:

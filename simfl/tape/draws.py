@@ -88,9 +88,9 @@ def batch_positions(
         sampling: as above; static.
         keys: uint32 [2], the stream "data" of the run.
         client: int32, draw: int32 (count of the client's mini-batches), first: int32.
-        batch_size: nominal size B, static; the length of a piece of the permutation.
+        batch_size: nominal size B, static; min(B, n) is the length of a piece of the permutation.
         lanes: number of entries to return, static.
-        n: int32, examples of the client; `lanes` <= n for `shuffle`.
+        n: int32, examples of the client; for `shuffle`, entries from the n-th on are padding of any value.
     """
     entry = first + jnp.arange(lanes, dtype=jnp.int32)
     base = mix(mix(client.astype(jnp.uint32) ^ keys[0]) ^ keys[1])
@@ -100,7 +100,7 @@ def batch_positions(
         key = mix(base + draw.astype(jnp.uint32))
         return permute(key, jnp.minimum(entry, n - 1), n)
     # One division for the whole batch: a division per entry would keep the loop below from vectorizing.
-    start = draw * batch_size + first
+    start = draw * jnp.minimum(batch_size, n) + first
     epoch, position = start // n, start % n + jnp.arange(lanes, dtype=jnp.int32)
     beyond = position >= n  # at most once, because a batch is not larger than the data
     key = base if sampling == "same_order" else mix(base + (epoch + beyond).astype(jnp.uint32))

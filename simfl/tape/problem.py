@@ -72,7 +72,10 @@ class Keys:
 
 @dataclass(frozen=True)
 class Batches:
-    """How a mini-batch is drawn: see `simfl.tape.draws`; `size` is the nominal B."""
+    """How a mini-batch is drawn: see `simfl.tape.draws`.
+
+    `size` is the nominal B; the batches of a client with n examples have min(B, n).
+    """
 
     sampling: Drawing
     size: int
@@ -351,11 +354,11 @@ class LearningProblem:
         A Poisson batch has B examples on average; about one in a hundred exceeds this width and
         takes a second operation. On a grid no batch may exceed it: its sum is one operation.
         """
-        size = self.batches.size
+        size, most = self.batches.size, int(max(self.data.sizes.max(), 1))
         if self.batches.sampling != "poisson":
-            return size
+            return min(size, most)
         widest = int(np.ceil(size + 2.4 * np.sqrt(size))) if self.grid is None else widest_batch(size)
-        return min(-(-widest // 8) * 8, int(max(self.data.sizes.max(), 1)))
+        return min(-(-widest // 8) * 8, most)
 
 
 def widest_batch(size: int) -> int:

@@ -35,7 +35,7 @@ class SingleClient:
             "offsets": np.zeros(len(data.sizes), dtype=np.int32),
         }
         self._data = jax.device_put(arrays, device)
-        self._client, self._lanes, self._size = client, operation.lanes, problem.batches.size
+        self._client, self._lanes, self._size = client, operation.lanes, min(problem.batches.size, len(own))
         gradient, positions = gradient_of_batch(operation), positions_of_batch(operation)
 
         def one(params: jax.Array, data: Any, ints: jax.Array) -> jax.Array:

@@ -212,12 +212,13 @@ class Pace:
     Attributes:
         seconds_per_example: one number for all clients, or one per client, [K]; > 0.
         seconds_per_batch: fixed cost of a mini-batch: one number for all clients, or one per client, [K]; >= 0.
-        batch_size: examples of a mini-batch; a computation of more examples is several mini-batches.
+        batch_size: examples of a mini-batch: one number for all clients, or one per client, [K]; a computation of more
+            examples is several mini-batches.
     """
 
     seconds_per_example: float | Sequence[float]
     seconds_per_batch: float | Sequence[float] = 0.0
-    batch_size: int = 1
+    batch_size: int | Sequence[int] = 1
 
     def times(self, values: float | Sequence[float], speeds: Sequence[float]) -> list[float]:
         """Return values times speeds per client, [K]."""
@@ -253,7 +254,8 @@ class Compute:
         self._base = array("d", pace.times(pace.seconds_per_example, speeds))
         overhead = pace.times(pace.seconds_per_batch, speeds)
         self._overhead = overhead if any(overhead) else None
-        self._batch_size = pace.batch_size
+        size = pace.batch_size
+        self._batch_sizes = [size] * len(speeds) if isinstance(size, int) else list(size)
         self._trace = trace
         self._num_clients = len(self._base)
         self._streams = streams
@@ -264,14 +266,16 @@ class Compute:
 
     def usual(self, client: Integer, examples: Number) -> float:
         """Return the seconds of `examples` without jitter, slowdowns and trace."""
-        overhead = 0.0 if self._overhead is None else math.ceil(examples / self._batch_size) * self._overhead[client]
-        return examples * self._base[client] + overhead
+        seconds: float = examples * self._base[client]
+        if self._overhead is not None:
+            seconds += math.ceil(examples / self._batch_sizes[client]) * self._overhead[client]
+        return seconds
 
     def duration(self, client: Integer, examples: Number, now: Number) -> float:
         """Return the seconds that the client's next `examples` take from now on."""
         seconds: float = examples * self._base[client]
         if self._overhead is not None:
-            seconds += math.ceil(examples / self._batch_size) * self._overhead[client]
+            seconds += math.ceil(examples / self._batch_sizes[client]) * self._overhead[client]
         if self._jitter is not None:
             seconds *= self._jitter.next(client)
         if self._slowdowns:

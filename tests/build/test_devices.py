@@ -76,10 +76,10 @@ def test_devices_are_drawn_by_their_shares_and_have_their_own_times(tmp_path):
     assert (laptop.seconds_per_batch, laptop.memory, laptop.uplink, laptop.line) == (0.0, math.inf, None, 4)
     assert devices_of(scenario, Streams(0)) == drawn
     assert devices_of(scenario, Streams(1)) != drawn
-    pace = pace_of(scenario, drawn)
+    pace = pace_of(scenario, drawn, [99])
     assert pace.seconds_per_example == [device.seconds_per_example for device in drawn]
     share = phones.mean()
-    assert usual_batch_s(scenario, drawn) == pytest.approx(share * 0.04 + (1 - share) * 1e-3)
+    assert usual_batch_s(scenario, drawn, [99]) == pytest.approx(share * 0.04 + (1 - share) * 1e-3)
     assert devices_of(scenario_of(), Streams(0)) is None
 
 
@@ -94,7 +94,7 @@ def test_world_has_the_devices(tmp_path):
         assert world.compute.duration(k, 10, 0.0) == pytest.approx(expected)
         assert world.network.values.uplink(k) == device.uplink
     assert not world.network.free
-    usual_s = usual_batch_s(setup.scenario, setup.devices)
+    usual_s = usual_batch_s(setup.scenario, setup.devices, setup.sizes.tolist())
     assert (setup.options["period_s"], forecast(setup).batch_s) == (usual_s, usual_s)
 
 

@@ -8,6 +8,7 @@ from simfl.build.world import batch_times_s
 from simfl.streams import Streams
 
 BATCH_S = 32e-4
+SIZES = [64] * 4
 SECTIONS = {
     "data": {"set": "linear", "samples": 256, "dimension": 4}, "model": "linear",
     "algorithm": {"kind": "swift"}, "topology": "ring", "links": {"latency": "100 us"},
@@ -54,7 +55,7 @@ def test_a_slowdown_counts_for_its_part_of_the_run(stop, slow_s):
     scenario = made(slowdowns=[{"factor": 5, "clients": [1], "until": "1 s"}], stop=stop)
     end_s = scenario.stop.time or (4000 + 250) / 1250
     steps = (end_s - (slow_s or 1.0) * 0.8) / BATCH_S
-    found = batch_times_s(scenario, Streams(1), scenario.stop.updates or np.inf)
+    found = batch_times_s(scenario, Streams(1), SIZES, scenario.stop.updates or np.inf)
     assert found == pytest.approx([BATCH_S, end_s / steps, BATCH_S, BATCH_S])
 
 
@@ -73,4 +74,4 @@ def test_mean_times_are_those_of_a_run(tmp_path, without_numbers):
     scenario = made(clients, rules, {"time": "16 s"})
     run = simfl.run(scenario, out=tmp_path)
     updates = run.updates.groupby("client").size().to_numpy()
-    assert batch_times_s(scenario, Streams(scenario.seed)) == pytest.approx(16.0 / updates, rel=0.05)
+    assert batch_times_s(scenario, Streams(scenario.seed), SIZES) == pytest.approx(16.0 / updates, rel=0.05)

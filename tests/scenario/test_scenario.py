@@ -95,6 +95,7 @@ def test_an_algorithm_is_a_complete_scenario() -> None:
                 "clip_norm": None,
             },
             "batch_size": 32,
+            "small_clients": "refuse",
             "sampling": "auto",
             "gradient_noise": 0.0,
             "staleness_bound": None,

@@ -48,7 +48,7 @@ class GossipLearningKind(BoundedKind[schema.GossipLearning]):
     def period_s(self, setup: Setup) -> float:
         """The time between two messages of a client."""
         period = self.config.period
-        return usual_batch_s(self.scenario, setup.devices) if period is None else period
+        return usual_batch_s(self.scenario, setup.devices, setup.sizes.tolist()) if period is None else period
 
     def warnings(self, setup: Setup) -> Iterator[str]:
         """Warn if messages are sent faster than links carry them."""
@@ -91,7 +91,8 @@ class A2CiD2Kind(AdPsgdKind):
 
     def options(self, setup: Setup) -> dict[str, Any]:
         """Add the mean seconds of a gradient of each client."""
-        each_s = batch_times_s(self.scenario, setup.streams, self.planned_total(setup.sizes.tolist()))
+        sizes = setup.sizes.tolist()
+        each_s = batch_times_s(self.scenario, setup.streams, sizes, self.planned_total(sizes))
         return {**super().options(setup), "gradient_s": each_s.tolist()}
 
 
@@ -102,12 +103,13 @@ class SwiftKind(Kind[schema.Swift]):
 
     def options(self, setup: Setup) -> dict[str, Any]:
         """Add the mean seconds of a gradient of each client."""
-        each_s = batch_times_s(self.scenario, setup.streams, self.planned_total(setup.sizes.tolist()))
+        sizes = setup.sizes.tolist()
+        each_s = batch_times_s(self.scenario, setup.streams, sizes, self.planned_total(sizes))
         return {**super().options(setup), "gradient_s": each_s.tolist()}
 
     def warnings(self, setup: Setup) -> Iterator[str]:
         """Warn if models are sent faster than links carry them."""
-        period_s = usual_batch_s(self.scenario, setup.devices) / int(setup.topology.degrees.min())
+        period_s = usual_batch_s(self.scenario, setup.devices, setup.sizes.tolist()) / int(setup.topology.degrees.min())
         for name, needed_s in overloads(setup, period_s):
             yield (
                 f"algorithm.kind: swift sends a model about every {format_time(float(f'{period_s:.3g}'))}, more than "

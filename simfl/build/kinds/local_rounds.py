@@ -29,7 +29,8 @@ class LocalStepsKind(Kind[L]):
         if steps is not None:
             return [steps] * len(sizes)
         passes = config.local_epochs or 1.0
-        return [max(1, math.ceil(passes * n / config.batch_size - 1e-9)) for n in sizes]
+        each = zip(sizes, self.batch_sizes(sizes), strict=True)
+        return [max(1, math.ceil(passes * n / size - 1e-9)) for n, size in each]
 
     def problem(self, setup: Setup) -> dict[str, Any]:
         """Return the fields for rounds of local steps, perhaps with a pull."""

@@ -29,8 +29,8 @@ class AsyncLocalSgdKind(LocalRoundsKind):
         stop, streams = self.scenario.stop, Streams(self.scenario.seed)
         ends = [] if stop.updates is None else [stop.updates * sum(steps) / len(steps)]
         if stop.epochs is not None:
-            ends.append(stop.epochs * sum(sizes) / config.batch_size)
-        each_s = batch_times_s(self.scenario, streams, min(ends, default=math.inf))
+            ends.append(stop.epochs * sum(sizes) * len(sizes) / sum(self.batch_sizes(sizes)))
+        each_s = batch_times_s(self.scenario, streams, sizes, min(ends, default=math.inf))
         shares, rounding = each_s.min() / each_s, math.ceil if config.rounds_up else math.floor
         off = -1e-9 if config.rounds_up else 1e-9
         return [max(1, rounding(count * share + off)) for count, share in zip(steps, shares.tolist(), strict=True)]

@@ -58,7 +58,8 @@ class TheoryStepsKind(Kind[P]):
         """Return the step sizes that follow from theory."""
         config = self.config
         assert isinstance(config, schema.WithinRadius)
-        spread = config.sampling_std / (config.radius * math.sqrt(config.batch_size))
+        least = min(self.batch_sizes(setup.sizes.tolist()))
+        spread = config.sampling_std / (config.radius * math.sqrt(least))
         return RadiusSteps(config.smoothness, (self.staleness + 1.0) ** 2, spread)
 
 

@@ -139,6 +139,7 @@ class AsyncFl(AlgorithmConfig):
 
     uses_topology: ClassVar[bool] = False
     has_server: ClassVar[bool | None] = True
+    no_small_clients: ClassVar[str] = "its rounds have sizes of their own, which count single gradients"
     no_optimizer: ClassVar[str] = "its updates are sums of single gradients, which a server adds up as they come"
 
     kind: Literal["async_fl"] = variant("async_fl")

@@ -22,6 +22,7 @@ class Audp(ServedSgd):
     If step_size is null, 1/gamma = L (tau+1) + sqrt(Delta_b + 1) sqrt(t).
     """
 
+    no_small_clients: ClassVar[str] = "its theory is of batches of one size"
     no_optimizer: ClassVar[str] = _PLAIN
     no_server_optimizer: ClassVar[str] = _PLAIN
 
@@ -49,6 +50,7 @@ class Mapa(ServedSgd):
     It needs Laplace noise.
     """
 
+    no_small_clients: ClassVar[str] = "its stages are of batches of one size"
     no_optimizer: ClassVar[str] = _PLAIN
     no_server_optimizer: ClassVar[str] = _PLAIN
 

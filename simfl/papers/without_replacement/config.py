@@ -42,6 +42,7 @@ class PassedModels(AlgorithmConfig):
 
     uses_topology: ClassVar[bool] = False
     uses_data_up: ClassVar[bool] = True
+    no_small_clients: ClassVar[str] = "it uses each example up, in batches of one size"
     no_optimizer: ClassVar[str] = "its bounds, and Lemma 5's account, are those of plain projected steps"
     #: Whether nodes have models of their own in addition to the global one.
     own_models: ClassVar[bool] = False

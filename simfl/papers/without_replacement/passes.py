@@ -62,7 +62,7 @@ class PassTally(Tally):
             super().send(promise)
             return
         del self._held[promise.client]
-        self._pass(promise, self._batch)  # the promise's size before it was used
+        self._pass(promise, self._batches[promise.client])  # the promise's size before it was used
         self.counts[promise.client // self.ledger.tasks] += promise.noise_scale > 0.0
 
     def count(self, promise: Promise) -> None:
@@ -75,7 +75,7 @@ class PassTally(Tally):
     def _check(self, promise: Promise, kept: bool = False) -> None:
         client, scale = promise.client // self.ledger.tasks, promise.noise_scale
         too_little = scale < self._scales[client] * (1.0 - ROUNDING) and (scale or not kept)
-        if promise.size != self._batch or promise.own_norm is not None or too_little:
+        if promise.size != self._batches[promise.client] or promise.own_norm is not None or too_little:
             self.refuse(f"client {client} releases mini-batch {promise.draw} otherwise than passes over its data do")
 
     def look(self, client: int) -> None:

@@ -85,6 +85,8 @@ class AlgorithmConfig(Config):
     compresses: ClassVar[tuple[Scheme, ...]] = ()
     #: Whether its server only sums clients' updates, so that it can add noise to a sum (`privacy.unit: user`).
     sums_updates: ClassVar[bool] = False
+    #: Why its clients need batch_size examples; "" if they can take what they have.
+    no_small_clients: ClassVar[str] = ""
     #: Whether a run uses every example a number of times that is known beforehand.
     uses_data_up: ClassVar[bool] = False
     #: The default step sizes of optimizers: the field of the step, that of the optimizer, and the steps by kind.
@@ -181,6 +183,11 @@ class AlgorithmConfig(Config):
     )
     optimizer: Optimizer = option(Sgd(), "the optimizer of a client's steps; sgd: a step along the mean gradient")
     batch_size: Count = option(32, "examples per mini-batch; with sampling poisson, on average")
+    small_clients: Literal["refuse", "use_all"] = option(
+        "refuse",
+        "clients that hold fewer than batch_size examples; refuse: an error; use_all: each of their mini-batches is "
+        "all that they hold",
+    )
     sampling: Literal["auto", "poisson", "without_replacement", "shuffle", "with_replacement"] = option(
         "auto",
         "how mini-batches are drawn: poisson (each example on its own), without_replacement (a new "
