@@ -14,6 +14,7 @@ from simfl.privacy.releases import Releases
 from simfl.privacy.terms import Terms
 from tests.algorithms.test_accounts import GAUSSIAN, LAPLACE, UPDATE, cases, simulate
 from tests.algorithms.test_accounts import scenario as base
+from tests.runs.test_together import played
 
 pytestmark = pytest.mark.usefixtures("without_numbers")
 
@@ -39,6 +40,15 @@ def own(kind, more=""):
 KINDS = [kind for kind in ALGORITHMS if kind not in REFUSED and kind != "centralized_sgd"]
 EQUAL = [(own(kind), "null", {}) for kind in KINDS]
 EQUAL += [case for case in cases() if not any(f"kind: {kind}," in case[0] for kind in (*REFUSED, "centralized_sgd"))]
+EQUAL += [
+    (own("adpsgd", ", sampling: shuffle"), f"{REPLACED[:-1]}, noise: {{correlated: in_time, window: 4}}}}", {}),
+    (own("decentralized_sgd"), f"{GAUSSIAN[:-1]}, noise: {{correlated: pairwise, pair_multiplier: 3.0}}}}", {}),
+    (own("sync_sgd"), f"{GAUSSIAN[:-1]}, quantize: true}}", {}),
+    (own("fedavg", ", fraction: 0.5, weighting: uniform"), "{unit: user, clipping_norm: 1.0, noise_multiplier: 2}", {}),
+    (own("sync_sgd", ", gradient_noise: 0.3"), "null", {}),
+    (own("adpsgd"), "{mechanism: gaussian, noise_multiplier: null, epsilon: 3.0}", {}),
+    (own("async_sgd", ", sampling: without_replacement"), REPLACED.replace("2.0", "4.0, epsilon: 5.0"), {}),
+]
 
 
 @pytest.mark.slow(every=8)
@@ -192,3 +202,32 @@ def test_large_clients_are_as_without_the_option(tmp_path):
     )
     assert plain.manifest.digest == open_.manifest.digest
     assert plain.manifest.extra["privacy"] == open_.manifest.extra["privacy"]
+
+
+@pytest.mark.numbers
+def test_steps_are_of_each_clients_own_mean(tmp_path):
+    """Synchronous steps with all data of clients with 1, 3 and 5 examples, against a plain loop."""
+    small = scenario(allowed(own("sync_sgd")), sizes=(1, 3, 5), stop="{updates: 9}", evaluate="{every: {updates: 9}}")
+    setup, made = assemble(small), simfl.run(small, out=tmp_path)
+    model, data, w = setup.model, setup.dataset, np.array(setup.training.initial, np.float64)
+    for _ in range(3):
+        step = np.zeros_like(w)
+        for held in map(setup.shares.of, range(3)):
+            x, y = data.train_x[held], data.train_y[held]
+            total = model.gradient_sum(w.astype(np.float32), x, y, np.ones(len(held), np.float32))
+            step += np.asarray(total, np.float64) / len(held) + model.l2 * w
+        w -= 0.2 * step / 3
+    np.testing.assert_allclose(model.joined(made.model), w, atol=2e-6)
+    assert not np.allclose(w, setup.training.initial, atol=1e-3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["adpsgd", "fedavg"])
+def test_a_group_of_runs_has_the_tables_of_single_ones(kind, tmp_path):
+    privacy = GAUSSIAN if kind == "adpsgd" else UPDATE
+    given = scenario(allowed(own(kind)), privacy, sizes=(3, 40))
+    each = [given, given.replace(algorithm__step_size=0.3), given.replace(privacy__noise_multiplier=1.5)]
+    results, groups, refusals = played(each, tmp_path)
+    assert (groups, refusals) == ([[0, 1, 2]], [])
+    for number, one in enumerate(each):
+        assert results[number].manifest.digest == simfl.run(one, out=tmp_path / "alone").manifest.digest

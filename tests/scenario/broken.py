@@ -175,8 +175,8 @@ BROKEN = [
     Broken(
         "key_of_another_algorithm",
         "algorithm: {kind: sync_sgd, exchange: atomic}\n",
-        "{file}: algorithm.exchange: expected a key of kind sync_sgd (step_size, optimizer, batch_size, sampling, "
-        "gradient_noise, all_reduce), found 'exchange'; remove it, or choose kind adpsgd or a2cid2",
+        "{file}: algorithm.exchange: expected a key of kind sync_sgd (step_size, optimizer, batch_size, small_clients, "
+        "sampling, gradient_noise, all_reduce), found 'exchange'; remove it, or choose kind adpsgd or a2cid2",
     ),
     Broken(
         "key_of_another_set",
