@@ -319,7 +319,7 @@ def test_each_damaged_file_gives_its_message(refused, case, monkeypatch):
         (
             ["--set", "algorithm.batch_size=1000"],
             "s.yaml: algorithm.batch_size: expected at most 89, the examples of client 14, found 1000; lower it, "
-            "or use fewer clients (clients.count is 16) or larger parts",
+            "add small_clients: use_all, or use fewer clients (clients.count is 16) or larger parts",
         ),
         (
             ["--set", "seed=1", "--seed", "-1"],

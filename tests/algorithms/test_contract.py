@@ -180,7 +180,7 @@ def test_a_run_ends_when_all_clients_have_left(kind, options):
     world = make_world(4, outages={k: [Outage(1.0 + k, math.inf, crash=True)] for k in range(4)}, links=ROUGH_LINKS)
     algorithm, rows = run_without_numbers(kind, world, **options)
     assert rows
-    assert rows[-1][0] <= (5.0 if kind in SERVED else 4.0)
+    assert rows[-1][0] <= (5.0 if kind in SERVED else 4.0) + 1e-9
     assert world.clock.now < 10.0
 
 
@@ -437,7 +437,7 @@ def test_a_single_client_continues_after_every_outage(kind):
     for begin, end in ((0.5, 1.0), (2.0, 3.0), (3.5, 4.0)):
         assert ((times_s > begin) & (times_s <= end + 1e-9)).sum() == pytest.approx((end - begin) / 8e-3, abs=1)
     assert not ((times_s < 0.5) | ((times_s > 1.0 + 1e-9) & (times_s < 2.0))).any(), "nobody was there"
-    assert not ((times_s > 3.004) & (times_s < 3.508 - 1e-9)).any(), "what a crash loses is computed again"
+    assert not ((times_s > 3.004 + 1e-9) & (times_s < 3.508 - 1e-9)).any(), "what a crash loses is computed again"
     assert all(row[4] == 0 for row in rows)
     with pytest.raises(TypeError, match=r"unexpected keyword argument 'speling'"):
         run_without_numbers(kind, make_world(1), updates=1, speling=1)
