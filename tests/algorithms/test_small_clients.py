@@ -8,6 +8,7 @@ from simfl.algorithms import ALGORITHMS
 from simfl.build.assembly import assemble
 from simfl.build.forecast import forecast
 from simfl.errors import ScenarioError
+from simfl.papers.proactive_dp.rehearsal import open_base
 from simfl.privacy.accounting import Release, epsilon_of
 from simfl.privacy.ledger import Ledger
 from simfl.privacy.releases import Releases
@@ -193,6 +194,13 @@ def test_a_theorem_is_about_batches_of_one_size():
     claimed = GAUSSIAN.replace("}", ", claim: adp2sgd}")
     with pytest.raises(ScenarioError, match="small_clients: expected refuse with claim 'adp2sgd', found 'use_all'"):
         scenario(allowed(own("adpsgd")), claimed)
+
+
+def test_a_plan_of_proactive_dp_needs_batches_of_one_size(tmp_path):
+    path = tmp_path / "small.yaml"
+    path.write_text(scenario(allowed(own("sync_sgd")), GAUSSIAN, sizes=(3, 40), stop="{epochs: 3}").to_yaml())
+    with pytest.raises(ScenarioError, match="at most 3, the examples of the smallest client, found 16: Theorem B.4"):
+        open_base(path, None)
 
 
 def test_large_clients_are_as_without_the_option(tmp_path):

@@ -98,7 +98,12 @@ def open_base(
     if epochs is None:
         raise ScenarioError(f"{scenario.name}: expected --epochs, because the scenario does not stop after epochs")
     setup = assemble(scenario)
-    fewest = int(setup.training.sizes.min())
+    fewest, size = int(setup.training.sizes.min()), setup.training.batch_size
+    if size > fewest:
+        raise ScenarioError(
+            f"algorithm.batch_size: expected at most {fewest}, the examples of the smallest client, found {size}: "
+            "Theorem B.4 assumes batches of one size; lower it"
+        )
     return Base(scenario, content, setup, epochs, fewest, 1.0 / fewest if delta is None else delta)
 
 
