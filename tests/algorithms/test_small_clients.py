@@ -199,7 +199,7 @@ def test_a_theorem_is_about_batches_of_one_size():
 def test_a_plan_of_proactive_dp_needs_batches_of_one_size(tmp_path):
     path = tmp_path / "small.yaml"
     path.write_text(scenario(allowed(own("sync_sgd")), GAUSSIAN, sizes=(3, 40), stop="{epochs: 3}").to_yaml())
-    with pytest.raises(ScenarioError, match="at most 3, the examples of the smallest client, found 16: Theorem B.4"):
+    with pytest.raises(ScenarioError, match="at most 3, the examples of the smallest client, found 16: Theorem"):
         open_base(path, None)
 
 
