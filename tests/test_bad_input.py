@@ -261,8 +261,8 @@ DAMAGED = [
     Damaged(
         "batch_larger_than_data",
         "clients: {count: 100}\n",
-        "algorithm.batch_size: expected at most 14, the examples of client 38, found 32; lower it, or use "
-        "fewer clients (clients.count is 100) or larger parts",
+        "algorithm.batch_size: expected at most 14, the examples of client 38, found 32; lower it, add "
+        "small_clients: use_all, or use fewer clients (clients.count is 100) or larger parts",
     ),
     Damaged(
         "too_many_components",
