@@ -146,7 +146,7 @@ def reaches(goal: float, variant: int, column: str = "suboptimality") -> Callabl
 
 
 def times_as_much(column: str, goal: float) -> Callable[[Sequence[Run]], float]:
-    """Return the ratio of a column where clients' mean accuracy in run 1, and the accuracy in run 0, reach a goal."""
+    """Return run 1's share of run 0 in a column, where each reaches an accuracy."""
 
     def measure(runs: Sequence[Run]) -> float:
         one, other = (run.metrics for run in runs)
