@@ -146,7 +146,7 @@ def reaches(goal: float, variant: int, column: str = "suboptimality") -> Callabl
 
 
 def times_as_much(column: str, goal: float) -> Callable[[Sequence[Run]], float]:
-    """Return run 1's share of run 0 in a column, where each reaches an accuracy."""
+    """Return the ratio of a column in runs 1 and 0, where each reaches an accuracy."""
 
     def measure(runs: Sequence[Run]) -> float:
         one, other = (run.metrics for run in runs)
