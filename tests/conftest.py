@@ -24,7 +24,7 @@ from jax._src import compiler  # there is no public way to add an option to ever
 import simfl.build.data
 from simfl.cli import app as cli
 from simfl.records import Manifest, RunFolder
-from simfl.records.folder import combine_digests
+from simfl.records.folder import combine_digests, flags
 from tests.helpers import RunWithoutNumbers, optimized
 
 # A slow machine must not fail a test: no deadline. In CI, hypothesis draws the same examples in every session, so that
@@ -225,6 +225,7 @@ def write_run(
         table.extend((k, 100, 1000, 0, 8.0, 1.0, 1.0, 0.0, 10**7, epsilon, 1e-5, math.nan) for k in range(4))
     digests = folder.digests()
     values = {"wall_s": 2.0, "time_s": 10.0, "updates": 4000, "window": 64, "width": 4, **manifest}
+    values["extra"] = {"xla_flags": flags(), **values.get("extra", {})}
     folder.write_manifest(
         Manifest(status, seed=1, device="cpu", digest=combine_digests(digests), tables=digests, **values)
     )
