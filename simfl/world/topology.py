@@ -388,9 +388,8 @@ class Family:
     kind: str = ""
 
 
-def _of_file(summary: str, read: Callable[..., nx.Graph[int]]) -> Family:
-    return Family(f"{summary} (path)", read, ("path",), ("path",))
-
+#: The options of a graph from a file, and those that it needs.
+_PATH = ("path",), ("path",)
 
 _CORE: dict[str, Family] = {
     "ring": Family("a cycle: every client has two neighbors", nx.cycle_graph),
@@ -420,11 +419,13 @@ _CORE: dict[str, Family] = {
     ),
     "exponential": Family("client i is linked with i ± 1, 2, 4, 8, ... modulo K", _exponential),
     "tree": Family("a balanced tree under client 0 with `branching` (2) children each", _tree, ("branching",)),
-    "graphml": _of_file("a GraphML file", graph_files.of_format(graph_files.read_graphml)),
-    "gml": _of_file("a GML file", graph_files.of_format(graph_files.read_gml)),
-    "pajek": _of_file("a Pajek file", graph_files.of_format(graph_files.read_pajek)),
-    "edge_list": _of_file("a text file with one edge 'a b' per line", graph_files.read_edges),
-    "adjacency_list": _of_file("a text file with a node and its neighbors per line", graph_files.read_neighbors),
+    "graphml": Family("a GraphML file (path)", graph_files.of_format(graph_files.read_graphml), *_PATH),
+    "gml": Family("a GML file (path)", graph_files.of_format(graph_files.read_gml), *_PATH),
+    "pajek": Family("a Pajek file (path)", graph_files.of_format(graph_files.read_pajek), *_PATH),
+    "edge_list": Family("a text file with one edge 'a b' per line (path)", graph_files.read_edges, *_PATH),
+    "adjacency_list": Family(
+        "a text file with a node and its neighbors per line (path)", graph_files.read_neighbors, *_PATH
+    ),
 }
 
 _FAMILIES: Mapping[str, Family] = Catalogue(
