@@ -148,6 +148,8 @@ class Teleportation(SampledRounds):
         if outcome is Outcome.GONE:
             self.leave(me)
             return
+        if self._left[me]:  # at this moment: the round was left out
+            return
         step_size, hops = self.step_size(), self.hops(number)
         self.model[me] = self._current[i] = stepped = self.descend(me, model, gradient, step_size)
         del model, gradient  # a suspended process would keep them alive
