@@ -94,7 +94,7 @@ def _digest(setup, folder, name) -> str:
         check(run, simulation)
         kept(run, setup.scenario)
         return run.manifest.digest
-    except RunError as refusal:
+    except (RunError, ScenarioError) as refusal:
         line = str(refusal)
         if "\n" in line or not any(words in line for words in FAILS):
             raise
