@@ -70,7 +70,7 @@ OUTSIDE_THE_CORE = ("accounts", "attacks", "bench", "live", "papers", "reports")
 WEIGHTS = {
     "": 1362,
     "accounts": 1049,
-    "algorithms": 9302,
+    "algorithms": 9304,
     "attacks": 3907,
     "bench": 1344,
     "build": 4392,
@@ -91,7 +91,7 @@ WEIGHTS = {
     "tape": 5936,
     "world": 5482,
 }
-MOST_LINES = {"core": 63222, "all": 88997, "tests": 67657}
+MOST_LINES = {"core": 63224, "all": 88999, "tests": 67657}
 
 
 @dataclass(frozen=True)
