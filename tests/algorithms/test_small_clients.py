@@ -64,7 +64,7 @@ def test_clients_with_four_examples_do_the_same_as_with_batches_of_four(algorith
         for at, given in enumerate((allowed(algorithm), algorithm.replace("batch_size: 16", "batch_size: 4")))
     ]
     assert runs[0].manifest.digest == runs[1].manifest.digest
-    assert len(runs[0].updates) >= 40
+    assert len(runs[0].updates) >= (20 if "epsilon: 5.0" in privacy else 40), "a budget may end a run"
 
 
 @pytest.mark.slow(every=6)

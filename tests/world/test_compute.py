@@ -37,7 +37,7 @@ def test_rounding_moves_no_computation_over_the_edge_of_a_slowdown_or_a_trace(te
     """Sums of 0.1 s are above 0.3 and 0.6, below 0.8 and 1.0, and equal to 0.7."""
     edge_s, now = tenths / 10, sum([0.1] * tenths)
     for begin_s, end_s, factor in ((edge_s, np.inf, 3.0), (0.0, edge_s, 1.0)):
-        compute = make_compute([1.0], slowdowns=[Slowdown(3.0, start_s=begin_s, end_s=end_s, clients={0})])
+        compute = make_compute([1.0], slowdowns=[Slowdown(3.0, start_s=begin_s, end_s=end_s, clients=frozenset({0}))])
         assert compute.duration(0, 100, now) == pytest.approx(0.1 * factor)
     compute = make_compute([1.0], trace=Trace(Steps((0.0, edge_s), (1.0, 3.0))))
     assert compute.duration(0, 100, now) == pytest.approx(0.3)
