@@ -111,13 +111,13 @@ def _numbers(ledger: Ledger) -> str:
 def _trust(ledger: Ledger) -> str:
     if isinstance(ledger, CohortLedger) and ledger.plan.parts:
         plan = ledger.plan
-        told = ""
+        colluders = ""
         if plan.least > plan.parts:
-            told = f"; at most {plan.least - plan.parts} of a sum tell it their noise and shares"
+            colluders = f"; at most {plan.least - plan.parts} of a sum tell it their noise and shares"
         return (
             "users add their parts of the noise and do as they say; the server follows the protocol, keeps all that it "
             f"receives, also late answers, and learns sums of at least {plan.least} only, by secure aggregation that "
-            f"is not carried out here; a client that has dropped out of a sum never answers{told}"
+            f"is not carried out here; a client that has dropped out of a sum never answers{colluders}"
         )
     if ledger.terms.by_server:
         return "the server sees updates without noise and does as it says"

@@ -119,7 +119,7 @@ class Ledger:
         return other
 
     def nominal(self, examples: int) -> int:
-        """Return the nominal mini-batch of a client with so many examples."""
+        """Return the nominal mini-batch of a client by its number of examples."""
         return min(self.batch_size, examples)
 
     @property

@@ -109,7 +109,7 @@ class Nominal(Protocol):
         """Whether the account counts uses of an example in passes over shuffled data."""
 
     def nominal(self, examples: int) -> int:
-        """Return the nominal mini-batch of a client with so many examples."""
+        """Return the nominal mini-batch of a client by its number of examples."""
 
     def kinds(self, releases: Releases) -> list[tuple[int, int, float, float, int]]:
         """Return the kinds of releases: (client, batch size, rate, level, count)."""
