@@ -39,6 +39,7 @@ from typing import Any, ClassVar
 from simfl.algorithms.cache import Cache
 from simfl.algorithms.fedbuff import FedBuff
 from simfl.algorithms.local_rounds import Update
+from simfl.algorithms.sums import Released
 from simfl.robust.base import Among
 from simfl.tape import Model
 from simfl.tape.recording import Round
@@ -78,10 +79,10 @@ class AREA(FedBuff):
         """Promise the client's next round, with steps of its length."""
         return self.train(content[0], me, self.steps[me], (self.step_size() * self._lengths[me], 0.0, 0.0, 0.0))
 
-    def stepped(self, buffer: Sequence[Update], weights: Sequence[float]) -> Model:
+    def stepped(self, buffer: Sequence[Update], released: Released) -> Model:
         """Renew the last models, and return their mean."""
-        for update, weight in zip(buffer, weights, strict=True):
+        for update, (weight, change) in zip(buffer, released.terms, strict=True):
             before = self.last.latest[update.client]
-            terms = (weight, update.model), (weight, update.change), (1.0 - weight, before)
+            terms = (weight, update.model), (weight, change), (1.0 - weight, before)
             self.last.put(update.client, self.tape.settle(self.tape.combine(*terms)))
         return self.tape.combine((1.0 / self.num_clients, self.last.total))

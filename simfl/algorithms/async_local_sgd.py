@@ -24,6 +24,7 @@ from typing import Any, ClassVar
 
 from simfl.algorithms.delayed_nesterov import DelayedNesterov
 from simfl.algorithms.local_rounds import LocalRounds, Update
+from simfl.algorithms.sums import Part
 from simfl.tape.recording import Round
 
 
@@ -78,30 +79,25 @@ class AsyncLocalSgd(LocalRounds):
     def take(self, update: Update) -> None:
         """Take the step, and hand out the model when the grace is over."""
         self._awaited.discard(update.client)
-        if update.weight == 0.0:
-            self.drop(update)
-            self._close_if_over()
-            return
-        if self._turned_away(update):
+        if self.refused(update):
             self._close_if_over()
             return
         weight = update.weight / (1 + update.staleness) ** self.staleness_exponent
-        change, before = self.tape.combine(*self._alone(update)), self.server_model
+        before = self.server_model
+        self.sum.join(update.client)
+        terms, _, noise_std = self.sum.release(before, [Part(update.client, update.change)], 1.0)
+        change = self.tape.combine(*terms)
         self.server_model = self.step(before, change, weight)
         self.applied()
-        std = None
-        if self.cohorts is not None:
-            std = self.cohorts.noise_std(1)
-            if not self.step.momentum:
-                self.cohorts.shown(self.server_model, ((1.0, before),), self.step.share_of(weight))
-        self.updated(update.client, update.staleness, update.examples, update.step_size, noise_std=std)
+        if not self.step.momentum:
+            self.sum.shown(self.server_model, ((1.0, before),), self.step.share_of(weight))
+        self.updated(update.client, update.staleness, update.examples, update.step_size, noise_std=noise_std[0])
         self._applied.append(update)
         if self.grace_s and len(self._applied) == 1:
             self._closes_s = self.clock.now + self.grace_s
             self.clock.call_at(self._closes_s, self._close_if_over)
         self._close_if_over()
-        if self.cohorts is not None:
-            self.cohorts.let_in()
+        self.sum.let_in()
 
     def _close_if_over(self) -> None:
         """Hand out the model if no computation that ends within the grace is left."""

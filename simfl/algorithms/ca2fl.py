@@ -19,15 +19,12 @@ Faults: those of FedBuff. A client that has left stays in the cache, as a client
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from simfl.algorithms.cache import Cache
 from simfl.algorithms.fedbuff import FedBuff
-from simfl.algorithms.local_rounds import Update
+from simfl.algorithms.sums import Part
 from simfl.robust.base import Among
-from simfl.tape import Model
 
 
 class CA2FL(FedBuff):
@@ -52,18 +49,16 @@ class CA2FL(FedBuff):
         super().set_up(staleness_exponent=staleness_exponent, **options)
         self.cache = Cache(self.tape, self.num_clients)
 
-    def stepped(self, buffer: Sequence[Update], weights: Sequence[float]) -> Model:
-        """Return the model after the step along v, and put the updates into the cache."""
-        tape, cache = self.tape, self.cache
-        changes = [(update.client, tape.settle(tape.combine((1.0, update.change)))) for update in buffer]
-        share = 1.0 / self.num_clients
-        calibrated = []
-        for update, (client, change) in zip(buffer, changes, strict=True):
+    def calibrated(self, parts: list[Part]) -> list[Part]:
+        """Return the terms of v for the updates, and put these into the cache."""
+        tape, cache, share = self.tape, self.cache, 1.0 / self.num_clients
+        changes = [(part.client, tape.settle(tape.combine((1.0, part.change)))) for part in parts]
+        made = []
+        for part, (client, change) in zip(parts, changes, strict=True):
             terms = [(share, cache.total), (1.0, change)]
             if client in cache.latest:
                 terms.append((-1.0, cache.latest[client]))
-            calibrated.append(dataclasses.replace(update, change=tape.combine(*terms)))
-        model = super().stepped(calibrated, weights)
+            made.append(part._replace(change=tape.combine(*terms)))
         for client, change in changes:
             cache.put(client, change)
-        return model
+        return made

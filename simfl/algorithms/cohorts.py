@@ -1,23 +1,24 @@
-"""A server's releases: sums of users' updates, with noise that it adds to each.
-
-See `simfl.privacy.cohorts` for the account. An algorithm puts updates into a cohort by `join`, and makes the release by
-`noised`.
-"""
+"""Sums of users' updates, to each of which a server adds noise; see `simfl.privacy.cohorts` for the account."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from simfl.algorithms.secure_sums import SecureSums
+from simfl.algorithms.sums import Part, Released, Sum
 from simfl.each import filled
 from simfl.privacy.adaptive import AdaptiveNorm, adapted_sum
 from simfl.privacy.cohorts import AbstractGrid, CohortPlan
-from simfl.privacy.releases import Releases
 from simfl.privacy.strategies import Strategy
-from simfl.tape import Gradient, Model, Tape
+from simfl.tape import Gradient, Model
 from simfl.tape.layout import padded_size
+
+if TYPE_CHECKING:
+    from simfl.algorithms.gathering import Gathering
+    from simfl.algorithms.server import ServerAlgorithm
 
 #: Is called with a model that a release led to, the terms of it that were known before, and the factor of the sum.
 OnModel = Callable[[Model, Sequence[tuple[float, Model | Gradient]], float], None]
@@ -25,33 +26,30 @@ OnModel = Callable[[Model, Sequence[tuple[float, Model | Gradient]], float], Non
 OnRelease = Callable[[Sequence[tuple[float, int]], bool], None]
 
 
-class Cohorts:
+class Cohorts(Sum):
     """The releases of a server, and the users in the next one.
 
     Args:
-        tape: records and counts the releases.
+        server: has the tape, the account of releases and what each user may spend.
         plan: noise, draws, and the number of releases.
-        allowances: releases that each user may be in; None for any number.
-        seen: the releases by the tape's count.
-        size: parameters of a model.
     """
 
+    counts = True
+    early: Counter[int]
     #: May be replaced before the run.
     on_model: OnModel = staticmethod(lambda model, known, factor: None)
     on_release: OnRelease = staticmethod(lambda members, is_summed: None)
-    #: Is called when the last release is made; may be replaced before the run.
-    on_last: Callable[[], None] = staticmethod(lambda: None)
 
-    def __init__(
-        self, tape: Tape, plan: CohortPlan, allowances: Sequence[int] | None, seen: Releases, size: int = 0
-    ) -> None:
+    def __init__(self, server: ServerAlgorithm, plan: CohortPlan) -> None:
+        super().__init__(server)
         self.plan = plan
         #: Number of releases so far.
         self.number = 0
-        self._tape, self._allowances, self._seen = tape, allowances, seen
+        self._allowances, self._seen = server.training.allowances, server.releases
         self._user_of = plan.user_of
+        self.gated = plan.gate is not None
         #: Updates that came too early and were thrown away, by client.
-        self.early: Counter[int] = Counter()
+        self.early = Counter()
         #: Updates in the next release, by user.
         self._next: Counter[int] = Counter()
         #: Its users, and the release that each was in before.
@@ -68,15 +66,18 @@ class Cohorts:
         if plan.strategy is not None:
             assert plan.releases is not None, "the account is for a number of releases"
             self._noises, self._stds = self._correlated(plan.strategy), plan.strategy.deviations(plan.releases)
-        #: The clipping norm of the next release, in every entry; None if it is fixed.
-        self.norm: Model | None = None
         if plan.adaptive is not None:
-            self.norm = tape.constant(filled(size, plan.adaptive.start))
+            self.norm = self._tape.constant(filled(len(server.training.initial), plan.adaptive.start))
 
     @property
     def over(self) -> bool:
         """Whether the server has made all of its releases."""
         return self.plan.releases is not None and self.number >= self.plan.releases
+
+    @property
+    def ended(self) -> str:
+        """Say that the server has made all of its releases."""
+        return f"the server has made its {self.number} releases" if self.over else ""
 
     def affords(self, client: int) -> bool:
         """Whether one more update in the next release keeps its user's budget.
@@ -102,6 +103,35 @@ class Cohorts:
             return False
         return not self.over and self.affords(client)
 
+    def shuts(self, client: int) -> bool:
+        """Whether the client may be in no release before others are made."""
+        return self.opens(client) > self.number
+
+    def choose(self, candidates: list[int], size: int, draw: Callable[[], float]) -> list[int]:
+        """Draw the users of a release; with a rate, each independently, also those who are offline."""
+        plan = self.plan
+        if plan.rate is None:
+            return super().choose(candidates, size, draw)
+        users = range(self._server.num_clients) if plan.users is None else sorted(plan.clients)
+        turn = [user for user in users if plan.has_turn(user, self.number)]
+        drawn = {user for user in turn if draw() < plan.rate}
+        return sorted(self.one_each([k for k in sorted(candidates) if plan.user_of(k) in drawn]))
+
+    def apart(self, candidates: list[int], client: int) -> list[int]:
+        """Return the candidates that may be in a release beside a client."""
+        if self.plan.gate is None:
+            return candidates
+        same = self.plan.clients_of(client)
+        return [k for k in candidates if k not in same]
+
+    def sent(self, change: Gradient) -> None:
+        """Count nothing: the sum is what is released."""
+
+    @property
+    def of_none(self) -> bool:
+        """Whether there is a release even if no update came: those who are drawn are secret."""
+        return self.plan.rate is not None
+
     def one_each(self, clients: Sequence[int]) -> list[int]:
         """Return the clients without others of the same user, if a rule says so."""
         if self.plan.gate is None:
@@ -125,11 +155,13 @@ class Cohorts:
         self._last[user] = self.number
         self._made[user] += 1
 
-    def aborted(self, secure: SecureSums) -> None:
+    def aborted(self, gathering: Gathering) -> None:
         """Count what a secure sum may show beside its result, or forget the next release.
 
-        `secure` has made the sum, or aborted it.
+        `gathering` has made the sum, or aborted it.
         """
+        secure = gathering
+        assert isinstance(secure, SecureSums)
         if not self.plan.parts:  # the server adds the noise, and may see sums without it
             self.abort()
             return
@@ -166,7 +198,7 @@ class Cohorts:
         self.number += 1
         self._forget()
         if self.over:
-            self.on_last()
+            self._server.end_now()
 
     def _forget(self) -> None:
         self._before.clear()
@@ -183,7 +215,16 @@ class Cohorts:
         """Note the model that the last release led to: known terms and factor * sum."""
         self.on_model(model, known, factor)
 
-    def noised(
+    def release(self, model: Model, parts: Sequence[Part], planned: float) -> Released:
+        """Return the sum with its noise, over a divisor that does not depend on who came."""
+        terms = self._noised(model, [(part.scale, part.change) for part in parts])
+        noise_std: list[float | None] = [None] * len(parts)
+        noise_std[-1:] = [self.noise_std(len(parts))] * bool(parts)
+        plan = self.plan
+        total = planned if plan.rate is None else plan.share * self._server.num_clients
+        return Released(terms, total, noise_std)
+
+    def _noised(
         self, model: Model, terms: Sequence[tuple[float, Model | Gradient]]
     ) -> list[tuple[float, Model | Gradient]]:
         """Return the terms of a sum of updates and the server's noise: one release.

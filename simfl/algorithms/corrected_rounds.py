@@ -29,6 +29,7 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from simfl.algorithms.fedavg import FedAvg, RoundUnderWay
+from simfl.algorithms.sums import Part
 from simfl.robust.base import Among
 from simfl.tape import Model
 from simfl.tape.recording import Round
@@ -48,13 +49,12 @@ class _Corrected(FedAvg):
         super().set_up(**options)
         self.controls = [Model((), ())] * self.num_clients
 
-    def _changes(self, this: RoundUnderWay) -> dict[int, Model]:
-        """Return the changes that came, each as a row that can be used again."""
-        changes = {k: self.tape.combine((1.0, change)) for k, change in this.came.items()}
-        this.came.update(changes)
-        return changes
+    def _parts(self, this: RoundUnderWay, came: Sequence[int]) -> list[Part]:
+        """Return the updates in the sum, computed: controls follow from them, too."""
+        this.came.update({k: self.tape.combine((1.0, change)) for k, change in this.came.items()})
+        return super()._parts(this, came)
 
-    def _add(self, model: Model, *terms: tuple[float, Model]) -> Model:
+    def _add(self, model: Model, *terms: tuple[float, Model | Round]) -> Model:
         """Return model + terms as one row."""
         return self.tape.settle(self.tape.combine((1.0, model), *terms))
 
@@ -73,15 +73,15 @@ class Scaffold(_Corrected):
     def _correction(self, me: int, this: RoundUnderWay) -> Model:
         return self.tape.combine((1.0, this.control), (-1.0, self.controls[me]))
 
-    def _terms(self, this: RoundUnderWay, weights: Sequence[tuple[int, float]]) -> _Terms:
-        total, terms = sum(self.weights), []
-        for k, change in self._changes(this).items():
+    def _terms(self, this: RoundUnderWay, terms: _Terms) -> _Terms:
+        total, steps = sum(self.weights), []
+        for k, change in this.came.items():
             per_step = -self.batch_sizes[k] / (this.sizes[k] * this.step_size)
             difference = (-1.0, this.control), (per_step, change)
             self.controls[k] = self._add(self.controls[k], *difference)
-            terms += [(self.weights[k] / total * coef, vector) for coef, vector in difference]
-        self.control = self._add(self.control, *terms)
-        return super()._terms(this, weights)
+            steps += [(self.weights[k] / total * coef, vector) for coef, vector in difference]
+        self.control = self._add(self.control, *steps)
+        return terms
 
 
 class FedDyn(_Corrected):
@@ -109,13 +109,12 @@ class FedDyn(_Corrected):
     def _correction(self, me: int, this: RoundUnderWay) -> Model:
         return self.tape.combine((-1.0, self.controls[me]))
 
-    def _terms(self, this: RoundUnderWay, weights: Sequence[tuple[int, float]]) -> _Terms:
-        changes = self._changes(this)
-        for k, change in changes.items():
+    def _terms(self, this: RoundUnderWay, terms: _Terms) -> _Terms:
+        for k, change in this.came.items():
             self.controls[k] = self._add(self.controls[k], (-self.alpha, change))
         share = -self.alpha / self.num_clients
-        self._state = self._add(self._state, *((share, change) for change in changes.values()))
-        return [*super()._terms(this, weights), (-1.0 / self.alpha, self._state)]
+        self._state = self._add(self._state, *((share, change) for change in this.came.values()))
+        return [*terms, (-1.0 / self.alpha, self._state)]
 
 
 class FedNova(FedAvg):
@@ -141,12 +140,12 @@ class FedNova(FedAvg):
         super().set_up(**options)
         self.mu = mu
 
-    def _terms(self, this: RoundUnderWay, weights: Sequence[tuple[int, float]]) -> _Terms:
+    def _terms(self, this: RoundUnderWay, terms: _Terms) -> _Terms:
         pull = this.step_size * self.mu
-        norms = {}
-        for k, _ in weights:
+        norms, came = {}, sorted(this.came)
+        for k in came:
             steps = this.sizes[k] / self.batch_sizes[k]
             norms[k] = steps if not pull else (1.0 - (1.0 - pull) ** steps) / pull
-        total = sum(self.weights[k] for k, _ in weights)
-        effective = sum(self.weights[k] / total * norms[k] for k, _ in weights)
-        return [(weight * effective / norms[k], this.came[k]) for k, weight in weights]
+        total = sum(self.weights[k] for k in came)
+        effective = sum(self.weights[k] / total * norms[k] for k in came)
+        return [(weight * effective / norms[k], change) for k, (weight, change) in zip(came, terms, strict=True)]

@@ -110,7 +110,7 @@ class DecoupledDiLoCo(Fragmented):
         #: The number of turns in a round, and the fragments that are sent in them, by turn.
         self.turns_per_round = fragments
         self._fragment_at = {each * fragments // self.cut.count: each for each in range(self.cut.count)}
-        self.gathering = [Gathering() for _ in range(self.cut.count)]
+        self.coming = [Gathering() for _ in range(self.cut.count)]
         #: Steps since each fragment came to each client.
         self.since = [[0] * self.cut.count for _ in range(self.num_clients)]
         #: Fragments that have come to each client since its last turn.
@@ -171,12 +171,12 @@ class DecoupledDiLoCo(Fragmented):
 
     def _came(self, client: int, fragment: int, sent: Sent) -> None:
         """Take a client's fragment."""
-        self.gathering[fragment].came[client] = sent
+        self.coming[fragment].came[client] = sent
         self._look_at(fragment)
 
     def _look_at(self, fragment: int) -> None:
         """Begin the grace with the quorum, and take the step if all have sent."""
-        this, now = self.gathering[fragment], self.clock.now
+        this, now = self.coming[fragment], self.clock.now
         if not this.enough and len(this.came) < max(1, min(self.quorum, len(self.members))):
             return
         if self.present <= this.came.keys():
@@ -192,9 +192,9 @@ class DecoupledDiLoCo(Fragmented):
 
     def _step(self, fragment: int, this: Gathering) -> None:
         """Take the step of a fragment, once, and send the result."""
-        if self.gathering[fragment] is not this:
+        if self.coming[fragment] is not this:
             return
-        self.gathering[fragment] = Gathering()
+        self.coming[fragment] = Gathering()
         self.merge(fragment, [(this.came[k].weight, this.came[k].model) for k in sorted(this.came)])
         result, size = (self.stepped[fragment], self.server_model), self.cut.bytes(fragment)
         for client in sorted(self.present):

@@ -28,6 +28,7 @@ from typing import Any, ClassVar
 
 from simfl.algorithms.fedbuff import FedBuff
 from simfl.algorithms.local_rounds import Update
+from simfl.algorithms.sums import Released
 from simfl.robust.base import Among
 from simfl.tape import Model
 from simfl.tape.optimizers import Amsgrad
@@ -76,7 +77,7 @@ class FADAS(FedBuff):
         self._powers = (1.0, 1.0) if bias_correction else None
         self._moments = (self.tape.settle(self.tape.combine((0.0, self.server_model))),) * 3
 
-    def stepped(self, buffer: Sequence[Update], weights: Sequence[float]) -> Model:
+    def stepped(self, buffer: Sequence[Update], released: Released) -> Model:
         """Return the model after the step, whose size depends on the largest staleness."""
         stalest = max(update.staleness for update in buffer)
         late = self.delay_threshold is not None and stalest > self.delay_threshold
@@ -86,7 +87,7 @@ class FADAS(FedBuff):
             self._powers = self._powers[0] * self._decays[0], self._powers[1] * self._decays[2]
             root = (1.0 - self._powers[1]) ** 0.5
             step_size, eps = step_size * root / (1.0 - self._powers[0]), eps * root
-        changes = ((share * weight, update.change) for weight, update in zip(weights, buffer, strict=True))
+        changes = ((share * weight, change) for weight, change in released.terms)
         models = self.tape.apply(*changes), self.server_model, *self._moments
         model, *moments = self.tape.map(self._rule, models, scalars=(step_size, *self._decays, eps), outputs=4)
         self._moments = moments[0], moments[1], moments[2]

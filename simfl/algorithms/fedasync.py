@@ -32,13 +32,11 @@ from typing import ClassVar
 
 from mypy_extensions import mypyc_attr
 
-from simfl.algorithms.aggregation import Message, Weighted
 from simfl.algorithms.local_rounds import LocalRounds, Update
-from simfl.algorithms.optimizers import Terms
+from simfl.algorithms.sums import ComparedSum, Part
 from simfl.compiled import Integer, Number
 from simfl.each import number
 from simfl.robust.base import Among
-from simfl.tape.recording import Model
 
 #: 1.0, for arithmetic with numbers that may differ between the runs of a sweep: compiled, 1.0 - x must be a float.
 _ONE: Number = 1.0
@@ -95,42 +93,19 @@ class FedAsync(LocalRounds):
         self.mixing = mixing
         self.weighting = staleness_weight(weighting, exponent, slope, free_staleness)
         super().set_up(steps, concurrency)
-        self.aggregation = self.aggregator(1)
-        #: The last change of each honest client, if attackers know it.
-        self.known: dict[int, Model] = {}
+        self.take_rule(1, ComparedSum)
 
     def take(self, update: Update) -> None:
         """Apply w <- (1 - alpha_t) w + alpha_t w_H."""
-        cohorts = self.cohorts
-        if update.weight == 0.0:
-            self.drop(update)
+        if self.refused(update):
             return
-        if self._turned_away(update):
-            return
-        share = self.mixing * self.weighting(update.staleness) * update.weight
-        heard = self._heard(update)
-        if cohorts is not None:
-            heard = (heard[0], *self._alone(update))
-        terms, before = ((share * part, model) for part, model in heard), self.server_model
-        self.server_model = self.tape.apply((_ONE - share, before), *terms)
-        if cohorts is not None:
-            cohorts.shown(self.server_model, ((_ONE - share, before), (share, update.model)), share)
+        share, before = self.mixing * self.weighting(update.staleness) * update.weight, self.server_model
+        self.sum.join(update.client)
+        terms, _, noise_std = self.sum.model_of(before, update.model, Part(update.client, update.change))
+        kept, mixed = (_ONE - share, before), ((share * part, model) for part, model in terms)
+        self.server_model = self.tape.apply(kept, *mixed)
+        self.sum.shown(self.server_model, (kept, (share, update.model)), share)
         self.applied()
-        std = None if cohorts is None else cohorts.noise_std(1)
-        self.updated(update.client, update.staleness, update.examples, update.step_size, noise_std=std)
+        self.updated(update.client, update.staleness, update.examples, update.step_size, noise_std=noise_std[0])
         self.hand_out(update.client, update.came)
-        if cohorts is not None:
-            cohorts.let_in()
-
-    def _heard(self, update: Update) -> Terms:
-        """Return the terms of w_H, or of what attackers and the rule make of it."""
-        if self.aggregation is None:
-            return (1.0, update.model), (1.0, update.change)
-        client, hostility = update.client, self.training.hostility
-        change = self.tape.combine((1.0, update.change))
-        known = [Weighted(self.known[k], 1.0 / len(self.known)) for k in sorted(self.known)]
-        (sent,) = self.aggregation.received([Message(client, change, 1.0)], known=known)
-        if hostility is not None and client not in hostility.clients and hostility.knows_others:
-            self.known[client] = change
-        message = Message(client, self.tape.combine((1.0, update.model), (1.0, sent)), 1.0)
-        return ((1.0, self.aggregation.combined(self.server, [message], Weighted(self.server_model, 0.0))),)
+        self.sum.let_in()

@@ -37,9 +37,8 @@ from typing import ClassVar
 import simpy
 from mypy_extensions import mypyc_attr
 
-from simfl.algorithms.aggregation import Message
-from simfl.algorithms.optimizers import Terms
 from simfl.algorithms.server import ServerAlgorithm
+from simfl.algorithms.sums import Part
 from simfl.compiled import Number
 from simfl.robust.base import Among
 from simfl.tape.recording import Model, Round
@@ -90,16 +89,10 @@ class FedAvg(ServerAlgorithm):
         self.weights = [float(n) if weighting == "data" else 1.0 for n in self.training.sizes]
         self.server_step = server_step
         self.deadline = deadline
-        self.aggregation = self.aggregator(self.num_clients)
-        plan = self.training.cohorts
-        #: Whether each client is drawn independently with probability `_rate`.
-        self._drawn = plan is not None and plan.rate is not None
-        self._rate = 1.0 if plan is None or plan.rate is None else plan.rate
+        self.take_rule(self.num_clients)
         #: Clients that are training or sending; they are not chosen again before they are done.
         self.busy: set[int] = set()
-        if self.secure is not None:
-            self.secure.on_busy = self._occupied
-        self._least = 1 if self.secure is None else self.secure.protocol.threshold
+        self.gathering.on_busy = self._occupied
         self._freed: simpy.Event | None = None
         self._choice = Draws(self.world.streams, "cohort", lambda g, n: g.random(n))
 
@@ -107,12 +100,6 @@ class FedAvg(ServerAlgorithm):
     def chains(self) -> int:
         """The number of clients in a round."""
         return self._cohort_size(range(self.num_clients))
-
-    @property
-    def divisor(self) -> Number:
-        """The fixed divisor of a sum with the server's noise."""
-        plan = self.training.cohorts
-        return float(self.chains) if plan is None or plan.rate is None else plan.share * self.num_clients
 
     def start(self) -> None:
         """Start the server."""
@@ -125,9 +112,7 @@ class FedAvg(ServerAlgorithm):
         while not ended():
             if not (yield from self.until_up()):
                 return
-            if self.cohorts is not None and self.cohorts.over:
-                return
-            if self.secure is not None and self.secure.hopeless(members):
+            if self.sum.ended or self.gathering.hopeless(members):
                 return
             candidates = self._candidates(members)
             if not candidates and any(k in self.busy for k in members):  # clients that missed a deadline still train
@@ -140,11 +125,12 @@ class FedAvg(ServerAlgorithm):
                     return  # all clients have left or spent their privacy budgets
                 yield self.clock.timeout(coming_s - self.clock.now)
                 continue
-            yield from self._round(self._choose(candidates, self._cohort_size(members)))
+            cohort = self.sum.choose(candidates, self._cohort_size(members), lambda: self._choice.next(0))
+            yield from self._round(cohort)
 
     def _candidates(self, members: Sequence[int]) -> list[int]:
         """Return the members that could take part in a round that starts now."""
-        free = [k for k in members if k not in self.busy and not self.exhausted(k) and not self.gated(k)]
+        free = [k for k in members if k not in self.busy and not self.exhausted(k) and not self.sum.shuts(k)]
         if self._trivial and self._connected:
             return free
         now = self.clock.now
@@ -158,23 +144,6 @@ class FedAvg(ServerAlgorithm):
     def _cohort_size(self, members: Sequence[int]) -> int:
         """Return how many of the members take part in a round."""
         return max(1, math.ceil(self.fraction * len(members) - 1e-9))
-
-    def _choose(self, candidates: list[int], size: int) -> list[int]:
-        """Draw the round's clients."""
-        cohort: list[int] = []
-        if self._drawn:  # also those who are offline
-            assert self.cohorts is not None
-            plan = self.cohorts.plan
-            users = range(self.num_clients) if plan.users is None else sorted(plan.clients)
-            turn = [user for user in users if plan.has_turn(user, self.cohorts.number)]
-            drawn = {user for user in turn if self._choice.next(0) < self._rate}
-            return sorted(self.cohorts.one_each([k for k in sorted(candidates) if plan.user_of(k) in drawn]))
-        while candidates and len(cohort) < size:
-            cohort.append(candidates.pop(int(self._choice.next(0) * len(candidates))))
-            if self.cohorts is not None and self.cohorts.plan.gate is not None:
-                same = self.cohorts.plan.clients_of(cohort[-1])
-                candidates = [k for k in candidates if k not in same]
-        return sorted(cohort)
 
     def _round(self, cohort: list[int]) -> Process:
         """Send the model, wait for the updates, step."""
@@ -213,65 +182,50 @@ class FedAvg(ServerAlgorithm):
         if not (yield from self.until_up()):
             return
         this.closed = True
-        if self.secure is not None:
-            yield from self._sum_securely(this)
-        if this.came or (
-            self._drawn and self.secure is None
-        ):  # without noise, the model of a draw of nobody would show it
-            self._step(this)
-            this.came.clear()
-
-    def _sum_securely(self, this: RoundUnderWay) -> Process:
-        """Keep the clients whose updates are in a secure sum; none if it is aborted."""
-        assert self.secure is not None
-        members = yield from self.secure.sum(this.came)
-        if self.cohorts is not None and (not members or self.secure.split):
-            self.cohorts.aborted(self.secure)
+        members = yield from self.gathering.members(this.came)
         for client in sorted(this.came.keys() - set(members)):
             self.client_dropped[client] += 1
             del this.came[client]
+        if this.came or (self.sum.of_none and self.gathering.is_open):
+            self._step(this)
+            this.came.clear()
 
     def _step(self, this: RoundUnderWay) -> None:
-        """Step along the mean of the changes that came, or their sum with noise."""
-        came, before = [k for k in sorted(this.came) if self.cohorts is None or self._joins(k)], self.server_model
+        """Step along the mean of the changes that came."""
+        came, before = [k for k in sorted(this.came) if self._joins(k)], self.server_model
+        released = self.sum.release(before, self._parts(this, came), float(self.chains))
         step = self.server_step if self.server_optimizer is None else -1.0
-        stds: list[Number | None] = [None] * len(came)
-        if self.cohorts is not None:
-            noised = self.cohorts.noised(self.server_model, [(1.0, this.came[k]) for k in came])
-            terms: Terms = [(step / self.divisor * c, change) for c, change in noised]
-            stds[-1:] = [self.cohorts.noise_std(len(came))] * bool(came)
-        elif self.aggregation is None:
-            total = sum(self.weights[k] for k in came)
-            terms = self._terms(this, [(k, step * self.weights[k] / total) for k in came])
-        else:
-            total = sum(self.weights[k] for k in came)
-            changes = [Message(k, self.tape.combine((1.0, this.came[k])), self.weights[k] / total) for k in came]
-            terms = [(step, self.aggregation(self.server, changes))]
+        terms = self._terms(this, [(step * c / released.total, change) for c, change in released.terms])
         if self.server_optimizer is None:
             self.server_model = self.tape.combine((1.0, before), *terms)
-            if self.cohorts is not None:
-                self.cohorts.shown(self.server_model, ((1.0, before),), step / self.divisor)
+            self.sum.shown(self.server_model, ((1.0, before),), step / released.total)
         else:  # minus the mean change serves as the gradient
-            self.server_model = self.server_optimizer.step(0, self.server_model, terms, self.server_step)
+            self.server_model = self.server_optimizer.step(0, before, terms, self.server_step)
         self.merged(self.server, self.server_model)
         self.round_num += 1
         with self.together():
-            for k, std in zip(came, stds, strict=True):
+            for k, std in zip(came, released.noise_std, strict=True):
                 self.applied()
                 self.updated(k, 0, this.sizes[k], this.step_size, round_num=this.number, noise_std=std)
 
     def _joins(self, client: int) -> bool:
-        """Put an update that came into the sum, unless its user's budget is spent."""
-        assert self.cohorts is not None
-        if not self.cohorts.affords(client):
+        """Put an update that came into the sum, unless its budget is spent."""
+        if not self.sum.affords(client):
             self.client_dropped[client] += 1
             return False
-        self.cohorts.join(client)
+        self.sum.join(client)
         return True
 
-    def _terms(self, this: RoundUnderWay, weights: Sequence[tuple[int, Number]]) -> list[tuple[Number, Model | Round]]:
-        """Return the terms of the step; `weights` are those of the clients that came."""
-        return [(weight, this.came[k]) for k, weight in weights]
+    def _parts(self, this: RoundUnderWay, came: Sequence[int]) -> list[Part]:
+        """Return the updates in the sum."""
+        return [Part(k, this.came[k], 1.0, self.weights[k]) for k in came]
+
+    def _terms(
+        self, this: RoundUnderWay, terms: list[tuple[Number, Model | Round]]
+    ) -> list[tuple[Number, Model | Round]]:
+        """Return the terms of the step; `terms` are those of the mean change, in the order of clients."""
+        del this
+        return terms
 
     def _correction(self, me: int, this: RoundUnderWay) -> Model | None:
         """Return what is added to each gradient of a client's round; None for nothing."""
@@ -294,7 +248,7 @@ class FedAvg(ServerAlgorithm):
         if change is not None:
             this.came[client] = change
             this.sizes[client] = examples
-        if not this.over.triggered and (not this.missing or (this.expired and len(this.came) >= self._least)):
+        if not this.over.triggered and (not this.missing or (this.expired and len(this.came) >= self.gathering.least)):
             this.over.succeed()
 
     def _occupied(self, client: int, busy: bool) -> None:
@@ -317,7 +271,7 @@ class FedAvg(ServerAlgorithm):
             self.clock.call_last(next_s, lambda: self._expire(this))
             return
         this.expired = True
-        if len(this.came) >= self._least:
+        if len(this.came) >= self.gathering.least:
             this.over.succeed()
 
     # -- clients -------------------------------------------------------------------------------
@@ -325,7 +279,7 @@ class FedAvg(ServerAlgorithm):
     def client(self, me: int, model: Model, this: RoundUnderWay) -> Process:
         """Train and send the update; train again after a crash."""
         since = self.clock.now
-        keys_s = 0.0 if self.secure is None else self.secure.work_s(me, self.secure.first)
+        keys_s = self.gathering.work_s(me)
         self.communicated(me, self.present_s(me, this.began_s, since))
         while True:
             seconds = self._seconds(me)
@@ -338,8 +292,7 @@ class FedAvg(ServerAlgorithm):
             return
         self._train_further(me, model, this.step_size)
         change = self.train(model, me, steps, (this.step_size, 0.0, 0.0, 0.0), self._correction(me, this))
-        if self.cohorts is None:
-            self.tape.release(change)
+        self.sum.sent(change)
         sent_s, examples = self.clock.now, change.all_examples
         made = self.trained(change)
         sent = self.compressed(me, ((1.0, made),)) or made
@@ -348,10 +301,7 @@ class FedAvg(ServerAlgorithm):
             self.communicated(me, self.present_s(me, sent_s, self.clock.now))
             self._done(me, this, sent, examples)
 
-        if self.secure is None:
-            self.to_server(me, arrived, self._message_bytes, content=sent)
-        else:  # the server learns that there is an update, and the client's keys
-            self.to_server(me, arrived, self.secure.first.up)
+        self.gathering.send(me, 0, arrived, self._message_bytes, sent)
 
     def _seconds(self, me: int) -> Number:
         """Return the duration of a client's round that begins now."""
@@ -380,8 +330,7 @@ class FedAvg(ServerAlgorithm):
 
         This is the mean on an idle network. Where updates wait for each other at the server, the last one of the round.
         """
-        size = self.secure.first.up if self.secure is not None else self._message_bytes
-        size = self._bytes_of_message if size is None else size
+        size = self.gathering.bytes_up(self._message_bytes or self._bytes_of_message)
         server, network = self.world.server, self._network
         received_s = (size + network.links.overhead) / server.downlink if server.downlink else 0.0
         waits_s = (this.count - 1) * max(received_s, server.seconds_per_update)

@@ -28,19 +28,16 @@ others cannot fill it.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from mypy_extensions import mypyc_attr
 
-from simfl.algorithms.aggregation import Message
 from simfl.algorithms.local_rounds import LocalRounds, Update
-from simfl.algorithms.staleness import Apply
+from simfl.algorithms.sums import LastNoise, Part, Released
 from simfl.compiled import Integer, Number
 from simfl.robust.base import Among
-from simfl.tape.recording import Model, Round
-from simfl.world.engine import Process
+from simfl.tape.recording import Model
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -84,175 +81,95 @@ class FedBuff(LocalRounds):
         self.staleness_exponent = staleness_exponent
         self.waiting = after_update == "wait"
         self.buffer: list[Update] = []
-        #: Arrivals during a secure sum; None if there is none under way.
-        self._held: list[tuple[int, int, Apply]] | None = None
         super().set_up(steps, concurrency)
-        self.aggregation = self.aggregator(self.num_clients)
-        #: Scale of the server's noise on the sum of a buffer; None if clients add noise.
-        self.server_noise: Number | None = None
+        self.take_rule(self.num_clients)
         if noise == "server":
-            self.server_noise = self._noise_scale[0]
+            self.sum = LastNoise(self, self._noise_scale[0])
             self._noise_scale = self._noise_std = [0.0] * self.num_clients
-        self._shares: Counter[int] = Counter()
 
     # -- the server ----------------------------------------------------------------------------
 
     def take(self, update: Update) -> None:
         """Put an update into the buffer, and take a step when it is full."""
-        cohorts = self.cohorts
-        if update.weight == 0.0:
-            self.drop(update)
-            return
-        if self._turned_away(update):
+        if self.refused(update):
             return
         answered = self.answers_first and not (self.waiting or self.turns.waits)
         if answered:
             self.hand_out(update.client, update.came)
         self.buffer.append(update)
-        self._shares[update.client] += 1
-        if cohorts is not None:
-            cohorts.join(update.client)
+        self.sum.join(update.client)
         if len(self.buffer) == self.buffer_size:
-            self.step_or_sum()
+            self.gathering.gather(self.buffer, self.step, self._empty)
         elif self.waiting:
             self._step_if_alone()
         if not (self.waiting or answered):
             self.hand_out(update.client, update.came)
-            if self._gated:
+            if self.sum.gated:
                 self._step_if_alone()
-
-    @property
-    def _gated(self) -> bool:
-        """Whether users may wait at a gate, so that none may be left to fill the buffer."""
-        return self.cohorts is not None and self.cohorts.plan.gate is not None
 
     def forget(self, client: int) -> None:
         """Stop expecting an update; step if no client is left to fill the buffer."""
         super().forget(client)
-        if self.waiting or self._gated:
+        if self.waiting or self.sum.gated:
             self._step_if_alone()
 
     def _step_if_alone(self) -> None:
-        if self.buffer and self._held is None and self.turns.idle and not self._ready:
-            self.step_or_sum()
+        if self.buffer and not self.gathering.busy and self.turns.idle and not self._ready:
+            self.gathering.gather(self.buffer, self.step, self._empty)
 
-    def step_or_sum(self) -> None:
-        """Take the step with the buffer, as soon as its sum is known."""
-        if self.secure is None:
-            self.step()
-        else:
-            self._held = []
-            self.clock.start(self._sum_securely())
+    def _empty(self) -> None:
+        """Drop all updates in the buffer, since their sum was aborted."""
+        buffer, self.buffer = self.buffer, []
+        for update in buffer:
+            self.client_dropped[update.client] += 1
+            if self.waiting and not self.gathering.hopeless(range(self.num_clients)):
+                self._answer(update)
+        self.sum.let_in()
 
-    def _sum_securely(self) -> Process:
-        """Step with a secure sum of the buffer, or drop it; then take what came meanwhile."""
-        assert self.secure is not None
-        changes = {update.client: update.change for update in self.buffer}
-        if (yield from self.secure.recover([update.number for update in self.buffer], changes)):
-            self.step()
-        else:
-            buffer, self.buffer = self.buffer, []
-            if self.cohorts is not None:
-                self.cohorts.aborted(self.secure)
-            self._shares.clear()
-            for update in buffer:
-                self.client_dropped[update.client] += 1
-                if self.waiting and not self.secure.hopeless(range(self.num_clients)):
-                    self._wait(update.client, update.taken_s)
-                    self.hand_out(update.client, update.came)
-            if self.cohorts is not None:
-                self.cohorts.let_in()
-        held, self._held = self._held or [], None
-        for arrival in held:
-            self.arrive(*arrival)
-
-    def arrive(self, client: int, read: int, apply: Apply) -> None:
-        """Take an update, after the secure sum under way."""
-        if self._held is None:
-            super().arrive(client, read, apply)
-        else:
-            self._held.append((client, read, apply))
+    def _answer(self, update: Update) -> None:
+        """Hand out the model to a client that has waited for it."""
+        self._wait(update.client, update.taken_s)
+        self.hand_out(update.client, update.came)
 
     def step(self) -> None:
         """Take the step with all updates in the buffer, and record them."""
         buffer, self.buffer = self.buffer, []
         weights = [update.weight / (1 + update.staleness) ** self.staleness_exponent for update in buffer]
-        noise_std = [self._noise_std[update.client] for update in buffer]
-        self._shares.clear()
-        if self.server_noise is not None:
-            noise_std[-1] = self.server_noise
         sizes = [update.examples for update in buffer]
-        self.server_model = self.stepped(buffer, weights)
-        if self.cohorts is not None:
-            noise_std[-1] = self.cohorts.noise_std(len(buffer))
+        parts = [Part(update.client, update.change, weight) for update, weight in zip(buffer, weights, strict=True)]
+        released = self.sum.release(self.server_model, self.calibrated(parts), self.buffer_size)
+        self.server_model = self.stepped(buffer, released)
         self.merged(self.server, self.server_model)
         self.applied()
         self.round_num += 1
         with self.together():
-            for update, size, std in zip(buffer, sizes, noise_std, strict=True):
+            for update, size, std in zip(buffer, sizes, released.noise_std, strict=True):
                 self.updated(
                     update.client, update.staleness, size, update.step_size, round_num=self.round_num - 1, noise_std=std
                 )
         if self.waiting:
             for update in buffer:
-                self._wait(update.client, update.taken_s)
-                self.hand_out(update.client, update.came)
-        if self.cohorts is not None:
-            self.cohorts.let_in()
+                self._answer(update)
+        self.sum.let_in()
 
-    def stepped(self, buffer: Sequence[Update], weights: Sequence[Number]) -> Model:
-        """Return w + eta_g / K * sum of s(tau) Delta, with the server's noise."""
-        terms: Sequence[tuple[Number, Any]] = [
-            (weight, update.change) for weight, update in zip(weights, buffer, strict=True)
-        ]
-        count = len(buffer)
-        if self.cohorts is not None:
-            count, terms = self.buffer_size, self.cohorts.noised(self.server_model, terms)
-        if self.server_optimizer is None and self.aggregation is None:
-            stepped = self._added(self.server_model, self.server_step / count, terms)
-            if self.cohorts is not None:
-                self.cohorts.shown(stepped, ((1.0, self.server_model),), self.server_step / count)
-            return stepped
-        if self.aggregation is not None:
-            mean = self._aggregate(buffer, weights)
-        else:
-            mean = self._added(self.tape.combine(), 1.0 / count, terms)
+    def calibrated(self, parts: list[Part]) -> list[Part]:
+        """Return what is summed instead of the updates; by default the updates."""
+        return parts
+
+    def stepped(self, buffer: Sequence[Update], released: Released) -> Model:
+        """Return w + eta_g / K * sum of s(tau) Delta."""
+        del buffer
+        terms, total, before = released.terms, released.total, self.server_model
         if self.server_optimizer is None:
-            return self.tape.apply((1.0, self.server_model), (self.server_step, mean))
+            scale = self.server_step / total
+            stepped = self.tape.apply((1.0, before), *((scale * c, change) for c, change in terms))
+            self.sum.shown(stepped, ((1.0, before),), scale)
+            return stepped
+        share = 1.0 / total
+        mean = self.tape.apply((1.0, self.tape.combine()), *((share * c, change) for c, change in terms))
         # minus the mean change serves as the gradient
-        return self.server_optimizer.step(0, self.server_model, ((-1.0, mean),), self.server_step)
-
-    def _aggregate(self, buffer: Sequence[Update], weights: Sequence[Number]) -> Model:
-        """Return what the rule makes of the weighted changes s(tau) Delta."""
-        assert self.aggregation is not None
-        changes = [
-            Message(update.client, self.tape.combine((weight, update.change)), 1.0 / len(buffer))
-            for update, weight in sorted(zip(buffer, weights, strict=True), key=lambda one: one[0].client)
-        ]
-        return self.aggregation(self.server, changes)
-
-    def _added(self, base: Model, scale: Number, terms: Sequence[tuple[Number, Any]]) -> Model:
-        """Return base + scale * (sum of the terms, with the server's noise)."""
-        if self.server_noise is None:
-            return self.tape.apply((1.0, base), *((scale * c, change) for c, change in terms))
-        return self.tape.apply_with_noise(base, scale, terms, self.server_noise)
+        return self.server_optimizer.step(0, before, ((-1.0, mean),), self.server_step)
 
     def version_after(self, updates: int) -> int:
         """Return the version after further updates; only a full buffer increases it."""
         return self.version + (len(self.buffer) + updates) // self.buffer_size
-
-    # -- privacy -------------------------------------------------------------------------------
-
-    def release(self, change: Round) -> None:
-        """Count the release now, unless the server adds noise to the buffer's sum."""
-        if self.server_noise is None:
-            super().release(change)
-
-    def exhausted(self, client: Integer) -> bool:
-        """Whether another update, possibly in this buffer, would exceed the budget."""
-        if self._allowances is None or self.server_noise is None:
-            return super().exhausted(client)
-        if self.releases.counts[client] + (self._shares[client] + 1) ** 2 <= self._allowances[client]:
-            return False
-        self.exhausted_s.setdefault(client, self.clock.now)
-        return True

@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 import simpy
 from mypy_extensions import mypyc_attr
 
-from simfl.algorithms.optimizers import Terms
+from simfl.algorithms.secure_sums import LightSums, SecureSums
 from simfl.algorithms.server import AsyncServerAlgorithm
 from simfl.compiled import Integer, Number
 from simfl.tape.recording import Model, Round
@@ -59,6 +59,7 @@ class LocalRounds(AsyncServerAlgorithm):
     """Base of algorithms with updates of many local steps; subclasses write `take`."""
 
     combines_per_gradient: ClassVar[float] = 0.0
+    secure_sums: ClassVar[type[SecureSums]] = LightSums
 
     def set_up(self, steps: Sequence[int] | None = None, concurrency: Integer | None = None) -> None:
         """Take the options.
@@ -93,8 +94,8 @@ class LocalRounds(AsyncServerAlgorithm):
         return super().compute(client, examples or self.steps[client] * self.batch_sizes[client])
 
     def compute_for(self, client: Integer, seconds: Number) -> simpy.Event:
-        """Let the client compute, and encode a mask for its update if sums are secure."""
-        return super().compute_for(client, seconds if self.secure is None else seconds + self.secure.encoding_s(client))
+        """Let the client compute, and do its work for the sum."""
+        return super().compute_for(client, seconds + self.gathering.work_s(client))
 
     def push(self, me: int, change: Round, read: int) -> simpy.Event:
         """Send an update to the server, which answers with the next model."""
@@ -104,11 +105,7 @@ class LocalRounds(AsyncServerAlgorithm):
         made = self.trained(change)
         sent = update.change = self.compressed(me, ((1.0, made),)) or made
         apply = functools.partial(self._take_now, update)
-        if self.secure is None:
-            self.to_server(me, lambda: self.arrive(me, read, apply), content=sent)
-        else:
-            self.secure.exchange(me, update.number)
-            self.to_server(me, lambda: self.arrive(me, read, apply), self.secure.protocol.vector_bytes)
+        self.gathering.send(me, update.number, lambda: self.arrive(me, read, apply), None, sent)
         return update.came
 
     def _take_now(self, update: Update, weight: Number, staleness: int) -> None:
@@ -117,12 +114,8 @@ class LocalRounds(AsyncServerAlgorithm):
         self.take(update)
 
     def release(self, change: Round) -> None:
-        """Count an update in flight as released, whether the server uses it or not.
-
-        If the server adds noise to sums, what it releases counts, not what it receives.
-        """
-        if self.cohorts is None:
-            self.tape.release(change)
+        """Count an update in flight as released, unless its sum is what is released."""
+        self.sum.sent(change)
 
     # -- the server ----------------------------------------------------------------------------
 
@@ -133,14 +126,13 @@ class LocalRounds(AsyncServerAlgorithm):
     def drop(self, update: Update) -> None:
         """Drop an update; its client continues from the current model."""
         self.client_dropped[update.client] += 1
-        if self.secure is not None:
-            self.secure.forget(update.number)
+        self.gathering.forget(update.number)
         self.hand_out(update.client, update.came)
 
     def hand_out(self, client: int, came: simpy.Event | None = None) -> simpy.Event:
         """Send a client the model as soon as it is chosen and may read."""
         self._training.discard(client)
-        if self.cohorts is not None and self.cohorts.holds(client):
+        if self.sum.holds(client):
             return self._hold(client, self.clock.event() if came is None else came)
         if self.concurrency >= self.num_clients:
             return super().hand_out(client, came)
@@ -151,32 +143,23 @@ class LocalRounds(AsyncServerAlgorithm):
 
     def _hold(self, client: int, arrived: simpy.Event) -> simpy.Event:
         """Let a client wait at the gate until it may be in the next release."""
-        assert self.cohorts is not None
         since = self.clock.now
 
         def go_on() -> None:
             self._wait(client, since)
             self.hand_out(client, arrived)
 
-        self.cohorts.hold(client, go_on)
+        self.sum.hold(client, go_on)
         if self._ready:
             self._choose_soon()
         return arrived
 
-    def _turned_away(self, update: Update) -> bool:
+    def refused(self, update: Update) -> bool:
         """Drop an update that may not be in the next release; return whether it was."""
-        if self.cohorts is None or self.cohorts.admits(update.client):
+        if update.weight != 0.0 and self.sum.admits(update.client):
             return False
         self.drop(update)
         return True
-
-    def _alone(self, update: Update) -> Terms:
-        """Return the terms of an update, a cohort of its own if the server adds noise."""
-        terms: Terms = [(1.0, update.change)]
-        if self.cohorts is None:
-            return terms
-        self.cohorts.join(update.client)
-        return self.cohorts.noised(self.server_model, terms)
 
     def _hand_out_now(self, client: int, arrived: simpy.Event, since: Number) -> None:
         self._wait(client, since)

@@ -17,63 +17,25 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import simpy
 
+from simfl.algorithms.gathering import Gathering
 from simfl.errors import RunError
-from simfl.world import World
+from simfl.tape import Gradient, Model
 from simfl.world.availability import Outcome
 from simfl.world.compute import Draws
-from simfl.world.engine import Clock
 from simfl.world.secure_sums import LightSecAgg, Step, SumProtocol, circle_of
+
+if TYPE_CHECKING:
+    from simfl.algorithms.local_rounds import Update
+    from simfl.algorithms.server import ServerAlgorithm
 
 #: A row of the table `secure_sums`: sum, began_s, time_s, the clients of the four rounds, members, bytes.
 SumRow = tuple[int, float, float, int, int, int, int, int, int]
 #: With more aborted sums in a row than this, no sum will ever be made.
 MOST_ABORTED = 1000
-
-
-class Owner(Protocol):
-    """What secure sums need of `simfl.algorithms.server.ServerAlgorithm`."""
-
-    world: World
-    clock: Clock
-    num_clients: int
-    server: int
-
-    def meets_s(self, client: int, nodes: Sequence[int]) -> float:
-        """Return when the client is next online and can reach `nodes`; inf for never."""
-
-    def exhausted(self, client: int) -> bool:
-        """Whether the client may be in no further release."""
-
-    def gated(self, client: int) -> bool:
-        """Whether the client may be in no release before others are made."""
-
-    def compute_for(self, client: int, seconds: float) -> simpy.Event:
-        """Let the client compute for `seconds`."""
-
-    def present_s(self, client: int, start: float, end: float) -> float:
-        """Return the seconds of [start, end] in which the client is online."""
-
-    def communicated(self, client: int, seconds: float) -> None:
-        """Count that the client communicated during the last `seconds`."""
-
-    def to_client(
-        self,
-        client: int,
-        receive: Callable[[], None],
-        size: int | None = None,
-        refused: Callable[[], None] | None = None,
-    ) -> None:
-        """Send `size` bytes to a client."""
-
-    def when_up(self, call: Callable[[], None]) -> None:
-        """Call an action of the server now or when it is back, if it ever is."""
-
-    def until_up(self) -> Generator[simpy.Event, Any, bool]:
-        """Wait until the server is online; returns false if it has left permanently."""
 
 
 class Answers:
@@ -132,66 +94,103 @@ class LastRound:
     answers: Answers
 
 
-class SecureSums:
-    """The secure sums of a server.
+class SecureSums(Gathering):
+    """The secure sums of a server, in rounds of messages.
+
+    A client says that it has an update. `members` asks for the update, under a mask.
 
     Args:
-        algorithm: has the server, its messages and its clients' computations.
+        server: has the messages and its clients' computations.
         protocol: rounds, bytes and work.
     """
 
-    def __init__(self, algorithm: Owner, protocol: SumProtocol) -> None:
+    is_open = False
+
+    def __init__(self, server: ServerAlgorithm, protocol: SumProtocol) -> None:
+        super().__init__(server)
         self.protocol = protocol
+        self.least = protocol.threshold
         #: Number of sums so far, with aborted ones.
         self.number = 0
         #: Receives the rows of the table; may be replaced before the run.
         self.on_sum: Callable[[SumRow], None] = lambda row: None
-        #: Is called when a client begins and ends to compute for a sum.
-        self.on_busy: Callable[[int, bool], None] = lambda client, busy: None
+        plan = server.training.cohorts
         #: How many clients of a sum may tell the server what they know; None: no account needs `shown` and `split`.
-        self.colluding: int | None = None
+        self.colluding = plan.least - plan.parts if plan is not None and plan.parts else None
         #: The updates of the last sum, by client, if it was aborted and the server may still learn something about it.
         self.shown: Mapping[int, Any] = {}
         #: Whether the server can compute sums of some clients of the last sum only.
         self.split = False
-        self._algorithm, self._clock = algorithm, algorithm.clock
-        usual = [algorithm.world.compute.usual(k, 1) for k in range(algorithm.num_clients)]
+        self._clock = server.clock
+        usual = [server.world.compute.usual(k, 1) for k in range(server.num_clients)]
         self._slower = [seconds / min(usual) for seconds in usual]
-        self._drops = Draws(algorithm.world.streams, "secure-sum", lambda g, n: g.random(n))
+        self._drops = Draws(server.world.streams, "secure-sum", lambda g, n: g.random(n))
         self._aborted = 0
         self._last_round: LastRound | None = None
-        #: By update, if masks are exchanged beforehand: who was sent pieces of its mask, and who has not got them yet.
-        self._holders: dict[int, set[int]] = {}
-        self._coming: dict[int, set[int]] = {}
-        #: Clients that answer as soon as they have the pieces of these updates.
-        self._waiting: dict[int, tuple[set[int], Callable[[], None]]] = {}
+        #: Until when each client's time is counted: it exchanges messages of sums beside others.
+        self._counted_s = [0.0] * server.num_clients
 
     def hopeless(self, clients: Iterable[int]) -> bool:
         """Whether fewer than t of the clients can be in the next sum, whenever it is."""
-        algorithm = self._algorithm
+        server = self._server
 
         def comes(k: int) -> bool:
-            out = algorithm.exhausted(k) or algorithm.gated(k)
-            return not out and not math.isinf(algorithm.meets_s(k, (k, algorithm.server)))
+            out = server.exhausted(k) or server.sum.shuts(k)
+            return not out and not math.isinf(server.meets_s(k, (k, server.server)))
 
         return sum(map(comes, clients)) < self.protocol.threshold
 
     @property
-    def first(self) -> Step:
+    def ended(self) -> str:
+        """Say that too few clients are left."""
+        if not self.hopeless(range(self._server.num_clients)):
+            return ""
+        said = f"fewer than {self.protocol.threshold} clients are left for a secure sum"
+        return said + ", as participation allows" * self._server.sum.gated
+
+    def work_s(self, client: int) -> float:
+        """Return how long a client computes before it says that it has an update."""
+        return self._work_s(client, self._first)
+
+    def bytes_up(self, size: int) -> int:
+        """Return the bytes of the message by which a client says so."""
+        return self._first.up
+
+    def spent_s(self, client: int, seconds: float) -> float:
+        """Return the part of the last `seconds` in which the client did nothing else that is counted.
+
+        It may compute meanwhile, or exchange other messages.
+        """
+        server, now = self._server, self._clock.now
+        since_s = max(self._counted_s[client], server.busy_until[client])
+        self._counted_s[client] = now
+        return 0.0 if since_s >= now else min(seconds, server.present_s(client, since_s, now))
+
+    def send(
+        self, client: int, update: int, receive: Callable[[], None], size: int | None, content: Model | Gradient
+    ) -> None:
+        """Say that the client has an update, and send its keys."""
+        self._server.to_server(client, receive, self._first.up)
+
+    @property
+    def _first(self) -> Step:
         """The round in which a client says that it has an update."""
         return self.protocol.steps(1)[0]
 
-    def work_s(self, client: int, step: Step) -> float:
+    def _work_s(self, client: int, step: Step) -> float:
         """Return how long a client computes in a round."""
         return step.work_s * self._slower[client]
 
     # -- rounds --------------------------------------------------------------------------------
 
-    def sum(self, updates: Mapping[int, Any]) -> Generator[simpy.Event, Any, list[int]]:
-        """Run the rounds after the first; return who is in the sum, none if aborted.
+    def members(self, updates: Mapping[int, Any]) -> Generator[simpy.Event, Any, list[int]]:
+        """Run the rounds after the first; return who is in the sum, none if it is aborted."""
+        members = yield from self._members(updates)
+        if not members or self.split:
+            self._server.sum.aborted(self)
+        return members
 
-        `updates` are those that clients have, by client.
-        """
+    def _members(self, updates: Mapping[int, Any]) -> Generator[simpy.Event, Any, list[int]]:
         began_s, ready = self._clock.now, sorted(updates)
         _, sharing, masking, unmasking = self.protocol.steps(len(ready))
         shared = yield from self._round(self._answers(ready), sharing)
@@ -207,14 +206,16 @@ class SecureSums:
         return (yield from self._ended(began_s, spent, answered, sent))
 
     @property
-    def unmasks(self) -> bool:
-        """Whether the last round of a sum is under way."""
-        return self._last_round is not None
+    def owes(self) -> bool:  # type: ignore[override]
+        """Whether a sum is being unmasked, and an account needs to know of it."""
+        return self._last_round is not None and self.colluding is not None
 
     def close(self) -> None:
-        """Set `shown` and `split` for a sum whose last round is under way."""
-        if self._last_round is not None:
+        """Count a sum that is being unmasked: the answers still reach the server."""
+        if self.owes:
+            assert self._last_round is not None
             self._judge(self._last_round)
+            self._server.sum.aborted(self)
 
     def _judge(self, last: LastRound) -> None:
         """Note what the server may learn of a sum that is over."""
@@ -226,7 +227,7 @@ class SecureSums:
                 self.shown = last.updates
 
     def _circle(self, clients: Sequence[int]) -> list[int]:
-        return circle_of(clients, self._algorithm.world.streams.generator("secure-circle", 0, self.number))
+        return circle_of(clients, self._server.world.streams.generator("secure-circle", 0, self.number))
 
     def _ended(
         self,
@@ -246,7 +247,7 @@ class SecureSums:
         self._aborted = 0 if members else self._aborted + 1
         if self._aborted > MOST_ABORTED:
             raise RunError(
-                f"algorithm.secure_sum.threshold: {MOST_ABORTED} sums in a row had fewer than {protocol.threshold} "
+                f"server.secure_sum.threshold: {MOST_ABORTED} sums in a row had fewer than {protocol.threshold} "
                 "survivors; lower it, the dropout or the timeout"
             )
         self._judge(last)
@@ -276,64 +277,118 @@ class SecureSums:
         if not math.isinf(self.protocol.timeout_s):
             self._clock.call_at(self._clock.now + self.protocol.timeout_s, answers.end)
         yield answers.over
-        yield from self._algorithm.until_up()
+        yield from self._server.until_up()
         return sorted(answers.came)
 
     def _ask(self, client: int, step: Step, answers: Answers) -> None:
         """Send a round's message to a client, which answers or drops out."""
-        algorithm, since = self._algorithm, self._clock.now
+        server, since = self._server, self._clock.now
 
         def received() -> None:
             if answers.is_over:
                 return
-            algorithm.communicated(client, algorithm.present_s(client, since, self._clock.now))
+            server.communicated(client, server.present_s(client, since, self._clock.now))
             if self.protocol.dropout and self._drops.next(client) < self.protocol.dropout:
                 answers.settle(client, False)
             else:
                 self._clock.start(self._answer(client, step, answers), client)
 
-        algorithm.to_client(client, received, step.down, lambda: answers.settle(client, False))
+        server.to_client(client, received, step.down, lambda: answers.settle(client, False))
 
     def _answer(self, client: int, step: Step, answers: Answers) -> Generator[simpy.Event, Any, None]:
         """Compute, and send the answer."""
-        algorithm = self._algorithm
+        server = self._server
         if step.work_s:
             self.on_busy(client, True)
-            outcome = yield algorithm.compute_for(client, self.work_s(client, step))
+            outcome = yield server.compute_for(client, self._work_s(client, step))
             self.on_busy(client, False)
             if outcome is not Outcome.DONE:
-                algorithm.when_up(lambda: answers.settle(client, False))
+                server.when_up(lambda: answers.settle(client, False))
                 return
         sent_s = self._clock.now
 
         def arrived() -> None:
             if answers.is_over:  # the client may do other things by now
                 return
-            algorithm.communicated(client, algorithm.present_s(client, sent_s, self._clock.now))
+            server.communicated(client, server.present_s(client, sent_s, self._clock.now))
             answers.settle(client, True)
 
-        algorithm.world.network.send(client, algorithm.server, step.up, arrived)
+        server.world.network.send(client, server.server, step.up, arrived)
 
-    # -- masks that are exchanged beforehand ---------------------------------------------------
 
-    def encoding_s(self, client: int) -> float:
+class LightSums(SecureSums):
+    """Secure sums whose masks are exchanged beforehand, so that updates of different times may be in one.
+
+    Updates that come while a sum is made wait for its end.
+    """
+
+    def __init__(self, server: ServerAlgorithm, protocol: SumProtocol) -> None:
+        super().__init__(server, protocol)
+        assert isinstance(protocol, LightSecAgg)
+        self._light = protocol
+        #: By update: who was sent pieces of its mask, and who has not got them yet.
+        self._holders: dict[int, set[int]] = {}
+        self._coming: dict[int, set[int]] = {}
+        #: Clients that answer as soon as they have the pieces of these updates.
+        self._waiting: dict[int, tuple[set[int], Callable[[], None]]] = {}
+        #: Calls for updates that came during a sum.
+        self._held: list[Callable[[], None]] = []
+
+    def work_s(self, client: int) -> float:
         """Return the seconds in which a client makes a mask and its pieces."""
-        return self._light.encoding_s(self._algorithm.num_clients) * self._slower[client]
+        return self._light.encoding_s(self._server.num_clients) * self._slower[client]
 
-    def exchange(self, client: int, update: int) -> None:
+    def bytes_up(self, size: int) -> int:
+        """Return the bytes of an update under its mask."""
+        return self.protocol.vector_bytes
+
+    def send(
+        self, client: int, update: int, receive: Callable[[], None], size: int | None, content: Model | Gradient
+    ) -> None:
+        """Send pieces of an update's mask to the others, and the update under it to the server."""
+        self._exchange(client, update)
+        self._server.to_server(client, lambda: self._hear(receive), self.protocol.vector_bytes)
+
+    def _hear(self, receive: Callable[[], None]) -> None:
+        """Take an update now, or after the sum that is being made."""
+        if self.busy:
+            self._held.append(receive)
+        else:
+            receive()
+
+    def gather(self, updates: Sequence[Update], release: Callable[[], None], aborted: Callable[[], None]) -> None:
+        """Begin the sum."""
+        self.busy = True
+        self._clock.start(self._gather(updates, release, aborted))
+
+    def _gather(
+        self, updates: Sequence[Update], release: Callable[[], None], aborted: Callable[[], None]
+    ) -> Generator[simpy.Event, Any, None]:
+        changes = {update.client: update.change for update in updates}
+        if (yield from self._recover([update.number for update in updates], changes)):
+            release()
+        else:
+            self._server.sum.aborted(self)
+            aborted()
+        self.busy = False
+        held, self._held = self._held, []
+        for receive in held:
+            self._hear(receive)
+
+    def _exchange(self, client: int, update: int) -> None:
         """Send pieces of an update's mask to all other clients that are in the run."""
-        algorithm, protocol, now = self._algorithm, self._light, self._clock.now
-        availability = algorithm.world.availability
-        everyone = range(algorithm.num_clients)
+        server, protocol, now = self._server, self._light, self._clock.now
+        availability = server.world.availability
+        everyone = range(server.num_clients)
         there = [k for k in everyone if availability.joins_s(k) <= now < availability.leaves_s(k)]
         others = [k for k in there if k != client]
         self._holders[update], self._coming[update] = {client, *others}, set(others)
 
         def relay() -> None:
             for k in others:
-                algorithm.to_client(k, lambda k=k: self._got(k, update), protocol.piece_bytes)  # type: ignore[misc]
+                server.to_client(k, lambda k=k: self._got(k, update), protocol.piece_bytes)  # type: ignore[misc]
 
-        algorithm.world.network.send(client, algorithm.server, len(others) * protocol.piece_bytes, relay)
+        server.world.network.send(client, server.server, len(others) * protocol.piece_bytes, relay)
 
     def forget(self, update: int) -> None:
         """Forget an update that will be in no sum."""
@@ -349,14 +404,14 @@ class SecureSums:
             del self._waiting[client]
             answer()
 
-    def recover(self, updates: Sequence[int], changes: Mapping[int, Any]) -> Generator[simpy.Event, Any, bool]:
+    def _recover(self, updates: Sequence[int], changes: Mapping[int, Any]) -> Generator[simpy.Event, Any, bool]:
         """Ask for the sums of pieces of some updates; return whether they give the sum.
 
         `updates` are their numbers, and `changes` what is in the sum, by client.
         """
         began_s, protocol, count = self._clock.now, self._light, len(updates)
         holders = sorted(set.intersection(*(self._holders[update] for update in updates)))
-        present = [k for k in holders if self._algorithm.world.availability.leaves_s(k) > began_s]
+        present = [k for k in holders if self._server.world.availability.leaves_s(k) > began_s]
         asked = present if count >= protocol.threshold else []
         step = protocol.steps(count)[3]
 
@@ -375,7 +430,7 @@ class SecureSums:
                 else:
                     answer()
 
-            self._algorithm.to_client(client, received, step.down, lambda: answers.settle(client, False))
+            self._server.to_client(client, received, step.down, lambda: answers.settle(client, False))
 
         answers = self._answers(asked, lambda came: protocol.enough(holders, came))
         self._last_round = LastRound(holders, changes, answers)
@@ -387,8 +442,3 @@ class SecureSums:
             self.forget(update)
         counts = count, len(holders), count, len(answered)
         return bool((yield from self._ended(began_s, counts, answered, sent)))
-
-    @property
-    def _light(self) -> LightSecAgg:
-        assert isinstance(self.protocol, LightSecAgg)
-        return self.protocol

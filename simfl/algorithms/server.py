@@ -16,16 +16,18 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Generator, Iterator, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import simpy
 from mypy_extensions import mypyc_attr
 
 from simfl.algorithms.base import Algorithm, OnUpdate, Training
 from simfl.algorithms.cohorts import Cohorts
+from simfl.algorithms.gathering import Gathering
 from simfl.algorithms.optimizers import Optimizer, Terms
 from simfl.algorithms.secure_sums import SecureSums
 from simfl.algorithms.staleness import Apply, StalenessBound, Turns
+from simfl.algorithms.sums import RuledSum, Sum
 from simfl.compiled import Integer, Number
 from simfl.compression.base import AbstractScheme
 from simfl.compression.schemes import UPLINKS
@@ -44,6 +46,9 @@ class ServerAlgorithm(Algorithm):
     `arrive` with the update and answers with `hand_out`, or calls `forget` if there will be no update. An algorithm
     whose clients read without `hand_out` calls `admit` first. `AsyncServerAlgorithm` has this loop.
     """
+
+    #: What makes secure sums of its updates.
+    secure_sums: ClassVar[type[SecureSums]] = SecureSums
 
     def __init__(
         self,
@@ -73,20 +78,10 @@ class ServerAlgorithm(Algorithm):
         self.server_model = self.tape.constant(self.training.initial)
         if self.training.server_optimizer is not None:
             self.server_optimizer = Optimizer(self.tape, self.training.server_optimizer, 1, chain=True)
-        #: The server's releases of sums of updates; None if it adds no noise to them.
-        self.cohorts: Cohorts | None = None
-        if self.training.cohorts is not None:
-            plan, size = self.training.cohorts, len(self.training.initial)
-            self.cohorts = Cohorts(self.tape, plan, self.training.allowances, self.releases, size)
-            self.cohorts.on_last = self.end_now
-        #: The protocol that sums updates; None if the server sees them.
-        self.secure: SecureSums | None = None
-        #: Until when each client's time is counted, if secure sums exchange messages beside others.
-        self._counted_s = [0.0] * self.num_clients
-        if self.training.secure_sum is not None:
-            self.secure = SecureSums(self, self.training.secure_sum)
-            if (cohorts := self.training.cohorts) is not None and cohorts.parts:
-                self.secure.colluding = cohorts.least - cohorts.parts
+        plan, protocol = self.training.cohorts, self.training.secure_sum
+        #: What the server makes of updates, and how they come to it.
+        self.sum: Sum = Sum(self) if plan is None else Cohorts(self, plan)
+        self.gathering: Gathering = Gathering(self) if protocol is None else self.secure_sums(self, protocol)
         compression = self.training.compression
         self._uplink: AbstractScheme | None = None
         #: w, the model of each client as the server knows it, if the models that it sends are compressed.
@@ -107,13 +102,12 @@ class ServerAlgorithm(Algorithm):
     @property
     def client_early(self) -> list[int]:
         """Updates that came too early for the next release, by client."""
-        early = {} if self.cohorts is None else self.cohorts.early
-        return [early.get(client, 0) for client in range(self.num_clients)]
+        return [self.sum.early.get(client, 0) for client in range(self.num_clients)]
 
     @property
     def adapted_norm(self) -> Model | None:
         """The norm to which the server clips the updates of the next release."""
-        return None if self.cohorts is None else self.cohorts.norm
+        return self.sum.norm
 
     def pairs(self) -> Iterator[tuple[int, int]]:
         """Yield each client paired with the server."""
@@ -126,41 +120,32 @@ class ServerAlgorithm(Algorithm):
 
     @property
     def ending(self) -> str:
-        """Say that the server has made all of its releases."""
-        cohorts, secure = self.cohorts, self.secure
-        if cohorts is not None and cohorts.over:
-            return f"the server has made its {cohorts.number} releases"
-        if secure is not None and secure.hopeless(range(self.num_clients)):
-            ruled = cohorts is not None and cohorts.plan.gate is not None
-            said = f"fewer than {secure.protocol.threshold} clients are left for a secure sum"
-            return said + ", as participation allows" * ruled
-        return ""
+        """Say that the server will release no further sum."""
+        return self.sum.ended or self.gathering.ended
 
     def exhausted(self, client: Integer) -> bool:
         """Whether the client may be in no further release."""
-        if self.cohorts is None:
+        if not self.sum.counts:
             return super().exhausted(client)
-        if self.cohorts.affords(client):
+        if self.sum.affords(client):
             return False
         self.exhausted_s.setdefault(client, self.clock.now)
         return True
 
-    def gated(self, client: int) -> bool:
-        """Whether the client may be in no release before others are made."""
-        return self.cohorts is not None and self.cohorts.opens(client) > self.cohorts.number
+    def take_rule(self, most_senders: int, kind: type[RuledSum] = RuledSum) -> None:
+        """Let a robust rule make the sums, or attackers replace updates, if there are any."""
+        aggregation = self.aggregator(most_senders)
+        if aggregation is not None:
+            self.sum = kind(self, aggregation)
 
     @property
     def owes(self) -> bool:
-        """Whether a secure sum is being unmasked."""
-        return self.secure is not None and self.secure.unmasks and self.secure.colluding is not None
+        """Whether the server may still learn a sum when the run ends."""
+        return self.gathering.owes
 
     def close(self) -> None:
-        """Count a secure sum that is being unmasked: the answers still reach the server."""
-        if self.owes:
-            assert self.secure is not None
-            assert self.cohorts is not None
-            self.secure.close()
-            self.cohorts.aborted(self.secure)
+        """Count a sum that the server may still learn."""
+        self.gathering.close()
 
     def awaits(self, client: Integer) -> str:
         """Say that the client waits for the server's answer, or for its turn."""
@@ -292,17 +277,8 @@ class ServerAlgorithm(Algorithm):
         return came
 
     def communicated(self, client: Integer, seconds: Number) -> None:
-        """Count that the client communicated during the last `seconds`.
-
-        With secure sums a client may compute meanwhile, or exchange other messages: each second counts once.
-        """
-        if self.secure is not None:
-            since_s = max(self._counted_s[client], self.busy_until[client])
-            self._counted_s[client] = now = self.clock.now
-            if since_s >= now:
-                return
-            seconds = min(seconds, self.present_s(client, since_s, now))
-        super().communicated(client, seconds)
+        """Count that the client communicated during the last `seconds`: each second once."""
+        super().communicated(client, self.gathering.spent_s(client, seconds))
 
     def exchanged(self, client: int, since: Number) -> None:
         """Count a client's time since sending as communication, less its wait there.

@@ -14,6 +14,7 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
+from simfl.algorithms.cohorts import Cohorts
 from simfl.algorithms.server import ServerAlgorithm
 from simfl.attacks.canary import OWN_EXCESS, CanaryModel
 from simfl.attacks.faults import TRIALS
@@ -198,8 +199,8 @@ def listen_to_server(setup: Setup, device: jax.Device, scorer: ServerScorer) -> 
     simulation = Simulation(setup, device)
     tape, algorithm = simulation.tape, simulation.algorithm
     assert isinstance(algorithm, ServerAlgorithm)
-    assert algorithm.cohorts is not None
-    cohorts = algorithm.cohorts
+    cohorts = algorithm.sum
+    assert isinstance(cohorts, Cohorts)
     pending: list[tuple[Model, Sequence[tuple[float, Any]], float, Model | None]] = []
     norms = [cohorts.norm]  # of the release under way, if it is adaptive
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from simfl.algorithms.secure_sums import SecureSums
 from simfl.algorithms.server import ServerAlgorithm
 from simfl.build.data import sources_of
 from simfl.build.privacy import annotated, noise_of
@@ -101,8 +102,8 @@ class Recorder:
         releases = context.stage.tape.releases
         if isinstance(releases, CohortTally):
             releases.on_cohort = self._released(self._heard("cohorts", others))
-        if isinstance(context.algorithm, ServerAlgorithm) and context.algorithm.secure is not None:
-            context.algorithm.secure.on_sum = self._heard("secure_sums", others)
+        if isinstance(context.algorithm, ServerAlgorithm) and isinstance(context.algorithm.gathering, SecureSums):
+            context.algorithm.gathering.on_sum = self._heard("secure_sums", others)
         if record.timeline:
             self._timeline = Timeline(context.algorithm, self._heard("timeline", others))
             for other in others:

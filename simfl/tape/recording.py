@@ -675,18 +675,25 @@ class Tape:
     def apply_with_noise(
         self, base: Model, factor: Number, terms: Sequence[tuple[Number, Gradient]], noise_scale: Number
     ) -> Model:
-        """Return base + factor * (sum_j c_j U_j + noise_scale * noise), at a server.
+        """Return base + factor * (sum_j c_j U_j + noise_scale * noise), at a server; see `with_noise`."""
+        noised = self.with_noise(terms, noise_scale)
+        return self.apply((1.0, base), *((factor * c, update) for c, update in noised))
+
+    def with_noise(
+        self, terms: Sequence[tuple[Number, Gradient]], noise_scale: Number
+    ) -> list[tuple[Number, Gradient]]:
+        """Return the terms of sum_j c_j U_j + noise_scale * noise, one release.
 
         The noise is added with the last of the updates. The updates must not have noise.
         """
         self._refuse_parts("a sum of updates")
         coef, last = terms[-1]
         if not coef or any(update.noise_scale for _, update in terms):
-            raise ValueError("apply_with_noise: expected updates without noise of their own, the last one not times 0")
+            raise ValueError("with_noise: expected updates without noise of their own, the last one not times 0")
         last.noise_scale = noise_scale / coef
         if self.releases is not None:
             self.releases.count_sum(terms, noise_scale)
-        return self.apply((1.0, base), *((factor * c, update) for c, update in terms))
+        return list(terms)
 
     def noised(
         self,

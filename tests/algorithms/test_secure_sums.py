@@ -35,7 +35,7 @@ def watched(kind, protocol, world, *, sizes=None, **options):
     sums = []
 
     def listen(algorithm):
-        algorithm.secure.on_sum = sums.append
+        algorithm.gathering.on_sum = sums.append
 
     training = make_training(sizes or [64] * world.num_clients)
     training = dataclasses.replace(training, secure_sum=protocol)
@@ -93,7 +93,7 @@ def test_the_model_is_that_of_the_survivors(kind, dropout):
         training = dataclasses.replace(lab.training(step_size=ETA), secure_sum=protocol)
         algorithm, rows = run_algorithm(
             "fedavg", world_of(count), lab.tape, training, steps=steps, updates=30,
-            prepare=lambda algorithm: setattr(algorithm.secure, "on_sum", sums.append),
+            prepare=lambda algorithm: setattr(algorithm.gathering, "on_sum", sums.append),
         )  # fmt: skip
         model = lab.tape.values(algorithm.models())[0]
     w, draws = training.initial.astype(float), [0] * count
@@ -240,7 +240,7 @@ def test_an_aborted_buffer_is_dropped_and_its_clients_go_on():
     assert 0.2 < len(made) / len(sums) < 0.5, "at least 4 of 6 answer"
     assert len(rows) == sum(row[7] for row in made)
     assert sum(algorithm.client_dropped) == 5 * (len(sums) - len(made))
-    assert len(algorithm.secure._holders) <= 12
+    assert len(algorithm.gathering._holders) <= 12
 
 
 # -- scenarios -----------------------------------------------------------------------------------

@@ -185,7 +185,7 @@ def run(name, fault, *, level=2.0, allowances=None, releases=None, until=3.0, le
 def test_the_account_has_every_user_of_every_sum(name, fault):
     tape, ledger, rows, algorithm = run(name, fault)
     releases = algorithm.releases
-    assert len(tape.sums) == releases.cohorts == algorithm.cohorts.number >= 10
+    assert len(tape.sums) == releases.cohorts == algorithm.sum.number >= 10
     assert [members for *_, members in rows] == [dict(members) for members, _ in tape.sums]
     adaptive = ledger.plan.adaptive
     expected = 2.0 if adaptive is None else adaptive.noise_on_sum(2.0)
@@ -259,7 +259,7 @@ def test_the_server_enforces_participation_whatever_clocks_and_faults_do(name, g
             assert max(map(len, made)) == rule.at_most
             assert algorithm.exhausted_s
         assert algorithm.releases.counts == list(map(len, made))
-        early = algorithm.cohorts.early
+        early = algorithm.sum.early
         assert not early or not rule.waits
         assert sum(early.values()) <= sum(algorithm.client_dropped)
         assert ledger.final_epsilon(algorithm.releases).max() <= gaussian(math.sqrt(max(map(len, made))) / 2.0) * 1.001
@@ -270,7 +270,7 @@ def test_a_fast_user_waits_or_is_sent_away(waits):
     """User 0 is five times as fast; both ways it is in every second buffer at most."""
     tape, _, _, algorithm = run("fedbuff", "none", gate=Gate(2, waits=waits), until=1.0)
     assert len(tape.sums) > 20
-    assert bool(algorithm.cohorts.early[0]) is not waits
+    assert bool(algorithm.sum.early[0]) is not waits
     assert (algorithm.waited_s(0) > 0.5) is waits
     free, _, _, _ = run("fedbuff", "none", until=1.0)
     assert max(members[0] for members, _ in free.sums) > 1, "without a gate it is in one buffer several times"
@@ -281,7 +281,7 @@ def test_a_buffer_is_released_if_all_others_wait_at_the_gate():
     tape, _, _, algorithm = run("fedbuff", "churn", gate=Gate(4), until=1.0)
     sizes = [sum(members.values()) for members, _ in tape.sums]
     assert max(sizes) == 3
-    assert algorithm.cohorts.number == len(sizes) > 10
+    assert algorithm.sum.number == len(sizes) > 10
 
 
 # -- users of several clients ----------------------------------------------------------------------

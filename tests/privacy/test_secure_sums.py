@@ -36,7 +36,7 @@ def run(kind, plan, protocol, *, norm=0.2, updates=None, **options):
         lab.tape.releases = ledger.counted_by(ledger, [plan.noise_scale] * USERS, norm, True)
         algorithm, rows = run_algorithm(
             kind, make_world(USERS, jitter=lognormal(0.5)), lab.tape, training, updates=updates, steps=STEPS,
-            prepare=lambda algorithm: setattr(algorithm.secure, "on_sum", sums.append), **options,
+            prepare=lambda algorithm: setattr(algorithm.gathering, "on_sum", sums.append), **options,
         )  # fmt: skip
         model = lab.tape.values(algorithm.models())[0].astype(float)
         releases = lab.tape.releases

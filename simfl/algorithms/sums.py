@@ -1,0 +1,221 @@
+"""A server's sum: what it makes of the updates that came, and who may be in it.
+
+An algorithm says which updates are in a release and how much each of them counts. It takes a step along the terms of
+`Sum.release`. It does not know what else happens to a sum:
+
+- `Sum`: the weighted mean;
+- `RuledSum`, `ComparedSum`: what a robust rule makes of updates, or of each client's model beside the server's;
+- `LastNoise`: a sum with noise, where m updates of a client count as m^2 releases;
+- `simfl.algorithms.cohorts`: a sum of users' updates with noise, whose users follow rules of participation.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+
+from simfl.algorithms.aggregation import Aggregation, Message, Weighted
+from simfl.tape import Gradient, Model, Tape
+
+if TYPE_CHECKING:
+    from simfl.algorithms.gathering import Gathering
+    from simfl.algorithms.server import ServerAlgorithm
+
+
+class Part(NamedTuple):
+    """An update in a release: scale * change, with weight `mass` in the mean."""
+
+    client: int
+    change: Model | Gradient
+    scale: float = 1.0
+    mass: float = 1.0
+
+
+class Released(NamedTuple):
+    """A release: (sum of c * value over its terms) / total, and the noise of each update for the table of updates.
+
+    The noise is None if it is that of the client.
+    """
+
+    terms: list[tuple[float, Any]]
+    total: float
+    noise_std: list[float | None]
+
+
+class Sum:
+    """The weighted mean of updates.
+
+    Args:
+        server: has the tape and the account of releases.
+    """
+
+    #: Whether releases are counted by the sum. Otherwise each update is a release of its own.
+    counts: ClassVar[bool] = False
+    #: Whether a client's update may have to wait until others were in a release.
+    gated: bool = False
+    #: The clipping norm of the next release in every entry, if it follows from data.
+    norm: Model | None = None
+    #: Updates of each client that came before they could be in a release.
+    early: Mapping[int, int] = {}
+
+    def __init__(self, server: ServerAlgorithm) -> None:
+        self._server = server
+        self._tape: Tape = server.tape
+
+    @property
+    def ended(self) -> str:
+        """Why there will be no further release; empty if there may be one."""
+        return ""
+
+    # -- who may be in a release ---------------------------------------------------------------
+
+    def affords(self, client: int) -> bool:
+        """Whether one more update in the next release keeps the client's budget."""
+        return True
+
+    def admits(self, client: int) -> bool:
+        """Whether an update that came may be in the next release."""
+        return True
+
+    def shuts(self, client: int) -> bool:
+        """Whether the client may be in no release before others are made."""
+        return False
+
+    def holds(self, client: int) -> bool:
+        """Whether the client must wait before it reads the model; `hold` calls it then."""
+        return False
+
+    def hold(self, client: int, call: Callable[[], None]) -> None:
+        """Call when the client may go on."""
+        raise NotImplementedError
+
+    def let_in(self) -> None:
+        """Call those who may be in the next release."""
+
+    def choose(self, candidates: list[int], size: int, draw: Callable[[], float]) -> list[int]:
+        """Draw up to `size` clients for a release; `draw` returns a number in [0, 1)."""
+        cohort: list[int] = []
+        while candidates and len(cohort) < size:
+            cohort.append(candidates.pop(int(draw() * len(candidates))))
+            candidates = self.apart(candidates, cohort[-1])
+        return sorted(cohort)
+
+    def apart(self, candidates: list[int], client: int) -> list[int]:
+        """Return the candidates that may be in a release beside a client."""
+        return candidates
+
+    # -- releases ------------------------------------------------------------------------------
+
+    @property
+    def of_none(self) -> bool:
+        """Whether there is a release even if no update came."""
+        return False
+
+    def sent(self, change: Gradient) -> None:
+        """Count an update in flight, whether the server uses it or not."""
+        self._tape.release(change)
+
+    def join(self, client: int) -> None:
+        """Note that an update will be in the next release."""
+
+    def release(self, model: Model, parts: Sequence[Part], planned: float) -> Released:
+        """Return the release of updates.
+
+        Args:
+            model: any model of the server.
+            parts: the updates.
+            planned: how many updates were to come; a divisor that does not depend on who came is made of it.
+        """
+        terms = [(part.scale * part.mass, part.change) for part in parts]
+        return Released(terms, sum(part.mass for part in parts), [None] * len(parts))
+
+    def model_of(self, model: Model, read: Model, part: Part) -> Released:
+        """Return the release of a client's model: that which it read, and its change."""
+        terms, total, noise_std = self.release(model, [part], 1.0)
+        return Released([(1.0, read), *terms], total, noise_std)
+
+    def shown(self, model: Model, known: Sequence[tuple[float, Any]], factor: float) -> None:
+        """Note the model that the last release led to: known terms and factor * sum."""
+
+    def aborted(self, gathering: Gathering) -> None:
+        """Forget the updates in the next release: it is not made."""
+
+
+class RuledSum(Sum):
+    """What a robust rule makes of updates, after attackers have replaced theirs."""
+
+    def __init__(self, server: ServerAlgorithm, aggregation: Aggregation) -> None:
+        super().__init__(server)
+        self._aggregation = aggregation
+
+    def release(self, model: Model, parts: Sequence[Part], planned: float) -> Released:
+        """Return what the rule makes of the updates, in the order of clients."""
+        total = sum(part.mass for part in parts)
+        messages = [
+            Message(part.client, self._tape.combine((part.scale, part.change)), part.mass / total)
+            for part in sorted(parts, key=lambda part: part.client)
+        ]
+        return Released([(1.0, self._aggregation(self._server.server, messages))], 1.0, [None] * len(parts))
+
+
+class ComparedSum(RuledSum):
+    """What a robust rule makes of each client's model beside the server's.
+
+    Attackers that know everything know the last change of each honest client that the server took.
+    """
+
+    def __init__(self, server: ServerAlgorithm, aggregation: Aggregation) -> None:
+        super().__init__(server, aggregation)
+        #: The last change of each honest client, if attackers know it.
+        self.known: dict[int, Model] = {}
+
+    def model_of(self, model: Model, read: Model, part: Part) -> Released:
+        """Return what the rule makes of a client's model and the server's."""
+        client, hostility = part.client, self._server.training.hostility
+        change = self._tape.combine((part.scale, part.change))
+        known = [Weighted(self.known[k], 1.0 / len(self.known)) for k in sorted(self.known)]
+        (sent,) = self._aggregation.received([Message(client, change, 1.0)], known=known)
+        if hostility is not None and client not in hostility.clients and hostility.knows_others:
+            self.known[client] = change
+        message = Message(client, self._tape.combine((1.0, read), (1.0, sent)), 1.0)
+        made = self._aggregation.combined(self._server.server, [message], Weighted(model, 0.0))
+        return Released([(1.0, made)], 1.0, [None])
+
+
+class LastNoise(Sum):
+    """A sum with noise of a given scale, which is drawn with its last update.
+
+    Weights are at most 1, so m updates of one client move the sum by at most m C: they are accounted as m^2 releases.
+    """
+
+    counts = True
+
+    def __init__(self, server: ServerAlgorithm, noise_scale: float) -> None:
+        super().__init__(server)
+        self._noise_scale, self._allowances = noise_scale, server.training.allowances
+        self._next: Counter[int] = Counter()
+
+    def affords(self, client: int) -> bool:
+        """Whether another update in this sum keeps the client's budget."""
+        if self._allowances is None:
+            return True
+        return self._server.releases.counts[client] + (self._next[client] + 1) ** 2 <= self._allowances[client]
+
+    def sent(self, change: Gradient) -> None:
+        """Count nothing: the sum is what is released."""
+
+    def join(self, client: int) -> None:
+        """Note that an update will be in the next release."""
+        self._next[client] += 1
+
+    def release(self, model: Model, parts: Sequence[Part], planned: float) -> Released:
+        """Return the sum with its noise."""
+        self._next.clear()
+        terms, total, noise_std = super().release(model, parts, planned)
+        noise_std[-1] = self._noise_scale
+        return Released(self._tape.with_noise(terms, self._noise_scale), total, noise_std)
+
+    def aborted(self, gathering: Gathering) -> None:
+        """Forget the updates in the next release."""
+        self._next.clear()
