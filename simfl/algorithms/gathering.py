@@ -56,8 +56,8 @@ class Gathering:
         """Return the bytes of a client's first message, for an update of `size` bytes."""
         return size
 
-    def spent_s(self, client: int, seconds: float) -> float:
-        """Return how much of the last `seconds` of communication was not counted before."""
+    def spent_s(self, client: int, seconds: float) -> float | None:
+        """Return how much of the last `seconds` of communication was not counted before; None: all of it was."""
         return seconds
 
     def send(

@@ -156,7 +156,7 @@ class SecureSums(Gathering):
         """Return the bytes of the message by which a client says so."""
         return self._first.up
 
-    def spent_s(self, client: int, seconds: float) -> float:
+    def spent_s(self, client: int, seconds: float) -> float | None:
         """Return the part of the last `seconds` in which the client did nothing else that is counted.
 
         It may compute meanwhile, or exchange other messages.
@@ -164,7 +164,7 @@ class SecureSums(Gathering):
         server, now = self._server, self._clock.now
         since_s = max(self._counted_s[client], server.busy_until[client])
         self._counted_s[client] = now
-        return 0.0 if since_s >= now else min(seconds, server.present_s(client, since_s, now))
+        return None if since_s >= now else min(seconds, server.present_s(client, since_s, now))
 
     def send(
         self, client: int, update: int, receive: Callable[[], None], size: int | None, content: Model | Gradient

@@ -278,7 +278,9 @@ class ServerAlgorithm(Algorithm):
 
     def communicated(self, client: Integer, seconds: Number) -> None:
         """Count that the client communicated during the last `seconds`: each second once."""
-        super().communicated(client, self.gathering.spent_s(client, seconds))
+        spent_s = self.gathering.spent_s(client, seconds)
+        if spent_s is not None:
+            super().communicated(client, spent_s)
 
     def exchanged(self, client: int, since: Number) -> None:
         """Count a client's time since sending as communication, less its wait there.
