@@ -69,11 +69,11 @@ OUTSIDE_THE_CORE = ("accounts", "attacks", "bench", "live", "papers", "reports")
 #: raises one lowers another, or says why not.
 WEIGHTS = {
     "": 1362,
-    "accounts": 1049,
+    "accounts": 1047,
     "algorithms": 9304,
-    "attacks": 3907,
+    "attacks": 3902,
     "bench": 1344,
-    "build": 4392,
+    "build": 4353,
     "cli": 3351,
     "compression": 791,
     "data": 3737,
@@ -81,17 +81,17 @@ WEIGHTS = {
     "models": 3015,
     "papers": 15377,
     "plots": 1729,
-    "privacy": 5447,
+    "privacy": 5276,
     "records": 3528,
     "reports": 1971,
     "robust": 963,
     "runs": 3271,
-    "scenario": 8840,
+    "scenario": 8832,
     "studies": 2076,
-    "tape": 5936,
+    "tape": 5860,
     "world": 5482,
 }
-MOST_LINES = {"core": 63224, "all": 88999, "tests": 67657}
+MOST_LINES = {"core": 62930, "all": 88698, "tests": 67470}
 
 
 @dataclass(frozen=True)

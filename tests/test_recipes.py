@@ -194,7 +194,7 @@ class SpareGaussian(Gaussian):
 _CORE: tuple[type[AbstractMechanism], ...] = (
 ''',
         ),
-        ("simfl/privacy/mechanisms.py", "    GridGaussian,\n", "    GridGaussian,\n    SpareGaussian,\n"),
+        ("simfl/privacy/mechanisms.py", "    GaussianUpdate,\n", "    SpareGaussian,\n    GaussianUpdate,\n"),
         (
             "simfl/scenario/privacy.py",
             "class GaussianUpdate(_MultipliedGaussian):",

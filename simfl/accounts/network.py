@@ -509,8 +509,6 @@ class Network:
                 f"privacy.mechanism: expected gradients that are clipped, with Gaussian noise, found "
                 f"{privacy.mechanism!r}: accounts of whole networks are known for these only; use gaussian"
             )
-        if ledger.terms.rounding is not None:
-            raise ScenarioError("privacy.quantize: expected false, found true: rounded values are not linear forms")
         if not ledger.accounts_for(self.replay.releases):
             raise ScenarioError(f"privacy: {ledger.statement_of(self.replay.releases)}")
         factor = 2.0 if ledger.terms.neighbors == "replace_one" else 1.0

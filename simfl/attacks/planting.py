@@ -163,7 +163,7 @@ class PlantedScenario:
         """Return the number of coordinates to add that contain only noise."""
         if self._observed or self.privacy.partial:
             return 0  # an observer receives sums of releases; with partial noise the last coordinates carry none
-        make = MECHANISMS.get(self.privacy.made_by)  # None for noise of one pass, which is Gaussian
+        make = MECHANISMS.get(self.privacy.mechanism)  # None for noise of one pass, which is Gaussian
         gaussian = make is None or make.sampler == "gaussian"
         return BLANK if gaussian else min(BLANK, touched)  # Laplace noise grows with the number of coordinates
 
@@ -225,11 +225,6 @@ def _problems(scenario: Scenario, client: int) -> Iterator[str]:
         yield (
             "privacy.mechanism: expected a mechanism that protects examples, found gaussian_update, which protects "
             "whole clients: canaries among one client's examples do not test it; audit mechanism: gaussian"
-        )
-    if getattr(privacy, "quantize", False):
-        yield (
-            "privacy.quantize: expected false, found true; an audit knows the law of noise on real numbers: audit the "
-            "same scenario without quantize"
         )
     if privacy.correlated is not None:
         yield (

@@ -269,7 +269,6 @@ def _problem(setup: Setup) -> LearningProblem:
     honest = np.array([client for client in range(shares.num_clients) if client not in hostile]) if hostile else None
     arrays = dataset.train_x, dataset.train_y, dataset.test_x, dataset.test_y
     indices, offsets = np.asarray(shares.indices, dtype=np.int32), np.asarray(shares.offsets, dtype=np.int64)
-    noised = protection.grid is None and max(protection.scales) > 0.0
     form = correlation.form if correlation else None
     return LearningProblem(
         model=setup.moved,
@@ -286,8 +285,7 @@ def _problem(setup: Setup) -> LearningProblem:
             np.sort(order) if hostile else None,
         ),
         clipping=Clipping(protection.clipping_norm, protection.clip, setup.algorithm.own_clipping),
-        noise=Noise(protection.sampler, setup.noisy, form) if noised else None,
-        grid=protection.grid,
+        noise=Noise(protection.sampler, setup.noisy, form) if max(protection.scales) > 0.0 else None,
         correlation=correlation,
         tasks=Tasks(setup.tasks, setup.model) if setup.tasks > 1 else None,
         **setup.kind.problem(setup),

@@ -23,7 +23,6 @@ from simfl.privacy.distributed import DiscreteLedger
 from simfl.privacy.in_time import InTimeLedger, noising_coefficients, participation
 from simfl.privacy.ledger import Ledger
 from simfl.privacy.mechanisms import MECHANISMS
-from simfl.privacy.rounding import FINENESS, MOST_COORDINATES, Grid
 from simfl.privacy.terms import OF_HOLDERS, Terms
 from simfl.records.display import show_range
 from simfl.scenario.data import RealData
@@ -35,13 +34,9 @@ from simfl.scenario.privacy import (
     InTimeNoise,
     PairwiseNoise,
 )
-from simfl.tape.problem import widest_batch
 
 #: A warning says that a client has few examples if it has less than this.
 HANDFUL = 10
-
-#: The most levels of noise on grids in a run.
-MOST_GRIDS = 16
 
 _PARTIAL = (
     "only the gradient of the first convolution carries noise; those of all other layers, which are functions of the "
@@ -64,7 +59,7 @@ def protect(setup: Setup) -> Protection:
         return Protection(None, "example", "gaussian", noise, noise)
     from simfl.privacy.noise import unit_std  # imports JAX
 
-    make = MECHANISMS[privacy.made_by]
+    make = MECHANISMS[privacy.mechanism]
     given = {name: getattr(privacy, name) for name in type(privacy).model_fields if name != "unit"}
     if privacy.by_server:  # the account of a server's sums has one view
         del given["view"]
@@ -75,7 +70,6 @@ def protect(setup: Setup) -> Protection:
         unit=make.unit,
         refusal=make.refusal or (_PARTIAL if privacy.partial else kind.refusal),
         by_server=setup.scenario.noise_of_server,
-        rounding=make.rounding(setup.dimension),
         disregards=_SHARED if privacy.correlated == "pairwise" else None,
         **_arguments(Terms, {"clipping_norm": math.nan, **given}),
     )
@@ -103,7 +97,6 @@ def protect(setup: Setup) -> Protection:
         scales=scales,
         stds=[scale * unit * stretched for scale, stretched in zip(scales, stretch, strict=True)],
         ledger=ledger,
-        grid=None if terms.rounding is None else _grid(setup, scales, min(levels)),
         correlation=correlation,
         cohorts=plan,
     )
@@ -126,7 +119,7 @@ def noise_of(setup: Setup) -> dict[str, tuple[float, float]]:
     privacy, ledger = setup.scenario.privacy, setup.ledger
     if privacy is None or ledger is None:
         return {}
-    field = MECHANISMS[privacy.made_by].level if privacy.made_by in MECHANISMS else "noise_multiplier"
+    field = MECHANISMS[privacy.mechanism].level if privacy.mechanism in MECHANISMS else "noise_multiplier"
     return {field: (min(ledger.levels), max(ledger.levels))}
 
 
@@ -232,32 +225,6 @@ def _correlation_of(setup: Setup, scales: Sequence[float], noising: tuple[float,
     return Pairwise.over(edges, std, scales, setup.learning.key("pair-noise"))
 
 
-def _grid(setup: Setup, scales: Sequence[float], level: float) -> Grid:
-    """Return the grids of all clients.
-
-    Raises:
-        ScenarioError: releases cannot be rounded, or do not fit 32 bits.
-    """
-    algorithm, wrong = setup.scenario.algorithm, "privacy.quantize: expected false, found true, with"
-    if not setup.kind.released_whole:
-        raise ScenarioError(
-            f"{wrong} {algorithm.kind}: noise on a grid is for releases that are the sum of one mini-batch; use "
-            "adpsgd or sync_sgd, for example"
-        )
-    if setup.dimension > MOST_COORDINATES:
-        raise ScenarioError(f"{wrong} {setup.dimension} parameters: rounding is bounded up to {MOST_COORDINATES}")
-    least = widest_batch(algorithm.batch_size) * 2.0 ** (FINENESS - 29)
-    if level < least:
-        raise ScenarioError(
-            f"privacy.noise_multiplier: expected at least {least:.3g} with quantize: true and batches of "
-            f"{algorithm.batch_size}, whose sums must fit 32 bits, found {level:g}; raise it"
-        )
-    kinds = len(set(scales))
-    if kinds > MOST_GRIDS:
-        raise ScenarioError(f"{wrong} {kinds} levels of noise, each with a table of 8 MB; use {MOST_GRIDS} at most")
-    return Grid.of(scales)
-
-
 def qualified(protection: Protection, setup: Setup) -> Protection:
     """Return the protection; its ledger names what it does not count and trusts."""
     start, ledger, kind = setup.start, protection.ledger, setup.scenario.algorithm.kind
@@ -289,7 +256,7 @@ def _trusted(setup: Setup, protection: Protection) -> Iterator[str]:
     privacy, model = setup.scenario.privacy, setup.model
     if protection.clip == "example" and model.clipped_by is not None:
         yield f"{model.clipped_by} of model {setup.scenario.model.kind} clips every example"
-    mechanism = MECHANISMS.get(privacy.made_by) if privacy is not None else None
+    mechanism = MECHANISMS.get(privacy.mechanism) if privacy is not None else None
     if mechanism is not None and not is_simfls(mechanism):
         yield f"mechanism {mechanism.kind} of {mechanism.__module__} adds the noise of its {mechanism.level}"
 

@@ -28,7 +28,6 @@ from simfl.privacy.cohorts import CohortPlan
 from simfl.privacy.correlated import Correlation
 from simfl.privacy.ledger import Ledger
 from simfl.privacy.releases import Releases
-from simfl.privacy.rounding import Grid
 from simfl.scenario import Scenario
 from simfl.scenario.algorithms import AlgorithmConfig
 from simfl.scenario.schedules import Schedule
@@ -81,7 +80,6 @@ class Protection:
         stds: each client's standard deviation of that noise on each coordinate.
         ledger: None without privacy.
         warnings: lines for the user.
-        grid: of gradients and noise; None for noise on real numbers.
         correlation: of each client's noise with other noise; None if it is independent.
         cohorts: how a server adds noise to sums of updates; None if it does not.
     """
@@ -93,7 +91,6 @@ class Protection:
     stds: list[float]
     ledger: Ledger | None = None
     warnings: tuple[str, ...] = ()
-    grid: Grid | None = None
     correlation: Correlation | None = None
     cohorts: CohortPlan | None = None
 
@@ -234,7 +231,7 @@ class Kind(Generic[C]):
 
     @property
     def released_whole(self) -> bool:
-        """Whether each release is one operation's noisy sum, as a noise grid needs."""
+        """Whether each release is one operation's noisy sum."""
         return True
 
     def round_steps(self, sizes: Sequence[int]) -> list[int] | None:

@@ -37,7 +37,6 @@ _OF_PROBLEM = {
     "data",
     "keys",
     "clipping",
-    "grid",
     "correlation",
     "optimizing",
     "rounds",
@@ -221,7 +220,7 @@ def _noisy(training: Training) -> list[bool]:
 
 def _shapes(problem: LearningProblem) -> list[Any]:
     """Return the shapes of what programs read, except for the data."""
-    parts: list[Any] = [part and part.arrays() for part in (problem.grid, problem.correlation)]
+    parts: list[Any] = [part and part.arrays() for part in (problem.correlation,)]
     return [
         part and {name: (np.shape(array), np.asarray(array).dtype) for name, array in part.items()} for part in parts
     ]
@@ -236,7 +235,7 @@ def _counts(ledger: Ledger | None) -> tuple[Any, ...] | None:
     terms = ledger.terms
     sizes = ledger.sizes.tolist()
     kept = ledger.batch_size, ledger.sampling, ledger.pure, ledger.tasks, ledger.by_passes, ledger.attackers
-    return type(ledger), sizes, *kept, terms.unit, terms.by_server, terms.rounding is None
+    return type(ledger), sizes, *kept, terms.unit, terms.by_server
 
 
 def _same_but(one: Any, other: Any, names: set[str]) -> bool:

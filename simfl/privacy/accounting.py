@@ -49,8 +49,6 @@ Accountant = Literal["tightest", "renyi", "pld"]
 _NO_NOISE, _MOST_NOISE = 1e-100, 1e100
 #: Orders of the Renyi accountant for many kinds of releases: integers only.
 _INTEGER_ORDERS = np.array([*range(2, 65), *range(68, 129, 4), *range(144, 257, 16), 320, 384, 512, 768, 1024])
-#: Share of delta reserved for the deviation of noise on a grid from its law.
-_ASIDE = 1e-3
 #: Maximum number of kinds of releases whose divergences dp-accounting computes (27 ms each, fractional orders too); for
 #: more, the closed form at integer orders is used.
 _FEW_KINDS = 24
@@ -64,15 +62,12 @@ class Release:
         noise_multiplier: z, standard deviation of the noise on each coordinate over the clipping norm C.
         sampling_rate: q in (0, 1], the share of examples in a batch.
         pure_epsilon: for a pure mechanism, the epsilon of one release without sampling; z is not used then.
-        drift: for Gaussian noise on a grid, the total variation between the noise drawn and the noise accounted for
-            (`simfl.privacy.rounding`); None for noise on real numbers.
     """
 
     noise_multiplier: float
     sampling_rate: float = 1.0
     sampling: Sampling = "poisson"
     pure_epsilon: float | None = None
-    drift: float | None = None
 
     def __post_init__(self) -> None:
         checks.unit(sampling_rate=self.sampling_rate)
@@ -92,7 +87,7 @@ class Pair:
 
     A pure mechanism has rate 1, and a `pure_epsilon` that already includes amplification. `replace`: neighbors replace
     an example; otherwise one is added or removed. `fixed`: batches with a rate below 1 have a fixed size; otherwise
-    they are Poisson. `drift` is that of `Release`; it restricts the account to integer orders.
+    they are Poisson.
     """
 
     noise_multiplier: float
@@ -100,7 +95,6 @@ class Pair:
     replace: bool = False
     pure_epsilon: float | None = None
     fixed: bool = False
-    drift: float | None = None
 
     @property
     def private(self) -> bool:
@@ -108,10 +102,10 @@ class Pair:
         return self.rate == 0.0 or self.noise_multiplier > _NO_NOISE or self.pure_epsilon is not None
 
 
-def refusal(sampling: str, neighbors: Neighbors, on_grid: bool = False) -> str | None:
+def refusal(sampling: str, neighbors: Neighbors) -> str | None:
     """Return why such releases have no epsilon; None if they have one.
 
-    Sampling `none` and `one_pass` do not amplify. `on_grid`: whether the noise is on a grid.
+    Sampling `none` and `one_pass` do not amplify.
     """
     if sampling == "with_replacement":
         return "sampling with_replacement may take one example several times into one batch; use sampling: poisson"
@@ -119,11 +113,6 @@ def refusal(sampling: str, neighbors: Neighbors, on_grid: bool = False) -> str |
         return (
             f"sampling {sampling} has no epsilon under neighbors: add_or_remove, because the size of a batch is fixed; "
             "use neighbors: replace_one, or sampling: poisson"
-        )
-    if on_grid and neighbors == "replace_one" and sampling in ("poisson", "without_replacement"):
-        return (
-            f"noise on a grid has no account of sampling {sampling} under neighbors: replace_one; use neighbors: "
-            "add_or_remove with sampling: poisson, or amplification: false"
         )
     return None
 
@@ -138,7 +127,7 @@ def pairs_of(composition: Composition, neighbors: Neighbors) -> list[tuple[Pair,
         checks.whole(0, releases=count)
         if count == 0 or release.sampling_rate == 0.0:
             continue
-        reason = refusal(release.sampling, neighbors, release.drift is not None and release.sampling_rate < 1.0)
+        reason = refusal(release.sampling, neighbors)
         if reason is not None:
             raise ConditionError(f"accounting: {reason}")
         rate = 1.0 if release.sampling in ("one_pass", "none") else release.sampling_rate
@@ -146,7 +135,7 @@ def pairs_of(composition: Composition, neighbors: Neighbors) -> list[tuple[Pair,
             pair = Pair(0.0, 1.0, replace, amplified_epsilon(release.pure_epsilon, rate))
         else:
             fixed = release.sampling == "without_replacement" and rate < 1.0
-            pair = Pair(min(release.noise_multiplier, _MOST_NOISE), rate, replace, fixed=fixed, drift=release.drift)
+            pair = Pair(min(release.noise_multiplier, _MOST_NOISE), rate, replace, fixed=fixed)
         if release.sampling == "one_pass":
             once.append(pair)
         else:
@@ -338,25 +327,15 @@ class RenyiTable:
 
 
 def renyi_to_epsilon(
-    orders: NDArray[np.float64],
-    divergences: NDArray[np.float64],
-    delta: float,
-    drift: float | NDArray[np.float64] = 0.0,
+    orders: NDArray[np.float64], divergences: NDArray[np.float64], delta: float
 ) -> NDArray[np.float64]:
     """Return epsilon at delta of mechanisms with these Renyi divergences, float [...].
 
     eps = min over alpha of D_alpha + ln(1 - 1/alpha) - ln(delta alpha) / (alpha - 1): Canonne, Kamath and Steinke 2020,
     "The discrete Gaussian for differential privacy", Proposition 12, as in dp-accounting, for many clients at once.
 
-    `orders` are alpha > 1, `divergences` [..., orders]. `drift` is the total variation t between these mechanisms and
-    the released ones, float [...]: the latter are (epsilon, delta + (1 + e^epsilon) t)-private. A thousandth of delta
-    is reserved for t; if t needs more, epsilon is infinite.
+    `orders` are alpha > 1, `divergences` [..., orders].
     """
-    if np.any(drift):
-        epsilon = renyi_to_epsilon(orders, divergences, (1.0 - _ASIDE) * delta)
-        with np.errstate(over="ignore"):
-            covered = (1.0 + np.exp(epsilon)) * drift <= _ASIDE * delta
-        return np.where(covered, epsilon, math.inf)
     usable = orders > 1.01  # at smaller orders the bound is numerically useless
     alpha, d = orders[usable], divergences[..., usable]
     epsilon = d + np.log1p(-1 / alpha) - math.log(delta) / (alpha - 1) - np.log(alpha) / (alpha - 1)
@@ -373,20 +352,12 @@ def _total(pairs: Pairs, table: RenyiTable) -> NDArray[np.float64]:
 
 def _composed_renyi(pairs: Pairs) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return (orders, Renyi divergences) of releases composed."""
-    table = RenyiTable(closed_form=len(pairs) > _FEW_KINDS or _on_grid(pairs))
+    table = RenyiTable(closed_form=len(pairs) > _FEW_KINDS)
     return table.orders, _total(pairs, table)
 
 
 def _renyi_epsilon(pairs: Pairs, delta: float) -> float:
-    return float(renyi_to_epsilon(*_composed_renyi(pairs), delta, _drift(pairs)))
-
-
-def _on_grid(pairs: Pairs) -> bool:
-    return any(pair.drift is not None for pair, _ in pairs)
-
-
-def _drift(pairs: Pairs) -> float:
-    return sum(count * (pair.drift or 0.0) for pair, count in pairs)
+    return float(renyi_to_epsilon(*_composed_renyi(pairs), delta))
 
 
 def _slope(pairs: Pairs) -> float:
@@ -514,7 +485,7 @@ def _exact_gaussian(pairs: Pairs) -> float | None:
 
     They compose to one Gaussian: 1 / z^2 = sum of 1 / z_j^2.
     """
-    if _on_grid(pairs) or any(pair.rate < 1.0 or pair.pure_epsilon is not None for pair, _ in pairs):
+    if any(pair.rate < 1.0 or pair.pure_epsilon is not None for pair, _ in pairs):
         return None
     return _without_sampling(pairs)[0]
 
@@ -523,7 +494,7 @@ def _without_sampling(pairs: Pairs) -> tuple[float, float]:
     """Return (mu, epsilon) of Gaussian and of pure releases as if none was sampled.
 
     Sampling never costs more: the pair of a sampled release is a mixture of that of the whole release and of two equal
-    laws, and hockey-stick divergences are jointly convex. Noise on a grid is not covered.
+    laws, and hockey-stick divergences are jointly convex.
     """
     pure = sum(count * pair.pure_epsilon for pair, count in pairs if pair.pure_epsilon is not None)
     gaussian = [(pair, count) for pair, count in pairs if pair.pure_epsilon is None]
@@ -601,8 +572,6 @@ def _epsilon(pairs: tuple[tuple[Pair, int], ...], delta: float, accountant: Acco
     if pure and len(pairs) == 1:  # exact for releases of one kind
         return composed_epsilon(pairs[0][0].pure_epsilon or 0.0, pairs[0][1], delta)
     by_renyi = _renyi_epsilon(pairs, delta)
-    if _on_grid(pairs):
-        return by_renyi
     mu, added = _without_sampling(pairs)
     if pure:  # the sum of the epsilons holds with delta = 0
         by_renyi = min(by_renyi, added)
@@ -629,8 +598,6 @@ def delta_of(composition: Composition, epsilon: float, *, neighbors: Neighbors =
     if mu is not None:
         return gaussian_delta(epsilon, mu)
     bound = _renyi_delta(pairs, epsilon)
-    if _on_grid(pairs):
-        return min(1.0, bound + (1.0 + math.exp(min(epsilon, 700.0))) * _drift(pairs))
     mu, pure = _without_sampling(pairs)
     if epsilon >= pure:
         bound = min(bound, gaussian_delta(epsilon - pure, mu))

@@ -27,7 +27,7 @@ def assumptions(ledger: Ledger, releases: Releases) -> dict[str, str]:
         moved = "one user adds noise only"
     if terms.neighbors == "replace_one":
         moved = "one example replaced" if terms.unit == "example" else f"all data of one {terms.unit} replaced"
-    grid = terms.rounding is not None or (isinstance(ledger, CohortLedger) and ledger.plan.grid is not None)
+    grid = isinstance(ledger, CohortLedger) and ledger.plan.grid is not None
     trusts = {} if terms.trusts is None else {"own code": terms.trusts}
     return {
         "unit": _unit(ledger),

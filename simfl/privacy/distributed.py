@@ -13,8 +13,13 @@ K^2. With probability 1 - exp(-1/2) or more one attempt is enough for
 
     g^2 K^2 = min(C^2 + g^2 d / 4 + g (C + g sqrt(d) / 2),  (C + g sqrt(d))^2)                 (their Theorem 1)
 
-After `ATTEMPTS` of them, all coordinates are rounded towards 0. So K is a bound without exceptions. It is checked in
-float32, with the margin of `simfl.privacy.rounding`; that of the clipping is in C.
+After `ATTEMPTS` of them, all coordinates are rounded towards 0. So K is a bound without exceptions.
+
+**Floating point.** The norm of a vector is the root of a sum of d squares in float32, in an unknown order. With x = d
+2^-24 the square loses at most a share x / (1 - x) (Higham 2002, "Accuracy and stability of numerical algorithms",
+section 3.1). So a clipped vector is at most C ((1 - x) / (1 - 2 x))^(1/2) <= C (1 + x) for x <= 1/4, except for the
+roundings of root, quotient, product and C, for which 16 2^-24 is more than enough. The same margin is in the check of
+K.
 
 **Sums of discrete Gaussians.** Let X, Y have s_1, s_2. Completing the square, P[X + Y = x] is that of a discrete
 Gaussian of variance s_1^2 + s_2^2 times a factor that is proportional to sum_j exp(-(j - m_x)^2 / (2 v)), v = s_1^2
@@ -33,7 +38,7 @@ all orders and adaptively). For every order a > 1, epsilon is at most
 
 All ratios of the real laws to these are within exp(+-T d tau). So (epsilon + 2 T d tau, delta exp(T d tau)) holds for
 them. The draws differ from their law by 2^-107 in total variation for each coordinate, user and release, for which a
-thousandth of delta is reserved (`simfl.privacy.rounding`).
+thousandth of delta is reserved: (epsilon, delta) becomes (epsilon, delta + (1 + e^epsilon) t) for a total variation t.
 """
 
 from __future__ import annotations
@@ -189,7 +194,7 @@ class Part:
         deviation = jnp.float32(float(self.grid.deviation))
         table = jnp.asarray(cumulative(self.grid.deviation)[: self.grid.rows])
         keys = jax.random.key_data(noising)
-        noise = discrete_gaussian(keys, zero, zero, self.grid.size, table, zero, deviation)
+        noise = discrete_gaussian(keys, zero, zero, self.grid.size, table, deviation)
         return wrapped(self.rounded(rows[0], rounding) + noise, self.grid.bits).astype(jnp.float32)
 
     def rounded(self, x: jax.Array, key: jax.Array) -> jax.Array:

@@ -110,7 +110,7 @@ class Ledger:
         self._refusal = terms.refusal or self._reason()
         kinds = {(int(n), level) for n, level in zip(self.sizes, self.levels, strict=True)}
         self._views = RenyiTable(closed_form=True)
-        self._table = RenyiTable(closed_form=len(kinds) > MANY_KINDS or terms.rounding is not None)
+        self._table = RenyiTable(closed_form=len(kinds) > MANY_KINDS)
 
     def with_terms(self, **changes: Any) -> Self:
         """Return the same ledger with some fields of `Terms` changed."""
@@ -137,10 +137,7 @@ class Ledger:
         return count
 
     def _reason(self) -> str | None:
-        if self.terms.unit != "example":
-            return None
-        on_grid = self.terms.rounding is not None and self.terms.amplification
-        return refusal(self.sampling, self.terms.neighbors, on_grid)
+        return refusal(self.sampling, self.terms.neighbors) if self.terms.unit == "example" else None
 
     @property
     def accounted(self) -> bool:
@@ -182,8 +179,6 @@ class Ledger:
 
     @property
     def _accountant(self) -> str:
-        if self.terms.rounding is not None:
-            return "noise on a grid, Renyi accountant at integer orders"
         return {
             "tightest": "Renyi accountant, tightened at the end by privacy loss distributions where affordable",
             "renyi": "Renyi accountant",
@@ -256,10 +251,7 @@ class Ledger:
             sampling, rate = "none", 1.0
         if self.pure:
             return Release(0.0, rate, sampling, level)  # type: ignore[arg-type]
-        multiplier, drift = level, None
-        if (rounding := self.terms.rounding) is not None:
-            multiplier, drift = rounding.multiplier(level), rounding.drift
-        return Release(multiplier, rate, sampling, drift=drift)  # type: ignore[arg-type]
+        return Release(level, rate, sampling)  # type: ignore[arg-type]
 
     def _composition(self, n: int, kinds: Mapping[tuple[int, float], int]) -> Composition:
         kinds = {kind: count for kind, count in sorted(kinds.items()) if count}
@@ -345,15 +337,14 @@ class Ledger:
         if not kinds:
             return dict.fromkeys(distinct, 0.0)
         column = {pair: index for index, pair in enumerate(kinds)}
-        table, drifts = self._table.divergences(kinds), np.array([pair.drift or 0.0 for pair in kinds])
-        total, drift = np.empty((len(distinct), table.shape[1])), np.empty(len(distinct))
+        table = self._table.divergences(kinds)
+        total = np.empty((len(distinct), table.shape[1]))
         for row, composition in enumerate(pairs):
             made = {column[pair]: float(count) for pair, count in composition}
             used = sorted(made)
             counts = np.array([made[kind] for kind in used])
             total[row] = np.nan_to_num(counts[:, None] * table[used], nan=math.inf, posinf=math.inf).sum(axis=0)
-            drift[row] = counts @ drifts[used]
-        epsilons = renyi_to_epsilon(self._table.orders, total, self.delta, drift)
+        epsilons = renyi_to_epsilon(self._table.orders, total, self.delta)
         return dict(zip(distinct, epsilons.tolist(), strict=True))
 
     def epsilon_of_views(self, views: Sequence[Mapping[int, Mapping[tuple[int, float], int]]]) -> NDArray[np.float64]:

@@ -27,7 +27,6 @@ from typing import ClassVar, Literal, get_args
 
 from simfl.catalogue import Catalogue, attached
 from simfl.privacy.accounting import Neighbors
-from simfl.privacy.rounding import Rounding
 
 
 class AbstractMechanism(ABC):
@@ -50,11 +49,6 @@ class AbstractMechanism(ABC):
     @abstractmethod
     def scale(self, size: int) -> float:
         """Return the factor of unit noise on a sum of vectors of `size` coordinates."""
-
-    @classmethod
-    def rounding(cls, size: int) -> Rounding | None:
-        """Return the cost of the noise's grid; None for noise on real numbers."""
-        return None
 
     def _check_finite(self, name: str, zero: bool = False) -> None:
         value = getattr(self, name)
@@ -99,30 +93,6 @@ class Gaussian(_Clipped):
     def scale(self, size: int) -> float:
         """Return z C, for any size."""
         return self.noise_multiplier * self.clipping_norm
-
-
-@dataclass(frozen=True)
-class GridGaussian(Gaussian):
-    """Discrete Gaussian noise on clipped gradients rounded to a grid.
-
-    It also protects against floating-point leaks; see `simfl.privacy.rounding`.
-    """
-
-    kind = "gaussian_on_grid"
-    summary = "discrete Gaussian noise on a sum of clipped gradients, all on a grid: exact in floating point"
-    sampler = "discrete_gaussian"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name, least, most in (("clipping_norm", 1e-8, 1e8), ("noise_multiplier", 1e-2, 1e6)):
-            value = getattr(self, name)
-            if not least <= value <= most:
-                raise ValueError(f"{name}: expected {least:g} to {most:g} for noise on a grid, found {value:g}")
-
-    @classmethod
-    def rounding(cls, size: int) -> Rounding | None:
-        """Return the cost of the grid."""
-        return Rounding(size)
 
 
 @dataclass(frozen=True)
@@ -253,7 +223,6 @@ class UnclippedGaussian(AbstractMechanism):
 
 _CORE: tuple[type[AbstractMechanism], ...] = (
     Gaussian,
-    GridGaussian,
     GaussianUpdate,
     CohortGaussian,
     DiscreteGaussian,

@@ -25,8 +25,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from simfl.privacy.rounding import LOOKUPS
-
 Sampler: TypeAlias = Callable[[jax.Array, jax.Array, jax.Array, int], jax.Array]
 """(keys uint32[2], client int32, draw int32, size) -> f32[size]."""
 
@@ -278,8 +276,7 @@ def discrete_gaussian(
     client: jax.Array,
     draw: jax.Array,
     size: int,
-    tables: jax.Array,
-    law: jax.Array,
+    table: jax.Array,
     deviation: jax.Array,
 ) -> jax.Array:
     """Return independent discrete Gaussian variables, int32 [size], of one release.
@@ -289,28 +286,27 @@ def discrete_gaussian(
     these bits in floating point, rounded, which is next to |x|. Where it is not (tails beyond its polynomials), the
     whole table is bisected. Counters differ from those of `_words` and `_shared_words`.
 
-    `tables` are uint32 [tables * 2^19, 4], see `simfl.privacy.rounding.cumulative`; `law` is the number of the table,
-    int32; `deviation`, f32, is the approximate standard deviation in steps of the grid.
+    `table` is uint32 [rows, 4], the first rows of `simfl.privacy.rounding.cumulative`, a power of two; `deviation`,
+    f32, is the approximate standard deviation in steps of the grid.
     """
     key0, key1 = threefry(keys[0], keys[1], client.astype(jnp.uint32), draw.astype(jnp.uint32))
     counter = jnp.arange(size, dtype=jnp.uint32)
     words = [word for more in (2, 3) for word in threefry(key0, key1, counter, jnp.full_like(counter, more))]
-    places = _places(jnp.stack(words), tables, law * 2**LOOKUPS, deviation)
+    places = _places(jnp.stack(words), table, deviation)
     return jnp.where(words[3] & _U32(1) == 1, -places, places)
 
 
 @jax.custom_batching.sequential_vmap  # type: ignore[untyped-decorator]
-def _places(words: jax.Array, tables: jax.Array, start: jax.Array, deviation: jax.Array) -> jax.Array:
+def _places(words: jax.Array, table: jax.Array, deviation: jax.Array) -> jax.Array:
     """Return the number of a table's rows that are <= words [4, size], int32 [size].
 
-    It runs lane by lane: XLA's CPU code for a batch axis is twenty times slower. A table alone may have fewer rows than
-    2^19, a power of two.
+    It runs lane by lane: XLA's CPU code for a batch axis is twenty times slower.
     """
-    rows = min(2**LOOKUPS, tables.shape[0])
+    rows = table.shape[0]
 
     def reached(place: jax.Array) -> jax.Array:
         """Return whether the words are >= the row at a place, bool [size]."""
-        entry = tables.at[start + place].get(mode="promise_in_bounds")
+        entry = table.at[place].get(mode="promise_in_bounds")
         less = entry[:, 3] <= words[3]
         for i in (2, 1, 0):
             less = (entry[:, i] < words[i]) | ((entry[:, i] == words[i]) & less)

@@ -267,12 +267,7 @@ class Tally(Releases):
     def _count_other(self, promise: Promise) -> None:
         client, norm = promise.client, promise.own_norm
         batch, level = self._kind_of(promise)
-        if self.ledger.terms.rounding is not None:
-            self.refuse(
-                f"client {client} releases mini-batch {promise.draw}, whose batch size, noise or clipping norm is not "
-                "the scenario's: noise on a grid is made for these"
-            )
-        elif self._scales[client] and not promise.noise_scale:
+        if self._scales[client] and not promise.noise_scale:
             self.refuse(f"client {client} releases mini-batch {promise.draw} without noise")
         elif not batch:
             self.refuse(

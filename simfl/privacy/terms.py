@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 from simfl.privacy.accounting import Accountant, Neighbors
-from simfl.privacy.rounding import Rounding
 
 #: One of the releases that an account of single clients does not count.
 OF_HOLDERS = "what other clients that hold the same example release"
@@ -24,7 +23,6 @@ class Terms:
         amplification: whether sampling amplifies.
         refusal: why there is no promise; None if there is one.
         by_server: whether the server adds the noise to sums of updates; then it sees the updates without noise.
-        rounding: cost of noise on a grid; None for noise on real numbers.
         uncounted: other releases of the same data that are not counted, in words.
         trusts: code outside of simfl that must do as it says for the epsilon to hold, in words; None without any.
         disregards: noise that is not counted because the adversary may know it, in words; None if all is counted.
@@ -40,7 +38,6 @@ class Terms:
     unit: Literal["example", "client", "user"] = "example"
     refusal: str | None = None
     by_server: bool = False
-    rounding: Rounding | None = None
     uncounted: tuple[str, ...] = ()
     trusts: str | None = None
     disregards: str | None = None

@@ -314,9 +314,6 @@ def _privacy(scenario: Sections) -> Iterator[Problem]:
             advice = "the server's noise protects its models, whatever the senders: leave the view out"
             yield Problem("local_transcript with noise of the server", "'global_hidden'", advice, ("privacy", "view"))
     if isinstance(privacy, Gaussian) and privacy.noise is not None:
-        if privacy.quantize:
-            advice = "noise on a grid is drawn afresh for every release"
-            yield Problem("false beside noise", "true", advice, ("privacy", "quantize"))
         if privacy.view == "global_hidden":
             advice = "noise that is shared shows whose an update is"
             yield Problem("local_transcript beside noise", "'global_hidden'", advice, ("privacy", "view"))

@@ -158,6 +158,8 @@ def _translate(entry: dict[str, Any], spot: _Spot) -> Problem:
 
 def _unknown_key(spot: _Spot) -> Problem:
     key, valid = str(spot.path[-1]), spot.owner.keys()
+    if advice := spot.owner.removed.get(key):
+        return Problem(f"a key of {spell(spot.path[:-1])}", f"{show(key)}, which was removed", advice)
     by = spot.key() if len(spot.siblings) > 1 else None
     if by is None:
         where = spell(spot.path[:-1]) or f"a {spot.owner.__name__.lower()}"

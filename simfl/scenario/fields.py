@@ -49,6 +49,9 @@ class Config(BaseModel):
         frozen=True, extra="forbid", serialize_by_alias=True, validate_default=False, defer_build=True
     )
 
+    #: Keys of earlier versions -> what to do where one is set.
+    removed: ClassVar[Mapping[str, str]] = {}
+
     @classmethod
     def keys(cls) -> list[str]:
         """Return the keys of this section as they are written in YAML."""

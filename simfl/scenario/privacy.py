@@ -108,11 +108,6 @@ class MechanismConfig(Config):
         return False
 
     @property
-    def made_by(self) -> str:
-        """The name under which the mechanism is built."""
-        return self.mechanism
-
-    @property
     def partial(self) -> bool:
         """Whether only some parameters carry noise."""
         return getattr(self, "noise_on", "all") != "all"
@@ -260,6 +255,7 @@ CorrelatedNoise = Annotated[PairwiseNoise | InTimeNoise, ByKind("correlated")]
 class Gaussian(_MultipliedGaussian):
     """Gaussian noise on the sum of per-example clipped gradients (DP-SGD)."""
 
+    removed: ClassVar[Mapping[str, str]] = {"quantize": "delete it: the noise of examples is one of real numbers"}
     mechanism: Literal["gaussian"] = variant("gaussian")
     clipping_norm: FixedNorm = option(1.0, "C, the bound on the L2 norm of each example's gradient")
     noise_multiplier: NonNegativeEach | None = option(
@@ -268,19 +264,9 @@ class Gaussian(_MultipliedGaussian):
         "z * clipping_norm. 0 clips without noise. null: 1 without a budget; with a budget (epsilon), the noise that "
         "spends it in the planned number of releases",
     )
-    quantize: Flag = option(
-        False,
-        "round clipped gradients to a grid and add discrete Gaussian noise, so that the last bits of "
-        "floating-point numbers reveal nothing; slower, and the account uses Renyi divergences of integer orders",
-    )
     noise: CorrelatedNoise | None = option(
         None, "how noise is correlated between neighbors or over time; null: the noise of each release is independent"
     )
-
-    @property
-    def made_by(self) -> str:
-        """The name under which the mechanism is built; another one for noise on a grid."""
-        return "gaussian_on_grid" if self.quantize else self.mechanism
 
     @property
     def correlated(self) -> str | None:
@@ -640,7 +626,11 @@ CORE = (
 
 
 def renewed(privacy: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Rewrite mechanism gaussian with `unit: user` as `gaussian_cohort`."""
+    """Rewrite mechanism gaussian with `unit: user` as `gaussian_cohort`.
+
+    `quantize: false`, which earlier versions wrote beside results, changes nothing and is dropped.
+    """
+    privacy = {key: value for key, value in privacy.items() if key != "quantize" or value is not False}
     if privacy.get("unit") == "user" and privacy.get("mechanism", "gaussian") == "gaussian":
         return {**privacy, "mechanism": "gaussian_cohort"}
     return privacy

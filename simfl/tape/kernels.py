@@ -16,7 +16,7 @@ from jax.sharding import Mesh, PartitionSpec
 
 from simfl.models import AbstractModel
 from simfl.models.base import clipping_factor
-from simfl.privacy.noise import SAMPLERS, discrete_gaussian, traced_once
+from simfl.privacy.noise import SAMPLERS, traced_once
 from simfl.tape.draws import batch_positions, mix
 from simfl.tape.inputs import Inputs, taken
 from simfl.tape.layout import (
@@ -130,9 +130,6 @@ def gradient_of_batch(operation: Operation) -> Callable[..., tuple[jax.Array, ja
     size), the positions of its examples in the client's data int32 [lanes], the noise's scale, the clipping norm if the
     operation has its own, and the noise of unit scale if it was drawn before.
     """
-    if operation.on_grid:
-        rounded = rounded_gradient_of_batch(operation.model)
-        return masked(rounded, operation.model, operation.blocks) if operation.blocks > 1 else rounded
     model, clip, noise, tasks = operation.model, operation.clip, operation.noise, operation.tasks
     lanes = operation.lanes
 
@@ -163,42 +160,6 @@ def gradient_of_batch(operation: Operation) -> Callable[..., tuple[jax.Array, ja
         return total + added if noise.first is None else total.at[: operation.noised].add(added), zeroed
 
     return masked(gradient, model, operation.blocks) if operation.blocks > 1 else gradient
-
-
-def rounded_gradient_of_batch(model: AbstractModel) -> Callable[..., tuple[jax.Array, jax.Array]]:
-    """Return `gradient_of_batch` with gradients and noise on a grid.
-
-    Examples are processed one by one, in a loop: the integers that an example adds to the sum must not depend on its
-    place in the batch, as the last bits of a product of matrices may. See `simfl.privacy.rounding`.
-    """
-
-    def gradient(
-        params: jax.Array,
-        data: dict[str, jax.Array],
-        ints: jax.Array,
-        position: jax.Array,
-        noise_scale: jax.Array,
-        own_norm: jax.Array | None = None,
-        drawn: jax.Array | None = None,
-    ) -> tuple[jax.Array, jax.Array]:
-        client, draw, size = ints[CLIENT], ints[DRAW], ints[SIZE]
-        step, inverse, deviation = data["grid_steps"][client]
-        weight = jnp.ones(1, jnp.float32)
-
-        def add(i: jax.Array, carried: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
-            total, zeroed = carried
-            x, y = examples_of(data, client, position[i][None], 1)
-            clipped, more = bounded(model.gradient_sum(params, x, y, weight), data["clipping_norm"])
-            return total + jnp.round(clipped * inverse).astype(jnp.int32), zeroed + more
-
-        nothing = jnp.zeros(model.size, jnp.int32), jnp.int32(0)
-        total, zeroed = jax.lax.fori_loop(0, size, add, nothing)
-        law = data["grid_laws"][client]
-        noise = discrete_gaussian(data["noise_key"], client, draw, model.size, data["grid_tables"], law, deviation)
-        total = total + jnp.where(noise_scale > 0, noise, 0)
-        return total.astype(jnp.float32) * step, zeroed
-
-    return gradient
 
 
 def block_of(key: jax.Array, client: jax.Array, draw: jax.Array, blocks: int) -> jax.Array:
@@ -481,7 +442,7 @@ def window_program(
     gradient, change = gradient_of_batch(operation), change_of_round(operation)
     local, own_norms = operation.local, operation.own_norms
     given_noise = drawn_before and draws_noise(operation)
-    noise = None if operation.on_grid else operation.noise
+    noise = operation.noise
     each_gradient: Callable[..., tuple[jax.Array, jax.Array]] = jax.vmap(
         gradient, (0, None, 0, 0, 0, 0 if own_norms else None, None if noise is None else 0)
     )

@@ -9,7 +9,6 @@ local rounds, blocks, a ball) with a neutral default, so that an algorithm adds 
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -20,7 +19,6 @@ from numpy.typing import NDArray
 from simfl.data.base import AS_IS, Scaling
 from simfl.models import AbstractModel
 from simfl.privacy.correlated import Correlation, Form
-from simfl.privacy.rounding import DRIFT, Grid
 from simfl.tape.optimizers import StateRows, Transformation, constants_of
 
 Clip = Literal["example", "update"]
@@ -216,7 +214,6 @@ class Operation:
         blocks: with D > 1, one of D blocks of the entries is kept.
         local: whether a round of local steps replaces the gradient.
         projects: whether its result is projected onto a ball.
-        on_grid: whether clipped gradients are rounded and the noise is on a grid; `noise` is None then.
         optimizing: the optimizers that are not linear.
         corrected: whether a constant row is added to every gradient of a round.
     """
@@ -231,7 +228,6 @@ class Operation:
     blocks: int = 1
     local: bool = False
     projects: bool = False
-    on_grid: bool = False
     optimizing: Optimizing = Optimizing()
     corrected: bool = False
 
@@ -258,7 +254,6 @@ class LearningProblem:
         rounds: None if clients send gradients.
         blocks: D > 1 keeps a random 1/D of the entries of every gradient, the penalty's included, D times as large.
         radius: every gradient step ends with a projection onto the ball of this radius; None: no projection.
-        grid: the grid of gradients and noise, instead of `noise`; None: real numbers.
         optimizing: the steps of optimizers that sums on the tape cannot express.
         correlation: how the noise of a release is made, if it is not only the client's own noise; `noise.form` names
             it.
@@ -275,7 +270,6 @@ class LearningProblem:
     rounds: LocalRounds | None = None
     blocks: int = 1
     radius: float | None = None
-    grid: Grid | None = None
     optimizing: Optimizing = Optimizing()
     correlation: Correlation | None = None
 
@@ -303,7 +297,6 @@ class LearningProblem:
             self.blocks,
             self.rounds is not None,
             self.radius is not None,
-            self.grid is not None,
             self.optimizing,
             self.rounds is not None and self.rounds.corrected,
         )
@@ -317,7 +310,6 @@ class LearningProblem:
             "corrected": self.rounds is not None and self.rounds.corrected,
             "state_rows": 0 if self.optimizing.kept is None else self.optimizing.kept.rows,
             "own_clipping": self.clipping.own,
-            "whole": self.grid is not None,
             "optimizer": self.optimizing.applied,
             "serial_steps": self.optimizing.serial,
             "maps_beside": self.optimizing.beside,
@@ -343,7 +335,6 @@ class LearningProblem:
             "proximal": np.float32(rounds.proximal),
             "local_constants": constants_of(self.optimizing.local),
             "applied_constants": constants_of(None if applied is None else applied.rule),
-            **({} if self.grid is None else self.grid.arrays()),
             **({} if self.correlation is None else self.correlation.arrays()),
         }
 
@@ -352,19 +343,10 @@ class LearningProblem:
         """Examples that one operation processes (lanes of the batch).
 
         A Poisson batch has B examples on average; about one in a hundred exceeds this width and
-        takes a second operation. On a grid no batch may exceed it: its sum is one operation.
+        takes a second operation.
         """
         size, most = self.batches.size, int(max(self.data.sizes.max(), 1))
         if self.batches.sampling != "poisson":
             return min(size, most)
-        widest = int(np.ceil(size + 2.4 * np.sqrt(size))) if self.grid is None else widest_batch(size)
+        widest = int(np.ceil(size + 2.4 * np.sqrt(size)))
         return min(-(-widest // 8) * 8, most)
-
-
-def widest_batch(size: int) -> int:
-    """Return the size that a Poisson batch exceeds with probability 2^-107.
-
-    P[X >= B + t] <= exp(-t^2 / (2 (B + t/3))) (Bernstein), as the variance is B at most.
-    """
-    log = -math.log(DRIFT)
-    return math.ceil(size + log / 3.0 + math.sqrt(log * log / 9.0 + 2.0 * size * log))

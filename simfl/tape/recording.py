@@ -388,7 +388,6 @@ class Tape:
         local: whether the promises are rounds; a run has either these or gradients.
         own_clipping: whether each gradient has its own clipping norm.
         releases: counts releases; None without privacy.
-        whole: whether the sum of a batch must be one operation, as noise on a grid requires.
         optimizer: the step of an optimizer with a state, as `transform` records it; None if there is none.
         serial_steps: whether operations that make a model from a gradient are serial.
         maps_beside: whether functions of models run beside gradients; otherwise they are serial operations.
@@ -408,7 +407,6 @@ class Tape:
         local: bool = False,
         own_clipping: bool = False,
         releases: Tally | None = None,
-        whole: bool = False,
         optimizer: Callable[..., Any] | None = None,
         serial_steps: bool = False,
         maps_beside: bool = False,
@@ -426,8 +424,7 @@ class Tape:
         self.local = local
         self.own_clipping = own_clipping
         self.releases = releases
-        self.whole = whole
-        self._plain = not (local or own_clipping or whole)
+        self._plain = not (local or own_clipping)
         self.settings = settings
         self.serial_steps = serial_steps
         #: Draws the sizes of mini-batches, with Poisson sampling; None if a batch always has the requested size.
@@ -534,11 +531,6 @@ class Tape:
                 f"client {client}: clipping_norm: expected {'a number > 0' if self.own_clipping else 'None'}, as the "
                 f"algorithm's own_clipping says, found {clipping_norm}"
             )
-        if self.whole and size > self.max_batch:
-            raise RunError(
-                f"client {client}: expected a mini-batch of at most {self.max_batch} examples, found {size}: noise "
-                "on a grid is for the sum of one operation; use another seed, or privacy.quantize: false"
-            )
         if len(model.rows) != 1 or model.coefs[0] != 1.0:
             self.settle(model)
         if clipping_norm is not None:
@@ -570,7 +562,6 @@ class Tape:
             start: where a shuffled batch begins, (draw, first example of it), if batches have other sizes than the
                 nominal one; the noise is then added by a separate operation.
         """
-        self._refuse_parts("a batch in pieces")
         client, draw, size = _checked(client, draw, size, noise_scale)
         expected = 0
         if self.draw_size is not None:
@@ -668,7 +659,6 @@ class Tape:
 
     def hold(self, promise: Gradient) -> None:
         """Hold a promise's release back until `release`."""
-        self._refuse_parts("a sum that a client keeps")
         if self.releases is not None:
             self.releases.hold(promise)
 
@@ -686,7 +676,6 @@ class Tape:
 
         The noise is added with the last of the updates. The updates must not have noise.
         """
-        self._refuse_parts("a sum of updates")
         coef, last = terms[-1]
         if not coef or any(update.noise_scale for _, update in terms):
             raise ValueError("with_noise: expected updates without noise of their own, the last one not times 0")
@@ -709,7 +698,6 @@ class Tape:
         not depend on who is in the sum; or what `correlated` returns, made of such noises. The updates must not have
         noise.
         """
-        self._refuse_parts("a sum of updates")
         if any(update.noise_scale for _, update in terms):
             raise ValueError("noised: expected updates without noise of their own")
         if self.releases is not None:
@@ -726,13 +714,6 @@ class Tape:
         noise.released = True
         self._noised += 1
         return noise
-
-    def _refuse_parts(self, what: str) -> None:
-        """Reject parts: a sum of parts, one with noise, shows them in its last bits."""
-        if self.whole:
-            raise RunError(
-                f"noise on a grid is for the sum of one operation, found {what}; use privacy.quantize: false"
-            )
 
     # -- sums ----------------------------------------------------------------------------------
 

@@ -44,7 +44,6 @@ EQUAL += [case for case in cases() if not any(f"kind: {kind}," in case[0] for ki
 EQUAL += [
     (own("adpsgd", ", sampling: shuffle"), f"{REPLACED[:-1]}, noise: {{correlated: in_time, window: 4}}}}", {}),
     (own("decentralized_sgd"), f"{GAUSSIAN[:-1]}, noise: {{correlated: pairwise, pair_multiplier: 3.0}}}}", {}),
-    (own("sync_sgd"), f"{GAUSSIAN[:-1]}, quantize: true}}", {}),
     (own("fedavg", ", fraction: 0.5, weighting: uniform"), "{unit: user, clipping_norm: 1.0, noise_multiplier: 2}", {}),
     (own("sync_sgd", ", gradient_noise: 0.3"), "null", {}),
     (own("adpsgd"), "{mechanism: gaussian, noise_multiplier: null, epsilon: 3.0}", {}),

@@ -8,7 +8,6 @@ from simfl.privacy.assumptions import assumptions, assumptions_of_releases, assu
 from simfl.privacy.cohorts import CohortLedger, CohortPlan
 from simfl.privacy.ledger import Ledger
 from simfl.privacy.releases import Releases
-from simfl.privacy.rounding import Rounding
 from simfl.privacy.terms import OF_HOLDERS, Terms
 
 NAMES = [
@@ -42,7 +41,6 @@ def of_users(plan, cohorts=10, **terms):
             "holders",
             "no other client has the same data; not counted: this",
         ),
-        (assumed(rounding=Rounding(10)), "floating point", "last bits show nothing"),
         (assumed(), "floating point", "may tell more"),
         (assumed(view="global_hidden"), "trust", "the senders of updates stay hidden"),
         (of_users(CohortPlan(1.0)), "draws", "the adversary may know who is in which sum"),

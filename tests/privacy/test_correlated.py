@@ -212,7 +212,6 @@ def test_the_account_of_pairwise_noise_counts_only_own_noise():
         ),
         ("noise: pairwise", "kind: adpsgd", "{kind: one_peer, redraw_every: 1 s}", "edges that stay"),
         ("noise: pairwise, noise_multiplier: 0", "kind: adpsgd", "ring", "expected more than 0"),
-        ("noise: pairwise, quantize: true", "kind: adpsgd", "ring", r"privacy\.quantize: expected false beside noise"),
         ("noise: pairwise, view: global_hidden", "kind: adpsgd", "ring", r"privacy\.view: expected local_transcript"),
         ("noise: pairwise, mechanism: laplace", "kind: adpsgd", "ring", r"privacy\.noise"),
         ("noise: in_time, claim: {kind: adp2sgd}", "kind: adpsgd", "ring", r"privacy\.claim\.kind: expected stated"),

@@ -34,7 +34,6 @@ MECHANISMS = {
     "hidden": {"noise_multiplier": 2, "view": "global_hidden"},
     "pairwise": {"noise_multiplier": 2, "noise": {"correlated": "pairwise", "shared_multiplier": 1}},
     "in time": {"noise_multiplier": 2, "noise": {"correlated": "in_time", "strategy": "tree"}},
-    "grid": {"noise_multiplier": 2, "quantize": True},
     "one pass": ONE_PASS,
 }
 NEEDED = {"without_replacement_sgd": ONE_PASS, "random_walk_sgd": ONE_PASS, "mapa": REPLACED}

@@ -293,6 +293,12 @@ BROKEN = [
         "gaussian_unclipped, found 'gausian'; did you mean 'gaussian'?",
     ),
     Broken(
+        "noise_of_examples_on_a_grid",
+        ADPSGD + "privacy: {noise_multiplier: 1, quantize: true}\n",
+        "{file}: privacy.quantize: expected a key of privacy, found 'quantize', which was removed; delete it: the "
+        "noise of examples is one of real numbers",
+    ),
+    Broken(
         "missing_kind",
         ADPSGD + "clients: {jitter: {sigma: 0.1}}\n",
         "{file}: clients.jitter.kind: expected constant, uniform, lognormal or exponential, found nothing; add "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import pickle
+import re
 from pathlib import Path
 from typing import Any
 
@@ -387,3 +388,9 @@ def test_invalid_replacement_is_one_line(changes: dict[str, Any], line: str) -> 
         loads("{algorithm: adpsgd, seed: 0}").replace(changes)
     assert str(caught.value).startswith(line)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("section", ["privacy: {quantize: false}"])
+def test_a_removed_key_that_earlier_versions_wrote_and_that_was_off_is_dropped(section: str) -> None:
+    plain = re.sub(r"\w+: false", "", section)
+    assert loads(f"algorithm: adpsgd\n{section}").digest() == loads(f"algorithm: adpsgd\n{plain}").digest()

@@ -56,7 +56,7 @@ def command(
 
     With unit: user, the canaries are users, and the adversary sees the models that the server releases.
 
-    Not supported: mechanisms that protect whole clients, noise on a grid, correlated noise, algorithm.noise: server,
+    Not supported: mechanisms that protect whole clients, correlated noise, algorithm.noise: server,
     local training, masked updates, models whose tasks change by themselves, algorithms that do not release gradients.
 
     Exits with code 1 if the guesses refute the certified or claimed epsilon, if noise is missing, of another law or
