@@ -53,7 +53,7 @@ import numpy as np
 
 from simfl.models.lazy import jax, jnp
 from simfl.privacy.cohorts import AbstractGrid, CohortLedger
-from simfl.privacy.rounding import DRIFT, LOOKUPS, TAIL, cumulative
+from simfl.privacy.discrete import DRIFT, LOOKUPS, TAIL, cumulative
 
 #: Attempts to round a vector.
 ATTEMPTS = 64

@@ -286,7 +286,7 @@ def discrete_gaussian(
     these bits in floating point, rounded, which is next to |x|. Where it is not (tails beyond its polynomials), the
     whole table is bisected. Counters differ from those of `_words` and `_shared_words`.
 
-    `table` is uint32 [rows, 4], the first rows of `simfl.privacy.rounding.cumulative`, a power of two; `deviation`,
+    `table` is uint32 [rows, 4], the first rows of `simfl.privacy.discrete.cumulative`, a power of two; `deviation`,
     f32, is the approximate standard deviation in steps of the grid.
     """
     key0, key1 = threefry(keys[0], keys[1], client.astype(jnp.uint32), draw.astype(jnp.uint32))

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from scipy import special, stats
 
+from simfl.privacy.discrete import LOOKUPS, TAIL, cumulative
 from simfl.privacy.noise import discrete_gaussian
-from simfl.privacy.rounding import LOOKUPS, TAIL, cumulative
 
 KEY = np.array([0x12345678, 0x9ABCDEF0], dtype=np.uint32)
 SMALL, LARGE = Fraction(7, 3), Fraction(2**14 * 3, 2) + Fraction(1, 7)
