@@ -103,13 +103,13 @@ class Own(ADPSGD):
 """
 
 #: Quick tests that use each compiled class: the contract of all algorithms; runs in an independent simulator's worlds;
-#: groups of runs, tapes and replays, checkpoints; exchanges in pairs, also compressed and with robust rules; the tape;
-#: devices and links; copies of frozen dataclasses.
+#: groups of runs, checkpoints; exchanges in pairs, also compressed and with robust rules; the tape; devices and links;
+#: copies of frozen dataclasses.
 SUITE = (
     "tests/algorithms/test_contract.py", "tests/algorithms/test_adpsgd.py", "tests/algorithms/test_aggregation.py",
-    "tests/compression/test_pairs.py", "tests/oracle", "tests/runs/test_checkpoint.py", "tests/runs/test_replay.py",
-    "tests/runs/test_together.py", "tests/tape/test_recording.py", "tests/world/test_compute.py",
-    "tests/world/test_links.py", "tests/world/test_queueing.py",
+    "tests/compression/test_pairs.py", "tests/oracle", "tests/runs/test_checkpoint.py", "tests/runs/test_together.py",
+    "tests/tape/test_recording.py", "tests/world/test_compute.py", "tests/world/test_links.py",
+    "tests/world/test_queueing.py",
     "tests/test_compiled.py::test_frozen_dataclasses_are_copied_pickled_and_replaced",
 )  # fmt: skip
 #: Tests that replace a method of a compiled object or class, which is not possible.

@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from simfl.records import Run, read
     from simfl.records.readable import compare
     from simfl.reports.player import play
-    from simfl.runs.replay import replay
     from simfl.runs.runner import resume, run
     from simfl.runs.trained import evaluate, predict
     from simfl.scenario import Scenario, load
@@ -43,7 +42,7 @@ if TYPE_CHECKING:
 __all__ = [
     "DataError", "Run", "RunError", "Scenario", "ScenarioError", "SimflError", "__version__", "audit", "compare",
     "evaluate", "from_equinox", "from_flax", "from_haiku", "load", "play", "plot", "predict", "prepare", "read",
-    "replay", "report", "resume", "run", "sweep", "thumbnail",
+    "report", "resume", "run", "sweep", "thumbnail",
 ]  # fmt: skip
 
 _NAMES_BY_MODULE = {
@@ -53,7 +52,6 @@ _NAMES_BY_MODULE = {
     "simfl.records": ("Run", "read"),
     "simfl.records.readable": ("compare",),
     "simfl.build.assembly": ("prepare",),
-    "simfl.runs.replay": ("replay",),
     "simfl.runs.runner": ("resume", "run"),
     "simfl.runs.trained": ("evaluate", "predict"),
     "simfl.scenario": ("Scenario", "load"),

@@ -116,15 +116,13 @@ class EachArray:
 
     Attributes:
         values: [settings].
-        entry: the number in all places; None if they differ.
     """
 
-    __slots__ = ("entry", "values")
+    __slots__ = ("values",)
     __array_ufunc__ = None
 
-    def __init__(self, values: Sequence[NDArray[Any]], entry: Each | None = None) -> None:
+    def __init__(self, values: Sequence[NDArray[Any]]) -> None:
         self.values = tuple(values)
-        self.entry = entry
 
     def __len__(self) -> int:
         return len(self.values[0])
@@ -155,7 +153,7 @@ def filled(size: int, value: Any) -> Any:
     """Return a vector f32 [size] of one number, for each setting."""
     if value.__class__ is not Each:
         return np.full(size, value, dtype=np.float32)
-    return EachArray([np.full(size, float(one), dtype=np.float32) for one in value.values], value)
+    return EachArray([np.full(size, float(one), dtype=np.float32) for one in value.values])
 
 
 def each_of(values: Iterable[Any]) -> Any:
@@ -201,12 +199,10 @@ class Varied:
     Attributes:
         places: their places in the flat array, int64 [m].
         values: [settings, m].
-        symbols: int64 [m], the numbers of their expressions, in a run that keeps its tape (`simfl.symbols`).
     """
 
     places: NDArray[np.int64]
     values: NDArray[Any]
-    symbols: NDArray[np.int64] | None = None
 
     def moved(self, places: NDArray[np.int64]) -> Varied:
         """Return the same values at other places."""
@@ -228,13 +224,10 @@ def array_of(values: list[Any], dtype: DTypeLike) -> tuple[NDArray[Any], Varied 
     if not places:
         return np.fromiter(values, dtype, len(values)), None
     different = np.array([values[place].values for place in places], dtype=np.float64).astype(dtype)
-    symbols = None
-    if hasattr(values[places[0]].values[-1], "number"):
-        symbols = np.array([values[place].values[-1].number for place in places], dtype=np.int64)
     for place in places:
         values[place] = 0.0
     return np.fromiter(values, dtype, len(values)), Varied(
-        np.array(places, dtype=np.int64), np.ascontiguousarray(different.T), symbols
+        np.array(places, dtype=np.int64), np.ascontiguousarray(different.T)
     )
 
 

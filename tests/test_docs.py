@@ -288,7 +288,7 @@ def test_a_run_and_a_sweep_take_progress_as_the_readme_says():
     assert "progress of a run or a sweep (`progress=False` hides it)" in (ROOT / "README.md").read_text(
         encoding="utf-8"
     )
-    for function in (simfl.run, simfl.sweep, simfl.resume, simfl.replay):
+    for function in (simfl.run, simfl.sweep, simfl.resume):
         assert inspect.signature(function).parameters["progress"].default is None
 
 

@@ -68,13 +68,13 @@ OUTSIDE_THE_CORE = ("accounts", "attacks", "bench", "live", "papers", "reports")
 #: The most lines of each room; "" has the modules beside the rooms. Lower a number when its room shrinks. A commit that
 #: raises one lowers another, or says why not.
 WEIGHTS = {
-    "": 1362,
+    "": 1173,
     "accounts": 1047,
     "algorithms": 9304,
     "attacks": 3902,
     "bench": 1344,
-    "build": 4353,
-    "cli": 3351,
+    "build": 4300,
+    "cli": 3309,
     "compression": 791,
     "data": 3737,
     "live": 2127,
@@ -82,16 +82,16 @@ WEIGHTS = {
     "papers": 15377,
     "plots": 1729,
     "privacy": 5276,
-    "records": 3528,
+    "records": 3522,
     "reports": 1971,
     "robust": 963,
-    "runs": 3271,
-    "scenario": 8832,
+    "runs": 2465,
+    "scenario": 8837,
     "studies": 2076,
     "tape": 5860,
     "world": 5482,
 }
-MOST_LINES = {"core": 62930, "all": 88698, "tests": 67470}
+MOST_LINES = {"core": 61839, "all": 87607, "tests": 67179}
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,6 @@ from simfl.build.robust import (
 )
 from simfl.build.secure_sums import secure_sum_of
 from simfl.build.setup import NOTHING_OWN, Own, Setup, Start
-from simfl.build.together import check_taped
 from simfl.build.underlay import underlay_of
 from simfl.build.world import availability, longest_batch_s
 from simfl.compiled import is_compiled
@@ -125,8 +124,6 @@ def assemble(scenario: Scenario, adapt: Adaptation | None = None, own: Own = NOT
     setup.training = dataclasses.replace(setup.training, compression=compression_of(setup))
     setup.options = kind.options(setup)
     check_options(algorithm, setup.options)
-    if scenario.record.tape:
-        check_taped(setup)
     setup.warnings = [*scenario.warnings(), *setup.protection.warnings, *kind.warnings(setup), *_warnings(setup)]
     return setup
 

@@ -200,8 +200,6 @@ class Kind(Generic[C]):
     kinds: ClassVar[tuple[str, ...]] = ()
     #: The sampling of mini-batches with `sampling: auto` and without privacy.
     usual_sampling: ClassVar[Sampling] = "shuffle"
-    #: Options that are not fields of the scenario, and numbers that reach models alone.
-    numbers_for_models: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, scenario: Scenario) -> None:
         self.scenario = scenario

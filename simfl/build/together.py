@@ -9,22 +9,17 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from simfl.algorithms import Training
 from simfl.algorithms.optimizers import OptimizerPlan
 from simfl.build.setup import Setup
 from simfl.compression.base import CompressionPlan
 from simfl.each import array_for_each, each_of
-from simfl.errors import ScenarioError
 from simfl.privacy.adaptive import AdaptiveNorm
 from simfl.privacy.cohorts import CohortLedger, CohortPlan
 from simfl.privacy.correlated_cohorts import CorrelatedCohortLedger
 from simfl.privacy.distributed import DiscreteLedger
 from simfl.privacy.ledger import Ledger
-from simfl.scenario.fields import ARITHMETIC
-from simfl.scenario.together import world_key
-from simfl.symbols import Name
 from simfl.tape import LearningProblem
 from simfl.tape.problem import LocalRounds
 
@@ -69,68 +64,33 @@ def is_one_world(one: Setup, other: Setup) -> bool:
     )
 
 
-def options_for_models(setup: Setup) -> set[str]:
-    """Return the algorithm's options that are numbers which reach models alone."""
-    config = setup.scenario.algorithm
-    marked = {name for name, field in type(config).model_fields.items() if ARITHMETIC in field.metadata}
-    return marked | {*setup.kind.numbers_for_models}
-
-
-def check_taped(setup: Setup) -> None:
-    """Reject `record.tape` where numbers may decide when something happens.
-
-    Raises:
-        ScenarioError: they may.
-    """
-    scenario = setup.scenario
-    if world_key(scenario.replace({"record.tape": False})) is None:
-        reason = "its events may depend on numbers: by the stop, hostile clients, or code or objects of your own"
-    elif _counts(setup.ledger) is None or not _alike(setup.options, copy.deepcopy(setup.options)):
-        reason = f"{scenario.algorithm.kind} has an account of privacy, or options, of its own kind"
-    else:
-        return
-    raise ScenarioError(f"record.tape: expected false in a run like this one, found true; {reason}")
-
-
-class Joining:
-    """Makes one number, or array, of those of all settings; `name` says which it is."""
-
-    def number(self, name: Name, values: Sequence[float]) -> Any:
-        """Return a number, or an `Each`."""
-        return each_of(values)
-
-    def array(self, name: Name, values: Sequence[NDArray[Any]]) -> Any:
-        """Return an array, or an `EachArray`."""
-        return array_for_each(values)
-
-
-def together(setups: Sequence[Setup], joining: Joining = Joining()) -> Setup:  # noqa: B008
+def together(setups: Sequence[Setup]) -> Setup:
     """Return the setup of the one world; numbers that differ are an `Each`."""
-    setup, trainings, join = copy.copy(setups[0]), [setup.training for setup in setups], joining
+    setup, trainings = copy.copy(setups[0]), [setup.training for setup in setups]
     plans = {
-        name: _joined([getattr(training, name) for training in trainings], (name,), join)
+        name: _joined([getattr(training, name) for training in trainings])
         for name in ("optimizer", "server_optimizer", "compression", "cohorts")
     }
 
-    def each_client(name: str, values: Sequence[Sequence[Any]]) -> list[Any]:
-        return [join.number((name, k), [*map(float, one)]) for k, one in enumerate(zip(*values, strict=True))]
+    def each_client(values: Sequence[Sequence[Any]]) -> list[Any]:
+        return [each_of(map(float, one)) for one in zip(*values, strict=True)]
 
     stds = [training.each_noise_std() for training in trainings]
     scales = [std if t.noise_scale is None else t.noise_scale for t, std in zip(trainings, stds, strict=True)]
     setup.training = dataclasses.replace(
         setup.training,
-        initial=join.array(("initial",), [training.initial for training in trainings]),
-        step_size=_steps(trainings, join),
-        noise_std=each_client("noise_std", stds),
-        noise_scale=each_client("noise_scale", scales),
-        clipping_norm=join.number(("clipping_norm",), [float(training.clipping_norm) for training in trainings]),
+        initial=array_for_each([training.initial for training in trainings]),
+        step_size=_steps(trainings),
+        noise_std=each_client(stds),
+        noise_scale=each_client(scales),
+        clipping_norm=each_of(float(training.clipping_norm) for training in trainings),
         **plans,
     )
-    setup.options = _joined([each.options for each in setups], ("option",), join)
+    setup.options = _joined([each.options for each in setups])
     ledgers = [setup.ledger for setup in setups if setup.ledger is not None]
     if ledgers:
         ledger = copy.copy(ledgers[0])  # it only says which releases are of the usual kind
-        ledger.levels = each_client("level", [one.levels for one in ledgers])
+        ledger.levels = each_client([one.levels for one in ledgers])
         if isinstance(ledger, CohortLedger):
             ledger.plan = plans["cohorts"]
         setup.protection = dataclasses.replace(setup.protection, ledger=ledger)
@@ -171,44 +131,37 @@ def _fields_alike(one: Any, other: Any, names: set[str]) -> bool:
     return all(_alike(getattr(one, name), getattr(other, name)) for name in fields)
 
 
-def _joined(values: Sequence[Any], at: Name, join: Joining) -> Any:
+def _joined(values: Sequence[Any]) -> Any:
     """Return one value with an `Each` for each number that differs."""
     first = values[0]
     if isinstance(first, float):
-        return join.number(at, values)
+        return each_of(values)
     if isinstance(first, dict):
-        return {key: _joined([value[key] for value in values], (*at, key), join) for key in first}
+        return {key: _joined([value[key] for value in values]) for key in first}
     if isinstance(first, OptimizerPlan) and first.initial is not None:
-        rows = enumerate(zip(*(plan.initial for plan in values), strict=True))
-        initial = [join.array((*at, "initial", number), row) for number, row in rows]
-        return dataclasses.replace(_fields_joined(values, at, join, {"initial"}), initial=initial)
+        initial = [array_for_each(row) for row in zip(*(plan.initial for plan in values), strict=True)]
+        return dataclasses.replace(_fields_joined(values, {"initial"}), initial=initial)
     if isinstance(first, CohortPlan):
         kept = {field.name for field in dataclasses.fields(first)} - _OF_COHORTS
-        return _fields_joined(values, at, join, kept)
+        return _fields_joined(values, kept)
     numbered = OptimizerPlan | CompressionPlan | AdaptiveNorm
-    return _fields_joined(values, at, join, set()) if isinstance(first, numbered) else first
+    return _fields_joined(values, set()) if isinstance(first, numbered) else first
 
 
-def _fields_joined(values: Sequence[Any], at: Name, join: Joining, names: set[str]) -> Any:
+def _fields_joined(values: Sequence[Any], names: set[str]) -> Any:
     fields = [field.name for field in dataclasses.fields(values[0]) if field.name not in names]
-    joined = {name: _joined([getattr(value, name) for value in values], (*at, name), join) for name in fields}
+    joined = {name: _joined([getattr(value, name) for value in values]) for name in fields}
     return dataclasses.replace(values[0], **joined)
 
 
-def step_at(training: Training, updates: int, examples: int, epochs: float) -> float:
-    """Return a run's step size at a moment."""
-    step = training.step_size
-    return step(updates, examples, epochs) if callable(step) else float(step)
-
-
-def _steps(trainings: Sequence[Training], join: Joining) -> Any:
+def _steps(trainings: Sequence[Training]) -> Any:
     """Return the step sizes of all settings, as a number or a function."""
-    if not any(callable(training.step_size) for training in trainings):
-        return join.number(("step",), [float(training.step_size) for training in trainings])  # type: ignore[arg-type]
+    steps: list[Any] = [training.step_size for training in trainings]
+    if not any(map(callable, steps)):
+        return each_of(map(float, steps))
 
     def step_size(updates: int, examples: int, epochs: float) -> Any:
-        moment = updates, examples, epochs
-        return join.number(("step", *moment), [step_at(training, *moment) for training in trainings])
+        return each_of(step(updates, examples, epochs) if callable(step) else float(step) for step in steps)
 
     return step_size
 

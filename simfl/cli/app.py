@@ -29,7 +29,6 @@ from simfl.cli.list import list_
 from simfl.cli.new import new
 from simfl.cli.play import play
 from simfl.cli.plot import plot
-from simfl.cli.replay import replay
 from simfl.cli.report import report
 from simfl.cli.reproduce import reproduce
 from simfl.cli.resume import resume
@@ -56,7 +55,6 @@ app = typer.Typer(
 _ALL = (
     run,
     resume,
-    replay,
     validate,
     verify,
     list_,
@@ -77,6 +75,9 @@ for _function in _ALL:
 app.add_typer(data.app, name="data")
 app.add_typer(privacy.app, name="privacy")
 
+
+#: Commands of earlier versions -> what to use.
+REMOVED = {"replay": "simfl sweep, which plays runs that differ in arithmetic alone together"}
 
 #: What the system says if a disk is full, or broken.
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
@@ -141,6 +142,9 @@ def _usage(error: Exception) -> str | None:
     if type(error).__name__ == "NoArgsIsHelpError":
         return str(message())
     text = str(message()).replace("Value error, ", "").rstrip(".")
+    gone = re.match(r"No such command '(\w+)'", text)
+    if gone and gone[1] in REMOVED:
+        return f"simfl {gone[1]}: expected a command, found one that was removed; use {REMOVED[gone[1]]}"
     match = re.search(r"'([^']*)' is not one of (.*)", text)
     guess = nearest(match[1], re.findall(r"'([^']*)'", match[2])) if match else ""
     command = getattr(getattr(error, "ctx", None), "command_path", "simfl")

@@ -45,7 +45,6 @@ def run(
 
 def show_and_exit(runs: Sequence[Run], failed: bool, out: Path, json: Path | None = None) -> None:
     """Show runs in a table and a figure, or as JSON, and exit with their code."""
-    from simfl.records.display import show_bytes
     from simfl.runs.intervals import FILE
 
     write_json(json, [result_of(run) for run in runs])
@@ -56,9 +55,6 @@ def show_and_exit(runs: Sequence[Run], failed: bool, out: Path, json: Path | Non
 
             console.show_runs(runs, console.output())
             print(f"figure: {figure}")
-            for run in runs:
-                if size := run.manifest.extra.get("tape_bytes"):
-                    print(f"tape: {show_bytes(size)}; other arithmetic: simfl replay {run.folder} --set KEY.PATH=VALUE")
         if (runs[-1].folder / FILE).exists():
             say(f"to continue: simfl resume {runs[-1].folder}")
     if runs and runs[-1].status == "interrupted":

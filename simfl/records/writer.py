@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from simfl.each import Varied, array_of
+from simfl.each import array_of
 from simfl.errors import RunError
 
 ROWS_PER_CHUNK = 65_536
@@ -270,14 +270,10 @@ class TableWriter:
 class SharedRows:
     """Rows of the tables of a group of runs, equal but for some numbers.
 
-    `tables` have one schema; table i gets the rows of setting i. `heard` is called with the number of values, and those
-    that differ.
+    `tables` have one schema; table i gets the rows of setting i.
     """
 
-    def __init__(
-        self, tables: Sequence[TableWriter], heard: Callable[[int, Varied | None], None] | None = None
-    ) -> None:
-        self._heard = heard
+    def __init__(self, tables: Sequence[TableWriter]) -> None:
         self._tables: list[TableWriter | None] = list(tables)
         self._first = tables[0]
         self._flat: list[Any] = []
@@ -299,8 +295,6 @@ class SharedRows:
         flat, self._flat = self._flat, []
         width = self._first._width_of(flat)
         values, varied = array_of(flat, np.float64)
-        if self._heard is not None:
-            self._heard(len(values), varied)
         common = self._first._table(values.reshape(-1, width))
         for setting, table in enumerate(self._tables):
             if table is None:

@@ -13,13 +13,10 @@ import numpy as np
 
 from simfl.build.assembly import algorithm_in_one_line, build_algorithm
 from simfl.build.setup import Setup
-from simfl.build.together import options_for_models, together
 from simfl.build.world import build_world
-from simfl.each import DisagreementError
 from simfl.errors import RunError, SimflError, raised
 from simfl.privacy.releases import Releases, Tally
 from simfl.runs.memory import give_back
-from simfl.runs.taped import REMOVE, Taped, Taping
 from simfl.tape import Tape
 from simfl.tape.executor import Executor, automatic_width
 from simfl.tape.journal import Journal, Names, Record
@@ -32,18 +29,12 @@ class Stage:
     """What is played: a world, its tape and algorithm, and the executor.
 
     `setup` says what happens; `tape` is the class of the tape, or a function that builds one. `problems` are those of
-    the settings that are played together, one for a run alone; with `symbols`, numbers have symbols. `on_flush` and
-    `on_message` are called after each flush of the tape, and with a row for each message; they are set when the run
-    begins.
+    the settings that are played together, one for a run alone. `on_flush` and `on_message` are called after each flush
+    of the tape, and with a row for each message; they are set when the run begins.
     """
 
     def __init__(
-        self,
-        setup: Setup,
-        device: Any,
-        tape: Callable[..., Tape] = Tape,
-        problems: Sequence[LearningProblem] = (),
-        symbols: bool = False,
+        self, setup: Setup, device: Any, tape: Callable[..., Tape] = Tape, problems: Sequence[LearningProblem] = ()
     ) -> None:
         self.on_flush: Callable[[], None] = lambda: None
         self.on_message: Callable[[Any], None] = lambda row: None
@@ -59,7 +50,7 @@ class Stage:
             window=self.window,
             on_flush=lambda: self.on_flush(),
             releases=tally(setup, lambda: self.world.clock.now),
-            settings=1 + len(others) + symbols,
+            settings=1 + len(others),
             **problem.recorded,
         )
         self.algorithm = build_algorithm(setup, self.world, self.tape, lambda row: None)
@@ -73,15 +64,16 @@ class Stage:
         if execution.width == "auto":  # every device has the same number of lanes
             self.width = -(-self.width // execution.devices) * execution.devices
         combines = int(np.ceil(self.width * min(1.0, self.algorithm.combines)))
-        #: The sizes of the executor.
-        self.sizes = {
-            "width": self.width,
-            "combines": max(1, combines),
-            "capacity": 2 * scenario.clients.count + 64,
-            "steps": self.algorithm.steps_per_call,
-            "devices": execution.devices,
-        }
-        self.executor = Executor(problem, device=device, others=others, **self.sizes)
+        self.executor = Executor(
+            problem,
+            width=self.width,
+            combines=max(1, combines),
+            capacity=2 * scenario.clients.count + 64,
+            steps=self.algorithm.steps_per_call,
+            device=device,
+            devices=execution.devices,
+            others=others,
+        )
 
 
 class Context:
@@ -118,22 +110,10 @@ class Context:
         #: Its number in its group.
         self.number = 0 if shared is None else shared[1]
         scenario, keeps = setup.scenario, keeps or replayed is not None
-        #: Keeps the tape in a file; None if it is not kept.
-        self.taped = Taped(options_for_models(setup)) if scenario.record.tape and shared is None else None
-        if self.taped is not None:
-            try:
-                self.stage = Stage(together([setup], self.taped.naming), device, tape, [setup.problem], symbols=True)
-            except DisagreementError:
-                raise RunError(f"record.tape: events depend on numbers of the scenario; {REMOVE}") from None
-        else:
-            self.stage = Stage(setup, device, tape) if shared is None else shared[0]
+        self.stage = Stage(setup, device, tape) if shared is None else shared[0]
         self.window, self.width, self.world = self.stage.window, self.stage.width, self.stage.world
         self.tape, self.algorithm, self.executor = self.stage.tape, self.stage.algorithm, self.stage.executor
-        if self.taped is not None:
-            names = Names()
-            self.journal = Journal(self.executor, keeps, names)
-            self.tape.executor = Taping(self.taped, self.executor, [self.journal], names if keeps else None)
-        elif shared is None:
+        if shared is None:
             self.journal = self.tape.executor = Journal(self.executor, keeps)
         else:
             self.executor = self.executor.of(shared[1])
@@ -190,8 +170,6 @@ class Context:
     def fail(self, error: BaseException) -> SimflError:
         """Set the status to failed and return the error to raise, which has one line."""
         self.status = "failed"
-        if isinstance(error, DisagreementError) and self.taped is not None:
-            error = RunError(f"record.tape: events depend on numbers of the scenario; {REMOVE}")
         if isinstance(error, SimflError):
             self.reason = str(error)
             return error

@@ -59,8 +59,7 @@ class Evaluations:
             return
         self._last = (now, algorithm.updates)
         context.tape.flush()
-        own_norm = algorithm.clipping_norm
-        norm = of_setting(own_norm, context.number)
+        norm = of_setting(algorithm.clipping_norm, context.number)
         taken = {
             "time_s": now,
             "updates": algorithm.updates,
@@ -71,10 +70,6 @@ class Evaluations:
             "epsilon": self._recorder.spent_epsilon(),
             "clipping_norm": norm if np.isfinite(norm) else np.nan,
         }
-        if context.taped is not None:
-            shown = [algorithm.evaluated(), *([algorithm.client_models()] if context.each_client else [])]
-            account = None if context.tape.releases is None else context.account()
-            context.taped.evaluation(taken, own_norm, algorithm.adapted_norm, account, shown, context.tape.reads)
         rows, coefs = context.tape.forms(algorithm.evaluated())
         each = context.each_client and context.tape.forms(algorithm.client_models())
         future = context.journal.evaluate(rows, coefs, each, norm)

@@ -57,7 +57,6 @@ class Recorder:
         self._zeroed: int | None = None
         self._flushed_s = time.perf_counter()
         self._text_digest = ""
-        self._tape_bytes = 0
 
     def open(self) -> None:
         """Write the scenario and a first manifest, and open the tables."""
@@ -111,9 +110,6 @@ class Recorder:
 
     def _heard(self, name: str, others: Sequence[Recorder]) -> Callable[[Sequence[Any]], None]:
         """Return what takes the rows of a table."""
-        taped = self._context.taped
-        if taped is not None:
-            return SharedRows([self._tables[name]], taped.rows(name)).append
         if not others:
             return self._tables[name].append
         return SharedRows([recorder._tables[name] for recorder in (self, *others)]).append
@@ -128,10 +124,6 @@ class Recorder:
                 append((number, time_s, client, count, *(() if user_of is None else (user_of(client),))))
 
         return released
-
-    def extend(self, name: str, columns: Mapping[str, NDArray[Any]]) -> None:
-        """Add rows of a table that another run has written."""
-        self._tables[name].extend_columns(columns)
 
     def flush(self, wall_s: float) -> None:
         """Flush the tables from time to time; `wall_s` is the host time so far."""
@@ -207,30 +199,6 @@ class Recorder:
             noun, verb = (f"{noun}s", "were") if self._zeroed != 1 else (noun, "was")
             self._context.warn(f"privacy: {self._zeroed:,} {noun} {verb} not finite and {verb} released as zero")
         self._models = write_models(self._context, self._folder)
-
-    def write_tape(self) -> None:
-        """Complete the tape, if it is kept."""
-        context = self._context
-        taped, algorithm, world = context.taped, context.algorithm, context.world
-        if taped is None:
-            return
-        for table in self._tables.values():
-            table.leave()
-        each = algorithm.client_models() if context.keeps_each else []
-        account = None if context.tape.releases is None else context.account()
-        shown = [algorithm.evaluated(), each]
-        taped.evaluation({}, algorithm.clipping_norm, None, account, shown, context.tape.reads)
-        end = {
-            "time_s": world.clock.now,
-            "updates": algorithm.updates,
-            "rounds": algorithm.rounds,
-            "bytes_sent": world.network.bytes_sent,
-            "messages": world.network.messages,
-            "backlog_s": world.network.backlog_s(),
-            "in_flight": world.network.in_flight,
-            "title": algorithm.title,
-        }
-        self._tape_bytes = taped.close(end)
 
     def write_clients(self) -> None:
         """Write `clients`, `releases` and `uses`, if the run opened them."""
@@ -367,7 +335,7 @@ class Recorder:
         }
         title = " ".join(context.algorithm.title.split())
         optional = {**self._sources, "models": self._models, "resumed": self._resumed, "title": title}
-        optional |= {"tape_bytes": self._tape_bytes, "xla_flags": flags()}
+        optional["xla_flags"] = flags()
         extra |= {name: value for name, value in optional.items() if value}
         if setup.scenario.learning_seed is not None:
             extra["learning_seed"] = setup.scenario.learning_seed

@@ -186,14 +186,6 @@ class Simulation(Context):
     def begin(self) -> None:
         """Open the tables, and start to count host time."""
         since = self.keeper.since
-        if self.taped is not None:
-            self.taped.about = {
-                "print": fingerprint(self.setup, self.device, self.width),
-                "sizes": self.stage.sizes,
-                "reads": self.tape.reads,
-                "has_client_models": self.stage.has_client_models,
-            }
-            self.taped.open(self.folder.path, self.setup.problem.optimizing.applied)
         self.recorder.open()
         self._audience.started(self.setup.scenario.resolved(), self.folder.path)
         self.start_watch(0.0 if since is None else since.wall_s)
@@ -209,8 +201,6 @@ class Simulation(Context):
         self.evaluations.collect(wait=True)
         if not self.journal.replaying:
             self.recorder.write_models()
-        if self.status == "done":
-            self.recorder.write_tape()
 
     def settle(self, failure: SimflError | None = None) -> SimflError | None:
         """Write what is known at the end; return the first error."""
@@ -224,8 +214,6 @@ class Simulation(Context):
 
     def leave(self, make_room: Callable[[], None], failure: SimflError | None) -> SimflError | None:
         """Complete the folder; return the first error."""
-        if self.taped is not None:
-            self.taped.drop()
         make_room()
         refused = self.recorder.close()
         failure = failure or refused

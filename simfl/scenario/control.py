@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
@@ -171,6 +171,9 @@ _PLAYED = ("updates", "messages", "timeline")
 class Record(Config):
     """Which tables are written besides metrics and clients."""
 
+    removed: ClassVar[Mapping[str, str]] = {
+        "tape": "delete it: simfl sweep plays runs that differ in arithmetic alone together"
+    }
     updates: Flag = option(True, "one row per update")
     messages: Flag = option(False, "one row per message")
     timeline: Flag = option(False, "one row per interval of a client: computing, waiting, communicating, offline")
@@ -178,17 +181,19 @@ class Record(Config):
     client_models: Flag = option(
         False, "each client's own model at the end, beside the one that the run keeps in any case"
     )
-    tape: Flag = option(
-        False, "the operations on models, from which simfl replay executes the run anew with other arithmetic: a file"
-    )
     play: Flag = option(False, "what `simfl play` shows: updates, messages and timeline")
 
     @model_validator(mode="before")
     @classmethod
     def _played(cls, data: Any) -> Any:
-        """Add the tables that `play` stands for, unless the section names them."""
-        shown = isinstance(data, Mapping) and data.get("play") is True
-        return {**dict.fromkeys(_PLAYED, True), **data} if shown else data
+        """Add the tables that `play` stands for, unless the section names them.
+
+        `tape: false`, which earlier versions wrote beside results, changes nothing and is dropped.
+        """
+        if not isinstance(data, Mapping):
+            return data
+        data = {key: value for key, value in data.items() if key != "tape" or value is not False}
+        return {**dict.fromkeys(_PLAYED, True), **data} if data.get("play") is True else data
 
     def problems(self) -> Iterator[Problem]:
         """Yield tables that `play` needs and the section turns off."""

@@ -36,7 +36,7 @@ def world_key(scenario: Scenario) -> str | None:
     content, stop = scenario.resolved(), scenario.stop
     by_numbers = stop.accuracy is not None or stop.suboptimality is not None or stop.metric is not None
     hostile = scenario.aggregation is not None or scenario.attackers is not None
-    if by_numbers or hostile or scenario.record.tape or has_objects(content) or modules_of(content):
+    if by_numbers or hostile or has_objects(content) or modules_of(content):
         return None
     del content["learning_seed"], content["init"]
     for section, names in FURTHER.items():

@@ -347,6 +347,8 @@ def test_a_comparison_keeps_its_columns_at_any_width(make_run, monkeypatch, caps
         (["list", "modls"], "simfl list: Invalid value for 'WHAT': 'modls' is not one of 'algorithms', 'models', "
          "'data', 'topologies', 'optimizers', 'compressors', 'rules', 'attacks', 'plugins'; did you mean 'models'?"),
         (["new", "--forc"], "simfl new: No such option: --forc (Possible options: --force); see simfl new --help"),
+        (["replay", "x"], "simfl replay: expected a command, found one that was removed; use simfl sweep, "
+         "which plays runs that differ in arithmetic alone together"),
         (["rum"], "simfl: No such command 'rum'. Did you mean 'run', 'resume'?; see simfl --help"),
         (["privacy", "account", "--neighbors", "replace", "-z", "1", "--steps", "3"],
          "simfl privacy account: Invalid value for '--neighbors': 'replace' is not one of 'add_or_remove', "

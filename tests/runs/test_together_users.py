@@ -9,19 +9,15 @@ from simfl.algorithms.secure_sums import Answers
 from simfl.build.assembly import assemble
 from simfl.build.data import shared_data
 from simfl.errors import DataError, RunError, ScenarioError
-from simfl.records import RunFolder, read
-from simfl.runs.replay import replay
-from simfl.runs.runner import Simulation, prepare, resume
+from simfl.records import read
+from simfl.runs.runner import resume
 from simfl.runs.together import Group, groups_of
 from simfl.scenario import from_mapping
 from simfl.scenario.together import world_key
 from simfl.studies import sweep
-from simfl.tape.executor import choose_device
 from tests.fuzz_users import drawn
 from tests.runs.test_checkpoint import scenario
-from tests.runs.test_replay import check, said, taped
 from tests.runs.test_together import LEARNING, alone, changed, interrupted, played, same, same_as_whole
-from tests.test_fuzz_users import FAILS
 
 FEDAVG = "{kind: fedavg, fraction: 0.5, weighting: uniform, batch_size: 8, local_steps: 2, step_size: 0.3}"
 FEDBUFF = "{kind: fedbuff, buffer_size: 3, batch_size: 8, local_steps: 2, step_size: 0.3}"
@@ -114,28 +110,6 @@ def test_runs_of_users_are_the_same_alone_and_together(name, tmp_path):
         assert len(noises) == len(epsilons) == 2, "each account is that of its own noise"
 
 
-@pytest.mark.slow(but=["fedbuff tree"])
-@pytest.mark.parametrize("name", USERS)
-def test_replays_of_users_are_the_runs(name, tmp_path):
-    first, *others = variants(of_users(name))
-    made = check(first, others, tmp_path)
-    assert {"cohorts"} < {*made.manifest.tables}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["fedavg adaptive", "fedbuff sent away"])
-def test_the_tape_of_a_resumed_run_of_users_is_whole(name, tmp_path):
-    first, *others = variants(of_users(name))
-    simulation = Simulation(prepare(taped(first)), choose_device("cpu"), every_s=1e9)
-    try:
-        cut = simulation.run(RunFolder.create(tmp_path, "run", "cut"), ends_after=100)
-    finally:
-        simulation.release()
-    whole = resume(cut.folder, progress=False)
-    for other in others:
-        same(replay(whole.folder, said(first, other), out=tmp_path, progress=False), alone(other, tmp_path))
-
-
 @pytest.mark.slow
 def test_what_reaches_the_releases_keeps_runs_apart():
     """Budgets that end at other releases, grids of other noise, other strategies and rules."""
@@ -217,7 +191,7 @@ def test_a_group_is_given_up_if_one_run_ends_while_a_secure_sum_is_unmasked(tmp_
 
 
 @pytest.mark.slow
-def test_runs_that_end_while_a_secure_sum_is_unmasked_have_it_together_and_replayed(tmp_path):
+def test_runs_that_end_while_a_secure_sum_is_unmasked_have_it_together(tmp_path):
     base = of_users("secure")
     sums = alone(base, tmp_path / "whole").secure_sums
     ends = {"stop.updates": None, "stop.time": float(sums["time_s"][3]) - 1e-6}
@@ -225,7 +199,7 @@ def test_runs_that_end_while_a_secure_sum_is_unmasked_have_it_together_and_repla
     results, _, refusals = played(scenarios, tmp_path)
     assert refusals == []
     assert compare(scenarios, results, tmp_path) == 2
-    for run in (*results.values(), check(scenarios[0], scenarios[1:], tmp_path)):
+    for run in results.values():
         assert run.cohorts["release"].nunique() == (run.secure_sums["members"] > 0).sum() + 1
         assert run.metrics["epsilon"].iloc[-1] == run.clients["epsilon"].max()
 
@@ -253,33 +227,6 @@ def test_drawn_sweeps_of_users_are_the_same_alone_and_together(lot, tmp_path):
         number = compare(scenarios, results, tmp_path / str(seed))
         compared += number * (len(groups) < len(scenarios))
     assert compared >= 12
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("lot", range(4))
-def test_drawn_runs_of_users_are_replayed(lot, tmp_path):
-    replayed = 0
-    for seed in range(lot, 80, 4):
-        first, *others = drawn_variants(seed, tmp_path) or [None]
-        if first is None:
-            continue
-        out = tmp_path / str(seed)
-        try:
-            made = alone(taped(first), out / "taped")
-        except (ScenarioError, RunError) as refusal:  # it has no tape, or fails alone, too
-            if not any(words in str(refusal) for words in ("record.tape", *FAILS)):
-                raise
-            continue
-        for other in others:
-            if parted([first, other]):
-                with pytest.raises(
-                    ScenarioError, match="expected changes that reach models alone, found other releases"
-                ):
-                    replay(made.folder, said(first, other), out=out, progress=False)
-            else:
-                same(replay(made.folder, said(first, other), out=out, progress=False), alone(other, out))
-                replayed += 1
-    assert replayed > 8
 
 
 @pytest.mark.slow

@@ -159,7 +159,7 @@ BROKEN = [
         "unknown_key_far",
         ADPSGD + "record: {everything: true}\n",
         "{file}: record.everything: expected a key of record (updates, messages, timeline, epsilon, client_models, "
-        "tape, play), found 'everything'; remove it",
+        "play), found 'everything'; remove it",
     ),
     Broken(
         "play_without_messages",
@@ -297,6 +297,12 @@ BROKEN = [
         ADPSGD + "privacy: {noise_multiplier: 1, quantize: true}\n",
         "{file}: privacy.quantize: expected a key of privacy, found 'quantize', which was removed; delete it: the "
         "noise of examples is one of real numbers",
+    ),
+    Broken(
+        "a_tape_for_replays",
+        ADPSGD + "record: {tape: true}\n",
+        "{file}: record.tape: expected a key of record, found 'tape', which was removed; delete it: simfl sweep plays "
+        "runs that differ in arithmetic alone together",
     ),
     Broken(
         "missing_kind",

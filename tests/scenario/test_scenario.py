@@ -130,7 +130,6 @@ def test_an_algorithm_is_a_complete_scenario() -> None:
             "timeline": False,
             "epsilon": True,
             "client_models": False,
-            "tape": False,
             "play": False,
         },
     }
@@ -390,7 +389,7 @@ def test_invalid_replacement_is_one_line(changes: dict[str, Any], line: str) -> 
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("section", ["privacy: {quantize: false}"])
+@pytest.mark.parametrize("section", ["privacy: {quantize: false}", "record: {tape: false}"])
 def test_a_removed_key_that_earlier_versions_wrote_and_that_was_off_is_dropped(section: str) -> None:
     plain = re.sub(r"\w+: false", "", section)
     assert loads(f"algorithm: adpsgd\n{section}").digest() == loads(f"algorithm: adpsgd\n{plain}").digest()

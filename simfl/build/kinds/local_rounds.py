@@ -49,7 +49,6 @@ class LocalRoundsKind(LocalStepsKind[LocalRoundsConfig], BoundedKind[LocalRounds
         "fedavg", "fedprox", "scaffold", "feddyn", "fednova", "ditto", "diloco", "streaming_diloco",
         "fedasync", "fedbuff", "ca2fl", "ace", "fadas", "fedat", "favas", "area",
     )  # fmt: skip
-    numbers_for_models: ClassVar[tuple[str, ...]] = ("alpha", "mu")
 
     def options(self, setup: Setup) -> dict[str, Any]:
         """Add the pull that belongs to the algorithm."""
