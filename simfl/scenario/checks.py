@@ -87,9 +87,9 @@ def warnings(scenario: Sections) -> Iterator[str]:
         return
     if privacy.mechanism == "gaussian_unclipped":
         yield "privacy.mechanism: gaussian_unclipped bounds no example's influence; its epsilon is never certified"
-    if privacy.mechanism == "laplace_l2_radius_only":
+    if privacy.second_moment == "paper":
         yield (
-            "privacy.mechanism: laplace_l2_radius_only is not private for more than one parameter; its epsilon is "
+            f"privacy.mechanism: {privacy.mechanism} is not private for more than one parameter; its epsilon is "
             "never certified; use laplace_l2"
         )
     if privacy.partial:

@@ -9,6 +9,7 @@ PLUGIN = Plugin(
     configs=(f"{_HERE}.config",),
     algorithms=(f"{_HERE}.audp", f"{_HERE}.mapa"),
     kinds=(f"{_HERE}.kind",),
+    mechanisms=(f"{_HERE}.printed",),
     commands={"privacy mapa": f"{_HERE}.commands:command"},
     studies={"mapa": f"{_HERE}.study:PAPER"},
 )

@@ -9,11 +9,27 @@ from pydantic import Field
 
 from simfl.scenario.algorithms.base import Sections
 from simfl.scenario.algorithms.served import ServedSgd
-from simfl.scenario.fields import Count, Flag, NonNegative, OpenShare, Positive, Settled, variant
+from simfl.scenario.fields import Count, Flag, NonNegative, OpenShare, Positive, PositiveEach, Settled, option, variant
+from simfl.scenario.privacy import FixedNorm, LaplaceL2RadiusOnly
 from simfl.scenario.problems import Problem
 from simfl.scenario.schedules import StepSize
 
 _PLAIN = "its step sizes are made for plain SGD; use async_sgd with server_optimizer"
+
+
+class LaplaceL2RadiusOnlyMean(LaplaceL2RadiusOnly):
+    """The noise of the MAPA paper's code on a clipped mean: not private, never certified.
+
+    The listing prints the clip like this.
+    """
+
+    protects = "client"
+    mechanism: Literal["laplace_l2_radius_only_mean"] = variant("laplace_l2_radius_only_mean")  # type: ignore[assignment]
+    clipping_norm: FixedNorm = option(1.0, "C, the bound on the L2 norm of the mean gradient of a mini-batch")
+    epsilon_per_release: PositiveEach = option(
+        1.0,
+        "epsilon of the sensitivity 2C of the mean, one for all clients or one for each: batch_size times the paper's",
+    )
 
 
 class Audp(ServedSgd):

@@ -103,9 +103,12 @@ def plan(scenario: Scenario, dimension: int) -> tuple[mapa.Stage, ...]:
     initial = mapa.audp_sensitivity(privacy.clipping_norm, batch)
     if config.failure_probability is not None:
         initial = mapa.initial_sensitivity(config.sampling_std, batch, config.failure_probability)
+    epsilon = min(levels) if isinstance(levels, tuple) else levels
+    if privacy.protects == "client":  # the listing clips the mean, to the norm of examples, and takes dS for 2C/b
+        epsilon /= batch
     stages = mapa.stages(
         formulas(MapaKind(scenario), dimension, config.initial_gap),
-        min(levels) if isinstance(levels, tuple) else levels,
+        epsilon,
         initial=initial,
         theta=config.reduction,
         steps=MANY if stop.updates is None else stop.updates,

@@ -13,10 +13,10 @@ from simfl.errors import DataError
 from simfl.papers.mapa.study_runs import (
     ACCURACY,
     ASYNCHRONOUS,
+    BATCH,
     BETWEEN,
     BOUNDS,
     CHOICES,
-    CLIPS,
     CLOSE,
     CONVERGENCE,
     COUNTED,
@@ -27,10 +27,12 @@ from simfl.papers.mapa.study_runs import (
     KINDS,
     LOSSES,
     NETWORK,
+    NONE,
     NORMS,
     OPEN,
     PARAMETERS,
     PARITY,
+    PRINTED,
     PRIVATE,
     SERVERS,
     SIGMAS,
@@ -43,10 +45,22 @@ from simfl.papers.mapa.study_runs import (
     Task,
     cell_of,
 )
+from simfl.papers.mapa.theory import printed_epsilon
 from simfl.privacy.mechanisms import LaplaceL2, LaplaceL2RadiusOnly
 from simfl.records import Run
 from simfl.records.comparison import median_of
-from simfl.studies.evidence import SEEDS, NotMeasuredError, Part, Reading, above, below, exactly, show, within
+from simfl.studies.evidence import (
+    SEEDS,
+    NotMeasuredError,
+    Part,
+    Reading,
+    above,
+    below,
+    exactly,
+    show,
+    show_ratio,
+    within,
+)
 from simfl.studies.papers import Cell, Number, Runs, Section, mean
 
 # -- measures --------------------------------------------------------------------------------------
@@ -104,7 +118,7 @@ def epsilon_numbers(runs: Runs) -> Iterator[Number]:
     """Yield Figure 6."""
     part = f"{ACCURACY}: noise of the published code, which is private for no ε"
     for cell in runs.cells(ACCURACY):
-        row, column = (cell[:-1], f"ε = {cell[-1]:g}") if cell[1] in CLIPS else (cell, "no noise")
+        row, column = (cell, "no noise") if cell[1] in ("ASGD", "CSGD") else (cell[:-1], f"ε = {cell[-1]:g}")
         accuracies = runs.accuracy(ACCURACY, cell)
         yield Number(part, ACCURACY.label(*row), column, accuracies, digits=1, unit="test accuracy, %")
 
@@ -194,9 +208,10 @@ def ran(runs: Runs, sigma: int, *models: str) -> list[Task]:
 def combined(runs: Runs, *models: str) -> Iterator[tuple[dict[str, str], bool, list[Task], int]]:
     """Yield what a claim "in all sub-figures" is judged by.
 
-    These are the choices of a reading, whether the text names them, the tasks of all models and data sets with these
-    choices, and σ. The choices are the classes of LR and the hinge of the SVM. σ is a choice where LR alone is judged,
-    since the other models were run with the first one.
+    These are the choices of a reading, whether they are nearest to the paper, the tasks of all models and data sets
+    with these choices, and σ. The choices are the classes of LR and the hinge of the SVM. σ is a choice where LR alone
+    is judged, since the other models were run with the first one, that of the published code. The text has a two-way
+    LR, and does not tell two groups of digits or two hinges apart.
     """
     for sigma in SIGMAS if models == ("LR",) else SIGMAS[:1]:
         tasks = ran(runs, sigma, *models)
@@ -204,7 +219,7 @@ def combined(runs: Runs, *models: str) -> Iterator[tuple[dict[str, str], bool, l
         of_models = [[choice for choice in CHOICES[m] if any(t.choice == choice for t in tasks)] for m in open_models]
         for choices in itertools.product(*of_models) if tasks else ():
             named = {OPEN[model]: choice for model, choice in zip(open_models, choices, strict=True)}
-            own = "LR" in open_models and choices[open_models.index("LR")] in TWO_WAY
+            own = sigma == SIGMAS[0] and ("LR" not in open_models or choices[open_models.index("LR")] in TWO_WAY)
             of_sigma = {"σ": f"{sigma}"} if models == ("LR",) else {}
             yield named | of_sigma, own, [task for task in tasks if task.choice in ("", *choices)], sigma
 
@@ -214,17 +229,30 @@ def _percent(runs: Runs, section: Section, cell: Cell) -> str:
     return show(runs.accuracy(section, cell), 1)
 
 
-def _pair(task: Task, sigma: int, bound: str, epsilon: float) -> tuple[Cell, Cell]:
+def _pair(task: Task, sigma: int, bound: str, epsilon: float, mapa: str = "MAPA") -> tuple[Cell, Cell]:
     """Return the cells of MAPA and AUDP."""
-    return cell_of(task, "MAPA", sigma, epsilon), cell_of(task, "AUDP", sigma, bound, epsilon)
+    return cell_of(task, mapa, sigma, epsilon), cell_of(task, "AUDP", sigma, bound, epsilon)
+
+
+def forms(models: Sequence[str]) -> dict[str, dict[str, str]]:
+    """Return the forms of MAPA with the choices of a reading: the listing's was run for LR alone."""
+    if tuple(models) != ("LR",):
+        return {"MAPA": {}}
+    return {"MAPA": {"MAPA clips": "each example"}, PRINTED: {"MAPA clips": "the mean, as printed"}}
 
 
 def beats_audp(runs: Runs, *models: str, epsilons: Sequence[float] = (0.1,)) -> Iterator[Reading]:
-    """Judge whether MAPA is more accurate than AUDP at some epsilons."""
-    for (choices, own, tasks, sigma), bound in itertools.product(combined(runs, *models), BOUNDS):
+    """Judge whether MAPA is more accurate than AUDP at some epsilons.
+
+    Nearest to the paper are AUDP without clipping, as in the text and the code, and MAPA as printed where it was run.
+    """
+    kinds = forms(models)
+    for (form, clip_), (choices, own, tasks, sigma), bound in itertools.product(
+        kinds.items(), list(combined(runs, *models)), BOUNDS
+    ):
         parts = []
         for task, epsilon in itertools.product(tasks, epsilons):
-            mapa, audp = _pair(task, sigma, bound, epsilon)
+            mapa, audp = _pair(task, sigma, bound, epsilon, form)
             if runs.has(ACCURACY, mapa, audp):
                 lead = runs.ahead(ACCURACY, mapa, audp)
                 clip = runs.first(ACCURACY, audp).scenario["privacy"]["clipping_norm"]
@@ -233,9 +261,10 @@ def beats_audp(runs: Runs, *models: str, epsilons: Sequence[float] = (0.1,)) -> 
                     f"{task}: {show(lead, 1, True)} points ahead at ε = {epsilon:g}: "
                     f"{_percent(runs, ACCURACY, mapa)} % against AUDP's {_percent(runs, ACCURACY, audp)} %, {how}"
                 )
-                parts.append(above(lead, 0.0, text))
+                parts.append(above(lead, 0.0, text, NONE))
         if parts:
-            yield Reading({**choices, "G": bound}, parts, own=own)
+            nearest = own and bound == UNCLIPPED and form == [*kinds][-1]
+            yield Reading({**choices, **clip_, "G": bound}, parts, own=nearest)
 
 
 def beats_audp_everywhere(runs: Runs) -> Iterator[Reading]:
@@ -278,7 +307,8 @@ def leads_by(runs: Runs, panel: str) -> Iterator[Reading]:
         for meaning, lead in _leads(runs, task, bound).items():
             if percent < 100 or meaning != "in points":  # no accuracy can grow by 100 points
                 text = f"{show(lead, 1, True)} % {meaning} at ε = 0.1 (bar: {bar:g} %, three quarters of {percent:g} %)"
-                yield Reading({"panel": str(task), "G": bound, "%": meaning}, [above(lead, bar, text)])
+                choices = {"panel": str(task), "G": bound, "%": meaning}
+                yield Reading(choices, [above(lead, bar, text)], own=bound == UNCLIPPED)
 
 
 def leads_most_at_small_epsilon(runs: Runs) -> Iterator[Reading]:
@@ -291,9 +321,9 @@ def leads_most_at_small_epsilon(runs: Runs) -> Iterator[Reading]:
                 small, large = (runs.ahead(ACCURACY, *pair) for pair in pairs)
                 more = [one - other for one, other in zip(small, large, strict=True)]
                 text = f"{task}: {show(small, 1, True)} points ahead at ε = 0.1, {show(large, 1, True)} at 0.5"
-                parts.append(above(more, 0.0, text))
+                parts.append(above(more, 0.0, text, NONE))
         if parts:
-            yield Reading({**choices, "G": bound}, parts, own=own)
+            yield Reading({**choices, "G": bound}, parts, own=own and bound == UNCLIPPED)
 
 
 def mapa_grows(runs: Runs) -> Iterator[Reading]:
@@ -305,7 +335,7 @@ def mapa_grows(runs: Runs) -> Iterator[Reading]:
             cells = [cell_of(task, "MAPA", sigma, epsilon) for epsilon in accuracies]
             if len(cells) > 1:
                 curve = ", ".join(f"{show(values, 1)} at ε = {epsilon:g}" for epsilon, values in accuracies.items())
-                parts.append(above(runs.ahead(ACCURACY, cells[-1], cells[0]), 0.0, f"{task}: {curve} %"))
+                parts.append(above(runs.ahead(ACCURACY, cells[-1], cells[0]), 0.0, f"{task}: {curve} %", NONE))
             for less, more in itertools.pairwise(cells if len(cells) > 2 else []):
                 step = runs.ahead(ACCURACY, more, less)
                 text = f"{task}: {show(step, 1, True)} from ε = {less[-1]:g} to {more[-1]:g} (bar: no fall of a point)"
@@ -322,45 +352,31 @@ def audp_grows(runs: Runs) -> Iterator[Reading]:
             small, large = (_pair(task, sigma, bound, epsilon)[1] for epsilon in (0.1, 0.5))
             if runs.has(ACCURACY, small, large):
                 ends = f"{_percent(runs, ACCURACY, small)} % at ε = 0.1, {_percent(runs, ACCURACY, large)} % at 0.5"
-                parts.append(above(runs.ahead(ACCURACY, large, small), 0.0, f"{task}: {ends}"))
+                parts.append(above(runs.ahead(ACCURACY, large, small), 0.0, f"{task}: {ends}", NONE))
         if parts:
-            yield Reading({**choices, "G": bound}, parts, own=own)
+            yield Reading({**choices, "G": bound}, parts, own=own and bound == UNCLIPPED)
 
 
-def near_asgd(runs: Runs, *models: str, lead: float = -CLOSE) -> Iterator[Reading]:
+def near_asgd(runs: Runs, *models: str, lead: float = -CLOSE, least: float = 0.0) -> Iterator[Reading]:
     """Judge whether MAPA's lead over ASGD exceeds a bar, at the largest epsilon.
 
-    A negative bar allows MAPA to be behind by as many points.
+    A negative bar allows MAPA to be behind by as many points; a lead over it of less than `least` is none.
     """
-    bar = f" (bar: {-lead:g} points behind)" if lead else ""
-    for choices, own, tasks, sigma in combined(runs, *models):
+    bar, kinds = f" (bar: {-lead:g} points behind)" if lead else "", forms(models)
+    for (form, clip), (choices, own, tasks, sigma) in itertools.product(kinds.items(), list(combined(runs, *models))):
         parts = []
         for task in tasks:
-            mapa, asgd = cell_of(task, "MAPA", sigma, 0.5), cell_of(task, "ASGD", sigma)
+            mapa, asgd = cell_of(task, form, sigma, 0.5), cell_of(task, "ASGD", sigma)
             if runs.has(ACCURACY, mapa, asgd):
                 both = f"{_percent(runs, ACCURACY, mapa)} % at ε = 0.5, ASGD {_percent(runs, ACCURACY, asgd)} %"
-                parts.append(above(runs.ahead(ACCURACY, mapa, asgd), lead, f"{task}: {both}{bar}"))
+                parts.append(above(runs.ahead(ACCURACY, mapa, asgd), lead, f"{task}: {both}{bar}", least))
         if parts:
-            yield Reading(choices, parts, own=own)
+            yield Reading({**choices, **clip}, parts, own=own and form == [*kinds][-1])
 
 
 def beyond_asgd(runs: Runs) -> Iterator[Reading]:
     """Judge whether logistic regression by MAPA is even more accurate than by ASGD."""
-    return near_asgd(runs, "LR", lead=0.0)
-
-
-def csgd_is_best(runs: Runs) -> Iterator[Reading]:
-    """Judge whether CSGD is more accurate than the asynchronous algorithms."""
-    for choices, own, tasks, sigma in combined(runs):
-        parts = []
-        for task, other in itertools.product(tasks, (("ASGD",), ("MAPA",))):
-            csgd = cell_of(task, "CSGD", sigma)
-            cell = cell_of(task, *other, sigma, *([0.5] * (other == ("MAPA",))))
-            if runs.has(ACCURACY, csgd, cell):
-                both = f"{_percent(runs, ACCURACY, csgd)} %, {other[0]} {_percent(runs, ACCURACY, cell)} %"
-                parts.append(above(runs.ahead(ACCURACY, csgd, cell), 0.0, f"{task}: {both}"))
-        if parts:
-            yield Reading(choices, parts, own=own)
+    return near_asgd(runs, "LR", lead=0.0, least=NONE)
 
 
 # -- claims of Figure 5 ----------------------------------------------------------------------------
@@ -411,7 +427,7 @@ def bad_bound(runs: Runs, bad: float, least: float) -> Iterator[Reading]:
     for task, choices in clipped_tasks(runs):
         lost = runs.ahead(NORMS, cell_of(task, "AUDP", 3), cell_of(task, "AUDP", bad))
         text = f"{_ends(runs, task, 'AUDP')}: C = 3 is {show(lost, 1, True)} points ahead (bar: {least:g})"
-        yield Reading(choices, [above(lost, least, text)], own=task.two_way)
+        yield Reading(choices, [above(lost, least, text, 0.0 if least else NONE)], own=task.two_way)
 
 
 # -- claims of Figure 7 ----------------------------------------------------------------------------
@@ -457,10 +473,11 @@ def times_as_many(runs: Runs, many: Cell, few: Cell, loss: float, times: float, 
     show that the claim holds, not that it fails; one on `few` can show that it fails, not that it holds.
     """
     orders = runs.pairs(CONVERGENCE, many, few, partial(_orders, loss=loss))
-    evidence = above(orders, math.log10(times), text)
+    ratio = show_ratio([order * math.log(10.0) for order in orders])
+    evidence = above(orders, math.log10(times), f"{text}{f': {ratio} times as many' * bool(ratio)}", math.log10(1.1))
     bounded = {False: many, True: few}
     open_ = evidence.held is not None and not all_converge(runs, bounded[evidence.held], loss)
-    return Part(None, evidence.text) if open_ else evidence
+    return Part(None, evidence.text, evidence.seeds) if open_ else evidence
 
 
 def more_servers(runs: Runs) -> Iterator[Reading]:
@@ -496,7 +513,7 @@ def saves_against_audp(runs: Runs) -> Iterator[Reading]:
             counts = f"MAPA {_count(runs, few, loss)} updates, AUDP {_count(runs, many, loss)}"
             text = f"K = {count}: {counts} (bar: ten times as many)"
             parts.append(times_as_many(runs, many, few, loss, 10.0, text))
-        yield Reading({**choices, "G": bound}, parts, own=task.two_way)
+        yield Reading({**choices, "G": bound}, parts, own=task.two_way and bound == UNCLIPPED)
 
 
 def saves_against_asgd(runs: Runs) -> Iterator[Reading]:
@@ -528,7 +545,7 @@ def _ahead(runs: Runs, one: Cell, other: Cell, updates: int, bar: float = 0.0, s
     """Return whether one cell of the testbed leads another after some updates."""
     first, second = (_after(runs, TESTBED, cell, updates) for cell in (one, other))
     text = f"{setting}{first} % against {other[0]}'s {second} %" + (f" (bar: {-bar:g} points)" if bar else "")
-    return above(_gain(runs, TESTBED, one, other, updates), bar, text)
+    return above(_gain(runs, TESTBED, one, other, updates), bar, text, 0.0 if bar else NONE)
 
 
 def on_the_testbed(runs: Runs) -> Iterator[Reading]:
@@ -537,7 +554,7 @@ def on_the_testbed(runs: Runs) -> Iterator[Reading]:
     for bound, updates in itertools.product((FOUR, UNCLIPPED), BETWEEN):
         places = [(count, cell_of("AUDP", count, bound)) for count in SERVERS]
         parts = [_ahead(runs, ("MAPA", count), audp, updates, setting=f"K = {count}: ") for count, audp in places]
-        yield Reading({"G": bound, "after": f"{updates:,} updates"}, parts)
+        yield Reading({"G": bound, "after": f"{updates:,} updates"}, parts, own=bound == UNCLIPPED)
 
 
 def beyond_asgd_on_the_testbed(runs: Runs) -> Iterator[Reading]:
@@ -556,7 +573,7 @@ def near_csgd(runs: Runs) -> Iterator[Reading]:
         parts = [
             _ahead(runs, cell, ("CSGD",), BETWEEN[-1], -CLOSE, setting=f"{cell[0]}, K = {cell[1]}: ") for cell in cells
         ]
-        yield Reading({"G": bound}, parts)
+        yield Reading({"G": bound}, parts, own=bound == UNCLIPPED)
 
 
 def tried(name: str) -> dict[float, Cell]:
@@ -596,7 +613,7 @@ def rises(runs: Runs, name: str, updates: int, falling: bool = False) -> Iterato
     for less, more in itertools.pairwise(tried(name).values()):
         gain = _gain(runs, PARAMETERS, more, less, updates)
         curve = "" if parts else f"{_curve(runs, name, updates)}: "
-        parts.append(judge(gain, 0.0, f"{curve}{show(gain, 1, True)} points from one value to the next"))
+        parts.append(judge(gain, 0.0, f"{curve}{show(gain, 1, True)} points from one value to the next", NONE))
     yield Reading({}, parts, own=True)
 
 
@@ -613,7 +630,11 @@ def private(runs: Runs) -> Iterator[Reading]:
         certified = runs.epsilon(PRIVATE, ("MAPA", 0.1))
         text = f"the whole run is certified with ε = {show(certified)}, δ = 1e-5, at ε = 0.1 of an iteration"
         part = exactly(not any(map(math.isnan, certified)), text)
-        yield Reading({"noise": "of the printed density"}, [part], own=True)
+        yield Reading({"noise": "of the printed density"}, [part])
+    cost = printed_epsilon(0.1, BATCH)
+    text = f"two clipped means differ by b ΔS: an iteration costs {cost:g} at ε = 0.1, b = {BATCH} times as much"
+    choices = {"noise": "of the printed density, on a clipped mean as printed"}
+    yield Reading(choices, [exactly(cost <= 0.1, text)], own=True)
 
 
 def useful_and_private(runs: Runs) -> Iterator[Reading]:

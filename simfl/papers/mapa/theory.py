@@ -198,6 +198,17 @@ def audp_sensitivity(gradient_bound: float, batch_size: int) -> float:
     return 2.0 * gradient_bound / batch_size
 
 
+def printed_epsilon(epsilon: float, batch_size: int) -> float:
+    """Return the epsilon of a release whose mean is clipped to b dS/2: b epsilon.
+
+    Line 5 of Algorithm 1 clips the mean over the batch. One example that is replaced can turn it round, by b dS, and
+    noise of the density exp(-epsilon ||x||/dS) then has the epsilon b dS/(dS/epsilon).
+    """
+    checks.positive(epsilon=epsilon)
+    checks.whole(1, batch_size=batch_size)
+    return batch_size * epsilon
+
+
 # -- MAPA's stages ---------------------------------------------------------------------------
 
 

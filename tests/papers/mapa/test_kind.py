@@ -151,3 +151,18 @@ def test_noise_on_the_first_convolution_alone_is_never_certified():
     assert not setup.ledger.certified
     assert "sent as they are" in setup.ledger.statement
     assert any(line.startswith("privacy.noise_on: first_convolution sends") for line in setup.warnings)
+
+
+def test_a_clipped_mean_has_the_stages_and_noise_of_the_listing_at_b_times_its_epsilon():
+    """Line 5 of Algorithm 1 as printed: C = b dS/2 bounds the mean, and its noise has scale dS/epsilon."""
+    staged = {**STAGED, "failure_probability": 1e-3}
+    as_printed = {"mechanism": "laplace_l2_radius_only_mean", "epsilon_per_release": mapa.printed_epsilon(0.1, 12)}
+    each, mean = setup_of(staged, RADIUS_ONLY), setup_of(staged, as_printed)
+    for one, other in zip(algorithm_of(each).stages, algorithm_of(mean).stages, strict=True):
+        assert (one.first, one.noise) == (other.first, other.noise)
+        assert other.clipping_norm == pytest.approx(one.clipping_norm, rel=1e-12)
+        assert other.step_size == pytest.approx(one.step_size, rel=1e-12)
+    assert mean.training.noise_scale == pytest.approx(each.training.noise_scale), "on the sum"
+    assert (each.problem.clipping.clip, mean.problem.clipping.clip) == ("example", "update")
+    assert not mean.ledger.certified
+    assert any("laplace_l2_radius_only_mean is not private" in line for line in mean.warnings)

@@ -17,6 +17,7 @@ from simfl.papers.mapa.theory import (
     initial_sensitivity,
     literal_epsilon,
     noise_second_moment,
+    printed_epsilon,
     radius_only_delta,
     stage_steps,
     stages,
@@ -322,3 +323,21 @@ def test_wrong_arguments(call, message):
 def test_a_stage_of_infinite_length_is_a_violated_condition():
     with pytest.raises(ConditionError, match=r"\(15\) asks for T_s = inf updates"):
         stage_steps(PAPER, 1.0, 1e200)
+
+
+def test_one_example_turns_a_clipped_mean_round():
+    """Two batches that differ in one example: clipped as a whole, the means differ by b dS; clipped each, by dS."""
+    b, sensitivity = 12, 0.5
+    norm = clipping_norm(sensitivity, b)
+
+    def clip(vector):
+        return vector / max(1.0, np.linalg.norm(vector) / norm)
+
+    shared = np.full((b - 1, 1), 1e-9)
+    batches = [np.vstack([shared, [[sign * 1e6]]]) for sign in (1, -1)]
+    whole = [clip(batch.mean(axis=0)) for batch in batches]
+    each = [np.mean([clip(one) for one in batch], axis=0) for batch in batches]
+    assert np.linalg.norm(whole[0] - whole[1]) == pytest.approx(b * sensitivity)
+    assert np.linalg.norm(each[0] - each[1]) == pytest.approx(sensitivity)
+    # The loss of a release is the distance over the noise's scale dS/epsilon.
+    assert printed_epsilon(0.1, b) == pytest.approx(b * sensitivity / (sensitivity / 0.1)) == pytest.approx(1.2)
