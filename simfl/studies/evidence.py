@@ -19,7 +19,8 @@ from simfl.records.display import show_fixed
 
 #: Fewer seeds decide nothing.
 SEEDS = 5
-
+#: Where more seeds than these would be needed, the claim is said to be beyond them.
+MOST_SEEDS = 200
 
 #: The share of the deciding readings that must hold for "mostly", and the largest share of "not reproduced".
 MOST, FEW = 2 / 3, 1 / 10
@@ -34,6 +35,12 @@ class Verdict(enum.StrEnum):
     NOT_REPRODUCED = "not reproduced"
     UNDECIDABLE = "not decidable here"
     """The seeds or the budget do not decide, runs are missing, or nothing here can test the claim."""
+    NOT_RUN = "not run in the quick form"
+    """The quick form has no runs for the claim."""
+
+
+#: The mark of a reading that no other one is nearer to the paper than.
+NEAREST = "nearest to the paper"
 
 
 class NotMeasuredError(SimflError):
@@ -42,10 +49,14 @@ class NotMeasuredError(SimflError):
 
 @dataclass(frozen=True)
 class Part:
-    """One part of a claim; `held` is None if the seeds do not decide."""
+    """One part of a claim; `held` is None if the seeds do not decide.
+
+    `seeds` is about how many would decide it then, NaN if that is unknown.
+    """
 
     held: bool | None
     text: str
+    seeds: float = math.nan
 
 
 @dataclass(frozen=True)
@@ -54,7 +65,7 @@ class Reading:
 
     `choices` maps an open setting to its value. All `parts` must hold: a claim "at every noise level" has a part for
     each level. `afterwards` says whether the choice was made after seeing how the result compares with the paper's, and
-    `own` whether it is the paper's own setting, as far as its text says.
+    `own` whether no other reading is nearer to the paper's setting, as far as its text says.
     """
 
     choices: Mapping[str, str]
@@ -70,8 +81,8 @@ class Reading:
     @property
     def label(self) -> str:
         """Its name in tables."""
-        words = ", ".join(_choice(key, value) for key, value in self.choices.items()) or "the paper's setting"
-        marks = ["the paper's own"] * (self.own and bool(self.choices))
+        words = ", ".join(_choice(key, value) for key, value in self.choices.items()) or "the only one"
+        marks = [NEAREST] * (self.own and bool(self.choices))
         marks += ["chosen after the result was seen"] * self.afterwards
         return words + (f" ({'; '.join(marks)})" if marks else "")
 
@@ -101,10 +112,12 @@ def above(values: Sequence[float], bar: float, text: str, least: float = 0.0) ->
 
     There is a value per seed; with NaN among them (runs that diverged) nothing holds, unless `typical` replaced it. It
     is held if the whole interval is above `bar`. Leads smaller than `least` do not count: it is not held if the whole
-    interval is below `bar + least`. `text` has the values in words.
+    interval is below `bar + least`. Without `least`, no number of seeds decides where there is no difference. `text`
+    has the values in words.
     """
     interval = decisive(values)
-    return Part(_decide(interval, interval.low > bar, interval.high < bar + least), text)
+    held = _decide(interval, interval.low > bar, interval.high < bar + least)
+    return Part(held, text, _enough(values, interval, max(interval.mean - bar, bar + least - interval.mean), held))
 
 
 def below(values: Sequence[float], bar: float, text: str, least: float = 0.0) -> Part:
@@ -115,8 +128,21 @@ def below(values: Sequence[float], bar: float, text: str, least: float = 0.0) ->
 def within(values: Sequence[float], bar: float, text: str) -> Part:
     """Return whether differences are at most `bar` either way."""
     interval = decisive(values)
-    held = -bar <= interval.low and interval.high <= bar
-    return Part(_decide(interval, held, interval.low > bar or interval.high < -bar), text)
+    inside = -bar <= interval.low and interval.high <= bar
+    held = _decide(interval, inside, interval.low > bar or interval.high < -bar)
+    return Part(held, text, _enough(values, interval, abs(bar - abs(interval.mean)), held))
+
+
+def show_ratio(logs: Sequence[float], digits: int = 2) -> str:
+    """Write ratios by their logarithms: the geometric mean with its interval, `2.31 (2.10 to 2.55)`.
+
+    It is "" where a ratio is not finite.
+    """
+    if not logs or not all(map(math.isfinite, logs)):
+        return ""
+    interval = interval_of(logs)
+    ends = [f"{math.exp(value):,.{digits}f}" for value in (interval.mean, interval.low, interval.high)]
+    return ends[0] if len(set(logs)) == 1 or math.isnan(interval.low) else f"{ends[0]} ({ends[1]} to {ends[2]})"
 
 
 def log_ratio(one: float, other: float) -> float:
@@ -135,6 +161,13 @@ def decisive(values: Sequence[float]) -> Interval:
     if len(values) < SEEDS:
         return Interval(math.nan, math.nan, math.nan)
     return median_of(values) if any(map(math.isinf, values)) else interval_of(values)
+
+
+def _enough(values: Sequence[float], interval: Interval, distance: float, held: bool | None) -> float:
+    """Return about how many seeds bring half an interval down to a distance from the bar."""
+    if held is not None or not math.isfinite(interval.half_width):
+        return math.nan
+    return len(values) * (interval.half_width / distance) ** 2 if distance > 0 else math.inf
 
 
 def _decide(interval: Interval, held: bool, failed: bool) -> bool | None:
@@ -164,11 +197,11 @@ class Counts:
 def verdict_of(readings: Sequence[Reading], short: str = "") -> Verdict:
     """Return the verdict over all readings, of which there must be at least one.
 
-    *Reproduced*: every reading holds. *Mostly*: at least two thirds of those that decide hold, the paper's own setting
-    among them. *Not reproduced*: at most one in ten of those that decide holds, and none that is the paper's own.
-    *Not decidable here*: most readings are undecided, or the paper's own are while two thirds of the others hold.
-    *Mixed*: all else. Where no reading is marked as the paper's own, its text leaves the setting open, and the shares
-    alone decide.
+    *Reproduced*: every reading holds. *Mostly*: at least two thirds of those that decide hold, those nearest to the
+    paper among them. *Not reproduced*: at most one in ten of those that decide holds, and none nearest to the paper.
+    *Not decidable here*: most readings are undecided, or those nearest to the paper are while two thirds of the others
+    hold. *Mixed*: all else. Where no reading is marked as nearest, the text leaves the setting open, or the study is
+    not of one paper, and the shares alone decide.
 
     `short` says how the runs fall short of the paper's budget: a claim that no reading supports may hold at that
     budget, so it is not decidable here.
@@ -186,6 +219,18 @@ def verdict_of(readings: Sequence[Reading], short: str = "") -> Verdict:
     if counts.yes <= FEW * decided and True not in own:
         return Verdict.NOT_REPRODUCED
     return Verdict.MIXED
+
+
+def seeds_needed(readings: Iterable[Reading]) -> str:
+    """Return how many seeds would decide the undecided readings, in words."""
+    parts = [part for reading in readings if reading.held is None for part in reading.parts if part.held is None]
+    numbers = [part.seeds for part in parts]
+    if not numbers or any(map(math.isnan, numbers)):
+        return "more seeds"
+    most = max(numbers)
+    if most > MOST_SEEDS:
+        return f"more than {MOST_SEEDS} seeds: the difference is too near to the bar for seeds to decide"
+    return f"about {max(SEEDS, math.ceil(most))} seeds"
 
 
 @dataclass(frozen=True)
@@ -213,6 +258,8 @@ class Judged:
     @property
     def words(self) -> str:
         """The verdict in words, with the counts of the readings where there are several."""
+        if self.verdict is Verdict.NOT_RUN:
+            return str(self.verdict)
         words = str(self.verdict) + f": {self.counts}" * (len(self.readings) > 1)
         if self.instead and self.readings:
             words += f" ({self.instead})"

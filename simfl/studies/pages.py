@@ -28,11 +28,11 @@ VERDICTS = """\
 | verdict | rule |
 | --- | --- |
 | reproduced | every reading holds |
-| mostly | at least two thirds of the readings that decide hold, the paper's own setting among them |
+| mostly | at least two thirds of the readings that decide hold, those nearest to the paper among them |
 | mixed | neither mostly nor not reproduced |
-| not reproduced | at most one in ten of the readings that decide holds, and none that is the paper's own setting |
-| not decidable here | most readings are undecided, or the paper's own is while most others hold; no run is possible; \
-or the claim fails at a smaller budget than the paper's. The measurement names what it would take |"""
+| not reproduced | at most one in ten of the readings that decide holds, and none that is nearest to the paper |
+| not decidable here | most readings are undecided, or those nearest to the paper are while most others hold; no run \
+is possible; or the claim fails at a smaller budget than the paper's. The measurement names what it would take |"""
 HELD = {True: "yes", False: "no", None: "undecided"}
 
 
@@ -40,7 +40,8 @@ def write(paper: Paper, quick: bool, swept: Sweep, runs: Runs, root: Path) -> Re
     """Write page, figures and tables of a study, its sweep's too; return it."""
     without_a_screen()
     name = f"{paper.name}-quick" if quick else paper.name
-    numbers, claims = counted(paper, runs), judged(paper, runs, quick)
+    lost = len(swept.finished) < len(swept.runs)
+    numbers, claims = counted(paper, runs), judged(paper, runs, quick, lost)
     try:
         swept.write_table()
         figures = tuple(draw(paper, runs, root / "figures" / name))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from simfl.records.sweeps import Sweep
-from simfl.studies.evidence import Judged, NotMeasuredError, Reading, Verdict, verdict_of
+from simfl.studies.evidence import Judged, NotMeasuredError, Reading, Verdict, seeds_needed, verdict_of
 from simfl.studies.papers import Number, Paper, Runs
 
 
@@ -29,17 +29,23 @@ def argument_of(name: str) -> str:
     return name.replace("_", "-")
 
 
-def judged(paper: Paper, runs: Runs, quick: bool = False) -> tuple[Judged, ...]:
-    """Return the claims with their verdicts; untestable ones come last."""
+def judged(paper: Paper, runs: Runs, quick: bool = False, lost: bool = False) -> tuple[Judged, ...]:
+    """Return the claims with their verdicts; untestable ones come last.
+
+    `quick` says whether it is the quick form, which does not run all claims, and `lost` whether runs of it failed or
+    are missing.
+    """
     claims = []
     for claim in paper.claims:
         readings: tuple[Reading, ...] = ()
         try:
             readings = tuple(claim.check(runs))
             verdict = verdict_of(readings, claim.short)
-            why = (claim.short or "more seeds") if verdict is Verdict.UNDECIDABLE else ""
+            why = (claim.short or seeds_needed(readings)) if verdict is Verdict.UNDECIDABLE else ""
         except NotMeasuredError as error:
-            verdict, why = Verdict.UNDECIDABLE, "not part of the quick form" if quick else str(error)
+            verdict, why = Verdict.UNDECIDABLE, str(error)
+            if quick and not lost:
+                verdict, why = Verdict.NOT_RUN, f"run by `simfl reproduce {argument_of(paper.name)}`"
         of_claim = claim.headline, claim.figure, claim.instead
         claims.append(Judged(claim.text, verdict, readings, why, *of_claim, quick=quick))
     return (*claims, *(Judged(text, Verdict.UNDECIDABLE, why=why, quick=quick) for text, why in paper.untested))

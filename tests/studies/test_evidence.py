@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from simfl.records.comparison import median_of
 from simfl.studies.evidence import (
+    MOST_SEEDS,
     Judged,
     NotMeasuredError,
     Part,
@@ -19,7 +20,9 @@ from simfl.studies.evidence import (
     exactly,
     log_ratio,
     measured,
+    seeds_needed,
     show,
+    show_ratio,
     typical,
     under,
     verdict_of,
@@ -88,6 +91,31 @@ def test_figures_and_tables_have_intervals_from_three_seeds_on():
     assert (interval.mean, interval.low, interval.high) == (2.5, -math.inf, 5.0)
 
 
+@pytest.mark.parametrize(
+    ("part", "seeds"),
+    [
+        # The mean 1 is 0.05 away from 0.95: half of the interval, 0.088, must shrink by that factor.
+        (above(NEAR_ONE, 0.95, ""), 5 * (0.0878 / 0.05) ** 2),
+        # With a band up to 1.07 the mean is 0.07 below its end, which decides sooner.
+        (above(NEAR_ONE, 0.95, "", least=0.12), 5 * (0.0878 / 0.07) ** 2),
+        (within(NEAR_ONE, 0.97, ""), 5 * (0.0878 / 0.03) ** 2),
+        (above(NEAR_ONE, 1.0, ""), math.inf),
+        (above(NEAR_ONE[:1] * 2, 0.0, ""), math.nan),
+        (above(NEAR_ONE, 0.9, ""), math.nan),
+    ],
+)
+def test_the_seeds_that_would_decide_follow_from_the_interval(part, seeds):
+    assert part.seeds == pytest.approx(seeds, rel=1e-3, nan_ok=True)
+
+
+def test_a_claim_says_how_many_seeds_it_would_take_or_that_none_would_do():
+    near = Reading({"a": "1"}, [above(NEAR_ONE, 0.95, ""), above(NEAR_ONE, 0.9, "")])
+    assert seeds_needed([near, Reading({}, [Part(False, "")])]) == "about 16 seeds"
+    equal = Reading({"a": "2"}, [above(NEAR_ONE, 1.0, "")])
+    assert seeds_needed([near, equal]).startswith(f"more than {MOST_SEEDS} seeds: the difference is too near")
+    assert seeds_needed([near, Reading({}, [Part(None, "")])]) == "more seeds"
+
+
 def reading(held, own=False, **choices):
     return Reading(choices, [Part(held, "measured")], own=own)
 
@@ -127,7 +155,7 @@ def test_the_verdict_follows_from_the_shares_of_the_readings(held, short, verdic
         (True, [True] * 9, Verdict.REPRODUCED),
     ],
 )
-def test_the_papers_own_setting_must_be_among_the_readings_that_hold(own, others, verdict):
+def test_readings_nearest_to_the_paper_must_be_among_the_readings_that_hold(own, others, verdict):
     assert verdict_of([reading(own, own=True), *map(reading, others)]) == verdict
 
 
@@ -186,6 +214,7 @@ def test_a_verdict_is_written_in_words():
     assert judged([reading(True)], quick=True).words == "reproduced, quick form"
     assert judged([reading(None)], quick=True).words == "not decidable here, quick form"
     assert judged([reading(None)], why="more seeds").evidence == "Measured. It would take: more seeds"
+    assert Judged("It is long.", Verdict.NOT_RUN, why="run", quick=True).words == "not run in the quick form"
     assert Judged("It is pretty.", Verdict.UNDECIDABLE, why="a picture").evidence == "a picture"
 
 
@@ -197,7 +226,7 @@ def test_the_evidence_names_readings_that_hold_or_fail_and_the_deciding_choice()
     )
     seen = Reading({"step": "min(1/μ, 1/λt)"}, [Part(True, "close")], afterwards=True)
     assert seen.label == "step: min(1/μ, 1/λt) (chosen after the result was seen)"
-    assert reading(True, own=True, σ="5").label == "σ = 5 (the paper's own)"
+    assert reading(True, own=True, σ="5").label == "σ = 5 (nearest to the paper)"
 
 
 @pytest.mark.parametrize(
@@ -220,6 +249,12 @@ def test_the_evidence_names_readings_that_hold_or_fail_and_the_deciding_choice()
 )
 def test_measured_values_are_written_in_words(values, digits, text):
     assert show(values, digits) == text
+
+
+def test_ratios_judged_by_logarithms_are_geometric_means():
+    assert show_ratio([math.log(2.0), math.log(8.0)] * 3) == "4.00 (1.80 to 8.87)"
+    assert show_ratio([math.log(1234.5)] * 5, 1) == "1,234.5"
+    assert show_ratio([0.0, math.inf]) == show_ratio([]) == ""
 
 
 def test_ratios_of_costs_know_runs_that_never_arrive():

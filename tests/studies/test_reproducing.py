@@ -68,8 +68,9 @@ def quick(tmp_path_factory):
 
 def test_a_study_is_run_and_its_claims_are_judged(quick):
     assert [run.status for run in quick.swept.runs] == ["done", "done"]
-    assert [str(claim.verdict) for claim in quick.claims] == ["reproduced", "not decidable here", "not decidable here"]
-    assert quick.claims[1].evidence == "not part of the quick form"
+    verdicts = [Verdict.REPRODUCED, Verdict.NOT_RUN, Verdict.UNDECIDABLE]
+    assert [claim.verdict for claim in quick.claims] == verdicts
+    assert quick.claims[1].evidence == "run by `simfl reproduce made-up`"
     page = quick.page.read_text(encoding="utf-8")
     assert quick.page.name == "made_up-quick.md"
     for piece in (
@@ -111,7 +112,7 @@ def test_the_full_form_reuses_runs_of_the_quick_one(quick):
     with (full.page.parent / "made_up-readings.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert [(row["reading"], row["held"]) for row in rows] == [
-        ("the paper's setting", "yes"), ("bar = 20", "yes"), ("bar = 99", "no"),
+        ("the only one", "yes"), ("bar = 20", "yes"), ("bar = 99", "no"),
     ]  # fmt: skip
 
 

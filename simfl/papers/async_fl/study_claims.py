@@ -218,9 +218,9 @@ def aggregated() -> dict[str, float]:
 def _reading(choices: dict[str, str], setting: Sequence[str], *parts: Part, own: bool = True) -> Reading:
     """Return a reading with the settings that every experiment shares.
 
-    Unequal speeds and a missing intercept were considered only after Table 3 had been compared. The paper's own are the
-    sum of its listing, and the intercept of its equation 32, with identical clients; `own` says whether the other
-    choices are its own, too.
+    Unequal speeds and a missing intercept were considered only after Table 3 had been compared. Nearest to the paper
+    are the sum of its listing, and the intercept of its equation 32, with identical clients; `own` says whether the
+    other choices are the nearest, too.
     """
     keys = {SUM: "aggregation", MEAN: "aggregation", EVEN: "speeds", UNEVEN: "speeds", WITH: "intercept"}
     shared = {keys.get(choice, "intercept"): choice.split()[0] for choice in setting}

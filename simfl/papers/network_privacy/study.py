@@ -252,8 +252,7 @@ def farther_is_safer(runs: Runs) -> Iterator[Reading]:
         cell = ("case II", method, "ring")
         near, far = (pairs(runs, cell, who, column) for who in ("a neighbor", "the farthest"))
         text = f"ε for a neighbor {show(near)}, for the farthest on a ring {show(far)} (bar: half)"
-        published = (method, column) == (ROUNDS, "published")
-        yield Reading({"account": account_, "algorithm": method}, [less(far, near, text, 0.5)], own=published)
+        yield Reading({"account": account_, "algorithm": method}, [less(far, near, text, 0.5)])
 
 
 def slow_is_safer(runs: Runs) -> Iterator[Reading]:
@@ -273,7 +272,7 @@ def graphs_trade(runs: Runs) -> Iterator[Reading]:
             ring, complete = (pairs(runs, ("case II", ASYNCHRONOUS, graph), who, column) for graph in GRAPHS[::3])
             text = f"ε for {who} on a ring {show(ring)}, on a complete graph {show(complete)}"
             parts.append(less(complete, ring, text) if who == "a neighbor" else less(ring, complete, text))
-        yield Reading({"account": kind}, parts, own=column == "published")
+        yield Reading({"account": kind}, parts)
 
 
 def graphs_cost(runs: Runs) -> Iterator[Reading]:
@@ -298,7 +297,7 @@ def reaches_beyond(runs: Runs) -> Iterator[Reading]:
             f"{_share(share['neighbors'])} are neighbors"
         )
         yield Reading({"gradients": "one for each client", "graph": graph},
-                      [less(share["neighbors"], share["32 bits"], text)], own=True)  # fmt: skip
+                      [less(share["neighbors"], share["32 bits"], text)])  # fmt: skip
         text = f"after {EACH} rounds finds a gradient of {_share(each['beyond'])} of others that are not neighbors"
         alone = Part(min(each["beyond"]) > 0, text)
         yield Reading({"gradients": "differ from round to round", "graph": graph}, [alone])

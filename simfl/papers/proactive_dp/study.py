@@ -333,7 +333,7 @@ def _reached(runs: Runs, problem: str, count: str, first: float, baseline: str) 
     text = f"{at}: {least} % at ε = {EPSILONS[0]:g}, {open_} % {baseline}: {show(lost, 1)} points lost"
     return [
         below(lost, LOST, f"{text} (bar: {LOST:g}; the paper loses 7)"),
-        above(won, 0.0, f"{at}: {largest} % at ε = {EPSILONS[-1]:g}, {show(won, 1)} points closer"),
+        above(won, 0.0, f"{at}: {largest} % at ε = {EPSILONS[-1]:g}, {show(won, 1)} points closer", LEVEL),
         _certified(runs, section, cell, most),
     ]
 
@@ -350,7 +350,7 @@ def grows(runs: Runs) -> Iterator[Reading]:
             curve = ", ".join(f"{show(values, 1)} at {epsilon:g}" for epsilon, values in accuracies.items())
             won = runs.ahead(BUDGETS, cells[-1], cells[0])
             text = f"{problem}: % at ε: {curve}; {show(won, 1, True)} points from the first to the last"
-            parts.append(above(won, 0.0, text))
+            parts.append(above(won, 0.0, text, LEVEL))
             for one, other in itertools.pairwise(cells):
                 step = runs.ahead(BUDGETS, other, one)
                 parts.append(above(step, -LEVEL, f"{show(step, 1, True)} to {other[-1]:g} (bar: {-LEVEL:g})"))

@@ -19,7 +19,7 @@ import numpy as np
 from simfl.papers.drawing import labeled, log_axis, panels, with_bars
 from simfl.plots.style import PALETTE
 from simfl.records import Run
-from simfl.studies.evidence import SEEDS, NotMeasuredError, Part, Reading, above, below, log_ratio, show
+from simfl.studies.evidence import SEEDS, NotMeasuredError, Part, Reading, above, below, log_ratio, show, show_ratio
 from simfl.studies.papers import Cell, Experiment, Number, Paper, PaperClaim, Runs, Section, mean
 
 if TYPE_CHECKING:
@@ -199,7 +199,8 @@ def buffers_are_sooner(runs: Runs) -> Iterator[Reading]:
         if server == BUFFERS:
             ours, rounds = (each(runs, (name, noise, epsilon), hours_to_target) for name in (BUFFERS, ROUNDS))
             values = [log_ratio(a, b) for a, b in zip(ours, rounds, strict=True)]
-            text = f"{show(ours, 1)} against {show(rounds, 1)} hours to {TARGET:g} %"
+            ratio = show_ratio(values)
+            text = f"{show(ours, 1)} against {show(rounds, 1)} hours to {TARGET:g} %{f', {ratio} times' * bool(ratio)}"
             yield Reading({"noise": noise, "epsilon": f"{epsilon:g}"}, [below(values, math.log(0.5), text)])
 
 
@@ -211,9 +212,10 @@ def rounds_are_as_accurate(runs: Runs) -> Iterator[Reading]:
             yield Reading({"noise": noise, "epsilon": f"{epsilon:g}"}, [above(values, 0.0, text, least=LEAD)])
 
 
-def more_than_twice(ratios: Sequence[float], text: str) -> Part:
+def more_than_twice(ratios: Sequence[float], what: str) -> Part:
     """Return whether ratios lie above 2, by their logarithms."""
-    return above([math.log(ratio) for ratio in ratios], math.log(2.0), text)
+    logs = [math.log(ratio) for ratio in ratios]
+    return above(logs, math.log(2.0), f"{show_ratio(logs)} times {what}")
 
 
 def separation_costs_time(runs: Runs) -> Iterator[Reading]:
@@ -221,8 +223,8 @@ def separation_costs_time(runs: Runs) -> Iterator[Reading]:
     for rule, separation in runs.cells(GATE):
         if separation > 1:
             values = runs.pairs(GATE, (rule, separation), (rule, 1), lambda one, other: hours(one) / hours(other))
-            text = f"{show(values)} times the hours of b = 1"
-            yield Reading({"b": f"{separation:g}", "early": rule.replace("_", " ")}, [more_than_twice(values, text)])
+            choices = {"b": f"{separation:g}", "early": rule.replace("_", " ")}
+            yield Reading(choices, [more_than_twice(values, "the hours of b = 1")])
 
 
 def nights_void_draws(runs: Runs) -> Iterator[Reading]:
@@ -230,8 +232,8 @@ def nights_void_draws(runs: Runs) -> Iterator[Reading]:
     for cell in runs.cells(DRAWS):
         if cell != (ONLINE, ROUNDS):
             values = runs.pairs(DRAWS, cell, (ONLINE, ROUNDS), lambda one, other: _epsilon(one) / _epsilon(other))
-            text = f"{show(values)} times the epsilon of secret draws"
-            yield Reading({"users": cell[0], "server": cell[1]}, [more_than_twice(values, text)])
+            choices = {"users": cell[0], "server": cell[1]}
+            yield Reading(choices, [more_than_twice(values, "the epsilon of secret draws")])
 
 
 def _epsilon(run: Run) -> float:

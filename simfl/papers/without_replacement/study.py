@@ -72,7 +72,7 @@ COIN = "deciding by coin"
 CELL_BAR = 3.0
 """Points by which a cell of Table II may be off."""
 LEAD = 2.0
-"""Points of accuracy that count as a lead of what is learnt over a coin."""
+"""Points of accuracy below which a lead counts as none."""
 DEGRADATION = 6.0
 """Points below the noiseless case, in the paper's words on single runs; what one run differs by is added to the bar."""
 DROP = 1.0
@@ -372,8 +372,9 @@ def spelt(by_name: Mapping[str, tuple[float, ...]], sign: bool = True) -> str:
 
 def all_above(by_name: Mapping[str, tuple[float, ...]], bar: float, text: str, least: float = 0.0) -> Part:
     """Return whether all values lie above a bar, with the text of all."""
-    held = all_of(above(values, bar, "", least).held for values in by_name.values())
-    return Part(held, f"{text} {spelt(by_name)}")
+    parts = [above(values, bar, "", least) for values in by_name.values()]
+    seeds = max((part.seeds for part in parts if part.held is None), default=math.nan)
+    return Part(all_of(part.held for part in parts), f"{text} {spelt(by_name)}", seeds)
 
 
 def lead(runs: Runs, one: Cell, other: Cell, measure: Callable[[Run], float]) -> tuple[float, ...]:
@@ -391,7 +392,7 @@ def ahead_in_table(runs: Runs) -> Iterator[Reading]:
                 for cell in runs.cells(TABLE, reading, "Algorithm 2", case)
             }
             if leads:
-                parts.append(all_above(leads, 0.0, f"{case}: ahead by"))
+                parts.append(all_above(leads, 0.0, f"{case}: ahead by", LEAD))
         if parts:
             yield table_reading({"setting": reading, "Algorithm 2's model": model}, parts)
 
@@ -417,13 +418,14 @@ def ahead_in_figures(epsilons: Sequence[float], runs: Runs) -> Iterator[Reading]
             cells = [(setting, own, case, epsilon) for own in (curve, "Algorithm 1")]
             if runs.has(FIGURES, *cells):
                 values = runs.ahead(FIGURES, *cells)
-                parts.append(above(values, 0.0, f"{case}, ε = {epsilon:g}: ahead by {show(values, 1, True)} points"))
+                text = f"{case}, ε = {epsilon:g}: ahead by {show(values, 1, True)} points"
+                parts.append(above(values, 0.0, text, LEAD))
         if parts:
             yield figure_reading(choices, parts)
 
 
 def figure_reading(choices: Mapping[str, str], parts: Sequence[Part]) -> Reading:
-    """Return a reading of figures; the paper's own: the first setting, in rounds."""
+    """Return a reading of figures; nearest to the paper: the first setting, in rounds."""
     setting, own = choices["setting"], choices["setting"] == FIRST and choices["order"] == "rounds"
     return Reading(choices, parts, afterwards=setting == SECOND, own=own)
 
@@ -453,7 +455,7 @@ def ordering(runs: Runs) -> Iterator[Reading]:
             if runs.has(FIGURES, *cells):
                 leads[f"ε = {epsilon:g}"] = runs.ahead(FIGURES, *cells)
         if leads:
-            parts.append(all_above(leads, 0.0, f"{case}: {better} before {worse} by"))
+            parts.append(all_above(leads, 0.0, f"{case}: {better} before {worse} by", LEAD))
     if parts and runs.cells(FIGURES, FIRST, "DP-SGD-5"):
         yield Reading({"setting": FIRST}, parts, own=True)
 
@@ -530,7 +532,7 @@ def more_nodes(runs: Runs) -> Iterator[Reading]:
                 label = TABLE.label(curve, case)
                 text = f"{label}: {show(whole, 1, True)} points from M = {counts[0]} to {counts[-1]}"
                 parts += [
-                    above(whole, 0.0, text),
+                    above(whole, 0.0, text, LEAD),
                     all_above(grown, -DROP, f"{label}, step by step (bar: none loses {DROP:g})"),
                 ]
         if parts:
@@ -561,7 +563,7 @@ def larger_batches(algorithm: str, epsilons: Sequence[float], sign: int, runs: R
             if runs.has(SIZES, large, small):
                 values = runs.ahead(SIZES, large, small)
                 text = f"{case}, ε = {epsilon:g}: b = 200 is {show(values, 1, True)} points ahead of b = 50"
-                parts.append(above(values, 0.0, text) if sign > 0 else below(values, 0.0, text))
+                parts.append((above if sign > 0 else below)(values, 0.0, text, LEAD))
         if parts:
             yield Reading({"order": order} if order else {}, parts, own=order in ("", "rounds"))
 

@@ -74,7 +74,7 @@ def test_the_headline_holds_within_ten_points_and_within_the_claim(level, epsilo
     assert {reading.held for reading in readings} == {each}
     assert readings[0].label == (
         "t counts: a client's own gradients, η₀ is the best: at ε = 0.05 and no privacy, against: no privacy "
-        "(the paper's own)"
+        "(nearest to the paper)"
     )
     assert [part.text.partition(",")[0] for part in readings[0].parts][::3] == ["strongly convex", "plain convex"]
     assert "points lost (bar: 10; the paper loses 7)" in readings[0].evidence
