@@ -5,6 +5,7 @@ They are docs/reproduction.md, its figure of the headlines, and the tables on to
     python docs/make_reproduction.py            # from the tables that are there
     python docs/make_reproduction.py results    # take over what `simfl reproduce` wrote into results/ first, the full
                                                 # form of a study where it was run
+    python docs/make_reproduction.py --older    # print which tables are older than the code that they run through
 
 A test compares what it writes with the file, so that no verdict is typed in.
 """
@@ -20,7 +21,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from simfl.studies.about import ABOUT_FIELDS
+from simfl.studies.about import ABOUT_FIELDS, code_of
 from simfl.studies.evidence import Verdict
 from simfl.studies.pages import VERDICTS
 from simfl.studies.reading import argument_of
@@ -37,6 +38,7 @@ SHORT = {"adp2sgd": "A(DP)²SGD", "async_fl": "asynchronous FL", "mapa": "MAPA",
          "without_replacement": "without replacement"}  # fmt: skip
 
 HEADLINES = Path("figures") / "reproduction" / "headlines.png"
+OLDER = "**Tables older than the code that they run through:**"
 CAPTION = "how many readings of each headline say yes, say no, and do not decide"
 
 INTRODUCTION = f"""\
@@ -60,7 +62,7 @@ simfl reproduce adp2sgd           # what this page shows; the same command conti
 ```
 
 The studies read MNIST and sets of LIBSVM from the folder that `SIMFL_DATA` names (`simfl data fetch` downloads them).
-The page of a paper, with every number beside the paper's own, is written to `results/reproduction/`.
+The page of a paper, with every number beside the paper's, is written to `results/reproduction/`.
 """
 
 
@@ -147,10 +149,10 @@ def made_by() -> Iterator[str]:
         yield f"| {name} | " + " | ".join(about.get(field) or "-" for field in ABOUT_FIELDS) + " |"
 
 
-def readme(text: str) -> str:
-    """Return results/README.md with its tables written anew."""
+def readme(text: str, old: str) -> str:
+    """Return results/README.md with its tables written anew; `old` is what `older` says."""
     before, _, rest = text.partition(BEGIN)
-    lines = [BEGIN, "", *former(), *glance("../docs/"), "", *made_by(), "", END]
+    lines = [BEGIN, "", *former(), *said(old), *glance("../docs/"), "", *made_by(), "", END]
     return before + "\n".join(lines) + rest.partition(END)[2]
 
 
@@ -191,10 +193,36 @@ def former() -> Iterator[str]:
         yield ""
 
 
-def page() -> str:
-    """Return the whole page."""
+def older() -> str:
+    """Return a line that names the studies whose tables are older than the code that they run through."""
+    names, changed = [], []
+    for name in PAPERS:
+        for about in rows_of(f"{name}-about"):
+            made = about["commit"]
+            if set(about.get("code", "").split("; ")) != {code_of(name)}:
+                names.append(f"{name} ({made or 'no commit'})")
+            changed += [name] * ("changed" in made)
+    if not names:
+        return ""
+    line = f"{OLDER} {', '.join(names)}. In brackets is the commit; the numbers are those of its code."
+    return line + f" Files differed from the commit for {', '.join(changed)}." * bool(changed)
+
+
+def said(line: str) -> Iterator[str]:
+    """Yield a line and an empty one, nothing for an empty line."""
+    if line:
+        yield from (line, "")
+
+
+def written_line(text: str) -> str:
+    """Return what a written page says of older tables: it stays as it is until the page is written again."""
+    return next((line for line in text.splitlines() if line.startswith(OLDER)), "")
+
+
+def page(old: str) -> str:
+    """Return the whole page; `old` is what `older` says."""
     judged = {name: claims_of(name) for name in PAPERS}
-    lines = [INTRODUCTION, "## At a glance", "", *former(), *glance(""), "",
+    lines = [INTRODUCTION, "## At a glance", "", *former(), *said(old), *glance(""), "",
              f"![{CAPTION}]({HEADLINES.as_posix()})", "", "## The headlines", ""]  # fmt: skip
     for name, claims in judged.items():
         for claim in claims:
@@ -204,10 +232,12 @@ def page() -> str:
                 if claim["figure"]:
                     figure = FIGURES / name / f"{claim['figure']}.png"
                     lines += [f"![{claim['claim']}]({figure.as_posix()})", ""]
-    lines += ["## All claims", "", "| paper | " + " | ".join(Verdict) + " |", "| --- |" + " --- |" * len(Verdict)]
+    stored = {claim["verdict"] for claims in judged.values() for claim in claims}
+    words = [verdict for verdict in Verdict if verdict is not Verdict.NOT_RUN or verdict in stored]
+    lines += ["## All claims", "", "| paper | " + " | ".join(words) + " |", "| --- |" + " --- |" * len(words)]
     for name, claims in judged.items():
         counts = Counter(claim["verdict"] for claim in claims)
-        shown = " | ".join(str(counts[verdict] or "") for verdict in Verdict)
+        shown = " | ".join(str(counts[verdict] or "") for verdict in words)
         lines.append(f"| [{PAPERS[name]}](#{name}) | {shown} |")
     for name, claims in judged.items():
         paper = find_paper(name)
@@ -227,8 +257,11 @@ def _cell(text: str) -> str:
 
 
 if __name__ == "__main__":
+    if sys.argv[1:] == ["--older"]:
+        print(older() or "No table is older than the code that it runs through.")
+        sys.exit()
     if len(sys.argv) > 1:
         take_over(Path(sys.argv[1]))
-    TARGET.write_text(page(), encoding="utf-8")
-    README.write_text(readme(README.read_text(encoding="utf-8")), encoding="utf-8")
+    TARGET.write_text(page(older()), encoding="utf-8")
+    README.write_text(readme(README.read_text(encoding="utf-8"), older()), encoding="utf-8")
     draw_headlines(TARGET.parent / HEADLINES)

@@ -53,7 +53,8 @@ def test_the_reference_mentions_every_field_that_has_a_schema():
 
 def test_verdicts_on_pages_are_those_of_the_tables():
     written = runpy.run_path(str(ROOT / "docs" / "make_reproduction.py"))
-    assert written["TARGET"].read_text(encoding="utf-8") == written["page"](), "run docs/make_reproduction.py"
+    text = written["TARGET"].read_text(encoding="utf-8")
+    assert text == written["page"](written["written_line"](text)), "run docs/make_reproduction.py"
     for name in PAPERS:
         claims = written["claims_of"](name)
         assert claims, f"no verdicts on {name} in results/reference/"
@@ -67,7 +68,7 @@ def test_verdicts_on_pages_are_those_of_the_tables():
 def test_the_readme_of_results_has_the_verdicts_and_explains_every_column():
     written = runpy.run_path(str(ROOT / "docs" / "make_reproduction.py"))
     text = written["README"].read_text(encoding="utf-8")
-    assert text == written["readme"](text), "run docs/make_reproduction.py"
+    assert text == written["readme"](text, written["written_line"](text)), "run docs/make_reproduction.py"
     assert (ROOT / "docs" / written["HEADLINES"]).exists()
     papers = {name for name, _ in written["headlines"]()}
     others = {"asynchrony", "byzantine_gossip", "network_privacy", "user_privacy"}
@@ -82,11 +83,18 @@ def test_the_readme_of_results_has_the_verdicts_and_explains_every_column():
 def test_what_made_the_tables_is_listed_where_it_was_recorded(tmp_path):
     written = runpy.run_path(str(ROOT / "docs" / "make_reproduction.py"))
     written["made_by"].__globals__["TABLES"] = tmp_path
-    assert "| adp2sgd | `simfl reproduce adp2sgd` | - | - | - | - | - | - |" in list(written["made_by"]())
-    values = "simfl reproduce adp2sgd,9.9.9,0123456789,A processor,2,3 of 3,7"
+    assert "| adp2sgd | `simfl reproduce adp2sgd` | - | - | - | - | - | - | - |" in list(written["made_by"]())
+    values = "simfl reproduce adp2sgd,9.9.9,0123456789,c0de,A processor,2,3 of 3,7"
     (tmp_path / "adp2sgd-about.csv").write_text(",".join(ABOUT_FIELDS) + f"\n{values}\n", encoding="utf-8")
-    line = "| adp2sgd | `simfl reproduce adp2sgd` | 9.9.9 | 0123456789 | A processor | 2 | 3 of 3 | 7 |"
+    line = "| adp2sgd | `simfl reproduce adp2sgd` | 9.9.9 | 0123456789 | c0de | A processor | 2 | 3 of 3 | 7 |"
     assert line in list(written["made_by"]())
+    named = written["older"]()
+    assert named.startswith(written["OLDER"] + " adp2sgd (0123456789). "), "its code is another one, and CI names it"
+    assert written["written_line"](f"# A page\n\n{named}\n\ntext") == named
+    (tmp_path / "adp2sgd-about.csv").write_text(
+        ",".join(ABOUT_FIELDS) + f"\n{values.replace('c0de', written['code_of']('adp2sgd'))}\n", encoding="utf-8"
+    )
+    assert written["older"]() == ""
 
 
 @pytest.mark.parametrize(

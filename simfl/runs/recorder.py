@@ -31,6 +31,7 @@ from simfl.runs.timeline import Timeline
 from simfl.scenario.fields import world_files
 from simfl.scenario.own_code import source_digests
 from simfl.tape.executor import Evaluation
+from simfl.version import commit
 
 #: Rows reach the system after this many host seconds, or this share of the run's host seconds if that is more. A
 #: killed process loses at most these rows, and a long run is not cut into small pieces.
@@ -335,7 +336,7 @@ class Recorder:
         }
         title = " ".join(context.algorithm.title.split())
         optional = {**self._sources, "models": self._models, "resumed": self._resumed, "title": title}
-        optional["xla_flags"] = flags()
+        optional |= {"xla_flags": flags(), "commit": commit()}
         extra |= {name: value for name, value in optional.items() if value}
         if setup.scenario.learning_seed is not None:
             extra["learning_seed"] = setup.scenario.learning_seed

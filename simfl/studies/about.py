@@ -1,46 +1,93 @@
-"""What made the tables of a study: command, version, commit and machine."""
+"""What made the tables of a study: command, version, commits, code and machine."""
 
 from __future__ import annotations
 
+import ast
+import functools
+import hashlib
 import math
 import os
 import platform
-import subprocess
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
+from simfl.records.folder import RunFolder
 from simfl.records.sweeps import Sweep
 from simfl.version import __version__
 
-ABOUT_FIELDS = ("command", "simfl", "commit", "processor", "cores", "runs", "minutes")
-_SOURCE = Path(__file__).parents[2]
+ABOUT_FIELDS = ("command", "simfl", "commit", "code", "processor", "cores", "runs", "minutes")
+_PACKAGE = Path(__file__).parents[1]
+
+#: The rooms that every run goes through, and the modules that judge it.
+ROOMS = ("algorithms", "build", "compression", "data", "models", "privacy", "robust", "runs", "scenario", "tape",
+         "world")  # fmt: skip
+MODULES = ("records/comparison.py", "streams.py", "studies/evidence.py")
 
 
-def about_of(command: str, swept: Sweep) -> dict[str, str]:
-    """Return what made a study's tables, by `ABOUT_FIELDS`.
+def about_of(command: str, name: str, swept: Sweep) -> dict[str, str]:
+    """Return what made the tables of the study `name`, by `ABOUT_FIELDS`.
 
-    `minutes` are those of all runs one after the other. `commit` is "" where simfl does not lie in a clone; with
-    "changed" the clone had changes that are not committed.
+    `minutes` are those of all runs one after the other, `code` is `code_of` the study, and `commit` says of what its
+    runs were made.
     """
     minutes = math.fsum(run.wall_s for run in swept.finished) / 60
     finished = f"{len(swept.finished)} of {len(swept.runs)}"
-    values = (command, __version__, commit(), processor(), str(os.cpu_count() or ""), finished, f"{minutes:.0f}")
+    cores = str(os.cpu_count() or "")
+    values = (command, __version__, commits(swept), code_of(name), processor(), cores, finished, f"{minutes:.0f}")
     return dict(zip(ABOUT_FIELDS, values, strict=True))
 
 
-def commit(folder: Path = _SOURCE) -> str:
-    """Return the commit of a clone; "" without one, "changed" if files differ."""
-    if not (folder / ".git").exists():
-        return ""
+def commits(swept: Sweep) -> str:
+    """Return the commit of a sweep's runs, or each with its number of runs.
 
-    def answer(*arguments: str) -> str:
-        git = ("git", "-C", str(folder), *arguments)
-        return subprocess.run(git, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
+    It is "" for runs of a simfl that does not lie in a clone. With "changed", files differed from the commit.
+    """
+    manifests = [RunFolder(swept.folder / run.folder).read_manifest() for run in swept.finished]
+    counts = Counter(str(manifest.extra.get("commit", "")) for manifest in manifests)
+    if len(counts) <= 1:
+        return "".join(counts)
+    return "; ".join(f"{commit or 'unknown'} ({count} runs)" for commit, count in counts.most_common())
 
-    try:
-        changed = answer("status", "--porcelain", "--untracked-files=no", "--", "simfl", "scenarios")
-        return answer("rev-parse", "--short=10", "HEAD") + ", changed" * bool(changed)
-    except (OSError, subprocess.SubprocessError):
-        return ""
+
+def code_of(name: str, package: Path = _PACKAGE) -> str:
+    """Return a digest of the code that a study goes through.
+
+    It covers `ROOMS` and `MODULES`, the study's folder, the other rooms that this imports, and the study's scenarios.
+    Comments, docstrings and blank lines do not count. A study whose stored digest differs is older than its code.
+    """
+    own = sorted((package / "papers" / name).rglob("*.py"))
+    imported = {room for path in own for room in _rooms_of(path)} & {"accounts", "attacks"}
+    paths = [*own, *(package / module for module in MODULES)]
+    for room in sorted({*ROOMS, *imported}):
+        paths += sorted((package / room).rglob("*.py"))
+    whole = hashlib.sha256()
+    for path in filter(Path.exists, paths):
+        whole.update(f"{path.relative_to(package).as_posix()}\n{_statements(path)}\n".encode())
+    for path in sorted((package.parent / "scenarios" / name).rglob("*.yaml")):
+        whole.update(path.name.encode() + path.read_bytes())
+    return whole.hexdigest()[:12]
+
+
+def _rooms_of(path: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("simfl."):
+            yield str(node.module).split(".")[1]
+
+
+@functools.cache
+def _statements(path: Path) -> str:
+    """Return a module's lines without comments on lines of their own, docstrings and blank lines."""
+    text = path.read_text(encoding="utf-8")
+    lines = text.splitlines()
+    for node in ast.walk(ast.parse(text)):
+        body = node.body if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) else []
+        for statement in body:
+            value = getattr(statement, "value", None)
+            if isinstance(statement, ast.Expr) and isinstance(value, ast.Constant) and isinstance(value.value, str):
+                for number in range(statement.lineno, (statement.end_lineno or statement.lineno) + 1):
+                    lines[number - 1] = ""
+    return "\n".join(line for line in lines if line.strip() and not line.lstrip().startswith("#"))
 
 
 def processor(info: Path = Path("/proc/cpuinfo")) -> str:

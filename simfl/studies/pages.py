@@ -50,7 +50,7 @@ def write(paper: Paper, quick: bool, swept: Sweep, runs: Runs, root: Path) -> Re
         replace_text(root / f"{name}.csv", number_table(numbers))
         replace_text(root / f"{name}-claims.csv", claim_table(claims, [path.stem for path, _ in figures]))
         replace_text(root / f"{name}-readings.csv", reading_table(claims))
-        replace_text(root / f"{name}-about.csv", about_table(about_of(command_of(outcome), swept)))
+        replace_text(root / f"{name}-about.csv", about_table(about_of(command_of(outcome), paper.name, swept)))
         replace_text(page, page_of(outcome))
     except OSError as error:
         raise ScenarioError(f"{root}: cannot write the results: {error.strerror}; choose --out") from error

@@ -1,6 +1,5 @@
 """Robust rules: published vectors, NumPy loops, padding, and attackers that send anything."""
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest

@@ -2,7 +2,13 @@
 
 import subprocess
 
-from simfl.studies.about import commit, processor
+from simfl.studies.about import code_of, processor
+from simfl.version import commit
+
+
+def fresh(folder):
+    commit.cache_clear()
+    return commit(folder)
 
 
 def git(folder, *arguments):
@@ -11,9 +17,9 @@ def git(folder, *arguments):
 
 
 def test_a_folder_that_is_not_a_clone_has_no_commit(tmp_path):
-    assert commit(tmp_path) == ""
+    assert fresh(tmp_path) == ""
     (tmp_path / ".git").write_text("gitdir: nowhere\n")
-    assert commit(tmp_path) == "", "a damaged clone has none either"
+    assert fresh(tmp_path) == "", "a damaged clone has none either"
 
 
 def test_a_clone_says_if_its_code_differs_from_the_commit(tmp_path):
@@ -22,12 +28,12 @@ def test_a_clone_says_if_its_code_differs_from_the_commit(tmp_path):
     git(tmp_path, "init", "-q")
     git(tmp_path, "add", ".")
     git(tmp_path, "commit", "-qm", "first")
-    first = commit(tmp_path)
+    first = fresh(tmp_path)
     assert len(first) == 10
     (tmp_path / "notes.md").write_text("an untracked file is no part of the code\n")
-    assert commit(tmp_path) == first
+    assert fresh(tmp_path) == first
     (tmp_path / "simfl" / "a.py").write_text("2\n")
-    assert commit(tmp_path) == f"{first}, changed"
+    assert fresh(tmp_path) == f"{first}, changed"
 
 
 def test_the_processor_has_a_name(tmp_path):
@@ -35,3 +41,34 @@ def test_the_processor_has_a_name(tmp_path):
     info.write_text("processor : 0\nmodel name\t: A Processor @ 2 GHz\nmodel name\t: A Processor @ 2 GHz\n")
     assert processor(info) == "A Processor @ 2 GHz"
     assert processor(tmp_path / "missing"), "what Python knows of the machine"
+
+
+def test_the_code_of_a_study_is_what_its_runs_go_through(tmp_path):
+    package = tmp_path / "simfl"
+    files = {
+        "papers/mine/study.py": "from simfl.accounts import check\n",
+        "papers/other/study.py": "1\n",
+        "tape/tape.py": '"""Tapes."""\n\nx = 1\n',
+        "accounts/check.py": "1\n",
+        "attacks/audit.py": "1\n",
+    }
+    for name, text in files.items():
+        (package / name).parent.mkdir(parents=True, exist_ok=True)
+        (package / name).write_text(text)
+    before = code_of("mine", package)
+    for name, text, changes in (
+        ("papers/other/study.py", "2\n", False),
+        ("attacks/audit.py", "2\n", False),
+        ("accounts/check.py", "2\n", True),
+        ("tape/tape.py", '"""Another\n\ndocstring."""\n# a comment\n\nx = 1\n', False),
+        ("tape/tape.py", '"""Tapes."""\n\nx = 2\n', True),
+    ):
+        copy = tmp_path / str(len(list(tmp_path.iterdir()))) / "simfl"
+        for other, content in {**files, name: text}.items():
+            (copy / other).parent.mkdir(parents=True, exist_ok=True)
+            (copy / other).write_text(content)
+        assert (code_of("mine", copy) != before) == changes, (name, text)
+    scenario = tmp_path / "scenarios" / "mine" / "a.yaml"
+    scenario.parent.mkdir(parents=True)
+    scenario.write_text("seed: 1\n")
+    assert code_of("mine", package) != before

@@ -13,7 +13,7 @@ from simfl.studies.evidence import Reading, Verdict, exactly
 from simfl.studies.pages import unfinished
 from simfl.studies.papers import Experiment, Number, Paper, PaperClaim, Section
 from simfl.studies.reproducing import reproduce
-from simfl.version import __version__
+from simfl.version import __version__, commit
 
 SMALL = ("clients.count=4", "stop={epochs: 2}", "record.updates=false")
 MADE = "accuracy after 2 epochs"
@@ -218,3 +218,19 @@ def test_runs_that_did_not_end_share_a_line_with_their_other_seeds():
         "- SYNC, step 0.8, seeds 2, 4, 10: diverged: the loss was not finite",
         "- SYNC, step 0.8, seed 3: failed: no space is left",
     ]
+
+
+def test_a_study_of_runs_from_several_commits_names_each(quick, monkeypatch):
+    from simfl.records.folder import RunFolder
+    from simfl.studies import about
+
+    read = RunFolder.read_manifest
+    made = {run.folder: commit for run, commit in zip(quick.swept.runs, ("0123456789", ""), strict=True)}
+
+    def of_another(folder):
+        manifest = read(folder)
+        return dataclasses.replace(manifest, extra={**manifest.extra, "commit": made[folder.path.name]})
+
+    assert about.commits(quick.swept) == commit(), "all of this one"
+    monkeypatch.setattr(RunFolder, "read_manifest", of_another)
+    assert about.commits(quick.swept) == "0123456789 (1 runs); unknown (1 runs)"
