@@ -1,24 +1,18 @@
-"""Sums of users' updates, to each of which a server adds noise; see `simfl.privacy.cohorts` for the account."""
+"""Sums of users' updates with a server's noise; `simfl.privacy.cohorts` has the account."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING
 
-from simfl.algorithms.secure_sums import SecureSums
-from simfl.algorithms.sums import Part, Released, Sum
+from simfl.algorithms.sums import Owner, Part, Released, Shown, Sum
 from simfl.each import filled
 from simfl.privacy.adaptive import AdaptiveNorm, adapted_sum
 from simfl.privacy.cohorts import AbstractGrid, CohortPlan
 from simfl.privacy.strategies import Strategy
 from simfl.tape import Gradient, Model
 from simfl.tape.layout import padded_size
-
-if TYPE_CHECKING:
-    from simfl.algorithms.gathering import Gathering
-    from simfl.algorithms.server import ServerAlgorithm
 
 #: Is called with a model that a release led to, the terms of it that were known before, and the factor of the sum.
 OnModel = Callable[[Model, Sequence[tuple[float, Model | Gradient]], float], None]
@@ -40,7 +34,7 @@ class Cohorts(Sum):
     on_model: OnModel = staticmethod(lambda model, known, factor: None)
     on_release: OnRelease = staticmethod(lambda members, is_summed: None)
 
-    def __init__(self, server: ServerAlgorithm, plan: CohortPlan) -> None:
+    def __init__(self, server: Owner, plan: CohortPlan) -> None:
         super().__init__(server)
         self.plan = plan
         #: Number of releases so far.
@@ -108,7 +102,10 @@ class Cohorts(Sum):
         return self.opens(client) > self.number
 
     def choose(self, candidates: list[int], size: int, draw: Callable[[], float]) -> list[int]:
-        """Draw the users of a release; with a rate, each independently, also those who are offline."""
+        """Draw the users of a release.
+
+        With a rate each is drawn independently, also those who are offline.
+        """
         plan = self.plan
         if plan.rate is None:
             return super().choose(candidates, size, draw)
@@ -129,7 +126,7 @@ class Cohorts(Sum):
 
     @property
     def of_none(self) -> bool:
-        """Whether there is a release even if no update came: those who are drawn are secret."""
+        """Whether there is a release without updates: who was drawn is secret."""
         return self.plan.rate is not None
 
     def one_each(self, clients: Sequence[int]) -> list[int]:
@@ -155,33 +152,24 @@ class Cohorts(Sum):
         self._last[user] = self.number
         self._made[user] += 1
 
-    def aborted(self, gathering: Gathering) -> None:
-        """Count what a secure sum may show beside its result, or forget the next release.
-
-        `gathering` has made the sum, or aborted it.
-        """
-        secure = gathering
-        assert isinstance(secure, SecureSums)
+    def aborted(self, shown: Shown) -> None:
+        """Count what a secure sum may show beside its result, or forget the next release."""
         if not self.plan.parts:  # the server adds the noise, and may see sums without it
             self.abort()
             return
         releases = self._tape.releases
-        if secure.split and releases is not None:
-            releases.refuse(
-                f"after dropouts, and with {secure.colluding} colluding users, the neighbors of secure sum "
-                f"{secure.number - 1} fall into parts, whose sums the server can compute"
-            )
-        if not secure.shown:
+        if shown.parts and releases is not None:
+            releases.refuse(shown.parts)
+        if not shown.updates:
             self.abort()
             return
-        for user in secure.shown:
+        for user in shown.updates:
             if not self._next[user]:
                 self.join(user)
-        self.on_release([(1.0, user) for user in secure.shown], False)
+        self.on_release([(1.0, user) for user in shown.updates], False)
         self._close()
         if releases is not None:
-            releases.count_sum([(1.0, update) for update in secure.shown.values()], self.plan.noise_scale)
-        secure.shown = {}
+            releases.count_sum([(1.0, update) for update in shown.updates.values()], self.plan.noise_scale)
 
     def abort(self) -> None:
         """Forget the updates in the next release: it is not made."""

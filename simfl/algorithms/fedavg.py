@@ -223,7 +223,7 @@ class FedAvg(ServerAlgorithm):
     def _terms(
         self, this: RoundUnderWay, terms: list[tuple[Number, Model | Round]]
     ) -> list[tuple[Number, Model | Round]]:
-        """Return the terms of the step; `terms` are those of the mean change, in the order of clients."""
+        """Return the terms of the step, of those of the mean change by client."""
         del this
         return terms
 

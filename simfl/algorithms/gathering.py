@@ -1,4 +1,4 @@
-"""How the updates of a sum reach a server: openly, or by a protocol that shows it their sum alone.
+"""How the updates of a sum reach a server: openly, or so that it sees their sum alone.
 
 `Gathering` is the open way: each update is a message, and the server sees it. The other ways are in
 `simfl.algorithms.secure_sums`.
@@ -7,15 +7,90 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 import simpy
 
+from simfl.algorithms.sums import Owner, Sum
+from simfl.compiled import Number
 from simfl.tape import Gradient, Model
+from simfl.tape.recording import Round
+from simfl.world import World
+from simfl.world.engine import Clock
 
-if TYPE_CHECKING:
-    from simfl.algorithms.local_rounds import Update
-    from simfl.algorithms.server import ServerAlgorithm
+
+class Server(Owner, Protocol):
+    """What a gathering needs of `simfl.algorithms.server.ServerAlgorithm`."""
+
+    world: World
+    clock: Clock
+    sum: Sum
+    busy_until: Any
+
+    def meets_s(self, client: int, nodes: Sequence[int]) -> float:
+        """Return when the client is next online and can reach `nodes`; inf for never."""
+
+    def exhausted(self, client: int) -> bool:
+        """Whether the client may be in no further release."""
+
+    def compute_for(self, client: int, seconds: float) -> simpy.Event:
+        """Let the client compute for `seconds`."""
+
+    def present_s(self, client: int, start: float, end: float) -> float:
+        """Return the seconds of [start, end] in which the client is online."""
+
+    def communicated(self, client: int, seconds: float) -> None:
+        """Count that the client communicated during the last `seconds`."""
+
+    def to_client(
+        self,
+        client: int,
+        receive: Callable[[], None],
+        size: int | None = None,
+        refused: Callable[[], None] | None = None,
+    ) -> None:
+        """Send `size` bytes to a client."""
+
+    def to_server(
+        self, client: int, receive: Callable[[], None], size: int | None = None, content: Model | Gradient | None = None
+    ) -> None:
+        """Send an update; `receive` is called when the server has processed it."""
+
+    def when_up(self, call: Callable[[], None]) -> None:
+        """Call an action of the server now or when it is back, if it ever is."""
+
+    def until_up(self) -> Generator[simpy.Event, Any, bool]:
+        """Wait until the server is online; returns false if it has left permanently."""
+
+
+@dataclass
+class Update:
+    """A client's update as it reaches the server.
+
+    Attributes:
+        client: the sender.
+        model: the model that it was trained from.
+        change: the promised change of that model, or what compression leaves of it.
+        examples: of all its steps.
+        step_size: the step size of the local steps.
+        came: succeeds when the client receives the next model.
+        number: counts all updates that were sent.
+        weight: the factor from the staleness bound; 0 if the update is dropped.
+        staleness: steps of the server between the read and the arrival.
+        taken_s: virtual time of the arrival, seconds.
+    """
+
+    client: int
+    model: Model
+    change: Model | Round
+    examples: int
+    step_size: Number
+    came: simpy.Event
+    number: int
+    weight: Number = 1.0
+    staleness: int = 0
+    taken_s: Number = 0.0
 
 
 class Gathering:
@@ -36,7 +111,7 @@ class Gathering:
     #: Is called when a client begins and ends to compute for a sum; may be replaced before the run.
     on_busy: Callable[[int, bool], None] = staticmethod(lambda client, busy: None)
 
-    def __init__(self, server: ServerAlgorithm) -> None:
+    def __init__(self, server: Server) -> None:
         self._server = server
 
     def hopeless(self, clients: Iterable[int]) -> bool:
@@ -57,7 +132,7 @@ class Gathering:
         return size
 
     def spent_s(self, client: int, seconds: float) -> float | None:
-        """Return how much of the last `seconds` of communication was not counted before; None: all of it was."""
+        """Return how much of the last `seconds` was not counted before; None if all was."""
         return seconds
 
     def send(
@@ -78,7 +153,10 @@ class Gathering:
         """Forget an update that will be in no sum."""
 
     def members(self, updates: Mapping[int, Any]) -> Generator[simpy.Event, Any, list[int]]:
-        """Wait for the sum of clients' updates; return who is in it, none if it is aborted."""
+        """Wait for the sum of clients' updates; return who is in it.
+
+        None is in a sum that is aborted.
+        """
         yield from ()  # a process without an event
         return list(updates)
 
@@ -87,4 +165,4 @@ class Gathering:
         release()
 
     def close(self) -> None:
-        """Count a sum that is being made when the run ends, and that the server may still learn."""
+        """Count a sum that is being made at the end and that the server may still learn."""

@@ -12,46 +12,17 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import simpy
 from mypy_extensions import mypyc_attr
 
+from simfl.algorithms.gathering import Update as Update
 from simfl.algorithms.secure_sums import LightSums, SecureSums
 from simfl.algorithms.server import AsyncServerAlgorithm
 from simfl.compiled import Integer, Number
-from simfl.tape.recording import Model, Round
+from simfl.tape.recording import Round
 from simfl.world.compute import Draws
-
-
-@dataclass
-class Update:
-    """A client's update as it reaches the server.
-
-    Attributes:
-        client: the sender.
-        model: the model that it was trained from.
-        change: the promised change of that model, or what compression leaves of it.
-        examples: of all its steps.
-        step_size: the step size of the local steps.
-        came: succeeds when the client receives the next model.
-        number: counts all updates that were sent.
-        weight: the factor from the staleness bound; 0 if the update is dropped.
-        staleness: steps of the server between the read and the arrival.
-        taken_s: virtual time of the arrival, seconds.
-    """
-
-    client: int
-    model: Model
-    change: Model | Round
-    examples: int
-    step_size: Number
-    came: simpy.Event
-    number: int
-    weight: Number = 1.0
-    staleness: int = 0
-    taken_s: Number = 0.0
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

@@ -17,20 +17,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import simpy
 
-from simfl.algorithms.gathering import Gathering
+from simfl.algorithms.gathering import Gathering, Server, Update
+from simfl.algorithms.sums import Shown
 from simfl.errors import RunError
 from simfl.tape import Gradient, Model
 from simfl.world.availability import Outcome
 from simfl.world.compute import Draws
 from simfl.world.secure_sums import LightSecAgg, Step, SumProtocol, circle_of
-
-if TYPE_CHECKING:
-    from simfl.algorithms.local_rounds import Update
-    from simfl.algorithms.server import ServerAlgorithm
 
 #: A row of the table `secure_sums`: sum, began_s, time_s, the clients of the four rounds, members, bytes.
 SumRow = tuple[int, float, float, int, int, int, int, int, int]
@@ -106,7 +103,7 @@ class SecureSums(Gathering):
 
     is_open = False
 
-    def __init__(self, server: ServerAlgorithm, protocol: SumProtocol) -> None:
+    def __init__(self, server: Server, protocol: SumProtocol) -> None:
         super().__init__(server)
         self.protocol = protocol
         self.least = protocol.threshold
@@ -157,7 +154,7 @@ class SecureSums(Gathering):
         return self._first.up
 
     def spent_s(self, client: int, seconds: float) -> float | None:
-        """Return the part of the last `seconds` in which the client did nothing else that is counted.
+        """Return the part of the last `seconds` in which the client did nothing else.
 
         It may compute meanwhile, or exchange other messages.
         """
@@ -187,8 +184,17 @@ class SecureSums(Gathering):
         """Run the rounds after the first; return who is in the sum, none if it is aborted."""
         members = yield from self._members(updates)
         if not members or self.split:
-            self._server.sum.aborted(self)
+            self._aborts()
         return members
+
+    def _aborts(self) -> None:
+        """Tell the server's sum what the server may learn beside the result."""
+        parts = (
+            f"after dropouts, and with {self.colluding} colluding users, the neighbors of secure sum {self.number - 1} "
+            "fall into parts, whose sums the server can compute"
+        )
+        shown, self.shown = self.shown, {}
+        self._server.sum.aborted(Shown(shown, parts * self.split))
 
     def _members(self, updates: Mapping[int, Any]) -> Generator[simpy.Event, Any, list[int]]:
         began_s, ready = self._clock.now, sorted(updates)
@@ -215,7 +221,7 @@ class SecureSums(Gathering):
         if self.owes:
             assert self._last_round is not None
             self._judge(self._last_round)
-            self._server.sum.aborted(self)
+            self._aborts()
 
     def _judge(self, last: LastRound) -> None:
         """Note what the server may learn of a sum that is over."""
@@ -247,7 +253,7 @@ class SecureSums(Gathering):
         self._aborted = 0 if members else self._aborted + 1
         if self._aborted > MOST_ABORTED:
             raise RunError(
-                f"server.secure_sum.threshold: {MOST_ABORTED} sums in a row had fewer than {protocol.threshold} "
+                f"algorithm.secure_sum.threshold: {MOST_ABORTED} sums in a row had fewer than {protocol.threshold} "
                 "survivors; lower it, the dropout or the timeout"
             )
         self._judge(last)
@@ -317,12 +323,12 @@ class SecureSums(Gathering):
 
 
 class LightSums(SecureSums):
-    """Secure sums whose masks are exchanged beforehand, so that updates of different times may be in one.
+    """Secure sums of updates of different times, whose masks are exchanged beforehand.
 
     Updates that come while a sum is made wait for its end.
     """
 
-    def __init__(self, server: ServerAlgorithm, protocol: SumProtocol) -> None:
+    def __init__(self, server: Server, protocol: SumProtocol) -> None:
         super().__init__(server, protocol)
         assert isinstance(protocol, LightSecAgg)
         self._light = protocol
@@ -345,7 +351,7 @@ class LightSums(SecureSums):
     def send(
         self, client: int, update: int, receive: Callable[[], None], size: int | None, content: Model | Gradient
     ) -> None:
-        """Send pieces of an update's mask to the others, and the update under it to the server."""
+        """Send pieces of a mask to the others, and the update under it to the server."""
         self._exchange(client, update)
         self._server.to_server(client, lambda: self._hear(receive), self.protocol.vector_bytes)
 
@@ -368,7 +374,7 @@ class LightSums(SecureSums):
         if (yield from self._recover([update.number for update in updates], changes)):
             release()
         else:
-            self._server.sum.aborted(self)
+            self._aborts()
             aborted()
         self.busy = False
         held, self._held = self._held, []

@@ -13,14 +13,25 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 from simfl.algorithms.aggregation import Aggregation, Message, Weighted
+from simfl.algorithms.base import Training
+from simfl.privacy.releases import Releases
 from simfl.tape import Gradient, Model, Tape
 
-if TYPE_CHECKING:
-    from simfl.algorithms.gathering import Gathering
-    from simfl.algorithms.server import ServerAlgorithm
+
+class Owner(Protocol):
+    """What a sum needs of `simfl.algorithms.server.ServerAlgorithm`."""
+
+    tape: Tape
+    training: Training
+    releases: Releases
+    num_clients: int
+    server: int
+
+    def end_now(self) -> None:
+        """End the run: no further release will be made."""
 
 
 class Part(NamedTuple):
@@ -33,14 +44,26 @@ class Part(NamedTuple):
 
 
 class Released(NamedTuple):
-    """A release: (sum of c * value over its terms) / total, and the noise of each update for the table of updates.
+    """A release: the sum of c * value over its terms, divided by `total`.
 
-    The noise is None if it is that of the client.
+    `noise_std` has the noise of each update for the table of updates; None: that of the client.
     """
 
     terms: list[tuple[float, Any]]
     total: float
     noise_std: list[float | None]
+
+
+class Shown(NamedTuple):
+    """What the server may learn of a sum beside its release.
+
+    Attributes:
+        updates: the updates of a sum that was aborted, by client; none if it learns nothing of it.
+        parts: why it can compute sums of some of the clients; empty if it cannot.
+    """
+
+    updates: Mapping[int, Any]
+    parts: str
 
 
 class Sum:
@@ -59,7 +82,7 @@ class Sum:
     #: Updates of each client that came before they could be in a release.
     early: Mapping[int, int] = {}
 
-    def __init__(self, server: ServerAlgorithm) -> None:
+    def __init__(self, server: Owner) -> None:
         self._server = server
         self._tape: Tape = server.tape
 
@@ -138,14 +161,14 @@ class Sum:
     def shown(self, model: Model, known: Sequence[tuple[float, Any]], factor: float) -> None:
         """Note the model that the last release led to: known terms and factor * sum."""
 
-    def aborted(self, gathering: Gathering) -> None:
+    def aborted(self, shown: Shown) -> None:
         """Forget the updates in the next release: it is not made."""
 
 
 class RuledSum(Sum):
     """What a robust rule makes of updates, after attackers have replaced theirs."""
 
-    def __init__(self, server: ServerAlgorithm, aggregation: Aggregation) -> None:
+    def __init__(self, server: Owner, aggregation: Aggregation) -> None:
         super().__init__(server)
         self._aggregation = aggregation
 
@@ -165,7 +188,7 @@ class ComparedSum(RuledSum):
     Attackers that know everything know the last change of each honest client that the server took.
     """
 
-    def __init__(self, server: ServerAlgorithm, aggregation: Aggregation) -> None:
+    def __init__(self, server: Owner, aggregation: Aggregation) -> None:
         super().__init__(server, aggregation)
         #: The last change of each honest client, if attackers know it.
         self.known: dict[int, Model] = {}
@@ -191,7 +214,7 @@ class LastNoise(Sum):
 
     counts = True
 
-    def __init__(self, server: ServerAlgorithm, noise_scale: float) -> None:
+    def __init__(self, server: Owner, noise_scale: float) -> None:
         super().__init__(server)
         self._noise_scale, self._allowances = noise_scale, server.training.allowances
         self._next: Counter[int] = Counter()
@@ -216,6 +239,6 @@ class LastNoise(Sum):
         noise_std[-1] = self._noise_scale
         return Released(self._tape.with_noise(terms, self._noise_scale), total, noise_std)
 
-    def aborted(self, gathering: Gathering) -> None:
+    def aborted(self, shown: Shown) -> None:
         """Forget the updates in the next release."""
         self._next.clear()
