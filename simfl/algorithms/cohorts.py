@@ -1,4 +1,4 @@
-"""Sums of users' updates with a server's noise; `simfl.privacy.cohorts` has the account."""
+"""Sums of users' updates with noise of a server; `simfl.privacy.cohorts` accounts."""
 
 from __future__ import annotations
 

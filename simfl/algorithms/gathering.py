@@ -1,4 +1,4 @@
-"""How the updates of a sum reach a server: openly, or so that it sees their sum alone.
+"""How updates reach a server: openly, or so that it sees their sum alone.
 
 `Gathering` is the open way: each update is a message, and the server sees it. The other ways are in
 `simfl.algorithms.secure_sums`.

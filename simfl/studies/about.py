@@ -77,7 +77,7 @@ def _rooms_of(path: Path) -> Iterator[str]:
 
 @functools.cache
 def _statements(path: Path) -> str:
-    """Return a module's lines without comments on lines of their own, docstrings and blank lines."""
+    """Return a module's lines without lines of comments, docstrings and blank lines."""
     text = path.read_text(encoding="utf-8")
     lines = text.splitlines()
     for node in ast.walk(ast.parse(text)):

@@ -134,7 +134,7 @@ def within(values: Sequence[float], bar: float, text: str) -> Part:
 
 
 def show_ratio(logs: Sequence[float], digits: int = 2) -> str:
-    """Write ratios by their logarithms: the geometric mean with its interval, `2.31 (2.10 to 2.55)`.
+    """Write ratios by the geometric mean with its interval: `2.31 (2.10 to 2.55)`.
 
     It is "" where a ratio is not finite.
     """
@@ -164,7 +164,7 @@ def decisive(values: Sequence[float]) -> Interval:
 
 
 def _enough(values: Sequence[float], interval: Interval, distance: float, held: bool | None) -> float:
-    """Return about how many seeds bring half an interval down to a distance from the bar."""
+    """Return about how many seeds make half an interval as small as a distance."""
     if held is not None or not math.isfinite(interval.half_width):
         return math.nan
     return len(values) * (interval.half_width / distance) ** 2 if distance > 0 else math.inf

@@ -131,7 +131,7 @@ def compared(pairs: Sequence[Sequence[float]], one: str, other: str, unit: str) 
 def pairs_of(
     couples: Iterable[tuple[str, str]], worlds: Sequence[str], column: str = "time_s"
 ) -> Callable[[Runs], Iterator[Reading]]:
-    """Return the readings of a claim that the first of each couple is faster, one for each world."""
+    """Return readings, one for each world: is the first of each couple faster?"""
     return functools.partial(_pairs_of, tuple(couples), tuple(worlds), column)
 
 

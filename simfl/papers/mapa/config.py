@@ -18,7 +18,7 @@ _PLAIN = "its step sizes are made for plain SGD; use async_sgd with server_optim
 
 
 class LaplaceL2RadiusOnlyMean(LaplaceL2RadiusOnly):
-    """The noise of the MAPA paper's code on a clipped mean: not private, never certified.
+    """Noise of the MAPA paper's code on a clipped mean: not private, not certified.
 
     The listing prints the clip like this.
     """

@@ -1,4 +1,4 @@
-"""Line 5 of MAPA's listing as it is printed: the mean over the batch is clipped, not each example's gradient.
+"""Line 5 of MAPA's listing as printed: the mean of a batch is clipped.
 
     g <- g / max(1, ||g|| / (b dS/2)),   noise of scale dS/epsilon
 

@@ -235,7 +235,7 @@ def _pair(task: Task, sigma: int, bound: str, epsilon: float, mapa: str = "MAPA"
 
 
 def forms(models: Sequence[str]) -> dict[str, dict[str, str]]:
-    """Return the forms of MAPA with the choices of a reading: the listing's was run for LR alone."""
+    """Return the forms of MAPA with a reading's choices; the listing's has LR alone."""
     if tuple(models) != ("LR",):
         return {"MAPA": {}}
     return {"MAPA": {"MAPA clips": "each example"}, PRINTED: {"MAPA clips": "the mean, as printed"}}

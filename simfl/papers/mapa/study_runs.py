@@ -197,7 +197,7 @@ def over_epsilon(
 
 
 def as_printed(sigma: float, epsilons: Sequence[float]) -> Iterator[Experiment]:
-    """Yield Figure 6 for LR with a clipped mean, whose epsilon by its sensitivity is b times as large."""
+    """Yield Figure 6 for LR with a clipped mean, whose epsilon is b times as large."""
     for task in (task for task in TASKS if task.model == "LR" and task.data == "USPS"):
         for epsilon in epsilons:
             changes = (
