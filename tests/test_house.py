@@ -253,6 +253,19 @@ def test_no_room_is_heavier_than_the_table_of_weights_says():
     assert not heavier, f"(lines, at most): {heavier}"
 
 
+#: What acts on sums of updates, as attributes of training or of an algorithm.
+ON_SUMS = {"aggregation", "allowances", "cohorts", "hostility", "rule", "secure_sum"}
+#: Where these stand; the last three combine models without a server's sum.
+KNOW_SUMS = {"base", "server", "sums", "cohorts", "secure_sums", "adpsgd", "decentralized_sgd", "sync_sgd"}
+
+
+def test_algorithms_do_not_know_what_happens_to_a_sum():
+    for path in sorted((PACKAGE / "algorithms").glob("*.py")):
+        tree = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        known = {node.attr for node in tree if isinstance(node, ast.Attribute)} & ON_SUMS
+        assert not known or path.stem in KNOW_SUMS, f"{path.name}: {known}"
+
+
 @pytest.mark.parametrize("code", ["import simfl", "import simfl.cli.app"])
 def test_nothing_heavy_is_imported_before_it_is_needed(code):
     heavy = {"jax", "numpy", "pandas", "matplotlib", "pyarrow", "scipy", "networkx", "pydantic", "sklearn", "yaml"}

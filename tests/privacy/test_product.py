@@ -184,9 +184,9 @@ class Watching(Tape):
         super().hold(promise)
         self._held.add(id(promise))
 
-    def apply_with_noise(self, base, factor, terms, noise_scale):
+    def with_noise(self, terms, noise_scale):
         self.sums.append((Counter(promise.client for _, promise in terms), noise_scale))
-        return super().apply_with_noise(base, factor, terms, noise_scale)
+        return super().with_noise(terms, noise_scale)
 
     def noised(self, model, terms, noise_scale, *rest):
         self._members, members = None, Counter(promise.client for _, promise in terms)
