@@ -52,17 +52,18 @@ def command(
     smallest = smallest_admissible_epsilon(
         **{name: value for name, value in noise.items() if name not in ("epsilon", "gradient_bound", "mu")}
     )
-    views = claim.accounted(accountant)
-    rows = [*_claim_rows(claim, smallest), *_accounted_rows(views)]
+    views, least = claim.accounted(accountant), claim.least_delta()
+    rows = [*_claim_rows(claim, smallest), *_accounted_rows(views), *_least_rows(claim, least)]
     result: dict[str, Any] = {
         "theorem2": claim,
         "smallest_admissible_epsilon": smallest,
         "remark1_from_step": claim.remark1_from_step(),
         "accounted": views,
+        "least_delta": least,
         "convergence": None,
         "proposition2": None,
     }
-    notes = _notes(claim, views)
+    notes = _notes(claim, views, least)
     if problem["dimension"] is not None:
         if problem["staleness"] is None:
             problem["staleness"] = claim.num_workers
@@ -107,7 +108,7 @@ def _claim_rows(claim: Theorem2, smallest: float) -> list[Row | str]:
 
 def _accounted_rows(views: tuple[AccountedView, ...]) -> list[Row | str]:
     seen: list[Row | str] = ["Certified: every update is seen with its sender"]
-    hidden: list[Row | str] = ["Not certified: if the active worker were unknown"]
+    hidden: list[Row | str] = ["Not certified: if the active worker were unknown, and all workers' updates alike"]
     for row in views:
         verdict = "within the claim" if row.claim_holds else "above the claim"
         drawn = "Poisson" if row.sampling == "poisson" else "batches of fixed size"
@@ -116,14 +117,25 @@ def _accounted_rows(views: tuple[AccountedView, ...]) -> list[Row | str]:
     return seen + hidden
 
 
-def _notes(claim: Theorem2, views: tuple[AccountedView, ...]) -> list[str]:
+def _least_rows(claim: Theorem2, least: float) -> list[Row | str]:
+    row = (f"delta at epsilon = {show(claim.epsilon)}", least, f"claimed is {show(claim.delta)}")
+    return ["At least, on data whose updates show their worker, seen or hidden", row]
+
+
+def _notes(claim: Theorem2, views: tuple[AccountedView, ...], least: float) -> list[str]:
     worst = next(row for row in views if row.certified and row.neighbors == claim.neighbors)
-    verdict = (
-        "The claim holds even for an adversary who sees every update with its sender."
-        if worst.claim_holds
-        else f"The claim is violated for an adversary who sees every update with its sender, as the exchange protocol "
-        f"shows: epsilon is {show(worst.epsilon)} and not {show(claim.epsilon)}."
-    )
+    if least > claim.delta:
+        verdict = (
+            "The claim is refuted, whether or not senders are hidden: on some data, delta at epsilon = "
+            f"{show(claim.epsilon)} is at least {show(least)}, and not {show(claim.delta)}."
+        )
+    elif worst.claim_holds:
+        verdict = "The claim holds even for an adversary who sees every update with its sender."
+    else:
+        verdict = (
+            "The claim is neither certified nor refuted for an adversary who sees every update with its sender: "
+            f"certified is epsilon = {show(worst.epsilon)}."
+        )
     return [
         verdict,
         "With the active worker hidden, epsilon comes from the theorem's rate B/(K n). That is not certified: a secret "

@@ -10,7 +10,8 @@ Before you use a number from here:
 - Theorem 2's sigma is for the mean of a batch (sensitivity 2G/B). Algorithm 1 adds it to the sum, which is B times too
   little noise. The results below have both. In the convergence bounds `noise_std` is the noise on the sum.
 - Theorem 2 assumes that the active worker is unknown, with sampling rate B / (K n). The exchange protocol shows
-  it. `Theorem2.accounted` says what is certified for an adversary who sees every update with its sender.
+  it. `Theorem2.accounted` says what is certified for an adversary who sees every update with its sender. A hidden
+  sender does not help where updates show their worker: `Theorem2.least_delta` refutes the claim there, too.
 - Proposition 1 prints 64 tau²/K² where its proof needs 64 tau⁴/K²; its number of steps is astronomical either way.
 - Remark 1 lacks a condition on the order, which `Theorem2.remark1_from_step` adds.
 """
@@ -22,6 +23,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
 
 from simfl.errors import ConditionError
@@ -34,6 +36,8 @@ _Floats = NDArray[np.float64]
 
 #: The noise that Lemma 2 needs: (sigma B / 2G)² >= 1.5.
 _LEAST_ZETA_SQUARED = 1.5
+#: Bins of a privacy loss, at most; and its rounding over all updates of a worker, as a share of epsilon.
+_MOST_BINS, _ROUNDED = 2**18, 0.01
 
 
 # -- mixing ----------------------------------------------------------------------------------
@@ -297,6 +301,28 @@ class Theorem2:
         share = ((self.alpha - 1.0) / (self.largest_alpha - 1.0)) ** 2
         return max(1, math.ceil(self.steps * share * (1.0 - 1e-12)))
 
+    def least_delta(self, printed: bool = False) -> float:
+        """Return a delta that the claimed epsilon has at least on some data, 0 if unknown.
+
+        Let the gradients of worker 1 be -G e1, one of them G e1 in the neighboring data, and those of the others G e2.
+        An update then shows whether worker 1 sent it, seen or hidden: by (e1 + e2) x, up to an error of
+        Phi(-(B-1) / (2 sqrt(2) zeta)). In 1 of K updates, the losses are those of (1-q) N(0) + q N(2G) against N(0).
+        Each is rounded down. With next to no noise, delta is that of the test whether some update exceeds G.
+
+        Args:
+            printed: whether sigma is added to the sum, as Algorithm 1 prints it.
+        """
+        zeta, q = self.zeta / (self.batch_size if printed else 1), self.batch_size / self.examples
+        share, growth = 1.0 / self.num_workers, math.exp(min(self.epsilon, 700.0))
+        unsure = scipy.special.ndtr(-(self.batch_size - 1) / (math.sqrt(8.0) * zeta)) if self.num_workers > 1 else 0.0
+        if printed:
+            wrong = scipy.special.ndtr(-0.5 / zeta)
+            told = -math.expm1(self.steps * math.log1p(-share * q * (1.0 - wrong)))
+            least = told - growth * self.steps * share * wrong
+        else:
+            least = _least_delta(self.epsilon, zeta, q, share, self.steps)
+        return max(0.0, float(least - (1.0 + growth) * self.steps * unsure))
+
     def accounted(self, accountant: Accountant = "tightest") -> tuple[AccountedView, ...]:
         """Return the accounts of this noise in both views and relations.
 
@@ -307,20 +333,48 @@ class Theorem2:
         Batches are drawn without replacement, as in the proof, under replace_one; add_or_remove has an epsilon under
         Poisson sampling only.
         """
-        views = []
-        neighbors: Neighbors
-        sampling: Sampling
-        for neighbors, sampling in (("replace_one", "without_replacement"), ("add_or_remove", "poisson")):
-            local = (self.batch_size / self.examples, max(1, round(self.steps / self.num_workers)))
-            hidden = (self.batch_size / (self.num_workers * self.examples), self.steps)
-            view: View
-            for view, (rate, steps) in (("local_transcript", local), ("global_hidden", hidden)):
-                release = Release(self.noise_multiplier, rate, sampling)
-                epsilon = epsilon_of([(release, steps)], self.delta, neighbors=neighbors, accountant=accountant)
-                certified = view == "local_transcript"
-                holds = epsilon <= self.epsilon
-                views.append(AccountedView(view, neighbors, sampling, rate, steps, epsilon, certified, holds))
-        return tuple(views)
+        return tuple(
+            self._account(view, neighbors, accountant)
+            for neighbors in get_args(Neighbors)[::-1]
+            for view in get_args(View)
+        )
+
+    def certified(self) -> AccountedView:
+        """Return the certified account under the theorem's neighboring relation."""
+        return self._account("local_transcript", self.neighbors, "tightest")
+
+    def _account(self, view: View, neighbors: Neighbors, accountant: Accountant) -> AccountedView:
+        share = 1 if view == "local_transcript" else self.num_workers
+        rate = self.batch_size / (share * self.examples)
+        steps = max(1, round(self.steps * share / self.num_workers))
+        sampling: Sampling = "without_replacement" if neighbors == "replace_one" else "poisson"
+        release = Release(self.noise_multiplier, rate, sampling)
+        epsilon = epsilon_of([(release, steps)], self.delta, neighbors=neighbors, accountant=accountant)
+        certified = view == "local_transcript"
+        return AccountedView(view, neighbors, sampling, rate, steps, epsilon, certified, epsilon <= self.epsilon)
+
+
+def _least_delta(epsilon: float, zeta: float, rate: float, share: float, steps: int) -> float:
+    """Return a lower bound on delta of steps, a share of which has the loss of a sampled Gaussian of noise zeta.
+
+    M = (1-q) N(0) + q N(1) against N(0) has the loss l at x = zeta² ln((e^l - 1 + q) / q) + 1/2.
+    """
+    from dp_accounting.pld import pld_pmf
+
+    far = (10.0 * zeta + 0.5) / zeta**2
+    rest = min(rate, 1.0 - 1e-15)
+    ends = max(math.log1p(-rest), -far), float(np.logaddexp(math.log1p(-rest), math.log(rate) + far))
+    width = max(_ROUNDED * epsilon / max(1.0, share * steps), (ends[1] - ends[0]) / _MOST_BINS)
+    lowest = math.floor(ends[0] / width)
+    left = np.expm1(width * np.arange(lowest, math.ceil(ends[1] / width) + 1)) + rate
+    x = zeta**2 * np.log(np.maximum(left, 1e-300) / rate) + 0.5
+    above = (1.0 - rate) * scipy.special.ndtr(-x / zeta) + rate * scipy.special.ndtr((1.0 - x) / zeta)
+    masses = share * -np.diff(above, append=0.0)
+    masses[-lowest] += 1.0 - share
+    losses = pld_pmf.DensePLDPmf(width, lowest, masses, 0.0, False)
+    with np.errstate(all="ignore"):  # the tail bounds of dp-accounting overflow at some points, and skip these
+        losses = losses.self_compose(steps) if steps > 1 else losses
+    return float(losses.get_delta_for_epsilon(epsilon)) - 1e-15 * steps  # what the Fourier transform may misplace
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,10 @@
+import dataclasses
 import itertools
 import math
 
 import numpy as np
 import pytest
+import scipy
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
@@ -19,7 +21,8 @@ from simfl.papers.adp2sgd.theory import (
     theorem1,
     theorem2,
 )
-from simfl.privacy.accounting import Release, epsilon_of
+from simfl.privacy.accounting import Release, delta_of, epsilon_of
+from simfl.privacy.gaussian import gaussian_delta
 
 QUICK = settings(max_examples=40, deadline=None)
 CIFAR = {"num_workers": 16, "examples": 3125, "batch_size": 256, "steps": 58594}  # 300 epochs
@@ -209,6 +212,42 @@ def test_accounts_of_theorem_2_match_the_theory_page(
     assert rows["local_transcript", "replace_one"].sampling_rate == batch_size / 3125
     assert rows["local_transcript", "replace_one"].steps == round(steps / 16)
     assert rows["global_hidden", "replace_one"].sampling_rate == batch_size / 50000
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("claimed", "least"), [(8.5, 1.5e-5), (10.0, 2.5e-4), (15.0, 1.7e-3)])
+def test_theorem_2_is_refuted_also_where_the_sender_is_hidden(claimed, least):
+    """Worker 1's gradients are along e1 and the others' along e2: an update shows its worker."""
+    theorem = theorem2(claimed, 1e-5, **CIFAR)
+    assert theorem.least_delta() > least > theorem.delta
+    # By dp-accounting's own distributions, which round up, of each number of updates of worker 1.
+    from dp_accounting.pld import privacy_loss_distribution as pld
+
+    one = pld.from_gaussian_mechanism(theorem.zeta, sampling_prob=256 / 3125, value_discretization_interval=1e-4)
+    counts = np.arange(3362, 3963, 100)
+    deltas = [one.self_compose(int(count)).get_delta_for_epsilon(claimed) for count in counts]
+    updates = scipy.stats.binom(CIFAR["steps"], 1 / 16)
+    every = np.arange(3362, 3963)
+    above = float(updates.pmf(every) @ np.interp(every, counts, deltas))
+    assert 0.85 * above < theorem.least_delta() < above
+
+
+@pytest.mark.slow
+def test_a_lower_bound_is_below_what_is_certified():
+    """Of one worker, whose updates are known: at most the certified delta, and nearly that of a Gaussian for q = 1."""
+    theorem = theorem2(12.0, 1e-5, num_workers=1, examples=64000, batch_size=64, steps=20000)
+    release = Release(theorem.noise_multiplier, 64 / 64000, "without_replacement")
+    certified = delta_of([(release, 20000)], theorem.epsilon, neighbors="replace_one")
+    assert 0.0 <= theorem.least_delta() <= certified
+    whole = dataclasses.replace(theorem, examples=64, batch_size=64, steps=50, zeta=3.0)
+    assert 0.85 < whole.least_delta() / gaussian_delta(theorem.epsilon, math.sqrt(50) / 3.0) <= 1.0
+
+
+@pytest.mark.slow
+def test_small_batches_hide_their_worker_and_printed_noise_hides_nothing():
+    theorem = theorem2(10.0, 1e-5, **CIFAR)
+    assert dataclasses.replace(theorem, batch_size=2, examples=25).least_delta() == 0.0
+    assert theorem.least_delta(printed=True) > 0.999
 
 
 def test_few_workers_are_within_the_claim():
