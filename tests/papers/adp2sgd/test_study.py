@@ -32,13 +32,27 @@ def held(readings):
     [
         ([10] * 8, [90] * 8, True),
         ([NAN] * 8, [NAN] * 2 + [90] * 6, True),
-        ([90] * 5, [90] * 5, False),
+        ([90] * 8, [90] * 8, False),
+        ([90] * 5, [90] * 5, None),
+        ([10] * 12 + [90] * 4, [10] * 6 + [90] * 10, None),
+        ([10] * 13 + [90] * 3, [10] * 6 + [90] * 10, True),
         ([10] * 8, [NAN] * 8, False),
         ([10] * 5 + [90] * 3, [10] * 2 + [90] * 6, None),
         ([10] * 8, [10] * 4 + [90] * 4, None),
         ([10] * 4, [90] * 4, None),
     ],
-    ids=["one collapses", "as counted in eight seeds", "none does", "both do", "too close", "a coin", "four seeds"],
+    ids=[
+        "one collapses",
+        "as counted in eight seeds",
+        "none does",
+        "in five seeds none does",
+        "p = 0.073",
+        "p = 0.029",
+        "both do",
+        "too close",
+        "a coin",
+        "four seeds",
+    ],
 )
 def test_a_collapse_is_a_count_of_seeds(sync, adpsgd, expected):
     part = adp2sgd.collapses(sync, adpsgd, 80.0)
@@ -51,7 +65,7 @@ def test_case_three_depends_on_how_models_are_averaged():
         lost = section is EDGE and cell[1] == adp2sgd.DOUBLED_STEP and cell[3] in (SYNC, "messages")
         return 20 + seed if lost else 90 + 0.1 * seed
 
-    readings = tuple(adp2sgd.large_batches(runs_of(accuracy, EDGE, SOFTMAX)))
+    readings = tuple(adp2sgd.large_batches(runs_of(accuracy, EDGE, SOFTMAX, seeds=8)))
     assert verdict_of(readings) == Verdict.MIXED
     assert under(readings) == "models are averaged: at once (Algorithm 1)"
     assert [one.choices["batch"] for one in readings] == ["128", "128", "64", "64", "128"]
@@ -73,14 +87,16 @@ def test_case_three_needs_a_sync_that_converges_at_half_the_batch_and_step(half,
 
 @pytest.mark.parametrize(
     ("values", "expected"),
-    [([90] * 5, True), ([10] * 5, False), ([10] * 3 + [90] * 3, None), ([90] * 4, None), ([NAN] * 8, False)],
+    [([90] * 6, True), ([10] * 6, False), ([10] * 3 + [90] * 3, None), ([90] * 5, None), ([NAN] * 8, False)],
 )
 def test_convergence_is_a_count_of_seeds(values, expected):
     assert adp2sgd.converges(values, 80.0).held is expected
 
 
 def test_a_map_on_which_nothing_collapses_reproduces_nothing():
-    readings = tuple(adp2sgd.large_batches(runs_of(lambda section, cell, seed: 90 + 0.1 * seed, EDGE, SOFTMAX)))
+    readings = tuple(
+        adp2sgd.large_batches(runs_of(lambda section, cell, seed: 90 + 0.1 * seed, EDGE, SOFTMAX, seeds=8))
+    )
     assert verdict_of(readings) == Verdict.NOT_REPRODUCED
 
 
@@ -91,18 +107,23 @@ def test_the_edge_has_8_seeds_and_its_middle_16():
                                                                       (SYNC, "atomic", "messages")}  # fmt: skip
 
 
-def test_theorem_2_is_refuted_where_neighbors_see_the_sender_of_an_update():
+def test_theorem_2_is_refuted_with_a_sender_that_is_seen_or_hidden():
     readings = list(adp2sgd.theorem_holds(Runs({})))
-    paper = next(iter(adp2sgd.PRIVACY))
-    assert [[part.held for part in reading.parts] for reading in readings] == [[False, True], [True, True]] + [
-        [False, False]
-    ] * 2
-    assert under(readings) == "noise: σ on the mean (as the proof has it) and whose an update is: hidden from all"
-    # Computed apart from simfl, with dp-accounting's distributions of privacy losses.
-    known = {True: (8.917, 12.213, 20.34), False: (1.790, 2.381, 3.755)}
-    for shown, expected in known.items():
-        own = [adp2sgd.accounted(theorem, False, shown) for theorem in adp2sgd.claimed(*adp2sgd.PRIVACY[paper])]
-        assert own == pytest.approx(expected, rel=1e-3)
+    assert verdict_of(readings) == Verdict.NOT_REPRODUCED
+    assert [[part.held for part in reading.parts] for reading in readings] == [[False, None]] * 2 + [[False, False]] * 2
+    assert [reading.own for reading in readings] == [False, True, False, False]
+    paper = adp2sgd.claimed(*adp2sgd.PRIVACY[next(iter(adp2sgd.PRIVACY))])
+    assert [adp2sgd.certified(theorem) for theorem in paper] == pytest.approx([10.083, 14.214, 24.889], rel=1e-4)
+    for theorem, least in zip(paper, (1.5e-5, 2.5e-4, 1.7e-3), strict=True):
+        assert least < adp2sgd.refuted(theorem, False) < adp2sgd.refuted(theorem, True)
+    assert "certified is ε 10.1, 14.2, 24.9, and δ is at least 2.4" in readings[0].evidence
+    assert "certified is nothing, and δ is at least 2.4" in readings[1].evidence
+
+
+def test_theorem_2_holds_where_the_certified_epsilon_is_as_small(monkeypatch):
+    monkeypatch.setattr(adp2sgd, "PRIVACY", {"few workers": (3750, 64, 18750, (5.0, 10.0))})
+    readings = list(adp2sgd.theorem_holds(Runs({})))
+    assert [reading.held for reading in readings] == [True, None, False, False]
 
 
 @pytest.mark.parametrize(
@@ -123,36 +144,42 @@ def test_without_clipping_nothing_is_certified(spent, expected):
 
 
 @pytest.mark.parametrize(
-    ("time_s", "gap", "seeds", "expected"),
-    [(3.0, 0.0, 5, True), (1.2, 0.0, 5, False), (3.0, 5.0, 5, False), (3.0, 0.0, 4, None)],
-    ids=["faster", "not much", "less accurate", "four seeds"],
-)
-def test_slow_learners_hold_only_if_faster_to_the_same_accuracy(time_s, gap, seeds, expected):
+    ("times", "gap", "seeds", "expected"),
+    [((1.2, 1.8, 9.0), 0.0, 5, [True, True]), ((1.8, 1.8, 9.0), 0.0, 5, [False, True]),
+     ((1.2, 1.8, 3.0), 0.0, 5, [True, False]), ((1.2, 1.8, 9.0), 5.0, 5, [True, True]),
+     ((1.2, 1.8, 9.0), 0.0, 4, [None, None])],
+    ids=["faster", "as fast without a slow learner", "not much in case II", "less accurate", "four seeds"],
+)  # fmt: skip
+def test_slow_learners_are_judged_against_the_ratio_without_one(times, gap, seeds, expected):
     def accuracy(section, cell, seed):
         return 90 + 0.01 * seed - gap * (cell[1] == "adpsgd")
 
     def time(own, seed):
-        return 10.0 * (time_s if own.cell[1] == "sync" else 1.0) * (1 + 0.01 * seed)
+        ratio = dict(zip((adp2sgd.EQUALLY_FAST, *SLOW), times, strict=True)).get(own.cell[0], 1.0)
+        return 10.0 * (ratio if own.cell[1] == "sync" else 1.0) * (1 + 0.01 * seed)
 
     runs = runs_of(accuracy, SOFTMAX, MLP, LSTM, seeds=seeds, time_s=time)
     for sections, count in (((SOFTMAX, MLP), 2), ((LSTM,), 1)):
         readings = list(adp2sgd.slow_learners(runs, sections))
-        assert [own.held for own in readings] == [expected] * count
+        equal = None if seeds < 5 else not gap
+        assert [[part.held for part in own.parts] for own in readings] == [
+            [expected[0], equal, expected[1], equal]
+        ] * count
+    if times == (1.8, 1.8, 9.0):
+        assert (
+            "case I: 1.80 times faster, 1.80 times without a slow learner, which is 1.00 times as much (1.00 to 1.00; "
+            "bar: 1.37; geometric means) (does not hold)" in readings[0].evidence
+        )
 
 
-def test_cases_one_and_two_are_parts_of_one_reading_and_the_exception_is_named():
-    def time(own, seed):
-        return 10.0 * (3.0 if own.cell == ([*SLOW][1], "sync") else 1.0) * (1 + 0.01 * seed)
+def test_slow_learners_are_not_judged_without_the_case_that_has_none():
+    slow = [own for own in adp2sgd.experiments(False) if own.section is SOFTMAX and own.cell[0] in SLOW]
+    assert not list(adp2sgd.slow_learners(made_up(slow, lambda one, seed: 0.9, 5), (SOFTMAX,)))
 
-    runs = runs_of(lambda section, cell, seed: 90 + 0.01 * seed, SOFTMAX, MLP, time_s=time)
-    readings = list(adp2sgd.slow_learners(runs))
-    assert [(own.choices["network"], own.own, own.held) for own in readings] == [
-        ("softmax regression", False, False), ("MLP", True, False),
-    ]  # fmt: skip
-    assert [(part.text[:8].strip(": "), part.held) for part in readings[0].parts] == [
-        ("case I", False), ("case I", True), ("case II", True), ("case II", True),
-    ]  # fmt: skip
-    assert "case I: 1.00 times faster (1.00 to 1.00; bar: 1.5) (does not hold)" in readings[0].evidence
+
+def test_the_quick_form_has_the_case_without_a_slow_learner():
+    cases = {own.cell[0] for own in adp2sgd.experiments(True) if own.section is MLP}
+    assert cases == {adp2sgd.EQUALLY_FAST, [*SLOW][1]}
 
 
 def test_no_bar_is_tighter_than_the_papers_table():
@@ -246,7 +273,7 @@ def test_an_lstm_is_judged_by_its_loss_and_in_case_three_with_and_without_clippi
     def accuracy(section, cell, seed):
         return 48 + 0.1 * seed - 40 * (cell == (UNCLIPPED, "sync"))
 
-    runs = runs_of(accuracy, LSTM)
+    runs = runs_of(accuracy, LSTM, seeds=8)
     assert set(held(adp2sgd.equal_losses(runs)).values()) == {True}
     for run in runs.of(LSTM, ("no noise", "adpsgd")).values():
         run.metrics["test_loss"] += 0.2
@@ -268,12 +295,3 @@ def test_numbers_include_the_papers():
     assert {LARGE, *SLOW} <= {row for _, row, _ in numbers}
     collapsed = [own.values for (_, _, column), own in numbers.items() if column == SYNC and "edge" in own.part]
     assert collapsed == [(0.0,)] * 3
-
-
-@pytest.mark.parametrize("printed", [False, True])
-def test_a_hidden_sender_never_costs_more_epsilon(printed):
-    """With almost no noise, the updates of all workers together cost more than those of one worker: a looser bound."""
-    (theorem, *_) = adp2sgd.claimed(*adp2sgd.PRIVACY["MNIST, 20 epochs, as run here"])
-    hidden, seen = (adp2sgd.accounted(theorem, printed, shown) for shown in (False, True))
-    assert hidden <= seen
-    assert (hidden == seen) == printed
