@@ -182,7 +182,7 @@ def _noise(std: float) -> str:
 
 
 def _seeds(case: str) -> int:
-    """Return how many seeds decide a case in which runs of different seeds differ much."""
+    """Return how many seeds decide a case, more where seeds differ much."""
     return CAREFUL if case in (EQUALLY_FAST, *SLOW, LARGE, UNCLIPPED) else SEEDS
 
 
@@ -532,13 +532,13 @@ def claimed(examples: int, batch_size: int, steps: int, epsilons: tuple[float, .
 
 @functools.cache
 def certified(theorem: Theorem2) -> float:
-    """Return the certified epsilon of Theorem 2's noise on the mean, for neighbors who see the sender of an update."""
+    """Return the certified epsilon of Theorem 2's noise, if senders are seen."""
     return theorem.certified().epsilon
 
 
 @functools.cache
 def refuted(theorem: Theorem2, printed: bool) -> float:
-    """Return the least delta at the claimed epsilon, with the sender of an update hidden or not."""
+    """Return the least delta at the claimed epsilon, senders seen or hidden."""
     return theorem.least_delta(printed)
 
 

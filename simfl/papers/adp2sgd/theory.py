@@ -355,8 +355,9 @@ class Theorem2:
 
 
 def _least_delta(epsilon: float, zeta: float, rate: float, share: float, steps: int) -> float:
-    """Return a lower bound on delta of steps, a share of which has the loss of a sampled Gaussian of noise zeta.
+    """Return a lower bound on delta of steps, a share of which release something.
 
+    These release a sampled Gaussian of noise zeta over the distance of its means.
     M = (1-q) N(0) + q N(1) against N(0) has the loss l at x = zeta² ln((e^l - 1 + q) / q) + 1/2.
     """
     from dp_accounting.pld import pld_pmf

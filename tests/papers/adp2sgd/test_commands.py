@@ -19,7 +19,7 @@ def test_claim_and_accountant_stand_side_by_side(simfl_):
     )
     assert re.search(r"epsilon, one more or less +5\.04\d+ +within the claim; Poisson", certified)
     assert re.search(r"epsilon, one example replaced +2\.80\d* +within the claim", hidden)
-    assert "The claim is refuted, whether or not senders are hidden: on some data, delta at epsilon = 10 is at least 0.00036" in out
+    assert "refuted, whether or not senders are hidden: on some data, delta at epsilon = 10 is at least 0.00036" in out
     assert "256 times too little" in out
 
 
