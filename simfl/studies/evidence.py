@@ -199,8 +199,8 @@ def verdict_of(readings: Sequence[Reading], short: str = "") -> Verdict:
 
     *Reproduced*: every reading holds. *Mostly*: at least two thirds of those that decide hold, those nearest to the
     paper among them. *Not reproduced*: at most one in ten of those that decide holds, and none nearest to the paper.
-    *Not decidable here*: most readings are undecided, or those nearest to the paper are while two thirds of the others
-    hold. *Mixed*: all else. Where no reading is marked as nearest, the text leaves the setting open, or the study is
+    *Not decidable here*: most readings are undecided, or those nearest to the paper are while the others agree.
+    *Mixed*: all else. Where no reading is marked as nearest, the text leaves the setting open, or the study is
     not of one paper, and the shares alone decide.
 
     `short` says how the runs fall short of the paper's budget: a claim that no reading supports may hold at that
@@ -217,7 +217,7 @@ def verdict_of(readings: Sequence[Reading], short: str = "") -> Verdict:
     if counts.yes >= MOST * decided and False not in own:
         return Verdict.MOSTLY if not own or True in own else Verdict.UNDECIDABLE
     if counts.yes <= FEW * decided and True not in own:
-        return Verdict.NOT_REPRODUCED
+        return Verdict.NOT_REPRODUCED if not own or False in own else Verdict.UNDECIDABLE
     return Verdict.MIXED
 
 

@@ -31,7 +31,7 @@ VERDICTS = """\
 | mostly | at least two thirds of the readings that decide hold, those nearest to the paper among them |
 | mixed | neither mostly nor not reproduced |
 | not reproduced | at most one in ten of the readings that decide holds, and none that is nearest to the paper |
-| not decidable here | most readings are undecided, or those nearest to the paper are while most others hold; no run \
+| not decidable here | most readings are undecided, or those nearest to the paper are while the others agree; no run \
 is possible; or the claim fails at a smaller budget than the paper's. The measurement names what it would take |"""
 HELD = {True: "yes", False: "no", None: "undecided"}
 

@@ -43,6 +43,7 @@ def test_each_kind_has_its_name_in_scenarios():
         "laplace",
         "laplace_l2_radius_only",
         "gaussian_unclipped",
+        "laplace_l2_radius_only_mean",
     ]
     for kind, mechanism in MECHANISMS.items():
         assert mechanism.kind == kind
@@ -92,10 +93,11 @@ def test_unclipped_noise_has_the_given_deviation():
 
 def test_uncertified_mechanisms_give_a_reason():
     refusals = {kind: mechanism.refusal for kind, mechanism in MECHANISMS.items() if mechanism.refusal}
-    assert list(refusals) == ["laplace_l2_radius_only", "gaussian_unclipped"]
+    assert list(refusals) == ["laplace_l2_radius_only", "gaussian_unclipped", "laplace_l2_radius_only_mean"]
     assert "not private for more than one parameter" in refusals["laplace_l2_radius_only"]
     assert "gradients are not clipped" in refusals["gaussian_unclipped"]
-    assert [kind for kind, mechanism in MECHANISMS.items() if mechanism.unit == "client"] == ["gaussian_update"]
+    of_clients = [kind for kind, mechanism in MECHANISMS.items() if mechanism.unit == "client"]
+    assert of_clients == ["gaussian_update", "laplace_l2_radius_only_mean"]
     assert {mechanism.level for mechanism in MECHANISMS.values() if mechanism.pure} == {"epsilon_per_release"}
 
 

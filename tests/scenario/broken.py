@@ -289,8 +289,8 @@ BROKEN = [
         "unknown_mechanism",
         ADPSGD + "privacy: {mechanism: gausian}\n",
         "{file}: privacy.mechanism: expected gaussian, gaussian_update, gaussian_cohort, discrete_gaussian, "
-        "laplace_l2, laplace, laplace_l2_radius_only, one_pass_gaussian, one_pass_gaussian_unclipped or "
-        "gaussian_unclipped, found 'gausian'; did you mean 'gaussian'?",
+        "laplace_l2, laplace, laplace_l2_radius_only, one_pass_gaussian, one_pass_gaussian_unclipped, "
+        "gaussian_unclipped or laplace_l2_radius_only_mean, found 'gausian'; did you mean 'gaussian'?",
     ),
     Broken(
         "noise_of_examples_on_a_grid",

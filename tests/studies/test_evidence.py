@@ -150,6 +150,7 @@ def test_the_verdict_follows_from_the_shares_of_the_readings(held, short, verdic
         (False, [True] * 9, Verdict.MIXED),
         (None, [True] * 9, Verdict.UNDECIDABLE),
         (None, [True] * 5 + [False] * 4, Verdict.MIXED),
+        (None, [False] * 9, Verdict.UNDECIDABLE),
         (True, [False] * 9, Verdict.MIXED),
         (False, [False] * 8 + [True], Verdict.NOT_REPRODUCED),
         (True, [True] * 9, Verdict.REPRODUCED),

@@ -40,7 +40,7 @@ from simfl.papers.mapa.study_claims import (
     useful_and_private,
 )
 from simfl.papers.mapa.study_figures import draw_accuracy, draw_convergence, draw_norms, draw_parameters, draw_testbed
-from simfl.papers.mapa.study_runs import BETWEEN, CLOSE, experiments
+from simfl.papers.mapa.study_runs import AHEAD, BETWEEN, CLOSE, NONE, experiments
 from simfl.studies.evidence import Reading
 from simfl.studies.papers import Paper, PaperClaim, Runs
 
@@ -138,16 +138,19 @@ PAPER = Paper(
         "The noise is that of the published code (`laplace_l2_radius_only`): ε is a name for its size. What noise of "
         "the right law leaves is in the last table.",
         "AUDP clips each example's gradient to G, and MAPA to b ΔS/2. Outside of Figure 5 the paper's AUDP and its "
-        "code do not clip, and its MAPA clips the mean over the batch, which bounds the sensitivity by twice as much. "
-        "AUDP without clipping, with the noise of the code's G = 4, is one of the readings.",
+        "code do not clip, and its MAPA clips the mean over the batch, which bounds the sensitivity by b times as "
+        "much. AUDP without clipping, with the noise of the code's G = 4, is one of the readings, and for LR on USPS "
+        "MAPA as printed is, too.",
         "G as measured is a bound over all models for LR and SVM: the largest example times the steepest slope of the "
         "loss. For the CNN, which has none, it is the largest gradient of an example at the first models.",
         "The paper's LR has two classes, which it does not name: even against odd digits and below five against the "
-        "others are its own readings here, and all ten digits stand beside them. Its SVM is that of Crammer and Singer "
+        "others are nearest to it here, and all ten digits stand beside them. Its SVM is that of Crammer and Singer "
         "(worst class) or of one against the rest (each class).",
         'Models and data sets are parts of one reading where the text says "in all sub-figures". On MNIST, two-way LR '
         "is even or odd, the SVM is that of each class, and AUDP has ε = 0.1 alone; so has the CNN there, without ASGD "
         "and CSGD.",
+        f"A lead of less than {NONE:g} point counts as none, and so does a ratio of updates of less than {AHEAD:g}: "
+        "with enough seeds, any other difference decides.",
         "The network averages in its pooling layers and applies ReLU after them; the published code has another order.",
         "The next ΔS is θ ΔS, as in Algorithm 1. Table 2's rule makes ΔS grow if its Δ_s is Δ_b; if it is the bound "
         "2 Δ_b/(P(τ+1)) on the squared gradient, which the paper may mean, the rule is that of the text.",

@@ -12,6 +12,7 @@ import numpy as np
 from simfl.errors import DataError
 from simfl.papers.mapa.study_runs import (
     ACCURACY,
+    AHEAD,
     ASYNCHRONOUS,
     BATCH,
     BETWEEN,
@@ -474,7 +475,7 @@ def times_as_many(runs: Runs, many: Cell, few: Cell, loss: float, times: float, 
     """
     orders = runs.pairs(CONVERGENCE, many, few, partial(_orders, loss=loss))
     ratio = show_ratio([order * math.log(10.0) for order in orders])
-    evidence = above(orders, math.log10(times), f"{text}{f': {ratio} times as many' * bool(ratio)}", math.log10(1.1))
+    evidence = above(orders, math.log10(times), f"{text}{f': {ratio} times as many' * bool(ratio)}", math.log10(AHEAD))
     bounded = {False: many, True: few}
     open_ = evidence.held is not None and not all_converge(runs, bounded[evidence.held], loss)
     return Part(None, evidence.text, evidence.seeds) if open_ else evidence

@@ -121,6 +121,8 @@ CLOSE = 3.0
 """Points of accuracy within which two settings count as equal."""
 NONE = 1.0
 """Points of accuracy below which a lead counts as none."""
+AHEAD = 1.1
+"""The least ratio of updates that counts as a difference."""
 
 
 # -- experiments -----------------------------------------------------------------------------------

@@ -35,6 +35,8 @@ WORKERS = Section("A(DP)²SGD's 16 workers")
 CASES = {"case I": "case1", "case II": "case2"}
 LEAD = 0.1
 """Points of accuracy below which a lead of one graph counts as none."""
+ALIKE = 0.05
+"""The share below which a difference of epsilons, or of what is solved for, counts as none."""
 SLOW = 3
 """The worker that is ten times slower in case II."""
 ASYNCHRONOUS, ROUNDS, SYNC = "A(DP)²SGD", "D-PSGD", "SYNC"
@@ -242,8 +244,12 @@ def reconstructed(runs: Runs) -> Iterator[Number]:
 
 
 def less(one: Sequence[float], other: Sequence[float], text: str, share: float = 1.0) -> Part:
-    """Return whether one thing is smaller than a share of another, world by world."""
-    return below([first - share * second for first, second in zip(one, other, strict=True)], 0.0, text)
+    """Return whether one thing is smaller than a share of another, world by world.
+
+    Less than `ALIKE` of that share is no difference.
+    """
+    differences = [first - share * second for first, second in zip(one, other, strict=True)]
+    return below(differences, 0.0, text, ALIKE * share * mean(other))
 
 
 def farther_is_safer(runs: Runs) -> Iterator[Reading]:
@@ -414,6 +420,7 @@ PAPER = Paper(
     deviations=(
         "A(DP)²SGD's cases I and II with mini-batches of 512 and 4 epochs at a step size of 1, so that accounts of all "
         "pairs take seconds.",
+        f"A difference of less than {ALIKE:.0%}, or of less than {LEAD:g} points of accuracy, counts as none.",
         "Distances are over links that carried a message. What a neighbor and the farthest learn leaves out the slow "
         "worker.",
         "Certified is the smaller of the ledger's epsilon and that of the view with all models at which its gradients "

@@ -756,6 +756,7 @@ PAPER = Paper(
         "gradients of norms up to sqrt 2 under noise for L = 1, which certifies nothing. The second was chosen after "
         "Table II had been compared with.",
         "Epsilon is that of one task at one node, as the paper counts it; the ledger's is beside it.",
+        f"A lead of less than {LEAD:g} points counts as none: with enough seeds, any other difference decides.",
         "In Algorithm 2 every node acts once per round of a task, as in the listing and in Assumption 2. Other orders "
         "are readings: the node with the fewest used batches of the task is next, or turns go round, or are drawn. "
         "There Local steps wait for no other node.",

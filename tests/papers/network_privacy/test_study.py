@@ -49,6 +49,13 @@ def test_shares_equal_those_of_each_attackers_report(kind):
     assert 0.1 < shares["slow"] < 0.9
 
 
+def test_a_difference_of_less_than_a_twentieth_is_none():
+    assert study.less((1.83,) * 5, (1.83,) * 5, "").held is False
+    assert study.less((1.80,) * 5, (1.83,) * 5, "").held is True, "without a draw any difference is one"
+    assert study.less((1.80, 1.86, 1.83, 1.80, 1.86), (1.83,) * 5, "").held is False
+    assert study.less((1.5, 2.1, 1.8, 1.5, 2.1), (1.83,) * 5, "").held is None
+
+
 @pytest.mark.parametrize(
     ("far", "held"),
     [
