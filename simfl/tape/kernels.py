@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -37,6 +38,9 @@ from simfl.tape.layout import (
 from simfl.tape.maps import called
 from simfl.tape.problem import Noise, Operation
 from simfl.tape.stored import Program
+
+#: (totals f32 [lanes, ...], counts) of lanes.
+_OfLanes: TypeAlias = Callable[..., tuple[jax.Array, jax.Array]]
 
 #: Programs of each kind that a process keeps: a window's takes up some 10 MB.
 KEPT = 16
@@ -409,6 +413,234 @@ def draws_program(operation: Operation, first_name: int, takes: bool) -> Any:
     return jax.jit(run)
 
 
+class _Program:
+    """The sizes, columns and functions of `window_program`, for any window."""
+
+    def __init__(
+        self,
+        operation: Operation,
+        reads: int,
+        width: int,
+        mesh: Mesh | None,
+        branches: tuple[Branch, ...],
+        drawn_before: bool,
+    ) -> None:
+        self.operation, self.reads, self.width, self.mesh = operation, reads, width, mesh
+        self.branches, self.drawn_before = branches, drawn_before
+        #: The lanes of one device.
+        self.own = width if mesh is None else width // mesh.size
+        self.narrow = self.own <= NARROW
+        wide = _take_wide, _mix_wide, _step_wide
+        self.take, self.mix, self.step = (_take_narrow, _mix_narrow, _step_narrow) if self.narrow else wide
+        state = operation.optimizing.kept
+        self.kept = 0 if state is None else state.rows
+        extra = 4 * operation.local + operation.corrected + operation.own_norms
+        columns = Layouts(reads, extra, MapSize.of(branches), operation.optimizing.beside, self.kept)
+        self.each, self.forms, self.serials, self.mapped = (
+            columns.gradient, columns.combine, columns.serials, columns.mapped
+        )  # fmt: skip
+        self.writes = columns.maps.writes
+        self.gradient, self.change = gradient_of_batch(operation), change_of_round(operation)
+        norms, correction, states, noise = (
+            0 if there else None
+            for there in (operation.own_norms, operation.corrected, self.kept, operation.noise is not None)
+        )
+        self.each_gradient: _OfLanes = jax.vmap(self.gradient, (0, None, 0, 0, 0, norms, noise))
+        self.each_change: _OfLanes = jax.vmap(self.change, (0, None, 0, 0, None, correction, states, noise))
+        self.draw_positions = jax.vmap(jax.vmap(positions_of_batch(operation), (None, 0)), (None, 0))
+
+    def run(self, bank: jax.Array, zeroed: jax.Array, *window: Any) -> tuple[jax.Array, jax.Array]:
+        """Execute a window, the fields of a `_Window`, step by step."""
+        made = _Window(self, *window)
+        result: tuple[jax.Array, jax.Array] = jax.lax.fori_loop(0, made.steps, made.step, (bank, zeroed))
+        return result
+
+
+@dataclass(eq=False)
+class _Window:
+    """The steps of a window, as functions of the bank.
+
+    `gi` and `gf` are the integers and floats of the lanes of step s, [own, columns].
+    """
+
+    of: _Program
+    steps: jax.Array
+    g_ints: jax.Array
+    g_floats: jax.Array
+    c_ints: jax.Array
+    c_floats: jax.Array
+    s_ints: jax.Array
+    s_floats: jax.Array
+    s_bounds: jax.Array
+    data: dict[str, jax.Array]
+    m_ints: jax.Array | None = None
+    m_floats: jax.Array | None = None
+
+    def __post_init__(self) -> None:
+        # All batches at once and outside of the loop: inside, XLA fuses the permutation into the
+        # gather that uses it, where it does not vectorize and costs as much as a small gradient.
+        self.positions: jax.Array | None = None
+        if self.of.drawn_before:
+            self.positions = self.data["positions"]
+        elif not self.of.operation.local:
+            self.positions = self.of.draw_positions(self.data, self.g_ints[:, :, self.of.each.rest])
+
+    def step(self, s: jax.Array, carried: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        """Return the bank, and the count of gradients set to zero, after step s."""
+        (bank, zeroed), of = carried, self.of
+        gi, gf, ci, cf = (_at(one, s) for one in (self.g_ints, self.g_floats, self.c_ints, self.c_floats))
+        gradients = self.gradients_if_any if of.operation.optimizing.pauses else self.gradients
+        stepped, more = gradients(bank, gi, gf, s)
+        to = gi[:, of.each.written].reshape(-1) if of.kept else gi[:, of.each.reads]
+        if of.mesh is not None:
+            to, stepped = (jax.lax.all_gather(part, LANES, tiled=True) for part in (to, stepped))
+            more = jax.lax.psum(more, LANES)
+        zeroed = zeroed + more
+        combined = of.mix(bank, cf, ci[:, of.forms.read])
+        writing = jnp.concatenate([to, ci[:, of.forms.reads]])
+        written = jnp.concatenate([stepped, combined])
+        if self.m_ints is not None and self.m_floats is not None:
+            mi, mf = _at(self.m_ints, s), _at(self.m_floats, s)
+            writing = jnp.concatenate([writing, mi[:, of.mapped.written].reshape(-1)])
+            written = jnp.concatenate([written, self.maps_if_any(bank, mi, mf)])
+        bank = _write(bank, writing, written)
+        return jax.lax.fori_loop(_at(self.s_bounds, s), _at(self.s_bounds, s + 1), self.serial, bank), zeroed
+
+    def gradients(self, bank: jax.Array, gi: jax.Array, gf: jax.Array, s: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """Return the rows that the lanes write, f32 [own (1 + kept), d], and a count.
+
+        The count is the number of gradients that were set to zero."""
+        of, reads = self.of, self.of.reads
+        total, more = self.totals(of.take(bank, gi[:, 0]), gi, gf, s, *self.of_rounds(bank, gi, gf))
+        # A lane without an operation reads the spare row, which may hold anything.
+        more = jnp.sum(jnp.where(gi[:, of.each.rest.start + SIZE] > 0, more, 0))
+        change = total[:, 0] if of.kept else total
+        stepped = of.step(bank, gf[:, :reads], gi[:, 1 : 1 + reads], gf[:, reads + FACTOR], change)
+        if of.kept:
+            return jnp.concatenate([stepped[:, None], total[:, 1:]], 1).reshape(-1, bank.shape[1]), more
+        return into_ball(stepped, self.data["radius"]) if of.operation.projects else stepped, more
+
+    def gradients_if_any(
+        self, bank: jax.Array, gi: jax.Array, gf: jax.Array, s: jax.Array
+    ) -> tuple[jax.Array, jax.Array]:
+        """Return `gradients`, or zeros if no lane has an operation."""
+        of = self.of
+        made: tuple[jax.Array, jax.Array] = jax.lax.cond(
+            jnp.any(gi[:, of.each.reads] != len(bank) - 1),
+            self.gradients,
+            lambda bank, *_: (jnp.zeros((of.own * of.each.writes, bank.shape[1])), jnp.int32(0)),
+            *(bank, gi, gf, s),
+        )
+        return made
+
+    def of_rounds(self, bank: jax.Array, gi: jax.Array, gf: jax.Array) -> tuple[jax.Array | None, jax.Array | None]:
+        """Return corrections f32 [own, d] and states f32 [own, kept, d] of rounds.
+
+        None stands for either, if there is none."""
+        of, coef = self.of, gf[:, -1:]
+        correction = jnp.where(coef != 0.0, coef * of.take(bank, gi[:, 1]), 0.0) if of.operation.corrected else None
+        states = [of.take(bank, gi[:, 1 + of.reads + k]) for k in range(of.kept)]
+        return correction, jnp.stack(states, 1) if states else None
+
+    def noise_of(self, gi: jax.Array, s: jax.Array) -> jax.Array | None:
+        """Return the lanes' noise of unit scale, f32 [own, noised], if there is any."""
+        of, operation = self.of, self.of.operation
+        if operation.noise is None:
+            return None
+        if of.drawn_before and draws_noise(operation):
+            return _at(self.data["noise"], s)
+        draw = functools.partial(noise_of_lanes, operation, operation.noise, self.data)
+        if not of.narrow:
+            return draw(gi[:, of.each.rest])
+        # The condition always holds. A branch is computed on its own: otherwise XLA, with 1 to 6 lanes, computes
+        # noise within the loops that write rows, without vectors, and a step takes 5 to 14 times as long.
+        shape = of.own, operation.noised
+        drawn: jax.Array = jax.lax.cond(self.steps > 0, draw, lambda _: jnp.zeros(shape), gi[:, of.each.rest])
+        return drawn
+
+    def totals(
+        self, read: jax.Array, gi: jax.Array, gf: jax.Array, s: jax.Array, *of_round: jax.Array | None
+    ) -> tuple[jax.Array, jax.Array]:
+        """Return the lanes' totals at the rows they read, f32 [own, d], and counts.
+
+        If rounds keep a state, the totals are f32 [own, 1 + kept, d]."""
+        of, data, scales = self.of, self.data, self.of.reads + NOISE
+        names, drawn = gi[:, of.each.rest], self.noise_of(gi, s)
+        if of.operation.local:
+            most, floats = jnp.max(gi[:, of.each.rest.start + STEPS]), gf[:, scales:]
+            rows = *of_round, drawn
+            if of.own == 1:
+                return _alone(of.change(read[0], data, names[0], floats[0], most, *map(_first, rows)))
+            return of.each_change(read, data, names, floats, most, *rows)
+        assert self.positions is not None
+        norms = gf[:, of.reads + STEP] if of.operation.own_norms else None
+        at, scale = _at(self.positions, s), gf[:, scales]
+        if of.own == 1:  # no batch axis at all: a convolution must not see one on a CPU
+            return _alone(of.gradient(read[0], data, names[0], at[0], scale[0], _first(norms), _first(drawn)))
+        return of.each_gradient(read, data, names, at, scale, norms, drawn)
+
+    def serial(self, i: jax.Array, bank: jax.Array) -> jax.Array:
+        """Return the bank after serial operation i."""
+        of, ints = self.of, _at(self.s_ints, i)
+        if not of.serials.further:
+            row = _linear(bank, _at(self.s_floats, i), ints[: of.reads])[None]
+            return jax.lax.dynamic_update_slice(bank, row, (ints[of.forms.reads], 0), allow_negative_indices=False)
+
+        def sum_of_rows() -> list[jax.Array]:
+            form = _linear(bank, floats[: of.reads], ints[: of.reads])
+            return [form, *[jnp.zeros(bank.shape[1])] * (of.writes - 1)]
+
+        # The rows of a branch are computed before any of them is written: if XLA fused the two, it would copy the bank
+        # for each row.
+        names, floats = ints[of.serials.rest], _at(self.s_floats, i)
+        made = jax.lax.switch(names[BRANCH], [sum_of_rows, *self.choices(bank, ints, floats, names)])
+        for k, row in enumerate(made):
+            at = ints[of.serials.reads + k], 0
+            bank = jax.lax.dynamic_update_slice(bank, row[None], at, allow_negative_indices=False)
+        return bank
+
+    def maps_if_any(self, bank: jax.Array, mi: jax.Array, mf: jax.Array) -> jax.Array:
+        """Return the rows that functions of models write, f32 [width * mapped.writes, d]."""
+        of, used = self.of, mi[:, 0] != len(bank) - 1
+        each = jax.vmap(self.map, (None, 0, 0))
+        # A lane without an operation writes 0 to the spare row, so that 0 times the spare row is 0.
+        made: jax.Array = jax.lax.cond(
+            jnp.any(used),
+            lambda: jnp.where(used[:, None, None], jnp.stack(each(bank, mi, mf), 1), 0.0),
+            lambda: jnp.zeros((of.width, of.mapped.writes, bank.shape[1])),
+        )
+        return made.reshape(-1, bank.shape[1])
+
+    def map(self, bank: jax.Array, ints: jax.Array, floats: jax.Array) -> list[jax.Array]:
+        """Return the rows f32[d] that a function beside gradients makes."""
+        names = ints[self.of.mapped.rest]
+        made: list[jax.Array] = jax.lax.switch(names[BRANCH] - 1, self.choices(bank, ints, floats, names))
+        return made
+
+    def choices(self, bank: jax.Array, *numbers: jax.Array) -> list[Callable[[], list[jax.Array]]]:
+        """Return what computes each branch; `numbers` are integers, floats, names."""
+        return [functools.partial(self.made_by, one, bank, *numbers) for one in self.of.branches]
+
+    def made_by(
+        self, branch: Branch, bank: jax.Array, ints: jax.Array, floats: jax.Array, names: jax.Array
+    ) -> list[jax.Array]:
+        """Return the rows f32[d] that a branch makes; further rows are 0."""
+        places, data = ints[: branch.inputs], self.data
+        rows: Any = _take_wide(bank, places) if branch.pads else [_at(bank, places[k]) for k in range(branch.inputs)]
+        made = called(branch, rows, places != len(bank) - 1, names, floats, data["map_key"], data["applied_constants"])
+        return [*made, *[jnp.zeros(bank.shape[1])] * (self.of.writes - branch.outputs)]
+
+
+def _first(rows: jax.Array | None) -> jax.Array | None:
+    """Return the first row, if there are rows."""
+    return None if rows is None else rows[0]
+
+
+def _alone(terms: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+    """Return the terms of one lane as those of lanes."""
+    return terms[0][None], terms[1][None]
+
+
 @kept
 def window_program(
     operation: Operation,
@@ -439,207 +671,13 @@ def window_program(
     would copy the whole bank in every step. Functions of models that run beside gradients have their integers and
     floats last.
     """
-    gradient, change = gradient_of_batch(operation), change_of_round(operation)
-    local, own_norms = operation.local, operation.own_norms
-    given_noise = drawn_before and draws_noise(operation)
-    noise = operation.noise
-    each_gradient: Callable[..., tuple[jax.Array, jax.Array]] = jax.vmap(
-        gradient, (0, None, 0, 0, 0, 0 if own_norms else None, None if noise is None else 0)
-    )
-    state = operation.optimizing.kept
-    kept = 0 if state is None else state.rows
-    further_of_change = operation.corrected, kept > 0, noise is not None
-    each_change: Callable[..., tuple[jax.Array, jax.Array]] = jax.vmap(
-        change, (0, None, 0, 0, None, *[0 if there else None for there in further_of_change])
-    )
-    own = width if mesh is None else width // mesh.size
-    narrow = own <= NARROW
-    take, mix, step = (_take_narrow, _mix_narrow, _step_narrow) if narrow else (_take_wide, _mix_wide, _step_wide)
-    draw_positions = jax.vmap(jax.vmap(positions_of_batch(operation), (None, 0)), (None, 0))
-    optimizing = operation.optimizing
-    size = MapSize.of(branches)
-    layouts = Layouts(reads, 4 * local + operation.corrected + own_norms, size, optimizing.beside, kept)
-    each, forms, serials, mapped = layouts.gradient, layouts.combine, layouts.serials, layouts.mapped
-    factor, noise_scale, further = reads + FACTOR, reads + NOISE, reads + STEP
-    steps_column, size_column = each.rest.start + STEPS, each.rest.start + SIZE
-
-    def made_by(
-        branch: Branch,
-        bank: jax.Array,
-        ints: jax.Array,
-        floats: jax.Array,
-        names: jax.Array,
-        data: dict[str, jax.Array],
-    ) -> list[jax.Array]:
-        """Return the rows f32[d] that a function makes; further rows are 0."""
-        places = ints[: branch.inputs]
-        rows: Any = _take_wide(bank, places) if branch.pads else [_at(bank, places[k]) for k in range(branch.inputs)]
-        made = called(branch, rows, places != len(bank) - 1, names, floats, data["map_key"], data["applied_constants"])
-        return [*made, *[jnp.zeros(bank.shape[1])] * (size.writes - branch.outputs)]
-
-    def choices(
-        bank: jax.Array, ints: jax.Array, floats: jax.Array, names: jax.Array, data: dict[str, jax.Array]
-    ) -> list[Callable[[], list[jax.Array]]]:
-        """Return the results of all branches for an operation."""
-        return [functools.partial(made_by, one, bank, ints, floats, names, data) for one in branches]
-
-    def run(
-        bank: jax.Array,
-        zeroed: jax.Array,
-        steps: jax.Array,
-        g_ints: jax.Array,
-        g_floats: jax.Array,
-        c_ints: jax.Array,
-        c_floats: jax.Array,
-        s_ints: jax.Array,
-        s_floats: jax.Array,
-        s_bounds: jax.Array,
-        data: dict[str, jax.Array],
-        m_ints: jax.Array | None = None,
-        m_floats: jax.Array | None = None,
-    ) -> tuple[jax.Array, jax.Array]:
-        # All batches at once and outside of the loop: inside, XLA fuses the permutation into the
-        # gather that uses it, where it does not vectorize and costs as much as a small gradient.
-        positions: jax.Array | None = None
-        if drawn_before:
-            positions = data["positions"]
-        elif not local:
-            positions = draw_positions(data, g_ints[:, :, each.rest])
-
-        def serial(i: jax.Array, bank: jax.Array) -> jax.Array:
-            ints = _at(s_ints, i)
-            if serials.further:
-
-                def sum_of_rows() -> list[jax.Array]:
-                    form = _linear(bank, floats[:reads], ints[:reads])
-                    return [form, *[jnp.zeros(bank.shape[1])] * (size.writes - 1)]
-
-                names, floats = ints[serials.rest], _at(s_floats, i)
-                # The rows of a branch are computed before any of them is written: if XLA fused the two, it would copy
-                # the bank for each row.
-                made = jax.lax.switch(names[BRANCH], [sum_of_rows, *choices(bank, ints, floats, names, data)])
-                for k, row in enumerate(made):
-                    at = ints[serials.reads + k], 0
-                    bank = jax.lax.dynamic_update_slice(bank, row[None], at, allow_negative_indices=False)
-                return bank
-            row = _linear(bank, _at(s_floats, i), ints[:reads])
-            return jax.lax.dynamic_update_slice(bank, row[None], (ints[forms.reads], 0), allow_negative_indices=False)
-
-        def first(rows: jax.Array | None) -> jax.Array | None:
-            return None if rows is None else rows[0]
-
-        def alone(terms: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
-            return terms[0][None], terms[1][None]
-
-        def of_rounds(bank: jax.Array, gi: jax.Array, gf: jax.Array) -> tuple[jax.Array | None, jax.Array | None]:
-            """Return corrections f32 [own, d] and states f32 [own, kept, d] of rounds.
-
-            None stands for either, if there is none."""
-            coef = gf[:, -1:]
-            correction = jnp.where(coef != 0.0, coef * take(bank, gi[:, 1]), 0.0) if operation.corrected else None
-            return correction, jnp.stack([take(bank, gi[:, 1 + reads + k]) for k in range(kept)], 1) if kept else None
-
-        def noise_of(gi: jax.Array, s: jax.Array) -> jax.Array | None:
-            """Return the lanes' noise of unit scale, f32 [own, noised], if there is any."""
-            if noise is None:
-                return None
-            if given_noise:
-                return _at(data["noise"], s)
-            draw = functools.partial(noise_of_lanes, operation, noise, data)
-            if not narrow:
-                return draw(gi[:, each.rest])
-            # The condition always holds. A branch is computed on its own: otherwise XLA, with 1 to 6 lanes, computes
-            # noise within the loops that write rows, without vectors, and a step takes 5 to 14 times as long.
-            shape = own, operation.noised
-            drawn: jax.Array = jax.lax.cond(steps > 0, draw, lambda _: jnp.zeros(shape), gi[:, each.rest])
-            return drawn
-
-        def totals(
-            read: jax.Array, gi: jax.Array, gf: jax.Array, s: jax.Array, *of_round: jax.Array | None
-        ) -> tuple[jax.Array, jax.Array]:
-            """Return the lanes' totals at the rows they read, f32 [own, d], and counts.
-
-            If rounds keep a state, the totals are f32 [own, 1 + kept, d]."""
-            names, drawn = gi[:, each.rest], noise_of(gi, s)
-            if local:
-                most, floats, rows = jnp.max(gi[:, steps_column]), gf[:, noise_scale:], (*of_round, drawn)
-                if own == 1:
-                    return alone(change(read[0], data, names[0], floats[0], most, *map(first, rows)))
-                return each_change(read, data, names, floats, most, *rows)
-            assert positions is not None
-            at, scale, norms = _at(positions, s), gf[:, noise_scale], gf[:, further] if own_norms else None
-            if own == 1:  # no batch axis at all: a convolution must not see one on a CPU
-                return alone(gradient(read[0], data, names[0], at[0], scale[0], first(norms), first(drawn)))
-            return each_gradient(read, data, names, at, scale, norms, drawn)
-
-        def gradients(bank: jax.Array, gi: jax.Array, gf: jax.Array, s: jax.Array) -> tuple[jax.Array, jax.Array]:
-            """Return the rows that the lanes write, f32 [own (1 + kept), d], and a count.
-
-            The count is the number of gradients that were set to zero."""
-            total, more = totals(take(bank, gi[:, 0]), gi, gf, s, *of_rounds(bank, gi, gf))
-            # A lane without an operation reads the spare row, which may hold anything.
-            more = jnp.sum(jnp.where(gi[:, size_column] > 0, more, 0))
-            change = total[:, 0] if kept else total
-            stepped = step(bank, gf[:, :reads], gi[:, 1 : 1 + reads], gf[:, factor], change)
-            if kept:
-                return jnp.concatenate([stepped[:, None], total[:, 1:]], 1).reshape(-1, bank.shape[1]), more
-            return into_ball(stepped, data["radius"]) if operation.projects else stepped, more
-
-        def nothing(bank: jax.Array, gi: jax.Array, gf: jax.Array, s: jax.Array) -> tuple[jax.Array, jax.Array]:
-            return jnp.zeros((own * each.writes, bank.shape[1])), jnp.int32(0)
-
-        def gradients_if_any(
-            bank: jax.Array, gi: jax.Array, gf: jax.Array, s: jax.Array
-        ) -> tuple[jax.Array, jax.Array]:
-            gradients_of: tuple[jax.Array, jax.Array] = jax.lax.cond(
-                jnp.any(gi[:, each.reads] != len(bank) - 1), gradients, nothing, bank, gi, gf, s
-            )
-            return gradients_of
-
-        def one_of(bank: jax.Array, ints: jax.Array, floats: jax.Array) -> list[jax.Array]:
-            names = ints[mapped.rest]
-            made: list[jax.Array] = jax.lax.switch(names[BRANCH] - 1, choices(bank, ints, floats, names, data))
-            return made
-
-        def maps_if_any(bank: jax.Array, mi: jax.Array, mf: jax.Array) -> jax.Array:
-            """Return the rows that functions of models write, f32 [width * mapped.writes, d]."""
-            used = mi[:, 0] != len(bank) - 1
-            # A lane without an operation writes 0 to the spare row, so that 0 times the spare row is 0.
-            made: jax.Array = jax.lax.cond(
-                jnp.any(used),
-                lambda: jnp.where(used[:, None, None], jnp.stack(jax.vmap(one_of, (None, 0, 0))(bank, mi, mf), 1), 0.0),
-                lambda: jnp.zeros((width, mapped.writes, bank.shape[1])),
-            )
-            return made.reshape(-1, bank.shape[1])
-
-        def body(s: jax.Array, carried: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
-            bank, zeroed = carried
-            gi, gf, ci, cf = (_at(one, s) for one in (g_ints, g_floats, c_ints, c_floats))
-            stepped, more = (gradients_if_any if optimizing.pauses else gradients)(bank, gi, gf, s)
-            to = gi[:, each.written].reshape(-1) if kept else gi[:, each.reads]
-            if mesh is not None:
-                to, stepped = (jax.lax.all_gather(part, LANES, tiled=True) for part in (to, stepped))
-                more = jax.lax.psum(more, LANES)
-            zeroed = zeroed + more
-            combined = mix(bank, cf, ci[:, forms.read])
-            writing = jnp.concatenate([to, ci[:, forms.reads]])
-            written = jnp.concatenate([stepped, combined])
-            if m_ints is not None and m_floats is not None:
-                mi, mf = _at(m_ints, s), _at(m_floats, s)
-                writing = jnp.concatenate([writing, mi[:, mapped.written].reshape(-1)])
-                written = jnp.concatenate([written, maps_if_any(bank, mi, mf)])
-            bank = _write(bank, writing, written)
-            return jax.lax.fori_loop(_at(s_bounds, s), _at(s_bounds, s + 1), serial, bank), zeroed
-
-        result: tuple[jax.Array, jax.Array] = jax.lax.fori_loop(0, steps, body, (bank, zeroed))
-        return result
-
+    program = _Program(operation, reads, width, mesh, branches, drawn_before)
     if mesh is None:
-        return jax.jit(run, donate_argnums=0)
+        return jax.jit(program.run, donate_argnums=0)
     lanes, whole = PartitionSpec(None, LANES), PartitionSpec()
     given = (whole, whole, whole, lanes, lanes, *[whole] * 6)
-    maps = (whole, whole) if mapped.integers else ()
-    shared = jax.shard_map(run, mesh=mesh, in_specs=(*given, *maps), out_specs=(whole, whole), check_vma=False)
+    maps = (whole, whole) if program.mapped.integers else ()
+    shared = jax.shard_map(program.run, mesh=mesh, in_specs=(*given, *maps), out_specs=(whole, whole), check_vma=False)
     return jax.jit(shared, donate_argnums=0)
 
 
