@@ -68,10 +68,10 @@ OUTSIDE_THE_CORE = ("accounts", "attacks", "bench", "live", "papers", "reports")
 #: The most lines of each room; "" has the modules beside the rooms. Lower a number when its room shrinks. A commit that
 #: raises one lowers another, or says why not.
 WEIGHTS = {
-    "": 1173,
+    "": 1200,
     "accounts": 1047,
-    "algorithms": 9304,
-    "attacks": 3902,
+    "algorithms": 9566,
+    "attacks": 3903,
     "bench": 1344,
     "build": 4300,
     "cli": 3309,
@@ -79,19 +79,19 @@ WEIGHTS = {
     "data": 3737,
     "live": 2127,
     "models": 3015,
-    "papers": 15377,
+    "papers": 15585,
     "plots": 1729,
     "privacy": 5276,
     "records": 3522,
     "reports": 1971,
     "robust": 963,
-    "runs": 2465,
+    "runs": 2467,
     "scenario": 8837,
-    "studies": 2076,
-    "tape": 5898,
+    "studies": 2177,
+    "tape": 5908,
     "world": 5482,
 }
-MOST_LINES = {"core": 61877, "all": 87645, "tests": 67179}
+MOST_LINES = {"core": 62279, "all": 88256, "tests": 67464}
 
 
 @dataclass(frozen=True)
