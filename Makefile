@@ -59,7 +59,7 @@ demo: $(RUN_STAMP)
 	$(BIN)/simfl play "$$(ls -d results/demo-adpsgd/[0-9]* | tail -n 1)" "$$(ls -d results/demo-sync/[0-9]* | tail -n 1)" \
 	  -o results/demo.html
 
-# Quick tests should take at most so many seconds of processor time; they fail at half as many again.
+# Quick tests should take at most so many seconds of processor time; they fail at twice as many.
 QUICK_CPU_S ?= 600
 
 test: $(STAMP)

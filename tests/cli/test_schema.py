@@ -29,7 +29,7 @@ def validator():
     return jsonschema.Draft202012Validator(document)
 
 
-@pytest.mark.slow(every=7)
+@pytest.mark.slow(every=20)
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_schema_accepts_every_scenario_as_written_and_as_resolved(validator, path):
     validator.validate(read(path.read_text(encoding="utf-8"), path.name).content)

@@ -201,6 +201,7 @@ def test_honest_models_alone_are_measured_and_a_table_says_what_counted(tmp_path
     }
 
 
+@pytest.mark.slow
 def test_epsilon_is_that_of_honest_clients_and_a_line_says_so(tmp_path):
     private = {"privacy": {"noise_multiplier": 2}}
     plain = run(scenario(**private), out=tmp_path)

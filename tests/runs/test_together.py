@@ -305,7 +305,7 @@ def drawn_variants(seed, folder):
         return []
 
 
-@pytest.mark.slow(but=["0"])
+@pytest.mark.slow
 @pytest.mark.usefixtures("without_numbers")
 @pytest.mark.parametrize("lot", range(8))
 def test_drawn_sweeps_are_the_same_alone_and_together(lot, tmp_path):
@@ -352,7 +352,7 @@ def same_as_whole(cut, whole):
         same(one, other)
 
 
-@pytest.mark.slow(but=["together"])
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["together", "alone"])
 def test_a_group_that_was_interrupted_in_the_middle_goes_on(way, tmp_path, monkeypatch):
     privacy = {"privacy": "{mechanism: gaussian, noise_multiplier: 0.5}"}

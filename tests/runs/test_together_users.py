@@ -157,6 +157,7 @@ def test_budgets_of_drawn_users_that_end_at_other_releases_are_the_runs_alone(tm
     assert [int(results[k].cohorts["release"].max()) + 1 for k in range(3)] == made
 
 
+@pytest.mark.slow
 def test_one_that_diverges_leaves_and_the_others_go_on(tmp_path):
     base = of_users("fedavg adaptive without noise")
     scenarios = [changed(base, {"algorithm.step_size": step}) for step in (0.3, 1e38, 0.1)]

@@ -89,7 +89,7 @@ def attempt(out):
     return sweep(STUDY, out=out, jobs=1, keep_compiled=False, checkpoint_every=1e6, progress=False)
 
 
-@pytest.mark.slow(every=6)
+@pytest.mark.slow(every=12)
 @pytest.mark.parametrize("lasts", [False, True])
 @pytest.mark.parametrize("full_from", range(1, 60, 5))
 def test_a_sweep_that_met_a_full_disk_ends_as_if_it_had_not(full_from, lasts, tmp_path, monkeypatch):

@@ -74,6 +74,7 @@ def test_other_widths_give_equal_models_up_to_rounding(width):
         np.testing.assert_allclose(train(lab), expected, atol=2e-6)
 
 
+@pytest.mark.slow
 def test_a_poisson_batch_that_is_too_wide_is_not_cut():
     problem = make_problem(sampling="poisson", batch_size=4, sizes=[40] * 8)
     with Lab(problem) as lab:

@@ -113,6 +113,7 @@ def test_functions_beside_gradients_and_serial_ones_agree():
     np.testing.assert_allclose(play(False, 64, 4), play(True, 64, 4), rtol=2e-5, atol=2e-5)
 
 
+@pytest.mark.slow
 def test_random_numbers_are_named_by_seed_client_and_call():
     problem = make_problem(2)
     with Lab(problem) as lab:
