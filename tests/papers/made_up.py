@@ -99,6 +99,7 @@ class MadeUpRun:
         return pd.DataFrame({"release": 0, "time_s": self._time_s, "client": range(self._count), "updates": 1})
 
     measures = ()
+    title = ""
 
     def epsilon_and_delta(self):
         return self._epsilon, 1e-5
