@@ -467,7 +467,7 @@ def _orders(one: Run, other: Run, loss: float) -> float:
     return math.log10(updates_at_least(one, loss) / updates_at_least(other, loss))
 
 
-def times_as_many(runs: Runs, many: Cell, few: Cell, loss: float, times: float, text: str) -> Part:
+def times_as_many(runs: Runs, many: Cell, few: Cell, loss: float, times: float, text: str, bar: str = "") -> Part:
     """Return whether one cell needs more than `times` as many updates as another.
 
     A run that ends before it converges gives a lower bound on the updates that it needs. A lower bound on `many` can
@@ -475,7 +475,9 @@ def times_as_many(runs: Runs, many: Cell, few: Cell, loss: float, times: float, 
     """
     orders = runs.pairs(CONVERGENCE, many, few, partial(_orders, loss=loss))
     ratio = show_ratio([order * math.log(10.0) for order in orders])
-    evidence = above(orders, math.log10(times), f"{text}{f': {ratio} times as many' * bool(ratio)}", math.log10(AHEAD))
+    evidence = above(
+        orders, math.log10(times), f"{text}{f': {ratio} times as many' * bool(ratio)}{bar}", math.log10(AHEAD)
+    )
     bounded = {False: many, True: few}
     open_ = evidence.held is not None and not all_converge(runs, bounded[evidence.held], loss)
     return Part(None, evidence.text, evidence.seeds) if open_ else evidence
@@ -512,8 +514,8 @@ def saves_against_audp(runs: Runs) -> Iterator[Reading]:
         for count in COUNTS:
             few, many = cell_of(task, count, "MAPA"), cell_of(task, count, "AUDP", bound)
             counts = f"MAPA {_count(runs, few, loss)} updates, AUDP {_count(runs, many, loss)}"
-            text = f"K = {count}: {counts} (bar: ten times as many)"
-            parts.append(times_as_many(runs, many, few, loss, 10.0, text))
+            text, bar = f"K = {count}: {counts}", " (bar: ten times as many)"
+            parts.append(times_as_many(runs, many, few, loss, 10.0, text, bar))
         yield Reading({**choices, "G": bound}, parts, own=task.two_way and bound == UNCLIPPED)
 
 
@@ -525,8 +527,8 @@ def saves_against_asgd(runs: Runs) -> Iterator[Reading]:
             if count > COUNTS[0]:
                 few, many = cell_of(task, count, "MAPA"), cell_of(task, count, "ASGD")
                 counts = f"MAPA {_count(runs, few, loss)} updates, ASGD {_count(runs, many, loss)}"
-                text = f"K = {count:,} on {task.data}: {counts} (bar: 32 times as many, 1.5 orders)"
-                parts.append(times_as_many(runs, many, few, loss, 10**1.5, text))
+                text, bar = f"K = {count:,} on {task.data}: {counts}", " (bar: 32 times as many, 1.5 orders)"
+                parts.append(times_as_many(runs, many, few, loss, 10**1.5, text, bar))
         yield Reading(choices, parts, own=usps.two_way)
 
 
