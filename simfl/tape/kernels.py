@@ -573,8 +573,8 @@ class _Window:
                 return _alone(of.change(read[0], data, names[0], floats[0], most, *map(_first, rows)))
             return of.each_change(read, data, names, floats, most, *rows)
         assert self.positions is not None
-        norms = gf[:, of.reads + STEP] if of.operation.own_norms else None
         at, scale = _at(self.positions, s), gf[:, scales]
+        norms = gf[:, of.reads + STEP] if of.operation.own_norms else None
         if of.own == 1:  # no batch axis at all: a convolution must not see one on a CPU
             return _alone(of.gradient(read[0], data, names[0], at[0], scale[0], _first(norms), _first(drawn)))
         return of.each_gradient(read, data, names, at, scale, norms, drawn)
