@@ -67,12 +67,8 @@ class ACE(LocalRounds):
             oldest = self.version - self.max_age
             young = [one for k, one in cache.latest.items() if k == client or self._read_at[k] >= oldest]
             terms = [(1.0 / len(young), one) for one in young]
-        if self.server_optimizer is None:
-            steps = ((self.server_step * share, one) for share, one in terms)
-            self.server_model = tape.apply((1.0, self.server_model), *steps)
-        else:  # minus the mean change serves as the gradient
-            gradient = [(-share, one) for share, one in terms]
-            self.server_model = self.server_optimizer.step(0, self.server_model, gradient, self.server_step)
+        # minus the mean change serves as the gradient
+        self.step_along([(-share, one) for share, one in terms], self.server_step)
         self.merged(self.server, self.server_model)
         self.applied()
         self.updated(client, update.staleness, update.examples, update.step_size)

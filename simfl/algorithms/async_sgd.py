@@ -113,12 +113,10 @@ class AsyncSGD(InTurn):
         step_size = weight * self.step_size()
         if self.delay_limit is not None:
             step_size = of_each(_limited, step_size, staleness, self.delay_limit)
-        if self.server_optimizer is None:
-            descent = self.descent(gradient, step_size) if sent is None else ((-step_size, sent),)
-            self.server_model = self.tape.apply((1.0, self.server_model), *descent)
+        if sent is None and self.server_optimizer is None:
+            self.server_model = self.tape.apply((1.0, self.server_model), *self.descent(gradient, step_size))
         else:
-            ascent = self.ascent(gradient) if sent is None else ((1.0, sent),)
-            self.server_model = self.server_optimizer.step(0, self.server_model, ascent, step_size)
+            self.step_along(self.ascent(gradient) if sent is None else ((1.0, sent),), step_size)
         self.applied()
         self.updated(client, staleness, size, step_size, noise_std=self.noise_std_of(client, gradient))
 

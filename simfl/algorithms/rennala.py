@@ -77,11 +77,7 @@ class Rennala(LateGradients):
             for *_, one in batch
             for term in (self.ascent(one, share) if isinstance(one, Gradient) else ((share, one),))
         ]
-        if self.server_optimizer is None:
-            descent = ((-step_size * coef, value) for coef, value in mean)
-            self.server_model = self.tape.apply((1.0, self.server_model), *descent)
-        else:
-            self.server_model = self.server_optimizer.step(0, self.server_model, mean, step_size)
+        self.step_along(mean, step_size)
         self.applied()
         self.round_num += 1
         with self.together():

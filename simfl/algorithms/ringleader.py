@@ -126,10 +126,7 @@ class Ringleader(AsyncSGD):
         else:
             terms = [(1.0, self._mean), (share, self.table[client][0]), (-share, before)]
         self._mean = tape.settle(tape.apply(*terms))
-        if self.server_optimizer is None:
-            self.server_model = tape.apply((1.0, self.server_model), (-step_size, self._mean))
-        else:
-            self.server_model = self.server_optimizer.step(0, self.server_model, ((1.0, self._mean),), step_size)
+        self.step_along(((1.0, self._mean),), step_size)
         self.stepped.add(client)
         self.applied()
         self.round_num += 1

@@ -330,6 +330,14 @@ class ServerAlgorithm(Algorithm):
 
         self.turns.arrive(client, read, in_turn)
 
+    def step_along(self, gradient: Terms, step_size: Number) -> None:
+        """Take a step of the server, plain or of its optimizer."""
+        if self.server_optimizer is None:
+            descent = ((-step_size * coef, value) for coef, value in gradient)
+            self.server_model = self.tape.apply((1.0, self.server_model), *descent)
+        else:
+            self.server_model = self.server_optimizer.step(0, self.server_model, gradient, step_size)
+
     def applied(self) -> None:
         """Note that the server's model has changed by one update."""
         self.version += 1
