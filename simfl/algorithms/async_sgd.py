@@ -73,15 +73,15 @@ class AsyncSGD(InTurn):
         """Send a gradient to the server, which applies it and answers with the model."""
         came, size = self.clock.event(), gradient.size
         self.tape.release(gradient)
-        sent = None if self._uplink is None else self.compressed(me, self.ascent(gradient))
+        sent = self.channel.up(me, self.ascent(gradient))
         if self._at_once:
             network, training = self.world.network, self.training
             network.hand_over(me, self.server, training.message_bytes, sent or gradient)
             staleness = self.version - read
             self.apply(me, gradient, size, sent, self.turns.weight(staleness), staleness)
             content = self.content(me)
-            content = self.shortened(me, content[0])[0], *content[1:]
-            network.hand_over(self.server, me, self._downlink_bytes, content[0])
+            content = self.channel.down(me, content[0])[0], *content[1:]
+            network.hand_over(self.server, me, self.channel.down_bytes, content[0])
             self.read(me)
             return came.succeed(content)
 

@@ -166,7 +166,7 @@ class FedAvg(ServerAlgorithm):
                 self._done(client, this, None)
 
             begins = self.clock.now == 0.0 and self.round_num == 0  # all clients have the initial model
-            shown, refused = (model, missed) if begins else self.shortened(client, model, missed)
+            shown, refused = (model, missed) if begins else self.channel.down(client, model, missed)
 
             def begin(client: int = client, shown: Model = shown) -> None:
                 self.clock.start(self.client(client, shown, this), client)
@@ -295,7 +295,7 @@ class FedAvg(ServerAlgorithm):
         self.sum.sent(change)
         sent_s, examples = self.clock.now, change.all_examples
         made = self.trained(change)
-        sent = self.compressed(me, ((1.0, made),)) or made
+        sent = self.channel.up(me, ((1.0, made),)) or made
 
         def arrived() -> None:
             self.communicated(me, self.present_s(me, sent_s, self.clock.now))

@@ -64,7 +64,7 @@ class LateGradients(AsyncSGD):
     def _stop(self, client: int) -> None:
         self.read(client)
         content = self.content(client)
-        model, refused = self.shortened(client, content[0], lambda: self.miss(client))
+        model, refused = self.channel.down(client, content[0], lambda: self.miss(client))
         given = model, *content[1:]
 
         def received() -> None:

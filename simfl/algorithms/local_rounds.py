@@ -74,7 +74,7 @@ class LocalRounds(AsyncServerAlgorithm):
         update = Update(me, change.model, change, change.all_examples, change.step[0], self.clock.event(), self.sent)
         self.release(change)
         made = self.trained(change)
-        sent = update.change = self.compressed(me, ((1.0, made),)) or made
+        sent = update.change = self.channel.up(me, ((1.0, made),)) or made
         apply = functools.partial(self._take_now, update)
         self.gathering.send(me, update.number, lambda: self.arrive(me, read, apply), None, sent)
         return update.came

@@ -97,7 +97,7 @@ class MindFlayer(Rennala):
             self.lost(gradient)
         else:
             self.tape.release(gradient)
-            sent = None if self._uplink is None else self.compressed(me, self.ascent(gradient))
+            sent = self.channel.up(me, self.ascent(gradient))
             entry = me, size, self.noise_std_of(me, gradient), sent or gradient
             message = {"content": sent or gradient}
 

@@ -22,6 +22,7 @@ import simpy
 from mypy_extensions import mypyc_attr
 
 from simfl.algorithms.base import Algorithm, OnUpdate, Training
+from simfl.algorithms.channel import Channel, CompressedChannel
 from simfl.algorithms.cohorts import Cohorts
 from simfl.algorithms.gathering import Gathering
 from simfl.algorithms.optimizers import Optimizer, Terms
@@ -29,9 +30,6 @@ from simfl.algorithms.secure_sums import SecureSums
 from simfl.algorithms.staleness import Apply, StalenessBound, Turns
 from simfl.algorithms.sums import RuledSum, Sum
 from simfl.compiled import Integer, Number
-from simfl.compression.base import AbstractScheme
-from simfl.compression.schemes import UPLINKS
-from simfl.compression.schemes.ef21 import EF21
 from simfl.tape.recording import Gradient, Model, Tape
 from simfl.world import World
 from simfl.world.availability import DONE, GONE
@@ -82,17 +80,13 @@ class ServerAlgorithm(Algorithm):
         #: What the server makes of updates, and how they come to it.
         self.sum: Sum = Sum(self) if plan is None else Cohorts(self, plan)
         self.gathering: Gathering = Gathering(self) if protocol is None else self.secure_sums(self, protocol)
-        compression = self.training.compression
-        self._uplink: AbstractScheme | None = None
-        #: w, the model of each client as the server knows it, if the models that it sends are compressed.
-        self._downlink: AbstractScheme | None = None
+        compression, training = self.training.compression, self.training
+        #: What clients and the server have of each other's vectors.
+        self.channel = Channel(training.model_bytes)
         if compression is not None:
-            if compression.downlink:
-                self._downlink = EF21(self.tape, compression, dict.fromkeys(range(self.num_clients), self.server_model))
-            nothing = self.tape.combine((0.0, self.server_model))
-            self._uplink = UPLINKS[compression.scheme](
-                self.tape, compression, dict.fromkeys(range(self.num_clients), nothing)
-            )
+            sizes = training.model_bytes, training.message_bytes
+            clients = range(self.num_clients)
+            self.channel = CompressedChannel(self.tape, compression, clients, self.server_model, *sizes)
             self.combines += 1.0
 
     def models(self) -> Sequence[Model]:
@@ -182,13 +176,6 @@ class ServerAlgorithm(Algorithm):
         size, server = self.training.message_bytes if size is None else size, self.server_of(client)
         self.world.network.send(client, server, size, lambda: self._turn_to(receive, server), content=content)
 
-    def compressed(self, client: int, terms: Terms) -> Model | None:
-        """Return what the server decodes of an update; None if it gets all of it.
-
-        Noise is in the update already, so that this is post-processing.
-        """
-        return None if self._uplink is None else self._uplink.show(client, self.tape.combine(*terms))
-
     def to_client(
         self,
         client: int,
@@ -198,31 +185,8 @@ class ServerAlgorithm(Algorithm):
         content: Model | None = None,
     ) -> None:
         """Send the model, or `size` bytes, to a client; see `Network.send`."""
-        size = self._downlink_bytes if size is None else size
+        size = self.channel.down_bytes if size is None else size
         self.world.network.send(self.server_of(client), client, size, receive, refused, content)
-
-    @property
-    def _downlink_bytes(self) -> int:
-        """Bytes of a message with the model."""
-        return self.training.model_bytes if self._downlink is None else self.training.message_bytes
-
-    def shortened(
-        self, client: int, model: Model, refused: Callable[[], None] = lambda: None
-    ) -> tuple[Model, Callable[[], None]]:
-        """Return what a client has after a message with the model.
-
-        Also returns what to call if the message is refused.
-        """
-        if self._downlink is None:
-            return model, refused
-        memory, before = self._downlink, self._downlink.shown[client]
-        shown = memory.show(client, model)
-
-        def take_back() -> None:
-            memory.undo(client, before, shown)
-            refused()
-
-        return shown, take_back
 
     def _turn_to(self, receive: Callable[[], None], server: int | None = None) -> None:
         """Process a server's messages one by one, each for `seconds_per_update`."""
@@ -263,7 +227,7 @@ class ServerAlgorithm(Algorithm):
                 self.miss(client)
                 arrived.succeed(None)
 
-            model, called = self.shortened(client, content[0], refused)
+            model, called = self.channel.down(client, content[0], refused)
             given = model, *content[1:]
             self.to_client(client, lambda: arrived.succeed(given), None, called, model)
 

@@ -132,14 +132,14 @@ def test_a_model_that_a_client_misses_is_taken_back():
     kept = []
 
     def prepare(algorithm):
-        shortened, memory = algorithm.shortened, algorithm._downlink
+        shortened, memory = algorithm.channel.down, algorithm.channel.held
 
         def spied(client, model, refused):
             before = memory.shown[client]
             shown, take_back = shortened(client, model, refused)
             return shown, lambda: (take_back(), kept.append(memory.shown[client] is before))
 
-        algorithm.shortened = spied
+        algorithm.channel.down = spied
 
     outages = {1: [Outage(0.02, 0.05)], 2: [Outage(0.031, 0.06, crash=True)]}
     links = LinkModel(latency=exponential(2e-3), resend_timeout_s=0.002)
@@ -167,7 +167,7 @@ def test_clients_of_late_servers_compute_at_the_models_that_messages_gave_them(k
     given, used = {}, []
 
     def prepare(algorithm):
-        shortened, gradient_at = algorithm.shortened, algorithm.gradient_at
+        shortened, gradient_at = algorithm.channel.down, algorithm.gradient_at
         given.update({client: [algorithm.server_model] for client in range(CLIENTS)})
 
         def shown(client, model, *refused):
@@ -179,7 +179,7 @@ def test_clients_of_late_servers_compute_at_the_models_that_messages_gave_them(k
             used.append(any(content[0] is model for model in given[client]))
             return gradient_at(client, content)
 
-        algorithm.shortened, algorithm.gradient_at = shown, computed
+        algorithm.channel.down, algorithm.gradient_at = shown, computed
 
     local = kind in LOCAL
     training = make_training([EXAMPLES] * CLIENTS, d=D, batch_size=1, step_size=STEP)
@@ -192,7 +192,7 @@ def test_clients_of_late_servers_compute_at_the_models_that_messages_gave_them(k
     algorithm, rows = run_algorithm(kind, world, tape, training, until=0.2, prepare=prepare, **options)
     assert len(rows) > 20
     assert all(used), "the initial model, or one of a message"
-    assert algorithm._downlink_bytes == training.message_bytes
+    assert algorithm.channel.down_bytes == training.message_bytes
 
 
 @pytest.mark.slow
