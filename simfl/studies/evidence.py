@@ -136,7 +136,7 @@ def within(values: Sequence[float], bar: float, text: str) -> Part:
 def show_ratio(logs: Sequence[float], digits: int = 2) -> str:
     """Write ratios by the geometric mean with its interval: `2.31 (2.10 to 2.55)`.
 
-    It is "" where a ratio is not finite.
+    `logs` are their natural logarithms. It is "" where one is not finite.
     """
     if not logs or not all(map(math.isfinite, logs)):
         return ""
