@@ -223,8 +223,8 @@ def _problems(scenario: Scenario, client: int) -> Iterator[str]:
         )
     if privacy.protects != "example":
         yield (
-            "privacy.mechanism: expected a mechanism that protects examples, found gaussian_update, which protects "
-            "whole clients: canaries among one client's examples do not test it; audit mechanism: gaussian"
+            f"privacy.mechanism: expected a mechanism that protects examples, found {privacy.mechanism}, which clips "
+            "the whole update: canaries among one client's examples do not test it; audit mechanism: gaussian"
         )
     if privacy.correlated is not None:
         yield (
