@@ -282,7 +282,7 @@ def test_an_lstm_is_judged_by_its_loss_and_in_case_three_with_and_without_clippi
     assert [part.held for part in readings[0].parts] == [False, True], "the exception is named"
     assert readings[0].own
     assert held(adp2sgd.large_batches_of_sequences(runs)) == {
-        "gradients: clipped": False, "gradients: not clipped (the paper's own)": True,
+        "gradients: clipped": False, "gradients: not clipped (nearest to the paper)": True,
     }  # fmt: skip
 
 
