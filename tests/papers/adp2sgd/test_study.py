@@ -2,14 +2,17 @@
 
 import math
 
+import numpy as np
 import pytest
 
+import simfl
 from simfl.papers.adp2sgd import study as adp2sgd
 from simfl.papers.adp2sgd.study import CLIPPED, EDGE, LARGE, LENET5, LSTM, MLP, RESNET, SLOW, SOFTMAX, SYNC, UNCLIPPED
+from simfl.scenario import load
 from simfl.studies.evidence import Verdict, under, verdict_of
 from simfl.studies.papers import Runs
 from simfl.studies.reading import counted
-from tests.papers.made_up import made_up
+from tests.papers.made_up import SCENARIOS, made_up
 
 pytestmark = pytest.mark.slow
 
@@ -293,3 +296,42 @@ def test_numbers_include_the_papers():
     assert {LARGE, *SLOW} <= {row for _, row, _ in numbers}
     collapsed = [own.values for (_, _, column), own in numbers.items() if column == SYNC and "edge" in own.part]
     assert collapsed == [(0.0,)] * 3
+
+
+TABLE2 = {"VGG-19": (76.45, 7.42 / 300 / 50e3, 256), "ResNet-18": (42.63, 5.56 / 300 / 50e3, 256),
+          "LSTM": (164.62, 102.41 / 20 / 4.2e6, 128)}  # fmt: skip
+"""Megabytes of a model, hours for a sample, and samples of a batch."""
+PARAMETERS = {"softmax": 7850, "lenet5": 61706, "resnet": 77850, "lstm": 5512}
+
+
+@pytest.mark.parametrize("path", sorted((SCENARIOS / "adp2sgd").glob("*.yaml")), ids=lambda path: path.stem)
+def test_computing_and_messages_take_as_long_as_in_the_papers_table(path):
+    scenario = load(path)
+    network = {"lstm": "LSTM", "resnet": "ResNet-18"}.get(scenario.model.kind, "VGG-19")
+    megabytes, hours, samples = TABLE2[network]
+    batch = scenario.algorithm.batch_size / (2 if "case3" in path.stem else 1)
+    message_s = 4 * PARAMETERS[scenario.model.kind] / scenario.links.bandwidth
+    assert batch * scenario.clients.seconds_per_example == pytest.approx(3600 * hours * samples, rel=0.005)
+    assert message_s == pytest.approx(8 * megabytes * 1e6 / 100e9, rel=0.005)
+
+
+@pytest.mark.usefixtures("without_numbers")
+@pytest.mark.parametrize(
+    ("section", "message", "changes"),
+    [(SOFTMAX, 6.116 / 455.9, ("data=digits", "links.bandwidth=3.4 Mbit/s", "stop={updates: 3000}")),
+     (LSTM, 13.17 / 561.8, ("stop={updates: 3000}",))],
+    ids=["images", "text"],
+)  # fmt: skip
+def test_ratios_of_times_are_those_of_an_independent_simulation(section, message, changes, tmp_path):
+    """Digits make a model of 2,600 bytes; `message` is the share of a batch that a message takes in the paper."""
+    usual = np.random.default_rng(1).lognormal(-0.005, 0.1, (50_000, 16))
+    rates = dict(zip((adp2sgd.EQUALLY_FAST, *SLOW), (16, 16 / (1 + 1 / 16), 15.1), strict=True))
+    for factor, (case, rate) in zip((1, 2, 10), rates.items(), strict=True):
+        times = usual * np.array([factor, *[1] * 15])
+        sync, adpsgd = (
+            simfl.run(load(SCENARIOS / own.base, [*own.overrides, *changes]), out=tmp_path)
+            for own in adp2sgd.experiments(False)
+            if own.section is section and own.cell[0] == case
+        )
+        expected = (times.max(axis=1).mean() + 15 / 8 * message) * rate / 16
+        assert adp2sgd.throughput(sync, adpsgd) == pytest.approx(expected, rel=0.02)
