@@ -227,7 +227,7 @@ def test_a_draw_does_not_depend_on_who_was_drawn_before():
 
 def test_an_update_that_is_used_without_noise_ends_the_account(monkeypatch):
     """As in an algorithm with a defect: the server leaves the noise out."""
-    monkeypatch.setattr("simfl.algorithms.cohorts.Cohorts.noised", lambda self, model, terms: list(terms))
+    monkeypatch.setattr("simfl.algorithms.cohorts.Cohorts._noised", lambda self, model, terms: list(terms))
     monkeypatch.setattr(Watched, "_record", Tape._record)
     _, ledger, _, algorithm = run("fedbuff", "none")
     assert "without noise" in algorithm.releases.refusal
