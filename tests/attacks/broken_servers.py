@@ -4,14 +4,12 @@ import contextlib
 import copy
 import dataclasses
 import math
-from collections import Counter
 from unittest import mock
 
 import numpy as np
 
 from simfl.algorithms import cohorts
 from simfl.algorithms.cohorts import Cohorts
-from simfl.algorithms.fedavg import FedAvg
 from simfl.attacks.users import UserAudit
 from simfl.privacy.cohorts import CohortPlan, CohortTally
 from simfl.privacy.distributed import GridSum, Part
@@ -116,10 +114,10 @@ def chosen_by(choose):
 
     @contextlib.contextmanager
     def broken(audit):
-        def instead(self, candidates, size):
-            return choose(sorted(candidates), self.cohorts.number, size)
+        def instead(self, candidates, size, draw):
+            return choose(sorted(candidates), self.number, size)
 
-        with mock.patch.object(FedAvg, "_choose", instead):
+        with mock.patch.object(Cohorts, "choose", instead):
             yield
 
     return broken
@@ -202,14 +200,12 @@ def ungated(audit):
 @contextlib.contextmanager
 def divided_by_those_who_came(audit):
     """Divide a sum by the number of users in it."""
-    noised, came = Cohorts.noised, Counter()
+    release = Cohorts.release
 
-    def counted(self, model, terms):
-        came["now"] = max(1, len(terms))
-        return noised(self, model, terms)
+    def divided(self, model, parts, planned):
+        return release(self, model, parts, planned)._replace(total=float(max(1, len(parts))))
 
-    divisor = property(lambda self: float(came["now"]))
-    with mock.patch.object(Cohorts, "noised", counted), mock.patch.object(FedAvg, "divisor", divisor):
+    with mock.patch.object(Cohorts, "release", divided):
         yield
 
 
