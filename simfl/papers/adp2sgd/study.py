@@ -665,8 +665,8 @@ def draw_large(runs: Runs) -> Figure:
 
 _on_images = partial(PaperClaim, instead="on small networks and images instead of nine networks on CIFAR-10")
 _on_text = partial(PaperClaim, instead="on generated text instead of speech")
-_FEWER = "at most 60 epochs, and small images, not 300 epochs of CIFAR-10"
-_SMALLER = "5,512 parameters and 32,000 characters, not 43 million and 2,000 hours of speech"
+_FEWER = "300 epochs of CIFAR-10, not at most 60 of small images"
+_SMALLER = "43 million parameters and 2,000 hours of speech, not 5,512 and 32,000 characters"
 
 PAPER = Paper(
     name="adp2sgd",

@@ -66,7 +66,7 @@ PAPER = Paper(
                    "strongly and plain convex (Figures 1b and 12).", better_with_privacy, True, "privacy"),
         PaperClaim("With differential privacy growing sample sizes are more accurate than constant ones with LeNet-5, "
                    "too (Figure 13).", network_with_privacy, figure="privacy",
-                   short="25,000 gradients of all clients together; the paper may mean 25,000 of each"),
+                   short="25,000 gradients of each client, which the paper may mean, not of all together"),
         PaperClaim("The growing sizes of Example 3 are (1, 5.5e-8)-differentially private at σ = 8.", certified),
         PaperClaim("Growing sizes aggregate less noise over all rounds than constant ones of the same privacy.",
                    less_noise),

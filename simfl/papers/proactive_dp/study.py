@@ -621,7 +621,7 @@ PAPER = Paper(
         PaperClaim("The utility graph predicts the accuracy: at the most noise with which it keeps 90 %, private runs "
                    "keep 90 % (Figures 1 to 6).", foretells, figure="graph"),
         PaperClaim("LeNet-5 on MNIST loses little at ε = 0.15: 93 % instead of 98 % (Figures 9 and 13).", network,
-                   figure="network", short="two passes of each client instead of six, two seeds"),
+                   figure="network", short="six passes of each client, not two, and more than two seeds"),
         PaperClaim("The plan's ε is four to five times what its rounds cost (Tables 9 to 11, first column).",
                    four_to_five),
         PaperClaim("The bound on the rounds is tight up to a factor of about 4: with 4 times fewer its ε is violated "
