@@ -91,7 +91,7 @@ WEIGHTS = {
     "tape": 5908,
     "world": 5482,
 }
-MOST_LINES = {"core": 62329, "all": 88300, "tests": 67512}
+MOST_LINES = {"core": 62329, "all": 88300, "tests": 67508}
 
 
 @dataclass(frozen=True)
