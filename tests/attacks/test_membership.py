@@ -214,7 +214,7 @@ MODELS = [
     pytest.param("sgp, graph: topology", marks=pytest.mark.slow),
     pytest.param("a2cid2", marks=pytest.mark.slow),
     pytest.param("scaffold", marks=pytest.mark.slow),
-    pytest.param("favas, period: 1 ms, fraction: 1", marks=pytest.mark.slow),
+    pytest.param("favas, period: 200 ms, fraction: 1", marks=pytest.mark.slow),
     pytest.param("area", marks=pytest.mark.slow),
 ]
 
