@@ -92,7 +92,7 @@ class Cohorts(Sum):
 
     def admits(self, client: int) -> bool:
         """Whether an update may be in the next release; count one that is early."""
-        if not self.over and self.opens(client) > self.number:
+        if not self.over and self.shuts(client):
             self.early[client] += 1
             return False
         return not self.over and self.affords(client)
@@ -138,7 +138,7 @@ class Cohorts(Sum):
     def holds(self, client: int) -> bool:
         """Whether the client must wait before it reads the model."""
         gate = self.plan.gate
-        return gate is not None and gate.waits and not self.over and self.opens(client) > self.number
+        return gate is not None and gate.waits and not self.over and self.shuts(client)
 
     def hold(self, client: int, call: Callable[[], None]) -> None:
         """Call when the client may go on."""

@@ -225,6 +225,6 @@ def test_ordered_is_a_sort(count):
     models[generator.random(models.shape) < 0.1] = np.nan
     models[generator.random(models.shape) < 0.1] = -np.inf
     present = generator.random(count) < 0.8
-    found = np.stack(ordered(models, present))
+    rows = np.stack(ordered(models, present))
     known = np.where(present[:, None] & ~np.isnan(models), models, np.inf)
-    np.testing.assert_array_equal(found, np.sort(known, axis=0))
+    np.testing.assert_array_equal(rows, np.sort(known, axis=0))

@@ -317,8 +317,8 @@ class Theorem2:
         unsure = scipy.special.ndtr(-(self.batch_size - 1) / (math.sqrt(8.0) * zeta)) if self.num_workers > 1 else 0.0
         if printed:
             wrong = scipy.special.ndtr(-0.5 / zeta)
-            told = -math.expm1(self.steps * math.log1p(-share * q * (1.0 - wrong)))
-            least = told - growth * self.steps * share * wrong
+            exceeds = -math.expm1(self.steps * math.log1p(-share * q * (1.0 - wrong)))
+            least = exceeds - growth * self.steps * share * wrong
         else:
             least = _least_delta(self.epsilon, zeta, q, share, self.steps)
         return max(0.0, float(least - (1.0 + growth) * self.steps * unsure))
