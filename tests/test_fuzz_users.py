@@ -119,8 +119,8 @@ def test_scenarios_of_users_that_failed_once_pass(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [59, 61, 65, 70, 72])
 def test_audits_of_drawn_scenarios_pass(seed, tmp_path):
-    """Secure sums with faults, of which some are aborted and show something, discrete noise, and correlated noise."""
+    """Secure sums with faults, discrete noise, correlated noise; in 59 and 65 the server learns some aborted sums."""
     report = UserAudit(from_mapping(drawn(seed, tmp_path))).run()
     assert report.passed
     assert report.releases > 3
-    assert (report.accounted > report.releases) == (seed == 65)
+    assert (report.accounted > report.releases) == (seed in (59, 65))
