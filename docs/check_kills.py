@@ -90,7 +90,7 @@ def is_over(folder: Path) -> bool:
 def work(tell: Any, root: Path, every_s: float, jobs: Sequence[str]) -> None:
     """Run `<root>/<name>.yaml`, or resume it, for each job `name/number`; tell what became of it (the child)."""
     import simfl
-    from simfl.build.data import shared_data
+    from simfl.assembly.data import shared_data
     from simfl.runs.intervals import FILE
 
     warnings.simplefilter("ignore")

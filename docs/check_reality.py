@@ -167,7 +167,7 @@ def simulate(setup: Any, updates: int) -> tuple[float, int]:
 
 def assembled(setting: Setting, **sections: Any) -> Any:
     """Return what a run of a setting needs."""
-    from simfl.build.assembly import assemble
+    from simfl.assembly.assemble import assemble
 
     return assemble(setting.scenario(**sections))
 

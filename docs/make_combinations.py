@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, get_args
 
 from simfl.algorithms import ALGORITHMS
-from simfl.build.assembly import assemble
-from simfl.build.data import shared_data
+from simfl.assembly.assemble import assemble
+from simfl.assembly.data import shared_data
 from simfl.cli import listing
 from simfl.errors import SimflError
 from simfl.robust.attacks import ATTACKS

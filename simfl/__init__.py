@@ -26,8 +26,8 @@ from simfl.errors import DataError, RunError, ScenarioError, SimflError
 from simfl.version import __version__
 
 if TYPE_CHECKING:
+    from simfl.assembly.assemble import prepare
     from simfl.attacks.audit import audit
-    from simfl.build.assembly import prepare
     from simfl.models.libraries import from_equinox, from_flax, from_haiku
     from simfl.plots import plot, thumbnail
     from simfl.records import Run, read
@@ -51,7 +51,7 @@ _NAMES_BY_MODULE = {
     "simfl.plots": ("plot", "thumbnail"),
     "simfl.records": ("Run", "read"),
     "simfl.records.readable": ("compare",),
-    "simfl.build.assembly": ("prepare",),
+    "simfl.assembly.assemble": ("prepare",),
     "simfl.runs.runner": ("resume", "run"),
     "simfl.runs.trained": ("evaluate", "predict"),
     "simfl.scenario": ("Scenario", "load"),

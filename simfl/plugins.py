@@ -47,7 +47,7 @@ class Plugin:
         configs: modules with sections of a scenario, subclasses of `AlgorithmConfig`, `ModelConfig`, `DataConfig`,
             `MechanismConfig`, `TopologyConfig`, `RuleConfig` or `AttackConfig`.
         algorithms: modules with subclasses of `simfl.algorithms.Algorithm` that have a `kind`.
-        kinds: modules with subclasses of `simfl.build.kinds.Kind`.
+        kinds: modules with subclasses of `simfl.assembly.kinds.Kind`.
         models: modules with subclasses of `simfl.models.AbstractModel` that have a `kind`.
         data: modules with a `simfl.data.Loader`.
         mechanisms: modules with subclasses of `simfl.privacy.mechanisms.AbstractMechanism`.

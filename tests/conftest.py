@@ -21,7 +21,7 @@ import yaml
 from hypothesis import settings
 from jax._src import compiler  # there is no public way to add an option to every program
 
-import simfl.build.data
+import simfl.assembly.data
 from simfl.cli import app as cli
 from simfl.records import Manifest, RunFolder
 from simfl.records.folder import combine_digests, flags
@@ -32,7 +32,7 @@ from tests.helpers import RunWithoutNumbers, optimized
 settings.register_profile("simfl", deadline=None, derandomize="CI" in os.environ)
 settings.load_profile("simfl")
 
-simfl.build.data.MOST_SHARED_BYTES = 2**26  # several data sets in each worker would fill it
+simfl.assembly.data.MOST_SHARED_BYTES = 2**26  # several data sets in each worker would fill it
 
 
 #: Memory above which a worker drops its compiled programs: hundreds of shapes of tiny problems would take gigabytes.

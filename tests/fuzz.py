@@ -14,7 +14,7 @@ import numpy as np
 
 from simfl.algorithms import ALGORITHMS
 from simfl.algorithms.server import ServerAlgorithm
-from simfl.build.data import shared_data
+from simfl.assembly.data import shared_data
 from tests.helpers import LOCAL
 
 #: Algorithms that refuse graphs that change.

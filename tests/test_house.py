@@ -71,9 +71,9 @@ WEIGHTS = {
     "": 1200,
     "accounts": 1047,
     "algorithms": 9616,
+    "assembly": 4300,
     "attacks": 3903,
     "bench": 1344,
-    "build": 4300,
     "cli": 3309,
     "compression": 791,
     "data": 3737,
@@ -314,7 +314,7 @@ except SystemExit as end:
     [
         ("seed=2", 0, {"jax", "jaxlib", "optax", "pandas", "matplotlib", "sklearn", "dp_accounting"}),
         ("seed=2", 0, {"scipy.sparse", "scipy.special", "scipy.stats", "rich.console", "dask", "simfl.runs.runner"}),
-        ("algorithm.step_sice=1", 2, {"numpy", "networkx", "simpy", "pyarrow", "simfl.build", "simfl.records"}),
+        ("algorithm.step_sice=1", 2, {"numpy", "networkx", "simpy", "pyarrow", "simfl.assembly", "simfl.records"}),
     ],
 )
 def test_validate_imports_no_more_than_it_needs(change, status, avoided):

@@ -107,13 +107,13 @@ class AloneSGD(Algorithm):
             self.own[me] = self.tape.combine((1.0, self.own[me]), *self.descent(gradient, step_size))
             self.updated(me, 0, size, step_size)
 ''',
-        "simfl/build/kinds/alone_sgd.py": '''"""Clients that train alone: passes over the data become updates."""
+        "simfl/assembly/kinds/alone_sgd.py": '''"""Clients that train alone: passes over the data become updates."""
 
 from typing import Any
 
 from simfl.scenario.algorithms.alone_sgd import AloneSgd
-from simfl.build.kinds.base import Kind
-from simfl.build.setup import Setup
+from simfl.assembly.kinds.base import Kind
+from simfl.assembly.setup import Setup
 
 
 class AloneSgdKind(Kind[AloneSgd]):
@@ -161,12 +161,12 @@ class ServerModel:''',
             "    resend_timeout: PositiveSeconds = option(0.1,",
         ),
         (
-            "simfl/build/links.py",
+            "simfl/assembly/links.py",
             "    model = LinkModel(\n",
             "    model = (LinkModel if links.bursts is None else partial(Bursts, period=links.bursts))(\n",
         ),
         (
-            "simfl/build/links.py",
+            "simfl/assembly/links.py",
             "from simfl.world.links import LinkModel",
             "from functools import partial\nfrom simfl.world.links import Bursts, LinkModel",
         ),

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from simfl.algorithms import ALGORITHMS as AVAILABLE
-from simfl.build.world import build_world
+from simfl.assembly.world import build_world
 from simfl.errors import ScenarioError
 from simfl.records import read
 from simfl.runs.runner import prepare, resume, run

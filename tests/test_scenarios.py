@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import simfl
-from simfl.build.data import shared_data
+from simfl.assembly.data import shared_data
 from simfl.scenario import loads
 from simfl.scenario.checks import KNOWN_OPTIMA
 from simfl.scenario.study import load_study

@@ -15,7 +15,7 @@ from typing import cast
 import numpy as np
 
 from simfl import plugins
-from simfl.build.setup import Setup
+from simfl.assembly.setup import Setup
 from simfl.errors import DataError, ScenarioError
 from simfl.privacy.assumptions import assumptions
 from simfl.privacy.cohorts import CohortLedger

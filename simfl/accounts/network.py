@@ -21,9 +21,9 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from simfl.accounts.replay import Replay
-from simfl.build.assembly import assemble
-from simfl.build.own import opened
-from simfl.build.setup import NOTHING_OWN, Own, Setup
+from simfl.assembly.assemble import assemble
+from simfl.assembly.own import opened
+from simfl.assembly.setup import NOTHING_OWN, Own, Setup
 from simfl.errors import ScenarioError
 from simfl.privacy.assumptions import assumptions_of_view
 from simfl.privacy.exact import Residues, rank_modulo

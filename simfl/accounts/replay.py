@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from simfl.algorithms import Algorithm
-from simfl.build.assembly import build_algorithm
-from simfl.build.cohorts import refuse_cohorts
-from simfl.build.robust import refuse_attackers
-from simfl.build.setup import Setup
-from simfl.build.world import build_world
+from simfl.assembly.assemble import build_algorithm
+from simfl.assembly.cohorts import refuse_cohorts
+from simfl.assembly.robust import refuse_attackers
+from simfl.assembly.setup import Setup
+from simfl.assembly.world import build_world
 from simfl.errors import ScenarioError
 from simfl.privacy.releases import Releases
 from simfl.runs.context import tally

@@ -14,8 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
+from simfl.assembly.setup import Setup
 from simfl.attacks.canary import CanaryModel
-from simfl.build.setup import Setup
 from simfl.errors import RunError, ScenarioError
 from simfl.models import AbstractModel
 from simfl.models.base import Array

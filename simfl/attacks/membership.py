@@ -35,14 +35,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfl.accounts.network import LINKS, assumptions_of, hops_from, local_epsilons, network, statement_of
+from simfl.assembly.assemble import assemble
+from simfl.assembly.cohorts import refuse_cohorts
+from simfl.assembly.robust import refuse_attackers
+from simfl.assembly.setup import Setup
 from simfl.attacks.listening import Kept, KeptValues, Observer, Wiretap
 from simfl.attacks.pairing import Coins, Pairs, pairs_of
 from simfl.attacks.separation import area, right_pairs, true_positive_rates
 from simfl.attacks.statistics import default_guesses, error_at, pair_lower_bound
-from simfl.build.assembly import assemble
-from simfl.build.cohorts import refuse_cohorts
-from simfl.build.robust import refuse_attackers
-from simfl.build.setup import Setup
 from simfl.errors import RunError, ScenarioError
 from simfl.models import AbstractModel
 from simfl.models.base import Array

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from simfl.build.setup import Setup
+from simfl.assembly.setup import Setup
 from simfl.data import Dataset, Partition
 from simfl.errors import ScenarioError
 from simfl.models import AbstractModel

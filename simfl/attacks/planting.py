@@ -18,13 +18,13 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from simfl.assembly.assemble import assemble
+from simfl.assembly.kinds import find_algorithm
+from simfl.assembly.robust import refuse_attackers
+from simfl.assembly.setup import Setup
 from simfl.attacks.adversary import Circumstances, positions_in
 from simfl.attacks.canary import EXCESS, ORDINARY, OWN_EXCESS, SILENT, CanaryModel, with_codes
 from simfl.attacks.noise import BLANK
-from simfl.build.assembly import assemble
-from simfl.build.kinds import find_algorithm
-from simfl.build.robust import refuse_attackers
-from simfl.build.setup import Setup
 from simfl.data import Dataset, Partition
 from simfl.errors import ScenarioError
 from simfl.models import AbstractModel

@@ -16,12 +16,12 @@ from numpy.typing import NDArray
 
 from simfl.algorithms.cohorts import Cohorts
 from simfl.algorithms.server import ServerAlgorithm
+from simfl.assembly.cohorts import factor_of
+from simfl.assembly.setup import Setup
 from simfl.attacks.canary import OWN_EXCESS, CanaryModel
 from simfl.attacks.faults import TRIALS
 from simfl.attacks.noise import NoiseCheck, NoiseLaw
 from simfl.attacks.sum_noise import Floats, Whitening, normal_on_grid
-from simfl.build.cohorts import factor_of
-from simfl.build.setup import Setup
 from simfl.errors import RunError
 from simfl.privacy.cohorts import CohortLedger
 from simfl.privacy.distributed import GridSum

@@ -32,6 +32,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from simfl.assembly.assemble import assemble
+from simfl.assembly.robust import refuse_attackers
+from simfl.assembly.setup import Setup
 from simfl.attacks.canary import ORDINARY, OWN_EXCESS, SILENT, CanaryModel, with_codes
 from simfl.attacks.draws import DrawCheck
 from simfl.attacks.faults import shown
@@ -39,9 +42,6 @@ from simfl.attacks.judging import Judge, NoiseReport, curve
 from simfl.attacks.noise import BLANK
 from simfl.attacks.sum_noise import MOST_RELEASES
 from simfl.attacks.sums import ServerScorer, Sum, listen_to_server
-from simfl.build.assembly import assemble
-from simfl.build.robust import refuse_attackers
-from simfl.build.setup import Setup
 from simfl.data import Dataset, Partition
 from simfl.errors import ScenarioError
 from simfl.models import AbstractModel

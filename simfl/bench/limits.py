@@ -237,11 +237,11 @@ def serve_per_call(name: str, device: str | None = None) -> None:
     """Print the seconds per update of one call per event for every line of the input."""
     import jax
 
-    from simfl.build import assembly
+    from simfl.assembly import assemble
     from simfl.models import lazy
 
     setattr(lazy, "start_jax", lambda: None)  # noqa: B010
-    setup = assembly.assemble(scenario_of(name))
+    setup = assemble.assemble(scenario_of(name))
     tape: Any = PerCallTape(setup, jax.devices(device)[0] if device else jax.devices()[0])
 
     def seconds(updates: int) -> float:
@@ -294,8 +294,8 @@ def run_world(
     setup: Any, tape: Any, updates: int, timer: Callable[[], float] = time.perf_counter
 ) -> tuple[float, int, Any]:
     """Run the world on a tape; return seconds, events and the algorithm."""
-    from simfl.build.assembly import build_algorithm
-    from simfl.build.world import build_world
+    from simfl.assembly.assemble import build_algorithm
+    from simfl.assembly.world import build_world
 
     world = build_world(setup)
     algorithm = build_algorithm(setup, world, tape, lambda row: None)

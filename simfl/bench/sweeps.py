@@ -59,8 +59,8 @@ def measure(name: str, device: str | None = None, quick: bool = False) -> dict[s
         An object with the keys case, workers, device, settings, alone_s (CPU seconds of one run alone), together_s (of
         all), ratio (the median of together_s / (settings * alone_s) over turns) and ratios.
     """
-    from simfl.build.assembly import assemble
-    from simfl.build.data import shared_data
+    from simfl.assembly.assemble import assemble
+    from simfl.assembly.data import shared_data
     from simfl.records import RunFolder
     from simfl.runs.runner import run
     from simfl.runs.together import Group, groups_of

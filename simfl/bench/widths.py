@@ -34,7 +34,7 @@ def measure_widths(
         For each number of workers an object with the keys case, workers, device, automatic (the width of
         `execution.width: auto`) and updates_per_s, an object by width.
     """
-    from simfl.build.setup import Setup
+    from simfl.assembly.setup import Setup
     from simfl.runs.runner import prepare, run
     from simfl.tape.executor import choose_device
 

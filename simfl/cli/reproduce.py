@@ -64,7 +64,7 @@ def reproduce(
 
 def check_data(papers: Sequence[Paper]) -> None:
     """Raise a `ScenarioError` that names the missing data sets, before anything runs."""
-    from simfl.build.data import data_root
+    from simfl.assembly.data import data_root
 
     root = data_root()
     needed = dict.fromkeys(name for paper in papers for name in paper.data)

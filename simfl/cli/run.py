@@ -35,7 +35,7 @@ def run(
     All scenarios and their data files are checked before the first run starts. Ctrl-C keeps the measurements, and
     simfl resume continues. Compiled programs are kept below the results, in .compiled, for the next run.
     """
-    from simfl.build.data import shared_data
+    from simfl.assembly.data import shared_data
     from simfl.runs.programs import compiled_in, folder_of
 
     with shared_data(), compiled_in(folder_of(out)):

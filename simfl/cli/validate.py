@@ -12,8 +12,8 @@ from simfl.cli.shared import Json, Overrides, Scenarios, Seed, aside, changes_of
 from simfl.errors import DataError, ScenarioError
 
 if TYPE_CHECKING:
-    from simfl.build.forecast import Forecast
-    from simfl.build.setup import Setup
+    from simfl.assembly.forecast import Forecast
+    from simfl.assembly.setup import Setup
 
 T = TypeVar("T")
 
@@ -25,7 +25,7 @@ def validate(scenarios: Scenarios, overrides: Overrides = None, seed: Seed = Non
     """
 
     def forecast_of(setup: Setup) -> Forecast:
-        from simfl.build.forecast import forecast  # heavy: only for a scenario that is valid
+        from simfl.assembly.forecast import forecast  # heavy: only for a scenario that is valid
 
         return forecast(setup)
 
@@ -98,7 +98,7 @@ def load_all(
         try:
             scenario = load(path, changes)
             where = f"{path}: "  # later messages do not name the file
-            from simfl.build.assembly import prepare  # heavy: not for a scenario that its schema rejects
+            from simfl.assembly.assemble import prepare  # heavy: not for a scenario that its schema rejects
 
             setup = prepare(scenario, device)
         except (ScenarioError, DataError) as error:

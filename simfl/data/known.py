@@ -1,8 +1,8 @@
 """Constants of problems of known optimum: smoothness, convexity, heterogeneity.
 
 A problem gives the gradients of its examples and the extreme curvatures of any of their means, in float64. It keeps the
-examples as they are trained on, in float32. `simfl.build.known` adds what depends on the run: who holds which examples,
-and how batches are drawn.
+examples as they are trained on, in float32. `simfl.assembly.known` adds what depends on the run: who holds which
+examples, and how batches are drawn.
 """
 
 from __future__ import annotations

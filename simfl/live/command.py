@@ -23,7 +23,7 @@ from simfl.cli.shared import (
 from simfl.errors import ScenarioError, SimflError
 
 if TYPE_CHECKING:
-    from simfl.build.setup import Setup
+    from simfl.assembly.setup import Setup
     from simfl.records import Run
 
 

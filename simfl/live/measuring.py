@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from simfl.build.setup import Setup
+from simfl.assembly.setup import Setup
 from simfl.live.fitting import Line, Pace, fit_line, fit_pace
 from simfl.live.transport import Transport
 from simfl.records.folder import versions

@@ -22,9 +22,9 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
-from simfl.build.assembly import assemble
-from simfl.build.setup import Setup
-from simfl.build.world import build_world
+from simfl.assembly.assemble import assemble
+from simfl.assembly.setup import Setup
+from simfl.assembly.world import build_world
 from simfl.errors import SimflError
 from simfl.live.coordinator import Coordinator, Mark, Server
 from simfl.live.measuring import measure_gradients, measure_links, measure_shifts

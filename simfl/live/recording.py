@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from simfl.build.setup import Setup
-from simfl.build.world import availability
+from simfl.assembly.setup import Setup
+from simfl.assembly.world import availability
 from simfl.live.coordinator import Mark, Row
 from simfl.live.transport import Vector
 from simfl.records import Manifest, RunFolder

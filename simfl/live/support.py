@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from simfl.build.setup import Setup
-from simfl.build.world import availability
+from simfl.assembly.setup import Setup
+from simfl.assembly.world import availability
 from simfl.errors import ScenarioError
 from simfl.live.workers import WORKERS
 

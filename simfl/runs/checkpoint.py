@@ -29,8 +29,8 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from simfl.build.setup import Setup
-from simfl.build.world import speeds
+from simfl.assembly.setup import Setup
+from simfl.assembly.world import speeds
 from simfl.compiled import is_compiled
 from simfl.errors import DataError, RunError, raised
 from simfl.models.trial import EXAMPLES

@@ -11,9 +11,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from simfl.build.assembly import algorithm_in_one_line, build_algorithm
-from simfl.build.setup import Setup
-from simfl.build.world import build_world
+from simfl.assembly.assemble import algorithm_in_one_line, build_algorithm
+from simfl.assembly.setup import Setup
+from simfl.assembly.world import build_world
 from simfl.errors import RunError, SimflError, raised
 from simfl.privacy.releases import Releases, Tally
 from simfl.runs.memory import give_back

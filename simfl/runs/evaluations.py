@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfl.algorithms import Algorithm
-from simfl.build.setup import Setup
+from simfl.assembly.setup import Setup
 from simfl.each import of_setting
 from simfl.errors import RunError
 from simfl.runs.context import Context, Status

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from simfl.algorithms.secure_sums import SecureSums
 from simfl.algorithms.server import ServerAlgorithm
-from simfl.build.data import sources_of
-from simfl.build.privacy import annotated, noise_of
-from simfl.build.setup import Setup
+from simfl.assembly.data import sources_of
+from simfl.assembly.privacy import annotated, noise_of
+from simfl.assembly.setup import Setup
 from simfl.compiled import is_compiled
 from simfl.errors import RunError
 from simfl.privacy.assumptions import assumptions

@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from simfl.build.assembly import assemble, prepare
-from simfl.build.setup import Own, Setup
+from simfl.assembly.assemble import assemble, prepare
+from simfl.assembly.setup import Own, Setup
 from simfl.callbacks import Audience, Callback
 from simfl.errors import DataError, ScenarioError, SimflError, to_path
 from simfl.records import Progress, Run, RunFolder, read

@@ -16,8 +16,8 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from simfl.build.setup import Setup
-from simfl.build.together import is_one_world, together
+from simfl.assembly.setup import Setup
+from simfl.assembly.together import is_one_world, together
 from simfl.errors import RunError, SimflError
 from simfl.records import Progress, Run, RunFolder
 from simfl.runs.checkpoint import REST, Checkpoint, Position

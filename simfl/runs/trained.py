@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from simfl.build.data import load_data, model_of
+from simfl.assembly.data import load_data, model_of
 from simfl.data import Dataset, npz, table
 from simfl.data.base import show_label
 from simfl.data.files import plain_name

@@ -31,7 +31,7 @@ def world_key(scenario: Scenario) -> str | None:
     """Return the digest of what may reach the world; None if numbers may.
 
     Scenarios with equal keys probably have one world. What is derived from them, such as the releases that a budget
-    allows, is compared before they are played together (`simfl.build.together`).
+    allows, is compared before they are played together (`simfl.assembly.together`).
     """
     content, stop = scenario.resolved(), scenario.stop
     by_numbers = stop.accuracy is not None or stop.suboptimality is not None or stop.metric is not None

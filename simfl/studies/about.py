@@ -20,7 +20,7 @@ ABOUT_FIELDS = ("command", "simfl", "commit", "code", "processor", "cores", "run
 _PACKAGE = Path(__file__).parents[1]
 
 #: The rooms that every run goes through, and the modules that judge it.
-ROOMS = ("algorithms", "build", "compression", "data", "models", "privacy", "robust", "runs", "scenario", "tape",
+ROOMS = ("algorithms", "assembly", "compression", "data", "models", "privacy", "robust", "runs", "scenario", "tape",
          "world")  # fmt: skip
 MODULES = ("records/comparison.py", "streams.py", "studies/evidence.py")
 

@@ -35,7 +35,7 @@ class Serial:
 
     def run(self, tasks: Sequence[RunTask]) -> Finished:
         """Run the tasks in their order."""
-        from simfl.build.data import shared_data
+        from simfl.assembly.data import shared_data
 
         with shared_data(), one_thread():
             for unit in units_of(tasks, self.jobs):

@@ -204,7 +204,7 @@ def survey(plan: StudyPlan, root: Path) -> Sweep:
     manifest's digests. A digest that cannot be computed does not match. Comparing may call the user's own function for
     data; its errors are raised.
     """
-    from simfl.build.data import shared_data
+    from simfl.assembly.data import shared_data
 
     study, folder = plan.study, root / plan.study.name
     look_beside(plan.beside)
@@ -245,7 +245,7 @@ class _Comparison:
 
     def __call__(self, scenario: Scenario, manifest: Manifest) -> bool:
         """Return whether all inputs are the same; False if unknown."""
-        from simfl.build.data import is_same_data
+        from simfl.assembly.data import is_same_data
 
         code = self._code_of(tuple(modules_of(resolved := scenario.resolved())))
         files = {path: self._digest_of(Path(path)) for path in world_files(scenario)}
@@ -262,7 +262,7 @@ class _Comparison:
 
 
 def _same_start(scenario: Scenario, was: object) -> bool:
-    from simfl.build.data import start_file
+    from simfl.assembly.data import start_file
 
     if scenario.init is None:
         return True
@@ -273,8 +273,8 @@ def _same_start(scenario: Scenario, was: object) -> bool:
 
 def check(plan: StudyPlan, runs: Sequence[PlannedRun], device: str | None, tell: Callable[[int], None]) -> None:
     """Check scenarios and their data files, one seed of each label."""
-    from simfl.build.assembly import prepare  # without JAX: processes of their own compute
-    from simfl.build.data import shared_data
+    from simfl.assembly.assemble import prepare  # without JAX: processes of their own compute
+    from simfl.assembly.data import shared_data
 
     problems: dict[str, list[str]] = {}
     labels: set[str] = set()

@@ -26,7 +26,7 @@ _stop: c_int | None = None  # shared with the parent: the signal that asks for a
 _alone = threading.Lock()
 _TEMPORARY = "simfl-run-"
 #: What every run imports.
-IMPORTS = ("simfl.build.assembly", "simfl.runs.runner", "simfl.runs.together", "jax.experimental.multihost_utils")
+IMPORTS = ("simfl.assembly.assemble", "simfl.runs.runner", "simfl.runs.together", "jax.experimental.multihost_utils")
 #: The most tasks that are played together.
 MOST_TOGETHER = 16
 _serving = contextlib.ExitStack()  # contexts that stay open for the life of the process
@@ -75,7 +75,7 @@ class RunOutcome:
 def start_worker(stop: c_int) -> None:
     """Prepare a process of the local engine, which watches `stop`."""
     global _stop
-    from simfl.build.data import shared_data
+    from simfl.assembly.data import shared_data
     from simfl.tape.tuning import tuned_interpreter
 
     _stop = stop
@@ -108,8 +108,8 @@ def run_unit(unit: Sequence[RunTask]) -> list[RunOutcome]:
 
 def _together(unit: Sequence[RunTask], outcomes: dict[int, RunOutcome]) -> None:
     """Play tasks together; add the outcomes, without those to run alone."""
-    from simfl.build.assembly import assemble
-    from simfl.build.data import shared_data
+    from simfl.assembly.assemble import assemble
+    from simfl.assembly.data import shared_data
     from simfl.records import RunFolder
     from simfl.runs.checkpoint import fingerprint, read
     from simfl.runs.intervals import FILE

@@ -7,7 +7,7 @@ import pytest
 
 from simfl import run
 from simfl.accounts.check import check, check_run, recorded
-from simfl.build.assembly import assemble
+from simfl.assembly.assemble import assemble
 from simfl.errors import ScenarioError
 from simfl.papers.adp2sgd.theory import theorem2
 from simfl.papers.proactive_dp.theorems import claimed_epsilon

@@ -10,7 +10,7 @@ import pytest
 import simfl
 from simfl.accounts import check
 from simfl.algorithms import ALGORITHMS
-from simfl.build.assembly import assemble
+from simfl.assembly.assemble import assemble
 from simfl.errors import RunError
 from simfl.privacy.releases import Releases
 from simfl.runs.runner import Simulation

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from simfl.build.kinds import find_kind
+from simfl.assembly.kinds import find_kind
 from simfl.errors import ScenarioError
 from simfl.scenario import from_mapping
 from simfl.world.availability import Outage

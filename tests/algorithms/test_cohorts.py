@@ -11,8 +11,8 @@ from dp_accounting.pld import PLDAccountant
 import simfl
 from simfl.accounts import check as claims
 from simfl.accounts.network import network
+from simfl.assembly.forecast import forecast
 from simfl.attacks.membership import infer_membership
-from simfl.build.forecast import forecast
 from simfl.errors import ScenarioError
 from simfl.privacy.cohorts import CohortLedger, CohortPlan
 from simfl.privacy.gaussian import gaussian_epsilon

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from simfl.algorithms import ALGORITHMS
 from simfl.algorithms.late import LateGradients
 from simfl.algorithms.server import ServerAlgorithm
-from simfl.build.kinds import find_algorithm
+from simfl.assembly.kinds import find_algorithm
 from simfl.errors import ScenarioError
 from simfl.papers.without_replacement.passing import PassedModels
 from simfl.plots.style import SERVER_STEPS

@@ -174,7 +174,7 @@ def test_restarts_cost_less_where_users_are_far_apart():
 
 
 def test_a_scenario_says_which_strategy():
-    from simfl.build.cohorts import strategy_of
+    from simfl.assembly.cohorts import strategy_of
 
     made = from_mapping({**tree().given(), "privacy": {**TREE, "noise": {"correlated": "tree", "estimate": "nodes"}}})
     assert strategy_of(made.privacy) == Tree(None, False)

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from simfl.build.assembly import assemble
+from simfl.assembly.assemble import assemble
 from simfl.errors import ScenarioError
 from simfl.scenario import from_mapping
 from simfl.tape.fragment_steps import FragmentStep

@@ -10,8 +10,8 @@ import yaml
 
 import simfl
 from simfl.algorithms.staleness import StalenessBound
-from simfl.build.kinds import find_kind
-from simfl.build.places import Places
+from simfl.assembly.kinds import find_kind
+from simfl.assembly.places import Places
 from simfl.errors import ScenarioError
 from simfl.scenario import from_mapping, load
 from simfl.streams import Streams

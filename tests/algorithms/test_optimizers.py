@@ -12,8 +12,8 @@ import pytest
 
 from simfl.algorithms import ALGORITHMS
 from simfl.algorithms.optimizers import Optimizer, OptimizerPlan, State
-from simfl.build.kinds import find_kind
-from simfl.build.optimizers import optimizers_of
+from simfl.assembly.kinds import find_kind
+from simfl.assembly.optimizers import optimizers_of
 from simfl.errors import ScenarioError
 from simfl.models import build_model
 from simfl.scenario import from_mapping

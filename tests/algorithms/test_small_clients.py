@@ -5,8 +5,8 @@ import pytest
 
 import simfl
 from simfl.algorithms import ALGORITHMS
-from simfl.build.assembly import assemble
-from simfl.build.forecast import forecast
+from simfl.assembly.assemble import assemble
+from simfl.assembly.forecast import forecast
 from simfl.errors import ScenarioError
 from simfl.papers.proactive_dp.rehearsal import open_base
 from simfl.privacy.accounting import Release, epsilon_of

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from simfl.algorithms.base import BatchSizes
+from simfl.assembly.assemble import assemble
 from simfl.attacks.adversary import HEARD_AT_A_TIME, ListeningTape
 from simfl.attacks.audit import Audit, audit, curve
 from simfl.attacks.canary import UNIT
 from simfl.attacks.noise import BLANK
-from simfl.build.assembly import assemble
 from simfl.errors import ScenarioError
 from simfl.privacy.accounting import Release, epsilon_of
 from simfl.privacy.noise import SAMPLERS, gaussian

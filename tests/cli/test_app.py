@@ -91,7 +91,7 @@ def test_verbose_without_version_is_rejected(simfl_):
 
 @pytest.mark.slow
 def test_checked_setup_is_the_one_that_runs(simfl_, scenario, tmp_path, monkeypatch):
-    from simfl.build import assembly, data
+    from simfl.assembly import assemble, data
 
     done = []
 
@@ -104,7 +104,7 @@ def test_checked_setup_is_the_one_that_runs(simfl_, scenario, tmp_path, monkeypa
 
         monkeypatch.setattr(module, name, call)
 
-    counted(assembly, "assemble")
+    counted(assemble, "assemble")
     counted(data, "load_dataset")
     assert simfl_("run", scenario, "--out", tmp_path / "one")[0] == 0
     assert sorted(done) == ["assemble", "load_dataset"], "a single scenario is assembled once"

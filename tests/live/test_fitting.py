@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from simfl.build.assembly import assemble
+from simfl.assembly.assemble import assemble
 from simfl.errors import DataError
 from simfl.live.fitting import fit_line, fit_pace
 from simfl.live.logs import fit_log

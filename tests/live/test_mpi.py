@@ -11,7 +11,7 @@ import time
 import pytest
 
 from simfl import signals
-from simfl.build.assembly import assemble
+from simfl.assembly.assemble import assemble
 from simfl.errors import ScenarioError
 from simfl.live import launching, support
 from simfl.records import read

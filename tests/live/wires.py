@@ -7,8 +7,8 @@ from concurrent.futures import Future
 
 import numpy as np
 
-from simfl.build.assembly import assemble
-from simfl.build.world import build_world
+from simfl.assembly.assemble import assemble
+from simfl.assembly.world import build_world
 from simfl.live.coordinator import Coordinator, Server
 from simfl.live.transport import SlowWire, Transport
 from simfl.live.workers import UNSIMULATED, WORKERS

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from simfl.build.data import shared_data
+from simfl.assembly.data import shared_data
 from simfl.records import RunFolder
 from simfl.runs import runner
 from simfl.scenario import from_mapping

@@ -4,7 +4,7 @@ import pytest
 
 import simfl
 from simfl.accounts.check import check
-from simfl.build.assembly import assemble
+from simfl.assembly.assemble import assemble
 from simfl.plots import plot_claims, plot_client_epsilon, save
 from simfl.scenario import loads
 

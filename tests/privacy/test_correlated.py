@@ -10,8 +10,8 @@ import pytest
 from simfl import run
 from simfl.accounts.check import recorded
 from simfl.accounts.network import network
+from simfl.assembly.assemble import assemble
 from simfl.attacks.audit import Audit
-from simfl.build.assembly import assemble
 from simfl.errors import ScenarioError
 from simfl.privacy.correlated import InTime, Pairwise, noise_terms
 from simfl.privacy.in_time import InTimeLedger, noising_coefficients

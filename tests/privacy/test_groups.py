@@ -11,8 +11,8 @@ from dp_accounting.pld import PLDAccountant
 
 import simfl
 from simfl.accounts.check import check_run
+from simfl.assembly.forecast import forecast
 from simfl.attacks.audit import audit
-from simfl.build.forecast import forecast
 from simfl.errors import ScenarioError
 from simfl.privacy.cohorts import CohortLedger, CohortPlan, Gate
 from simfl.privacy.correlated_cohorts import CorrelatedCohortLedger

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from simfl.build.assembly import assemble
+from simfl.assembly.assemble import assemble
 from simfl.privacy.releases import Releases
 from simfl.scenario import loads
 from simfl.tape.problem import Noise

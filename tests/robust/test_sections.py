@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from simfl.accounts.network import network
+from simfl.assembly.robust import attackers_of
 from simfl.attacks.membership import infer_membership
-from simfl.build.robust import attackers_of
 from simfl.errors import ScenarioError
 from simfl.live.support import check as check_live
 from simfl.robust.base import AbstractAttack, AbstractRule

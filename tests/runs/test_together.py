@@ -11,8 +11,8 @@ import pytest
 from pydantic import BaseModel
 
 from simfl.algorithms import ALGORITHMS
-from simfl.build.assembly import assemble
-from simfl.build.data import shared_data
+from simfl.assembly.assemble import assemble
+from simfl.assembly.data import shared_data
 from simfl.each import DisagreementError
 from simfl.errors import DataError, RunError, ScenarioError
 from simfl.records import RunFolder, read

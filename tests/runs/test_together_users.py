@@ -6,8 +6,8 @@ import pytest
 
 from simfl.accounts.check import check_run
 from simfl.algorithms.secure_sums import Answers
-from simfl.build.assembly import assemble
-from simfl.build.data import shared_data
+from simfl.assembly.assemble import assemble
+from simfl.assembly.data import shared_data
 from simfl.errors import DataError, RunError, ScenarioError
 from simfl.records import read
 from simfl.runs.runner import resume

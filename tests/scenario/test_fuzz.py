@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from simfl.build.data import shared_data
+from simfl.assembly.data import shared_data
 from simfl.errors import SimflError
 from simfl.runs.runner import prepare
 from simfl.scenario import load, loads

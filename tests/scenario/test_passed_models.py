@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from simfl.build.assembly import assemble
+from simfl.assembly.assemble import assemble
 from simfl.errors import ScenarioError
 from simfl.scenario import loads
 

@@ -145,7 +145,7 @@ def test_processes_and_a_cluster_give_the_tables_of_a_serial_sweep(write, tmp_pa
 
 
 def test_runs_of_one_seed_load_their_data_once(write, tmp_path, monkeypatch):
-    from simfl.build import assembly, data
+    from simfl.assembly import assemble, data
 
     loaded, load = [], data.load_dataset
 
@@ -156,7 +156,7 @@ def test_runs_of_one_seed_load_their_data_once(write, tmp_path, monkeypatch):
     monkeypatch.setattr(data, "load_dataset", count)
     assert statuses(sweep(write(grid=STEPS, seeds=2), out=tmp_path, jobs=1)) == ["done"] * 4
     assert loaded == [1, 1, 2]  # once for checking, which looks at one seed; then once for the runs of each seed
-    assembly.assemble(load_study(write()).runs[0].scenario)
+    assemble.assemble(load_study(write()).runs[0].scenario)
     assert loaded == [1, 1, 2, 1], "outside of a sweep a file may have changed"
 
 

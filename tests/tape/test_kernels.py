@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from simfl.build.assembly import assemble
+from simfl.assembly.assemble import assemble
 from simfl.runs.programs import compiled_in
 from simfl.runs.runner import run
 from simfl.tape import stored

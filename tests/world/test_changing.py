@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simfl.build.graphs import graphs_of
+from simfl.assembly.graphs import graphs_of
 from simfl.errors import DataError, ScenarioError
 from simfl.scenario import from_mapping
 from simfl.streams import Streams

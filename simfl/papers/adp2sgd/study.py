@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from simfl.build.data import load_data
+from simfl.assembly.data import load_data
 from simfl.papers.adp2sgd.theory import Theorem2, theorem2
 from simfl.papers.drawing import labeled, panels
 from simfl.plots.groups import average, plot_groups

@@ -12,8 +12,8 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from simfl.build.kinds.base import Kind
-from simfl.build.setup import Setup
+from simfl.assembly.kinds.base import Kind
+from simfl.assembly.setup import Setup
 from simfl.errors import ConditionError, ScenarioError
 from simfl.papers.async_fl.config import (
     AsyncFl,

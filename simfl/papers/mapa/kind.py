@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, cast
 
-from simfl.build.kinds.served import ServedSgdKind
-from simfl.build.setup import Setup
+from simfl.assembly.kinds.served import ServedSgdKind
+from simfl.assembly.setup import Setup
 from simfl.papers.mapa import theory as mapa
 from simfl.papers.mapa.config import Audp, Mapa
 from simfl.papers.mapa.mapa import StageRule

@@ -677,8 +677,8 @@ def correlations() -> dict[tuple[str, float], tuple[tuple[float, ...], ...]]:
     """
     import jax
 
+    from simfl.assembly.data import load_data
     from simfl.attacks.inversion import input_from
-    from simfl.build.data import load_data
     from simfl.models import build_model
     from simfl.privacy.noise import SAMPLERS
     from simfl.scenario import from_mapping

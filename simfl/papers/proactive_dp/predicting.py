@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from simfl.build.assembly import assemble
-from simfl.build.setup import Setup
+from simfl.assembly.assemble import assemble
+from simfl.assembly.setup import Setup
 from simfl.papers.proactive_dp.rehearsal import steps_of
 from simfl.papers.proactive_dp.utility import READINGS, Floats, Task, noise_factors, perturbed_accuracies
 from simfl.records import Run

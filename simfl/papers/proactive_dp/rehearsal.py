@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from simfl.build.assembly import assemble
-from simfl.build.setup import Setup
+from simfl.assembly.assemble import assemble
+from simfl.assembly.setup import Setup
 from simfl.errors import DataError, ScenarioError
 from simfl.papers.proactive_dp.planning import Rehearsal, TrainingPlan, planned_rounds, rehearse
 from simfl.papers.proactive_dp.utility import (

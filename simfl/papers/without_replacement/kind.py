@@ -13,8 +13,8 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from simfl.build.kinds.base import Kind
-from simfl.build.setup import Protection, Setup
+from simfl.assembly.kinds.base import Kind
+from simfl.assembly.setup import Protection, Setup
 from simfl.papers.without_replacement.config import DeepQSgd, PassedModels
 from simfl.papers.without_replacement.passes import OnePassClaim, OnePassLedger, most_uses
 from simfl.papers.without_replacement.theory import dp_sgd_noise

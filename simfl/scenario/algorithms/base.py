@@ -69,7 +69,7 @@ class AlgorithmConfig(Config):
     """Base of all algorithms: mini-batch gradient steps."""
 
     # The fields of a subclass are the options of its algorithm. Fields that are `Settled[...]` are not passed to the
-    # algorithm: its kind in `simfl.build.kinds` uses them.
+    # algorithm: its kind in `simfl.assembly.kinds` uses them.
 
     uses_topology: ClassVar[bool] = True
     has_server: ClassVar[bool | None] = False

@@ -4,8 +4,8 @@ import math
 
 import pytest
 
-from simfl.build.assembly import assemble, build_algorithm
-from simfl.build.world import build_world
+from simfl.assembly.assemble import assemble, build_algorithm
+from simfl.assembly.world import build_world
 from simfl.errors import ScenarioError
 from simfl.papers.mapa import theory as mapa
 from simfl.scenario import from_mapping

@@ -7,8 +7,8 @@ import jax
 import numpy as np
 import pytest
 
-from simfl.build.assembly import assemble
-from simfl.build.data import load_data
+from simfl.assembly.assemble import assemble
+from simfl.assembly.data import load_data
 from simfl.papers.mapa import study, study_runs
 from simfl.papers.mapa import study_claims as claims
 from simfl.scenario import load

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from simfl import run
-from simfl.build.assembly import assemble
+from simfl.assembly.assemble import assemble
 from simfl.papers.proactive_dp.predicting import mean_steps, noise_stds, predicted
 from simfl.scenario import from_mapping, loads
 

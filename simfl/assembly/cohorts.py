@@ -1,0 +1,247 @@
+"""The plan of a server's releases, and whether its draw of users amplifies."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterator
+
+from simfl.assembly.setup import Setup
+from simfl.errors import ScenarioError
+from simfl.privacy.adaptive import AdaptiveNorm
+from simfl.privacy.cohorts import MOST_RELEASES, CohortLedger, CohortPlan, Gate
+from simfl.privacy.distributed import GridSum
+from simfl.privacy.in_time import Participation
+from simfl.privacy.strategies import Strategy, Tree, banded, blt, square_root
+from simfl.scenario import Scenario
+from simfl.scenario.algorithms import LocalRoundsConfig
+from simfl.scenario.privacy import BandedNoise, CohortGaussian, DiscreteGaussian, SquareRootNoise, TreeNoise
+from simfl.scenario.schedules import ConstantStep
+from simfl.scenario.secure_sums import threshold_of
+
+#: Noise on the count of updates that are not clipped, as a share of the users of a sum (Andrew et al. 2021).
+COUNT_NOISE = 0.05
+
+
+def cohorts_of(setup: Setup, noise_scale: float) -> CohortPlan | None:
+    """Return how the server releases sums of users' updates; None if it does not."""
+    privacy = setup.scenario.privacy
+    if not isinstance(privacy, CohortGaussian):
+        return None
+    rate = getattr(setup.scenario.algorithm, "fraction", 1.0) if privacy.cohorts == "poisson" else None
+    rule, gate, groups = privacy.participation, None, None
+    if rule is not None:
+        gate = Gate(rule.min_separation, rule.at_most, rule.early == "wait")
+    if privacy.groups is not None and rate is not None:
+        users = len(set(setup.scenario.clients.owners or range(setup.scenario.clients.count)))
+        order = setup.streams.generator("user-groups").permutation(users)
+        groups, rate = tuple((order % privacy.groups).tolist()), min(1.0, rate * privacy.groups)
+        gate = Gate(privacy.groups)  # as their turns are
+    least = _least(setup.scenario)
+    parts = least - privacy.colluding if privacy.where == "secure_sum" else 0
+    reason, grid = next(_shown(setup, privacy), None), _grid(setup, parts, noise_scale)
+    owners, strategy = setup.scenario.clients.owners, strategy_of(privacy)
+    adaptive = _adaptive(setup.scenario, privacy, noise_scale)
+    return CohortPlan(
+        noise_scale, rate, privacy.releases, reason, gate, least, parts, grid, strategy, owners, groups, adaptive
+    )
+
+
+def _adaptive(scenario: Scenario, privacy: CohortGaussian, noise_multiplier: float) -> AdaptiveNorm | None:
+    """Return how the clipping norm follows the updates; None if it is fixed."""
+    given, members = privacy.adaptive, divisor_of(scenario)
+    if given is None:
+        return None
+    noise = given.count_noise
+    if noise is None:
+        noise = members * COUNT_NOISE if noise_multiplier else 0.0
+    return AdaptiveNorm(given.start, given.quantile, given.learning_rate, noise, members)
+
+
+def check_adaptive(plan: CohortPlan | None) -> None:
+    """Reject a noise multiplier that cannot be split between a sum and its count.
+
+    Raises:
+        ScenarioError: the noise of the count is too small, or too large.
+    """
+    if plan is not None and plan.adaptive is not None:
+        try:
+            plan.adaptive.noise_on_sum(plan.noise_scale)
+        except ValueError as error:
+            raise ScenarioError(f"privacy.clipping_norm.count_noise: {error}") from None
+
+
+def within_budget(setup: Setup, ledger: CohortLedger) -> CohortPlan:
+    """Return the plan; secret draws end when the budget of all users is spent.
+
+    Raises:
+        ScenarioError: the budget is not enough for one release.
+    """
+    privacy, plan = setup.scenario.privacy, ledger.plan
+    if not isinstance(privacy, CohortGaussian) or privacy.epsilon is None or privacy.calibrated or plan.rate is None:
+        return plan
+    assert not isinstance(privacy.epsilon, tuple), "the schema says so"
+    ledger.plan = dataclasses.replace(plan, releases=plan.releases or MOST_RELEASES)
+    if not ledger.draws_secretly:
+        return plan
+    made = ledger.server_releases(privacy.epsilon)
+    if not made:
+        raise ScenarioError(
+            f"privacy.epsilon: expected a budget for one release or more, found {privacy.epsilon:g}; raise it, or "
+            "privacy.noise_multiplier"
+        )
+    return dataclasses.replace(plan, releases=made)
+
+
+def planned_sums(setup: Setup, ledger: CohortLedger) -> int:
+    """Return the number of sums that a user is planned to be in.
+
+    Raises:
+        ScenarioError: it is an outcome.
+    """
+    plan, sizes, privacy = ledger.plan, setup.sizes.tolist(), setup.scenario.privacy
+    planned = setup.kind.planned_releases(sizes)
+    if plan.users is not None and not ledger.draws_secretly:
+        if plan.gate is None:
+            raise ScenarioError(
+                "privacy.noise_multiplier: expected a number beside clients.users, found null: how many updates of a "
+                f"user are in a sum is an outcome, because draws do not amplify ({plan.unamplified}); or use "
+                "privacy.participation"
+            )
+        planned = setup.kind.planned_updates(sizes) * max(map(len, plan.clients.values()))
+        planned = min(planned, getattr(privacy, "most_of_a_user", None) or planned)
+    if plan.rate is not None and plan.releases is not None:
+        planned = min(planned, math.ceil(plan.share * plan.releases - 1e-9))  # as often as users are drawn
+    return planned
+
+
+def check_end(setup: Setup, plan: CohortPlan) -> None:
+    """Reject a stop before the last of secret draws that share a budget.
+
+    Raises:
+        ScenarioError: the run may end earlier, and then counts in full.
+    """
+    scenario, stop = setup.scenario, setup.scenario.stop
+    why = "a run that ends before its last release counts in full, which may be more than the budget"
+    for name in ("time", "epochs", "accuracy", "suboptimality", "metric"):
+        if (found := getattr(stop, name)) is not None:
+            raise ScenarioError(
+                f"stop.{name}: expected null with privacy.epsilon and cohorts: poisson, found {found}: {why}; the "
+                f"server ends it after {plan.releases} releases"
+            )
+    assert plan.releases is not None
+    least = plan.releases * scenario.clients.count
+    if stop.updates is not None and stop.updates < least:
+        raise ScenarioError(
+            f"stop.updates: expected at least {least}, the most in {plan.releases} releases of "
+            f"{scenario.clients.count} clients, with privacy.epsilon and cohorts: poisson, found {stop.updates}: {why}"
+            "; raise it"
+        )
+
+
+def _grid(setup: Setup, parts: int, noise_scale: float) -> GridSum | None:
+    """Return how users round updates and add discrete noise; None without it."""
+    privacy, algorithm = setup.scenario.privacy, setup.scenario.algorithm
+    if not isinstance(privacy, DiscreteGaussian) or not isinstance(algorithm, LocalRoundsConfig):
+        return None
+    assert algorithm.secure_sum is not None, "the schema says so"
+    members, bits = algorithm.members(setup.scenario.clients.count), algorithm.secure_sum.bits
+    try:
+        return GridSum.of(setup.dimension, bits, members, parts, privacy.clipping_norm, noise_scale)
+    except ValueError as error:
+        raise ScenarioError(f"algorithm.secure_sum.bits: {error}") from None
+
+
+def _least(scenario: Scenario) -> int:
+    """Return the least number of updates in a secure sum; 0 without one."""
+    algorithm = scenario.algorithm
+    if not isinstance(algorithm, LocalRoundsConfig) or algorithm.secure_sum is None:
+        return 0
+    return threshold_of(algorithm.secure_sum, algorithm.members(scenario.clients.count))
+
+
+def factor_of(scenario: Scenario) -> float | None:
+    """Return the factor by which every sum enters the model; None if it varies.
+
+    It follows from the scenario alone, so that an audit can tell if the server divides by anything else.
+    """
+    algorithm = scenario.algorithm
+    if not hasattr(algorithm, "buffer_size") and not hasattr(algorithm, "fraction"):
+        return None
+    return float(getattr(algorithm, "server_step", 1.0)) / divisor_of(scenario)
+
+
+def divisor_of(scenario: Scenario) -> float:
+    """Return the nominal number of updates in a sum, by which the server divides it."""
+    algorithm, privacy = scenario.algorithm, scenario.privacy
+    if hasattr(algorithm, "buffer_size"):
+        return float(algorithm.buffer_size)
+    if not hasattr(algorithm, "fraction"):
+        return 1.0
+    share = float(algorithm.fraction) * scenario.clients.count
+    drawn = isinstance(privacy, CohortGaussian) and privacy.cohorts == "poisson"
+    return share if drawn else float(max(1, math.ceil(share - 1e-9)))
+
+
+def strategy_of(privacy: CohortGaussian) -> Strategy | None:
+    """Return how noise is correlated over a server's releases; None if it is not.
+
+    Raises:
+        ScenarioError: jax_privacy is needed and not installed, or finds no matrix.
+    """
+    noise, apart, made = privacy.noise, privacy.separation, privacy.releases
+    if noise is None or apart is None or made is None:
+        return None
+    if isinstance(noise, TreeNoise):
+        return Tree(noise.restart_every, noise.estimate == "efficient")
+    if isinstance(noise, SquareRootNoise):
+        return square_root(min(noise.bands, made))
+    if isinstance(noise, BandedNoise):
+        return banded(noise.bands, made)
+    return blt(noise.buffers, made, Participation(apart, privacy.most_of_a_user or made))
+
+
+def refuse_cohorts(scenario: Scenario) -> None:
+    """Reject noise that a server adds to sums of users' updates.
+
+    Raises:
+        ScenarioError: the noise is not a client's, so what a message contains is not known by the client's promises.
+    """
+    if getattr(scenario.algorithm, "secure_sum", None) is not None:
+        raise ScenarioError(
+            "algorithm.secure_sum: expected null, found a protocol: who learns what from masked messages is not "
+            "accounted for; remove it"
+        )
+    if isinstance(scenario.privacy, CohortGaussian):
+        raise ScenarioError(
+            "privacy.unit: expected noise that clients add to what they send, found user: who learns what from the "
+            "messages of a server that adds noise to sums is not accounted for; use mechanism: gaussian_update"
+        )
+
+
+def _shown(setup: Setup, privacy: CohortGaussian) -> Iterator[str]:
+    """Yield the reasons why the draw of users does not amplify privacy."""
+    scenario = setup.scenario
+    algorithm = scenario.algorithm
+    if _least(scenario):
+        yield "a secure sum is aborted if too few survive, and later cohorts may show how many were drawn"
+    if privacy.cohorts != "poisson":
+        fixed = hasattr(algorithm, "fraction")
+        yield (
+            "a cohort of a fixed number of users is not made of independent draws; use privacy.cohorts: poisson"
+            if fixed
+            else "users are in a cohort because they were fast, not by a secret draw"
+        )
+    if scenario.availability or scenario.server.offline or setup.links.cuts:
+        yield (
+            "availability, outages or cuts decide which of the drawn users take part, and when, so later cohorts may "
+            "show who was drawn"
+        )
+    if getattr(algorithm, "deadline", None) is not None:
+        yield "a deadline makes it depend on the other drawn users whose update is in time"
+    if not isinstance(setup.kind.step_size(setup), ConstantStep):
+        yield "the step size depends on the number of updates, which shows how many users were drawn"
+    if privacy.participation is not None:
+        yield "by privacy.participation, who may be in a cohort depends on earlier draws"
+    if privacy.releases is None and privacy.epsilon is None:
+        yield "privacy.releases: null, and the length of the run may show who was drawn"

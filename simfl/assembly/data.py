@@ -1,0 +1,244 @@
+"""The data of a scenario, the clients' shares and the model."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from simfl.assembly.own import own_model_of
+from simfl.assembly.setup import Start
+from simfl.data import DATASETS, Dataset, Partition, changed, load_dataset, partition
+from simfl.data.arrays import from_object
+from simfl.data.transforms import OPTIONS
+from simfl.errors import DataError, ScenarioError
+from simfl.models import MODELS, AbstractModel, build_model, model_options
+from simfl.records import RunFolder
+from simfl.records.folder import digest_of_file
+from simfl.records.models import digest_parts, read_models
+from simfl.scenario import Scenario
+from simfl.scenario.control import Init
+from simfl.scenario.data import ExternalData
+from simfl.scenario.fields import content_files
+from simfl.scenario.models import ExternalModel, ModelConfig
+from simfl.scenario.own_code import digests_of, is_known, make
+from simfl.scenario.partitions import ByColumn
+from simfl.streams import Streams, WatchedStreams
+
+
+def data_root() -> Path | None:
+    """The folder of data sets that SIMFL_DATA names."""
+    named = os.environ.get("SIMFL_DATA")
+    return Path(named) if named else None
+
+
+def load_data(scenario: Scenario, streams: Streams, given: Any = None) -> Dataset:
+    """Return the data set of a scenario, or one that runs share (`shared_data`).
+
+    `given` are data from Python, which a user passed in place of the section.
+    """
+    config = scenario.data
+    options = config.model_dump(exclude={"set", "partition"})
+    # Some sets depend on the trained model, since their known optimum is that of the model.
+    model = scenario.model
+    of_model = {"l2": model.l2, "intercept": getattr(model, "intercept", True), "regression": model.regression}
+    if isinstance(config, ExternalData):
+        load = functools.partial(_own_data, config, given, model)
+        digests = digests_of([config.set.partition(":")[0]])
+        further: tuple[Any, ...] = (of_model, digests)
+    else:
+        owner = options.pop("owner", None)
+        group = config.partition.column if isinstance(config.partition, ByColumn) else owner
+        if group is not None:
+            options["group"] = group
+        options |= {name: value for name, value in of_model.items() if name in DATASETS[config.set].options}
+        load = functools.partial(load_dataset, config.set, root=data_root(), **options)
+        digests, further = {}, ()
+    watched = WatchedStreams(streams.seed)
+    if given is not None or not is_known(digests) or _shared is None:
+        return _loaded(load, watched)
+    key = repr((config.set, sorted(options.items()), *further, data_root()))
+    for known in ((key, None), (key, streams.seed)):
+        if known in _shared:
+            _shared[known] = dataset = _shared.pop(known)  # the last one is the most recently used
+            return dataset
+    while sum(map(_bytes_of, _shared.values())) > MOST_SHARED_BYTES:
+        del _shared[next(iter(_shared))]
+    dataset = _loaded(load, watched)
+    always_the_same = not (watched.are_used or isinstance(config, ExternalData))
+    _shared[key, None if always_the_same else streams.seed] = dataset
+    return dataset
+
+
+def _loaded(load: Callable[..., Dataset], streams: Streams) -> Dataset:
+    try:
+        return load(streams=streams)
+    except ValueError as error:
+        raise DataError(f"data: {error}") from error
+
+
+def _bytes_of(dataset: Dataset) -> int:
+    return sum(part.nbytes for part in (dataset.train_x, dataset.train_y, dataset.test_x, dataset.test_y))
+
+
+def _own_data(config: ExternalData, given: Any, model: ModelConfig, streams: Streams) -> Dataset:
+    """Return the data of a user's function, or given from Python."""
+    where = "data" if given is not None else f"data.set: {config.set!r}"
+    result = make(config.set, config.options, "data.set") if given is None else given
+    any_labels = isinstance(model, ExternalModel) and not model.regression
+    dataset = from_object(
+        result,
+        where,
+        config.set.partition(":")[2],
+        streams,
+        regression=None if any_labels else model.regression,
+        test_fraction=config.test_fraction,
+        scale=config.scale,
+        target=config.target,
+        owner=config.owner,
+        tokens=model.tokens,
+    )
+    return changed(where, dataset, streams, config.model_dump(include=set(OPTIONS)))
+
+
+#: Data sets by what determines them, and the seed if they were drawn with it; None outside of `shared_data`.
+_shared: dict[tuple[str, int | None], Dataset] | None = None
+#: Before a set is loaded, the least recently used ones go until the others have at most this many bytes.
+MOST_SHARED_BYTES = 3 * 2**27
+
+
+@contextlib.contextmanager
+def shared_data() -> Iterator[None]:
+    """Let runs in this block load equal data once; no run writes into a data set."""
+    global _shared
+    before, _shared = _shared, {} if _shared is None else _shared
+    try:
+        yield
+    finally:
+        _shared = before
+
+
+def digest_of_data(dataset: Dataset) -> str:
+    """Return the SHA-256 of a data set's content."""
+    arrays = dataset.train_x, dataset.train_y, dataset.test_x, dataset.test_y, *dataset.scaling.arrays
+    owners = () if dataset.groups is None else (dataset.groups.astype(str),)
+    digest = hashlib.sha256()
+    for array in (*arrays, *owners):
+        digest.update(f"{array.shape};{array.dtype};".encode())
+        digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+    return digest.hexdigest()
+
+
+def sources_of(scenario: Scenario, dataset: Dataset) -> dict[str, Any]:
+    """Return the digests by which changed data are noticed.
+
+    They are of the user's files, or of the data from the user's code. Built-in sets do not change and have none.
+    """
+    if isinstance(scenario.data, ExternalData):
+        return {"digest": digest_of_data(dataset)}
+    files = {_portable(path): digest_of_file(path) for path in dataset.files}
+    return {"files": files} if files else {}
+
+
+def _portable(path: Path) -> str:
+    """Return a data file's path relative to the folder of data sets, if inside it."""
+    root = data_root()
+    return str(path.relative_to(root)) if root is not None and path.is_relative_to(root) else str(path)
+
+
+def is_same_data(scenario: Scenario, sources: Any, digest_of: Callable[[Path], str] = digest_of_file) -> bool:
+    """Return whether a run's data are still those of the scenario; False if unknown.
+
+    Args:
+        scenario: of the run.
+        sources: the result of `sources_of` at the time of the run.
+        digest_of: returns the digest of a file.
+
+    Raises:
+        ScenarioError, DataError: a user's function cannot be called, or does not return data.
+    """
+    recorded = sources if isinstance(sources, dict) else {}
+    if isinstance(scenario.data, ExternalData):
+        dataset = load_data(scenario, Streams(scenario.seed))
+        return bool(digest_of_data(dataset) == recorded.get("digest"))
+    files, root = recorded.get("files", {}), data_root()
+    if not isinstance(files, dict) or (any(content_files(scenario.data)) and not files):
+        return False
+    places = {name: [Path(name)] if root is None else [root / name, Path(name)] for name in files}
+    return all(digest and digest in map(digest_of, places[name]) for name, digest in files.items())
+
+
+def share_out(scenario: Scenario, dataset: Dataset, streams: Streams) -> Partition:
+    """Return the training examples of each client."""
+    options = scenario.data.partition.model_dump()
+    kind = options.pop("kind")
+    if kind in ("by_column", "natural"):
+        if dataset.groups is None:
+            raise ScenarioError(
+                f"data.partition.kind: {kind} needs data that say whose each example is, found none of {dataset.name}; "
+                "return owners beside them, or name their column: data.owner"
+            )
+        options["groups"] = dataset.groups
+    if (sizes := options.pop("sizes", None)) is not None:
+        options |= {"sizes": sizes.pop("kind")} | sizes
+    generator = streams.generator("partition")
+    try:
+        return partition(kind, dataset.train_y, scenario.clients.count, generator, **options)
+    except ValueError as error:
+        raise ScenarioError(f"data.partition: {error}") from error
+
+
+def start_file(init: Init) -> Path:
+    """Return the file of the initial model."""
+    path = Path(init.source).expanduser()
+    return RunFolder(path).models_path("model") if path.is_dir() else path
+
+
+def start_of(scenario: Scenario, model: AbstractModel) -> Start | None:
+    """Return the initial model from a file or run; None for a random one.
+
+    Raises:
+        ScenarioError: the file is missing, or does not fit the scenario's model and data.
+    """
+    if scenario.init is None:
+        return None
+    file = start_file(scenario.init)
+    try:
+        parts = read_models(file)
+        params = model.joined(parts)
+    except DataError as error:
+        raise ScenarioError(f"init.from: {error}; name the folder of a run, or a .npz file") from None
+    except ValueError as error:
+        raise ScenarioError(f"init.from: {file}: {error}; use the model and data that it was made with") from None
+    if not np.isfinite(params).all():
+        raise ScenarioError(f"init.from: {file}: expected finite numbers, found a model that has diverged; use another")
+    return Start(file, params, digest_parts(parts))
+
+
+def model_of(scenario: Scenario, dataset: Dataset, given: Any = None) -> AbstractModel:
+    """Return the model that fits the data set's shapes; `given` is one from Python."""
+    if isinstance(scenario.model, ExternalModel):
+        return own_model_of(scenario, dataset, given)
+    sequences = MODELS[scenario.model.kind].tokens
+    if dataset.tokens != sequences:
+        kinds = [kind for kind, model in MODELS.items() if model.tokens == dataset.tokens]
+        held = "sequences of tokens" if dataset.tokens else "examples that are not sequences of tokens"
+        raise ScenarioError(
+            f"model.kind: expected one of {', '.join(kinds)} for data set '{dataset.name}', which holds {held}, found "
+            f"'{scenario.model.kind}'"
+        )
+    options = scenario.model.model_dump(exclude={"kind", "l2"})
+    if "curvature" in model_options(scenario.model.kind):
+        h = dataset.curvature
+        options["curvature"] = None if h is None else tuple(float(c) for c in h)
+    options |= {"input_shape": dataset.input_shape, "num_classes": dataset.num_classes, "l2": scenario.model.l2}
+    try:
+        return build_model(scenario.model.kind, **options)
+    except ValueError as error:
+        raise ScenarioError(str(error)) from error

@@ -1,0 +1,40 @@
+"""The kinds of algorithms, one file for each family.
+
+A `Kind` in a file of this folder serves the algorithms in its `kinds`. The base class serves all others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from simfl.algorithms import ALGORITHMS, Algorithm
+from simfl.assembly.kinds.base import Kind, check_options, options_of
+from simfl.catalogue import Catalogue, classes_in
+from simfl.errors import ScenarioError, nearest
+from simfl.scenario import Scenario
+from simfl.scenario.own_code import load_class
+
+#: The kinds by the names of their algorithms.
+KINDS: Mapping[str, type[Kind[Any]]] = Catalogue(
+    lambda: {name: kind for kind in classes_in(__name__, Kind, "kinds") for name in kind.kinds}
+)
+
+
+def find_kind(scenario: Scenario) -> Kind[Any]:
+    """Return the `Kind` of a scenario's algorithm."""
+    return KINDS.get(scenario.algorithm.kind, Kind)(scenario)
+
+
+def find_algorithm(kind: str) -> type[Algorithm]:
+    """Return an algorithm's class by name, or by `module:Class`."""
+    if kind in ALGORITHMS:
+        return ALGORITHMS[kind]
+    if ":" not in kind:
+        raise ScenarioError(
+            f"algorithm.kind: found {kind!r}, expected one of {', '.join(ALGORITHMS)}{nearest(kind, ALGORITHMS)}"
+        )
+    return load_class(kind, Algorithm, "algorithm.kind")
+
+
+__all__ = ["KINDS", "Kind", "check_options", "find_algorithm", "find_kind", "options_of"]

@@ -1,0 +1,155 @@
+"""All kinds: options fit constructors, and own algorithms get their options unchanged."""
+
+import inspect
+
+import pytest
+
+from simfl.algorithms import ALGORITHMS, Algorithm
+from simfl.algorithms.staleness import StalenessBound
+from simfl.assembly.assemble import assemble, build_algorithm
+from simfl.assembly.kinds import KINDS, Kind, check_options, find_kind, options_of
+from simfl.assembly.world import build_world
+from simfl.errors import RunError, ScenarioError
+from simfl.scenario import from_mapping
+from simfl.scenario.algorithms import AlgorithmConfig
+from simfl.scenario.fields import SETTLED, members_of
+from simfl.scenario.scenario import Scenario
+from simfl.tape import Tape
+from tests.assembly.kinds import own
+from tests.helpers import NullExecutor
+
+OWN = "tests.assembly.kinds.own"
+#: Further sections that a scenario of an algorithm needs.
+SECTIONS = {
+    "centralized_sgd": {"clients": {"count": 1}},
+    "mapa": {"privacy": {"mechanism": "laplace_l2", "neighbors": "replace_one"}},
+}
+#: Options of a base class that a scenario of an algorithm does not have.
+FIXED = {
+    "area": {"noise", "server_step", "staleness_exponent"},
+    "async_fl": {"staleness"},  # its gate replaces a bound
+    "favas": {"concurrency"},
+    "fedat": {"deadline", "server_step"},
+}
+every = pytest.mark.parametrize("kind", ALGORITHMS)
+
+
+def setup_of(algorithm, **sections):
+    content = {"clients": {"count": 4}, "algorithm": algorithm, "stop": {"updates": 20}, **sections}
+    return assemble(from_mapping(content))
+
+
+def algorithm_of(setup):
+    tape = Tape(NullExecutor(), **setup.problem.recorded)
+    return build_algorithm(setup, build_world(setup), tape, lambda row: None)
+
+
+@every
+def test_options_are_the_arguments_of_the_class(kind):
+    """The kind passes exactly the arguments that the class takes, so no name can be misspelled."""
+    setup = setup_of(kind, **SECTIONS.get(kind, {}))
+    known, others = options_of(setup.algorithm)
+    assert set(setup.options) == set(known) - FIXED.get(kind, set())
+    assert not others
+    algorithm_of(setup)
+
+
+@every
+def test_every_option_of_the_schema_is_passed_on_or_settled(kind):
+    """Each settled option is read by the algorithm's kind or a base of it."""
+    config = setup_of(kind, **SECTIONS.get(kind, {})).scenario.algorithm
+    settled = [name for name, field in type(config).model_fields.items() if SETTLED in field.metadata]
+    assert set(settled).isdisjoint(config.own_options())
+    modules = [inspect.getmodule(one) for one in KINDS.get(kind, Kind).__mro__ if one.__module__.startswith("simfl.")]
+    source = "".join(inspect.getsource(module) for module in modules)
+    schema = "".join(inspect.getsource(one) for one in type(config).__mro__ if issubclass(one, AlgorithmConfig))
+    for name in settled:
+        assert f".{name}" in source or f"self.{name}" in schema, f"nobody reads {name}"
+
+
+def test_the_three_catalogues_have_the_same_algorithms():
+    named = {
+        str(member.model_fields["kind"].default)
+        for member in members_of(Scenario.model_fields["algorithm"].annotation)
+        if not member.model_fields["kind"].is_required()
+    }
+    assert named == set(ALGORITHMS)
+    assert set(KINDS) <= set(ALGORITHMS)
+
+
+def test_the_default_kind_serves_all_other_algorithms():
+    assert type(find_kind(from_mapping({"algorithm": "sgp"}))) is Kind
+    assert type(find_kind(from_mapping({"algorithm": f"{OWN}:Named"}))) is Kind
+
+
+def test_staleness_bound_and_steps_of_rounds_are_passed_on():
+    setup = setup_of({"kind": "fedbuff", "staleness_bound": {"bound": 3, "policy": "drop"}, "local_steps": 2})
+    assert setup.options["staleness"] == StalenessBound(3, "drop")
+    assert setup.options["steps"] == [2] * 4
+    algorithm = algorithm_of(setup)
+    assert algorithm.steps == [2] * 4
+
+
+def test_own_options_may_have_names_of_settled_options():
+    given = {"rule": "mine", "radius": 2.0, "period": 3, "step_clip": 4, "proximal": 5, "stages": [6], "options": 7}
+    algorithm = algorithm_of(setup_of({"kind": f"{OWN}:Named", "options": given}))
+    assert algorithm.given == ("mine", 2.0, 3, 4, 5, (6,), 7)
+
+
+def test_error_of_an_own_algorithm_is_reported_in_one_line():
+    setup = setup_of({"kind": f"{OWN}:Mistaken"})
+    with pytest.raises(
+        RunError, match=rf"{OWN}:Mistaken: TypeError: object of type 'int' has no len\(\) in \S*own\.py:\d+$"
+    ) as caught:
+        algorithm_of(setup)
+    assert isinstance(caught.value.__cause__, TypeError)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        (
+            "Named",
+            {"ruel": 1},
+            r"^algorithm\.options: expected one of .* rule, .* found 'ruel'; did you mean 'rule'\?$",
+        ),
+        ("Named", {}, r"^algorithm\.options: expected a value of 'rule', which Named asks for, found nothing; add it$"),
+        (
+            "Mistaken",
+            {"width": 1},
+            r"^algorithm\.options: expected one of depth, the options of Mistaken, found 'width'; did",
+        ),
+        (
+            "Mistaken",
+            {"tape": 1},
+            r"^algorithm\.options: expected one of depth, the options of Mistaken, found 'tape'$",
+        ),
+    ],
+)
+def test_wrong_options_are_one_line_before_the_run(name, options, message):
+    with pytest.raises(ScenarioError, match=message):
+        setup_of({"kind": f"{OWN}:{name}", "options": options})
+
+
+def test_class_that_passes_options_on_accepts_any():
+    algorithm = algorithm_of(setup_of({"kind": f"{OWN}:Open", "options": {"strength": 2.0, "anything": 1}}))
+    assert (algorithm.boost, algorithm.given) == (2.0, {"anything": 1})
+    assert algorithm_of(setup_of({"kind": f"{OWN}:Built", "options": {"gamma": 0.25}})).boost == 0.25
+    known, others = options_of(own.Further)
+    assert {"patience", "buffer_size", "concurrency", "staleness"} <= set(known)
+    assert others
+
+
+def test_message_says_that_an_algorithm_has_no_options():
+    class Bare(Algorithm):
+        def set_up(self):
+            """Nothing."""
+
+        def start(self):
+            """Nothing."""
+
+        def models(self):
+            return []
+
+    with pytest.raises(ScenarioError, match=r"^algorithm\.options: expected none, the options of Bare, found 'x'$"):
+        check_options(Bare, {"x": 1})
