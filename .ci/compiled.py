@@ -139,6 +139,8 @@ for name in ("atomic", "fedbuff"):
     manifests = pathlib.Path(sys.argv[1], f"{name}-swept").rglob("manifest.json")
     digests = sorted(json.loads(path.read_text())["digest"] for path in manifests)
     found[f"{name}-swept"] = found[name][0], " ".join(digests), 0
+from simfl.cli.app import versions
+found["simfl --version"] = versions()[0].endswith(", compiled"), "", 0
 print(json.dumps(found))
 """
 

@@ -70,7 +70,7 @@ OUTSIDE_THE_CORE = ("accounts", "attacks", "bench", "live", "papers", "reports")
 WEIGHTS = {
     "": 1200,
     "accounts": 1047,
-    "algorithms": 9616,
+    "algorithms": 9632,
     "assembly": 4300,
     "attacks": 3903,
     "bench": 1344,
@@ -91,7 +91,7 @@ WEIGHTS = {
     "tape": 5908,
     "world": 5482,
 }
-MOST_LINES = {"core": 62329, "all": 88300, "tests": 67508}
+MOST_LINES = {"core": 62345, "all": 88316, "tests": 67512}
 
 
 @dataclass(frozen=True)

@@ -87,7 +87,7 @@ def drawn_study(generator, folder):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_a_drawn_sweep_killed_in_the_middle_of_a_group_goes_on_as_alone(seed, tmp_path):
     generator = random.Random(seed)
     study, folder = drawn_study(generator, tmp_path), tmp_path / "drawn"

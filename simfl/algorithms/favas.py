@@ -23,7 +23,8 @@ program was found.
 Privacy: the division comes after noise is added, and depends on times only. A client without a step releases nothing.
 
 Faults: those of `simfl.algorithms.server`. The server asks clients that are online and reachable, and waits for their
-answers. A client that crashes loses its progress and requests the model.
+answers. A client that crashes loses its progress and requests the model. If 10,000 steps of the server in a row have
+no step of a client, since the period is shorter than a mini-batch, the run ends with this reason.
 """
 
 from __future__ import annotations
@@ -38,6 +39,9 @@ import simpy
 from simfl.algorithms.interrupted import InterruptedRounds
 from simfl.tape import Model
 from simfl.world.engine import Process
+
+#: After so many steps of the server in a row without a step of a client, none is expected any more.
+MOST_IDLE = 10_000
 
 
 @dataclass
@@ -80,6 +84,15 @@ class FAVAS(InterruptedRounds):
         #: Clients that have not answered, and the event that all have.
         self.asked, self._all = set[int](), self.clock.event()
         self.answers: dict[int, Answer] = {}
+        #: Steps of the server since the last one with a client's step.
+        self.idle = 0
+
+    @property
+    def ending(self) -> str:
+        """Say that requests interrupt all mini-batches."""
+        if self.idle < MOST_IDLE:
+            return super().ending
+        return f"no client made a step between {MOST_IDLE} requests: algorithm.period is shorter than a mini-batch"
 
     def start(self) -> None:
         """Start the clients and the server."""
@@ -106,6 +119,8 @@ class FAVAS(InterruptedRounds):
                 return
             if self.answers:
                 self._step()
+            if self.idle >= MOST_IDLE:
+                return
             since = self.clock.now
 
     def _over(self, client: int) -> None:
@@ -143,6 +158,7 @@ class FAVAS(InterruptedRounds):
     def _step(self) -> None:
         """Average with the answers, and send the model to their clients."""
         answers, self.answers = sorted(self.answers.items()), {}
+        self.idle = 0 if any(answer.examples for _, answer in answers) else self.idle + 1
         share, before = 1.0 / (len(answers) + 1), self.version
         self.server_model = self.tape.combine(
             (share, self.server_model), *((share, answer.model) for _, answer in answers)

@@ -155,3 +155,12 @@ def test_requests_leave_a_period_after_the_step_whoever_has_its_model(fraction):
     run("favas", world, until=1.0, prepare=watch, period=period, fraction=fraction, steps=[100] * 4)
     assert len(steps) > 10
     np.testing.assert_allclose(np.diff([0.0, *steps]), period + 2 * latency)
+
+
+def test_a_period_shorter_than_every_mini_batch_ends_the_run_and_says_so(without_numbers, tmp_path, monkeypatch):
+    monkeypatch.setattr("simfl.algorithms.favas.MOST_IDLE", 50)
+    algorithm = {"kind": "favas", "period": "1 ms", "fraction": 1.0, "batch_size": 8}
+    world = {"clients": {"count": 4, "seconds_per_batch": "10 ms"}, "stop": {"updates": 5}}
+    run = simfl.run({"name": "idle", "data": "digits", **world, "algorithm": algorithm}, out=tmp_path, progress=False)
+    assert run.manifest.updates == 0
+    assert "algorithm.period is shorter than a mini-batch" in run.manifest.reason

@@ -69,16 +69,11 @@ def blames(report):
 @pytest.mark.slow(but=["separation ignored"])
 @pytest.mark.parametrize("name", BROKEN)
 def test_a_broken_server_is_refuted(name):
-    report = report_of(name, 1)
-    assert not report.passed
-    assert blames(report)[BLAMED.get(name, "size")]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", BROKEN)
-def test_a_broken_server_is_refuted_whatever_the_seed(name):
     """docs/check_user_audit.py has 200 seeds."""
-    assert all(blames(report_of(name, seed))[BLAMED.get(name, "size")] for seed in (10, 11, 12))
+    for seed in (1, 10):
+        report = report_of(name, seed)
+        assert not report.passed
+        assert blames(report)[BLAMED.get(name, "size")]
 
 
 @pytest.mark.slow(but=["fedbuff"])

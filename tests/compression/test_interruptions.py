@@ -35,7 +35,7 @@ WAYS = {
     "error_feedback": ("fedbuff, buffer_size: 2", "{kind: random_k, share: 0.3, downlink: true}"),
     "ef21": ("async_sgd", "{kind: qsgd, scheme: ef21, downlink: true}"),
 }
-TIMES = 25
+TIMES = 12
 
 
 def scenario(name):
@@ -46,7 +46,7 @@ def scenario(name):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", WAYS)
-def test_a_run_that_is_interrupted_at_25_moments_ends_with_the_same_tables_and_models(name, tmp_path):
+def test_a_run_that_is_interrupted_at_12_moments_ends_with_the_same_tables_and_models(name, tmp_path):
     """Each interruption leaves a checkpoint in the folder, from which the next run goes on."""
     whole, events = run_until(prepare(scenario(name)), math.inf, tmp_path)
     moments = sorted(random.Random(name).sample(range(5, events - 1), TIMES))
