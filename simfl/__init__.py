@@ -33,11 +33,11 @@ if TYPE_CHECKING:
     from simfl.records import Run, read
     from simfl.records.readable import compare
     from simfl.reports.player import play
+    from simfl.reports.reporting import report
     from simfl.runs.runner import resume, run
     from simfl.runs.trained import evaluate, predict
     from simfl.scenario import Scenario, load
     from simfl.studies import sweep
-    from simfl.studies.reporting import report
 
 __all__ = [
     "DataError", "Run", "RunError", "Scenario", "ScenarioError", "SimflError", "__version__", "audit", "compare",
@@ -57,7 +57,7 @@ _NAMES_BY_MODULE = {
     "simfl.scenario": ("Scenario", "load"),
     "simfl.studies": ("sweep",),
     "simfl.reports.player": ("play",),
-    "simfl.studies.reporting": ("report",),
+    "simfl.reports.reporting": ("report",),
 }
 _HOMES = {name: module for module, names in _NAMES_BY_MODULE.items() for name in names}
 

@@ -51,22 +51,33 @@ def python(folder, *words, code=0):
     return done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("room", ["papers", "live", "bench"])
+#: Room -> rooms that need it.
+NEEDED = {
+    "papers": (),
+    "live": (),
+    "bench": (),
+    "reports": (),
+    "attacks": ("papers",),
+    "accounts": ("attacks", "papers"),
+}
+
+
+@pytest.mark.parametrize("room", NEEDED)
 def test_the_core_works_without_an_attached_room(room, tmp_path):
     ignored = shutil.ignore_patterns("__pycache__")
     shutil.copytree(ROOT / "simfl", tmp_path / "simfl", ignore=ignored)
     shutil.copytree(ROOT / "tests", tmp_path / "tests", ignore=ignored)
     shutil.copytree(ROOT / "scenarios" / "demo", tmp_path / "scenarios" / "demo")
-    shutil.rmtree(tmp_path / "simfl" / room)
-    rest = {name: place for name, place in ENTRY_POINTS.items() if f"simfl.{room}" not in place}
+    removed = (room, *NEEDED[room])
+    for name in removed:
+        shutil.rmtree(tmp_path / "simfl" / name)
+    rest = {name: place for name, place in ENTRY_POINTS.items() if not any(f"simfl.{one}" in place for one in removed)}
     describe(tmp_path, "simfl", rest)
     assert len(rest) < len(ENTRY_POINTS)
     listed = python(tmp_path, "-m", "simfl", "list")
-    assert ("deep_q_sgd" in listed, "simfl live" in listed, "simfl bench" in listed) == (
-        room != "papers",
-        room != "live",
-        room != "bench",
-    )
+    words = {"papers": "deep_q_sgd", "live": "simfl live", "bench": "simfl bench", "reports": "simfl report"}
+    words |= {"attacks": "simfl privacy audit", "accounts": "simfl privacy check"}
+    assert {name for name, word in words.items() if word not in listed} == {*removed}
     changes = ("--set", "stop={updates: 16}", "--set", "data={set: digits}")
     python(tmp_path, "-m", "simfl", "run", "scenarios/demo/sync.yaml", "--quiet", *changes)
     python(tmp_path, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", "--rootdir", str(tmp_path), *QUICK)

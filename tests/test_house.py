@@ -26,7 +26,10 @@ OF_TABLES = ("records", "plots", "reports")
 BELOW_TABLES = ("errors", "version", "streams", "each", "plugins", "catalogue", "scenario")
 
 #: Rooms that come in through `simfl.plugins`.
-ATTACHED = ("papers", "bench", "live")
+ATTACHED = ("papers", "bench", "live", "accounts", "attacks", "reports")
+
+#: Attached rooms that use others.
+USERS = {"attacks": {"accounts"}}
 
 #: Library -> the rooms where it is at home. Attached rooms may use any library, as a user's package may.
 HOMES = {
@@ -54,27 +57,23 @@ HOMES = {
 
 #: (module, or room, and what it imports from elsewhere) -> why it may.
 GUESTS = {
-    ("accounts.network", "pandas"): "makes the tables of pairs",
     ("records.results", "simfl"): "a run's methods call what the front door hands out to users",
     ("runs.programs", "jax"): "keeps what JAX compiled for the next process",
     ("tape.measures", "sklearn"): "F1 scores and areas under curves",
 }
 
-MOST_GUESTS = 5
-
-#: Rooms that the core should do without. Three are attached today.
-OUTSIDE_THE_CORE = ("accounts", "attacks", "bench", "live", "papers", "reports")
+MOST_GUESTS = 3
 
 #: The most lines of each room; "" has the modules beside the rooms. Lower a number when its room shrinks. A commit that
 #: raises one lowers another, or says why not.
 WEIGHTS = {
     "": 1200,
-    "accounts": 1047,
+    "accounts": 1381,
     "algorithms": 9632,
     "assembly": 4300,
-    "attacks": 3903,
+    "attacks": 4456,
     "bench": 1344,
-    "cli": 3309,
+    "cli": 2296,
     "compression": 791,
     "data": 3737,
     "live": 2127,
@@ -83,15 +82,15 @@ WEIGHTS = {
     "plots": 1729,
     "privacy": 5276,
     "records": 3522,
-    "reports": 1971,
+    "reports": 2156,
     "robust": 963,
     "runs": 2467,
     "scenario": 8837,
-    "studies": 2177,
+    "studies": 2140,
     "tape": 5908,
     "world": 5482,
 }
-MOST_LINES = {"core": 62345, "all": 88316, "tests": 67512}
+MOST_LINES = {"core": 61295, "all": 88338, "tests": 67525}
 
 
 @dataclass(frozen=True)
@@ -180,7 +179,8 @@ def test_the_core_never_imports_what_is_attached():
 
 @pytest.mark.parametrize("room", [room for room in ATTACHED if room != "papers"])
 def test_attached_rooms_do_not_import_each_other(room):
-    wrong = [str(entry) for entry in INSIDE if entry.room == room and room_of(entry.target) in {*ATTACHED} - {room}]
+    others = {*ATTACHED} - {room} - USERS.get(room, set())
+    wrong = [str(entry) for entry in INSIDE if entry.room == room and room_of(entry.target) in others]
     assert not wrong, "\n".join(wrong)
 
 
@@ -196,6 +196,7 @@ def test_rooms_of_tables_do_not_import_rooms_that_write_them():
         str(entry)
         for entry in INSIDE
         if entry.room in OF_TABLES
+        and not entry.module.endswith("_command")
         and room_of(entry.target) not in {*OF_TABLES, *BELOW_TABLES}
         and not is_guest(entry, room_of(entry.target))
     ]
@@ -243,7 +244,7 @@ def test_no_room_is_heavier_than_the_table_of_weights_says():
     weights = {room: lines_of((PACKAGE / room).rglob("*.py")) for room in WEIGHTS if room}
     weights[""] = lines_of(PACKAGE.glob("*.py"))
     sums = {
-        "core": sum(lines for room, lines in weights.items() if room not in OUTSIDE_THE_CORE),
+        "core": sum(lines for room, lines in weights.items() if room not in ATTACHED),
         "all": lines_of(PACKAGE.rglob("*.py")),
         "tests": lines_of((ROOT / "tests").rglob("*.py")),
     }

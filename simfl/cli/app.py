@@ -27,19 +27,15 @@ from simfl.cli.compare import compare
 from simfl.cli.evaluate import evaluate
 from simfl.cli.list import list_
 from simfl.cli.new import new
-from simfl.cli.play import play
 from simfl.cli.plot import plot
-from simfl.cli.report import report
 from simfl.cli.reproduce import reproduce
 from simfl.cli.resume import resume
 from simfl.cli.run import run
 from simfl.cli.schema import schema
 from simfl.cli.shared import BAD_INPUT, INTERRUPTED, RUN_FAILED, Command, Group, help_of, say
 from simfl.cli.sweep import sweep
-from simfl.cli.trace import trace
 from simfl.cli.validate import validate
 from simfl.cli.verify import verify
-from simfl.cli.watch import watch
 from simfl.errors import DataError, RunError, ScenarioError, nearest
 from simfl.runs import FEW_COLLECTIONS
 from simfl.version import __version__
@@ -62,10 +58,6 @@ _ALL = (
     schema,
     evaluate,
     plot,
-    play,
-    watch,
-    trace,
-    report,
     sweep,
     compare,
     reproduce,

@@ -20,6 +20,6 @@ def report(
 
     The page can be mailed, printed, and read without a network.
     """
-    from simfl.studies.reporting import report as write
+    from simfl.reports.reporting import report as write
 
     print(write(paths, out, target=target, baseline=baseline, tell=say))

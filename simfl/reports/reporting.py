@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import pkgutil
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from simfl.accounts.check import check_run
+from simfl import plugins
 from simfl.records import Run, folders_of
 from simfl.records.sweeps import Sweep
-from simfl.reports import write_report
+from simfl.reports.page import write_report
 
 
 def report(
@@ -34,4 +35,5 @@ def report(
         DataError: a folder is neither a run nor a sweep, or has no finished run.
         ScenarioError: the baseline is unknown, or the file cannot be written.
     """
-    return write_report(folders_of(runs), out, target=target, baseline=baseline, check=check_run, tell=tell)
+    check = pkgutil.resolve_name("simfl.accounts.check:check_run") if "accounts" in plugins.plugins() else None
+    return write_report(folders_of(runs), out, target=target, baseline=baseline, check=check, tell=tell)

@@ -27,7 +27,7 @@ from simfl.records import Manifest, RunFolder, read, write_models
 from simfl.records.comparison import compare_groups
 from simfl.records.folder import combine_digests, digest_text
 from simfl.records.sweeps import Sweep, SweepRun, open_groups, read_sweep
-from simfl.reports import write_report
+from simfl.reports.page import write_report
 from simfl.reports.trace import write_trace
 from simfl.runs.trained import Trained
 from simfl.scenario import loads

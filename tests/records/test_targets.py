@@ -12,7 +12,7 @@ from simfl.records.display import show_time
 from simfl.records.readable import cells_of
 from simfl.records.sweeps import open_groups
 from simfl.records.targets import Target, as_target
-from simfl.reports import write_report
+from simfl.reports.page import write_report
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,8 @@ from simfl.accounts.check import check_run
 from simfl.errors import DataError, ScenarioError
 from simfl.plots import color_of
 from simfl.records import read, results, tables, time_to_accuracy
-from simfl.reports import write_report
 from simfl.reports.content import gather
+from simfl.reports.page import write_report
 from simfl.scenario import loads
 from tests.chromium import browser, needs_browser
 

@@ -15,7 +15,8 @@ import pytest
 import simfl
 from simfl.errors import DataError, ScenarioError
 from simfl.records import ACTIVITIES, Manifest, RunFolder, read
-from simfl.reports import page, played, player, write_report
+from simfl.reports import page, played, player
+from simfl.reports.page import write_report
 from simfl.reports.played import NEVER
 from simfl.reports.player import play
 from simfl.reports.template import asset, embedded

@@ -9,7 +9,7 @@ from simfl.accounts.check import check_run
 from simfl.algorithms import Algorithm
 from simfl.errors import ScenarioError
 from simfl.records import RunFolder, read
-from simfl.reports import write_report
+from simfl.reports.page import write_report
 from simfl.scenario import loads
 from simfl.scenario.own_code import is_known, load_class, look_beside, make, modules_of, nothing_loaded, source_digests
 

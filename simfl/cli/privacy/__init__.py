@@ -20,7 +20,7 @@ from simfl.cli.shared import Command, Group, help_of
 
 #: The beginning of this group's commands in `Plugin.commands`.
 _GROUP = "privacy "
-_COMMANDS: tuple[str, ...] = ("account", "calibrate", "strategies", "check", "audit", "attack", "network")
+_COMMANDS: tuple[str, ...] = ("account", "calibrate", "strategies")
 
 
 class _Commands(Group):
