@@ -75,7 +75,8 @@ def _small(output: Any) -> Any:
 
 
 def _portable(text: str) -> str:
-    return re.sub(r"/[\w./-]*/(?:tmp|temp)\w*(?=/|\b)", "TEMPORARY", text.replace(tempfile.gettempdir(), "/tmp"))
+    text = re.sub(r"/[\w./-]*/(?:tmp|temp)\w*(?=/|\b)", "TEMPORARY", text.replace(tempfile.gettempdir(), "/tmp"))
+    return re.sub(r"/tmp/simfl-\w+", "TEMPORARY", text)
 
 
 if __name__ == "__main__":
