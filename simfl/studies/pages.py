@@ -6,7 +6,7 @@ import contextlib
 import csv
 import io
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from simfl.errors import ScenarioError
@@ -23,6 +23,7 @@ from simfl.version import __version__
 NUMBER_FIELDS = ("part", "row", "column", "unit", "paper", "ours", "low", "high", "difference", "seeds")
 CLAIM_FIELDS = ("claim", "verdict", "yes", "no", "undecided", "words", "evidence", "headline", "figure")
 READING_FIELDS = ("claim", "reading", "held", "own", "afterwards", "evidence")
+LOST_FIELDS = ("runs", "ended")
 #: What the five words mean, for pages.
 VERDICTS = """\
 | verdict | rule |
@@ -50,7 +51,9 @@ def write(paper: Paper, quick: bool, swept: Sweep, runs: Runs, root: Path) -> Re
         replace_text(root / f"{name}.csv", number_table(numbers))
         replace_text(root / f"{name}-claims.csv", claim_table(claims, [path.stem for path, _ in figures]))
         replace_text(root / f"{name}-readings.csv", reading_table(claims))
-        replace_text(root / f"{name}-about.csv", about_table(about_of(command_of(outcome), paper.name, swept)))
+        replace_text(root / f"{name}-lost.csv", _csv(LOST_FIELDS, unfinished(swept.runs)))
+        about = about_of(command_of(outcome), paper.name, swept)
+        replace_text(root / f"{name}-about.csv", _csv(ABOUT_FIELDS, [[about[key] for key in ABOUT_FIELDS]]))
         replace_text(page, page_of(outcome))
     except OSError as error:
         raise ScenarioError(f"{root}: cannot write the results: {error.strerror}; choose --out") from error
@@ -69,7 +72,7 @@ def page_of(outcome: Reproduction) -> str:
     """Return the page as Markdown."""
     paper, swept = outcome.paper, outcome.swept
     seconds = math.fsum(run.wall_s for run in swept.finished)
-    lost = [run for run in swept.runs if run.status != "done"]
+    lost = [f"- {runs}: {ended}" for runs, ended in unfinished(swept.runs)]
     blocks = [
         f"# {paper.title}",
         f"Written by `{command_of(outcome)}` (simfl {__version__}): {len(swept.finished)} of {len(swept.runs)} runs, "
@@ -95,19 +98,19 @@ def page_of(outcome: Reproduction) -> str:
         *numbers_of([number for number in outcome.numbers if number.part not in paper.shown]),
     ]  # fmt: skip
     if lost:
-        blocks += ["## Runs that did not end", "\n".join(unfinished(lost))]
+        blocks += ["## Runs that did not end", "\n".join(lost)]
     return "\n\n".join(blocks) + "\n"
 
 
-def unfinished(lost: Iterable[SweepRun]) -> Iterator[str]:
-    """Yield a line for all seeds of a setting that ended for one reason."""
+def unfinished(runs: Iterable[SweepRun]) -> Iterator[tuple[str, str]]:
+    """Yield a setting with all its seeds that ended for one reason, and the reason."""
     seeds: dict[tuple[str, str], set[Seed]] = {}
-    for run in lost:
+    for run in (run for run in runs if run.status != "done"):
         why = run.reason.partition(" at ")[0] if run.status == "diverged" else run.reason
         seeds.setdefault((run.label, f"{run.status}{': ' * bool(why)}{why}"), set()).add(run.seeds)
     for (label, why), of in sorted(seeds.items()):
         ordered = sorted(of, key=lambda one: one if isinstance(one, Crossed) else (one, one))
-        yield f"- {label}, seed{'s' * (len(of) > 1)} {', '.join(map(str, ordered))}: {why}"
+        yield f"{label}, seed{'s' * (len(of) > 1)} {', '.join(map(str, ordered))}", why
 
 
 def command_of(outcome: Reproduction) -> str:
@@ -206,11 +209,6 @@ def reading_table(claims: Iterable[Judged]) -> str:
     rows = [[claim.text, reading.label, HELD[reading.held], str(reading.own).lower(), str(reading.afterwards).lower(),
              reading.evidence] for claim in claims for reading in claim.readings]  # fmt: skip
     return _csv(READING_FIELDS, rows)
-
-
-def about_table(about: Mapping[str, str]) -> str:
-    """Return what made the tables as CSV."""
-    return _csv(ABOUT_FIELDS, [[about[name] for name in ABOUT_FIELDS]])
 
 
 def _csv(fields: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

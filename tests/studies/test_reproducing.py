@@ -214,9 +214,9 @@ def test_runs_that_did_not_end_share_a_line_with_their_other_seeds():
     lost += [run("SYNC, step 0.8", (3,), "failed", "no space is left")]
     lost += [run("AD-PSGD", (0, seed), "missing") for seed in (1, 0)]
     assert list(unfinished(lost)) == [
-        "- AD-PSGD, seeds 0/0, 0/1: missing",
-        "- SYNC, step 0.8, seeds 2, 4, 10: diverged: the loss was not finite",
-        "- SYNC, step 0.8, seed 3: failed: no space is left",
+        ("AD-PSGD, seeds 0/0, 0/1", "missing"),
+        ("SYNC, step 0.8, seeds 2, 4, 10", "diverged: the loss was not finite"),
+        ("SYNC, step 0.8, seed 3", "failed: no space is left"),
     ]
 
 
