@@ -166,15 +166,12 @@ TITLES = {
     "mapa": "MAPA",
     "proactive_dp": "Proactive DP",
     "without_replacement": "Without replacement",
-    "reproduction-adp2sgd": "Numbers: A(DP)²SGD",
-    "reproduction-async_fl": "Numbers: Asynchronous FL",
-    "reproduction-asynchrony": "Numbers: Asynchrony",
-    "reproduction-byzantine_gossip": "Numbers: ClippedGossip",
-    "reproduction-mapa": "Numbers: MAPA",
-    "reproduction-network_privacy": "Numbers: Privacy of a network",
-    "reproduction-proactive_dp": "Numbers: Proactive DP",
-    "reproduction-user_privacy": "Numbers: Privacy of users",
-    "reproduction-without_replacement": "Numbers: Without replacement",
+    "reproduction-adp2sgd": "All claims: A(DP)²SGD",
+    "reproduction-async_fl": "All claims: Asynchronous FL",
+    "reproduction-mapa": "All claims: MAPA",
+    "reproduction-proactive_dp": "All claims: Proactive DP",
+    "reproduction-others": "Other studies",
+    "reproduction-without_replacement": "All claims: Without replacement",
     "benchmarks": "Speed",
     "contributing": "Contributing",
 }
@@ -205,6 +202,8 @@ def _linked(match: re.Match[str]) -> str:
         return f"[{words}](contributing.md{anchor})"
     if target.endswith(".ipynb"):
         return f"[{words}]({target.removeprefix('../')})"
+    if target.endswith(".csv"):  # a download
+        return match[0]
     return words if (ROOT / "docs" / target).exists() else match[0]
 
 

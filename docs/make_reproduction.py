@@ -1,13 +1,14 @@
 """Write the verdicts on papers' claims from the tables in results/reference/.
 
-They are docs/reproduction.md, its figure of the headlines, and the tables on top of results/README.md.
+They are docs/reproduction.md with the five papers, docs/reproduction-*.md with all claims, and the tables of README.md
+and of results/README.md.
 
     python docs/make_reproduction.py            # from the tables that are there
     python docs/make_reproduction.py results    # take over what `simfl reproduce` wrote into results/ first, the full
                                                 # form of a study where it was run
     python docs/make_reproduction.py --older    # print which tables are older than the code that they run through
 
-A test compares what it writes with the file, so that no verdict is typed in.
+A test compares what it writes with the files, so that no verdict is typed in.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ import re
 import shutil
 import sys
 import textwrap
-from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from simfl.studies.about import ABOUT_FIELDS, code_of
 from simfl.studies.evidence import Verdict
@@ -28,84 +29,106 @@ from simfl.studies.reading import argument_of
 from simfl.studies.reproducing import PAPERS, find_paper
 
 ROOT = Path(__file__).parents[1]
-TARGET = Path(__file__).with_name("reproduction.md")
+DOCS = ROOT / "docs"
 TABLES = ROOT / "results" / "reference"
 FIGURES = Path("figures") / "reproduction"
-README = ROOT / "results" / "README.md"
+README, RESULTS = ROOT / "README.md", ROOT / "results" / "README.md"
 BEGIN, END = "<!-- Written by docs/make_reproduction.py: begin -->", "<!-- end -->"
-#: The five papers; the other studies are not of one paper.
-SHORT = {"adp2sgd": "A(DP)²SGD", "async_fl": "asynchronous FL", "mapa": "MAPA", "proactive_dp": "Proactive DP",
-         "without_replacement": "without replacement"}  # fmt: skip
 
-HEADLINES = Path("figures") / "reproduction" / "headlines.png"
+
+class Front(NamedTuple):
+    """What the front page and README.md show of a paper.
+
+    `shown` matches "part; row; column" of the measured numbers that have the paper's number beside them.
+    """
+
+    short: str
+    kind: str
+    scenario: str
+    shown: str
+
+
+#: The five papers; the other studies share a page.
+FRONT = {
+    "adp2sgd": Front("A(DP)²SGD", "adpsgd", "adp2sgd/case2-adpsgd.yaml", r"A\(DP\)²SGD's lead over SYNC.*; LeNet-5$"),
+    "without_replacement": Front(
+        "without replacement", "deep_q_sgd", "without_replacement/deep-q-convex.yaml",
+        r"Table II, centered, clipped.*Algorithm [12], convex; M = (5|20)$",
+    ),
+    "proactive_dp": Front(
+        "Proactive DP", "async_fl", "proactive_dp/phishing-strongly.yaml", "Figures 11 and 12.*test accuracy, %$"
+    ),
+    "mapa": Front(
+        "MAPA", "mapa", "mapa/usps-lr-mapa.yaml", r"Figure 6: MAPA's lead.*\) CNN.*G: (measured|4, unclipped);"
+    ),
+    "async_fl": Front(
+        "asynchronous FL", "async_fl", "async_fl/increasing-a9a-strongly.yaml",
+        r"Table 3.*; a9a, strongly convex, sum, equal speeds, with intercept; s = (50|200|500|1000)$",
+    ),
+}  # fmt: skip
+OTHERS = [name for name in PAPERS if name not in FRONT]
+#: The most characters of a sentence on the front page, of a cell, and of a cell that needs more for one measurement.
+SENTENCE, CELL, LONGEST = 200, 130, 300
+#: The tables of a study, as its page calls them, and how their names end.
+TABLE_NAMES = {"Claims": "-claims", "readings": "-readings", "numbers": "",
+               "lost runs": "-lost", "what made them": "-about"}  # fmt: skip
 OLDER = "**Tables older than the code that they run through:**"
-CAPTION = "how many readings of each headline say yes, say no, and do not decide"
+#: What a result is called, what marks the parts of a measurement that have it, and the verdicts that it leads to.
+RESULTS_OF = {
+    "yes": ("holds", "", (Verdict.REPRODUCED, Verdict.MOSTLY)),
+    "no": ("fails", " (does not hold)", (Verdict.NOT_REPRODUCED,)),
+    "undecided": ("undecided", " (not decided)", (Verdict.UNDECIDABLE,)),
+}
+NOTE = "<!-- Written by docs/make_reproduction.py -->"
 
 INTRODUCTION = f"""\
 # What was reproduced
 
-<!-- Written by docs/make_reproduction.py from results/reference/; run it again. -->
+{NOTE}
 
-After this page you know which claims simfl reproduces: those of six papers, and of studies that compare many methods.
+After this page you know what holds of the headlines of five papers. A word says it, and a sentence says by how much.
+[The other studies](reproduction-others.md) are of no single paper, or compare many methods.
+"""
+RULES = f"""\
+## How a claim is judged
 
-`simfl reproduce` runs the studies and judges the claims. A paper leaves settings open. A claim is therefore judged
-under every defensible *reading* of them, by the intervals of at least five seeds. The verdict is one of five words, and
-the numbers of readings that say yes, that say no, and that do not decide. Every verdict below was computed from the
-tables of runs. The page of a paper has a table of the readings of every claim.
+A paper leaves settings open. A choice of them is a *reading*. A claim is judged under every defensible reading, with at
+least five seeds each. A reading holds or fails by the 95 % interval over seeds, and is undecided if the interval
+contains the bar. An interval misses on one side in one case of forty, so a claim that holds under one of dozens of
+readings may do so by chance. The verdict is one of five words:
 
 {VERDICTS}
 
 ```sh
 simfl reproduce --list
 simfl reproduce adp2sgd --quick   # minutes: fewer settings and seeds
-simfl reproduce adp2sgd           # what this page shows; the same command continues after an interruption
+simfl reproduce adp2sgd           # what these pages show; the same command continues after an interruption
 ```
 
+The page of a study has the verdict on every claim with the number of readings, and one reading of each result: the one
+nearest to the paper, if there is one. "Elsewhere" are other readings, and "…" stands for more measurements. The CSV
+files at its end have all. [`results/README.md`](../results/README.md) explains their columns, and names the tables that
+are older than the code.
+
 The studies read MNIST and sets of LIBSVM from the folder that `SIMFL_DATA` names (`simfl data fetch` downloads them).
-The page of a paper, with every number beside the paper's, is written to `results/reproduction/`.
+They write a page with all readings and numbers to `results/reproduction/`.
 """
 
 
 def take_over(results: Path) -> None:
-    """Copy tables, pages and figures of studies to where they are kept: those of the full form, or else the quick."""
+    """Copy tables and figures of studies to where they are kept: those of the full form, or else the quick."""
     source = results / "reproduction"
     for name in PAPERS:
         forms = [form for form in (name, f"{name}-quick") if (source / f"{form}.md").exists()]
         if not forms:
             continue
-        for table in ("", "-claims", "-readings", "-about"):
+        for table in TABLE_NAMES.values():
             shutil.copy(source / f"{forms[0]}{table}.csv", TABLES / f"{name}{table}.csv")
-        figures = TARGET.parent / FIGURES / name
+        figures = DOCS / FIGURES / name
         shutil.rmtree(figures, ignore_errors=True)
         figures.mkdir(parents=True)
         for figure in sorted((source / "figures" / forms[0]).glob("*.png")):
             shutil.copy(figure, figures / figure.name)
-        page = (source / f"{forms[0]}.md").read_text(encoding="utf-8")
-        page = page.replace(f"](figures/{forms[0]}/", f"]({FIGURES.as_posix()}/{name}/")
-        page = re.sub(r"`((?:scenarios|notebooks)/[\w./-]+)`", r"[`\1`](../\1)", page)
-        (TARGET.parent / f"reproduction-{name}.md").write_text(folded(page, name), encoding="utf-8")
-
-
-def folded(page: str, name: str) -> str:
-    """Return a study's page with its readings and numbers as folded tables that read the CSV files."""
-    for heading, table in (("Readings", f"{name}-readings"), ("Numbers", name)):
-        section = re.compile(rf"(## {heading}\n\n(?:[^#|\n].*\n\n)*)(?:###|\|)[\s\S]*?(?=\n## |\Z)")
-        with (TABLES / f"{table}.csv").open(encoding="utf-8", newline="") as file:
-            count = sum(1 for _ in csv.reader(file)) - 1
-        path = f"../results/reference/{table}.csv"
-        fold = f"""All {count:,} rows are in [{table}.csv]({path}).
-
-<details><summary>Show all {count:,} rows</summary>
-
-```{{csv-table}}
-:file: {path}
-:header-rows: 1
-```
-
-</details>
-"""
-        page = section.sub(lambda found, fold=fold: found[1] + fold, page)  # type: ignore[misc]
-    return page
 
 
 def claims_of(name: str) -> list[dict[str, str]]:
@@ -123,19 +146,24 @@ def rows_of(table: str) -> list[dict[str, str]]:
 
 
 def headlines() -> Iterator[tuple[str, dict[str, str]]]:
-    """Yield the headline claims of the papers, with the paper's name."""
-    for name in SHORT:
+    """Yield the headline claims of the papers, with the paper's name; its main one comes first."""
+    for name in FRONT:
         yield from ((name, claim) for claim in claims_of(name) if claim["headline"] == "true")
 
 
-def glance(folder: str) -> Iterator[str]:
-    """Yield a table of the papers' headlines, with a word and the counts; `folder` leads to docs/."""
+def headline(name: str) -> dict[str, str]:
+    """Return the main headline claim of a paper."""
+    return next(claim for paper, claim in headlines() if paper == name)
+
+
+def glance() -> Iterator[str]:
+    """Yield a table of the papers' headlines, with a word and the counts."""
     yield from (
         "| paper | headline | verdict | readings: yes | no | undecided |",
         "| --- | --- | --- | --- | --- | --- |",
     )
     for name, claim in headlines():
-        link = f"[{SHORT[name]}]({folder}{find_paper(name).page})"
+        link = f"[{FRONT[name].short}](../docs/{find_paper(name).page})"
         counts = " | ".join(claim[key] for key in ("yes", "no", "undecided"))
         yield f"| {link} | {claim['claim']} | **{claim['verdict']}** | {counts} |"
 
@@ -149,37 +177,32 @@ def made_by() -> Iterator[str]:
         yield f"| {name} | " + " | ".join(about.get(field) or "-" for field in ABOUT_FIELDS) + " |"
 
 
+def card() -> Iterator[str]:
+    """Yield README.md's table of the five papers."""
+    yield from ("| paper | algorithm | scenario | command | verdict on its headline | figure |", "|" + " --- |" * 6)
+    for name, front in FRONT.items():
+        paper, claim = find_paper(name), headline(name)
+        link = f"[{paper.title}](docs/{paper.page})"
+        scenario = f"[{Path(front.scenario).stem}](scenarios/{front.scenario})"
+        figure = f"[figure](docs/{figure_of(name, claim)})"
+        command = f"`simfl reproduce {argument_of(name)}`"
+        yield f"| {link} | `{front.kind}` | {scenario} | {command} | **{claim['verdict']}** | {figure} |"
+
+
+def figure_of(name: str, claim: dict[str, str]) -> str:
+    """Return the path of a claim's figure from docs/."""
+    return (FIGURES / name / f"{claim['figure']}.png").as_posix()
+
+
+def between(text: str, lines: Sequence[str]) -> str:
+    """Return a page with what lies between the marks written anew."""
+    before, _, rest = text.partition(BEGIN)
+    return before + "\n".join([BEGIN, "", *lines, "", END]) + rest.partition(END)[2]
+
+
 def readme(text: str, old: str) -> str:
     """Return results/README.md with its tables written anew; `old` is what `older` says."""
-    before, _, rest = text.partition(BEGIN)
-    lines = [BEGIN, "", *former(), *said(old), *glance("../docs/"), "", *made_by(), "", END]
-    return before + "\n".join(lines) + rest.partition(END)[2]
-
-
-def draw_headlines(path: Path) -> None:
-    """Draw how many readings of each headline say yes, say no, and do not decide."""
-    from matplotlib import pyplot as plt
-
-    from simfl.plots import save_and_close, style, without_a_screen
-    from simfl.plots.style import PALETTE
-
-    without_a_screen()
-    claims = list(headlines())[::-1]
-    with style():
-        figure, axis = plt.subplots(figsize=(9.6, 1.2 + 0.6 * len(claims)), layout="constrained")
-        start = [0] * len(claims)
-        for key, color in (("yes", PALETTE[2]), ("no", PALETTE[1]), ("undecided", "#BBBBBB")):
-            counts = [int(claim[key]) for _, claim in claims]
-            axis.barh(range(len(claims)), counts, left=start, color=color, label=key)
-            start = [one + count for one, count in zip(start, counts, strict=True)]
-        for place, (_, claim) in enumerate(claims):
-            axis.text(start[place] + 0.2, place, claim["verdict"], va="center", fontsize=9)
-        names = [textwrap.fill(f"{SHORT[name]}: {claim['claim']}", 64) for name, claim in claims]
-        axis.set_yticks(range(len(claims)), names, fontsize=7)
-        axis.set_xlim(0, 1.2 * max(start, default=1))
-        axis.set_xlabel("readings")
-        axis.legend(loc="lower right")
-        save_and_close(figure, path)
+    return between(text, [*former(), *said(old), *glance(), "", *made_by()])
 
 
 def former() -> Iterator[str]:
@@ -219,37 +242,137 @@ def written_line(text: str) -> str:
     return next((line for line in text.splitlines() if line.startswith(OLDER)), "")
 
 
-def page(old: str) -> str:
-    """Return the whole page; `old` is what `older` says."""
-    judged = {name: claims_of(name) for name in PAPERS}
-    lines = [INTRODUCTION, "## At a glance", "", *former(), *said(old), *glance(""), "",
-             f"![{CAPTION}]({HEADLINES.as_posix()})", "", "## The headlines", ""]  # fmt: skip
-    for name, claims in judged.items():
-        for claim in claims:
-            if claim["headline"] == "true":
-                verdict, evidence = _sentence(claim["words"]), _sentence(claim["evidence"])
-                lines += [f"**{claim['claim']}** *{verdict}* {evidence}", ""]
-                if claim["figure"]:
-                    figure = FIGURES / name / f"{claim['figure']}.png"
-                    lines += [f"![{claim['claim']}]({figure.as_posix()})", ""]
-    stored = {claim["verdict"] for claims in judged.values() for claim in claims}
-    words = [verdict for verdict in Verdict if verdict is not Verdict.NOT_RUN or verdict in stored]
-    lines += ["## All claims", "", "| paper | " + " | ".join(words) + " |", "| --- |" + " --- |" * len(words)]
-    for name, claims in judged.items():
-        counts = Counter(claim["verdict"] for claim in claims)
-        shown = " | ".join(str(counts[verdict] or "") for verdict in words)
-        lines.append(f"| [{PAPERS[name]}](#{name}) | {shown} |")
-    for name, claims in judged.items():
-        paper = find_paper(name)
-        lines += ["", f"### {name}", "", f"{paper.title}. [One page](reproduction-{name}.md) lists every number, "
-                  f"[another]({paper.page}) explains them, and what the paper leaves open.", "",
-                  "| claim | verdict | what was measured |", "| --- | --- | --- |"]  # fmt: skip
-        lines += [f"| {claim['claim']} | **{claim['words']}** | {_cell(claim['evidence'])} |" for claim in claims]
-    return "\n".join(lines) + "\n"
+def pages() -> dict[str, str]:
+    """Return the pages of docs/ by name."""
+    lines = [INTRODUCTION]
+    for name, front in FRONT.items():
+        paper, claim = find_paper(name), headline(name)
+        lines += [f"## {front.short[:1].upper()}{front.short[1:]}", "", f"{paper.title}. [What decides]({paper.page}), "
+                  f"[all claims]({page_of(name)}.md).", "", *entry(name, claim), *beside(name), ""]  # fmt: skip
+    others = ["# Other studies", "", NOTE, "", "After this page you know what holds of studies beside those of the "
+              "[five papers](reproduction.md)."]  # fmt: skip
+    for name in OTHERS:
+        others += ["", *("#" * line.startswith("#") + line for line in judged(name))]
+    papers = {page_of(name): "\n".join([*judged(name), ""]) for name in FRONT}
+    return {"reproduction": "\n".join([*lines, RULES]), **papers, page_of(): "\n".join([*others, ""])}
+
+
+def entry(name: str, claim: dict[str, str]) -> Iterator[str]:
+    """Yield a headline, its verdict, what was measured in a sentence, and its figure."""
+    yield from (f"**{claim['claim']}**", "")
+    instead = f" ({note})" if (note := parted(claim["words"])[1]) else ""
+    yield from (f"**{claim['verdict'].capitalize()}**{instead}. {brief(name, claim, SENTENCE, SENTENCE)}", "")
+    yield from (f"![{claim['figure']}]({figure_of(name, claim)})", "")
+
+
+def page_of(name: str = "") -> str:
+    """Return the name of the page that has all claims of a study."""
+    return f"reproduction-{name if name in FRONT else 'others'}"
+
+
+def beside(name: str) -> Iterator[str]:
+    """Yield a table of the paper's numbers that the front page shows, with the measured ones."""
+    keys = ("part", "row", "column")
+    rows = [row for row in rows_of(name) if row["paper"]]
+    rows = [row for row in rows if re.search(FRONT[name].shown, "; ".join(row[key] for key in keys))]
+    common = [key for key in keys if len({row[key] for row in rows}) == 1]
+    if rows:
+        yield from (f"| {', '.join(rows[0][key] for key in common)} | paper | here |", "| --- | --- | --- |")
+    for row in rows:
+        low, high = (f"{float(row[key] or row['ours']):.3g}" for key in ("low", "high"))
+        label = ", ".join(row[key] for key in keys if key not in common)
+        interval = f" ({low} to {high})" * (low != high)
+        yield f"| {label} | {float(row['paper']):.3g} | {float(row['ours']):.3g}{interval} |"
+
+
+def judged(name: str) -> Iterator[str]:
+    """Yield the lines of a page about a study: all claims, figures, deviations and where the tables are.
+
+    A paper's page says of every claim what was measured, that of the other studies of their headlines alone.
+    """
+    paper, claims, about = find_paper(name), claims_of(name), next(iter(rows_of(f"{name}-about")), {})
+    runs = f": {about['runs']} runs, {about['minutes']} minutes" if about else ""
+    links = f"[What decides]({paper.page}), " * bool(paper.page) + "[rules](reproduction.md#how-a-claim-is-judged)"
+    yield from (f"# {paper.title}", "", *([NOTE, ""] if name in FRONT else []))
+    yield from (f"By `simfl reproduce {argument_of(name)}`{runs}. {links}.", "")
+    figures, measured = dict(paper.figures), ["what was measured"]
+    if name not in FRONT:
+        for claim in (claim for claim in claims if claim["headline"] == "true"):
+            yield from entry(name, claim)
+            figures.pop(claim["figure"], None)
+        claims, measured = [claim for claim in claims if claim["headline"] != "true"], []
+    yield from (f"| {' | '.join(['claim', 'verdict', *measured])} |", "| --- | --- |" + " --- |" * len(measured))
+    notes: dict[str, str] = {}
+    for claim in claims:
+        words, note = parted(claim["words"])
+        mark = f" {notes.setdefault(note, '¹²³⁴⁵⁶⁷⁸⁹'[len(notes)])}" if note else ""
+        cells = [_cell(brief(name, claim, CELL, LONGEST)) for _ in measured]
+        yield f"| {' | '.join([claim['claim'], f'**{words}**{mark}', *cells])} |"
+    if notes:
+        yield from ("", "; ".join(f"{mark} {note}" for note, mark in notes.items()) + ".")
+    for figure, (caption, _) in figures.items():
+        if (DOCS / FIGURES / name / f"{figure}.png").exists():
+            yield from ("", f"![{caption}]({(FIGURES / name / figure).as_posix()}.png)")
+    if paper.deviations:
+        yield from ("", "## What differs from the paper", "", *(f"- {_cell(line)}" for line in paper.deviations))
+    tables = [f"[{word}](../results/reference/{name}{table}.csv)" for word, table in TABLE_NAMES.items()]
+    yield from ("", "## Tables", "", f"{', '.join(tables)}.")
+
+
+def parted(words: str) -> tuple[str, str]:
+    """Return a verdict in words without counts of zero at its end, and what stands in for the paper's model or data."""
+    note = re.search(r" \((.*)\)", words)
+    return re.sub(r" \(.*\)|, 0 undecided", "", words), note[1] if note else ""
+
+
+def brief(name: str, claim: dict[str, str], most: int, longest: int) -> str:
+    """Return a claim's measurements, one reading of each result, in at most `most` characters.
+
+    It takes up to `longest` where the first measurement needs it.
+    """
+    if len(claim["evidence"]) <= most:
+        return _sentence(claim["evidence"])
+    readings = [row for row in rows_of(f"{name}-readings") if row["claim"] == claim["claim"]]
+    if not readings:
+        return textwrap.shorten(claim["evidence"], longest, placeholder=" …")
+    some = [max((row for row in readings if row["held"] == held), key=lambda row: row["own"] == "true")
+            for held in dict.fromkeys(row["held"] for row in readings)]  # fmt: skip
+    some.sort(key=lambda row: (row["own"] != "true", claim["verdict"] not in RESULTS_OF[row["held"]][2]))
+    first, *others = some
+    label = " nearest to the paper" if first["own"] == "true" else f" under {first['reading']}" * (len(readings) > 1)
+    start, rest = RESULTS_OF[first["held"]][0], [RESULTS_OF[row["held"]][0] for row in others]
+    room = most - len(start) - len(_elsewhere(rest)) - 1
+    label_of_one = label * (first["own"] == "true")
+    text = start + (measured(first, room, label) or measured(first, room + longest - most, label_of_one, 1))
+    for row in others:
+        start = f"{text}; {rest[0]} elsewhere"
+        if not (parts := measured(row, most - len(start) - len(_elsewhere(rest[1:])) - 1, "")):
+            break
+        text, rest = start + parts, rest[1:]
+    text += _elsewhere(rest)
+    for needed in re.findall("It would take: .*", claim["evidence"]):
+        text += f"; i{needed[1:]}" * (len(text) + len(needed) + 3 <= most)
+    return _sentence(text)
+
+
+def measured(row: dict[str, str], room: int, start: str, most: int = 9) -> str:
+    """Return what was measured under a reading, by the parts that give its result; "" without the room for one."""
+    mark = RESULTS_OF[row["held"]][1]
+    parts = re.split(r"; (?![^()]*\))", row["evidence"])
+    parts = [part.removesuffix(mark) for part in parts if mark and part.endswith(mark)] or parts
+    for count in range(min(most, len(parts)), 0, -1):
+        text = f"{start}: {'; '.join(parts[:count])}" + " …" * (count < len(parts))
+        if len(text) <= room:
+            return text
+    return ""
+
+
+def _elsewhere(results: Sequence[str]) -> str:
+    return f"; {' or '.join(results)} elsewhere" if results else ""
 
 
 def _sentence(text: str) -> str:
-    return text[:1].upper() + text[1:].rstrip(".") + "."
+    return text[:1].upper() + text[1:].rstrip(".") + "." * (text[-1:] != "…")
 
 
 def _cell(text: str) -> str:
@@ -262,6 +385,7 @@ if __name__ == "__main__":
         sys.exit()
     if len(sys.argv) > 1:
         take_over(Path(sys.argv[1]))
-    TARGET.write_text(page(older()), encoding="utf-8")
-    README.write_text(readme(README.read_text(encoding="utf-8"), older()), encoding="utf-8")
-    draw_headlines(TARGET.parent / HEADLINES)
+    for name, text in pages().items():
+        (DOCS / f"{name}.md").write_text(text, encoding="utf-8")
+    README.write_text(between(README.read_text(encoding="utf-8"), [*card()]), encoding="utf-8")
+    RESULTS.write_text(readme(RESULTS.read_text(encoding="utf-8"), older()), encoding="utf-8")

@@ -24,7 +24,7 @@ from simfl.records.sweeps import Sweep
 from simfl.scenario import Scenario
 from simfl.scenario.fields import DISCRIMINATORS
 from simfl.studies.about import ABOUT_FIELDS
-from simfl.studies.pages import CLAIM_FIELDS, NUMBER_FIELDS, READING_FIELDS
+from simfl.studies.pages import CLAIM_FIELDS, LOST_FIELDS, NUMBER_FIELDS, READING_FIELDS
 from simfl.studies.reproducing import PAPERS
 
 ROOT = Path(__file__).parents[1]
@@ -51,33 +51,55 @@ def test_the_reference_mentions_every_field_that_has_a_schema():
     assert fields - described <= set(DISCRIMINATORS)
 
 
+REPRODUCTION = runpy.run_path(str(ROOT / "docs" / "make_reproduction.py"))
+
+
 def test_verdicts_on_pages_are_those_of_the_tables():
-    written = runpy.run_path(str(ROOT / "docs" / "make_reproduction.py"))
-    text = written["TARGET"].read_text(encoding="utf-8")
-    assert text == written["page"](written["written_line"](text)), "run docs/make_reproduction.py"
+    pages = REPRODUCTION["pages"]()
+    assert {f"{name}.md" for name in pages} == {path.name for path in (ROOT / "docs").glob("reproduction*.md")}
+    for name, text in pages.items():
+        assert text == (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8"), "run docs/make_reproduction.py"
     for name in PAPERS:
-        claims = written["claims_of"](name)
+        page, claims = pages[REPRODUCTION["page_of"](name)], REPRODUCTION["claims_of"](name)
         assert claims, f"no verdicts on {name} in results/reference/"
-        page = (ROOT / "docs" / f"reproduction-{name}.md").read_text(encoding="utf-8")
         for claim in claims:
-            assert f"| {claim['claim']} | **{claim['words']}** |" in page
+            row = f"| {claim['claim']} | **{REPRODUCTION['parted'](claim['words'])[0]}**"
+            assert row in page or f"**{claim['claim']}**\n\n**{claim['verdict'].capitalize()}**" in page
             figure = ROOT / "docs" / "figures" / "reproduction" / name / f"{claim['figure']}.png"
             assert not claim["figure"] or figure.exists()
 
 
+def test_pages_of_verdicts_are_short():
+    pages = {path.stem: path.read_text(encoding="utf-8") for path in (ROOT / "docs").glob("reproduction*.md")}
+    assert sum(len(text.split()) for text in pages.values()) <= 10_000
+    cells = re.findall(r"(?<=\| ).*?(?= \|)", "\n".join(pages.values()))
+    assert max(map(len, cells)) <= 300, "the rest is in the tables"
+    front = re.split("^## ", pages["reproduction"], flags=re.MULTILINE)[1:-1]
+    for (name, paper), text in zip(REPRODUCTION["FRONT"].items(), front, strict=True):
+        assert text.lower().startswith(f"{paper.short}\n".lower())
+        ((word, sentence),) = re.findall(r"^\*\*([\w ]+)\*\*(?: \(.*?\))?\. (.*\d.*)$", text, re.MULTILINE)
+        assert word.lower() == REPRODUCTION["headline"](name)["verdict"]
+        assert len(sentence) <= 200
+        assert text.count("](figures/") == text.count("| paper | here |") == 1
+
+
+def test_the_readme_has_a_row_for_each_of_the_five_papers():
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert text == REPRODUCTION["between"](text, [*REPRODUCTION["card"]()]), "run docs/make_reproduction.py"
+    for name, paper in REPRODUCTION["FRONT"].items():
+        (row,) = re.findall(rf"^\| .*/{paper.scenario}\).*$", text, re.MULTILINE)
+        assert f"| **{REPRODUCTION['headline'](name)['verdict']}** |" in row
+        assert yaml.safe_load((ROOT / "scenarios" / paper.scenario).read_text())["algorithm"]["kind"] == paper.kind
+
+
 def test_the_readme_of_results_has_the_verdicts_and_explains_every_column():
-    written = runpy.run_path(str(ROOT / "docs" / "make_reproduction.py"))
-    text = written["README"].read_text(encoding="utf-8")
-    assert text == written["readme"](text, written["written_line"](text)), "run docs/make_reproduction.py"
-    assert (ROOT / "docs" / written["HEADLINES"]).exists()
-    papers = {name for name, _ in written["headlines"]()}
-    others = {"asynchrony", "byzantine_gossip", "network_privacy", "user_privacy"}
-    assert papers == set(written["SHORT"]) == {*PAPERS} - others, "the five papers"
-    for name, claim in written["headlines"]():
-        counts = f"| {claim['yes']} | {claim['no']} | {claim['undecided']} |"
-        assert f"| {claim['claim']} | **{claim['verdict']}** {counts}" in text, name
+    text = REPRODUCTION["RESULTS"].read_text(encoding="utf-8")
+    assert text == REPRODUCTION["readme"](text, REPRODUCTION["written_line"](text)), "run docs/make_reproduction.py"
+    papers = {name for name, _ in REPRODUCTION["headlines"]()}
+    assert len(papers) == 5
+    assert papers == set(REPRODUCTION["FRONT"]) < {*PAPERS}, "the five papers"
     columns = set(re.findall(r"`(\w+)`", "".join(line.split("|")[1] for line in text.splitlines() if line[:1] == "|")))
-    assert {*NUMBER_FIELDS, *CLAIM_FIELDS, *READING_FIELDS, *ABOUT_FIELDS} <= columns
+    assert {*NUMBER_FIELDS, *CLAIM_FIELDS, *READING_FIELDS, *LOST_FIELDS, *ABOUT_FIELDS} <= columns
 
 
 def test_what_made_the_tables_is_listed_where_it_was_recorded(tmp_path):

@@ -45,8 +45,9 @@ def test_every_page_is_in_the_menu_and_links_out_of_the_site_become_text():
     assert sorted(placed) == sorted([*pages, *notebooks]), "each once"
     assert conf["TITLES"].keys() <= set(placed)
     text = "[a](../scenarios/demo/sync.yaml) [b](../CONTRIBUTING.md#an-algorithm) [c](../no/such.file) ![d](../x.png)"
+    text += " [e](../results/reference/mapa.csv)"
     assert conf["for_the_site"]("privacy", text) == (
-        "a [b](contributing.md#an-algorithm) [c](../no/such.file) ![d](../x.png)"
+        "a [b](contributing.md#an-algorithm) [c](../no/such.file) ![d](../x.png) [e](../results/reference/mapa.csv)"
     )
     lines = ["Add |x| to `a * b`, as in", "", "    x = a * b", "", "Args:", "    options: **all**."]
     assert conf["docstring"](lines) == [
