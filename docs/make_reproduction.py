@@ -87,7 +87,8 @@ INTRODUCTION = f"""\
 {NOTE}
 
 After this page you know what holds of the headlines of five papers. A word says it, and a sentence says by how much.
-[The other studies](reproduction-others.md) are of no single paper, or compare many methods.
+A paper leaves settings open: "nearest to the paper" is the choice nearest to its text, and "elsewhere" are other
+choices. [The rules](#how-a-claim-is-judged) are below, and [the other studies](reproduction-others.md) on a page.
 """
 RULES = f"""\
 ## How a claim is judged
