@@ -183,11 +183,12 @@ def card() -> Iterator[str]:
     yield from ("| paper | algorithm | scenario | command | verdict on its headline | figure |", "|" + " --- |" * 6)
     for name, front in FRONT.items():
         paper, claim = find_paper(name), headline(name)
-        link = f"[{paper.title}](docs/{paper.page})"
+        link = f"[{front.short}](docs/{paper.page}): {paper.title}"
         scenario = f"[{Path(front.scenario).stem}](scenarios/{front.scenario})"
         figure = f"[figure](docs/{figure_of(name, claim)})"
         command = f"`simfl reproduce {argument_of(name)}`"
-        yield f"| {link} | `{front.kind}` | {scenario} | {command} | **{claim['verdict']}** | {figure} |"
+        verdict = f"[**{claim['verdict']}**](docs/{page_of(name)}.md)"
+        yield f"| {link} | `{front.kind}` | {scenario} | {command} | {verdict} | {figure} |"
 
 
 def figure_of(name: str, claim: dict[str, str]) -> str:
@@ -331,7 +332,7 @@ def brief(name: str, claim: dict[str, str], most: int, longest: int) -> str:
 
     It takes up to `longest` where the first measurement needs it.
     """
-    if len(claim["evidence"]) <= most:
+    if len(claim["evidence"]) < most:
         return _sentence(claim["evidence"])
     readings = [row for row in rows_of(f"{name}-readings") if row["claim"] == claim["claim"]]
     if not readings:

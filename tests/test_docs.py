@@ -88,7 +88,7 @@ def test_the_readme_has_a_row_for_each_of_the_five_papers():
     assert text == REPRODUCTION["between"](text, [*REPRODUCTION["card"]()]), "run docs/make_reproduction.py"
     for name, paper in REPRODUCTION["FRONT"].items():
         (row,) = re.findall(rf"^\| .*/{paper.scenario}\).*$", text, re.MULTILINE)
-        assert f"| **{REPRODUCTION['headline'](name)['verdict']}** |" in row
+        assert f"| [**{REPRODUCTION['headline'](name)['verdict']}**](docs/reproduction-{name}.md) |" in row
         assert yaml.safe_load((ROOT / "scenarios" / paper.scenario).read_text())["algorithm"]["kind"] == paper.kind
 
 

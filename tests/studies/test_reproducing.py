@@ -93,6 +93,7 @@ def test_a_study_is_run_and_its_claims_are_judged(quick):
         (about,) = csv.DictReader(file)
     assert (about["command"], about["simfl"]) == ("simfl reproduce made-up --quick", __version__)
     assert about["runs"] == "2 of 2"
+    assert (quick.page.parent / "made_up-quick-lost.csv").read_text() == "runs,ended\n"
     assert about["processor"]
     assert "/" not in "".join(about[key] for key in ("command", "commit", "minutes")), "no paths"
 
