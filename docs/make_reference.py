@@ -290,6 +290,7 @@ def _describe(annotation: Any, metadata: Sequence[Any] = ()) -> str:
     if origin is Annotated:
         return _describe(inner[0], inner[1:])
     if origin is Literal:
+        inner = tuple(map(str, inner))
         return " or ".join([", ".join(inner[:-1]), inner[-1]] if len(inner) > 1 else inner)
     if origin in (Union, types.UnionType):
         return " or ".join("null" if part is type(None) else _describe(part) for part in inner)

@@ -1,9 +1,10 @@
-"""A small residual network for color images: stages of 16, 32 and 64 channels.
+"""Residual networks for color images, among them ResNet-18.
 
 He et al. 2016, "Deep Residual Learning for Image Recognition", section 4.2, https://arxiv.org/abs/1512.03385: its
 networks for CIFAR-10 have 6n + 2 layers; here n = `blocks`, with projections where the shape changes, and with group
 instead of batch normalization (Wu and He 2018, https://arxiv.org/abs/1803.08494), since per-example gradients are
-meaningless if the examples of a batch are mixed.
+meaningless if the examples of a batch are mixed. With `channels: [64, 128, 256, 512]` and two blocks per stage it is
+ResNet-18 as it is trained on CIFAR-10: a first convolution of 3 x 3 and no pooling before the stages.
 """
 
 from __future__ import annotations
@@ -16,22 +17,36 @@ from simfl.models.layered import AbstractImageClassifier, Pass
 from simfl.models.layers import AbstractLayer, Convolution, Dense, GroupNorm
 from simfl.models.lazy import jax
 
-STAGES = (16, 32, 64)
 GROUP_CHANNELS = 8
 """Channels of a normalization group."""
 
 
+def check_channels(kind: str, channels: tuple[int, ...]) -> None:
+    """Reject numbers of channels that normalization cannot divide into groups.
+
+    Raises:
+        ValueError: one is not a positive multiple of 8.
+    """
+    if not channels or any(not isinstance(count, int) or count < 1 or count % GROUP_CHANNELS for count in channels):
+        raise ValueError(
+            f"{kind}: channels: expected one or more positive multiples of {GROUP_CHANNELS}, found {channels}"
+        )
+
+
 @dataclass(frozen=True)
 class ResNet(AbstractImageClassifier):
-    """Residual network with 6 * blocks + 2 layers: 77,850 parameters for CIFAR-10.
+    """Residual network with 2 * stages * blocks + 2 layers.
 
-    The side of images must be divisible by 4. Layout: a convolution of 3 x 3 and its normalization; then per block
-    convolution, normalization, convolution, normalization and, where stages change, the 1 x 1 projection; finally the
-    dense layer [c, 64] with biases [c]. Convolutions are [out, in, k, k] without bias, normalizations gains [channels]
-    and then biases [channels]. Two blocks per stage give 175,258 parameters.
+    Stages after the first halve the side of images, which must be divisible by 2 for each of them. Layout: a
+    convolution of 3 x 3 and its normalization; then per block convolution, normalization, convolution, normalization
+    and, where channels change, the 1 x 1 projection, with its normalization if `normalized_projections`; finally the
+    dense layer [c, channels[-1]] with biases [c]. Convolutions are [out, in, k, k] without bias, normalizations gains
+    [channels] and then biases [channels]. For CIFAR-10 the default has 77,850 parameters, ResNet-18 11,173,962.
     """
 
     blocks: int = 1
+    channels: tuple[int, ...] = (16, 32, 64)
+    normalized_projections: bool = False
 
     kind: ClassVar[str] = "resnet"
     summary: ClassVar[str] = "small residual network with group normalization, for CIFAR-10"
@@ -40,8 +55,11 @@ class ResNet(AbstractImageClassifier):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if (side := self.image[0]) % 4:
-            raise ValueError(f"resnet: input_shape: expected a side divisible by 4, found {side}; use kind: lenet5")
+        check_channels(self.kind, self.channels)
+        if (side := self.image[0]) % (parts := 2 ** (len(self.channels) - 1)):
+            raise ValueError(
+                f"resnet: input_shape: expected a side divisible by {parts}, found {side}; use kind: lenet5"
+            )
         if self.blocks < 1:
             raise ValueError(f"resnet: blocks: expected an integer >= 1, found {self.blocks}")
 
@@ -56,15 +74,17 @@ class ResNet(AbstractImageClassifier):
             layers.append(convolution)
             layers.append(GroupNorm(convolution.output_side, filters, filters // GROUP_CHANNELS))
 
-        normalized(channels, STAGES[0], side, stride=1)
-        channels = STAGES[0]
+        normalized(channels, self.channels[0], side, stride=1)
+        channels = self.channels[0]
         for filters, stride in self._strides():
             normalized(channels, filters, side, stride)
             normalized(filters, filters, side // stride, stride=1)
             if stride > 1:
                 layers.append(Convolution(side, channels, filters, kernel=1, stride=stride, bias=False))
+                if self.normalized_projections:
+                    layers.append(GroupNorm(side // stride, filters, filters // GROUP_CHANNELS))
             channels, side = filters, side // stride
-        return (*layers, Dense(STAGES[-1], self.num_classes))
+        return (*layers, Dense(self.channels[-1], self.num_classes))
 
     def forward(self, apply: Pass, x: Array) -> Array:
         """Return the logits, f32[c, b]."""
@@ -72,6 +92,8 @@ class ResNet(AbstractImageClassifier):
         for _, stride in self._strides():
             residual = apply(apply(jax.nn.relu(apply(apply(h)))))
             shortcut = apply(h) if stride > 1 else h
+            if stride > 1 and self.normalized_projections:
+                shortcut = apply(shortcut)
             h = jax.nn.relu(residual + shortcut)
         return apply(h.mean(axis=(1, 2)))
 
@@ -79,6 +101,6 @@ class ResNet(AbstractImageClassifier):
         """Return (filters, stride) of each block; later stages begin with stride 2."""
         return [
             (filters, 2 if stage > 0 and block == 0 else 1)
-            for stage, filters in enumerate(STAGES)
+            for stage, filters in enumerate(self.channels)
             for block in range(self.blocks)
         ]

@@ -111,11 +111,31 @@ class LeNet5(ModelConfig):
 
 
 class ResNet(ModelConfig):
-    """A small residual convolutional network for CIFAR-10, with group normalization."""
+    """A residual convolutional network for CIFAR-10, with group normalization.
+
+    ResNet-18 is {blocks: 2, channels: [64, 128, 256, 512], normalized_projections: true}.
+    """
 
     convolutional: ClassVar[bool] = True
     kind: Literal["resnet"] = variant("resnet")
-    blocks: Count = option(1, "residual blocks in each of the three stages: 6 blocks + 2 layers")
+    blocks: Count = option(1, "residual blocks in each stage: 2 stages * blocks + 2 layers")
+    channels: Annotated[tuple[Count, ...], Field(min_length=1)] = option(
+        (16, 32, 64), "channels of each stage, multiples of 8; each stage after the first halves the side"
+    )
+    normalized_projections: Flag = option(
+        False, "normalize the 1 x 1 projections between stages, too, as ResNet-18 does"
+    )
+
+
+class Vgg(ModelConfig):
+    """VGG-11, 13, 16 or 19 for CIFAR-10, with group normalization and one dense layer."""
+
+    convolutional: ClassVar[bool] = True
+    kind: Literal["vgg"] = variant("vgg")
+    depth: Literal[11, 13, 16, 19] = option(19, "layers with weights in the paper, of which three were dense")
+    channels: Annotated[tuple[Count, ...], Field(min_length=5, max_length=5)] = option(
+        (64, 128, 256, 512, 512), "channels of each of the five stages, multiples of 8"
+    )
 
 
 class SequenceModel(ModelConfig):
@@ -162,4 +182,4 @@ class ExternalModel(ModelConfig, OwnCode):
         return self.targets == "values"
 
 
-CORE = Linear | Quadratic | Logistic | OneVsAll | Softmax | Svm | Mlp | Cnn | LeNet5 | ResNet | Lstm | Transformer
+CORE = Linear | Quadratic | Logistic | OneVsAll | Softmax | Svm | Mlp | Cnn | LeNet5 | ResNet | Vgg | Lstm | Transformer

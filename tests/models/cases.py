@@ -36,6 +36,10 @@ MODELS: dict[str, AbstractModel] = {
     "cnn": build_model("cnn", input_shape=(8, 8), num_classes=10, activation="tanh"),
     "lenet5": build_model("lenet5", input_shape=(64,), num_classes=10),
     "resnet": build_model("resnet", input_shape=(8, 8, 3), num_classes=10),
+    "resnet, normalized projections": build_model(
+        "resnet", input_shape=(8, 8, 3), num_classes=10, channels=(8, 16), normalized_projections=True
+    ),
+    "vgg": build_model("vgg", input_shape=(8, 8, 3), num_classes=10, depth=11, channels=(8, 8, 8, 8, 8)),
     "lstm": build_model("lstm", input_shape=(4,), num_classes=5, width=3, layers=2, positions="last", l2=0.01),
     "transformer": build_model("transformer", input_shape=(4,), num_classes=5, width=4),
 }

@@ -19,7 +19,8 @@ def test_options_are_those_of_the_classes() -> None:
         "softmax": ("intercept",),
         "mlp": ("hidden", "activation"),
         "lenet5": ("activation",),
-        "resnet": ("blocks",),
+        "resnet": ("blocks", "channels", "normalized_projections"),
+        "vgg": ("depth", "channels"),
         "svm": ("intercept", "loss_kind"),
         "cnn": ("filters", "activation"),
         "lstm": ("positions", "width", "layers"),
@@ -38,7 +39,7 @@ BROKEN: list[tuple[str, dict[str, Any], str]] = [
         "sofmax",
         {},
         "model: kind: expected one of cnn, lenet5, linear, logistic, lstm, mlp, one_vs_all, quadratic, resnet, "
-        "softmax, svm, transformer, found 'sofmax'; did you mean 'softmax'?",
+        "softmax, svm, transformer, vgg, found 'sofmax'; did you mean 'softmax'?",
     ),
     ("mlp", {"hiden": (3,)}, "model: mlp has no option 'hiden'; it takes hidden, activation; did you mean 'hidden'?"),
     ("lenet5", {"hidden": (3,)}, "model: lenet5 has no option 'hidden'; it takes activation"),
@@ -89,6 +90,17 @@ BROKEN: list[tuple[str, dict[str, Any], str]] = [
         "resnet: input_shape: expected a side divisible by 4, found 30; use kind: lenet5",
     ),
     ("resnet", {"input_shape": (32, 32, 3), "blocks": 0}, "resnet: blocks: expected an integer >= 1, found 0"),
+    (
+        "resnet",
+        {"input_shape": (32, 32, 3), "channels": (12,)},
+        "resnet: channels: expected one or more positive multiples of 8, found (12,)",
+    ),
+    ("vgg", {"input_shape": (32, 32, 3), "depth": 12}, "vgg: depth: expected one of 11, 13, 16, 19, found 12"),
+    (
+        "vgg",
+        {"input_shape": (32, 32, 3), "channels": (8,)},
+        "vgg: channels: expected one number for each of 5 stages, found (8,)",
+    ),
     ("lstm", {"width": 0}, "lstm: width: expected an integer >= 1, found 0"),
     ("lstm", {"positions": "lst"}, "lstm: positions: expected all or last, found 'lst'; did you mean 'last'?"),
     (

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import numpy as np
 import pytest
@@ -10,10 +12,15 @@ from simfl.models import build_model
 
 from .cases import KEY, MODELS, initial, quick_jit
 
+RESNET18 = {"blocks": 2, "channels": (64, 128, 256, 512), "normalized_projections": True}
 
-@pytest.mark.parametrize(("blocks", "size"), [(1, 77_850), (2, 175_066)])
-def test_the_number_of_parameters_is_as_documented(blocks: int, size: int) -> None:
-    model = build_model("resnet", input_shape=(32, 32, 3), num_classes=10, blocks=blocks)
+
+@pytest.mark.parametrize(
+    ("options", "size"), [({}, 77_850), ({"blocks": 2}, 175_066), (RESNET18, 11_173_962)], ids=["8", "14", "ResNet-18"]
+)
+def test_the_number_of_parameters_is_as_documented(options: dict[str, Any], size: int) -> None:
+    """ResNet-18 has as many as the usual one for CIFAR-10 with batch normalization."""
+    model = build_model("resnet", input_shape=(32, 32, 3), num_classes=10, **options)
     assert model.size == size
     assert jax.eval_shape(model.init, KEY).shape == (size,)
     outputs = jax.eval_shape(
