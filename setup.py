@@ -29,6 +29,7 @@ HOT = (
     "simfl/algorithms/fedbuff.py",
     "simfl/algorithms/gossip_learning.py",
     "simfl/algorithms/local_rounds.py",
+    "simfl/algorithms/mixing.py",
     "simfl/algorithms/neighbor_rounds.py",
     "simfl/algorithms/server.py",
     "simfl/algorithms/staleness.py",

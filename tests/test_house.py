@@ -69,7 +69,7 @@ MOST_GUESTS = 3
 WEIGHTS = {
     "": 1200,
     "accounts": 1381,
-    "algorithms": 9632,
+    "algorithms": 9748,
     "assembly": 4300,
     "attacks": 4456,
     "bench": 1344,
@@ -90,7 +90,7 @@ WEIGHTS = {
     "tape": 5908,
     "world": 5482,
 }
-MOST_LINES = {"core": 61419, "all": 88462, "tests": 67607}
+MOST_LINES = {"core": 61535, "all": 88578, "tests": 67607}
 
 
 @dataclass(frozen=True)
@@ -256,8 +256,8 @@ def test_no_room_is_heavier_than_the_table_of_weights_says():
 
 #: What acts on sums of updates, as attributes of training or of an algorithm.
 ON_SUMS = {"aggregation", "allowances", "cohorts", "hostility", "rule", "secure_sum"}
-#: Where these stand; the last three combine models without a server's sum.
-KNOW_SUMS = {"base", "server", "sums", "cohorts", "secure_sums", "adpsgd", "decentralized_sgd", "sync_sgd"}
+#: Where these stand; the last two combine models without a server's sum or a neighbor's.
+KNOW_SUMS = {"base", "server", "sums", "cohorts", "secure_sums", "mixing", "adpsgd", "sync_sgd"}
 
 
 def test_algorithms_do_not_know_what_happens_to_a_sum():

@@ -35,6 +35,7 @@ class Matcha(DecentralizedSGD):
     what_travels: ClassVar[str] = "models, to the neighbors in the matchings of the round"
     what_is_private: ClassVar[str] = "an example (`gaussian`, `laplace_l2`, `laplace`) or a client (`gaussian_update`)"
     aggregates: ClassVar[frozenset[Among]] = frozenset()
+    means_are_common: ClassVar[bool] = False
 
     def set_up(self, budget: float = 0.5) -> None:  # type: ignore[override]
         """Take the options.
@@ -43,7 +44,6 @@ class Matcha(DecentralizedSGD):
             budget: the share of matchings that are active in a round on average, in (0, 1].
         """
         super().set_up()
-        self._complete = False  # what is averaged differs from client to client
         self.matchings = matchings_of(self.world.topology)
         each = laplacians(self.matchings, self.num_clients)
         self.chances = probabilities(each, budget)

@@ -214,8 +214,8 @@ class GraphRounds(NeighborRounds):
         missing = ", ".join(map(str, self.missing(client, round_num)))
         return f"waits for the model of round {round_num} of client {missing}"
 
-    def received(self, me: int, round_num: int) -> tuple[Number, list[tuple[Number, Any]]]:
-        """Return the client's own weight, and the messages of a round with theirs.
+    def received(self, me: int, round_num: int) -> tuple[Number, list[tuple[int, Number, Any]]]:
+        """Return the client's own weight, and senders, weights and messages of a round.
 
         The weight of neighbors that sent nothing goes to the client itself. Messages are taken out of the inbox.
         """
@@ -228,5 +228,5 @@ class GraphRounds(NeighborRounds):
             if message is None:
                 own_weight += weight
             else:
-                messages.append((weight, message))
+                messages.append((j, weight, message))
         return own_weight, messages

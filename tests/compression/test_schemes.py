@@ -117,7 +117,7 @@ def distances(scheme, compressor, gamma, rounds, clients=9):
 
     def prepare(algorithm):
         def look():
-            shown = algorithm._scheme.shown
+            shown = algorithm._means.scheme.shown
             x, shown = (algorithm.tape.values([of[k] for k in range(clients)]) for of in (algorithm.model, shown))
             seen.append((np.square(x - models.mean(axis=0)).sum(), np.square(x - shown).sum()))
 

@@ -1,0 +1,148 @@
+"""What neighbors show each other in a round, and what a client makes of it.
+
+An algorithm sends `show` to each neighbor, with `bytes`, and replaces its model by `mix` of the messages. It does not
+know what else happens to models on their way:
+
+- `Mixing`: the mean of models, and of the states of optimizers if these travel;
+- `CompressedMixing`: compressed messages, by a scheme of gossip that remembers what neighbors know;
+- `RuledMixing`: what a robust rule makes of the models, after attackers have replaced theirs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from mypy_extensions import mypyc_attr
+
+from simfl.algorithms.aggregation import Aggregation, Message, Weighted
+from simfl.algorithms.base import Algorithm
+from simfl.algorithms.optimizers import Optimizer, State
+from simfl.compiled import Integer, Number
+from simfl.compression.base import AbstractScheme
+from simfl.compression.schemes import SCHEMES
+from simfl.tape.recording import Model
+
+
+class Shown(NamedTuple):
+    """A message: a model, and the state of an optimizer if it travels."""
+
+    model: Model
+    state: State | None
+
+
+#: A sender, its weight at the receiver, and its message.
+Heard = tuple[int, Number, Shown]
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Mixing:
+    """The mean of models.
+
+    Args:
+        owner: has the tape, the optimizer and the plan of training.
+    """
+
+    def __init__(self, owner: Algorithm) -> None:
+        self.tape = owner.tape
+        self.optimizer: Optimizer | None = owner.optimizer
+        self.model_bytes = owner.training.model_bytes
+        #: Models that enter a mean beside those of the messages and the client's own.
+        self.beside = 0
+
+    def show(self, me: Integer, model: Model) -> Shown:
+        """Return what the client sends to its neighbors in a round."""
+        return Shown(model, None if self.optimizer is None else self.optimizer.shown(me))
+
+    def bytes(self, me: Integer, neighbor: Integer, round_num: Integer, first_round: Number) -> int:
+        """Return the size of a message of the round, and note that it is sent."""
+        return self.model_bytes
+
+    def mix(self, me: Integer, round_num: Integer, own: Weighted, heard: Sequence[Heard]) -> Model:
+        """Return the client's model after the messages of a round, and average the states."""
+        if self.optimizer is not None:
+            states = [(weight, message.state) for _, weight, message in heard]
+            self.optimizer.average(me, [*states, (own.weight, self.optimizer.shown(me))])
+        return self.made(me, round_num, own, heard)
+
+    def made(self, me: Integer, round_num: Integer, own: Weighted, heard: Sequence[Heard]) -> Model:
+        """Return what is made of the models."""
+        terms: list[tuple[Number, Model]] = [(weight, message.model) for _, weight, message in heard]
+        return self.tape.combine(*terms, (own.weight, own.model))
+
+    def after(self, me: Integer, model: Model, stepped: Model) -> Model:
+        """Return the client's next model, from those before and after its step."""
+        return stepped
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class CommonMixing(Mixing):
+    """The mean on a complete graph, which is computed once a round."""
+
+    def __init__(self, owner: Algorithm) -> None:
+        super().__init__(owner)
+        self._mean: tuple[tuple[int, int], Model] | None = None
+
+    def made(self, me: Integer, round_num: Integer, own: Weighted, heard: Sequence[Heard]) -> Model:
+        """Return the mean of the round."""
+        if self._mean is None or self._mean[0] != (round_num, len(heard)):
+            terms: list[tuple[Number, Model]] = [(weight, message.model) for _, weight, message in heard]
+            terms.append((own.weight, own.model))
+            terms.sort(key=lambda term: -term[0])
+            self._mean = (round_num, len(heard)), self.tape.settle(self.tape.combine(*terms))
+        return self._mean[1]
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class CompressedMixing(Mixing):
+    """Compressed messages; states of optimizers are not averaged."""
+
+    def __init__(self, owner: Algorithm, scheme: AbstractScheme) -> None:
+        super().__init__(owner)
+        self.scheme, self.beside = scheme, 1
+
+    def show(self, me: Integer, model: Model) -> Shown:
+        """Return what neighbors have of the client's model after the message."""
+        return Shown(self.scheme.show(me, model), None)
+
+    def bytes(self, me: Integer, neighbor: Integer, round_num: Integer, first_round: Number) -> int:
+        """Return the size of a compressed message, or of a whole one if needed."""
+        return self.scheme.bytes(me, neighbor, round_num, first_round)
+
+    def mix(self, me: Integer, round_num: Integer, own: Weighted, heard: Sequence[Heard]) -> Model:
+        """Return what the scheme makes of the messages."""
+        return self.scheme.mix(me, own.model, [(weight, message.model) for _, weight, message in heard])
+
+    def after(self, me: Integer, model: Model, stepped: Model) -> Model:
+        """Return the scheme's correction of the step."""
+        return self.scheme.after(me, model, stepped)
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class RuledMixing(Mixing):
+    """What a robust rule makes of the models, after attackers have replaced theirs."""
+
+    def __init__(self, owner: Algorithm, aggregation: Aggregation) -> None:
+        super().__init__(owner)
+        self.aggregation = aggregation
+
+    def made(self, me: Integer, round_num: Integer, own: Weighted, heard: Sequence[Heard]) -> Model:
+        """Return what the rule makes of the models, in the order of their senders."""
+        mail = [Message(sender, message.model, weight) for sender, weight, message in heard]
+        return self.aggregation(me, sorted(mail), own)
+
+
+def mixing_of(owner: Algorithm, models: Sequence[Model], once: bool) -> Mixing:
+    """Return what the plan of training asks for.
+
+    Args:
+        owner: the algorithm.
+        models: the initial model of each client.
+        once: whether the means of all clients are equal.
+    """
+    aggregation, plan = owner.aggregator(), owner.training.compression
+    if plan is not None:
+        return CompressedMixing(owner, SCHEMES[plan.scheme](owner.tape, plan, dict(enumerate(models))))
+    if aggregation is not None:
+        return RuledMixing(owner, aggregation)
+    return CommonMixing(owner) if once else Mixing(owner)
