@@ -14,8 +14,8 @@ A package attaches itself by an entry point of the group `simfl.plugins` that na
         commands={"privacy mypaper": "simfl_mypaper.command:command"},
     )
 
-The papers, the live runs and the benchmarks that come with simfl use the same entry points. The core imports a module
-of a plugin when its catalogue is read, and not before.
+The papers, accounts, attacks, reports, live runs and benchmarks that come with simfl use the same entry points.
+The core imports a module of a plugin when its catalogue is read, and not before.
 """
 
 from __future__ import annotations
