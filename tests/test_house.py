@@ -90,7 +90,7 @@ WEIGHTS = {
     "tape": 5908,
     "world": 5482,
 }
-MOST_LINES = {"core": 61535, "all": 88578, "tests": 67607}
+MOST_LINES = {"core": 61535, "all": 88578, "tests": 67611}
 
 
 @dataclass(frozen=True)
