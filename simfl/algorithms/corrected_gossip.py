@@ -150,7 +150,7 @@ class CorrectedGossip(GraphRounds):
         if self._alone(round_num):
             return vectors
         pull = self._pulls[me]
-        messages = [(round(pull * w * _GRID) / _GRID, sent) for _, w, sent in self.received(me, round_num)[1]]
+        messages = [(round(pull * w * _GRID) / _GRID, sent) for w, sent in self.received(me, round_num)[1]]
         own_weight = 1.0 - sum(weight for weight, _ in messages)
         return tuple(
             self.tape.combine((own_weight, vector), *((weight, sent[place]) for weight, sent in messages))

@@ -74,7 +74,7 @@ class DecentralizedSGD(GraphRounds):
             if not (yield from self.wait_for(me, round_num)):
                 return
             step_size = self.step_size()
-            own_weight, heard = self.received(me, round_num)
+            own_weight, heard = self.heard(me, round_num)
             mixed = self._means.mix(me, round_num, Weighted(self.model[me], own_weight), heard)
             del heard
             self.merged(me, mixed)

@@ -214,7 +214,12 @@ class GraphRounds(NeighborRounds):
         missing = ", ".join(map(str, self.missing(client, round_num)))
         return f"waits for the model of round {round_num} of client {missing}"
 
-    def received(self, me: int, round_num: int) -> tuple[Number, list[tuple[int, Number, Any]]]:
+    def received(self, me: int, round_num: int) -> tuple[Number, list[tuple[Number, Any]]]:
+        """Return `heard` without the senders."""
+        own_weight, heard = self.heard(me, round_num)
+        return own_weight, [(weight, message) for _, weight, message in heard]
+
+    def heard(self, me: int, round_num: int) -> tuple[Number, list[tuple[int, Number, Any]]]:
         """Return the client's own weight, and senders, weights and messages of a round.
 
         The weight of neighbors that sent nothing goes to the client itself. Messages are taken out of the inbox.
