@@ -51,6 +51,12 @@ def python(folder, *words, code=0):
     return done.stdout + done.stderr
 
 
+#: The finder of an editable install would find a removed room in the sources.
+WITHOUT_SOURCES = """
+import sys
+sys.meta_path = [finder for finder in sys.meta_path if "editable" not in getattr(finder, "__module__", "")]
+"""
+
 #: Room -> rooms that need it.
 NEEDED = {
     "papers": (),
@@ -73,6 +79,7 @@ def test_the_core_works_without_an_attached_room(room, tmp_path):
         shutil.rmtree(tmp_path / "simfl" / name)
     rest = {name: place for name, place in ENTRY_POINTS.items() if not any(f"simfl.{one}" in place for one in removed)}
     describe(tmp_path, "simfl", rest)
+    (tmp_path / "sitecustomize.py").write_text(WITHOUT_SOURCES)
     assert len(rest) < len(ENTRY_POINTS)
     listed = python(tmp_path, "-m", "simfl", "list")
     words = {"papers": "deep_q_sgd", "live": "simfl live", "bench": "simfl bench", "reports": "simfl report"}
@@ -80,6 +87,8 @@ def test_the_core_works_without_an_attached_room(room, tmp_path):
     assert {name for name, word in words.items() if word not in listed} == {*removed}
     changes = ("--set", "stop={updates: 16}", "--set", "data={set: digits}")
     python(tmp_path, "-m", "simfl", "run", "scenarios/demo/sync.yaml", "--quiet", *changes)
+    if "reports" not in removed:
+        assert "report.html" in python(tmp_path, "-m", "simfl", "report", "results/demo-sync/001")
     python(tmp_path, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", "--rootdir", str(tmp_path), *QUICK)
 
 

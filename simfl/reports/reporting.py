@@ -35,5 +35,6 @@ def report(
         DataError: a folder is neither a run nor a sweep, or has no finished run.
         ScenarioError: the baseline is unknown, or the file cannot be written.
     """
+    # By name: this room does without accounts where they are not installed.
     check = pkgutil.resolve_name("simfl.accounts.check:check_run") if "accounts" in plugins.plugins() else None
     return write_report(folders_of(runs), out, target=target, baseline=baseline, check=check, tell=tell)
