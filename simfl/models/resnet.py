@@ -33,6 +33,12 @@ def check_channels(kind: str, channels: tuple[int, ...]) -> None:
         )
 
 
+def normalized(inputs: int, filters: int, side: int, stride: int = 1) -> tuple[Convolution, GroupNorm]:
+    """Return a convolution of 3 x 3 without bias, and its normalization."""
+    convolution = Convolution(side, inputs, filters, kernel=3, stride=stride, padding=1, bias=False)
+    return convolution, GroupNorm(convolution.output_side, filters, filters // GROUP_CHANNELS)
+
+
 @dataclass(frozen=True)
 class ResNet(AbstractImageClassifier):
     """Residual network with 2 * stages * blocks + 2 layers.
@@ -67,18 +73,11 @@ class ResNet(AbstractImageClassifier):
     def layers(self) -> tuple[AbstractLayer, ...]:
         """The layers in the order of `forward`."""
         side, channels = self.image
-        layers: list[AbstractLayer] = []
-
-        def normalized(inputs: int, filters: int, side: int, stride: int) -> None:
-            convolution = Convolution(side, inputs, filters, kernel=3, stride=stride, padding=1, bias=False)
-            layers.append(convolution)
-            layers.append(GroupNorm(convolution.output_side, filters, filters // GROUP_CHANNELS))
-
-        normalized(channels, self.channels[0], side, stride=1)
+        layers: list[AbstractLayer] = [*normalized(channels, self.channels[0], side)]
         channels = self.channels[0]
         for filters, stride in self._strides():
-            normalized(channels, filters, side, stride)
-            normalized(filters, filters, side // stride, stride=1)
+            layers += normalized(channels, filters, side, stride)
+            layers += normalized(filters, filters, side // stride)
             if stride > 1:
                 layers.append(Convolution(side, channels, filters, kernel=1, stride=stride, bias=False))
                 if self.normalized_projections:
@@ -91,10 +90,9 @@ class ResNet(AbstractImageClassifier):
         h = jax.nn.relu(apply(apply(self.images(x))))
         for _, stride in self._strides():
             residual = apply(apply(jax.nn.relu(apply(apply(h)))))
-            shortcut = apply(h) if stride > 1 else h
-            if stride > 1 and self.normalized_projections:
-                shortcut = apply(shortcut)
-            h = jax.nn.relu(residual + shortcut)
+            if stride > 1:
+                h = apply(apply(h)) if self.normalized_projections else apply(h)
+            h = jax.nn.relu(residual + h)
         return apply(h.mean(axis=(1, 2)))
 
     def _strides(self) -> list[tuple[int, int]]:

@@ -13,9 +13,9 @@ from typing import ClassVar
 
 from simfl.models.base import Array
 from simfl.models.layered import AbstractImageClassifier, Pass
-from simfl.models.layers import AbstractLayer, Convolution, Dense, GroupNorm
+from simfl.models.layers import AbstractLayer, Dense
 from simfl.models.lazy import jax, jnp
-from simfl.models.resnet import GROUP_CHANNELS, check_channels
+from simfl.models.resnet import check_channels, normalized
 
 #: Convolutions of the five stages, by the number of layers that have weights in the paper.
 CONVOLUTIONS = {11: (1, 1, 2, 2, 2), 13: (2, 2, 2, 2, 2), 16: (2, 2, 3, 3, 3), 19: (2, 2, 4, 4, 4)}
@@ -52,8 +52,7 @@ class VGG(AbstractImageClassifier):
         layers: list[AbstractLayer] = []
         for count, filters in zip(CONVOLUTIONS[self.depth], self.channels, strict=True):
             for _ in range(count):
-                layers.append(Convolution(side, inputs, filters, kernel=3, padding=1, bias=False))
-                layers.append(GroupNorm(side, filters, filters // GROUP_CHANNELS))
+                layers += normalized(inputs, filters, side)
                 inputs = filters
             side = math.ceil(side / 2)
         return (*layers, Dense(side * side * inputs, self.num_classes))
