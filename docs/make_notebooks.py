@@ -75,8 +75,8 @@ def _small(output: Any) -> Any:
 
 
 def _portable(text: str) -> str:
-    text = re.sub(r"/[\w./-]*/(?:tmp|temp)\w*(?=/|\b)", "TEMPORARY", text.replace(tempfile.gettempdir(), "/tmp"))
-    return re.sub(r"/tmp/simfl-\w+", "TEMPORARY", text)
+    text = re.sub(re.escape(tempfile.gettempdir()) + r"/simfl-\w+", "TEMPORARY", text)  # `mkdtemp(prefix="simfl-")`
+    return re.sub(r"/[\w./-]*/(?:tmp|temp)\w*(?=/|\b)", "TEMPORARY", text.replace(tempfile.gettempdir(), "/tmp"))
 
 
 if __name__ == "__main__":

@@ -40,7 +40,7 @@ from simfl.algorithms.interrupted import InterruptedRounds
 from simfl.tape import Model
 from simfl.world.engine import Process
 
-#: After so many steps of the server in a row without a step of a client, none is expected any more.
+#: The run ends after this many steps of the server in a row without a step of a client.
 MOST_IDLE = 10_000
 
 

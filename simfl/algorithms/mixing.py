@@ -35,6 +35,13 @@ class Shown(NamedTuple):
 Heard = tuple[int, Number, Shown]
 
 
+def terms_of(own: Weighted, heard: Sequence[Heard]) -> list[tuple[Number, Model]]:
+    """Return the weights and models of a mean, the client's own last."""
+    terms: list[tuple[Number, Model]] = [(weight, message.model) for _, weight, message in heard]
+    terms.append((own.weight, own.model))
+    return terms
+
+
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Mixing:
     """The mean of models.
@@ -67,8 +74,7 @@ class Mixing:
 
     def made(self, me: Integer, round_num: Integer, own: Weighted, heard: Sequence[Heard]) -> Model:
         """Return what is made of the models."""
-        terms: list[tuple[Number, Model]] = [(weight, message.model) for _, weight, message in heard]
-        return self.tape.combine(*terms, (own.weight, own.model))
+        return self.tape.combine(*terms_of(own, heard))
 
     def after(self, me: Integer, model: Model, stepped: Model) -> Model:
         """Return the client's next model, from those before and after its step."""
@@ -86,9 +92,7 @@ class CommonMixing(Mixing):
     def made(self, me: Integer, round_num: Integer, own: Weighted, heard: Sequence[Heard]) -> Model:
         """Return the mean of the round."""
         if self._mean is None or self._mean[0] != (round_num, len(heard)):
-            terms: list[tuple[Number, Model]] = [(weight, message.model) for _, weight, message in heard]
-            terms.append((own.weight, own.model))
-            terms.sort(key=lambda term: -term[0])
+            terms = sorted(terms_of(own, heard), key=lambda term: -term[0])
             self._mean = (round_num, len(heard)), self.tape.settle(self.tape.combine(*terms))
         return self._mean[1]
 
